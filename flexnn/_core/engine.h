@@ -1,0 +1,109 @@
+/* The engine: runs a program over one arena, with a loader thread and compute threads (DESIGN D6, D7, D8, D10).
+ *
+ * A program is made of nodes (what is computed), steps (which window of a node, in order) and loads (which bytes of the
+ * file go where, in order). Two monotone counters synchronise them, over all runs of the session: run r (from 0)
+ * computes steps r*S .. r*S+S-1 and needs loads r*L .. r*L+L-1.
+ *   step j of run r starts when loads_done >= r*L + step[j].wait_loads      (0 <= wait_loads <= L)
+ *   load i of run r starts when steps_done >= r*S + load[i].wait_steps      (-S <= wait_steps < S; below 0: the
+ *                                                                            tail of the run before, DESIGN D8)
+ * Steps run one after the other, each by all threads; loads one after the other. Pinned loads are done once, at open.
+ */
+#ifndef FLEXNN_ENGINE_H
+#define FLEXNN_ENGINE_H
+
+#include "flexnn/ops.h"
+
+#define FX_BASE_ARENA 0 /* operand base: 0 is the arena, 1 + i the i-th input/output buffer, inputs first */
+
+typedef struct fx_operand {
+    int32_t base; /* -1: absent */
+    int32_t unused;
+    int64_t offset; /* bytes */
+} fx_operand;
+
+typedef struct fx_node {
+    uint32_t op, kernel;
+    fx_operand in[FX_MAX_INPUTS];
+    fx_operand out;
+    int64_t scratch; /* arena offset of the scratch of thread 0; thread t's is at scratch + t * scratch_bytes */
+    int64_t scratch_bytes;
+    fx_params params;
+} fx_node;
+
+typedef struct fx_step {
+    uint32_t node;
+    uint32_t wait_loads;
+    fx_window window;
+    int64_t weight; /* arena offset of the panel of channel window.c0; -1 without panels */
+} fx_step;
+
+typedef struct fx_load {
+    int64_t file_offset; /* what pread gets; with direct I/O offset, bytes and address are multiples of io_align */
+    int64_t bytes;
+    int64_t address;     /* arena offset */
+    int64_t check_lead;  /* bytes between file_offset and the first chunk that is checked */
+    int64_t chunk_bytes; /* each chunk but perhaps the last has this many bytes, */
+    int64_t check_bytes; /* and together they have this many */
+    uint32_t crc_first;  /* index of the first chunk's CRC32C in the program's table */
+    int32_t wait_steps;
+} fx_load;
+
+typedef struct fx_program {
+    const fx_node *nodes;
+    uint32_t node_count;
+    const fx_step *steps;
+    uint32_t step_count;
+    const fx_load *pinned;
+    uint32_t pinned_count;
+    const fx_load *loads;
+    uint32_t load_count;
+    const uint32_t *crcs;
+    uint32_t crc_count;
+    int64_t arena_bytes;
+    int64_t zeros; /* arena offset of zeros_count floats that stay 0.0 */
+    int64_t zeros_count;
+    const int64_t *io_bytes; /* size of each input/output buffer */
+    uint32_t input_count, output_count;
+} fx_program;
+
+typedef struct fx_options {
+    int fd;               /* stays the caller's; the engine reads it with pread only */
+    int direct_fd;        /* opened with O_DIRECT, or -1 */
+    int threads;          /* compute threads, the caller of fx_session_run among them */
+    const char *isa;      /* NULL: the best (or FLEXNN_ISA) */
+    int poison;           /* tests: the arena starts as NaNs, a load's target and a node's output become NaNs first */
+    uint32_t jitter_seed; /* tests: non-zero makes loader and threads pause at random between tasks */
+    int64_t read_bytes_per_second; /* throttle of the loader; 0: none */
+} fx_options;
+
+typedef struct fx_run_stats {
+    int64_t run_ns, stall_ns, bytes_read;
+} fx_run_stats;
+
+typedef struct fx_error {
+    fx_status status;
+    int os_error;  /* errno of FX_ERR_IO */
+    int is_pinned; /* index counts pinned loads */
+    int64_t index; /* the node (FX_ERR_PARAMS, BOUNDS, INDEX) or load (FX_ERR_IO, EOF, CHECKSUM); -1: none */
+    int64_t file_offset;
+} fx_error;
+
+typedef struct fx_session fx_session;
+
+/* Checks everything in the program before use: indices, windows, extents inside arena and buffers, thresholds that
+ * could never be met, overflow. Trusts nothing. */
+fx_status fx_program_check(const fx_program *p, int threads, const fx_kernels *k, fx_error *error);
+
+/* Copies the program, maps the arena, starts the threads, does the pinned loads. NULL on failure, *error says why. */
+fx_session *fx_session_open(const fx_program *p, const fx_options *o, fx_error *error);
+void fx_session_close(fx_session *s);
+
+/* One run, on the calling thread and the pool. buffers[i]: input/output buffer i. poll, if not NULL, is called by the
+ * calling thread about every 20 ms; non-zero cancels the run. After any error the session can run again. */
+fx_status fx_session_run(fx_session *s, void *const *buffers, int (*poll)(void *), void *poll_arg, fx_run_stats *stats,
+                         fx_error *error);
+
+/* When tracing: nanoseconds since the run's start, [start, end] of each step and load of the last run. */
+int64_t fx_session_bytes(const fx_session *s); /* everything it owns: arena, program, stacks */
+
+#endif

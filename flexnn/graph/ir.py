@@ -1,0 +1,139 @@
+"""The graph between the stages: tensors with places, nodes of internal operators, weights.
+
+What import and passes make, the artifact stores and the planner reads. Run time imports this module; it knows nothing
+of ONNX. A tensor's dimensions are in memory order (channels-last for images, DESIGN D2): layout exists in the passes
+only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import prod
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Attr = int | float | str | list[int]
+
+DTYPES: dict[str, np.dtype] = {
+    "f32": np.dtype("<f4"),
+    "i64": np.dtype("<i8"),
+    "i32": np.dtype("<i4"),
+    "bool": np.dtype("?"),
+    "u8": np.dtype("u1"),
+    "i8": np.dtype("i1"),
+    "f16": np.dtype("<f2"),
+    "f64": np.dtype("<f8"),
+}
+
+
+class GraphError(ValueError):
+    """A model or graph that cannot be used; the message is one line naming what and where."""
+
+
+def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Row-major strides of ``shape``, in elements."""
+    strides = [1] * len(shape)
+    for i in range(len(shape) - 2, -1, -1):
+        strides[i] = strides[i + 1] * max(shape[i + 1], 1)
+    return tuple(strides)
+
+
+@dataclass(slots=True)
+class Tensor:
+    """A value. Its storage is ``root``'s: itself, or the tensor that contains or shares it (concat, split, in place).
+
+    Exactly one of these holds: it is a graph input, or a constant (``weight`` >= 0), or some node's output.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str = "f32"
+    root: int = -1
+    """Index of the tensor that owns the storage; -1: this one."""
+    offset: int = 0
+    """Elements from the start of the root's storage."""
+    strides: tuple[int, ...] = ()
+    """Elements; contiguous for a root."""
+    weight: int = -1
+    """Index of the raw weight that holds a constant's value; -1: not a constant."""
+
+    def __post_init__(self) -> None:
+        if not self.strides:
+            self.strides = contiguous_strides(self.shape)
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements (of a root: of its storage)."""
+        return self.size * DTYPES[self.dtype].itemsize
+
+    @property
+    def contiguous(self) -> bool:
+        expected = contiguous_strides(self.shape)
+        return all(d == 1 or s == e for d, s, e in zip(self.shape, self.strides, expected, strict=True))
+
+
+class WeightSource(Protocol):
+    """Where the bytes of a weight come from while compiling; loaded one weight at a time, never kept."""
+
+    def load(self) -> NDArray[np.generic]: ...
+
+
+@dataclass(slots=True)
+class Weight:
+    """Stored numbers. ``raw``: a constant in its own dtype, row-major. ``panels``: one node's packed panels
+    (kernels/include/flexnn/params.h), ``chunk_bytes`` each."""
+
+    name: str
+    kind: str
+    nbytes: int
+    chunk_bytes: int
+    """Bytes under one checksum: a panel, or RAW_CHUNK_BYTES of a raw weight. The last chunk may be shorter."""
+    offset: int = -1
+    """In the artifact; page-aligned. -1 until it is written."""
+    crc_first: int = 0
+    """Index of its first chunk's CRC32C in the artifact's table."""
+    source: WeightSource | None = None
+    """While compiling: ``raw``: the constant; ``panels``: an iterator over panels comes from graph/pack.py."""
+
+    @property
+    def chunks(self) -> int:
+        return -(-self.nbytes // self.chunk_bytes) if self.nbytes else 0
+
+
+RAW_CHUNK_BYTES = 1 << 20
+
+
+@dataclass(slots=True)
+class Node:
+    """One internal operator (graph/ops.py)."""
+
+    name: str
+    """The ONNX node it came from, for messages and plans."""
+    op: str
+    inputs: list[int]
+    outputs: list[int]
+    attrs: dict[str, Attr] = field(default_factory=dict)
+    weight: int = -1
+    """Index of its panel weight; -1: none."""
+
+
+@dataclass(slots=True)
+class Graph:
+    """Nodes in execution order. Inputs and outputs are roots; no node writes an input."""
+
+    tensors: list[Tensor] = field(default_factory=list)
+    nodes: list[Node] = field(default_factory=list)
+    weights: list[Weight] = field(default_factory=list)
+    inputs: list[int] = field(default_factory=list)
+    outputs: list[int] = field(default_factory=list)
+
+    def root(self, tensor: int) -> int:
+        """Index of the tensor that owns the storage of ``tensor``."""
+        owner = self.tensors[tensor].root
+        return tensor if owner < 0 else owner

@@ -1,0 +1,99 @@
+/* The operators, as functions over an output window (DESIGN D1). No engine, no Python, no allocation: everything an
+ * operator touches is handed in by fx_call. An operator's driver (kernels/ops) is portable C over the table of micro
+ * kernels (kernels.h) that the CPU's instruction-set level fills. */
+#ifndef FLEXNN_OPS_H
+#define FLEXNN_OPS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "flexnn/params.h"
+
+#define FX_MAX_INPUTS 3
+#define FX_OUTPUT FX_MAX_INPUTS /* operand number of the output in fx_op_extent */
+#define FX_MAX_THREADS 64
+
+typedef struct fx_kernels fx_kernels; /* kernels.h */
+
+typedef enum fx_status {
+    FX_OK = 0,
+    FX_ERR_PARAMS, /* a parameter is out of its range */
+    FX_ERR_BOUNDS, /* an operand reaches outside its memory */
+    FX_ERR_INDEX,  /* data-dependent: a Gather index out of range */
+    FX_ERR_MEMORY, /* allocation failed */
+    FX_ERR_IO,     /* read failed; errno kept */
+    FX_ERR_EOF,    /* file shorter than the program says */
+    FX_ERR_CHECKSUM,
+    FX_ERR_THREAD, /* threads could not be started */
+    FX_ERR_CANCELLED,
+    FX_STATUS_COUNT
+} fx_status;
+
+/* Output rows [y0, y1) of n*oh and output channels [c0, c1). c0 is a multiple of the panel width; c1 too, or cout.
+ * Operators whose fx_op_traits has no FX_TRAIT_ROWS get all rows; those without FX_TRAIT_CHANNELS all channels. */
+typedef struct fx_window {
+    int32_t y0, y1, c0, c1;
+} fx_window;
+
+typedef struct fx_call {
+    const fx_kernels *kernels;
+    const fx_params *params;
+    uint32_t op, kernel; /* kernel: fx_conv_kernel for CONV, else 0 */
+    fx_window window;
+    const void *in[FX_MAX_INPUTS]; /* CONV, DWCONV: in[1] is the residual */
+    void *out;
+    const float *weight; /* the panel that holds channel window.c0, followed by the others of the window */
+    const float *zeros;  /* at least fx_op_zeros floats of 0.0 */
+    void *scratch;       /* this thread's, fx_op_scratch bytes, 64-byte aligned */
+} fx_call;
+
+/* Properties of an operator. */
+enum { FX_TRAIT_ROWS = 1, FX_TRAIT_CHANNELS = 2, FX_TRAIT_PANELS = 4 };
+uint32_t fx_op_traits(uint32_t op);
+
+/* Rows (n*oh, or the outermost dimension) and channels of the whole output: what the full window is. */
+fx_window fx_op_full_window(uint32_t op, const fx_params *p);
+
+/* FX_OK if every parameter is in range and no size, stride product or sum can overflow; says nothing of memory. */
+fx_status fx_op_check(uint32_t op, uint32_t kernel, const fx_params *p);
+
+/* Byte range [*lo, *hi) that the operator may touch of an operand, relative to the operand's address (lo <= 0 where
+ * strides are negative). Only for params that fx_op_check accepts. An operand the operator has not: *lo = *hi = 0. */
+void fx_op_extent(uint32_t op, const fx_params *p, int operand, int64_t *lo, int64_t *hi);
+
+/* Bytes of one weight panel (0 without FX_TRAIT_PANELS), and the number of panels. */
+int64_t fx_op_panel_bytes(uint32_t op, const fx_params *p);
+int32_t fx_op_panels(uint32_t op, const fx_params *p);
+
+/* First input channel that panel i reads. Grouped convolution packs nr consecutive output channels into a panel,
+ * whatever their groups; the panel reads the input channels of the groups it touches, cin_panel of them (the most any
+ * panel needs), zeros in the weights where an output does not see an input. */
+int32_t fx_conv_panel_cin(const fx_conv_params *p, int32_t panel);
+
+/* 1 if the kernel can compute this convolution. */
+int fx_conv_kernel_fits(uint32_t kernel, const fx_conv_params *p);
+
+/* Scratch bytes per thread for any window of the node, and floats of zeros that it reads. */
+int64_t fx_op_scratch(const fx_kernels *k, uint32_t op, uint32_t kernel, const fx_params *p);
+int64_t fx_op_zeros(uint32_t op, const fx_params *p);
+
+/* Independent units of work in a window, for this many threads: they may run in any order and at the same time. */
+uint32_t fx_op_units(const fx_kernels *k, uint32_t op, uint32_t kernel, const fx_params *p, fx_window w, int threads);
+
+/* Computes units [u0, u1) of fx_op_units(..., threads). */
+fx_status fx_op_run(const fx_call *call, int threads, uint32_t u0, uint32_t u1);
+
+/* Names, for Python and messages. Field i of op: name, and whether it is a float; NULL past the end. */
+const char *fx_op_name(uint32_t op);
+int fx_op_inputs(uint32_t op);
+const char *fx_op_field(uint32_t op, int i, int *is_float);
+const char *fx_status_text(fx_status s);
+
+/* Name i of an enumeration of FX_ENUMS ("act", "conv_kernel", ...); NULL past the end or for an unknown enumeration. */
+const char *fx_enum_name(const char *enumeration, int i);
+
+/* Micro kernels for a level, or NULL when this build or CPU has not got it; NULL level: the best, or FLEXNN_ISA. */
+const fx_kernels *fx_kernels_for(const char *level);
+const char *fx_kernels_level(const fx_kernels *k);
+
+#endif

@@ -1,0 +1,234 @@
+/* Parameters of every operator, each list declared once.
+ *
+ * An operator's parameters are a struct of 4-byte fields: I(name) is an int32_t, F(name) a float. The same list makes
+ * the C struct, and the table of field names from which Python encodes a node (flexnn/graph/ops.py), so the two cannot
+ * disagree. Sizes are in elements unless the name says otherwise; strides are in elements of the operand's type. */
+#ifndef FLEXNN_PARAMS_H
+#define FLEXNN_PARAMS_H
+
+#include <stdint.h>
+
+#define FX_DIMS 6         /* most dimensions a strided operator walks, after collapsing */
+#define FX_PARAM_WORDS 48 /* words of the largest parameter struct */
+
+#define FX_I6(I, n) I(n##0) I(n##1) I(n##2) I(n##3) I(n##4) I(n##5)
+
+/* x[n,h,w,cin] * panels -> y[n,oh,ow,cout] (+ r of y's shape) -> act. A Gemm is a 1x1 convolution with h = rows, w = 1.
+ * Panels: one for each nr output channels, [bias nr][slope nr if act is PRELU][block][tap][cin of block][nr] floats;
+ * a panel reads cin_panel input channels, in blocks of cin_block (the last may be shorter). Dense: cin_panel = cin.
+ * Grouped: see fx_conv_panel_cin. x_sn, x_sh, x_sw: strides of batch, row, pixel (channel stride is 1); y_*, r_* alike.
+ * tile_block: Winograd tiles transformed at once, chosen by the planner; 0 for other kernels. */
+#define FX_CONV_FIELDS(I, F)                                                                                           \
+    I(n)                                                                                                               \
+    I(h) I(w) I(cin) I(oh) I(ow) I(cout) I(kh) I(kw) I(sh) I(sw) I(dh) I(dw) I(pt) I(pl) I(group) I(cin_panel)         \
+        I(cin_block) I(nr) I(x_sn) I(x_sh) I(x_sw) I(y_sn) I(y_sh) I(y_sw) I(has_residual) I(r_sn) I(r_sh) I(r_sw)     \
+            I(act) F(alpha) F(beta) I(tile_block)
+
+/* Depthwise: cout = cin = c; panels [bias nr][slope nr if PRELU][tap][nr]. */
+#define FX_DWCONV_FIELDS(I, F)                                                                                         \
+    I(n)                                                                                                               \
+    I(h) I(w) I(c) I(oh) I(ow) I(kh) I(kw) I(sh) I(sw) I(dh) I(dw) I(pt) I(pl) I(nr) I(x_sn) I(x_sh) I(x_sw) I(y_sn)   \
+        I(y_sh) I(y_sw) I(has_residual) I(r_sn) I(r_sh) I(r_sw) I(act) F(alpha) F(beta)
+
+/* kind: fx_pool_kind. AVG divides by the elements inside the input, or, with count_include_pad, inside the input plus
+ * its pads (pt, pl, pb, pr): a window that ceil_mode lets hang over that edge does not count the overhang. */
+#define FX_POOL_FIELDS(I, F)                                                                                           \
+    I(kind)                                                                                                            \
+    I(n) I(h) I(w) I(c) I(oh) I(ow) I(kh) I(kw) I(sh) I(sw) I(dh) I(dw) I(pt) I(pl) I(pb) I(pr) I(count_include_pad)   \
+        I(x_sn) I(x_sh) I(x_sw) I(y_sn) I(y_sh) I(y_sw)
+
+/* y[d0..d5] = f(x). Strides may be anything for x (0 broadcasts); y's must not alias an element twice. */
+#define FX_UNARY_FIELDS(I, F) I(kind) FX_I6(I, d) FX_I6(I, xs) FX_I6(I, ys) F(alpha) F(beta)
+
+/* y = act(a op b), strides 0 where an operand is broadcast. */
+#define FX_BINARY_FIELDS(I, F) I(kind) FX_I6(I, d) FX_I6(I, as) FX_I6(I, bs) FX_I6(I, ys) I(act) F(alpha) F(beta)
+
+/* Over axis n of a contiguous [outer, n, inner]; log: LogSoftmax. */
+#define FX_SOFTMAX_FIELDS(I, F) I(outer) I(n) I(inner) I(log)
+
+/* [outer, n, inner] -> [outer, inner], contiguous; kind: fx_reduce_kind. */
+#define FX_REDUCE_FIELDS(I, F) I(kind) I(outer) I(n) I(inner)
+
+/* Local response normalisation over the channels of rows x c; x_s, y_s: row (pixel) strides. */
+#define FX_LRN_FIELDS(I, F) I(rows) I(c) I(size) I(x_s) I(y_s) F(alpha) F(beta) F(bias)
+
+/* x[n, hw, c] contiguous, statistics over hw for each n and c; in[1] scale[c], in[2] bias[c]. */
+#define FX_INSTANCE_NORM_FIELDS(I, F) I(n) I(hw) I(c) F(epsilon)
+
+/* x[n,h,w,c] -> y[n,oh,ow,c]. scale_*: output / input as the model states it; coord: fx_resize_coord;
+ * nearest: fx_resize_nearest, used when mode is FX_RESIZE_NEAREST. */
+#define FX_RESIZE_FIELDS(I, F)                                                                                         \
+    I(mode)                                                                                                            \
+    I(coord) I(nearest) I(n) I(h) I(w) I(c) I(oh) I(ow) I(x_sn) I(x_sh) I(x_sw) I(y_sn) I(y_sh) I(y_sw) F(scale_h)     \
+        F(scale_w)
+
+/* Moves elements of elem_bytes (1, 2, 4, 8): transpose, slice (x strides may be negative), expand (0), concat. */
+#define FX_COPY_FIELDS(I, F) I(elem_bytes) FX_I6(I, d) FX_I6(I, xs) FX_I6(I, ys)
+
+/* y[d0..d5] from x[xd0..xd5]: y index - b (before) is the x index; outside, mode says what. interior i puts i fill
+ * elements between neighbours of x (CONSTANT only). value: float, or the low 4 bytes of an integer fill (value_int). */
+#define FX_PAD_FIELDS(I, F)                                                                                            \
+    I(mode)                                                                                                            \
+    I(elem_bytes) FX_I6(I, d) FX_I6(I, xd) FX_I6(I, b) FX_I6(I, interior) FX_I6(I, xs) FX_I6(I, ys) F(value)           \
+        I(value_int)
+
+/* data[outer, axis, inner] (contiguous), indices[count] of index_bytes (4 or 8), negative ones count from the end
+ * -> y[outer, count, inner]. An index out of range fails the run. */
+#define FX_GATHER_FIELDS(I, F) I(elem_bytes) I(index_bytes) I(outer) I(axis) I(inner) I(count)
+
+/* count contiguous elements; from, to: fx_dtype. */
+#define FX_CAST_FIELDS(I, F) I(from) I(to) I(count)
+
+/* Both operands computed: y[b0,b1,m,n] = a[b0,b1,m,k] b[b0,b1,k,n], any strides (batch stride 0 broadcasts). */
+#define FX_MATMUL_FIELDS(I, F)                                                                                         \
+    I(b0)                                                                                                              \
+    I(b1) I(m) I(n) I(k) I(a_s0) I(a_s1) I(a_sm) I(a_sk) I(b_s0) I(b_s1) I(b_sk) I(b_sn) I(y_s0) I(y_s1) I(y_sm)       \
+        I(act) F(alpha) F(beta)
+
+/* One line per operator: X(NAME, name, number of inputs at most, takes a panel weight). */
+#define FX_OPS(X)                                                                                                      \
+    X(CONV, conv, 2, 1)                                                                                                \
+    X(DWCONV, dwconv, 2, 1)                                                                                            \
+    X(POOL, pool, 1, 0)                                                                                                \
+    X(UNARY, unary, 1, 0)                                                                                              \
+    X(BINARY, binary, 2, 0)                                                                                            \
+    X(SOFTMAX, softmax, 1, 0)                                                                                          \
+    X(REDUCE, reduce, 1, 0)                                                                                            \
+    X(LRN, lrn, 1, 0)                                                                                                  \
+    X(INSTANCE_NORM, instance_norm, 3, 0)                                                                              \
+    X(RESIZE, resize, 1, 0)                                                                                            \
+    X(COPY, copy, 1, 0)                                                                                                \
+    X(PAD, pad, 1, 0)                                                                                                  \
+    X(GATHER, gather, 2, 0)                                                                                            \
+    X(CAST, cast, 1, 0)                                                                                                \
+    X(MATMUL, matmul, 2, 0)
+
+#define FX_FIELD_I(n) int32_t n;
+#define FX_FIELD_F(n) float n;
+#define FX_STRUCT(NAME, name, inputs, panels)                                                                          \
+    typedef struct fx_##name##_params {                                                                                \
+        FX_##NAME##_FIELDS(FX_FIELD_I, FX_FIELD_F)                                                                     \
+    } fx_##name##_params;
+FX_OPS(FX_STRUCT)
+#undef FX_STRUCT
+
+typedef union fx_params {
+#define FX_MEMBER(NAME, name, inputs, panels) fx_##name##_params name;
+    FX_OPS(FX_MEMBER)
+#undef FX_MEMBER
+    int32_t words[FX_PARAM_WORDS];
+} fx_params;
+
+typedef enum fx_op {
+#define FX_ENUM(NAME, name, inputs, panels) FX_OP_##NAME,
+    FX_OPS(FX_ENUM)
+#undef FX_ENUM
+        FX_OP_COUNT
+} fx_op;
+
+/* Enumerations: each list declared once, X(ENUM, NAME, name); fx_enum_name gives the names to Python. */
+
+/* Kernels that compute a convolution.
+ * DIRECT: implicit GEMM, pointers made per tile, no workspace. IM2COL: implicit GEMM over rows gathered per tile, for
+ * few input channels. WINO2, WINO4: Winograd F(2,3) and F(4,3), raw weights transformed in cache. */
+#define FX_CONV_KERNELS(X, E) X(E, DIRECT, direct) X(E, IM2COL, im2col) X(E, WINO2, wino2) X(E, WINO4, wino4)
+
+/* act(v) with alpha, beta.
+ * CLIP: min(max(v, alpha), beta). LEAKY_RELU: v < 0 ? alpha v : v. PRELU: as LEAKY_RELU with one slope for each
+ * channel, in the panel; convolutions only. HARDSIGMOID: max(0, min(1, alpha v + beta)). HARDSWISH: v max(0, min(1, v/6
+ * + 1/2)). SILU: v sigmoid(v). */
+#define FX_ACTS(X, E)                                                                                                  \
+    X(E, NONE, none)                                                                                                   \
+    X(E, RELU, relu)                                                                                                   \
+    X(E, CLIP, clip)                                                                                                   \
+    X(E, LEAKY_RELU, leaky_relu)                                                                                       \
+    X(E, PRELU, prelu)                                                                                                 \
+    X(E, SIGMOID, sigmoid)                                                                                             \
+    X(E, HARDSIGMOID, hardsigmoid)                                                                                     \
+    X(E, HARDSWISH, hardswish)                                                                                         \
+    X(E, SILU, silu)                                                                                                   \
+    X(E, TANH, tanh)
+
+/* Unary kinds: the activations by their own numbers (PRELU excepted), then these. ROUND is half to even, GELU by erf,
+ * ELU, CELU and THRESHOLDED_RELU take alpha, SELU alpha and beta (ONNX's gamma). */
+#define FX_UNARIES(X, E)                                                                                               \
+    FX_ACTS(X, E)                                                                                                      \
+    X(E, EXP, exp)                                                                                                     \
+    X(E, LOG, log)                                                                                                     \
+    X(E, SQRT, sqrt)                                                                                                   \
+    X(E, RECIPROCAL, reciprocal)                                                                                       \
+    X(E, ABS, abs)                                                                                                     \
+    X(E, NEG, neg)                                                                                                     \
+    X(E, FLOOR, floor)                                                                                                 \
+    X(E, CEIL, ceil)                                                                                                   \
+    X(E, ROUND, round)                                                                                                 \
+    X(E, SIGN, sign)                                                                                                   \
+    X(E, ERF, erf)                                                                                                     \
+    X(E, GELU, gelu)                                                                                                   \
+    X(E, GELU_TANH, gelu_tanh)                                                                                         \
+    X(E, SOFTPLUS, softplus)                                                                                           \
+    X(E, SOFTSIGN, softsign)                                                                                           \
+    X(E, ELU, elu)                                                                                                     \
+    X(E, SELU, selu)                                                                                                   \
+    X(E, CELU, celu)                                                                                                   \
+    X(E, MISH, mish)                                                                                                   \
+    X(E, THRESHOLDED_RELU, thresholded_relu)                                                                           \
+    X(E, SIN, sin)                                                                                                     \
+    X(E, COS, cos)
+
+/* PRELU: a < 0 ? a b : a. */
+#define FX_BINARIES(X, E)                                                                                              \
+    X(E, ADD, add)                                                                                                     \
+    X(E, SUB, sub)                                                                                                     \
+    X(E, MUL, mul)                                                                                                     \
+    X(E, DIV, div) X(E, MAX, max) X(E, MIN, min) X(E, POW, pow) X(E, PRELU, prelu)
+
+#define FX_REDUCES(X, E)                                                                                               \
+    X(E, SUM, sum)                                                                                                     \
+    X(E, MEAN, mean)                                                                                                   \
+    X(E, MAX, max)                                                                                                     \
+    X(E, MIN, min)                                                                                                     \
+    X(E, PROD, prod)                                                                                                   \
+    X(E, L1, l1)                                                                                                       \
+    X(E, L2, l2)                                                                                                       \
+    X(E, SUM_SQUARE, sum_square) X(E, LOG_SUM, log_sum) X(E, LOG_SUM_EXP, log_sum_exp)
+
+#define FX_POOLS(X, E) X(E, MAX, max) X(E, AVG, avg)
+#define FX_PADS(X, E) X(E, CONSTANT, constant) X(E, REFLECT, reflect) X(E, EDGE, edge)
+#define FX_RESIZES(X, E) X(E, NEAREST, nearest) X(E, LINEAR, linear)
+
+/* ONNX Resize's coordinate_transformation_mode and nearest_mode. */
+#define FX_COORDS(X, E)                                                                                                \
+    X(E, HALF_PIXEL, half_pixel)                                                                                       \
+    X(E, PYTORCH_HALF_PIXEL, pytorch_half_pixel)                                                                       \
+    X(E, ALIGN_CORNERS, align_corners)                                                                                 \
+    X(E, ASYMMETRIC, asymmetric)                                                                                       \
+    X(E, HALF_PIXEL_SYMMETRIC, half_pixel_symmetric)
+#define FX_NEARESTS(X, E)                                                                                              \
+    X(E, ROUND_PREFER_FLOOR, round_prefer_floor)                                                                       \
+    X(E, ROUND_PREFER_CEIL, round_prefer_ceil) X(E, FLOOR, floor) X(E, CEIL, ceil)
+
+#define FX_DTYPES(X, E)                                                                                                \
+    X(E, F32, f32)                                                                                                     \
+    X(E, I64, i64) X(E, I32, i32) X(E, BOOL, bool) X(E, U8, u8) X(E, I8, i8) X(E, F16, f16) X(E, F64, f64)
+
+/* Y(ENUM, enum, list): constants FX_<ENUM>_<NAME> and FX_<ENUM>_COUNT of type fx_<enum>. */
+#define FX_ENUMS(Y)                                                                                                    \
+    Y(CONV, conv_kernel, FX_CONV_KERNELS)                                                                              \
+    Y(ACT, act, FX_ACTS)                                                                                               \
+    Y(UNARY, unary_kind, FX_UNARIES)                                                                                   \
+    Y(BINARY, binary_kind, FX_BINARIES)                                                                                \
+    Y(REDUCE, reduce_kind, FX_REDUCES)                                                                                 \
+    Y(POOL, pool_kind, FX_POOLS)                                                                                       \
+    Y(PAD, pad_mode, FX_PADS)                                                                                          \
+    Y(RESIZE, resize_mode, FX_RESIZES)                                                                                 \
+    Y(COORD, resize_coord, FX_COORDS)                                                                                  \
+    Y(NEAREST, resize_nearest, FX_NEARESTS)                                                                            \
+    Y(DTYPE, dtype, FX_DTYPES)
+
+#define FX_CONSTANT(E, NAME, name) FX_##E##_##NAME,
+#define FX_ENUMERATION(E, e, list) typedef enum fx_##e{list(FX_CONSTANT, E) FX_##E##_COUNT} fx_##e;
+FX_ENUMS(FX_ENUMERATION)
+#undef FX_ENUMERATION
+
+#endif
