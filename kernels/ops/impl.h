@@ -1,0 +1,32 @@
+/* How an operator's driver plugs into ops.c: one fx_op_impl per operator, named fx_<op>_impl, in kernels/ops/<op>.c. */
+#ifndef FLEXNN_OPS_IMPL_H
+#define FLEXNN_OPS_IMPL_H
+
+#include "flexnn/ops.h"
+
+typedef struct fx_op_impl {
+    uint32_t traits;
+    fx_window (*full_window)(const fx_params *p);
+    fx_status (*check)(uint32_t kernel, const fx_params *p);
+    void (*extent)(const fx_params *p, int operand, int64_t *lo, int64_t *hi);
+    int64_t (*panel_bytes)(const fx_params *p); /* NULL without FX_TRAIT_PANELS */
+    int32_t (*panels)(const fx_params *p);      /* NULL without FX_TRAIT_PANELS */
+    int64_t (*scratch)(const fx_kernels *k, uint32_t kernel, const fx_params *p); /* NULL: none */
+    int64_t (*zeros)(const fx_params *p);                                         /* NULL: none */
+    uint32_t (*units)(const fx_kernels *k, uint32_t kernel, const fx_params *p, fx_window w, int threads);
+    fx_status (*run)(const fx_call *call, int threads, uint32_t u0, uint32_t u1);
+} fx_op_impl;
+
+#define FX_IMPL(NAME, name, inputs, panels) extern const fx_op_impl fx_##name##_impl;
+FX_OPS(FX_IMPL)
+#undef FX_IMPL
+
+/* ---- helpers every driver shares ---- */
+
+/* The largest product or sum of sizes that any operator accepts, in elements: bytes of 8-byte elements still fit. */
+#define FX_ELEMENTS_MAX ((int64_t)1 << 40)
+
+/* Extent in elements of a box of dims d with strides s (0 and negative allowed): [*lo, *hi). An empty box: 0, 0. */
+void fx_box_extent(int rank, const int32_t *d, const int32_t *s, int64_t *lo, int64_t *hi);
+
+#endif
