@@ -1,0 +1,150 @@
+"""Packing: a convolution's weights become panels, streamed one panel at a time (DESIGN D3).
+
+A panel holds ``NR`` consecutive output channels: ``[bias NR][slope NR, only PRELU][block][tap][cin of block][NR]``
+float32. Missing output channels of the last panel are zeros. A grouped convolution packs output channels regardless of
+their groups: a panel reads the input channels of all groups it touches, ``cin_panel`` of them, and holds zeros where an
+output channel does not see an input channel (kernels/include/flexnn/ops.h, ``fx_conv_panel_cin``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .ir import WeightSource
+
+NR = 16
+"""Output channels of a panel; FX_NR of the C core."""
+
+CIN_BLOCK = 64
+"""Input channels that a panel keeps together over all taps (docs/decisions/0001)."""
+
+F32 = NDArray[np.float32]
+
+
+@dataclass(slots=True)
+class PanelSource:
+    """The panels of one ``conv`` or ``dwconv`` node. Arrays are loaded when panels are asked for, and dropped then."""
+
+    op: str
+    shape: tuple[int, int, int, int]
+    """(cout, cin / group, kh, kw)."""
+    group: int
+    weight: WeightSource
+    """Loads float32 of ``shape``; a view of a file or a transposed view is fine."""
+    bias: WeightSource | None = None
+    """float32 [cout]; None: zeros. Not multiplied by ``scale``."""
+    scale: WeightSource | None = None
+    """float32 [cout]: multiplies each output channel's weights (a folded BatchNormalization); None: ones."""
+    slope: WeightSource | None = None
+    """float32 [cout], of a PRelu; None: the panels have no slopes."""
+
+    def __post_init__(self) -> None:
+        cout, cin_group = self.shape[:2]
+        if min(self.shape) < 1 or self.group < 1 or cout % self.group:
+            raise ValueError(f"weights of shape {self.shape} in {self.group} groups")
+        if self.op == "dwconv" and (cin_group != 1 or self.group != cout):
+            raise ValueError(f"not depthwise: shape {self.shape}, {self.group} groups")
+
+    @property
+    def cin(self) -> int:
+        return self.shape[1] * self.group
+
+    @property
+    def cin_panel(self) -> int:
+        """Input channels that one panel reads."""
+        if self.op == "dwconv":
+            return 1
+        return conv_cin_panel(self.shape[0], self.shape[1], self.group)
+
+    @property
+    def cin_block(self) -> int:
+        return min(CIN_BLOCK, self.cin_panel)
+
+    @property
+    def panels(self) -> int:
+        return -(-self.shape[0] // NR)
+
+    @property
+    def panel_bytes(self) -> int:
+        head = NR * (2 if self.slope is not None else 1)
+        return 4 * (head + self.shape[2] * self.shape[3] * self.cin_panel * NR)
+
+    @property
+    def nbytes(self) -> int:
+        return self.panels * self.panel_bytes
+
+    def __iter__(self) -> Iterator[F32]:
+        """Yields each panel, flat float32 of ``panel_bytes / 4``. Loads the weight once; peak: that and two panels."""
+        cout = self.shape[0]
+        weight = self.weight.load()
+        if weight.shape != self.shape or weight.dtype != np.float32:
+            raise ValueError(f"weight loaded as {weight.dtype}{weight.shape}, expected float32{self.shape}")
+        vectors = [_vector(source, cout) for source in (self.bias, self.scale, self.slope)]
+        bias, scale, slope = vectors
+        for c0 in range(0, cout, NR):
+            c1 = min(c0 + NR, cout)
+            part = np.ascontiguousarray(weight[c0:c1], dtype=np.float32)
+            if scale is not None:
+                part = part * scale[c0:c1, None, None, None]
+            pieces = [_lanes(bias, c0, c1)]
+            if slope is not None:
+                pieces.append(_lanes(slope, c0, c1))
+            pieces.append(self._body(part, c0))
+            yield np.concatenate(pieces)
+
+    def _body(self, part: F32, c0: int) -> F32:
+        """[block][tap][cin of block][NR] of output channels from ``c0``."""
+        count, cin_group, kh, kw = part.shape
+        wide = self.cin_panel
+        body = np.zeros((kh * kw, wide, NR), np.float32)
+        taps = part.reshape(count, cin_group, kh * kw)
+        if self.op == "dwconv":
+            body[:, 0, :count] = taps[:, 0].T
+        elif self.group == 1:
+            body[:, :, :count] = taps.transpose(2, 1, 0)
+        else:
+            first = panel_cin(c0, self.shape[0], cin_group, self.group, wide)
+            per_group = self.shape[0] // self.group
+            for lane in range(count):
+                at = (c0 + lane) // per_group * cin_group - first
+                body[:, at : at + cin_group, lane] = taps[lane].T
+        block = self.cin_block
+        if block == wide:
+            return body.reshape(-1)
+        return np.concatenate([body[:, b : b + block].reshape(-1) for b in range(0, wide, block)])
+
+
+def conv_cin_panel(cout: int, cin_group: int, group: int) -> int:
+    """Most input channels that any panel of a convolution touches."""
+    if group == 1:
+        return cin_group
+    per_group = cout // group
+    return max(
+        ((min(c0 + NR, cout) - 1) // per_group - c0 // per_group + 1) * cin_group for c0 in range(0, cout, NR)
+    )
+
+
+def panel_cin(c0: int, cout: int, cin_group: int, group: int, cin_panel: int) -> int:
+    """First input channel read by the panel of output channels from ``c0``: that of its first group, moved down where
+    ``cin_panel`` channels from there would pass the end."""
+    return min(c0 // (cout // group) * cin_group, cin_group * group - cin_panel)
+
+
+def _vector(source: WeightSource | None, cout: int) -> F32 | None:
+    if source is None:
+        return None
+    values = np.asarray(source.load(), np.float32)
+    if values.shape != (cout,):
+        raise ValueError(f"{values.shape} values for {cout} output channels")
+    return values
+
+
+def _lanes(values: F32 | None, c0: int, c1: int) -> F32:
+    lanes = np.zeros(NR, np.float32)
+    if values is not None:
+        lanes[: c1 - c0] = values[c0:c1]
+    return lanes
