@@ -15,8 +15,37 @@
  * panel as four vectors. */
 #define FX_NR 16
 
+/* What happens to a finished value v of row i, column j: v + r[i][j] if there is a residual, then the activation.
+ * NONE, RELU, CLIP clamp to [lo, hi] (infinite for NONE; a NaN stays); LEAKY_RELU has its slope in lo; PRELU takes
+ * the panel's slopes. The other activations are the driver's, applied over what the kernel stored. */
+typedef struct fx_finish {
+    int32_t act; /* fx_act */
+    float lo, hi;
+} fx_finish;
+
+/* One tile of a matrix product whose rows may lie anywhere:
+ *     c[i][j] = finish(start[j] + sum over t < taps, q < k of a[t * rows + i][q] * w(t, q, j) [+ r[i][j]])
+ * for i < rows <= kernels->mr and j < columns <= FX_NR * panels, panels <= kernels->panels.
+ * A panel is `head` floats (0, or [bias FX_NR], or [bias FX_NR][slope FX_NR]), then [block][tap][q of block][FX_NR];
+ * the last block may be shorter. start is the panel's bias if head > 0, else 0. With one tap the order is [q][FX_NR]
+ * whatever the block. Only the floats named are touched; c may equal r.
+ *
+ * To multiply by a matrix computed at run time (MATMUL): copy 16 columns of b at a time into panels of k * FX_NR floats
+ * (zeros beyond the last column), then for each tile of at most kernels->mr rows and kernels->panels panels call it with
+ * taps = 1, head = 0, block = k, w_panel = k * FX_NR, a = pointers to the rows, c = pointers to where column j0 of
+ * each row goes. Split rows evenly: 15 rows with mr 14 are best as 8 + 7. */
+typedef struct fx_gemm {
+    const float *const *a; /* [taps][rows] */
+    const float *w;        /* first panel */
+    int64_t w_panel;       /* floats from one panel to the next */
+    float *const *c;       /* [rows] */
+    const float *const *r; /* [rows], or NULL */
+    int32_t rows, panels, columns, taps, k, block, head;
+    fx_finish finish;
+} fx_gemm;
+
 /* Convolution: gemm, Winograd transforms, depthwise. */
-#define FX_KERNELS_CONV(X)
+#define FX_KERNELS_CONV(X) X(gemm_f32, void, (const fx_gemm *g))
 
 /* Rows: elementwise, pooling, softmax, reductions. */
 #define FX_KERNELS_ROWS(X)
@@ -26,12 +55,32 @@
 /* X(name, return type, arguments in parentheses) */
 typedef struct fx_kernels {
     const char *level;
-    int32_t width; /* floats per vector */
-    int32_t mr;    /* rows of the gemm tile */
+    int32_t width;  /* floats per vector */
+    int32_t mr;     /* rows of the gemm tile */
+    int32_t panels; /* panels of the gemm tile */
 #define FX_TABLE_MEMBER(name, ret, args) ret(*name) args;
     FX_KERNELS(FX_TABLE_MEMBER)
 #undef FX_TABLE_MEMBER
 } fx_kernels;
+
+/* In a level's own sources FX_LEVEL and FX_WIDTH are set by the build: FX_SYMBOL(gemm_f32) is fx_gemm_f32_<level>, and
+ * every kernel of the list is declared. */
+#ifdef FX_LEVEL
+#define FX_PASTE_(a, b) fx_##a##_##b
+#define FX_PASTE(a, b) FX_PASTE_(a, b)
+#define FX_SYMBOL(name) FX_PASTE(name, FX_LEVEL)
+#define FX_STRING_(a) #a
+#define FX_STRING(a) FX_STRING_(a)
+#define FX_PROTOTYPE(name, ret, args) ret FX_SYMBOL(name) args;
+FX_KERNELS(FX_PROTOTYPE)
+#undef FX_PROTOTYPE
+extern const fx_kernels FX_SYMBOL(kernels);
+#define FX_TABLE_ENTRY(name, ret, args) .name = FX_SYMBOL(name),
+/* The table of a level, for its table.c. */
+#define FX_TABLE(rows, columns)                                                                                        \
+    const fx_kernels FX_SYMBOL(kernels) = {                                                                            \
+        .level = FX_STRING(FX_LEVEL), .width = FX_WIDTH, .mr = rows, .panels = columns, FX_KERNELS(FX_TABLE_ENTRY)}
+#endif
 
 #define FX_LEVELS(Y) Y(scalar) Y(neon) Y(avx2) Y(avx512)
 

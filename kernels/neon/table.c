@@ -1,0 +1,3 @@
+#include "flexnn/kernels.h"
+
+FX_TABLE(5, 1);

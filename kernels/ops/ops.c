@@ -1,0 +1,127 @@
+/* The operators behind one set of functions: dispatch to their drivers, and the names that Python and messages use. */
+#include "impl.h"
+
+#include <string.h>
+
+static const fx_op_impl *const impls[FX_OP_COUNT] = {
+#define FX_ENTRY(NAME, name, inputs, panels) [FX_OP_##NAME] = &fx_##name##_impl,
+    FX_OPS(FX_ENTRY)
+#undef FX_ENTRY
+};
+
+uint32_t fx_op_traits(uint32_t op) { return op < FX_OP_COUNT ? impls[op]->traits : 0; }
+
+fx_window fx_op_full_window(uint32_t op, const fx_params *p) { return impls[op]->full_window(p); }
+
+fx_status fx_op_check(uint32_t op, uint32_t kernel, const fx_params *p) {
+    return op < FX_OP_COUNT ? impls[op]->check(kernel, p) : FX_ERR_PARAMS;
+}
+
+void fx_op_extent(uint32_t op, const fx_params *p, int operand, int64_t *lo, int64_t *hi) {
+    *lo = *hi = 0;
+    if (operand == FX_OUTPUT || (operand >= 0 && operand < fx_op_inputs(op)))
+        impls[op]->extent(p, operand, lo, hi);
+}
+
+int64_t fx_op_panel_bytes(uint32_t op, const fx_params *p) {
+    return impls[op]->panel_bytes ? impls[op]->panel_bytes(p) : 0;
+}
+
+int32_t fx_op_panels(uint32_t op, const fx_params *p) { return impls[op]->panels ? impls[op]->panels(p) : 0; }
+
+int64_t fx_op_scratch(const fx_kernels *k, uint32_t op, uint32_t kernel, const fx_params *p) {
+    return impls[op]->scratch ? impls[op]->scratch(k, kernel, p) : 0;
+}
+
+int64_t fx_op_zeros(uint32_t op, const fx_params *p) { return impls[op]->zeros ? impls[op]->zeros(p) : 0; }
+
+uint32_t fx_op_units(const fx_kernels *k, uint32_t op, uint32_t kernel, const fx_params *p, fx_window w, int threads) {
+    return impls[op]->units(k, kernel, p, w, threads);
+}
+
+fx_status fx_op_run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) {
+    return impls[call->op]->run(call, threads, u0, u1);
+}
+
+/* ---- names ---- */
+
+const char *fx_op_name(uint32_t op) {
+    static const char *const names[FX_OP_COUNT] = {
+#define FX_NAME(NAME, name, inputs, panels) #name,
+        FX_OPS(FX_NAME)
+#undef FX_NAME
+    };
+    return op < FX_OP_COUNT ? names[op] : NULL;
+}
+
+int fx_op_inputs(uint32_t op) {
+    static const int counts[FX_OP_COUNT] = {
+#define FX_INPUTS(NAME, name, inputs, panels) inputs,
+        FX_OPS(FX_INPUTS)
+#undef FX_INPUTS
+    };
+    return op < FX_OP_COUNT ? counts[op] : 0;
+}
+
+typedef struct field {
+    const char *name;
+    int is_float;
+} field;
+
+const char *fx_op_field(uint32_t op, int i, int *is_float) {
+#define FX_FIELD_ENTRY_I(n) {#n, 0},
+#define FX_FIELD_ENTRY_F(n) {#n, 1},
+#define FX_FIELD_TABLE(NAME, name, inputs, panels)                                                                     \
+    static const field name##_fields[] = {FX_##NAME##_FIELDS(FX_FIELD_ENTRY_I, FX_FIELD_ENTRY_F)};                     \
+    _Static_assert(sizeof name##_fields / sizeof *name##_fields == sizeof(fx_##name##_params) / 4, "one word a field");
+    FX_OPS(FX_FIELD_TABLE)
+#undef FX_FIELD_TABLE
+    static const struct {
+        const field *fields;
+        int count;
+    } tables[FX_OP_COUNT] = {
+#define FX_FIELD_LIST(NAME, name, inputs, panels) {name##_fields, (int)(sizeof name##_fields / sizeof *name##_fields)},
+        FX_OPS(FX_FIELD_LIST)
+#undef FX_FIELD_LIST
+    };
+    if (op >= FX_OP_COUNT || i < 0 || i >= tables[op].count)
+        return NULL;
+    *is_float = tables[op].fields[i].is_float;
+    return tables[op].fields[i].name;
+}
+
+const char *fx_enum_name(const char *enumeration, int i) {
+#define FX_NAME_ENTRY(E, NAME, name) #name,
+#define FX_NAME_TABLE(E, e, list) static const char *const e##_names[] = {list(FX_NAME_ENTRY, E)};
+    FX_ENUMS(FX_NAME_TABLE)
+#undef FX_NAME_TABLE
+    static const struct {
+        const char *enumeration;
+        const char *const *names;
+        int count;
+    } tables[] = {
+#define FX_NAME_LIST(E, e, list) {#e, e##_names, FX_##E##_COUNT},
+        FX_ENUMS(FX_NAME_LIST)
+#undef FX_NAME_LIST
+    };
+    for (size_t t = 0; t < sizeof tables / sizeof *tables; t++)
+        if (!strcmp(tables[t].enumeration, enumeration))
+            return i >= 0 && i < tables[t].count ? tables[t].names[i] : NULL;
+    return NULL;
+}
+
+const char *fx_status_text(fx_status s) {
+    static const char *const texts[FX_STATUS_COUNT] = {
+        [FX_OK] = "no error",
+        [FX_ERR_PARAMS] = "a parameter is out of its range",
+        [FX_ERR_BOUNDS] = "an operand reaches outside its memory",
+        [FX_ERR_INDEX] = "an index is out of range",
+        [FX_ERR_MEMORY] = "not enough memory",
+        [FX_ERR_IO] = "reading failed",
+        [FX_ERR_EOF] = "the file is shorter than its program says",
+        [FX_ERR_CHECKSUM] = "a checksum does not match",
+        [FX_ERR_THREAD] = "threads could not be started",
+        [FX_ERR_CANCELLED] = "cancelled",
+    };
+    return (unsigned)s < FX_STATUS_COUNT ? texts[s] : "unknown error";
+}
