@@ -1,0 +1,45 @@
+"""Builds the classic CNNs with seeded random weights into bench/.cache/models; skips those whose recipe is there.
+
+    python -m bench.build_models                 all nine, about 1.3 GB
+    python -m bench.build_models --small         thin, shallow variants for tests: NAME_small.onnx
+    python -m bench.build_models vgg19 resnet152
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from bench import MODELS
+from bench.zoo import ZOO, make
+
+
+def build(name: str, small: bool = False, folder: Path = MODELS) -> Path:
+    """Makes sure that the named network lies in ``folder``; its path. The recipe's hash and size lie beside it."""
+    net = make(name, small)
+    path = folder / f"{net.name}.onnx"
+    note = path.with_suffix(".recipe")
+    folder.mkdir(parents=True, exist_ok=True)
+    recipe = net.recipe()
+    if path.is_file() and note.is_file() and note.read_text() == f"{recipe} {path.stat().st_size}\n":
+        return path
+    if not small and net.parameters != ZOO[name].parameters:
+        raise AssertionError(f"{name}: {net.parameters} parameters, published are {ZOO[name].parameters}")
+    net.write(path)
+    note.write_text(f"{recipe} {path.stat().st_size}\n")
+    return path
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.build_models", description=__doc__.split("\n\n")[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", choices=[*ZOO, []], help="default: all")
+    parser.add_argument("--small", action="store_true", help="build the thin, shallow variants instead")
+    options = parser.parse_args()
+    for name in options.names or ZOO:
+        print(build(name, options.small))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
