@@ -1,0 +1,21 @@
+"""FlexNN: ONNX models inside a memory budget given in bytes."""
+
+from flexnn.artifact import ArtifactError
+from flexnn.compiler import CompileError, compile  # noqa: A004
+from flexnn.graph.ir import GraphError
+from flexnn.plan import BudgetError
+from flexnn.session import NodeArg, Session, SessionError
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "ArtifactError",
+    "BudgetError",
+    "CompileError",
+    "GraphError",
+    "NodeArg",
+    "Session",
+    "SessionError",
+    "__version__",
+    "compile",
+]

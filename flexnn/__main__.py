@@ -1,0 +1,7 @@
+"""``python -m flexnn``."""
+
+import sys
+
+from flexnn.cli import main
+
+sys.exit(main())

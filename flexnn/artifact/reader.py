@@ -1,0 +1,170 @@
+"""The verified reader: nothing in the file is believed before it is checked.
+
+After ``open_artifact`` the graph is consistent: indices in range, views inside their roots, weights inside the file and
+of the size that their node reads, shapes those that each operator computes from its inputs. The weights' own bytes are
+checked against their checksums by the engine, at each read.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flexnn import _core
+from flexnn.graph import ops
+from flexnn.graph.ir import RAW_CHUNK_BYTES, Graph, GraphError, Node, Tensor
+from flexnn.graph.pack import NR
+
+from .format import HEADER_BYTES, PAGE, ArtifactError, Header
+from .section import load_graph
+
+TENSOR_BYTES_MAX = 1 << 40
+
+
+class Artifact:
+    """An open artifact: ``graph``, ``crcs`` (uint32, one per chunk), ``fd`` (owned; later changes of the path do not
+    matter). Close it, or use it as a context manager."""
+
+    def __init__(self, path: str, fd: int, header: Header, graph: Graph, crcs: NDArray[np.uint32]) -> None:
+        self.path = path
+        self.fd = fd
+        self.header = header
+        self.graph = graph
+        self.crcs = crcs
+
+    def close(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def open_direct(self) -> int:
+        """A second descriptor of the same file with O_DIRECT, or -1 where the file system does not take it."""
+        try:
+            return os.open(f"/proc/self/fd/{self.fd}", os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC)
+        except OSError:
+            return -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def open_artifact(path: str) -> Artifact:
+    """Opens and checks the artifact at ``path``. Raises OSError, or ArtifactError with ``path`` in its message."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        header = Header.unpack(os.pread(fd, HEADER_BYTES, 0), os.fstat(fd).st_size)
+        if header.panel_width != NR:
+            raise ArtifactError(f"panels of {header.panel_width} channels, this FlexNN computes {NR}: compile again")
+        section = _section(fd, header.graph_offset, header.graph_bytes, header.graph_crc, "graph")
+        crcs = _section(fd, header.crc_offset, 4 * header.crc_count, header.crcs_crc, "checksum table")
+        graph = load_graph(section)
+        check_graph(graph)
+        _check_places(graph, header)
+        return Artifact(path, fd, header, graph, np.frombuffer(crcs, "<u4"))
+    except (ArtifactError, GraphError) as error:
+        os.close(fd)
+        raise ArtifactError(f"{path}: {error}") from None
+    except BaseException:
+        os.close(fd)
+        raise
+
+
+def _section(fd: int, offset: int, size: int, crc: int, what: str) -> bytes:
+    raw = b""
+    while len(raw) < size:
+        more = os.pread(fd, size - len(raw), offset + len(raw))
+        if not more:
+            raise ArtifactError(f"{what} is cut short")
+        raw += more
+    if _core.crc32c(raw) != crc:
+        raise ArtifactError(f"{what} checksum does not match: the file is damaged")
+    return raw
+
+
+def check_graph(graph: Graph) -> None:
+    """Raises ArtifactError or GraphError unless the graph is consistent in itself. Used before writing, too."""
+    for i, tensor in enumerate(graph.tensors):
+        _check_tensor(graph, i, tensor)
+    ready = set(graph.inputs) | {i for i, t in enumerate(graph.tensors) if t.weight >= 0}
+    if len(set(graph.inputs)) != len(graph.inputs) or len(set(graph.outputs)) != len(graph.outputs):
+        raise ArtifactError("an input or output is listed twice")
+    if not graph.outputs:
+        raise ArtifactError("the graph has no outputs")
+    for i in graph.inputs:
+        if graph.tensors[i].root >= 0 or graph.tensors[i].weight >= 0:
+            raise ArtifactError(f"input {graph.tensors[i].name!r} is not a tensor of its own")
+    for node in graph.nodes:
+        _check_node(graph, node, ready)
+    for i in graph.outputs:
+        if i not in ready or graph.tensors[i].root >= 0 or graph.tensors[i].weight >= 0 or i in graph.inputs:
+            raise ArtifactError(f"output {graph.tensors[i].name!r} is not computed into a tensor of its own")
+
+
+def _check_tensor(graph: Graph, index: int, tensor: Tensor) -> None:
+    if tensor.nbytes > TENSOR_BYTES_MAX:
+        raise ArtifactError(f"tensor {tensor.name!r}: shape {tensor.shape} is too large")
+    if len(tensor.strides) != len(tensor.shape):
+        raise ArtifactError(f"tensor {tensor.name!r}: strides do not match its shape")
+    if tensor.root < 0:
+        if tensor.offset or not tensor.contiguous:
+            raise ArtifactError(f"tensor {tensor.name!r}: has storage of its own but is strided")
+    else:
+        root = graph.tensors[tensor.root]
+        last = tensor.offset + sum((d - 1) * s for d, s in zip(tensor.shape, tensor.strides, strict=True) if d > 1)
+        if tensor.root == index or root.root >= 0 or root.dtype != tensor.dtype or tensor.weight >= 0:
+            raise ArtifactError(f"tensor {tensor.name!r}: its root is not one")
+        if tensor.size and last >= root.size:
+            raise ArtifactError(f"tensor {tensor.name!r}: reaches outside its root")
+    if tensor.weight >= 0:
+        weight = graph.weights[tensor.weight]
+        if weight.kind != "raw" or weight.nbytes != tensor.nbytes:
+            raise ArtifactError(f"constant {tensor.name!r}: its weight has {weight.nbytes} bytes, not {tensor.nbytes}")
+
+
+def _check_node(graph: Graph, node: Node, ready: set[int]) -> None:
+    where = f"node {node.name!r} ({node.op})"
+    ops.check(node)
+    for i in node.inputs:
+        if i not in ready:
+            raise ArtifactError(f"{where}: reads {graph.tensors[i].name!r} before it is computed")
+    shapes = ops.infer(graph, node)
+    if len(shapes) != len(node.outputs):
+        raise ArtifactError(f"{where}: has {len(node.outputs)} outputs, computes {len(shapes)}")
+    written = {graph.root(i) for i in node.outputs}
+    constants = any(graph.tensors[i].weight >= 0 for i in written)
+    if constants or written & set(graph.inputs):
+        raise ArtifactError(f"{where}: writes an input or a constant")
+    for i, (shape, dtype) in zip(node.outputs, shapes, strict=True):
+        tensor = graph.tensors[i]
+        if i in ready:
+            raise ArtifactError(f"{where}: computes {tensor.name!r} a second time")
+        if tensor.shape != shape or tensor.dtype != dtype:
+            raise ArtifactError(f"{where}: computes {dtype}{shape}, {tensor.name!r} is {tensor.dtype}{tensor.shape}")
+        ready.add(i)
+    params = _core.encode_params(node.op, ops.encode(graph, node))
+    if (node.weight >= 0) != bool(_core.op_panel_bytes(node.op, params)):
+        raise ArtifactError(f"{where}: has panels it should not have, or lacks them")
+    if node.weight >= 0:
+        weight = graph.weights[node.weight]
+        panel_bytes = _core.op_panel_bytes(node.op, params)
+        expected = panel_bytes * _core.op_panels(node.op, params)
+        if weight.kind != "panels" or weight.nbytes != expected or weight.chunk_bytes != panel_bytes:
+            raise ArtifactError(f"{where}: its weight has {weight.nbytes} bytes, it reads {expected}")
+
+
+def _check_places(graph: Graph, header: Header) -> None:
+    for weight in graph.weights:
+        end = weight.offset + weight.nbytes
+        if weight.offset % PAGE or weight.offset < header.data_offset or end > header.file_bytes:
+            raise ArtifactError(f"weight {weight.name!r} lies outside the data section")
+        if weight.kind == "raw" and weight.chunk_bytes != RAW_CHUNK_BYTES:
+            raise ArtifactError(f"weight {weight.name!r}: chunks of {weight.chunk_bytes} bytes")
+        if weight.crc_first + weight.chunks > header.crc_count:
+            raise ArtifactError(f"weight {weight.name!r} has no checksums")
+

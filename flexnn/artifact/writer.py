@@ -1,0 +1,126 @@
+"""The writer: streams weights one by one into a temporary file, then renames it. A crash leaves the old file intact."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Callable, Iterator
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flexnn._core import crc32c
+from flexnn.graph.ir import RAW_CHUNK_BYTES, Graph, Weight
+from flexnn.graph.pack import NR, PanelSource
+
+from .format import HEADER_BYTES, ArtifactError, Header, page_up
+from .reader import check_graph
+from .section import dump_graph
+
+TEMPORARY = ".flexnn-tmp-"
+
+
+def write_artifact(
+    graph: Graph, path: str, source_sha256: bytes, progress: Callable[[Weight], None] | None = None
+) -> int:
+    """Writes ``graph`` with its weights to ``path``; returns the file's bytes.
+
+    ``progress`` is called after each weight. Peak memory: one weight as its source loads it, and a panel. Raises
+    ArtifactError or GraphError before anything is written when the graph is inconsistent, OSError when writing fails;
+    in both cases a file that was at ``path`` is untouched.
+    """
+    check_graph(graph)
+    _place_checksums(graph)
+    _sweep(path)
+    temporary = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}{TEMPORARY}{os.getpid()}")
+    try:
+        with open(temporary, "xb") as file:
+            header, section, crcs = _lay_out(graph, source_sha256)
+            for weight in graph.weights:
+                _write_weight(file, weight, crcs)
+                if progress:
+                    progress(weight)
+            file.truncate(header.file_bytes)
+            header.crcs_crc = crc32c(crcs)
+            for offset, raw in ((header.graph_offset, section), (header.crc_offset, crcs.tobytes()), (0, header.pack())):
+                file.seek(offset)
+                file.write(raw)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        if os.path.exists(temporary):
+            os.unlink(temporary)
+        raise
+    return header.file_bytes
+
+
+def _place_checksums(graph: Graph) -> None:
+    first = 0
+    for weight in graph.weights:
+        weight.crc_first = first
+        first += weight.chunks
+
+
+def _lay_out(graph: Graph, source_sha256: bytes) -> tuple[Header, bytes, NDArray[np.uint32]]:
+    """Header, graph section and empty checksum table. The section's length depends on the offsets it holds, and these
+    on its length: laid out until nothing moves."""
+    count = sum(weight.chunks for weight in graph.weights)
+    section = dump_graph(graph)
+    while True:
+        crc_offset = -(-(HEADER_BYTES + len(section)) // 4) * 4
+        data_offset = end = page_up(crc_offset + 4 * count)
+        for weight in graph.weights:
+            weight.offset = page_up(end)
+            end = weight.offset + weight.nbytes
+        again = dump_graph(graph)
+        if len(again) == len(section):
+            break
+        section = again
+    end = page_up(end)
+    header = Header(
+        panel_width=NR,
+        file_bytes=end,
+        graph_offset=HEADER_BYTES,
+        graph_bytes=len(again),
+        crc_offset=crc_offset,
+        crc_count=count,
+        data_offset=data_offset,
+        data_bytes=end - data_offset,
+        source_sha256=source_sha256,
+        graph_crc=crc32c(again),
+        crcs_crc=0,
+    )
+    return header, again, np.zeros(count, "<u4")
+
+
+def _write_weight(file: BinaryIO, weight: Weight, crcs: NDArray[np.uint32]) -> None:
+    file.seek(weight.offset)
+    written = chunk = 0
+    for chunk, raw in enumerate(_chunks(weight), 1):
+        crcs[weight.crc_first + chunk - 1] = crc32c(raw)
+        file.write(raw)
+        written += len(raw)
+    if written != weight.nbytes or chunk != weight.chunks:
+        raise ArtifactError(f"weight {weight.name!r} has {written} bytes, expected {weight.nbytes}")
+
+
+def _chunks(weight: Weight) -> Iterator[memoryview]:
+    if isinstance(weight.source, PanelSource):
+        for panel in weight.source:
+            yield memoryview(panel).cast("B")
+    elif weight.source is not None:
+        raw = np.ascontiguousarray(weight.source.load()).reshape(-1).view(np.uint8)
+        for start in range(0, len(raw), RAW_CHUNK_BYTES):
+            yield memoryview(raw[start : start + RAW_CHUNK_BYTES])
+
+
+def _sweep(path: str) -> None:
+    """Removes temporaries that a killed compilation of the same artifact left behind."""
+    folder, name = os.path.split(path)
+    pattern = os.path.join(glob.escape(folder), f".{glob.escape(name)}{TEMPORARY}*")
+    for left in glob.glob(pattern, include_hidden=True):
+        pid = left.rpartition("-")[2]
+        if not (pid.isdigit() and os.path.exists(f"/proc/{pid}")):
+            os.unlink(left)

@@ -1,0 +1,284 @@
+"""The command line (DESIGN §6): compile, run, plan.
+
+Results go to stdout, progress and errors to stderr. Exit 0: good; 2: the user's mistake or an infeasible budget, one
+line ``error: …``; 1: anything else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
+
+import flexnn
+from flexnn import units
+
+if TYPE_CHECKING:
+    from flexnn.plan import Plan
+
+NS_PER_MS = 1e6
+INPUT_SEED = 0
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        print(f"error: {message}; see {self.prog} --help", file=sys.stderr)
+        sys.exit(2)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command; returns the exit status."""
+    options = _parser().parse_args(arguments)
+    try:
+        command: Callable[[argparse.Namespace], None] = options.command
+        command(options)
+        sys.stdout.flush()
+    except (flexnn.SessionError, MemoryError) as error:
+        return _fail(str(error) or "out of memory", 1)
+    except (ValueError, OSError) as error:
+        return _fail(_one_line(error), 2)
+    except KeyboardInterrupt:
+        return _fail("interrupted", 130)
+    except Exception as error:  # a defect of ours: still one line, no traceback
+        return _fail(f"internal: {type(error).__name__}: {_one_line(error)}", 1)
+    return 0
+
+
+def _fail(message: str, status: int) -> int:
+    print(f"error: {message}", file=sys.stderr)
+    return status
+
+
+def _one_line(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return " ".join(str(error).split())
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="flexnn", description="Runs ONNX models inside a memory budget.")
+    parser.add_argument("--version", action="version", version=f"flexnn {flexnn.__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
+
+    sub = commands.add_parser("compile", help="compile an ONNX model into an artifact")
+    sub.add_argument("model", metavar="MODEL.onnx")
+    sub.add_argument("-o", "--output", metavar="OUT.flexnn", help="default: beside the model")
+    _add_shape(sub)
+    sub.add_argument("--quiet", action="store_true", help="no progress bar")
+    sub.set_defaults(command=_compile)
+
+    sub = commands.add_parser("run", help="run a model and report memory and latency")
+    _add_model(sub)
+    sub.add_argument("--repeat", type=_positive, default=10, metavar="N", help="timed runs (10)")
+    sub.add_argument("--warmup", type=_count, default=2, metavar="N", help="runs before them (2)")
+    sub.add_argument("--input", metavar="IN.npz", help="arrays by input name; default: seeded random")
+    sub.add_argument("--output", metavar="OUT.npz", help="save the outputs")
+    sub.set_defaults(command=_run)
+
+    sub = commands.add_parser("plan", help="what a run would do and cost, without running")
+    _add_model(sub)
+    sub.add_argument("--check", action="store_true", help="validate the plan independently")
+    sub.set_defaults(command=_plan)
+    return parser
+
+
+def _add_model(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("model", metavar="MODEL", help=".onnx or .flexnn")
+    sub.add_argument("--memory", type=_size, metavar="SIZE", help="budget: bytes, or like 64MiB; default: no limit")
+    sub.add_argument("--threads", type=_positive, metavar="N", help="compute threads; default: the CPUs there are")
+    _add_shape(sub)
+    sub.add_argument("--io", choices=("buffered", "direct"), default="buffered", help="how weights are read")
+    sub.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+
+
+def _add_shape(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument(
+        "--shape", action="append", default=[], type=_shape, metavar="NAME=1,3,224,224", help="bind a dynamic input"
+    )
+
+
+def _argument(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    def convert(text: str) -> Any:
+        try:
+            return parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+
+    return convert
+
+
+_size = _argument(units.parse_bytes)
+_shape = _argument(units.parse_shape)
+
+
+def _positive(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
+    return int(text)
+
+
+def _count(text: str) -> int:
+    return 0 if text == "0" else _positive(text)
+
+
+# ---- compile ----
+
+
+def _compile(options: argparse.Namespace) -> None:
+    shapes = dict(options.shape)
+    if options.quiet or not sys.stderr.isatty():
+        path = flexnn.compile(options.model, options.output, shapes=shapes)
+    else:
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True))
+        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task("reading the model", total=None)
+
+            def report(name: str, done: int, total: int) -> None:
+                bar.update(task, description="packing weights", completed=done, total=total)
+
+            path = flexnn.compile(options.model, options.output, shapes=shapes, progress=report)
+    print(f"{path}  {units.format_bytes(os.path.getsize(path))}")
+
+
+# ---- run ----
+
+
+def _run(options: argparse.Namespace) -> None:
+    from flexnn.compiler import compiled
+
+    with compiled(options.model, dict(options.shape)) as artifact:
+        report, outputs = _measure(artifact, options)
+    if options.output:
+        _save(options.output, outputs)
+    if options.json:
+        print(json.dumps(report))
+        return
+    latency = report["latency_ms"]
+    added = report["peak_rss"] - report["baseline_rss"]
+    budget = "no limit" if report["memory_budget"] is None else units.format_bytes(report["memory_budget"])
+    print(f"memory   {units.format_bytes(added)} added to the process (budget {budget})")
+    print(f"latency  p50 {latency['p50']:.2f} ms, p95 {latency['p95']:.2f} ms over {latency['runs']} runs")
+    print(f"reading  {units.format_bytes(report['bytes_read_per_run'])} per run, {report['stall_ms']:.2f} ms waited for")
+
+
+def _measure(path: str, options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]:
+    feed = _load_inputs(options.input) if options.input else None
+    generator = np.random.default_rng(INPUT_SEED)
+    baseline = _peak_rss()
+    start = time.perf_counter_ns()
+    with flexnn.Session(path, memory=options.memory, threads=options.threads, io=options.io) as session:
+        open_ms = (time.perf_counter_ns() - start) / NS_PER_MS
+        if feed is None:
+            feed = {i.name: _random_input(generator, i) for i in session.get_inputs()}
+        for _ in range(options.warmup):
+            session.run(None, feed)
+        latencies, stalls, read = [], [], 0
+        for _ in range(options.repeat):
+            start = time.perf_counter_ns()
+            outputs = session.run(None, feed)
+            latencies.append((time.perf_counter_ns() - start) / NS_PER_MS)
+            stalls.append(session.last_run["stall_ns"] / NS_PER_MS)
+            read = session.last_run["bytes_read"]
+        peak = _peak_rss()
+        plan = session.plan
+        latencies.sort()
+        report = {
+            "memory_budget": session.memory,
+            "arena_bytes": plan.arena_bytes,
+            "session_bytes": session.session_bytes,
+            "baseline_rss": baseline,
+            "peak_rss": peak,
+            "latency_ms": {
+                "p50": _quantile(latencies, 0.5),
+                "p95": _quantile(latencies, 0.95),
+                "min": latencies[0],
+                "runs": len(latencies),
+            },
+            "open_ms": open_ms,
+            "plan_ms": plan.plan_ms,
+            "predicted_ms": plan.predicted_ms,
+            "bound_ms": plan.bound_ms,
+            "bytes_read_per_run": read,
+            "pinned_bytes": plan.pinned_bytes,
+            "stall_ms": _quantile(sorted(stalls), 0.5),
+            "threads": session.threads,
+            "isa": flexnn._core.isa_level(),
+        }
+        names = [output.name for output in session.get_outputs()]
+    return report, dict(zip(names, outputs, strict=True))
+
+
+def _quantile(ordered: list[float], q: float) -> float:
+    return ordered[min(len(ordered) - 1, round(q * (len(ordered) - 1)))]
+
+
+def _random_input(generator: np.random.Generator, argument: flexnn.NodeArg) -> np.ndarray[Any, Any]:
+    dtype = argument.numpy_dtype
+    if dtype.kind == "f":
+        return generator.standard_normal(argument.shape, np.float32).astype(dtype, copy=False)
+    return generator.integers(0, 2, argument.shape).astype(dtype)  # small: may be indices
+
+
+def _load_inputs(path: str) -> dict[str, np.ndarray[Any, Any]]:
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays.files}
+    except (ValueError, AttributeError, TypeError) as error:
+        raise ValueError(f"{path}: not an .npz file of arrays: {error}") from None
+
+
+def _save(path: str, outputs: dict[str, np.ndarray[Any, Any]]) -> None:
+    temporary = f"{path}.{os.getpid()}.tmp"
+    try:
+        with open(temporary, "xb") as file:
+            np.savez(file, **outputs)  # type: ignore[arg-type]
+        os.replace(temporary, path)
+    finally:
+        if os.path.exists(temporary):
+            os.unlink(temporary)
+
+
+def _peak_rss() -> int:
+    """VmHWM of this process, in bytes."""
+    with open("/proc/self/status", encoding="ascii") as status:
+        for line in status:
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) << 10
+    return 0
+
+
+# ---- plan ----
+
+
+def _plan(options: argparse.Namespace) -> None:
+    from flexnn.compiler import compiled
+
+    with compiled(options.model, dict(options.shape)) as path, open_artifact(path) as artifact:
+        try:
+            plan = make_plan(
+                artifact.graph,
+                memory=options.memory,
+                threads=options.threads or default_threads(),
+                io_align=io_align(options.io),
+            )
+        except flexnn.BudgetError as error:
+            if options.json:
+                print(json.dumps({"feasible": False, "minimum_memory": error.minimum}))
+            raise
+        if options.check:
+            check_plan(artifact.graph, plan.program)
+    if options.json:
+        print(json.dumps({"feasible": True, **plan.describe()}))
+    else:
+        print(plan.summary())
+        if options.check:
+            print("check    no two live tensors overlap, at any interleaving of loads and steps")

@@ -1,0 +1,40 @@
+"""Sizes and shapes as people write them: ``48MiB``, ``input=1,3,224,224``."""
+
+from __future__ import annotations
+
+import re
+
+_UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
+
+
+def parse_bytes(text: str | int) -> int:
+    """Bytes in ``text``: an integer, or a number with KiB, MiB, GiB (powers of 1024), KB, MB, GB (of 1000).
+
+    Raises ValueError for anything else, and for less than one byte.
+    """
+    if isinstance(text, int) and not isinstance(text, bool):
+        size = text
+    else:
+        match = _SIZE.fullmatch(str(text))
+        if not match or match[2].upper() not in _UNITS:
+            raise ValueError(f"not a size: {text!r}; write bytes, or a number with KiB, MiB, GiB, KB, MB or GB")
+        size = int(float(match[1]) * _UNITS[match[2].upper()])
+    if not 1 <= size <= 1 << 46:
+        raise ValueError(f"not a usable size: {text!r}")
+    return size
+
+
+def format_bytes(size: int) -> str:
+    """``size`` in MiB with two decimals, rounded up so that the text is never less than the size."""
+    hundredths = -(-size * 100 // (1 << 20))
+    return f"{hundredths // 100}.{hundredths % 100:02d}MiB"
+
+
+def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
+    """``NAME=1,3,224,224`` (or ``1x3x224x224``) as name and dimensions. Raises ValueError."""
+    name, equals, dims = text.rpartition("=")
+    parts = re.split("[,x]", dims) if dims else []
+    if not equals or not name or not all(part.strip().isdigit() for part in parts):
+        raise ValueError(f"not a shape: {text!r}; write NAME=1,3,224,224")
+    return name, tuple(int(part) for part in parts)
