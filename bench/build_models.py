@@ -1,8 +1,8 @@
 """Builds the classic CNNs with seeded random weights into bench/.cache/models; skips those whose recipe is there.
 
-    python -m bench.build_models                 all nine, about 1.3 GB
-    python -m bench.build_models --small         thin, shallow variants for tests: NAME_small.onnx
-    python -m bench.build_models vgg19 resnet152
+python -m bench.build_models                 all nine, about 1.3 GB
+python -m bench.build_models --small         thin, shallow variants for tests: NAME_small.onnx
+python -m bench.build_models vgg19 resnet152
 """
 
 from __future__ import annotations

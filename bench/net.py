@@ -234,7 +234,9 @@ class Net:
 
     def recipe(self) -> str:
         """A hash over everything that determines the file's bytes."""
-        inits = [(i.name, i.shape, i.mean, i.std, i.low, None if i.values is None else i.values.tolist()) for i in self.inits]
+        inits = [
+            (i.name, i.shape, i.mean, i.std, i.low, None if i.values is None else i.values.tolist()) for i in self.inits
+        ]
         text = self.skeleton().SerializeToString(deterministic=True) + repr((DRAW, inits)).encode()
         return hashlib.sha256(text).hexdigest()
 
@@ -250,7 +252,10 @@ class Net:
             head = TensorProto(dims=init.shape, data_type=kind, name=init.name).SerializeToString()
             data = init.size * dtype.itemsize
             heads.append(head + _field(9, data))  # 9: TensorProto.raw_data
-        sizes = [len(h) + i.size * (4 if i.values is None else i.values.itemsize) for h, i in zip(heads, self.inits, strict=True)]
+        sizes = [
+            len(h) + i.size * (4 if i.values is None else i.values.itemsize)
+            for h, i in zip(heads, self.inits, strict=True)
+        ]
         tags = [_field(5, size) for size in sizes]  # 5: GraphProto.initializer
         part = path.with_suffix(".part")
         with part.open("wb") as file:

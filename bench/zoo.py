@@ -53,9 +53,7 @@ def _residual_net(net: Net, s: Scale, depths: tuple[int, ...], base: int, groups
 
     def conv_norm(x: Value, width: int, kernel: int, stride: int = 1, g: int = 1, gamma: float = 1.0) -> Value:
         if g > 1 and apart:
-            parts = [
-                net.conv(p, width // g, kernel, stride, kernel // 2, bias=False) for p in net.split(x, g)
-            ]
+            parts = [net.conv(p, width // g, kernel, stride, kernel // 2, bias=False) for p in net.split(x, g)]
             return net.norm(net.concat(*parts), gamma=gamma)
         return net.norm(net.conv(x, width, kernel, stride, kernel // 2, groups=g, bias=False), gamma=gamma)
 
@@ -127,7 +125,7 @@ def squeezenet1_1(net: Net, s: Scale) -> Value:
 
 
 def googlenet(net: Net, s: Scale) -> Value:
-    """Szegedy et al. 2015, table 1, with the local response normalisations of the paper, without its auxiliary heads."""
+    """Szegedy et al. 2015, table 1, with the local response normalisations of the paper, no auxiliary heads."""
 
     def conv(x: Value, width: int, kernel: int, stride: int = 1) -> Value:
         return net.relu(net.conv(x, s.width(width), kernel, stride, kernel // 2))
