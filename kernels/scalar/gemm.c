@@ -11,9 +11,9 @@ void FX_SYMBOL(gemm_f32)(const fx_gemm *g) {
                 int32_t q1 = g->k - q0 < g->block ? g->k : q0 + g->block;
                 for (int32_t t = 0; t < g->taps; t++)
                     for (int32_t q = q0; q < q1; q++, w += FX_NR)
-                        sum += g->a[t * g->rows + i][q] * *w;
+                        sum += g->a[t * g->rows + i][g->a_at + q] * *w;
             }
             float slope = g->finish.act == FX_ACT_PRELU ? panel[FX_NR + j % FX_NR] : g->finish.lo;
-            g->c[i][j] = fx_finish_scalar(&g->finish, sum, g->r ? &g->r[i][j] : NULL, slope);
+            g->c[i][g->c_at + j] = fx_finish_scalar(&g->finish, sum, g->r ? &g->r[i][g->c_at + j] : NULL, slope);
         }
 }

@@ -3,6 +3,19 @@
 
 #define VECTORS (FX_NR / FX_WIDTH) /* of a panel */
 
+/* What the tiles finish themselves is whole panels and a clamp; this is the rest. */
+static __attribute__((noinline)) void finish_any(const fx_gemm *g, int rows, int vectors, const fx_v *sum) {
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < vectors; j++) {
+            const float *panel = g->w + j / VECTORS * g->w_panel + j % VECTORS * FX_WIDTH;
+            fx_v v = *sum++;
+            if (g->r)
+                v += fx_load_below(g->r[i] + g->c_at, j * FX_WIDTH, g->columns);
+            v = fx_activate(&g->finish, v, panel + FX_NR);
+            fx_store_below(g->c[i] + g->c_at, j * FX_WIDTH, g->columns, v);
+        }
+}
+
 /* A function for each number of rows and panels, so that a tile of any size costs its own multiplications only. */
 #define TILE(R, P)                                                                                                     \
     static void tile_##R##x##P(const fx_gemm *g) {                                                                     \
@@ -22,7 +35,7 @@
             const int64_t n = g->k - q0 < g->block ? g->k - q0 : g->block;                                             \
             for (int64_t t = 0; t < g->taps; t++, a += R) {                                                            \
                 const float *row[R];                                                                                   \
-                FX_UNROLL for (int i = 0; i < R; i++) row[i] = a[i] + q0;                                              \
+                FX_UNROLL for (int i = 0; i < R; i++) row[i] = a[i] + g->a_at + q0;                                    \
                 for (int64_t q = 0; q < n; q++, w += FX_NR) {                                                          \
                     fx_v b[V];                                                                                         \
                     FX_UNROLL for (int j = 0; j < V; j++) b[j] =                                                       \
@@ -32,16 +45,17 @@
                 }                                                                                                      \
             }                                                                                                          \
         }                                                                                                              \
+        if (g->finish.act > FX_ACT_CLIP || g->columns < P * FX_NR) {                                                   \
+            finish_any(g, R, V, sum[0]);                                                                               \
+            return;                                                                                                    \
+        }                                                                                                              \
+        const fx_v lo = fx_splat(g->finish.lo), hi = fx_splat(g->finish.hi);                                           \
+        if (g->r)                                                                                                      \
+            FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int j = 0; j < V; j++) sum[i][j] +=                   \
+                fx_load(g->r[i] + g->c_at + j * FX_WIDTH);                                                             \
         FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int j = 0; j < V; j++)                                    \
-            finish(g, i, j, sum[i][j]);                                                                                \
+            fx_store(g->c[i] + g->c_at + j * FX_WIDTH, fx_min(hi, fx_max(lo, sum[i][j])));                             \
     }
-
-FX_INLINE void finish(const fx_gemm *g, int i, int j, fx_v v) {
-    if (g->r)
-        v += fx_load_below(g->r[i], j * FX_WIDTH, g->columns);
-    v = fx_activate(&g->finish, v, g->w + j / VECTORS * g->w_panel + FX_NR + j % VECTORS * FX_WIDTH);
-    fx_store_below(g->c[i], j * FX_WIDTH, g->columns, v);
-}
 
 #define TILES(P) TILE(1, P) TILE(2, P) TILE(3, P) TILE(4, P) TILE(5, P) TILE(6, P)
 TILES(1)

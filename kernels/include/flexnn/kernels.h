@@ -24,7 +24,8 @@ typedef struct fx_finish {
 } fx_finish;
 
 /* One tile of a matrix product whose rows may lie anywhere:
- *     c[i][j] = finish(start[j] + sum over t < taps, q < k of a[t * rows + i][q] * w(t, q, j) [+ r[i][j]])
+ *     c[i][c_at + j] = finish(start[j] + sum over t < taps, q < k of a[t * rows + i][a_at + q] * w(t, q, j)
+ *                             [+ r[i][c_at + j]])
  * for i < rows <= kernels->mr and j < columns <= FX_NR * panels, panels <= kernels->panels.
  * A panel is `head` floats (0, or [bias FX_NR], or [bias FX_NR][slope FX_NR]), then [block][tap][q of block][FX_NR];
  * the last block may be shorter. start is the panel's bias if head > 0, else 0. With one tap the order is [q][FX_NR]
@@ -32,20 +33,44 @@ typedef struct fx_finish {
  *
  * To multiply by a matrix computed at run time (MATMUL): copy 16 columns of b at a time into panels of k * FX_NR floats
  * (zeros beyond the last column), then for each tile of at most kernels->mr rows and kernels->panels panels call it with
- * taps = 1, head = 0, block = k, w_panel = k * FX_NR, a = pointers to the rows, c = pointers to where column j0 of
- * each row goes. Split rows evenly: 15 rows with mr 14 are best as 8 + 7. */
+ * taps = 1, head = 0, block = k, w_panel = k * FX_NR, a = pointers to the rows of a, c = pointers to the rows of the
+ * result, a_at = 0, c_at = the first panel's first column. Split rows evenly: 15 rows with mr 14 are best as 8 + 7. */
 typedef struct fx_gemm {
     const float *const *a; /* [taps][rows] */
     const float *w;        /* first panel */
     int64_t w_panel;       /* floats from one panel to the next */
     float *const *c;       /* [rows] */
     const float *const *r; /* [rows], or NULL */
+    int64_t a_at, c_at;    /* first column read and written */
     int32_t rows, panels, columns, taps, k, block, head;
     fx_finish finish;
 } fx_gemm;
 
+/* Most output pixels of one call of dwconv_f32. */
+#define FX_DW_PIXELS 8
+
+/* Neighbouring output pixels of a depthwise convolution, all channels of a window:
+ *     y[i * y_step + at + j] = finish(bias[j] + sum over ky < kh, kx < kw of
+ *                              x[ky * positions + i * stride + kx * dilation][at + j] * w(ky, kx, j)
+ *                              [+ r[i * r_step + at + j]])
+ * for i < pixels <= FX_DW_PIXELS, j < channels; positions = (pixels - 1) * stride + (kw - 1) * dilation + 1 input
+ * pixels in each row of taps. A panel of FX_NR channels is head floats as in fx_gemm, then [ky][kx][FX_NR]. */
+typedef struct fx_dwconv {
+    const float *const *x; /* [kh][positions] */
+    const float *w;        /* first panel */
+    int64_t w_panel;       /* floats from one panel to the next */
+    float *y;              /* first pixel */
+    const float *r;        /* its residual, or NULL */
+    int64_t y_step, r_step;
+    int64_t at; /* first channel read and written */
+    int32_t pixels, channels, kh, kw, stride, dilation, positions, head;
+    fx_finish finish;
+} fx_dwconv;
+
 /* Convolution: gemm, Winograd transforms, depthwise. */
-#define FX_KERNELS_CONV(X) X(gemm_f32, void, (const fx_gemm *g))
+#define FX_KERNELS_CONV(X)                                                                                             \
+    X(gemm_f32, void, (const fx_gemm *g))                                                                              \
+    X(dwconv_f32, void, (const fx_dwconv *d))
 
 /* Rows: elementwise, pooling, softmax, reductions. */
 #define FX_KERNELS_ROWS(X)

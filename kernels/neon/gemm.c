@@ -1,0 +1,72 @@
+/* gemm_f32 for NEON: sums in registers; four elements of a row stand in one vector, multiplied lane by lane. */
+#include "../vec/simd.h"
+
+#define VECTORS (FX_NR / 4)
+
+/* What the tiles finish themselves is a whole panel and a clamp; this is the rest. */
+static __attribute__((noinline)) void finish_any(const fx_gemm *g, int rows, const float32x4_t *sum) {
+    for (int i = 0; i < rows; i++)
+        for (int j = 0; j < VECTORS; j++) {
+            fx_v v = *sum++;
+            if (g->r)
+                v += fx_load_below(g->r[i] + g->c_at, j * 4, g->columns);
+            v = fx_activate(&g->finish, v, g->w + FX_NR + j * 4);
+            fx_store_below(g->c[i] + g->c_at, j * 4, g->columns, v);
+        }
+}
+
+/* Channel LANE of four: its 16 weights against that lane of every row. */
+#define LANE(R, lane)                                                                                                  \
+    FX_UNROLL for (int j = 0; j < VECTORS; j++) {                                                                      \
+        const float32x4_t b = vld1q_f32(w + (lane) * FX_NR + j * 4);                                                   \
+        FX_UNROLL for (int i = 0; i < R; i++) sum[i][j] = vfmaq_laneq_f32(sum[i][j], b, e[i], lane);                   \
+    }
+
+/* A function for each number of rows, so that a tile of any size costs its own multiplications only. */
+#define TILE(R)                                                                                                        \
+    static void tile_##R(const fx_gemm *g) {                                                                           \
+        const float *w = g->w;                                                                                         \
+        float32x4_t sum[R][VECTORS];                                                                                   \
+        FX_UNROLL for (int j = 0; j < VECTORS; j++) {                                                                  \
+            const float32x4_t start = g->head ? vld1q_f32(w + j * 4) : vdupq_n_f32(0);                                 \
+            FX_UNROLL for (int i = 0; i < R; i++) sum[i][j] = start;                                                   \
+        }                                                                                                              \
+        w += g->head;                                                                                                  \
+        for (int64_t q0 = 0; q0 < g->k; q0 += g->block) {                                                              \
+            const float *const *a = g->a;                                                                              \
+            const int64_t n = g->k - q0 < g->block ? g->k - q0 : g->block;                                             \
+            for (int64_t t = 0; t < g->taps; t++, a += R) {                                                            \
+                const float *row[R];                                                                                   \
+                FX_UNROLL for (int i = 0; i < R; i++) row[i] = a[i] + g->a_at + q0;                                    \
+                int64_t q = 0;                                                                                         \
+                for (; q + 4 <= n; q += 4, w += 4 * FX_NR) {                                                           \
+                    float32x4_t e[R];                                                                                  \
+                    FX_UNROLL for (int i = 0; i < R; i++) e[i] = vld1q_f32(row[i] + q);                                \
+                    LANE(R, 0) LANE(R, 1) LANE(R, 2) LANE(R, 3)                                                        \
+                }                                                                                                      \
+                for (; q < n; q++, w += FX_NR) {                                                                       \
+                    FX_UNROLL for (int j = 0; j < VECTORS; j++) {                                                      \
+                        const float32x4_t b = vld1q_f32(w + j * 4);                                                    \
+                        FX_UNROLL for (int i = 0; i < R; i++) sum[i][j] = vfmaq_n_f32(sum[i][j], b, row[i][q]);        \
+                    }                                                                                                  \
+                }                                                                                                      \
+            }                                                                                                          \
+        }                                                                                                              \
+        if (g->finish.act > FX_ACT_CLIP || g->columns < FX_NR) {                                                       \
+            finish_any(g, R, sum[0]);                                                                                  \
+            return;                                                                                                    \
+        }                                                                                                              \
+        const fx_v lo = fx_splat(g->finish.lo), hi = fx_splat(g->finish.hi);                                           \
+        if (g->r)                                                                                                      \
+            FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int j = 0; j < VECTORS; j++) sum[i][j] +=             \
+                vld1q_f32(g->r[i] + g->c_at + j * 4);                                                                  \
+        FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int j = 0; j < VECTORS; j++)                              \
+            fx_store(g->c[i] + g->c_at + j * 4, fx_min(hi, fx_max(lo, sum[i][j])));                                    \
+    }
+
+TILE(1) TILE(2) TILE(3) TILE(4) TILE(5)
+
+void FX_SYMBOL(gemm_f32)(const fx_gemm *g) {
+    static void (*const tiles[])(const fx_gemm *) = {tile_1, tile_2, tile_3, tile_4, tile_5};
+    tiles[g->rows - 1](g);
+}

@@ -1,0 +1,155 @@
+/* Convolution: its shapes, limits and sizes; the computing is in conv_gemm.c and conv_wino.c. */
+#include "conv.h"
+
+#include <math.h>
+
+static fx_window full_window(const fx_params *u) {
+    const fx_conv_params *p = &u->conv;
+    return (fx_window){0, p->n * p->oh, 0, p->cout};
+}
+
+static int64_t panel_floats(const fx_conv_params *p) {
+    return fx_panel_head(p->act) + (int64_t)p->kh * p->kw * p->cin_panel * FX_NR;
+}
+
+static int64_t panel_bytes(const fx_params *u) { return panel_floats(&u->conv) * (int64_t)sizeof(float); }
+
+static int32_t panels(const fx_params *u) { return (int32_t)fx_div_up(u->conv.cout, FX_NR); }
+
+int32_t fx_conv_panel_cin(const fx_conv_params *p, int32_t panel) {
+    if (p->group == 1)
+        return 0;
+    int64_t first_group = (int64_t)panel * FX_NR / (p->cout / p->group);
+    return (int32_t)fx_min64(first_group * (p->cin / p->group), p->cin - p->cin_panel);
+}
+
+int fx_conv_kernel_fits(uint32_t kernel, const fx_conv_params *p) {
+    switch (kernel) {
+    case FX_CONV_DIRECT:
+        return 1;
+    case FX_CONV_IM2COL: /* a row of taps and channels in one block is one run of the panel */
+        return p->group == 1 && p->cin_block >= p->cin && (int64_t)p->kh * p->kw * p->cin <= 1 << 20;
+    case FX_CONV_WINO2:
+    case FX_CONV_WINO4:
+        return p->group == 1 && p->kh == 3 && p->kw == 3 && p->sh == 1 && p->sw == 1 && p->dh == 1 && p->dw == 1;
+    default:
+        return 0;
+    }
+}
+
+int fx_span_fits(int rank, const int32_t *d, const int32_t *s) {
+    int64_t sum = 0;
+    for (int i = 0; i < rank; i++) {
+        if (d[i] < 1 || s[i] < 0)
+            return 0;
+        sum += (int64_t)(d[i] - 1) * s[i];
+        if (sum >= FX_ELEMENTS_MAX)
+            return 0;
+    }
+    return 1;
+}
+
+static fx_status check(uint32_t kernel, const fx_params *u) {
+    const fx_conv_params *p = &u->conv;
+    const int32_t positive[] = {p->n,  p->h,  p->w,  p->cin, p->oh, p->ow,    p->cout,      p->kh,
+                                p->kw, p->sh, p->sw, p->dh,  p->dw, p->group, p->cin_panel, p->cin_block};
+    for (size_t i = 0; i < sizeof positive / sizeof *positive; i++)
+        if (positive[i] < 1)
+            return FX_ERR_PARAMS;
+    if (p->nr != FX_NR || p->pt < 0 || p->pl < 0 || p->act < 0 || p->act >= FX_ACT_COUNT || p->has_residual < 0 ||
+        p->has_residual > 1 || isnan(p->alpha) || isnan(p->beta))
+        return FX_ERR_PARAMS;
+    if (p->cin % p->group || p->cout % p->group || p->cin_panel > p->cin || (p->group == 1 && p->cin_panel != p->cin))
+        return FX_ERR_PARAMS;
+    if ((int64_t)p->n * p->oh > INT32_MAX || (int64_t)p->n * p->oh * p->ow > FX_ELEMENTS_MAX)
+        return FX_ERR_PARAMS;
+    int64_t taps = (int64_t)p->kh * p->kw;
+    if (taps > 1 << 20 || taps * p->cin_panel > FX_ELEMENTS_MAX / FX_NR ||
+        (taps * p->cin_panel + 2) * FX_NR * fx_div_up(p->cout, FX_NR) > FX_ELEMENTS_MAX)
+        return FX_ERR_PARAMS;
+    if (!fx_span_fits(4, (int32_t[]){p->n, p->h, p->w, p->cin}, (int32_t[]){p->x_sn, p->x_sh, p->x_sw, 1}) ||
+        !fx_span_fits(4, (int32_t[]){p->n, p->oh, p->ow, p->cout}, (int32_t[]){p->y_sn, p->y_sh, p->y_sw, 1}))
+        return FX_ERR_PARAMS;
+    if (p->has_residual &&
+        !fx_span_fits(4, (int32_t[]){p->n, p->oh, p->ow, p->cout}, (int32_t[]){p->r_sn, p->r_sh, p->r_sw, 1}))
+        return FX_ERR_PARAMS;
+    if (!fx_conv_kernel_fits(kernel, p))
+        return FX_ERR_PARAMS;
+    if ((kernel == FX_CONV_WINO2 || kernel == FX_CONV_WINO4) &&
+        (p->tile_block < 1 || (int64_t)p->tile_block * p->cin > FX_ELEMENTS_MAX / 128))
+        return FX_ERR_PARAMS;
+    return FX_OK;
+}
+
+static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
+    const fx_conv_params *p = &u->conv;
+    if (operand == 1 && !p->has_residual)
+        return;
+    if (operand == 0)
+        fx_box_extent(4, (int32_t[]){p->n, p->h, p->w, p->cin}, (int32_t[]){p->x_sn, p->x_sh, p->x_sw, 1}, lo, hi);
+    else if (operand == 1)
+        fx_box_extent(4, (int32_t[]){p->n, p->oh, p->ow, p->cout}, (int32_t[]){p->r_sn, p->r_sh, p->r_sw, 1}, lo, hi);
+    else
+        fx_box_extent(4, (int32_t[]){p->n, p->oh, p->ow, p->cout}, (int32_t[]){p->y_sn, p->y_sh, p->y_sw, 1}, lo, hi);
+    *lo *= (int64_t)sizeof(float);
+    *hi *= (int64_t)sizeof(float);
+}
+
+/* A run of taps of one row outside the map: im2col reads kw * cin zeros, direct cin. */
+static int64_t zeros(const fx_params *u) { return (int64_t)u->conv.kw * u->conv.cin; }
+
+static int is_winograd(uint32_t kernel) { return kernel == FX_CONV_WINO2 || kernel == FX_CONV_WINO4; }
+
+static int64_t scratch(const fx_kernels *k, uint32_t kernel, const fx_params *u) {
+    return is_winograd(kernel) ? fx_conv_wino_scratch(k, kernel, &u->conv) : fx_conv_gemm_scratch(k, kernel, &u->conv);
+}
+
+static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, fx_window w, int threads) {
+    if (w.y0 >= w.y1 || w.c0 >= w.c1)
+        return 0;
+    return is_winograd(kernel) ? fx_conv_wino_units(k, kernel, &u->conv, w, threads)
+                               : fx_conv_gemm_units(k, kernel, &u->conv, w, threads);
+}
+
+static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) {
+    return is_winograd(call->kernel) ? fx_conv_wino_run(call, threads, u0, u1)
+                                     : fx_conv_gemm_run(call, threads, u0, u1);
+}
+
+fx_finish fx_finish_of(int32_t act, float alpha, float beta) {
+    switch (act) {
+    case FX_ACT_RELU:
+        return (fx_finish){act, 0, INFINITY};
+    case FX_ACT_CLIP:
+        return (fx_finish){act, alpha, beta};
+    case FX_ACT_LEAKY_RELU:
+        return (fx_finish){act, alpha, 0};
+    case FX_ACT_PRELU:
+        return (fx_finish){act, 0, 0};
+    default:
+        return (fx_finish){FX_ACT_NONE, -INFINITY, INFINITY};
+    }
+}
+
+fx_cut fx_cut_window(int64_t items, int64_t groups, int64_t min_cuts, int threads) {
+    const int64_t wanted = threads > 1 ? (int64_t)threads * FX_UNITS_PER_THREAD : 1;
+    fx_cut cut = {items, groups, 1, fx_min64(min_cuts, groups)};
+    if (cut.cuts < wanted)
+        cut.parts = fx_min64(items, fx_div_up(wanted, cut.cuts));
+    if (cut.cuts * cut.parts < wanted)
+        cut.cuts = fx_min64(groups, fx_div_up(wanted, cut.parts));
+    return cut;
+}
+
+const fx_op_impl fx_conv_impl = {
+    .traits = FX_TRAIT_ROWS | FX_TRAIT_CHANNELS | FX_TRAIT_PANELS,
+    .full_window = full_window,
+    .check = check,
+    .extent = extent,
+    .panel_bytes = panel_bytes,
+    .panels = panels,
+    .scratch = scratch,
+    .zeros = zeros,
+    .units = units,
+    .run = run,
+};

@@ -1,0 +1,53 @@
+/* What the convolution's drivers share (conv.c, conv_gemm.c, conv_wino.c, dwconv.c). */
+#ifndef FLEXNN_OPS_CONV_H
+#define FLEXNN_OPS_CONV_H
+
+#include "flexnn/kernels.h"
+#include "impl.h"
+
+/* Weights that a thread keeps in its cache while it walks pixels: half of the smallest L2 we expect (Pi 5: 512 KiB). */
+#define FX_CACHE_BYTES (256 << 10)
+
+/* Work is cut into about this many units for each thread, so that a thread held up elsewhere costs little. */
+#define FX_UNITS_PER_THREAD 4
+
+static inline int64_t fx_min64(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t fx_max64(int64_t a, int64_t b) { return a > b ? a : b; }
+static inline int64_t fx_div_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+static inline int64_t fx_round_up(int64_t a, int64_t b) { return fx_div_up(a, b) * b; }
+
+/* Floats before the weights in a panel: bias, and slopes of PRELU. */
+static inline int32_t fx_panel_head(int32_t act) { return act == FX_ACT_PRELU ? 2 * FX_NR : FX_NR; }
+
+/* The part of an activation that the micro kernels do as they store. */
+fx_finish fx_finish_of(int32_t act, float alpha, float beta);
+
+/* Whether fx_activate_row is still needed after it. */
+static inline int fx_finish_is_partial(int32_t act) { return act > FX_ACT_PRELU; }
+
+/* Applies an activation that fx_finish does not cover to n floats in place. */
+void fx_activate_row(const fx_kernels *k, int32_t act, float alpha, float beta, float *y, int64_t n);
+
+/* (d - 1) * s added up over dims without overflow: 0 if a size is below 1, a stride below 0, or the sum too big. */
+int fx_span_fits(int rank, const int32_t *d, const int32_t *s);
+
+/* How a window of `items` (pixel tiles) x `groups` (of panels) is cut: unit u = group * parts + part. */
+typedef struct fx_cut {
+    int64_t items, groups; /* what there is */
+    int64_t parts, cuts;   /* pieces of the items, pieces of the groups */
+} fx_cut;
+
+/* cuts: at least what the cache wants (min_cuts); more only when the items alone cannot feed the threads. */
+fx_cut fx_cut_window(int64_t items, int64_t groups, int64_t min_cuts, int threads);
+static inline int64_t fx_cut_at(int64_t total, int64_t pieces, int64_t i) { return total * i / pieces; }
+
+/* Drivers by kernel. */
+uint32_t fx_conv_gemm_units(const fx_kernels *k, uint32_t kernel, const fx_conv_params *p, fx_window w, int threads);
+int64_t fx_conv_gemm_scratch(const fx_kernels *k, uint32_t kernel, const fx_conv_params *p);
+fx_status fx_conv_gemm_run(const fx_call *call, int threads, uint32_t u0, uint32_t u1);
+
+uint32_t fx_conv_wino_units(const fx_kernels *k, uint32_t kernel, const fx_conv_params *p, fx_window w, int threads);
+int64_t fx_conv_wino_scratch(const fx_kernels *k, uint32_t kernel, const fx_conv_params *p);
+fx_status fx_conv_wino_run(const fx_call *call, int threads, uint32_t u0, uint32_t u1);
+
+#endif

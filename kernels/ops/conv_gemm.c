@@ -1,0 +1,199 @@
+/* Convolution as an implicit matrix product: a row for each output pixel, pointers to its taps made per tile.
+ *
+ * DIRECT (Dukhan, "The Indirect Convolution Algorithm", 2019, without the stored indirection buffer): a pointer for
+ * each tap and pixel, to zeros outside the map. IM2COL: a pointer for each row of taps, whose kw * cin floats are one
+ * run of the input; only runs that leave the map, or are not contiguous, are gathered into scratch.
+ *
+ * Inside a unit tiles are the outer loop and panels the inner one: a tile's input stays in L1 while the unit's panels,
+ * at most FX_CACHE_BYTES unless one tile of panels is bigger, come from L2. */
+#include "conv.h"
+
+#include <string.h>
+
+typedef struct scratch {
+    int64_t *tap_offset;  /* floats from the first tap to each tap; DIRECT */
+    const float **a;      /* [taps][rows] */
+    float **c;            /* [rows] */
+    const float **r;      /* [rows] */
+    float *gathered;      /* [rows][kh][kw * cin]; IM2COL */
+    int64_t bytes;
+} scratch;
+
+static scratch scratch_at(void *base, const fx_kernels *k, uint32_t kernel, const fx_conv_params *p) {
+    const int gathers = kernel == FX_CONV_IM2COL;
+    const int64_t taps = gathers ? p->kh : (int64_t)p->kh * p->kw;
+    int64_t at = 0;
+    scratch s;
+#define TAKE(member, count)                                                                                            \
+    s.member = (void *)((uintptr_t)base + (uintptr_t)at);                                                                                    \
+    at += fx_round_up((int64_t)sizeof *s.member * (count), 64)
+    TAKE(tap_offset, gathers ? 0 : taps);
+    TAKE(a, taps *k->mr);
+    TAKE(c, k->mr);
+    TAKE(r, k->mr);
+    TAKE(gathered, gathers ? (int64_t)k->mr * p->kh * p->kw * p->cin : 0);
+#undef TAKE
+    s.bytes = at;
+    return s;
+}
+
+int64_t fx_conv_gemm_scratch(const fx_kernels *k, uint32_t kernel, const fx_conv_params *p) {
+    return scratch_at(NULL, k, kernel, p).bytes;
+}
+
+/* ---- a tile of output pixels ---- */
+
+typedef struct walk {
+    const fx_call *call;
+    const fx_conv_params *p;
+    const float *x, *r, *zeros;
+    float *y;
+    scratch s;
+} walk;
+
+/* Pointers to the taps of the pixel whose first tap is at (iy, ix) of the map at x. */
+static void point_taps(const walk *w, const float *x, int64_t iy, int64_t ix, int i, int rows) {
+    const fx_conv_params *p = w->p;
+    const float **a = w->s.a + i;
+    const int inside = iy >= 0 && iy + (int64_t)(p->kh - 1) * p->dh < p->h && ix >= 0 &&
+                       ix + (int64_t)(p->kw - 1) * p->dw < p->w;
+    if (inside) {
+        const float *first = x + iy * p->x_sh + ix * p->x_sw;
+        const int taps = p->kh * p->kw;
+        for (int t = 0; t < taps; t++, a += rows)
+            *a = first + w->s.tap_offset[t];
+        return;
+    }
+    for (int ky = 0; ky < p->kh; ky++) {
+        const int64_t y = iy + (int64_t)ky * p->dh;
+        for (int kx = 0; kx < p->kw; kx++, a += rows) {
+            const int64_t at = ix + (int64_t)kx * p->dw;
+            *a = y >= 0 && y < p->h && at >= 0 && at < p->w ? x + y * p->x_sh + at * p->x_sw : w->zeros;
+        }
+    }
+}
+
+/* Pointers to the rows of taps, gathering those that are not a run of the input. */
+static void point_runs(const walk *w, const float *x, int64_t iy, int64_t ix, int i, int rows) {
+    const fx_conv_params *p = w->p;
+    const int64_t run = (int64_t)p->kw * p->cin;
+    const int is_run = p->x_sw == p->cin && p->dw == 1 && ix >= 0 && ix + p->kw <= p->w;
+    float *to = w->s.gathered + (int64_t)i * p->kh * run;
+    for (int ky = 0; ky < p->kh; ky++, to += run) {
+        const int64_t y = iy + (int64_t)ky * p->dh;
+        const float **a = w->s.a + (int64_t)ky * rows + i;
+        if (y < 0 || y >= p->h) {
+            *a = w->zeros;
+            continue;
+        }
+        const float *row = x + y * p->x_sh;
+        if (is_run) {
+            *a = row + ix * p->x_sw;
+            continue;
+        }
+        *a = to;
+        for (int kx = 0; kx < p->kw; kx++) {
+            const int64_t at = ix + (int64_t)kx * p->dw;
+            float *pixel = to + (int64_t)kx * p->cin;
+            if (at >= 0 && at < p->w)
+                memcpy(pixel, row + at * p->x_sw, sizeof(float) * (size_t)p->cin);
+            else
+                memset(pixel, 0, sizeof(float) * (size_t)p->cin);
+        }
+    }
+}
+
+/* Pixels [m0, m0 + rows) of the window, counted row by row from its first. */
+static void point_tile(const walk *w, int64_t m0, int rows) {
+    const fx_conv_params *p = w->p;
+    int64_t row = w->call->window.y0 + m0 / p->ow, ox = m0 % p->ow;
+    for (int i = 0; i < rows; i++) {
+        const int64_t batch = row / p->oh, oy = row % p->oh;
+        const float *x = w->x + batch * p->x_sn;
+        const int64_t iy = oy * p->sh - p->pt, ix = ox * p->sw - p->pl;
+        if (w->call->kernel == FX_CONV_IM2COL)
+            point_runs(w, x, iy, ix, i, rows);
+        else
+            point_taps(w, x, iy, ix, i, rows);
+        w->s.c[i] = w->y + batch * p->y_sn + oy * p->y_sh + ox * p->y_sw;
+        if (w->r)
+            w->s.r[i] = w->r + batch * p->r_sn + oy * p->r_sh + ox * p->r_sw;
+        if (++ox == p->ow)
+            ox = 0, row++;
+    }
+}
+
+/* ---- the window ---- */
+
+static fx_cut cut_window(const fx_kernels *k, const fx_conv_params *p, fx_window w, int threads) {
+    const int64_t tiles = fx_div_up((int64_t)(w.y1 - w.y0) * p->ow, k->mr);
+    const int64_t groups = fx_div_up(fx_div_up(w.c1 - w.c0, FX_NR), k->panels);
+    const int64_t group_bytes = (int64_t)p->kh * p->kw * p->cin_panel * FX_NR * k->panels * (int64_t)sizeof(float);
+    const int64_t fit = fx_max64(1, FX_CACHE_BYTES / group_bytes);
+    return fx_cut_window(tiles, groups, fx_div_up(groups, fit), threads);
+}
+
+uint32_t fx_conv_gemm_units(const fx_kernels *k, uint32_t kernel, const fx_conv_params *p, fx_window w, int threads) {
+    (void)kernel;
+    const fx_cut cut = cut_window(k, p, w, threads);
+    return (uint32_t)(cut.parts * cut.cuts);
+}
+
+/* All panels of [first, last) for the tile whose pointers stand in scratch. */
+static void run_tile(const walk *w, fx_gemm *g, int32_t first, int32_t last) {
+    const fx_conv_params *p = w->p;
+    const fx_window *win = &w->call->window;
+    const int32_t at_most = w->call->kernels->panels;
+    for (int32_t panel = first; panel < last; panel += g->panels) {
+        g->panels = last - panel < at_most ? last - panel : at_most;
+        g->a_at = fx_conv_panel_cin(p, panel);
+        if (p->group > 1) /* panels that read other channels cannot share a tile */
+            while (fx_conv_panel_cin(p, panel + g->panels - 1) != g->a_at)
+                g->panels--;
+        g->w = w->call->weight + (panel - win->c0 / FX_NR) * g->w_panel;
+        g->c_at = (int64_t)panel * FX_NR;
+        g->columns = (int32_t)fx_min64((int64_t)g->panels * FX_NR, win->c1 - g->c_at);
+        w->call->kernels->gemm_f32(g);
+        if (fx_finish_is_partial(p->act))
+            for (int i = 0; i < g->rows; i++)
+                fx_activate_row(w->call->kernels, p->act, p->alpha, p->beta, w->s.c[i] + g->c_at, g->columns);
+    }
+}
+
+fx_status fx_conv_gemm_run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) {
+    const fx_conv_params *p = &call->params->conv;
+    const fx_kernels *k = call->kernels;
+    const fx_window *win = &call->window;
+    const fx_cut cut = cut_window(k, p, *win, threads);
+    const int64_t pixels = (int64_t)(win->y1 - win->y0) * p->ow;
+    const int gathers = call->kernel == FX_CONV_IM2COL;
+    walk w = {.call = call, .p = p, .x = call->in[0], .zeros = call->zeros, .y = call->out};
+    w.r = p->has_residual ? call->in[1] : NULL;
+    w.s = scratch_at(call->scratch, k, call->kernel, p);
+    if (!gathers)
+        for (int ky = 0, t = 0; ky < p->kh; ky++)
+            for (int kx = 0; kx < p->kw; kx++, t++)
+                w.s.tap_offset[t] = (int64_t)ky * p->dh * p->x_sh + (int64_t)kx * p->dw * p->x_sw;
+    fx_gemm g = {.a = w.s.a, .c = w.s.c, .r = w.r ? w.s.r : NULL};
+    g.head = fx_panel_head(p->act);
+    g.w_panel = g.head + (int64_t)p->kh * p->kw * p->cin_panel * FX_NR;
+    g.taps = gathers ? p->kh : p->kh * p->kw;
+    g.k = gathers ? p->kw * p->cin : p->cin_panel;
+    g.block = gathers ? g.k : (int32_t)fx_min64(p->cin_block, g.k);
+    g.finish = fx_finish_of(p->act, p->alpha, p->beta);
+    for (uint32_t u = u0; u < u1; u++) {
+        const int64_t part = u % cut.parts, group = u / cut.parts;
+        const int64_t panel_end = fx_div_up(win->c1, FX_NR);
+        const int32_t first = (int32_t)(win->c0 / FX_NR + k->panels * fx_cut_at(cut.groups, cut.cuts, group));
+        const int32_t last = (int32_t)fx_min64(
+            win->c0 / FX_NR + k->panels * fx_cut_at(cut.groups, cut.cuts, group + 1), panel_end);
+        const int64_t end = fx_cut_at(cut.items, cut.parts, part + 1);
+        for (int64_t t = fx_cut_at(cut.items, cut.parts, part); t < end; t++) {
+            const int64_t m0 = fx_cut_at(pixels, cut.items, t), m1 = fx_cut_at(pixels, cut.items, t + 1);
+            g.rows = (int32_t)(m1 - m0);
+            point_tile(&w, m0, g.rows);
+            run_tile(&w, &g, first, last);
+        }
+    }
+    return FX_OK;
+}

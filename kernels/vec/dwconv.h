@@ -1,0 +1,103 @@
+/* dwconv_f32 for every vector width: vec/dwconv.c and neon/dwconv.c include it.
+ *
+ * The taps' columns slide over the strip's input pixels: each vector of x is loaded once and multiplied into every
+ * output pixel that sees it; sums stay in registers, channels are the outer loop. */
+#include "simd.h"
+
+/* Channels [j, j + FX_WIDTH) below `end`; with FULL all of them exist. */
+#define LOAD(FULL, p, j, end) ((FULL) ? fx_load((p) + (j)) : fx_load_below(p, j, end))
+
+/* Where channel j's bias stands. */
+FX_INLINE const float *panel_of(const fx_dwconv *d, int j) { return d->w + j / FX_NR * d->w_panel + j % FX_NR; }
+
+/* Finishes n output pixels from pixel i0 on: any activation, any number of channels. */
+static __attribute__((noinline)) void finish_any(const fx_dwconv *d, int j, int i0, int n, const fx_v *sum) {
+    for (int i = 0; i < n; i++) {
+        fx_v v = sum[i];
+        if (d->r)
+            v += fx_load_below(d->r + (i0 + i) * d->r_step + d->at, j, d->channels);
+        v = fx_activate(&d->finish, v, panel_of(d, j) + FX_NR);
+        fx_store_below(d->y + (i0 + i) * d->y_step + d->at, j, d->channels, v);
+    }
+}
+
+/* The same where it is inlined into every strip: a whole vector and a clamp, else finish_any. */
+#define FINISH(N, FULL, I0, SUM)                                                                                       \
+    do {                                                                                                               \
+        if (!(FULL) || d->finish.act > FX_ACT_CLIP) {                                                                  \
+            finish_any(d, j, I0, N, SUM);                                                                              \
+            break;                                                                                                     \
+        }                                                                                                              \
+        float *to = d->y + d->at + j + (I0) * d->y_step;                                                               \
+        const float *from = d->r + d->at + j + (I0) * d->r_step;                                                       \
+        const fx_v lo = fx_splat(d->finish.lo), hi = fx_splat(d->finish.hi);                                           \
+        if (d->r)                                                                                                      \
+            FX_UNROLL for (int i = 0; i < N; i++) (SUM)[i] += fx_load(from + i * d->r_step);                           \
+        FX_UNROLL for (int i = 0; i < N; i++) fx_store(to + i * d->y_step, fx_min(hi, fx_max(lo, (SUM)[i])));          \
+    } while (0)
+
+/* N output pixels, KW taps in a row, stride S, dilation 1, of one vector of channels. */
+#define STRIP(N, KW, S)                                                                                                \
+    FX_INLINE void strip_##N##_##KW##_##S##_part(const fx_dwconv *d, const float *panel, int j, const int full) {      \
+        enum { POSITIONS = (N - 1) * S + KW };                                                                         \
+        const float *w = panel + d->head;                                                                              \
+        const float *const *x = d->x;                                                                                  \
+        fx_v sum[N];                                                                                                   \
+        FX_UNROLL for (int i = 0; i < N; i++) sum[i] = fx_load(panel);                                                 \
+        for (int ky = 0; ky < d->kh; ky++, w += KW * FX_NR, x += POSITIONS) {                                          \
+            fx_v tap[KW];                                                                                              \
+            FX_UNROLL for (int t = 0; t < KW; t++) tap[t] = fx_load(w + t * FX_NR);                                    \
+            FX_UNROLL for (int p = 0; p < POSITIONS; p++) {                                                            \
+                const fx_v v = LOAD(full, x[p] + d->at, j, d->channels);                                               \
+                FX_UNROLL for (int t = 0; t < KW; t++) if (p >= t && (p - t) % S == 0 && (p - t) / S < N)              \
+                    sum[(p - t) / S] += v * tap[t];                                                                    \
+            }                                                                                                          \
+        }                                                                                                              \
+        FINISH(N, full, 0, sum);                                                                                       \
+    }                                                                                                                  \
+    static void strip_##N##_##KW##_##S(const fx_dwconv *d) {                                                           \
+        int j = 0;                                                                                                     \
+        for (; j + FX_WIDTH <= d->channels; j += FX_WIDTH)                                                             \
+            strip_##N##_##KW##_##S##_part(d, panel_of(d, j), j, 1);                                                    \
+        if (j < d->channels)                                                                                           \
+            strip_##N##_##KW##_##S##_part(d, panel_of(d, j), j, 0);                                                    \
+    }
+
+#define STRIPS(KW, S)                                                                                                  \
+    STRIP(1, KW, S)                                                                                                    \
+    STRIP(2, KW, S) STRIP(3, KW, S) STRIP(4, KW, S) STRIP(5, KW, S) STRIP(6, KW, S) STRIP(7, KW, S) STRIP(8, KW, S)
+STRIPS(3, 1)
+STRIPS(3, 2)
+STRIPS(5, 1)
+STRIPS(5, 2)
+
+/* Any taps, stride and dilation. */
+FX_INLINE void any_part(const fx_dwconv *d, const float *panel, int j, const int full) {
+    for (int i = 0; i < d->pixels; i++) {
+        const float *w = panel + d->head;
+        fx_v sum = fx_load(panel);
+        for (int ky = 0; ky < d->kh; ky++) {
+            const float *const *x = d->x + ky * d->positions + i * d->stride;
+            for (int kx = 0; kx < d->kw; kx++, w += FX_NR)
+                sum += LOAD(full, x[kx * d->dilation] + d->at, j, d->channels) * fx_load(w);
+        }
+        FINISH(1, full, i, &sum);
+    }
+}
+
+void FX_SYMBOL(dwconv_f32)(const fx_dwconv *d) {
+    typedef void (*strip)(const fx_dwconv *);
+#define LIST(KW, S)                                                                                                    \
+    {strip_1_##KW##_##S, strip_2_##KW##_##S, strip_3_##KW##_##S, strip_4_##KW##_##S,                                   \
+     strip_5_##KW##_##S, strip_6_##KW##_##S, strip_7_##KW##_##S, strip_8_##KW##_##S}
+    static const strip strips[2][2][FX_DW_PIXELS] = {{LIST(3, 1), LIST(3, 2)}, {LIST(5, 1), LIST(5, 2)}};
+    if (d->dilation == 1 && (d->kw == 3 || d->kw == 5) && d->stride <= 2) {
+        strips[d->kw == 5][d->stride - 1][d->pixels - 1](d);
+        return;
+    }
+    int j = 0;
+    for (; j + FX_WIDTH <= d->channels; j += FX_WIDTH)
+        any_part(d, panel_of(d, j), j, 1);
+    if (j < d->channels)
+        any_part(d, panel_of(d, j), j, 0);
+}
