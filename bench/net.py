@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import onnx
@@ -104,9 +104,9 @@ class Net:
                     node.output[i] = name
         self.outputs.append(Value(name, value.shape, value.moment))
 
-    def add(self, op: str, inputs: list[str], shape: tuple[int, ...], moment: float, **attributes: object) -> Value:
+    def add(self, op: str, inputs: list[str], shape: tuple[int, ...], moment: float, **attributes: Any) -> Value:
         stem = self._stem(op)
-        self.nodes.append(helper.make_node(op, inputs, [stem], name=stem, **attributes))
+        self.nodes.append(helper.make_node(op, inputs, [stem], stem, **attributes))
         return Value(stem, shape, moment)
 
     def _stem(self, op: str) -> str:
@@ -167,8 +167,8 @@ class Net:
         """Clip to [0, 6] with its bounds as inputs, as exporters write it since opset 11."""
         if "relu6" not in self.counts:
             self.counts["relu6"] = 0
-            self.constant("zero", np.float32(0).reshape(()))
-            self.constant("six", np.float32(6).reshape(()))
+            self.constant("zero", np.array(0, np.float32))
+            self.constant("six", np.array(6, np.float32))
         return self.add("Clip", [x.name, f"{self.name}.zero", f"{self.name}.six"], x.shape, x.moment / 2)
 
     def pool(
@@ -275,7 +275,7 @@ def _write_blocks(file: BinaryIO, init: Init) -> None:
 
 def _padding(
     height: int, width: int, kh: int, kw: int, stride: int, pad: int | tuple[int, int] | str, ceil: bool = False
-) -> tuple[dict[str, object], int, int]:
+) -> tuple[dict[str, Any], int, int]:
     """Padding attributes, output height and width."""
     if isinstance(pad, str):
         return {"auto_pad": "SAME_UPPER"}, -(-height // stride), -(-width // stride)
