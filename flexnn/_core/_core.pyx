@@ -1,0 +1,5 @@
+# cython: language_level=3, boundscheck=True, embedsignature=False
+"""Binding of the C core. Thin: it checks what Python hands over, and turns a status into an exception."""
+
+include "ops.pxi"
+#SESSION

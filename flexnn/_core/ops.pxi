@@ -1,0 +1,318 @@
+# The operators, one at a time: what the planner asks of them, and run_op for tests.
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from libc.stdint cimport int32_t, int64_t, uint32_t, uintptr_t
+from libc.stdlib cimport free
+from libc.string cimport memcpy, memset
+
+from flexnn._core.c_ops cimport *
+from flexnn._core.c_engine cimport fx_crc32c, fx_crc32c_by_table, fx_measure_rates
+
+cdef extern from "<stdlib.h>" nogil:
+    void *aligned_alloc(size_t alignment, size_t size)
+
+NR = FX_NR
+PARAM_WORDS = FX_PARAM_WORDS
+MAX_INPUTS = FX_MAX_INPUTS
+MAX_THREADS = FX_MAX_THREADS
+
+
+def _names_of_ops():
+    return tuple([fx_op_name(i).decode() for i in range(<int>FX_OP_COUNT)])
+
+
+def _fields_of_op(uint32_t op):
+    cdef int is_float = 0
+    cdef int i = 0
+    fields = []
+    while fx_op_field(op, i, &is_float) != NULL:
+        fields.append((fx_op_field(op, i, &is_float).decode(), bool(is_float)))
+        i += 1
+    return tuple(fields)
+
+
+def _names_of_enums():
+    cdef int i, j
+    enums = {}
+    i = 0
+    while fx_enumerations[i] != NULL:
+        names = []
+        j = 0
+        while fx_enum_name(fx_enumerations[i], j) != NULL:
+            names.append(fx_enum_name(fx_enumerations[i], j).decode())
+            j += 1
+        enums[fx_enumerations[i].decode()] = tuple(names)
+        i += 1
+    return enums
+
+
+OPS = _names_of_ops()
+FIELDS = {name: _fields_of_op(i) for i, name in enumerate(OPS)}
+ENUMS = _names_of_enums()
+cdef dict _OP_NUMBER = {name: i for i, name in enumerate(OPS)}
+cdef dict _CONV_KERNEL_NUMBER = {name: i for i, name in enumerate(ENUMS["conv_kernel"])}
+
+
+cdef class _Buffer:
+    """A contiguous buffer of a Python object, released with this."""
+
+    cdef Py_buffer view
+    cdef bint held
+
+    def __cinit__(self, obj, bint writable=False):
+        PyObject_GetBuffer(obj, &self.view, PyBUF_WRITABLE if writable else PyBUF_SIMPLE)
+        self.held = True
+
+    def __dealloc__(self):
+        if self.held:
+            PyBuffer_Release(&self.view)
+
+
+cdef const fx_kernels *_kernels(isa) except NULL:
+    cdef const fx_kernels *k
+    cdef bytes name
+    if isa is None:
+        k = fx_kernels_for(NULL)
+    else:
+        name = isa.encode()
+        k = fx_kernels_for(name)
+    if k == NULL:
+        import os
+        raise ValueError(f"no instruction-set level {isa or os.environ.get('FLEXNN_ISA')!r} here: "
+                         f"there is {', '.join(isa_levels())}")
+    return k
+
+
+cdef class _Op:
+    """An operator with checked parameters."""
+
+    cdef uint32_t op, kernel
+    cdef fx_params params
+
+    def __cinit__(self, str op not None, str kernel not None, params):
+        cdef _Buffer words = _Buffer(params)
+        if op not in _OP_NUMBER:
+            raise ValueError(f"no operator {op!r}")
+        self.op = _OP_NUMBER[op]
+        if not kernel:
+            self.kernel = 0
+        elif self.op == FX_OP_CONV and kernel in _CONV_KERNEL_NUMBER:
+            self.kernel = _CONV_KERNEL_NUMBER[kernel]
+        else:
+            raise ValueError(f"operator {op} has no kernel {kernel!r}")
+        if words.view.len != sizeof(fx_params):
+            raise ValueError(f"parameters have {words.view.len} bytes, not {sizeof(fx_params)}")
+        memcpy(&self.params, words.view.buf, sizeof(fx_params))
+        cdef fx_status status = fx_op_check(self.op, self.kernel, &self.params)
+        if status != FX_OK:
+            raise ValueError(f"operator {op}{'/' if kernel else ''}{kernel}: {fx_status_text(status).decode()}")
+
+
+def op_check(str op not None, str kernel not None, params):
+    """ValueError if a parameter is out of range, a size overflows or the kernel cannot compute it; says nothing of
+    memory. The other op_ functions check the same first."""
+    _Op(op, kernel, params)
+
+
+def op_traits(str op not None):
+    """{"rows", "channels", "panels"} that the operator has."""
+    if op not in _OP_NUMBER:
+        raise ValueError(f"no operator {op!r}")
+    cdef uint32_t traits = fx_op_traits(_OP_NUMBER[op])
+    return frozenset([name for bit, name in ((FX_TRAIT_ROWS, "rows"), (FX_TRAIT_CHANNELS, "channels"),
+                                             (FX_TRAIT_PANELS, "panels")) if traits & bit])
+
+
+def op_panels(str op not None, params):
+    """Number of weight panels."""
+    cdef _Op o = _Op(op, "", params)
+    return fx_op_panels(o.op, &o.params)
+
+
+def op_panel_bytes(str op not None, params):
+    """Bytes of one weight panel; 0 for an operator without."""
+    cdef _Op o = _Op(op, "", params)
+    return fx_op_panel_bytes(o.op, &o.params)
+
+
+def op_scratch(str op not None, str kernel not None, params, isa=None):
+    """Scratch bytes per thread for any window."""
+    cdef _Op o = _Op(op, kernel, params)
+    return fx_op_scratch(_kernels(isa), o.op, o.kernel, &o.params)
+
+
+def op_zeros(str op not None, params):
+    """Floats of 0.0 that the operator reads."""
+    cdef _Op o = _Op(op, "", params)
+    return fx_op_zeros(o.op, &o.params)
+
+
+def op_full_window(str op not None, params):
+    """(y0, y1, c0, c1) of the whole output."""
+    cdef _Op o = _Op(op, "", params)
+    cdef fx_window w = fx_op_full_window(o.op, &o.params)
+    return w.y0, w.y1, w.c0, w.c1
+
+
+cdef fx_window _window(_Op o, window) except *:
+    """The window asked for, checked (None: the full one)."""
+    cdef fx_window full = fx_op_full_window(o.op, &o.params)
+    cdef fx_window w = full
+    if window is not None:
+        w.y0, w.y1, w.c0, w.c1 = window
+    cdef uint32_t traits = fx_op_traits(o.op)
+    cdef bint good = (0 <= w.y0 <= w.y1 <= full.y1 and 0 <= w.c0 <= w.c1 <= full.c1 and w.c0 % FX_NR == 0
+                      and (w.c1 % FX_NR == 0 or w.c1 == full.c1))
+    if not traits & FX_TRAIT_ROWS:
+        good = good and w.y0 == full.y0 and w.y1 == full.y1
+    if not traits & FX_TRAIT_CHANNELS:
+        good = good and w.c0 == full.c0 and w.c1 == full.c1
+    if not good:
+        raise ValueError(f"window {window} of {(full.y0, full.y1, full.c0, full.c1)}")
+    return w
+
+
+def op_units(str op not None, str kernel not None, params, window, int threads, isa=None):
+    """Independent units of work in a window, for this many threads."""
+    cdef _Op o = _Op(op, kernel, params)
+    if not 1 <= threads <= FX_MAX_THREADS:
+        raise ValueError(f"{threads} threads")
+    return fx_op_units(_kernels(isa), o.op, o.kernel, &o.params, _window(o, window), threads)
+
+
+def op_extent(str op not None, params, int operand):
+    """(lo, hi): bytes of an operand, relative to its address, that the operator may touch. Operands: the inputs from
+    0, then MAX_INPUTS for the output."""
+    cdef _Op o = _Op(op, "", params)
+    cdef int64_t lo = 0, hi = 0
+    fx_op_extent(o.op, &o.params, operand, &lo, &hi)
+    return lo, hi
+
+
+def conv_kernel_fits(str kernel not None, params):
+    """Whether a conv kernel can compute this convolution."""
+    cdef _Op o = _Op("conv", "", params)
+    if kernel not in _CONV_KERNEL_NUMBER:
+        raise ValueError(f"no conv kernel {kernel!r}")
+    return bool(fx_conv_kernel_fits(_CONV_KERNEL_NUMBER[kernel], &o.params.conv))
+
+
+def conv_panel_cin(params, int32_t panel):
+    """First input channel that a panel of a convolution reads."""
+    cdef _Op o = _Op("conv", "", params)
+    if not 0 <= panel < fx_op_panels(o.op, &o.params):
+        raise ValueError(f"panel {panel} of {fx_op_panels(o.op, &o.params)}")
+    return fx_conv_panel_cin(&o.params.conv, panel)
+
+
+def isa_level(name=None):
+    """Name of the level that runs: ``name`` if given, else FLEXNN_ISA, else the best. ValueError if it cannot."""
+    return fx_kernels_level(_kernels(name)).decode()
+
+
+def isa_levels():
+    """The levels that this build and this CPU have."""
+    cdef int i = 0
+    levels = []
+    while fx_levels[i] != NULL:
+        if fx_kernels_for(fx_levels[i]) != NULL:
+            levels.append(fx_levels[i].decode())
+        i += 1
+    return tuple(levels)
+
+
+def crc32c(buffer, uint32_t value=0, *, bint by_table=False):
+    """CRC32C of a buffer, following bytes whose CRC is ``value``. ``by_table``: without the CPU's instruction."""
+    cdef _Buffer b = _Buffer(buffer)
+    cdef const void *data = b.view.buf
+    cdef size_t n = b.view.len
+    with nogil:
+        value = fx_crc32c_by_table(value, data, n) if by_table else fx_crc32c(value, data, n)
+    return value
+
+
+def measure_rates(isa=None):
+    """(flop/s of one thread, bytes/s that it reads from memory), measured in about 2 ms."""
+    cdef const fx_kernels *k = _kernels(isa)
+    cdef double flops = 0, rate = 0
+    cdef fx_status status
+    with nogil:
+        status = fx_measure_rates(k, &flops, &rate)
+    if status != FX_OK:
+        raise MemoryError(fx_status_text(status).decode())
+    return flops, rate
+
+
+cdef const char *_operand(_Op o, int operand, _Buffer b, int64_t offset, what) except NULL:
+    """Address of an operand ``offset`` bytes into its array; ValueError unless its extent lies inside."""
+    cdef int64_t lo = 0, hi = 0
+    fx_op_extent(o.op, &o.params, operand, &lo, &hi)
+    if offset < 0 or offset + lo < 0 or offset + hi > b.view.len:
+        raise ValueError(f"{what} has {b.view.len} bytes; the operator reaches {offset + lo} to {offset + hi}")
+    return <const char *>b.view.buf + offset
+
+
+def run_op(str op not None, str kernel not None, params, inputs, out, weight=None, window=None, int threads=1,
+           isa=None, offsets=()):
+    """Runs one operator, for tests. ``inputs``, ``out``, ``weight``: contiguous arrays, the whole storage of each
+    operand; operand i starts ``offsets[i]`` bytes into its array (0 where ``offsets`` ends; the output is last, after
+    ``inputs``). ``weight``: all panels. Units for ``threads`` run one by one, last first, each with scratch full of NaN.
+    ValueError if an array is too small; RuntimeError if the operator fails."""
+    cdef const fx_kernels *k = _kernels(isa)
+    cdef _Op o = _Op(op, kernel, params)
+    cdef fx_call call
+    cdef fx_window w = _window(o, window)
+    cdef uint32_t unit, units
+    cdef int i
+    cdef int64_t scratch_bytes, zeros_bytes, panel_bytes
+    cdef fx_status status = FX_OK
+    cdef void *scratch = NULL
+    cdef void *zeros = NULL
+    if not 1 <= threads <= FX_MAX_THREADS:
+        raise ValueError(f"{threads} threads")
+    if len(inputs) > fx_op_inputs(o.op):
+        raise ValueError(f"{len(inputs)} inputs for {op}")
+    memset(&call, 0, sizeof(call))
+    held = []
+    padded = list(offsets) + [0] * (FX_MAX_INPUTS + 1)
+    for i in range(len(inputs)):
+        held.append(_Buffer(inputs[i]))
+        call.in_[i] = _operand(o, i, held[i], padded[i], f"input {i}")
+    cdef int64_t lo = 0, hi = 0
+    for i in range(len(inputs), FX_MAX_INPUTS):
+        fx_op_extent(o.op, &o.params, i, &lo, &hi)
+        if lo != hi:
+            raise ValueError(f"input {i} of {op} is missing")
+    cdef _Buffer out_buffer = _Buffer(out, True)
+    call.out = <void *>_operand(o, FX_OUTPUT, out_buffer, padded[len(inputs)], "the output")
+    cdef _Buffer weight_buffer
+    panel_bytes = fx_op_panel_bytes(o.op, &o.params)
+    if panel_bytes:
+        weight_buffer = _Buffer(weight)
+        if weight_buffer.view.len != panel_bytes * fx_op_panels(o.op, &o.params):
+            raise ValueError(f"weight has {weight_buffer.view.len} bytes, not "
+                             f"{fx_op_panels(o.op, &o.params)} panels of {panel_bytes}")
+        call.weight = <const float *>(<const char *>weight_buffer.view.buf + w.c0 // FX_NR * panel_bytes)
+    elif weight is not None:
+        raise ValueError(f"{op} has no panel weight")
+    call.kernels, call.params, call.op, call.kernel, call.window = k, &o.params, o.op, o.kernel, w
+    scratch_bytes = (fx_op_scratch(k, o.op, o.kernel, &o.params) + 63) // 64 * 64
+    zeros_bytes = (fx_op_zeros(o.op, &o.params) * 4 + 63) // 64 * 64
+    try:
+        scratch = aligned_alloc(64, scratch_bytes + 64)
+        zeros = aligned_alloc(64, zeros_bytes + 64)
+        if scratch == NULL or zeros == NULL:
+            raise MemoryError()
+        call.scratch, call.zeros = scratch, <const float *>zeros
+        memset(zeros, 0, zeros_bytes)
+        with nogil:
+            units = fx_op_units(k, o.op, o.kernel, &o.params, w, threads)
+            for unit in range(units):
+                memset(scratch, 0xff, scratch_bytes)
+                status = fx_op_run(&call, threads, units - 1 - unit, units - unit)
+                if status != FX_OK:
+                    break
+    finally:
+        free(scratch)
+        free(zeros)
+    if status != FX_OK:
+        raise RuntimeError(f"{op}: {fx_status_text(status).decode()}")

@@ -1,0 +1,60 @@
+"""Operators' parameters as the C core reads them."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flexnn._core._core import FIELDS, MAX_INPUTS, PARAM_WORDS
+
+_FORMATS = {op: struct.Struct("=" + "".join("f" if is_float else "i" for _, is_float in FIELDS[op])) for op in FIELDS}
+
+OPERAND_DTYPE = np.dtype([("base", "i4"), ("unused", "i4"), ("offset", "i8")])
+WINDOW_DTYPE = np.dtype([("y0", "i4"), ("y1", "i4"), ("c0", "i4"), ("c1", "i4")])
+NODE_DTYPE = np.dtype(
+    [
+        ("op", "u4"),
+        ("kernel", "u4"),
+        ("in", OPERAND_DTYPE, MAX_INPUTS),
+        ("out", OPERAND_DTYPE),
+        ("scratch", "i8"),
+        ("scratch_bytes", "i8"),
+        ("params", "i4", PARAM_WORDS),
+    ]
+)
+STEP_DTYPE = np.dtype([("node", "u4"), ("wait_loads", "u4"), ("window", WINDOW_DTYPE), ("weight", "i8")])
+LOAD_DTYPE = np.dtype(
+    [
+        ("file_offset", "i8"),
+        ("bytes", "i8"),
+        ("address", "i8"),
+        ("check_lead", "i8"),
+        ("chunk_bytes", "i8"),
+        ("check_bytes", "i8"),
+        ("crc_first", "u4"),
+        ("wait_steps", "i4"),
+    ]
+)
+
+
+def encode_params(op: str, fields: Mapping[str, int | float]) -> NDArray[np.int32]:
+    """The parameters of operator ``op`` as ``int32[48]``, floats by their bits.
+
+    ValueError if a field is missing, unknown, of the wrong type or beyond 32 bits.
+    """
+    if op not in FIELDS:
+        raise ValueError(f"no operator {op!r}")
+    names = FIELDS[op]
+    if len(fields) != len(names) or any(name not in fields for name, _ in names):
+        missing = [name for name, _ in names if name not in fields]
+        extra = sorted(set(fields) - {name for name, _ in names})
+        raise ValueError(f"{op}: missing parameters {missing}, unknown {extra}")
+    words = np.zeros(PARAM_WORDS, np.int32)
+    try:
+        _FORMATS[op].pack_into(words, 0, *[fields[name] for name, _ in names])
+    except (struct.error, OverflowError, TypeError) as error:
+        raise ValueError(f"{op}: {error} in {dict(fields)}") from error
+    return words

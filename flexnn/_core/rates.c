@@ -1,0 +1,71 @@
+#include "rates.h"
+
+#include "clock.h"
+#include "flexnn/kernels.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+#define ROWS_MAX 16
+#define PANELS_MAX 4
+#define DEPTH 128              /* of the product: its operands stay in the first-level cache */
+#define READ_BYTES (4 << 20)   /* beyond the second-level cache of the boards */
+#define ROUND_NS 150000        /* long against the clock's grain */
+#define ROUNDS 5               /* the best counts: others may run on this machine */
+
+typedef struct memory {
+    float a[ROWS_MAX][DEPTH], c[ROWS_MAX][PANELS_MAX * FX_NR], w[PANELS_MAX][DEPTH * FX_NR];
+    uint64_t stream[READ_BYTES / 8];
+} memory;
+
+static double gemm_rate(const fx_kernels *k, memory *m) {
+    const float *a[ROWS_MAX];
+    float *c[ROWS_MAX];
+    for (int i = 0; i < ROWS_MAX; i++) {
+        a[i] = m->a[i];
+        c[i] = m->c[i];
+    }
+    int rows = k->mr < ROWS_MAX ? k->mr : ROWS_MAX, panels = k->panels < PANELS_MAX ? k->panels : PANELS_MAX;
+    const fx_gemm g = {.a = a, .w = m->w[0], .w_panel = DEPTH * FX_NR, .c = c, .rows = rows, .panels = panels,
+                       .columns = panels * FX_NR, .taps = 1, .k = DEPTH, .block = DEPTH};
+    double best = 0;
+    for (int round = 0; round < ROUNDS; round++) {
+        int64_t start = fx_now_ns(), now = start, calls = 0;
+        do {
+            for (int i = 0; i < 8; i++)
+                k->gemm_f32(&g);
+            calls += 8;
+            now = fx_now_ns();
+        } while (now - start < ROUND_NS);
+        double rate = 2e9 * (double)calls * rows * panels * FX_NR * DEPTH / (double)(now - start);
+        best = rate > best ? rate : best;
+    }
+    return best;
+}
+
+static double read_rate(const memory *m) {
+    double best = 0;
+    for (int round = 0; round < ROUNDS; round++) {
+        int64_t start = fx_now_ns();
+        uint64_t sum[4] = {0};
+        for (size_t i = 0; i < READ_BYTES / 8; i += 4)
+            for (size_t j = 0; j < 4; j++)
+                sum[j] ^= m->stream[i + j];
+        __asm__ volatile("" : : "r"(sum[0] ^ sum[1] ^ sum[2] ^ sum[3]));
+        int64_t ns = fx_now_ns() - start;
+        double rate = 1e9 * READ_BYTES / (double)(ns > 0 ? ns : 1);
+        best = rate > best ? rate : best;
+    }
+    return best;
+}
+
+fx_status fx_measure_rates(const fx_kernels *k, double *flops, double *bytes) {
+    memory *m = mmap(NULL, sizeof *m, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (m == MAP_FAILED)
+        return FX_ERR_MEMORY;
+    memset(m->stream, 1, sizeof m->stream);
+    *flops = gemm_rate(k, m);
+    *bytes = read_rate(m);
+    munmap(m, sizeof *m);
+    return FX_OK;
+}
