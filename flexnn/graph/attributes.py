@@ -1,0 +1,80 @@
+"""Attributes of nodes: what values are legal, and reading them with their type."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from .ir import Attr, GraphError, Node
+
+INT_MAX = 2**31 - 1
+DIMS_MAX = 8
+FLOAT_MAX = 3.4028234663852886e38
+
+
+@dataclass(frozen=True, slots=True)
+class Int:
+    """An integer in [low, high]."""
+
+    low: int = 0
+    high: int = INT_MAX
+
+    def accepts(self, value: Attr) -> bool:
+        return type(value) is int and self.low <= value <= self.high
+
+
+@dataclass(frozen=True, slots=True)
+class Ints:
+    """A list of integers in [low, high]; ``count`` of them, or at most DIMS_MAX."""
+
+    count: int = -1
+    low: int = 0
+    high: int = INT_MAX
+
+    def accepts(self, value: Attr) -> bool:
+        if type(value) is not list or (len(value) != self.count if self.count >= 0 else len(value) > DIMS_MAX):
+            return False
+        return all(type(v) is int and self.low <= v <= self.high for v in value)
+
+
+@dataclass(frozen=True, slots=True)
+class Float:
+    """A number that float32 can hold; infinities too, but no NaN."""
+
+    def accepts(self, value: Attr) -> bool:
+        return type(value) is float and (math.isinf(value) or abs(value) <= FLOAT_MAX)
+
+
+@dataclass(frozen=True, slots=True)
+class Enum:
+    """One of the names of an enumeration of params.h."""
+
+    names: tuple[str, ...]
+
+    def accepts(self, value: Attr) -> bool:
+        return type(value) is str and value in self.names
+
+
+Spec = Int | Ints | Float | Enum
+
+
+def node_error(node: Node, message: str) -> GraphError:
+    return GraphError(f"node {node.name!r} ({node.op}): {message}")
+
+
+def ints_attr(node: Node, name: str) -> list[int]:
+    value = node.attrs[name]
+    assert isinstance(value, list)
+    return value
+
+
+def int_attr(node: Node, name: str) -> int:
+    value = node.attrs[name]
+    assert isinstance(value, int)
+    return value
+
+
+def float_attr(node: Node, name: str) -> float:
+    value = node.attrs[name]
+    assert isinstance(value, float)
+    return value

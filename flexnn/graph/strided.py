@@ -1,0 +1,129 @@
+"""Arithmetic on shapes and strides: what is contiguous, which dimensions collapse, which reshapes are views."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+from .ir import contiguous_strides
+
+Shape = tuple[int, ...]
+
+DIMS = 6
+"""FX_DIMS of the C core."""
+
+ROW_ELEMENTS_MIN = 512
+"""Rows shorter than this are not kept apart when dimensions collapse."""
+
+
+def is_contiguous(shape: Shape, strides: Shape) -> bool:
+    """Row-major without gaps; strides of dimensions of size 1 do not matter."""
+    expected = contiguous_strides(shape)
+    return all(d == 1 or s == e for d, s, e in zip(shape, strides, expected, strict=True))
+
+
+def fits_inner(shape: Shape, strides: Shape) -> bool:
+    """Whether the innermost dimension is contiguous."""
+    return not shape or shape[-1] == 1 or strides[-1] == 1
+
+
+def merge_rows(shape: Shape, strides: Shape) -> int | None:
+    """The one stride that walks all dimensions but the last, if there is one and the last has stride 1."""
+    if not shape or not fits_inner(shape, strides):
+        return None
+    groups = merge_groups(shape[:-1], (strides,))
+    if len(groups) > 1:
+        return None
+    return strides[groups[0][-1]] if groups else shape[-1]
+
+
+def merge_groups(
+    shape: Shape, operands: Sequence[Sequence[int]], alone: Sequence[bool] = (), first: int = 0
+) -> list[list[int]]:
+    """Dimensions from ``first`` on in runs that every operand walks as one. Dimensions of size 1 are in no run;
+    dimensions marked ``alone`` (of any size) are runs by themselves."""
+    groups: list[list[int]] = []
+    for i in range(first, len(shape)):
+        apart = bool(alone) and alone[i]
+        if shape[i] == 1 and not apart:
+            continue
+        last = groups[-1][-1] if groups else -1
+        joins = last >= 0 and not apart and not (alone and alone[last])
+        if joins and all(o[last] == o[i] * shape[i] for o in operands):
+            groups[-1].append(i)
+        else:
+            groups.append([i])
+    return groups
+
+
+@dataclass(frozen=True, slots=True)
+class Collapsed:
+    """Runs of dimensions that are walked as one, in ``rank`` places; an empty run is a dimension of size 1."""
+
+    groups: list[list[int]]
+
+    def sizes(self, shape: Sequence[int]) -> list[int]:
+        return [prod(shape[i] for i in group) for group in self.groups]
+
+    def strides(self, strides: Sequence[int]) -> list[int]:
+        return [strides[group[-1]] if group else 0 for group in self.groups]
+
+    def sums(self, numbers: Sequence[int]) -> list[int]:
+        """For numbers that only dimensions that stayed alone have (pads); 0 elsewhere."""
+        return [sum(numbers[i] for i in group) for group in self.groups]
+
+
+def collapse(
+    shape: Shape,
+    operands: Sequence[Sequence[int]],
+    *,
+    rank: int = DIMS,
+    rows: bool = True,
+    alone: Sequence[bool] = (),
+) -> Collapsed | None:
+    """The dimensions of ``shape`` in exactly ``rank`` runs, right-aligned, or None where they do not collapse so far.
+
+    With ``rows``, place 0 is for the rows, unless they are short: the outermost dimension; of [n,h,w,c] n and h where
+    they are one run.
+    """
+    outer = _outer(shape) if rows else 0
+    if outer and prod(shape[outer:]) < ROW_ELEMENTS_MIN:
+        outer = 0
+    head = merge_groups(shape[:outer], operands, alone[:outer])
+    tail = merge_groups(shape, operands, alone, outer)
+    if len(head) + len(tail) > rank:
+        head, tail = [], merge_groups(shape, operands, alone)
+    if len(tail) > rank - len(head):
+        return None
+    empty: list[list[int]] = [[] for _ in range(rank - len(head) - len(tail))]
+    return Collapsed(head + empty + tail)
+
+
+def _outer(shape: Shape) -> int:
+    """How many leading dimensions make the rows."""
+    if len(shape) == 4:
+        return 2
+    for i, d in enumerate(shape[:-1]):
+        if d > 1:
+            return i + 1
+    return 0
+
+
+def reshape_strides(shape: Shape, strides: Shape, target: Shape) -> Shape | None:
+    """Strides of ``target``, a reshape of the strided box, when it is a view; else None."""
+    if prod(shape) != prod(target):
+        return None
+    groups = merge_groups(shape, (strides,))
+    left, step = 1, 1
+    result = [0] * len(target)
+    for j in range(len(target) - 1, -1, -1):
+        if left == 1 and target[j] > 1:
+            group = groups.pop()
+            left, step = prod(shape[i] for i in group), strides[group[-1]]
+        result[j] = step
+        if left % target[j]:
+            return None
+        left //= target[j]
+        step *= target[j]
+    return tuple(result)
