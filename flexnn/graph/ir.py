@@ -44,7 +44,8 @@ def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 class Tensor:
     """A value. Its storage is ``root``'s: itself, or the tensor that contains or shares it (concat, split, in place).
 
-    Exactly one of these holds: it is a graph input, or a constant (``weight`` >= 0), or some node's output.
+    It is a graph input, or a constant (``weight`` >= 0), or some node's output, or a pure view: no node's output, its
+    elements written through other tensors of the same root (the whole of a concat, a part of a split, a reshape).
     """
 
     name: str
