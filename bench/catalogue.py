@@ -1,0 +1,50 @@
+"""Every model there is to test and measure: the built ones, large and small, and the trained ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bench import MODELS
+from bench.build_models import build
+from bench.fetch_models import FILES, fetch
+from bench.zoo import ZOO
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """``kind``: "small", "full" (published size, random weights) or "trained"."""
+
+    name: str
+    kind: str
+    shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """For ``--shape``."""
+
+    @property
+    def path(self) -> Path:
+        return MODELS / f"{self.name}.onnx"
+
+    def make(self) -> Path:
+        """Makes sure that the file is there, and current."""
+        if self.kind == "trained":
+            return fetch(self.name)[0]
+        return build(self.name.removesuffix("_small"), self.kind == "small")
+
+
+SMALL = [Model(f"{name}_small", "small") for name in ZOO]
+FULL = [Model(name, "full") for name in ZOO]
+TRAINED = [Model(f.name, "trained", f.shapes) for f in FILES if f.path.parent == MODELS]
+CATALOGUE = {model.name: model for model in (*SMALL, *FULL, *TRAINED)}
+CLASSICS = [name for name in ZOO if name != "resnext50_split"]
+"""The eight whose geometric mean is compared."""
+
+
+def chosen(names: list[str], default: list[str]) -> list[Model]:
+    """Models by name, or a whole kind: small, full, trained, all."""
+    models: dict[str, Model] = {}
+    for name in names or default:
+        found = {n: m for n, m in CATALOGUE.items() if name in (n, m.kind, "all")}
+        if not found:
+            raise SystemExit(f"error: no model {name!r}; there are {', '.join(CATALOGUE)}; small, full, trained, all")
+        models |= found
+    return list(models.values())
