@@ -92,6 +92,8 @@ def check_graph(graph: Graph) -> None:
     for i, tensor in enumerate(graph.tensors):
         _check_tensor(graph, i, tensor)
     ready = set(graph.inputs) | {i for i, t in enumerate(graph.tensors) if t.weight >= 0}
+    # A pure view (a concat's whole, a part of a split, a reshape) is no node's output: something of its root was written.
+    written_roots = set(ready)
     if len(set(graph.inputs)) != len(graph.inputs) or len(set(graph.outputs)) != len(graph.outputs):
         raise ArtifactError("an input or output is listed twice")
     if not graph.outputs:
@@ -100,9 +102,9 @@ def check_graph(graph: Graph) -> None:
         if graph.tensors[i].root >= 0 or graph.tensors[i].weight >= 0:
             raise ArtifactError(f"input {graph.tensors[i].name!r} is not a tensor of its own")
     for node in graph.nodes:
-        _check_node(graph, node, ready)
+        _check_node(graph, node, ready, written_roots)
     for i in graph.outputs:
-        if i not in ready or graph.tensors[i].root >= 0 or graph.tensors[i].weight >= 0 or i in graph.inputs:
+        if i not in written_roots or graph.tensors[i].root >= 0 or graph.tensors[i].weight >= 0 or i in graph.inputs:
             raise ArtifactError(f"output {graph.tensors[i].name!r} is not computed into a tensor of its own")
 
 
@@ -127,11 +129,11 @@ def _check_tensor(graph: Graph, index: int, tensor: Tensor) -> None:
             raise ArtifactError(f"constant {tensor.name!r}: its weight has {weight.nbytes} bytes, not {tensor.nbytes}")
 
 
-def _check_node(graph: Graph, node: Node, ready: set[int]) -> None:
+def _check_node(graph: Graph, node: Node, ready: set[int], written_roots: set[int]) -> None:
     where = f"node {node.name!r} ({node.op})"
     ops.check(node)
     for i in node.inputs:
-        if i not in ready:
+        if i not in ready and graph.root(i) not in written_roots:
             raise ArtifactError(f"{where}: reads {graph.tensors[i].name!r} before it is computed")
     shapes = ops.infer(graph, node)
     if len(shapes) != len(node.outputs):
@@ -147,6 +149,7 @@ def _check_node(graph: Graph, node: Node, ready: set[int]) -> None:
         if tensor.shape != shape or tensor.dtype != dtype:
             raise ArtifactError(f"{where}: computes {dtype}{shape}, {tensor.name!r} is {tensor.dtype}{tensor.shape}")
         ready.add(i)
+    written_roots |= written
     params = _core.encode_params(node.op, ops.encode(graph, node))
     if (node.weight >= 0) != bool(_core.op_panel_bytes(node.op, params)):
         raise ArtifactError(f"{where}: has panels it should not have, or lacks them")
