@@ -1,8 +1,13 @@
 """Models, benches and their peers: run from the repository's root as ``python -m bench.<name>``."""
 
+import sys
 from pathlib import Path
 
-CACHE = Path(__file__).resolve().parent / ".cache"
+ROOT = Path(__file__).resolve().parents[1]
+# The root goes last: ``-m`` puts it first, where the source tree's flexnn, without its C core, hides the installed one.
+sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != ROOT] + [str(ROOT)]
+
+CACHE = ROOT / "bench" / ".cache"
 MODELS = CACHE / "models"
 """Where built and fetched models lie (git-ignored)."""
 PICTURES = CACHE / "pictures"

@@ -38,7 +38,8 @@ def measure(model: Model, names: list[str], threads: int, memory: str | None) ->
     path = model.make()
     feed = random_feed(input_shapes(path, model.shapes), seed=0)
     peers: dict[str, Peer] = {"flexnn": FlexNN(artifact(path, model.shapes), threads, memory)}
-    peers |= {name: PEERS[name](path, model.shapes, threads) for name in names}
+    for name in names:
+        peers[name] = PEERS[name](path, model.shapes, threads)
     times: dict[str, list[float]] = {name: [] for name in peers}
     outputs = {}
     for name, peer in peers.items():

@@ -7,7 +7,7 @@ A peer is opened on an ONNX file at given input shapes and takes and gives numpy
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -104,7 +104,7 @@ class FlexNN:
         self.session.close()
 
 
-PEERS = {"onnxruntime": OnnxRuntime, "openvino": OpenVino}
+PEERS: dict[str, Callable[[Path, Shapes, int], Peer]] = {"onnxruntime": OnnxRuntime, "openvino": OpenVino}
 
 
 def available() -> list[str]:

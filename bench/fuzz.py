@@ -1,0 +1,316 @@
+"""Damaged model files: every one must end in a clear error or a correct run.
+
+    python -m bench.fuzz                          2,000 mutations of two artifacts and three ONNX files
+    python -m bench.fuzz --count 200 --seed 7     other ones
+    python -m bench.fuzz --only 1234              one again, with its traceback
+
+Each mutation runs in a worker process: open under a budget, run once. A worker that dies is a crash, one that takes
+over 10 s is a hang, an exception that is not one of FlexNN's own is unclear, peak memory over the budget + 64 MiB is
+memory. A run whose numbers differ is silently wrong: from the undamaged file's for an artifact, from onnxruntime's on
+the damaged file for an ONNX file (which has no checksums; where onnxruntime refuses what FlexNN runs, or numbers
+overflow, nothing can be compared). Artifacts resealed under valid checksums are other models: only safety counts.
+Exit 1 if any mutation is wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import json
+import os
+import random
+import resource
+import selectors
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+import flexnn
+from bench.catalogue import CATALOGUE
+from bench.mutate import damage, reseal, structure_of_artifact, structure_of_onnx
+from bench.peers import OnnxRuntime, artifact
+
+TARGETS = (  # model, what is mutated
+    ("mobilenet_v2_small", "artifact"),
+    ("squeezenet1_1_small", "artifact"),
+    ("mobilenet_v2_small", "resealed"),
+    ("squeezenet1_1_small", "resealed"),
+    ("mobilenet_v2_small", "onnx"),
+    ("ppocr_v2_cls", "onnx"),
+    ("dnsmos_v8", "onnx"),
+)
+BUDGET = 64 << 20
+MEMORY_SLACK = 64 << 20
+ADDRESS_SPACE = 4 << 30
+"""What a worker may map: protects the machine, far above what is judged."""
+SECONDS_MAX = 10.0
+FEED_BYTES_MAX = 64 << 20
+TOLERANCE = 1e-3
+CLEAR = (
+    flexnn.ArtifactError,
+    flexnn.CompileError,
+    flexnn.GraphError,
+    flexnn.BudgetError,
+    flexnn.SessionError,
+    OSError,
+)
+GOOD = ("clear error", "correct run", "ran, nothing to compare")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a mutation ended in: one of GOOD, or what is wrong."""
+
+    outcome: str
+    detail: str = ""
+
+
+class Judge:
+    """In a worker: makes mutations and runs them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.files: dict[tuple[str, str], tuple[bytes, list[range]]] = {}
+        self.expected: dict[str, list[np.ndarray[Any, Any]]] = {}
+
+    def load(self, name: str, kind: str) -> tuple[bytes, list[range]]:
+        """The undamaged file and where its structure lies."""
+        if (name, kind) not in self.files:
+            model = CATALOGUE[name]
+            path = model.path if kind == "onnx" else model.path.with_suffix(".flexnn")
+            content = path.read_bytes()
+            structure = structure_of_onnx(content) if kind == "onnx" else structure_of_artifact(content)
+            self.files[name, kind] = content, structure
+        return self.files[name, kind]
+
+    def judge(self, number: int, seed: int) -> Answer:
+        name, kind = TARGETS[number % len(TARGETS)]
+        rng = random.Random(f"{seed}.{number}")
+        content, structure = self.load(name, kind)
+        mutant = reseal(content, rng) if kind == "resealed" else damage(content, structure, rng)
+        path = self.folder / ("mutant.onnx" if kind == "onnx" else "mutant.flexnn")
+        path.write_bytes(mutant)
+        try:
+            feed, outputs, added = self.run(path, name, kind)
+        except CLEAR as error:
+            message = str(error)
+            if "\n" in message.strip() or not message.strip():
+                return Answer("unclear error", f"{type(error).__name__}: {message!r}")
+            return Answer("clear error", f"{type(error).__name__}: {message}")
+        except Exception:
+            return Answer("unclear error", traceback.format_exc())
+        if added > BUDGET + MEMORY_SLACK:
+            return Answer("memory", f"{added >> 20} MiB")
+        if outputs is None or kind == "resealed":
+            return Answer("ran, nothing to compare")
+        return self.compare(path, name, kind, feed, outputs)
+
+    def run(self, path: Path, name: str, kind: str) -> tuple[dict[str, Any], list[np.ndarray[Any, Any]] | None, int]:
+        """Inputs, outputs (None: the inputs are too large to make) and the bytes that the process grew by at most."""
+        before = reset_peak()
+        artifact_path = path
+        if kind == "onnx":
+            artifact_path = path.with_suffix(".compiled")
+            flexnn.compile(path, artifact_path, shapes=CATALOGUE[name].shapes)
+        with flexnn.Session(artifact_path, memory=BUDGET, threads=2) as session:
+            arguments = session.get_inputs()
+            if sum(4 * int(np.prod(a.shape, dtype=float)) for a in arguments) > FEED_BYTES_MAX:
+                return {}, None, peak() - before
+            rng = np.random.default_rng(0)
+            feed = {a.name: rng.standard_normal(a.shape).astype(a.numpy_dtype) for a in arguments}
+            outputs = session.run(None, feed)
+            return feed, outputs, peak() - before
+
+    def compare(
+        self, path: Path, name: str, kind: str, feed: dict[str, Any], outputs: list[np.ndarray[Any, Any]]
+    ) -> Answer:
+        if kind == "onnx":
+            try:
+                expected = OnnxRuntime(path, CATALOGUE[name].shapes, threads=1).run(feed)
+            except Exception as error:
+                return Answer("ran, nothing to compare", f"onnxruntime: {str(error)[:200]}")
+        else:
+            if name not in self.expected:
+                with flexnn.Session(CATALOGUE[name].path.with_suffix(".flexnn"), memory=BUDGET, threads=2) as session:
+                    self.expected[name] = session.run(None, feed)
+            expected = self.expected[name]
+        for a, b in zip(outputs, expected, strict=True):
+            if not np.isfinite(b).all():
+                return Answer("ran, nothing to compare", "numbers overflow")
+            if a.shape != b.shape or not np.abs(a - b).max(initial=0) <= TOLERANCE * np.abs(b).max(initial=0):
+                return Answer(
+                    "silently wrong", f"{a.shape} off by {np.abs(a - b).max() if a.shape == b.shape else '?'}"
+                )
+        return Answer("correct run")
+
+
+def status(field: str) -> int:
+    with open("/proc/self/status", encoding="ascii") as lines:
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith(field + ":"))
+
+
+def peak() -> int:
+    return status("VmHWM")
+
+
+def reset_peak() -> int:
+    """Makes the kernel forget the peak so far; bytes resident now."""
+    Path("/proc/self/clear_refs").write_text("5")
+    return status("VmRSS")
+
+
+def work(seed: int) -> None:
+    """A worker: numbers of mutations come in, a line of JSON for each goes out."""
+    import onnx  # noqa: F401  (these two before memory is measured the first time)
+    import onnxruntime  # noqa: F401
+
+    resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    with tempfile.TemporaryDirectory() as folder:
+        judge = Judge(Path(folder))
+        for line in sys.stdin:
+            answer = judge.judge(int(line), seed)
+            print(json.dumps([answer.outcome, answer.detail]), flush=True)
+
+
+class Worker:
+    """The parent's end of a worker process; started anew after a crash or a hang."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.number = -1
+        self.deadline = 0.0
+        self.start()
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "bench.fuzz", "--work", "--seed", str(self.seed)]
+        environment = {**os.environ, "PYTHONFAULTHANDLER": "1"}
+        self.log = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the process)
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, env=environment, text=True
+        )
+
+    def give(self, number: int, seconds: float) -> None:
+        self.number, self.deadline = number, time.monotonic() + seconds
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{number}\n")
+        self.process.stdin.flush()
+
+    def take(self) -> Answer:
+        """The answer that is ready, or what the end of the process means."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if line:
+            return Answer(*json.loads(line))
+        code = self.process.wait()
+        self.log.seek(0)
+        answer = Answer("crash", f"status {code}\n{self.log.read().decode(errors='replace')[-2000:]}")
+        self.start()
+        return answer
+
+    def kill(self) -> Answer:
+        self.process.kill()
+        self.process.wait()
+        self.start()
+        return Answer("hang", f"over {SECONDS_MAX:.0f} s")
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+def fuzz(numbers: list[int], seed: int, processes: int, console: Console) -> dict[int, Answer]:
+    """Every mutation's answer, by number."""
+    workers = [Worker(seed) for _ in range(processes)]
+    answers: dict[int, Answer] = {}
+    waiting = iter(numbers)
+    started: set[Worker] = set()
+    with selectors.DefaultSelector() as selector, Progress(console=console) as progress:
+        task = progress.add_task("mutations", total=len(numbers))
+
+        def next_job(worker: Worker) -> None:
+            number = next(waiting, None)
+            if number is None:
+                worker.close()
+                return
+            # A new process imports and loads before its first answer.
+            worker.give(number, SECONDS_MAX if worker in started else SECONDS_MAX + 30)
+            started.add(worker)
+            assert worker.process.stdout is not None
+            selector.register(worker.process.stdout, selectors.EVENT_READ, worker)
+
+        def done(worker: Worker, answer: Answer) -> None:
+            answers[worker.number] = answer
+            if answer.outcome in ("crash", "hang"):
+                started.discard(worker)
+            progress.advance(task)
+            next_job(worker)
+
+        for worker in workers:
+            next_job(worker)
+        while selector.get_map():
+            for key, _ in selector.select(timeout=0.2):
+                selector.unregister(key.fileobj)
+                done(key.data, key.data.take())
+            for key in list(selector.get_map().values()):
+                if time.monotonic() > key.data.deadline:
+                    selector.unregister(key.fileobj)
+                    done(key.data, key.data.kill())
+    return answers
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.fuzz", description=__doc__.split("\n\n")[0])
+    parser.add_argument("--count", type=int, default=2000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--only", type=int, help="one mutation, by its number")
+    parser.add_argument("--json", type=Path, help="write every answer there")
+    parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.work:
+        work(options.seed)
+        return 0
+    for name, kind in TARGETS:
+        path = CATALOGUE[name].make()
+        if kind != "onnx":
+            artifact(path, CATALOGUE[name].shapes)
+    numbers = list(range(options.count)) if options.only is None else [options.only]
+    answers = fuzz(numbers, options.seed, options.processes, Console(stderr=True))
+    if options.json:
+        rows = {n: [*TARGETS[n % len(TARGETS)], a.outcome, a.detail] for n, a in sorted(answers.items())}
+        options.json.write_text(json.dumps(rows, indent=1))
+    bad = show(answers, Console())
+    return 1 if bad else 0
+
+
+def show(answers: dict[int, Answer], console: Console) -> int:
+    """The table, and each wrong mutation's number and detail; how many there are."""
+    counts = collections.Counter((TARGETS[n % len(TARGETS)], a.outcome) for n, a in answers.items())
+    outcomes = [*GOOD, *sorted({a.outcome for a in answers.values()} - set(GOOD))]
+    table = Table("file", *outcomes, title=f"{len(answers)} mutations")
+    for target in TARGETS:
+        table.add_row(" ".join(target), *(str(counts[target, outcome]) for outcome in outcomes))
+    console.print(table)
+    bad = {n: a for n, a in sorted(answers.items()) if a.outcome not in GOOD}
+    for number, answer in bad.items():
+        console.print(
+            f"{number} ({' '.join(TARGETS[number % len(TARGETS)])}): {answer.outcome}: {answer.detail}", markup=False
+        )
+    if len(answers) == 1 and not bad:
+        console.print(next(iter(answers.values())).detail, markup=False)
+    return len(bad)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,147 @@
+"""Seeded damage to model files: bit flips, truncations, length edits; of artifacts also under valid checksums."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+EXTREMES = (
+    0,
+    1,
+    -1,
+    2,
+    7,
+    255,
+    256,
+    4096,
+    65535,
+    2**31 - 1,
+    2**31,
+    -(2**31),
+    2**32 - 1,
+    2**40,
+    2**53,
+    2**62,
+    2**63 - 1,
+)
+
+
+def damage(content: bytes, structure: list[range], rng: random.Random) -> bytes:
+    """One mutation of ``content``. Half of them hit ``structure``, the bytes that are not weights."""
+    span = rng.choice(structure) if rng.random() < 0.5 else range(len(content))
+    at = rng.randrange(span.start, span.stop)
+    out = bytearray(content)
+    match rng.choice(("flip", "flip", "flip", "truncate", "insert", "delete", "number", "copy")):
+        case "flip":
+            for _ in range(rng.choice((1, 1, 1, 4))):
+                place = min(at + rng.randrange(64), len(out) - 1)
+                out[place] ^= 1 << rng.randrange(8)
+        case "truncate":
+            del out[at:]
+        case "insert":
+            out[at:at] = rng.randbytes(rng.randint(1, 16))
+        case "delete":
+            del out[at : at + rng.randint(1, 16)]
+        case "number":
+            raw = (rng.choice(EXTREMES) % 2**64).to_bytes(8, "little")[: rng.choice((1, 4, 8))]
+            out[at : at + len(raw)] = raw
+        case "copy":
+            size, source = rng.randint(1, 64), rng.randrange(len(out))
+            out[at : at + size] = out[source : source + size]
+    return bytes(out)
+
+
+def reseal(content: bytes, rng: random.Random) -> bytes:
+    """An artifact changed in its header, graph or checksum table, with checksums that fit the change: what only the
+    reader's deep checks, or the engine's at each read, can refuse."""
+    from flexnn._core import crc32c
+    from flexnn.artifact.format import HEADER_BYTES, Header
+
+    header = Header.unpack(content[:HEADER_BYTES], len(content))
+    out = bytearray(content)
+    graph = slice(header.graph_offset, header.graph_offset + header.graph_bytes)
+    table = slice(header.crc_offset, header.crc_offset + 4 * header.crc_count)
+    match rng.choice(("graph", "graph", "graph", "graph", "text", "table", "header")):
+        case "graph":
+            rows = json.loads(content[graph])
+            for _ in range(rng.choice((1, 1, 2, 3))):
+                _change(rows, rng)
+            text = json.dumps(rows, separators=(",", ":")).encode()
+            if len(text) <= header.graph_bytes:
+                out[graph] = text.ljust(header.graph_bytes)
+            else:  # grown into the padding and what follows it: the sections disagree, unless there is room
+                header.graph_bytes = len(text)
+                out[header.graph_offset : header.graph_offset + len(text)] = text
+                graph = slice(header.graph_offset, header.graph_offset + len(text))
+        case "text":
+            at = rng.randrange(graph.start, graph.stop)
+            out[at] = rng.randrange(256)
+        case "table":
+            at = rng.randrange(table.start, table.stop) if header.crc_count else table.start
+            out[at] ^= 1 << rng.randrange(8)
+        case "header":
+            name = rng.choice([f for f in Header.__dataclass_fields__ if f != "source_sha256"])
+            value = getattr(header, name)
+            bits = 32 if name in ("panel_width", "graph_crc", "crcs_crc") else 64
+            new = rng.choice((rng.choice(EXTREMES), value + rng.choice((-4096, -4, -1, 1, 4, 4096))))
+            setattr(header, name, new % 2**bits)
+            out[:HEADER_BYTES] = header.pack()
+            return bytes(out)
+    header.graph_crc, header.crcs_crc = crc32c(bytes(out[graph])), crc32c(bytes(out[table]))
+    out[:HEADER_BYTES] = header.pack()
+    return bytes(out)
+
+
+def _change(rows: Any, rng: random.Random) -> None:
+    """Changes one value somewhere inside nested lists and dictionaries, or drops or doubles it."""
+    holder, key = rows, None
+    while True:
+        keys = list(holder) if isinstance(holder, dict) else list(range(len(holder)))
+        if not keys:
+            return
+        key = rng.choice(keys)
+        if not isinstance(holder[key], list | dict) or (rng.random() < 0.05 and holder is not rows):
+            break
+        holder = holder[key]
+    value = holder[key]
+    action = rng.random()
+    if action < 0.1 and isinstance(holder, list):
+        holder.insert(key, value)
+    elif action < 0.2:
+        del holder[key]
+    elif type(value) is int:
+        near = value + rng.choice((-64, -1, 1, 2, 16, 64))
+        holder[key] = rng.choice(
+            (near, near, -value, value * 2, value * 4096, rng.choice(EXTREMES), rng.choice(EXTREMES))
+        )
+    elif isinstance(value, str):
+        holder[key] = rng.choice(("", "conv", "f64", "bool", "raw", "panels", "pool", "copy", value + "x", "\x00" * 9))
+    else:
+        holder[key] = rng.choice((None, 0, -1, 1e308, [], {}, "x", [value]))
+
+
+def structure_of_onnx(content: bytes) -> list[range]:
+    """The bytes of an ONNX file between the weights."""
+    import onnx
+
+    model = onnx.load_from_string(content)
+    blobs = [w.raw_data for w in model.graph.initializer]
+    blobs += [a.t.raw_data for n in model.graph.node for a in n.attribute if a.t.raw_data]
+    places = [(content.find(blob), len(blob)) for blob in blobs if len(blob) >= 256]
+    spans, start = [], 0
+    for low, high in sorted((at, at + size) for at, size in places if at >= 0):
+        if low > start:
+            spans.append(range(start, low))
+        start = max(start, high)
+    if start < len(content):
+        spans.append(range(start, len(content)))
+    return spans
+
+
+def structure_of_artifact(content: bytes) -> list[range]:
+    """Header, graph and checksum table."""
+    from flexnn.artifact.format import HEADER_BYTES, Header
+
+    header = Header.unpack(content[:HEADER_BYTES], len(content))
+    return [range(HEADER_BYTES), range(HEADER_BYTES, header.data_offset)]
