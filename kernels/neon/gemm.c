@@ -22,6 +22,21 @@ static __attribute__((noinline)) void finish_any(const fx_gemm *g, int rows, con
         FX_UNROLL for (int i = 0; i < R; i++) sum[i][j] = vfmaq_laneq_f32(sum[i][j], b, e[i], lane);                   \
     }
 
+/* sum[R] += row[R][n] * w[n], and w moves on. */
+#define MULTIPLY(R, n)                                                                                                 \
+    int64_t q = 0;                                                                                                     \
+    for (; q + 4 <= (n); q += 4, w += 4 * FX_NR) {                                                                     \
+        float32x4_t e[R];                                                                                              \
+        FX_UNROLL for (int i = 0; i < R; i++) e[i] = vld1q_f32(row[i] + q);                                            \
+        LANE(R, 0) LANE(R, 1) LANE(R, 2) LANE(R, 3)                                                                    \
+    }                                                                                                                  \
+    for (; q < (n); q++, w += FX_NR) {                                                                                 \
+        FX_UNROLL for (int j = 0; j < VECTORS; j++) {                                                                  \
+            const float32x4_t b = vld1q_f32(w + j * 4);                                                                \
+            FX_UNROLL for (int i = 0; i < R; i++) sum[i][j] = vfmaq_n_f32(sum[i][j], b, row[i][q]);                    \
+        }                                                                                                              \
+    }
+
 /* A function for each number of rows, so that a tile of any size costs its own multiplications only. */
 #define TILE(R)                                                                                                        \
     static void tile_##R(const fx_gemm *g) {                                                                           \
@@ -38,18 +53,7 @@ static __attribute__((noinline)) void finish_any(const fx_gemm *g, int rows, con
             for (int64_t t = 0; t < g->taps; t++, a += R) {                                                            \
                 const float *row[R];                                                                                   \
                 FX_UNROLL for (int i = 0; i < R; i++) row[i] = a[i] + g->a_at + q0;                                    \
-                int64_t q = 0;                                                                                         \
-                for (; q + 4 <= n; q += 4, w += 4 * FX_NR) {                                                           \
-                    float32x4_t e[R];                                                                                  \
-                    FX_UNROLL for (int i = 0; i < R; i++) e[i] = vld1q_f32(row[i] + q);                                \
-                    LANE(R, 0) LANE(R, 1) LANE(R, 2) LANE(R, 3)                                                        \
-                }                                                                                                      \
-                for (; q < n; q++, w += FX_NR) {                                                                       \
-                    FX_UNROLL for (int j = 0; j < VECTORS; j++) {                                                      \
-                        const float32x4_t b = vld1q_f32(w + j * 4);                                                    \
-                        FX_UNROLL for (int i = 0; i < R; i++) sum[i][j] = vfmaq_n_f32(sum[i][j], b, row[i][q]);        \
-                    }                                                                                                  \
-                }                                                                                                      \
+                MULTIPLY(R, n)                                                                                         \
             }                                                                                                          \
         }                                                                                                              \
         if (g->finish.act > FX_ACT_CLIP || g->columns < FX_NR) {                                                       \
@@ -64,9 +68,32 @@ static __attribute__((noinline)) void finish_any(const fx_gemm *g, int rows, con
             fx_store(g->c[i] + g->c_at + j * 4, fx_min(hi, fx_max(lo, sum[i][j])));                                    \
     }
 
-TILE(1) TILE(2) TILE(3) TILE(4) TILE(5)
+/* The same for a Winograd plane: rows at a stride, sums carried on in memory. */
+#define WINO_TILE(R)                                                                                                   \
+    static void wino_##R(const fx_wino_gemm *g) {                                                                      \
+        const float *w = g->w, *row[R];                                                                                \
+        float32x4_t sum[R][VECTORS];                                                                                   \
+        FX_UNROLL for (int i = 0; i < R; i++) {                                                                        \
+            row[i] = g->a + i * g->lda;                                                                                \
+            FX_UNROLL for (int j = 0; j < VECTORS; j++) sum[i][j] = vdupq_n_f32(0);                                    \
+        }                                                                                                              \
+        if (!g->is_first)                                                                                              \
+            FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int j = 0; j < VECTORS; j++) sum[i][j] =              \
+                vld1q_f32(g->c + i * g->ldc + j * 4);                                                                  \
+        MULTIPLY(R, g->k)                                                                                              \
+        FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int j = 0; j < VECTORS; j++)                              \
+            vst1q_f32(g->c + i * g->ldc + j * 4, sum[i][j]);                                                           \
+    }
+
+#define BOTH(R) TILE(R) WINO_TILE(R)
+BOTH(1) BOTH(2) BOTH(3) BOTH(4) BOTH(5)
 
 void FX_SYMBOL(gemm_f32)(const fx_gemm *g) {
     static void (*const tiles[])(const fx_gemm *) = {tile_1, tile_2, tile_3, tile_4, tile_5};
+    tiles[g->rows - 1](g);
+}
+
+void FX_SYMBOL(wino_gemm_f32)(const fx_wino_gemm *g) {
+    static void (*const tiles[])(const fx_wino_gemm *) = {wino_1, wino_2, wino_3, wino_4, wino_5};
     tiles[g->rows - 1](g);
 }

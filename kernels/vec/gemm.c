@@ -16,6 +16,14 @@ static __attribute__((noinline)) void finish_any(const fx_gemm *g, int rows, int
         }
 }
 
+/* sum[R][V] += row[R][n] * w[n][V vectors], and w moves on. */
+#define MULTIPLY(R, n)                                                                                                 \
+    for (int64_t q = 0; q < (n); q++, w += FX_NR) {                                                                    \
+        fx_v b[V];                                                                                                     \
+        FX_UNROLL for (int j = 0; j < V; j++) b[j] = fx_load(w + j / VECTORS * second + j % VECTORS * FX_WIDTH);       \
+        FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int j = 0; j < V; j++) sum[i][j] += b[j] * row[i][q];     \
+    }
+
 /* A function for each number of rows and panels, so that a tile of any size costs its own multiplications only. */
 #define TILE(R, P)                                                                                                     \
     static void tile_##R##x##P(const fx_gemm *g) {                                                                     \
@@ -36,13 +44,7 @@ static __attribute__((noinline)) void finish_any(const fx_gemm *g, int rows, int
             for (int64_t t = 0; t < g->taps; t++, a += R) {                                                            \
                 const float *row[R];                                                                                   \
                 FX_UNROLL for (int i = 0; i < R; i++) row[i] = a[i] + g->a_at + q0;                                    \
-                for (int64_t q = 0; q < n; q++, w += FX_NR) {                                                          \
-                    fx_v b[V];                                                                                         \
-                    FX_UNROLL for (int j = 0; j < V; j++) b[j] =                                                       \
-                        fx_load(w + j / VECTORS * second + j % VECTORS * FX_WIDTH);                                    \
-                    FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int j = 0; j < V; j++) sum[i][j] +=           \
-                        b[j] * row[i][q];                                                                              \
-                }                                                                                                      \
+                MULTIPLY(R, n)                                                                                         \
             }                                                                                                          \
         }                                                                                                              \
         if (g->finish.act > FX_ACT_CLIP || g->columns < P * FX_NR) {                                                   \
@@ -57,24 +59,51 @@ static __attribute__((noinline)) void finish_any(const fx_gemm *g, int rows, int
             fx_store(g->c[i] + g->c_at + j * FX_WIDTH, fx_min(hi, fx_max(lo, sum[i][j])));                             \
     }
 
-#define TILES(P) TILE(1, P) TILE(2, P) TILE(3, P) TILE(4, P) TILE(5, P) TILE(6, P)
-TILES(1)
+/* The same for a Winograd plane: rows at a stride, sums carried on in memory. */
+#define WINO_TILE(R, P)                                                                                                \
+    static void wino_##R##x##P(const fx_wino_gemm *g) {                                                                \
+        enum { V = P * VECTORS };                                                                                      \
+        const float *w = g->w, *row[R];                                                                                \
+        const ptrdiff_t second = g->w_panel;                                                                           \
+        fx_v sum[R][V];                                                                                                \
+        FX_UNROLL for (int i = 0; i < R; i++) {                                                                        \
+            row[i] = g->a + i * g->lda;                                                                                \
+            FX_UNROLL for (int j = 0; j < V; j++) sum[i][j] = (fx_v){0};                                               \
+        }                                                                                                              \
+        if (!g->is_first)                                                                                              \
+            FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int j = 0; j < V; j++) sum[i][j] =                    \
+                fx_load(g->c + i * g->ldc + j * FX_WIDTH);                                                             \
+        MULTIPLY(R, g->k)                                                                                              \
+        FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int j = 0; j < V; j++)                                    \
+            fx_store(g->c + i * g->ldc + j * FX_WIDTH, sum[i][j]);                                                     \
+    }
+
+#define BOTH(R, P) TILE(R, P) WINO_TILE(R, P)
+#define SIX(P) BOTH(1, P) BOTH(2, P) BOTH(3, P) BOTH(4, P) BOTH(5, P) BOTH(6, P)
+SIX(1)
 #if FX_WIDTH == 16
-#define MORE_TILES(P) TILE(7, P) TILE(8, P) TILE(9, P) TILE(10, P) TILE(11, P) TILE(12, P) TILE(13, P) TILE(14, P)
-MORE_TILES(1)
-TILES(2)
-MORE_TILES(2)
+#define EIGHT(P) BOTH(7, P) BOTH(8, P) BOTH(9, P) BOTH(10, P) BOTH(11, P) BOTH(12, P) BOTH(13, P) BOTH(14, P)
+EIGHT(1)
+SIX(2)
+EIGHT(2)
+#endif
+
+/* Every tile of a kind, by panels and rows. */
+#define NAMES6(f, P) f##_1x##P, f##_2x##P, f##_3x##P, f##_4x##P, f##_5x##P, f##_6x##P
+#if FX_WIDTH == 16
+#define NAMES14(f, P)                                                                                                  \
+    NAMES6(f, P), f##_7x##P, f##_8x##P, f##_9x##P, f##_10x##P, f##_11x##P, f##_12x##P, f##_13x##P, f##_14x##P
+#define NAMES(f) {{NAMES14(f, 1)}, {NAMES14(f, 2)}}
+#else
+#define NAMES(f) {{NAMES6(f, 1)}}
 #endif
 
 void FX_SYMBOL(gemm_f32)(const fx_gemm *g) {
-    typedef void (*tile)(const fx_gemm *);
-#define SIX(P) tile_1x##P, tile_2x##P, tile_3x##P, tile_4x##P, tile_5x##P, tile_6x##P
-#if FX_WIDTH == 16
-#define FOURTEEN(P)                                                                                                    \
-    {SIX(P), tile_7x##P, tile_8x##P, tile_9x##P, tile_10x##P, tile_11x##P, tile_12x##P, tile_13x##P, tile_14x##P}
-    static const tile tiles[2][14] = {FOURTEEN(1), FOURTEEN(2)};
-#else
-    static const tile tiles[1][6] = {{SIX(1)}};
-#endif
+    static void (*const tiles[][FX_WIDTH == 16 ? 14 : 6])(const fx_gemm *) = NAMES(tile);
+    tiles[g->panels - 1][g->rows - 1](g);
+}
+
+void FX_SYMBOL(wino_gemm_f32)(const fx_wino_gemm *g) {
+    static void (*const tiles[][FX_WIDTH == 16 ? 14 : 6])(const fx_wino_gemm *) = NAMES(wino);
     tiles[g->panels - 1][g->rows - 1](g);
 }

@@ -67,9 +67,56 @@ typedef struct fx_dwconv {
     fx_finish finish;
 } fx_dwconv;
 
+/* Winograd F(m x m, 3 x 3), m 2 or 4 (Lavin and Gray 2015; points 0, +-1 and 0, +-sqrt(1/2), +-sqrt(2), whose rounding
+ * error is half that of 0, +-1, +-2): a tile of (m + 2)^2 input pixels makes m x m output pixels. A transformed tile
+ * has (m + 2)^2 numbers for each channel, each in a plane of its own, `plane` floats apart. */
+#define FX_WINO_PLANES(m) (((m) + 2) * ((m) + 2))
+#define FX_WINO_PLANES_MAX 36
+
+/* v[q * plane + c] = (B^T d B)[q] for c < channels, where d is the pixels at x[0 .. planes). */
+typedef struct fx_wino_input {
+    const float *const *x;
+    float *v;
+    int64_t plane;
+    int32_t m, channels;
+} fx_wino_input;
+
+/* u[q * plane + c * FX_NR + j] = (G g G^T)[q] for c < channels, where tap t of g is at g[t * tap + c * FX_NR + j]. */
+typedef struct fx_wino_weight {
+    const float *g;
+    float *u;
+    int64_t tap, plane;
+    int32_t m, channels;
+} fx_wino_weight;
+
+/* c[i * ldc + j] = (is_first ? 0 : c[i * ldc + j]) + sum over q < k of a[i * lda + q] * w(q, j), where w's panels,
+ * `w_panel` floats apart, are [q][FX_NR]; i < rows <= kernels->mr, j < FX_NR * panels. */
+typedef struct fx_wino_gemm {
+    const float *a, *w;
+    float *c;
+    int64_t lda, ldc, w_panel, k;
+    int32_t rows, panels, is_first;
+} fx_wino_gemm;
+
+/* y[i * y_row + l * y_pixel + j] = finish(bias[j] + (A^T s A)[i][l][j] [+ r[...]]) for i < rows, l < pixels,
+ * j < columns <= FX_NR, where s[q] is at s[q * plane + j]. */
+typedef struct fx_wino_output {
+    const float *s;
+    const float *panel; /* [bias FX_NR][slope FX_NR if PRELU] */
+    float *y;
+    const float *r; /* or NULL */
+    int64_t plane, y_row, y_pixel, r_row, r_pixel;
+    int32_t m, rows, pixels, columns;
+    fx_finish finish;
+} fx_wino_output;
+
 /* Convolution: gemm, Winograd transforms, depthwise. */
 #define FX_KERNELS_CONV(X)                                                                                             \
     X(gemm_f32, void, (const fx_gemm *g))                                                                              \
+    X(wino_input_f32, void, (const fx_wino_input *t))                                                                  \
+    X(wino_weight_f32, void, (const fx_wino_weight *t))                                                                \
+    X(wino_gemm_f32, void, (const fx_wino_gemm *g))                                                                    \
+    X(wino_output_f32, void, (const fx_wino_output *t))                                                                \
     X(dwconv_f32, void, (const fx_dwconv *d))
 
 /* Rows: elementwise, pooling, softmax, reductions. */

@@ -1,0 +1,88 @@
+/* Timing: the best of many runs of one operator on one thread, beside the multiply-add peak measured here. */
+#include "check.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* The gemm tile on data in L1: what the level's multiply-adds can do at most, but for a percent. */
+double check_peak_flops(const fx_kernels *k) {
+    enum { CHANNELS = 128 };
+    static float row[CHANNELS], panels[2][CHANNELS * FX_NR], out[14][2 * FX_NR];
+    const float *a[14];
+    float *c[14];
+    for (int i = 0; i < k->mr; i++)
+        a[i] = row, c[i] = out[i];
+    fx_gemm g = {.a = a, .w = panels[0], .w_panel = CHANNELS * FX_NR, .c = c, .rows = k->mr, .panels = k->panels,
+                 .columns = k->panels * FX_NR, .taps = 1, .k = CHANNELS, .block = CHANNELS};
+    double best = 1e9;
+    for (int r = 0; r < 200; r++) {
+        const double start = now();
+        for (int i = 0; i < 20; i++)
+            k->gemm_f32(&g);
+        const double t = now() - start;
+        best = t < best ? t : best;
+    }
+    return 20 * 2.0 * k->mr * CHANNELS * k->panels * FX_NR / best;
+}
+
+void check_bench_op(const check_op *op, uint32_t number, const fx_kernels *k, double peak) {
+    char name[64];
+    double flops, bytes;
+    for (int i = 0;; i++) {
+        check_case c = {.op = number, .random = 1};
+        if (!op->bench || !op->bench(i, &c, name, &flops, &bytes))
+            return;
+        if (fx_op_check(c.op, c.kernel, &c.params) != FX_OK) {
+            fprintf(stderr, "%s %s: fx_op_check refuses it\n", fx_op_name(number), name);
+            continue;
+        }
+        fx_call call = {.kernels = k, .params = &c.params, .op = c.op, .kernel = c.kernel};
+        call.window = fx_op_full_window(c.op, &c.params);
+        for (int n = 0; n < fx_op_inputs(c.op); n++) {
+            fx_op_extent(c.op, &c.params, n, &c.in_lo[n], &c.in_hi[n]);
+            if (c.in_hi[n] > c.in_lo[n])
+                c.in[n] = (char *)check_alloc(c.in_hi[n] - c.in_lo[n], 1) - c.in_lo[n];
+            call.in[n] = c.in[n];
+        }
+        fx_op_extent(c.op, &c.params, FX_OUTPUT, &c.out_lo, &c.out_hi);
+        call.out = c.out = (char *)check_alloc(c.out_hi - c.out_lo, 1) - c.out_lo;
+        c.weight_bytes = fx_op_panel_bytes(c.op, &c.params) * fx_op_panels(c.op, &c.params);
+        call.weight = c.weight = c.weight_bytes ? check_alloc(c.weight_bytes, 1) : NULL;
+        if (op->fill) {
+            op->fill(&c);
+        } else {
+            for (int n = 0; n < FX_MAX_INPUTS; n++)
+                if (c.in[n])
+                    check_fill(&c, (char *)c.in[n] + c.in_lo[n], c.in_hi[n] - c.in_lo[n]);
+            check_fill(&c, c.weight, c.weight_bytes);
+        }
+        call.zeros = check_alloc(fx_op_zeros(c.op, &c.params) * (int64_t)sizeof(float), 1);
+        call.scratch = check_alloc(fx_op_scratch(k, c.op, c.kernel, &c.params), 1);
+        const uint32_t units = fx_op_units(k, c.op, c.kernel, &c.params, call.window, 1);
+        double best = 1e9, spent = 0;
+        for (int r = 0; r < 5 || (spent < 0.2 && r < 2000); r++) {
+            const double start = now();
+            if (fx_op_run(&call, 1, 0, units) != FX_OK)
+                fprintf(stderr, "%s %s fails\n", fx_op_name(number), name);
+            const double t = now() - start;
+            best = t < best ? t : best;
+            spent += t;
+        }
+        printf("%-8s %-7s %-40s %9.4f ms", fx_op_name(number), k->level, name, best * 1e3);
+        if (flops > 0)
+            printf(" %7.1f GFLOP/s %5.1f %%", flops / best * 1e-9, 100 * flops / best / peak);
+        if (bytes > 0)
+            printf(" %6.1f GB/s", bytes / best * 1e-9);
+        putchar('\n');
+        fflush(stdout);
+        check_free_all();
+    }
+}

@@ -1,0 +1,198 @@
+/* Convolution: every kernel against a naive sum over the taps in double precision. */
+#include "check.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- weights: panels made from, and read back as, w[cout][tap][cin of the group] ---- */
+
+static int64_t head(const fx_conv_params *p) { return p->act == FX_ACT_PRELU ? 2 * FX_NR : FX_NR; }
+
+static int64_t panel_floats(const fx_conv_params *p) {
+    return head(p) + (int64_t)p->kh * p->kw * p->cin_panel * FX_NR;
+}
+
+/* Index of the weight of output `o`, tap `t` and input `i` among all panels. */
+static int64_t weight_at(const fx_conv_params *p, int o, int t, int i) {
+    const int q = i - fx_conv_panel_cin(p, o / FX_NR), taps = p->kh * p->kw;
+    const int first = q / p->cin_block * p->cin_block;
+    const int wide = p->cin_panel - first < p->cin_block ? p->cin_panel - first : p->cin_block;
+    const int64_t row = (int64_t)first * taps + (int64_t)t * wide + (q - first);
+    return o / FX_NR * panel_floats(p) + head(p) + row * FX_NR + o % FX_NR;
+}
+
+static void fill(check_case *c) {
+    const fx_conv_params *p = &c->params.conv;
+    for (int i = 0; i < 2; i++)
+        if (c->in[i])
+            check_fill(c, (char *)c->in[i] + c->in_lo[i], c->in_hi[i] - c->in_lo[i]);
+    if (p->group == 1) {
+        check_fill(c, c->weight, c->weight_bytes);
+        return;
+    }
+    memset(c->weight, 0, (size_t)c->weight_bytes);
+    const int wide = p->cin / p->group, per_group = p->cout / p->group;
+    for (int o = 0; o < p->cout; o++) {
+        float *bias = c->weight + o / FX_NR * panel_floats(p) + o % FX_NR;
+        bias[0] = check_real(c);
+        if (p->act == FX_ACT_PRELU)
+            bias[FX_NR] = check_real(c);
+        for (int t = 0; t < p->kh * p->kw; t++)
+            for (int i = 0; i < wide; i++)
+                c->weight[weight_at(p, o, t, o / per_group * wide + i)] = check_real(c);
+    }
+}
+
+/* ---- what must come out ---- */
+
+/* Winograd's transforms amplify rounding: largest factor met in 10^5 cases, doubled. */
+static double amplification(uint32_t kernel) {
+    return kernel == FX_CONV_WINO4 ? 24 : kernel == FX_CONV_WINO2 ? 4 : 1;
+}
+
+static void expect(const check_case *c, check_expected *e) {
+    const fx_conv_params *p = &c->params.conv;
+    const float *x = c->in[0], *r = c->in[1];
+    const int wide = p->cin / p->group, per_group = p->cout / p->group;
+    /* Winograd mixes the pixels of a tile: its error follows the largest of them, not this pixel's. */
+    double largest = 0;
+    for (int pass = amplification(c->kernel) == 1; pass < 2; pass++)
+        for (int n = 0; n < p->n; n++)
+            for (int oy = 0; oy < p->oh; oy++)
+                for (int ox = 0; ox < p->ow; ox++)
+                    for (int o = 0; o < p->cout; o++) {
+                        const float *panel = c->weight + o / FX_NR * panel_floats(p) + o % FX_NR;
+                        double sum = panel[0], magnitude = fabs(sum);
+                        for (int t = 0; t < p->kh * p->kw; t++) {
+                            const int64_t iy = (int64_t)oy * p->sh - p->pt + t / p->kw * p->dh;
+                            const int64_t ix = (int64_t)ox * p->sw - p->pl + t % p->kw * p->dw;
+                            if (iy < 0 || iy >= p->h || ix < 0 || ix >= p->w)
+                                continue;
+                            const float *pixel =
+                                x + (int64_t)n * p->x_sn + iy * p->x_sh + ix * p->x_sw + o / per_group * wide;
+                            for (int i = 0; i < wide; i++) {
+                                const double w = c->weight[weight_at(p, o, t, o / per_group * wide + i)];
+                                sum += pixel[i] * w;
+                                magnitude += fabs(pixel[i] * w);
+                            }
+                        }
+                        if (r) {
+                            sum += r[(int64_t)n * p->r_sn + (int64_t)oy * p->r_sh + (int64_t)ox * p->r_sw + o];
+                            magnitude += fabs(sum);
+                        }
+                        if (pass == 0) {
+                            largest = fmax(largest, magnitude);
+                            continue;
+                        }
+                        const double slope = p->act == FX_ACT_PRELU ? panel[FX_NR] : 0;
+                        const double factor = amplification(c->kernel);
+                        check_set(c, e, (int64_t)n * p->y_sn + (int64_t)oy * p->y_sh + (int64_t)ox * p->y_sw + o,
+                                  check_activation(p->act, sum, p->alpha, p->beta, slope),
+                                  factor * check_sum_tolerance((int64_t)p->kh * p->kw * wide,
+                                                               fmax(largest, magnitude)) +
+                                      2e-6);
+                    }
+}
+
+/* ---- cases ---- */
+
+static int conv_cin_panel(const fx_conv_params *p) {
+    int most = 0;
+    for (int c0 = 0; c0 < p->cout; c0 += FX_NR) {
+        const int per_group = p->cout / p->group, last = (c0 + FX_NR < p->cout ? c0 + FX_NR : p->cout) - 1;
+        const int groups = last / per_group - c0 / per_group + 1;
+        most = groups > most ? groups : most;
+    }
+    return most * (p->cin / p->group);
+}
+
+static void set_strides(check_case *c, fx_conv_params *p) {
+    p->x_sw = p->cin + (check_one_in(c, 3) ? check_int(c, 1, 9) : 0);
+    p->x_sh = p->x_sw * p->w + (check_one_in(c, 5) ? check_int(c, 1, 9) : 0);
+    p->x_sn = p->x_sh * p->h + (check_one_in(c, 5) ? check_int(c, 1, 9) : 0);
+    p->y_sw = p->cout + (check_one_in(c, 3) ? check_int(c, 1, 20) : 0);
+    p->y_sh = p->y_sw * p->ow + (check_one_in(c, 5) ? check_int(c, 1, 9) : 0);
+    p->y_sn = p->y_sh * p->oh + (check_one_in(c, 5) ? check_int(c, 1, 9) : 0);
+    p->r_sw = p->cout + (check_one_in(c, 3) ? check_int(c, 1, 20) : 0);
+    p->r_sh = p->r_sw * p->ow;
+    p->r_sn = p->r_sh * p->oh;
+}
+
+static void draw(check_case *c) {
+    fx_conv_params *p = &c->params.conv;
+    c->kernel = (uint32_t)check_int(c, 0, FX_CONV_COUNT - 1);
+    const int winograd = c->kernel == FX_CONV_WINO2 || c->kernel == FX_CONV_WINO4;
+    p->n = check_one_in(c, 4) ? check_int(c, 2, 3) : 1;
+    p->group = winograd || c->kernel == FX_CONV_IM2COL || check_one_in(c, 2) ? 1 : check_int(c, 1, 9);
+    p->cin = p->group * (check_one_in(c, 4) ? check_int(c, 16, 80) : check_int(c, 1, 19));
+    p->cout = p->group * (check_one_in(c, 4) ? check_int(c, 16, 70) : check_int(c, 1, 20));
+    if (p->group > 1 && p->cin > 100)
+        p->cin = p->group * 3;
+    p->kh = winograd ? 3 : CHECK_PICK(c, 1, 1, 1, 3, 3, 5, 2, 7);
+    p->kw = winograd ? 3 : check_one_in(c, 2) ? p->kh : check_int(c, 1, 5);
+    p->sh = winograd ? 1 : CHECK_PICK(c, 1, 1, 2, 3);
+    p->sw = winograd ? 1 : check_one_in(c, 4) ? check_int(c, 1, 4) : p->sh;
+    p->dh = winograd ? 1 : CHECK_PICK(c, 1, 1, 1, 2, 3);
+    p->dw = winograd ? 1 : check_one_in(c, 4) ? check_int(c, 1, 3) : p->dh;
+    p->h = check_int(c, 1, 17), p->w = check_int(c, 1, 17);
+    p->pt = check_int(c, 0, 3), p->pl = check_int(c, 0, 3);
+    const int pb = check_int(c, 0, 3), pr = check_int(c, 0, 3);
+    const int room_h = p->h + p->pt + pb - (p->kh - 1) * p->dh - 1, room_w = p->w + p->pl + pr - (p->kw - 1) * p->dw - 1;
+    p->oh = room_h < 0 ? 1 : room_h / p->sh + 1;
+    p->ow = room_w < 0 ? 1 : room_w / p->sw + 1;
+    p->cin_panel = p->group == 1 ? p->cin : conv_cin_panel(p);
+    p->cin_block = c->kernel == FX_CONV_IM2COL ? p->cin + check_int(c, 0, 3) : check_int(c, 1, p->cin_panel);
+    p->nr = FX_NR;
+    set_strides(c, p);
+    p->has_residual = check_one_in(c, 3);
+    p->act = check_one_in(c, 2) ? check_int(c, 0, FX_ACT_COUNT - 1) : check_int(c, 0, FX_ACT_CLIP);
+    p->alpha = check_real(c), p->beta = p->alpha + 1;
+    p->tile_block = winograd ? check_int(c, 1, 30) : 0;
+}
+
+/* ---- shapes to time ---- */
+
+static int bench(int i, check_case *c, char *name, double *flops, double *bytes) {
+    static const struct {
+        int h, w, cin, cout, k, s, group, kernel;
+    } shapes[] = {
+        {56, 56, 64, 64, 3, 1, 1, FX_CONV_DIRECT},    {28, 28, 256, 256, 3, 1, 1, FX_CONV_DIRECT},
+        {14, 14, 512, 512, 3, 1, 1, FX_CONV_DIRECT},  {7, 7, 512, 512, 3, 1, 1, FX_CONV_DIRECT},
+        {56, 56, 64, 64, 3, 1, 1, FX_CONV_WINO4},     {28, 28, 256, 256, 3, 1, 1, FX_CONV_WINO4},
+        {14, 14, 512, 512, 3, 1, 1, FX_CONV_WINO4},   {7, 7, 512, 512, 3, 1, 1, FX_CONV_WINO4},
+        {224, 224, 64, 64, 3, 1, 1, FX_CONV_WINO4},   {56, 56, 64, 64, 3, 1, 1, FX_CONV_WINO2},
+        {28, 28, 256, 256, 3, 1, 1, FX_CONV_WINO2},   {14, 14, 512, 512, 3, 1, 1, FX_CONV_WINO2},
+        {7, 7, 512, 512, 3, 1, 1, FX_CONV_WINO2},     {224, 224, 3, 64, 7, 2, 1, FX_CONV_IM2COL},
+        {224, 224, 3, 64, 7, 2, 1, FX_CONV_DIRECT},   {224, 224, 3, 64, 3, 1, 1, FX_CONV_IM2COL},
+        {224, 224, 3, 32, 3, 2, 1, FX_CONV_IM2COL},   {56, 56, 64, 256, 1, 1, 1, FX_CONV_DIRECT},
+        {14, 14, 1024, 256, 1, 1, 1, FX_CONV_DIRECT}, {14, 14, 256, 1024, 1, 1, 1, FX_CONV_DIRECT},
+        {7, 7, 2048, 512, 1, 1, 1, FX_CONV_DIRECT},   {112, 112, 16, 96, 1, 1, 1, FX_CONV_DIRECT},
+        {112, 112, 32, 16, 1, 1, 1, FX_CONV_DIRECT},  {56, 56, 144, 24, 1, 1, 1, FX_CONV_DIRECT},
+        {28, 28, 32, 192, 1, 1, 1, FX_CONV_DIRECT},   {14, 14, 384, 64, 1, 1, 1, FX_CONV_DIRECT},
+        {56, 56, 128, 128, 3, 1, 32, FX_CONV_DIRECT}, {14, 14, 512, 512, 3, 1, 32, FX_CONV_DIRECT},
+        {1, 1, 4096, 4096, 1, 1, 1, FX_CONV_DIRECT},  {1, 1, 25088, 4096, 1, 1, 1, FX_CONV_DIRECT},
+    };
+    if (i >= (int)(sizeof shapes / sizeof *shapes))
+        return 0;
+    fx_conv_params *p = &c->params.conv;
+    const int pad = shapes[i].k / 2;
+    *p = (fx_conv_params){.n = 1, .h = shapes[i].h, .w = shapes[i].w, .cin = shapes[i].cin, .cout = shapes[i].cout};
+    p->kh = p->kw = shapes[i].k, p->sh = p->sw = shapes[i].s, p->dh = p->dw = 1, p->pt = p->pl = pad;
+    p->oh = (p->h + 2 * pad - p->kh) / p->sh + 1, p->ow = (p->w + 2 * pad - p->kw) / p->sw + 1;
+    p->group = shapes[i].group, p->nr = FX_NR, p->act = FX_ACT_RELU;
+    p->cin_panel = p->group == 1 ? p->cin : conv_cin_panel(p);
+    p->cin_block = p->cin_panel < 64 ? p->cin_panel : 64;
+    p->x_sw = p->cin, p->x_sh = p->w * p->cin, p->x_sn = p->h * p->x_sh;
+    p->y_sw = p->cout, p->y_sh = p->ow * p->cout, p->y_sn = p->oh * p->y_sh;
+    c->kernel = (uint32_t)shapes[i].kernel;
+    p->tile_block = 64;
+    *flops = 2.0 * p->oh * p->ow * p->cout * p->kh * p->kw * (p->cin / p->group);
+    *bytes = 4.0 * ((double)p->h * p->w * p->cin + (double)p->oh * p->ow * p->cout +
+                    (double)p->kh * p->kw * p->cin_panel * p->cout);
+    snprintf(name, 64, "%dx%d %d->%d@%dx%d/%d g%d kernel %d", p->kh, p->kw, p->cin, p->cout, p->h, p->w, p->sh, p->group,
+             shapes[i].kernel);
+    return 1;
+}
+
+const check_op check_conv = {.draw = draw, .fill = fill, .expect = expect, .bench = bench};

@@ -1,0 +1,88 @@
+/* flexnn-check [--op NAME] [--level NAME] [--cases N] [--seed S] [--bench] */
+#include "check.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+typedef struct options {
+    const char *op, *level;
+    long cases;
+    unsigned long long seed;
+    int bench;
+} options;
+
+static const check_op *const checks[FX_OP_COUNT] = {
+#define ENTRY(NAME, name, inputs, panels) [FX_OP_##NAME] = &check_##name,
+    FX_OPS(ENTRY)
+#undef ENTRY
+};
+
+/* Case i of an operator does not depend on the others, so that one failure can be run again alone. */
+static int check_level(const options *o, uint32_t op, const fx_kernels *k) {
+    for (long i = 0; i < o->cases; i++) {
+        check_case c = {.op = op, .random = o->seed + (uint64_t)i * 0x632be59bd9b4e019u + op};
+        if (check_run_case(checks[op], &c, k, fx_op_name(op))) {
+            fprintf(stderr, "FAILED: flexnn-check --op %s --level %s --seed %llu --cases %ld (the last one)\n",
+                    fx_op_name(op), k->level, o->seed, i + 1);
+            return 1;
+        }
+    }
+    printf("%-14s %-7s %ld cases\n", fx_op_name(op), k->level, o->cases);
+    fflush(stdout);
+    return 0;
+}
+
+static int walk(const options *o) {
+    static const char *const levels[] = {
+#define LEVEL(level) #level,
+        FX_LEVELS(LEVEL)
+#undef LEVEL
+    };
+    int failures = 0, ran = 0;
+    for (size_t l = 0; l < sizeof levels / sizeof *levels; l++) {
+        const fx_kernels *k = fx_kernels_for(levels[l]);
+        if (!k || (o->level && strcmp(o->level, levels[l])))
+            continue;
+        const double peak = o->bench ? check_peak_flops(k) : 0;
+        for (uint32_t op = 0; op < FX_OP_COUNT; op++) {
+            if (o->op && strcmp(o->op, fx_op_name(op)))
+                continue;
+            ran++;
+            if (!checks[op]) {
+                fprintf(stderr, "FAILED: no check of %s\n", fx_op_name(op));
+                failures++;
+            } else if (o->bench) {
+                check_bench_op(checks[op], op, k, peak);
+            } else {
+                failures += check_level(o, op, k);
+            }
+        }
+    }
+    if (!ran)
+        fprintf(stderr, "FAILED: this CPU has no such level, or there is no such operator\n");
+    return failures || !ran;
+}
+
+int main(int argc, char **argv) {
+    options o = {.cases = 200, .seed = (unsigned long long)time(NULL)};
+    for (int i = 1; i < argc; i++) {
+        const char *value = i + 1 < argc ? argv[i + 1] : NULL;
+        if (!strcmp(argv[i], "--bench"))
+            o.bench = 1;
+        else if (value && !strcmp(argv[i], "--op"))
+            o.op = value, i++;
+        else if (value && !strcmp(argv[i], "--level"))
+            o.level = value, i++;
+        else if (value && !strcmp(argv[i], "--cases"))
+            o.cases = atol(value), i++;
+        else if (value && !strcmp(argv[i], "--seed"))
+            o.seed = strtoull(value, NULL, 10), i++;
+        else {
+            fprintf(stderr, "usage: flexnn-check [--op NAME] [--level NAME] [--cases N] [--seed S] [--bench]\n");
+            return 2;
+        }
+    }
+    return walk(&o);
+}

@@ -1,0 +1,228 @@
+/* Convolution by Winograd F(2x2, 3x3) and F(4x4, 3x3), weights transformed in cache from the raw panels (DESIGN D4).
+ *
+ * A unit is a block of tiles and a range of panels: the block's input is transformed once, into V; then for each tile of
+ * panels, some channels at a time, the weights into U and the products, plane by plane, into S; then S into the output. */
+#include "conv.h"
+
+/* Planes that lie a power of two apart fall on the same cache sets: measured up to 10 times slower. */
+#define PLANE_PAD 48
+
+/* U: it is read once for each tile of rows, from L2. */
+#define U_BYTES (296 << 10)
+
+typedef struct sizes {
+    int32_t m, planes;
+    int32_t tiles; /* of a block at most */
+    int32_t chunk; /* channels whose weights are transformed at once */
+    int64_t v, u, s, bytes; /* floats of each buffer; bytes of all */
+} sizes;
+
+static int32_t tile_columns(const fx_conv_params *p, int m) { return (int32_t)fx_div_up(p->ow, m); }
+
+static sizes sizes_of(const fx_kernels *k, uint32_t kernel, const fx_conv_params *p) {
+    sizes z;
+    z.m = kernel == FX_CONV_WINO2 ? 2 : 4;
+    z.planes = FX_WINO_PLANES(z.m);
+    const int64_t all = (int64_t)p->n * fx_div_up(p->oh, z.m) * tile_columns(p, z.m);
+    z.tiles = (int32_t)fx_min64(p->tile_block, all);
+    const int64_t channel_bytes = (int64_t)z.planes * k->panels * FX_NR * (int64_t)sizeof(float);
+    const int64_t fit = fx_max64(8, U_BYTES / channel_bytes / 8 * 8);
+    z.chunk = (int32_t)fx_round_up(fx_div_up(p->cin, fx_div_up(p->cin, fit)), 8);
+    z.v = fx_round_up(z.planes * ((int64_t)z.tiles * p->cin + PLANE_PAD), 16);
+    z.u = fx_round_up(z.planes * ((int64_t)z.chunk * k->panels * FX_NR + PLANE_PAD), 16);
+    z.s = fx_round_up(z.planes * ((int64_t)z.tiles * k->panels * FX_NR + PLANE_PAD), 16);
+    z.bytes = (z.v + z.u + z.s) * (int64_t)sizeof(float);
+    return z;
+}
+
+int64_t fx_conv_wino_scratch(const fx_kernels *k, uint32_t kernel, const fx_conv_params *p) {
+    return sizes_of(k, kernel, p).bytes;
+}
+
+/* ---- tiles of a window: rows of tiles start anew at each image ---- */
+
+typedef struct tile_rows {
+    int64_t first, middle, all; /* rows of tiles in the window's first image, in a whole image, in the window */
+} tile_rows;
+
+static tile_rows tile_rows_of(const fx_conv_params *p, fx_window w, int m) {
+    const int64_t rows = w.y1 - w.y0;
+    const int64_t head = fx_min64(rows, p->oh - w.y0 % p->oh);
+    tile_rows t = {fx_div_up(head, m), fx_div_up(p->oh, m), 0};
+    t.all = t.first + (rows - head) / p->oh * t.middle + fx_div_up((rows - head) % p->oh, m);
+    return t;
+}
+
+/* Batch and first output row of a row of tiles; returns the output rows it has. */
+static int32_t locate(const fx_conv_params *p, fx_window w, int m, tile_rows t, int64_t row, int64_t *batch,
+                      int64_t *oy) {
+    *batch = w.y0 / p->oh;
+    if (row < t.first) {
+        *oy = w.y0 % p->oh + row * m;
+    } else {
+        *batch += 1 + (row - t.first) / t.middle;
+        *oy = (row - t.first) % t.middle * m;
+    }
+    return (int32_t)fx_min64(m, fx_min64(p->oh, w.y1 - *batch * p->oh) - *oy);
+}
+
+/* Blocks of tiles come first: a unit that shares its block with another transforms the input again, so panels are cut
+ * only when a block for each thread would be too small to pay for transforming the weights. */
+static fx_cut cut_window(const fx_kernels *k, const sizes *z, const fx_conv_params *p, fx_window w, int threads) {
+    const int64_t tiles = tile_rows_of(p, w, z->m).all * tile_columns(p, z->m);
+    const int64_t groups = fx_div_up(fx_div_up(w.c1 - w.c0, FX_NR), k->panels);
+    fx_cut cut = {tiles, groups, fx_div_up(tiles, z->tiles), 1};
+    if (threads > 1 && tiles >= 32 * (int64_t)threads)
+        cut.parts = fx_round_up(cut.parts, threads);
+    else if (cut.parts < threads)
+        cut.cuts = fx_min64(groups, fx_div_up(threads, cut.parts));
+    return cut;
+}
+
+uint32_t fx_conv_wino_units(const fx_kernels *k, uint32_t kernel, const fx_conv_params *p, fx_window w, int threads) {
+    const sizes z = sizes_of(k, kernel, p);
+    const fx_cut cut = cut_window(k, &z, p, w, threads);
+    return (uint32_t)(cut.parts * cut.cuts);
+}
+
+/* ---- a unit ---- */
+
+typedef struct block {
+    const fx_call *call;
+    const fx_conv_params *p;
+    sizes z;
+    tile_rows rows;
+    int64_t first; /* tile of the window */
+    int32_t tiles;
+    int64_t v_plane, s_plane;
+    float *v, *u, *s;
+} block;
+
+static void transform_input(const block *b) {
+    const fx_conv_params *p = b->p;
+    const int n = b->z.m + 2, columns = tile_columns(p, b->z.m);
+    const float *pixels[FX_WINO_PLANES_MAX];
+    fx_wino_input t = {.x = pixels, .plane = b->v_plane, .m = b->z.m, .channels = p->cin};
+    for (int32_t i = 0; i < b->tiles; i++) {
+        int64_t batch, oy;
+        locate(p, b->call->window, b->z.m, b->rows, (b->first + i) / columns, &batch, &oy);
+        const float *x = (const float *)b->call->in[0] + batch * p->x_sn;
+        const int64_t iy = oy - p->pt, ix = (b->first + i) % columns * b->z.m - p->pl;
+        for (int q = 0; q < n * n; q++) {
+            const int64_t y = iy + q / n, at = ix + q % n;
+            pixels[q] = y >= 0 && y < p->h && at >= 0 && at < p->w ? x + y * p->x_sh + at * p->x_sw : b->call->zeros;
+        }
+        t.v = b->v + (int64_t)i * p->cin;
+        b->call->kernels->wino_input_f32(&t);
+    }
+}
+
+/* Weights of channels [c0, c0 + count) of one panel: part by part, as the panel's blocks have them. */
+static void transform_weights(const block *b, const float *weights, int32_t c0, int32_t count, float *u,
+                              int64_t u_plane) {
+    const fx_conv_params *p = b->p;
+    fx_wino_weight t = {.plane = u_plane, .m = b->z.m};
+    for (int32_t c = c0; c < c0 + count; c += t.channels) {
+        const int32_t first = c / p->cin_block * p->cin_block;
+        const int32_t wide = (int32_t)fx_min64(p->cin_block, p->cin - first);
+        t.channels = (int32_t)fx_min64(first + wide, c0 + count) - c;
+        t.tap = (int64_t)wide * FX_NR;
+        t.g = weights + ((int64_t)first * 9 + (c - first)) * FX_NR;
+        t.u = u + (int64_t)(c - c0) * FX_NR;
+        b->call->kernels->wino_weight_f32(&t);
+    }
+}
+
+static void multiply(const block *b, int32_t c0, int32_t count, int32_t panels, int64_t u_plane) {
+    const int64_t mr = b->call->kernels->mr, pieces = fx_div_up(b->tiles, mr);
+    fx_wino_gemm g = {.lda = b->p->cin, .ldc = (int64_t)panels * FX_NR, .k = count, .panels = panels};
+    g.w_panel = (int64_t)count * FX_NR;
+    g.is_first = c0 == 0;
+    for (int q = 0; q < b->z.planes; q++) {
+        g.w = b->u + q * u_plane;
+        for (int64_t i = 0; i < pieces; i++) {
+            const int64_t t0 = fx_cut_at(b->tiles, pieces, i);
+            g.rows = (int32_t)(fx_cut_at(b->tiles, pieces, i + 1) - t0);
+            g.a = b->v + q * b->v_plane + t0 * b->p->cin + c0;
+            g.c = b->s + q * b->s_plane + t0 * g.ldc;
+            b->call->kernels->wino_gemm_f32(&g);
+        }
+    }
+}
+
+static void transform_output(const block *b, int32_t panel, int32_t panels, const float *weight, int64_t panel_floats) {
+    const fx_conv_params *p = b->p;
+    const fx_kernels *k = b->call->kernels;
+    const int columns = tile_columns(p, b->z.m);
+    fx_wino_output t = {.plane = b->s_plane, .y_row = p->y_sh, .y_pixel = p->y_sw, .r_row = p->r_sh};
+    t.r_pixel = p->r_sw;
+    t.m = b->z.m;
+    t.finish = fx_finish_of(p->act, p->alpha, p->beta);
+    for (int32_t i = 0; i < b->tiles; i++) {
+        int64_t batch, oy;
+        t.rows = locate(p, b->call->window, b->z.m, b->rows, (b->first + i) / columns, &batch, &oy);
+        const int64_t ox = (b->first + i) % columns * b->z.m;
+        t.pixels = (int32_t)fx_min64(b->z.m, p->ow - ox);
+        for (int32_t j = 0; j < panels; j++) {
+            const int64_t channel = (int64_t)(panel + j) * FX_NR;
+            t.columns = (int32_t)fx_min64(FX_NR, b->call->window.c1 - channel);
+            t.s = b->s + ((int64_t)i * panels + j) * FX_NR;
+            t.panel = weight + j * panel_floats;
+            t.y = (float *)b->call->out + batch * p->y_sn + oy * p->y_sh + ox * p->y_sw + channel;
+            if (p->has_residual)
+                t.r = (const float *)b->call->in[1] + batch * p->r_sn + oy * p->r_sh + ox * p->r_sw + channel;
+            k->wino_output_f32(&t);
+            if (fx_finish_is_partial(p->act))
+                for (int row = 0; row < t.rows; row++)
+                    for (int x = 0; x < t.pixels; x++)
+                        fx_activate_row(k, p->act, p->alpha, p->beta, t.y + row * t.y_row + x * t.y_pixel, t.columns);
+        }
+    }
+}
+
+static void run_panels(block *b, int32_t first, int32_t last) {
+    const fx_conv_params *p = b->p;
+    const int32_t head = fx_panel_head(p->act);
+    const int64_t panel_floats = head + (int64_t)9 * p->cin * FX_NR;
+    for (int32_t panel = first, panels; panel < last; panel += panels) {
+        panels = (int32_t)fx_min64(b->call->kernels->panels, last - panel);
+        const float *weight = b->call->weight + (panel - b->call->window.c0 / FX_NR) * panel_floats;
+        b->s_plane = (int64_t)b->tiles * panels * FX_NR + PLANE_PAD;
+        for (int32_t c0 = 0; c0 < p->cin; c0 += b->z.chunk) {
+            const int32_t count = (int32_t)fx_min64(b->z.chunk, p->cin - c0);
+            const int64_t u_panel = (int64_t)count * FX_NR, u_plane = panels * u_panel + PLANE_PAD;
+            for (int32_t j = 0; j < panels; j++)
+                transform_weights(b, weight + j * panel_floats + head, c0, count, b->u + j * u_panel, u_plane);
+            multiply(b, c0, count, panels, u_plane);
+        }
+        transform_output(b, panel, panels, weight, panel_floats);
+    }
+}
+
+fx_status fx_conv_wino_run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) {
+    const fx_conv_params *p = &call->params->conv;
+    const fx_kernels *k = call->kernels;
+    const fx_window *win = &call->window;
+    block b = {.call = call, .p = p, .z = sizes_of(k, call->kernel, p)};
+    b.rows = tile_rows_of(p, *win, b.z.m);
+    b.v = call->scratch;
+    b.u = b.v + b.z.v;
+    b.s = b.u + b.z.u;
+    const fx_cut cut = cut_window(k, &b.z, p, *win, threads);
+    const int64_t panel0 = win->c0 / FX_NR, panel_end = fx_div_up(win->c1, FX_NR);
+    int64_t transformed = -1;
+    for (uint32_t unit = u0; unit < u1; unit++) {
+        const int64_t part = unit / cut.cuts, piece = unit % cut.cuts;
+        if (part != transformed) {
+            b.first = fx_cut_at(cut.items, cut.parts, part);
+            b.tiles = (int32_t)(fx_cut_at(cut.items, cut.parts, part + 1) - b.first);
+            b.v_plane = (int64_t)b.tiles * p->cin + PLANE_PAD;
+            transform_input(&b);
+            transformed = part;
+        }
+        const int64_t first = panel0 + k->panels * fx_cut_at(cut.groups, cut.cuts, piece);
+        const int64_t last = panel0 + k->panels * fx_cut_at(cut.groups, cut.cuts, piece + 1);
+        run_panels(&b, (int32_t)first, (int32_t)fx_min64(last, panel_end));
+    }
+    return FX_OK;
+}
