@@ -6,6 +6,8 @@ import json
 import random
 from typing import Any
 
+import numpy as np
+
 EXTREMES = (
     0,
     1,
@@ -126,8 +128,8 @@ def structure_of_onnx(content: bytes) -> list[range]:
     import onnx
 
     model = onnx.load_from_string(content)
-    blobs = [w.raw_data for w in model.graph.initializer]
-    blobs += [a.t.raw_data for n in model.graph.node for a in n.attribute if a.t.raw_data]
+    tensors = [*model.graph.initializer, *(a.t for n in model.graph.node for a in n.attribute)]
+    blobs = [t.raw_data or np.asarray(t.float_data, "<f4").tobytes() for t in tensors]
     places = [(content.find(blob), len(blob)) for blob in blobs if len(blob) >= 256]
     spans, start = [], 0
     for low, high in sorted((at, at + size) for at, size in places if at >= 0):
