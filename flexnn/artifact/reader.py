@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from flexnn import _core
 from flexnn.graph import ops
-from flexnn.graph.ir import RAW_CHUNK_BYTES, Graph, GraphError, Node, Tensor
+from flexnn.graph.ir import RAW_CHUNK_BYTES, Graph, Node, Tensor
 from flexnn.graph.pack import NR
 
 from .format import HEADER_BYTES, PAGE, ArtifactError, Header
@@ -67,7 +67,7 @@ def open_artifact(path: str) -> Artifact:
         check_graph(graph)
         _check_places(graph, header)
         return Artifact(path, fd, header, graph, np.frombuffer(crcs, "<u4"))
-    except (ArtifactError, GraphError) as error:
+    except ValueError as error:  # ours, or the C core about parameters
         os.close(fd)
         raise ArtifactError(f"{path}: {error}") from None
     except BaseException:
