@@ -37,6 +37,7 @@ from rich.table import Table
 
 import flexnn
 from bench.catalogue import CATALOGUE
+from bench.footprint import reset_peak, status
 from bench.mutate import damage, reseal, structure_of_artifact, structure_of_onnx
 from bench.peers import OnnxRuntime, artifact
 
@@ -125,11 +126,11 @@ class Judge:
         with flexnn.Session(artifact_path, memory=BUDGET, threads=2) as session:
             arguments = session.get_inputs()
             if sum(4 * int(np.prod(a.shape, dtype=float)) for a in arguments) > FEED_BYTES_MAX:
-                return {}, None, peak() - before
+                return {}, None, status("VmHWM") - before
             rng = np.random.default_rng(0)
             feed = {a.name: rng.standard_normal(a.shape).astype(a.numpy_dtype) for a in arguments}
             outputs = session.run(None, feed)
-            return feed, outputs, peak() - before
+            return feed, outputs, status("VmHWM") - before
 
     def compare(
         self, path: Path, name: str, kind: str, feed: dict[str, Any], outputs: list[np.ndarray[Any, Any]]
@@ -152,21 +153,6 @@ class Judge:
                     "silently wrong", f"{a.shape} off by {np.abs(a - b).max() if a.shape == b.shape else '?'}"
                 )
         return Answer("correct run")
-
-
-def status(field: str) -> int:
-    with open("/proc/self/status", encoding="ascii") as lines:
-        return next(int(line.split()[1]) << 10 for line in lines if line.startswith(field + ":"))
-
-
-def peak() -> int:
-    return status("VmHWM")
-
-
-def reset_peak() -> int:
-    """Makes the kernel forget the peak so far; bytes resident now."""
-    Path("/proc/self/clear_refs").write_text("5")
-    return status("VmRSS")
 
 
 def work(seed: int) -> None:

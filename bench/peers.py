@@ -37,7 +37,7 @@ def bound_model(path: Path, shapes: Shapes) -> bytes:
     inputs = [i for i in graph.input if i.name not in weights]
     del graph.input[:]
     graph.input.extend(inputs)
-    for value in inputs:
+    for value in graph.input:
         if value.name in shapes:
             dims = value.type.tensor_type.shape.dim
             for dim, size in zip(dims, shapes[value.name], strict=True):

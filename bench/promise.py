@@ -3,7 +3,8 @@
     python -m bench.promise                       four classics at seven budgets each
     python -m bench.promise all --repeat 3 --json out.json
 
-Each row is a process of its own, ``flexnn run --json``. Exit 1 if one took more than its budget and 1 MiB.
+Each row is a process of its own: ``flexnn run --json``, and the peers installed here, without a limit, for comparison.
+Exit 1 if one of FlexNN's took more than its budget and 1 MiB.
 """
 
 from __future__ import annotations
@@ -19,13 +20,22 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from bench import ROOT
 from bench.catalogue import Model, chosen
-from bench.peers import artifact
+from bench.peers import artifact, available
 
 FACTORS = (1.0, 1.25, 1.5, 2.0, 4.0)
 ALLOWANCE = 1 << 20
 MIB = 1 << 20
 DEFAULT = ["vgg19", "resnet152", "mobilenet_v2", "squeezenet1_1"]
+
+
+def peer(name: str, model: Model, threads: int, repeat: int) -> dict[str, Any]:
+    """What ``bench.footprint`` prints for the peer."""
+    command = [sys.executable, "-m", "bench.footprint", name, model.name]
+    command += ["--threads", str(threads), "--repeat", str(repeat)]
+    report: dict[str, Any] = json.loads(subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout)
+    return report
 
 
 def flexnn(*arguments: object) -> dict[str, Any]:
@@ -42,7 +52,9 @@ def measure(model: Model, threads: int, repeat: int, io: str) -> list[dict[str, 
     """One row for each budget: its size, what the process took, times, bytes read."""
     path = artifact(model.make(), model.shapes)
     minimum = flexnn("plan", path, "--threads", threads)["minimum_memory"]
-    rows = []
+    rows: list[dict[str, Any]] = [
+        {"model": model.name, "peer": name, **peer(name, model, threads, repeat)} for name in available()
+    ]
     for budget in (*(int(minimum * factor) for factor in FACTORS), None):
         limit = () if budget is None else ("--memory", budget)
         report = flexnn("run", path, *limit, "--threads", threads, "--repeat", repeat, "--io", io)
@@ -70,8 +82,13 @@ def show(rows: list[dict[str, Any]], console: Console) -> None:
     for row in rows:
         if row["model"] != previous and previous:
             table.add_section()
+        name = row["model"] if row["model"] != previous else ""
+        previous = row["model"]
+        if "peer" in row:
+            table.add_row(name, row["peer"], f"{row['added'] / MIB:.1f}", "", f"{row['p50']:.1f}")
+            continue
         table.add_row(
-            row["model"] if row["model"] != previous else "",
+            name,
             "none" if row["budget"] is None else f"{row['budget'] / MIB:.1f}",
             f"{row['added'] / MIB:.1f}",
             "yes" if row["kept"] else "NO",
@@ -81,7 +98,6 @@ def show(rows: list[dict[str, Any]], console: Console) -> None:
             f"{row['bytes_read_per_run'] / MIB:.1f}",
             f"{row['pinned_bytes'] / MIB:.1f}",
         )
-        previous = row["model"]
     console.print(table)
 
 
@@ -99,7 +115,7 @@ def main() -> int:
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1))
     show(rows, Console())
-    return 0 if all(row["kept"] for row in rows) else 1
+    return 0 if all(row.get("kept", True) for row in rows) else 1
 
 
 if __name__ == "__main__":
