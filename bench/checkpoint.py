@@ -1,7 +1,7 @@
 """Reads tensors out of a PyTorch checkpoint (.pth) in its legacy form, without PyTorch and without trusting the file.
 
 The legacy form is a chain of pickles (magic number, protocol, machine, the state dictionary, storage keys) followed by
-each storage: its element count as int64 and its elements. The unpickler knows three names and refuses all others, so
+each storage: its element count as int64 and its elements. The unpickler knows four names and refuses all others, so
 nothing in the file can run.
 """
 
