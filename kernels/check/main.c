@@ -1,14 +1,16 @@
-/* flexnn-check [--op NAME] [--level NAME] [--cases N] [--seed S] [--bench] */
+/* flexnn-check [--op NAME] [--level NAME] [--seed S] [--first I] [--cases N] [--bench] */
 #include "check.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 typedef struct options {
     const char *op, *level;
-    long cases;
+    long first, cases;
     unsigned long long seed;
     int bench;
 } options;
@@ -19,13 +21,25 @@ static const check_op *const checks[FX_OP_COUNT] = {
 #undef ENTRY
 };
 
+/* How to run the current case again; written before each case, for the handler of a touched guard page. */
+static char again[160];
+
+static void on_fault(int signal_number) {
+    static const char what[] = "FAILED (memory fault): ";
+    (void)signal_number;
+    if (write(STDERR_FILENO, what, sizeof what - 1) < 0 || write(STDERR_FILENO, again, strlen(again)) < 0)
+        _exit(2);
+    _exit(1);
+}
+
 /* Case i of an operator does not depend on the others, so that one failure can be run again alone. */
 static int check_level(const options *o, uint32_t op, const fx_kernels *k) {
-    for (long i = 0; i < o->cases; i++) {
+    for (long i = o->first; i < o->cases; i++) {
         check_case c = {.op = op, .random = o->seed + (uint64_t)i * 0x632be59bd9b4e019u + op};
+        snprintf(again, sizeof again, "flexnn-check --op %s --level %s --seed %llu --first %ld --cases %ld\n",
+                 fx_op_name(op), k->level, o->seed, i, i + 1);
         if (check_run_case(checks[op], &c, k, fx_op_name(op))) {
-            fprintf(stderr, "FAILED: flexnn-check --op %s --level %s --seed %llu --cases %ld (the last one)\n",
-                    fx_op_name(op), k->level, o->seed, i + 1);
+            fprintf(stderr, "FAILED: %s", again);
             return 1;
         }
     }
@@ -77,12 +91,16 @@ int main(int argc, char **argv) {
             o.level = value, i++;
         else if (value && !strcmp(argv[i], "--cases"))
             o.cases = atol(value), i++;
+        else if (value && !strcmp(argv[i], "--first"))
+            o.first = atol(value), i++;
         else if (value && !strcmp(argv[i], "--seed"))
             o.seed = strtoull(value, NULL, 10), i++;
         else {
-            fprintf(stderr, "usage: flexnn-check [--op NAME] [--level NAME] [--cases N] [--seed S] [--bench]\n");
+            fprintf(stderr, "usage: flexnn-check [--op NAME] [--level NAME] [--seed S] [--first I] [--cases N] [--bench]\n");
             return 2;
         }
     }
+    signal(SIGSEGV, on_fault);
+    signal(SIGBUS, on_fault);
     return walk(&o);
 }

@@ -8,8 +8,6 @@
  * at most FX_CACHE_BYTES unless one tile of panels is bigger, come from L2. */
 #include "conv.h"
 
-#include <string.h>
-
 typedef struct scratch {
     int64_t *tap_offset;  /* floats from the first tap to each tap; DIRECT */
     const float **a;      /* [taps][rows] */
@@ -49,6 +47,8 @@ typedef struct walk {
     const float *x, *r, *zeros;
     float *y;
     scratch s;
+    int is_run;            /* IM2COL: taps of a row inside the map are one run of the input */
+    int64_t batch, oy, ox; /* the next output pixel */
 } walk;
 
 /* Pointers to the taps of the pixel whose first tap is at (iy, ix) of the map at x. */
@@ -73,53 +73,77 @@ static void point_taps(const walk *w, const float *x, int64_t iy, int64_t ix, in
     }
 }
 
+/* One row of taps, gathered. */
+static void gather(const fx_conv_params *p, const float *row, int64_t ix, float *to) {
+    for (int kx = 0; kx < p->kw; kx++, ix += p->dw, to += p->cin) {
+        const int inside = ix >= 0 && ix < p->w;
+        const float *from = row + ix * p->x_sw;
+        for (int q = 0; q < p->cin; q++)
+            to[q] = inside ? from[q] : 0;
+    }
+}
+
 /* Pointers to the rows of taps, gathering those that are not a run of the input. */
 static void point_runs(const walk *w, const float *x, int64_t iy, int64_t ix, int i, int rows) {
     const fx_conv_params *p = w->p;
+    const float **a = w->s.a + i;
+    const int is_run = w->is_run && ix >= 0 && ix + p->kw <= p->w;
     const int64_t run = (int64_t)p->kw * p->cin;
-    const int is_run = p->x_sw == p->cin && p->dw == 1 && ix >= 0 && ix + p->kw <= p->w;
     float *to = w->s.gathered + (int64_t)i * p->kh * run;
-    for (int ky = 0; ky < p->kh; ky++, to += run) {
-        const int64_t y = iy + (int64_t)ky * p->dh;
-        const float **a = w->s.a + (int64_t)ky * rows + i;
-        if (y < 0 || y >= p->h) {
+    for (int ky = 0; ky < p->kh; ky++, a += rows, to += run, iy += p->dh) {
+        const float *row = x + iy * p->x_sh;
+        if (iy < 0 || iy >= p->h)
             *a = w->zeros;
-            continue;
-        }
-        const float *row = x + y * p->x_sh;
-        if (is_run) {
+        else if (is_run)
             *a = row + ix * p->x_sw;
-            continue;
-        }
-        *a = to;
-        for (int kx = 0; kx < p->kw; kx++) {
-            const int64_t at = ix + (int64_t)kx * p->dw;
-            float *pixel = to + (int64_t)kx * p->cin;
-            if (at >= 0 && at < p->w)
-                memcpy(pixel, row + at * p->x_sw, sizeof(float) * (size_t)p->cin);
-            else
-                memset(pixel, 0, sizeof(float) * (size_t)p->cin);
+        else {
+            gather(p, row, ix, to);
+            *a = to;
         }
     }
 }
 
-/* Pixels [m0, m0 + rows) of the window, counted row by row from its first. */
-static void point_tile(const walk *w, int64_t m0, int rows) {
+static void start_walk(walk *w, int64_t pixel) {
+    const int64_t row = w->call->window.y0 + pixel / w->p->ow;
+    w->batch = row / w->p->oh;
+    w->oy = row % w->p->oh;
+    w->ox = pixel % w->p->ow;
+}
+
+/* The next `rows` pixels. */
+static void point_tile(walk *w, int rows) {
     const fx_conv_params *p = w->p;
-    int64_t row = w->call->window.y0 + m0 / p->ow, ox = m0 % p->ow;
-    for (int i = 0; i < rows; i++) {
-        const int64_t batch = row / p->oh, oy = row % p->oh;
-        const float *x = w->x + batch * p->x_sn;
-        const int64_t iy = oy * p->sh - p->pt, ix = ox * p->sw - p->pl;
-        if (w->call->kernel == FX_CONV_IM2COL)
-            point_runs(w, x, iy, ix, i, rows);
+    const int is_single = p->kh == 1 && p->kw == 1 && p->pt == 0 && p->pl == 0 &&
+                          (int64_t)(p->oh - 1) * p->sh < p->h && (int64_t)(p->ow - 1) * p->sw < p->w;
+    for (int i = 0; i < rows;) {
+        const float *x = w->x + w->batch * p->x_sn;
+        float *y = w->y + w->batch * p->y_sn + w->oy * p->y_sh + w->ox * p->y_sw;
+        const int64_t iy = w->oy * p->sh - p->pt;
+        int64_t ix = w->ox * p->sw - p->pl;
+        const int first = i, last = (int)fx_min64(rows, i + p->ow - w->ox);
+        if (is_single && w->call->kernel == FX_CONV_DIRECT)
+            for (int j = first; j < last; j++, ix += p->sw)
+                w->s.a[j] = x + iy * p->x_sh + ix * p->x_sw;
+        else if (w->call->kernel == FX_CONV_DIRECT)
+            for (int j = first; j < last; j++, ix += p->sw)
+                point_taps(w, x, iy, ix, j, rows);
         else
-            point_taps(w, x, iy, ix, i, rows);
-        w->s.c[i] = w->y + batch * p->y_sn + oy * p->y_sh + ox * p->y_sw;
-        if (w->r)
-            w->s.r[i] = w->r + batch * p->r_sn + oy * p->r_sh + ox * p->r_sw;
-        if (++ox == p->ow)
-            ox = 0, row++;
+            for (int j = first; j < last; j++, ix += p->sw)
+                point_runs(w, x, iy, ix, j, rows);
+        for (int j = first; j < last; j++, y += p->y_sw)
+            w->s.c[j] = y;
+        if (w->r) {
+            const float *r = w->r + w->batch * p->r_sn + w->oy * p->r_sh + w->ox * p->r_sw;
+            for (int j = first; j < last; j++, r += p->r_sw)
+                w->s.r[j] = r;
+        }
+        i = last;
+        w->ox += last - first;
+        if (w->ox == p->ow) {
+            w->ox = 0;
+            if (++w->oy == p->oh)
+                w->oy = 0, w->batch++;
+        }
     }
 }
 
@@ -169,6 +193,7 @@ fx_status fx_conv_gemm_run(const fx_call *call, int threads, uint32_t u0, uint32
     const int gathers = call->kernel == FX_CONV_IM2COL;
     walk w = {.call = call, .p = p, .x = call->in[0], .zeros = call->zeros, .y = call->out};
     w.r = p->has_residual ? call->in[1] : NULL;
+    w.is_run = p->x_sw == p->cin && p->dw == 1;
     w.s = scratch_at(call->scratch, k, call->kernel, p);
     if (!gathers)
         for (int ky = 0, t = 0; ky < p->kh; ky++)
@@ -188,10 +213,11 @@ fx_status fx_conv_gemm_run(const fx_call *call, int threads, uint32_t u0, uint32
         const int32_t last = (int32_t)fx_min64(
             win->c0 / FX_NR + k->panels * fx_cut_at(cut.groups, cut.cuts, group + 1), panel_end);
         const int64_t end = fx_cut_at(cut.items, cut.parts, part + 1);
-        for (int64_t t = fx_cut_at(cut.items, cut.parts, part); t < end; t++) {
-            const int64_t m0 = fx_cut_at(pixels, cut.items, t), m1 = fx_cut_at(pixels, cut.items, t + 1);
-            g.rows = (int32_t)(m1 - m0);
-            point_tile(&w, m0, g.rows);
+        int64_t t = fx_cut_at(cut.items, cut.parts, part), m0 = fx_cut_at(pixels, cut.items, t);
+        start_walk(&w, m0);
+        for (; t < end; t++, m0 += g.rows) {
+            g.rows = (int32_t)(fx_cut_at(pixels, cut.items, t + 1) - m0);
+            point_tile(&w, g.rows);
             run_tile(&w, &g, first, last);
         }
     }

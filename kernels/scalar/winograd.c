@@ -46,7 +46,7 @@ static void sandwich(const float *t, int rows, int columns, const float *in, flo
 void FX_SYMBOL(wino_input_f32)(const fx_wino_input *t) {
     const int n = t->m + 2;
     for (int32_t c = 0; c < t->channels; c++) {
-        float pixels[FX_WINO_PLANES_MAX], planes[FX_WINO_PLANES_MAX];
+        float pixels[FX_WINO_PLANES_MAX] = {0}, planes[FX_WINO_PLANES_MAX];
         for (int q = 0; q < n * n; q++)
             pixels[q] = t->x[q][c];
         sandwich(t->m == 2 ? input2 : input4, n, n, pixels, planes);
@@ -58,7 +58,7 @@ void FX_SYMBOL(wino_input_f32)(const fx_wino_input *t) {
 void FX_SYMBOL(wino_weight_f32)(const fx_wino_weight *t) {
     const int n = t->m + 2;
     for (int64_t i = 0; i < (int64_t)t->channels * FX_NR; i++) {
-        float taps[9], planes[FX_WINO_PLANES_MAX];
+        float taps[9] = {0}, planes[FX_WINO_PLANES_MAX];
         for (int q = 0; q < 9; q++)
             taps[q] = t->g[q * t->tap + i];
         sandwich(t->m == 2 ? weight2 : weight4, n, 3, taps, planes);
@@ -81,7 +81,7 @@ void FX_SYMBOL(wino_gemm_f32)(const fx_wino_gemm *g) {
 void FX_SYMBOL(wino_output_f32)(const fx_wino_output *t) {
     const int n = t->m + 2;
     for (int32_t j = 0; j < t->columns; j++) {
-        float planes[FX_WINO_PLANES_MAX], pixels[16];
+        float planes[FX_WINO_PLANES_MAX] = {0}, pixels[16];
         for (int q = 0; q < n * n; q++)
             planes[q] = t->s[q * t->plane + j];
         sandwich(t->m == 2 ? output2 : output4, t->m, n, planes, pixels);
