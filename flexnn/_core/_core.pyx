@@ -2,4 +2,4 @@
 """Binding of the C core. Thin: it checks what Python hands over, and turns a status into an exception."""
 
 include "ops.pxi"
-#SESSION
+include "session.pxi"

@@ -49,6 +49,8 @@ cdef extern from "engine.h" nogil:
         uint32_t jitter_seed
         int64_t read_bytes_per_second
         int trace
+        int (*poll)(void *) noexcept nogil
+        void *poll_arg
 
     ctypedef struct fx_run_stats:
         int64_t run_ns, stall_ns, bytes_read
@@ -56,6 +58,7 @@ cdef extern from "engine.h" nogil:
     ctypedef struct fx_error:
         fx_status status
         int os_error
+        int is_load
         int is_pinned
         int64_t index
         int64_t file_offset
@@ -73,4 +76,4 @@ cdef extern from "engine.h" nogil:
                              fx_run_stats *stats, fx_error *error)
     int64_t fx_session_bytes(const fx_session *s)
     int fx_session_threads(const fx_session *s)
-    const fx_span *fx_session_trace(const fx_session *s, uint32_t *step_count, uint32_t *load_count)
+    const fx_span *fx_session_trace(const fx_session *s)

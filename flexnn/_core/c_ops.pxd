@@ -21,10 +21,10 @@ cdef extern from "flexnn/ops.h" nogil:
 
     ctypedef enum fx_status:
         FX_OK
-        FX_ERR_PARAMS
-        FX_ERR_MEMORY
         FX_ERR_IO
+        FX_ERR_THREAD
         FX_ERR_CANCELLED
+        FX_STATUS_COUNT
 
     ctypedef struct fx_kernels:
         pass

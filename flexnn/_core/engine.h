@@ -25,8 +25,8 @@ typedef struct fx_node {
     uint32_t op, kernel;
     fx_operand in[FX_MAX_INPUTS];
     fx_operand out;
-    int64_t scratch; /* arena offset of the scratch of thread 0; thread t's is at scratch + t * scratch_bytes */
-    int64_t scratch_bytes;
+    int64_t scratch;       /* arena offset of the scratch of thread 0; thread t's is at scratch + t * scratch_bytes */
+    int64_t scratch_bytes; /* both multiples of 64 */
     fx_params params;
 } fx_node;
 
@@ -74,6 +74,9 @@ typedef struct fx_options {
     int poison;           /* tests: the arena starts as NaNs, a load's target and a node's output become NaNs first */
     uint32_t jitter_seed; /* tests: non-zero makes loader and threads pause at random between tasks */
     int64_t read_bytes_per_second; /* throttle of the loader; 0: none */
+    int trace;                     /* keep the times of the last run's steps and loads */
+    int (*poll)(void *);           /* as in fx_session_run, while pinned loads are read; NULL: none */
+    void *poll_arg;
 } fx_options;
 
 typedef struct fx_run_stats {
@@ -83,8 +86,9 @@ typedef struct fx_run_stats {
 typedef struct fx_error {
     fx_status status;
     int os_error;  /* errno of FX_ERR_IO */
+    int is_load;   /* index counts loads, else nodes */
     int is_pinned; /* index counts pinned loads */
-    int64_t index; /* the node (FX_ERR_PARAMS, BOUNDS, INDEX) or load (FX_ERR_IO, EOF, CHECKSUM); -1: none */
+    int64_t index; /* of the node or load; -1: none */
     int64_t file_offset;
 } fx_error;
 
@@ -103,7 +107,17 @@ void fx_session_close(fx_session *s);
 fx_status fx_session_run(fx_session *s, void *const *buffers, int (*poll)(void *), void *poll_arg, fx_run_stats *stats,
                          fx_error *error);
 
-/* When tracing: nanoseconds since the run's start, [start, end] of each step and load of the last run. */
+/* Compute threads that run, the caller among them: fewer than asked for where the system gave fewer. */
+int fx_session_threads(const fx_session *s);
+
+/* Of the last run that succeeded, since its start; a load may have begun before it. */
+typedef struct fx_span {
+    int64_t start_ns, end_ns;
+} fx_span;
+
+/* Spans of the steps, followed by those of the loads, valid until the next run; NULL when not tracing. */
+const fx_span *fx_session_trace(const fx_session *s);
+
 int64_t fx_session_bytes(const fx_session *s); /* everything it owns: arena, program, stacks */
 
 #endif

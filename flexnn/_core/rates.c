@@ -8,10 +8,10 @@
 
 #define ROWS_MAX 16
 #define PANELS_MAX 4
-#define DEPTH 128              /* of the product: its operands stay in the first-level cache */
-#define READ_BYTES (4 << 20)   /* beyond the second-level cache of the boards */
-#define ROUND_NS 150000        /* long against the clock's grain */
-#define ROUNDS 5               /* the best counts: others may run on this machine */
+#define DEPTH 128            /* of the product: its operands stay in the first-level cache */
+#define READ_BYTES (4 << 20) /* beyond the second-level cache of the boards */
+#define ROUND_NS 150000      /* long against the clock's grain */
+#define ROUNDS 5             /* the best counts: others may run on this machine */
 
 typedef struct memory {
     float a[ROWS_MAX][DEPTH], c[ROWS_MAX][PANELS_MAX * FX_NR], w[PANELS_MAX][DEPTH * FX_NR];
@@ -26,8 +26,16 @@ static double gemm_rate(const fx_kernels *k, memory *m) {
         c[i] = m->c[i];
     }
     int rows = k->mr < ROWS_MAX ? k->mr : ROWS_MAX, panels = k->panels < PANELS_MAX ? k->panels : PANELS_MAX;
-    const fx_gemm g = {.a = a, .w = m->w[0], .w_panel = DEPTH * FX_NR, .c = c, .rows = rows, .panels = panels,
-                       .columns = panels * FX_NR, .taps = 1, .k = DEPTH, .block = DEPTH};
+    const fx_gemm g = {.a = a,
+                       .w = m->w[0],
+                       .w_panel = DEPTH * FX_NR,
+                       .c = c,
+                       .rows = rows,
+                       .panels = panels,
+                       .columns = panels * FX_NR,
+                       .taps = 1,
+                       .k = DEPTH,
+                       .block = DEPTH};
     double best = 0;
     for (int round = 0; round < ROUNDS; round++) {
         int64_t start = fx_now_ns(), now = start, calls = 0;

@@ -1,0 +1,205 @@
+# The engine: a session over a program.
+from cpython.exc cimport PyErr_CheckSignals
+
+from flexnn._core.c_engine cimport *
+
+cdef tuple _STATUS_NAMES = ("ok", "params", "bounds", "index", "memory", "io", "eof", "checksum", "thread", "cancelled",
+                            "fork")
+if len(_STATUS_NAMES) != FX_STATUS_COUNT:
+    raise ImportError("flexnn: the binding's list of statuses is not the core's")
+
+
+class EngineError(RuntimeError):
+    """The engine refused a program or broke off a run; the session can run again.
+
+    ``status``: "params", "bounds", "index", "memory", "io", "eof", "checksum", "thread" or "fork". ``index``: of the
+    load (``is_load``; among the pinned if ``is_pinned``) or the node, -1 if it is about neither. ``file_offset``: where
+    reading failed. ``os_error``: errno of "io", else 0.
+    """
+
+    def __init__(self, message, status, index=-1, is_load=False, is_pinned=False, file_offset=0, os_error=0):
+        super().__init__(message)
+        self.status = status
+        self.index = index
+        self.is_load = is_load
+        self.is_pinned = is_pinned
+        self.file_offset = file_offset
+        self.os_error = os_error
+
+
+cdef object _err_raise(const fx_error *e):
+    """Raises what an error says."""
+    if e.status == FX_ERR_CANCELLED:
+        PyErr_CheckSignals()  # raises again where the handler's exception was set aside
+        raise KeyboardInterrupt
+    text = fx_status_text(e.status).decode()
+    if e.status == FX_ERR_IO or e.status == FX_ERR_THREAD:
+        import os
+        text += f" ({os.strerror(e.os_error)})"
+    if e.index >= 0 and e.is_load:
+        text += f" in {'pinned ' if e.is_pinned else ''}load {e.index} at file offset {e.file_offset}"
+    elif e.index >= 0:
+        text += f" in node {e.index}"
+    raise EngineError(text, _STATUS_NAMES[e.status], e.index, bool(e.is_load), bool(e.is_pinned), e.file_offset,
+                      e.os_error)
+
+
+cdef int _interrupted(void *pending) noexcept with gil:
+    """Whether a signal handler raised; the exception is kept in the list."""
+    try:
+        PyErr_CheckSignals()
+    except BaseException as error:
+        (<list>pending).append(error)
+        return 1
+    return 0
+
+
+cdef _Buffer _records(array, size_t size, what):
+    """The buffer of an array of C structs."""
+    if array.dtype.itemsize != size:
+        raise ValueError(f"{what} have {array.dtype.itemsize} bytes each, not {size}")
+    return _Buffer(array)
+
+
+cdef class EngineSession:
+    """A program, its arena and its threads. Arguments as fx_program and fx_options in engine.h name them: ``nodes``,
+    ``steps``, ``pinned``, ``loads`` arrays of NODE_DTYPE, STEP_DTYPE and LOAD_DTYPE, ``crcs`` of uint32, ``io_bytes``
+    sizes of the input and output buffers, ``input_count`` of them inputs. ``fd`` and ``direct_fd`` stay the caller's and
+    must stay open. EngineError if the program is wrong or a pinned load fails."""
+
+    cdef fx_session *session
+    cdef object io_bytes
+    cdef Py_ssize_t input_count
+    cdef Py_ssize_t step_count
+    cdef Py_ssize_t load_count
+    cdef bint tracing
+    cdef bint busy
+
+    def __init__(self, *, nodes, steps, pinned, loads, crcs, int64_t arena_bytes, int64_t zeros, int64_t zeros_count,
+                 io_bytes, uint32_t input_count, int fd, int direct_fd=-1, int threads=1, isa=None, bint poison=False,
+                 uint32_t jitter_seed=0, int64_t read_bytes_per_second=0, bint trace=False):
+        if self.session != NULL:
+            raise RuntimeError("the session is open already")
+        import array
+        sizes = array.array("q", [int(size) for size in io_bytes])
+        if input_count > len(sizes):
+            raise ValueError(f"{input_count} inputs of {len(sizes)} buffers")
+        cdef _Buffer node_buffer = _records(nodes, sizeof(fx_node), "nodes")
+        cdef _Buffer step_buffer = _records(steps, sizeof(fx_step), "steps")
+        cdef _Buffer pinned_buffer = _records(pinned, sizeof(fx_load), "pinned loads")
+        cdef _Buffer load_buffer = _records(loads, sizeof(fx_load), "loads")
+        cdef _Buffer crc_buffer = _records(crcs, sizeof(uint32_t), "checksums")
+        cdef _Buffer size_buffer = _Buffer(sizes)
+        cdef bytes isa_name = b"" if isa is None else isa_level(isa).encode()
+        cdef fx_program program
+        cdef fx_options options
+        cdef fx_error error
+        cdef fx_session *session
+        program.nodes = <const fx_node *>node_buffer.view.buf
+        program.node_count = len(nodes)
+        program.steps = <const fx_step *>step_buffer.view.buf
+        program.step_count = len(steps)
+        program.pinned = <const fx_load *>pinned_buffer.view.buf
+        program.pinned_count = len(pinned)
+        program.loads = <const fx_load *>load_buffer.view.buf
+        program.load_count = len(loads)
+        program.crcs = <const uint32_t *>crc_buffer.view.buf
+        program.crc_count = len(crcs)
+        program.arena_bytes, program.zeros, program.zeros_count = arena_bytes, zeros, zeros_count
+        program.io_bytes = <const int64_t *>size_buffer.view.buf
+        program.input_count = input_count
+        program.output_count = len(sizes) - input_count
+        pending = []
+        options.fd, options.direct_fd, options.threads = fd, direct_fd, threads
+        options.isa = NULL if isa is None else <const char *>isa_name
+        options.poison, options.jitter_seed, options.trace = poison, jitter_seed, trace
+        options.read_bytes_per_second = read_bytes_per_second
+        options.poll, options.poll_arg = _interrupted, <void *>pending
+        _kernels(isa)  # says better than the engine what is wrong with FLEXNN_ISA
+        with nogil:
+            session = fx_session_open(&program, &options, &error)
+        if pending:
+            raise pending[0]
+        if session == NULL:
+            _err_raise(&error)
+        self.session = session
+        self.io_bytes = tuple(sizes)
+        self.input_count = input_count
+        self.step_count, self.load_count, self.tracing = len(steps), len(loads), trace
+
+    def __dealloc__(self):
+        fx_session_close(self.session)
+
+    cdef fx_session *_opened(self) except NULL:
+        if self.session == NULL:
+            raise ValueError("the session is closed")
+        return self.session
+
+    @property
+    def bytes(self):
+        """Bytes it owns: arena, program, thread stacks."""
+        return fx_session_bytes(self._opened())
+
+    @property
+    def threads(self):
+        """Compute threads that run."""
+        return fx_session_threads(self._opened())
+
+    @property
+    def trace(self):
+        """Of the last run that succeeded, ([(start, end) of each step], [of each load]) in ns since its start, loads
+        begun before it negative. None when not tracing."""
+        cdef const fx_span *spans = fx_session_trace(self._opened())
+        cdef Py_ssize_t i
+        if spans == NULL or self.busy:
+            return None
+        times = [(spans[i].start_ns, spans[i].end_ns) for i in range(self.step_count + self.load_count)]
+        return times[:self.step_count], times[self.step_count:]
+
+    def run(self, buffers):
+        """One run: ``buffers`` are contiguous arrays, inputs then outputs, of ``io_bytes`` bytes each. Returns
+        ``run_ns``, ``stall_ns`` (compute waiting for loads) and ``bytes_read``. EngineError; ValueError for wrong
+        buffers or a closed session; KeyboardInterrupt within 50 ms of Ctrl-C. Not for two threads at once."""
+        cdef fx_session *session = self._opened()
+        cdef _Buffer held
+        cdef fx_run_stats stats
+        cdef fx_error error
+        cdef fx_status status
+        cdef void **pointers
+        cdef Py_ssize_t i
+        if self.busy:
+            raise RuntimeError("the session is running already")
+        if len(buffers) != len(self.io_bytes):
+            raise ValueError(f"{len(buffers)} buffers, not {len(self.io_bytes)}")
+        holders = []
+        table = bytearray(sizeof(void *) * len(buffers) + sizeof(void *))
+        pointers = <void **><char *>table
+        for i in range(len(buffers)):
+            held = _Buffer(buffers[i], i >= self.input_count)
+            if held.view.len != self.io_bytes[i]:
+                raise ValueError(f"buffer {i} has {held.view.len} bytes, not {self.io_bytes[i]}")
+            if not buffers[i].flags.aligned:
+                raise ValueError(f"buffer {i} is not aligned to its elements")
+            pointers[i] = held.view.buf
+            holders.append(held)
+        pending = []
+        self.busy = True
+        try:
+            with nogil:
+                status = fx_session_run(session, pointers, _interrupted, <void *>pending, &stats, &error)
+        finally:
+            self.busy = False
+        if pending:
+            raise pending[0]
+        if status != FX_OK:
+            _err_raise(&error)
+        return {"run_ns": stats.run_ns, "stall_ns": stats.stall_ns, "bytes_read": stats.bytes_read}
+
+    def close(self):
+        """Stops the threads and gives the memory back. Closing twice is fine; RuntimeError during a run."""
+        cdef fx_session *session = self.session
+        if self.busy:
+            raise RuntimeError("the session is running")
+        self.session = NULL
+        with nogil:
+            fx_session_close(session)

@@ -122,6 +122,7 @@ const char *fx_status_text(fx_status s) {
         [FX_ERR_CHECKSUM] = "a checksum does not match",
         [FX_ERR_THREAD] = "threads could not be started",
         [FX_ERR_CANCELLED] = "cancelled",
+        [FX_ERR_FORK] = "the session was opened before a fork, in the parent process",
     };
     return (unsigned)s < FX_STATUS_COUNT ? texts[s] : "unknown error";
 }

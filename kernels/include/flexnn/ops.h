@@ -26,6 +26,7 @@ typedef enum fx_status {
     FX_ERR_CHECKSUM,
     FX_ERR_THREAD, /* threads could not be started */
     FX_ERR_CANCELLED,
+    FX_ERR_FORK, /* the session belongs to the process before a fork */
     FX_STATUS_COUNT
 } fx_status;
 

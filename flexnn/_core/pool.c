@@ -1,0 +1,166 @@
+#include "pool.h"
+
+#include <sched.h>
+#include <signal.h>
+#include <unistd.h>
+
+#define SPIN_NS 50000 /* longer than what lies between two steps, shorter than a read */
+
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+#define STACK_BYTES (1 << 20)
+#else
+#define STACK_BYTES (128 << 10)
+#endif
+
+int64_t fx_thread_stack_bytes(void) {
+    int64_t least = sysconf(_SC_THREAD_STACK_MIN); /* holds the static TLS of every library loaded */
+    return least + (64 << 10) > STACK_BYTES ? (least + (64 << 10) + 4095) / 4096 * 4096 : STACK_BYTES;
+}
+
+int fx_thread_start(pthread_t *thread, void *(*body)(void *), void *arg, const char *name) {
+    sigset_t all, before;
+    pthread_attr_t attributes;
+    int error = pthread_attr_init(&attributes);
+    if (error)
+        return error;
+    pthread_attr_setstacksize(&attributes, (size_t)fx_thread_stack_bytes());
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    error = pthread_create(thread, &attributes, body, arg);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    if (!error)
+        pthread_setname_np(*thread, name);
+    return error;
+}
+
+static int has_work(const void *p) {
+    const fx_pool *pool = p;
+    return (uint32_t)atomic_load(&pool->ticket) != 0 || atomic_load(&pool->stopping);
+}
+
+static int is_done(const void *p) {
+    const fx_pool *pool = p;
+    return atomic_load(&pool->done) == pool->wanted;
+}
+
+/* Takes units: a fraction of what is left, so that the last ones are small. 0: nothing left. */
+static uint32_t take(fx_pool *pool, uint32_t *left) {
+    uint64_t ticket = atomic_load(&pool->ticket);
+    uint32_t count;
+    do {
+        *left = (uint32_t)ticket;
+        if (!*left)
+            return 0;
+        count = *left / (uint32_t)(4 * pool->threads);
+        count += !count;
+    } while (!atomic_compare_exchange_weak(&pool->ticket, &ticket, ticket - count));
+    return count;
+}
+
+/* Computes until nothing is left to take, or the caller (poll not NULL) cancels. */
+static void compute(fx_pool *pool, int number, fx_jitter *jitter, fx_poll *poll) {
+    uint32_t left, count;
+    while ((count = take(pool, &left))) {
+        fx_call call = pool->call;
+        uint32_t first = pool->units - left;
+        call.scratch = (char *)call.scratch + number * pool->scratch_bytes;
+        fx_jitter_pause(jitter);
+        fx_status status = fx_op_run(&call, pool->threads, first, first + count);
+        uint32_t ok = FX_OK;
+        if (status != FX_OK)
+            atomic_compare_exchange_strong(&pool->status, &ok, status);
+        atomic_fetch_add(&pool->done, count); /* from here the job may be another */
+        if (number)
+            fx_event_notify(&pool->finished);
+        if (poll && fx_polled(poll))
+            return;
+    }
+}
+
+static void *work(void *arg) {
+    fx_worker *worker = arg;
+    fx_pool *pool = worker->pool;
+    for (;;) {
+        if (!fx_spin(has_work, pool, pool->spin_ns))
+            fx_event_wait(&pool->work, has_work, pool, 0);
+        if (atomic_load(&pool->stopping))
+            return NULL;
+        compute(pool, worker->number, &worker->jitter, NULL);
+    }
+}
+
+int fx_pool_start(fx_pool *pool, int threads, uint32_t jitter_seed) {
+    cpu_set_t cpus;
+    int error = fx_event_init(&pool->work);
+    if (error)
+        return error;
+    error = fx_event_init(&pool->finished);
+    if (error) {
+        fx_event_destroy(&pool->work);
+        return error;
+    }
+    atomic_init(&pool->ticket, 0);
+    atomic_init(&pool->done, 0);
+    atomic_init(&pool->status, FX_OK);
+    atomic_init(&pool->stopping, 0);
+    pool->generation = 0;
+    pool->jitter = fx_jitter_start(jitter_seed, 1);
+    /* Who spins on a CPU that another thread needs only delays it. */
+    pool->spin_ns = sched_getaffinity(0, sizeof cpus, &cpus) || CPU_COUNT(&cpus) < threads ? 0 : SPIN_NS;
+    pool->threads = threads; /* read by workers from their first job on, which is after the last start */
+    int started = 1;
+    for (; started < threads; started++) {
+        fx_worker *worker = &pool->workers[started];
+        worker->pool = pool;
+        worker->number = started;
+        worker->jitter = fx_jitter_start(jitter_seed, (uint32_t)started + 1);
+        if (fx_thread_start(&worker->thread, work, worker, "flexnn-compute"))
+            break;
+    }
+    pool->threads = started;
+    return 0;
+}
+
+void fx_pool_stop(fx_pool *pool) {
+    atomic_store(&pool->stopping, 1);
+    fx_event_notify(&pool->work);
+    for (int i = 1; i < pool->threads; i++)
+        pthread_join(pool->workers[i].thread, NULL);
+    fx_event_destroy(&pool->finished);
+    fx_event_destroy(&pool->work);
+}
+
+fx_status fx_pool_run(fx_pool *pool, const fx_call *call, uint32_t units, int64_t scratch_bytes, fx_poll *poll) {
+    if (units <= 1 || pool->threads == 1) { /* nobody to share with; a few parts, so that a cancel is seen */
+        uint32_t part = units / 8 + 1;
+        for (uint32_t first = 0; first < units; first += part) {
+            fx_status status = fx_op_run(call, pool->threads, first, units - first < part ? units : first + part);
+            if (status != FX_OK)
+                return status;
+            if (fx_polled(poll))
+                return FX_ERR_CANCELLED;
+        }
+        return FX_OK;
+    }
+    pool->call = *call;
+    pool->scratch_bytes = scratch_bytes;
+    pool->units = pool->wanted = units;
+    atomic_store(&pool->done, 0);
+    atomic_store(&pool->status, FX_OK);
+    atomic_store(&pool->ticket, (uint64_t)++pool->generation << 32 | units);
+    fx_event_notify(&pool->work);
+    compute(pool, 0, &pool->jitter, poll);
+    while (!fx_spin(is_done, pool, pool->spin_ns)) {
+        fx_event_wait(&pool->finished, is_done, pool, fx_now_ns() + FX_POLL_NS);
+        if (fx_polled(poll))
+            break;
+    }
+    if (poll->cancelled) {
+        uint64_t left = atomic_exchange(&pool->ticket, (uint64_t)pool->generation << 32);
+        pool->wanted -= (uint32_t)left;
+        fx_event_wait(&pool->finished, is_done, pool, 0);
+        return FX_ERR_CANCELLED;
+    }
+    return (fx_status)atomic_load(&pool->status);
+}

@@ -1,0 +1,48 @@
+/* The compute threads: the caller and threads - 1 workers share the units of one step after the other. */
+#ifndef FLEXNN_POOL_H
+#define FLEXNN_POOL_H
+
+#include "flexnn/ops.h"
+#include "sync.h"
+
+typedef struct fx_pool fx_pool;
+
+typedef struct fx_worker {
+    fx_pool *pool;
+    pthread_t thread;
+    int number; /* from 1; the caller is 0 */
+    fx_jitter jitter;
+} fx_worker;
+
+struct fx_pool {
+    /* generation << 32 | units not yet handed out. A unit taken by a successful compare-and-swap belongs to the job
+     * that stands there now, and the job stays until all its units are done: so a worker that wakes late meets either
+     * nothing to take or a good job, and nobody waits for workers that sleep. */
+    _Alignas(64) _Atomic uint64_t ticket;
+    _Alignas(64) _Atomic uint32_t done; /* units of the job */
+    _Atomic uint32_t status;            /* first failure in the job */
+    _Alignas(64) fx_call call;          /* the job; scratch is thread 0's */
+    int64_t scratch_bytes;
+    uint32_t units, wanted; /* wanted: units that will be done, fewer than units once cancelled */
+    uint32_t generation;
+    int threads; /* the caller among them */
+    int64_t spin_ns;
+    atomic_int stopping;
+    fx_event work, finished;
+    fx_jitter jitter;
+    fx_worker workers[FX_MAX_THREADS];
+};
+
+/* Starts up to threads - 1 workers; pool->threads says how many compute. 0, or an errno. */
+int fx_pool_start(fx_pool *pool, int threads, uint32_t jitter_seed);
+void fx_pool_stop(fx_pool *pool);
+
+/* Runs all units of call (scratch of thread t: call->scratch + t * scratch_bytes). FX_ERR_CANCELLED if poll says so:
+ * the units not yet begun are then left out. */
+fx_status fx_pool_run(fx_pool *pool, const fx_call *call, uint32_t units, int64_t scratch_bytes, fx_poll *poll);
+
+/* Starts a thread with a small stack and all signals blocked. 0, or an errno. */
+int fx_thread_start(pthread_t *thread, void *(*body)(void *), void *arg, const char *name);
+int64_t fx_thread_stack_bytes(void);
+
+#endif

@@ -1,0 +1,65 @@
+/* What session.c, loader.c and poison.c share: the session itself. */
+#ifndef FLEXNN_SESSION_H
+#define FLEXNN_SESSION_H
+
+#include "engine.h"
+#include "pool.h"
+#include "sync.h"
+
+#include <sys/types.h>
+
+/* Loads of run r may begin while run r - 1 computes, and those of run r + 1 as soon as it is done: so what is kept for
+ * each run lies in slot r % FX_RUNS. */
+#define FX_RUNS 3
+
+enum { FX_LOADER_ACTIVE, FX_LOADER_PAUSED, FX_LOADER_FAILED }; /* fx_session.loader */
+enum { FX_COMMAND_GO, FX_COMMAND_PAUSE, FX_COMMAND_STOP };     /* fx_session.command */
+
+struct fx_session {
+    fx_program program; /* its arrays lie behind the session, in the same allocation */
+    char *arena;
+    const fx_kernels *kernels;
+    int fd, direct_fd;
+    int poison, trace;
+    int64_t read_bytes_per_second;
+    int64_t bytes;
+    pid_t process; /* threads do not survive a fork */
+
+    /* The two counters, over all runs. */
+    _Alignas(64) _Atomic int64_t loads_done;
+    _Alignas(64) _Atomic int64_t steps_done;
+
+    /* Between the caller and the loader thread. The caller writes command; the loader leaves ACTIVE by itself, and only
+     * the caller makes it ACTIVE again. */
+    atomic_int command, loader;
+    _Atomic int64_t steps_wanted; /* by the loader, so that it is not woken for less */
+    fx_event to_loader, to_caller;
+    pthread_t loader_thread;
+    fx_error loader_error; /* valid while FAILED */
+    int64_t next_load;     /* over all runs; the loader's, or the caller's while it is not ACTIVE */
+    fx_jitter loader_jitter;
+    int64_t read_at_ns; /* throttle: no read before */
+    _Atomic int64_t bytes_read[FX_RUNS];
+    fx_span *load_spans; /* [FX_RUNS][load_count], absolute; NULL when not tracing */
+
+    /* The caller's. */
+    int64_t run;
+    int must_restart; /* the run before was broken off: counters and loader start afresh */
+    fx_jitter jitter;
+    fx_span *spans;       /* [step_count + load_count]; NULL when not tracing */
+    uint8_t *first_steps; /* [step_count], poison only: the step is the first of its node */
+    fx_pool pool;
+};
+
+/* Reads one load into the arena and checks it. interrupted(arg) is asked between pieces; FX_ERR_CANCELLED if so. */
+fx_status fx_load_read(fx_session *s, const fx_load *load, int throttled, int (*interrupted)(void *), void *arg,
+                       fx_error *error);
+
+int fx_loader_start(fx_session *s); /* 0, or an errno */
+void fx_loader_stop(fx_session *s);
+
+/* Makes the scratch of a step NaN, and before its node's first step the output too, where that harms nobody. */
+void fx_poison_step(fx_session *s, const fx_step *step, const fx_call *call);
+void fx_poison(void *memory, int64_t bytes);
+
+#endif

@@ -1,0 +1,82 @@
+/* Waiting: a short spin, then sleep. Counters are C11 atomics with sequential consistency; an event is what a thread
+ * sleeps on until one of them has changed. Notifying costs one load while nobody sleeps. */
+#ifndef FLEXNN_SYNC_H
+#define FLEXNN_SYNC_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+
+#include "clock.h"
+
+#define FX_POLL_NS 20000000
+
+typedef struct fx_event {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    atomic_int sleepers;
+} fx_event;
+
+int fx_event_init(fx_event *e); /* 0, or an errno */
+void fx_event_destroy(fx_event *e);
+
+/* Sleeps until ready(arg) or until the time until_ns of fx_now_ns (0: for ever). What ready reads must be written
+ * before fx_event_notify. */
+void fx_event_wait(fx_event *e, int (*ready)(const void *), const void *arg, int64_t until_ns);
+void fx_event_notify(fx_event *e);
+
+static inline void fx_relax(void) {
+#if defined __x86_64__
+    __builtin_ia32_pause();
+#elif defined __aarch64__
+    __asm__ volatile("isb" ::: "memory"); /* yield is a no-op on the cores in question */
+#endif
+}
+
+/* Spins for at most ns until ready(arg); whether it became so. */
+static inline int fx_spin(int (*ready)(const void *), const void *arg, int64_t ns) {
+    if (ready(arg))
+        return 1;
+    if (ns <= 0)
+        return 0;
+    for (int64_t end = fx_now_ns() + ns; fx_now_ns() < end;)
+        for (int i = 0; i < 32; i++) {
+            if (ready(arg))
+                return 1;
+            fx_relax();
+        }
+    return 0;
+}
+
+/* The caller's wish to cancel, asked for about every FX_POLL_NS. */
+typedef struct fx_poll {
+    int (*ask)(void *); /* may be NULL */
+    void *arg;
+    int64_t next_ns;
+    int cancelled;
+} fx_poll;
+
+static inline fx_poll fx_poll_start(int (*ask)(void *), void *arg) {
+    return (fx_poll){.ask = ask, .arg = arg, .next_ns = fx_now_ns() + FX_POLL_NS};
+}
+
+static inline int fx_polled(fx_poll *p) {
+    if (p->ask && !p->cancelled) {
+        int64_t now = fx_now_ns();
+        if (now >= p->next_ns) {
+            p->cancelled = p->ask(p->arg) != 0;
+            p->next_ns = fx_now_ns() + FX_POLL_NS;
+        }
+    }
+    return p->cancelled;
+}
+
+/* Pauses of random length, for tests; a seed of 0 never pauses. */
+typedef struct fx_jitter {
+    uint32_t state;
+} fx_jitter;
+
+fx_jitter fx_jitter_start(uint32_t seed, uint32_t stream);
+void fx_jitter_pause(fx_jitter *j);
+
+#endif
