@@ -108,7 +108,7 @@ static int conv_cin_panel(const fx_conv_params *p) {
 }
 
 static void set_strides(check_case *c, fx_conv_params *p) {
-    p->x_sw = p->cin + (check_one_in(c, 3) ? check_int(c, 1, 9) : 0);
+    p->x_sw = check_one_in(c, 12) ? 2048 : p->cin + (check_one_in(c, 3) ? check_int(c, 1, 9) : 0);
     p->x_sh = p->x_sw * p->w + (check_one_in(c, 5) ? check_int(c, 1, 9) : 0);
     p->x_sn = p->x_sh * p->h + (check_one_in(c, 5) ? check_int(c, 1, 9) : 0);
     p->y_sw = p->cout + (check_one_in(c, 3) ? check_int(c, 1, 20) : 0);

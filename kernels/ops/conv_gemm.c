@@ -8,14 +8,25 @@
  * at most FX_CACHE_BYTES unless one tile of panels is bigger, come from L2. */
 #include "conv.h"
 
+#include <string.h>
+
 typedef struct scratch {
     int64_t *tap_offset;  /* floats from the first tap to each tap; DIRECT */
     const float **a;      /* [taps][rows] */
     float **c;            /* [rows] */
     const float **r;      /* [rows] */
-    float *gathered;      /* [rows][kh][kw * cin]; IM2COL */
+    float *gathered;      /* IM2COL: [rows][kh][kw * cin]; where rows are copied: [rows][cin and a little] */
     int64_t bytes;
 } scratch;
+
+/* Pixels a multiple of 4 KiB apart share one set of an L1 cache, which has 8 ways or fewer (2 of 16 KiB in the Cortex-A72):
+ * the lines of a tile's rows push each other out. Such rows are copied, and the copies lie a line further apart. */
+static int64_t copied_row(const fx_kernels *k, uint32_t kernel, const fx_conv_params *p) {
+    const int64_t bytes = (int64_t)p->x_sw * p->sw * (int64_t)sizeof(float);
+    if (kernel != FX_CONV_DIRECT || p->kh * p->kw > 1 || p->group > 1 || p->ow == 1)
+        return 0;
+    return bytes % 8192 == 0 || (bytes % 4096 == 0 && k->mr > 8) ? p->cin + 16 : 0;
+}
 
 static scratch scratch_at(void *base, const fx_kernels *k, uint32_t kernel, const fx_conv_params *p) {
     const int gathers = kernel == FX_CONV_IM2COL;
@@ -29,7 +40,7 @@ static scratch scratch_at(void *base, const fx_kernels *k, uint32_t kernel, cons
     TAKE(a, taps *k->mr);
     TAKE(c, k->mr);
     TAKE(r, k->mr);
-    TAKE(gathered, gathers ? (int64_t)k->mr * p->kh * p->kw * p->cin : 0);
+    TAKE(gathered, gathers ? (int64_t)k->mr * p->kh * p->kw * p->cin : k->mr * copied_row(k, kernel, p));
 #undef TAKE
     s.bytes = at;
     return s;
@@ -47,6 +58,7 @@ typedef struct walk {
     const float *x, *r, *zeros;
     float *y;
     scratch s;
+    int64_t copied;        /* DIRECT: copied_row */
     int is_run;            /* IM2COL: taps of a row inside the map are one run of the input */
     int64_t batch, oy, ox; /* the next output pixel */
 } walk;
@@ -130,6 +142,8 @@ static void point_tile(walk *w, int rows) {
         else
             for (int j = first; j < last; j++, ix += p->sw)
                 point_runs(w, x, iy, ix, j, rows);
+        for (int j = first; w->copied && j < last; j++)
+            w->s.a[j] = memcpy(w->s.gathered + j * w->copied, w->s.a[j], sizeof(float) * (size_t)p->cin);
         for (int j = first; j < last; j++, y += p->y_sw)
             w->s.c[j] = y;
         if (w->r) {
@@ -193,6 +207,7 @@ fx_status fx_conv_gemm_run(const fx_call *call, int threads, uint32_t u0, uint32
     const int gathers = call->kernel == FX_CONV_IM2COL;
     walk w = {.call = call, .p = p, .x = call->in[0], .zeros = call->zeros, .y = call->out};
     w.r = p->has_residual ? call->in[1] : NULL;
+    w.copied = copied_row(k, call->kernel, p);
     w.is_run = p->x_sw == p->cin && p->dw == 1;
     w.s = scratch_at(call->scratch, k, call->kernel, p);
     if (!gathers)

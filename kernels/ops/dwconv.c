@@ -78,19 +78,32 @@ static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, 
     return (uint32_t)(cut.parts * cut.cuts);
 }
 
-/* Output pixels [x0, x0 + d->pixels) of row `row` of n * oh. */
-static void run_strip(const fx_call *call, fx_dwconv *d, int64_t row, int64_t x0) {
+/* Pointers to input pixels [ix, ix + count) of one row, to zeros outside the map. */
+static void point_row(const fx_call *call, const float *row, int64_t ix, int32_t count, const float **x) {
     const fx_dwconv_params *p = &call->params->dwconv;
-    const int64_t batch = row / p->oh, oy = row % p->oh;
+    const float *at = row + ix * p->x_sw;
+    if (ix >= 0 && ix + count <= p->w) {
+        for (int32_t i = 0; i < count; i++, at += p->x_sw)
+            x[i] = at;
+        return;
+    }
+    for (int32_t i = 0; i < count; i++, ix++)
+        x[i] = ix >= 0 && ix < p->w ? row + ix * p->x_sw : call->zeros;
+}
+
+/* Output pixels [x0, x0 + d->pixels) of row oy of an image. */
+static void run_strip(const fx_call *call, fx_dwconv *d, int64_t batch, int64_t oy, int64_t x0) {
+    const fx_dwconv_params *p = &call->params->dwconv;
     const float *map = (const float *)call->in[0] + batch * p->x_sn;
     const float **x = call->scratch;
     d->positions = (int32_t)positions(p, d->pixels);
-    for (int ky = 0; ky < p->kh; ky++) {
+    for (int ky = 0; ky < p->kh; ky++, x += d->positions) {
         const int64_t iy = oy * p->sh - p->pt + (int64_t)ky * p->dh;
-        const int inside = iy >= 0 && iy < p->h;
-        int64_t ix = x0 * p->sw - p->pl;
-        for (int i = 0; i < d->positions; i++, ix++)
-            *x++ = inside && ix >= 0 && ix < p->w ? map + iy * p->x_sh + ix * p->x_sw : call->zeros;
+        if (iy >= 0 && iy < p->h)
+            point_row(call, map + iy * p->x_sh, x0 * p->sw - p->pl, d->positions, x);
+        else
+            for (int32_t i = 0; i < d->positions; i++)
+                x[i] = call->zeros;
     }
     d->y = (float *)call->out + batch * p->y_sn + oy * p->y_sh + x0 * p->y_sw;
     if (p->has_residual)
@@ -117,11 +130,19 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
         d.at = win->c0 + panel0 * FX_NR;
         d.channels = (int32_t)(fx_min64(win->c1, win->c0 + panel1 * FX_NR) - d.at);
         d.w = call->weight + panel0 * d.w_panel;
-        const int64_t end = fx_cut_at(cut.items, cut.parts, part + 1);
-        for (int64_t s = fx_cut_at(cut.items, cut.parts, part); s < end; s++) {
-            const int64_t x0 = fx_cut_at(p->ow, strips, s % strips), x1 = fx_cut_at(p->ow, strips, s % strips + 1);
-            d.pixels = (int32_t)(x1 - x0);
-            run_strip(call, &d, win->y0 + s / strips, x0);
+        int64_t left = fx_cut_at(cut.items, cut.parts, part + 1) - fx_cut_at(cut.items, cut.parts, part);
+        int64_t strip = fx_cut_at(cut.items, cut.parts, part) % strips;
+        const int64_t row = win->y0 + fx_cut_at(cut.items, cut.parts, part) / strips;
+        int64_t batch = row / p->oh, oy = row % p->oh, x0 = fx_cut_at(p->ow, strips, strip);
+        for (; left > 0; left--) {
+            d.pixels = (int32_t)(fx_cut_at(p->ow, strips, ++strip) - x0);
+            run_strip(call, &d, batch, oy, x0);
+            x0 += d.pixels;
+            if (strip == strips) {
+                strip = x0 = 0;
+                if (++oy == p->oh)
+                    oy = 0, batch++;
+            }
         }
     }
     return FX_OK;

@@ -71,18 +71,31 @@ STRIPS(3, 2)
 STRIPS(5, 1)
 STRIPS(5, 2)
 
-/* Any taps, stride and dilation. */
-FX_INLINE void any_part(const fx_dwconv *d, const float *panel, int j, const int full) {
-    for (int i = 0; i < d->pixels; i++) {
-        const float *w = panel + d->head;
-        fx_v sum = fx_load(panel);
-        for (int ky = 0; ky < d->kh; ky++) {
-            const float *const *x = d->x + ky * d->positions + i * d->stride;
-            for (int kx = 0; kx < d->kw; kx++, w += FX_NR)
-                sum += LOAD(full, x[kx * d->dilation] + d->at, j, d->channels) * fx_load(w);
-        }
-        FINISH(1, full, i, &sum);
+/* Any taps, stride and dilation: output pixels [i, i + N). */
+#define ANY(N)                                                                                                         \
+    FX_INLINE void any_##N(const fx_dwconv *d, const float *panel, int j, int i, const int full) {                     \
+        const float *w = panel + d->head;                                                                              \
+        fx_v sum[N];                                                                                                   \
+        FX_UNROLL for (int l = 0; l < N; l++) sum[l] = fx_load(panel);                                                 \
+        for (int ky = 0; ky < d->kh; ky++) {                                                                           \
+            const float *const *x = d->x + ky * d->positions + i * d->stride;                                          \
+            for (int kx = 0; kx < d->kw; kx++, w += FX_NR, x += d->dilation) {                                         \
+                const fx_v tap = fx_load(w);                                                                           \
+                FX_UNROLL for (int l = 0; l < N; l++) sum[l] +=                                                        \
+                    LOAD(full, x[l * d->stride] + d->at, j, d->channels) * tap;                                        \
+            }                                                                                                          \
+        }                                                                                                              \
+        FINISH(N, full, i, sum);                                                                                       \
     }
+ANY(1)
+ANY(4)
+
+FX_INLINE void any(const fx_dwconv *d, int j, const int full) {
+    int i = 0;
+    for (; i + 4 <= d->pixels; i += 4)
+        any_4(d, panel_of(d, j), j, i, full);
+    for (; i < d->pixels; i++)
+        any_1(d, panel_of(d, j), j, i, full);
 }
 
 void FX_SYMBOL(dwconv_f32)(const fx_dwconv *d) {
@@ -97,7 +110,7 @@ void FX_SYMBOL(dwconv_f32)(const fx_dwconv *d) {
     }
     int j = 0;
     for (; j + FX_WIDTH <= d->channels; j += FX_WIDTH)
-        any_part(d, panel_of(d, j), j, 1);
+        any(d, j, 1);
     if (j < d->channels)
-        any_part(d, panel_of(d, j), j, 0);
+        any(d, j, 0);
 }
