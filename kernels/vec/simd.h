@@ -62,6 +62,17 @@ FX_INLINE void fx_store_part(float *p, fx_v v, int n) {
 }
 #endif
 
+/* A NaN if either is one. */
+FX_INLINE fx_v fx_max_nan(fx_v a, fx_v b) {
+#if FX_WIDTH == 16
+    return _mm512_mask_mov_ps(_mm512_max_ps(a, b), _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q), a);
+#elif FX_WIDTH == 8
+    return _mm256_blendv_ps(_mm256_max_ps(a, b), a, _mm256_cmp_ps(a, a, _CMP_UNORD_Q));
+#else
+    return vmaxq_f32(a, b);
+#endif
+}
+
 /* Of the floats [at, at + FX_WIDTH) of a row only those below `end` exist. */
 FX_INLINE fx_v fx_load_below(const float *row, int at, int end) {
     return at + FX_WIDTH <= end ? fx_load(row + at) : at < end ? fx_load_part(row + at, end - at) : fx_splat(0);

@@ -119,8 +119,22 @@ typedef struct fx_wino_output {
     X(wino_output_f32, void, (const fx_wino_output *t))                                                                \
     X(dwconv_f32, void, (const fx_dwconv *d))
 
+/* One output pixel of a pool, whose window is clipped to the input already:
+ *     y[j] = max, or sum * scale, over r < rows, i < pixels of x[r * x_row + i * x_pixel + j], j < channels.
+ * A NaN in the window makes the result NaN. rows, pixels >= 1. */
+typedef struct fx_pool {
+    const float *x;
+    float *y;
+    int64_t x_row, x_pixel;
+    int32_t kind, rows, pixels, channels; /* kind: fx_pool_kind */
+    float scale;
+} fx_pool;
+
+/* Pooling, softmax, reductions, normalisation, resizing. */
+#define FX_KERNELS_REDUCTIONS(X) X(pool_f32, void, (const fx_pool *p))
+
 /* Rows: elementwise, pooling, softmax, reductions. */
-#define FX_KERNELS_ROWS(X)
+#define FX_KERNELS_ROWS(X) FX_KERNELS_REDUCTIONS(X)
 
 #define FX_KERNELS(X) FX_KERNELS_CONV(X) FX_KERNELS_ROWS(X)
 

@@ -1,0 +1,18 @@
+/* How operators that walk equal items (pixels, rows, blocks of channels) cut a window into units. */
+#ifndef FLEXNN_OPS_UNITS_H
+#define FLEXNN_OPS_UNITS_H
+
+#include "conv.h"
+
+#define FX_UNIT_BYTES 8192 /* less work than this is not worth a unit */
+
+/* Units of `items`, each of which moves about `item_bytes`. */
+static inline uint32_t fx_units_of(int64_t items, int64_t item_bytes, int threads) {
+    if (items <= 0)
+        return 0;
+    const int64_t wanted = threads > 1 ? (int64_t)threads * FX_UNITS_PER_THREAD : 1;
+    const int64_t worth = items / fx_div_up(FX_UNIT_BYTES, fx_max64(item_bytes, 1));
+    return (uint32_t)fx_max64(1, fx_min64(fx_min64(wanted, items), worth));
+}
+
+#endif
