@@ -25,7 +25,9 @@ static __attribute__((noinline)) void finish_any(const fx_dwconv *d, int j, int 
 #define FINISH(N, FULL, I0, SUM)                                                                                       \
     do {                                                                                                               \
         if (!(FULL) || d->finish.act > FX_ACT_CLIP) {                                                                  \
-            finish_any(d, j, I0, N, SUM);                                                                              \
+            fx_v stored[N]; /* the sums themselves have no address, so that they stay in registers */                  \
+            FX_UNROLL for (int i = 0; i < N; i++) stored[i] = (SUM)[i];                                                \
+            finish_any(d, j, I0, N, stored);                                                                           \
             break;                                                                                                     \
         }                                                                                                              \
         float *to = d->y + d->at + j + (I0) * d->y_step;                                                               \

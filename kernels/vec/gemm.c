@@ -48,7 +48,9 @@ static __attribute__((noinline)) void finish_any(const fx_gemm *g, int rows, int
             }                                                                                                          \
         }                                                                                                              \
         if (g->finish.act > FX_ACT_CLIP || g->columns < P * FX_NR) {                                                   \
-            finish_any(g, R, V, sum[0]);                                                                               \
+            fx_v stored[R][V]; /* sum itself has no address, so that it stays in registers */                          \
+            FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int j = 0; j < V; j++) stored[i][j] = sum[i][j];      \
+            finish_any(g, R, V, stored[0]);                                                                            \
             return;                                                                                                    \
         }                                                                                                              \
         const fx_v lo = fx_splat(g->finish.lo), hi = fx_splat(g->finish.hi);                                           \
