@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "flexnn/elementwise.h"
 #include "flexnn/params.h"
 
 /* Panel width of packed weights, for every level (docs/decisions/0001): AVX-512 computes two panels at once, NEON a
@@ -130,11 +131,22 @@ typedef struct fx_pool {
     float scale;
 } fx_pool;
 
+/* Softmax over q < n of x[q * step + j], for each j < columns, into the same places of y; log: its logarithm.
+ * step 1 means one column. y may be x. */
+typedef struct fx_softmax {
+    const float *x;
+    float *y;
+    int64_t step;
+    int32_t n, columns, log;
+} fx_softmax;
+
 /* Pooling, softmax, reductions, normalisation, resizing. */
-#define FX_KERNELS_REDUCTIONS(X) X(pool_f32, void, (const fx_pool *p))
+#define FX_KERNELS_REDUCTIONS(X)                                                                                       \
+    X(pool_f32, void, (const fx_pool *p))                                                                              \
+    X(softmax_f32, void, (const fx_softmax *s))
 
 /* Rows: elementwise, pooling, softmax, reductions. */
-#define FX_KERNELS_ROWS(X) FX_KERNELS_REDUCTIONS(X)
+#define FX_KERNELS_ROWS(X) FX_KERNELS_ELEMENTWISE(X) FX_KERNELS_REDUCTIONS(X)
 
 #define FX_KERNELS(X) FX_KERNELS_CONV(X) FX_KERNELS_ROWS(X)
 

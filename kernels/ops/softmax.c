@@ -1,0 +1,60 @@
+/* Softmax over the middle of [outer, n, inner]. */
+#include "units.h"
+
+#define COLUMNS 64 /* neighbouring columns of one call: a few cache lines of each row */
+
+static fx_window full_window(const fx_params *u) {
+    const fx_softmax_params *p = &u->softmax;
+    return (fx_window){0, p->outer, 0, p->inner};
+}
+
+static fx_status check(uint32_t kernel, const fx_params *u) {
+    const fx_softmax_params *p = &u->softmax;
+    if (kernel != 0 || p->outer < 1 || p->n < 1 || p->inner < 1 || p->log < 0 || p->log > 1)
+        return FX_ERR_PARAMS;
+    return (int64_t)p->outer * p->n <= FX_ELEMENTS_MAX / p->inner ? FX_OK : FX_ERR_PARAMS;
+}
+
+static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
+    const fx_softmax_params *p = &u->softmax;
+    (void)operand;
+    *lo = 0;
+    *hi = (int64_t)p->outer * p->n * p->inner * (int64_t)sizeof(float);
+}
+
+/* An item is a block of columns of one outer index. */
+static int64_t blocks(const fx_window *w) { return fx_div_up(w->c1 - w->c0, COLUMNS); }
+
+static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, fx_window w, int threads) {
+    (void)k, (void)kernel;
+    const fx_softmax_params *p = &u->softmax;
+    if (w.y0 >= w.y1 || w.c0 >= w.c1)
+        return 0;
+    return fx_units_of((w.y1 - w.y0) * blocks(&w), 4 * fx_min64(w.c1 - w.c0, COLUMNS) * p->n, threads);
+}
+
+static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) {
+    const fx_softmax_params *p = &call->params->softmax;
+    const fx_window *w = &call->window;
+    const int64_t each = blocks(w), items = (w->y1 - w->y0) * each;
+    const int64_t pieces = units(call->kernels, call->kernel, call->params, *w, threads);
+    fx_softmax s = {.step = p->inner, .n = p->n, .log = p->log};
+    for (int64_t i = fx_cut_at(items, pieces, u0); i < fx_cut_at(items, pieces, u1); i++) {
+        const int64_t column = w->c0 + i % each * COLUMNS;
+        const int64_t at = (w->y0 + i / each) * p->n * p->inner + column;
+        s.x = (const float *)call->in[0] + at;
+        s.y = (float *)call->out + at;
+        s.columns = (int32_t)fx_min64(COLUMNS, w->c1 - column);
+        call->kernels->softmax_f32(&s);
+    }
+    return FX_OK;
+}
+
+const fx_op_impl fx_softmax_impl = {
+    .traits = FX_TRAIT_ROWS,
+    .full_window = full_window,
+    .check = check,
+    .extent = extent,
+    .units = units,
+    .run = run,
+};
