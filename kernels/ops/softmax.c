@@ -2,6 +2,7 @@
 #include "units.h"
 
 #define COLUMNS 64 /* neighbouring columns of one call: a few cache lines of each row */
+#define AXIS_MAX (INT32_MAX - 1024) /* micro kernels count in steps of some vectors */
 
 static fx_window full_window(const fx_params *u) {
     const fx_softmax_params *p = &u->softmax;
@@ -10,7 +11,7 @@ static fx_window full_window(const fx_params *u) {
 
 static fx_status check(uint32_t kernel, const fx_params *u) {
     const fx_softmax_params *p = &u->softmax;
-    if (kernel != 0 || p->outer < 1 || p->n < 1 || p->inner < 1 || p->log < 0 || p->log > 1)
+    if (kernel != 0 || p->outer < 1 || p->n < 1 || p->n > AXIS_MAX || p->inner < 1 || p->log < 0 || p->log > 1)
         return FX_ERR_PARAMS;
     return (int64_t)p->outer * p->n <= FX_ELEMENTS_MAX / p->inner ? FX_OK : FX_ERR_PARAMS;
 }

@@ -140,10 +140,20 @@ typedef struct fx_softmax {
     int32_t n, columns, log;
 } fx_softmax;
 
+/* y[j] = reduction of x[q * step + j] over q < n, for each j < columns. step 1 means one column. */
+#define FX_REDUCE_RUN 256 /* terms that are added up before they join the total */
+typedef struct fx_reduce {
+    const float *x;
+    float *y;
+    int64_t step;
+    int32_t kind, n, columns; /* kind: fx_reduce_kind */
+} fx_reduce;
+
 /* Pooling, softmax, reductions, normalisation, resizing. */
 #define FX_KERNELS_REDUCTIONS(X)                                                                                       \
     X(pool_f32, void, (const fx_pool *p))                                                                              \
-    X(softmax_f32, void, (const fx_softmax *s))
+    X(softmax_f32, void, (const fx_softmax *s))                                                                        \
+    X(reduce_f32, void, (const fx_reduce *r))
 
 /* Rows: elementwise, pooling, softmax, reductions. */
 #define FX_KERNELS_ROWS(X) FX_KERNELS_ELEMENTWISE(X) FX_KERNELS_REDUCTIONS(X)
