@@ -70,12 +70,14 @@ static __attribute__((noinline)) void finish_any(const fx_gemm *g, int rows, con
             finish_any(g, R, stored[0]);                                                                               \
             return;                                                                                                    \
         }                                                                                                              \
+        float *const *c = g->c;                                                                                        \
+        const int64_t at = g->c_at;                                                                                    \
         const fx_v lo = fx_splat(g->finish.lo), hi = fx_splat(g->finish.hi);                                           \
         if (g->r)                                                                                                      \
             FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int j = 0; j < VECTORS; j++) sum[i][j] +=             \
                 vld1q_f32(g->r[i] + g->c_at + j * 4);                                                                  \
         FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int j = 0; j < VECTORS; j++)                              \
-            fx_store(g->c[i] + g->c_at + j * 4, fx_min(hi, fx_max(lo, sum[i][j])));                                    \
+            fx_store(c[i] + at + j * 4, fx_min(hi, fx_max(lo, sum[i][j])));                                    \
     }
 
 /* The same for a Winograd plane: rows at a stride, sums carried on in memory. */

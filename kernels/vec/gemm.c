@@ -53,12 +53,14 @@ static __attribute__((noinline)) void finish_any(const fx_gemm *g, int rows, int
             finish_any(g, R, V, stored[0]);                                                                            \
             return;                                                                                                    \
         }                                                                                                              \
+        float *const *c = g->c;                                                                                        \
+        const int64_t at = g->c_at;                                                                                    \
         const fx_v lo = fx_splat(g->finish.lo), hi = fx_splat(g->finish.hi);                                           \
         if (g->r)                                                                                                      \
             FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int j = 0; j < V; j++) sum[i][j] +=                   \
                 fx_load(g->r[i] + g->c_at + j * FX_WIDTH);                                                             \
         FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int j = 0; j < V; j++)                                    \
-            fx_store(g->c[i] + g->c_at + j * FX_WIDTH, fx_min(hi, fx_max(lo, sum[i][j])));                             \
+            fx_store(c[i] + at + j * FX_WIDTH, fx_min(hi, fx_max(lo, sum[i][j])));                             \
     }
 
 /* The same for a Winograd plane: rows at a stride, sums carried on in memory. */
