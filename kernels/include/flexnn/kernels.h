@@ -149,11 +149,27 @@ typedef struct fx_reduce {
     int32_t kind, n, columns; /* kind: fx_reduce_kind */
 } fx_reduce;
 
+/* Bilinear interpolation of a row of pixels: between rows x[0] and x[1] by `weight` (0: all x[0]), and in each between
+ * the pixels at floats left and right of the row by the tap's weight. */
+typedef struct fx_resize_tap {
+    int64_t left, right;
+    float weight;
+} fx_resize_tap;
+typedef struct fx_resize {
+    const float *x[2];
+    const fx_resize_tap *taps; /* [pixels] */
+    float *y;
+    int64_t y_pixel;
+    int32_t pixels, channels;
+    float weight;
+} fx_resize;
+
 /* Pooling, softmax, reductions, normalisation, resizing. */
 #define FX_KERNELS_REDUCTIONS(X)                                                                                       \
     X(pool_f32, void, (const fx_pool *p))                                                                              \
     X(softmax_f32, void, (const fx_softmax *s))                                                                        \
-    X(reduce_f32, void, (const fx_reduce *r))
+    X(reduce_f32, void, (const fx_reduce *r))                                                                          \
+    X(resize_f32, void, (const fx_resize *r))
 
 /* Rows: elementwise, pooling, softmax, reductions. */
 #define FX_KERNELS_ROWS(X) FX_KERNELS_ELEMENTWISE(X) FX_KERNELS_REDUCTIONS(X)
