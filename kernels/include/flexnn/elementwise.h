@@ -1,0 +1,39 @@
+/* Micro kernels of elementwise operators and transposes: part of the list of kernels.h. */
+#ifndef FLEXNN_ELEMENTWISE_H
+#define FLEXNN_ELEMENTWISE_H
+
+#include <stdint.h>
+
+/* y[r * y_row + i * y_step] = f(x[r * x_row + i * x_step]) for r < rows, i < n; kind: fx_unary_kind. y may be x, with
+ * the same strides. Steps of 1 (and 0 of x) are the fast ones. */
+typedef struct fx_unary {
+    const float *x;
+    float *y;
+    int64_t rows, n, x_row, x_step, y_row, y_step;
+    int32_t kind;
+    float alpha, beta;
+} fx_unary;
+
+/* y = clamp(a op b, lo, hi), indexed alike (a NaN stays); kind: fx_binary_kind. y may be a or b, with the same strides.
+ */
+typedef struct fx_binary {
+    const float *a, *b;
+    float *y;
+    int64_t rows, n, a_row, a_step, b_row, b_step, y_row, y_step;
+    int32_t kind;
+    float lo, hi;
+} fx_binary;
+
+/* y[j * y_row + i] = x[i * x_row + j] for i < rows, j < columns: 4-byte elements of any type. */
+typedef struct fx_transpose {
+    const uint32_t *x;
+    uint32_t *y;
+    int64_t rows, columns, x_row, y_row;
+} fx_transpose;
+
+#define FX_KERNELS_ELEMENTWISE(X)                                                                                      \
+    X(unary_f32, void, (const fx_unary *u))                                                                            \
+    X(binary_f32, void, (const fx_binary *b))                                                                          \
+    X(transpose_u32, void, (const fx_transpose *t))
+
+#endif

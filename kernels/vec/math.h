@@ -1,0 +1,73 @@
+/* More elementary functions of vectors, beside exp and log. Relative errors stay below 2e-6 where the result is a normal
+ * number; NaN and the infinities come out as C's functions of one number have them. Polynomials of tanh: Moshier, Cephes
+ * (single precision); of erf: Juffa, "Efficient faithfully-rounded erff()". */
+#ifndef FLEXNN_VEC_MATH_H
+#define FLEXNN_VEC_MATH_H
+
+#include "exp.h"
+
+FX_INLINE fx_v fx_abs(fx_v v) { return (fx_v)((fx_vi)v & 0x7fffffff); }
+FX_INLINE fx_v fx_with_sign(fx_v v, fx_v sign) {
+    return (fx_v)(((fx_vi)v & 0x7fffffff) | ((fx_vi)sign & (int32_t)0x80000000));
+}
+
+#if FX_WIDTH == 16
+FX_INLINE fx_v fx_sqrt(fx_v v) { return _mm512_sqrt_ps(v); }
+FX_INLINE fx_v fx_floor(fx_v v) { return _mm512_roundscale_ps(v, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); }
+FX_INLINE fx_v fx_ceil(fx_v v) { return _mm512_roundscale_ps(v, _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC); }
+FX_INLINE fx_v fx_round(fx_v v) { return _mm512_roundscale_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+#elif FX_WIDTH == 8
+FX_INLINE fx_v fx_sqrt(fx_v v) { return _mm256_sqrt_ps(v); }
+FX_INLINE fx_v fx_floor(fx_v v) { return _mm256_floor_ps(v); }
+FX_INLINE fx_v fx_ceil(fx_v v) { return _mm256_ceil_ps(v); }
+FX_INLINE fx_v fx_round(fx_v v) { return _mm256_round_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+#else
+FX_INLINE fx_v fx_sqrt(fx_v v) { return vsqrtq_f32(v); }
+FX_INLINE fx_v fx_floor(fx_v v) { return vrndmq_f32(v); }
+FX_INLINE fx_v fx_ceil(fx_v v) { return vrndpq_f32(v); }
+FX_INLINE fx_v fx_round(fx_v v) { return vrndnq_f32(v); }
+#endif
+
+/* ln(1 + u) for u >= 0: the rounding of 1 + u is undone (Kahan). */
+FX_INLINE fx_v fx_log1p(fx_v u) {
+    const fx_v w = u + 1, d = w - 1;
+    return fx_select(d == 0, u, fx_log(w) * (u / d));
+}
+
+FX_INLINE fx_v fx_tanh(fx_v v) {
+    const fx_v a = fx_abs(v), z = v * v;
+    fx_v p = fx_splat(-5.70498872745e-3f);
+    p = p * z + 2.06390887954e-2f;
+    p = p * z - 5.37397155531e-2f;
+    p = p * z + 1.33314422036e-1f;
+    p = p * z - 3.33332819422e-1f;
+    const fx_v small = p * z * v + v;
+    const fx_v large = fx_with_sign(1 - 2 / (fx_exp(a + a) + 1), v);
+    return fx_select(a < 0.625f, small, large);
+}
+
+/* e^v - 1: by tanh(v / 2) where the difference would cancel. */
+FX_INLINE fx_v fx_expm1(fx_v v) {
+    const fx_v t = fx_tanh(v * 0.5f);
+    return fx_select(v > 0.5f, fx_exp(v) - 1, 2 * t / (1 - t));
+}
+
+FX_INLINE fx_v fx_erf(fx_v v) {
+    const fx_v t = fx_min(fx_splat(4), fx_abs(v)), s = v * v, large_s = t * t;
+    fx_v p = t * -1.72853470e-5f + 3.83197126e-4f;
+    p = p * large_s + (t * -3.88396438e-3f + 2.42546219e-2f);
+    p = p * t - 1.06777877e-1f;
+    p = p * t - 6.34846687e-1f;
+    p = p * t - 1.28717512e-1f;
+    const fx_v large = fx_with_sign(1 - fx_exp(p * t - t), v);
+    fx_v q = s * -5.96761703e-4f + 4.99119423e-3f;
+    q = q * s - 2.67681349e-2f;
+    q = q * s + 1.12819925e-1f;
+    q = q * s - 3.76125336e-1f;
+    q = q * s + 1.28379166e-1f;
+    return fx_select(t > 0.927734375f, large, q * v + v);
+}
+
+FX_INLINE fx_v fx_sigmoid(fx_v v) { return 1 / (1 + fx_exp(-v)); }
+
+#endif

@@ -1,0 +1,42 @@
+/* transpose_u32 for every vector width: vec/transpose.c and neon/transpose.c include it.
+ *
+ * Blocks of 4 x 4 in registers. Strips of 16 columns, so that every line of x that is read is used up before the next
+ * row's, and what is written of a row of y is a line after four blocks. */
+#include "simd.h"
+
+typedef uint32_t quad __attribute__((vector_size(16)));
+typedef uint32_t quad_in_memory __attribute__((vector_size(16), aligned(4), may_alias));
+typedef uint64_t pair __attribute__((vector_size(16)));
+
+#define STRIP 16
+
+FX_INLINE quad load(const uint32_t *p) { return *(const quad_in_memory *)p; }
+FX_INLINE void store(uint32_t *p, quad v) { *(quad_in_memory *)p = v; }
+
+FX_INLINE void block(const uint32_t *x, int64_t x_row, uint32_t *y, int64_t y_row) {
+    const quad a = load(x), b = load(x + x_row), c = load(x + 2 * x_row), d = load(x + 3 * x_row);
+    const pair ab0 = (pair)__builtin_shufflevector(a, b, 0, 4, 1, 5), ab1 = (pair)__builtin_shufflevector(a, b, 2, 6, 3, 7);
+    const pair cd0 = (pair)__builtin_shufflevector(c, d, 0, 4, 1, 5), cd1 = (pair)__builtin_shufflevector(c, d, 2, 6, 3, 7);
+    store(y, (quad)__builtin_shufflevector(ab0, cd0, 0, 2));
+    store(y + y_row, (quad)__builtin_shufflevector(ab0, cd0, 1, 3));
+    store(y + 2 * y_row, (quad)__builtin_shufflevector(ab1, cd1, 0, 2));
+    store(y + 3 * y_row, (quad)__builtin_shufflevector(ab1, cd1, 1, 3));
+}
+
+void FX_SYMBOL(transpose_u32)(const fx_transpose *t) {
+    const int64_t rows4 = t->rows / 4 * 4;
+    for (int64_t j0 = 0; j0 < t->columns; j0 += STRIP) {
+        const int64_t j1 = j0 + STRIP < t->columns ? j0 + STRIP : t->columns, j4 = j0 + (j1 - j0) / 4 * 4;
+        for (int64_t i = 0; i < rows4; i += 4) {
+            const uint32_t *x = t->x + i * t->x_row;
+            for (int64_t j = j0; j < j4; j += 4)
+                block(x + j, t->x_row, t->y + j * t->y_row + i, t->y_row);
+            for (int64_t j = j4; j < j1; j++)
+                for (int k = 0; k < 4; k++)
+                    t->y[j * t->y_row + i + k] = x[k * t->x_row + j];
+        }
+        for (int64_t j = j0; j < j1; j++)
+            for (int64_t i = rows4; i < t->rows; i++)
+                t->y[j * t->y_row + i] = t->x[i * t->x_row + j];
+    }
+}
