@@ -44,7 +44,8 @@ OUTPUT = -1
 
 def encode(graph: Graph, node: Node) -> Values:
     """Every field of the operator's struct. Raises GraphError where strides do not suit the operator or a number does
-    not fit into 32 bits. Only for nodes that ``check`` and ``infer`` accept."""
+    not fit into 32 bits. Only for nodes that ``check`` and ``infer`` accept.
+    """
     tensors = [graph.tensors[i] for i in node.inputs] + [graph.tensors[node.outputs[0]]]
     for i, tensor in enumerate(tensors):
         operand = OUTPUT if i == len(node.inputs) else i

@@ -88,7 +88,8 @@ class WeightSource(Protocol):
 @dataclass(slots=True)
 class Weight:
     """Stored numbers. ``raw``: a constant in its own dtype, row-major. ``panels``: one node's packed panels
-    (kernels/include/flexnn/params.h), ``chunk_bytes`` each."""
+    (kernels/include/flexnn/params.h), ``chunk_bytes`` each.
+    """
 
     name: str
     kind: str

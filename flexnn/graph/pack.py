@@ -130,7 +130,8 @@ def conv_cin_panel(cout: int, cin_group: int, group: int) -> int:
 
 def panel_cin(c0: int, cout: int, cin_group: int, group: int, cin_panel: int) -> int:
     """First input channel read by the panel of output channels from ``c0``: that of its first group, moved down where
-    ``cin_panel`` channels from there would pass the end."""
+    ``cin_panel`` channels from there would pass the end.
+    """
     return min(c0 // (cout // group) * cin_group, cin_group * group - cin_panel)
 
 

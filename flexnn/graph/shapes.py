@@ -78,7 +78,7 @@ def _infer_axis(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Sha
 
 
 def broadcast(a: Shape, b: Shape) -> Shape | None:
-    """numpy's broadcast shape, or None."""
+    """Numpy's broadcast shape, or None."""
     rank = max(len(a), len(b))
     a, b = (1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b
     if any(x != y and x != 1 and y != 1 for x, y in zip(a, b, strict=True)):

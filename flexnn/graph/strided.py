@@ -42,7 +42,8 @@ def merge_groups(
     shape: Shape, operands: Sequence[Sequence[int]], alone: Sequence[bool] = (), first: int = 0
 ) -> list[list[int]]:
     """Dimensions from ``first`` on in runs that every operand walks as one. Dimensions of size 1 are in no run;
-    dimensions marked ``alone`` (of any size) are runs by themselves."""
+    dimensions marked ``alone`` (of any size) are runs by themselves.
+    """
     groups: list[list[int]] = []
     for i in range(first, len(shape)):
         apart = bool(alone) and alone[i]

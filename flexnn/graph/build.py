@@ -1,0 +1,112 @@
+"""Building a graph: what the importer and the passes use to add tensors and nodes.
+
+Between import and the storage pass a graph has values only: every tensor is a root, and three operators stand for
+views: ``reshape`` {shape}, ``slice`` {starts, sizes, steps} and ``concat`` {axis}. The storage pass turns them into
+places. ``reduction`` {kind, axes, keepdims} is ``reduce`` over any axes; the layout pass, which knows the order in
+memory, makes reduces of it. No artifact has these four.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from .attributes import int_attr, ints_attr
+from .ir import DTYPES, RAW_CHUNK_BYTES, Attr, Graph, GraphError, Node, Tensor, Weight, WeightSource
+from .pack import PanelSource
+from .shapes import infer_shapes
+from .sources import ArraySource
+
+Shape = tuple[int, ...]
+
+VIEWS = ("reshape", "slice", "concat")
+REDUCTION = "reduction"
+NO_ACT: dict[str, Attr] = {"act": "none", "alpha": 0.0, "beta": 0.0}
+
+
+def infer_any(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
+    """Shape and dtype of the output of an internal operator or a view operator. Raises GraphError."""
+    if node.op == "reshape":
+        shape = tuple(ints_attr(node, "shape"))
+        if prod(shape) != prod(shapes[0]) or len(shape) > 8:
+            raise GraphError(f"node {node.name!r}: {shapes[0]} does not reshape to {shape}")
+        return shape, dtypes[0]
+    if node.op == "slice":
+        return tuple(ints_attr(node, "sizes")), dtypes[0]
+    if node.op == "concat":
+        axis = int_attr(node, "axis")
+        first = shapes[0]
+        if any(len(s) != len(first) or s[:axis] + s[axis + 1 :] != first[:axis] + first[axis + 1 :] for s in shapes):
+            raise GraphError(f"node {node.name!r}: shapes {shapes} do not concatenate on axis {axis}")
+        if len(set(dtypes)) > 1:
+            raise GraphError(f"node {node.name!r}: concatenates {', '.join(sorted(set(dtypes)))}")
+        return first[:axis] + (sum(s[axis] for s in shapes),) + first[axis + 1 :], dtypes[0]
+    if node.op == REDUCTION:
+        axes, keep = set(ints_attr(node, "axes")), int_attr(node, "keepdims")
+        if dtypes[0] != "f32":
+            raise GraphError(f"node {node.name!r}: reduces float32 only, not {dtypes[0]}")
+        return tuple(1 if i in axes else d for i, d in enumerate(shapes[0]) if keep or i not in axes), dtypes[0]
+    return infer_shapes(node, shapes, dtypes)[0]
+
+
+def add_tensor(graph: Graph, name: str, shape: Shape, dtype: str) -> int:
+    """A new root tensor."""
+    graph.tensors.append(Tensor(name, shape, dtype))
+    return len(graph.tensors) - 1
+
+
+def add_constant(graph: Graph, name: str, source: WeightSource, shape: Shape, dtype: str) -> int:
+    """A new constant tensor with a raw weight."""
+    nbytes = prod(shape) * DTYPES[dtype].itemsize
+    graph.weights.append(Weight(name, "raw", nbytes, RAW_CHUNK_BYTES, source=source))
+    graph.tensors.append(Tensor(name, shape, dtype, weight=len(graph.weights) - 1))
+    return len(graph.tensors) - 1
+
+
+def add_array(graph: Graph, name: str, values: np.ndarray) -> int:
+    """A new constant tensor with these values."""
+    names = {str(dtype): key for key, dtype in DTYPES.items()}
+    values = np.ascontiguousarray(values).reshape(values.shape)
+    return add_constant(graph, name, ArraySource(values), values.shape, names[str(values.dtype)])
+
+
+def add_panels(graph: Graph, name: str, source: PanelSource) -> int:
+    """A new panel weight; returns its index. Sizes are final once ``finish_panels`` ran."""
+    graph.weights.append(Weight(name, "panels", source.nbytes, source.panel_bytes))
+    graph.weights[-1].source = source  # type: ignore[assignment]
+    return len(graph.weights) - 1
+
+
+def panels_of(graph: Graph, node: Node) -> PanelSource:
+    """The panel source of a conv or dwconv node, while compiling."""
+    source = graph.weights[node.weight].source
+    assert isinstance(source, PanelSource)
+    return source
+
+
+def add_node(
+    graph: Graph, name: str, op: str, inputs: list[int], attrs: dict[str, Attr], weight: int = -1, output: str = ""
+) -> int:
+    """Appends a node with a new output tensor, whose index it returns. Raises GraphError."""
+    node = Node(name, op, inputs, [], attrs, weight)
+    tensors = [graph.tensors[i] for i in inputs]
+    shape, dtype = infer_any(node, [t.shape for t in tensors], [t.dtype for t in tensors])
+    node.outputs = [add_tensor(graph, output or name, shape, dtype)]
+    graph.nodes.append(node)
+    return node.outputs[0]
+
+
+def copy_attrs(rank: int, perm: list[int] | None = None, expand: list[int] | None = None) -> dict[str, Attr]:
+    """Attributes of a copy: plain, or transposing, or broadcasting."""
+    return {"perm": perm or list(range(rank)), "expand": expand or [0] * rank}
+
+
+def constant_value(graph: Graph, tensor: int) -> np.ndarray | None:
+    """The value of a constant tensor, or None."""
+    weight = graph.tensors[tensor].weight
+    if weight < 0:
+        return None
+    source = graph.weights[weight].source
+    assert source is not None
+    return source.load().reshape(graph.tensors[tensor].shape)

@@ -1,0 +1,254 @@
+"""What the lowering of one ONNX node works with: its attributes and inputs, and the graph it adds to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import prod
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from ..build import add_constant, add_node, add_panels, copy_attrs
+from ..ir import DTYPES, Attr, Graph, GraphError, WeightSource
+from ..pack import PanelSource
+from ..sources import ArraySource, MappedSource
+
+Shape = tuple[int, ...]
+SMALL_BYTES = 1 << 20
+"""Constants up to this size keep their value in memory while importing."""
+
+
+@dataclass(slots=True, eq=False)
+class Const:
+    """A value known at compile time."""
+
+    name: str
+    shape: Shape
+    dtype: str
+    source: WeightSource
+    tensor: int = -1
+    """Index of its tensor, once something computed reads it."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the value."""
+        return prod(self.shape) * DTYPES[self.dtype].itemsize
+
+    def load(self) -> np.ndarray:
+        """The value; a small one stays loaded."""
+        values = np.asarray(self.source.load()).reshape(self.shape)
+        if self.nbytes <= SMALL_BYTES and not isinstance(self.source, ArraySource):
+            self.source = ArraySource(values)
+        return values
+
+    def mapped(self, shape: Shape, function: Callable[[np.ndarray], np.ndarray]) -> Const:
+        """A constant that ``function`` makes of this one; large ones lazily."""
+        if self.nbytes <= SMALL_BYTES:
+            return array_const(self.name, function(self.load()))
+        own = self.shape
+        return Const(self.name, shape, self.dtype, MappedSource(self.source, lambda v: function(v.reshape(own))))
+
+
+def array_const(name: str, values: np.ndarray) -> Const:
+    """A constant of an array. Raises GraphError for a dtype that there is not."""
+    names = {str(dtype): key for key, dtype in DTYPES.items()}
+    dtype = names.get(str(values.dtype))
+    if dtype is None:
+        raise GraphError(f"tensor {name!r}: data type {values.dtype} is not supported")
+    return Const(name, values.shape, dtype, ArraySource(values))
+
+
+Value = Const | int
+"""A constant, or the index of a computed tensor."""
+
+
+@dataclass(slots=True)
+class Context:
+    """One ONNX node being lowered, and the graph it is lowered into."""
+
+    graph: Graph
+    node: onnx.NodeProto
+    opset: int
+    inputs: list[Value | None]
+    read: set[str] = field(default_factory=set)
+    """Attributes that the lowering has looked at; a node with others is refused."""
+
+    # ---- the ONNX node ----
+
+    @property
+    def name(self) -> str:
+        """The node's name, or what stands in for it."""
+        return self.node.name or (self.node.output[0] if self.node.output else self.node.op_type)
+
+    def error(self, message: str) -> GraphError:
+        """The error that says ``message`` of this node, in one line."""
+        return GraphError(f"{self.node.op_type} node {self.name!r}: {message}")
+
+    def attr(self, name: str, default: object = None) -> object:
+        """An attribute's value, or the default."""
+        self.read.add(name)
+        for attribute in self.node.attribute:
+            if attribute.name == name:
+                value = helper.get_attribute_value(attribute)
+                if default is not None and not _alike(value, default):
+                    raise self.error(f"attribute {name} has the wrong type")
+                return value
+        return default
+
+    def has(self, name: str) -> bool:
+        """Whether the node has this attribute."""
+        return any(attribute.name == name for attribute in self.node.attribute)
+
+    def integer(self, name: str, default: int) -> int:
+        """An integer attribute."""
+        value = self.attr(name, default)
+        assert isinstance(value, int)
+        return value
+
+    def number(self, name: str, default: float) -> float:
+        """A float attribute."""
+        value = self.attr(name, default)
+        assert isinstance(value, float)
+        return value
+
+    def text(self, name: str, default: str) -> str:
+        """A string attribute."""
+        value = self.attr(name, default.encode())
+        assert isinstance(value, bytes)
+        return value.decode("utf-8", "replace")
+
+    def integers(self, name: str, default: list[int] | None = None) -> list[int]:
+        """An attribute that is a list of integers."""
+        value = self.attr(name, [] if default is None else default)
+        if not isinstance(value, list) or not all(isinstance(v, int) for v in value):
+            raise self.error(f"attribute {name} is not a list of integers")
+        return list(value)
+
+    def only(self, name: str, default: object, reason: str) -> None:
+        """Refuses any value of an attribute but its default."""
+        value = self.attr(name, default)
+        if value != default:
+            shown = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+            raise self.error(f"attribute {name}={shown} is not supported ({reason})")
+
+    def input(self, index: int) -> Value:
+        """A required input."""
+        value = self.optional(index)
+        if value is None:
+            raise self.error(f"input {index} is missing")
+        return value
+
+    def optional(self, index: int) -> Value | None:
+        """An optional input."""
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def constant(self, index: int, what: str) -> np.ndarray | None:
+        """The value of an optional input that must be known at compile time."""
+        value = self.optional(index)
+        if value is None:
+            return None
+        return self.known(value, what).load()
+
+    def known(self, value: Value, what: str) -> Const:
+        """The constant that an input must be."""
+        if isinstance(value, Const):
+            return value
+        raise self.error(f"{what} (input {self.graph.tensors[value].name!r}) is computed at run time, must be constant")
+
+    def constant_ints(self, index: int, what: str) -> list[int] | None:
+        """The integers of an optional input that must be known at compile time."""
+        value = self.constant(index, what)
+        if value is None:
+            return None
+        if value.dtype.kind not in "iu" or value.ndim > 1:
+            raise self.error(f"{what} is not a list of integers")
+        return [int(v) for v in value.reshape(-1)]
+
+    def axis(self, value: int, rank: int) -> int:
+        """An axis counted from the front. Raises GraphError if there is none such."""
+        if not -rank <= value < rank:
+            raise self.error(f"axis {value} of a tensor with {rank} dimensions")
+        return value % rank
+
+    # ---- values ----
+
+    def shape(self, value: Value) -> Shape:
+        """Shape of a value, in ONNX's order of dimensions."""
+        return value.shape if isinstance(value, Const) else self.graph.tensors[value].shape
+
+    def dtype(self, value: Value) -> str:
+        """Name of a value's dtype."""
+        return value.dtype if isinstance(value, Const) else self.graph.tensors[value].dtype
+
+    def tensor(self, value: Value) -> int:
+        """The tensor of a value; a constant gets one when it is asked for the first time."""
+        if not isinstance(value, Const):
+            return value
+        if value.tensor < 0:
+            if not prod(value.shape):
+                raise self.error(f"input {value.name!r} is empty (shape {value.shape})")
+            value.tensor = add_constant(self.graph, value.name, value.source, value.shape, value.dtype)
+        return value.tensor
+
+    def array(self, values: np.ndarray, suffix: str) -> Const:
+        """A new constant that belongs to this node."""
+        return array_const(f"{self.name}.{suffix}", values)
+
+    # ---- adding nodes ----
+
+    def emit(self, op: str, inputs: list[Value], attrs: dict[str, Attr]) -> int:
+        """Adds a node of an internal or view operator; returns its output."""
+        return add_node(self.graph, self.name, op, [self.tensor(v) for v in inputs], attrs)
+
+    def emit_panels(self, op: str, x: Value, attrs: dict[str, Attr], panels: PanelSource) -> int:
+        """Adds a conv or dwconv node; returns its output."""
+        weight = add_panels(self.graph, self.name, panels)
+        return add_node(self.graph, self.name, op, [self.tensor(x)], attrs, weight)
+
+    def reshape(self, value: Value, shape: Shape) -> Value:
+        """``value`` with another shape of the same size."""
+        if self.shape(value) == shape:
+            return value
+        if isinstance(value, Const):
+            return value.mapped(shape, lambda v: v.reshape(shape))
+        return self.emit("reshape", [value], {"shape": list(shape)})
+
+    def transpose(self, value: Value, perm: list[int]) -> Value:
+        """``value`` with its dimensions permuted."""
+        if perm == list(range(len(perm))):
+            return value
+        shape = self.shape(value)
+        if isinstance(value, Const):
+            return value.mapped(tuple(shape[p] for p in perm), lambda v: v.transpose(perm))
+        return self.emit("copy", [value], copy_attrs(len(perm), perm=perm))
+
+    def slice(self, value: Value, starts: list[int], sizes: list[int], steps: list[int]) -> Value:
+        """Elements starts[i] + k * steps[i], k < sizes[i], of each dimension; steps are positive."""
+        shape = self.shape(value)
+        if all(s == 0 and n == d for s, n, d in zip(starts, sizes, shape, strict=True)):
+            return value
+        return self.emit("slice", [value], {"starts": list(starts), "sizes": list(sizes), "steps": list(steps)})
+
+
+def _alike(value: object, default: object) -> bool:
+    if isinstance(default, list):
+        return isinstance(value, list)
+    return type(value) is type(default)
+
+
+Lowering = Callable[[Context], list[Value]]
+LOWERINGS: dict[str, Lowering] = {}
+"""How each ONNX operator becomes internal ones; filled by the modules of this package."""
+
+
+def lowers(*operators: str) -> Callable[[Lowering], Lowering]:
+    """Registers the lowering of these ONNX operators."""
+
+    def register(function: Lowering) -> Lowering:
+        for operator in operators:
+            LOWERINGS[operator] = function
+        return function
+
+    return register

@@ -1,0 +1,164 @@
+"""Conv and ConvTranspose."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..build import NO_ACT, copy_attrs
+from ..ir import Attr
+from ..pack import PanelSource
+from ..sources import ArraySource, MappedSource
+from .context import Const, Context, Value, lowers
+from .spatial import Window, auto_pads, from_image, spatial_rank, to_image, window
+
+
+def window_attrs(w: Window) -> dict[str, Attr]:
+    """A window as attributes of an internal operator."""
+    return {"kernel": w.kernel, "strides": w.strides, "dilations": w.dilations, "pads": w.pads}
+
+
+def emit_conv(ctx: Context, x: Value, w: Window, panels: PanelSource) -> int:
+    """A conv or dwconv node over the image ``x``; depthwise where each channel has one filter of its own."""
+    attrs = window_attrs(w) | NO_ACT
+    if panels.op == "conv":
+        attrs |= {"group": panels.group, "cout": panels.shape[0], "cin_block": panels.cin_block}
+    return ctx.emit_panels(panels.op, x, attrs, panels)
+
+
+def conv_op(cin_group: int, cout: int, group: int) -> str:
+    """The internal operator for a grouped convolution."""
+    return "dwconv" if cin_group == 1 and group == cout and group > 1 else "conv"
+
+
+def _weights(ctx: Context, rank: int) -> Const:
+    """The weights as [a, b, kh, kw], checked against kernel_shape."""
+    weights = ctx.known(ctx.input(1), "its weight")
+    if len(weights.shape) != rank + 2 or weights.dtype != "f32" or 0 in weights.shape:
+        raise ctx.error(f"weights of shape {weights.shape} and type {weights.dtype}")
+    kernel = ctx.integers("kernel_shape") or list(weights.shape[2:])
+    if kernel != list(weights.shape[2:]):
+        raise ctx.error(f"attribute kernel_shape={kernel}, but weights of shape {weights.shape}")
+    a, b, *spatial = weights.shape
+    return weights.mapped((a, b, 1, *spatial), lambda v: v.reshape(a, b, 1, *spatial)) if rank == 1 else weights
+
+
+def _bias(ctx: Context, cout: int) -> Const | None:
+    value = ctx.optional(2)
+    if value is None:
+        return None
+    bias = ctx.known(value, "its bias")
+    if bias.shape != (cout,) or bias.dtype != "f32":
+        raise ctx.error(f"bias of shape {bias.shape} and type {bias.dtype} for {cout} output channels")
+    return bias
+
+
+@lowers("Conv")
+def conv(ctx: Context) -> list[Value]:
+    """https://onnx.ai/onnx/operators/onnx__Conv.html."""
+    x = ctx.input(0)
+    rank = spatial_rank(ctx, x)
+    weights = _weights(ctx, rank)
+    cout, cin_group = weights.shape[:2]
+    group = ctx.integer("group", 1)
+    if group < 1 or cout % group or ctx.shape(x)[1] != cin_group * group:
+        raise ctx.error(f"input {ctx.shape(x)}, weights {weights.shape}, attribute group={group} do not fit together")
+    w = window(ctx, rank, list(weights.shape[4 - rank :]))
+    image = to_image(ctx, x)
+    auto_pads(ctx, w, ctx.shape(image)[1:3])  # type: ignore[arg-type]
+    bias = _bias(ctx, cout)
+    shape = (cout, cin_group, *w.kernel)
+    panels = PanelSource(
+        conv_op(cin_group, cout, group), shape, group, weights.source, bias=bias.source if bias else None  # type: ignore[arg-type]
+    )
+    return [from_image(ctx, emit_conv(ctx, image, w, panels), rank)]
+
+
+@lowers("ConvTranspose")
+def conv_transpose(ctx: Context) -> list[Value]:
+    """https://onnx.ai/onnx/operators/onnx__ConvTranspose.html.
+
+    Either one pixel makes one block of outputs of its own (kernel = strides): a 1x1 convolution and a copy. Or the
+    input, with zeros between its pixels, goes through a convolution with the kernel turned around.
+    """
+    x = ctx.input(0)
+    rank = spatial_rank(ctx, x)
+    weights = _weights(ctx, rank)
+    cin, cout_group = weights.shape[:2]
+    group = ctx.integer("group", 1)
+    if group < 1 or cin % group or ctx.shape(x)[1] != cin:
+        raise ctx.error(f"input {ctx.shape(x)}, weights {weights.shape}, attribute group={group} do not fit together")
+    w = window(ctx, rank, list(weights.shape[4 - rank :]))
+    extra = ctx.integers("output_padding") or [0] * rank
+    if len(extra) != rank or any(e < 0 for e in extra):
+        raise ctx.error(f"attribute output_padding={extra} does not suit {rank} spatial dimensions")
+    extra = [0] * (2 - rank) + extra
+    image = to_image(ctx, x)
+    _transposed_pads(ctx, rank, w, extra, ctx.shape(image)[1:3])
+    bias = _bias(ctx, cout_group * group)
+    block = w.kernel == w.strides and not any(w.pads) and not any(extra) and w.dilations == [1, 1]
+    if block and group == 1 and w.kernel != [1, 1]:
+        return [from_image(ctx, _blocks(ctx, image, w, weights, bias), rank)]
+    before, after = [0, 0, 0, 0], [0, 0, 0, 0]
+    for i in (0, 1):
+        reach = w.dilations[i] * (w.kernel[i] - 1)
+        before[i + 1] = reach - w.pads[i]
+        after[i + 1] = reach - w.pads[i + 2] + extra[i]
+    interior = [0, w.strides[0] - 1, w.strides[1] - 1, 0]
+    if any(before) or any(after) or any(interior):
+        pads: dict[str, Attr] = {"mode": "constant", "before": before, "after": after, "interior": interior}
+        image = ctx.emit("pad", [image], pads | {"value": 0.0, "value_int": 0})
+    cin_group, (kh, kw) = cin // group, w.kernel
+
+    def turned(v: np.ndarray) -> np.ndarray:
+        grouped = v.reshape(group, cin_group, cout_group, kh, kw)[..., ::-1, ::-1]
+        return grouped.transpose(0, 2, 1, 3, 4).reshape(group * cout_group, cin_group, kh, kw)
+
+    cout = cout_group * group
+    panels = PanelSource(
+        conv_op(cin_group, cout, group),
+        (cout, cin_group, kh, kw),
+        group,
+        MappedSource(weights.source, turned),
+        bias=bias.source if bias else None,
+    )
+    unpadded = Window(w.kernel, [1, 1], w.dilations, [0, 0, 0, 0])
+    return [from_image(ctx, emit_conv(ctx, image, unpadded, panels), rank)]
+
+
+def _transposed_pads(ctx: Context, rank: int, w: Window, extra: list[int], sizes: tuple[int, ...]) -> None:
+    """Applies output_shape and auto_pad to the window's pads."""
+    wanted = ctx.integers("output_shape")
+    mode = ctx.text("auto_pad", "NOTSET")
+    if mode not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
+        raise ctx.error(f"attribute auto_pad={mode} is not known")
+    if wanted:
+        wanted = [1] * (2 - rank) + wanted[-rank:]
+    elif mode in ("SAME_UPPER", "SAME_LOWER"):
+        wanted = [size * stride for size, stride in zip(sizes, w.strides, strict=True)]
+    else:
+        if mode == "VALID":
+            w.pads = [0, 0, 0, 0]
+        return
+    for i, size in enumerate(sizes):
+        reach = (w.kernel[i] - 1) * w.dilations[i] + 1
+        total = w.strides[i] * (size - 1) + extra[i] + reach - wanted[i]
+        if total < 0:  # more than the input reaches: the end grows
+            extra[i] -= total
+            total = 0
+        small, large = total // 2, total - total // 2
+        w.pads[i], w.pads[i + 2] = (small, large) if mode == "SAME_UPPER" else (large, small)
+
+
+def _blocks(ctx: Context, image: Value, w: Window, weights: Const, bias: Const | None) -> Value:
+    """ConvTranspose whose kernel is its stride, in one group: each pixel's kh * kw * cout outputs, moved apart."""
+    cin, cout = weights.shape[:2]
+    n, h, width, _ = ctx.shape(image)
+    kh, kw = w.kernel
+    shape = (kh * kw * cout, cin, 1, 1)
+    source = MappedSource(weights.source, lambda v: v.reshape(cin, cout, kh, kw).transpose(2, 3, 1, 0).reshape(shape))
+    tiled = ArraySource(np.tile(bias.load(), kh * kw)) if bias else None
+    panels = PanelSource("conv", shape, 1, source, bias=tiled)
+    out = emit_conv(ctx, image, Window([1, 1], [1, 1], [1, 1], [0, 0, 0, 0]), panels)
+    parts = ctx.reshape(out, (n, h, width, kh, kw, cout))
+    moved = ctx.emit("copy", [parts], copy_attrs(6, perm=[0, 1, 3, 2, 4, 5]))
+    return ctx.reshape(moved, (n, h * kh, width * kw, cout))

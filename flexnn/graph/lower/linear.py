@@ -1,0 +1,98 @@
+"""Gemm and MatMul. With a constant second operand they are 1x1 convolutions over rows: h = rows, w = 1."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from ..build import NO_ACT
+from ..pack import PanelSource
+from ..sources import ArraySource, MappedSource
+from .context import Const, Context, Value, lowers
+from .convolution import emit_conv
+from .spatial import Window
+
+
+def _rows_by_constant(ctx: Context, x: Value, weights: Const, transposed: bool, scale: float, bias: Const | None) -> int:
+    """x[..., K] times constant [K, N] (``transposed``: [N, K]) times ``scale``, plus bias [N]: [1, rows, 1, N]."""
+    k, n = weights.shape[::-1] if transposed else weights.shape
+    shape = (n, k, 1, 1)
+    source = MappedSource(weights.source, lambda v: (v if transposed else v.T).reshape(shape))
+    scales = None if scale == 1 else ArraySource(np.full(n, scale, np.float32))
+    panels = PanelSource("conv", shape, 1, source, bias=bias.source if bias else None, scale=scales)
+    rows = prod(ctx.shape(x)[:-1])
+    image = ctx.reshape(x, (1, rows, 1, k))
+    return emit_conv(ctx, image, Window([1, 1], [1, 1], [1, 1], [0, 0, 0, 0]), panels)
+
+
+def _scaled(ctx: Context, value: Value, factor: float) -> Value:
+    if factor == 1:
+        return value
+    if isinstance(value, Const):
+        return value.mapped(value.shape, lambda v: (v * np.float32(factor)).astype(np.float32))
+    return ctx.emit("binary", [value, ctx.array(np.float32(factor).reshape(()), "factor")], {"kind": "mul", **NO_ACT})
+
+
+@lowers("Gemm")
+def gemm(ctx: Context) -> list[Value]:
+    """Alpha A' B' + beta C; https://onnx.ai/onnx/operators/onnx__Gemm.html."""
+    a, b, c = ctx.input(0), ctx.input(1), ctx.optional(2)
+    alpha, beta = ctx.number("alpha", 1.0), ctx.number("beta", 1.0)
+    ctx.attr("broadcast")  # opset < 7: C broadcasts anyway where its shape says so
+    if len(ctx.shape(a)) != 2 or len(ctx.shape(b)) != 2:
+        raise ctx.error(f"operands of shapes {ctx.shape(a)} and {ctx.shape(b)} are not matrices")
+    trans_b = bool(ctx.integer("transB", 0))
+    if ctx.integer("transA", 0):
+        a = ctx.transpose(a, [1, 0])
+    n, k = ctx.shape(b) if trans_b else ctx.shape(b)[::-1]
+    rows = ctx.shape(a)[0]
+    if ctx.shape(a)[1] != k or {ctx.dtype(a), ctx.dtype(b)} != {"f32"}:
+        raise ctx.error(f"operands {ctx.shape(a)} and {ctx.shape(b)} of {ctx.dtype(a)}, {ctx.dtype(b)} do not multiply")
+    if c is not None and beta == 0:
+        c = None
+    if isinstance(b, Const):
+        bias = _gemm_bias(c, n, beta)
+        y: Value = ctx.reshape(_rows_by_constant(ctx, a, b, trans_b, alpha, bias), (rows, n))
+        if bias:
+            return [y]
+    else:
+        if trans_b:
+            b = ctx.transpose(b, [1, 0])
+        y = _scaled(ctx, ctx.emit("matmul", [a, b], {**NO_ACT}), alpha)
+    if c is not None:
+        y = ctx.emit("binary", [y, _scaled(ctx, c, beta)], {"kind": "add", **NO_ACT})
+    return [y]
+
+
+def _gemm_bias(c: Value | None, n: int, beta: float) -> Const | None:
+    """``beta`` times C as [N], where C is constant and the same for each row."""
+    if not isinstance(c, Const) or prod(c.shape[:-1]) != 1 or c.shape[-1:] not in ((n,), (1,), ()):
+        return None
+    return c.mapped((n,), lambda v: np.broadcast_to(v.reshape(-1) * np.float32(beta), (n,)).astype(np.float32))
+
+
+@lowers("MatMul")
+def matmul(ctx: Context) -> list[Value]:
+    """numpy.matmul; https://onnx.ai/onnx/operators/onnx__MatMul.html."""
+    a, b = ctx.input(0), ctx.input(1)
+    shape_a, shape_b = ctx.shape(a), ctx.shape(b)
+    if not shape_a or not shape_b or {ctx.dtype(a), ctx.dtype(b)} != {"f32"}:
+        raise ctx.error(f"operands {shape_a} and {shape_b} of {ctx.dtype(a)}, {ctx.dtype(b)} do not multiply")
+    if len(shape_a) == 1:
+        a = ctx.reshape(a, (1, *shape_a))
+    if len(shape_b) == 1:
+        b = ctx.reshape(b, (*shape_b, 1))
+    if ctx.shape(a)[-1] != ctx.shape(b)[-2]:
+        raise ctx.error(f"operands {shape_a} and {shape_b} do not multiply")
+    if isinstance(b, Const) and len(b.shape) == 2 and not isinstance(a, Const):
+        y: Value = _rows_by_constant(ctx, a, b, False, 1.0, None)
+        y = ctx.reshape(y, (*ctx.shape(a)[:-1], b.shape[1]))
+    else:
+        y = ctx.emit("matmul", [a, b], {**NO_ACT})
+    shape = list(ctx.shape(y))
+    if len(shape_b) == 1:
+        del shape[-1]
+    if len(shape_a) == 1:
+        del shape[-1 if len(shape_b) == 1 else -2]
+    return [ctx.reshape(y, tuple(shape))]

@@ -1,0 +1,34 @@
+"""Pools: max and average, sliding and global."""
+
+from __future__ import annotations
+
+from ..ir import Attr
+from .context import Context, Value, lowers
+from .convolution import window_attrs
+from .spatial import auto_pads, from_image, spatial_rank, to_image, window
+
+
+@lowers("MaxPool", "AveragePool")
+def pool(ctx: Context) -> list[Value]:
+    """https://onnx.ai/onnx/operators/onnx__MaxPool.html, onnx__AveragePool.html."""
+    x = ctx.input(0)
+    rank = spatial_rank(ctx, x)
+    kernel = ctx.integers("kernel_shape")
+    w = window(ctx, rank, kernel)
+    image = to_image(ctx, x)
+    auto_pads(ctx, w, ctx.shape(image)[1:3])  # type: ignore[arg-type]
+    attrs: dict[str, Attr] = {"kind": "avg" if ctx.node.op_type == "AveragePool" else "max"}
+    attrs |= {"ceil_mode": ctx.integer("ceil_mode", 0), "count_include_pad": ctx.integer("count_include_pad", 0)}
+    ctx.attr("storage_order")  # orders the Indices output only, which is refused
+    return [from_image(ctx, ctx.emit("pool", [image], attrs | window_attrs(w)), rank)]
+
+
+@lowers("GlobalAveragePool", "GlobalMaxPool")
+def global_pool(ctx: Context) -> list[Value]:
+    """Over all dimensions but the first two, which stay."""
+    x = ctx.input(0)
+    rank = len(ctx.shape(x))
+    if rank < 3:
+        raise ctx.error(f"input of shape {ctx.shape(x)} has no spatial dimensions")
+    kind = "mean" if ctx.node.op_type == "GlobalAveragePool" else "max"
+    return [ctx.emit("reduction", [x], {"kind": kind, "axes": list(range(2, rank)), "keepdims": 1})]

@@ -1,0 +1,107 @@
+"""Resize and Upsample: nearest and linear over one or two axes."""
+
+from __future__ import annotations
+
+import math
+
+from ..ir import Attr
+from .context import Context, Value, lowers
+
+_COORDS = ("half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric", "half_pixel_symmetric")
+
+
+@lowers("Upsample")
+def upsample(ctx: Context) -> list[Value]:
+    """Opsets 7 (scales as attribute) and 9 (as input)."""
+    if ctx.opset >= 9:
+        values = ctx.constant(1, "its scales")
+        scales = [] if values is None else [float(v) for v in values]
+    else:
+        given = ctx.attr("scales", [1.0])
+        scales = list(given) if isinstance(given, list) else []
+    return [_resize(ctx, scales, None, "asymmetric", "floor")]
+
+
+@lowers("Resize")
+def resize(ctx: Context) -> list[Value]:
+    """https://onnx.ai/onnx/operators/onnx__Resize.html."""
+    rank = len(ctx.shape(ctx.input(0)))
+    if ctx.opset < 11:
+        values = ctx.constant(1, "its scales")
+        scales = [] if values is None else [float(v) for v in values]
+        # As onnxruntime reads opset 10: shrinking takes the upper neighbour.
+        return [_resize(ctx, scales, None, "asymmetric", "ceil" if any(s < 1 for s in scales) else "floor")]
+    ctx.only("antialias", 0, "only without")
+    for name in ("exclude_outside", "cubic_coeff_a", "extrapolation_value"):
+        ctx.attr(name)  # of modes that are refused
+    axes = [ctx.axis(a, rank) for a in ctx.integers("axes")] or list(range(rank))
+    values = ctx.constant(2, "its scales")
+    sizes = ctx.constant_ints(3, "its sizes")
+    policy = ctx.text("keep_aspect_ratio_policy", "stretch")
+    coord = ctx.text("coordinate_transformation_mode", "half_pixel")
+    if coord not in _COORDS:
+        raise ctx.error(f"attribute coordinate_transformation_mode={coord} is not supported")
+    nearest = ctx.text("nearest_mode", "round_prefer_floor")
+    shape = ctx.shape(ctx.input(0))
+    if values is not None and values.size:
+        if values.size != len(axes):
+            raise ctx.error(f"{values.size} scales for {len(axes)} axes")
+        scales = [1.0] * rank
+        for axis, scale in zip(axes, values, strict=True):
+            scales[axis] = float(scale)
+        return [_resize(ctx, scales, None, coord, nearest)]
+    if not sizes or len(sizes) != len(axes):
+        raise ctx.error(f"sizes {sizes} for {len(axes)} axes")
+    if policy != "stretch":
+        ratios = [size / shape[axis] for axis, size in zip(axes, sizes, strict=True)]
+        ratio = min(ratios) if policy == "not_larger" else max(ratios)
+        sizes = [math.floor(shape[axis] * ratio + 0.5) for axis in axes]
+    wanted = list(shape)
+    for axis, size in zip(axes, sizes, strict=True):
+        wanted[axis] = size
+    return [_resize(ctx, [w / d for w, d in zip(wanted, shape, strict=True)], wanted, coord, nearest)]
+
+
+def _resize(ctx: Context, scales: list[float], sizes: list[int] | None, coord: str, nearest: str) -> Value:
+    """Resizes the axes whose scale is not 1: at most two, seen as height and width of [n,h,w,c]."""
+    x, mode = ctx.input(0), ctx.text("mode", "nearest")
+    shape = ctx.shape(x)
+    rank = len(shape)
+    if mode not in ("nearest", "linear", "bilinear"):
+        raise ctx.error(f"attribute mode={mode} is not supported (nearest and linear are)")
+    if ctx.dtype(x) != "f32":
+        raise ctx.error(f"input has type {ctx.dtype(x)}; at run time only float32 is computed")
+    if len(scales) != rank or not all(0 < s < math.inf for s in scales):
+        raise ctx.error(f"scales {scales} for {rank} dimensions")
+    if sizes is None:
+        sizes = [math.floor(d * s) for d, s in zip(shape, scales, strict=True)]
+    if min(sizes, default=0) < 1 or max(sizes) >= 1 << 31:
+        raise ctx.error(f"scales {scales} of shape {shape}")
+    axes = [i for i in range(rank) if sizes[i] != shape[i] or scales[i] != 1]
+    if not axes:
+        return x
+    if len(axes) > 2:
+        raise ctx.error(f"resizes {len(axes)} dimensions; two at most are supported")
+    if len(axes) == 1:
+        beside = axes[0] - 1 if axes[0] > 1 else axes[0] + 1
+        axes = sorted((axes[0], beside)) if 0 <= beside < rank else axes
+    image, perm = x, list(range(rank))
+    if len(axes) == 1:  # a vector
+        image = ctx.reshape(x, (1, 1, shape[0], 1))
+        factors, target = (1.0, scales[0]), [1, sizes[0]]
+    else:
+        rest = [i for i in range(rank) if i not in axes]
+        # What is before and behind the two axes: one dimension each.
+        before, behind = (rest[:1], rest[1:]) if rest[:1] == [0] else ([], rest)
+        perm = before + axes + behind
+        image = ctx.transpose(x, perm)
+        moved = ctx.shape(image)
+        at = len(before)
+        outer, inner = math.prod(moved[:at]), math.prod(moved[at + 2 :])
+        image = ctx.reshape(image, (outer, moved[at], moved[at + 1], inner))
+        factors, target = (scales[axes[0]], scales[axes[1]]), [sizes[axes[0]], sizes[axes[1]]]
+    attrs: dict[str, Attr] = {"mode": "nearest" if mode == "nearest" else "linear", "coord": coord, "nearest": nearest}
+    attrs |= {"sizes": target, "scale_h": factors[0], "scale_w": factors[1]}
+    y: Value = ctx.emit("resize", [image], attrs)
+    y = ctx.reshape(y, tuple(sizes[p] for p in perm))
+    return ctx.transpose(y, [perm.index(i) for i in range(rank)])

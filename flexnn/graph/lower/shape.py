@@ -1,0 +1,258 @@
+"""Operators that move or pick elements."""
+
+from __future__ import annotations
+
+import math
+from itertools import accumulate
+from math import prod
+
+import numpy as np
+
+from ..build import copy_attrs
+from ..ir import Attr
+from .context import Const, Context, Value, lowers
+
+
+@lowers("Reshape")
+def reshape(ctx: Context) -> list[Value]:
+    """0 keeps a dimension (unless allowzero), -1 takes what is left."""
+    x = ctx.input(0)
+    target = ctx.integers("shape") if ctx.opset < 5 else ctx.constant_ints(1, "its shape")
+    ctx.attr("consumed_inputs")
+    own = ctx.shape(x)
+    if target is None or target.count(-1) > 1:
+        raise ctx.error(f"shape {target} is not one")
+    if not ctx.integer("allowzero", 0):
+        if any(t == 0 and i >= len(own) for i, t in enumerate(target)):
+            raise ctx.error(f"shape {target} keeps a dimension that shape {own} has not")
+        target = [own[i] if t == 0 else t for i, t in enumerate(target)]
+    known = prod(t for t in target if t != -1)
+    if -1 in target and known:
+        target[target.index(-1)] = prod(own) // known
+    if min(target, default=1) < 0 or prod(target) != prod(own):
+        raise ctx.error(f"shape {own} does not reshape to {target}")
+    return [ctx.reshape(x, tuple(target))]
+
+
+@lowers("Flatten")
+def flatten(ctx: Context) -> list[Value]:
+    """Two dimensions: before the axis, and from it on."""
+    x = ctx.input(0)
+    shape = ctx.shape(x)
+    axis = ctx.integer("axis", 1)
+    axis = len(shape) if axis == len(shape) else ctx.axis(axis, len(shape))
+    return [ctx.reshape(x, (prod(shape[:axis]), prod(shape[axis:])))]
+
+
+def _axes(ctx: Context, since: int) -> list[int]:
+    return (ctx.constant_ints(1, "its axes") or []) if ctx.opset >= since else ctx.integers("axes")
+
+
+@lowers("Squeeze")
+def squeeze(ctx: Context) -> list[Value]:
+    """Drops dimensions of size 1; axes are an input since opset 13."""
+    x = ctx.input(0)
+    shape = ctx.shape(x)
+    axes = {ctx.axis(a, len(shape)) for a in _axes(ctx, 13)} or {i for i, d in enumerate(shape) if d == 1}
+    if any(shape[a] != 1 for a in axes):
+        raise ctx.error(f"axes {sorted(axes)} of shape {shape} are not all 1")
+    return [ctx.reshape(x, tuple(d for i, d in enumerate(shape) if i not in axes))]
+
+
+@lowers("Unsqueeze")
+def unsqueeze(ctx: Context) -> list[Value]:
+    """Adds dimensions of size 1; axes are an input since opset 13."""
+    x = ctx.input(0)
+    given = _axes(ctx, 13)
+    rank = len(ctx.shape(x)) + len(given)
+    axes = {ctx.axis(a, rank) for a in given}
+    if len(axes) != len(given):
+        raise ctx.error(f"axes {given} are not distinct")
+    rest = iter(ctx.shape(x))
+    return [ctx.reshape(x, tuple(1 if i in axes else next(rest) for i in range(rank)))]
+
+
+@lowers("Transpose")
+def transpose(ctx: Context) -> list[Value]:
+    """Without perm: all dimensions the other way round."""
+    x = ctx.input(0)
+    rank = len(ctx.shape(x))
+    perm = ctx.integers("perm") if ctx.has("perm") else list(range(rank))[::-1]
+    if sorted(perm) != list(range(rank)):
+        raise ctx.error(f"attribute perm={perm} for {rank} dimensions")
+    return [ctx.transpose(x, perm)]
+
+
+@lowers("Concat")
+def concat(ctx: Context) -> list[Value]:
+    """Along one axis; empty parts do not count."""
+    values = [ctx.input(i) for i in range(len(ctx.inputs))]
+    axis = ctx.axis(ctx.integer("axis", 1), len(ctx.shape(values[0])))
+    full = [v for v in values if prod(ctx.shape(v))] or values[:1]
+    return [full[0] if len(full) == 1 else ctx.emit("concat", full, {"axis": axis})]
+
+
+@lowers("Split")
+def split(ctx: Context) -> list[Value]:
+    """Sizes are an attribute, since opset 13 an input; without them, equal parts (since 18 the last may be smaller)."""
+    x = ctx.input(0)
+    shape = ctx.shape(x)
+    axis = ctx.axis(ctx.integer("axis", 0), len(shape))
+    parts = len(ctx.node.output)
+    sizes = ctx.constant_ints(1, "its sizes") if ctx.opset >= 13 else ctx.integers("split")
+    count = ctx.integer("num_outputs", parts)
+    if not sizes:
+        each = -(-shape[axis] // parts)
+        sizes = [max(0, min(each, shape[axis] - i * each)) for i in range(parts)]
+    if sum(sizes) != shape[axis] or len(sizes) != parts or count != parts or min(sizes) < 1:
+        raise ctx.error(f"splits {shape[axis]} elements into {sizes} for {parts} outputs")
+    starts = [0, *accumulate(sizes)]
+    return [_cut(ctx, x, axis, start, size) for start, size in zip(starts, sizes, strict=False)]
+
+
+def _cut(ctx: Context, x: Value, axis: int, start: int, size: int) -> Value:
+    shape = ctx.shape(x)
+    starts = [start if i == axis else 0 for i in range(len(shape))]
+    sizes = [size if i == axis else d for i, d in enumerate(shape)]
+    return ctx.slice(x, starts, sizes, [1] * len(shape))
+
+
+@lowers("Slice")
+def slice_(ctx: Context) -> list[Value]:
+    """Bounds are attributes before opset 10, constant inputs since; backward slices are gathered."""
+    x = ctx.input(0)
+    shape = ctx.shape(x)
+    rank = len(shape)
+    if ctx.opset < 10:
+        first, last, given = ctx.integers("starts"), ctx.integers("ends"), ctx.integers("axes")
+        strides: list[int] | None = None
+    else:
+        first, last = (ctx.constant_ints(i, w) or [] for i, w in ((1, "its starts"), (2, "its ends")))
+        given, strides = ctx.constant_ints(3, "its axes") or [], ctx.constant_ints(4, "its steps")
+    axes = [ctx.axis(a, rank) for a in given] or list(range(len(first)))
+    strides = strides or [1] * len(axes)
+    if not len(first) == len(last) == len(axes) == len(strides) == len(set(axes)) or 0 in strides:
+        raise ctx.error(f"starts {first}, ends {last}, axes {axes}, steps {strides}")
+    starts, sizes, steps = [0] * rank, list(shape), [1] * rank
+    for axis, start, end, step in zip(axes, first, last, strides, strict=True):
+        picked = range(shape[axis])[start:end:step]
+        if not picked:
+            raise ctx.error(f"slices {start}:{end}:{step} of {shape[axis]} elements are empty")
+        if step > 0:
+            starts[axis], sizes[axis], steps[axis] = picked[0], len(picked), step
+        else:
+            x = ctx.emit("gather", [x, ctx.array(np.array(picked, np.int64), f"indices{axis}")], {"axis": axis})
+            sizes[axis] = len(picked)
+    return [ctx.slice(x, starts, sizes, steps)]
+
+
+@lowers("Pad")
+def pad(ctx: Context) -> list[Value]:
+    """Pads are an attribute before opset 11, an input since; negative ones crop."""
+    x = ctx.input(0)
+    shape = ctx.shape(x)
+    rank = len(shape)
+    if ctx.opset < 11:
+        amounts = ctx.integers("pads") or ctx.integers("paddings")
+        fill = ctx.number("value", 0.0)
+        axes = list(range(rank))
+    else:
+        amounts = ctx.constant_ints(1, "its pads") or []
+        value = ctx.constant(2, "its value")
+        fill = float(value.item()) if value is not None and value.size == 1 else 0.0
+        given = ctx.constant_ints(3, "its axes")
+        axes = list(range(rank)) if given is None else [ctx.axis(a, rank) for a in given]
+    mode = ctx.text("mode", "constant")
+    if mode not in ("constant", "reflect", "edge") or len(amounts) != 2 * len(axes):
+        raise ctx.error(f"mode={mode} with pads {amounts} is not supported")
+    before, after = [0] * rank, [0] * rank
+    for i, axis in enumerate(axes):
+        before[axis], after[axis] = amounts[i], amounts[i + len(axes)]
+    if not any(before) and not any(after):
+        return [x]
+    attrs: dict[str, Attr] = {"mode": mode, "before": before, "after": after, "interior": [0] * rank, "value": fill}
+    attrs["value_int"] = 0 if ctx.dtype(x) == "f32" or not math.isfinite(fill) else int(fill)
+    return [ctx.emit("pad", [x], attrs)]
+
+
+@lowers("Gather")
+def gather(ctx: Context) -> list[Value]:
+    """Constant indices that are evenly spaced make a slice."""
+    x, indices = ctx.input(0), ctx.input(1)
+    shape = ctx.shape(x)
+    axis = ctx.axis(ctx.integer("axis", 0), len(shape))
+    if isinstance(indices, Const):
+        picked = indices.load().astype(np.int64)
+        if picked.size and (picked.min() < -shape[axis] or picked.max() >= shape[axis]):
+            raise ctx.error(f"an index is outside axis {axis} of shape {shape}")
+        flat = [int(i) % shape[axis] for i in picked.reshape(-1)]
+        step = flat[1] - flat[0] if len(flat) > 1 else 1
+        if flat and step > 0 and flat == list(range(flat[0], flat[-1] + 1, step)):
+            starts = [flat[0] if i == axis else 0 for i in range(len(shape))]
+            sizes = [len(flat) if i == axis else d for i, d in enumerate(shape)]
+            steps = [step if i == axis else 1 for i in range(len(shape))]
+            return [ctx.reshape(ctx.slice(x, starts, sizes, steps), shape[:axis] + picked.shape + shape[axis + 1 :])]
+    return [ctx.emit("gather", [x, indices], {"axis": axis})]
+
+
+def expanded(ctx: Context, x: Value, target: tuple[int, ...]) -> Value:
+    """``x`` broadcast to ``target``, of at least its rank."""
+    own = ctx.shape(x)
+    x = ctx.reshape(x, (1,) * (len(target) - len(own)) + own)
+    own = ctx.shape(x)
+    if own == target:
+        return x
+    grow = [t if t != d else 0 for t, d in zip(target, own, strict=True)]
+    return ctx.emit("copy", [x], copy_attrs(len(target), expand=grow))
+
+
+@lowers("Expand")
+def expand(ctx: Context) -> list[Value]:
+    """Broadcasting to a constant shape, both ways."""
+    x, target = ctx.input(0), ctx.constant_ints(1, "its shape")
+    try:
+        shape = np.broadcast_shapes(ctx.shape(x), tuple(target or []))
+    except ValueError:
+        raise ctx.error(f"shape {ctx.shape(x)} does not expand to {target}") from None
+    return [expanded(ctx, x, shape)]
+
+
+@lowers("Tile")
+def tile(ctx: Context) -> list[Value]:
+    """Each dimension repeated: expanded beside itself."""
+    x, repeats = ctx.input(0), ctx.constant_ints(1, "its repeats") or []
+    shape = ctx.shape(x)
+    if len(repeats) != len(shape) or min(repeats, default=1) < 1:
+        raise ctx.error(f"repeats {repeats} of shape {shape}")
+    split: list[int] = []
+    target: list[int] = []
+    for d, r in zip(shape, repeats, strict=True):
+        split += [1, d] if r > 1 else [d]
+        target += [r, d] if r > 1 else [d]
+    if len(target) > 8:
+        raise ctx.error(f"repeats {repeats} of shape {shape}: too many dimensions")
+    y = expanded(ctx, ctx.reshape(x, tuple(split)), tuple(target))
+    return [ctx.reshape(y, tuple(d * r for d, r in zip(shape, repeats, strict=True)))]
+
+
+@lowers("DepthToSpace", "SpaceToDepth")
+def depth_to_space(ctx: Context) -> list[Value]:
+    """Blocks of pixels to channels and back, as reshape, transpose, reshape."""
+    x = ctx.input(0)
+    n, c, h, w = ctx.shape(x) if len(ctx.shape(x)) == 4 else (0, 0, 0, 0)
+    b = ctx.integer("blocksize", 0)
+    if b < 1 or n < 1:
+        raise ctx.error(f"blocksize {b} of shape {ctx.shape(x)}")
+    if ctx.node.op_type == "SpaceToDepth":
+        if h % b or w % b:
+            raise ctx.error(f"blocksize {b} of shape {ctx.shape(x)}")
+        y = ctx.reshape(x, (n, c, h // b, b, w // b, b))
+        return [ctx.reshape(ctx.transpose(y, [0, 3, 5, 1, 2, 4]), (n, c * b * b, h // b, w // b))]
+    if c % (b * b):
+        raise ctx.error(f"blocksize {b} of shape {ctx.shape(x)}")
+    depth = c // (b * b)
+    if ctx.text("mode", "DCR") == "DCR":
+        y, perm = ctx.reshape(x, (n, b, b, depth, h, w)), [0, 3, 4, 1, 5, 2]
+    else:
+        y, perm = ctx.reshape(x, (n, depth, b, b, h, w)), [0, 1, 4, 2, 5, 3]
+    return [ctx.reshape(ctx.transpose(y, perm), (n, depth, h * b, w * b))]

@@ -1,0 +1,239 @@
+"""Opening an ONNX file without holding its weights.
+
+``open_onnx`` walks the protobuf wire format of the file (https://protobuf.dev/programming-guides/encoding) and hands
+onnx a copy without the large tensor data: each is replaced by the place where it lies, kept in a table beside the
+model. Only lengths and tags are interpreted here; everything else stays onnx's work.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass, field
+from math import prod
+
+import numpy as np
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import numpy_helper
+
+from .ir import DTYPES, GraphError, WeightSource
+from .sources import ArraySource, Descriptor, FileSource
+
+BULK_BYTES = 64 << 10
+"""Tensor data from this size on stay in the file."""
+KEPT_BYTES_MAX = 256 << 20
+"""Most bytes of everything else; a file with more is not a sane model."""
+NESTING_MAX = 64
+TENSOR_BYTES_MAX = 1 << 40
+
+_MODEL: dict[int, str] = {7: "graph"}
+_MESSAGES: dict[str, dict[int, str]] = {
+    "model": _MODEL,
+    "graph": {1: "node", 5: "tensor"},
+    "node": {5: "attribute"},
+    "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph"},
+    "tensor": {},
+}
+"""Fields of onnx.proto that lead to tensors, by message."""
+_BULK_FIELDS = {4: 1, 9: 13, 10: 11}
+"""TensorProto's data of fixed width: float_data, raw_data, double_data -> TensorProto.DataType (raw: any)."""
+_RAW_DATA = 9
+_DOC_STRING = 12
+_DROPPED = {"model": {6, 14}, "graph": {10, 16}, "node": {6, 9}, "attribute": {13}, "tensor": {12, 16}}
+"""doc_string and metadata_props: nothing here needs them; a tensor's doc_string becomes the mark of its place."""
+
+_ONNX_DTYPES: dict[int, str] = {
+    onnx.TensorProto.FLOAT: "f32",
+    onnx.TensorProto.INT64: "i64",
+    onnx.TensorProto.INT32: "i32",
+    onnx.TensorProto.BOOL: "bool",
+    onnx.TensorProto.UINT8: "u8",
+    onnx.TensorProto.INT8: "i8",
+    onnx.TensorProto.FLOAT16: "f16",
+    onnx.TensorProto.DOUBLE: "f64",
+}
+
+
+def dtype_name(number: int, what: str) -> str:
+    """The name of TensorProto.DataType ``number`` in ir.DTYPES. Raises GraphError naming ``what``."""
+    name = _ONNX_DTYPES.get(number)
+    if name is None:
+        known = onnx.TensorProto.DataType.values()
+        text = onnx.TensorProto.DataType.Name(number) if number in known else str(number)
+        raise GraphError(f"{what}: data type {text} is not supported")
+    return name
+
+
+@dataclass(slots=True)
+class OnnxFile:
+    """An open model: ``model`` without the large data, ``bulk`` the places of those, (offset, bytes, field)."""
+
+    path: str
+    file: Descriptor
+    model: onnx.ModelProto = field(default_factory=onnx.ModelProto)
+    bulk: list[tuple[int, int, int]] = field(default_factory=list)
+
+    def source(self, tensor: onnx.TensorProto) -> tuple[tuple[int, ...], str, WeightSource]:
+        """Shape, dtype and source of a tensor of ``model``. Raises GraphError."""
+        what = f"tensor {tensor.name!r}"
+        shape = tuple(tensor.dims)
+        dtype = dtype_name(tensor.data_type, what)
+        nbytes = prod(shape) * DTYPES[dtype].itemsize
+        if any(d < 0 for d in shape) or nbytes > TENSOR_BYTES_MAX:
+            raise GraphError(f"{what}: shape {shape} is not one")
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            return shape, dtype, self._external(tensor, shape, dtype, nbytes)
+        if tensor.doc_string:
+            offset, size, number = self.bulk[int(tensor.doc_string)]
+            if size != nbytes or (number != _RAW_DATA and _BULK_FIELDS[number] != tensor.data_type):
+                raise GraphError(f"{what}: has {size} bytes of data, shape {shape} of {dtype} needs {nbytes}")
+            return shape, dtype, FileSource(self.file, offset, DTYPES[dtype], shape)
+        try:
+            values = numpy_helper.to_array(tensor)
+        except (ValueError, TypeError) as error:
+            raise GraphError(f"{what}: {error}") from None
+        if values.shape != shape:
+            raise GraphError(f"{what}: data do not fill shape {shape}")
+        return shape, dtype, ArraySource(np.ascontiguousarray(values, DTYPES[dtype]).reshape(shape))
+
+    def _external(self, tensor: onnx.TensorProto, shape: tuple[int, ...], dtype: str, nbytes: int) -> WeightSource:
+        what = f"tensor {tensor.name!r}"
+        entries = {entry.key: entry.value for entry in tensor.external_data}
+        try:
+            offset, length = int(entries.get("offset", "0")), int(entries.get("length", str(nbytes)))
+        except ValueError:
+            raise GraphError(f"{what}: offset or length of its external data is not a number") from None
+        file = open_external(os.path.dirname(os.path.abspath(self.path)), entries.get("location", ""), what)
+        if length != nbytes or offset < 0 or offset + length > file.size:
+            raise GraphError(f"{what}: {length} bytes at {offset} of {file.path} ({file.size} bytes), needs {nbytes}")
+        return FileSource(file, offset, DTYPES[dtype], shape)
+
+
+def open_external(folder: str, location: str, what: str) -> Descriptor:
+    """Opens external data, which must be a plain file below ``folder`` that no link leads to or from."""
+    parts = location.replace("\\", "/").split("/")
+    if not location or "\0" in location or os.path.isabs(location) or any(part in ("", ".", "..") for part in parts):
+        raise GraphError(f"{what}: external data at {location!r} may only be a file below the model's folder")
+    path = folder
+    try:
+        for part in parts:
+            path = os.path.join(path, part)
+            if stat.S_ISLNK(os.lstat(path).st_mode):
+                raise GraphError(f"{what}: external data {location!r} lead through a symbolic link")
+        file = Descriptor(path, os.O_NOFOLLOW | os.O_NONBLOCK)
+        status = os.fstat(file.fd)
+    except OSError as error:
+        raise GraphError(f"{what}: external data {location!r}: {error.strerror}") from None
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
+        raise GraphError(f"{what}: external data {location!r} are not a plain file with one name")
+    return file
+
+
+def open_onnx(path: str) -> OnnxFile:
+    """Opens the model at ``path``. Raises OSError, or GraphError with one line saying what is malformed."""
+    file = Descriptor(path)
+    opened = OnnxFile(path, file)
+    try:
+        skim = _Skim(file)
+        opened.model = onnx.ModelProto.FromString(b"".join(skim.message("model", 0, file.size, 0)))
+        opened.bulk = skim.bulk
+    except (DecodeError, UnicodeDecodeError):
+        raise GraphError(f"{path}: not an ONNX model, or damaged") from None
+    except GraphError as error:
+        raise GraphError(f"{path}: {error}") from None
+    if not opened.model.graph.node and not opened.model.graph.output:
+        raise GraphError(f"{path}: not an ONNX model: it has no graph")
+    return opened
+
+
+class _Skim:
+    """Copies a message without bulk data, by lengths and tags alone."""
+
+    def __init__(self, file: Descriptor) -> None:
+        self.file = file
+        self.bulk: list[tuple[int, int, int]] = []
+        self.kept = 0
+        self.start = 0
+        self.buffer = b""
+
+    def message(self, kind: str, start: int, end: int, depth: int) -> list[bytes]:
+        """The message in [start, end) as pieces of bytes."""
+        if depth > NESTING_MAX:
+            raise GraphError("graphs are nested too deeply")
+        pieces: list[bytes] = []
+        places: list[int] = []
+        at = start
+        while at < end:
+            tag, body = self._varint(at, end)
+            number, wire = tag >> 3, tag & 7
+            size, body = self._size(wire, body, end)
+            stop = body + size
+            if stop > end or number == 0:
+                raise GraphError(f"malformed at byte {at}: a field reaches outside its message")
+            inner = _MESSAGES[kind].get(number) if wire == 2 else None
+            if inner:
+                child = self.message(inner, body, stop, depth + 1)
+                pieces += [_tag(number), _varint_bytes(sum(map(len, child))), *child]
+            elif kind == "tensor" and wire == 2 and number in _BULK_FIELDS and size >= BULK_BYTES:
+                places.append(len(self.bulk))
+                self.bulk.append((body, size, number))
+            elif number not in _DROPPED[kind]:
+                pieces.append(self._keep(at, stop))
+            at = stop
+        if len(places) > 1:
+            raise GraphError("a tensor has its data twice")
+        if places:
+            mark = str(places[0]).encode()
+            pieces += [_tag(_DOC_STRING), _varint_bytes(len(mark)), mark]
+        return pieces
+
+    def _size(self, wire: int, at: int, end: int) -> tuple[int, int]:
+        """Bytes of a field's body, and where it starts."""
+        if wire == 0:
+            return self._varint(at, end)[1] - at, at
+        if wire == 1:
+            return 8, at
+        if wire == 2:
+            return self._varint(at, end)
+        if wire == 5:
+            return 4, at
+        raise GraphError(f"malformed at byte {at}: wire type {wire}")
+
+    def _varint(self, at: int, end: int) -> tuple[int, int]:
+        value = 0
+        for i in range(10):
+            if at + i >= end:
+                break
+            byte = self._byte(at + i)
+            value |= (byte & 127) << (7 * i)
+            if byte < 128:
+                return value, at + i + 1
+        raise GraphError(f"malformed at byte {at}: a number does not end")
+
+    def _byte(self, at: int) -> int:
+        if not self.start <= at < self.start + len(self.buffer):
+            self.start = at
+            self.buffer = self.file.read(at, min(1 << 12, self.file.size - at))
+        return self.buffer[at - self.start]
+
+    def _keep(self, start: int, end: int) -> bytes:
+        self.kept += end - start
+        if self.kept > KEPT_BYTES_MAX:
+            raise GraphError("more than 256 MiB of names and attributes")
+        if self.start <= start and end <= self.start + len(self.buffer):
+            return self.buffer[start - self.start : end - self.start]
+        return self.file.read(start, end - start)
+
+
+def _tag(number: int) -> bytes:
+    return _varint_bytes(number << 3 | 2)
+
+
+def _varint_bytes(value: int) -> bytes:
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)

@@ -1,0 +1,65 @@
+"""Passes over the graph, from what the importer makes to what the artifact stores; one file each, in this order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from .. import ops
+from ..build import panels_of
+from ..ir import Graph, GraphError
+from .activations import fuse_activations, recognise_activations
+from .affine import fold_affine
+from .cleanup import cleanup, compact
+from .flatten import fold_flatten
+from .layout import layout
+from .order import order
+from .padding import fold_padding
+from .residual import fold_residuals
+from .storage import assign_storage
+
+IN_PLACE_PASSES: tuple[Callable[[Graph], None], ...] = (
+    cleanup,
+    recognise_activations,
+    fold_padding,
+    fold_affine,
+    fuse_activations,
+    cleanup,
+    fold_flatten,
+    order,
+    fold_residuals,
+    cleanup,
+    assign_storage,
+)
+"""What happens to a graph between layout and compact, step by step."""
+
+
+def run_passes(graph: Graph) -> Graph:
+    """The graph that the artifact stores. Raises GraphError where an operator does not take what it gets."""
+    graph = layout(graph)
+    for step in IN_PLACE_PASSES:
+        step(graph)
+    graph = compact(graph)
+    _finish_panels(graph)
+    _check(graph)
+    return graph
+
+
+def _finish_panels(graph: Graph) -> None:
+    """Sizes of panels, now that their slopes are known."""
+    for node in graph.nodes:
+        if node.weight >= 0:
+            weight, panels = graph.weights[node.weight], panels_of(graph, node)
+            weight.nbytes, weight.chunk_bytes = panels.nbytes, panels.panel_bytes
+
+
+def _check(graph: Graph) -> None:
+    """Every node is legal, and computes what its output tensor is."""
+    for node in graph.nodes:
+        ops.check(node)
+        made = [(graph.tensors[i].shape, graph.tensors[i].dtype) for i in node.outputs]
+        if ops.infer(graph, node) != made:
+            raise GraphError(f"node {node.name!r} ({node.op}): computes {ops.infer(graph, node)}, stored as {made}")
+        ops.encode(graph, node)
+
+
+__all__ = ["IN_PLACE_PASSES", "layout", "run_passes"]

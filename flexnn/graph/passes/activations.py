@@ -1,0 +1,157 @@
+"""Activations: the patterns exporters write are recognised, and each becomes part of the node before it."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from flexnn import _core
+
+from ..attributes import float_attr
+from ..build import panels_of
+from ..ir import Graph, Node
+from ..sources import ArraySource
+from .affine import channel_values
+from .rewrite import Rewriter, operands
+
+_HOSTS = ("conv", "dwconv", "binary", "matmul")
+
+
+def recognise_activations(graph: Graph) -> None:
+    """X sigmoid(x) is silu, x tanh(softplus(x)) mish, clip(x + 3, 0, 6) / 6 hardsigmoid, and x times that hardswish."""
+    uses = Rewriter(graph)
+    for match in (_constant_clip, _hard_sigmoid, _gated, _hard_swish_late):
+        for node in graph.nodes:
+            if node.op == "binary" and node.attrs["act"] == "none" and node.outputs[0] in uses.producer:
+                match(uses, node)
+    uses.flush()
+
+
+def _become(uses: Rewriter, node: Node, kind: str, x: int, alpha: float = 0.0, beta: float = 0.0) -> None:
+    node.op, node.attrs = "unary", {"kind": kind, "alpha": alpha, "beta": beta}
+    uses.feed(node, [x])
+
+
+def _unary(node: Node | None, kind: str) -> Node | None:
+    return node if node is not None and node.op == "unary" and node.attrs["kind"] == kind else None
+
+
+def _binary(node: Node | None, *kinds: str) -> Node | None:
+    fits = node is not None and node.op == "binary" and node.attrs["kind"] in kinds and node.attrs["act"] == "none"
+    return node if fits else None
+
+
+def _same_shape(uses: Rewriter, x: int, node: Node) -> bool:
+    return uses.shape(x) == uses.shape(node.outputs[0])
+
+
+def _constant_clip(uses: Rewriter, node: Node) -> None:
+    """max(x, c) and min(x, c) are clips."""
+    if not _binary(node, "max", "min"):
+        return
+    for x, other in operands(node):
+        bound = uses.scalar(other)
+        if bound is None or math.isnan(bound) or not _same_shape(uses, x, node):
+            continue
+        if node.attrs["kind"] == "min":
+            _become(uses, node, "clip", x, -math.inf, bound)
+        elif bound == 0:
+            _become(uses, node, "relu", x)
+        else:
+            _become(uses, node, "clip", x, bound, math.inf)
+        return
+
+
+def _relu6_of_plus_3(uses: Rewriter, tensor: int) -> int | None:
+    """X where ``tensor`` is clip(x + 3, 0, 6)."""
+    clip = _unary(uses.producer.get(tensor), "clip")
+    if clip is None or (clip.attrs["alpha"], clip.attrs["beta"]) != (0.0, 6.0):
+        return None
+    plus = _binary(uses.producer.get(clip.inputs[0]), "add")
+    if plus is None:
+        return None
+    return next((x for x, other in operands(plus) if uses.scalar(other) == 3 and _same_shape(uses, x, plus)), None)
+
+
+def _six_times(uses: Rewriter, node: Node) -> int | None:
+    """Y where ``node`` is y / 6 or y times 1/6."""
+    if not _binary(node, "div", "mul"):
+        return None
+    for y, other in operands(node):
+        value = uses.scalar(other)
+        if value is None or not _same_shape(uses, y, node):
+            continue
+        if node.attrs["kind"] == "mul" and abs(value * 6 - 1) < 1e-6:
+            return y
+        if node.attrs["kind"] == "div" and value == 6 and other == node.inputs[1]:
+            return y
+    return None
+
+
+def _hard_sigmoid(uses: Rewriter, node: Node) -> None:
+    y = _six_times(uses, node)
+    x = None if y is None else _relu6_of_plus_3(uses, y)
+    if x is not None:
+        _become(uses, node, "hardsigmoid", x, 1 / 6, 0.5)
+
+
+def _gated(uses: Rewriter, node: Node) -> None:
+    """A product of x and a function of x."""
+    if not _binary(node, "mul"):
+        return
+    for x, other in operands(node):
+        gate = uses.producer.get(other)
+        if gate is None or gate.op != "unary":
+            continue
+        if gate.inputs[0] == x and gate.attrs["kind"] == "sigmoid":
+            _become(uses, node, "silu", x)
+            return
+        if gate.inputs[0] == x and gate.attrs["kind"] == "hardsigmoid":
+            if abs(float_attr(gate, "alpha") * 6 - 1) < 1e-5 and gate.attrs["beta"] == 0.5:
+                _become(uses, node, "hardswish", x)
+                return
+        inner = _unary(uses.producer.get(gate.inputs[0]), "softplus")
+        if _unary(gate, "tanh") and inner is not None and inner.inputs[0] == x:
+            _become(uses, node, "mish", x)
+            return
+
+
+def _hard_swish_late(uses: Rewriter, node: Node) -> None:
+    """(x clip(x + 3, 0, 6)) / 6."""
+    y = _six_times(uses, node)
+    product = None if y is None else _binary(uses.producer.get(y), "mul")
+    if product is None:
+        return
+    x = next((x for x, other in operands(product) if _relu6_of_plus_3(uses, other) == x), None)
+    if x is not None:
+        _become(uses, node, "hardswish", x)
+
+
+def fuse_activations(graph: Graph) -> None:
+    """Moves unary activations, and PRelus with a slope for each channel, into the node that computes their input."""
+    acts = {*_core.ENUMS["act"]} - {"none", "prelu"}
+    uses = Rewriter(graph)
+    for host in graph.nodes:
+        if host.op not in _HOSTS or host.attrs["act"] != "none" or host.outputs[0] not in uses.producer:
+            continue
+        found = uses.after_reshapes(host.outputs[0])
+        if found is None:
+            continue
+        tensor, node = found
+        if node.op == "unary" and node.attrs["kind"] in acts:
+            host.attrs |= {"act": node.attrs["kind"], "alpha": node.attrs["alpha"], "beta": node.attrs["beta"]}
+        elif host.op in ("conv", "dwconv") and _binary(node, "prelu") and node.inputs[0] == tensor:
+            channels = uses.shape(host.outputs[0])[-1]
+            if uses.shape(tensor)[-1:] != (channels,) or not _same_shape(uses, tensor, node):
+                continue
+            slope = channel_values(graph, node.inputs[1], channels)
+            if slope is None:
+                continue
+            panels_of(graph, host).slope = ArraySource(slope.astype(np.float32))
+            host.attrs |= {"act": "prelu", "alpha": 0.0, "beta": 0.0}
+        else:
+            continue
+        uses.replace(node.outputs[0], tensor)
+        uses.remove(node)
+    uses.flush()

@@ -1,0 +1,110 @@
+"""Products and sums with constants, a BatchNormalization among them, become part of a convolution.
+
+Behind a convolution: scale and bias of its output channels. Before it, products only: scale of its input channels
+(a sum before it would reach into the padding).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..build import constant_value, panels_of
+from ..ir import Graph, Node
+from ..sources import Array, ArraySource, MappedSource
+from .rewrite import Rewriter, operands
+
+_KINDS = ("add", "sub", "mul", "div")
+
+
+def fold_affine(graph: Graph) -> None:
+    """Folds binary nodes with constants into the convolutions beside them."""
+    uses = Rewriter(graph)
+    convolutions = [n for n in graph.nodes if n.op in ("conv", "dwconv")]
+    for fold in (_fold_behind, _fold_before):
+        for node in convolutions:
+            while fold(uses, node):
+                pass
+    uses.flush()
+
+
+def channel_values(graph: Graph, tensor: int, channels: int) -> np.ndarray | None:
+    """A constant that is the same for all but the last dimension, as float64 [channels]; None if it is not such."""
+    shape = graph.tensors[tensor].shape
+    if graph.tensors[tensor].weight < 0 or any(d != 1 for d in shape[:-1]) or (shape and shape[-1] not in (1, channels)):
+        return None
+    value = constant_value(graph, tensor)
+    assert value is not None
+    return np.broadcast_to(value.reshape(-1).astype(np.float64), (channels,))
+
+
+def _fold_behind(uses: Rewriter, conv: Node) -> bool:
+    graph = uses.graph
+    if conv.attrs["act"] != "none" or len(conv.inputs) > 1:
+        return False
+    found = uses.after_reshapes(conv.outputs[0])
+    if found is None:
+        return False
+    tensor, node = found
+    channels = uses.shape(conv.outputs[0])[-1]
+    if node.op != "binary" or node.attrs["kind"] not in _KINDS or uses.shape(tensor)[-1:] != (channels,):
+        return False
+    if uses.shape(node.outputs[0]) != uses.shape(tensor):
+        return False
+    turned = node.inputs[1] == tensor
+    values = channel_values(graph, node.inputs[0 if turned else 1], channels)
+    kind = str(node.attrs["kind"])
+    if values is None or (kind == "div" and (turned or not values.all())):
+        return False
+    panels = panels_of(graph, conv)
+    scale = _vector(panels.scale.load() if panels.scale else None, channels, 1.0)
+    bias = _vector(panels.bias.load() if panels.bias else None, channels, 0.0)
+    if kind == "add":
+        bias = bias + values
+    elif kind == "sub":
+        scale, bias = (-scale, values - bias) if turned else (scale, bias - values)
+    else:
+        factor = values if kind == "mul" else 1 / values
+        scale, bias = scale * factor, bias * factor
+    panels.bias = ArraySource(bias.astype(np.float32))
+    if panels.scale or (scale != 1).any():
+        panels.scale = ArraySource(scale.astype(np.float32))
+    uses.replace(node.outputs[0], tensor)
+    uses.remove(node)
+    return True
+
+
+def _fold_before(uses: Rewriter, conv: Node) -> bool:
+    graph, x = uses.graph, conv.inputs[0]
+    node = uses.producer.get(x)
+    if node is None or node.op != "binary" or node.attrs["kind"] != "mul" or node.attrs["act"] != "none":
+        return False
+    if uses.only_consumer(x) is not conv:
+        return False
+    for source, other in operands(node):
+        shape = uses.shape(x)
+        if source == other or uses.shape(source) != shape:
+            continue
+        values = channel_values(graph, other, shape[-1])
+        if values is None:
+            continue
+        panels = panels_of(graph, conv)
+        factor = values.astype(np.float32)
+        if conv.op == "dwconv" or (factor == factor[0]).all():
+            factor = factor if conv.op == "dwconv" else np.full(panels.shape[0], factor[0])
+            scale = _vector(panels.scale.load() if panels.scale else None, factor.size, 1.0)
+            panels.scale = ArraySource((scale * factor).astype(np.float32))
+        else:
+            cout, cin_group = panels.shape[:2]
+            rows = np.repeat(factor.reshape(panels.group, cin_group), cout // panels.group, axis=0)
+
+            def scaled(v: Array, rows: np.ndarray = rows) -> Array:
+                return np.asarray(v * rows[:, :, None, None])
+
+            panels.weight = MappedSource(panels.weight, scaled)
+        uses.feed(conv, [source, *conv.inputs[1:]])
+        return True
+    return False
+
+
+def _vector(values: Array | None, count: int, default: float) -> np.ndarray:
+    return np.full(count, default) if values is None else values.astype(np.float64)

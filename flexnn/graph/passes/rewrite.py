@@ -1,0 +1,91 @@
+"""What passes share: who computes and who reads a value, replacing values, looking through reshapes."""
+
+from __future__ import annotations
+
+from ..build import constant_value
+from ..ir import Graph, Node
+
+
+class Rewriter:
+    """Producers and consumers of a graph's values, kept right while nodes change through this. ``flush`` at the end."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.producer: dict[int, Node] = {}
+        self.consumers: dict[int, list[Node]] = {}
+        self._gone: set[int] = set()
+        for node in graph.nodes:
+            for i in node.outputs:
+                self.producer[i] = node
+            for i in node.inputs:
+                self.consumers.setdefault(i, []).append(node)
+
+    def only_consumer(self, tensor: int) -> Node | None:
+        """The one node that reads ``tensor``, once; None if there are several, or it is a graph output."""
+        nodes = self.consumers.get(tensor, [])
+        return nodes[0] if len(nodes) == 1 and tensor not in self.graph.outputs else None
+
+    def replace(self, old: int, new: int) -> None:
+        """Makes everything read ``new`` in place of ``old``; as a graph output it takes the name too."""
+        for node in self.consumers.pop(old, []):
+            if old in node.inputs:
+                self.consumers.setdefault(new, []).extend([node] * node.inputs.count(old))
+                node.inputs = [new if i == old else i for i in node.inputs]
+        if old in self.graph.outputs:
+            self.graph.outputs = [new if i == old else i for i in self.graph.outputs]
+            self.graph.tensors[new].name = self.graph.tensors[old].name
+
+    def feed(self, node: Node, inputs: list[int]) -> None:
+        """Gives ``node`` other inputs; what nothing reads any more goes."""
+        before, node.inputs = node.inputs, inputs
+        for i in inputs:
+            self.consumers.setdefault(i, []).append(node)
+        self._release(node, before)
+
+    def remove(self, node: Node) -> None:
+        """Takes a node out whose outputs nothing reads; what nothing reads any more goes too."""
+        self._gone.add(id(node))
+        for i in node.outputs:
+            self.producer.pop(i, None)
+        self._release(node, node.inputs)
+
+    def _release(self, node: Node, inputs: list[int]) -> None:
+        for i in inputs:
+            readers = self.consumers.get(i, [])
+            for at, reader in enumerate(readers):
+                if reader is node:
+                    del readers[at]
+                    break
+            maker = self.producer.get(i)
+            if not readers and maker is not None and i not in self.graph.outputs and id(maker) not in self._gone:
+                self.remove(maker)
+
+    def flush(self) -> None:
+        """Drops the removed nodes from the graph."""
+        self.graph.nodes = [node for node in self.graph.nodes if id(node) not in self._gone]
+        self._gone.clear()
+
+    def after_reshapes(self, tensor: int) -> tuple[int, Node] | None:
+        """The one node, not a reshape, that reads ``tensor``, perhaps through reshapes, and what it reads."""
+        while (node := self.only_consumer(tensor)) is not None:
+            if node.op != "reshape":
+                return tensor, node
+            tensor = node.outputs[0]
+        return None
+
+    def scalar(self, tensor: int) -> float | None:
+        """The value of a constant with one element."""
+        if self.graph.tensors[tensor].size != 1:
+            return None
+        value = constant_value(self.graph, tensor)
+        return None if value is None else float(value.reshape(-1)[0])
+
+    def shape(self, tensor: int) -> tuple[int, ...]:
+        """Shape of a value."""
+        return self.graph.tensors[tensor].shape
+
+
+def operands(node: Node) -> list[tuple[int, int]]:
+    """A binary node's two operands, in both orders."""
+    a, b = node.inputs
+    return [(a, b), (b, a)]
