@@ -1,0 +1,10 @@
+"""Planning: which kernel, which slice, which address, which moment (DESIGN D3–D9)."""
+
+from .check import check_plan
+from .errors import BudgetError, PlanError
+from .planner import make_plan
+from .profile import Machine
+from .report import Plan
+from .types import Program
+
+__all__ = ["BudgetError", "Machine", "Plan", "PlanError", "Program", "check_plan", "make_plan"]

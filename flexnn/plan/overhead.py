@@ -1,0 +1,29 @@
+"""What a session takes beside its arena (the budget is a promise about the process, DESIGN §1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from flexnn.graph.ir import Graph
+
+BASE_BYTES = 1_258_291
+"""Python objects of session and plan, library pages touched first: 1.2 MiB."""
+NODE_BYTES = 3 << 10
+"""Graph, parameters and profile of a node, in Python and in the program."""
+STEP_BYTES = 200
+"""A step, the load before it, and the engine's copy."""
+STACK_BYTES = 64 << 10
+"""Touched stack of each thread that the engine starts: compute threads but one, and the loader."""
+
+Overhead = Callable[[Graph, int, int, int], dict[str, int]]
+
+
+def overhead_bytes(graph: Graph, step_count: int, load_count: int, threads: int) -> dict[str, int]:
+    """Bytes by what takes them: ``io`` (the caller's input and output arrays, in full), ``program``, ``stacks``,
+    ``base``."""
+    return {
+        "io": sum(graph.tensors[t].nbytes for t in (*graph.inputs, *graph.outputs)),
+        "program": NODE_BYTES * len(graph.nodes) + STEP_BYTES * max(step_count, load_count),
+        "stacks": STACK_BYTES * threads,
+        "base": BASE_BYTES,
+    }

@@ -1,0 +1,180 @@
+"""What planning starts from: the machine's rates, and each node's sizes, lifetimes and predicted times.
+
+Times are analytic: a few physical terms with the machine's own rates, fractions of peak per kernel from the check
+program's bench (docs/decisions). They choose between kernels and between plans; they do not promise milliseconds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flexnn import _core
+from flexnn.graph import ops
+from flexnn.graph.ir import DTYPES, Graph, Node
+
+from .types import LINE, NodeProfile, Profile, Variant, align_up
+
+SMALL_CONSTANT_BYTES = 64 << 10
+"""Raw constants up to this size always stay: a request for so little costs more than the memory."""
+
+V_BYTES = 512 << 10
+"""Transformed input that a Winograd block aims at: what a second-level cache keeps beside the weights."""
+TILES_MIN, TILES_MAX = 16, 96
+
+PEAK_FRACTION = {"direct": 0.85, "im2col": 0.8, "wino2": 0.8, "wino4": 0.8, "dwconv": 0.25, "matmul": 0.6}
+TRANSFORM_FLOPS = {"wino2": (200.0, 400.0), "wino4": (440.0, 1000.0)}
+"""Worth in multiply-adds' flops of transforming one channel pair's weights, and one channel of one tile."""
+PASSES = {"softmax": 4.0, "lrn": 4.0, "instance_norm": 3.0, "pool": 4.0, "resize": 3.0, "gather": 2.0, "unary": 2.0}
+"""Times that an operator's bytes cost what a plain copy does."""
+
+
+@dataclass(slots=True, frozen=True)
+class Machine:
+    """Rates of the machine a plan is for."""
+
+    flops_per_second: float
+    """Of one thread, multiply-add counted twice."""
+    bytes_per_second: float
+    """Memory to a core."""
+    storage_bytes_per_second: float = 1.0e9
+    request_s: float = 60e-6
+    """Each read, beside its bytes."""
+    step_s: float = 4e-6
+    """Each step: handing it to the threads and waiting for the last."""
+
+    @classmethod
+    def measure(cls, isa: str | None = None) -> Machine:
+        """This machine's compute and memory rates, in about 2 ms. Storage is assumed, not measured."""
+        flops, memory = _core.measure_rates(isa)
+        return cls(flops, memory)
+
+
+def profile_graph(graph: Graph, *, threads: int, io_align: int, machine: Machine, isa: str | None = None) -> Profile:
+    """Sizes, lifetimes in nodes, and the ways to compute each node, fastest first."""
+    io = {root: i for i, root in enumerate([*graph.inputs, *graph.outputs])}
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    small: dict[int, None] = {}
+    nodes: list[NodeProfile] = []
+    zeros = 0
+    for index, node in enumerate(graph.nodes):
+        constants = []
+        for operand, tensor in enumerate(node.inputs):
+            weight = graph.tensors[graph.root(tensor)].weight
+            if weight >= 0 and graph.weights[weight].nbytes > SMALL_CONSTANT_BYTES:
+                size = align_up(graph.weights[weight].nbytes, io_align) + (2 * io_align if io_align > LINE else 0)
+                constants.append((operand, weight, size))
+            elif weight >= 0:
+                small[weight] = None
+        for tensor in (*node.inputs, *node.outputs):
+            root = graph.root(tensor)
+            if root not in io and graph.tensors[root].weight < 0:
+                first.setdefault(root, index)
+                last[root] = index
+        params = _core.encode_params(node.op, ops.encode(graph, node))
+        zeros = max(zeros, _core.op_zeros(node.op, params))
+        nodes.append(_profile_node(graph, node, params, tuple(constants), threads, machine, isa))
+    profile = Profile(
+        nodes=nodes,
+        roots=list(first),
+        root_bytes=[align_up(max(graph.tensors[r].nbytes, 1)) for r in first],
+        first=list(first.values()),
+        last=[last[r] for r in first],
+        small_constants=list(small),
+        small_bytes=0,
+        zeros_count=zeros,
+        io_bytes=[graph.tensors[r].nbytes for r in io],
+        threads=threads,
+        io_align=io_align,
+    )
+    for w in small:
+        profile.small_bytes += profile.occupied(graph.weights[w].offset, graph.weights[w].nbytes)
+    return profile
+
+
+def _profile_node(
+    graph: Graph,
+    node: Node,
+    params: NDArray[np.int32],
+    constants: tuple[tuple[int, int, int], ...],
+    threads: int,
+    machine: Machine,
+    isa: str | None,
+) -> NodeProfile:
+    panel_bytes = _core.op_panel_bytes(node.op, params)
+    panels = _core.op_panels(node.op, params) if panel_bytes else 0
+    if node.op == "conv":
+        variants = _conv_variants(params, panels, panel_bytes, threads, machine, isa)
+    else:
+        scratch = align_up(_core.op_scratch(node.op, "", params, isa))
+        seconds = _plain_seconds(graph, node, panels * panel_bytes, threads, machine)
+        variants = [Variant("", 0, scratch, machine.step_s, seconds)]
+    return NodeProfile(variants, params, panels, panel_bytes, node.weight, constants)
+
+
+def with_tile_block(params: NDArray[np.int32], tile_block: int) -> NDArray[np.int32]:
+    """A convolution's parameters with ``tile_block``."""
+    copy = params.copy()
+    copy[_CONV_FIELD["tile_block"]] = tile_block
+    return copy
+
+
+_CONV_FIELD = {name: i for i, (name, _) in enumerate(_core.FIELDS["conv"])}
+
+
+def _conv_variants(
+    params: NDArray[np.int32], panels: int, panel_bytes: int, threads: int, machine: Machine, isa: str | None
+) -> list[Variant]:
+    words = params.tolist()
+    n, oh, ow, cin, kh, kw = (words[_CONV_FIELD[f]] for f in ("n", "oh", "ow", "cin_panel", "kh", "kw"))
+    rate = machine.flops_per_second * threads
+    cout = panels * _core.NR
+    read_s = panels * panel_bytes / machine.bytes_per_second
+    variants = []
+    for kernel in ("direct", "im2col"):
+        if not _core.conv_kernel_fits(kernel, params) or (kernel == "im2col" and (kh * kw == 1 or cin > _core.NR)):
+            continue
+        fraction = PEAK_FRACTION[kernel]
+        if kernel == "direct":  # a tap's channels are one run of the inner loop: short ones do not fill it
+            fraction *= cin / (cin + 3.0)
+        seconds = max(2.0 * n * oh * ow * kh * kw * cin * cout / (fraction * rate), read_s)
+        scratch = align_up(_core.op_scratch("conv", kernel, params, isa))
+        variants.append(Variant(kernel, 0, scratch, machine.step_s, seconds))
+    for kernel, side in (("wino4", 4), ("wino2", 2)):
+        if not _core.conv_kernel_fits(kernel, params):
+            continue
+        tiles, planes = n * -(-oh // side) * -(-ow // side), (side + 2) ** 2
+        weight_flops, tile_flops = TRANSFORM_FLOPS[kernel]
+        wanted = min(max(V_BYTES // (4 * planes * cin), TILES_MIN), TILES_MAX, tiles)
+        wanted = min(wanted, max(-(-tiles // threads), TILES_MIN))
+        for block in dict.fromkeys((wanted, max(wanted // 2, min(8, tiles)))):
+            blocks = -(-tiles // block)
+            flops = 2.0 * planes * tiles * cin * cout / PEAK_FRACTION[kernel]
+            flops += blocks * cin * cout * weight_flops + tiles * cout * tile_flops
+            busy = min(threads, blocks) / threads
+            seconds = max(flops / rate, read_s)
+            scratch = align_up(_core.op_scratch("conv", kernel, with_tile_block(params, block), isa))
+            fixed = machine.step_s + tiles * cin * tile_flops / (rate * busy)
+            variants.append(Variant(kernel, block, scratch, fixed, seconds))
+    smallest = min(variants, key=lambda v: v.scratch_bytes)
+    ordered = sorted((v for v in variants if v.seconds() < smallest.seconds()), key=Variant.seconds)
+    return [*ordered, smallest]
+
+
+def _plain_seconds(graph: Graph, node: Node, weight_bytes: int, threads: int, machine: Machine) -> float:
+    """Of an operator with one kernel: its bytes, or its flops where they are the more."""
+    sizes = [graph.tensors[t].size * DTYPES[graph.tensors[t].dtype].itemsize for t in (*node.inputs, *node.outputs)]
+    moved = (sum(sizes) * PASSES.get(node.op, 1.0) + weight_bytes) / machine.bytes_per_second
+    flops = 0.0
+    if node.op == "dwconv":
+        kernel = node.attrs["kernel"]
+        assert isinstance(kernel, list)
+        flops = 2.0 * graph.tensors[node.outputs[0]].size * prod(kernel)
+    elif node.op == "matmul":
+        flops = 2.0 * graph.tensors[node.outputs[0]].size * graph.tensors[node.inputs[0]].shape[-1]
+    rate = machine.flops_per_second * threads * PEAK_FRACTION.get(node.op, 1.0)
+    return max(flops / rate, moved / threads)

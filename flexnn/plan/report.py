@@ -1,0 +1,118 @@
+"""A finished plan: the program, what it costs, and how to tell people."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from flexnn import _core
+from flexnn.units import format_bytes
+
+from .types import Program
+
+
+@dataclass(slots=True)
+class Plan:
+    """A program with its predicted cost. Times in milliseconds, sizes in bytes."""
+
+    program: Program
+    memory: int | None
+    """The budget; None: no limit."""
+    minimum_memory: int
+    """The smallest budget that has a plan."""
+    overhead: dict[str, int]
+    """What the session takes beside the arena, by what takes it."""
+    predicted_ms: float
+    stall_ms: float
+    """Compute waiting for loads, in ``predicted_ms``."""
+    bound_ms: float
+    """No plan of this budget is faster (plan/simulate.py)."""
+    plan_ms: float
+    names: list[str]
+    """Of the nodes."""
+    activation_bytes: int
+    """Most bytes of activations alive at once."""
+    region_bytes: int
+    """The part of the arena where activations, workspaces and streamed weights live."""
+
+    @property
+    def arena_bytes(self) -> int:
+        return self.program.arena_bytes
+
+    @property
+    def session_bytes(self) -> int:
+        """Everything that opening and running takes: arena and overhead."""
+        return self.arena_bytes + sum(self.overhead.values())
+
+    @property
+    def pinned_bytes(self) -> int:
+        return int(self.program.pinned["check_bytes"].sum())
+
+    @property
+    def bytes_read_per_run(self) -> int:
+        return int(self.program.loads["bytes"].sum())
+
+    @property
+    def kernels(self) -> dict[str, int]:
+        """Number of nodes by convolution kernel, or by operator."""
+        counts: dict[str, int] = {}
+        convolution = _core.OPS.index("conv")
+        for op, kernel in zip(self.program.nodes["op"].tolist(), self.program.nodes["kernel"].tolist(), strict=True):
+            name = _core.ENUMS["conv_kernel"][kernel] if op == convolution else _core.OPS[op]
+            counts[name] = counts.get(name, 0) + 1
+        return dict(sorted(counts.items()))
+
+    def describe(self) -> dict[str, Any]:
+        """What ``flexnn plan --json`` prints."""
+        return {
+            "memory_budget": self.memory,
+            "minimum_memory": self.minimum_memory,
+            "session_bytes": self.session_bytes,
+            "arena_bytes": self.arena_bytes,
+            "activation_bytes": self.activation_bytes,
+            "region_bytes": self.region_bytes,
+            "overhead": dict(self.overhead),
+            "predicted_ms": self.predicted_ms,
+            "stall_ms": self.stall_ms,
+            "bound_ms": self.bound_ms,
+            "plan_ms": self.plan_ms,
+            "steps": len(self.program.steps),
+            "loads": len(self.program.loads),
+            "pinned_bytes": self.pinned_bytes,
+            "bytes_read_per_run": self.bytes_read_per_run,
+            "kernels": self.kernels,
+        }
+
+    def buffers(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Addresses for inspection, as arrays: ``loads`` and ``pinned`` [n, 2] (address, bytes), ``outputs`` [nodes, 2]
+        (operand base, offset), ``scratch`` [nodes, 2] (address, bytes of one thread)."""
+        p = self.program
+        return {
+            "loads": np.stack((p.loads["address"], p.loads["bytes"]), axis=1),
+            "pinned": np.stack((p.pinned["address"], p.pinned["bytes"]), axis=1),
+            "outputs": np.stack((p.nodes["out"]["base"].astype(np.int64), p.nodes["out"]["offset"]), axis=1),
+            "scratch": np.stack((p.nodes["scratch"], p.nodes["scratch_bytes"]), axis=1),
+        }
+
+    def summary(self) -> str:
+        """For people: what the memory goes to, and the time."""
+        budget = "no limit" if self.memory is None else format_bytes(self.memory)
+        parts = ", ".join(f"{name} {format_bytes(size)}" for name, size in self.overhead.items())
+        kernels = ", ".join(f"{name} {count}" for name, count in self.kernels.items())
+        region = self.region_bytes - self.activation_bytes
+        return "\n".join(
+            (
+                f"memory   {format_bytes(self.session_bytes)} (budget {budget}, smallest {format_bytes(self.minimum_memory)})",
+                f"arena    {format_bytes(self.arena_bytes)}: activations at their peak {format_bytes(self.activation_bytes)},"
+                f" beside them for workspaces and streams {format_bytes(region)},"
+                f" pinned weights {format_bytes(self.pinned_bytes)}",
+                f"beside   {parts}",
+                f"steps    {len(self.program.steps)} of {len(self.program.nodes)} nodes; {kernels}",
+                f"loads    {len(self.program.loads)}, {format_bytes(self.bytes_read_per_run)} per run",
+                f"time     {self.predicted_ms:.2f} ms predicted ({self.stall_ms:.2f} waiting for loads),"
+                f" no plan below {self.bound_ms:.2f} ms",
+                f"planned  in {self.plan_ms:.0f} ms",
+            )
+        )

@@ -1,0 +1,115 @@
+"""Addresses and times of the streamed weights (FlexNN Algorithm 1, "plan weights with preloading"), and the thresholds.
+
+Each piece, in the order of its use, takes the address range that is free the longest before its step; its load may
+start when the last step that uses anything there is done. Activations and workspaces have their places already (the
+paper plans a layer's workspace after its weights and plans the layer again without preloading when that fails; here
+each step's room for its workspace and a slice is certain, so nothing ever has to be planned again).
+
+Time is a circle (DESIGN D8). It is cut at the step where the least memory is free: pieces used before the cut are
+placed last, one run later, so that they may be loaded while the tail of the run before computes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .types import I64, Final, Placement, Profile, Slices, Streams, align_up
+
+
+def schedule(profile: Profile, placement: Placement, slices: Slices, final: Final, arena: int) -> Streams:
+    """Streams of a region of ``arena`` bytes, in which the placement's addresses lie."""
+    steps = len(final.step_node)
+    fixed = _fixed_ranges(profile, placement, slices, final)
+    streamed = [i for i, stays in enumerate(final.stays) if not stays]
+    use = np.array([final.piece_step[i] for i in streamed], np.int64)
+    size = np.array([final.piece_bytes[i] for i in streamed], np.int64)
+    forced = _forced_addresses(profile, slices, final)
+    cut = _fullest_step(fixed, steps)
+    head = int(np.searchsorted(use, cut))
+    order = [*range(head, len(streamed)), *range(head)]
+    address, wait = np.zeros(len(streamed), np.int64), np.zeros(len(streamed), np.int64)
+    around = _around(fixed, cut, steps)
+    known = around[:, :0]
+    entered = 0
+    floor = cut
+    for k in order:
+        turn = steps if k < head else 0
+        step, bytes_ = int(use[k]) + turn, int(size[k])
+        reached = int(np.searchsorted(around[2], step, side="right"))
+        known = np.concatenate((known, around[:, entered:reached]), axis=1)
+        entered = reached
+        known = known[:, known[3] >= floor]
+        at = forced.get(streamed[k], -1)
+        address[k], start = _earliest(known, arena, bytes_, step, floor, at, profile.io_align)
+        wait[k] = start - turn
+        floor = max(floor, start)
+        taken = np.array([[address[k]], [address[k] + bytes_], [start], [step]], np.int64)
+        known = np.concatenate((known, taken), axis=1)
+    return Streams(address, wait)
+
+
+def _earliest(known: I64, arena: int, size: int, step: int, floor: int, forced: int, align: int) -> tuple[int, int]:
+    """Address for ``size`` bytes and the step from which on they are free there until ``step``. ``known``: rows of
+    address, end, first and last step of what lies in the arena at some step from ``floor`` to ``step``."""
+    low, high, last = known[0], known[1], known[3]
+    if forced >= 0:
+        candidates = np.array([forced], np.int64)
+    else:
+        above = -(-high // align) * align
+        below = (low - size) // align * align
+        candidates = np.concatenate((np.zeros(1, np.int64), above, below))
+        candidates = candidates[(candidates >= 0) & (candidates + size <= arena)]
+    meets = (low < candidates[:, None] + size) & (high > candidates[:, None])
+    until = np.where(meets, last, floor - 1).max(axis=1, initial=floor - 1)
+    earliest = int(until.min())
+    assert earliest < step, "no room for a slice at its own step"
+    ties = candidates[until == earliest]
+    return int(ties.min()), earliest + 1
+
+
+def _fixed_ranges(profile: Profile, placement: Placement, slices: Slices, final: Final) -> I64:
+    """Rows of address, end, first step, last step of activations and workspaces."""
+    node = np.asarray(final.step_node)
+    nodes = np.arange(len(profile.nodes))
+    begin, end = np.searchsorted(node, nodes, side="left"), np.searchsorted(node, nodes, side="right") - 1
+    first, last = np.asarray(profile.first, np.int64), np.asarray(profile.last, np.int64)
+    address = np.asarray(placement.address, np.int64)
+    scratch = np.asarray(slices.scratch, np.int64)
+    bytes_ = [p.variants[v].scratch_bytes * profile.threads for p, v in zip(profile.nodes, slices.variant, strict=True)]
+    some = scratch >= 0
+    acts = (address, address + np.asarray(profile.root_bytes, np.int64), begin[first], end[last])
+    work = (scratch[some], (scratch + np.asarray(bytes_, np.int64))[some], begin[some], end[some])
+    return np.concatenate((np.array(acts, np.int64).reshape(4, -1), np.array(work, np.int64).reshape(4, -1)), axis=1)
+
+
+def _forced_addresses(profile: Profile, slices: Slices, final: Final) -> dict[int, int]:
+    """Address of each streamed raw constant by its piece: a node's operand has one for all runs."""
+    addresses = {}
+    constants = iter(slices.constant)
+    for i, operand in enumerate(final.piece_operand):
+        if operand >= 0:
+            addresses[i] = align_up(next(constants), profile.io_align)
+    return addresses
+
+
+def free_bytes(profile: Profile, placement: Placement, slices: Slices, final: Final, arena: int) -> I64:
+    """Bytes at each step beside activations and workspace."""
+    return arena - _occupied(_fixed_ranges(profile, placement, slices, final), len(final.step_node))
+
+
+def _occupied(fixed: I64, steps: int) -> I64:
+    change = np.zeros(steps + 1, np.int64)
+    np.add.at(change, fixed[2], fixed[1] - fixed[0])
+    np.subtract.at(change, fixed[3] + 1, fixed[1] - fixed[0])
+    return np.cumsum(change)[:steps]
+
+
+def _fullest_step(fixed: I64, steps: int) -> int:
+    return int(np.argmax(_occupied(fixed, steps))) if steps else 0
+
+
+def _around(fixed: I64, cut: int, steps: int) -> I64:
+    """Fixed ranges of two runs that reach into [cut, cut + steps), ordered by their first step."""
+    both = np.concatenate((fixed, fixed + np.array([[0], [0], [steps], [steps]])), axis=1)
+    both = both[:, (both[3] >= cut) & (both[2] < cut + steps)]
+    return both[:, np.argsort(both[2], kind="stable")]

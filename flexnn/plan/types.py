@@ -1,0 +1,183 @@
+"""Values that go from stage to stage of the planner. Sizes in bytes, times in seconds, addresses from the arena's start.
+
+Time is logical: the index of a node, or, once weights are sliced, of a step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+I64 = NDArray[np.int64]
+F64 = NDArray[np.float64]
+
+LINE = 64
+"""Alignment of everything in the arena."""
+
+
+def align_up(size: int, align: int = LINE) -> int:
+    return -(-size // align) * align
+
+
+@dataclass(slots=True, frozen=True)
+class Variant:
+    """One way to compute a node: a kernel with its workspace."""
+
+    kernel: str
+    """Name of a convolution's kernel; "" for other operators."""
+    tile_block: int
+    """Winograd tiles transformed at once; 0 for other kernels."""
+    scratch_bytes: int
+    """Of one thread, rounded to lines."""
+    fixed_s: float
+    """Spent once in each step, whatever the window's channels."""
+    channels_s: float
+    """Spent on all channels; a window takes its share."""
+
+    def seconds(self, steps: int = 1) -> float:
+        return self.fixed_s * steps + self.channels_s
+
+
+@dataclass(slots=True)
+class NodeProfile:
+    """What the planner knows of one node."""
+
+    variants: list[Variant]
+    """Fastest first; the last one has the smallest workspace."""
+    params: NDArray[np.int32]
+    """As the operator's C struct, ``tile_block`` 0."""
+    panels: int
+    panel_bytes: int
+    """0 and 0 without panels."""
+    weight: int
+    """Index of the panel weight in the graph, or -1."""
+    constants: tuple[tuple[int, int, int], ...]
+    """(operand, weight, arena bytes) of each raw constant too big to stay without asking."""
+
+    @property
+    def weight_bytes(self) -> int:
+        return self.panels * self.panel_bytes
+
+
+@dataclass(slots=True)
+class Profile:
+    """A graph as the planner sees it, for a number of threads."""
+
+    nodes: list[NodeProfile]
+    roots: list[int]
+    """Tensors that own arena storage: the activations."""
+    root_bytes: list[int]
+    first: list[int]
+    """Node that first writes each activation."""
+    last: list[int]
+    """Last node that reads (or writes) it."""
+    small_constants: list[int]
+    """Raw weights that always stay."""
+    small_bytes: int
+    """What they take, each rounded to the I/O alignment."""
+    zeros_count: int
+    io_bytes: list[int]
+    """Of each input, then each output."""
+    threads: int
+    io_align: int
+
+    @property
+    def zeros_bytes(self) -> int:
+        return align_up(4 * self.zeros_count)
+
+    def occupied(self, offset: int, size: int) -> int:
+        """Arena bytes that ``size`` bytes of the file from ``offset`` take: rounded outwards to the I/O alignment."""
+        align = self.io_align
+        return align_up(offset + size, align) - offset // align * align
+
+    def room(self, size: int) -> int:
+        """Arena bytes that ``size`` bytes take wherever they lie in the file."""
+        return align_up(size) if self.io_align <= LINE else align_up(size, self.io_align) + 2 * self.io_align
+
+
+@dataclass(slots=True)
+class Placement:
+    """Addresses of the activations, and what they leave free at each node."""
+
+    address: list[int]
+    """Of each activation of the profile."""
+    gaps: list[list[tuple[int, int]]]
+    """Of each node: free ranges between live activations, then (top, top): above ``top`` everything is free."""
+    arena_bytes_min: int
+    """Smallest arena in which every node finds room for its smallest workspace and one panel."""
+    live_bytes_max: int
+    """Most bytes of activations alive at once: no placement is lower."""
+
+
+@dataclass(slots=True)
+class Slices:
+    """Steps, and the pieces of weights that they read, in order; a piece is read by one step."""
+
+    variant: list[int]
+    """Of each node, index into its variants."""
+    scratch: list[int]
+    """Of each node: address of its workspace, all threads; -1 without."""
+    constant: list[int]
+    """Address of each streamed raw constant, in the order of nodes and operands; pinned ones get another."""
+    step_node: list[int]
+    step_panels: list[tuple[int, int]]
+    """Panels [p0, p1) of each step; (0, 0) without."""
+    piece_step: list[int]
+    piece_operand: list[int]
+    """The operand of a raw constant, -1 for panels."""
+    piece_offset: list[int]
+    """In the file."""
+    piece_bytes: list[int]
+    """In the arena: rounded outwards to the I/O alignment."""
+
+
+@dataclass(slots=True)
+class Final:
+    """Steps and pieces after pinning: pinned neighbours are one piece, read by one step."""
+
+    step_node: list[int]
+    step_panels: list[tuple[int, int]]
+    piece_step: list[int]
+    piece_operand: list[int]
+    piece_offset: list[int]
+    piece_bytes: list[int]
+    stays: list[bool]
+    """Whether each piece is pinned."""
+
+
+@dataclass(slots=True)
+class Streams:
+    """Where and when each streamed piece is loaded."""
+
+    address: I64
+    """From the start of the streaming region."""
+    wait_steps: I64
+    """First step of the run before which the load may not start; negative: of the run before (DESIGN D8)."""
+
+
+@dataclass(slots=True)
+class Timeline:
+    """A predicted run in the steady state."""
+
+    seconds: float
+    stall_s: float
+    """Compute waiting for loads."""
+
+
+@dataclass(slots=True, frozen=True)
+class Program:
+    """The engine's program (flexnn/_core/engine.h), as arrays of its structs."""
+
+    nodes: NDArray[Any]
+    steps: NDArray[Any]
+    pinned: NDArray[Any]
+    loads: NDArray[Any]
+    arena_bytes: int
+    zeros: int
+    zeros_count: int
+    io_bytes: NDArray[np.int64]
+    threads: int
+    """Compute threads it has workspaces for."""
