@@ -164,12 +164,32 @@ typedef struct fx_resize {
     float weight;
 } fx_resize;
 
+/* y[j] = x[j] (bias + scale sum x[i]^2)^-beta over the `taps` channels i from j - before on; padded is x with `before`
+ * zeros in front and taps - 1 - before behind. */
+typedef struct fx_lrn {
+    const float *padded; /* [channels + taps - 1] */
+    float *y;
+    int32_t channels, taps, before;
+    float scale, beta, bias;
+} fx_lrn;
+
+/* y = (x - mean) / sqrt(variance + epsilon) * scale[j] + bias[j] over x[q * step + j], q < n, for each j < columns. */
+typedef struct fx_instance_norm {
+    const float *x, *scale, *bias;
+    float *y;
+    int64_t step;
+    int32_t n, columns;
+    float epsilon;
+} fx_instance_norm;
+
 /* Pooling, softmax, reductions, normalisation, resizing. */
 #define FX_KERNELS_REDUCTIONS(X)                                                                                       \
     X(pool_f32, void, (const fx_pool *p))                                                                              \
     X(softmax_f32, void, (const fx_softmax *s))                                                                        \
     X(reduce_f32, void, (const fx_reduce *r))                                                                          \
-    X(resize_f32, void, (const fx_resize *r))
+    X(resize_f32, void, (const fx_resize *r))                                                                          \
+    X(lrn_f32, void, (const fx_lrn *l))                                                                                \
+    X(instance_norm_f32, void, (const fx_instance_norm *t))
 
 /* Rows: elementwise, pooling, softmax, reductions. */
 #define FX_KERNELS_ROWS(X) FX_KERNELS_ELEMENTWISE(X) FX_KERNELS_REDUCTIONS(X)

@@ -1,0 +1,1 @@
+#include "../vec/instance_norm.h"

@@ -1,0 +1,1 @@
+#include "instance_norm.h"
