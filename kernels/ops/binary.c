@@ -14,21 +14,20 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
     if (kernel != 0 || p->kind < 0 || p->kind >= FX_BINARY_COUNT || p->act < 0 || p->act >= FX_ACT_COUNT ||
         p->act == FX_ACT_PRELU || isnan(p->alpha) || isnan(p->beta))
         return FX_ERR_PARAMS;
-    if (!fx_box_fits(&p->d0, &p->as0) || !fx_box_fits(&p->d0, &p->bs0) || !fx_box_fits(&p->d0, &p->ys0) ||
-        !fx_box_is_injective(&p->d0, &p->ys0))
+    if (!fx_box_fits(FX_SIX(u, binary, d), FX_SIX(u, binary, as)) || !fx_box_fits(FX_SIX(u, binary, d), FX_SIX(u, binary, bs)) || !fx_box_fits(FX_SIX(u, binary, d), FX_SIX(u, binary, ys)) ||
+        !fx_box_is_injective(FX_SIX(u, binary, d), FX_SIX(u, binary, ys)))
         return FX_ERR_PARAMS;
     return FX_OK;
 }
 
 static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
-    const fx_binary_params *p = &u->binary;
-    fx_box_extent(FX_DIMS, &p->d0, operand == FX_OUTPUT ? &p->ys0 : operand ? &p->bs0 : &p->as0, lo, hi);
+    fx_box_extent(FX_DIMS, FX_SIX(u, binary, d), operand == FX_OUTPUT ? FX_SIX(u, binary, ys) : operand ? FX_SIX(u, binary, bs) : FX_SIX(u, binary, as), lo, hi);
     *lo *= (int64_t)sizeof(float);
     *hi *= (int64_t)sizeof(float);
 }
 
-static fx_box box_of(const fx_binary_params *p, fx_window w) {
-    return fx_box_window(&p->d0, (const int32_t *[]){&p->as0, &p->bs0, &p->ys0}, 3, w.y0, w.y1);
+static fx_box box_of(const fx_params *u, fx_window w) {
+    return fx_box_window(FX_SIX(u, binary, d), (const int32_t *[]){FX_SIX(u, binary, as), FX_SIX(u, binary, bs), FX_SIX(u, binary, ys)}, 3, w.y0, w.y1);
 }
 
 static uint32_t units_of(const fx_box *b, int threads) {
@@ -39,7 +38,7 @@ static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, 
     (void)k, (void)kernel;
     if (w.y0 >= w.y1 || w.c0 >= w.c1)
         return 0;
-    const fx_box b = box_of(&u->binary, w);
+    const fx_box b = box_of(u, w);
     return units_of(&b, threads);
 }
 
@@ -53,7 +52,7 @@ static void activate(const fx_call *call, const fx_binary *f) {
 
 static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) {
     const fx_binary_params *p = &call->params->binary;
-    const fx_box b = box_of(p, call->window);
+    const fx_box b = box_of(call->params, call->window);
     const uint32_t units = units_of(&b, threads);
     const int64_t total = fx_box_elements(&b), end = fx_box_cut(total, units, u1);
     const int is_activated = p->act > FX_ACT_CLIP;

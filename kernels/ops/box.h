@@ -6,6 +6,9 @@
 
 #define FX_BOX_OPERANDS 3
 
+/* The six fields name0 .. name5 of an operator's parameters, as an array. */
+#define FX_SIX(u, op, name) (&(u)->words[offsetof(fx_##op##_params, name##0) / sizeof(int32_t)])
+
 /* Work is cut into about this many units for each thread, but not below this many bytes. */
 #define FX_BOX_UNITS 4
 #define FX_BOX_UNIT_BYTES (8 << 10)

@@ -11,20 +11,19 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
     if (kernel != 0 || p->kind < 0 || p->kind >= FX_UNARY_COUNT || p->kind == FX_UNARY_PRELU || isnan(p->alpha) ||
         isnan(p->beta))
         return FX_ERR_PARAMS;
-    if (!fx_box_fits(&p->d0, &p->xs0) || !fx_box_fits(&p->d0, &p->ys0) || !fx_box_is_injective(&p->d0, &p->ys0))
+    if (!fx_box_fits(FX_SIX(u, unary, d), FX_SIX(u, unary, xs)) || !fx_box_fits(FX_SIX(u, unary, d), FX_SIX(u, unary, ys)) || !fx_box_is_injective(FX_SIX(u, unary, d), FX_SIX(u, unary, ys)))
         return FX_ERR_PARAMS;
     return FX_OK;
 }
 
 static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
-    const fx_unary_params *p = &u->unary;
-    fx_box_extent(FX_DIMS, &p->d0, operand == FX_OUTPUT ? &p->ys0 : &p->xs0, lo, hi);
+    fx_box_extent(FX_DIMS, FX_SIX(u, unary, d), operand == FX_OUTPUT ? FX_SIX(u, unary, ys) : FX_SIX(u, unary, xs), lo, hi);
     *lo *= (int64_t)sizeof(float);
     *hi *= (int64_t)sizeof(float);
 }
 
-static fx_box box_of(const fx_unary_params *p, fx_window w) {
-    return fx_box_window(&p->d0, (const int32_t *[]){&p->xs0, &p->ys0}, 2, w.y0, w.y1);
+static fx_box box_of(const fx_params *u, fx_window w) {
+    return fx_box_window(FX_SIX(u, unary, d), (const int32_t *[]){FX_SIX(u, unary, xs), FX_SIX(u, unary, ys)}, 2, w.y0, w.y1);
 }
 
 static uint32_t units_of(const fx_box *b, int threads) {
@@ -35,13 +34,13 @@ static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, 
     (void)k, (void)kernel;
     if (w.y0 >= w.y1 || w.c0 >= w.c1)
         return 0;
-    const fx_box b = box_of(&u->unary, w);
+    const fx_box b = box_of(u, w);
     return units_of(&b, threads);
 }
 
 static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) {
     const fx_unary_params *p = &call->params->unary;
-    const fx_box b = box_of(p, call->window);
+    const fx_box b = box_of(call->params, call->window);
     const uint32_t units = units_of(&b, threads);
     const int64_t total = fx_box_elements(&b), end = fx_box_cut(total, units, u1);
     fx_unary f = {.kind = p->kind, .alpha = p->alpha, .beta = p->beta};
