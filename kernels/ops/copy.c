@@ -1,0 +1,174 @@
+/* Moving elements: rows where both sides are neighbours, transposed blocks where the one side's neighbours are not the
+ * other's, one by one otherwise. */
+#include "box.h"
+#include "flexnn/kernels.h"
+
+#include <string.h>
+
+/* A transposed block: this many elements, and at least so many along either side. */
+#define BLOCK_ELEMENTS 4096
+#define BLOCK_SIDE 64
+
+static fx_window full_window(const fx_params *u) { return (fx_window){0, u->copy.d0, 0, u->copy.d5}; }
+
+static fx_status check(uint32_t kernel, const fx_params *u) {
+    const int32_t bytes = u->copy.elem_bytes, *d = FX_SIX(u, copy, d), *ys = FX_SIX(u, copy, ys);
+    if (kernel != 0 || (bytes != 1 && bytes != 2 && bytes != 4 && bytes != 8))
+        return FX_ERR_PARAMS;
+    if (!fx_box_fits(d, FX_SIX(u, copy, xs)) || !fx_box_fits(d, ys) || !fx_box_is_injective(d, ys))
+        return FX_ERR_PARAMS;
+    return FX_OK;
+}
+
+static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
+    fx_box_extent(FX_DIMS, FX_SIX(u, copy, d), operand == FX_OUTPUT ? FX_SIX(u, copy, ys) : FX_SIX(u, copy, xs), lo, hi);
+    *lo *= u->copy.elem_bytes;
+    *hi *= u->copy.elem_bytes;
+}
+
+static fx_box box_of(const fx_params *u, fx_window w) {
+    return fx_box_window(FX_SIX(u, copy, d), (const int32_t *[]){FX_SIX(u, copy, xs), FX_SIX(u, copy, ys)}, 2, w.y0,
+                         w.y1);
+}
+
+/* How a transposing copy is walked: block u of blocks_i x blocks_j in each of the places the other dimensions make. */
+typedef struct transposition {
+    int i, j; /* dimension along which y's, x's elements are neighbours */
+    int64_t side_i, side_j, blocks_i, blocks_j, places;
+} transposition;
+
+static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/* 0 if the copy is none. */
+static int find_transposition(const fx_box *b, transposition *t) {
+    t->i = t->j = -1;
+    for (int i = 0; i < FX_DIMS; i++) {
+        if (b->d[i] > 1 && b->s[0][i] == 1)
+            t->j = i;
+        if (b->d[i] > 1 && b->s[1][i] == 1)
+            t->i = i;
+    }
+    if (t->i < 0 || t->j < 0 || t->i == t->j)
+        return 0;
+    const int64_t di = b->d[t->i], dj = b->d[t->j];
+    t->side_j = smaller(dj, BLOCK_SIDE);
+    t->side_i = smaller(di, larger(BLOCK_SIDE, BLOCK_ELEMENTS / t->side_j));
+    t->side_j = smaller(dj, larger(BLOCK_SIDE, BLOCK_ELEMENTS / t->side_i));
+    t->blocks_i = (di + t->side_i - 1) / t->side_i;
+    t->blocks_j = (dj + t->side_j - 1) / t->side_j;
+    t->places = fx_box_elements(b) / (di * dj);
+    return 1;
+}
+
+static uint32_t units_of(const fx_box *b, int32_t elem_bytes, int threads) {
+    transposition t;
+    const uint32_t units = fx_box_units(fx_box_elements(b) * 2 * elem_bytes, threads);
+    if (!find_transposition(b, &t))
+        return units;
+    return (uint32_t)smaller(units, t.places * t.blocks_i * t.blocks_j);
+}
+
+static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, fx_window w, int threads) {
+    (void)k, (void)kernel;
+    if (w.y0 >= w.y1 || w.c0 >= w.c1)
+        return 0;
+    const fx_box b = box_of(u, w);
+    return units_of(&b, u->copy.elem_bytes, threads);
+}
+
+/* Typed walks: rows x columns elements, any strides. */
+#define WALK(type)                                                                                                     \
+    static void walk_##type(const type *x, type *y, int64_t rows, int64_t columns, const int64_t *xs,                  \
+                            const int64_t *ys) {                                                                       \
+        for (int64_t r = 0; r < rows; r++)                                                                             \
+            for (int64_t c = 0; c < columns; c++)                                                                      \
+                y[r * ys[0] + c * ys[1]] = x[r * xs[0] + c * xs[1]];                                                   \
+    }
+WALK(uint8_t)
+WALK(uint16_t)
+WALK(uint32_t)
+WALK(uint64_t)
+
+/* xs, ys: strides of rows and columns. */
+static void walk(const fx_call *call, int64_t x_at, int64_t y_at, int64_t rows, int64_t columns, const int64_t *xs,
+                 const int64_t *ys) {
+    const int64_t bytes = call->params->copy.elem_bytes;
+    const char *x = (const char *)call->in[0] + x_at * bytes;
+    char *y = (char *)call->out + y_at * bytes;
+    if (bytes == 1)
+        walk_uint8_t((const uint8_t *)x, (uint8_t *)y, rows, columns, xs, ys);
+    else if (bytes == 2)
+        walk_uint16_t((const uint16_t *)x, (uint16_t *)y, rows, columns, xs, ys);
+    else if (bytes == 4)
+        walk_uint32_t((const uint32_t *)x, (uint32_t *)y, rows, columns, xs, ys);
+    else
+        walk_uint64_t((const uint64_t *)x, (uint64_t *)y, rows, columns, xs, ys);
+}
+
+/* Below this many bytes a call of memcpy costs more than a loop. */
+#define MEMCPY_BYTES 32
+
+static void copy_rows(const fx_call *call, const fx_box *b, int64_t e, int64_t end) {
+    const int64_t bytes = call->params->copy.elem_bytes, *xs = &b->s[0][FX_DIMS - 2], *ys = &b->s[1][FX_DIMS - 2];
+    while (e < end) {
+        const fx_box_run r = fx_box_next(b, e, end, end - e);
+        if (xs[1] == 1 && ys[1] == 1 && r.n * bytes >= MEMCPY_BYTES) {
+            const char *x = (const char *)call->in[0] + r.at[0] * bytes;
+            char *y = (char *)call->out + r.at[1] * bytes;
+            for (int64_t i = 0; i < r.rows; i++)
+                memcpy(y + i * ys[0] * bytes, x + i * xs[0] * bytes, (size_t)(r.n * bytes));
+        } else {
+            walk(call, r.at[0], r.at[1], r.rows, r.n, xs, ys);
+        }
+        e += r.rows * r.n;
+    }
+}
+
+/* Blocks [u, end), numbered [place][block j][block i]. */
+static void copy_blocks(const fx_call *call, const fx_box *b, const transposition *t, int64_t u, int64_t end) {
+    const int64_t *xs = b->s[0], *ys = b->s[1];
+    for (; u < end; u++) {
+        const int64_t i0 = u % t->blocks_i * t->side_i, j0 = u / t->blocks_i % t->blocks_j * t->side_j;
+        int64_t place = u / (t->blocks_i * t->blocks_j);
+        int64_t x_at = b->at[0] + i0 * xs[t->i] + j0, y_at = b->at[1] + i0 + j0 * ys[t->j];
+        for (int k = FX_DIMS - 1; k >= 0 && place; k--) {
+            if (k == t->i || k == t->j)
+                continue;
+            x_at += place % b->d[k] * xs[k];
+            y_at += place % b->d[k] * ys[k];
+            place /= b->d[k];
+        }
+        const int64_t rows = smaller(t->side_i, b->d[t->i] - i0), columns = smaller(t->side_j, b->d[t->j] - j0);
+        if (call->params->copy.elem_bytes == 4) {
+            const fx_transpose block = {.x = (const uint32_t *)call->in[0] + x_at, .y = (uint32_t *)call->out + y_at,
+                                        .rows = rows, .columns = columns, .x_row = xs[t->i], .y_row = ys[t->j]};
+            call->kernels->transpose_u32(&block);
+        } else {
+            walk(call, x_at, y_at, columns, rows, (const int64_t[]){1, xs[t->i]}, (const int64_t[]){ys[t->j], 1});
+        }
+    }
+}
+
+static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) {
+    const fx_box b = box_of(call->params, call->window);
+    const uint32_t units = units_of(&b, call->params->copy.elem_bytes, threads);
+    transposition t;
+    if (find_transposition(&b, &t)) {
+        const int64_t blocks = t.places * t.blocks_i * t.blocks_j;
+        copy_blocks(call, &b, &t, fx_box_cut(blocks, units, u0), fx_box_cut(blocks, units, u1));
+    } else {
+        const int64_t total = fx_box_elements(&b);
+        copy_rows(call, &b, fx_box_cut(total, units, u0), fx_box_cut(total, units, u1));
+    }
+    return FX_OK;
+}
+
+const fx_op_impl fx_copy_impl = {
+    .traits = FX_TRAIT_ROWS,
+    .full_window = full_window,
+    .check = check,
+    .extent = extent,
+    .units = units,
+    .run = run,
+};
