@@ -2,8 +2,7 @@
  * other's, one by one otherwise. */
 #include "box.h"
 #include "flexnn/kernels.h"
-
-#include <string.h>
+#include "move.h"
 
 /* A transposed block: this many elements, and at least so many along either side. */
 #define BLOCK_ELEMENTS 4096
@@ -12,8 +11,8 @@
 static fx_window full_window(const fx_params *u) { return (fx_window){0, u->copy.d0, 0, u->copy.d5}; }
 
 static fx_status check(uint32_t kernel, const fx_params *u) {
-    const int32_t bytes = u->copy.elem_bytes, *d = FX_SIX(u, copy, d), *ys = FX_SIX(u, copy, ys);
-    if (kernel != 0 || (bytes != 1 && bytes != 2 && bytes != 4 && bytes != 8))
+    const int32_t *d = FX_SIX(u, copy, d), *ys = FX_SIX(u, copy, ys);
+    if (kernel != 0 || !fx_is_element(u->copy.elem_bytes))
         return FX_ERR_PARAMS;
     if (!fx_box_fits(d, FX_SIX(u, copy, xs)) || !fx_box_fits(d, ys) || !fx_box_is_injective(d, ys))
         return FX_ERR_PARAMS;
@@ -77,57 +76,19 @@ static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, 
     return units_of(&b, u->copy.elem_bytes, threads);
 }
 
-/* Typed walks: rows x columns elements, any strides. */
-#define WALK(type)                                                                                                     \
-    static void walk_##type(const type *x, type *y, int64_t rows, int64_t columns, const int64_t *xs,                  \
-                            const int64_t *ys) {                                                                       \
-        for (int64_t r = 0; r < rows; r++)                                                                             \
-            for (int64_t c = 0; c < columns; c++)                                                                      \
-                y[r * ys[0] + c * ys[1]] = x[r * xs[0] + c * xs[1]];                                                   \
-    }
-WALK(uint8_t)
-WALK(uint16_t)
-WALK(uint32_t)
-WALK(uint64_t)
-
-/* xs, ys: strides of rows and columns. */
-static void walk(const fx_call *call, int64_t x_at, int64_t y_at, int64_t rows, int64_t columns, const int64_t *xs,
-                 const int64_t *ys) {
-    const int64_t bytes = call->params->copy.elem_bytes;
-    const char *x = (const char *)call->in[0] + x_at * bytes;
-    char *y = (char *)call->out + y_at * bytes;
-    if (bytes == 1)
-        walk_uint8_t((const uint8_t *)x, (uint8_t *)y, rows, columns, xs, ys);
-    else if (bytes == 2)
-        walk_uint16_t((const uint16_t *)x, (uint16_t *)y, rows, columns, xs, ys);
-    else if (bytes == 4)
-        walk_uint32_t((const uint32_t *)x, (uint32_t *)y, rows, columns, xs, ys);
-    else
-        walk_uint64_t((const uint64_t *)x, (uint64_t *)y, rows, columns, xs, ys);
-}
-
-/* Below this many bytes a call of memcpy costs more than a loop. */
-#define MEMCPY_BYTES 32
-
 static void copy_rows(const fx_call *call, const fx_box *b, int64_t e, int64_t end) {
     const int64_t bytes = call->params->copy.elem_bytes, *xs = &b->s[0][FX_DIMS - 2], *ys = &b->s[1][FX_DIMS - 2];
     while (e < end) {
         const fx_box_run r = fx_box_next(b, e, end, end - e);
-        if (xs[1] == 1 && ys[1] == 1 && r.n * bytes >= MEMCPY_BYTES) {
-            const char *x = (const char *)call->in[0] + r.at[0] * bytes;
-            char *y = (char *)call->out + r.at[1] * bytes;
-            for (int64_t i = 0; i < r.rows; i++)
-                memcpy(y + i * ys[0] * bytes, x + i * xs[0] * bytes, (size_t)(r.n * bytes));
-        } else {
-            walk(call, r.at[0], r.at[1], r.rows, r.n, xs, ys);
-        }
+        fx_move(bytes, (const char *)call->in[0] + r.at[0] * bytes, (char *)call->out + r.at[1] * bytes, r.rows, r.n,
+                xs[0], xs[1], ys[0], ys[1]);
         e += r.rows * r.n;
     }
 }
 
 /* Blocks [u, end), numbered [place][block j][block i]. */
 static void copy_blocks(const fx_call *call, const fx_box *b, const transposition *t, int64_t u, int64_t end) {
-    const int64_t *xs = b->s[0], *ys = b->s[1];
+    const int64_t bytes = call->params->copy.elem_bytes, *xs = b->s[0], *ys = b->s[1];
     for (; u < end; u++) {
         const int64_t i0 = u % t->blocks_i * t->side_i, j0 = u / t->blocks_i % t->blocks_j * t->side_j;
         int64_t place = u / (t->blocks_i * t->blocks_j);
@@ -140,12 +101,13 @@ static void copy_blocks(const fx_call *call, const fx_box *b, const transpositio
             place /= b->d[k];
         }
         const int64_t rows = smaller(t->side_i, b->d[t->i] - i0), columns = smaller(t->side_j, b->d[t->j] - j0);
-        if (call->params->copy.elem_bytes == 4) {
+        if (bytes == 4) {
             const fx_transpose block = {.x = (const uint32_t *)call->in[0] + x_at, .y = (uint32_t *)call->out + y_at,
                                         .rows = rows, .columns = columns, .x_row = xs[t->i], .y_row = ys[t->j]};
             call->kernels->transpose_u32(&block);
         } else {
-            walk(call, x_at, y_at, columns, rows, (const int64_t[]){1, xs[t->i]}, (const int64_t[]){ys[t->j], 1});
+            fx_move(bytes, (const char *)call->in[0] + x_at * bytes, (char *)call->out + y_at * bytes, columns, rows, 1,
+                    xs[t->i], ys[t->j], 1);
         }
     }
 }
