@@ -38,31 +38,32 @@ static __attribute__((noinline)) void finish_any(const fx_dwconv *d, int j, int 
         FX_UNROLL for (int i = 0; i < N; i++) fx_store(to + i * d->y_step, fx_min(hi, fx_max(lo, (SUM)[i])));          \
     } while (0)
 
-/* N output pixels, KW taps in a row, stride S, dilation 1, of one vector of channels. */
+/* Output pixels [i0, i0 + N), KW taps in a row, stride S, dilation 1, of one vector of channels. */
 #define STRIP(N, KW, S)                                                                                                \
-    FX_INLINE void strip_##N##_##KW##_##S##_part(const fx_dwconv *d, const float *panel, int j, const int full) {      \
+    FX_INLINE void part_##N##_##KW##_##S(const fx_dwconv *d, int i0, const float *panel, int j, const int full) {      \
         enum { POSITIONS = (N - 1) * S + KW };                                                                         \
         const float *w = panel + d->head;                                                                              \
-        const float *const *x = d->x;                                                                                  \
+        const float *const *x = d->x + i0 * S;                                                                         \
+        const int64_t at = d->at;                                                                                      \
         fx_v sum[N];                                                                                                   \
         FX_UNROLL for (int i = 0; i < N; i++) sum[i] = fx_load(panel);                                                 \
-        for (int ky = 0; ky < d->kh; ky++, w += KW * FX_NR, x += POSITIONS) {                                          \
+        for (int ky = 0; ky < d->kh; ky++, w += KW * FX_NR, x += d->positions) {                                       \
             fx_v tap[KW];                                                                                              \
             FX_UNROLL for (int t = 0; t < KW; t++) tap[t] = fx_load(w + t * FX_NR);                                    \
             FX_UNROLL for (int p = 0; p < POSITIONS; p++) {                                                            \
-                const fx_v v = LOAD(full, x[p] + d->at, j, d->channels);                                               \
+                const fx_v v = LOAD(full, x[p] + at, j, d->channels);                                                  \
                 FX_UNROLL for (int t = 0; t < KW; t++) if (p >= t && (p - t) % S == 0 && (p - t) / S < N)              \
                     sum[(p - t) / S] += v * tap[t];                                                                    \
             }                                                                                                          \
         }                                                                                                              \
-        FINISH(N, full, 0, sum);                                                                                       \
+        FINISH(N, full, i0, sum);                                                                                      \
     }                                                                                                                  \
-    static void strip_##N##_##KW##_##S(const fx_dwconv *d) {                                                           \
+    static void strip_##N##_##KW##_##S(const fx_dwconv *d, int i0) {                                                   \
         int j = 0;                                                                                                     \
         for (; j + FX_WIDTH <= d->channels; j += FX_WIDTH)                                                             \
-            strip_##N##_##KW##_##S##_part(d, panel_of(d, j), j, 1);                                                    \
+            part_##N##_##KW##_##S(d, i0, panel_of(d, j), j, 1);                                                        \
         if (j < d->channels)                                                                                           \
-            strip_##N##_##KW##_##S##_part(d, panel_of(d, j), j, 0);                                                    \
+            part_##N##_##KW##_##S(d, i0, panel_of(d, j), j, 0);                                                        \
     }
 
 #define STRIPS(KW, S)                                                                                                  \
@@ -101,13 +102,17 @@ FX_INLINE void any(const fx_dwconv *d, int j, const int full) {
 }
 
 void FX_SYMBOL(dwconv_f32)(const fx_dwconv *d) {
-    typedef void (*strip)(const fx_dwconv *);
 #define LIST(KW, S)                                                                                                    \
     {strip_1_##KW##_##S, strip_2_##KW##_##S, strip_3_##KW##_##S, strip_4_##KW##_##S,                                   \
      strip_5_##KW##_##S, strip_6_##KW##_##S, strip_7_##KW##_##S, strip_8_##KW##_##S}
-    static const strip strips[2][2][FX_DW_PIXELS] = {{LIST(3, 1), LIST(3, 2)}, {LIST(5, 1), LIST(5, 2)}};
+    static void (*const strips[2][2][8])(const fx_dwconv *, int) = {{LIST(3, 1), LIST(3, 2)}, {LIST(5, 1), LIST(5, 2)}};
     if (d->dilation == 1 && (d->kw == 3 || d->kw == 5) && d->stride <= 2) {
-        strips[d->kw == 5][d->stride - 1][d->pixels - 1](d);
+        const int count = (d->pixels + 7) / 8;
+        for (int s = 0, i0 = 0; s < count; s++) {
+            const int i1 = d->pixels * (s + 1) / count;
+            strips[d->kw == 5][d->stride - 1][i1 - i0 - 1](d, i0);
+            i0 = i1;
+        }
         return;
     }
     int j = 0;
