@@ -22,7 +22,9 @@ def fold_padding(graph: Graph) -> None:
 
 def _fits(uses: Rewriter, pad: Node, node: Node) -> bool:
     before, after = ints_attr(pad, "before"), ints_attr(pad, "after")
-    if uses.only_consumer(pad.outputs[0]) is None or pad.attrs["mode"] != "constant" or len(before) != 4:
+    mode = pad.attrs["mode"]
+    edge = mode == "edge" and node.attrs.get("kind") == "max"
+    if uses.only_consumer(pad.outputs[0]) is None or len(before) != 4 or (mode != "constant" and not edge):
         return False
     if min(*before, *after) < 0 or any(ints_attr(pad, "interior")) or before[0] or after[0] or before[3] or after[3]:
         return False
@@ -36,12 +38,14 @@ def _fits(uses: Rewriter, pad: Node, node: Node) -> bool:
             return False
         node.attrs["count_include_pad"] = 1
         return True
-    # A maximum does not see its padding; zeros are not seen either where nothing is below zero, if no window holds
-    # padding only.
+    # A maximum does not see its own padding. Nor does it see repeated edges, for the edge is in the same window, nor
+    # zeros where nothing is below zero; if no window holds padding only.
     reach = [(k - 1) * d for k, d in zip(ints_attr(node, "kernel"), ints_attr(node, "dilations"), strict=True)]
     sums = [p + q for p, q in zip(own, (*before[1:3], *after[1:3]), strict=True)]
-    inside = all(sums[i] <= reach[i] and sums[i + 2] <= reach[i] for i in (0, 1)) and node.attrs["dilations"] == [1, 1]
-    return inside and (value == -float("inf") or (value == 0 and not any(own) and _not_negative(uses, pad.inputs[0])))
+    if node.attrs["dilations"] != [1, 1] or any(sums[i] > reach[i % 2] for i in range(4)):
+        return False
+    unseen = edge or (value == 0 and _not_negative(uses, pad.inputs[0]))
+    return value == -float("inf") or (unseen and not any(own))
 
 
 def _not_negative(uses: Rewriter, tensor: int) -> bool:

@@ -1,0 +1,361 @@
+"""What an internal graph means: a plain numpy interpreter, one function for each operator.
+
+Slow and short on purpose. It walks the same storage as the engine (roots and views), so it sees wrong aliasing too:
+every root starts as NaN (integers: a pattern), and graph inputs and constants are read-only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from itertools import product
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from flexnn.graph.ir import DTYPES, Graph, Node, Tensor
+from flexnn.graph.pack import NR
+
+Array = np.ndarray
+
+
+def run_graph(graph: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    """Outputs by name, for inputs by name. Weights are loaded from their sources."""
+    storage: dict[int, Array] = {}
+    for i, tensor in enumerate(graph.tensors):
+        if tensor.root >= 0:
+            continue
+        if i in graph.inputs:
+            storage[i] = np.array(feeds[tensor.name], DTYPES[tensor.dtype]).reshape(-1)
+            assert storage[i].size == tensor.size
+            storage[i].flags.writeable = False
+        elif tensor.weight >= 0:
+            source = graph.weights[tensor.weight].source
+            assert source is not None
+            storage[i] = np.array(source.load(), DTYPES[tensor.dtype]).reshape(-1)
+            storage[i].flags.writeable = False
+        else:
+            storage[i] = np.full(tensor.size, np.nan if tensor.dtype in ("f32", "f64", "f16") else 77).astype(
+                DTYPES[tensor.dtype]
+            )
+
+    def view(i: int) -> Array:
+        tensor = graph.tensors[i]
+        flat = storage[graph.root(i)]
+        strides = [s * flat.itemsize for s in tensor.strides]
+        last = tensor.offset + sum((d - 1) * s for d, s in zip(tensor.shape, tensor.strides, strict=True))
+        assert 0 <= last < flat.size, f"{tensor.name}: outside its root"
+        return as_strided(flat[tensor.offset :], tensor.shape, strides, writeable=flat.flags.writeable)
+
+    for node in graph.nodes:
+        with np.errstate(all="ignore"):
+            result = OPERATORS[node.op](graph, node, *[view(i) for i in node.inputs])
+        out = view(node.outputs[0])
+        assert result.shape == out.shape, f"{node.name}: {result.shape}, stored as {out.shape}"
+        assert result.dtype == out.dtype, f"{node.name}: {result.dtype}, stored as {out.dtype}"
+        out[...] = result
+    return {graph.tensors[i].name: np.array(view(i)) for i in graph.outputs}
+
+
+# ---- functions of one element ----
+
+_erf = np.vectorize(math.erf, otypes=[np.float64])
+
+
+def _sigmoid(v: Array) -> Array:
+    return 1 / (1 + np.exp(-v))
+
+
+def _elu(v: Array, alpha: float) -> Array:
+    return np.where(v > 0, v, alpha * np.expm1(np.minimum(v, 0)))
+
+
+UNARY: dict[str, Callable[[Array, float, float], Array]] = {
+    "none": lambda v, a, b: v,
+    "relu": lambda v, a, b: np.maximum(v, 0),
+    "clip": lambda v, a, b: np.minimum(np.maximum(v, a), b),
+    "leaky_relu": lambda v, a, b: np.where(v < 0, a * v, v),
+    "sigmoid": lambda v, a, b: _sigmoid(v),
+    "hardsigmoid": lambda v, a, b: np.clip(a * v + b, 0, 1),
+    "hardswish": lambda v, a, b: v * np.clip(v / 6 + 0.5, 0, 1),
+    "silu": lambda v, a, b: v * _sigmoid(v),
+    "tanh": lambda v, a, b: np.tanh(v),
+    "exp": lambda v, a, b: np.exp(v),
+    "log": lambda v, a, b: np.log(v),
+    "sqrt": lambda v, a, b: np.sqrt(v),
+    "reciprocal": lambda v, a, b: 1 / v,
+    "abs": lambda v, a, b: np.abs(v),
+    "neg": lambda v, a, b: -v,
+    "floor": lambda v, a, b: np.floor(v),
+    "ceil": lambda v, a, b: np.ceil(v),
+    "round": lambda v, a, b: np.round(v),
+    "sign": lambda v, a, b: np.sign(v),
+    "erf": lambda v, a, b: _erf(v),
+    "gelu": lambda v, a, b: 0.5 * v * (1 + _erf(v / math.sqrt(2))),
+    "gelu_tanh": lambda v, a, b: 0.5 * v * (1 + np.tanh(math.sqrt(2 / math.pi) * (v + 0.044715 * v**3))),
+    "softplus": lambda v, a, b: np.logaddexp(0, v),
+    "softsign": lambda v, a, b: v / (1 + np.abs(v)),
+    "elu": lambda v, a, b: _elu(v, a),
+    "selu": lambda v, a, b: b * _elu(v, a),
+    "celu": lambda v, a, b: np.where(v > 0, v, a * np.expm1(np.minimum(v, 0) / a)),
+    "mish": lambda v, a, b: v * np.tanh(np.logaddexp(0, v)),
+    "thresholded_relu": lambda v, a, b: np.where(v > a, v, 0),
+    "sin": lambda v, a, b: np.sin(v),
+    "cos": lambda v, a, b: np.cos(v),
+}
+BINARY: dict[str, Callable[[Array, Array], Array]] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "max": np.maximum,
+    "min": np.minimum,
+    "pow": np.power,
+    "prelu": lambda a, b: np.where(a < 0, a * b, a),
+}
+REDUCE: dict[str, Callable[[Array, tuple[int, ...], bool], Array]] = {
+    "sum": lambda v, a, k: v.sum(axis=a, keepdims=k),
+    "mean": lambda v, a, k: v.mean(axis=a, keepdims=k),
+    "max": lambda v, a, k: v.max(axis=a, keepdims=k),
+    "min": lambda v, a, k: v.min(axis=a, keepdims=k),
+    "prod": lambda v, a, k: v.prod(axis=a, keepdims=k),
+    "l1": lambda v, a, k: np.abs(v).sum(axis=a, keepdims=k),
+    "l2": lambda v, a, k: np.sqrt((v * v).sum(axis=a, keepdims=k)),
+    "sum_square": lambda v, a, k: (v * v).sum(axis=a, keepdims=k),
+    "log_sum": lambda v, a, k: np.log(v.sum(axis=a, keepdims=k)),
+    "log_sum_exp": lambda v, a, k: np.log(np.exp(v).sum(axis=a, keepdims=k)),
+}
+
+
+def _f32(v: Array) -> Array:
+    return np.asarray(v).astype(np.float32)
+
+
+def _act(node: Node, v: Array) -> Array:
+    return UNARY[str(node.attrs["act"])](v, node.attrs["alpha"], node.attrs["beta"])
+
+
+# ---- operators ----
+
+
+def _windows(node: Node, x: Array, fill: float, end: tuple[int, int] | None = None) -> tuple[Array, int, int]:
+    """x padded with ``fill``, as [n, oh, ow, tap, c]; and the output's height and width."""
+    (kh, kw), (sh, sw), (dh, dw) = node.attrs["kernel"], node.attrs["strides"], node.attrs["dilations"]
+    top, left, bottom, right = node.attrs["pads"]
+    n, h, w, c = x.shape
+    if end:
+        oh, ow = end
+    else:
+        oh = (h + top + bottom - (kh - 1) * dh - 1) // sh + 1
+        ow = (w + left + right - (kw - 1) * dw - 1) // sw + 1
+    tall = max((oh - 1) * sh + (kh - 1) * dh + 1, top + h)
+    wide = max((ow - 1) * sw + (kw - 1) * dw + 1, left + w)
+    padded = np.full((n, tall, wide, c), fill, np.float64)
+    padded[:, top : top + h, left : left + w] = x
+    taps = [
+        padded[:, i * dh : i * dh + (oh - 1) * sh + 1 : sh, j * dw : j * dw + (ow - 1) * sw + 1 : sw]
+        for i, j in product(range(kh), range(kw))
+    ]
+    return np.stack(taps, axis=3), oh, ow
+
+
+def unpack(graph: Graph, node: Node, cin: int, cout: int) -> tuple[Array, Array, Array]:
+    """Dense weights [tap, cin, cout], bias and slope [cout], out of a node's panels as they are stored."""
+    taps = math.prod(node.attrs["kernel"])
+    depthwise = node.op == "dwconv"
+    group = cin if depthwise else int(node.attrs["group"])
+    weights = np.zeros((taps, cin, cout), np.float32)
+    bias, slope = np.zeros(cout, np.float32), np.zeros(cout, np.float32)
+    per_group, cin_group = cout // group, cin // group
+    source = graph.weights[node.weight].source
+    sizes = []
+    for p, panel in enumerate(source):
+        sizes.append(panel.nbytes)
+        lanes = slice(p * NR, min((p + 1) * NR, cout))
+        count = lanes.stop - lanes.start
+        rows = panel.reshape(-1, NR)
+        bias[lanes] = rows[0, :count]
+        at = 1
+        if node.attrs["act"] == "prelu":
+            slope[lanes] = rows[1, :count]
+            at = 2
+        body = rows[at:]
+        if depthwise:
+            weights[:, range(lanes.start, lanes.stop), range(lanes.start, lanes.stop)] = body[:, :count]
+            continue
+        wide = len(body) // taps
+        if group == 1:
+            first = 0
+        else:
+            first = min(lanes.start // per_group * cin_group, cin - wide)
+        block = min(int(node.attrs["cin_block"]), wide)
+        at = 0
+        for b in range(0, wide, block):
+            size = min(block, wide - b)
+            part = body[at : at + taps * size].reshape(taps, size, NR)
+            weights[:, first + b : first + b + size, lanes] = part[:, :, :count]
+            at += taps * size
+        assert at == len(body)
+    assert {graph.weights[node.weight].chunk_bytes} == set(sizes)
+    assert graph.weights[node.weight].nbytes == sum(sizes)
+    return weights, bias, slope
+
+
+def _conv(graph: Graph, node: Node, x: Array, residual: Array | None = None) -> Array:
+    cin = x.shape[-1]
+    cout = cin if node.op == "dwconv" else int(node.attrs["cout"])
+    weights, bias, slope = unpack(graph, node, cin, cout)
+    columns, oh, ow = _windows(node, x, 0.0)
+    if node.op == "dwconv":
+        taps = np.stack([np.diagonal(w) for w in weights])
+        y = (columns * taps).sum(axis=3)
+    else:
+        flat = columns.reshape(-1, weights.shape[0] * cin).astype(np.float32)
+        y = (flat @ weights.reshape(-1, cout)).reshape(x.shape[0], oh, ow, cout)
+    y = y + bias
+    if residual is not None:
+        y = y + residual
+    return _f32(np.where(y < 0, slope * y, y) if node.attrs["act"] == "prelu" else _act(node, y))
+
+
+def _pool(graph: Graph, node: Node, x: Array) -> Array:
+    out = graph.tensors[node.outputs[0]].shape
+    end = (out[1], out[2])
+    if node.attrs["kind"] == "max":
+        return _f32(_windows(node, x, -np.inf, end)[0].max(axis=3))
+    inside = np.ones_like(x)
+    if node.attrs["count_include_pad"]:
+        top, left, bottom, right = node.attrs["pads"]
+        frame = np.ones((x.shape[0], x.shape[1] + top + bottom, x.shape[2] + left + right, x.shape[3]))
+        bare = Node("", "pool", [], [], node.attrs | {"pads": [0, 0, 0, 0]})
+        counted = _windows(bare, frame, 0.0, end)[0].sum(axis=3)
+    else:
+        counted = _windows(node, inside, 0.0, end)[0].sum(axis=3)
+    return _f32(_windows(node, x, 0.0, end)[0].sum(axis=3) / counted)
+
+
+def _unary(graph: Graph, node: Node, x: Array) -> Array:
+    return _f32(UNARY[str(node.attrs["kind"])](x.astype(np.float64), node.attrs["alpha"], node.attrs["beta"]))
+
+
+def _binary(graph: Graph, node: Node, a: Array, b: Array) -> Array:
+    return _f32(_act(node, BINARY[str(node.attrs["kind"])](a.astype(np.float64), b.astype(np.float64))))
+
+
+def _softmax(graph: Graph, node: Node, x: Array) -> Array:
+    axis = int(node.attrs["axis"])
+    shifted = x.astype(np.float64) - x.max(axis=axis, keepdims=True)
+    log = shifted - np.log(np.exp(shifted).sum(axis=axis, keepdims=True))
+    return _f32(log if node.attrs["log"] else np.exp(log))
+
+
+def _reduce(graph: Graph, node: Node, x: Array) -> Array:
+    axes, keep = tuple(node.attrs["axes"]), bool(node.attrs["keepdims"])
+    return _f32(REDUCE[str(node.attrs["kind"])](x.astype(np.float64), axes, keep))
+
+
+def _lrn(graph: Graph, node: Node, x: Array) -> Array:
+    size, c = int(node.attrs["size"]), x.shape[-1]
+    squares = x.astype(np.float64) ** 2
+    sums = np.zeros_like(squares)
+    for i in range(c):
+        first, last = max(0, i - (size - 1) // 2), min(c, i + size // 2 + 1)
+        sums[..., i] = squares[..., first:last].sum(axis=-1)
+    return _f32(x / (node.attrs["bias"] + node.attrs["alpha"] / size * sums) ** node.attrs["beta"])
+
+
+def _instance_norm(graph: Graph, node: Node, x: Array, scale: Array, bias: Array) -> Array:
+    axes = tuple(range(1, x.ndim - 1))
+    wide = x.astype(np.float64)
+    mean, variance = wide.mean(axis=axes, keepdims=True), wide.var(axis=axes, keepdims=True)
+    return _f32((wide - mean) / np.sqrt(variance + node.attrs["epsilon"]) * scale + bias)
+
+
+def _source(node: Node, out: int, size: int, scale: float, length: int) -> float:
+    """Where in the input output pixel ``out`` lies (onnx.ai/onnx/operators/onnx__Resize.html)."""
+    coord = node.attrs["coord"]
+    if coord == "asymmetric":
+        return out / scale
+    if coord == "align_corners":
+        return 0.0 if length == 1 else out * (size - 1) / (length - 1)
+    if coord == "pytorch_half_pixel" and length == 1:
+        return 0.0
+    if coord == "half_pixel_symmetric":
+        adjustment = length / (scale * size)
+        return size / 2 * (1 - adjustment) + (out + 0.5) / scale - 0.5
+    return (out + 0.5) / scale - 0.5
+
+
+def _resize(graph: Graph, node: Node, x: Array) -> Array:
+    y = x.astype(np.float64)
+    for axis, length, scale in zip((1, 2), node.attrs["sizes"], (node.attrs["scale_h"], node.attrs["scale_w"]), strict=True):
+        size = y.shape[axis]
+        at = [_source(node, i, size, np.float32(scale), length) for i in range(length)]
+        if node.attrs["mode"] == "nearest":
+            rounding = {
+                "round_prefer_floor": lambda v: math.ceil(v - 0.5),
+                "round_prefer_ceil": lambda v: math.floor(v + 0.5),
+                "floor": math.floor,
+                "ceil": math.ceil,
+            }[str(node.attrs["nearest"])]
+            y = y.take([min(max(rounding(v), 0), size - 1) for v in at], axis=axis)
+            continue
+        at = [min(max(v, 0.0), size - 1.0) for v in at]
+        low = [min(math.floor(v), size - 1) for v in at]
+        high = [min(i + 1, size - 1) for i in low]
+        share = np.array([v - i for v, i in zip(at, low, strict=True)])
+        share = share.reshape((-1,) + (1,) * (3 - axis))
+        y = y.take(low, axis=axis) * (1 - share) + y.take(high, axis=axis) * share
+    return _f32(y)
+
+
+def _copy(graph: Graph, node: Node, x: Array) -> Array:
+    moved = x.transpose(node.attrs["perm"])
+    shape = [e or d for e, d in zip(node.attrs["expand"], moved.shape, strict=True)]
+    return np.broadcast_to(moved, shape)
+
+
+def _pad(graph: Graph, node: Node, x: Array) -> Array:
+    before, after = node.attrs["before"], node.attrs["after"]
+    if node.attrs["mode"] != "constant":
+        cropped = x[tuple(slice(max(-b, 0), d - max(-a, 0)) for b, a, d in zip(before, after, x.shape, strict=True))]
+        amounts = [(max(b, 0), max(a, 0)) for b, a in zip(before, after, strict=True)]
+        return np.pad(cropped, amounts, mode="reflect" if node.attrs["mode"] == "reflect" else "edge")
+    value = node.attrs["value"] if x.dtype.kind == "f" else node.attrs["value_int"]
+    spread = np.full([(d - 1) * (i + 1) + 1 for d, i in zip(x.shape, node.attrs["interior"], strict=True)], value, x.dtype)
+    spread[tuple(slice(None, None, i + 1) for i in node.attrs["interior"])] = x
+    wide = np.pad(spread, [(max(b, 0), max(a, 0)) for b, a in zip(before, after, strict=True)], constant_values=value)
+    return wide[tuple(slice(max(-b, 0), d - max(-a, 0)) for b, a, d in zip(before, after, wide.shape, strict=True))]
+
+
+def _gather(graph: Graph, node: Node, data: Array, indices: Array) -> Array:
+    return data.take(indices, axis=int(node.attrs["axis"]))
+
+
+def _cast(graph: Graph, node: Node, x: Array) -> Array:
+    return x.astype(DTYPES[str(node.attrs["to"])])
+
+
+def _matmul(graph: Graph, node: Node, a: Array, b: Array) -> Array:
+    return _f32(_act(node, a.astype(np.float64) @ b.astype(np.float64)))
+
+
+OPERATORS: dict[str, Callable[..., Array]] = {
+    "conv": _conv,
+    "dwconv": _conv,
+    "pool": _pool,
+    "unary": _unary,
+    "binary": _binary,
+    "softmax": _softmax,
+    "reduce": _reduce,
+    "lrn": _lrn,
+    "instance_norm": _instance_norm,
+    "resize": _resize,
+    "copy": _copy,
+    "pad": _pad,
+    "gather": _gather,
+    "cast": _cast,
+    "matmul": _matmul,
+}
+
+__all__ = ["BINARY", "OPERATORS", "REDUCE", "UNARY", "Tensor", "run_graph", "unpack"]
