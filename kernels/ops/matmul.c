@@ -1,0 +1,205 @@
+/* Product of two computed matrices, over two batch dimensions: b is packed into panels, a block of depth and a group of
+ * columns at a time, small enough to stay in a core's cache and to cost the budget little; then the gemm tile walks a's
+ * rows. Sums are carried from one block of depth to the next in y. */
+#include "units.h"
+
+#include <math.h>
+#include <string.h>
+
+#define DEPTH_MAX 512                    /* of a packed block */
+#define PACKED_BYTES (FX_CACHE_BYTES / 2) /* of a packed group; the rest of the cache is for a and y */
+#define ROWS_MIN 32                      /* a unit with fewer rows would pack b about as long as it multiplies */
+
+static fx_window full_window(const fx_params *u) {
+    const fx_matmul_params *p = &u->matmul;
+    return (fx_window){0, p->b0 * p->b1 * p->m, 0, p->n};
+}
+
+static fx_status check(uint32_t kernel, const fx_params *u) {
+    const fx_matmul_params *p = &u->matmul;
+    if (kernel != 0 || p->b0 < 1 || p->b1 < 1 || p->m < 1 || p->n < 1 || p->k < 1 || p->n > INT32_MAX - 1024 ||
+        p->k > INT32_MAX - 1024)
+        return FX_ERR_PARAMS;
+    if (p->act < 0 || p->act >= FX_ACT_COUNT || p->act == FX_ACT_PRELU || isnan(p->alpha) || isnan(p->beta))
+        return FX_ERR_PARAMS;
+    if ((int64_t)p->b0 * p->b1 > INT32_MAX / p->m)
+        return FX_ERR_PARAMS;
+    if (!fx_span_fits(4, (int32_t[]){p->b0, p->b1, p->m, p->k}, (int32_t[]){p->a_s0, p->a_s1, p->a_sm, p->a_sk}) ||
+        !fx_span_fits(4, (int32_t[]){p->b0, p->b1, p->k, p->n}, (int32_t[]){p->b_s0, p->b_s1, p->b_sk, p->b_sn}) ||
+        !fx_span_fits(4, (int32_t[]){p->b0, p->b1, p->m, p->n}, (int32_t[]){p->y_s0, p->y_s1, p->y_sm, 1}))
+        return FX_ERR_PARAMS;
+    return FX_OK;
+}
+
+static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
+    const fx_matmul_params *p = &u->matmul;
+    if (operand == 0)
+        fx_box_extent(4, (int32_t[]){p->b0, p->b1, p->m, p->k}, (int32_t[]){p->a_s0, p->a_s1, p->a_sm, p->a_sk}, lo, hi);
+    else if (operand == 1)
+        fx_box_extent(4, (int32_t[]){p->b0, p->b1, p->k, p->n}, (int32_t[]){p->b_s0, p->b_s1, p->b_sk, p->b_sn}, lo, hi);
+    else
+        fx_box_extent(4, (int32_t[]){p->b0, p->b1, p->m, p->n}, (int32_t[]){p->y_s0, p->y_s1, p->y_sm, 1}, lo, hi);
+    *lo *= (int64_t)sizeof(float);
+    *hi *= (int64_t)sizeof(float);
+}
+
+static int32_t depth(const fx_matmul_params *p) {
+    const int64_t blocks = fx_div_up(p->k, DEPTH_MAX);
+    return (int32_t)fx_div_up(p->k, blocks);
+}
+
+/* Panels that are packed at once, of `all`. */
+static int64_t group_panels(const fx_kernels *k, const fx_matmul_params *p, int64_t all) {
+    const int64_t fit = PACKED_BYTES / ((int64_t)depth(p) * FX_NR * (int64_t)sizeof(float));
+    return fx_min64(all, fx_max64(1, fit / k->panels) * k->panels);
+}
+
+typedef struct scratch {
+    const float **a;
+    float **c;
+    float *b;    /* [panels][depth][FX_NR] */
+    float *rows; /* of a, where its elements are not neighbours: [mr][depth] */
+    int64_t bytes;
+} scratch;
+
+static scratch scratch_at(void *base, const fx_kernels *k, const fx_matmul_params *p) {
+    int64_t at = 0;
+    scratch s;
+#define TAKE(member, count)                                                                                            \
+    s.member = (void *)((uintptr_t)base + (uintptr_t)at);                                                              \
+    at += fx_round_up((int64_t)sizeof *s.member * (count), 64)
+    TAKE(a, k->mr);
+    TAKE(c, k->mr);
+    TAKE(b, group_panels(k, p, fx_div_up(p->n, FX_NR)) * depth(p) * FX_NR);
+    TAKE(rows, p->a_sk == 1 ? 0 : (int64_t)k->mr * depth(p));
+#undef TAKE
+    s.bytes = at;
+    return s;
+}
+
+static int64_t scratch_bytes(const fx_kernels *k, uint32_t kernel, const fx_params *u) {
+    (void)kernel;
+    return scratch_at(NULL, k, &u->matmul).bytes;
+}
+
+/* items: rows; groups: of panels. Whole matrices first, then columns, then rows. */
+static fx_cut cut_window(const fx_kernels *k, const fx_matmul_params *p, fx_window w, int threads) {
+    const int64_t wanted = threads > 1 ? (int64_t)threads * FX_UNITS_PER_THREAD : 1;
+    const int64_t rows = w.y1 - w.y0, all = fx_div_up(w.c1 - w.c0, FX_NR);
+    fx_cut cut = {.items = rows, .groups = fx_div_up(all, k->panels)};
+    cut.parts = fx_min64(wanted, fx_div_up(rows, p->m));
+    cut.cuts = fx_max64(fx_div_up(all, group_panels(k, p, all)), fx_min64(cut.groups, fx_div_up(wanted, cut.parts)));
+    if (cut.parts * cut.cuts < wanted)
+        cut.parts = fx_max64(cut.parts, fx_min64(rows / ROWS_MIN, fx_div_up(wanted, cut.cuts)));
+    return cut;
+}
+
+static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, fx_window w, int threads) {
+    (void)kernel;
+    if (w.y0 >= w.y1 || w.c0 >= w.c1)
+        return 0;
+    const fx_cut cut = cut_window(k, &u->matmul, w, threads);
+    return (uint32_t)(cut.parts * cut.cuts);
+}
+
+/* Depth [0, n) of `columns` columns of b from b on into a panel; missing columns are zeros. */
+static void pack_panel(const fx_matmul_params *p, const float *b, int32_t n, int32_t columns, float *to) {
+    if (columns < FX_NR)
+        memset(to, 0, (size_t)n * FX_NR * sizeof(float));
+    if (p->b_sn == 1 && columns == FX_NR) {
+        for (int32_t q = 0; q < n; q++)
+            memcpy(to + (int64_t)q * FX_NR, b + (int64_t)q * p->b_sk, FX_NR * sizeof(float));
+        return;
+    }
+    for (int32_t j = 0; j < columns; j++)
+        for (int32_t q = 0; q < n; q++)
+            to[(int64_t)q * FX_NR + j] = b[j * (int64_t)p->b_sn + q * (int64_t)p->b_sk];
+}
+
+/* Rows [r0, r1) of one matrix, panels [first, last) from column 0 of n on: one block of depth [k0, k1). */
+typedef struct block {
+    const float *a, *b;
+    float *y;
+    int32_t r0, r1, k0, k1, panel0, panel1;
+} block;
+
+static void run_block(const fx_call *call, const scratch *s, const block *t, int32_t column_end) {
+    const fx_matmul_params *p = &call->params->matmul;
+    const fx_kernels *k = call->kernels;
+    const int32_t n = t->k1 - t->k0;
+    fx_gemm g = {.a = s->a, .c = s->c, .w_panel = (int64_t)n * FX_NR, .taps = 1, .k = n, .block = n};
+    const int is_last = t->k1 == p->k;
+    g.finish = fx_finish_of(is_last ? p->act : FX_ACT_NONE, p->alpha, p->beta);
+    g.r = t->k0 ? (const float *const *)s->c : NULL;
+    for (int32_t i = t->panel0; i < t->panel1; i++)
+        pack_panel(p, t->b + t->k0 * (int64_t)p->b_sk + (int64_t)i * FX_NR * p->b_sn, n,
+                   (int32_t)fx_min64(FX_NR, column_end - (int64_t)i * FX_NR), s->b + (i - t->panel0) * g.w_panel);
+    const int64_t rows = t->r1 - t->r0, tiles = fx_div_up(rows, k->mr);
+    for (int64_t tile = 0, row = t->r0; tile < tiles; tile++, row += g.rows) {
+        g.rows = (int32_t)(t->r0 + fx_cut_at(rows, tiles, tile + 1) - row);
+        for (int32_t i = 0; i < g.rows; i++) {
+            const float *from = t->a + (row + i) * p->a_sm + t->k0 * (int64_t)p->a_sk;
+            s->a[i] = from;
+            s->c[i] = t->y + (row + i) * p->y_sm;
+            if (p->a_sk != 1) {
+                float *to = s->rows + (int64_t)i * n;
+                for (int32_t q = 0; q < n; q++)
+                    to[q] = from[q * (int64_t)p->a_sk];
+                s->a[i] = to;
+            }
+        }
+        for (int32_t i = t->panel0; i < t->panel1; i += g.panels) {
+            g.panels = (int32_t)fx_min64(k->panels, t->panel1 - i);
+            g.w = s->b + (i - t->panel0) * g.w_panel;
+            g.c_at = (int64_t)i * FX_NR;
+            g.columns = (int32_t)fx_min64((int64_t)g.panels * FX_NR, column_end - g.c_at);
+            k->gemm_f32(&g);
+            if (is_last && fx_finish_is_partial(p->act))
+                fx_activate_rows(k, p->act, p->alpha, p->beta, s->c[0] + g.c_at, g.rows, p->y_sm, g.columns);
+        }
+    }
+}
+
+static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) {
+    const fx_matmul_params *p = &call->params->matmul;
+    const fx_kernels *k = call->kernels;
+    const fx_window *w = &call->window;
+    const fx_cut cut = cut_window(k, p, *w, threads);
+    const scratch s = scratch_at(call->scratch, k, p);
+    const int64_t at_most = group_panels(k, p, fx_div_up(p->n, FX_NR));
+    for (uint32_t u = u0; u < u1; u++) {
+        const int64_t part = u % cut.parts, group = u / cut.parts;
+        const int64_t first = w->c0 / FX_NR + fx_cut_at(cut.groups, cut.cuts, group) * k->panels;
+        const int64_t last = fx_min64(w->c0 / FX_NR + fx_cut_at(cut.groups, cut.cuts, group + 1) * k->panels,
+                                      fx_div_up(w->c1, FX_NR));
+        int64_t row = w->y0 + fx_cut_at(cut.items, cut.parts, part);
+        const int64_t end = w->y0 + fx_cut_at(cut.items, cut.parts, part + 1);
+        while (row < end) {
+            const int64_t batch = row / p->m, b0 = batch / p->b1, b1 = batch % p->b1;
+            block t = {.r0 = (int32_t)(row % p->m)};
+            t.r1 = (int32_t)fx_min64(p->m, t.r0 + end - row);
+            t.a = (const float *)call->in[0] + b0 * p->a_s0 + b1 * p->a_s1;
+            t.b = (const float *)call->in[1] + b0 * p->b_s0 + b1 * p->b_s1;
+            t.y = (float *)call->out + b0 * p->y_s0 + b1 * p->y_s1;
+            for (int64_t panel = first; panel < last; panel += at_most) {
+                t.panel0 = (int32_t)panel, t.panel1 = (int32_t)fx_min64(last, panel + at_most);
+                for (t.k0 = 0; t.k0 < p->k; t.k0 = t.k1) {
+                    t.k1 = (int32_t)fx_min64(p->k, t.k0 + depth(p));
+                    run_block(call, &s, &t, w->c1);
+                }
+            }
+            row += t.r1 - t.r0;
+        }
+    }
+    return FX_OK;
+}
+
+const fx_op_impl fx_matmul_impl = {
+    .traits = FX_TRAIT_ROWS | FX_TRAIT_CHANNELS,
+    .full_window = full_window,
+    .check = check,
+    .extent = extent,
+    .scratch = scratch_bytes,
+    .units = units,
+    .run = run,
+};
