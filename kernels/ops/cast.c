@@ -1,164 +1,109 @@
-/* Conversion of elements. What C leaves undefined saturates: a float outside the range of an integer type becomes the
- * nearest of its values, NaN 0. Narrower integers wrap, as numpy's do; every non-zero (NaN too) is true. */
-#include "units.h"
+/* Conversion among all element types. Floats to integers: towards zero, saturating, NaN gives 0; integers to narrower
+ * ones: the low bits; to bool: whether it is not 0. */
+#include "box.h"
+#include "half.h"
 
-#include <math.h>
-#include <string.h>
-
-static fx_window full_window(const fx_params *u) { return (fx_window){0, u->cast.count, 0, 1}; }
+static fx_window full_window(const fx_params *u) { return (fx_window){0, 1, 0, u->cast.count}; }
 
 static fx_status check(uint32_t kernel, const fx_params *u) {
     const fx_cast_params *p = &u->cast;
-    return !kernel && p->from >= 0 && p->from < FX_DTYPE_COUNT && p->to >= 0 && p->to < FX_DTYPE_COUNT && p->count >= 1
-               ? FX_OK
-               : FX_ERR_PARAMS;
+    if (kernel != 0 || p->from < 0 || p->from >= FX_DTYPE_COUNT || p->to < 0 || p->to >= FX_DTYPE_COUNT || p->count < 1)
+        return FX_ERR_PARAMS;
+    return FX_OK;
 }
 
-static int64_t element_bytes(int32_t dtype) {
-    static const int8_t bytes[FX_DTYPE_COUNT] = {
-        [FX_DTYPE_F32] = 4, [FX_DTYPE_I64] = 8, [FX_DTYPE_I32] = 4, [FX_DTYPE_BOOL] = 1,
-        [FX_DTYPE_U8] = 1,  [FX_DTYPE_I8] = 1,  [FX_DTYPE_F16] = 2, [FX_DTYPE_F64] = 8};
+static int64_t bytes_of(int32_t dtype) {
+    static const int8_t bytes[FX_DTYPE_COUNT] = {[FX_DTYPE_F32] = 4, [FX_DTYPE_I64] = 8, [FX_DTYPE_I32] = 4,
+                                                 [FX_DTYPE_BOOL] = 1, [FX_DTYPE_U8] = 1, [FX_DTYPE_I8] = 1,
+                                                 [FX_DTYPE_F16] = 2, [FX_DTYPE_F64] = 8};
     return bytes[dtype];
 }
 
 static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
     const fx_cast_params *p = &u->cast;
     *lo = 0;
-    *hi = operand == 0 || operand == FX_OUTPUT ? p->count * element_bytes(operand ? p->to : p->from) : 0;
+    *hi = p->count * bytes_of(operand == FX_OUTPUT ? p->to : p->from);
 }
 
 static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, fx_window w, int threads) {
     (void)k, (void)kernel;
-    return fx_units_of(w.y1 - w.y0, element_bytes(u->cast.from) + element_bytes(u->cast.to), threads);
+    const fx_cast_params *p = &u->cast;
+    return w.y0 >= w.y1 || w.c0 >= w.c1 ? 0 : fx_box_units(p->count * (bytes_of(p->from) + bytes_of(p->to)), threads);
 }
 
-/* ---- half precision ---- */
-
-static float half_to_float(uint16_t h) {
-    const uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = h >> 10 & 31, fraction = h & 1023;
-    if (exponent == 0) /* zero or subnormal: fraction * 2^-24 */
-        return (sign ? -1.0f : 1.0f) * (float)fraction * 0x1p-24f;
-    const uint32_t bits = sign | (exponent == 31 ? 255u : exponent + 112) << 23 | fraction << 13;
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return f;
+static int64_t saturated(double v, int64_t lo, double hi_next) {
+    if (v != v)
+        return 0;
+    return v < (double)lo ? lo : v >= hi_next ? (int64_t)((uint64_t)hi_next - 1) : (int64_t)v;
 }
 
-/* To nearest, ties to even. */
-static uint16_t half_from_float(float f) {
-    uint32_t bits;
-    memcpy(&bits, &f, sizeof bits);
-    const uint16_t sign = (uint16_t)(bits >> 16 & 0x8000);
-    bits &= 0x7fffffff;
-    if (bits > 0x7f800000)
-        return sign | 0x7e00;
-    if (bits >= 0x477ff000) /* rounds to 65536 or above */
-        return sign | 0x7c00;
-    if (bits < 0x38800000) { /* below 2^-14: the sum's last bit is worth 2^-24 */
-        float magnitude;
-        memcpy(&magnitude, &bits, sizeof magnitude);
-        magnitude += 0.5f;
-        memcpy(&bits, &magnitude, sizeof bits);
-        return sign | (uint16_t)(bits - 0x3f000000);
-    }
-    return sign | (uint16_t)((bits - (112u << 23) + 0xfff + (bits >> 13 & 1)) >> 13);
-}
+/* The kinds of types: how each is stored, and what it is on its way to the other: double or int64_t.
+ * X(NAME, stored type, way, value read, value written from a double d, value written from an int64_t i) */
+#define TYPES(X)                                                                                                       \
+    X(F32, float, double, v, (float)d, (float)i)                                                                       \
+    X(I64, int64_t, int64_t, v, saturated(d, INT64_MIN, 0x1p63), i)                                                    \
+    X(I32, int32_t, int64_t, v, (int32_t)saturated(d, INT32_MIN, 0x1p31), (int32_t)i)                                  \
+    X(BOOL, uint8_t, int64_t, v != 0, d != 0, i != 0)                                                                  \
+    X(U8, uint8_t, int64_t, v, (uint8_t)saturated(d, 0, 0x1p8), (uint8_t)i)                                            \
+    X(I8, int8_t, int64_t, v, (int8_t)saturated(d, INT8_MIN, 0x1p7), (int8_t)i)                                        \
+    X(F16, uint16_t, double, fx_half_to(v), fx_half_from(d), fx_half_from((double)i))                                  \
+    X(F64, double, double, v, d, (double)i)
 
-/* The float that has d's high bits, with the last one set where others were lost (round to odd), so that rounding it
- * again to half gives what rounding d once would (Boldo and Melquiond 2008). */
-static float odd_float(double d) {
-    float f = (float)d;
-    if ((double)f == d || isnan(d) || isinf(f))
-        return f;
-    uint32_t bits;
-    memcpy(&bits, &f, sizeof bits);
-    if (fabs((double)f) > fabs(d))
-        bits--;
-    bits |= 1;
-    memcpy(&f, &bits, sizeof f);
-    return f;
-}
+/* Every type's elements on their way, at most CHUNK at a time, and back. */
+#define CHUNK 512
+typedef union way {
+    double d[CHUNK];
+    int64_t i[CHUNK];
+} way;
 
-/* ---- saturation ---- */
-
-/* lo and hi + 1 are powers of two, so that their comparisons in double are exact. */
-#define FX_SATURATE(type, name, lo, hi)                                                                                \
-    static type name(double v) { return v >= (lo) ? v < (hi) + 1.0 ? (type)v : (hi) : v < (lo) ? (lo) : 0; }
-FX_SATURATE(int64_t, to_i64, INT64_MIN, INT64_MAX)
-FX_SATURATE(int32_t, to_i32, INT32_MIN, INT32_MAX)
-FX_SATURATE(uint8_t, to_u8, 0, UINT8_MAX)
-FX_SATURATE(int8_t, to_i8, INT8_MIN, INT8_MAX)
-
-/* ---- one loop for each pair ---- */
-
-typedef struct span {
-    const char *x;
-    char *y;
-    int64_t n;
-} span;
-
-#define FX_LOOP(from, to, expression)                                                                                  \
-    {                                                                                                                  \
-        const from *x = (const from *)s.x;                                                                             \
-        to *y = (to *)s.y;                                                                                             \
-        for (int64_t i = 0; i < s.n; i++) {                                                                            \
-            const from v = x[i];                                                                                       \
-            y[i] = expression;                                                                                         \
-        }                                                                                                              \
-        break;                                                                                                         \
-    }
-
-/* From one type to every other; i64 .. f16 are how its values become those. */
-#define FX_FROM(name, from, value, i64, i32, u8, i8, f16)                                                              \
-    static void from_##name(int32_t to, span s) {                                                                      \
-        switch (to) {                                                                                                  \
-        case FX_DTYPE_F32:                                                                                             \
-            FX_LOOP(from, float, (float)value)                                                                         \
-        case FX_DTYPE_F64:                                                                                             \
-            FX_LOOP(from, double, (double)value)                                                                       \
-        case FX_DTYPE_F16:                                                                                             \
-            FX_LOOP(from, uint16_t, half_from_float(f16(value)))                                                       \
-        case FX_DTYPE_BOOL:                                                                                            \
-            FX_LOOP(from, uint8_t, value != 0)                                                                         \
-        case FX_DTYPE_I64:                                                                                             \
-            FX_LOOP(from, int64_t, i64(value))                                                                         \
-        case FX_DTYPE_I32:                                                                                             \
-            FX_LOOP(from, int32_t, i32(value))                                                                         \
-        case FX_DTYPE_U8:                                                                                              \
-            FX_LOOP(from, uint8_t, u8(value))                                                                          \
-        case FX_DTYPE_I8:                                                                                              \
-            FX_LOOP(from, int8_t, i8(value))                                                                           \
+#define WAY_double d
+#define WAY_int64_t i
+#define MEMBER_(w) WAY_##w
+#define MEMBER(w) MEMBER_(w)
+#define READ(NAME, stored, kind, read, from_d, from_i)                                                                 \
+    static void read_##NAME(const void *x, int64_t n, way *to) {                                                       \
+        for (int64_t e = 0; e < n; e++) {                                                                              \
+            const stored v = ((const stored *)x)[e];                                                                   \
+            to->MEMBER(kind)[e] = read;                                                                                \
         }                                                                                                              \
     }
+TYPES(READ)
 
-/* An integer above 2^24 that a float rounds is beyond half's range either way. */
-#define FX_FROM_INTEGER(name, from) FX_FROM(name, from, v, (int64_t), (int32_t), (uint8_t), (int8_t), (float))
-
-FX_FROM(f32, float, v, to_i64, to_i32, to_u8, to_i8, )
-FX_FROM(f64, double, v, to_i64, to_i32, to_u8, to_i8, odd_float)
-FX_FROM(f16, uint16_t, half_to_float(v), to_i64, to_i32, to_u8, to_i8, )
-FX_FROM_INTEGER(i64, int64_t)
-FX_FROM_INTEGER(i32, int32_t)
-FX_FROM_INTEGER(u8, uint8_t)
-FX_FROM_INTEGER(i8, int8_t)
-FX_FROM(bool, uint8_t, (v != 0), (int64_t), (int32_t), (uint8_t), (int8_t), (float))
+#define WRITE(NAME, stored, kind, read, from_d, from_i)                                                                \
+    static void write_##NAME(const way *from, int is_double, int64_t n, void *y) {                                     \
+        for (int64_t e = 0; is_double && e < n; e++) {                                                                 \
+            const double d = from->d[e];                                                                               \
+            ((stored *)y)[e] = from_d;                                                                                 \
+        }                                                                                                              \
+        for (int64_t e = 0; !is_double && e < n; e++) {                                                                \
+            const int64_t i = from->i[e];                                                                              \
+            ((stored *)y)[e] = from_i;                                                                                 \
+        }                                                                                                              \
+    }
+TYPES(WRITE)
 
 static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) {
-    static void (*const loops[FX_DTYPE_COUNT])(int32_t, span) = {
-        [FX_DTYPE_F32] = from_f32,   [FX_DTYPE_I64] = from_i64, [FX_DTYPE_I32] = from_i32, [FX_DTYPE_BOOL] = from_bool,
-        [FX_DTYPE_U8] = from_u8,     [FX_DTYPE_I8] = from_i8,   [FX_DTYPE_F16] = from_f16, [FX_DTYPE_F64] = from_f64};
+    typedef void (*reader)(const void *, int64_t, way *);
+    typedef void (*writer)(const way *, int, int64_t, void *);
+#define READER(NAME, stored, kind, read, from_d, from_i) [FX_DTYPE_##NAME] = read_##NAME,
+#define WRITER(NAME, stored, kind, read, from_d, from_i) [FX_DTYPE_##NAME] = write_##NAME,
+    static const reader readers[FX_DTYPE_COUNT] = {TYPES(READER)};
+    static const writer writers[FX_DTYPE_COUNT] = {TYPES(WRITER)};
     const fx_cast_params *p = &call->params->cast;
-    const uint32_t all = units(call->kernels, call->kernel, call->params, call->window, threads);
-    const int64_t count = call->window.y1 - call->window.y0;
-    const int64_t first = call->window.y0 + fx_cut_at(count, all, u0), end = call->window.y0 + fx_cut_at(count, all, u1);
-    const span s = {(const char *)call->in[0] + first * element_bytes(p->from),
-                    (char *)call->out + first * element_bytes(p->to), end - first};
-    loops[p->from](p->to, s);
+    const int is_double = p->from == FX_DTYPE_F32 || p->from == FX_DTYPE_F16 || p->from == FX_DTYPE_F64;
+    const uint32_t count = units(call->kernels, 0, call->params, call->window, threads);
+    const int64_t from = bytes_of(p->from), to = bytes_of(p->to), end = fx_box_cut(p->count, count, u1);
+    for (int64_t e = fx_box_cut(p->count, count, u0); e < end; e += CHUNK) {
+        const int64_t n = end - e < CHUNK ? end - e : CHUNK;
+        way between;
+        readers[p->from]((const char *)call->in[0] + e * from, n, &between);
+        writers[p->to](&between, is_double, n, (char *)call->out + e * to);
+    }
     return FX_OK;
 }
 
 const fx_op_impl fx_cast_impl = {
-    .traits = FX_TRAIT_ROWS,
+    .traits = 0,
     .full_window = full_window,
     .check = check,
     .extent = extent,
