@@ -12,15 +12,16 @@ import os
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
 import flexnn
-from flexnn import units
-
-if TYPE_CHECKING:
-    from flexnn.plan import Plan
+from flexnn import _core, units
+from flexnn.artifact import open_artifact
+from flexnn.compiler import compiled
+from flexnn.plan import check_plan, make_plan
+from flexnn.session import default_threads, io_align
 
 NS_PER_MS = 1e6
 INPUT_SEED = 0
@@ -153,8 +154,6 @@ def _compile(options: argparse.Namespace) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    from flexnn.compiler import compiled
-
     with compiled(options.model, dict(options.shape)) as artifact:
         report, outputs = _measure(artifact, options)
     if options.output:
@@ -211,7 +210,7 @@ def _measure(path: str, options: argparse.Namespace) -> tuple[dict[str, Any], di
             "pinned_bytes": plan.pinned_bytes,
             "stall_ms": _quantile(sorted(stalls), 0.5),
             "threads": session.threads,
-            "isa": flexnn._core.isa_level(),
+            "isa": _core.isa_level(),
         }
         names = [output.name for output in session.get_outputs()]
     return report, dict(zip(names, outputs, strict=True))
@@ -260,8 +259,6 @@ def _peak_rss() -> int:
 
 
 def _plan(options: argparse.Namespace) -> None:
-    from flexnn.compiler import compiled
-
     with compiled(options.model, dict(options.shape)) as path, open_artifact(path) as artifact:
         try:
             plan = make_plan(

@@ -26,6 +26,16 @@ _BUFFER_ALIGN = 64
 THREADS_MAX = 64
 
 
+def default_threads() -> int:
+    """The CPUs that this process may use."""
+    return min(len(os.sched_getaffinity(0)), THREADS_MAX)
+
+
+def io_align(io: str) -> int:
+    """Alignment of reads in bytes, for ``io`` "buffered" or "direct"."""
+    return PAGE if io == "direct" else _BUFFER_ALIGN
+
+
 @dataclass(frozen=True, slots=True)
 class NodeArg:
     """An input or output as onnxruntime describes it: ``type`` is like ``tensor(float)``."""
@@ -70,7 +80,7 @@ class Session:
     ) -> None:
         if io not in ("buffered", "direct"):
             raise ValueError(f"io is {io!r}, not 'buffered' or 'direct'")
-        self._threads = len(os.sched_getaffinity(0)) if threads is None else threads
+        self._threads = default_threads() if threads is None else threads
         if not 1 <= self._threads <= THREADS_MAX:
             raise ValueError(f"threads is {threads}, not 1 to {THREADS_MAX}")
         self._memory = None if memory is None else parse_bytes(memory)
@@ -176,7 +186,7 @@ class Session:
         return self._engine
 
     def _make_plan(self, memory: int | None) -> Plan:
-        align = PAGE if self._direct_fd >= 0 else _BUFFER_ALIGN
+        align = io_align("direct" if self._direct_fd >= 0 else "buffered")
         return make_plan(self._artifact.graph, memory=memory, threads=self._threads, io_align=align)
 
     def _open_engine(self) -> None:
