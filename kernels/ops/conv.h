@@ -25,8 +25,13 @@ fx_finish fx_finish_of(int32_t act, float alpha, float beta);
 /* Whether fx_activate_row is still needed after it. */
 static inline int fx_finish_is_partial(int32_t act) { return act > FX_ACT_PRELU; }
 
-/* Applies an activation that fx_finish does not cover to n floats in place. */
-void fx_activate_row(const fx_kernels *k, int32_t act, float alpha, float beta, float *y, int64_t n);
+/* Applies it in place to rows of n floats, row_step apart. The activations are the first unary kinds. */
+static inline void fx_activate_rows(const fx_kernels *k, int32_t act, float alpha, float beta, float *y, int64_t rows,
+                                    int64_t row_step, int64_t n) {
+    const fx_unary u = {.x = y, .y = y, .rows = rows, .n = n, .x_row = row_step, .x_step = 1, .y_row = row_step,
+                        .y_step = 1, .kind = act, .alpha = alpha, .beta = beta};
+    k->unary_f32(&u);
+}
 
 /* (d - 1) * s added up over dims without overflow: 0 if a size is below 1, a stride below 0, or the sum too big. */
 int fx_span_fits(int rank, const int32_t *d, const int32_t *s);

@@ -192,10 +192,12 @@ static void run_tile(const walk *w, fx_gemm *g, int32_t first, int32_t last) {
         g->c_at = (int64_t)panel * FX_NR;
         g->columns = (int32_t)fx_min64((int64_t)g->panels * FX_NR, win->c1 - g->c_at);
         w->call->kernels->gemm_f32(g);
-        if (fx_finish_is_partial(p->act))
-            for (int i = 0; i < g->rows; i++)
-                fx_activate_row(w->call->kernels, p->act, p->alpha, p->beta, w->s.c[i] + g->c_at, g->columns);
     }
+    if (!fx_finish_is_partial(p->act))
+        return;
+    const int64_t c0 = (int64_t)first * FX_NR, c1 = fx_min64((int64_t)last * FX_NR, win->c1);
+    for (int i = 0; i < g->rows; i++)
+        fx_activate_rows(w->call->kernels, p->act, p->alpha, p->beta, w->s.c[i] + c0, 1, 0, c1 - c0);
 }
 
 fx_status fx_conv_gemm_run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) {

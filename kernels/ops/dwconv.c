@@ -110,8 +110,7 @@ static void run_strip(const fx_call *call, fx_dwconv *d, int64_t batch, int64_t 
         d->r = (const float *)call->in[1] + batch * p->r_sn + oy * p->r_sh + x0 * p->r_sw;
     call->kernels->dwconv_f32(d);
     if (fx_finish_is_partial(p->act))
-        for (int i = 0; i < d->pixels; i++)
-            fx_activate_row(call->kernels, p->act, p->alpha, p->beta, d->y + i * d->y_step + d->at, d->channels);
+        fx_activate_rows(call->kernels, p->act, p->alpha, p->beta, d->y + d->at, d->pixels, d->y_step, d->channels);
 }
 
 static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) {

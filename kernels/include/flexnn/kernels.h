@@ -48,7 +48,7 @@ typedef struct fx_gemm {
 } fx_gemm;
 
 /* Most output pixels of one call of dwconv_f32. */
-#define FX_DW_PIXELS 8
+#define FX_DW_PIXELS 64
 
 /* Neighbouring output pixels of a depthwise convolution, all channels of a window:
  *     y[i * y_step + at + j] = finish(bias[j] + sum over ky < kh, kx < kw of
