@@ -76,7 +76,6 @@ cdef const fx_kernels *_kernels(isa) except NULL:
         name = isa.encode()
         k = fx_kernels_for(name)
     if k == NULL:
-        import os
         raise ValueError(f"no instruction-set level {isa or os.environ.get('FLEXNN_ISA')!r} here: "
                          f"there is {', '.join(isa_levels())}")
     return k

@@ -54,7 +54,7 @@ def encode_params(op: str, fields: Mapping[str, int | float]) -> NDArray[np.int3
         raise ValueError(f"{op}: missing parameters {missing}, unknown {extra}")
     words = np.zeros(PARAM_WORDS, np.int32)
     try:
-        _FORMATS[op].pack_into(words, 0, *[fields[name] for name, _ in names])
+        _FORMATS[op].pack_into(words.data, 0, *[fields[name] for name, _ in names])
     except (struct.error, OverflowError, TypeError) as error:
         raise ValueError(f"{op}: {error} in {dict(fields)}") from error
     return words

@@ -1,6 +1,7 @@
 /* Whether a program may be run: nothing in it is trusted. */
 #include "engine.h"
 #include "flexnn/kernels.h"
+#include "overlaps.h"
 
 #include <stddef.h>
 
@@ -166,5 +167,6 @@ fx_status fx_program_check(const fx_program *p, int threads, const fx_kernels *k
                 return status;
             }
         }
-    return check_progress(p, error);
+    fx_status status = check_progress(p, error);
+    return status == FX_OK ? fx_program_check_overlaps(p, threads, error) : status;
 }

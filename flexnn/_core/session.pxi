@@ -1,10 +1,13 @@
 # The engine: a session over a program.
+import array
+import os
+
 from cpython.exc cimport PyErr_CheckSignals
 
 from flexnn._core.c_engine cimport *
 
 cdef tuple _STATUS_NAMES = ("ok", "params", "bounds", "index", "memory", "io", "eof", "checksum", "thread", "cancelled",
-                            "fork")
+                            "fork", "overlap")
 if len(_STATUS_NAMES) != FX_STATUS_COUNT:
     raise ImportError("flexnn: the binding's list of statuses is not the core's")
 
@@ -12,7 +15,7 @@ if len(_STATUS_NAMES) != FX_STATUS_COUNT:
 class EngineError(RuntimeError):
     """The engine refused a program or broke off a run; the session can run again.
 
-    ``status``: "params", "bounds", "index", "memory", "io", "eof", "checksum", "thread" or "fork". ``index``: of the
+    ``status``: "params", "bounds", "index", "memory", "io", "eof", "checksum", "thread", "fork" or "overlap". ``index``: of the
     load (``is_load``; among the pinned if ``is_pinned``) or the node, -1 if it is about neither. ``file_offset``: where
     reading failed. ``os_error``: errno of "io", else 0.
     """
@@ -34,7 +37,6 @@ cdef object _err_raise(const fx_error *e):
         raise KeyboardInterrupt
     text = fx_status_text(e.status).decode()
     if e.status == FX_ERR_IO or e.status == FX_ERR_THREAD:
-        import os
         text += f" ({os.strerror(e.os_error)})"
     if e.index >= 0 and e.is_load:
         text += f" in {'pinned ' if e.is_pinned else ''}load {e.index} at file offset {e.file_offset}"
@@ -80,7 +82,6 @@ cdef class EngineSession:
                  uint32_t jitter_seed=0, int64_t read_bytes_per_second=0, bint trace=False):
         if self.session != NULL:
             raise RuntimeError("the session is open already")
-        import array
         sizes = array.array("q", [int(size) for size in io_bytes])
         if input_count > len(sizes):
             raise ValueError(f"{input_count} inputs of {len(sizes)} buffers")

@@ -1,0 +1,93 @@
+"""Types of the extension module; what things mean stands in ops.pxi and session.pxi."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Params = NDArray[np.int32]
+Readable = bytes | bytearray | memoryview | NDArray[Any]
+
+NR: int
+PARAM_WORDS: int
+MAX_INPUTS: int
+MAX_THREADS: int
+OPS: tuple[str, ...]
+FIELDS: dict[str, tuple[tuple[str, bool], ...]]
+ENUMS: dict[str, tuple[str, ...]]
+
+def op_check(op: str, kernel: str, params: Params) -> None: ...
+def op_traits(op: str) -> frozenset[str]: ...
+def op_panels(op: str, params: Params) -> int: ...
+def op_panel_bytes(op: str, params: Params) -> int: ...
+def op_scratch(op: str, kernel: str, params: Params, isa: str | None = None) -> int: ...
+def op_zeros(op: str, params: Params) -> int: ...
+def op_full_window(op: str, params: Params) -> tuple[int, int, int, int]: ...
+def op_units(
+    op: str,
+    kernel: str,
+    params: Params,
+    window: tuple[int, int, int, int] | None,
+    threads: int,
+    isa: str | None = None,
+) -> int: ...
+def op_extent(op: str, params: Params, operand: int) -> tuple[int, int]: ...
+def conv_kernel_fits(kernel: str, params: Params) -> bool: ...
+def conv_panel_cin(params: Params, panel: int) -> int: ...
+def isa_level(name: str | None = None) -> str: ...
+def isa_levels() -> tuple[str, ...]: ...
+def crc32c(buffer: Readable, value: int = 0, *, by_table: bool = False) -> int: ...
+def measure_rates(isa: str | None = None) -> tuple[float, float]: ...
+def run_op(
+    op: str,
+    kernel: str,
+    params: Params,
+    inputs: Sequence[NDArray[Any]],
+    out: NDArray[Any],
+    weight: NDArray[np.float32] | None = None,
+    window: tuple[int, int, int, int] | None = None,
+    threads: int = 1,
+    isa: str | None = None,
+    offsets: Sequence[int] = (),
+) -> None: ...
+
+class EngineError(RuntimeError):
+    status: Literal["params", "bounds", "index", "memory", "io", "eof", "checksum", "thread", "fork", "overlap"]
+    index: int
+    is_load: bool
+    is_pinned: bool
+    file_offset: int
+    os_error: int
+
+class EngineSession:
+    def __init__(
+        self,
+        *,
+        nodes: NDArray[Any],
+        steps: NDArray[Any],
+        pinned: NDArray[Any],
+        loads: NDArray[Any],
+        crcs: NDArray[np.uint32],
+        arena_bytes: int,
+        zeros: int,
+        zeros_count: int,
+        io_bytes: Iterable[int] | NDArray[np.int64],
+        input_count: int,
+        fd: int,
+        direct_fd: int = -1,
+        threads: int = 1,
+        isa: str | None = None,
+        poison: bool = False,
+        jitter_seed: int = 0,
+        read_bytes_per_second: int = 0,
+        trace: bool = False,
+    ) -> None: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def threads(self) -> int: ...
+    @property
+    def trace(self) -> tuple[list[tuple[int, int]], list[tuple[int, int]]] | None: ...
+    def run(self, buffers: Sequence[NDArray[Any]]) -> dict[str, int]: ...
+    def close(self) -> None: ...

@@ -1,0 +1,215 @@
+"""The engine trusts nothing in a program: each kind of lie is refused, and mutated programs never crash."""
+
+import numpy as np
+import pytest
+from programs import Chain, run
+
+from flexnn import _core
+
+
+def chain(**options) -> Chain:
+    return Chain(**{"layers": 3, "side": 3, "channels": 40, "slots": 2, "pinned_every": 3, **options})
+
+
+def set_field(table, row, *path, value):
+    def change(program):
+        target = program[table]
+        for name in path[:-1]:
+            target = target[name]
+        target[path[-1]][row] = value(program) if callable(value) else value
+
+    return change
+
+
+def set_operand(row, operand, base, offset):
+    def change(program):
+        program["nodes"][row]["in" if operand < 3 else "out"][... if operand == 3 else operand] = (base, 0, offset)
+
+    return change
+
+
+def set_value(name, value):
+    def change(program):
+        program[name] = value(program) if callable(value) else value
+
+    return change
+
+
+def set_out(row, base, offset):
+    def change(program):
+        program["nodes"][row : row + 1]["out"] = (base, 0, offset)
+
+    return change
+
+
+def own_output(program):
+    return program["nodes"]["out"]["offset"][0] & ~63
+
+
+def wait_less(program):
+    """The last step that uses load 1 starts before it ends."""
+    program["steps"]["wait_loads"] = np.minimum(program["steps"]["wait_loads"], 1)
+
+
+def load_early(program):
+    """The third load does not wait for the last step that reads the first one's slot."""
+    program["loads"]["wait_steps"][2] -= 1
+
+
+def load_early_in_the_next_run(program):
+    program["loads"]["wait_steps"][0] -= 1
+
+
+BIG = 1 << 62
+LIES = {
+    "operator": (set_field("nodes", 0, "op", value=len(_core.OPS)), "params"),
+    "kernel": (set_field("nodes", 0, "kernel", value=99), "params"),
+    "input base": (set_operand(0, 0, 3, 0), "bounds"),
+    "input base negative": (set_operand(0, 0, -2, 0), "bounds"),
+    "input absent": (set_operand(0, 0, -1, 0), "bounds"),
+    "input that the operator has not": (set_operand(0, 2, 0, 1 << 40), "bounds"),
+    "input offset negative": (set_operand(1, 0, 0, -4), "bounds"),
+    "input offset near the end": (set_operand(1, 0, 0, BIG), "bounds"),
+    "input not aligned": (set_operand(1, 0, 0, 2), "bounds"),
+    "input beyond its buffer": (set_operand(0, 0, 1, 4), "bounds"),
+    "output in an input buffer": (set_out(0, 1, 0), "bounds"),
+    "output absent": (set_out(0, -1, 0), "bounds"),
+    "output beyond its buffer": (set_out(2, 2, 4), "bounds"),
+    "output overflowing": (set_out(1, 0, (1 << 63) - 64), "bounds"),
+    "scratch outside": (set_field("nodes", 0, "scratch", value=lambda p: p["arena_bytes"]), "bounds"),
+    "scratch negative": (set_field("nodes", 0, "scratch", value=-64), "bounds"),
+    "scratch not aligned": (set_field("nodes", 0, "scratch", value=32), "bounds"),
+    "scratch too small": (set_field("nodes", 0, "scratch_bytes", value=0), "bounds"),
+    "scratch bytes negative": (set_field("nodes", 0, "scratch_bytes", value=-64), "bounds"),
+    "scratch overflowing": (set_field("nodes", 0, "scratch_bytes", value=BIG), "bounds"),
+    "step of no node": (set_field("steps", 0, "node", value=3), "params"),
+    "step waits for too many": (set_field("steps", 0, "wait_loads", value=100), "params"),
+    "window below": (set_field("steps", 0, "window", "y0", value=-1), "params"),
+    "window above": (set_field("steps", 0, "window", "y1", value=4), "params"),
+    "window upside down": (set_field("steps", 0, "window", "y0", value=3 + 1), "params"),
+    "window's channels": (set_field("steps", 0, "window", "c1", value=41), "params"),
+    "window within a panel": (set_field("steps", 0, "window", "c0", value=8), "params"),
+    "window ends in a panel": (set_field("steps", 0, "window", "c1", value=8), "params"),
+    "weight outside": (set_field("steps", 0, "weight", value=lambda p: p["arena_bytes"] - 64), "bounds"),
+    "weight absent": (set_field("steps", 0, "weight", value=-1), "bounds"),
+    "weight negative": (set_field("steps", 0, "weight", value=-4096), "bounds"),
+    "weight not aligned": (set_field("steps", 0, "weight", value=1), "bounds"),
+    "load outside": (set_field("loads", 0, "address", value=lambda p: p["arena_bytes"] - 8), "bounds"),
+    "load negative": (set_field("loads", 0, "address", value=-8), "bounds"),
+    "load of nothing": (set_field("loads", 0, "bytes", value=0), "params"),
+    "load of negative size": (set_field("loads", 0, "bytes", value=-1), "params"),
+    "load overflowing": (set_field("loads", 0, "bytes", value=BIG), "params"),
+    "load's offset": (set_field("loads", 0, "file_offset", value=-1), "params"),
+    "load's offset overflowing": (set_field("loads", 0, "file_offset", value=BIG), "params"),
+    "chunk of nothing": (set_field("loads", 0, "chunk_bytes", value=0), "params"),
+    "chunks negative": (set_field("loads", 0, "chunk_bytes", value=-1), "params"),
+    "check before": (set_field("loads", 0, "check_lead", value=-1), "params"),
+    "check beyond": (set_field("loads", 0, "check_bytes", value=1 << 20), "params"),
+    "checksums beyond": (set_field("loads", 0, "crc_first", value=10**6), "bounds"),
+    "more chunks than checksums": (set_field("loads", 0, "chunk_bytes", value=1), "bounds"),
+    "pinned outside": (set_field("pinned", 0, "address", value=BIG), "bounds"),
+    "threshold too high": (set_field("loads", 0, "wait_steps", value=10**6), "params"),
+    "threshold too low": (set_field("loads", 0, "wait_steps", value=-(10**6)), "params"),
+    "deadlock": (set_field("loads", 0, "wait_steps", value=3), "params"),
+    "scratch over the output": (set_field("nodes", 0, "scratch", value=own_output), "overlap"),
+    "scratch over the input": (set_field("nodes", 1, "scratch", value=own_output), "overlap"),
+    "scratch over a pinned weight": (
+        set_field("nodes", 0, "scratch", value=lambda p: p["pinned"]["address"][0]),
+        "overlap",
+    ),
+    "scratch over a load": (set_field("nodes", 0, "scratch", value=lambda p: p["loads"]["address"][1]), "overlap"),
+    "output over a pinned weight": (lambda p: set_out(0, 0, p["pinned"]["address"][0])(p), "overlap"),
+    "output over the zeros": (lambda p: set_out(0, 0, p["zeros"])(p), "overlap"),
+    "zeros over a load": (set_value("zeros", lambda p: p["loads"]["address"][0]), "overlap"),
+    "zeros over a pinned weight": (set_value("zeros", lambda p: p["pinned"]["address"][0]), "overlap"),
+    "load over a pinned weight": (
+        set_field("loads", 0, "address", value=lambda p: p["pinned"]["address"][0]),
+        "overlap",
+    ),
+    "load over a map in use": (set_field("loads", 4, "address", value=0), "overlap"),
+    "steps that do not wait": (wait_less, "overlap"),
+    "load that does not wait": (load_early, "overlap"),
+    "load that does not wait for the run before": (load_early_in_the_next_run, "overlap"),
+    "arena negative": (set_value("arena_bytes", -1), "bounds"),
+    "arena too small": (set_value("arena_bytes", 4096), "bounds"),
+    "zeros outside": (set_value("zeros", lambda p: p["arena_bytes"]), "bounds"),
+    "zeros overflowing": (set_value("zeros_count", BIG), "bounds"),
+    "zeros too few": (set_value("zeros_count", 0), "bounds"),
+    "buffer negative": (set_value("io_bytes", [-1, 1440]), "bounds"),
+    "buffer too small": (set_value("io_bytes", [1440, 1436]), "bounds"),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_lies_are_refused(lie):
+    change, status = LIES[lie]
+    c = chain(kernel=3)
+    c.open().close()
+    change(c.program)
+    with pytest.raises(_core.EngineError) as caught:
+        c.open(threads=4)
+    assert caught.value.status == status
+
+
+def test_scratch_counts_for_every_thread():
+    c = chain(threads_max=2)
+    assert c.program["nodes"]["scratch_bytes"][0] > 0
+    c.program["nodes"]["scratch"] = c.program["arena_bytes"]
+    c.program["arena_bytes"] += 2 * int(c.program["nodes"]["scratch_bytes"][0])
+    c.open(threads=2).close()
+    with pytest.raises(_core.EngineError):
+        c.open(threads=3)
+
+
+@pytest.mark.parametrize("threads", [0, -1, 65, 10**6])
+def test_thread_counts(threads):
+    with pytest.raises(_core.EngineError):
+        chain().open(threads=threads)
+
+
+def test_tables_of_other_structs_are_refused():
+    c = chain()
+    c.program["steps"] = np.zeros(3, np.int64)
+    with pytest.raises(ValueError, match="steps"):
+        c.open()
+
+
+def test_unknown_level():
+    with pytest.raises(ValueError, match="sse1"):
+        chain().open(isa="sse1")
+
+
+def test_the_dtypes_are_the_structs():
+    """A field in the wrong place would be refused or give a wrong result; here every field has its own value."""
+    c = chain(kernel=3, row_windows=2)
+    x = np.random.default_rng(0).standard_normal(c.shape, np.float32)
+    np.testing.assert_array_equal(run(c.open(), x)[0], c.reference(x))
+
+
+def test_mutated_programs_never_crash():
+    """Random bytes of the tables changed: refused, failing or running, but alive. (Under the sanitizers this says
+    that no access leaves the arena.)"""
+    rng = np.random.default_rng(0)
+    base = chain(kernel=3, row_windows=2)
+    refused = ran = 0
+    x = np.zeros(base.shape, np.float32)
+    interesting = np.array([0, 1, 2, 7, 8, 15, 16, 63, 64, 127, 128, 255], np.uint8)
+    for _ in range(3000):
+        program = {k: v.copy() if isinstance(v, np.ndarray) else v for k, v in base.program.items()}
+        for _ in range(int(rng.integers(1, 4))):
+            table = program[str(rng.choice(["nodes", "steps", "loads", "pinned"]))]
+            raw = table.view(np.uint8).reshape(-1)
+            raw[rng.integers(raw.size)] = rng.choice(interesting)
+        try:
+            session = _core.EngineSession(**{**program, "fd": base.file.fileno(), "threads": 2})
+        except _core.EngineError:
+            refused += 1
+            continue
+        try:
+            run(session, x)
+            ran += 1
+        except _core.EngineError:
+            pass
+        session.close()
+    assert refused > 300
+    assert ran > 300

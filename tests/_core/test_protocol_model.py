@@ -1,0 +1,185 @@
+"""The two-counter protocol (DESIGN D7, D8), model-checked: every interleaving of every small program.
+
+The model is the protocol's text and nothing else: a step may begin once ``loads_done`` has reached its threshold, a
+load once ``steps_done`` has reached its own; steps run one after the other, loads too, run after run; a run may be
+broken off anywhere, and then both counters jump two runs ahead once nothing is in flight (flexnn/_core/session.c,
+``prepare``).
+"""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from programs import conv_params, up
+
+from flexnn import _core
+
+RUNS = 3
+
+
+class Program:
+    """Step j reads slot ``reads[j]`` (None: none); load i fills slot ``fills[i]``."""
+
+    def __init__(self, reads: tuple[int | None, ...], fills: tuple[int, ...], owner: tuple[int, ...]):
+        self.reads, self.fills = reads, fills
+        self.S, self.L = len(reads), len(fills)
+        self.owner = owner
+        """owner[j]: the load whose content step j reads, -1 without."""
+        self.wait_loads = [owner[j] + 1 for j in range(self.S)]
+        self.wait_steps = [self._threshold(i) for i in range(self.L)]
+
+    def _threshold(self, i: int) -> int:
+        """One past the last step that reads what the slot holds before load i."""
+        earlier = [k for k in range(i) if self.fills[k] == self.fills[i]]
+        if earlier:
+            return max([j + 1 for j in range(self.S) if self.owner[j] in earlier], default=-self.S)
+        others = [k for k in range(self.L) if self.fills[k] == self.fills[i]]  # of the run before
+        return max([j + 1 - self.S for j in range(self.S) if self.owner[j] in others], default=-self.S)
+
+
+def programs(steps: int, loads: int, slots: int):
+    """All programs of a size in which a step reads the newest load of its slot at some point of the order of loads."""
+    for fills in product(range(slots), repeat=loads):
+        for owner in product(range(-1, loads), repeat=steps):
+            yield Program(tuple(None if k < 0 else fills[k] for k in owner), fills, owner)
+
+
+def explore(program: Program, *, aborts: bool = False) -> tuple[set[str], int]:
+    """Walks every reachable state. Returns what went wrong (empty: nothing) and the number of states.
+
+    A state: (run, step, is it running, next load over all runs, is it running, contents of the slots, aborts left).
+    The contents of a slot: the load, over all runs, that it holds whole, or -1.
+    """
+    S, L, faults = program.S, program.L, set()
+    start = (0, 0, False, 0, False, (-1,) * (max(program.fills, default=0) + 1), 1 if aborts else 0)
+    seen, todo = {start}, [start]
+    while todo:
+        run, step, running, load, loading, slots, left = todo.pop()
+        following = []
+        if run >= RUNS + (2 if aborts else 0):
+            continue
+        steps_done = run * S + step
+        if not running:
+            if load >= run * L + program.wait_loads[step]:
+                following.append((run, step, True, load, loading, slots, left))
+        else:
+            k = program.owner[step]
+            if k >= 0 and slots[program.fills[k]] != run * L + k:
+                faults.add(f"step {step} runs without load {k}")
+            done = (run, step + 1) if step + 1 < S else (run + 1, 0)
+            if done[1] == 0 and load < (run + 1) * L:
+                done = None  # the run ends when its loads have ended
+            if done:
+                following.append((*done, False, load, loading, slots, left))
+        i = load % L if L else 0
+        if running and loading and program.reads[step] == program.fills[i]:
+            faults.add(f"load {i} writes what step {step} reads")
+        if L and not loading and steps_done >= load // L * S + program.wait_steps[i]:
+            begun = list(slots)
+            begun[program.fills[i]] = -1
+            following.append((run, step, running, load, True, tuple(begun), left))
+        if loading:
+            ended = list(slots)
+            ended[program.fills[i]] = load
+            following.append((run, step, running, load + 1, False, tuple(ended), left))
+        if left and not running and not loading:
+            following.append((run + 2, 0, False, (run + 2) * L, False, slots, 0))
+        if not following:
+            faults.add(f"stuck in run {run}, step {step}")
+        for state in following:
+            if state not in seen:
+                seen.add(state)
+                todo.append(state)
+    return faults, len(seen)
+
+
+def is_live(program: Program) -> bool:
+    """Whether the thresholds can be met at all: played in one order, with nothing in flight."""
+    return not any("stuck" in fault for fault in explore(program)[0])
+
+
+@pytest.mark.parametrize(
+    ("steps", "loads", "slots"), [(1, 1, 1), (2, 2, 1), (3, 2, 1), (3, 2, 2), (3, 3, 2), (2, 3, 3), (4, 4, 2)]
+)
+@pytest.mark.parametrize("aborts", [False, True])
+def test_every_interleaving_is_safe(steps, loads, slots, aborts):
+    checked = states = 0
+    for program in programs(steps, loads, slots):
+        if not is_live(program):
+            continue  # wants a slot's old content after the new: no thresholds serve it
+        faults, count = explore(program, aborts=aborts)
+        assert not faults, (program.fills, program.owner, faults)
+        checked += 1
+        states += count
+    assert checked >= 2
+    assert states > checked
+
+
+def test_the_model_finds_thresholds_that_are_too_low():
+    """Lowering a threshold that matters must be found: the checker can fail."""
+    found = 0
+    for program in programs(3, 3, 2):
+        if not is_live(program):
+            continue
+        for i in range(program.L):
+            for delta in (-1, -2):
+                before = program.wait_steps[i]
+                if before + delta >= -program.S:
+                    program.wait_steps[i] = before + delta
+                    found += any("without" in fault for fault in explore(program)[0])
+                    program.wait_steps[i] = before
+        for j in range(program.S):
+            if program.wait_loads[j]:
+                program.wait_loads[j] -= 1
+                found += any("without" in fault for fault in explore(program)[0])
+                program.wait_loads[j] += 1
+    assert found > 100
+
+
+def accepts(program: Program) -> bool:
+    """Whether the engine takes such a program: every step a 1x1 convolution with its weights in its slot."""
+    params = conv_params(side=1, channels=16)
+    place = up(_core.op_panel_bytes("conv", params))
+    scratch_bytes, zeros_count = up(_core.op_scratch("conv", "", params)), _core.op_zeros("conv", params)
+    nodes = np.zeros(1, _core.NODE_DTYPE)
+    nodes["op"], nodes["params"] = _core.OPS.index("conv"), params
+    nodes["scratch"], nodes["scratch_bytes"] = 5 * place, scratch_bytes
+    nodes[0]["in"], nodes[0]["out"] = [(0, 0, 0), (-1, 0, 0), (-1, 0, 0)], (0, 0, 0)
+    window = _core.op_full_window("conv", params)
+    slots = [4 if slot is None else 1 + slot for slot in program.reads]
+    steps = np.array(
+        [(0, wait, window, slot * place) for wait, slot in zip(program.wait_loads, slots, strict=True)],
+        _core.STEP_DTYPE,
+    )
+    loads = np.zeros(program.L, _core.LOAD_DTYPE)
+    loads["bytes"], loads["chunk_bytes"], loads["wait_steps"] = place, place, program.wait_steps
+    loads["address"] = [(1 + slot) * place for slot in program.fills]
+    try:
+        _core.EngineSession(
+            nodes=nodes, steps=steps, pinned=loads[:0], loads=loads, crcs=np.zeros(0, np.uint32),
+            arena_bytes=5 * place + scratch_bytes + 4 * zeros_count, zeros=5 * place + scratch_bytes,
+            zeros_count=zeros_count, io_bytes=[], input_count=0, fd=-1,
+        ).close()  # fmt: skip
+    except _core.EngineError as error:
+        assert error.status in ("params", "overlap")
+        return False
+    return True
+
+
+def test_the_engine_accepts_exactly_what_the_model_finds_safe():
+    """All thresholds of all programs of two steps and two loads: refused if they can deadlock, or if a load can write
+    what a running step reads; else taken."""
+    counts = {True: 0, False: 0}
+    S, L = 2, 2
+    for reads, fills in product(product((None, 0, 1), repeat=S), ((0, 0), (0, 1))):
+        for wait_loads, wait_steps in product(product(range(L + 1), repeat=S), product(range(-S, S), repeat=L)):
+            program = Program(reads, fills, (-1,) * S)
+            program.wait_loads, program.wait_steps = list(wait_loads), list(wait_steps)
+            safe = not explore(program)[0]
+            assert accepts(program) == safe, (reads, fills, wait_loads, wait_steps, explore(program)[0])
+            counts[safe] += 1
+    assert min(counts.values()) > 100
+    for wait_loads, wait_steps in (([L + 1, 0], [0, 0]), ([0, 0], [-3, 0]), ([0, 0], [2, 0])):
+        program = Program((None,) * S, (0,) * L, (-1,) * S)
+        program.wait_loads, program.wait_steps = wait_loads, wait_steps
+        assert not accepts(program)
