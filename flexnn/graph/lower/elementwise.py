@@ -112,14 +112,13 @@ def binary(ctx: Context) -> list[Value]:
     a = ctx.input(0)
     b = aligned(ctx, a, ctx.input(1))
     kind = _BINARY[ctx.node.op_type]
-    if kind == "pow" and isinstance(b, Const) and b.shape in ((), (1,)):
-        exponent = float(b.load().item())
+    if kind == "pow" and isinstance(b, Const):
+        exponent = float(b.load().item()) if b.shape in ((), (1,)) else math.nan
         if exponent == 2:
             return [emit_binary(ctx, a, a, "mul")]
         if exponent == 0.5:
             return [emit_unary(ctx, a, "sqrt")]
-        if exponent != int(exponent) or b.dtype == "f32":
-            return [emit_binary(ctx, a, b.mapped(b.shape, lambda v: v.astype(np.float32)), kind)]
+        b = ctx.array(b.load().astype(np.float32), "exponent")
     return [emit_binary(ctx, a, b, kind)]
 
 

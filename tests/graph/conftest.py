@@ -1,0 +1,6 @@
+"""The reference interpreter lies one folder up."""
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))

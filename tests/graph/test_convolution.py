@@ -1,0 +1,159 @@
+"""Conv, ConvTranspose and pools, against onnxruntime."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import helper
+
+from compare import check_model, load, model_of, ops_of, weights
+
+
+def conv_model(x, w, *, bias=True, op="Conv", opset=17, **attrs):
+    cout = w[0] if op == "Conv" else w[1] * attrs.get("group", 1)
+    constants = {"w": weights(*w)} | ({"b": weights(cout, seed=2)} if bias else {})
+    node = helper.make_node(op, ["x", *constants], ["y"], **attrs)
+    return model_of([node], {"x": x}, ["y"], constants, opset)
+
+
+@pytest.mark.parametrize("opset", [6, 11, 17, 22])
+def test_conv_of_every_opset(opset):
+    check_model(conv_model((2, 3, 9, 11), (5, 3, 3, 3), opset=opset, pads=[1, 0, 2, 1], strides=[2, 1]))
+
+
+@pytest.mark.parametrize("auto_pad", ["VALID", "SAME_UPPER", "SAME_LOWER"])
+@pytest.mark.parametrize("strides", [[1, 1], [2, 3]])
+def test_auto_pad(auto_pad, strides):
+    check_model(conv_model((1, 2, 10, 7), (4, 2, 4, 3), auto_pad=auto_pad, strides=strides))
+    pool = helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[4, 3], auto_pad=auto_pad, strides=strides)
+    check_model(model_of([pool], {"x": (1, 2, 10, 7)}, ["y"]))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_conv_of_random_shapes(data):
+    group = data.draw(st.sampled_from([1, 1, 2, 3, 8]))
+    cin, cout = group * data.draw(st.integers(1, 5)), group * data.draw(st.integers(1, 7))
+    kernel = [data.draw(st.integers(1, 4)) for _ in range(2)]
+    dilations = [data.draw(st.integers(1, 2)) for _ in range(2)]
+    pads = [data.draw(st.integers(0, 3)) for _ in range(4)]
+    size = [(k - 1) * d + 1 + data.draw(st.integers(0, 6)) for k, d in zip(kernel, dilations, strict=True)]
+    strides = [data.draw(st.integers(1, 3)) for _ in range(2)]
+    x = (data.draw(st.integers(1, 2)), cin, *size)
+    attrs = {"strides": strides, "pads": pads, "dilations": dilations, "group": group}
+    check_model(conv_model(x, (cout, cin // group, *kernel), bias=data.draw(st.booleans()), **attrs))
+
+
+def test_conv_of_one_dimension():
+    graph = check_model(conv_model((2, 6, 20), (4, 3, 5), pads=[2, 3], strides=[2], dilations=[2], group=2))
+    assert "pad" not in ops_of(graph)
+
+
+def test_depthwise_is_its_own_operator():
+    graph = check_model(conv_model((1, 20, 9, 9), (20, 1, 3, 3), group=20, pads=[1, 1, 1, 1]))
+    assert ops_of(graph) == ["copy", "dwconv", "copy"]
+
+
+def test_depthwise_with_multiplier():
+    check_model(conv_model((1, 6, 9, 9), (18, 1, 3, 3), group=6))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_conv_transpose_of_random_shapes(data):
+    group = data.draw(st.sampled_from([1, 1, 2, 4]))
+    cin, cout_group = group * data.draw(st.integers(1, 3)), data.draw(st.integers(1, 4))
+    kernel = [data.draw(st.integers(1, 4)) for _ in range(2)]
+    strides = [data.draw(st.integers(1, 3)) for _ in range(2)]
+    dilations = [data.draw(st.integers(1, 2)) for _ in range(2)]
+    extra = [data.draw(st.integers(0, s - 1)) for s in strides]
+    reach = [(k - 1) * d for k, d in zip(kernel, dilations, strict=True)]
+    pads = [data.draw(st.integers(0, r)) for r in reach + reach]
+    size = [data.draw(st.integers(1, 6)) for _ in range(2)]
+    for i in (0, 1):  # something must be left
+        if (size[i] - 1) * strides[i] + reach[i] + 1 + extra[i] - pads[i] - pads[i + 2] < 1:
+            pads[i] = pads[i + 2] = 0
+    attrs = {"strides": strides, "pads": pads, "dilations": dilations, "output_padding": extra, "group": group}
+    model = conv_model((2, cin, *size), (cin, cout_group, *kernel), op="ConvTranspose", **attrs)
+    check_model(model)
+
+
+@pytest.mark.parametrize("attrs", [
+    {"auto_pad": "SAME_UPPER", "strides": [2, 2]},
+    {"auto_pad": "SAME_LOWER", "strides": [2, 2]},
+    {"auto_pad": "VALID", "strides": [2, 3]},
+    {"output_shape": [10, 8], "strides": [3, 2]},
+    {"output_shape": [10, 8], "strides": [3, 2], "auto_pad": "SAME_UPPER"},
+    {"output_shape": [9, 7], "strides": [2, 2], "auto_pad": "SAME_LOWER"},
+])  # fmt: skip
+def test_conv_transpose_shapes(attrs):
+    check_model(conv_model((1, 3, 4, 4), (3, 2, 3, 3), op="ConvTranspose", **attrs))
+
+
+def test_conv_transpose_in_blocks_needs_no_zeros():
+    graph = check_model(conv_model((1, 5, 4, 3), (5, 4, 2, 3), op="ConvTranspose", strides=[2, 3]))
+    assert "pad" not in ops_of(graph)
+    check_model(conv_model((1, 5, 7), (5, 4, 2), op="ConvTranspose", strides=[2]))
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.data())
+def test_pools_of_random_shapes(data):
+    kernel = [data.draw(st.integers(1, 4)) for _ in range(2)]
+    strides = [data.draw(st.integers(1, 4)) for _ in range(2)]
+    pads = [data.draw(st.integers(0, k - 1)) for k in kernel + kernel]
+    kind = data.draw(st.sampled_from(["MaxPool", "AveragePool"]))
+    size = [k + data.draw(st.integers(0, 7)) for k in kernel]
+    attrs = {"kernel_shape": kernel, "strides": strides, "pads": pads, "ceil_mode": data.draw(st.integers(0, 1))}
+    if kind == "AveragePool":
+        attrs["count_include_pad"] = data.draw(st.integers(0, 1))
+    else:
+        attrs["dilations"] = [data.draw(st.integers(1, 2)) if k + k - 1 <= s else 1 for k, s in zip(kernel, size, strict=True)]
+    node = helper.make_node(kind, ["x"], ["y"], **attrs)
+    check_model(model_of([node], {"x": (1, 3, *size)}, ["y"], opset=19))
+
+
+def test_pools_of_one_dimension_and_global():
+    for kind in ("MaxPool", "AveragePool"):
+        node = helper.make_node(kind, ["x"], ["y"], kernel_shape=[3], strides=[2], pads=[1, 0])
+        check_model(model_of([node], {"x": (2, 3, 12)}, ["y"]))
+    for kind in ("GlobalAveragePool", "GlobalMaxPool"):
+        for shape in ((2, 3, 4, 5), (2, 3, 7)):
+            check_model(model_of([helper.make_node(kind, ["x"], ["y"])], {"x": shape}, ["y"]))
+
+
+def test_maxpool_indices_are_refused():
+    node = helper.make_node("MaxPool", ["x"], ["y", "i"], name="pool7", kernel_shape=[2, 2])
+    model = model_of([node], {"x": (1, 1, 4, 4)}, ["y", "i"], types={"i": 7})
+    with pytest.raises(ValueError, match=r"MaxPool node 'pool7': its output 'i' is not supported"):
+        load(model)
+
+
+def test_weights_computed_at_run_time_are_refused():
+    model = model_of([helper.make_node("Conv", ["x", "w"], ["y"], name="c")], {"x": (1, 1, 4, 4), "w": (1, 1, 3, 3)}, ["y"])
+    with pytest.raises(ValueError, match=r"Conv node 'c': its weight \(input 'w'\) is computed at run time"):
+        load(model)
+
+
+def test_three_spatial_dimensions_are_refused():
+    with pytest.raises(ValueError, match="only one or two spatial dimensions"):
+        load(conv_model((1, 1, 4, 4, 4), (1, 1, 3, 3, 3)))
+
+
+def test_weights_shared_by_two_convolutions():
+    nodes = [
+        helper.make_node("Identity", ["w"], ["v"]),
+        helper.make_node("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1]),
+        helper.make_node("Conv", ["a", "v"], ["y"]),
+    ]
+    check_model(model_of(nodes, {"x": (1, 4, 6, 6)}, ["y"], {"w": weights(4, 4, 3, 3)}))
+
+
+def test_float64_weights_are_refused():
+    model = model_of(
+        [helper.make_node("Conv", ["x", "w"], ["y"])], {"x": (1, 1, 4, 4)}, ["y"], {"w": np.ones((1, 1, 3, 3))}
+    )
+    with pytest.raises(ValueError, match="f64"):
+        load(model)
