@@ -48,7 +48,8 @@ class _Spans:
 
 def check_plan(graph: Graph, program: Program) -> None:
     """Raises PlanError, its ``kind`` naming the failure, unless the program computes ``graph`` with every operand in
-    place at any reachable interleaving, each thread with a workspace of its own."""
+    place at any reachable interleaving, each thread with a workspace of its own.
+    """
     _check_order(graph, program)
     _check_progress(program)
     spans = _Spans([], [], [], [], [])
@@ -77,9 +78,9 @@ def _params(graph: Graph, program: Program) -> list[tuple[Any, NDArray[np.int32]
 def _check_order(graph: Graph, program: Program) -> None:
     """Nodes in the graph's order, each computed whole and once, from operands that are there."""
     node = program.steps["node"].tolist()
-    if len(program.nodes) != len(graph.nodes) or node != sorted(node) or sorted(set(node)) != [*range(len(graph.nodes))]:
+    if len(program.nodes) != len(graph.nodes) or [*dict.fromkeys(node)] != [*range(len(graph.nodes))]:
         raise PlanError("order", "steps do not walk the nodes one by one, all of them")
-    produced = {i for i in graph.inputs} | {i for i, t in enumerate(graph.tensors) if t.weight >= 0}
+    produced = set(graph.inputs) | {i for i, t in enumerate(graph.tensors) if t.weight >= 0}
     touched = {graph.root(i) for i in produced}
     at = 0
     for index, (item, params) in enumerate(_params(graph, program)):
@@ -99,9 +100,9 @@ def _check_order(graph: Graph, program: Program) -> None:
         reached = c0
         while at < len(node) and node[at] == index:
             window = program.steps["window"][at]
-            if (window["y0"], window["y1"], window["c0"]) != (y0, y1, reached) or window["c1"] <= reached:
-                if y1 > y0 and c1 > c0:
-                    raise PlanError("window", f"step {at} leaves a hole in node {index} or computes some of it twice")
+            expected = (window["y0"], window["y1"], window["c0"]) == (y0, y1, reached) and window["c1"] > reached
+            if not expected and y1 > y0 and c1 > c0:
+                raise PlanError("window", f"step {at} leaves a hole in node {index} or computes some of it twice")
             reached = int(window["c1"])
             if reached != c1 and reached % _core.NR:
                 raise PlanError("window", f"step {at} ends inside a panel")
@@ -177,7 +178,8 @@ def _activations(graph: Graph, program: Program, spans: _Spans) -> None:
             first.setdefault(root, begin[index])
             last[root] = end[index]
     for root, at in place.items():
-        spans.add(at, at + graph.tensors[root].nbytes, first[root], last[root], f"activation {graph.tensors[root].name!r}")
+        name = f"activation {graph.tensors[root].name!r}"
+        spans.add(at, at + graph.tensors[root].nbytes, first[root], last[root], name)
 
 
 def _workspaces(graph: Graph, program: Program, spans: _Spans) -> None:

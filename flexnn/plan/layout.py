@@ -53,7 +53,8 @@ def live_bytes(profile: Profile) -> list[int]:
 
 def node_needs(profile: Profile, index: int, variant: int, panels: int) -> list[int]:
     """Blocks that a node needs beside the activations: workspace of all threads, streamed constants, ``panels``
-    panels; zero sizes left out, largest first."""
+    panels; zero sizes left out, largest first.
+    """
     node = profile.nodes[index]
     sizes = [node.variants[variant].scratch_bytes * profile.threads, *(size for _, _, size in node.constants)]
     if panels and node.panels:
@@ -66,7 +67,8 @@ def node_needs(profile: Profile, index: int, variant: int, panels: int) -> list[
 
 def fit(gaps: list[Gap], arena: int, sizes: list[int]) -> tuple[list[int], list[Gap]] | None:
     """Addresses of blocks of ``sizes`` in the gaps of an arena, each in the smallest gap that holds it, and the gaps
-    left; None where one does not fit. The last gap of ``gaps`` reaches to the end of the arena."""
+    left; None where one does not fit. The last gap of ``gaps`` reaches to the end of the arena.
+    """
     free = [*gaps[:-1], (gaps[-1][0], arena)]
     addresses = []
     for size in sizes:
@@ -115,7 +117,8 @@ def _gaps(profile: Profile, address: list[int]) -> list[list[Gap]]:
 
 def _best_fit(profile: Profile, order: list[int], bound: int, from_top: Callable[[int], bool]) -> list[int]:
     """Activations in ``order``, each in the smallest hole between those placed before that live with it. With
-    ``from_top`` it hangs from the end of the highest hole below ``bound`` instead."""
+    ``from_top`` it hangs from the end of the highest hole below ``bound`` instead.
+    """
     size, first, last = profile.root_bytes, profile.first, profile.last
     address = [0] * len(order)
     placed: list[tuple[int, int, int, int]] = []  # address, end, first, last

@@ -20,7 +20,8 @@ Overhead = Callable[[Graph, int, int, int], dict[str, int]]
 
 def overhead_bytes(graph: Graph, step_count: int, load_count: int, threads: int) -> dict[str, int]:
     """Bytes by what takes them: ``io`` (the caller's input and output arrays, in full), ``program``, ``stacks``,
-    ``base``."""
+    ``base``.
+    """
     return {
         "io": sum(graph.tensors[t].nbytes for t in (*graph.inputs, *graph.outputs)),
         "program": NODE_BYTES * len(graph.nodes) + STEP_BYTES * max(step_count, load_count),

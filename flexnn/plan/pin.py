@@ -1,11 +1,12 @@
 """Which pieces of weights stay in memory when not all fit (DESIGN D9; FlexNN §3.3 "fixes a portion of model weights").
 
 Memory divides into a region of pinned pieces and the rest, where activations live and the other pieces stream through.
-Two ways to spend the pinned bytes compete, at several sizes of the region; predicted time decides:
+Three ways to spend the pinned bytes compete, at several sizes of the region; predicted time decides:
 
 - "spread": the same fraction of the bytes everywhere along the run. Where the loader is always busy every byte not read
   saves the same, and an even demand needs the least room to run ahead.
 - "dense": pieces with the most bytes for each second that their steps compute, which no computing could hide.
+- "small": the smallest pieces, where few bytes are left to stream: the fewest requests.
 """
 
 from __future__ import annotations
@@ -39,6 +40,11 @@ def dense(sizes: I64, seconds: F64, budget: int) -> Mask:
     """Pieces with the most bytes for a second of computing (``seconds``: of the step that reads each)."""
     order = np.argsort(-(sizes / np.maximum(seconds, 1e-9)), kind="stable")
     return _fill(np.zeros(len(sizes), bool), sizes, order, budget)
+
+
+def small(sizes: I64, budget: int) -> Mask:
+    """The smallest pieces."""
+    return _fill(np.zeros(len(sizes), bool), sizes, np.argsort(sizes, kind="stable"), budget)
 
 
 def _fill(chosen: Mask, sizes: I64, order: NDArray[np.int64], left: int) -> Mask:

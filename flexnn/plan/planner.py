@@ -32,6 +32,12 @@ PINNED_SHARES = (1.0, 0.96, 0.9, 0.8, 0.6, 0.35, 0.0)
 """Of the memory beside the tightest plan, tried for pinned weights."""
 SHARES = (2, 4, 8)
 """Slices that the room of a layer holds at once, tried."""
+STREAM_PENALTY = 0.03
+"""Drafts that stream nothing win against those that stream everything unless these are this much faster."""
+PLACED_MAX = 4
+"""Drafts that are placed at most."""
+WORTH_PLACING = 0.98
+"""Another draft is placed when it promises at most this share of the best time so far."""
 
 
 @dataclass(slots=True)
@@ -68,15 +74,14 @@ def make_plan(
     minimum = planner.session_bytes(tight)
     if memory is not None and memory < minimum:
         raise BudgetError(minimum, memory)
-    draft = planner.unlimited()
-    if memory is not None and planner.session_bytes(draft) > memory:
-        draft = planner.best(memory, tight)
-    streams = schedule(profile, placement, draft.slices, draft.final, draft.region)
+    drafts = [planner.unlimited()]
+    if memory is not None and planner.session_bytes(drafts[0]) > memory:
+        drafts = planner.drafts(memory, tight)
+    draft, streams, timeline = planner.place(drafts)
     program = encode_program(graph, profile, placement, draft.slices, draft.final, streams, draft.region)
     parts = planner.overhead(draft.final)
     arena = None if memory is None else memory - sum(parts.values())
     weights = sum(w.nbytes for w in graph.weights)
-    timeline = planner.timeline(draft, streams)
     return Plan(
         program=program,
         memory=memory,
@@ -90,6 +95,12 @@ def make_plan(
         activation_bytes=placement.live_bytes_max,
         region_bytes=draft.region,
     )
+
+
+def _preference(draft: _Draft) -> float:
+    """Seconds, and a little for what is streamed."""
+    stays = draft.final.stays
+    return draft.seconds * (1 + STREAM_PENALTY * stays.count(False) / max(len(stays), 1))
 
 
 class _Planner:
@@ -130,27 +141,41 @@ class _Planner:
             used.append(at + size)
         return self._draft(slices, np.ones(len(slices.piece_step), bool), max(used))
 
-    def best(self, memory: int, tight: _Draft) -> _Draft:
-        """The draft with the lowest predicted time that keeps to ``memory``."""
+    def drafts(self, memory: int, tight: _Draft) -> list[_Draft]:
+        """Drafts that keep to ``memory``, the one with the lowest predicted time first."""
         drafts = [tight]
         spare = memory - self.session_bytes(tight)
         if spare > 0:
-            # A plan with other numbers of steps has another overhead: what a first one takes is left out, then checked.
-            region = tight.region + spare
-            drafts += self._attempts(region, SHARES[1:2], PINNED_SHARES)
+            total = tight.region + spare
+            drafts += self._attempts(total, SHARES[1:2], PINNED_SHARES)
             best = min(drafts, key=lambda d: d.seconds)
-            pinned = tight.region + spare - best.region
-            drafts += self._attempts(region, SHARES[:1] + SHARES[2:], (pinned / max(spare, 1),))
+            pinned = (total - best.region) / spare
+            near = [f for f in PINNED_SHARES if f != pinned]
+            above = min((f for f in near if f > pinned), default=1.0)
+            below = max((f for f in near if f < pinned), default=0.0)
+            drafts += self._attempts(total, SHARES[1:2], ((pinned + above) / 2, (pinned + below) / 2))
+            best = min(drafts, key=lambda d: d.seconds)
+            drafts += self._attempts(total, SHARES[:1] + SHARES[2:], ((total - best.region) / spare,))
             whole = self.resident(tight.region)
             left = memory - self.session_bytes(whole)
             if left >= 0:
-                drafts.append(self.resident(tight.region + left))
-        drafts = [draft for draft in drafts if self.session_bytes(draft) <= memory]
-        return min(drafts, key=lambda d: d.seconds)
+                drafts.append(self.resident(whole.region + left))
+        return sorted((d for d in drafts if self.session_bytes(d) <= memory), key=_preference)
 
-    def timeline(self, draft: _Draft, streams: Streams) -> Timeline:
-        """Predicted with the streams' real waits."""
-        return self._simulate(draft.slices, draft.final, streams.wait_steps)
+    def place(self, drafts: list[_Draft]) -> tuple[_Draft, Streams, Timeline]:
+        """The fastest of the first drafts once its streams have addresses, which fragmentation makes later than drafts
+        suppose. Looking ends where the next draft could not win.
+        """
+        best: tuple[_Draft, Streams, Timeline] | None = None
+        for draft in drafts[:PLACED_MAX]:
+            if best and draft.seconds >= best[2].seconds * WORTH_PLACING:
+                break
+            streams = schedule(self.profile, self.placement, draft.slices, draft.final, draft.region)
+            timeline = self._simulate(draft.slices, draft.final, streams.wait_steps)
+            if best is None or timeline.seconds < best[2].seconds:
+                best = draft, streams, timeline
+        assert best is not None
+        return best
 
     def _attempts(self, total: int, shares: tuple[int, ...], pinned: tuple[float, ...]) -> list[_Draft]:
         """Drafts of ``total`` bytes for streaming region and pinned pieces together."""
@@ -170,6 +195,8 @@ class _Planner:
                     every = pin.settle(self.graph, self.profile, slices, np.zeros(len(sizes), bool))
                     seconds = np.asarray(pin.step_seconds(self.profile, slices, every))[slices.piece_step]
                     masks.append(pin.dense(sizes, seconds, budget))
+                    if 2 * budget > sizes.sum():
+                        masks.append(pin.small(sizes, budget))
                 drafts += [self._draft(slices, mask, region) for mask in masks]
         return drafts
 

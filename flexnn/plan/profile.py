@@ -48,7 +48,7 @@ class Machine:
 
     @classmethod
     def measure(cls, isa: str | None = None) -> Machine:
-        """This machine's compute and memory rates, in about 2 ms. Storage is assumed, not measured."""
+        """Measures compute and memory rates here, in about 2 ms. Storage is assumed, not measured."""
         flops, memory = _core.measure_rates(isa)
         return cls(flops, memory)
 

@@ -61,9 +61,7 @@ def encode_program(
         else:
             weight = next(w for operand, w, _ in node.constants if operand == final.piece_operand[i])
             size = graph.weights[weight].nbytes
-        _encode_load(
-            loads[i : i + 1], graph, weight, final.piece_offset[i], size, int(addresses[i]), profile.io_align
-        )
+        _encode_load(loads[i : i + 1], graph, weight, final.piece_offset[i], size, int(addresses[i]), profile.io_align)
         loads["wait_steps"][i] = wait
     return Program(
         nodes=_encode_nodes(graph, profile, placement, slices, final, constants, addresses, base),

@@ -39,6 +39,7 @@ class Plan:
 
     @property
     def arena_bytes(self) -> int:
+        """The one buffer that the engine maps."""
         return self.program.arena_bytes
 
     @property
@@ -48,10 +49,12 @@ class Plan:
 
     @property
     def pinned_bytes(self) -> int:
+        """Weights that stay."""
         return int(self.program.pinned["check_bytes"].sum())
 
     @property
     def bytes_read_per_run(self) -> int:
+        """What the loads of a run read from the file."""
         return int(self.program.loads["bytes"].sum())
 
     @property
@@ -87,7 +90,8 @@ class Plan:
 
     def buffers(self) -> dict[str, np.ndarray[Any, Any]]:
         """Addresses for inspection, as arrays: ``loads`` and ``pinned`` [n, 2] (address, bytes), ``outputs`` [nodes, 2]
-        (operand base, offset), ``scratch`` [nodes, 2] (address, bytes of one thread)."""
+        (operand base, offset), ``scratch`` [nodes, 2] (address, bytes of one thread).
+        """
         p = self.program
         return {
             "loads": np.stack((p.loads["address"], p.loads["bytes"]), axis=1),
@@ -101,12 +105,13 @@ class Plan:
         budget = "no limit" if self.memory is None else format_bytes(self.memory)
         parts = ", ".join(f"{name} {format_bytes(size)}" for name, size in self.overhead.items())
         kernels = ", ".join(f"{name} {count}" for name, count in self.kernels.items())
-        region = self.region_bytes - self.activation_bytes
+        beside = format_bytes(self.region_bytes - self.activation_bytes)
         return "\n".join(
             (
-                f"memory   {format_bytes(self.session_bytes)} (budget {budget}, smallest {format_bytes(self.minimum_memory)})",
-                f"arena    {format_bytes(self.arena_bytes)}: activations at their peak {format_bytes(self.activation_bytes)},"
-                f" beside them for workspaces and streams {format_bytes(region)},"
+                f"memory   {format_bytes(self.session_bytes)} (budget {budget},"
+                f" smallest {format_bytes(self.minimum_memory)})",
+                f"arena    {format_bytes(self.arena_bytes)}: activations at their peak"
+                f" {format_bytes(self.activation_bytes)}, beside them for workspaces and streams {beside},"
                 f" pinned weights {format_bytes(self.pinned_bytes)}",
                 f"beside   {parts}",
                 f"steps    {len(self.program.steps)} of {len(self.program.nodes)} nodes; {kernels}",

@@ -6,7 +6,8 @@ paper plans a layer's workspace after its weights and plans the layer again with
 each step's room for its workspace and a slice is certain, so nothing ever has to be planned again).
 
 Time is a circle (DESIGN D8). It is cut at the step where the least memory is free: pieces used before the cut are
-placed last, one run later, so that they may be loaded while the tail of the run before computes.
+placed last, one run later, so that they may be loaded while the tail of the run before computes. The first pieces
+after the cut are then placed again, to look back across it.
 """
 
 from __future__ import annotations
@@ -21,36 +22,64 @@ def schedule(profile: Profile, placement: Placement, slices: Slices, final: Fina
     steps = len(final.step_node)
     fixed = _fixed_ranges(profile, placement, slices, final)
     streamed = [i for i, stays in enumerate(final.stays) if not stays]
+    count = len(streamed)
     use = np.array([final.piece_step[i] for i in streamed], np.int64)
     size = np.array([final.piece_bytes[i] for i in streamed], np.int64)
     forced = _forced_addresses(profile, slices, final)
     cut = _fullest_step(fixed, steps)
     head = int(np.searchsorted(use, cut))
-    order = [*range(head, len(streamed)), *range(head)]
-    address, wait = np.zeros(len(streamed), np.int64), np.zeros(len(streamed), np.int64)
+    # In the order of the circle, from the cut: rows of address, end, first and last step, as in ``fixed``.
+    order = np.concatenate((np.arange(head, count), np.arange(head)))
+    last = np.where(order < head, use[order] + steps, use[order])
+    placed = np.array([np.zeros(count), np.zeros(count), last, last], np.int64).reshape(4, count)
     around = _around(fixed, cut, steps)
     known = around[:, :0]
     entered = 0
     floor = cut
-    for k in order:
-        turn = steps if k < head else 0
-        step, bytes_ = int(use[k]) + turn, int(size[k])
+    for i, k in enumerate(order.tolist()):
+        step, bytes_ = int(last[i]), int(size[k])
         reached = int(np.searchsorted(around[2], step, side="right"))
         known = np.concatenate((known, around[:, entered:reached]), axis=1)
         entered = reached
         known = known[:, known[3] >= floor]
-        at = forced.get(streamed[k], -1)
-        address[k], start = _earliest(known, arena, bytes_, step, floor, at, profile.io_align)
-        wait[k] = start - turn
-        floor = max(floor, start)
-        taken = np.array([[address[k]], [address[k] + bytes_], [start], [step]], np.int64)
-        known = np.concatenate((known, taken), axis=1)
-    return Streams(address, wait)
+        at, floor = _earliest(known, arena, bytes_, step, floor, forced.get(streamed[k], -1), profile.io_align)
+        placed[:, i] = at, at + bytes_, floor, step
+        known = np.concatenate((known, placed[:, i : i + 1]), axis=1)
+    places = [forced.get(streamed[k], -1) for k in order]
+    _look_back(placed, size[order], places, fixed, arena, cut, profile.io_align, steps)
+    streams = Streams(np.zeros(count, np.int64), np.zeros(count, np.int64))
+    streams.address[order] = placed[0]
+    streams.wait_steps[order] = placed[2] + use[order] - last
+    return streams
+
+
+def _look_back(
+    placed: I64, size: I64, forced: list[int], fixed: I64, arena: int, cut: int, align: int, steps: int
+) -> None:
+    """Places again, in ``placed``, the pieces that could start before the cut now that the others are known."""
+    count = len(size)
+    whole = np.concatenate((fixed, fixed, fixed), axis=1)
+    whole[2:] += np.repeat(np.array([-steps, 0, steps]), fixed.shape[1])
+    for i in range(count):
+        if placed[2, i] > cut:
+            break
+        step = int(placed[3, i])
+        floor = int(placed[2, i - 1] if i else placed[2, -1] - steps)
+        floor = max(floor, step + 1 - steps)
+        others = np.concatenate((placed[:, :i], placed[:, i + 1 :]), axis=1)
+        before = others + np.array([[0], [0], [-steps], [-steps]])
+        known = np.concatenate((whole, others, before), axis=1)
+        known = known[:, (known[3] >= floor) & (known[2] <= step)]
+        at, start = _earliest(known, arena, int(size[i]), step, floor, forced[i], align)
+        if start >= placed[2, i]:
+            break
+        placed[:3, i] = at, at + size[i], start
 
 
 def _earliest(known: I64, arena: int, size: int, step: int, floor: int, forced: int, align: int) -> tuple[int, int]:
     """Address for ``size`` bytes and the step from which on they are free there until ``step``. ``known``: rows of
-    address, end, first and last step of what lies in the arena at some step from ``floor`` to ``step``."""
+    address, end, first and last step of what lies in the arena at some step from ``floor`` to ``step``.
+    """
     low, high, last = known[0], known[1], known[3]
     if forced >= 0:
         candidates = np.array([forced], np.int64)

@@ -17,7 +17,7 @@ RUNS = 3
 
 def simulate(step_s: list[float], wait_loads: list[int], load_s: list[float], wait_steps: list[int]) -> Timeline:
     """Timeline of the last of ``RUNS`` runs. ``wait_loads``, ``wait_steps``: thresholds as in the program."""
-    steps, loads = len(step_s), len(load_s)
+    steps = len(step_s)
     step_end = [0.0] * (steps * RUNS + 1)  # 1 + index; 0: before everything
     load_end = 0.0
     ends: list[float] = []
@@ -64,8 +64,8 @@ def earliest_waits(free: I64, piece_bytes: I64, piece_step: I64) -> I64:
     barred_from = np.searchsorted(total[1:], room, side="right")  # first piece that step i has no room for
     latest = np.full(2 * pieces + 1, -1, np.int64)
     np.maximum.at(latest, barred_from, np.arange(2 * steps))
-    waits = np.maximum.accumulate(latest)[pieces : 2 * pieces] + 1 - steps
-    return np.minimum(np.maximum(waits, piece_step + 1 - steps), piece_step)
+    waits: I64 = np.maximum.accumulate(latest)[pieces : 2 * pieces] + 1 - steps
+    return np.clip(waits, piece_step + 1 - steps, piece_step)
 
 
 def load_seconds(machine: Machine, sizes: I64) -> F64:

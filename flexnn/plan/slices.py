@@ -23,7 +23,8 @@ SLICE_BYTES_MAX = 16 << 20
 
 def slice_weights(graph: Graph, profile: Profile, placement: Placement, arena: int, share: int, stay: bool) -> Slices:
     """Variants, workspaces and slices in an arena of ``arena`` bytes (at least ``placement.arena_bytes_min``; pinned
-    weights not counted). ``stay``: all weights are pinned elsewhere, one step for each node will do."""
+    weights not counted). ``stay``: all weights are pinned elsewhere, one step for each node will do.
+    """
     slices = Slices([], [], [], [], [], [], [], [], [])
     for index, node in enumerate(profile.nodes):
         constants = [] if stay else node.constants
@@ -63,9 +64,7 @@ def panels_per_slice(profile: Profile, panels: int, panel_bytes: int, room: int,
     return even + 1 if even % 2 and even > 1 and even < at_most else even  # AVX-512 computes two panels at once
 
 
-def _select(
-    profile: Profile, placement: Placement, index: int, arena: int, stay: bool
-) -> tuple[int, list[int], int]:
+def _select(profile: Profile, placement: Placement, index: int, arena: int, stay: bool) -> tuple[int, list[int], int]:
     """Variant, addresses of workspace and constants, and the largest gap that is left for slices."""
     node, gaps = profile.nodes[index], placement.gaps[index]
     constants = [] if stay else [size for _, _, size in node.constants]

@@ -1,4 +1,4 @@
-"""Values that go from stage to stage of the planner. Sizes in bytes, times in seconds, addresses from the arena's start.
+"""Values that go from stage to stage of the planner. Sizes in bytes, times in seconds.
 
 Time is logical: the index of a node, or, once weights are sliced, of a step.
 """
@@ -19,6 +19,7 @@ LINE = 64
 
 
 def align_up(size: int, align: int = LINE) -> int:
+    """The next multiple of ``align``."""
     return -(-size // align) * align
 
 
@@ -37,8 +38,9 @@ class Variant:
     channels_s: float
     """Spent on all channels; a window takes its share."""
 
-    def seconds(self, steps: int = 1) -> float:
-        return self.fixed_s * steps + self.channels_s
+    def seconds(self) -> float:
+        """Of the whole node in one step."""
+        return self.fixed_s + self.channels_s
 
 
 @dataclass(slots=True)
@@ -59,6 +61,7 @@ class NodeProfile:
 
     @property
     def weight_bytes(self) -> int:
+        """Of all panels."""
         return self.panels * self.panel_bytes
 
 
@@ -86,6 +89,7 @@ class Profile:
 
     @property
     def zeros_bytes(self) -> int:
+        """Arena bytes of the zeros."""
         return align_up(4 * self.zeros_count)
 
     def occupied(self, offset: int, size: int) -> int:

@@ -56,7 +56,15 @@ class Builder:
         return node.outputs[0]
 
     def conv(
-        self, x: int, cout: int, k: int = 3, s: int = 1, group: int = 1, residual: int = -1, out: int = -1, pad: int = -1
+        self,
+        x: int,
+        cout: int,
+        k: int = 3,
+        s: int = 1,
+        group: int = 1,
+        residual: int = -1,
+        out: int = -1,
+        pad: int = -1,
     ) -> int:
         """A convolution with its panels; ``residual`` is added in place (the output takes its storage)."""
         cin = self.graph.tensors[x].shape[-1]
