@@ -43,7 +43,7 @@ void *check_alloc(int64_t bytes, int before) {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     const size_t body = ((size_t)bytes + page - 1) / page * page;
     char *map = mmap(NULL, body + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (map == MAP_FAILED || mprotect(map + page, body, PROT_READ | PROT_WRITE) || map_count == 16) {
+    if (map == MAP_FAILED || (body && mprotect(map + page, body, PROT_READ | PROT_WRITE)) || map_count == 16) {
         perror("flexnn-check: memory");
         exit(1);
     }
