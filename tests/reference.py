@@ -184,10 +184,7 @@ def unpack(graph: Graph, node: Node, cin: int, cout: int) -> tuple[Array, Array,
             weights[:, range(lanes.start, lanes.stop), range(lanes.start, lanes.stop)] = body[:, :count]
             continue
         wide = len(body) // taps
-        if group == 1:
-            first = 0
-        else:
-            first = min(lanes.start // per_group * cin_group, cin - wide)
+        first = 0 if group == 1 else min(lanes.start // per_group * cin_group, cin - wide)
         block = min(int(node.attrs["cin_block"]), wide)
         at = 0
         for b in range(0, wide, block):
@@ -288,7 +285,8 @@ def _source(node: Node, out: int, size: int, scale: float, length: int) -> float
 
 def _resize(graph: Graph, node: Node, x: Array) -> Array:
     y = x.astype(np.float64)
-    for axis, length, scale in zip((1, 2), node.attrs["sizes"], (node.attrs["scale_h"], node.attrs["scale_w"]), strict=True):
+    scales = (node.attrs["scale_h"], node.attrs["scale_w"])
+    for axis, length, scale in zip((1, 2), node.attrs["sizes"], scales, strict=True):
         size = y.shape[axis]
         at = [_source(node, i, size, np.float32(scale), length) for i in range(length)]
         if node.attrs["mode"] == "nearest":
@@ -322,7 +320,8 @@ def _pad(graph: Graph, node: Node, x: Array) -> Array:
         amounts = [(max(b, 0), max(a, 0)) for b, a in zip(before, after, strict=True)]
         return np.pad(cropped, amounts, mode="reflect" if node.attrs["mode"] == "reflect" else "edge")
     value = node.attrs["value"] if x.dtype.kind == "f" else node.attrs["value_int"]
-    spread = np.full([(d - 1) * (i + 1) + 1 for d, i in zip(x.shape, node.attrs["interior"], strict=True)], value, x.dtype)
+    apart = [(d - 1) * (i + 1) + 1 for d, i in zip(x.shape, node.attrs["interior"], strict=True)]
+    spread = np.full(apart, value, x.dtype)
     spread[tuple(slice(None, None, i + 1) for i in node.attrs["interior"])] = x
     wide = np.pad(spread, [(max(b, 0), max(a, 0)) for b, a in zip(before, after, strict=True)], constant_values=value)
     return wide[tuple(slice(max(-b, 0), d - max(-a, 0)) for b, a, d in zip(before, after, wide.shape, strict=True))]

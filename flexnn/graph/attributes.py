@@ -20,6 +20,7 @@ class Int:
     high: int = INT_MAX
 
     def accepts(self, value: Attr) -> bool:
+        """Whether ``value`` is legal."""
         return type(value) is int and self.low <= value <= self.high
 
 
@@ -32,6 +33,7 @@ class Ints:
     high: int = INT_MAX
 
     def accepts(self, value: Attr) -> bool:
+        """Whether ``value`` is legal."""
         if type(value) is not list or (len(value) != self.count if self.count >= 0 else len(value) > DIMS_MAX):
             return False
         return all(type(v) is int and self.low <= v <= self.high for v in value)
@@ -42,6 +44,7 @@ class Float:
     """A number that float32 can hold; infinities too, but no NaN."""
 
     def accepts(self, value: Attr) -> bool:
+        """Whether ``value`` is legal."""
         return type(value) is float and (math.isinf(value) or abs(value) <= FLOAT_MAX)
 
 
@@ -52,6 +55,7 @@ class Enum:
     names: tuple[str, ...]
 
     def accepts(self, value: Attr) -> bool:
+        """Whether ``value`` is legal."""
         return type(value) is str and value in self.names
 
 
@@ -59,22 +63,26 @@ Spec = Int | Ints | Float | Enum
 
 
 def node_error(node: Node, message: str) -> GraphError:
+    """The error that says ``message`` of a node."""
     return GraphError(f"node {node.name!r} ({node.op}): {message}")
 
 
 def ints_attr(node: Node, name: str) -> list[int]:
+    """An attribute that ``check`` knows to be a list of integers."""
     value = node.attrs[name]
     assert isinstance(value, list)
     return value
 
 
 def int_attr(node: Node, name: str) -> int:
+    """An attribute that ``check`` knows to be an integer."""
     value = node.attrs[name]
     assert isinstance(value, int)
     return value
 
 
 def float_attr(node: Node, name: str) -> float:
+    """An attribute that ``check`` knows to be a float."""
     value = node.attrs[name]
     assert isinstance(value, float)
     return value

@@ -41,7 +41,7 @@ def infer_any(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape
             raise GraphError(f"node {node.name!r}: shapes {shapes} do not concatenate on axis {axis}")
         if len(set(dtypes)) > 1:
             raise GraphError(f"node {node.name!r}: concatenates {', '.join(sorted(set(dtypes)))}")
-        return first[:axis] + (sum(s[axis] for s in shapes),) + first[axis + 1 :], dtypes[0]
+        return (*first[:axis], sum(s[axis] for s in shapes), *first[axis + 1 :]), dtypes[0]
     if node.op == REDUCTION:
         axes, keep = set(ints_attr(node, "axes")), int_attr(node, "keepdims")
         if dtypes[0] != "f32":

@@ -73,7 +73,7 @@ def fits(op: str, operand: int, shape: Shape, strides: Shape) -> bool:
 
 
 def _index(enumeration: str, name: Attr) -> int:
-    return list(_core.ENUMS[enumeration]).index(name)
+    return list(_core.ENUMS[enumeration]).index(str(name))
 
 
 def _act(node: Node) -> Values:

@@ -6,7 +6,7 @@ from math import prod
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 from .ir import GraphError
@@ -15,7 +15,6 @@ from .lower import Const, array_const
 FOLDED_BYTES_MAX = 1 << 28
 """Most bytes that one folded node may make or read; beyond, it is an attack or a mistake."""
 RANDOM = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}
-_GROWING = {"ConstantOfShape": 0, "Expand": 1, "Tile": 1, "Resize": -1, "Upsample": -1, "Pad": -1, "OneHot": -1}
 _LAZY = {"Identity", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten"}
 """These are lowered even on constants: views of large weights stay in the file."""
 
@@ -34,20 +33,20 @@ def fold(node: onnx.NodeProto, inputs: list[Const | None], opsets: list[onnx.Ope
         raise GraphError(f"{where}: computes from {sum(v.nbytes for v in inputs if v) >> 20} MiB of constants")
     feeds = {n: v.load() for n, v in zip(node.input, inputs, strict=True) if n and v is not None}
     _refuse_growth(node, [None if v is None else v.load() for v in inputs], where)
-    model = helper.make_model(
-        helper.make_graph(
-            [node],
-            "fold",
-            [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape) for n, v in feeds.items()],
-            [onnx.ValueInfoProto(name=n) for n in node.output if n],
-        ),
-        opset_imports=list(opsets),
+    types = {n: helper.np_dtype_to_tensor_dtype(v.dtype) for n, v in feeds.items()}
+    graph = helper.make_graph(
+        [node],
+        "fold",
+        [helper.make_tensor_value_info(n, types[n], v.shape) for n, v in feeds.items()],
+        [onnx.ValueInfoProto(name=n) for n in node.output if n],
     )
+    model = helper.make_model(graph, opset_imports=list(opsets))
     try:
         with np.errstate(all="ignore"):
             results = ReferenceEvaluator(model).run(None, feeds)
     except Exception as error:  # the evaluator raises whatever numpy or its own operators raise
-        raise GraphError(f"{where}: cannot be evaluated: {str(error).splitlines()[0][:120] if str(error) else type(error).__name__}") from None
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:120]
+        raise GraphError(f"{where}: cannot be evaluated: {reason}") from None
     folded = iter(results)
     out: list[Const] = []
     for name in node.output:
@@ -81,7 +80,8 @@ def constant_node(node: onnx.NodeProto) -> np.ndarray | onnx.TensorProto:
     """The value of a Constant node: an array, or a tensor that may lie in the file. Raises GraphError."""
     for attribute in node.attribute:
         if attribute.name == "value":
-            return attribute.t
+            tensor: onnx.TensorProto = attribute.t
+            return tensor
         if attribute.name == "value_float":
             return np.array(attribute.f, np.float32)
         if attribute.name == "value_int":
@@ -90,7 +90,5 @@ def constant_node(node: onnx.NodeProto) -> np.ndarray | onnx.TensorProto:
             return np.array(attribute.floats, np.float32)
         if attribute.name == "value_ints":
             return np.array(attribute.ints, np.int64)
-    raise GraphError(f"Constant node {node.name or node.output[0]!r}: attribute {node.attribute[0].name if node.attribute else 'value'} is not supported")
-
-
-__all__ = ["constant_node", "fold", "lazily", "numpy_helper"]
+    given = node.attribute[0].name if node.attribute else "value"
+    raise GraphError(f"Constant node {node.name or node.output[0]!r}: attribute {given} is not supported")

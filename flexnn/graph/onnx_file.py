@@ -14,7 +14,7 @@ from math import prod
 
 import numpy as np
 import onnx
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import numpy_helper
 
 from .ir import DTYPES, GraphError, WeightSource

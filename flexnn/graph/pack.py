@@ -123,9 +123,7 @@ def conv_cin_panel(cout: int, cin_group: int, group: int) -> int:
     if group == 1:
         return cin_group
     per_group = cout // group
-    return max(
-        ((min(c0 + NR, cout) - 1) // per_group - c0 // per_group + 1) * cin_group for c0 in range(0, cout, NR)
-    )
+    return max(((min(c0 + NR, cout) - 1) // per_group - c0 // per_group + 1) * cin_group for c0 in range(0, cout, NR))
 
 
 def panel_cin(c0: int, cout: int, cin_group: int, group: int, cin_panel: int) -> int:

@@ -58,7 +58,7 @@ class FileSource:
     def load(self) -> Array:
         """The whole constant, read into an array of its own."""
         values = np.empty(self.shape, self.dtype)
-        self.file.read_into(memoryview(values.reshape(-1).view(np.uint8)), self.offset)
+        self.file.read_into(values.reshape(-1).view(np.uint8).data, self.offset)
         return values
 
 

@@ -65,9 +65,11 @@ class Collapsed:
     groups: list[list[int]]
 
     def sizes(self, shape: Sequence[int]) -> list[int]:
+        """Elements of each run."""
         return [prod(shape[i] for i in group) for group in self.groups]
 
     def strides(self, strides: Sequence[int]) -> list[int]:
+        """The stride that walks each run; 0 for an empty one."""
         return [strides[group[-1]] if group else 0 for group in self.groups]
 
     def sums(self, numbers: Sequence[int]) -> list[int]:

@@ -10,10 +10,10 @@ import numpy as np
 import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
+from reference import run_graph
 
 from flexnn.graph import load_onnx
 from flexnn.graph.ir import Graph
-from reference import run_graph
 
 Array = np.ndarray
 TOLERANCE = 1e-5

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from compare import check_model, load, model_of, ops_of, weights
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
-
-from compare import check_model, load, model_of, ops_of, weights
 
 
 def conv_model(x, w, *, bias=True, op="Conv", opset=17, **attrs):
@@ -110,7 +109,8 @@ def test_pools_of_random_shapes(data):
     if kind == "AveragePool":
         attrs["count_include_pad"] = data.draw(st.integers(0, 1))
     else:
-        attrs["dilations"] = [data.draw(st.integers(1, 2)) if k + k - 1 <= s else 1 for k, s in zip(kernel, size, strict=True)]
+        wide = [2 * k - 1 <= s for k, s in zip(kernel, size, strict=True)]
+        attrs["dilations"] = [data.draw(st.integers(1, 2)) if w else 1 for w in wide]
     node = helper.make_node(kind, ["x"], ["y"], **attrs)
     check_model(model_of([node], {"x": (1, 3, *size)}, ["y"], opset=19))
 
@@ -132,7 +132,8 @@ def test_maxpool_indices_are_refused():
 
 
 def test_weights_computed_at_run_time_are_refused():
-    model = model_of([helper.make_node("Conv", ["x", "w"], ["y"], name="c")], {"x": (1, 1, 4, 4), "w": (1, 1, 3, 3)}, ["y"])
+    node = helper.make_node("Conv", ["x", "w"], ["y"], name="c")
+    model = model_of([node], {"x": (1, 1, 4, 4), "w": (1, 1, 3, 3)}, ["y"])
     with pytest.raises(ValueError, match=r"Conv node 'c': its weight \(input 'w'\) is computed at run time"):
         load(model)
 

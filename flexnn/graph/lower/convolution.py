@@ -66,10 +66,9 @@ def conv(ctx: Context) -> list[Value]:
     image = to_image(ctx, x)
     auto_pads(ctx, w, ctx.shape(image)[1:3])  # type: ignore[arg-type]
     bias = _bias(ctx, cout)
-    shape = (cout, cin_group, *w.kernel)
-    panels = PanelSource(
-        conv_op(cin_group, cout, group), shape, group, weights.source, bias=bias.source if bias else None  # type: ignore[arg-type]
-    )
+    shape = (cout, cin_group, w.kernel[0], w.kernel[1])
+    op = conv_op(cin_group, cout, group)
+    panels = PanelSource(op, shape, group, weights.source, bias=bias.source if bias else None)
     return [from_image(ctx, emit_conv(ctx, image, w, panels), rank)]
 
 

@@ -90,7 +90,8 @@ def clip(ctx: Context) -> list[Value]:
         bounds = [ctx.constant(i, what) for i, what in ((1, "its minimum"), (2, "its maximum"))]
         if any(b is not None and b.size != 1 for b in bounds):
             raise ctx.error("a bound is not a scalar")
-        low, high = (float(b.item()) if b is not None else d for b, d in zip(bounds, (-math.inf, math.inf), strict=True))
+        low = -math.inf if bounds[0] is None else float(bounds[0].item())
+        high = math.inf if bounds[1] is None else float(bounds[1].item())
     x = ctx.input(0)
     if low == 0 and high == math.inf:
         return [emit_unary(ctx, x, "relu")]
@@ -130,7 +131,7 @@ def variadic(ctx: Context) -> list[Value]:
     for value in values[1:]:
         y = emit_binary(ctx, y, value, _VARIADIC[ctx.node.op_type])
     if ctx.node.op_type == "Mean" and len(values) > 1:
-        y = emit_binary(ctx, y, ctx.array(np.float32(1 / len(values)).reshape(()), "factor"), "mul")
+        y = emit_binary(ctx, y, ctx.array(np.array(1 / len(values), np.float32), "factor"), "mul")
     return [y]
 
 
@@ -153,7 +154,8 @@ def batch_normalization(ctx: Context) -> list[Value]:
     for name in ("momentum", "is_test", "consumed_inputs"):
         ctx.attr(name)  # of training only
     names = ("its scale", "its bias", "its mean", "its variance")
-    scale, bias, mean, variance = (ctx.known(ctx.input(i + 1), n).load().astype(np.float64) for i, n in enumerate(names))
+    statistics = [ctx.known(ctx.input(i + 1), name).load().astype(np.float64) for i, name in enumerate(names)]
+    scale, bias, mean, variance = statistics
     shape = ctx.shape(x)
     if len(shape) < 2 or any(v.shape != shape[1:2] for v in (scale, bias, mean, variance)):
         raise ctx.error(f"input of shape {shape}, but statistics of shapes {scale.shape}, {mean.shape}")

@@ -14,7 +14,9 @@ from .convolution import emit_conv
 from .spatial import Window
 
 
-def _rows_by_constant(ctx: Context, x: Value, weights: Const, transposed: bool, scale: float, bias: Const | None) -> int:
+def _rows_by_constant(
+    ctx: Context, x: Value, weights: Const, transposed: bool, scale: float, bias: Const | None
+) -> int:
     """x[..., K] times constant [K, N] (``transposed``: [N, K]) times ``scale``, plus bias [N]: [1, rows, 1, N]."""
     k, n = weights.shape[::-1] if transposed else weights.shape
     shape = (n, k, 1, 1)
@@ -31,7 +33,7 @@ def _scaled(ctx: Context, value: Value, factor: float) -> Value:
         return value
     if isinstance(value, Const):
         return value.mapped(value.shape, lambda v: (v * np.float32(factor)).astype(np.float32))
-    return ctx.emit("binary", [value, ctx.array(np.float32(factor).reshape(()), "factor")], {"kind": "mul", **NO_ACT})
+    return ctx.emit("binary", [value, ctx.array(np.array(factor, np.float32), "factor")], {"kind": "mul", **NO_ACT})
 
 
 @lowers("Gemm")

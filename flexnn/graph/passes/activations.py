@@ -107,10 +107,10 @@ def _gated(uses: Rewriter, node: Node) -> None:
         if gate.inputs[0] == x and gate.attrs["kind"] == "sigmoid":
             _become(uses, node, "silu", x)
             return
-        if gate.inputs[0] == x and gate.attrs["kind"] == "hardsigmoid":
-            if abs(float_attr(gate, "alpha") * 6 - 1) < 1e-5 and gate.attrs["beta"] == 0.5:
-                _become(uses, node, "hardswish", x)
-                return
+        hard = gate.inputs[0] == x and gate.attrs["kind"] == "hardsigmoid"
+        if hard and abs(float_attr(gate, "alpha") * 6 - 1) < 1e-5 and gate.attrs["beta"] == 0.5:
+            _become(uses, node, "hardswish", x)
+            return
         inner = _unary(uses.producer.get(gate.inputs[0]), "softplus")
         if _unary(gate, "tanh") and inner is not None and inner.inputs[0] == x:
             _become(uses, node, "mish", x)

@@ -10,9 +10,9 @@ def cleanup(graph: Graph) -> None:
     """Merges chains of reshapes, drops those that change nothing, and nodes that nothing reads."""
     uses = Rewriter(graph)
     for node in reversed(list(graph.nodes)):
-        if not uses.consumers.get(node.outputs[0]) and node.outputs[0] not in graph.outputs:
-            if node.outputs[0] in uses.producer:
-                uses.remove(node)
+        out = node.outputs[0]
+        if not uses.consumers.get(out) and out not in graph.outputs and out in uses.producer:
+            uses.remove(node)
     for node in graph.nodes:
         if node.op != "reshape" or node.outputs[0] not in uses.producer:
             continue

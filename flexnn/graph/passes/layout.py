@@ -144,9 +144,7 @@ class _Layout:
     def _binary(self, node: Node) -> Stored:
         tensors = [self.old.tensors[i] for i in node.inputs]
         rank = max(len(t.shape) for t in tensors)
-        computed = [
-            (t.size, k) for k, t in enumerate(tensors) if t.weight < 0 and len(t.shape) == rank
-        ]
+        computed = [(t.size, k) for k, t in enumerate(tensors) if t.weight < 0 and len(t.shape) == rank]
         want = self.stored[node.inputs[max(computed)[1]]][1] if computed else _identity(rank)
         inputs = []
         for i, t in zip(node.inputs, tensors, strict=True):

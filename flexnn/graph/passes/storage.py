@@ -158,11 +158,10 @@ class _Storage:
     def _concat(self, node: Node) -> None:
         whole = node.outputs[0]
         root = self.graph.root(whole)
-        strides = self._tensor(whole).strides
+        strides, start = self._tensor(whole).strides, self._tensor(whole).offset
         for i, offset in self._slots(node):
             part = self._tensor(i)
-            in_place = part.root == root and part.strides == strides and part.offset == self._tensor(whole).offset + offset
-            if not in_place:
+            if (part.root, part.strides, part.offset) != (root, strides, start + offset):
                 self._copy(node, i, self._view_of(whole, node.name, part.shape, offset, strides))
 
     # ---- views ----
