@@ -1,6 +1,9 @@
 #include "arena.h"
 
 #include <stddef.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -12,6 +15,9 @@ int64_t fx_arena_size(int64_t bytes) {
 }
 
 void *fx_arena_map(int64_t bytes) {
+#ifdef __GLIBC__
+    malloc_trim(0); /* what planning has freed goes back first: the budget holds both */
+#endif
     int64_t size = fx_arena_size(bytes), spare = size >= HUGE_BYTES ? HUGE_BYTES : 0;
     char *start = mmap(NULL, (size_t)(size + spare), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (start == MAP_FAILED)

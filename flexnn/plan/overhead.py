@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from flexnn.graph.ir import Graph
 
-BASE_BYTES = 1_258_291
-"""Python objects of session and plan, library pages touched first: 1.2 MiB."""
-NODE_BYTES = 3 << 10
+BASE_BYTES = 1_835_008
+"""Python objects of session and plan, library pages touched first: 1.75 MiB."""
+NODE_BYTES = 8 << 10
 """Graph, parameters and profile of a node, in Python and in the program."""
-STEP_BYTES = 200
+STEP_BYTES = 320
 """A step, the load before it, and the engine's copy."""
 STACK_BYTES = 64 << 10
 """Touched stack of each thread that the engine starts: compute threads but one, and the loader."""
