@@ -8,6 +8,7 @@ checked against their checksums by the engine, at each read.
 from __future__ import annotations
 
 import os
+import stat
 from typing import Self
 
 import numpy as np
@@ -56,9 +57,12 @@ class Artifact:
 
 def open_artifact(path: str) -> Artifact:
     """Opens and checks the artifact at ``path``. Raises OSError, or ArtifactError with ``path`` in its message."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO must not make us wait
     try:
-        header = Header.unpack(os.pread(fd, HEADER_BYTES, 0), os.fstat(fd).st_size)
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise ArtifactError("not a regular file")
+        header = Header.unpack(os.pread(fd, HEADER_BYTES, 0), status.st_size)
         if header.panel_width != NR:
             raise ArtifactError(f"panels of {header.panel_width} channels, this FlexNN computes {NR}: compile again")
         section = _section(fd, header.graph_offset, header.graph_bytes, header.graph_crc, "graph")
