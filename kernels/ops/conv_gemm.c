@@ -8,24 +8,22 @@
  * at most FX_CACHE_BYTES unless one tile of panels is bigger, come from L2. */
 #include "conv.h"
 
-#include <string.h>
-
 typedef struct scratch {
     int64_t *tap_offset;  /* floats from the first tap to each tap; DIRECT */
     const float **a;      /* [taps][rows] */
     float **c;            /* [rows] */
     const float **r;      /* [rows] */
-    float *gathered;      /* IM2COL: [rows][kh][kw * cin]; where rows are copied: [rows][cin and a little] */
+    float *gathered;      /* [rows][kh][kw * cin]; IM2COL */
     int64_t bytes;
 } scratch;
 
-/* Pixels a multiple of 4 KiB apart share one set of an L1 cache, which has 8 ways or fewer (2 of 16 KiB in the Cortex-A72):
- * the lines of a tile's rows push each other out. Such rows are copied, and the copies lie a line further apart. */
-static int64_t copied_row(const fx_kernels *k, uint32_t kernel, const fx_conv_params *p) {
-    const int64_t bytes = (int64_t)p->x_sw * p->sw * (int64_t)sizeof(float);
-    if (kernel != FX_CONV_DIRECT || p->kh * p->kw > 1 || p->group > 1 || p->ow == 1)
-        return 0;
-    return bytes % 8192 == 0 || (bytes % 4096 == 0 && k->mr > 8) ? p->cin + 16 : 0;
+/* Pixels a multiple of 4 KiB apart share one set of an L1 cache, mostly of 8 ways: with more rows in a tile their lines
+ * push each other out (measured: 87 against 115 GFLOP/s with 14 and 7 rows of 1024 channels). */
+#define ROWS_ON_ONE_SET 7
+
+static int64_t rows_at_most(const fx_kernels *k, const fx_conv_params *p) {
+    const int64_t pixel_bytes = (int64_t)p->x_sw * p->sw * (int64_t)sizeof(float);
+    return pixel_bytes % 4096 ? k->mr : fx_min64(k->mr, ROWS_ON_ONE_SET);
 }
 
 static scratch scratch_at(void *base, const fx_kernels *k, uint32_t kernel, const fx_conv_params *p) {
@@ -40,7 +38,7 @@ static scratch scratch_at(void *base, const fx_kernels *k, uint32_t kernel, cons
     TAKE(a, taps *k->mr);
     TAKE(c, k->mr);
     TAKE(r, k->mr);
-    TAKE(gathered, gathers ? (int64_t)k->mr * p->kh * p->kw * p->cin : k->mr * copied_row(k, kernel, p));
+    TAKE(gathered, gathers ? (int64_t)k->mr * p->kh * p->kw * p->cin : 0);
 #undef TAKE
     s.bytes = at;
     return s;
@@ -58,7 +56,6 @@ typedef struct walk {
     const float *x, *r, *zeros;
     float *y;
     scratch s;
-    int64_t copied;        /* DIRECT: copied_row */
     int is_run;            /* IM2COL: taps of a row inside the map are one run of the input */
     int64_t batch, oy, ox; /* the next output pixel */
 } walk;
@@ -142,8 +139,6 @@ static void point_tile(walk *w, int rows) {
         else
             for (int j = first; j < last; j++, ix += p->sw)
                 point_runs(w, x, iy, ix, j, rows);
-        for (int j = first; w->copied && j < last; j++)
-            w->s.a[j] = memcpy(w->s.gathered + j * w->copied, w->s.a[j], sizeof(float) * (size_t)p->cin);
         for (int j = first; j < last; j++, y += p->y_sw)
             w->s.c[j] = y;
         if (w->r) {
@@ -164,7 +159,7 @@ static void point_tile(walk *w, int rows) {
 /* ---- the window ---- */
 
 static fx_cut cut_window(const fx_kernels *k, const fx_conv_params *p, fx_window w, int threads) {
-    const int64_t tiles = fx_div_up((int64_t)(w.y1 - w.y0) * p->ow, k->mr);
+    const int64_t tiles = fx_div_up((int64_t)(w.y1 - w.y0) * p->ow, rows_at_most(k, p));
     const int64_t groups = fx_div_up(fx_div_up(w.c1 - w.c0, FX_NR), k->panels);
     const int64_t group_bytes = (int64_t)p->kh * p->kw * p->cin_panel * FX_NR * k->panels * (int64_t)sizeof(float);
     const int64_t fit = fx_max64(1, FX_CACHE_BYTES / group_bytes);
@@ -209,7 +204,6 @@ fx_status fx_conv_gemm_run(const fx_call *call, int threads, uint32_t u0, uint32
     const int gathers = call->kernel == FX_CONV_IM2COL;
     walk w = {.call = call, .p = p, .x = call->in[0], .zeros = call->zeros, .y = call->out};
     w.r = p->has_residual ? call->in[1] : NULL;
-    w.copied = copied_row(k, call->kernel, p);
     w.is_run = p->x_sw == p->cin && p->dw == 1;
     w.s = scratch_at(call->scratch, k, call->kernel, p);
     if (!gathers)
