@@ -1,8 +1,6 @@
 /* instance_norm_f32 for every vector width: vec/instance_norm.c and neon/instance_norm.c include it. */
 #include "simd.h"
 
-#include <math.h>
-
 #define RUN 256 /* terms that are added up before they join the total: errors stay small */
 
 /* N vectors of columns from j on; without FULL the last lanes may be missing. */
@@ -33,11 +31,7 @@ FX_INLINE void normalize(const fx_instance_norm *t, int j, const int n, const in
     }
     FX_UNROLL for (int l = 0; l < n; l++) {
         const int at = j + l * FX_WIDTH;
-        const fx_v square = variance[l] / (float)t->n + t->epsilon;
-        fx_v root;
-        for (int i = 0; i < FX_WIDTH; i++)
-            root[i] = sqrtf(square[i]);
-        factor[l] = fx_load_below(t->scale, at, t->columns) / root;
+        factor[l] = fx_load_below(t->scale, at, t->columns) / fx_sqrt(variance[l] / (float)t->n + t->epsilon);
         bias[l] = fx_load_below(t->bias, at, t->columns);
     }
     float *y = t->y;

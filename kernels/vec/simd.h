@@ -73,6 +73,16 @@ FX_INLINE fx_v fx_max_nan(fx_v a, fx_v b) {
 #endif
 }
 
+FX_INLINE fx_v fx_sqrt(fx_v v) {
+#if FX_WIDTH == 16
+    return _mm512_sqrt_ps(v);
+#elif FX_WIDTH == 8
+    return _mm256_sqrt_ps(v);
+#else
+    return vsqrtq_f32(v);
+#endif
+}
+
 /* Of the floats [at, at + FX_WIDTH) of a row only those below `end` exist. */
 FX_INLINE fx_v fx_load_below(const float *row, int at, int end) {
     return at + FX_WIDTH <= end ? fx_load(row + at) : at < end ? fx_load_part(row + at, end - at) : fx_splat(0);
