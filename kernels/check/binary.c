@@ -73,7 +73,6 @@ static int bench(int i, check_case *c, char *name, double *flops, double *bytes)
                   {"mul by a channel's number", FX_BINARY_MUL, 3136, 64, 64, 1, 0, 1},
                   {"mul by a pixel's number", FX_BINARY_MUL, 3136, 64, 64, 1, 1, 0},
                   {"add a number", FX_BINARY_ADD, 3136, 64, 64, 1, 0, 0},
-                  {"square", FX_BINARY_POW, 3136, 64, 64, 1, 0, 0},
                   {"power", FX_BINARY_POW, 3136, 64, 64, 1, 64, 1}};
     if (i >= (int)(sizeof shapes / sizeof *shapes))
         return 0;

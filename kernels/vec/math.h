@@ -12,17 +12,14 @@ FX_INLINE fx_v fx_with_sign(fx_v v, fx_v sign) {
 }
 
 #if FX_WIDTH == 16
-FX_INLINE fx_v fx_sqrt(fx_v v) { return _mm512_sqrt_ps(v); }
 FX_INLINE fx_v fx_floor(fx_v v) { return _mm512_roundscale_ps(v, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); }
 FX_INLINE fx_v fx_ceil(fx_v v) { return _mm512_roundscale_ps(v, _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC); }
 FX_INLINE fx_v fx_round(fx_v v) { return _mm512_roundscale_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 #elif FX_WIDTH == 8
-FX_INLINE fx_v fx_sqrt(fx_v v) { return _mm256_sqrt_ps(v); }
 FX_INLINE fx_v fx_floor(fx_v v) { return _mm256_floor_ps(v); }
 FX_INLINE fx_v fx_ceil(fx_v v) { return _mm256_ceil_ps(v); }
 FX_INLINE fx_v fx_round(fx_v v) { return _mm256_round_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 #else
-FX_INLINE fx_v fx_sqrt(fx_v v) { return vsqrtq_f32(v); }
 FX_INLINE fx_v fx_floor(fx_v v) { return vrndmq_f32(v); }
 FX_INLINE fx_v fx_ceil(fx_v v) { return vrndpq_f32(v); }
 FX_INLINE fx_v fx_round(fx_v v) { return vrndnq_f32(v); }

@@ -1,7 +1,8 @@
 /* transpose_u32 for every vector width: vec/transpose.c and neon/transpose.c include it.
  *
- * Blocks of 4 x 4 in registers. Strips of 16 columns, so that every line of x that is read is used up before the next
- * row's, and what is written of a row of y is a line after four blocks. */
+ * Three channels, the colours of a picture, are woven and unwoven 4 pixels at a time. Else blocks of 4 x 4 in registers:
+ * strips of 16 columns, so that every line of x that is read is used up before the next row's, and what is written of a row
+ * of y is a line after four blocks. */
 #include "simd.h"
 
 typedef uint32_t quad __attribute__((vector_size(16)));
@@ -23,11 +24,37 @@ FX_INLINE void block(const uint32_t *x, int64_t x_row, uint32_t *y, int64_t y_ro
     store(y + 3 * y_row, (quad)__builtin_shufflevector(ab1, cd1, 1, 3));
 }
 
-void FX_SYMBOL(transpose_u32)(const fx_transpose *t) {
-    const int64_t rows4 = t->rows / 4 * 4;
-    for (int64_t j0 = 0; j0 < t->columns; j0 += STRIP) {
+/* Three rows of x, n numbers each, to n neighbouring triples; returns how many are done. */
+static int64_t weave(const uint32_t *x, int64_t x_row, uint32_t *y, int64_t n) {
+    int64_t j = 0;
+    for (; j + 4 <= n; j += 4, y += 12) {
+        const quad a = load(x + j), b = load(x + x_row + j), c = load(x + 2 * x_row + j);
+        const quad first = __builtin_shufflevector(a, b, 0, 4, 1, 5), middle = __builtin_shufflevector(b, c, 1, 5, 2, 6);
+        store(y, __builtin_shufflevector(first, c, 0, 1, 4, 2));
+        store(y + 4, __builtin_shufflevector(middle, a, 0, 1, 6, 2));
+        store(y + 8, __builtin_shufflevector(__builtin_shufflevector(a, b, 3, 7, 3, 7), c, 6, 0, 1, 7));
+    }
+    return j;
+}
+
+/* n neighbouring triples to three rows of y. */
+static int64_t unweave(const uint32_t *x, uint32_t *y, int64_t y_row, int64_t n) {
+    int64_t i = 0;
+    for (; i + 4 <= n; i += 4, x += 12) {
+        const quad p = load(x), q = load(x + 4), r = load(x + 8);
+        store(y + i, __builtin_shufflevector(__builtin_shufflevector(p, q, 0, 3, 6, 6), r, 0, 1, 2, 5));
+        store(y + y_row + i, __builtin_shufflevector(__builtin_shufflevector(p, q, 1, 4, 7, 7), r, 0, 1, 2, 6));
+        store(y + 2 * y_row + i, __builtin_shufflevector(__builtin_shufflevector(p, q, 2, 5, 5, 5), r, 0, 1, 4, 7));
+    }
+    return i;
+}
+
+/* Everything from row0 and column0 on. */
+static void blocks(const fx_transpose *t, int64_t row0, int64_t column0) {
+    const int64_t rows4 = row0 + (t->rows - row0) / 4 * 4;
+    for (int64_t j0 = column0; j0 < t->columns; j0 += STRIP) {
         const int64_t j1 = j0 + STRIP < t->columns ? j0 + STRIP : t->columns, j4 = j0 + (j1 - j0) / 4 * 4;
-        for (int64_t i = 0; i < rows4; i += 4) {
+        for (int64_t i = row0; i < rows4; i += 4) {
             const uint32_t *x = t->x + i * t->x_row;
             for (int64_t j = j0; j < j4; j += 4)
                 block(x + j, t->x_row, t->y + j * t->y_row + i, t->y_row);
@@ -39,4 +66,13 @@ void FX_SYMBOL(transpose_u32)(const fx_transpose *t) {
             for (int64_t i = rows4; i < t->rows; i++)
                 t->y[j * t->y_row + i] = t->x[i * t->x_row + j];
     }
+}
+
+void FX_SYMBOL(transpose_u32)(const fx_transpose *t) {
+    if (t->rows == 3 && t->y_row == 3)
+        blocks(t, 0, weave(t->x, t->x_row, t->y, t->columns));
+    else if (t->columns == 3 && t->x_row == 3)
+        blocks(t, unweave(t->x, t->y, t->y_row, t->rows), 0);
+    else
+        blocks(t, 0, 0);
 }

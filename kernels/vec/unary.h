@@ -12,6 +12,12 @@ FX_INLINE fx_v by_lane(float (*f)(float), fx_v v) {
     return v;
 }
 
+/* v tanh(ln(1 + e)) for e = e^v, which is v q / (q + 2) for q = e^2 + 2 e; from 20 on it is v. */
+FX_INLINE fx_v mish(fx_v v) {
+    const fx_v e = fx_exp(fx_min(fx_splat(20), v)), q = e * e + 2 * e;
+    return v * (q / (q + 2));
+}
+
 /* X(KIND, f(v)): v the vector, alpha and beta floats. */
 #define KINDS(X)                                                                                                       \
     X(NONE, v)                                                                                                         \
@@ -41,7 +47,7 @@ FX_INLINE fx_v by_lane(float (*f)(float), fx_v v) {
     X(ELU, fx_if_negative(v, alpha * fx_expm1(v), v))                                                                  \
     X(SELU, beta * fx_if_negative(v, alpha * fx_expm1(v), v))                                                          \
     X(CELU, fx_if_negative(v, alpha * fx_expm1(v / alpha), v))                                                         \
-    X(MISH, v * fx_tanh(fx_max(fx_splat(0), v) + fx_log1p(fx_exp(-fx_abs(v)))))                                        \
+    X(MISH, mish(v))                                                                                                   \
     X(THRESHOLDED_RELU, fx_select(v > alpha, v, fx_splat(0)))                                                          \
     X(SIN, by_lane(sinf, v))                                                                                           \
     X(COS, by_lane(cosf, v))
