@@ -21,9 +21,9 @@ _HOSTS = ("conv", "dwconv", "binary", "matmul")
 def recognise_activations(graph: Graph) -> None:
     """X sigmoid(x) is silu, x tanh(softplus(x)) mish, clip(x + 3, 0, 6) / 6 hardsigmoid, and x times that hardswish."""
     uses = Rewriter(graph)
-    for match in (_constant_clip, _hard_sigmoid, _gated, _hard_swish_late):
+    for match in (_constant_clip, _merge_clips, _hard_sigmoid, _gated, _hard_swish_late):
         for node in graph.nodes:
-            if node.op == "binary" and node.attrs["act"] == "none" and node.outputs[0] in uses.producer:
+            if node.op in ("binary", "unary") and node.outputs[0] in uses.producer:
                 match(uses, node)
     uses.flush()
 
@@ -54,13 +54,33 @@ def _constant_clip(uses: Rewriter, node: Node) -> None:
         bound = uses.scalar(other)
         if bound is None or math.isnan(bound) or not _same_shape(uses, x, node):
             continue
-        if node.attrs["kind"] == "min":
-            _become(uses, node, "clip", x, -math.inf, bound)
-        elif bound == 0:
-            _become(uses, node, "relu", x)
-        else:
-            _become(uses, node, "clip", x, bound, math.inf)
+        lower = node.attrs["kind"] == "max"
+        _become_clip(uses, node, x, bound if lower else -math.inf, math.inf if lower else bound)
         return
+
+
+def _become_clip(uses: Rewriter, node: Node, x: int, low: float, high: float) -> None:
+    if (low, high) == (0, math.inf):
+        _become(uses, node, "relu", x)
+    else:
+        _become(uses, node, "clip", x, low, high)
+
+
+def _bounds(node: Node | None) -> tuple[float, float] | None:
+    """Between what a node clips."""
+    if node is None or not (_unary(node, "clip") or _unary(node, "relu")):
+        return None
+    return (0.0, math.inf) if node.attrs["kind"] == "relu" else (float_attr(node, "alpha"), float_attr(node, "beta"))
+
+
+def _merge_clips(uses: Rewriter, node: Node) -> None:
+    """A clip of a clip is one, where their ranges meet."""
+    outer, inner = _bounds(node), _bounds(uses.producer.get(node.inputs[0]))
+    if outer is None or inner is None:
+        return
+    low, high = max(outer[0], inner[0]), min(outer[1], inner[1])
+    if low <= high:
+        _become_clip(uses, node, uses.producer[node.inputs[0]].inputs[0], low, high)
 
 
 def _relu6_of_plus_3(uses: Rewriter, tensor: int) -> int | None:

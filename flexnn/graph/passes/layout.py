@@ -10,7 +10,6 @@ results directly, through whatever elementwise, concat, split, pad or reduction 
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import prod
 
 from ..attributes import int_attr, ints_attr
 from ..build import REDUCTION, add_constant, add_node, copy_attrs
@@ -31,6 +30,24 @@ def layout(graph: Graph) -> Graph:
 
 def _identity(rank: int) -> Perm:
     return tuple(range(rank))
+
+
+def _wishes(graph: Graph) -> dict[int, Perm]:
+    """The transposition that every reader of a value, through elementwise operators and pads, applies to it."""
+    wanted: dict[int, set[Perm]] = {i: {()} for i in graph.outputs}
+    for node in reversed(graph.nodes):
+        wish: set[Perm] = {()}
+        if node.op == "copy" and not any(ints_attr(node, "expand")):
+            wish = {tuple(ints_attr(node, "perm"))}
+        elif node.op in ("unary", "cast", "pad", "binary"):
+            wish = wanted.get(node.outputs[0], wish)
+        for i in node.inputs:
+            tensor = graph.tensors[i]
+            same = node.op == "copy" or len(tensor.shape) == len(graph.tensors[node.outputs[0]].shape)
+            beside = [graph.tensors[k] for k in node.inputs if k != i]
+            alone = all(other.weight >= 0 for other in beside)
+            wanted.setdefault(i, set()).update(wish if same and alone else {()})
+    return {i: next(iter(w)) for i, w in wanted.items() if len(w) == 1 and w != {()}}
 
 
 class _Layout:
@@ -60,6 +77,13 @@ class _Layout:
                 self.new.tensors.append(Tensor(tensor.name, tensor.shape, tensor.dtype, weight=tensor.weight))
                 self.stored[i] = (len(self.new.tensors) - 1, _identity(len(tensor.shape)))
         self.new.inputs = [self.stored[i][0] for i in self.old.inputs]
+        wishes = _wishes(self.old)
+        for i in self.old.inputs:
+            # Where all that becomes of an input is read in one order, it gets that order at once: what stands between,
+            # a product or a pad, is then beside the operator that can take it in.
+            if wish := wishes.get(i):
+                perm = tuple(wish.index(a) for a in range(len(wish)))
+                self.stored[i] = (self._in_order(i, perm), perm)
         for node in self.old.nodes:
             self.stored[node.outputs[0]] = self.handlers[node.op](node)
         for i in self.old.outputs:
@@ -219,60 +243,60 @@ class _Layout:
     def _reshape(self, node: Node) -> Stored:
         tensor, perm = self.stored[node.inputs[0]]
         shape, target = self.old.tensors[node.inputs[0]].shape, tuple(ints_attr(node, "shape"))
-        regrouped = regroup(shape, target, perm)
-        if regrouped is None:
-            tensor = self._in_order(node.inputs[0], _identity(len(shape)))
-            return self._emit(node, [tensor], {"shape": list(target)}), _identity(len(target))
-        order = regrouped
+        order = regroup(shape, target, perm)
+        if order is None:  # the axes that melt together must lie together first; the rest stays where it is
+            runs = [source for source, _ in runs_of(shape, target)]
+            runs.sort(key=lambda run: min(perm[a] for a in run))
+            moved = [a for run in runs for a in run]
+            lone = [a for a in range(len(shape)) if a not in moved]
+            perm = tuple((lone + moved).index(a) for a in range(len(shape)))
+            tensor = self._in_order(node.inputs[0], perm)
+            order = regroup(shape, target, perm)
+            assert order is not None
         stored = [target[i] for i in order]
         return self._emit(node, [tensor], {"shape": stored}), tuple(order.index(i) for i in range(len(target)))
+
+
+def runs_of(shape: Shape, target: Shape) -> list[tuple[list[int], list[int]]]:
+    """Both shapes, of the same size, cut into runs of axes that have the same size; without axes of size 1."""
+    runs: list[tuple[list[int], list[int]]] = []
+    left, right = [a for a, d in enumerate(shape) if d != 1], [a for a, d in enumerate(target) if d != 1]
+    while left and right:
+        source, cut = [left.pop(0)], [right.pop(0)]
+        a, b = shape[source[0]], target[cut[0]]
+        while a != b:
+            if a < b:
+                source.append(left.pop(0))
+                a *= shape[source[-1]]
+            else:
+                cut.append(right.pop(0))
+                b *= target[cut[-1]]
+        runs.append((source, cut))
+    return runs
 
 
 def regroup(shape: Shape, target: Shape, perm: Perm) -> list[int] | None:
     """How a value of ``shape``, stored by ``perm``, reshapes to ``target`` without moving: the target's axes in the
     order of memory. None where that needs a copy.
 
-    Both shapes fall into runs of axes of the same size; a run that lies together in memory may be cut differently.
+    A run of axes that lies together in memory may be cut differently.
     """
+    stored = sorted((perm[a] for a, d in enumerate(shape) if d != 1))
+    position = {axis: at for at, axis in enumerate(stored)}
     runs: list[tuple[int, list[int]]] = []
-    i = j = 0
-    position = {axis: at for at, axis in enumerate(sorted(p for p in perm if shape[perm.index(p)] != 1))}
-    while True:
-        while i < len(shape) and shape[i] == 1:
-            i += 1
-        while j < len(target) and target[j] == 1:
-            j += 1
-        if i == len(shape) or j == len(target):
-            break
-        source, cut = [i], [j]
-        left, right = shape[i], target[j]
-        i, j = i + 1, j + 1
-        while left != right:
-            if left < right:
-                left *= shape[i]
-                source += [i] if shape[i] != 1 else []
-                i += 1
-            else:
-                right *= target[j]
-                cut.append(j)
-                j += 1
-        places = [position[perm[s]] for s in source]
+    for source, cut in runs_of(shape, target):
+        places = [position[perm[a]] for a in source]
         if places != list(range(places[0], places[0] + len(places))):
             return None
         runs.append((places[0], cut))
-    # Axes of size 1 stay before the next longer axis, those at the front in front.
-    order: list[int] = []
-    lone: dict[int, list[int]] = {}
-    following = -1
-    for axis in range(len(target) - 1, -1, -1):
-        if target[axis] != 1:
-            following = axis
-        elif not any(cut[0] <= axis <= cut[-1] for _, cut in runs):
-            lone.setdefault(following, []).insert(0, axis)
-    longer = [axis for axis, size in enumerate(target) if size != 1]
-    front = lone.pop(longer[0], []) if longer else []
-    order += front
+    # Axes of size 1 stay before the next longer axis; those at the front in front, those at the end at the end.
+    longer = [a for a, d in enumerate(target) if d != 1]
+    before: dict[int, list[int]] = {}
+    for axis, size in enumerate(target):
+        if size == 1:
+            before.setdefault(next((a for a in longer if a > axis), len(target)), []).append(axis)
+    order = before.pop(longer[0], []) if longer else []
     for _, cut in sorted(runs):
-        order += lone.get(cut[0], []) + list(range(cut[0], cut[-1] + 1))
-    order += lone.get(-1, [])
-    return order if prod(shape) == prod(target) and len(order) == len(target) else None
+        for axis in cut:
+            order += [*before.get(axis, []), axis]
+    return order + before.get(len(target), [])
