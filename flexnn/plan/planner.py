@@ -26,7 +26,7 @@ from .report import Plan
 from .schedule import free_bytes, schedule
 from .simulate import bound_seconds, earliest_waits, load_seconds, simulate
 from .slices import slice_weights
-from .types import Final, Placement, Profile, Slices, Streams, Timeline
+from .types import LINE, Final, Placement, Profile, Slices, Streams, Timeline
 
 PINNED_SHARES = (1.0, 0.96, 0.9, 0.8, 0.6, 0.35, 0.0)
 """Of the memory beside the tightest plan, tried for pinned weights."""
@@ -35,7 +35,7 @@ SHARES = (2, 4, 8)
 STREAM_PENALTY = 0.03
 """Drafts that stream nothing win against those that stream everything unless these are this much faster."""
 PLACED_MAX = 4
-"""Drafts that are placed at most."""
+"""Drafts that are kept, and placed at most."""
 WORTH_PLACING = 0.98
 """Another draft is placed when it promises at most this share of the best time so far."""
 
@@ -143,31 +143,39 @@ class _Planner:
 
     def drafts(self, memory: int, tight: _Draft) -> list[_Draft]:
         """Drafts that keep to ``memory``, the one with the lowest predicted time first."""
-        drafts = [tight]
-        spare = memory - self.session_bytes(tight)
+        kept = [tight]
+        total = memory - self.session_bytes(tight) + tight.region
+        spare = total - tight.region
         if spare > 0:
-            total = tight.region + spare
-            drafts += self._attempts(total, SHARES[1:2], PINNED_SHARES)
-            best = min(drafts, key=lambda d: d.seconds)
-            pinned = (total - best.region) / spare
-            near = [f for f in PINNED_SHARES if f != pinned]
-            above = min((f for f in near if f > pinned), default=1.0)
-            below = max((f for f in near if f < pinned), default=0.0)
-            drafts += self._attempts(total, SHARES[1:2], ((pinned + above) / 2, (pinned + below) / 2))
-            best = min(drafts, key=lambda d: d.seconds)
-            drafts += self._attempts(total, SHARES[:1] + SHARES[2:], ((total - best.region) / spare,))
+            self._attempt(kept, memory, total, SHARES[1], PINNED_SHARES)
+            pinned = (total - kept[0].region) / spare
+            above = min((f for f in PINNED_SHARES if f > pinned), default=1.0)
+            below = max((f for f in PINNED_SHARES if f < pinned), default=0.0)
+            self._attempt(kept, memory, total, SHARES[1], ((pinned + above) / 2, (pinned + below) / 2))
+            pinned = (total - kept[0].region) / spare
+            for share in (SHARES[0], SHARES[2]):
+                self._attempt(kept, memory, total, share, (pinned,))
             whole = self.resident(tight.region)
             left = memory - self.session_bytes(whole)
             if left >= 0:
-                drafts.append(self.resident(whole.region + left))
-        return sorted((d for d in drafts if self.session_bytes(d) <= memory), key=_preference)
+                self._keep(kept, memory, self.resident(whole.region + left))
+        return kept
+
+    def _keep(self, kept: list[_Draft], memory: int, draft: _Draft) -> None:
+        """Enters a draft among the few best, which are in order; the others are forgotten: planning pays for its own
+        memory, too.
+        """
+        if self.session_bytes(draft) <= memory:
+            kept.append(draft)
+            kept.sort(key=_preference)
+            del kept[PLACED_MAX:]
 
     def place(self, drafts: list[_Draft]) -> tuple[_Draft, Streams, Timeline]:
         """The fastest of the first drafts once its streams have addresses, which fragmentation makes later than drafts
         suppose. Looking ends where the next draft could not win.
         """
         best: tuple[_Draft, Streams, Timeline] | None = None
-        for draft in drafts[:PLACED_MAX]:
+        for draft in drafts:
             if best and draft.seconds >= best[2].seconds * WORTH_PLACING:
                 break
             streams = schedule(self.profile, self.placement, draft.slices, draft.final, draft.region)
@@ -177,28 +185,28 @@ class _Planner:
         assert best is not None
         return best
 
-    def _attempts(self, total: int, shares: tuple[int, ...], pinned: tuple[float, ...]) -> list[_Draft]:
-        """Drafts of ``total`` bytes for streaming region and pinned pieces together."""
-        drafts = []
+    def _attempt(self, kept: list[_Draft], memory: int, total: int, share: int, pinned: tuple[float, ...]) -> None:
+        """Enters drafts of ``total`` bytes for streaming region and pinned pieces together, of which these shares of
+        what the tightest plan leaves are pinned.
+        """
         for fraction in pinned:
             spare = total - self.placement.arena_bytes_min
-            region = self.placement.arena_bytes_min + int(spare * (1.0 - fraction)) // 64 * 64
-            for share in shares:
-                slices = self._slices(region, share)
-                # Steps beyond the tightest plan's cost memory themselves.
-                extra = sum(self._overhead(self.graph, len(slices.step_node), len(slices.piece_step), 1).values())
-                extra -= sum(self._overhead(self.graph, 0, 0, 1).values())
-                budget = max(total - region - extra, 0)
-                sizes = np.asarray(slices.piece_bytes, np.int64)
-                masks = [pin.spread(sizes, budget)]
-                if budget and masks[0].any():
-                    every = pin.settle(self.graph, self.profile, slices, np.zeros(len(sizes), bool))
-                    seconds = np.asarray(pin.step_seconds(self.profile, slices, every))[slices.piece_step]
-                    masks.append(pin.dense(sizes, seconds, budget))
-                    if 2 * budget > sizes.sum():
-                        masks.append(pin.small(sizes, budget))
-                drafts += [self._draft(slices, mask, region) for mask in masks]
-        return drafts
+            region = self.placement.arena_bytes_min + int(spare * (1.0 - fraction)) // LINE * LINE
+            slices = self._slices(region, share)
+            # Steps beyond the tightest plan's cost memory themselves.
+            extra = sum(self._overhead(self.graph, len(slices.step_node), len(slices.piece_step), 1).values())
+            extra -= sum(self._overhead(self.graph, 0, 0, 1).values())
+            budget = max(total - region - extra, 0)
+            sizes = np.asarray(slices.piece_bytes, np.int64)
+            masks = [pin.spread(sizes, budget)]
+            if masks[0].any():
+                every = pin.settle(self.graph, self.profile, slices, np.zeros(len(sizes), bool))
+                seconds = np.asarray(pin.step_seconds(self.profile, slices, every))[slices.piece_step]
+                masks.append(pin.dense(sizes, seconds, budget))
+                if 2 * budget > sizes.sum():
+                    masks.append(pin.small(sizes, budget))
+            for mask in masks:
+                self._keep(kept, memory, self._draft(slices, mask, region))
 
     def _slices(self, region: int, share: int) -> Slices:
         return slice_weights(self.graph, self.profile, self.placement, region, share, stay=False)

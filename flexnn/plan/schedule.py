@@ -16,6 +16,9 @@ import numpy as np
 
 from .types import I64, Final, Placement, Profile, Slices, Streams, align_up
 
+Known = dict[tuple[int, int], int]
+"""Last step in which each (address, end) is in use; what came before it there does not matter."""
+
 
 def schedule(profile: Profile, placement: Placement, slices: Slices, final: Final, arena: int) -> Streams:
     """Streams of a region of ``arena`` bytes, in which the placement's addresses lie."""
@@ -33,18 +36,22 @@ def schedule(profile: Profile, placement: Placement, slices: Slices, final: Fina
     last = np.where(order < head, use[order] + steps, use[order])
     placed = np.array([np.zeros(count), np.zeros(count), last, last], np.int64).reshape(4, count)
     around = _around(fixed, cut, steps)
-    known = around[:, :0]
+    entry_step = around[2]
+    entries = list(zip(*around[[0, 1, 3]].tolist(), strict=True))
+    known: Known = {}
     entered = 0
     floor = cut
     for i, k in enumerate(order.tolist()):
         step, bytes_ = int(last[i]), int(size[k])
-        reached = int(np.searchsorted(around[2], step, side="right"))
-        known = np.concatenate((known, around[:, entered:reached]), axis=1)
+        reached = int(np.searchsorted(entry_step, step, side="right"))
+        _add(known, entries[entered:reached])
         entered = reached
-        known = known[:, known[3] >= floor]
-        at, floor = _earliest(known, arena, bytes_, step, floor, forced.get(streamed[k], -1), profile.io_align)
-        placed[:, i] = at, at + bytes_, floor, step
-        known = np.concatenate((known, placed[:, i : i + 1]), axis=1)
+        at, start = _earliest(known, arena, bytes_, step, floor, forced.get(streamed[k], -1), profile.io_align)
+        if start > floor:
+            floor = start
+            known = {where: until for where, until in known.items() if until >= floor}
+        placed[:, i] = at, at + bytes_, start, step
+        _add(known, [(at, at + bytes_, step)])
     places = [forced.get(streamed[k], -1) for k in order]
     _look_back(placed, size[order], places, fixed, arena, cut, profile.io_align, steps)
     streams = Streams(np.zeros(count, np.int64), np.zeros(count, np.int64))
@@ -68,19 +75,30 @@ def _look_back(
         floor = max(floor, step + 1 - steps)
         others = np.concatenate((placed[:, :i], placed[:, i + 1 :]), axis=1)
         before = others + np.array([[0], [0], [-steps], [-steps]])
-        known = np.concatenate((whole, others, before), axis=1)
-        known = known[:, (known[3] >= floor) & (known[2] <= step)]
+        near = np.concatenate((whole, others, before), axis=1)
+        near = near[:, (near[3] >= floor) & (near[2] <= step)]
+        known: Known = {}
+        _add(known, list(zip(*near[[0, 1, 3]].tolist(), strict=True)))
         at, start = _earliest(known, arena, int(size[i]), step, floor, forced[i], align)
         if start >= placed[2, i]:
             break
         placed[:3, i] = at, at + size[i], start
 
 
-def _earliest(known: I64, arena: int, size: int, step: int, floor: int, forced: int, align: int) -> tuple[int, int]:
-    """Address for ``size`` bytes and the step from which on they are free there until ``step``. ``known``: rows of
-    address, end, first and last step of what lies in the arena at some step from ``floor`` to ``step``.
+def _add(known: Known, entries: list[tuple[int, int, int]]) -> None:
+    """Enters (address, end, last step)."""
+    for low, high, until in entries:
+        where = low, high
+        known[where] = max(until, known.get(where, until))
+
+
+def _earliest(known: Known, arena: int, size: int, step: int, floor: int, forced: int, align: int) -> tuple[int, int]:
+    """Address for ``size`` bytes and the step from which on they are free there until ``step``; what is ``known`` lies
+    in the arena at some step from ``floor`` to ``step``. ``forced``: the only address, if it is one.
     """
-    low, high, last = known[0], known[1], known[3]
+    ranges = np.array(list(known), np.int64).reshape(-1, 2)
+    low, high = ranges[:, 0], ranges[:, 1]
+    last = np.fromiter(known.values(), np.int64, len(known))
     if forced >= 0:
         candidates = np.array([forced], np.int64)
     else:
@@ -92,8 +110,7 @@ def _earliest(known: I64, arena: int, size: int, step: int, floor: int, forced: 
     until = np.where(meets, last, floor - 1).max(axis=1, initial=floor - 1)
     earliest = int(until.min())
     assert earliest < step, "no room for a slice at its own step"
-    ties = candidates[until == earliest]
-    return int(ties.min()), earliest + 1
+    return int(candidates[until == earliest].min()), earliest + 1
 
 
 def _fixed_ranges(profile: Profile, placement: Placement, slices: Slices, final: Final) -> I64:

@@ -80,7 +80,7 @@ def test_streaming_is_near_the_bound() -> None:
     for graph in (resnet(), vgg19()):
         for factor in (1.5, 3, 8):
             plan = checked(graph, int(minimum_of(graph) * factor), machine=PI)
-            assert plan.predicted_ms <= 1.15 * plan.bound_ms
+            assert plan.predicted_ms <= 1.2 * plan.bound_ms
 
 
 def test_tight_plan_is_not_shredded() -> None:
