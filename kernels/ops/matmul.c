@@ -103,12 +103,17 @@ static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, 
 }
 
 /* Depth [0, n) of `columns` columns of b from b on into a panel; missing columns are zeros. */
-static void pack_panel(const fx_matmul_params *p, const float *b, int32_t n, int32_t columns, float *to) {
+static void pack_panel(const fx_kernels *k, const fx_matmul_params *p, const float *b, int32_t n, int32_t columns,
+                       float *to) {
     if (columns < FX_NR)
         memset(to, 0, (size_t)n * FX_NR * sizeof(float));
     if (p->b_sn == 1 && columns == FX_NR) {
         for (int32_t q = 0; q < n; q++)
             memcpy(to + (int64_t)q * FX_NR, b + (int64_t)q * p->b_sk, FX_NR * sizeof(float));
+        return;
+    }
+    if (p->b_sk == 1) {
+        k->transpose_u32(&(fx_transpose){(const uint32_t *)b, (uint32_t *)to, columns, n, p->b_sn, FX_NR});
         return;
     }
     for (int32_t j = 0; j < columns; j++)
@@ -132,21 +137,23 @@ static void run_block(const fx_call *call, const scratch *s, const block *t, int
     g.finish = fx_finish_of(is_last ? p->act : FX_ACT_NONE, p->alpha, p->beta);
     g.r = t->k0 ? (const float *const *)s->c : NULL;
     for (int32_t i = t->panel0; i < t->panel1; i++)
-        pack_panel(p, t->b + t->k0 * (int64_t)p->b_sk + (int64_t)i * FX_NR * p->b_sn, n,
+        pack_panel(k, p, t->b + t->k0 * (int64_t)p->b_sk + (int64_t)i * FX_NR * p->b_sn, n,
                    (int32_t)fx_min64(FX_NR, column_end - (int64_t)i * FX_NR), s->b + (i - t->panel0) * g.w_panel);
     const int64_t rows = t->r1 - t->r0, tiles = fx_div_up(rows, k->mr);
     for (int64_t tile = 0, row = t->r0; tile < tiles; tile++, row += g.rows) {
         g.rows = (int32_t)(t->r0 + fx_cut_at(rows, tiles, tile + 1) - row);
         for (int32_t i = 0; i < g.rows; i++) {
             const float *from = t->a + (row + i) * p->a_sm + t->k0 * (int64_t)p->a_sk;
-            s->a[i] = from;
+            s->a[i] = p->a_sk == 1 ? from : s->rows + (int64_t)i * n;
             s->c[i] = t->y + (row + i) * p->y_sm;
-            if (p->a_sk != 1) {
-                float *to = s->rows + (int64_t)i * n;
+            if (p->a_sk != 1 && p->a_sm != 1)
                 for (int32_t q = 0; q < n; q++)
-                    to[q] = from[q * (int64_t)p->a_sk];
-                s->a[i] = to;
-            }
+                    s->rows[(int64_t)i * n + q] = from[q * (int64_t)p->a_sk];
+        }
+        if (p->a_sk != 1 && p->a_sm == 1) {
+            const float *from = t->a + row + t->k0 * (int64_t)p->a_sk;
+            k->transpose_u32(
+                &(fx_transpose){(const uint32_t *)from, (uint32_t *)s->rows, n, g.rows, p->a_sk, n});
         }
         for (int32_t i = t->panel0; i < t->panel1; i += g.panels) {
             g.panels = (int32_t)fx_min64(k->panels, t->panel1 - i);
