@@ -15,8 +15,8 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
     if (kernel != 0 || p->size < 1 || p->c > INT32_MAX / 4 || !isfinite(p->alpha) || !isfinite(p->beta) ||
         !isfinite(p->bias))
         return FX_ERR_PARAMS;
-    if (!fx_span_fits(2, (int32_t[]){p->rows, p->c}, (int32_t[]){p->x_s, 1}) ||
-        !fx_span_fits(2, (int32_t[]){p->rows, p->c}, (int32_t[]){p->y_s, 1}))
+    if (!fx_operand_fits(2, (int32_t[]){p->rows, p->c}, (int32_t[]){p->x_s, 1}, 0) ||
+        !fx_operand_fits(2, (int32_t[]){p->rows, p->c}, (int32_t[]){p->y_s, 1}, 1))
         return FX_ERR_PARAMS;
     return FX_OK;
 }

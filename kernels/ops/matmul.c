@@ -24,9 +24,9 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
         return FX_ERR_PARAMS;
     if ((int64_t)p->b0 * p->b1 > INT32_MAX / p->m)
         return FX_ERR_PARAMS;
-    if (!fx_span_fits(4, (int32_t[]){p->b0, p->b1, p->m, p->k}, (int32_t[]){p->a_s0, p->a_s1, p->a_sm, p->a_sk}) ||
-        !fx_span_fits(4, (int32_t[]){p->b0, p->b1, p->k, p->n}, (int32_t[]){p->b_s0, p->b_s1, p->b_sk, p->b_sn}) ||
-        !fx_span_fits(4, (int32_t[]){p->b0, p->b1, p->m, p->n}, (int32_t[]){p->y_s0, p->y_s1, p->y_sm, 1}))
+    if (!fx_operand_fits(4, (int32_t[]){p->b0, p->b1, p->m, p->k}, (int32_t[]){p->a_s0, p->a_s1, p->a_sm, p->a_sk}, 0) ||
+        !fx_operand_fits(4, (int32_t[]){p->b0, p->b1, p->k, p->n}, (int32_t[]){p->b_s0, p->b_s1, p->b_sk, p->b_sn}, 0) ||
+        !fx_operand_fits(4, (int32_t[]){p->b0, p->b1, p->m, p->n}, (int32_t[]){p->y_s0, p->y_s1, p->y_sm, 1}, 1))
         return FX_ERR_PARAMS;
     return FX_OK;
 }

@@ -2,6 +2,7 @@
 #ifndef FLEXNN_OPS_UNITS_H
 #define FLEXNN_OPS_UNITS_H
 
+#include "box.h"
 #include "conv.h"
 
 #define FX_UNIT_BYTES 8192 /* less work than this is not worth a unit */
@@ -13,6 +14,14 @@ static inline uint32_t fx_units_of(int64_t items, int64_t item_bytes, int thread
     const int64_t wanted = threads > 1 ? (int64_t)threads * FX_UNITS_PER_THREAD : 1;
     const int64_t worth = items / fx_div_up(FX_UNIT_BYTES, fx_max64(item_bytes, 1));
     return (uint32_t)fx_max64(1, fx_min64(fx_min64(wanted, items), worth));
+}
+
+/* Up to four dimensions with their strides: fx_box_fits; an output's elements must not share addresses either. */
+static inline int fx_operand_fits(int rank, const int32_t *d, const int32_t *s, int is_output) {
+    int32_t sizes[FX_DIMS] = {1, 1, 1, 1, 1, 1}, strides[FX_DIMS] = {0};
+    for (int i = 0; i < rank; i++)
+        sizes[i] = d[i], strides[i] = s[i];
+    return fx_box_fits(sizes, strides) && (!is_output || fx_box_is_injective(sizes, strides));
 }
 
 #endif
