@@ -213,6 +213,27 @@ def test_concat_and_split_copy_nothing():
     assert sorted(ops_of(graph)) == ["conv", "conv", "conv", "copy", "copy", "unary"]
 
 
+@pytest.mark.parametrize("channels", [(4, 6), (1, 1), (2, 1)])
+def test_groups_as_separate_convolutions_become_one(channels):
+    cin, cout = channels
+    count = 5
+    parts = [f"p{i}" for i in range(count)]
+    nodes = [conv("x", "a"), helper.make_node("Split", ["a"], parts, axis=1)]
+    nodes += [conv(p, f"c{i}", f"w{i}", pads=[1, 1, 1, 1]) for i, p in enumerate(parts)]
+    nodes += [
+        node("Concat", [f"c{i}" for i in range(count)], "k", axis=1),
+        node("Mul", ["k", "s"], "m"),
+        node("Relu", ["m"], "y"),
+    ]
+    constants = {f"w{i}": weights(cout, cin, 3, 3, seed=i) for i in range(count)}
+    constants |= {"w": weights(cin * count, 8, 1, 1), "s": weights(cout * count, 1, 1)}
+    graph = check_model(model_of(nodes, {"x": IMAGE}, ["y"], constants))
+    assert ops_of(graph) == ["copy", "conv", "dwconv" if channels == (1, 1) else "conv", "copy"]
+    nodes[-3] = node("Concat", [f"c{i}" for i in reversed(range(count))], "k", axis=1)
+    graph = check_model(model_of(nodes, {"x": IMAGE}, ["y"], constants))
+    assert len(ops_of(graph)) > 4
+
+
 def test_channel_shuffle_moves_channels_only():
     nodes = [
         conv("x", "a"), node("Reshape", ["a", "five"], "b"), node("Transpose", ["b"], "c", perm=[0, 2, 1, 3, 4]),

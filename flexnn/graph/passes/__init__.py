@@ -11,6 +11,7 @@ from .activations import fuse_activations, recognise_activations
 from .affine import fold_affine
 from .cleanup import cleanup, compact
 from .flatten import fold_flatten
+from .grouped import merge_groups
 from .layout import layout
 from .order import order
 from .padding import fold_padding
@@ -19,6 +20,7 @@ from .storage import assign_storage
 
 IN_PLACE_PASSES: tuple[Callable[[Graph], None], ...] = (
     cleanup,
+    merge_groups,
     recognise_activations,
     fold_padding,
     fold_affine,

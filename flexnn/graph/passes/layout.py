@@ -33,12 +33,16 @@ def _identity(rank: int) -> Perm:
 
 
 def _wishes(graph: Graph) -> dict[int, Perm]:
-    """The transposition that every reader of a value, through elementwise operators and pads, applies to it."""
+    """The transposition in which every reader of a value takes it, through elementwise operators, pads and other
+    transpositions; () is none.
+    """
     wanted: dict[int, set[Perm]] = {i: {()} for i in graph.outputs}
     for node in reversed(graph.nodes):
         wish: set[Perm] = {()}
         if node.op == "copy" and not any(ints_attr(node, "expand")):
-            wish = {tuple(ints_attr(node, "perm"))}
+            order = ints_attr(node, "perm")
+            whole = {tuple(order[a] for a in w) if w else tuple(order) for w in wanted.get(node.outputs[0], {()})}
+            wish = {() if w == _identity(len(w)) else w for w in whole}
         elif node.op in ("unary", "cast", "pad", "binary"):
             wish = wanted.get(node.outputs[0], wish)
         for i in node.inputs:
