@@ -31,7 +31,8 @@ static void expect(const check_case *c, check_expected *e) {
     check_walk w = {0};
     do {
         /* Rounded once before the activation, as the two passes do it. */
-        const double v = (float)apply(p->kind, a[check_at(&w, BOX(c, binary, as))], b[check_at(&w, BOX(c, binary, bs))]);
+        const double v =
+            (float)apply(p->kind, a[check_at(&w, BOX(c, binary, as))], b[check_at(&w, BOX(c, binary, bs))]);
         const double want = isnan(v) ? v : check_activation(p->act, v, p->alpha, p->beta, 0);
         const double near = p->act == FX_ACT_SIGMOID || p->act == FX_ACT_SILU ? 1 + 0.1 * fabs(v) : 1;
         const double tolerance = 2e-6 * (fabs(want) * near + (p->act > FX_ACT_CLIP ? 0.1 * fabs(v) + 0.1 : 0)) + 1e-36;
@@ -77,9 +78,19 @@ static int bench(int i, check_case *c, char *name, double *flops, double *bytes)
     if (i >= (int)(sizeof shapes / sizeof *shapes))
         return 0;
     fx_binary_params *p = &c->params.binary;
-    *p = (fx_binary_params){.kind = shapes[i].kind, .d0 = 1, .d1 = 1, .d2 = 1, .d3 = 1, .d4 = shapes[i].rows,
-                            .d5 = shapes[i].n, .as4 = shapes[i].a_row, .as5 = shapes[i].a_step, .bs4 = shapes[i].b_row,
-                            .bs5 = shapes[i].b_step, .ys4 = shapes[i].n, .ys5 = 1};
+    *p = (fx_binary_params){.kind = shapes[i].kind,
+                            .d0 = 1,
+                            .d1 = 1,
+                            .d2 = 1,
+                            .d3 = 1,
+                            .d4 = shapes[i].rows,
+                            .d5 = shapes[i].n,
+                            .as4 = shapes[i].a_row,
+                            .as5 = shapes[i].a_step,
+                            .bs4 = shapes[i].b_row,
+                            .bs5 = shapes[i].b_step,
+                            .ys4 = shapes[i].n,
+                            .ys5 = 1};
     *flops = 0;
     *bytes = 4.0 * p->d4 * p->d5 * (p->bs4 && p->bs5 ? 3 : 2);
     snprintf(name, 64, "%s, %dx%d", shapes[i].name, p->d4, p->d5);

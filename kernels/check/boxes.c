@@ -1,7 +1,8 @@
 /* Random boxes of strided operands. */
 #include "boxes.h"
 
-/* Strides of a dense box whose dimensions lie in this order, outermost first; gap: one dimension in so many is spread. */
+/* Strides of a dense box whose dimensions lie in this order, outermost first; gap: one dimension in so many is spread.
+ */
 static void lay(check_case *c, const int32_t *d, const int *order, int gap, int32_t *s) {
     int32_t step = 1;
     for (int i = FX_DIMS - 1; i >= 0; i--) {

@@ -27,7 +27,8 @@ static void expect(const check_case *c, check_expected *e) {
         int64_t from = 0;
         int is_fill = 0;
         for (int i = 0; i < FX_DIMS; i++) {
-            const int32_t k = look_up(p->mode, w.at[i], BOX(c, pad, b)[i], BOX(c, pad, xd)[i], BOX(c, pad, interior)[i]);
+            const int32_t k =
+                look_up(p->mode, w.at[i], BOX(c, pad, b)[i], BOX(c, pad, xd)[i], BOX(c, pad, interior)[i]);
             is_fill |= k < 0;
             from += k * (int64_t)BOX(c, pad, xs)[i];
         }
@@ -77,16 +78,35 @@ static int bench(int i, check_case *c, char *name, double *flops, double *bytes)
     static const struct {
         const char *name;
         int mode, channels, pad;
-    } shapes[] = {{"constant 64@56 by 1", FX_PAD_CONSTANT, 64, 1}, {"reflect 64@56 by 1", FX_PAD_REFLECT, 64, 1},
+    } shapes[] = {{"constant 64@56 by 1", FX_PAD_CONSTANT, 64, 1},
+                  {"reflect 64@56 by 1", FX_PAD_REFLECT, 64, 1},
                   {"edge 3@56 by 3", FX_PAD_EDGE, 3, 3}};
     if (i >= (int)(sizeof shapes / sizeof *shapes))
         return 0;
     const int size = 56, out = size + 2 * shapes[i].pad, n = shapes[i].channels;
     fx_pad_params *p = &c->params.pad;
-    *p = (fx_pad_params){.mode = shapes[i].mode, .elem_bytes = 4, .d0 = 1, .d1 = 1, .d2 = 1, .d3 = out, .d4 = out,
-                         .d5 = n, .xd0 = 1, .xd1 = 1, .xd2 = 1, .xd3 = size, .xd4 = size, .xd5 = n,
-                         .b3 = shapes[i].pad, .b4 = shapes[i].pad, .xs3 = size * n, .xs4 = n, .xs5 = 1, .ys3 = out * n,
-                         .ys4 = n, .ys5 = 1};
+    *p = (fx_pad_params){.mode = shapes[i].mode,
+                         .elem_bytes = 4,
+                         .d0 = 1,
+                         .d1 = 1,
+                         .d2 = 1,
+                         .d3 = out,
+                         .d4 = out,
+                         .d5 = n,
+                         .xd0 = 1,
+                         .xd1 = 1,
+                         .xd2 = 1,
+                         .xd3 = size,
+                         .xd4 = size,
+                         .xd5 = n,
+                         .b3 = shapes[i].pad,
+                         .b4 = shapes[i].pad,
+                         .xs3 = size * n,
+                         .xs4 = n,
+                         .xs5 = 1,
+                         .ys3 = out * n,
+                         .ys4 = n,
+                         .ys5 = 1};
     *flops = 0;
     *bytes = 4.0 * n * (size * size + out * out);
     snprintf(name, 64, "%s", shapes[i].name);

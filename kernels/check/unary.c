@@ -4,8 +4,12 @@
 #include <math.h>
 #include <stdio.h>
 
-static double sigmoid(double v) { return 1 / (1 + exp(-v)); }
-static double softplus(double v) { return v > 0 ? v + log1p(exp(-v)) : log1p(exp(v)); }
+static double sigmoid(double v) {
+    return 1 / (1 + exp(-v));
+}
+static double softplus(double v) {
+    return v > 0 ? v + log1p(exp(-v)) : log1p(exp(v));
+}
 
 static double apply(int32_t kind, double v, double alpha, double beta) {
     if (isnan(v))
@@ -98,7 +102,8 @@ static void draw(check_case *c) {
 
 /* Numbers of every size, and the special ones, except where the two ways of writing a formula give NaN or a limit. */
 static void fill(check_case *c) {
-    static const float specials[] = {0, -0.0f, 1, -1, INFINITY, -INFINITY, NAN, 1e-40f, 88.5f, -87, -103, 0.5f, 2.5f, -1.5f};
+    static const float specials[] = {0,      -0.0f, 1,   -1,   INFINITY, -INFINITY, NAN,
+                                     1e-40f, 88.5f, -87, -103, 0.5f,     2.5f,      -1.5f};
     const int32_t kind = c->params.unary.kind;
     const int has_limits = kind == FX_UNARY_SILU || kind == FX_UNARY_GELU || kind == FX_UNARY_GELU_TANH ||
                            kind == FX_UNARY_MISH || kind == FX_UNARY_HARDSWISH || kind == FX_UNARY_SOFTSIGN ||
@@ -119,8 +124,17 @@ static int bench(int i, check_case *c, char *name, double *flops, double *bytes)
     if (i >= FX_UNARY_COUNT)
         return 0;
     fx_unary_params *p = &c->params.unary;
-    *p = (fx_unary_params){.kind = i == FX_UNARY_PRELU ? FX_UNARY_NONE : i, .d0 = 1, .d1 = 1, .d2 = 1, .d3 = 1, .d4 = 1,
-                           .d5 = 1 << 16, .xs5 = 1, .ys5 = 1, .alpha = 0.5f, .beta = 1};
+    *p = (fx_unary_params){.kind = i == FX_UNARY_PRELU ? FX_UNARY_NONE : i,
+                           .d0 = 1,
+                           .d1 = 1,
+                           .d2 = 1,
+                           .d3 = 1,
+                           .d4 = 1,
+                           .d5 = 1 << 16,
+                           .xs5 = 1,
+                           .ys5 = 1,
+                           .alpha = 0.5f,
+                           .beta = 1};
     *flops = 0;
     *bytes = 8.0 * p->d5;
     snprintf(name, 64, "%s of 64 K", fx_enum_name("unary_kind", p->kind));

@@ -7,27 +7,37 @@
 /* Elements of a run whose activation the kernel does not do: still in the L1 cache for the second pass. */
 #define ACTIVATED_MAX 2048
 
-static fx_window full_window(const fx_params *u) { return (fx_window){0, u->binary.d0, 0, u->binary.d5}; }
+static fx_window full_window(const fx_params *u) {
+    return (fx_window){0, u->binary.d0, 0, u->binary.d5};
+}
 
 static fx_status check(uint32_t kernel, const fx_params *u) {
     const fx_binary_params *p = &u->binary;
     if (kernel != 0 || p->kind < 0 || p->kind >= FX_BINARY_COUNT || p->act < 0 || p->act >= FX_ACT_COUNT ||
         p->act == FX_ACT_PRELU || isnan(p->alpha) || isnan(p->beta))
         return FX_ERR_PARAMS;
-    if (!fx_box_fits(FX_SIX(u, binary, d), FX_SIX(u, binary, as)) || !fx_box_fits(FX_SIX(u, binary, d), FX_SIX(u, binary, bs)) || !fx_box_fits(FX_SIX(u, binary, d), FX_SIX(u, binary, ys)) ||
+    if (!fx_box_fits(FX_SIX(u, binary, d), FX_SIX(u, binary, as)) ||
+        !fx_box_fits(FX_SIX(u, binary, d), FX_SIX(u, binary, bs)) ||
+        !fx_box_fits(FX_SIX(u, binary, d), FX_SIX(u, binary, ys)) ||
         !fx_box_is_injective(FX_SIX(u, binary, d), FX_SIX(u, binary, ys)))
         return FX_ERR_PARAMS;
     return FX_OK;
 }
 
 static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
-    fx_box_extent(FX_DIMS, FX_SIX(u, binary, d), operand == FX_OUTPUT ? FX_SIX(u, binary, ys) : operand ? FX_SIX(u, binary, bs) : FX_SIX(u, binary, as), lo, hi);
+    fx_box_extent(FX_DIMS, FX_SIX(u, binary, d),
+                  operand == FX_OUTPUT ? FX_SIX(u, binary, ys)
+                  : operand            ? FX_SIX(u, binary, bs)
+                                       : FX_SIX(u, binary, as),
+                  lo, hi);
     *lo *= (int64_t)sizeof(float);
     *hi *= (int64_t)sizeof(float);
 }
 
 static fx_box box_of(const fx_params *u, fx_window w) {
-    return fx_box_window(FX_SIX(u, binary, d), (const int32_t *[]){FX_SIX(u, binary, as), FX_SIX(u, binary, bs), FX_SIX(u, binary, ys)}, 3, w.y0, w.y1);
+    return fx_box_window(FX_SIX(u, binary, d),
+                         (const int32_t *[]){FX_SIX(u, binary, as), FX_SIX(u, binary, bs), FX_SIX(u, binary, ys)}, 3,
+                         w.y0, w.y1);
 }
 
 static uint32_t units_of(const fx_box *b, int threads) {
@@ -45,8 +55,17 @@ static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, 
 /* What the kernel stored, once more: the activations that are no clamp. */
 static void activate(const fx_call *call, const fx_binary *f) {
     const fx_binary_params *p = &call->params->binary;
-    const fx_unary act = {.x = f->y, .y = f->y, .rows = f->rows, .n = f->n, .x_row = f->y_row, .x_step = f->y_step,
-                          .y_row = f->y_row, .y_step = f->y_step, .kind = p->act, .alpha = p->alpha, .beta = p->beta};
+    const fx_unary act = {.x = f->y,
+                          .y = f->y,
+                          .rows = f->rows,
+                          .n = f->n,
+                          .x_row = f->y_row,
+                          .x_step = f->y_step,
+                          .y_row = f->y_row,
+                          .y_step = f->y_step,
+                          .kind = p->act,
+                          .alpha = p->alpha,
+                          .beta = p->beta};
     call->kernels->unary_f32(&act);
 }
 

@@ -8,7 +8,9 @@
 #define BLOCK_ELEMENTS 4096
 #define BLOCK_SIDE 64
 
-static fx_window full_window(const fx_params *u) { return (fx_window){0, u->copy.d0, 0, u->copy.d5}; }
+static fx_window full_window(const fx_params *u) {
+    return (fx_window){0, u->copy.d0, 0, u->copy.d5};
+}
 
 static fx_status check(uint32_t kernel, const fx_params *u) {
     const int32_t *d = FX_SIX(u, copy, d), *ys = FX_SIX(u, copy, ys);
@@ -20,7 +22,8 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
 }
 
 static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
-    fx_box_extent(FX_DIMS, FX_SIX(u, copy, d), operand == FX_OUTPUT ? FX_SIX(u, copy, ys) : FX_SIX(u, copy, xs), lo, hi);
+    fx_box_extent(FX_DIMS, FX_SIX(u, copy, d), operand == FX_OUTPUT ? FX_SIX(u, copy, ys) : FX_SIX(u, copy, xs), lo,
+                  hi);
     *lo *= u->copy.elem_bytes;
     *hi *= u->copy.elem_bytes;
 }
@@ -36,8 +39,12 @@ typedef struct transposition {
     int64_t side_i, side_j, blocks_i, blocks_j, places;
 } transposition;
 
-static int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
-static int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+static int64_t smaller(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+static int64_t larger(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
 
 /* 0 if the copy is none. */
 static int find_transposition(const fx_box *b, transposition *t) {
@@ -102,8 +109,12 @@ static void copy_blocks(const fx_call *call, const fx_box *b, const transpositio
         }
         const int64_t rows = smaller(t->side_i, b->d[t->i] - i0), columns = smaller(t->side_j, b->d[t->j] - j0);
         if (bytes == 4) {
-            const fx_transpose block = {.x = (const uint32_t *)call->in[0] + x_at, .y = (uint32_t *)call->out + y_at,
-                                        .rows = rows, .columns = columns, .x_row = xs[t->i], .y_row = ys[t->j]};
+            const fx_transpose block = {.x = (const uint32_t *)call->in[0] + x_at,
+                                        .y = (uint32_t *)call->out + y_at,
+                                        .rows = rows,
+                                        .columns = columns,
+                                        .x_row = xs[t->i],
+                                        .y_row = ys[t->j]};
             call->kernels->transpose_u32(&block);
         } else {
             fx_move(bytes, (const char *)call->in[0] + x_at * bytes, (char *)call->out + y_at * bytes, columns, rows, 1,

@@ -2,7 +2,9 @@
 #include "box.h"
 #include "move.h"
 
-static fx_window full_window(const fx_params *u) { return (fx_window){0, u->gather.outer, 0, u->gather.inner}; }
+static fx_window full_window(const fx_params *u) {
+    return (fx_window){0, u->gather.outer, 0, u->gather.inner};
+}
 
 static fx_status check(uint32_t kernel, const fx_params *u) {
     const fx_gather_params *p = &u->gather;
@@ -23,7 +25,9 @@ static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
 }
 
 /* Rows of `inner` elements that come out. */
-static int64_t rows_of(const fx_gather_params *p) { return (int64_t)p->outer * p->count; }
+static int64_t rows_of(const fx_gather_params *p) {
+    return (int64_t)p->outer * p->count;
+}
 
 static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, fx_window w, int threads) {
     (void)k, (void)kernel;
@@ -35,7 +39,8 @@ static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, 
 }
 
 static int64_t index_at(const fx_call *call, int64_t i) {
-    return call->params->gather.index_bytes == 4 ? ((const int32_t *)call->in[1])[i] : ((const int64_t *)call->in[1])[i];
+    return call->params->gather.index_bytes == 4 ? ((const int32_t *)call->in[1])[i]
+                                                 : ((const int64_t *)call->in[1])[i];
 }
 
 static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) {

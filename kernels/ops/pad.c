@@ -5,9 +5,9 @@
 #include <math.h>
 #include <string.h>
 
-#define LAST (FX_DIMS - 1)
-
-static fx_window full_window(const fx_params *u) { return (fx_window){0, u->pad.d0, 0, u->pad.d5}; }
+static fx_window full_window(const fx_params *u) {
+    return (fx_window){0, u->pad.d0, 0, u->pad.d5};
+}
 
 static fx_status check(uint32_t kernel, const fx_params *u) {
     const fx_pad_params *p = &u->pad;
@@ -17,9 +17,14 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
     if (!fx_box_fits(xd, FX_SIX(u, pad, xs)) || !fx_box_fits(d, FX_SIX(u, pad, ys)) ||
         !fx_box_is_injective(d, FX_SIX(u, pad, ys)))
         return FX_ERR_PARAMS;
-    for (int i = 0; i < FX_DIMS; i++)
-        if (interior[i] < 0 || (interior[i] && p->mode != FX_PAD_CONSTANT))
+    int64_t inside = 1;
+    for (int i = FX_DIMS - 1; i >= 0; i--) {
+        const int64_t before = FX_SIX(u, pad, b)[i];
+        if (interior[i] < 0 || (interior[i] && p->mode != FX_PAD_CONSTANT) ||
+            (before < 0 ? -before : before) > FX_ELEMENTS_MAX / inside)
             return FX_ERR_PARAMS;
+        inside *= d[i];
+    }
     return FX_OK;
 }
 
@@ -46,19 +51,6 @@ static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, 
     return w.y0 >= w.y1 || w.c0 >= w.c1 ? 0 : fx_box_units(elements(u, w) * 2 * u->pad.elem_bytes, threads);
 }
 
-/* Index of x that index `at` of y along a dimension shows, or -1: the fill. */
-static int64_t source(int32_t mode, int64_t at, int32_t before, int32_t size, int32_t interior) {
-    const int64_t i = at - before;
-    if (mode == FX_PAD_CONSTANT) {
-        const int64_t step = (int64_t)interior + 1;
-        return i < 0 || i % step || i / step >= size ? -1 : i / step;
-    }
-    if (mode == FX_PAD_EDGE || size == 1)
-        return i < 0 ? 0 : i < size ? i : size - 1;
-    const int64_t period = 2 * ((int64_t)size - 1), back = (i % period + period) % period;
-    return back < size ? back : period - back;
-}
-
 /* What an element of the fill looks like, in the first elem_bytes bytes. */
 static int64_t fill_bits(const fx_pad_params *p) {
     int64_t bits = p->value_int;
@@ -67,51 +59,92 @@ static int64_t fill_bits(const fx_pad_params *p) {
     return bits;
 }
 
-/* Columns [c, end) of one row of y, from the row of x, or from NULL: a row of fill. */
-static void pad_row(const fx_params *u, const char *x, char *y, int64_t c, int64_t end, const void *fill) {
-    const fx_pad_params *p = &u->pad;
-    const int64_t bytes = p->elem_bytes, ys = p->ys5;
-    while (c < end) {
-        const int64_t from = x ? source(p->mode, c, p->b5, p->xd5, p->interior5) : -1;
-        int64_t n = 1, step = 0;
-        if (!x) {
-            n = end - c;
-        } else if (c < p->b5) {
-            n = p->mode == FX_PAD_REFLECT ? 1 : p->b5 - c;
-        } else if (c - p->b5 < p->xd5 && p->interior5 == 0) {
-            n = p->xd5 - (c - p->b5);
-            step = p->xs5;
-        } else if (c - (int64_t)p->b5 >= (int64_t)p->xd5 * (p->interior5 + 1LL) && p->mode != FX_PAD_REFLECT) {
-            n = end - c;
+/* A dimension of a padding; several that are walked as one are one. */
+typedef struct axis {
+    int64_t d, xd, before, interior, xs, ys, y_at; /* y_at: index where the window begins */
+} axis;
+
+/* The window's dimensions, right-aligned. What is inside a dimension and not padded itself joins it, where that is only
+ * counting in larger steps: in constant padding, and where the outer dimension is not padded either. */
+static void find_axes(const fx_params *u, fx_window w, axis *axes) {
+    int at = FX_DIMS;
+    for (int i = FX_DIMS - 1; i >= 0; i--) {
+        axis a = {.d = FX_SIX(u, pad, d)[i], .xd = FX_SIX(u, pad, xd)[i], .before = FX_SIX(u, pad, b)[i]};
+        a.interior = FX_SIX(u, pad, interior)[i], a.xs = FX_SIX(u, pad, xs)[i], a.ys = FX_SIX(u, pad, ys)[i];
+        if (i == 0)
+            a.d = w.y1 - w.y0, a.y_at = w.y0;
+        axis *in = &axes[at];
+        const int is_plain = i > 0 && a.d == a.xd && !a.before && !a.interior;
+        if (at < FX_DIMS && in->d == in->xd && !in->before && !in->interior && a.xs == in->xs * in->xd &&
+            a.ys == in->ys * in->d && !a.interior && (is_plain || u->pad.mode == FX_PAD_CONSTANT)) {
+            in->before = a.before * in->d;
+            in->y_at = a.y_at * in->d;
+            in->xd *= a.xd;
+            in->d *= a.d;
+        } else {
+            axes[--at] = a;
         }
+    }
+    while (at > 0)
+        axes[--at] = (axis){.d = 1, .xd = 1};
+}
+
+/* Index of x that index `at` of y along an axis shows, or -1: the fill. */
+static int64_t source(int32_t mode, const axis *a, int64_t at) {
+    const int64_t i = at - a->before;
+    if (mode == FX_PAD_CONSTANT) {
+        const int64_t step = a->interior + 1;
+        return i < 0 || i % step || i / step >= a->xd ? -1 : i / step;
+    }
+    if (mode == FX_PAD_EDGE || a->xd == 1)
+        return i < 0 ? 0 : i < a->xd ? i : a->xd - 1;
+    const int64_t period = 2 * (a->xd - 1), back = (i % period + period) % period;
+    return back < a->xd ? back : period - back;
+}
+
+/* Columns [c, end) of one row of y, from the row of x, or from NULL: a row of fill. */
+static void pad_row(const fx_pad_params *p, const axis *a, const char *x, char *y, int64_t c, int64_t end,
+                    const void *fill) {
+    const int64_t bytes = p->elem_bytes, inside = a->xd * (a->interior + 1);
+    while (c < end) {
+        const int64_t from = x ? source(p->mode, a, c) : -1;
+        int64_t n = 1, step = 0;
+        if (!x)
+            n = end - c;
+        else if (c < a->before)
+            n = p->mode == FX_PAD_REFLECT ? 1 : a->before - c;
+        else if (c - a->before >= inside)
+            n = p->mode == FX_PAD_REFLECT ? 1 : end - c;
+        else if (a->interior == 0)
+            n = inside - (c - a->before), step = a->xs;
         n = n < end - c ? n : end - c;
-        fx_move(bytes, from < 0 ? fill : x + from * p->xs5 * bytes, y + c * ys * bytes, 1, n, 0, step, 0, ys);
+        fx_move(bytes, from < 0 ? fill : x + from * a->xs * bytes, y + c * a->ys * bytes, 1, n, 0, step, 0, a->ys);
         c += n;
     }
 }
 
 static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) {
-    const fx_params *u = call->params;
-    const fx_pad_params *p = &u->pad;
-    const int32_t *d = FX_SIX(u, pad, d), *xd = FX_SIX(u, pad, xd), *b = FX_SIX(u, pad, b), *xs = FX_SIX(u, pad, xs),
-                  *ys = FX_SIX(u, pad, ys), *interior = FX_SIX(u, pad, interior);
-    const int64_t total = elements(u, call->window), fill = fill_bits(p);
-    const uint32_t count = units(call->kernels, 0, u, call->window, threads);
+    const fx_pad_params *p = &call->params->pad;
+    const int64_t total = elements(call->params, call->window), fill = fill_bits(p);
+    const uint32_t count = units(call->kernels, 0, call->params, call->window, threads);
     const int64_t end = fx_box_cut(total, count, u1);
+    axis axes[FX_DIMS];
+    find_axes(call->params, call->window, axes);
+    const axis *last = &axes[FX_DIMS - 1];
     for (int64_t e = fx_box_cut(total, count, u0); e < end;) {
-        const int64_t column = e % d[LAST], left = d[LAST] - column < end - e ? d[LAST] - column : end - e;
-        int64_t rest = e / d[LAST], x_at = 0, y_at = 0;
+        const int64_t column = e % last->d, left = last->d - column < end - e ? last->d - column : end - e;
+        int64_t rest = e / last->d, x_at = 0, y_at = 0;
         int is_fill = 0;
-        for (int i = LAST - 1; i >= 0; i--) {
-            const int64_t at = i ? rest % d[i] : rest + call->window.y0;
-            const int64_t from = source(p->mode, at, b[i], xd[i], interior[i]);
-            rest /= d[i];
-            y_at += at * ys[i];
-            x_at += from * xs[i];
+        for (int i = FX_DIMS - 2; i >= 0; i--) {
+            const int64_t at = rest % axes[i].d + axes[i].y_at, from = source(p->mode, &axes[i], at);
+            rest /= axes[i].d;
+            y_at += at * axes[i].ys;
+            x_at += from * axes[i].xs;
             is_fill |= from < 0;
         }
-        pad_row(u, is_fill ? NULL : (const char *)call->in[0] + x_at * p->elem_bytes,
-                (char *)call->out + y_at * p->elem_bytes, column, column + left, &fill);
+        const int64_t first = column + last->y_at;
+        pad_row(p, last, is_fill ? NULL : (const char *)call->in[0] + x_at * p->elem_bytes,
+                (char *)call->out + y_at * p->elem_bytes, first, first + left, &fill);
         e += left;
     }
     return FX_OK;

@@ -4,26 +4,32 @@
 
 #include <math.h>
 
-static fx_window full_window(const fx_params *u) { return (fx_window){0, u->unary.d0, 0, u->unary.d5}; }
+static fx_window full_window(const fx_params *u) {
+    return (fx_window){0, u->unary.d0, 0, u->unary.d5};
+}
 
 static fx_status check(uint32_t kernel, const fx_params *u) {
     const fx_unary_params *p = &u->unary;
     if (kernel != 0 || p->kind < 0 || p->kind >= FX_UNARY_COUNT || p->kind == FX_UNARY_PRELU || isnan(p->alpha) ||
         isnan(p->beta))
         return FX_ERR_PARAMS;
-    if (!fx_box_fits(FX_SIX(u, unary, d), FX_SIX(u, unary, xs)) || !fx_box_fits(FX_SIX(u, unary, d), FX_SIX(u, unary, ys)) || !fx_box_is_injective(FX_SIX(u, unary, d), FX_SIX(u, unary, ys)))
+    if (!fx_box_fits(FX_SIX(u, unary, d), FX_SIX(u, unary, xs)) ||
+        !fx_box_fits(FX_SIX(u, unary, d), FX_SIX(u, unary, ys)) ||
+        !fx_box_is_injective(FX_SIX(u, unary, d), FX_SIX(u, unary, ys)))
         return FX_ERR_PARAMS;
     return FX_OK;
 }
 
 static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
-    fx_box_extent(FX_DIMS, FX_SIX(u, unary, d), operand == FX_OUTPUT ? FX_SIX(u, unary, ys) : FX_SIX(u, unary, xs), lo, hi);
+    fx_box_extent(FX_DIMS, FX_SIX(u, unary, d), operand == FX_OUTPUT ? FX_SIX(u, unary, ys) : FX_SIX(u, unary, xs), lo,
+                  hi);
     *lo *= (int64_t)sizeof(float);
     *hi *= (int64_t)sizeof(float);
 }
 
 static fx_box box_of(const fx_params *u, fx_window w) {
-    return fx_box_window(FX_SIX(u, unary, d), (const int32_t *[]){FX_SIX(u, unary, xs), FX_SIX(u, unary, ys)}, 2, w.y0, w.y1);
+    return fx_box_window(FX_SIX(u, unary, d), (const int32_t *[]){FX_SIX(u, unary, xs), FX_SIX(u, unary, ys)}, 2, w.y0,
+                         w.y1);
 }
 
 static uint32_t units_of(const fx_box *b, int threads) {

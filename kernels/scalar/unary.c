@@ -79,6 +79,5 @@ static float apply(int32_t kind, float v, float alpha, float beta) {
 void FX_SYMBOL(unary_f32)(const fx_unary *u) {
     for (int64_t r = 0; r < u->rows; r++)
         for (int64_t i = 0; i < u->n; i++)
-            u->y[r * u->y_row + i * u->y_step] =
-                apply(u->kind, u->x[r * u->x_row + i * u->x_step], u->alpha, u->beta);
+            u->y[r * u->y_row + i * u->y_step] = apply(u->kind, u->x[r * u->x_row + i * u->x_step], u->alpha, u->beta);
 }

@@ -9,6 +9,8 @@ FX_INLINE fx_v power(fx_v a, fx_v b) {
     return a;
 }
 
+/* Not formatted by clang-format: it takes these products for pointers. */
+/* clang-format off */
 /* X(KIND, a op b). A NaN on either side of MAX and MIN stays. */
 #define KINDS(X)                                                                                                       \
     X(ADD, a + b)                                                                                                      \
@@ -19,6 +21,7 @@ FX_INLINE fx_v power(fx_v a, fx_v b) {
     X(MIN, fx_select(a != a, a, fx_min(a, b)))                                                                         \
     X(POW, power(a, b))                                                                                                \
     X(PRELU, fx_if_negative(a, a * b, a))
+/* clang-format on */
 
 /* n neighbouring floats of y; an operand is n neighbours too, or one number (A, B: 1 or 0). */
 #define ROW(KIND, f, A, B)                                                                                             \
@@ -40,8 +43,7 @@ KINDS(ROWS)
 typedef void (*row_function)(const float *, const float *, float *, int64_t, float, float);
 
 static row_function row_of(int32_t kind, int a_is_row, int b_is_row) {
-#define ENTRY(KIND, f)                                                                                                 \
-    [FX_BINARY_##KIND] = {{row_##KIND##_00, row_##KIND##_01}, {row_##KIND##_10, row_##KIND##_11}},
+#define ENTRY(KIND, f) [FX_BINARY_##KIND] = {{row_##KIND##_00, row_##KIND##_01}, {row_##KIND##_10, row_##KIND##_11}},
     static const row_function rows[FX_BINARY_COUNT][2][2] = {KINDS(ENTRY)};
     return rows[kind][a_is_row][b_is_row];
 }

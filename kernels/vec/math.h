@@ -1,28 +1,48 @@
-/* More elementary functions of vectors, beside exp and log. Relative errors stay below 2e-6 where the result is a normal
- * number; NaN and the infinities come out as C's functions of one number have them. Polynomials of tanh: Moshier, Cephes
- * (single precision); of erf: Juffa, "Efficient faithfully-rounded erff()". */
+/* More elementary functions of vectors, beside exp and log. Relative errors stay below 2e-6 where the result is a
+ * normal number; NaN and the infinities come out as C's functions of one number have them. Polynomials of tanh:
+ * Moshier, Cephes (single precision); of erf: Juffa, "Efficient faithfully-rounded erff()". */
 #ifndef FLEXNN_VEC_MATH_H
 #define FLEXNN_VEC_MATH_H
 
 #include "exp.h"
 
-FX_INLINE fx_v fx_abs(fx_v v) { return (fx_v)((fx_vi)v & 0x7fffffff); }
+FX_INLINE fx_v fx_abs(fx_v v) {
+    return (fx_v)((fx_vi)v & 0x7fffffff);
+}
 FX_INLINE fx_v fx_with_sign(fx_v v, fx_v sign) {
     return (fx_v)(((fx_vi)v & 0x7fffffff) | ((fx_vi)sign & (int32_t)0x80000000));
 }
 
 #if FX_WIDTH == 16
-FX_INLINE fx_v fx_floor(fx_v v) { return _mm512_roundscale_ps(v, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC); }
-FX_INLINE fx_v fx_ceil(fx_v v) { return _mm512_roundscale_ps(v, _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC); }
-FX_INLINE fx_v fx_round(fx_v v) { return _mm512_roundscale_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+FX_INLINE fx_v fx_floor(fx_v v) {
+    return _mm512_roundscale_ps(v, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+}
+FX_INLINE fx_v fx_ceil(fx_v v) {
+    return _mm512_roundscale_ps(v, _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC);
+}
+FX_INLINE fx_v fx_round(fx_v v) {
+    return _mm512_roundscale_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
 #elif FX_WIDTH == 8
-FX_INLINE fx_v fx_floor(fx_v v) { return _mm256_floor_ps(v); }
-FX_INLINE fx_v fx_ceil(fx_v v) { return _mm256_ceil_ps(v); }
-FX_INLINE fx_v fx_round(fx_v v) { return _mm256_round_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+FX_INLINE fx_v fx_floor(fx_v v) {
+    return _mm256_floor_ps(v);
+}
+FX_INLINE fx_v fx_ceil(fx_v v) {
+    return _mm256_ceil_ps(v);
+}
+FX_INLINE fx_v fx_round(fx_v v) {
+    return _mm256_round_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
 #else
-FX_INLINE fx_v fx_floor(fx_v v) { return vrndmq_f32(v); }
-FX_INLINE fx_v fx_ceil(fx_v v) { return vrndpq_f32(v); }
-FX_INLINE fx_v fx_round(fx_v v) { return vrndnq_f32(v); }
+FX_INLINE fx_v fx_floor(fx_v v) {
+    return vrndmq_f32(v);
+}
+FX_INLINE fx_v fx_ceil(fx_v v) {
+    return vrndpq_f32(v);
+}
+FX_INLINE fx_v fx_round(fx_v v) {
+    return vrndnq_f32(v);
+}
 #endif
 
 /* ln(1 + u) for u >= 0: the rounding of 1 + u is undone (Kahan). */
@@ -65,6 +85,8 @@ FX_INLINE fx_v fx_erf(fx_v v) {
     return fx_select(t > 0.927734375f, large, q * v + v);
 }
 
-FX_INLINE fx_v fx_sigmoid(fx_v v) { return 1 / (1 + fx_exp(-v)); }
+FX_INLINE fx_v fx_sigmoid(fx_v v) {
+    return 1 / (1 + fx_exp(-v));
+}
 
 #endif

@@ -1,8 +1,8 @@
 /* transpose_u32 for every vector width: vec/transpose.c and neon/transpose.c include it.
  *
- * Three channels, the colours of a picture, are woven and unwoven 4 pixels at a time. Else blocks of 4 x 4 in registers:
- * strips of 16 columns, so that every line of x that is read is used up before the next row's, and what is written of a row
- * of y is a line after four blocks. */
+ * Three channels, the colours of a picture, are woven and unwoven 4 pixels at a time. Else blocks of 4 x 4 in
+ * registers: strips of 16 columns, so that every line of x that is read is used up before the next row's, and what is
+ * written of a row of y is a line after four blocks. */
 #include "simd.h"
 
 typedef uint32_t quad __attribute__((vector_size(16)));
@@ -11,13 +11,19 @@ typedef uint64_t pair __attribute__((vector_size(16)));
 
 #define STRIP 16
 
-FX_INLINE quad load(const uint32_t *p) { return *(const quad_in_memory *)p; }
-FX_INLINE void store(uint32_t *p, quad v) { *(quad_in_memory *)p = v; }
+FX_INLINE quad load(const uint32_t *p) {
+    return *(const quad_in_memory *)p;
+}
+FX_INLINE void store(uint32_t *p, quad v) {
+    *(quad_in_memory *)p = v;
+}
 
 FX_INLINE void block(const uint32_t *x, int64_t x_row, uint32_t *y, int64_t y_row) {
     const quad a = load(x), b = load(x + x_row), c = load(x + 2 * x_row), d = load(x + 3 * x_row);
-    const pair ab0 = (pair)__builtin_shufflevector(a, b, 0, 4, 1, 5), ab1 = (pair)__builtin_shufflevector(a, b, 2, 6, 3, 7);
-    const pair cd0 = (pair)__builtin_shufflevector(c, d, 0, 4, 1, 5), cd1 = (pair)__builtin_shufflevector(c, d, 2, 6, 3, 7);
+    const pair ab0 = (pair)__builtin_shufflevector(a, b, 0, 4, 1, 5),
+               ab1 = (pair)__builtin_shufflevector(a, b, 2, 6, 3, 7);
+    const pair cd0 = (pair)__builtin_shufflevector(c, d, 0, 4, 1, 5),
+               cd1 = (pair)__builtin_shufflevector(c, d, 2, 6, 3, 7);
     store(y, (quad)__builtin_shufflevector(ab0, cd0, 0, 2));
     store(y + y_row, (quad)__builtin_shufflevector(ab0, cd0, 1, 3));
     store(y + 2 * y_row, (quad)__builtin_shufflevector(ab1, cd1, 0, 2));
@@ -29,7 +35,8 @@ static int64_t weave(const uint32_t *x, int64_t x_row, uint32_t *y, int64_t n) {
     int64_t j = 0;
     for (; j + 4 <= n; j += 4, y += 12) {
         const quad a = load(x + j), b = load(x + x_row + j), c = load(x + 2 * x_row + j);
-        const quad first = __builtin_shufflevector(a, b, 0, 4, 1, 5), middle = __builtin_shufflevector(b, c, 1, 5, 2, 6);
+        const quad first = __builtin_shufflevector(a, b, 0, 4, 1, 5),
+                   middle = __builtin_shufflevector(b, c, 1, 5, 2, 6);
         store(y, __builtin_shufflevector(first, c, 0, 1, 4, 2));
         store(y + 4, __builtin_shufflevector(middle, a, 0, 1, 6, 2));
         store(y + 8, __builtin_shufflevector(__builtin_shufflevector(a, b, 3, 7, 3, 7), c, 6, 0, 1, 7));

@@ -3,7 +3,9 @@
 
 #include <math.h>
 
-FX_INLINE fx_v clamp(fx_v v, float lo, float hi) { return fx_min(fx_splat(hi), fx_max(fx_splat(lo), v)); }
+FX_INLINE fx_v clamp(fx_v v, float lo, float hi) {
+    return fx_min(fx_splat(hi), fx_max(fx_splat(lo), v));
+}
 
 /* No instruction computes these: lane by lane. */
 FX_INLINE fx_v by_lane(float (*f)(float), fx_v v) {
@@ -18,6 +20,8 @@ FX_INLINE fx_v mish(fx_v v) {
     return v * (q / (q + 2));
 }
 
+/* Not formatted by clang-format: it takes these products for pointers. */
+/* clang-format off */
 /* X(KIND, f(v)): v the vector, alpha and beta floats. */
 #define KINDS(X)                                                                                                       \
     X(NONE, v)                                                                                                         \
@@ -51,6 +55,7 @@ FX_INLINE fx_v mish(fx_v v) {
     X(THRESHOLDED_RELU, fx_select(v > alpha, v, fx_splat(0)))                                                          \
     X(SIN, by_lane(sinf, v))                                                                                           \
     X(COS, by_lane(cosf, v))
+/* clang-format on */
 
 /* n neighbouring floats. */
 #define ROW(KIND, f)                                                                                                   \
