@@ -66,7 +66,8 @@
 #define FX_COPY_FIELDS(I, F) I(elem_bytes) FX_I6(I, d) FX_I6(I, xs) FX_I6(I, ys)
 
 /* y[d0..d5] from x[xd0..xd5]: y index - b (before) is the x index; outside, mode says what. interior i puts i fill
- * elements between neighbours of x (CONSTANT only). value: float, or the low 4 bytes of an integer fill (value_int). */
+ * elements between neighbours of x (CONSTANT only). value fills 4-byte elements unless value_int, the integer fill
+ * (of other sizes its low bytes), is not 0. */
 #define FX_PAD_FIELDS(I, F)                                                                                            \
     I(mode)                                                                                                            \
     I(elem_bytes) FX_I6(I, d) FX_I6(I, xd) FX_I6(I, b) FX_I6(I, interior) FX_I6(I, xs) FX_I6(I, ys) F(value)           \
