@@ -93,7 +93,7 @@ def test_tight_plan_is_not_shredded() -> None:
 
 def test_head_is_loaded_in_the_tail_of_the_run_before() -> None:
     graph = vgg19()
-    plan = checked(graph, int(1.2 * minimum_of(graph)))
+    plan = checked(graph, 2 * minimum_of(graph))
     assert (plan.program.loads["wait_steps"] < 0).any()
 
 
