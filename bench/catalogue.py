@@ -19,6 +19,8 @@ class Model:
     kind: str
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """For ``--shape``."""
+    scale: float = 1.0
+    """Standard deviation of random inputs."""
 
     @property
     def path(self) -> Path:
@@ -33,7 +35,7 @@ class Model:
 
 SMALL = [Model(f"{name}_small", "small") for name in ZOO]
 FULL = [Model(name, "full") for name in ZOO]
-TRAINED = [Model(f.name, "trained", f.shapes) for f in FILES if f.path.parent == MODELS]
+TRAINED = [Model(f.name, "trained", f.shapes, f.scale) for f in FILES if f.path.parent == MODELS]
 CATALOGUE = {model.name: model for model in (*SMALL, *FULL, *TRAINED)}
 CLASSICS = [name for name in ZOO if name != "resnext50_split"]
 """The eight whose geometric mean is compared."""

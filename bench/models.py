@@ -36,7 +36,7 @@ TOLERANCE = 1e-4
 def measure(model: Model, names: list[str], threads: int, memory: str | None) -> dict[str, Any]:
     """p50 and p95 in ms for each peer, and the largest error of FlexNN relative to the largest output."""
     path = model.make()
-    feed = random_feed(input_shapes(path, model.shapes), seed=0)
+    feed = random_feed(input_shapes(path, model.shapes), seed=0, scale=model.scale)
     peers: dict[str, Peer] = {"flexnn": FlexNN(artifact(path, model.shapes), threads, memory)}
     for name in names:
         peers[name] = PEERS[name](path, model.shapes, threads)

@@ -137,7 +137,7 @@ def input_shapes(path: Path, shapes: Shapes) -> dict[str, tuple[int, ...]]:
     return {**stated, **shapes}
 
 
-def random_feed(shapes: Shapes, seed: int) -> dict[str, NDArray[np.float32]]:
-    """Standard normal inputs."""
+def random_feed(shapes: Shapes, seed: int, scale: float) -> dict[str, NDArray[np.float32]]:
+    """Normal inputs with mean 0 and the standard deviation ``scale``."""
     rng = np.random.default_rng(seed)
-    return {name: rng.standard_normal(shape, np.float32) for name, shape in shapes.items()}
+    return {name: np.float32(scale) * rng.standard_normal(shape, np.float32) for name, shape in shapes.items()}
