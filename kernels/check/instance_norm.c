@@ -22,7 +22,8 @@ static void expect_channel(const check_case *c, check_expected *e, int n, int j)
         const double y = (x[(int64_t)i * p->c] - mean) * factor;
         const double relative = (p->hw + 16) * 0x1p-24 + off_mean * off_mean / variance;
         check_set(c, e, at + (int64_t)i * p->c, y + bias,
-                  2 * off_mean * fabs(factor) + relative * fabs(y) + 3e-7 * (fabs(y) + fabs(bias) + fabs(mean * factor)));
+                  2 * off_mean * fabs(factor) + relative * fabs(y) +
+                      3e-7 * (fabs(y) + fabs(bias) + fabs(mean * factor)));
     }
 }
 

@@ -48,7 +48,8 @@ static void draw(check_case *c) {
     p->h = check_int(c, 1, 14), p->w = check_int(c, 1, 14), p->c = check_int(c, 1, 80);
     p->kh = check_one_in(c, 5) ? p->h : check_int(c, 1, 5);
     p->kw = check_one_in(c, 5) ? p->w : check_int(c, 1, 5);
-    p->sh = check_int(c, 1, 3), p->sw = check_int(c, 1, 3), p->dh = CHECK_PICK(c, 1, 1, 2), p->dw = CHECK_PICK(c, 1, 1, 3);
+    p->sh = check_int(c, 1, 3), p->sw = check_int(c, 1, 3), p->dh = CHECK_PICK(c, 1, 1, 2),
+    p->dw = CHECK_PICK(c, 1, 1, 3);
     p->pt = check_int(c, 0, 2), p->pl = check_int(c, 0, 2), p->pb = check_int(c, 0, 2), p->pr = check_int(c, 0, 2);
     p->count_include_pad = check_int(c, 0, 1);
     const int room_h = p->h + p->pt + p->pb - (p->kh - 1) * p->dh - 1;

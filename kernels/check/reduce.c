@@ -91,8 +91,8 @@ static void fill(check_case *c) {
 }
 
 static int bench(int i, check_case *c, char *name, double *flops, double *bytes) {
-    static const int shapes[][4] = {{FX_REDUCE_SUM, 1, 1 << 20, 1},     {FX_REDUCE_MEAN, 197, 768, 1},
-                                    {FX_REDUCE_MEAN, 1, 3136, 256},     {FX_REDUCE_MAX, 1, 196, 1024},
+    static const int shapes[][4] = {{FX_REDUCE_SUM, 1, 1 << 20, 1},       {FX_REDUCE_MEAN, 197, 768, 1},
+                                    {FX_REDUCE_MEAN, 1, 3136, 256},       {FX_REDUCE_MAX, 1, 196, 1024},
                                     {FX_REDUCE_LOG_SUM_EXP, 64, 4096, 1}, {FX_REDUCE_L2, 64, 4096, 1}};
     if (i >= (int)(sizeof shapes / sizeof *shapes))
         return 0;

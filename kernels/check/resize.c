@@ -112,7 +112,9 @@ static void draw(check_case *c) {
 static int bench(int i, check_case *c, char *name, double *flops, double *bytes) {
     static const struct {
         int mode, size, c, factor;
-    } shapes[] = {{FX_RESIZE_NEAREST, 40, 96, 2}, {FX_RESIZE_NEAREST, 160, 24, 2}, {FX_RESIZE_LINEAR, 64, 64, 2},
+    } shapes[] = {{FX_RESIZE_NEAREST, 40, 96, 2},
+                  {FX_RESIZE_NEAREST, 160, 24, 2},
+                  {FX_RESIZE_LINEAR, 64, 64, 2},
                   {FX_RESIZE_LINEAR, 160, 3, 4}};
     if (i >= (int)(sizeof shapes / sizeof *shapes))
         return 0;

@@ -19,7 +19,8 @@ static void expect_column(const check_case *c, check_expected *e, int64_t at) {
     for (int q = 0; q < p->n; q++) {
         const double v = x[(int64_t)q * p->inner] - max, y = p->log ? v - log(sum) : exp(v) / sum;
         const double rounding = check_sum_tolerance(p->n, sum) / sum + 4e-7;
-        const double tolerance = p->log ? rounding * (1 + fabs(v) + fabs(log(sum))) : rounding * y * (1 + fabs(v)) + 1e-37;
+        const double tolerance =
+            p->log ? rounding * (1 + fabs(v) + fabs(log(sum))) : rounding * y * (1 + fabs(v)) + 1e-37;
         check_set(c, e, at + (int64_t)q * p->inner, is_nan ? NAN : y, tolerance);
     }
 }

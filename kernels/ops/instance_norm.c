@@ -25,7 +25,9 @@ static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
 }
 
 /* An item is a block of channels of one image. */
-static int64_t blocks(const fx_window *w) { return fx_div_up(w->c1 - w->c0, COLUMNS); }
+static int64_t blocks(const fx_window *w) {
+    return fx_div_up(w->c1 - w->c0, COLUMNS);
+}
 
 static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, fx_window w, int threads) {
     (void)k, (void)kernel;

@@ -4,11 +4,17 @@
 #include <math.h>
 #include <string.h>
 
-static fx_window full_window(const fx_params *u) { return (fx_window){0, u->lrn.rows, 0, u->lrn.c}; }
+static fx_window full_window(const fx_params *u) {
+    return (fx_window){0, u->lrn.rows, 0, u->lrn.c};
+}
 
 /* Channels before and after that a sum can see: more than c - 1 are zeros anyway. */
-static int32_t before(const fx_lrn_params *p) { return (int32_t)fx_min64((p->size - 1) / 2, p->c - 1); }
-static int32_t after(const fx_lrn_params *p) { return (int32_t)fx_min64(p->size / 2, p->c - 1); }
+static int32_t before(const fx_lrn_params *p) {
+    return (int32_t)fx_min64((p->size - 1) / 2, p->c - 1);
+}
+static int32_t after(const fx_lrn_params *p) {
+    return (int32_t)fx_min64(p->size / 2, p->c - 1);
+}
 
 static fx_status check(uint32_t kernel, const fx_params *u) {
     const fx_lrn_params *p = &u->lrn;

@@ -6,9 +6,9 @@
 #include <math.h>
 #include <string.h>
 
-#define DEPTH_MAX 512                    /* of a packed block */
+#define DEPTH_MAX 512                     /* of a packed block */
 #define PACKED_BYTES (FX_CACHE_BYTES / 2) /* of a packed group; the rest of the cache is for a and y */
-#define ROWS_MIN 32                      /* a unit with fewer rows would pack b about as long as it multiplies */
+#define ROWS_MIN 32                       /* a unit with fewer rows would pack b about as long as it multiplies */
 
 static fx_window full_window(const fx_params *u) {
     const fx_matmul_params *p = &u->matmul;
@@ -24,8 +24,10 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
         return FX_ERR_PARAMS;
     if ((int64_t)p->b0 * p->b1 > INT32_MAX / p->m)
         return FX_ERR_PARAMS;
-    if (!fx_operand_fits(4, (int32_t[]){p->b0, p->b1, p->m, p->k}, (int32_t[]){p->a_s0, p->a_s1, p->a_sm, p->a_sk}, 0) ||
-        !fx_operand_fits(4, (int32_t[]){p->b0, p->b1, p->k, p->n}, (int32_t[]){p->b_s0, p->b_s1, p->b_sk, p->b_sn}, 0) ||
+    if (!fx_operand_fits(4, (int32_t[]){p->b0, p->b1, p->m, p->k}, (int32_t[]){p->a_s0, p->a_s1, p->a_sm, p->a_sk},
+                         0) ||
+        !fx_operand_fits(4, (int32_t[]){p->b0, p->b1, p->k, p->n}, (int32_t[]){p->b_s0, p->b_s1, p->b_sk, p->b_sn},
+                         0) ||
         !fx_operand_fits(4, (int32_t[]){p->b0, p->b1, p->m, p->n}, (int32_t[]){p->y_s0, p->y_s1, p->y_sm, 1}, 1))
         return FX_ERR_PARAMS;
     return FX_OK;
@@ -34,9 +36,11 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
 static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
     const fx_matmul_params *p = &u->matmul;
     if (operand == 0)
-        fx_box_extent(4, (int32_t[]){p->b0, p->b1, p->m, p->k}, (int32_t[]){p->a_s0, p->a_s1, p->a_sm, p->a_sk}, lo, hi);
+        fx_box_extent(4, (int32_t[]){p->b0, p->b1, p->m, p->k}, (int32_t[]){p->a_s0, p->a_s1, p->a_sm, p->a_sk}, lo,
+                      hi);
     else if (operand == 1)
-        fx_box_extent(4, (int32_t[]){p->b0, p->b1, p->k, p->n}, (int32_t[]){p->b_s0, p->b_s1, p->b_sk, p->b_sn}, lo, hi);
+        fx_box_extent(4, (int32_t[]){p->b0, p->b1, p->k, p->n}, (int32_t[]){p->b_s0, p->b_s1, p->b_sk, p->b_sn}, lo,
+                      hi);
     else
         fx_box_extent(4, (int32_t[]){p->b0, p->b1, p->m, p->n}, (int32_t[]){p->y_s0, p->y_s1, p->y_sm, 1}, lo, hi);
     *lo *= (int64_t)sizeof(float);
@@ -152,8 +156,7 @@ static void run_block(const fx_call *call, const scratch *s, const block *t, int
         }
         if (p->a_sk != 1 && p->a_sm == 1) {
             const float *from = t->a + row + t->k0 * (int64_t)p->a_sk;
-            k->transpose_u32(
-                &(fx_transpose){(const uint32_t *)from, (uint32_t *)s->rows, n, g.rows, p->a_sk, n});
+            k->transpose_u32(&(fx_transpose){(const uint32_t *)from, (uint32_t *)s->rows, n, g.rows, p->a_sk, n});
         }
         for (int32_t i = t->panel0; i < t->panel1; i += g.panels) {
             g.panels = (int32_t)fx_min64(k->panels, t->panel1 - i);
@@ -177,8 +180,8 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
     for (uint32_t u = u0; u < u1; u++) {
         const int64_t part = u % cut.parts, group = u / cut.parts;
         const int64_t first = w->c0 / FX_NR + fx_cut_at(cut.groups, cut.cuts, group) * k->panels;
-        const int64_t last = fx_min64(w->c0 / FX_NR + fx_cut_at(cut.groups, cut.cuts, group + 1) * k->panels,
-                                      fx_div_up(w->c1, FX_NR));
+        const int64_t last =
+            fx_min64(w->c0 / FX_NR + fx_cut_at(cut.groups, cut.cuts, group + 1) * k->panels, fx_div_up(w->c1, FX_NR));
         int64_t row = w->y0 + fx_cut_at(cut.items, cut.parts, part);
         const int64_t end = w->y0 + fx_cut_at(cut.items, cut.parts, part + 1);
         while (row < end) {

@@ -1,7 +1,7 @@
 /* Softmax over the middle of [outer, n, inner]. */
 #include "units.h"
 
-#define COLUMNS 64 /* neighbouring columns of one call: a few cache lines of each row */
+#define COLUMNS 64                  /* neighbouring columns of one call: a few cache lines of each row */
 #define AXIS_MAX (INT32_MAX - 1024) /* micro kernels count in steps of some vectors */
 
 static fx_window full_window(const fx_params *u) {
@@ -24,7 +24,9 @@ static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
 }
 
 /* An item is a block of columns of one outer index. */
-static int64_t blocks(const fx_window *w) { return fx_div_up(w->c1 - w->c0, COLUMNS); }
+static int64_t blocks(const fx_window *w) {
+    return fx_div_up(w->c1 - w->c0, COLUMNS);
+}
 
 static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, fx_window w, int threads) {
     (void)k, (void)kernel;

@@ -1,4 +1,5 @@
-/* The definition of reduce_f32 (kernels.h). Runs of FX_REDUCE_RUN terms are added up apart, so that errors stay small. */
+/* The definition of reduce_f32 (kernels.h). Runs of FX_REDUCE_RUN terms are added up apart, so that errors stay small.
+ */
 #include "flexnn/kernels.h"
 
 #include <math.h>

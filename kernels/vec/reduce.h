@@ -50,8 +50,8 @@ FX_INLINE void along(const int kind, const fx_reduce *r) {
         FX_UNROLL for (int l = 0; l < 4; l++) run[l] = start_of(kind);
         int32_t q = q0;
         for (; q + 4 * FX_WIDTH <= q1; q += 4 * FX_WIDTH)
-            FX_UNROLL for (int l = 0; l < 4; l++)
-                run[l] = join(kind, run[l], term_of(kind, fx_load(r->x + q + l * FX_WIDTH)));
+            FX_UNROLL for (int l = 0; l < 4; l++) run[l] =
+                join(kind, run[l], term_of(kind, fx_load(r->x + q + l * FX_WIDTH)));
         for (; q < q1; q += FX_WIDTH)
             run[0] = join(kind, run[0], fx_first(term_of(kind, fx_load_below(r->x, q, q1)), q1 - q, start_of(kind)));
         total = join(kind, total, join(kind, join(kind, run[0], run[1]), join(kind, run[2], run[3])));
@@ -106,8 +106,9 @@ static void add_log_sum_exp(const fx_reduce *r) {
 
 void FX_SYMBOL(reduce_f32)(const fx_reduce *r) {
     static void (*const kinds[FX_REDUCE_COUNT])(const fx_reduce *) = {
-        [FX_REDUCE_SUM] = reduce_sum,       [FX_REDUCE_MEAN] = reduce_sum, [FX_REDUCE_MAX] = reduce_max,
-        [FX_REDUCE_MIN] = reduce_min,       [FX_REDUCE_PROD] = reduce_prod, [FX_REDUCE_L1] = reduce_l1,
+        [FX_REDUCE_SUM] = reduce_sum,       [FX_REDUCE_MEAN] = reduce_sum,
+        [FX_REDUCE_MAX] = reduce_max,       [FX_REDUCE_MIN] = reduce_min,
+        [FX_REDUCE_PROD] = reduce_prod,     [FX_REDUCE_L1] = reduce_l1,
         [FX_REDUCE_L2] = reduce_sum_square, [FX_REDUCE_SUM_SQUARE] = reduce_sum_square,
         [FX_REDUCE_LOG_SUM] = reduce_sum,   [FX_REDUCE_LOG_SUM_EXP] = reduce_max,
     };
