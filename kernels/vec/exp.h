@@ -5,18 +5,25 @@
 #include "simd.h"
 
 typedef int32_t fx_vi __attribute__((vector_size(4 * FX_WIDTH)));
+typedef uint32_t fx_vw __attribute__((vector_size(4 * FX_WIDTH))); /* bits that wrap: a NaN's make no sense as numbers */
 
-FX_INLINE fx_vi fx_bits(fx_v v) { return (fx_vi)v; }
-FX_INLINE fx_v fx_from_bits(fx_vi v) { return (fx_v)v; }
+FX_INLINE fx_vw fx_bits(fx_v v) {
+    return (fx_vw)v;
+}
+FX_INLINE fx_v fx_from_bits(fx_vw v) {
+    return (fx_v)v;
+}
 /* m (all ones or zeros in each lane) ? a : b */
-FX_INLINE fx_v fx_select(fx_vi m, fx_v a, fx_v b) { return (fx_v)((m & (fx_vi)a) | (~m & (fx_vi)b)); }
+FX_INLINE fx_v fx_select(fx_vi m, fx_v a, fx_v b) {
+    return (fx_v)((m & (fx_vi)a) | (~m & (fx_vi)b));
+}
 
 /* e^x to 2 ulp, after Cody and Waite: x = n ln 2 + r, |r| <= ln 2 / 2, ln 2 in two parts so that n ln 2 is exact; a
  * polynomial of degree 7 (Taylor's, whose remainder r^8 / 8! is below 2^-27); 2^n in two factors, so that neither
  * overflows and denormal results come out right. */
 FX_INLINE fx_v fx_exp(fx_v x) {
     const fx_v lo = fx_splat(-104.0f), hi = fx_splat(89.0f);
-    const fx_v clamped = fx_min(hi, fx_max(lo, x)); /* a NaN stays */
+    const fx_v clamped = fx_min(hi, fx_max(lo, x)); /* a NaN stays, to the end */
     const float magic = 12582912.0f;                /* 1.5 * 2^23: adding it rounds to an integer */
     const fx_v t = clamped * 1.44269504088896341f + magic;
     const fx_v n = t - magic;
@@ -27,9 +34,13 @@ FX_INLINE fx_v fx_exp(fx_v x) {
     p = p * r + 1.66666667e-1f;
     p = p * r + 0.5f;
     p = p * r * r + r + 1.0f;
-    const fx_vi whole = fx_bits(t) - 0x4b400000, half = whole >> 1;
-    const fx_v a = fx_from_bits((half + 127) << 23), b = fx_from_bits((whole - half + 127) << 23);
-    return fx_select(x == x, p * a * b, x);
+#if FX_WIDTH == 16
+    return _mm512_scalef_ps(p, n);
+#else
+    const fx_vw whole = fx_bits(t) - 0x4b400000u, half = (fx_vw)((fx_vi)whole >> 1);
+    const fx_v a = fx_from_bits((half + 127u) << 23), b = fx_from_bits((whole - half + 127u) << 23);
+    return p * a * b;
+#endif
 }
 
 /* ln x to 2 ulp, x = 2^e m with m in [sqrt(1/2), sqrt(2)); the polynomial is that of Moshier's Cephes logf. Zero gives
@@ -37,10 +48,10 @@ FX_INLINE fx_v fx_exp(fx_v x) {
 FX_INLINE fx_v fx_log(fx_v x) {
     const fx_vi is_small = x < 1.17549435e-38f;
     const fx_v scaled = fx_select(is_small, x * 8388608.0f, x);
-    const fx_vi bits = fx_bits(scaled);
+    const fx_vw bits = fx_bits(scaled);
     /* Exponent of m * sqrt(2), so that m lands in the range. */
-    const fx_vi e = (bits - 0x3f3504f3) >> 23;
-    const fx_v m = fx_from_bits(bits - (e << 23)) - 1.0f;
+    const fx_vi e = (fx_vi)(bits - 0x3f3504f3u) >> 23;
+    const fx_v m = fx_from_bits(bits - ((fx_vw)e << 23)) - 1.0f;
     const fx_v n = __builtin_convertvector(e - (is_small & 23), fx_v);
     fx_v p = m * 7.0376836292e-2f - 1.1514610310e-1f;
     p = p * m + 1.1676998740e-1f;
