@@ -1,7 +1,7 @@
 """Finds faces in a picture inside a memory budget, and draws them.
 
     flexnn compile centerface.onnx --shape input.1=1,3,512,512
-    python examples/faces.py centerface.flexnn people.png --memory 32MiB --output faces.png
+    python examples/faces.py centerface.flexnn people.png --memory 40MiB --output faces.png
 
 The model is CenterFace (Xu et al. 2019, "CenterFace: Joint Face Detection and Alignment Using Face as Point"): four
 maps at a quarter of the picture's size: how likely a face's centre is here, its size, the centre's offset, and five
@@ -98,14 +98,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Finds faces in a picture inside a memory budget.")
     parser.add_argument("model", help="centerface.flexnn")
     parser.add_argument("picture")
-    parser.add_argument("--memory", help="budget, like 32MiB; default: no limit")
+    parser.add_argument("--memory", help="budget, like 40MiB; default: no limit")
     parser.add_argument("--threads", type=int, help="default: the CPUs there are")
     parser.add_argument("--output", default="faces.png")
     options = parser.parse_args()
 
     picture, batch = load(options.picture)
     before = peak_rss()
-    with flexnn.Session(options.model, memory=options.memory, threads=options.threads) as session:
+    try:
+        session = flexnn.Session(options.model, memory=options.memory, threads=options.threads)
+    except flexnn.BudgetError as error:
+        raise SystemExit(f"error: {error}") from None
+    with session:
         times = []
         for _ in range(RUNS):
             start = time.perf_counter()
