@@ -20,8 +20,16 @@ double check_peak_flops(const fx_kernels *k) {
     float *c[14];
     for (int i = 0; i < k->mr; i++)
         a[i] = row, c[i] = out[i];
-    fx_gemm g = {.a = a, .w = panels[0], .w_panel = CHANNELS * FX_NR, .c = c, .rows = k->mr, .panels = k->panels,
-                 .columns = k->panels * FX_NR, .taps = 1, .k = CHANNELS, .block = CHANNELS};
+    fx_gemm g = {.a = a,
+                 .w = panels[0],
+                 .w_panel = CHANNELS * FX_NR,
+                 .c = c,
+                 .rows = k->mr,
+                 .panels = k->panels,
+                 .columns = k->panels * FX_NR,
+                 .taps = 1,
+                 .k = CHANNELS,
+                 .block = CHANNELS};
     double best = 1e9;
     for (int r = 0; r < 200; r++) {
         const double start = now();

@@ -21,9 +21,13 @@ int32_t check_int(check_case *c, int32_t lo, int32_t hi) {
     return (int32_t)(lo + (int64_t)(next(c) % (uint64_t)((int64_t)hi - lo + 1)));
 }
 
-float check_real(check_case *c) { return (float)((int32_t)(next(c) >> 40) - (1 << 23)) * 0x1p-23f; }
+float check_real(check_case *c) {
+    return (float)((int32_t)(next(c) >> 40) - (1 << 23)) * 0x1p-23f;
+}
 
-int check_one_in(check_case *c, int n) { return check_int(c, 1, n) == 1; }
+int check_one_in(check_case *c, int n) {
+    return check_int(c, 1, n) == 1;
+}
 
 void check_fill(check_case *c, void *data, int64_t bytes) {
     float *f = data;
@@ -128,8 +132,7 @@ static fx_status run_windows(check_case *c, fx_call *call, int64_t scratch_bytes
         const int y = order[i] / n, x = order[i] % n;
         call->window = (fx_window){rows[y], rows[y + 1], channels[x], channels[x + 1]};
         if (c->weight)
-            call->weight = (float *)((char *)c->weight +
-                                     channels[x] / FX_NR * fx_op_panel_bytes(c->op, &c->params));
+            call->weight = (float *)((char *)c->weight + channels[x] / FX_NR * fx_op_panel_bytes(c->op, &c->params));
         const fx_status s = run_window(c, call, scratch_bytes);
         if (s != FX_OK)
             return s;

@@ -17,20 +17,20 @@
 typedef struct check_case {
     uint32_t op, kernel;
     fx_params params;
-    uint64_t random;           /* state of check_int, check_real */
-    void *in[FX_MAX_INPUTS];   /* operands as fx_call wants them; NULL for absent ones */
+    uint64_t random;         /* state of check_int, check_real */
+    void *in[FX_MAX_INPUTS]; /* operands as fx_call wants them; NULL for absent ones */
     void *out;
     int64_t in_lo[FX_MAX_INPUTS], in_hi[FX_MAX_INPUTS]; /* their extents in bytes */
     int64_t out_lo, out_hi;
-    float *weight;             /* all panels, or NULL */
+    float *weight; /* all panels, or NULL */
     int64_t weight_bytes;
 } check_case;
 
 /* What must come out. Element i is at out_lo + i * (size of an element); NOT_WRITTEN marks what stays poisoned. */
 typedef struct check_expected {
-    double *value;        /* f32 outputs: [elements], NaN at first */
-    double *tolerance;    /* [elements], 0 at first: largest difference allowed */
-    unsigned char *bytes; /* other outputs, exact: [out_hi - out_lo] */
+    double *value;          /* f32 outputs: [elements], NaN at first */
+    double *tolerance;      /* [elements], 0 at first: largest difference allowed */
+    unsigned char *bytes;   /* other outputs, exact: [out_hi - out_lo] */
     unsigned char *written; /* [elements], or [bytes] for exact outputs; 0 at first */
 } check_expected;
 
@@ -75,6 +75,8 @@ static inline void check_set(const check_case *c, check_expected *e, int64_t at,
 
 /* The frame: case.c runs one case (0: passed; else says why), bench.c times. */
 int check_run_case(const check_op *op, check_case *c, const fx_kernels *k, const char *op_name);
+/* hostile.c: 1: parameters damaged at random were accepted and run; 0: refused, or too big to run; -1: failed. */
+int check_run_hostile(const check_op *op, check_case *c, const fx_kernels *k);
 double check_peak_flops(const fx_kernels *k);
 void check_bench_op(const check_op *op, uint32_t number, const fx_kernels *k, double peak);
 void *check_alloc(int64_t bytes, int before); /* guard page after it, or before; never freed one by one: */

@@ -7,7 +7,9 @@
 
 /* ---- weights: panels made from, and read back as, w[cout][tap][cin of the group] ---- */
 
-static int64_t head(const fx_conv_params *p) { return p->act == FX_ACT_PRELU ? 2 * FX_NR : FX_NR; }
+static int64_t head(const fx_conv_params *p) {
+    return p->act == FX_ACT_PRELU ? 2 * FX_NR : FX_NR;
+}
 
 static int64_t panel_floats(const fx_conv_params *p) {
     return head(p) + (int64_t)p->kh * p->kw * p->cin_panel * FX_NR;
@@ -89,8 +91,8 @@ static void expect(const check_case *c, check_expected *e) {
                         const double factor = amplification(c->kernel);
                         check_set(c, e, (int64_t)n * p->y_sn + (int64_t)oy * p->y_sh + (int64_t)ox * p->y_sw + o,
                                   check_activation(p->act, sum, p->alpha, p->beta, slope),
-                                  factor * check_sum_tolerance((int64_t)p->kh * p->kw * wide,
-                                                               fmax(largest, magnitude)) +
+                                  factor *
+                                          check_sum_tolerance((int64_t)p->kh * p->kw * wide, fmax(largest, magnitude)) +
                                       2e-6);
                     }
 }
@@ -138,7 +140,8 @@ static void draw(check_case *c) {
     p->h = check_int(c, 1, 17), p->w = check_int(c, 1, 17);
     p->pt = check_int(c, 0, 3), p->pl = check_int(c, 0, 3);
     const int pb = check_int(c, 0, 3), pr = check_int(c, 0, 3);
-    const int room_h = p->h + p->pt + pb - (p->kh - 1) * p->dh - 1, room_w = p->w + p->pl + pr - (p->kw - 1) * p->dw - 1;
+    const int room_h = p->h + p->pt + pb - (p->kh - 1) * p->dh - 1,
+              room_w = p->w + p->pl + pr - (p->kw - 1) * p->dw - 1;
     p->oh = room_h < 0 ? 1 : room_h / p->sh + 1;
     p->ow = room_w < 0 ? 1 : room_w / p->sw + 1;
     p->cin_panel = p->group == 1 ? p->cin : conv_cin_panel(p);
@@ -190,8 +193,8 @@ static int bench(int i, check_case *c, char *name, double *flops, double *bytes)
     *flops = 2.0 * p->oh * p->ow * p->cout * p->kh * p->kw * (p->cin / p->group);
     *bytes = 4.0 * ((double)p->h * p->w * p->cin + (double)p->oh * p->ow * p->cout +
                     (double)p->kh * p->kw * p->cin_panel * p->cout);
-    snprintf(name, 64, "%dx%d %d->%d@%dx%d/%d g%d kernel %d", p->kh, p->kw, p->cin, p->cout, p->h, p->w, p->sh, p->group,
-             shapes[i].kernel);
+    snprintf(name, 64, "%dx%d %d->%d@%dx%d/%d g%d kernel %d", p->kh, p->kw, p->cin, p->cout, p->h, p->w, p->sh,
+             p->group, shapes[i].kernel);
     return 1;
 }
 

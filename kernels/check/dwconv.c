@@ -7,7 +7,8 @@
 static void expect(const check_case *c, check_expected *e) {
     const fx_dwconv_params *p = &c->params.dwconv;
     const float *x = c->in[0], *r = c->in[1];
-    const int64_t head = p->act == FX_ACT_PRELU ? 2 * FX_NR : FX_NR, panel_floats = head + (int64_t)p->kh * p->kw * FX_NR;
+    const int64_t head = p->act == FX_ACT_PRELU ? 2 * FX_NR : FX_NR,
+                  panel_floats = head + (int64_t)p->kh * p->kw * FX_NR;
     for (int n = 0; n < p->n; n++)
         for (int oy = 0; oy < p->oh; oy++)
             for (int ox = 0; ox < p->ow; ox++)
@@ -19,8 +20,8 @@ static void expect(const check_case *c, check_expected *e) {
                         const int64_t ix = (int64_t)ox * p->sw - p->pl + t % p->kw * p->dw;
                         if (iy < 0 || iy >= p->h || ix < 0 || ix >= p->w)
                             continue;
-                        const double product = (double)x[n * (int64_t)p->x_sn + iy * p->x_sh + ix * p->x_sw + o] *
-                                               panel[head + t * FX_NR];
+                        const double product =
+                            (double)x[n * (int64_t)p->x_sn + iy * p->x_sh + ix * p->x_sw + o] * panel[head + t * FX_NR];
                         sum += product;
                         magnitude += fabs(product);
                     }
@@ -46,7 +47,8 @@ static void draw(check_case *c) {
     p->h = check_int(c, 1, 15), p->w = check_one_in(c, 8) ? check_int(c, 60, 150) : check_int(c, 1, 30);
     p->pt = check_int(c, 0, 3), p->pl = check_int(c, 0, 3);
     const int pb = check_int(c, 0, 3), pr = check_int(c, 0, 3);
-    const int room_h = p->h + p->pt + pb - (p->kh - 1) * p->dh - 1, room_w = p->w + p->pl + pr - (p->kw - 1) * p->dw - 1;
+    const int room_h = p->h + p->pt + pb - (p->kh - 1) * p->dh - 1,
+              room_w = p->w + p->pl + pr - (p->kw - 1) * p->dw - 1;
     p->oh = room_h < 0 ? 1 : room_h / p->sh + 1;
     p->ow = room_w < 0 ? 1 : room_w / p->sw + 1;
     p->nr = FX_NR;
@@ -57,7 +59,8 @@ static void draw(check_case *c) {
     p->y_sh = p->y_sw * p->ow + (check_one_in(c, 5) ? check_int(c, 1, 9) : 0);
     p->y_sn = p->y_sh * p->oh + (check_one_in(c, 5) ? check_int(c, 1, 9) : 0);
     p->has_residual = check_one_in(c, 3);
-    p->r_sw = p->c + (check_one_in(c, 3) ? check_int(c, 1, 20) : 0), p->r_sh = p->r_sw * p->ow, p->r_sn = p->r_sh * p->oh;
+    p->r_sw = p->c + (check_one_in(c, 3) ? check_int(c, 1, 20) : 0), p->r_sh = p->r_sw * p->ow,
+    p->r_sn = p->r_sh * p->oh;
     p->act = check_one_in(c, 2) ? check_int(c, 0, FX_ACT_COUNT - 1) : check_int(c, 0, FX_ACT_CLIP);
     p->alpha = check_real(c), p->beta = p->alpha + 1;
 }
@@ -67,7 +70,7 @@ static int bench(int i, check_case *c, char *name, double *flops, double *bytes)
         int size, c, k, s;
     } shapes[] = {{112, 64, 3, 1}, {56, 128, 3, 1}, {28, 256, 3, 1}, {14, 512, 3, 1}, {7, 1024, 3, 1},
                   {112, 96, 3, 2}, {56, 144, 3, 2}, {28, 192, 3, 2}, {14, 576, 3, 2}, {28, 240, 5, 1},
-                  {14, 480, 5, 1}, {56, 144, 5, 2}, {28, 64, 7, 1}, {14, 480, 3, 1}};
+                  {14, 480, 5, 1}, {56, 144, 5, 2}, {28, 64, 7, 1},  {14, 480, 3, 1}};
     if (i >= (int)(sizeof shapes / sizeof *shapes))
         return 0;
     fx_dwconv_params *p = &c->params.dwconv;

@@ -1,4 +1,4 @@
-/* flexnn-check [--op NAME] [--level NAME] [--seed S] [--first I] [--cases N] [--bench] */
+/* flexnn-check [--op NAME] [--level NAME] [--seed S] [--first I] [--cases N] [--bench | --hostile] */
 #include "check.h"
 
 #include <signal.h>
@@ -12,7 +12,7 @@ typedef struct options {
     const char *op, *level;
     long first, cases;
     unsigned long long seed;
-    int bench;
+    int bench, hostile;
 } options;
 
 static const check_op *const checks[FX_OP_COUNT] = {
@@ -34,16 +34,23 @@ static void on_fault(int signal_number) {
 
 /* Case i of an operator does not depend on the others, so that one failure can be run again alone. */
 static int check_level(const options *o, uint32_t op, const fx_kernels *k) {
+    long ran = 0;
     for (long i = o->first; i < o->cases; i++) {
         check_case c = {.op = op, .random = o->seed + (uint64_t)i * 0x632be59bd9b4e019u + op};
-        snprintf(again, sizeof again, "flexnn-check --op %s --level %s --seed %llu --first %ld --cases %ld\n",
-                 fx_op_name(op), k->level, o->seed, i, i + 1);
-        if (check_run_case(checks[op], &c, k, fx_op_name(op))) {
+        snprintf(again, sizeof again, "flexnn-check --op %s --level %s --seed %llu --first %ld --cases %ld%s\n",
+                 fx_op_name(op), k->level, o->seed, i, i + 1, o->hostile ? " --hostile" : "");
+        const int result = o->hostile ? check_run_hostile(checks[op], &c, k)
+                                      : check_run_case(checks[op], &c, k, fx_op_name(op)) ? -1 : 1;
+        if (result < 0) {
             fprintf(stderr, "FAILED: %s", again);
             return 1;
         }
+        ran += result;
     }
-    printf("%-14s %-7s %ld cases\n", fx_op_name(op), k->level, o->cases);
+    printf("%-14s %-7s %ld cases", fx_op_name(op), k->level, o->cases - o->first);
+    if (o->hostile)
+        printf(", %ld accepted and run", ran);
+    putchar('\n');
     fflush(stdout);
     return 0;
 }
@@ -85,6 +92,8 @@ int main(int argc, char **argv) {
         const char *value = i + 1 < argc ? argv[i + 1] : NULL;
         if (!strcmp(argv[i], "--bench"))
             o.bench = 1;
+        else if (!strcmp(argv[i], "--hostile"))
+            o.hostile = 1;
         else if (value && !strcmp(argv[i], "--op"))
             o.op = value, i++;
         else if (value && !strcmp(argv[i], "--level"))
@@ -96,7 +105,8 @@ int main(int argc, char **argv) {
         else if (value && !strcmp(argv[i], "--seed"))
             o.seed = strtoull(value, NULL, 10), i++;
         else {
-            fprintf(stderr, "usage: flexnn-check [--op NAME] [--level NAME] [--seed S] [--first I] [--cases N] [--bench]\n");
+            fprintf(stderr,
+                    "usage: flexnn-check [--op NAME] [--level NAME] [--seed S] [--first I] [--cases N] [--bench | --hostile]\n");
             return 2;
         }
     }

@@ -21,9 +21,8 @@ static __attribute__((noinline)) void finish_any(const fx_gemm *g, int rows, con
  * the multiply-adds on Cortex-X1, 99.7 % so). */
 #define LANE(R, lane)                                                                                                  \
     FX_UNROLL for (int j = 0; j < VECTORS; j++) {                                                                      \
-        FX_UNROLL for (int i = 0; i < R; i++) __asm__("fmla %0.4s, %1.4s, %2.s[" #lane "]"                             \
-                                                      : "+w"(sum[i][j])                                                \
-                                                      : "w"(b[j]), "w"(e[i]));                                         \
+        FX_UNROLL for (int i = 0; i < R;                                                                               \
+                       i++) __asm__("fmla %0.4s, %1.4s, %2.s[" #lane "]" : "+w"(sum[i][j]) : "w"(b[j]), "w"(e[i]));    \
         if (lane < 3)                                                                                                  \
             b[j] = vld1q_f32(w + (lane + 1) * FX_NR + j * 4);                                                          \
     }
@@ -77,7 +76,7 @@ static __attribute__((noinline)) void finish_any(const fx_gemm *g, int rows, con
             FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int j = 0; j < VECTORS; j++) sum[i][j] +=             \
                 vld1q_f32(g->r[i] + g->c_at + j * 4);                                                                  \
         FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int j = 0; j < VECTORS; j++)                              \
-            fx_store(c[i] + at + j * 4, fx_min(hi, fx_max(lo, sum[i][j])));                                    \
+            fx_store(c[i] + at + j * 4, fx_min(hi, fx_max(lo, sum[i][j])));                                            \
     }
 
 /* The same for a Winograd plane: rows at a stride, sums carried on in memory. */
@@ -98,9 +97,10 @@ static __attribute__((noinline)) void finish_any(const fx_gemm *g, int rows, con
     }
 
 #define BOTH(R) TILE(R) WINO_TILE(R)
-BOTH(1) BOTH(2) BOTH(3) BOTH(4) BOTH(5)
+BOTH(1)
+BOTH(2) BOTH(3) BOTH(4) BOTH(5)
 
-void FX_SYMBOL(gemm_f32)(const fx_gemm *g) {
+    void FX_SYMBOL(gemm_f32)(const fx_gemm *g) {
     static void (*const tiles[])(const fx_gemm *) = {tile_1, tile_2, tile_3, tile_4, tile_5};
     tiles[g->rows - 1](g);
 }

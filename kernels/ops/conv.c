@@ -12,9 +12,13 @@ static int64_t panel_floats(const fx_conv_params *p) {
     return fx_panel_head(p->act) + (int64_t)p->kh * p->kw * p->cin_panel * FX_NR;
 }
 
-static int64_t panel_bytes(const fx_params *u) { return panel_floats(&u->conv) * (int64_t)sizeof(float); }
+static int64_t panel_bytes(const fx_params *u) {
+    return panel_floats(&u->conv) * (int64_t)sizeof(float);
+}
 
-static int32_t panels(const fx_params *u) { return (int32_t)fx_div_up(u->conv.cout, FX_NR); }
+static int32_t panels(const fx_params *u) {
+    return (int32_t)fx_div_up(u->conv.cout, FX_NR);
+}
 
 int32_t fx_conv_panel_cin(const fx_conv_params *p, int32_t panel) {
     if (p->group == 1)
@@ -96,9 +100,13 @@ static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
 }
 
 /* A run of taps of one row outside the map: im2col reads kw * cin zeros, direct cin. */
-static int64_t zeros(const fx_params *u) { return (int64_t)u->conv.kw * u->conv.cin; }
+static int64_t zeros(const fx_params *u) {
+    return (int64_t)u->conv.kw * u->conv.cin;
+}
 
-static int is_winograd(uint32_t kernel) { return kernel == FX_CONV_WINO2 || kernel == FX_CONV_WINO4; }
+static int is_winograd(uint32_t kernel) {
+    return kernel == FX_CONV_WINO2 || kernel == FX_CONV_WINO4;
+}
 
 static int64_t scratch(const fx_kernels *k, uint32_t kernel, const fx_params *u) {
     return is_winograd(kernel) ? fx_conv_wino_scratch(k, kernel, &u->conv) : fx_conv_gemm_scratch(k, kernel, &u->conv);

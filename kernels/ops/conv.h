@@ -11,25 +11,46 @@
 /* Work is cut into about this many units for each thread, so that a thread held up elsewhere costs little. */
 #define FX_UNITS_PER_THREAD 4
 
-static inline int64_t fx_min64(int64_t a, int64_t b) { return a < b ? a : b; }
-static inline int64_t fx_max64(int64_t a, int64_t b) { return a > b ? a : b; }
-static inline int64_t fx_div_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
-static inline int64_t fx_round_up(int64_t a, int64_t b) { return fx_div_up(a, b) * b; }
+static inline int64_t fx_min64(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+static inline int64_t fx_max64(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+static inline int64_t fx_div_up(int64_t a, int64_t b) {
+    return (a + b - 1) / b;
+}
+static inline int64_t fx_round_up(int64_t a, int64_t b) {
+    return fx_div_up(a, b) * b;
+}
 
 /* Floats before the weights in a panel: bias, and slopes of PRELU. */
-static inline int32_t fx_panel_head(int32_t act) { return act == FX_ACT_PRELU ? 2 * FX_NR : FX_NR; }
+static inline int32_t fx_panel_head(int32_t act) {
+    return act == FX_ACT_PRELU ? 2 * FX_NR : FX_NR;
+}
 
 /* The part of an activation that the micro kernels do as they store. */
 fx_finish fx_finish_of(int32_t act, float alpha, float beta);
 
 /* Whether fx_activate_row is still needed after it. */
-static inline int fx_finish_is_partial(int32_t act) { return act > FX_ACT_PRELU; }
+static inline int fx_finish_is_partial(int32_t act) {
+    return act > FX_ACT_PRELU;
+}
 
 /* Applies it in place to rows of n floats, row_step apart. The activations are the first unary kinds. */
 static inline void fx_activate_rows(const fx_kernels *k, int32_t act, float alpha, float beta, float *y, int64_t rows,
                                     int64_t row_step, int64_t n) {
-    const fx_unary u = {.x = y, .y = y, .rows = rows, .n = n, .x_row = row_step, .x_step = 1, .y_row = row_step,
-                        .y_step = 1, .kind = act, .alpha = alpha, .beta = beta};
+    const fx_unary u = {.x = y,
+                        .y = y,
+                        .rows = rows,
+                        .n = n,
+                        .x_row = row_step,
+                        .x_step = 1,
+                        .y_row = row_step,
+                        .y_step = 1,
+                        .kind = act,
+                        .alpha = alpha,
+                        .beta = beta};
     k->unary_f32(&u);
 }
 
@@ -44,7 +65,9 @@ typedef struct fx_cut {
 
 /* cuts: at least what the cache wants (min_cuts); more only when the items alone cannot feed the threads. */
 fx_cut fx_cut_window(int64_t items, int64_t groups, int64_t min_cuts, int threads);
-static inline int64_t fx_cut_at(int64_t total, int64_t pieces, int64_t i) { return total * i / pieces; }
+static inline int64_t fx_cut_at(int64_t total, int64_t pieces, int64_t i) {
+    return total * i / pieces;
+}
 
 /* Drivers by kernel. */
 uint32_t fx_conv_gemm_units(const fx_kernels *k, uint32_t kernel, const fx_conv_params *p, fx_window w, int threads);

@@ -9,11 +9,11 @@
 #include "conv.h"
 
 typedef struct scratch {
-    int64_t *tap_offset;  /* floats from the first tap to each tap; DIRECT */
-    const float **a;      /* [taps][rows] */
-    float **c;            /* [rows] */
-    const float **r;      /* [rows] */
-    float *gathered;      /* [rows][kh][kw * cin]; IM2COL */
+    int64_t *tap_offset; /* floats from the first tap to each tap; DIRECT */
+    const float **a;     /* [taps][rows] */
+    float **c;           /* [rows] */
+    const float **r;     /* [rows] */
+    float *gathered;     /* [rows][kh][kw * cin]; IM2COL */
     int64_t bytes;
 } scratch;
 
@@ -32,10 +32,10 @@ static scratch scratch_at(void *base, const fx_kernels *k, uint32_t kernel, cons
     int64_t at = 0;
     scratch s;
 #define TAKE(member, count)                                                                                            \
-    s.member = (void *)((uintptr_t)base + (uintptr_t)at);                                                                                    \
+    s.member = (void *)((uintptr_t)base + (uintptr_t)at);                                                              \
     at += fx_round_up((int64_t)sizeof *s.member * (count), 64)
     TAKE(tap_offset, gathers ? 0 : taps);
-    TAKE(a, taps *k->mr);
+    TAKE(a, taps * k->mr);
     TAKE(c, k->mr);
     TAKE(r, k->mr);
     TAKE(gathered, gathers ? (int64_t)k->mr * p->kh * p->kw * p->cin : 0);
@@ -64,8 +64,8 @@ typedef struct walk {
 static void point_taps(const walk *w, const float *x, int64_t iy, int64_t ix, int i, int rows) {
     const fx_conv_params *p = w->p;
     const float **a = w->s.a + i;
-    const int inside = iy >= 0 && iy + (int64_t)(p->kh - 1) * p->dh < p->h && ix >= 0 &&
-                       ix + (int64_t)(p->kw - 1) * p->dw < p->w;
+    const int inside =
+        iy >= 0 && iy + (int64_t)(p->kh - 1) * p->dh < p->h && ix >= 0 && ix + (int64_t)(p->kw - 1) * p->dw < p->w;
     if (inside) {
         const float *first = x + iy * p->x_sh + ix * p->x_sw;
         const int taps = p->kh * p->kw;
@@ -122,8 +122,8 @@ static void start_walk(walk *w, int64_t pixel) {
 /* The next `rows` pixels. */
 static void point_tile(walk *w, int rows) {
     const fx_conv_params *p = w->p;
-    const int is_single = p->kh == 1 && p->kw == 1 && p->pt == 0 && p->pl == 0 &&
-                          (int64_t)(p->oh - 1) * p->sh < p->h && (int64_t)(p->ow - 1) * p->sw < p->w;
+    const int is_single = p->kh == 1 && p->kw == 1 && p->pt == 0 && p->pl == 0 && (int64_t)(p->oh - 1) * p->sh < p->h &&
+                          (int64_t)(p->ow - 1) * p->sw < p->w;
     for (int i = 0; i < rows;) {
         const float *x = w->x + w->batch * p->x_sn;
         float *y = w->y + w->batch * p->y_sn + w->oy * p->y_sh + w->ox * p->y_sw;
@@ -221,8 +221,8 @@ fx_status fx_conv_gemm_run(const fx_call *call, int threads, uint32_t u0, uint32
         const int64_t part = u % cut.parts, group = u / cut.parts;
         const int64_t panel_end = fx_div_up(win->c1, FX_NR);
         const int32_t first = (int32_t)(win->c0 / FX_NR + k->panels * fx_cut_at(cut.groups, cut.cuts, group));
-        const int32_t last = (int32_t)fx_min64(
-            win->c0 / FX_NR + k->panels * fx_cut_at(cut.groups, cut.cuts, group + 1), panel_end);
+        const int32_t last =
+            (int32_t)fx_min64(win->c0 / FX_NR + k->panels * fx_cut_at(cut.groups, cut.cuts, group + 1), panel_end);
         const int64_t end = fx_cut_at(cut.items, cut.parts, part + 1);
         int64_t t = fx_cut_at(cut.items, cut.parts, part), m0 = fx_cut_at(pixels, cut.items, t);
         start_walk(&w, m0);

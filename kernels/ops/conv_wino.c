@@ -1,7 +1,8 @@
 /* Convolution by Winograd F(2x2, 3x3) and F(4x4, 3x3), weights transformed in cache from the raw panels (DESIGN D4).
  *
- * A unit is a block of tiles and a range of panels: the block's input is transformed once, into V; then for each tile of
- * panels, some channels at a time, the weights into U and the products, plane by plane, into S; then S into the output. */
+ * A unit is a block of tiles and a range of panels: the block's input is transformed once, into V; then for each tile
+ * of panels, some channels at a time, the weights into U and the products, plane by plane, into S; then S into the
+ * output. */
 #include "conv.h"
 
 /* Planes that lie a power of two apart fall on the same cache sets: measured up to 10 times slower. */
@@ -12,12 +13,14 @@
 
 typedef struct sizes {
     int32_t m, planes;
-    int32_t tiles; /* of a block at most */
-    int32_t chunk; /* channels whose weights are transformed at once */
+    int32_t tiles;          /* of a block at most */
+    int32_t chunk;          /* channels whose weights are transformed at once */
     int64_t v, u, s, bytes; /* floats of each buffer; bytes of all */
 } sizes;
 
-static int32_t tile_columns(const fx_conv_params *p, int m) { return (int32_t)fx_div_up(p->ow, m); }
+static int32_t tile_columns(const fx_conv_params *p, int m) {
+    return (int32_t)fx_div_up(p->ow, m);
+}
 
 static sizes sizes_of(const fx_kernels *k, uint32_t kernel, const fx_conv_params *p) {
     sizes z;

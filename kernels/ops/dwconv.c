@@ -12,9 +12,13 @@ static int64_t panel_floats(const fx_dwconv_params *p) {
     return fx_panel_head(p->act) + (int64_t)p->kh * p->kw * FX_NR;
 }
 
-static int64_t panel_bytes(const fx_params *u) { return panel_floats(&u->dwconv) * (int64_t)sizeof(float); }
+static int64_t panel_bytes(const fx_params *u) {
+    return panel_floats(&u->dwconv) * (int64_t)sizeof(float);
+}
 
-static int32_t panels(const fx_params *u) { return (int32_t)fx_div_up(u->dwconv.c, FX_NR); }
+static int32_t panels(const fx_params *u) {
+    return (int32_t)fx_div_up(u->dwconv.c, FX_NR);
+}
 
 /* Input pixels that a row of taps sees for a strip of this many output pixels. */
 static int64_t positions(const fx_dwconv_params *p, int64_t pixels) {
@@ -63,7 +67,9 @@ static int64_t scratch(const fx_kernels *k, uint32_t kernel, const fx_params *u)
     return fx_round_up((int64_t)sizeof(float *) * p->kh * positions(p, fx_min64(FX_DW_PIXELS, p->ow)), 64);
 }
 
-static int64_t zeros(const fx_params *u) { return u->dwconv.c; }
+static int64_t zeros(const fx_params *u) {
+    return u->dwconv.c;
+}
 
 static fx_cut cut_window(const fx_dwconv_params *p, fx_window w, int threads) {
     const int64_t strips = (int64_t)(w.y1 - w.y0) * fx_div_up(p->ow, FX_DW_PIXELS);
@@ -125,7 +131,8 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
     d.finish = fx_finish_of(p->act, p->alpha, p->beta);
     for (uint32_t u = u0; u < u1; u++) {
         const int64_t part = u % cut.parts, group = u / cut.parts;
-        const int64_t panel0 = fx_cut_at(cut.groups, cut.cuts, group), panel1 = fx_cut_at(cut.groups, cut.cuts, group + 1);
+        const int64_t panel0 = fx_cut_at(cut.groups, cut.cuts, group),
+                      panel1 = fx_cut_at(cut.groups, cut.cuts, group + 1);
         d.at = win->c0 + panel0 * FX_NR;
         d.channels = (int32_t)(fx_min64(win->c1, win->c0 + panel1 * FX_NR) - d.at);
         d.w = call->weight + panel0 * d.w_panel;

@@ -51,4 +51,6 @@ const fx_kernels *fx_kernels_for(const char *level) {
     return NULL;
 }
 
-const char *fx_kernels_level(const fx_kernels *k) { return k->level; }
+const char *fx_kernels_level(const fx_kernels *k) {
+    return k->level;
+}

@@ -9,9 +9,13 @@ static const fx_op_impl *const impls[FX_OP_COUNT] = {
 #undef FX_ENTRY
 };
 
-uint32_t fx_op_traits(uint32_t op) { return op < FX_OP_COUNT ? impls[op]->traits : 0; }
+uint32_t fx_op_traits(uint32_t op) {
+    return op < FX_OP_COUNT ? impls[op]->traits : 0;
+}
 
-fx_window fx_op_full_window(uint32_t op, const fx_params *p) { return impls[op]->full_window(p); }
+fx_window fx_op_full_window(uint32_t op, const fx_params *p) {
+    return impls[op]->full_window(p);
+}
 
 fx_status fx_op_check(uint32_t op, uint32_t kernel, const fx_params *p) {
     return op < FX_OP_COUNT ? impls[op]->check(kernel, p) : FX_ERR_PARAMS;
@@ -27,13 +31,17 @@ int64_t fx_op_panel_bytes(uint32_t op, const fx_params *p) {
     return impls[op]->panel_bytes ? impls[op]->panel_bytes(p) : 0;
 }
 
-int32_t fx_op_panels(uint32_t op, const fx_params *p) { return impls[op]->panels ? impls[op]->panels(p) : 0; }
+int32_t fx_op_panels(uint32_t op, const fx_params *p) {
+    return impls[op]->panels ? impls[op]->panels(p) : 0;
+}
 
 int64_t fx_op_scratch(const fx_kernels *k, uint32_t op, uint32_t kernel, const fx_params *p) {
     return impls[op]->scratch ? impls[op]->scratch(k, kernel, p) : 0;
 }
 
-int64_t fx_op_zeros(uint32_t op, const fx_params *p) { return impls[op]->zeros ? impls[op]->zeros(p) : 0; }
+int64_t fx_op_zeros(uint32_t op, const fx_params *p) {
+    return impls[op]->zeros ? impls[op]->zeros(p) : 0;
+}
 
 uint32_t fx_op_units(const fx_kernels *k, uint32_t op, uint32_t kernel, const fx_params *p, fx_window w, int threads) {
     return impls[op]->units(k, kernel, p, w, threads);
@@ -73,7 +81,8 @@ const char *fx_op_field(uint32_t op, int i, int *is_float) {
 #define FX_FIELD_ENTRY_F(n) {#n, 1},
 #define FX_FIELD_TABLE(NAME, name, inputs, panels)                                                                     \
     static const field name##_fields[] = {FX_##NAME##_FIELDS(FX_FIELD_ENTRY_I, FX_FIELD_ENTRY_F)};                     \
-    _Static_assert(sizeof name##_fields / sizeof *name##_fields == sizeof(fx_##name##_params) / 4, "one word a field");
+    _Static_assert(sizeof name##_fields / sizeof *name##_fields == sizeof(fx_##name##_params) / 4, "one word a "       \
+                                                                                                   "field");
     FX_OPS(FX_FIELD_TABLE)
 #undef FX_FIELD_TABLE
     static const struct {

@@ -16,8 +16,8 @@ static const float input4[] = {
     0, 1,       0,     -2.5f,   0, 1, /* infinity */
 };
 static const float weight4[] = {
-    1,         0,       0,         -2.f / 3, -S2 / 3, -1.f / 3, -2.f / 3, S2 / 3, -1.f / 3,
-    1.f / 6,   S2 / 6,  1.f / 3,   1.f / 6,  -S2 / 6, 1.f / 3,  0,        0,      1,
+    1,       0,      0,       -2.f / 3, -S2 / 3, -1.f / 3, -2.f / 3, S2 / 3, -1.f / 3,
+    1.f / 6, S2 / 6, 1.f / 3, 1.f / 6,  -S2 / 6, 1.f / 3,  0,        0,      1,
 };
 static const float output4[] = {
     1, 1,      1,       1,      1,       0, /* 1 */

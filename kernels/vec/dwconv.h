@@ -8,7 +8,9 @@
 #define LOAD(FULL, p, j, end) ((FULL) ? fx_load((p) + (j)) : fx_load_below(p, j, end))
 
 /* Where channel j's bias stands. */
-FX_INLINE const float *panel_of(const fx_dwconv *d, int j) { return d->w + j / FX_NR * d->w_panel + j % FX_NR; }
+FX_INLINE const float *panel_of(const fx_dwconv *d, int j) {
+    return d->w + j / FX_NR * d->w_panel + j % FX_NR;
+}
 
 /* Finishes n output pixels from pixel i0 on: any activation, any number of channels. */
 static __attribute__((noinline)) void finish_any(const fx_dwconv *d, int j, int i0, int n, const fx_v *sum) {
@@ -30,11 +32,11 @@ static __attribute__((noinline)) void finish_any(const fx_dwconv *d, int j, int 
             finish_any(d, j, I0, N, stored);                                                                           \
             break;                                                                                                     \
         }                                                                                                              \
-        float *to = d->y + d->at + j + (I0) * d->y_step;                                                               \
-        const float *from = d->r + d->at + j + (I0) * d->r_step;                                                       \
+        float *to = d->y + d->at + j + (I0)*d->y_step;                                                                 \
+        const float *from = d->r + d->at + j + (I0)*d->r_step;                                                         \
         const fx_v lo = fx_splat(d->finish.lo), hi = fx_splat(d->finish.hi);                                           \
         if (d->r)                                                                                                      \
-            FX_UNROLL for (int i = 0; i < N; i++) (SUM)[i] += fx_load(from + i * d->r_step);                           \
+            FX_UNROLL for (int i = 0; i < N; i++)(SUM)[i] += fx_load(from + i * d->r_step);                            \
         FX_UNROLL for (int i = 0; i < N; i++) fx_store(to + i * d->y_step, fx_min(hi, fx_max(lo, (SUM)[i])));          \
     } while (0)
 
@@ -103,8 +105,10 @@ FX_INLINE void any(const fx_dwconv *d, int j, const int full) {
 
 void FX_SYMBOL(dwconv_f32)(const fx_dwconv *d) {
 #define LIST(KW, S)                                                                                                    \
-    {strip_1_##KW##_##S, strip_2_##KW##_##S, strip_3_##KW##_##S, strip_4_##KW##_##S,                                   \
-     strip_5_##KW##_##S, strip_6_##KW##_##S, strip_7_##KW##_##S, strip_8_##KW##_##S}
+    {                                                                                                                  \
+        strip_1_##KW##_##S, strip_2_##KW##_##S, strip_3_##KW##_##S, strip_4_##KW##_##S, strip_5_##KW##_##S,            \
+            strip_6_##KW##_##S, strip_7_##KW##_##S, strip_8_##KW##_##S                                                 \
+    }
     static void (*const strips[2][2][8])(const fx_dwconv *, int) = {{LIST(3, 1), LIST(3, 2)}, {LIST(5, 1), LIST(5, 2)}};
     if (d->dilation == 1 && (d->kw == 3 || d->kw == 5) && d->stride <= 2) {
         const int count = (d->pixels + 7) / 8;

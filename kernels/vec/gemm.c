@@ -60,7 +60,7 @@ static __attribute__((noinline)) void finish_any(const fx_gemm *g, int rows, int
             FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int j = 0; j < V; j++) sum[i][j] +=                   \
                 fx_load(g->r[i] + g->c_at + j * FX_WIDTH);                                                             \
         FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int j = 0; j < V; j++)                                    \
-            fx_store(c[i] + at + j * FX_WIDTH, fx_min(hi, fx_max(lo, sum[i][j])));                             \
+            fx_store(c[i] + at + j * FX_WIDTH, fx_min(hi, fx_max(lo, sum[i][j])));                                     \
     }
 
 /* The same for a Winograd plane: rows at a stride, sums carried on in memory. */
@@ -97,9 +97,17 @@ EIGHT(2)
 #if FX_WIDTH == 16
 #define NAMES14(f, P)                                                                                                  \
     NAMES6(f, P), f##_7x##P, f##_8x##P, f##_9x##P, f##_10x##P, f##_11x##P, f##_12x##P, f##_13x##P, f##_14x##P
-#define NAMES(f) {{NAMES14(f, 1)}, {NAMES14(f, 2)}}
+#define NAMES(f)                                                                                                       \
+    {                                                                                                                  \
+        {NAMES14(f, 1)}, {                                                                                             \
+            NAMES14(f, 2)                                                                                              \
+        }                                                                                                              \
+    }
 #else
-#define NAMES(f) {{NAMES6(f, 1)}}
+#define NAMES(f)                                                                                                       \
+    {                                                                                                                  \
+        { NAMES6(f, 1) }                                                                                               \
+    }
 #endif
 
 void FX_SYMBOL(gemm_f32)(const fx_gemm *g) {

@@ -17,36 +17,66 @@ typedef float fx_vu __attribute__((vector_size(4 * FX_WIDTH), aligned(4), may_al
 #define FX_INLINE static inline __attribute__((always_inline))
 #define FX_UNROLL _Pragma("GCC unroll 32")
 
-FX_INLINE fx_v fx_load(const float *p) { return *(const fx_vu *)p; }
-FX_INLINE void fx_store(float *p, fx_v v) { *(fx_vu *)p = v; }
+FX_INLINE fx_v fx_load(const float *p) {
+    return *(const fx_vu *)p;
+}
+FX_INLINE void fx_store(float *p, fx_v v) {
+    *(fx_vu *)p = v;
+}
 
 #if FX_WIDTH == 16
-FX_INLINE fx_v fx_splat(float x) { return _mm512_set1_ps(x); }
+FX_INLINE fx_v fx_splat(float x) {
+    return _mm512_set1_ps(x);
+}
 /* The second operand where either is NaN, as the instructions do it. */
-FX_INLINE fx_v fx_max(fx_v a, fx_v b) { return _mm512_max_ps(a, b); }
-FX_INLINE fx_v fx_min(fx_v a, fx_v b) { return _mm512_min_ps(a, b); }
+FX_INLINE fx_v fx_max(fx_v a, fx_v b) {
+    return _mm512_max_ps(a, b);
+}
+FX_INLINE fx_v fx_min(fx_v a, fx_v b) {
+    return _mm512_min_ps(a, b);
+}
 FX_INLINE fx_v fx_if_negative(fx_v v, fx_v then, fx_v otherwise) {
     return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(v, _mm512_setzero_ps(), _CMP_LT_OQ), otherwise, then);
 }
 /* The first n < FX_WIDTH floats; nothing else is touched, and the rest of a load is 0. */
-FX_INLINE fx_v fx_load_part(const float *p, int n) { return _mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p); }
-FX_INLINE void fx_store_part(float *p, fx_v v, int n) { _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), v); }
+FX_INLINE fx_v fx_load_part(const float *p, int n) {
+    return _mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p);
+}
+FX_INLINE void fx_store_part(float *p, fx_v v, int n) {
+    _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), v);
+}
 #elif FX_WIDTH == 8
-FX_INLINE fx_v fx_splat(float x) { return _mm256_set1_ps(x); }
-FX_INLINE fx_v fx_max(fx_v a, fx_v b) { return _mm256_max_ps(a, b); }
-FX_INLINE fx_v fx_min(fx_v a, fx_v b) { return _mm256_min_ps(a, b); }
+FX_INLINE fx_v fx_splat(float x) {
+    return _mm256_set1_ps(x);
+}
+FX_INLINE fx_v fx_max(fx_v a, fx_v b) {
+    return _mm256_max_ps(a, b);
+}
+FX_INLINE fx_v fx_min(fx_v a, fx_v b) {
+    return _mm256_min_ps(a, b);
+}
 FX_INLINE fx_v fx_if_negative(fx_v v, fx_v then, fx_v otherwise) {
     return _mm256_blendv_ps(otherwise, then, _mm256_cmp_ps(v, _mm256_setzero_ps(), _CMP_LT_OQ));
 }
 FX_INLINE __m256i fx_mask(int n) {
     return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
-FX_INLINE fx_v fx_load_part(const float *p, int n) { return _mm256_maskload_ps(p, fx_mask(n)); }
-FX_INLINE void fx_store_part(float *p, fx_v v, int n) { _mm256_maskstore_ps(p, fx_mask(n), v); }
+FX_INLINE fx_v fx_load_part(const float *p, int n) {
+    return _mm256_maskload_ps(p, fx_mask(n));
+}
+FX_INLINE void fx_store_part(float *p, fx_v v, int n) {
+    _mm256_maskstore_ps(p, fx_mask(n), v);
+}
 #else
-FX_INLINE fx_v fx_splat(float x) { return vdupq_n_f32(x); }
-FX_INLINE fx_v fx_max(fx_v a, fx_v b) { return vbslq_f32(vcgtq_f32(a, b), a, b); }
-FX_INLINE fx_v fx_min(fx_v a, fx_v b) { return vbslq_f32(vcltq_f32(a, b), a, b); }
+FX_INLINE fx_v fx_splat(float x) {
+    return vdupq_n_f32(x);
+}
+FX_INLINE fx_v fx_max(fx_v a, fx_v b) {
+    return vbslq_f32(vcgtq_f32(a, b), a, b);
+}
+FX_INLINE fx_v fx_min(fx_v a, fx_v b) {
+    return vbslq_f32(vcltq_f32(a, b), a, b);
+}
 FX_INLINE fx_v fx_if_negative(fx_v v, fx_v then, fx_v otherwise) {
     return vbslq_f32(vcltq_f32(v, vdupq_n_f32(0)), then, otherwise);
 }

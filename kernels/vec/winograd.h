@@ -1,5 +1,5 @@
-/* Winograd's transforms for every vector width: vec/winograd.c and neon/winograd.c include it. The matrices are those of
- * scalar/winograd.c, with their common terms taken out. */
+/* Winograd's transforms for every vector width: vec/winograd.c and neon/winograd.c include it. The matrices are those
+ * of scalar/winograd.c, with their common terms taken out. */
 #include "simd.h"
 
 #define S2 1.41421356237309505f
@@ -91,7 +91,9 @@ FX_INLINE void output_4(const fx_v *in, int s, fx_v *out, int d) {
 INPUTS(2)
 INPUTS(4)
 
-void FX_SYMBOL(wino_input_f32)(const fx_wino_input *t) { t->m == 2 ? inputs_2(t) : inputs_4(t); }
+void FX_SYMBOL(wino_input_f32)(const fx_wino_input *t) {
+    t->m == 2 ? inputs_2(t) : inputs_4(t);
+}
 
 /* Raw weights may come from memory: ask for those of a few channels later. */
 #define AHEAD (4 * FX_NR)
@@ -120,7 +122,9 @@ void FX_SYMBOL(wino_input_f32)(const fx_wino_input *t) { t->m == 2 ? inputs_2(t)
 WEIGHTS(2)
 WEIGHTS(4)
 
-void FX_SYMBOL(wino_weight_f32)(const fx_wino_weight *t) { t->m == 2 ? weights_2(t) : weights_4(t); }
+void FX_SYMBOL(wino_weight_f32)(const fx_wino_weight *t) {
+    t->m == 2 ? weights_2(t) : weights_4(t);
+}
 
 /* One vector of channels from j on. */
 #define OUTPUTS(M)                                                                                                     \
