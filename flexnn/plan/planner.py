@@ -118,10 +118,16 @@ class _Planner:
     def session_bytes(self, draft: _Draft) -> int:
         return draft.region + stay_bytes(self.profile, draft.final) + sum(self.overhead(draft.final).values())
 
-    def tight(self) -> _Draft:
-        """The plan of the smallest arena: nothing pinned, each layer sliced as far as its room needs."""
+    def tight(self, slices_max: list[int] | None = None) -> _Draft:
+        """The plan of the smallest arena: nothing pinned, each layer sliced as far as its room needs.
+
+        By default each node has its smallest workspace, so that the smallest budget does not depend on the machine's
+        rates, which differ from one measurement to the next. Other workspaces come in where they lead to no more than
+        ``slices_max`` slices of a node.
+        """
         region = self.placement.arena_bytes_min
-        slices = self._slices(region, 2)
+        limit = slices_max or [0] * len(self.profile.nodes)
+        slices = slice_weights(self.graph, self.profile, self.placement, region, 2, slices_max=limit)
         return self._draft(slices, np.zeros(len(slices.piece_step), bool), region)
 
     def unlimited(self) -> _Draft:
@@ -143,7 +149,11 @@ class _Planner:
 
     def drafts(self, memory: int, tight: _Draft) -> list[_Draft]:
         """Drafts that keep to ``memory``, the one with the lowest predicted time first."""
+        counts = [0] * len(self.profile.nodes)
+        for node in tight.slices.step_node:
+            counts[node] += 1
         kept = [tight]
+        self._keep(kept, memory, self.tight(counts))
         total = memory - self.session_bytes(tight) + tight.region
         spare = total - tight.region
         if spare > 0:
@@ -192,7 +202,7 @@ class _Planner:
         for fraction in pinned:
             spare = total - self.placement.arena_bytes_min
             region = self.placement.arena_bytes_min + int(spare * (1.0 - fraction)) // LINE * LINE
-            slices = self._slices(region, share)
+            slices = slice_weights(self.graph, self.profile, self.placement, region, share)
             # Steps beyond the tightest plan's cost memory themselves.
             extra = sum(self._overhead(self.graph, len(slices.step_node), len(slices.piece_step), 1).values())
             extra -= sum(self._overhead(self.graph, 0, 0, 1).values())
@@ -207,9 +217,6 @@ class _Planner:
                     masks.append(pin.small(sizes, budget))
             for mask in masks:
                 self._keep(kept, memory, self._draft(slices, mask, region))
-
-    def _slices(self, region: int, share: int) -> Slices:
-        return slice_weights(self.graph, self.profile, self.placement, region, share, stay=False)
 
     def _draft(self, slices: Slices, stays: pin.Mask, region: int) -> _Draft:
         final = pin.settle(self.graph, self.profile, slices, stays)

@@ -21,14 +21,25 @@ SLICE_BYTES_MAX = 16 << 20
 """Larger ones only delay their step."""
 
 
-def slice_weights(graph: Graph, profile: Profile, placement: Placement, arena: int, share: int, stay: bool) -> Slices:
+def slice_weights(
+    graph: Graph,
+    profile: Profile,
+    placement: Placement,
+    arena: int,
+    share: int,
+    *,
+    stay: bool = False,
+    slices_max: list[int] | None = None,
+) -> Slices:
     """Variants, workspaces and slices in an arena of ``arena`` bytes (at least ``placement.arena_bytes_min``; pinned
-    weights not counted). ``stay``: all weights are pinned elsewhere, one step for each node will do.
+    weights not counted). ``stay``: all weights are pinned elsewhere, one step for each node will do. ``slices_max``: of
+    each node, slices that any but the smallest workspace may lead to.
     """
     slices = Slices([], [], [], [], [], [], [], [], [])
     for index, node in enumerate(profile.nodes):
         constants = [] if stay else node.constants
-        variant, addresses, room = _select(profile, placement, index, arena, stay)
+        at_most = slices_max[index] if slices_max else None
+        variant, addresses, room = _select(profile, placement, index, arena, share, stay, at_most)
         slices.variant.append(variant)
         scratch = node.variants[variant].scratch_bytes
         slices.scratch.append(addresses.pop(0) if scratch else -1)
@@ -64,7 +75,9 @@ def panels_per_slice(profile: Profile, panels: int, panel_bytes: int, room: int,
     return even + 1 if even % 2 and even > 1 and even < at_most else even  # AVX-512 computes two panels at once
 
 
-def _select(profile: Profile, placement: Placement, index: int, arena: int, stay: bool) -> tuple[int, list[int], int]:
+def _select(
+    profile: Profile, placement: Placement, index: int, arena: int, share: int, stay: bool, slices_max: int | None
+) -> tuple[int, list[int], int]:
     """Variant, addresses of workspace and constants, and the largest gap that is left for slices."""
     node, gaps = profile.nodes[index], placement.gaps[index]
     constants = [] if stay else [size for _, _, size in node.constants]
@@ -77,8 +90,13 @@ def _select(profile: Profile, placement: Placement, index: int, arena: int, stay
         if found is None:
             continue
         room = max(end - start for start, end in found[1])
-        if room >= panel and (variant == last or room >= min(weight, max(panel, scratch))):
-            return variant, found[0], room
+        if room < panel or (variant != last and room < min(weight, max(panel, scratch))):
+            continue
+        if variant != last and slices_max is not None:
+            per_slice = panels_per_slice(profile, node.panels, node.panel_bytes, room, share)
+            if -(-node.panels // per_slice) > slices_max:
+                continue
+        return variant, found[0], room
     # Largest first, one panel among them: this is what the smallest arena was made for.
     sizes = node_needs(profile, index, last, int(panel > 0))
     found = fit(gaps, arena_for(gaps, sizes), sizes)

@@ -9,7 +9,7 @@ from plan_graphs import CLASSICS, random_graph, resnet, vgg19
 from plan_support import ALIGNS, FAST_DISK, PI, checked, minimum_of
 
 from flexnn.graph.ir import Graph
-from flexnn.plan import BudgetError, make_plan
+from flexnn.plan import BudgetError, Machine, make_plan
 
 MIB = 1 << 20
 MINIMUM_MIB = {"vgg19": 30, "resnet152": 10, "mobilenet_v2": 9, "squeezenet1_1": 8}
@@ -63,6 +63,14 @@ def test_budgets_in_between(classic: tuple[str, Graph], machine: object, io_alig
     # More memory never costs much time (drafts are compared before addresses are known).
     assert all(b <= a * 1.05 for a, b in pairwise(times)), times
     assert times[-1] == pytest.approx(unlimited.predicted_ms)
+
+
+def test_minimum_does_not_depend_on_rates(classic: tuple[str, Graph]) -> None:
+    """It is named by one process and used by another, each of which measures its own."""
+    _, graph = classic
+    slow_reads = Machine(flops_per_second=3e11, bytes_per_second=2e9, storage_bytes_per_second=1e7)
+    fast_reads = Machine(flops_per_second=4e9, bytes_per_second=9e9, storage_bytes_per_second=2e10)
+    assert minimum_of(graph, machine=slow_reads) == minimum_of(graph, machine=fast_reads) == minimum_of(graph)
 
 
 def test_memory_left_over_is_used() -> None:
