@@ -8,13 +8,11 @@
 
 #define ROWS_MAX 16
 #define PANELS_MAX 4
-#define DEPTH 128        /* of the product: its operands stay in the first-level cache */
-#define ROW (DEPTH + 16) /* rows a power of two apart would push each other out of it */
-#define READ_BYTES                                                                                                     \
-    (3 << 19)           /* beyond the second-level cache of a Pi 4; no more: planning is inside the budget, too        \
-                         */
-#define ROUND_NS 150000 /* long against the clock's grain */
-#define ROUNDS 4        /* the best counts: others may run on this machine */
+#define DEPTH 128            /* of the product: its operands stay in the first-level cache */
+#define ROW (DEPTH + 16)     /* rows a power of two apart would push each other out of it */
+#define READ_BYTES (3 << 19) /* beyond a Pi 4's second-level cache; no more, as planning is inside the budget, too */
+#define ROUND_NS 150000      /* long against the clock's grain */
+#define ROUNDS 4             /* the best counts: others may run on this machine */
 
 typedef struct memory {
     float a[ROWS_MAX][ROW], c[ROWS_MAX][PANELS_MAX * FX_NR], w[PANELS_MAX][DEPTH * FX_NR];
