@@ -53,6 +53,18 @@ int fx_span_fits(int rank, const int32_t *d, const int32_t *s) {
     return 1;
 }
 
+int fx_span_is_injective(int rank, const int32_t *d, const int32_t *s) {
+    int64_t inside = 0; /* last element of what is inside a dimension */
+    if (!fx_span_fits(rank, d, s))
+        return 0;
+    for (int i = rank - 1; i >= 0; i--) {
+        if (d[i] > 1 && s[i] <= inside)
+            return 0;
+        inside += (int64_t)(d[i] - 1) * s[i];
+    }
+    return 1;
+}
+
 static fx_status check(uint32_t kernel, const fx_params *u) {
     const fx_conv_params *p = &u->conv;
     const int32_t positive[] = {p->n,  p->h,  p->w,  p->cin, p->oh, p->ow,    p->cout,      p->kh,
@@ -67,12 +79,14 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
         return FX_ERR_PARAMS;
     if ((int64_t)p->n * p->oh > INT32_MAX || (int64_t)p->n * p->oh * p->ow > FX_ELEMENTS_MAX)
         return FX_ERR_PARAMS;
+    if (!fx_taps_fit(p->oh, p->sh, p->kh, p->dh) || !fx_taps_fit(p->ow, p->sw, p->kw, p->dw))
+        return FX_ERR_PARAMS;
     int64_t taps = (int64_t)p->kh * p->kw;
     if (taps > 1 << 20 || taps * p->cin_panel > FX_ELEMENTS_MAX / FX_NR ||
         (taps * p->cin_panel + 2) * FX_NR * fx_div_up(p->cout, FX_NR) > FX_ELEMENTS_MAX)
         return FX_ERR_PARAMS;
     if (!fx_span_fits(4, (int32_t[]){p->n, p->h, p->w, p->cin}, (int32_t[]){p->x_sn, p->x_sh, p->x_sw, 1}) ||
-        !fx_span_fits(4, (int32_t[]){p->n, p->oh, p->ow, p->cout}, (int32_t[]){p->y_sn, p->y_sh, p->y_sw, 1}))
+        !fx_span_is_injective(4, (int32_t[]){p->n, p->oh, p->ow, p->cout}, (int32_t[]){p->y_sn, p->y_sh, p->y_sw, 1}))
         return FX_ERR_PARAMS;
     if (p->has_residual &&
         !fx_span_fits(4, (int32_t[]){p->n, p->oh, p->ow, p->cout}, (int32_t[]){p->r_sn, p->r_sh, p->r_sw, 1}))

@@ -57,6 +57,14 @@ static inline void fx_activate_rows(const fx_kernels *k, int32_t act, float alph
 /* (d - 1) * s added up over dims without overflow: 0 if a size is below 1, a stride below 0, or the sum too big. */
 int fx_span_fits(int rank, const int32_t *d, const int32_t *s);
 
+/* 1 if besides no two elements of a box share an address: each stride clears what is inside it. */
+int fx_span_is_injective(int rank, const int32_t *d, const int32_t *s);
+
+/* 1 if the last tap of the last output still has a 32-bit coordinate. */
+static inline int fx_taps_fit(int32_t outputs, int32_t stride, int32_t taps, int32_t dilation) {
+    return (int64_t)(outputs - 1) * stride + (int64_t)(taps - 1) * dilation <= INT32_MAX;
+}
+
 /* How a window of `items` (pixel tiles) x `groups` (of panels) is cut: unit u = group * parts + part. */
 typedef struct fx_cut {
     int64_t items, groups; /* what there is */

@@ -36,10 +36,11 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
         return FX_ERR_PARAMS;
     if ((int64_t)p->n * p->oh > INT32_MAX || (int64_t)p->kh * p->kw > 1 << 20 ||
         ((int64_t)p->kh * p->kw + 2) * FX_NR * fx_div_up(p->c, FX_NR) > FX_ELEMENTS_MAX ||
-        positions(p, FX_DW_PIXELS) > INT32_MAX / p->kh)
+        positions(p, FX_DW_PIXELS) > INT32_MAX / p->kh || !fx_taps_fit(p->oh, p->sh, p->kh, p->dh) ||
+        !fx_taps_fit(p->ow, p->sw, p->kw, p->dw))
         return FX_ERR_PARAMS;
     if (!fx_span_fits(4, (int32_t[]){p->n, p->h, p->w, p->c}, (int32_t[]){p->x_sn, p->x_sh, p->x_sw, 1}) ||
-        !fx_span_fits(4, (int32_t[]){p->n, p->oh, p->ow, p->c}, (int32_t[]){p->y_sn, p->y_sh, p->y_sw, 1}))
+        !fx_span_is_injective(4, (int32_t[]){p->n, p->oh, p->ow, p->c}, (int32_t[]){p->y_sn, p->y_sh, p->y_sw, 1}))
         return FX_ERR_PARAMS;
     if (p->has_residual &&
         !fx_span_fits(4, (int32_t[]){p->n, p->oh, p->ow, p->c}, (int32_t[]){p->r_sn, p->r_sh, p->r_sw, 1}))
@@ -87,8 +88,8 @@ static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, 
 /* Pointers to input pixels [ix, ix + count) of one row, to zeros outside the map. */
 static void point_row(const fx_call *call, const float *row, int64_t ix, int32_t count, const float **x) {
     const fx_dwconv_params *p = &call->params->dwconv;
-    const float *at = row + ix * p->x_sw;
     if (ix >= 0 && ix + count <= p->w) {
+        const float *at = row + ix * p->x_sw;
         for (int32_t i = 0; i < count; i++, at += p->x_sw)
             x[i] = at;
         return;
