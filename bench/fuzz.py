@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
@@ -57,6 +58,7 @@ ADDRESS_SPACE = 4 << 30
 SECONDS_MAX = 10.0
 FEED_BYTES_MAX = 64 << 20
 TOLERANCE = 1e-3
+EXTREME = 1e12
 CLEAR = (
     flexnn.ArtifactError,
     flexnn.CompileError,
@@ -148,6 +150,10 @@ class Judge:
         for a, b in zip(outputs, expected, strict=True):
             if not np.isfinite(b).all():
                 return Answer("ran, nothing to compare", "numbers overflow")
+            if kind == "onnx" and has_extremes(path):
+                return Answer(
+                    "ran, nothing to compare", "a weight near the end of the numbers: the order of sums decides"
+                )
             if a.shape != b.shape or not np.abs(a - b).max(initial=0) <= TOLERANCE * np.abs(b).max(initial=0):
                 return Answer(
                     "silently wrong", f"{a.shape} off by {np.abs(a - b).max() if a.shape == b.shape else '?'}"
@@ -155,10 +161,17 @@ class Judge:
         return Answer("correct run")
 
 
+def has_extremes(path: Path) -> bool:
+    """Whether a weight of the ONNX file is not a number of sane size."""
+    model = onnx.load(path)
+    tensors = [*model.graph.initializer, *(a.t for n in model.graph.node for a in n.attribute if a.HasField("t"))]
+    arrays = [onnx.numpy_helper.to_array(t) for t in tensors if t.data_type == onnx.TensorProto.FLOAT]
+    return any(not np.abs(a).max(initial=0) < EXTREME for a in arrays)
+
+
 def work(seed: int) -> None:
     """A worker: numbers of mutations come in, a line of JSON for each goes out."""
-    import onnx  # noqa: F401  (these two before memory is measured the first time)
-    import onnxruntime  # noqa: F401
+    import onnxruntime  # noqa: F401  (before memory is measured the first time)
 
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

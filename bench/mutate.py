@@ -70,12 +70,13 @@ def reseal(content: bytes, rng: random.Random) -> bytes:
             for _ in range(rng.choice((1, 1, 2, 3))):
                 _change(rows, rng)
             text = json.dumps(rows, separators=(",", ":")).encode()
-            if len(text) <= header.graph_bytes:
-                out[graph] = text.ljust(header.graph_bytes)
-            else:  # grown into the padding and what follows it: the sections disagree, unless there is room
-                header.graph_bytes = len(text)
-                out[header.graph_offset : header.graph_offset + len(text)] = text
-                graph = slice(header.graph_offset, header.graph_offset + len(text))
+            header.graph_bytes = len(text)
+            graph = slice(header.graph_offset, header.graph_offset + len(text))
+            crcs, header.crc_offset = content[table], -(-graph.stop // 4) * 4
+            table = slice(header.crc_offset, header.crc_offset + len(crcs))
+            if table.stop > header.data_offset:
+                return content  # no room before the weights, which keep their places
+            out[graph], out[table] = text, crcs
         case "text":
             at = rng.randrange(graph.start, graph.stop)
             out[at] = rng.randrange(256)
@@ -102,7 +103,7 @@ def _change(rows: Any, rng: random.Random) -> None:
         keys = list(holder) if isinstance(holder, dict) else list(range(len(holder)))
         if not keys:
             return
-        key = rng.choice(keys)
+        key = rng.choices(keys, [len(holder[k]) ** 0.5 for k in keys])[0] if holder is rows else rng.choice(keys)
         if not isinstance(holder[key], list | dict) or (rng.random() < 0.05 and holder is not rows):
             break
         holder = holder[key]

@@ -14,7 +14,7 @@ from math import prod
 
 import numpy as np
 import onnx
-from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
 from onnx import numpy_helper
 
 from .ir import DTYPES, GraphError, WeightSource
@@ -142,9 +142,21 @@ def open_onnx(path: str) -> OnnxFile:
         raise GraphError(f"{path}: not an ONNX model, or damaged") from None
     except GraphError as error:
         raise GraphError(f"{path}: {error}") from None
+    if not _is_text(opened.model):
+        raise GraphError(f"{path}: damaged: a name is not text")
     if not opened.model.graph.node and not opened.model.graph.output:
         raise GraphError(f"{path}: not an ONNX model: it has no graph")
     return opened
+
+
+def _is_text(message: Message) -> bool:
+    """Whether every string in ``message`` is one: protobuf hands out bytes for what is not UTF-8."""
+    for kind, value in message.ListFields():
+        if kind.type in (kind.TYPE_STRING, kind.TYPE_MESSAGE):
+            for one in (value,) if isinstance(value, (str, bytes, Message)) else value:
+                if isinstance(one, bytes) or (isinstance(one, Message) and not _is_text(one)):
+                    return False
+    return True
 
 
 class _Skim:
