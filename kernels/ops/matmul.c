@@ -89,10 +89,10 @@ static int64_t scratch_bytes(const fx_kernels *k, uint32_t kernel, const fx_para
 /* items: rows; groups: of panels. Whole matrices first, then columns, then rows. */
 static fx_cut cut_window(const fx_kernels *k, const fx_matmul_params *p, fx_window w, int threads) {
     const int64_t wanted = threads > 1 ? (int64_t)threads * FX_UNITS_PER_THREAD : 1;
-    const int64_t rows = w.y1 - w.y0, all = fx_div_up(w.c1 - w.c0, FX_NR);
-    fx_cut cut = {.items = rows, .groups = fx_div_up(all, k->panels)};
+    const int64_t rows = w.y1 - w.y0;
+    fx_cut cut = {.items = rows, .groups = fx_div_up(fx_div_up(w.c1 - w.c0, FX_NR), k->panels)};
     cut.parts = fx_min64(wanted, fx_div_up(rows, p->m));
-    cut.cuts = fx_max64(fx_div_up(all, group_panels(k, p, all)), fx_min64(cut.groups, fx_div_up(wanted, cut.parts)));
+    cut.cuts = fx_min64(cut.groups, fx_div_up(wanted, cut.parts));
     if (cut.parts * cut.cuts < wanted)
         cut.parts = fx_max64(cut.parts, fx_min64(rows / ROWS_MIN, fx_div_up(wanted, cut.cuts)));
     return cut;
