@@ -13,7 +13,7 @@ static int32_t damaged(check_case *c, int32_t word) {
     case 0:
         return CHECK_PICK(c, 0, -1, 1, 2, INT32_MAX, INT32_MIN, INT32_MAX - 1, 1 << 30, 0x7fc00000);
     case 1:
-        return word + (check_one_in(c, 2) ? 1 : -1);
+        return (int32_t)((uint32_t)word + (check_one_in(c, 2) ? 1u : -1u));
     case 2:
         return word == INT32_MIN ? word : -word;
     case 3:
@@ -73,6 +73,14 @@ static double outputs(const check_case *c) {
     return n;
 }
 
+/* Random floats, whatever the alignment. */
+static void fill(check_case *c, char *data, int64_t bytes) {
+    for (int64_t i = 0; i + (int64_t)sizeof(float) <= bytes; i += (int64_t)sizeof(float)) {
+        const float f = check_real(c);
+        memcpy(data + i, &f, sizeof f);
+    }
+}
+
 /* Allocates an operand of [*lo, *hi) bytes; 0 if it is too big to be tried. */
 static int operand(check_case *c, int number, int before, void **at) {
     int64_t lo, hi;
@@ -83,7 +91,7 @@ static int operand(check_case *c, int number, int before, void **at) {
     if (hi == lo)
         return 1;
     char *memory = check_alloc(hi - lo, before);
-    check_fill(c, memory, hi - lo);
+    fill(c, memory, hi - lo);
     *at = memory - lo;
     return 1;
 }
