@@ -18,8 +18,11 @@ def load_onnx(path: str, shapes: Mapping[str, tuple[int, ...]] | None = None) ->
     ``shapes`` binds the dimensions of inputs by name. Raises OSError, or GraphError with one line that names operator,
     node and attribute of what is not supported.
     """
+    import numpy as np
+
     from .importer import import_onnx
     from .onnx_file import open_onnx
     from .passes import run_passes
 
-    return run_passes(import_onnx(open_onnx(path), shapes or {}))
+    with np.errstate(all="ignore"):  # constants may be infinite or no numbers: they are the model's
+        return run_passes(import_onnx(open_onnx(path), shapes or {}))

@@ -66,6 +66,7 @@ class Tensor:
 
     @property
     def size(self) -> int:
+        """Elements."""
         return prod(self.shape)
 
     @property
@@ -75,6 +76,7 @@ class Tensor:
 
     @property
     def contiguous(self) -> bool:
+        """Row-major without gaps; strides of dimensions of size 1 do not matter."""
         expected = contiguous_strides(self.shape)
         return all(d == 1 or s == e for d, s, e in zip(self.shape, self.strides, expected, strict=True))
 
@@ -82,7 +84,9 @@ class Tensor:
 class WeightSource(Protocol):
     """Where the bytes of a weight come from while compiling; loaded one weight at a time, never kept."""
 
-    def load(self) -> NDArray[np.generic]: ...
+    def load(self) -> NDArray[np.generic]:
+        """The numbers. Raises GraphError or OSError where they cannot be read."""
+        ...
 
 
 @dataclass(slots=True)
@@ -105,6 +109,7 @@ class Weight:
 
     @property
     def chunks(self) -> int:
+        """Number of checksums."""
         return -(-self.nbytes // self.chunk_bytes) if self.nbytes else 0
 
 

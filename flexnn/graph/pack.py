@@ -51,6 +51,7 @@ class PanelSource:
 
     @property
     def cin(self) -> int:
+        """Input channels of the node."""
         return self.shape[1] * self.group
 
     @property
@@ -62,19 +63,23 @@ class PanelSource:
 
     @property
     def cin_block(self) -> int:
+        """Input channels that a panel keeps together over all taps."""
         return min(CIN_BLOCK, self.cin_panel)
 
     @property
     def panels(self) -> int:
+        """Number of panels; the last may hold fewer than ``NR`` output channels."""
         return -(-self.shape[0] // NR)
 
     @property
     def panel_bytes(self) -> int:
+        """Bytes of one panel."""
         head = NR * (2 if self.slope is not None else 1)
         return 4 * (head + self.shape[2] * self.shape[3] * self.cin_panel * NR)
 
     @property
     def nbytes(self) -> int:
+        """Bytes of all panels."""
         return self.panels * self.panel_bytes
 
     def __iter__(self) -> Iterator[F32]:

@@ -66,6 +66,7 @@ def test_sum_before_a_padded_convolution_stays():
     assert "binary" in ops_of(graph)
 
 
+RELU6 = [node("Add", ["three", "c"], "a"), node("Clip", ["a", "zero", "six"], "l")]
 ACTIVATIONS = [
     ("relu", [node("Relu", ["c"], "y")]),
     ("clip", [node("Clip", ["c", "zero", "six"], "y")]),
@@ -78,11 +79,9 @@ ACTIVATIONS = [
     ("hardsigmoid", [node("HardSigmoid", ["c"], "y", alpha=0.3)]),
     ("hardswish", [node("HardSwish", ["c"], "y")]),
     ("hardswish", [node("HardSigmoid", ["c"], "h", alpha=1 / 6), node("Mul", ["c", "h"], "y")]),
-    ("hardswish", [node("Add", ["c", "three"], "a"), node("Clip", ["a", "zero", "six"], "l"), node("Mul", ["c", "l"], "m"),
-                   node("Div", ["m", "six"], "y")]),
-    ("hardswish", [node("Add", ["three", "c"], "a"), node("Clip", ["a", "zero", "six"], "l"),
-                   node("Mul", ["l", "sixth"], "m"), node("Mul", ["m", "c"], "y")]),
-    ("hardsigmoid", [node("Add", ["c", "three"], "a"), node("Clip", ["a", "zero", "six"], "l"), node("Div", ["l", "six"], "y")]),
+    ("hardswish", [*RELU6, node("Mul", ["c", "l"], "m"), node("Div", ["m", "six"], "y")]),
+    ("hardswish", [*RELU6, node("Mul", ["l", "sixth"], "m"), node("Mul", ["m", "c"], "y")]),
+    ("hardsigmoid", [*RELU6, node("Div", ["l", "six"], "y")]),
     ("silu", [node("Sigmoid", ["c"], "h"), node("Mul", ["h", "c"], "y")]),
 ]  # fmt: skip
 
@@ -90,8 +89,8 @@ ACTIVATIONS = [
 @pytest.mark.parametrize("hosted", ["Conv", "depthwise", "Gemm", "MatMul"])
 @pytest.mark.parametrize(("act", "nodes"), ACTIVATIONS, ids=range(len(ACTIVATIONS)))
 def test_activation_goes_into_its_host(act, nodes, hosted):
-    constants = {"zero": F32(0), "six": F32(6), "three": F32(3), "sixth": F32(1 / 6), "slope": weights(8, 1, 1),
-                 "slope1": weights(1), "w": weights(8, 8, 1, 1), "d": weights(8, 1, 3, 3), "m8": weights(8, 8)}  # fmt: skip
+    constants = {"zero": F32(0), "six": F32(6), "three": F32(3), "sixth": F32(1 / 6), "slope1": weights(1)}
+    constants |= {"slope": weights(8, 1, 1), "w": weights(8, 8, 1, 1), "d": weights(8, 1, 3, 3), "m8": weights(8, 8)}
     if hosted in ("Gemm", "MatMul"):
         constants["slope"] = weights(8)
     first = {
@@ -267,6 +266,27 @@ def test_order_lowers_the_peak():
     assert couts == [64, 1, 64, 1]
 
 
+KINDS = [
+    "conv",
+    "conv",
+    "dw",
+    "relu",
+    "neg",
+    "add",
+    "concat",
+    "split",
+    "slice",
+    "mul",
+    "reshape",
+    "transpose",
+    "gap",
+    "affine",
+    "softmax",
+    "matmul",
+    "out",
+]
+
+
 @settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_random_nets(data):
@@ -281,10 +301,7 @@ def test_random_nets(data):
         return name
 
     for i in range(data.draw(st.integers(3, 12))):
-        kind = data.draw(st.sampled_from(
-            ["conv", "conv", "dw", "relu", "neg", "add", "concat", "split", "slice", "mul", "reshape", "transpose", "gap",
-             "affine", "softmax", "matmul", "out"]
-        ))  # fmt: skip
+        kind = data.draw(st.sampled_from(KINDS))
         x = data.draw(st.sampled_from(sorted(values)))
         shape, y = values[x], f"t{i}"
         image = len(shape) == 4
@@ -336,10 +353,9 @@ def test_random_nets(data):
             values[y] = (*shape[:axis], len(range(first, shape[axis], step)), *shape[axis + 1 :])
         elif kind == "reshape":
             total = int(np.prod(shape))
-            target = data.draw(st.sampled_from([t for t in [
-                (shape[0], total // shape[0]), (total,), (1, total // size**2, size, size), (*shape, 1), (2, 1, total // 2),
-                (shape[0], 2, total // shape[0] // 2),
-            ] if int(np.prod(t)) == total]))  # fmt: skip
+            targets = [(shape[0], total // shape[0]), (total,), (1, total // size**2, size, size), (*shape, 1)]
+            targets += [(2, 1, total // 2), (shape[0], 2, total // shape[0] // 2)]
+            target = data.draw(st.sampled_from([t for t in targets if int(np.prod(t)) == total]))
             nodes.append(node("Reshape", [x, constant(f"r{i}", np.array(target))], y))
             values[y] = target
         elif kind == "transpose":

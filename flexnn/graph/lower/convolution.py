@@ -109,6 +109,8 @@ def conv_transpose(ctx: Context) -> list[Value]:
     cin_group, (kh, kw) = cin // group, w.kernel
 
     def turned(v: np.ndarray) -> np.ndarray:
+        if group == 1:  # a view, where the general case is a copy
+            return v[..., ::-1, ::-1].transpose(1, 0, 2, 3)
         grouped = v.reshape(group, cin_group, cout_group, kh, kw)[..., ::-1, ::-1]
         return grouped.transpose(0, 2, 1, 3, 4).reshape(group * cout_group, cin_group, kh, kw)
 

@@ -24,13 +24,18 @@ _SAME = ("kernel", "strides", "dilations", "pads")
 
 @dataclass(frozen=True, slots=True)
 class StackedSource:
-    """Several sources as one, along the first dimension."""
+    """Several float32 sources of one shape as one, along the first dimension."""
 
     parts: list[WeightSource]
+    shape: tuple[int, ...]
+    """Of each."""
 
     def load(self) -> Array:
-        """The parts, loaded one after the other."""
-        return np.concatenate([part.load() for part in self.parts])
+        """The parts, each loaded into its place and dropped."""
+        whole = np.empty((len(self.parts), *self.shape), np.float32)
+        for part, place in zip(self.parts, whole, strict=True):
+            place[...] = part.load()
+        return whole.reshape(-1, *self.shape[1:])
 
 
 def merge_groups(graph: Graph) -> None:
@@ -90,7 +95,7 @@ def _panels(graph: Graph, convolutions: Sequence[Node]) -> PanelSource | None:
     group = len(each)
     cout, cin_group, kh, kw = first.shape
     none: WeightSource = ArraySource(np.zeros(cout, np.float32))
-    bias = StackedSource([p.bias or none for p in each]) if any(p.bias for p in each) else None
+    bias = StackedSource([p.bias or none for p in each], (cout,)) if any(p.bias for p in each) else None
     shape = (cout * group, cin_group, kh, kw)
     op = conv_op(cin_group, cout * group, group)
-    return PanelSource(op, shape, group, StackedSource([p.weight for p in each]), bias)
+    return PanelSource(op, shape, group, StackedSource([p.weight for p in each], first.shape), bias)
