@@ -266,6 +266,10 @@ double check_activation(int32_t act, double v, double alpha, double beta, double
     }
 }
 
+double check_activation_tolerance(int32_t act, double value, double bound) {
+    return act > FX_ACT_PRELU ? 1.5 * bound + 2e-6 * fabs(value) + 1e-7 : bound;
+}
+
 /* Higham, Accuracy and Stability of Numerical Algorithms, 3.1: |error| <= n u sum |a b|, and a little for the rest. */
 double check_sum_tolerance(int64_t terms, double magnitude) {
     return (double)(terms + 8) * 0x1p-24 * magnitude + 1e-30;

@@ -62,6 +62,10 @@ void check_fill(check_case *c, void *data, int64_t bytes);
 /* act(v) of params.h in double precision; slope: PRELU's. */
 double check_activation(int32_t act, double v, double alpha, double beta, double slope);
 
+/* How far the activation of a sum may be off that is off by `bound`, and that gave `value`: their slopes are at
+ * most 1.5, the vector versions of exp and tanh right to 2e-6. */
+double check_activation_tolerance(int32_t act, double value, double bound);
+
 /* How far f32 sums of `terms` products may be off that add up to `magnitude` in absolute value. */
 double check_sum_tolerance(int64_t terms, double magnitude);
 

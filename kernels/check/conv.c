@@ -48,9 +48,14 @@ static void fill(check_case *c) {
 
 /* ---- what must come out ---- */
 
-/* Winograd's transforms amplify rounding: largest factor met in 10^5 cases, doubled. */
+/* Of the bound for a plain sum of the tile's largest magnitude, Winograd's transforms took at most 0.1 (F(2,3)) and 0.8
+ * (F(4,3)) in 4,000 cases a level: small sums amplify less than the bound exaggerates. */
 static double amplification(uint32_t kernel) {
-    return kernel == FX_CONV_WINO4 ? 24 : kernel == FX_CONV_WINO2 ? 4 : 1;
+    return kernel == FX_CONV_WINO4 ? 2 : 1;
+}
+
+static int is_winograd(uint32_t kernel) {
+    return kernel == FX_CONV_WINO2 || kernel == FX_CONV_WINO4;
 }
 
 static void expect(const check_case *c, check_expected *e) {
@@ -59,7 +64,7 @@ static void expect(const check_case *c, check_expected *e) {
     const int wide = p->cin / p->group, per_group = p->cout / p->group;
     /* Winograd mixes the pixels of a tile: its error follows the largest of them, not this pixel's. */
     double largest = 0;
-    for (int pass = amplification(c->kernel) == 1; pass < 2; pass++)
+    for (int pass = !is_winograd(c->kernel); pass < 2; pass++)
         for (int n = 0; n < p->n; n++)
             for (int oy = 0; oy < p->oh; oy++)
                 for (int ox = 0; ox < p->ow; ox++)
@@ -88,12 +93,12 @@ static void expect(const check_case *c, check_expected *e) {
                             continue;
                         }
                         const double slope = p->act == FX_ACT_PRELU ? panel[FX_NR] : 0;
-                        const double factor = amplification(c->kernel);
-                        check_set(c, e, (int64_t)n * p->y_sn + (int64_t)oy * p->y_sh + (int64_t)ox * p->y_sw + o,
-                                  check_activation(p->act, sum, p->alpha, p->beta, slope),
-                                  factor *
-                                          check_sum_tolerance((int64_t)p->kh * p->kw * wide, fmax(largest, magnitude)) +
-                                      2e-6);
+                        const double value = check_activation(p->act, sum, p->alpha, p->beta, slope);
+                        const double bound =
+                            amplification(c->kernel) *
+                            check_sum_tolerance((int64_t)p->kh * p->kw * wide, fmax(largest, magnitude));
+                        check_set(c, e, (int64_t)n * p->y_sn + (int64_t)oy * p->y_sh + (int64_t)ox * p->y_sw + o, value,
+                                  check_activation_tolerance(p->act, value, bound));
                     }
 }
 
@@ -124,7 +129,7 @@ static void set_strides(check_case *c, fx_conv_params *p) {
 static void draw(check_case *c) {
     fx_conv_params *p = &c->params.conv;
     c->kernel = (uint32_t)check_int(c, 0, FX_CONV_COUNT - 1);
-    const int winograd = c->kernel == FX_CONV_WINO2 || c->kernel == FX_CONV_WINO4;
+    const int winograd = is_winograd(c->kernel);
     p->n = check_one_in(c, 4) ? check_int(c, 2, 3) : 1;
     p->group = winograd || c->kernel == FX_CONV_IM2COL || check_one_in(c, 2) ? 1 : check_int(c, 1, 9);
     p->cin = p->group * (check_one_in(c, 4) ? check_int(c, 16, 80) : check_int(c, 1, 19));

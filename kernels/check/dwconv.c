@@ -28,9 +28,10 @@ static void expect(const check_case *c, check_expected *e) {
                     if (r)
                         sum += r[n * (int64_t)p->r_sn + oy * (int64_t)p->r_sh + ox * (int64_t)p->r_sw + o];
                     const double slope = p->act == FX_ACT_PRELU ? panel[FX_NR] : 0;
-                    check_set(c, e, n * (int64_t)p->y_sn + oy * (int64_t)p->y_sh + ox * (int64_t)p->y_sw + o,
-                              check_activation(p->act, sum, p->alpha, p->beta, slope),
-                              check_sum_tolerance(p->kh * p->kw, magnitude + fabs(sum)) + 2e-6);
+                    const double value = check_activation(p->act, sum, p->alpha, p->beta, slope);
+                    const double bound = check_sum_tolerance(p->kh * p->kw, magnitude + fabs(sum));
+                    check_set(c, e, n * (int64_t)p->y_sn + oy * (int64_t)p->y_sh + ox * (int64_t)p->y_sw + o, value,
+                              check_activation_tolerance(p->act, value, bound));
                 }
 }
 
