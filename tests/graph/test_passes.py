@@ -10,6 +10,10 @@ from hypothesis import strategies as st
 from onnx import helper
 
 from flexnn.graph import ops
+from flexnn.graph.dump import dump
+from flexnn.graph.importer import import_onnx
+from flexnn.graph.onnx_file import open_onnx
+from flexnn.graph.passes import run_passes
 
 F32 = np.float32
 IMAGE = (1, 8, 6, 6)
@@ -264,6 +268,18 @@ def test_order_lowers_the_peak():
     )
     couts = [n.attrs["cout"] for n in graph.nodes if n.op == "conv"]
     assert couts == [64, 1, 64, 1]
+
+
+def test_every_pass_can_be_dumped(tmp_path):
+    nodes = [conv("x", "c"), node("Relu", ["c"], "r"), node("Concat", ["r", "x"], "y", axis=1)]
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model_of(nodes, {"x": IMAGE}, ["y"], SQUARE).SerializeToString())
+    seen = {}
+    graph = run_passes(import_onnx(open_onnx(str(path)), {}), lambda name, graph: seen.setdefault(name, dump(graph)))
+    assert next(iter(seen)) == "layout"
+    assert "= unary %" in seen["layout"]
+    assert "= unary %" not in seen["fuse_activations"]
+    assert len(dump(graph).splitlines()) == len(graph.nodes) + 2
 
 
 KINDS = [

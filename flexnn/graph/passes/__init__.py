@@ -35,11 +35,19 @@ IN_PLACE_PASSES: tuple[Callable[[Graph], None], ...] = (
 """What happens to a graph between layout and compact, step by step."""
 
 
-def run_passes(graph: Graph) -> Graph:
+Trace = Callable[[str, Graph], None]
+"""Called with the name of each pass and the graph after it."""
+
+
+def run_passes(graph: Graph, trace: Trace | None = None) -> Graph:
     """The graph that the artifact stores. Raises GraphError where an operator does not take what it gets."""
     graph = layout(graph)
+    if trace:
+        trace("layout", graph)
     for step in IN_PLACE_PASSES:
         step(graph)
+        if trace:
+            trace(step.__name__, graph)
     graph = compact(graph)
     _finish_panels(graph)
     _check(graph)
