@@ -166,7 +166,8 @@ def _run(options: argparse.Namespace) -> None:
     budget = "no limit" if report["memory_budget"] is None else units.format_bytes(report["memory_budget"])
     print(f"memory   {units.format_bytes(added)} added to the process (budget {budget})")
     print(f"latency  p50 {latency['p50']:.2f} ms, p95 {latency['p95']:.2f} ms over {latency['runs']} runs")
-    print(f"reading  {units.format_bytes(report['bytes_read_per_run'])} per run, {report['stall_ms']:.2f} ms waited for")
+    read = units.format_bytes(report["bytes_read_per_run"])
+    print(f"reading  {read} per run, {report['stall_ms']:.2f} ms waited for")
 
 
 def _measure(path: str, options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]:

@@ -21,7 +21,8 @@ from flexnn.units import parse_bytes
 
 Array = NDArray[Any]
 
-_TYPES = {"f32": "float", "f64": "double", "f16": "float16", "i64": "int64", "i32": "int32", "u8": "uint8", "i8": "int8"}
+_TYPES = {"f32": "float", "f64": "double"} | {d: str(DTYPES[d]) for d in ("f16", "i64", "i32", "u8", "i8", "bool")}
+"""onnxruntime's names of element types."""
 _BUFFER_ALIGN = 64
 THREADS_MAX = 64
 
@@ -109,7 +110,8 @@ class Session:
     @property
     def memory(self) -> int | None:
         """The budget in bytes. Assigning (bytes, or like ``"24MiB"``, or None) plans anew; takes effect after the run
-        in flight. BudgetError leaves the session as it was."""
+        in flight. BudgetError leaves the session as it was.
+        """
         return self._memory
 
     @memory.setter
@@ -125,6 +127,7 @@ class Session:
 
     @property
     def threads(self) -> int:
+        """Compute threads."""
         return self._threads
 
     @property
@@ -133,9 +136,11 @@ class Session:
         return self._plan.session_bytes
 
     def get_inputs(self) -> list[NodeArg]:
+        """The model's inputs, in its order."""
         return self._describe(self._artifact.graph.inputs)
 
     def get_outputs(self) -> list[NodeArg]:
+        """The model's outputs, in its order."""
         return self._describe(self._artifact.graph.outputs)
 
     def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[Array]:
@@ -216,7 +221,7 @@ class Session:
 
     def _describe(self, indices: list[int]) -> list[NodeArg]:
         tensors = [self._artifact.graph.tensors[i] for i in indices]
-        return [NodeArg(t.name, list(t.shape), f"tensor({_TYPES.get(t.dtype, t.dtype)})") for t in tensors]
+        return [NodeArg(t.name, list(t.shape), f"tensor({_TYPES[t.dtype]})") for t in tensors]
 
     def _feed(self, feed: Mapping[str, Any]) -> list[Array]:
         graph = self._artifact.graph
@@ -243,8 +248,8 @@ class Session:
         if error.status in ("io", "eof", "checksum") and error.index >= 0:
             loads = program.pinned if error.is_pinned else program.loads
             offset = int(loads[error.index]["file_offset"])
-            starts = [(w.offset, w.name) for w in graph.weights if w.offset <= offset + int(loads[error.index]["bytes"])]
-            name = max(starts)[1] if starts else "?"
+            first = offset + int(loads[error.index]["check_lead"])
+            name = next((w.name for w in graph.weights if w.offset <= first < w.offset + w.nbytes), "?")
             return f"{self._artifact.path}: weight {name!r} at offset {offset}: {error}"
         if error.index >= 0 and error.index < len(graph.nodes):
             return f"node {graph.nodes[error.index].name!r}: {error}"

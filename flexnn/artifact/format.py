@@ -45,6 +45,7 @@ class Header:
     crcs_crc: int
 
     def pack(self) -> bytes:
+        """The header's bytes, with its checksum."""
         head = _FIELDS.pack(
             MAGIC,
             VERSION,
@@ -70,15 +71,14 @@ class Header:
         """The header in ``raw``, every field checked against ``file_bytes``, the true size. Raises ArtifactError."""
         if len(raw) < HEADER_BYTES or raw[: len(MAGIC)] != MAGIC:
             raise ArtifactError("not a .flexnn artifact")
-        (_, version, header_bytes, width, flags, size, *sections, sha, graph_crc, crcs_crc, reserved) = _FIELDS.unpack(
-            raw[: _FIELDS.size]
-        )
+        fields = _FIELDS.unpack(raw[: _FIELDS.size])
+        version, header_bytes, width, flags, size = fields[1:6]
         if version != VERSION:
             raise ArtifactError(f"artifact version {version}, this FlexNN reads {VERSION}: compile the model again")
         if struct.unpack_from("<I", raw, _FIELDS.size)[0] != crc32c(raw[: _FIELDS.size]):
             raise ArtifactError("header checksum does not match: the file is damaged")
-        header = cls(width, size, *sections, sha, graph_crc, crcs_crc)
-        if header_bytes != HEADER_BYTES or flags or reserved:
+        header = cls(width, *fields[5:-1])
+        if header_bytes != HEADER_BYTES or flags or fields[-1]:
             raise ArtifactError("header has fields this version does not know")
         if size != file_bytes or size > FILE_BYTES_MAX:
             raise ArtifactError(f"file has {file_bytes} bytes, its header says {size}: truncated or appended to")

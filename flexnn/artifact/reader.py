@@ -27,7 +27,8 @@ TENSOR_BYTES_MAX = 1 << 40
 
 class Artifact:
     """An open artifact: ``graph``, ``crcs`` (uint32, one per chunk), ``fd`` (owned; later changes of the path do not
-    matter). Close it, or use it as a context manager."""
+    matter). Close it, or use it as a context manager.
+    """
 
     def __init__(self, path: str, fd: int, header: Header, graph: Graph, crcs: NDArray[np.uint32]) -> None:
         self.path = path
@@ -37,6 +38,7 @@ class Artifact:
         self.crcs = crcs
 
     def close(self) -> None:
+        """Closes the file; twice is fine."""
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
@@ -96,7 +98,7 @@ def check_graph(graph: Graph) -> None:
     for i, tensor in enumerate(graph.tensors):
         _check_tensor(graph, i, tensor)
     ready = set(graph.inputs) | {i for i, t in enumerate(graph.tensors) if t.weight >= 0}
-    # A pure view (a concat's whole, a part of a split, a reshape) is no node's output: something of its root was written.
+    # A pure view (a concat's whole, a split's part, a reshape) is no node's output: something of its root was written.
     written_roots = set(ready)
     if len(set(graph.inputs)) != len(graph.inputs) or len(set(graph.outputs)) != len(graph.outputs):
         raise ArtifactError("an input or output is listed twice")
@@ -174,4 +176,3 @@ def _check_places(graph: Graph, header: Header) -> None:
             raise ArtifactError(f"weight {weight.name!r}: chunks of {weight.chunk_bytes} bytes")
         if weight.crc_first + weight.chunks > header.crc_count:
             raise ArtifactError(f"weight {weight.name!r} has no checksums")
-

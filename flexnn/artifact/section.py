@@ -7,7 +7,8 @@ Only the section's own form is checked here (types, counts, indices); what the n
 from __future__ import annotations
 
 import json
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from flexnn.graph.ir import DTYPES, Attr, Graph, Node, Tensor, Weight, contiguous_strides
 
@@ -19,6 +20,8 @@ DIMS_MAX = 8
 NAME_MAX = 4096
 LIST_MAX = 64
 TENSORS_MAX = 1 << 20
+
+Row = TypeVar("Row", Tensor, Weight, Node)
 
 
 def dump_graph(graph: Graph) -> bytes:
@@ -49,22 +52,27 @@ def load_graph(raw: bytes) -> Graph:
             raise ArtifactError("graph section: a table is not a list, or is too long")
     graph = Graph()
     weight_count, tensor_count = len(rows["weights"]), len(rows["tensors"])
-    for kind, parse, target in (
-        ("weight", _weight, graph.weights),
-        ("tensor", _tensor, graph.tensors),
-        ("node", _node, graph.nodes),
-    ):
-        for i, row in enumerate(rows[kind + "s"]):
-            try:
-                target.append(parse(row, tensor_count, weight_count))  # type: ignore[attr-defined]
-            except (TypeError, ValueError) as error:
-                raise ArtifactError(f"graph section: {kind} {i}: {error}") from None
+    graph.weights = _parse("weight", rows, _weight, tensor_count, weight_count)
+    graph.tensors = _parse("tensor", rows, _tensor, tensor_count, weight_count)
+    graph.nodes = _parse("node", rows, _node, tensor_count, weight_count)
     try:
         graph.inputs = _ints(rows["inputs"], 0, tensor_count - 1, TENSORS_MAX)
         graph.outputs = _ints(rows["outputs"], 0, tensor_count - 1, TENSORS_MAX)
     except (TypeError, ValueError) as error:
         raise ArtifactError(f"graph section: inputs or outputs: {error}") from None
     return graph
+
+
+def _parse(
+    kind: str, rows: dict[str, list[Any]], parse: Callable[[Any, int, int], Row], tensors: int, weights: int
+) -> list[Row]:
+    parsed = []
+    for i, row in enumerate(rows[kind + "s"]):
+        try:
+            parsed.append(parse(row, tensors, weights))
+        except (TypeError, ValueError) as error:
+            raise ArtifactError(f"graph section: {kind} {i}: {error}") from None
+    return parsed
 
 
 def _plain(tensor: Tensor) -> bool:

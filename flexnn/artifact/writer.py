@@ -43,7 +43,8 @@ def write_artifact(
                     progress(weight)
             file.truncate(header.file_bytes)
             header.crcs_crc = crc32c(crcs)
-            for offset, raw in ((header.graph_offset, section), (header.crc_offset, crcs.tobytes()), (0, header.pack())):
+            parts = ((header.graph_offset, section), (header.crc_offset, crcs.tobytes()), (0, header.pack()))
+            for offset, raw in parts:
                 file.seek(offset)
                 file.write(raw)
             file.flush()
@@ -65,7 +66,8 @@ def _place_checksums(graph: Graph) -> None:
 
 def _lay_out(graph: Graph, source_sha256: bytes) -> tuple[Header, bytes, NDArray[np.uint32]]:
     """Header, graph section and empty checksum table. The section's length depends on the offsets it holds, and these
-    on its length: laid out until nothing moves."""
+    on its length: laid out until nothing moves.
+    """
     count = sum(weight.chunks for weight in graph.weights)
     section = dump_graph(graph)
     while True:
@@ -106,14 +108,14 @@ def _write_weight(file: BinaryIO, weight: Weight, crcs: NDArray[np.uint32]) -> N
         raise ArtifactError(f"weight {weight.name!r} has {written} bytes, expected {weight.nbytes}")
 
 
-def _chunks(weight: Weight) -> Iterator[memoryview]:
+def _chunks(weight: Weight) -> Iterator[bytes | memoryview]:
     if isinstance(weight.source, PanelSource):
         for panel in weight.source:
             yield memoryview(panel).cast("B")
     elif weight.source is not None:
         raw = np.ascontiguousarray(weight.source.load()).reshape(-1).view(np.uint8)
         for start in range(0, len(raw), RAW_CHUNK_BYTES):
-            yield memoryview(raw[start : start + RAW_CHUNK_BYTES])
+            yield raw[start : start + RAW_CHUNK_BYTES].tobytes()
 
 
 def _sweep(path: str) -> None:

@@ -78,7 +78,8 @@ def test_round_trip(artifact: Path) -> None:
             assert weight.offset % PAGE == 0
             data = raw[weight.offset : weight.offset + weight.nbytes]
             source = original.source
-            expected = b"".join(p.tobytes() for p in source) if isinstance(source, PanelSource) else source.load().tobytes()
+            pieces = source if isinstance(source, PanelSource) else [source.load()]
+            expected = b"".join(piece.tobytes() for piece in pieces)
             assert data == expected
             for i in range(weight.chunks):
                 chunk = data[i * weight.chunk_bytes : (i + 1) * weight.chunk_bytes]
