@@ -11,3 +11,5 @@ CACHE = ROOT / "bench" / ".cache"
 MODELS = CACHE / "models"
 """Where built and fetched models lie (git-ignored)."""
 PICTURES = CACHE / "pictures"
+WIDTH = 120
+"""Columns of the tables, in a terminal and in a file alike."""

@@ -37,6 +37,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 import flexnn
+from bench import WIDTH
 from bench.catalogue import CATALOGUE
 from bench.footprint import reset_peak, status
 from bench.mutate import damage, reseal, structure_of_artifact, structure_of_onnx
@@ -289,7 +290,7 @@ def main() -> int:
     if options.json:
         rows = {n: [*TARGETS[n % len(TARGETS)], a.outcome, a.detail] for n, a in sorted(answers.items())}
         options.json.write_text(json.dumps(rows, indent=1))
-    bad = show(answers, Console())
+    bad = show(answers, Console(width=WIDTH))
     return 1 if bad else 0
 
 

@@ -24,6 +24,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from bench import WIDTH
 from bench.catalogue import CLASSICS, Model, chosen
 from bench.peers import PEERS, FlexNN, Peer, artifact, available, input_shapes, random_feed
 
@@ -114,7 +115,7 @@ def main() -> int:
         options.json.write_text(
             json.dumps({"machine": platform.processor() or platform.machine(), "rows": rows}, indent=1)
         )
-    show(rows, options.peers, Console())
+    show(rows, options.peers, Console(width=WIDTH))
     wrong = [row["model"] for row in rows if not row.get("error", 0.0) <= TOLERANCE]
     if wrong:
         print(f"error: not equal to onnxruntime: {', '.join(wrong)}", file=sys.stderr)

@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from bench import ROOT
+from bench import ROOT, WIDTH
 from bench.catalogue import Model, chosen
 from bench.peers import artifact, available
 
@@ -114,7 +114,7 @@ def main() -> int:
         rows += measure(model, options.threads, options.repeat, options.io)
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1))
-    show(rows, Console())
+    show(rows, Console(width=WIDTH))
     return 0 if all(row.get("kept", True) for row in rows) else 1
 
 
