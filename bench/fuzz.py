@@ -37,7 +37,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 import flexnn
-from bench import WIDTH
+from bench import ROOT, WIDTH
 from bench.catalogue import CATALOGUE
 from bench.footprint import reset_peak, status
 from bench.mutate import damage, reseal, structure_of_artifact, structure_of_onnx
@@ -194,7 +194,7 @@ class Worker:
 
     def start(self) -> None:
         command = [sys.executable, "-m", "bench.fuzz", "--work", "--seed", str(self.seed)]
-        environment = {**os.environ, "PYTHONFAULTHANDLER": "1"}
+        environment = {**os.environ, "PYTHONFAULTHANDLER": "1", "PYTHONPATH": str(ROOT)}
         self.log = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the process)
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, env=environment, text=True
