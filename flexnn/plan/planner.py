@@ -34,7 +34,7 @@ SHARES = (2, 4, 8)
 """Slices that the room of a layer holds at once, tried."""
 STREAM_PENALTY = 0.03
 """Drafts that stream nothing win against those that stream everything unless these are this much faster."""
-PLACED_MAX = 4
+PLACED_MAX = 12
 """Drafts that are kept, and placed at most."""
 WORTH_PLACING = 0.98
 """Another draft is placed when it promises at most this share of the best time so far."""

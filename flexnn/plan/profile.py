@@ -21,12 +21,12 @@ from .types import LINE, NodeProfile, Profile, Variant, align_up
 SMALL_CONSTANT_BYTES = 64 << 10
 """Raw constants up to this size always stay: a request for so little costs more than the memory."""
 
-V_BYTES = 512 << 10
+V_BYTES = 3 << 19
 """Transformed input that a Winograd block aims at: what a second-level cache keeps beside the weights."""
-TILES_MIN, TILES_MAX = 16, 96
+TILES_MIN, TILES_MAX = 16, 64
 
-PEAK_FRACTION = {"direct": 0.85, "im2col": 0.8, "wino2": 0.8, "wino4": 0.8, "dwconv": 0.25, "matmul": 0.6}
-TRANSFORM_FLOPS = {"wino2": (200.0, 400.0), "wino4": (440.0, 1000.0)}
+PEAK_FRACTION = {"direct": 0.98, "im2col": 0.85, "wino2": 0.9, "wino4": 0.9, "dwconv": 0.5, "matmul": 0.85}
+TRANSFORM_FLOPS = {"wino2": (270.0, 450.0), "wino4": (460.0, 1000.0)}
 """Worth in multiply-adds' flops of transforming one channel pair's weights, and one channel of one tile."""
 PASSES = {"softmax": 4.0, "lrn": 4.0, "instance_norm": 3.0, "pool": 4.0, "resize": 3.0, "gather": 2.0, "unary": 2.0}
 """Times that an operator's bytes cost what a plain copy does."""
