@@ -35,9 +35,9 @@ static int operand_inside(const fx_program *p, const fx_node *node, int number, 
 
 /* Bytes of one element of an operand: what its address is a multiple of. */
 static int64_t element_bytes(const fx_node *node, int number) {
-    static const int8_t dtype_bytes[FX_DTYPE_COUNT] = {
-        [FX_DTYPE_F32] = 4, [FX_DTYPE_I64] = 8, [FX_DTYPE_I32] = 4, [FX_DTYPE_BOOL] = 1,
-        [FX_DTYPE_U8] = 1,  [FX_DTYPE_I8] = 1,  [FX_DTYPE_F16] = 2, [FX_DTYPE_F64] = 8};
+    static const int8_t dtype_bytes[FX_DTYPE_COUNT] = {[FX_DTYPE_F32] = 4,  [FX_DTYPE_I64] = 8, [FX_DTYPE_I32] = 4,
+                                                       [FX_DTYPE_BOOL] = 1, [FX_DTYPE_U8] = 1,  [FX_DTYPE_I8] = 1,
+                                                       [FX_DTYPE_F16] = 2,  [FX_DTYPE_F64] = 8};
     const fx_params *p = &node->params;
     switch (node->op) {
     case FX_OP_COPY:

@@ -57,9 +57,11 @@ static uint16_t half_nearest(double v) {
 
 /* A number about as often near an edge of some type as anywhere. */
 static double any_value(check_case *c) {
-    static const double edges[] = {0,      0.5,   1,      127,    128,           255,           256,    65504,
-                                   65520,  65536, 2048.5, 2147483647, 2147483648.0, 9223372036854775808.0, 1e30,  1e300,
-                                   0x1p-14, 0x1p-24, 0x1p-25, 1.5 * 0x1p-24, 0x1.002p0, 0x1.00201p0, 16777217};
+    static const double edges[] = {
+        0,           0.5,     1,       127,     128,        255,           256,
+        65504,       65520,   65536,   2048.5,  2147483647, 2147483648.0,  9223372036854775808.0,
+        1e30,        1e300,   0x1p-14, 0x1p-24, 0x1p-25,    1.5 * 0x1p-24, 0x1.002p0,
+        0x1.00201p0, 16777217};
     if (check_one_in(c, 12))
         return check_one_in(c, 2) ? NAN : check_one_in(c, 2) ? INFINITY : -INFINITY;
     double v = check_one_in(c, 2) ? edges[check_int(c, 0, (int32_t)(sizeof edges / sizeof *edges) - 1)]

@@ -39,8 +39,9 @@ static int check_level(const options *o, uint32_t op, const fx_kernels *k) {
         check_case c = {.op = op, .random = o->seed + (uint64_t)i * 0x632be59bd9b4e019u + op};
         snprintf(again, sizeof again, "flexnn-check --op %s --level %s --seed %llu --first %ld --cases %ld%s\n",
                  fx_op_name(op), k->level, o->seed, i, i + 1, o->hostile ? " --hostile" : "");
-        const int result = o->hostile ? check_run_hostile(checks[op], &c, k)
-                                      : check_run_case(checks[op], &c, k, fx_op_name(op)) ? -1 : 1;
+        const int result = o->hostile                                          ? check_run_hostile(checks[op], &c, k)
+                           : check_run_case(checks[op], &c, k, fx_op_name(op)) ? -1
+                                                                               : 1;
         if (result < 0) {
             fprintf(stderr, "FAILED: %s", again);
             return 1;
@@ -105,8 +106,8 @@ int main(int argc, char **argv) {
         else if (value && !strcmp(argv[i], "--seed"))
             o.seed = strtoull(value, NULL, 10), i++;
         else {
-            fprintf(stderr,
-                    "usage: flexnn-check [--op NAME] [--level NAME] [--seed S] [--first I] [--cases N] [--bench | --hostile]\n");
+            fprintf(stderr, "usage: flexnn-check [--op NAME] [--level NAME] [--seed S] [--first I] [--cases N] "
+                            "[--bench | --hostile]\n");
             return 2;
         }
     }

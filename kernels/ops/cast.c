@@ -15,9 +15,9 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
 }
 
 static int64_t bytes_of(int32_t dtype) {
-    static const int8_t bytes[FX_DTYPE_COUNT] = {
-        [FX_DTYPE_F32] = 4, [FX_DTYPE_I64] = 8, [FX_DTYPE_I32] = 4, [FX_DTYPE_BOOL] = 1,
-        [FX_DTYPE_U8] = 1,  [FX_DTYPE_I8] = 1,  [FX_DTYPE_F16] = 2, [FX_DTYPE_F64] = 8};
+    static const int8_t bytes[FX_DTYPE_COUNT] = {[FX_DTYPE_F32] = 4,  [FX_DTYPE_I64] = 8, [FX_DTYPE_I32] = 4,
+                                                 [FX_DTYPE_BOOL] = 1, [FX_DTYPE_U8] = 1,  [FX_DTYPE_I8] = 1,
+                                                 [FX_DTYPE_F16] = 2,  [FX_DTYPE_F64] = 8};
     return bytes[dtype];
 }
 

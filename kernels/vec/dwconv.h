@@ -32,10 +32,10 @@ static __attribute__((noinline)) void finish_any(const fx_dwconv *d, int j, int 
             finish_any(d, j, I0, N, stored);                                                                           \
             break;                                                                                                     \
         }                                                                                                              \
-        float *to = d->y + d->at + j + (I0)*d->y_step;                                                                 \
+        float *to = d->y + d->at + j + (I0) * d->y_step;                                                               \
         const fx_v lo = fx_splat(d->finish.lo), hi = fx_splat(d->finish.hi);                                           \
         if (d->r) {                                                                                                    \
-            const float *from = d->r + d->at + j + (I0)*d->r_step;                                                     \
+            const float *from = d->r + d->at + j + (I0) * d->r_step;                                                   \
             FX_UNROLL for (int i = 0; i < N; i++)(SUM)[i] += fx_load(from + i * d->r_step);                            \
         }                                                                                                              \
         FX_UNROLL for (int i = 0; i < N; i++) fx_store(to + i * d->y_step, fx_min(hi, fx_max(lo, (SUM)[i])));          \

@@ -5,7 +5,8 @@
 #include "simd.h"
 
 typedef int32_t fx_vi __attribute__((vector_size(4 * FX_WIDTH)));
-typedef uint32_t fx_vw __attribute__((vector_size(4 * FX_WIDTH))); /* bits that wrap: a NaN's make no sense as numbers */
+typedef uint32_t fx_vw
+    __attribute__((vector_size(4 * FX_WIDTH))); /* bits that wrap: a NaN's make no sense as numbers */
 
 FX_INLINE fx_vw fx_bits(fx_v v) {
     return (fx_vw)v;

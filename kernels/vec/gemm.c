@@ -106,7 +106,9 @@ EIGHT(2)
 #else
 #define NAMES(f)                                                                                                       \
     {                                                                                                                  \
-        { NAMES6(f, 1) }                                                                                               \
+        {                                                                                                              \
+            NAMES6(f, 1)                                                                                               \
+        }                                                                                                              \
     }
 #endif
 

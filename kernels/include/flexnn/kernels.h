@@ -33,9 +33,10 @@ typedef struct fx_finish {
  * whatever the block. Only the floats named are touched; c may equal r.
  *
  * To multiply by a matrix computed at run time (MATMUL): copy 16 columns of b at a time into panels of k * FX_NR floats
- * (zeros beyond the last column), then for each tile of at most kernels->mr rows and kernels->panels panels call it with
- * taps = 1, head = 0, block = k, w_panel = k * FX_NR, a = pointers to the rows of a, c = pointers to the rows of the
- * result, a_at = 0, c_at = the first panel's first column. Split rows evenly: 15 rows with mr 14 are best as 8 + 7. */
+ * (zeros beyond the last column), then for each tile of at most kernels->mr rows and kernels->panels panels call it
+ * with taps = 1, head = 0, block = k, w_panel = k * FX_NR, a = pointers to the rows of a, c = pointers to the rows of
+ * the result, a_at = 0, c_at = the first panel's first column. Split rows evenly: 15 rows with mr 14 are best as 8 + 7.
+ */
 typedef struct fx_gemm {
     const float *const *a; /* [taps][rows] */
     const float *w;        /* first panel */
