@@ -438,3 +438,40 @@ def test_refusal(model, message):
 def test_unknown_input_name():
     with pytest.raises(ValueError, match=r"no input 'z': the model's inputs are x"):
         load(one("Relu"), {"z": (1, 2)})
+
+
+# ---- corners that random graphs found ----
+
+
+def test_backward_slices_from_before_the_front():
+    for size, start, end in ((4, -6, -(2**62)), (1, -6, -2), (1, -9, -10), (4, -2, -9), (4, 2, 0), (4, 9, -9)):
+        constants = {"s": ints(start), "e": ints(end), "a": ints(0), "t": ints(-1)}
+        check_model(one("Slice", (size, 3), constants))
+    constants = {"s": ints(4), "e": ints(-1), "a": ints(0), "t": ints(-1)}
+    with pytest.raises(ValueError, match="are empty"):
+        load(one("Slice", (4, 3), constants))
+
+
+@pytest.mark.parametrize("kind", REDUCTIONS)
+def test_reduce_over_no_axis_is_not_nothing(kind):
+    for shape, attrs in (((2, 3), {"noop_with_empty_axes": 1}), ((), {}), ((), {"keepdims": 0})):
+        model = one("Reduce" + kind, shape, None, 18, **attrs)
+        low = 0.5 if kind == "LogSum" else -2.0
+        check_model(model, feeds=feeds_of(load(model), low=low))
+
+
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
+def test_ceil_mode_lets_a_window_exceed_the_input(op):
+    check_model(one(op, (1, 3, 2, 5), kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1))
+    check_model(one(op, (1, 3, 4), kernel_shape=[5], strides=[3], ceil_mode=1))
+    for shape, attrs in (((1, 3, 1, 5), {"ceil_mode": 1}), ((1, 3, 2, 5), {})):
+        with pytest.raises(ValueError, match=f"{op} node .*a window of 3 does not fit into {shape[2]} elements"):
+            load(one(op, shape, kernel_shape=[3, 3], strides=[2, 2], **attrs))
+
+
+@pytest.mark.parametrize(("a", "b"), [((2, 3, 4, 2, 5), (3, 1, 5, 3)), ((2, 1, 4, 1, 2, 5), (3, 1, 2, 5, 3))])
+def test_matmul_batches_that_broadcast_in_turns(a, b):
+    node = helper.make_node("MatMul", ["a", "b"], ["y"])
+    check_model(model_of([node], {"a": a, "b": b}, ["y"]))
+    check_model(model_of([node], {"a": a}, ["y"], {"b": weights(*b)}))
+    check_model(model_of([node], {"b": b}, ["y"], {"a": weights(*a)}))
