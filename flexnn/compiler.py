@@ -115,7 +115,7 @@ def compiled(model: str, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[str]
 def _scratch(folder: str) -> Iterator[str]:
     """A new folder in ``folder``, removed at the end; so are those that killed processes left behind.
 
-    Without tempfile, which costs the process as much as a small session's budget.
+    Without tempfile, which would take 0.7 MiB of the session's budget.
     """
     for left in os.listdir(folder):
         pid = left.removeprefix("session-").partition("-")[0]

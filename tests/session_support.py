@@ -37,6 +37,20 @@ def write_model(path: Path, output: str = "y") -> Path:
     return path
 
 
+def write_wide_model(path: Path) -> Path:
+    """One 1x1 convolution whose output, 8 MiB, is nearly all that there is."""
+    weight = numpy_helper.from_array(np.ones((8, 1, 1, 1), np.float32), "w")
+    graph = helper.make_graph(
+        [helper.make_node("Conv", ["x", "w"], ["y"])],
+        "wide",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 1, 512, 512])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1, 8, 512, 512])],
+        [weight],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
 def feed() -> dict[str, np.ndarray]:
     return {"x": np.random.default_rng(2).standard_normal((1, CHANNELS, SIDE, SIDE)).astype(np.float32)}
 
