@@ -52,6 +52,11 @@ def test_a_slowdown_is_found(true_ratio: float, noise: float) -> None:
     assert not any(v.is_faster(0.02) for v in found)
 
 
+def test_noise_that_hides_everything_is_told() -> None:
+    assert regress.verdict([0.6, 1.5, 1.1, 0.9, 1.3, 0.8]).is_blind()
+    assert not regress.verdict(rounds(1.0, 0.01, 12, 0)).is_blind()
+
+
 def test_too_few_rounds_are_refused() -> None:
     with pytest.raises(ValueError, match="6"):
         regress.verdict([1.5] * 5)
