@@ -10,7 +10,7 @@ from flexnn import _core
 from .attributes import INT_MAX, float_attr, int_attr, ints_attr, node_error
 from .ir import DTYPES, Attr, Graph, Node, Tensor
 from .pack import NR, conv_cin_panel
-from .strided import collapse, fits_inner, is_contiguous, merge_rows
+from .strided import Collapsed, collapse, fits_inner, is_contiguous, merge_groups, merge_rows
 
 Shape = tuple[int, ...]
 Values = dict[str, int | float]
@@ -33,7 +33,8 @@ STRIDED: dict[str, str] = {
     "cast": "none",
 }
 """Which strided operands an operator takes. none: contiguous only; inner: innermost stride 1; rows: all but the last
-dimension walk with one stride, the last with 1; any; matmul: inputs any, output innermost 1."""
+dimension walk with one stride, the last with 1; any; matmul: inputs any (``matmul_batches`` judges them together),
+output innermost 1, and from three batch dimensions on one stride for all of them."""
 
 IN_PLACE: dict[str, tuple[int, ...]] = {"unary": (0,), "binary": (0, 1), "conv": (1,), "dwconv": (1,)}
 """Inputs whose storage the output may take, where that input has the output's shape and dtype and dies there."""
@@ -69,6 +70,8 @@ def fits(op: str, operand: int, shape: Shape, strides: Shape) -> bool:
         return is_contiguous(shape, strides)
     if rule == "rows":
         return merge_rows(shape, strides) is not None
+    if rule == "matmul" and len(shape) > 4 and len(merge_groups(shape[:-2], (strides,))) > 1:
+        return False
     return fits_inner(shape, strides)
 
 
@@ -229,17 +232,23 @@ def _encode_cast(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
     return {"from": _index("dtype", inputs[0].dtype), "to": _index("dtype", y.dtype), "count": y.size}
 
 
-def _encode_matmul(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
-    (a, b), batch = inputs, y.shape[:-2]
+def matmul_batches(a: Tensor, b: Tensor, y: Tensor) -> tuple[Collapsed | None, list[Shape]]:
+    """The batch dimensions of a @ b = y in two runs, or None where they do not collapse so far; a's and b's strides."""
+    batch = y.shape[:-2]
     steps = []
     for tensor in (a, b):
         missing = (0,) * (len(batch) - len(tensor.shape) + 2)
         own = zip(tensor.shape, tensor.strides, batch[len(missing) :], strict=False)
         steps.append(missing + tuple(0 if d == 1 and out != 1 else s for d, s, out in own))
-    box = collapse(batch, (*steps, y.strides), rank=2, rows=False)
+    return collapse(batch, (*steps, y.strides), rank=2, rows=False), steps
+
+
+def _encode_matmul(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
+    a, b = inputs
+    box, steps = matmul_batches(a, b, y)
     if box is None:
-        raise node_error(node, f"batches {batch} with strides that do not collapse to two dimensions")
-    b0, b1 = box.sizes(batch)
+        raise node_error(node, f"batches {y.shape[:-2]} with strides that do not collapse to two dimensions")
+    b0, b1 = box.sizes(y.shape[:-2])
     (a_s0, a_s1), (b_s0, b_s1), (y_s0, y_s1) = (box.strides(s) for s in (*steps, y.strides))
     values: Values = {"b0": b0, "b1": b1, "m": a.shape[-2], "n": b.shape[-1], "k": a.shape[-1]}
     values |= {"a_s0": a_s0, "a_s1": a_s1, "a_sm": a.strides[-2], "a_sk": a.strides[-1]}

@@ -486,3 +486,24 @@ def test_matmul_batches_that_broadcast_in_turns(a, b):
     check_model(model_of([node], {"a": a, "b": b}, ["y"]))
     check_model(model_of([node], {"a": a}, ["y"], {"b": weights(*b)}))
     check_model(model_of([node], {"b": b}, ["y"], {"a": weights(*a)}))
+
+
+@pytest.mark.parametrize("perm", [[0, 2, 1, 4, 3], [2, 1, 0, 3, 4], [1, 0, 2, 4, 3], [0, 3, 1, 4, 2]])
+@pytest.mark.parametrize("shape", [(2, 3, 4, 5, 6), (3, 4, 5, 6)])
+def test_matmul_reads_permuted_batches(perm, shape):
+    """As views where the core can walk them, copied where it cannot."""
+    x = (2, 3, 4, 5, 6)
+    moved = [x[p] for p in perm]
+    other = (*moved[5 - len(shape) : 3], moved[4], 3)  # as it has to be behind its own transpose
+    own = [*range(len(shape) - 2), len(shape) - 1, len(shape) - 2]
+    own[0], own[1] = own[1], own[0]
+    nodes = [
+        helper.make_node("Transpose", ["x"], ["a"], perm=perm),
+        helper.make_node("Transpose", ["z"], ["b"], perm=own),
+        helper.make_node("MatMul", ["a", "b"], ["m"]),
+        helper.make_node("Concat", ["m", "m2"], ["y"], axis=1),
+        helper.make_node("MatMul", ["a", "b2"], ["m2"]),
+    ]
+    nodes[3], nodes[4] = nodes[4], nodes[3]
+    z = [other[own.index(i)] for i in range(len(own))]
+    check_model(model_of(nodes, {"x": x, "z": z}, ["y"], {"b2": weights(moved[4], 3)}))

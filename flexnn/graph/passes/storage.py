@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ..attributes import int_attr, ints_attr
 from ..build import VIEWS, copy_attrs
-from ..encode import IN_PLACE, OUTPUT, fits
+from ..encode import IN_PLACE, OUTPUT, fits, matmul_batches
 from ..ir import Graph, Node, Tensor, contiguous_strides
 from ..strided import reshape_strides
 
@@ -212,9 +212,12 @@ class _Storage:
     # ---- operators ----
 
     def _compute(self, node: Node, position: int) -> None:
+        operands = [self._tensor(i) for i in (*node.inputs, *node.outputs)]
+        # Views that one at a time would do, but not side by side.
+        apart = node.op == "matmul" and matmul_batches(operands[0], operands[1], operands[2])[0] is None
         for operand, i in enumerate(node.inputs):
-            tensor = self._tensor(i)
-            if not fits(node.op, operand, tensor.shape, tensor.strides):
+            tensor = operands[operand]
+            if not fits(node.op, operand, tensor.shape, tensor.strides) or (apart and not tensor.contiguous):
                 self.graph.tensors.append(Tensor(tensor.name, tensor.shape, tensor.dtype))
                 packed = len(self.graph.tensors) - 1
                 self._copy(node, i, packed)
