@@ -111,7 +111,7 @@ def show(rows: list[dict[str, Any]], names: list[str], kernels: dict[str, dict[s
     """A table for each number of threads."""
     for threads in dict.fromkeys(row["threads"] for row in rows):
         table = Table(title=f"p50 in ms, {threads} thread{'s' * (threads > 1)}; warm, conversions of layouts included")
-        table.add_column("layer")
+        table.add_column("layer", no_wrap=True)
         for column in ("flexnn", *names, *(f"/ {name}" for name in names), "GFLOP/s", "bare ms", "% of peak"):
             table.add_column(column, justify="right")
         for row in (r for r in rows if r["threads"] == threads):
