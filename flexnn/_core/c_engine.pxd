@@ -4,8 +4,10 @@ from libc.stdint cimport int32_t, int64_t, uint32_t
 from flexnn._core.c_ops cimport fx_kernels, fx_params, fx_status, fx_window
 
 cdef extern from "crc32c.h" nogil:
-    uint32_t fx_crc32c(uint32_t crc, const void *data, size_t n)
-    uint32_t fx_crc32c_by_table(uint32_t crc, const void *data, size_t n)
+    ctypedef enum fx_crc_path:
+        FX_CRC_TABLE
+    fx_crc_path fx_crc_path_best()
+    uint32_t fx_crc32c_by(fx_crc_path path, uint32_t crc, const void *data, size_t n)
 
 cdef extern from "rates.h" nogil:
     fx_status fx_measure_rates(const fx_kernels *k, double *flops, double *bytes)

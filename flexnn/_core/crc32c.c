@@ -1,9 +1,6 @@
-/* CRC32C (Castagnoli): the CPU's instruction in three interleaved streams, or a table. */
+/* CRC32C: the choice of the path, and the table for CPUs without any instruction for it. */
 #include "crc32c.h"
-
-#include <string.h>
-
-#define POLYNOMIAL 0x82f63b78u /* bits reversed */
+#include "crc32c_cpu.h"
 
 static const uint32_t byte_table[256] = {
     0x00000000, 0xf26b8303, 0xe13b70f7, 0x1350f3f4, 0xc79a971f, 0x35f1141c, 0x26a1e7e8, 0xd4ca64eb, 0x8ad958cf,
@@ -43,74 +40,23 @@ static uint32_t by_table(uint32_t s, const unsigned char *p, size_t n) {
     return s;
 }
 
-#if defined __x86_64__
-#include <nmmintrin.h>
-#define FX_CRC_TARGET __attribute__((target("sse4.2")))
-#define crc_u64(s, v) ((uint32_t)_mm_crc32_u64(s, v))
-#define crc_u8(s, v) _mm_crc32_u8(s, v)
-static int cpu_has_crc(void) {
-    return __builtin_cpu_supports("sse4.2");
-}
-#elif defined __aarch64__
-#include <arm_acle.h>
-#include <sys/auxv.h>
-#define FX_CRC_TARGET __attribute__((target("+crc")))
-#define crc_u64(s, v) __crc32cd(s, v)
-#define crc_u8(s, v) __crc32cb(s, v)
-static int cpu_has_crc(void) {
-    return (getauxval(AT_HWCAP) & 1 << 7 /* HWCAP_CRC32 */) != 0;
-}
+fx_crc_path fx_crc_path_best(void) {
+#ifdef FX_CRC_CPU
+    return fx_crc_cpu_best();
+#else
+    return FX_CRC_TABLE;
 #endif
-
-#ifdef FX_CRC_TARGET
-/* The instruction takes one word a cycle but three cycles to answer; so three streams at once, each STREAM bytes. */
-#define STREAM 8192
-#define STREAM_POWER 0x28461564u /* x^(8 STREAM) modulo the polynomial, bits reversed */
-
-/* a * b modulo the polynomial. */
-static uint32_t multiply(uint32_t a, uint32_t b) {
-    uint32_t product = 0;
-    for (int i = 0; i < 32; i++) {
-        product ^= b & -(a >> 31);
-        a <<= 1;
-        b = b >> 1 ^ (POLYNOMIAL & -(b & 1));
-    }
-    return product;
 }
 
-static uint64_t word(const unsigned char *p) {
-    uint64_t v;
-    memcpy(&v, p, 8);
-    return v;
-}
-
-FX_CRC_TARGET static uint32_t by_instruction(uint32_t s, const unsigned char *p, size_t n) {
-    for (; n >= 3 * STREAM; n -= 3 * STREAM, p += 3 * STREAM) {
-        uint32_t s1 = 0, s2 = 0;
-        for (size_t i = 0; i < STREAM; i += 8) {
-            s = crc_u64(s, word(p + i));
-            s1 = crc_u64(s1, word(p + STREAM + i));
-            s2 = crc_u64(s2, word(p + 2 * STREAM + i));
-        }
-        s = multiply(s, STREAM_POWER) ^ s1;
-        s = multiply(s, STREAM_POWER) ^ s2;
-    }
-    for (; n >= 8; n -= 8, p += 8)
-        s = crc_u64(s, word(p));
-    for (; n; n--)
-        s = crc_u8(s, *p++);
-    return s;
-}
+uint32_t fx_crc32c_by(fx_crc_path path, uint32_t crc, const void *data, size_t n) {
+#ifdef FX_CRC_CPU
+    if (path != FX_CRC_TABLE)
+        return ~fx_crc_cpu(path, ~crc, data, n);
 #endif
+    (void)path;
+    return ~by_table(~crc, data, n);
+}
 
 uint32_t fx_crc32c(uint32_t crc, const void *data, size_t n) {
-#ifdef FX_CRC_TARGET
-    if (cpu_has_crc())
-        return ~by_instruction(~crc, data, n);
-#endif
-    return ~by_table(~crc, data, n);
-}
-
-uint32_t fx_crc32c_by_table(uint32_t crc, const void *data, size_t n) {
-    return ~by_table(~crc, data, n);
+    return fx_crc32c_by(fx_crc_path_best(), crc, data, n);
 }

@@ -5,10 +5,21 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Ways to compute it, each faster than those before it. */
+typedef enum fx_crc_path {
+    FX_CRC_TABLE,       /* the reference for tests */
+    FX_CRC_INSTRUCTION, /* crc32c of 8 bytes */
+    FX_CRC_FOLD,        /* that, and carry-less products of 16 bytes beside it */
+    FX_CRC_FOLD_WIDE,   /* carry-less products of 64 bytes (AVX-512) */
+} fx_crc_path;
+
+/* Of this CPU; it has the paths before it too. */
+fx_crc_path fx_crc_path_best(void);
+
 /* Of n more bytes after those whose CRC is crc (0: none). */
 uint32_t fx_crc32c(uint32_t crc, const void *data, size_t n);
 
-/* The same without the CPU's instruction: the reference for tests. */
-uint32_t fx_crc32c_by_table(uint32_t crc, const void *data, size_t n);
+/* The same by a path not above the best. */
+uint32_t fx_crc32c_by(fx_crc_path path, uint32_t crc, const void *data, size_t n);
 
 #endif

@@ -5,7 +5,12 @@ from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 
 from flexnn._core.c_ops cimport *
-from flexnn._core.c_engine cimport fx_crc32c, fx_crc32c_by_table, fx_measure_rates
+from flexnn._core.c_engine cimport (
+    fx_crc32c_by,
+    fx_crc_path,
+    fx_crc_path_best,
+    fx_measure_rates,
+)
 
 cdef extern from "<stdlib.h>" nogil:
     void *aligned_alloc(size_t alignment, size_t size)
@@ -219,13 +224,21 @@ def isa_levels():
     return tuple(levels)
 
 
-def crc32c(buffer, uint32_t value=0, *, bint by_table=False):
-    """CRC32C of a buffer, following bytes whose CRC is ``value``. ``by_table``: without the CPU's instruction."""
+def crc32c_paths():
+    """Number of ways to compute CRC32C that this CPU has: 0 is the table, the last is the fastest."""
+    return <int>fx_crc_path_best() + 1
+
+
+def crc32c(buffer, uint32_t value=0, *, path=None):
+    """CRC32C of a buffer, following bytes whose CRC is ``value``. ``path``: one of crc32c_paths, for tests."""
+    cdef int by = fx_crc_path_best() if path is None else path
+    if not 0 <= by <= fx_crc_path_best():
+        raise ValueError(f"crc32c path {by}: this CPU has 0 to {<int>fx_crc_path_best()}")
     cdef _Buffer b = _Buffer(buffer)
     cdef const void *data = b.view.buf
     cdef size_t n = b.view.len
     with nogil:
-        value = fx_crc32c_by_table(value, data, n) if by_table else fx_crc32c(value, data, n)
+        value = fx_crc32c_by(<fx_crc_path>by, value, data, n)
     return value
 
 

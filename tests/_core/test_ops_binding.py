@@ -153,16 +153,26 @@ def test_crc32c_known_answers():
 
 @given(st.binary(max_size=200))
 def test_crc32c_by_the_book(data):
-    assert _core.crc32c(data) == _core.crc32c(data, by_table=True) == crc32c_by_the_book(data)
+    for path in range(_core.crc32c_paths()):
+        assert _core.crc32c(data, path=path) == crc32c_by_the_book(data)
+    assert _core.crc32c(data) == crc32c_by_the_book(data)
 
 
 @pytest.mark.parametrize("size", [8, 8191, 24575, 24576, 24577, 24583, 49152, 100_000, 1 << 20])
 def test_crc32c_of_long_buffers(size):
     data = os.urandom(size)
-    assert _core.crc32c(data) == _core.crc32c(data, by_table=True)
-    half = size // 3
-    assert _core.crc32c(data[half:], _core.crc32c(data[:half])) == _core.crc32c(data)
-    assert _core.crc32c(memoryview(data)[1:]) == _core.crc32c(data[1:], by_table=True)
+    crc, third = _core.crc32c(data, path=0), size // 3
+    assert _core.crc32c(data) == crc
+    for path in range(_core.crc32c_paths()):
+        assert _core.crc32c(data, path=path) == crc
+        assert _core.crc32c(data[third:], _core.crc32c(data[:third], path=path), path=path) == crc
+        assert _core.crc32c(memoryview(data)[1:], path=path) == _core.crc32c(data[1:], path=0)
+
+
+def test_crc32c_path_that_is_not_there():
+    for path in (-1, _core.crc32c_paths()):
+        with pytest.raises(ValueError, match="path"):
+            _core.crc32c(b"", path=path)
 
 
 def test_measured_rates_are_plausible():

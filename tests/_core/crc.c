@@ -1,0 +1,107 @@
+/* CRC32C: the table against known answers, every path that this CPU has against the table (every length and alignment
+ * around the paths' units, long buffers, chains, ends at a page that must not be read), and the constants anew.
+ * usage: flexnn-crc-check [seed] */
+#include "crc32c.h"
+#include "crc32c_powers.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { LENGTHS = 1100, ALIGNMENTS = 64, LONG = 300000, CHAINS = 200 };
+
+#define CHECK(condition)                                                                                               \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #condition);                                  \
+            exit(1);                                                                                                   \
+        }                                                                                                              \
+    } while (0)
+
+static uint32_t random_state = 1;
+
+static uint32_t random_u32(void) {
+    random_state = random_state * 1664525u + 1013904223u;
+    return random_state >> 8;
+}
+
+/* x^n modulo the polynomial, bits reversed. */
+static uint32_t power(int n) {
+    uint32_t a = 1u << 31;
+    for (; n; n--)
+        a = a >> 1 ^ (FX_CRC_POLYNOMIAL & -(a & 1));
+    return a;
+}
+
+static void check_powers(void) {
+    const int stream = 8 * 24 * FX_CRC_ROUNDS;
+    CHECK(power(8 * FX_CRC_STREAM) == FX_CRC_PAST_STREAM);
+    CHECK(power(512 + 63) == FX_CRC_FOLD_512_FIRST && power(512 - 1) == FX_CRC_FOLD_512_SECOND);
+    CHECK(power(2048 + 63) == FX_CRC_FOLD_2048_FIRST && power(2048 - 1) == FX_CRC_FOLD_2048_SECOND);
+    CHECK(power(stream - 33) == FX_CRC_PAST_1 && power(2 * stream - 33) == FX_CRC_PAST_2);
+    CHECK(power(3 * stream - 33) == FX_CRC_PAST_3);
+}
+
+static void check_table(void) {
+    unsigned char data[32] = {0};
+    CHECK(fx_crc32c_by(FX_CRC_TABLE, 0, data, 32) == 0x8a9136aa);
+    memset(data, 0xff, 32);
+    CHECK(fx_crc32c_by(FX_CRC_TABLE, 0, data, 32) == 0x62a8ab43);
+    CHECK(fx_crc32c_by(FX_CRC_TABLE, 0, "123456789", 9) == 0xe3069283);
+}
+
+static void check_short(fx_crc_path path, const unsigned char *data) {
+    for (size_t alignment = 0; alignment < ALIGNMENTS; alignment++) {
+        const unsigned char *p = data + alignment;
+        uint32_t before = random_u32(), crc = before;
+        for (size_t n = 0; n <= LENGTHS; n++) {
+            CHECK(fx_crc32c_by(path, before, p, n) == crc);
+            crc = fx_crc32c_by(FX_CRC_TABLE, crc, p + n, 1);
+        }
+    }
+}
+
+/* end: of readable memory. */
+static void check_ends(fx_crc_path path, const unsigned char *end) {
+    static const size_t units[] = {0, 256, 24 * FX_CRC_ROUNDS, 136 * FX_CRC_ROUNDS, 3 * FX_CRC_STREAM, LONG - 300};
+    for (size_t i = 0; i < sizeof units / sizeof *units; i++)
+        for (size_t n = units[i]; n < units[i] + 300; n++)
+            CHECK(fx_crc32c_by(path, 0, end - n, n) == fx_crc32c_by(FX_CRC_TABLE, 0, end - n, n));
+}
+
+static void check_chains(fx_crc_path path, const unsigned char *data) {
+    for (int i = 0; i < CHAINS; i++) {
+        size_t n = random_u32() % LONG, done = 0;
+        uint32_t crc = 0;
+        while (done < n) {
+            size_t part = 1 + random_u32() % n;
+            if (part > n - done)
+                part = n - done;
+            crc = fx_crc32c_by(path, crc, data + done, part);
+            done += part;
+        }
+        CHECK(crc == fx_crc32c_by(FX_CRC_TABLE, 0, data, n));
+    }
+}
+
+int main(int argc, char **argv) {
+    if (argc > 1)
+        random_state = (uint32_t)strtoul(argv[1], NULL, 0);
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), bytes = (LONG + page) / page * page;
+    unsigned char *data = mmap(NULL, bytes + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(data != MAP_FAILED && mprotect(data + bytes, page, PROT_NONE) == 0);
+    for (size_t i = 0; i < bytes; i++)
+        data[i] = (unsigned char)random_u32();
+    check_powers();
+    check_table();
+    for (fx_crc_path path = FX_CRC_TABLE; path <= fx_crc_path_best(); path++) {
+        check_short(path, data);
+        check_ends(path, data + bytes);
+        check_chains(path, data);
+    }
+    CHECK(fx_crc32c(0, data, LONG) == fx_crc32c_by(FX_CRC_TABLE, 0, data, LONG));
+    printf("crc-check: paths 0-%d as they should be\n", (int)fx_crc_path_best());
+    return 0;
+}
