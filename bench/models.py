@@ -61,11 +61,11 @@ def measure(model: Model, names: list[str], threads: int, memory: str | None) ->
     return row
 
 
-def block(peer: Peer, feed: dict[str, Any]) -> list[float]:
+def block(peer: Peer, feed: dict[str, Any], seconds: float = BLOCK_SECONDS) -> list[float]:
     """Milliseconds of each run of one turn."""
     peer.run(feed)
     times: list[float] = []
-    end = time.perf_counter() + BLOCK_SECONDS
+    end = time.perf_counter() + seconds
     while len(times) < BLOCK_RUNS_MIN or time.perf_counter() < end:
         start = time.perf_counter_ns()
         peer.run(feed)

@@ -7,12 +7,14 @@ line ``error: …``; 1: anything else.
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import os
+import stat
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any, BinaryIO, NoReturn
 
 import numpy as np
 
@@ -21,7 +23,7 @@ from flexnn import _core, units
 from flexnn.artifact import open_artifact
 from flexnn.compiler import compiled
 from flexnn.plan import check_plan, make_plan
-from flexnn.session import default_threads, io_align
+from flexnn.session import THREADS_MAX, default_threads, io_align
 
 NS_PER_MS = 1e6
 INPUT_SEED = 0
@@ -29,13 +31,14 @@ INPUT_SEED = 0
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        print(f"error: {message}; see {self.prog} --help", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(_fail(f"{message}; see {self.prog} --help", 2))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit status."""
     options = _parser().parse_args(arguments)
+    if sys.stdout is None:
+        return _fail("standard output is closed", 2)
     try:
         command: Callable[[argparse.Namespace], None] = options.command
         command(options)
@@ -52,7 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _fail(message: str, status: int) -> int:
-    print(f"error: {message}", file=sys.stderr)
+    if sys.stderr is not None:  # closed: print would take standard output instead
+        print(f"error: {message}", file=sys.stderr)
     return status
 
 
@@ -92,7 +96,7 @@ def _parser() -> argparse.ArgumentParser:
 def _add_model(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("model", metavar="MODEL", help=".onnx or .flexnn")
     sub.add_argument("--memory", type=_size, metavar="SIZE", help="budget: bytes, or like 64MiB; default: no limit")
-    sub.add_argument("--threads", type=_positive, metavar="N", help="compute threads; default: the CPUs there are")
+    sub.add_argument("--threads", type=_threads, metavar="N", help="compute threads; default: the CPUs there are")
     _add_shape(sub)
     sub.add_argument("--io", choices=("buffered", "direct"), default="buffered", help="how weights are read")
     sub.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
@@ -124,6 +128,12 @@ def _positive(text: str) -> int:
     return int(text)
 
 
+def _threads(text: str) -> int:
+    if _positive(text) > THREADS_MAX:
+        raise argparse.ArgumentTypeError(f"{text} threads are more than {THREADS_MAX}")
+    return int(text)
+
+
 def _count(text: str) -> int:
     return 0 if text == "0" else _positive(text)
 
@@ -133,7 +143,7 @@ def _count(text: str) -> int:
 
 def _compile(options: argparse.Namespace) -> None:
     shapes = dict(options.shape)
-    if options.quiet or not sys.stderr.isatty():
+    if options.quiet or sys.stderr is None or not sys.stderr.isatty():
         path = flexnn.compile(options.model, options.output, shapes=shapes)
     else:
         from rich.console import Console
@@ -154,9 +164,11 @@ def _compile(options: argparse.Namespace) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
+    if options.output is not None:
+        _check_output(options.output)
     with compiled(options.model, dict(options.shape)) as artifact:
         report, outputs = _measure(artifact, options)
-    if options.output:
+    if options.output is not None:
         _save(options.output, outputs)
     if options.json:
         print(json.dumps(report))
@@ -232,19 +244,45 @@ def _load_inputs(path: str) -> dict[str, np.ndarray[Any, Any]]:
     try:
         with np.load(path, allow_pickle=False) as arrays:
             return {name: arrays[name] for name in arrays.files}
-    except (ValueError, AttributeError, TypeError) as error:
-        raise ValueError(f"{path}: not an .npz file of arrays: {error}") from None
+    except (OSError, MemoryError):
+        raise
+    except Exception:  # a damaged file makes numpy and zipfile raise nearly anything
+        raise ValueError(f"{path}: not an .npz file of arrays, or damaged") from None
+
+
+def _check_output(path: str) -> None:
+    """Before the run, which would be for nothing."""
+    folder = os.path.dirname(path) or "."
+    if not path or not os.path.isdir(folder):
+        raise FileNotFoundError(errno.ENOENT, "no such folder for the outputs", folder if path else "''")
+    if os.path.isdir(path):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
 
 
 def _save(path: str, outputs: dict[str, np.ndarray[Any, Any]]) -> None:
-    temporary = f"{path}.{os.getpid()}.tmp"
+    """All or nothing, except for what is no regular file (a pipe, /dev/null): that is written to, not replaced."""
+    special = os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode)
+    temporary = path if special else f"{path}.{os.getpid()}.tmp"
     try:
-        with open(temporary, "xb") as file:
-            np.savez(file, **outputs)  # type: ignore[arg-type]
-        os.replace(temporary, path)
+        with open(temporary, "wb" if special else "xb") as file:
+            _write_npz(file, outputs)
+        if not special:
+            os.replace(temporary, path)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from None
     finally:
-        if os.path.exists(temporary):
+        if not special and os.path.exists(temporary):
             os.unlink(temporary)
+
+
+def _write_npz(file: BinaryIO, arrays: dict[str, np.ndarray[Any, Any]]) -> None:
+    """np.savez for any names: it takes those like ``file`` for its own parameters."""
+    import zipfile
+
+    with zipfile.ZipFile(file, "w", allowZip64=True) as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
 
 
 def _peak_rss() -> int:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -81,7 +82,7 @@ class Session:
     ) -> None:
         if io not in ("buffered", "direct"):
             raise ValueError(f"io is {io!r}, not 'buffered' or 'direct'")
-        self._threads = default_threads() if threads is None else threads
+        self._threads = default_threads() if threads is None else operator.index(threads)
         if not 1 <= self._threads <= THREADS_MAX:
             raise ValueError(f"threads is {threads}, not 1 to {THREADS_MAX}")
         self._memory = None if memory is None else parse_bytes(memory)
@@ -89,9 +90,10 @@ class Session:
         self._engine: _core.EngineSession | None = None
         self._direct_fd = -1
         self._lock = threading.Lock()
+        self._process = os.getpid()
         self.last_run: dict[str, int] = {}
         """Of the last run: ``run_ns``, ``stall_ns`` (compute waiting for loads), ``bytes_read``."""
-        with compiled(os.fspath(path), dict(shapes or {})) as artifact_path:
+        with compiled(os.fsdecode(path), dict(shapes or {})) as artifact_path:
             self._artifact = open_artifact(artifact_path)
             if io == "direct":
                 self._direct_fd = self._artifact.open_direct()
@@ -110,20 +112,28 @@ class Session:
     @property
     def memory(self) -> int | None:
         """The budget in bytes. Assigning (bytes, or like ``"24MiB"``, or None) plans anew; takes effect after the run
-        in flight. BudgetError leaves the session as it was.
+        in flight. Where that fails (BudgetError, out of memory, Ctrl-C) the session is as it was.
         """
         return self._memory
 
     @memory.setter
     def memory(self, memory: str | int | None) -> None:
         budget = None if memory is None else parse_bytes(memory)
+        self._check_process()
         with self._lock:
             engine = self._opened()
             plan = self._make_plan(budget)
-            engine.close()  # first: two arenas at once would break either budget
-            self._engine = None
-            self._memory, self._plan = budget, plan
-            self._open_engine()
+            before = self._memory, self._plan
+            try:
+                engine.close()  # first: two arenas at once would break either budget
+                self._engine = None
+                self._memory, self._plan = budget, plan
+                self._open_engine()
+            except BaseException:
+                self._engine = None
+                self._memory, self._plan = before
+                self._open_engine()
+                raise
 
     @property
     def threads(self) -> int:
@@ -146,9 +156,12 @@ class Session:
     def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[Array]:
         """Outputs named in ``output_names`` (None: all, in the model's order) for the inputs in ``input_feed``.
 
-        Arrays have the model's shapes and types. Raises ValueError for wrong names, shapes or types, SessionError when
-        the artifact cannot be read or fails its checksums; the session can run again.
+        Arrays have the model's shapes and types. Raises ValueError for wrong names, shapes or types (TypeError where
+        there is no list or mapping of names), SessionError when the artifact cannot be read or fails its checksums; the
+        session can run again.
         """
+        if isinstance(output_names, str):
+            raise TypeError(f"output_names is the text {output_names!r}, not a list of names")
         graph = self._artifact.graph
         inputs = self._feed(input_feed)
         names = [graph.tensors[i].name for i in graph.outputs]
@@ -160,6 +173,7 @@ class Session:
         for i in graph.outputs:
             tensor = graph.tensors[i]
             outputs.append(np.empty(tensor.shape, DTYPES[tensor.dtype]))
+        self._check_process()
         with self._lock:
             engine = self._opened()
             try:
@@ -169,21 +183,38 @@ class Session:
         return [outputs[names.index(name)] for name in wanted]
 
     def close(self) -> None:
-        """Gives everything back. The session cannot run any more; closing twice is fine."""
+        """Gives everything back, after the run in flight. The session cannot run any more; closing twice is fine."""
+        if os.getpid() != self._process:  # the lock may be held by a thread that this process does not have
+            self._give_back()
+            return
         with self._lock:
             if self._engine is not None:
                 self._engine.close()
-                self._engine = None
-            if self._direct_fd >= 0:
-                os.close(self._direct_fd)
-                self._direct_fd = -1
-            self._artifact.close()
+            self._give_back()
+
+    def _give_back(self) -> None:
+        self._engine = None
+        if self._direct_fd >= 0:
+            os.close(self._direct_fd)
+            self._direct_fd = -1
+        self._artifact.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_artifact"):
+            self.close()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a session cannot be copied or pickled: open another one of the same artifact")
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _check_process(self) -> None:
+        if os.getpid() != self._process:
+            raise SessionError("the session belongs to the process that this one was forked from: open another one")
 
     def _opened(self) -> _core.EngineSession:
         if self._engine is None:
@@ -227,19 +258,25 @@ class Session:
         graph = self._artifact.graph
         tensors = [graph.tensors[i] for i in graph.inputs]
         names = [tensor.name for tensor in tensors]
-        if unknown := feed.keys() - set(names):
-            raise ValueError(f"no input {sorted(unknown)[0]!r}; the inputs are {', '.join(names)}")
+        if not isinstance(feed, Mapping):
+            raise TypeError(f"input_feed is a {type(feed).__name__}, not a mapping of names to arrays")
+        for name in feed:
+            if name not in names:
+                raise ValueError(f"no input {name!r}; the inputs are {', '.join(names)}")
         arrays = []
         for tensor in tensors:
             if tensor.name not in feed:
                 raise ValueError(f"input {tensor.name!r} is missing")
-            array = np.asarray(feed[tensor.name])
+            try:
+                array = np.asarray(feed[tensor.name])
+            except ValueError as error:
+                raise ValueError(f"input {tensor.name!r} is not an array: {error}") from None
             if array.dtype != DTYPES[tensor.dtype] or array.shape != tensor.shape:
                 raise ValueError(
                     f"input {tensor.name!r} is {array.dtype}{list(array.shape)},"
                     f" the model takes {DTYPES[tensor.dtype]}{list(tensor.shape)}"
                 )
-            arrays.append(np.ascontiguousarray(array))
+            arrays.append(np.require(array, requirements=["C", "ALIGNED"]))
         return arrays
 
     def _explain(self, error: _core.EngineError) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 _UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+SIZE_MAX = 1 << 46
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
 
 
@@ -19,8 +20,8 @@ def parse_bytes(text: str | int) -> int:
         match = _SIZE.fullmatch(str(text))
         if not match or match[2].upper() not in _UNITS:
             raise ValueError(f"not a size: {text!r}; write bytes, or a number with KiB, MiB, GiB, KB, MB or GB")
-        size = int(float(match[1]) * _UNITS[match[2].upper()])
-    if not 1 <= size <= 1 << 46:
+        size = int(min(float(match[1]) * _UNITS[match[2].upper()], SIZE_MAX + 1))
+    if not 1 <= size <= SIZE_MAX:
         raise ValueError(f"not a usable size: {text!r}")
     return size
 

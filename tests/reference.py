@@ -277,16 +277,14 @@ def _instance_norm(graph: Graph, node: Node, x: Array, scale: Array, bias: Array
 def _source(node: Node, out: int, size: int, scale: float, length: int) -> float:
     """Where in the input output pixel ``out`` lies (onnx.ai/onnx/operators/onnx__Resize.html)."""
     coord = node.attrs["coord"]
-    reach = length if abs(scale * size - length) < 1e-3 else scale * size  # ONNX does not round the resized length here
     if coord == "asymmetric":
         return out / scale
     if coord == "align_corners":
-        return 0.0 if reach == 1 else out * (size - 1) / (reach - 1)
+        return 0.0 if length == 1 else out * (size - 1) / (length - 1)
     if coord == "pytorch_half_pixel" and length == 1:
         return 0.0
     if coord == "half_pixel_symmetric":
-        adjustment = length / (scale * size)
-        return size / 2 * (1 - adjustment) + (out + 0.5) / scale - 0.5
+        return (size - 1) / 2 + (out + 0.5 - length / 2) / scale
     return (out + 0.5) / scale - 0.5
 
 

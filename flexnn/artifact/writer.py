@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import os
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from .format import HEADER_BYTES, ArtifactError, Header, page_up
 from .reader import check_graph
 from .section import dump_graph
 
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 TEMPORARY = ".flexnn-tmp-"
 
 
@@ -50,9 +52,11 @@ def write_artifact(
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         if os.path.exists(temporary):
             os.unlink(temporary)
+        if isinstance(error, OSError) and (error.filename == temporary or error.errno in _DISK_FULL):
+            error.filename = path  # what the user asked for; writing names no file at all
         raise
     return header.file_bytes
 

@@ -41,12 +41,12 @@ def _spatial(node: Node, height: int, width: int, ceil: bool = False) -> tuple[i
         kernel, stride, dilation = (ints_attr(node, name)[i] for name in ("kernel", "strides", "dilations"))
         before, after = ints_attr(node, "pads")[i], ints_attr(node, "pads")[i + 2]
         room = size + before + after - ((kernel - 1) * dilation + 1)
-        if room < 0:
-            raise node_error(node, f"a window of {kernel} does not fit into {size} elements")
         out = room // stride + 1
-        # A last window may hang over the end, but must start inside the input or the padding before it.
+        # A last (or only) window may hang over the end, but must start inside the input or the padding before it.
         if ceil and room % stride and out * stride < size + before:
             out += 1
+        if out < 1:
+            raise node_error(node, f"a window of {kernel} does not fit into {size} elements")
         sizes.append(out)
     return sizes[0], sizes[1]
 

@@ -38,6 +38,16 @@ class Plan:
     """The part of the arena where activations, workspaces and streamed weights live."""
 
     @property
+    def steps(self) -> np.ndarray[Any, Any]:
+        """The steps in order, as records: node, wait_loads, window, weight (fx_step, flexnn/_core/engine.h)."""
+        return self.program.steps
+
+    @property
+    def loads(self) -> np.ndarray[Any, Any]:
+        """The loads of each run in order, as records: file_offset, bytes, address, wait_steps, … (fx_load)."""
+        return self.program.loads
+
+    @property
     def arena_bytes(self) -> int:
         """The one buffer that the engine maps."""
         return self.program.arena_bytes
@@ -88,7 +98,7 @@ class Plan:
             "kernels": self.kernels,
         }
 
-    def buffers(self) -> dict[str, np.ndarray[Any, Any]]:
+    def addresses(self) -> dict[str, np.ndarray[Any, Any]]:
         """Addresses for inspection, as arrays: ``loads`` and ``pinned`` [n, 2] (address, bytes), ``outputs`` [nodes, 2]
         (operand base, offset), ``scratch`` [nodes, 2] (address, bytes of one thread).
         """

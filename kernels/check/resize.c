@@ -1,4 +1,4 @@
-/* Resizing against ONNX's definition (reference implementation, op_resize.py), coordinate by coordinate. */
+/* Resizing against ONNX's definition, coordinate by coordinate, with whole lengths as onnxruntime has them. */
 #include "check.h"
 
 #include <math.h>
@@ -13,9 +13,9 @@ static double source(const fx_resize_params *p, int i, int in, int out, float gi
     case FX_COORD_HALF_PIXEL:
         return (i + 0.5) / scale - 0.5;
     case FX_COORD_PYTORCH_HALF_PIXEL:
-        return out > 1 || length != 1 ? (i + 0.5) / scale - 0.5 : -0.5;
+        return out > 1 ? (i + 0.5) / scale - 0.5 : 0;
     case FX_COORD_ALIGN_CORNERS:
-        return length == 1 ? 0 : i * (in - 1) / (length - 1);
+        return out == 1 ? 0 : (double)i * (in - 1) / (out - 1);
     case FX_COORD_ASYMMETRIC:
         return i / scale;
     default: /* FX_COORD_HALF_PIXEL_SYMMETRIC */

@@ -99,9 +99,11 @@ static __attribute__((noinline)) void finish_any(const fx_gemm *g, int rows, con
 #define BOTH(R) TILE(R) WINO_TILE(R)
 BOTH(1)
 BOTH(2)
-BOTH(3) BOTH(4) BOTH(5)
+BOTH(3)
+BOTH(4)
+BOTH(5)
 
-    void FX_SYMBOL(gemm_f32)(const fx_gemm *g) {
+void FX_SYMBOL(gemm_f32)(const fx_gemm *g) {
     static void (*const tiles[])(const fx_gemm *) = {tile_1, tile_2, tile_3, tile_4, tile_5};
     tiles[g->rows - 1](g);
 }

@@ -43,20 +43,20 @@ static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, 
 }
 
 /* Where output i of `out` lies in an input of `in`. A scale that is out / in but for its rounding is taken as that
- * fraction, whose ties and whole numbers come out exact; another one is used in float, as it is given. */
+ * fraction, whose ties and whole numbers come out exact; another one is used in float, as it is given. Lengths are
+ * whole numbers, as in onnxruntime and PyTorch (ONNX's reference has in * scale). */
 static double source_of(int32_t coord, int32_t i, int32_t in, int32_t out, float scale) {
     const int is_ratio = scale == (float)((double)out / in);
-    const double length = is_ratio ? out : (float)in * scale; /* the output's, not rounded to a whole number */
     const double centre = is_ratio ? (i + 0.5) * in / out - 0.5 : ((float)i + 0.5f) / scale - 0.5f;
     switch (coord) {
     case FX_COORD_ALIGN_CORNERS:
-        return length == 1 ? 0 : (double)i * (in - 1) / (length - 1);
+        return out == 1 ? 0 : (double)i * (in - 1) / (out - 1);
     case FX_COORD_ASYMMETRIC:
         return is_ratio ? (double)i * in / out : (float)i / scale;
     case FX_COORD_PYTORCH_HALF_PIXEL:
-        return length == 1 ? -0.5 : centre;
+        return out == 1 ? 0 : centre;
     case FX_COORD_HALF_PIXEL_SYMMETRIC:
-        return in / 2.0 * (1 - out / length) + centre;
+        return is_ratio ? centre : (in - 1) / 2.0 + ((float)i + 0.5f - 0.5f * (float)out) / scale;
     default:
         return centre;
     }

@@ -124,5 +124,5 @@ def test_plan_describes_itself() -> None:
     assert told["arena_bytes"] + sum(told["overhead"].values()) == told["session_bytes"] == plan.session_bytes
     assert sum(told["kernels"].values()) == len(plan.program.nodes)
     assert told["steps"] == len(plan.program.steps)
-    assert set(plan.buffers()) == {"loads", "pinned", "outputs", "scratch"}
+    assert set(plan.addresses()) == {"loads", "pinned", "outputs", "scratch"}
     assert "arena" in plan.summary()

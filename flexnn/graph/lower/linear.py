@@ -8,9 +8,11 @@ import numpy as np
 
 from ..build import NO_ACT
 from ..pack import PanelSource
+from ..shapes import broadcast
 from ..sources import ArraySource, MappedSource
 from .context import Const, Context, Value, lowers
 from .convolution import emit_conv
+from .shape import expanded
 from .spatial import Window
 
 
@@ -74,6 +76,19 @@ def _gemm_bias(c: Value | None, n: int, beta: float) -> Const | None:
     return c.mapped((n,), lambda v: np.broadcast_to(v.reshape(-1) * np.float32(beta), (n,)).astype(np.float32))
 
 
+def _few_batches(ctx: Context, a: Value, b: Value) -> tuple[Value, Value]:
+    """The operands, expanded if they broadcast in more alternating runs of dimensions than the core walks (2)."""
+    batches = ctx.shape(a)[:-2], ctx.shape(b)[:-2]
+    batch = broadcast(*batches)
+    if batch is None:
+        return a, b
+    own = [(1,) * (len(batch) - len(s)) + s for s in batches]
+    kinds = [(x == 1, y == 1) for x, y, d in zip(*own, batch, strict=True) if d > 1]
+    if sum(k != before for k, before in zip(kinds[1:], kinds, strict=False)) < 2:
+        return a, b
+    return expanded(ctx, a, batch + ctx.shape(a)[-2:]), expanded(ctx, b, batch + ctx.shape(b)[-2:])
+
+
 @lowers("MatMul")
 def matmul(ctx: Context) -> list[Value]:
     """numpy.matmul; https://onnx.ai/onnx/operators/onnx__MatMul.html."""
@@ -91,7 +106,7 @@ def matmul(ctx: Context) -> list[Value]:
         y: Value = _rows_by_constant(ctx, a, b, False, 1.0, None)
         y = ctx.reshape(y, (*ctx.shape(a)[:-1], b.shape[1]))
     else:
-        y = ctx.emit("matmul", [a, b], {**NO_ACT})
+        y = ctx.emit("matmul", list(_few_batches(ctx, a, b)), {**NO_ACT})
     shape = list(ctx.shape(y))
     if len(shape_b) == 1:
         del shape[-1]

@@ -33,8 +33,9 @@ def reduce(ctx: Context) -> list[Value]:
     nothing = ctx.integer("noop_with_empty_axes", 0)
     keepdims = ctx.integer("keepdims", 1)
     rank = len(ctx.shape(x))
-    if not axes and (nothing or not rank):
-        return [x]
+    if not axes and (nothing or not rank):  # over no axis: what is not the reduction itself stays to be done
+        alone = ctx.reshape(x, (*ctx.shape(x), 1))
+        return [ctx.emit("reduction", [alone], {"kind": _KINDS[ctx.node.op_type], "axes": [rank], "keepdims": 0})]
     axes = sorted({ctx.axis(a, rank) for a in axes}) if axes else list(range(rank))
     attrs: dict[str, Attr] = {"kind": _KINDS[ctx.node.op_type], "axes": axes, "keepdims": keepdims}
     return [ctx.emit("reduction", [x], attrs)]

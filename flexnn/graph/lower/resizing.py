@@ -52,14 +52,14 @@ def resize(ctx: Context) -> list[Value]:
         return [_resize(ctx, scales, None, coord, nearest)]
     if not sizes or len(sizes) != len(axes):
         raise ctx.error(f"sizes {sizes} for {len(axes)} axes")
-    if policy != "stretch":
-        ratios = [size / shape[axis] for axis, size in zip(axes, sizes, strict=True)]
-        ratio = min(ratios) if policy == "not_larger" else max(ratios)
-        sizes = [math.floor(shape[axis] * ratio + 0.5) for axis in axes]
-    wanted = list(shape)
-    for axis, size in zip(axes, sizes, strict=True):
-        wanted[axis] = size
-    return [_resize(ctx, [w / d for w, d in zip(wanted, shape, strict=True)], wanted, coord, nearest)]
+    ratios = [size / shape[axis] for axis, size in zip(axes, sizes, strict=True)]
+    if policy != "stretch":  # one ratio for all axes, also where the size is rounded
+        ratios = [min(ratios) if policy == "not_larger" else max(ratios)] * len(axes)
+        sizes = [math.floor(shape[axis] * ratio + 0.5) for axis, ratio in zip(axes, ratios, strict=True)]
+    wanted, scales = list(shape), [1.0] * rank
+    for axis, size, ratio in zip(axes, sizes, ratios, strict=True):
+        wanted[axis], scales[axis] = size, ratio
+    return [_resize(ctx, scales, wanted, coord, nearest)]
 
 
 def _resize(ctx: Context, scales: list[float], sizes: list[int] | None, coord: str, nearest: str) -> Value:

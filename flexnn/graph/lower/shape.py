@@ -135,7 +135,7 @@ def slice_(ctx: Context) -> list[Value]:
         raise ctx.error(f"starts {first}, ends {last}, axes {axes}, steps {strides}")
     starts, sizes, steps = [0] * rank, list(shape), [1] * rank
     for axis, start, end, step in zip(axes, first, last, strides, strict=True):
-        picked = range(shape[axis])[start:end:step]
+        picked = _picked(shape[axis], start, end, step)
         if not picked:
             raise ctx.error(f"slices {start}:{end}:{step} of {shape[axis]} elements are empty")
         if step > 0:
@@ -144,6 +144,14 @@ def slice_(ctx: Context) -> list[Value]:
             x = ctx.emit("gather", [x, ctx.array(np.array(picked, np.int64), f"indices{axis}")], {"axis": axis})
             sizes[axis] = len(picked)
     return [ctx.slice(x, starts, sizes, steps)]
+
+
+def _picked(size: int, start: int, end: int, step: int) -> range:
+    """Indices that a slice picks. Unlike Python's, a backward one that starts before the front picks the front."""
+    start, end = (v + size if v < 0 else v for v in (start, end))
+    if step > 0:
+        return range(min(max(start, 0), size), min(max(end, 0), size), step)
+    return range(min(max(start, 0), size - 1), min(max(end, -1), size - 1), step)
 
 
 @lowers("Pad")

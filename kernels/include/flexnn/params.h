@@ -13,33 +13,29 @@
 
 #define FX_I6(I, n) I(n##0) I(n##1) I(n##2) I(n##3) I(n##4) I(n##5)
 
+/* clang-format off */
+
 /* x[n,h,w,cin] * panels -> y[n,oh,ow,cout] (+ r of y's shape) -> act. A Gemm is a 1x1 convolution with h = rows, w = 1.
  * Panels: one for each nr output channels, [bias nr][slope nr if act is PRELU][block][tap][cin of block][nr] floats;
  * a panel reads cin_panel input channels, in blocks of cin_block (the last may be shorter). Dense: cin_panel = cin.
  * Grouped: see fx_conv_panel_cin; narrow groups have one block, whatever cin_block. x_sn, x_sh, x_sw: strides of batch,
  * row, pixel (channel stride is 1); y_*, r_* alike.
  * tile_block: Winograd tiles transformed at once, chosen by the planner; 0 for other kernels. */
-#define FX_CONV_FIELDS(I, F)                                                                                           \
-    I(n)                                                                                                               \
-    I(h)                                                                                                               \
-    I(w) I(cin) I(oh) I(ow) I(cout) I(kh) I(kw) I(sh) I(sw) I(dh) I(dw) I(pt) I(pl) I(group) I(cin_panel) I(cin_block) \
-        I(nr) I(x_sn) I(x_sh) I(x_sw) I(y_sn) I(y_sh) I(y_sw) I(has_residual) I(r_sn) I(r_sh) I(r_sw) I(act) F(alpha)  \
-            F(beta) I(tile_block)
+#define FX_CONV_FIELDS(I, F)                                                                                          \
+    I(n) I(h) I(w) I(cin) I(oh) I(ow) I(cout) I(kh) I(kw) I(sh) I(sw) I(dh) I(dw) I(pt) I(pl) I(group) I(cin_panel)   \
+    I(cin_block) I(nr) I(x_sn) I(x_sh) I(x_sw) I(y_sn) I(y_sh) I(y_sw) I(has_residual) I(r_sn) I(r_sh) I(r_sw)        \
+    I(act) F(alpha) F(beta) I(tile_block)
 
 /* Depthwise: cout = cin = c; panels [bias nr][slope nr if PRELU][tap][nr]. */
-#define FX_DWCONV_FIELDS(I, F)                                                                                         \
-    I(n)                                                                                                               \
-    I(h)                                                                                                               \
-    I(w) I(c) I(oh) I(ow) I(kh) I(kw) I(sh) I(sw) I(dh) I(dw) I(pt) I(pl) I(nr) I(x_sn) I(x_sh) I(x_sw) I(y_sn)        \
-        I(y_sh) I(y_sw) I(has_residual) I(r_sn) I(r_sh) I(r_sw) I(act) F(alpha) F(beta)
+#define FX_DWCONV_FIELDS(I, F)                                                                                        \
+    I(n) I(h) I(w) I(c) I(oh) I(ow) I(kh) I(kw) I(sh) I(sw) I(dh) I(dw) I(pt) I(pl) I(nr) I(x_sn) I(x_sh) I(x_sw)     \
+    I(y_sn) I(y_sh) I(y_sw) I(has_residual) I(r_sn) I(r_sh) I(r_sw) I(act) F(alpha) F(beta)
 
 /* kind: fx_pool_kind. AVG divides by the elements inside the input, or, with count_include_pad, inside the input plus
  * its pads (pt, pl, pb, pr): a window that ceil_mode lets hang over that edge does not count the overhang. */
-#define FX_POOL_FIELDS(I, F)                                                                                           \
-    I(kind)                                                                                                            \
-    I(n)                                                                                                               \
-    I(h) I(w) I(c) I(oh) I(ow) I(kh) I(kw) I(sh) I(sw) I(dh) I(dw) I(pt) I(pl) I(pb) I(pr) I(count_include_pad)        \
-        I(x_sn) I(x_sh) I(x_sw) I(y_sn) I(y_sh) I(y_sw)
+#define FX_POOL_FIELDS(I, F)                                                                                          \
+    I(kind) I(n) I(h) I(w) I(c) I(oh) I(ow) I(kh) I(kw) I(sh) I(sw) I(dh) I(dw) I(pt) I(pl) I(pb) I(pr)               \
+    I(count_include_pad) I(x_sn) I(x_sh) I(x_sw) I(y_sn) I(y_sh) I(y_sw)
 
 /* y[d0..d5] = f(x). Strides may be anything for x (0 broadcasts); y's must not alias an element twice. */
 #define FX_UNARY_FIELDS(I, F) I(kind) FX_I6(I, d) FX_I6(I, xs) FX_I6(I, ys) F(alpha) F(beta)
@@ -61,10 +57,9 @@
 
 /* x[n,h,w,c] -> y[n,oh,ow,c]. scale_*: output / input as the model states it; coord: fx_resize_coord;
  * nearest: fx_resize_nearest, used when mode is FX_RESIZE_NEAREST. */
-#define FX_RESIZE_FIELDS(I, F)                                                                                         \
-    I(mode)                                                                                                            \
-    I(coord)                                                                                                           \
-    I(nearest) I(n) I(h) I(w) I(c) I(oh) I(ow) I(x_sn) I(x_sh) I(x_sw) I(y_sn) I(y_sh) I(y_sw) F(scale_h) F(scale_w)
+#define FX_RESIZE_FIELDS(I, F)                                                                                        \
+    I(mode) I(coord) I(nearest) I(n) I(h) I(w) I(c) I(oh) I(ow) I(x_sn) I(x_sh) I(x_sw) I(y_sn) I(y_sh) I(y_sw)       \
+    F(scale_h) F(scale_w)
 
 /* Moves elements of elem_bytes (1, 2, 4, 8): transpose, slice (x strides may be negative), expand (0), concat. */
 #define FX_COPY_FIELDS(I, F) I(elem_bytes) FX_I6(I, d) FX_I6(I, xs) FX_I6(I, ys)
@@ -72,10 +67,9 @@
 /* y[d0..d5] from x[xd0..xd5]: y index - b (before) is the x index; outside, mode says what. interior i puts i fill
  * elements between neighbours of x (CONSTANT only). value fills 4-byte elements unless value_int, the integer fill
  * (of other sizes its low bytes), is not 0. */
-#define FX_PAD_FIELDS(I, F)                                                                                            \
-    I(mode)                                                                                                            \
-    I(elem_bytes)                                                                                                      \
-    FX_I6(I, d) FX_I6(I, xd) FX_I6(I, b) FX_I6(I, interior) FX_I6(I, xs) FX_I6(I, ys) F(value) I(value_int)
+#define FX_PAD_FIELDS(I, F)                                                                                           \
+    I(mode) I(elem_bytes) FX_I6(I, d) FX_I6(I, xd) FX_I6(I, b) FX_I6(I, interior) FX_I6(I, xs) FX_I6(I, ys) F(value)  \
+    I(value_int)
 
 /* data[outer, axis, inner] (contiguous), indices[count] of index_bytes (4 or 8), negative ones count from the end
  * -> y[outer, count, inner]. An index out of range fails the run. */
@@ -85,11 +79,11 @@
 #define FX_CAST_FIELDS(I, F) I(from) I(to) I(count)
 
 /* Both operands computed: y[b0,b1,m,n] = a[b0,b1,m,k] b[b0,b1,k,n], any strides (batch stride 0 broadcasts). */
-#define FX_MATMUL_FIELDS(I, F)                                                                                         \
-    I(b0)                                                                                                              \
-    I(b1)                                                                                                              \
-    I(m) I(n) I(k) I(a_s0) I(a_s1) I(a_sm) I(a_sk) I(b_s0) I(b_s1) I(b_sk) I(b_sn) I(y_s0) I(y_s1) I(y_sm) I(act)      \
-        F(alpha) F(beta)
+#define FX_MATMUL_FIELDS(I, F)                                                                                        \
+    I(b0) I(b1) I(m) I(n) I(k) I(a_s0) I(a_s1) I(a_sm) I(a_sk) I(b_s0) I(b_s1) I(b_sk) I(b_sn) I(y_s0) I(y_s1)        \
+    I(y_sm) I(act) F(alpha) F(beta)
+
+/* clang-format on */
 
 /* One line per operator: X(NAME, name, number of inputs at most, takes a panel weight). */
 #define FX_OPS(X)                                                                                                      \

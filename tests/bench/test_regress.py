@@ -1,0 +1,104 @@
+"""What bench.regress calls slower, and which sources it takes for the same."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.append(str(ROOT))  # last: an installed flexnn wins over the source tree
+
+from bench import regress  # noqa: E402
+
+
+def rounds(true_ratio: float, noise: float, count: int, seed: int) -> list[float]:
+    """Ratios of rounds with lognormal noise, one in ten of them disturbed by half."""
+    rng = np.random.default_rng(seed)
+    ratios = true_ratio * np.exp(noise * rng.standard_normal(count))
+    ratios[rng.random(count) < 0.1] *= 1.5
+    return [float(r) for r in ratios]
+
+
+def test_the_interval_is_the_tables() -> None:
+    """Sign test at 95 %, as in the tables: of 12 the 3rd and 10th, of 8 the 1st and 8th, of 20 the 6th and 15th."""
+    for count, k in ((6, 1), (8, 1), (9, 2), (12, 3), (20, 6)):
+        found = regress.verdict([float(i) for i in range(1, count + 1)])
+        assert (found.low, found.high) == (k, count + 1 - k)
+        assert found.median == (count + 1) / 2
+
+
+def test_the_interval_holds_the_truth() -> None:
+    inside = 0
+    for seed in range(400):
+        found = regress.verdict([float(r) for r in np.exp(np.random.default_rng(seed).standard_normal(12) * 0.05)])
+        inside += found.low <= 1 <= found.high
+    assert inside >= 0.95 * 400 - 8
+
+
+def test_noise_is_not_a_slowdown() -> None:
+    assert sum(regress.verdict(rounds(1.0, 0.05, 12, seed)).is_slower(0.02) for seed in range(200)) <= 4
+
+
+@pytest.mark.parametrize(("true_ratio", "noise"), [(1.10, 0.03), (1.05, 0.005), (2.0, 0.3)])
+def test_a_slowdown_is_found(true_ratio: float, noise: float) -> None:
+    found = [regress.verdict(rounds(true_ratio, noise, 12, seed)) for seed in range(200)]
+    assert sum(v.is_slower(0.02) for v in found) >= 180
+    assert not any(v.is_faster(0.02) for v in found)
+
+
+def test_too_few_rounds_are_refused() -> None:
+    with pytest.raises(ValueError, match="6"):
+        regress.verdict([1.5] * 5)
+
+
+def test_the_table_names_the_slower_models(capsys: pytest.CaptureFixture[str]) -> None:
+    from rich.console import Console
+
+    rows = [
+        {"model": "worse", "base_ms": [10.0] * 8, "head_ms": [11.0] * 8},
+        {"model": "same", "base_ms": [10.0] * 8, "head_ms": [9.9, 10.1] * 4},
+    ]
+    assert regress.show(rows, 0.02, ("a", "b"), Console(width=120)) == ["worse"]
+    assert regress.show(rows, 0.20, ("a", "b"), Console(width=120)) == []
+
+
+def archive(content: bytes, *, mtime: int = 0, mode: int = 0o644) -> bytes:
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w") as tar:
+        entry = tarfile.TarInfo("file")
+        entry.size, entry.mtime, entry.mode = len(content), mtime, mode
+        tar.addfile(entry, io.BytesIO(content))
+    return out.getvalue()
+
+
+def test_a_checkout_is_known_by_its_content() -> None:
+    same = regress.digest(archive(b"x"))
+    assert regress.digest(archive(b"x", mtime=10**9, mode=0o664)) == same
+    assert regress.digest(archive(b"y")) != same
+    assert regress.digest(archive(b"x", mode=0o755)) != same
+
+
+def test_a_clean_working_tree_is_its_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def git(*arguments: str) -> None:
+        identity = ["-c", "user.name=t", "-c", "user.email=t@t", "-c", "core.hooksPath=/dev/null"]
+        subprocess.run(["git", *identity, *arguments], cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
+
+    for name in regress.BUILT_FROM:
+        file = tmp_path / name if "." in name or name == "LICENSE" else tmp_path / name / "part.c"
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(name)
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-qm", "first")
+    monkeypatch.setattr(regress, "ROOT", tmp_path)
+    assert regress.digest(regress.source(regress.WORKING_TREE)) == regress.digest(regress.source("HEAD"))
+    (tmp_path / "kernels" / "part.c").write_text("changed")
+    assert regress.digest(regress.source(regress.WORKING_TREE)) != regress.digest(regress.source("HEAD"))
+    with pytest.raises(regress.BuildError, match="nowhere"):
+        regress.source("nowhere")

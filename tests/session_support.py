@@ -1,0 +1,64 @@
+"""A small convolutional model for tests of sessions and of the command line: an ONNX file and its artifact."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+import flexnn
+
+CHANNELS = 128
+LAYERS = 8
+SIDE = 8
+
+
+def write_model(path: Path, output: str = "y") -> Path:
+    """Eight 3x3 convolutions of 128 channels: 4.5 MiB of weights over activations of 32 KiB."""
+    rng = np.random.default_rng(1)
+    nodes, weights, name = [], [], "x"
+    for i in range(LAYERS):
+        w = rng.standard_normal((CHANNELS, CHANNELS, 3, 3)).astype(np.float32) / np.float32(CHANNELS * 9) ** 0.5
+        weights.append(numpy_helper.from_array(w, f"w{i}"))
+        after = output if i == LAYERS - 1 else f"t{i}"
+        nodes.append(helper.make_node("Conv", [name, f"w{i}"], [after], name=f"conv{i}", pads=[1, 1, 1, 1]))
+        name = after
+    shape = [1, CHANNELS, SIDE, SIDE]
+    graph = helper.make_graph(
+        nodes,
+        "small",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info(output, onnx.TensorProto.FLOAT, shape)],
+        weights,
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+def write_wide_model(path: Path) -> Path:
+    """One 1x1 convolution whose output, 8 MiB, is nearly all that there is."""
+    weight = numpy_helper.from_array(np.ones((8, 1, 1, 1), np.float32), "w")
+    graph = helper.make_graph(
+        [helper.make_node("Conv", ["x", "w"], ["y"])],
+        "wide",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 1, 512, 512])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1, 8, 512, 512])],
+        [weight],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+def feed() -> dict[str, np.ndarray]:
+    return {"x": np.random.default_rng(2).standard_normal((1, CHANNELS, SIDE, SIDE)).astype(np.float32)}
+
+
+def smallest(artifact: Path, threads: int = 2) -> int:
+    """The smallest budget in bytes."""
+    try:
+        flexnn.Session(artifact, memory=1, threads=threads).close()
+    except flexnn.BudgetError as error:
+        return error.minimum
+    raise AssertionError("one byte was enough")
