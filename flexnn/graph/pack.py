@@ -3,8 +3,8 @@
 A panel holds ``NR`` consecutive output channels: ``[bias NR][slope NR, only PRELU][block][tap][cin of block][NR]``
 float32. Missing output channels of the last panel are zeros. A grouped convolution packs output channels regardless of
 their groups: a panel reads the input channels of all groups it touches, ``cin_panel`` of them, and holds zeros where an
-output channel does not see an input channel (kernels/include/flexnn/ops.h, ``fx_conv_panel_cin``). Only where groups are
-narrow, as many outputs as inputs and 2, 4 or 8 of them, is every lane a weight of its own group: ``[tap][cin of group]``.
+output channel does not see an input channel (kernels/include/flexnn/ops.h, ``fx_conv_panel_cin``). Panels of narrow
+groups, as many outputs as inputs and 2, 4 or 8 of them, hold no zeros: each lane has its own group's weights.
 """
 
 from __future__ import annotations
