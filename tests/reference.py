@@ -184,6 +184,12 @@ def unpack(graph: Graph, node: Node, cin: int, cout: int) -> tuple[Array, Array,
             weights[:, range(lanes.start, lanes.stop), range(lanes.start, lanes.stop)] = body[:, :count]
             continue
         wide = len(body) // taps
+        if group > 1 and cin == cout and cin_group in (2, 4, 8):
+            assert wide == cin_group
+            for o in range(lanes.start, lanes.stop):
+                inputs = o // cin_group * cin_group
+                weights[:, inputs : inputs + cin_group, o] = body.reshape(taps, wide, NR)[:, :, o % NR]
+            continue
         first = 0 if group == 1 else min(lanes.start // per_group * cin_group, cin - wide)
         block = min(int(node.attrs["cin_block"]), wide)
         at = 0

@@ -3,7 +3,8 @@
 A panel holds ``NR`` consecutive output channels: ``[bias NR][slope NR, only PRELU][block][tap][cin of block][NR]``
 float32. Missing output channels of the last panel are zeros. A grouped convolution packs output channels regardless of
 their groups: a panel reads the input channels of all groups it touches, ``cin_panel`` of them, and holds zeros where an
-output channel does not see an input channel (kernels/include/flexnn/ops.h, ``fx_conv_panel_cin``).
+output channel does not see an input channel (kernels/include/flexnn/ops.h, ``fx_conv_panel_cin``). Panels of narrow
+groups, as many outputs as inputs and 2, 4 or 8 of them, hold no zeros: each lane has its own group's weights.
 """
 
 from __future__ import annotations
@@ -18,6 +19,9 @@ from .ir import WeightSource
 
 NR = 16
 """Output channels of a panel; FX_NR of the C core."""
+
+NARROW = (2, 4, 8)
+"""Channels of a group, in and out, whose panels hold no zeros: they divide ``NR``."""
 
 CIN_BLOCK = 64
 """Input channels that a panel keeps together over all taps (docs/decisions/0001)."""
@@ -109,7 +113,7 @@ class PanelSource:
         taps = part.reshape(count, cin_group, kh * kw)
         if self.op == "dwconv":
             body[:, 0, :count] = taps[:, 0].T
-        elif self.group == 1:
+        elif self.group == 1 or is_narrow(self.shape[0], cin_group, self.group):
             body[:, :, :count] = taps.transpose(2, 1, 0)
         else:
             first = panel_cin(c0, self.shape[0], cin_group, self.group, wide)
@@ -123,9 +127,14 @@ class PanelSource:
         return np.concatenate([body[:, b : b + block].reshape(-1) for b in range(0, wide, block)])
 
 
+def is_narrow(cout: int, cin_group: int, group: int) -> bool:
+    """Whether a convolution's panels are those of narrow groups."""
+    return group > 1 and cin_group in NARROW and cin_group * group == cout
+
+
 def conv_cin_panel(cout: int, cin_group: int, group: int) -> int:
-    """Most input channels that any panel of a convolution touches."""
-    if group == 1:
+    """Most input channels that any panel of a convolution touches; of narrow groups, that any output channel sees."""
+    if group == 1 or is_narrow(cout, cin_group, group):
         return cin_group
     per_group = cout // group
     return max(((min(c0 + NR, cout) - 1) // per_group - c0 // per_group + 1) * cin_group for c0 in range(0, cout, NR))

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from flexnn import _core
 from flexnn.graph import ops
 from flexnn.graph.ir import DTYPES, Graph, Node
+from flexnn.graph.pack import is_narrow
 
 from .types import LINE, NodeProfile, Profile, Variant, align_up
 
@@ -25,7 +26,8 @@ V_BYTES = 3 << 19
 """Transformed input that a Winograd block aims at: what a second-level cache keeps beside the weights."""
 TILES_MIN, TILES_MAX = 16, 64
 
-PEAK_FRACTION = {"direct": 0.98, "im2col": 0.85, "wino2": 0.9, "wino4": 0.9, "dwconv": 0.5, "matmul": 0.85}
+PEAK_FRACTION = {"direct": 0.98, "im2col": 0.85, "wino2": 0.9, "wino4": 0.9}
+PEAK_FRACTION |= {"narrow": 0.8, "dwconv": 0.5, "matmul": 0.85}
 TRANSFORM_FLOPS = {"wino2": (270.0, 450.0), "wino4": (460.0, 1000.0)}
 """Worth in multiply-adds' flops of transforming one channel pair's weights, and one channel of one tile."""
 PASSES = {"softmax": 4.0, "lrn": 4.0, "instance_norm": 3.0, "pool": 4.0, "resize": 3.0, "gather": 2.0, "unary": 2.0}
@@ -131,6 +133,8 @@ def _conv_variants(
 ) -> list[Variant]:
     words = params.tolist()
     n, oh, ow, cin, kh, kw = (words[_CONV_FIELD[f]] for f in ("n", "oh", "ow", "cin_panel", "kh", "kw"))
+    group = words[_CONV_FIELD["group"]]
+    narrow = is_narrow(words[_CONV_FIELD["cout"]], words[_CONV_FIELD["cin"]] // group, group)
     rate = machine.flops_per_second * threads
     cout = panels * _core.NR
     read_s = panels * panel_bytes / machine.bytes_per_second
@@ -138,8 +142,8 @@ def _conv_variants(
     for kernel in ("direct", "im2col"):
         if not _core.conv_kernel_fits(kernel, params) or (kernel == "im2col" and (kh * kw == 1 or cin > _core.NR)):
             continue
-        fraction = PEAK_FRACTION[kernel]
-        if kernel == "direct":  # a tap's channels are one run of the inner loop: short ones do not fill it
+        fraction = PEAK_FRACTION["narrow" if narrow else kernel]
+        if kernel == "direct" and not narrow:  # a tap's channels are a run of the inner loop: short ones do not fill it
             fraction *= cin / (cin + 3.0)
         seconds = max(2.0 * n * oh * ow * kh * kw * cin * cout / (fraction * rate), read_s)
         scratch = align_up(_core.op_scratch("conv", kernel, params, isa))

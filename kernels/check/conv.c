@@ -15,8 +15,16 @@ static int64_t panel_floats(const fx_conv_params *p) {
     return head(p) + (int64_t)p->kh * p->kw * p->cin_panel * FX_NR;
 }
 
+/* Panels of narrow groups: the only ones that read fewer channels than their outputs see. */
+static int is_narrow(const fx_conv_params *p) {
+    return p->group > 1 && p->cin == p->cout && p->cin_panel == p->cin / p->group && p->cin_panel > 1;
+}
+
 /* Index of the weight of output `o`, tap `t` and input `i` among all panels. */
 static int64_t weight_at(const fx_conv_params *p, int o, int t, int i) {
+    if (is_narrow(p))
+        return o / FX_NR * panel_floats(p) + head(p) + ((int64_t)t * p->cin_panel + i % p->cin_panel) * FX_NR +
+               o % FX_NR;
     const int q = i - fx_conv_panel_cin(p, o / FX_NR), taps = p->kh * p->kw;
     const int first = q / p->cin_block * p->cin_block;
     const int wide = p->cin_panel - first < p->cin_block ? p->cin_panel - first : p->cin_block;
@@ -114,6 +122,11 @@ static int conv_cin_panel(const fx_conv_params *p) {
     return most * (p->cin / p->group);
 }
 
+static int can_be_narrow(const fx_conv_params *p) {
+    const int wide = p->cin / p->group;
+    return p->cin == p->cout && (wide == 2 || wide == 4 || wide == 8);
+}
+
 static void set_strides(check_case *c, fx_conv_params *p) {
     p->x_sw = check_one_in(c, 12) ? 2048 : p->cin + (check_one_in(c, 3) ? check_int(c, 1, 9) : 0);
     p->x_sh = p->x_sw * p->w + (check_one_in(c, 5) ? check_int(c, 1, 9) : 0);
@@ -136,6 +149,11 @@ static void draw(check_case *c) {
     p->cout = p->group * (check_one_in(c, 4) ? check_int(c, 16, 70) : check_int(c, 1, 20));
     if (p->group > 1 && p->cin > 100)
         p->cin = p->group * 3;
+    const int narrow = p->group > 1 && check_one_in(c, 3);
+    if (narrow) {
+        p->group = check_int(c, 2, 17);
+        p->cin = p->cout = p->group * CHECK_PICK(c, 2, 4, 8);
+    }
     p->kh = winograd ? 3 : CHECK_PICK(c, 1, 1, 1, 3, 3, 5, 2, 7);
     p->kw = winograd ? 3 : check_one_in(c, 2) ? p->kh : check_int(c, 1, 5);
     p->sh = winograd ? 1 : CHECK_PICK(c, 1, 1, 2, 3);
@@ -149,7 +167,7 @@ static void draw(check_case *c) {
               room_w = p->w + p->pl + pr - (p->kw - 1) * p->dw - 1;
     p->oh = room_h < 0 ? 1 : room_h / p->sh + 1;
     p->ow = room_w < 0 ? 1 : room_w / p->sw + 1;
-    p->cin_panel = p->group == 1 ? p->cin : conv_cin_panel(p);
+    p->cin_panel = p->group == 1 ? p->cin : narrow ? p->cin / p->group : conv_cin_panel(p);
     p->cin_block = c->kernel == FX_CONV_IM2COL ? p->cin + check_int(c, 0, 3) : check_int(c, 1, p->cin_panel);
     p->nr = FX_NR;
     set_strides(c, p);
@@ -178,7 +196,9 @@ static int bench(int i, check_case *c, char *name, double *flops, double *bytes)
         {7, 7, 2048, 512, 1, 1, 1, FX_CONV_DIRECT},   {112, 112, 16, 96, 1, 1, 1, FX_CONV_DIRECT},
         {112, 112, 32, 16, 1, 1, 1, FX_CONV_DIRECT},  {56, 56, 144, 24, 1, 1, 1, FX_CONV_DIRECT},
         {28, 28, 32, 192, 1, 1, 1, FX_CONV_DIRECT},   {14, 14, 384, 64, 1, 1, 1, FX_CONV_DIRECT},
-        {56, 56, 128, 128, 3, 1, 32, FX_CONV_DIRECT}, {14, 14, 512, 512, 3, 1, 32, FX_CONV_DIRECT},
+        {56, 56, 128, 128, 3, 1, 32, FX_CONV_DIRECT}, {56, 56, 256, 256, 3, 2, 32, FX_CONV_DIRECT},
+        {28, 28, 256, 256, 3, 1, 32, FX_CONV_DIRECT}, {56, 56, 64, 64, 3, 1, 32, FX_CONV_DIRECT},
+        {28, 28, 128, 128, 5, 1, 32, FX_CONV_DIRECT}, {14, 14, 512, 512, 3, 1, 32, FX_CONV_DIRECT},
         {1, 1, 4096, 4096, 1, 1, 1, FX_CONV_DIRECT},  {1, 1, 25088, 4096, 1, 1, 1, FX_CONV_DIRECT},
     };
     if (i >= (int)(sizeof shapes / sizeof *shapes))
@@ -189,7 +209,7 @@ static int bench(int i, check_case *c, char *name, double *flops, double *bytes)
     p->kh = p->kw = shapes[i].k, p->sh = p->sw = shapes[i].s, p->dh = p->dw = 1, p->pt = p->pl = pad;
     p->oh = (p->h + 2 * pad - p->kh) / p->sh + 1, p->ow = (p->w + 2 * pad - p->kw) / p->sw + 1;
     p->group = shapes[i].group, p->nr = FX_NR, p->act = FX_ACT_RELU;
-    p->cin_panel = p->group == 1 ? p->cin : conv_cin_panel(p);
+    p->cin_panel = p->group == 1 ? p->cin : can_be_narrow(p) ? p->cin / p->group : conv_cin_panel(p);
     p->cin_block = p->cin_panel < 64 ? p->cin_panel : 64;
     p->x_sw = p->cin, p->x_sh = p->w * p->cin, p->x_sn = p->h * p->x_sh;
     p->y_sw = p->cout, p->y_sh = p->ow * p->cout, p->y_sn = p->oh * p->y_sh;

@@ -1,4 +1,4 @@
-/* Convolution: its shapes, limits and sizes; the computing is in conv_gemm.c and conv_wino.c. */
+/* Convolution: its shapes, limits and sizes; the computing is in conv_gemm.c, conv_wino.c, conv_group.c. */
 #include "conv.h"
 
 #include <math.h>
@@ -91,7 +91,7 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
     if (p->has_residual &&
         !fx_span_fits(4, (int32_t[]){p->n, p->oh, p->ow, p->cout}, (int32_t[]){p->r_sn, p->r_sh, p->r_sw, 1}))
         return FX_ERR_PARAMS;
-    if (!fx_conv_kernel_fits(kernel, p))
+    if (!fx_conv_kernel_fits(kernel, p) || (fx_conv_is_narrow(p) && !fx_conv_group_fits(p)))
         return FX_ERR_PARAMS;
     if ((kernel == FX_CONV_WINO2 || kernel == FX_CONV_WINO4) &&
         (p->tile_block < 1 || (int64_t)p->tile_block * p->cin > FX_ELEMENTS_MAX / 128))
@@ -123,17 +123,23 @@ static int is_winograd(uint32_t kernel) {
 }
 
 static int64_t scratch(const fx_kernels *k, uint32_t kernel, const fx_params *u) {
+    if (fx_conv_is_narrow(&u->conv))
+        return fx_conv_group_scratch(&u->conv);
     return is_winograd(kernel) ? fx_conv_wino_scratch(k, kernel, &u->conv) : fx_conv_gemm_scratch(k, kernel, &u->conv);
 }
 
 static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, fx_window w, int threads) {
     if (w.y0 >= w.y1 || w.c0 >= w.c1)
         return 0;
+    if (fx_conv_is_narrow(&u->conv))
+        return fx_conv_group_units(&u->conv, w, threads);
     return is_winograd(kernel) ? fx_conv_wino_units(k, kernel, &u->conv, w, threads)
                                : fx_conv_gemm_units(k, kernel, &u->conv, w, threads);
 }
 
 static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) {
+    if (fx_conv_is_narrow(&call->params->conv))
+        return fx_conv_group_run(call, threads, u0, u1);
     return is_winograd(call->kernel) ? fx_conv_wino_run(call, threads, u0, u1)
                                      : fx_conv_gemm_run(call, threads, u0, u1);
 }

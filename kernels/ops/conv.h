@@ -1,4 +1,4 @@
-/* What the convolution's drivers share (conv.c, conv_gemm.c, conv_wino.c, dwconv.c). */
+/* What the convolution's drivers share (conv.c, conv_gemm.c, conv_wino.c, conv_group.c, strips.c). */
 #ifndef FLEXNN_OPS_CONV_H
 #define FLEXNN_OPS_CONV_H
 
@@ -85,5 +85,12 @@ fx_status fx_conv_gemm_run(const fx_call *call, int threads, uint32_t u0, uint32
 uint32_t fx_conv_wino_units(const fx_kernels *k, uint32_t kernel, const fx_conv_params *p, fx_window w, int threads);
 int64_t fx_conv_wino_scratch(const fx_kernels *k, uint32_t kernel, const fx_conv_params *p);
 fx_status fx_conv_wino_run(const fx_call *call, int threads, uint32_t u0, uint32_t u1);
+
+/* 1 if the panels are those of narrow groups (fx_conv_panel_cin): only then the functions of conv_group.c do it. */
+int fx_conv_is_narrow(const fx_conv_params *p);
+int fx_conv_group_fits(const fx_conv_params *p);
+uint32_t fx_conv_group_units(const fx_conv_params *p, fx_window w, int threads);
+int64_t fx_conv_group_scratch(const fx_conv_params *p);
+fx_status fx_conv_group_run(const fx_call *call, int threads, uint32_t u0, uint32_t u1);
 
 #endif

@@ -59,6 +59,19 @@ def test_depthwise_with_multiplier():
     check_model(conv_model((1, 6, 9, 9), (18, 1, 3, 3), group=6))
 
 
+@pytest.mark.parametrize("wide", [2, 4, 8])
+@pytest.mark.parametrize("group", [2, 3, 16])
+def test_narrow_groups_hold_no_zeros(wide, group):
+    channels = wide * group
+    model = conv_model((1, channels, 9, 9), (channels, wide, 3, 3), bias=True, group=group, pads=[1, 1, 1, 1])
+    graph = check_model(model)
+    (conv,) = [n for n in graph.nodes if n.op == "conv"]
+    weight = graph.weights[conv.weight]
+    assert weight.nbytes == 4 * 16 * (1 + 9 * wide) * -(-channels // 16)
+    numbers = np.concatenate(list(weight.source))
+    assert np.count_nonzero(numbers) == channels * (1 + 9 * wide)
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_conv_transpose_of_random_shapes(data):

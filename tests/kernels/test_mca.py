@@ -134,6 +134,19 @@ def test_depthwise_strips_are_multiply_adds(commands: dict[str, dict[str, str]],
     assert all(value >= floor for value in reached.values()), reached
 
 
+@pytest.mark.parametrize("kernel", ["strip_8_1", "strip_7_1"])
+def test_strips_of_narrow_groups_are_multiply_adds(commands: dict[str, dict[str, str]], kernel: str) -> None:
+    """Groups of 4 and 8: three taps of four channels. Seven sums are one too few for a core of two multiply-adds."""
+    pixels = int(kernel.split("_")[1])
+    wanted = pixels * 3 * LANES
+    loops = [loop for loop in compiled(commands["gconv.c"]) if loop.function == kernel and loop.fmla == wanted]
+    assert loops
+    for loop in loops:
+        assert loop.stack_accesses == 0
+        assert utilisation(loop, CORES["A72"]) >= 0.98
+        assert utilisation(loop, CORES["A76"]) >= (0.98 if pixels == 8 else 0.85)
+
+
 GOOD = [f"fmla v{n}.4s, v30.4s, v31.s[0]" for n in range(16)]
 
 

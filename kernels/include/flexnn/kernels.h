@@ -69,6 +69,14 @@ typedef struct fx_dwconv {
     fx_finish finish;
 } fx_dwconv;
 
+/* The same where groups of `wide` channels, 2, 4 or 8, see one another: instead of the product of x's channel at + j
+ * and w(ky, kx, j), the sum over q < wide of x[...][at + j / wide * wide + q] * w(ky, kx, q, j). After a panel's head
+ * stand [ky][kx][q][FX_NR]; strip.channels is a multiple of wide. */
+typedef struct fx_gconv {
+    fx_dwconv strip;
+    int32_t wide;
+} fx_gconv;
+
 /* Winograd F(m x m, 3 x 3), m 2 or 4 (Lavin and Gray 2015; points 0, +-1 and 0, +-sqrt(1/2), +-sqrt(2), whose rounding
  * error is half that of 0, +-1, +-2): a tile of (m + 2)^2 input pixels makes m x m output pixels. A transformed tile
  * has (m + 2)^2 numbers for each channel, each in a plane of its own, `plane` floats apart. */
@@ -112,14 +120,15 @@ typedef struct fx_wino_output {
     fx_finish finish;
 } fx_wino_output;
 
-/* Convolution: gemm, Winograd transforms, depthwise. */
+/* Convolution: gemm, Winograd transforms, depthwise, narrow groups. */
 #define FX_KERNELS_CONV(X)                                                                                             \
     X(gemm_f32, void, (const fx_gemm *g))                                                                              \
     X(wino_input_f32, void, (const fx_wino_input *t))                                                                  \
     X(wino_weight_f32, void, (const fx_wino_weight *t))                                                                \
     X(wino_gemm_f32, void, (const fx_wino_gemm *g))                                                                    \
     X(wino_output_f32, void, (const fx_wino_output *t))                                                                \
-    X(dwconv_f32, void, (const fx_dwconv *d))
+    X(dwconv_f32, void, (const fx_dwconv *d))                                                                          \
+    X(gconv_f32, void, (const fx_gconv *c))
 
 /* One output pixel of a pool, whose window is clipped to the input already:
  *     y[j] = max, or sum * scale, over r < rows, i < pixels of x[r * x_row + i * x_pixel + j], j < channels.

@@ -69,7 +69,9 @@ int32_t fx_op_panels(uint32_t op, const fx_params *p);
 
 /* First input channel that panel i reads. Grouped convolution packs nr consecutive output channels into a panel,
  * whatever their groups; the panel reads the input channels of the groups it touches, cin_panel of them (the most any
- * panel needs), zeros in the weights where an output does not see an input. */
+ * panel needs), zeros in the weights where an output does not see an input. Narrow groups need no zeros: where cin =
+ * cout and a group has g = 2, 4 or 8 channels, cin_panel = g says that row q of a tap, q < g, holds in lane j the
+ * weight of input channel j / g * g + q from the panel's first on. */
 int32_t fx_conv_panel_cin(const fx_conv_params *p, int32_t panel);
 
 /* 1 if the kernel can compute this convolution. */

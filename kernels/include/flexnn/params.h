@@ -18,7 +18,8 @@
 /* x[n,h,w,cin] * panels -> y[n,oh,ow,cout] (+ r of y's shape) -> act. A Gemm is a 1x1 convolution with h = rows, w = 1.
  * Panels: one for each nr output channels, [bias nr][slope nr if act is PRELU][block][tap][cin of block][nr] floats;
  * a panel reads cin_panel input channels, in blocks of cin_block (the last may be shorter). Dense: cin_panel = cin.
- * Grouped: see fx_conv_panel_cin. x_sn, x_sh, x_sw: strides of batch, row, pixel (channel stride is 1); y_*, r_* alike.
+ * Grouped: see fx_conv_panel_cin; narrow groups have one block, whatever cin_block. x_sn, x_sh, x_sw: strides of batch,
+ * row, pixel (channel stride is 1); y_*, r_* alike.
  * tile_block: Winograd tiles transformed at once, chosen by the planner; 0 for other kernels. */
 #define FX_CONV_FIELDS(I, F)                                                                                          \
     I(n) I(h) I(w) I(cin) I(oh) I(ow) I(cout) I(kh) I(kw) I(sh) I(sw) I(dh) I(dw) I(pt) I(pl) I(group) I(cin_panel)   \
