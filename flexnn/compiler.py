@@ -11,6 +11,10 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from flexnn.graph.ir import Weight
 
 Progress = Callable[[str, int, int], None]
 """Called with what was just done, bytes done and bytes in all."""
@@ -35,11 +39,8 @@ def compile(  # noqa: A001 (the name DESIGN fixes)
     CompileError, GraphError (unsupported operator, attribute or shape; nothing is written) or OSError; a file that was
     at ``output`` is replaced only by a complete new one.
     """
-    try:
-        from flexnn.graph import load_onnx
-    except ModuleNotFoundError as error:
-        raise CompileError(f"compiling needs the package {error.name}: pip install {error.name}") from None
     from flexnn.artifact import write_artifact
+    from flexnn.graph import load_onnx
 
     source = os.fsdecode(model)
     target = os.fsdecode(output) if output is not None else os.path.splitext(source)[0] + ".flexnn"
@@ -47,15 +48,18 @@ def compile(  # noqa: A001 (the name DESIGN fixes)
     if os.path.exists(target) and os.path.samefile(source, target):
         raise CompileError(f"{target}: the artifact would overwrite the model; name another with -o")
     digest = _sha256(source)
-    graph = load_onnx(source, dict(shapes or {}))
+    try:
+        graph = load_onnx(source, dict(shapes or {}))
+    except ModuleNotFoundError as error:
+        raise CompileError(f"compiling needs the package {error.name}: pip install {error.name}") from None
     total = sum(weight.nbytes for weight in graph.weights)
     done = 0
 
-    def report(weight: object) -> None:
+    def report(weight: Weight) -> None:
         nonlocal done
-        done += weight.nbytes  # type: ignore[attr-defined]
+        done += weight.nbytes
         if progress:
-            progress(weight.name, done, total)  # type: ignore[attr-defined]
+            progress(weight.name, done, total)
 
     write_artifact(graph, target, digest, report)
     return target

@@ -7,6 +7,7 @@ import gc
 import os
 import pickle
 import signal
+import sys
 import threading
 import time
 from pathlib import Path
@@ -340,3 +341,13 @@ def test_a_file_that_changes_while_open(
                 session.run(None, feed())
         path.write_bytes(content)  # the same file again: rewritten in place
         same(session, expected)
+
+
+def test_compiling_without_onnx_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tmp_path / "model.onnx"
+    model.write_bytes(b"\x08\x08")
+    for name in [m for m in sys.modules if m == "onnx" or m.startswith(("onnx.", "flexnn.graph.importer"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    with pytest.raises(flexnn.CompileError, match="pip install onnx"):
+        flexnn.compile(model, tmp_path / "model.flexnn")
