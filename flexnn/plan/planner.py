@@ -1,4 +1,4 @@
-"""Planning: a graph and a budget become the engine's program (DESIGN §3, D3–D9).
+"""Planning: a graph and a budget become the engine's program (DESIGN D3–D9).
 
 profile → activations' placement → kernels and slices → pins → streams → program. The stages are pure functions; this
 module chooses among what they can make: how much memory stays for pinned weights and how finely the rest is sliced, by
