@@ -71,7 +71,7 @@ def test_imports_run_one_way(path: Path) -> None:
 
 @pytest.mark.parametrize("path", PYTHON, ids=lambda p: str(p.relative_to(ROOT)))
 def test_run_time_never_imports_onnx(path: Path) -> None:
-    if "graph" in path.parts and (path.name in MAY_IMPORT_ONNX or path.parent.name == "lower"):
+    if "graph" in path.parts and path.name in MAY_IMPORT_ONNX:
         return
     assert not {module for module, _ in _imports(path) if module.split(".")[0] in COMPILE_TIME}
 

@@ -20,9 +20,10 @@ def load_onnx(path: str, shapes: Mapping[str, tuple[int, ...]] | None = None) ->
     """
     import numpy as np
 
+    from .bind import bind_model
     from .importer import import_onnx
     from .onnx_file import open_onnx
     from .passes import run_passes
 
     with np.errstate(all="ignore"):  # constants may be infinite or no numbers: they are the model's
-        return run_passes(import_onnx(open_onnx(path), shapes or {}))
+        return run_passes(bind_model(import_onnx(open_onnx(path)), shapes or {}))

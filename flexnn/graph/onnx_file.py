@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError, Message  # type: ignore[import-
 from onnx import numpy_helper
 
 from .ir import DTYPES, GraphError, WeightSource
+from .model import dtype_name
 from .sources import ArraySource, Descriptor, FileSource
 
 BULK_BYTES = 64 << 10
@@ -42,27 +43,6 @@ _RAW_DATA = 9
 _DOC_STRING = 12
 _DROPPED = {"model": {6, 14}, "graph": {10, 16}, "node": {6, 9}, "attribute": {13}, "tensor": {12, 16}}
 """doc_string and metadata_props: nothing here needs them; a tensor's doc_string becomes the mark of its place."""
-
-_ONNX_DTYPES: dict[int, str] = {
-    onnx.TensorProto.FLOAT: "f32",
-    onnx.TensorProto.INT64: "i64",
-    onnx.TensorProto.INT32: "i32",
-    onnx.TensorProto.BOOL: "bool",
-    onnx.TensorProto.UINT8: "u8",
-    onnx.TensorProto.INT8: "i8",
-    onnx.TensorProto.FLOAT16: "f16",
-    onnx.TensorProto.DOUBLE: "f64",
-}
-
-
-def dtype_name(number: int, what: str) -> str:
-    """The name of TensorProto.DataType ``number`` in ir.DTYPES. Raises GraphError naming ``what``."""
-    name = _ONNX_DTYPES.get(number)
-    if name is None:
-        known = onnx.TensorProto.DataType.values()
-        text = onnx.TensorProto.DataType.Name(number) if number in known else str(number)
-        raise GraphError(f"{what}: data type {text} is not supported")
-    return name
 
 
 @dataclass(slots=True)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from onnx import helper
 
 from flexnn.graph import ops
+from flexnn.graph.bind import bind_model
 from flexnn.graph.dump import dump
 from flexnn.graph.importer import import_onnx
 from flexnn.graph.onnx_file import open_onnx
@@ -275,7 +276,9 @@ def test_every_pass_can_be_dumped(tmp_path):
     path = tmp_path / "m.onnx"
     path.write_bytes(model_of(nodes, {"x": IMAGE}, ["y"], SQUARE).SerializeToString())
     seen = {}
-    graph = run_passes(import_onnx(open_onnx(str(path)), {}), lambda name, graph: seen.setdefault(name, dump(graph)))
+    graph = run_passes(
+        bind_model(import_onnx(open_onnx(str(path))), {}), lambda name, graph: seen.setdefault(name, dump(graph))
+    )
     assert next(iter(seen)) == "layout"
     assert "= unary %" in seen["layout"]
     assert "= unary %" not in seen["fuse_activations"]

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from math import prod
 
 import numpy as np
-import onnx
-from onnx import helper
 
 from ..build import add_constant, add_node, add_panels, copy_attrs
 from ..ir import DTYPES, Attr, Graph, GraphError, WeightSource
+from ..model import ModelNode
 from ..pack import PanelSource
 from ..sources import ArraySource, MappedSource
 
@@ -69,7 +68,7 @@ class Context:
     """One ONNX node being lowered, and the graph it is lowered into."""
 
     graph: Graph
-    node: onnx.NodeProto
+    node: ModelNode
     opset: int
     inputs: list[Value | None]
     read: set[str] = field(default_factory=set)
@@ -89,17 +88,14 @@ class Context:
     def attr(self, name: str, default: object = None) -> object:
         """An attribute's value, or the default."""
         self.read.add(name)
-        for attribute in self.node.attribute:
-            if attribute.name == name:
-                value = helper.get_attribute_value(attribute)
-                if default is not None and not _alike(value, default):
-                    raise self.error(f"attribute {name} has the wrong type")
-                return value
-        return default
+        value = self.node.attrs.get(name, default)
+        if default is not None and not _alike(value, default):
+            raise self.error(f"attribute {name} has the wrong type")
+        return value
 
     def has(self, name: str) -> bool:
         """Whether the node has this attribute."""
-        return any(attribute.name == name for attribute in self.node.attribute)
+        return name in self.node.attrs
 
     def integer(self, name: str, default: int) -> int:
         """An integer attribute."""
@@ -115,9 +111,9 @@ class Context:
 
     def text(self, name: str, default: str) -> str:
         """A string attribute."""
-        value = self.attr(name, default.encode())
-        assert isinstance(value, bytes)
-        return value.decode("utf-8", "replace")
+        value = self.attr(name, default)
+        assert isinstance(value, str)
+        return value
 
     def integers(self, name: str, default: list[int] | None = None) -> list[int]:
         """An attribute that is a list of integers."""
@@ -130,8 +126,7 @@ class Context:
         """Refuses any value of an attribute but its default."""
         value = self.attr(name, default)
         if value != default:
-            shown = value.decode("utf-8", "replace") if isinstance(value, bytes) else value
-            raise self.error(f"attribute {name}={shown} is not supported ({reason})")
+            raise self.error(f"attribute {name}={value} is not supported ({reason})")
 
     def input(self, index: int) -> Value:
         """A required input."""

@@ -8,6 +8,7 @@ import numpy as np
 
 from ..build import NO_ACT
 from ..ir import Attr
+from ..model import dtype_name
 from .context import Const, Context, Value, lowers
 
 _PLAIN = {
@@ -180,8 +181,6 @@ def identity(ctx: Context) -> list[Value]:
 @lowers("Cast")
 def cast(ctx: Context) -> list[Value]:
     """Conversion between the types there are."""
-    from ..onnx_file import dtype_name
-
     x, to = ctx.input(0), dtype_name(ctx.integer("to", 1), f"Cast node {ctx.name!r}")
     ctx.only("saturate", 1, "only for 8-bit floats")
     ctx.attr("round_mode")

@@ -1,0 +1,175 @@
+"""Binding: a model and the shapes of its inputs become the internal graph; constants folded, operators lowered.
+
+Nothing that a model declares about shapes is believed, except of its inputs: each tensor's shape is what its operator
+makes of the shapes before it. After this stage a graph has NCHW tensors with transposes around its channels-last
+operators, and view operators (graph/build.py); the passes take it from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import prod
+
+import numpy as np
+
+from .build import add_tensor
+from .fold import fold, lazily
+from .ir import DTYPES, Graph, GraphError
+from .lower import LOWERINGS, Const, Context, Value, array_const
+from .model import Constant, Dim, Model, ModelGraph, ModelNode, Port, reads
+
+RANK_MAX = 8
+INPUT_BYTES_MAX = 1 << 36
+
+
+def bind_model(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> Graph:
+    """The graph of a whole model, its inputs bound to ``shapes`` where given. Raises GraphError, one line."""
+    bound = input_shapes(model.graph.inputs, shapes)
+    binder = Binder(model.opset)
+    binder.constants = model.graph.constants
+    for port in model.graph.inputs:
+        binder.add_input(port.name, bound[port.name], str(port.dtype))
+    for node in model.graph.nodes:
+        binder.add(node)
+    _refuse_unmade(model.graph, binder)
+    binder.set_outputs([port.name for port in model.graph.outputs])
+    return binder.graph
+
+
+def input_shapes(ports: Sequence[Port], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """The shape of each input: given, or declared without open dimensions. Raises GraphError."""
+    unknown = set(shapes) - {port.name for port in ports}
+    if unknown:
+        inputs = ", ".join(port.name for port in ports)
+        raise GraphError(f"no input {sorted(unknown)[0]!r}: the model's inputs are {inputs}")
+    bound = {}
+    for port in ports:
+        given = shapes.get(port.name)
+        if given is None:
+            if port.dims is None or not all(isinstance(d, int) for d in port.dims):
+                raise GraphError(f"input {port.name!r}: {_hint(port)}")
+            given = tuple(d for d in port.dims if isinstance(d, int))
+        check_shape(port, given)
+        bound[port.name] = given
+    return bound
+
+
+def check_shape(port: Port, shape: tuple[int, ...]) -> None:
+    """Raises GraphError unless an input may have this shape: as many dimensions as declared, none of them empty."""
+    if port.dims is not None and len(port.dims) != len(shape):
+        raise GraphError(f"input {port.name!r}: has {len(port.dims)} dimensions, shape {shape} has {len(shape)}")
+    itemsize = DTYPES[str(port.dtype)].itemsize
+    if any(d < 1 for d in shape) or len(shape) > RANK_MAX or prod(shape) * itemsize > INPUT_BYTES_MAX:
+        raise GraphError(f"input {port.name!r}: shape {shape} is not supported")
+
+
+class Binder:
+    """Lowers nodes one after the other into ``graph``; ``values`` are those known so far, by ONNX name."""
+
+    def __init__(self, opset: int) -> None:
+        self.opset = opset
+        self.graph = Graph()
+        self.values: dict[str, Value] = {}
+        self.constants: Mapping[str, Constant] = {}
+        """The model's, as far as they can be seen."""
+
+    def add_input(self, name: str, shape: tuple[int, ...], dtype: str) -> None:
+        """A value that the caller will hand in."""
+        self.values[name] = add_tensor(self.graph, name, shape, dtype)
+        self.graph.inputs.append(len(self.graph.tensors) - 1)
+
+    def value(self, name: str) -> Value | None:
+        """The value of this name, or None where nothing has made it."""
+        known = self.values.get(name)
+        if known is None and (constant := self.constants.get(name)) is not None:
+            known = self.values[name] = Const(name, constant.shape, constant.dtype, constant.source)
+        return known
+
+    def add(self, node: ModelNode) -> None:
+        """Folds or lowers a node. Raises GraphError; the graph may then hold nodes that nothing reads."""
+        if node.domain:
+            raise GraphError(f"{node.where}: operator of domain {node.domain!r} is not supported")
+        inputs: list[Value | None] = []
+        for name in node.input:
+            value = self.value(name) if name else None
+            if name and value is None:
+                raise GraphError(f"{node.where}: input {name!r} is computed nowhere before")
+            inputs.append(value)
+        try:
+            results = self._results(node, inputs)
+        except GraphError as error:
+            error.args = (_located(str(error), node),)
+            raise
+        for name, value in zip(node.output, results, strict=False):
+            if name:
+                self._name(value, name)
+                self.values[name] = value
+
+    def set_outputs(self, names: Sequence[str]) -> None:
+        """Graph outputs get their names; one that is an input, a constant or another output is copied by a pass."""
+        for name in names:
+            value = self.value(name)
+            if value is None:
+                raise GraphError(f"output {name!r} is computed nowhere")
+            ctx = Context(self.graph, ModelNode("Output", name), self.opset, [value])
+            tensor = ctx.tensor(value)
+            if tensor in self.graph.inputs or tensor in self.graph.outputs or isinstance(value, Const):
+                rank = len(ctx.shape(value))
+                tensor = ctx.emit("copy", [tensor], {"perm": list(range(rank)), "expand": [0] * rank})
+            self.graph.tensors[tensor].name = name
+            self.graph.outputs.append(tensor)
+
+    def _results(self, node: ModelNode, inputs: list[Value | None]) -> list[Value]:
+        if node.op_type in ("Shape", "Size") and isinstance(inputs[0] if inputs else None, int):
+            return [self._shape(node, inputs[0])]
+        constants = [v for v in inputs if v is None or isinstance(v, Const)]
+        if len(constants) == len(inputs) and not node.graphs and not lazily(node, constants):
+            return list(fold(node, constants, self.opset))
+        lowering = LOWERINGS.get(node.op_type)
+        if lowering is None:
+            known = "control flow" if node.graphs else "the operator"
+            raise GraphError(f"{node.where}: {known} is not supported")
+        ctx = Context(self.graph, node, self.opset, inputs)
+        results = lowering(ctx)
+        unread = [name for name in node.attrs if name not in ctx.read]
+        if unread:
+            raise GraphError(f"{node.where}: attribute {unread[0]} is not supported")
+        return results
+
+    def _shape(self, node: ModelNode, value: Value | None) -> Const:
+        assert isinstance(value, int)
+        shape = self.graph.tensors[value].shape
+        if node.op_type == "Size":
+            return array_const(node.output[0], np.array(prod(shape), np.int64))
+        start, end = node.attrs.get("start", 0), node.attrs.get("end")
+        if not isinstance(start, int) or not isinstance(end, int | None):
+            raise GraphError(f"{node.where}: attributes start and end are not numbers")
+        return array_const(node.output[0], np.array(shape[start:end], np.int64))
+
+    def _name(self, value: Value, name: str) -> None:
+        """Gives a computed tensor its ONNX name, unless it has one already (Identity)."""
+        if isinstance(value, int) and value not in self.graph.inputs:
+            self.graph.tensors[value].name = name
+
+
+def _located(text: str, node: ModelNode) -> str:
+    return text if node.op_type in text else f"{node.where}: {text}"
+
+
+def _refuse_unmade(graph: ModelGraph, binder: Binder) -> None:
+    """Refuses outputs that no lowering makes, if anything reads them."""
+    read = {port.name for port in graph.outputs}.union(*(reads(node) for node in graph.nodes))
+    for node in graph.nodes:
+        for name in node.output:
+            if name in read and binder.value(name) is None:
+                raise GraphError(f"{node.where}: its output {name!r} is not supported")
+
+
+def _hint(port: Port) -> str:
+    """What to say of an input whose shape is open."""
+    if port.dims is None:
+        return f"its shape is not known; give one, for example --shape {port.name}=1,3,224,224"
+    usual: list[Dim] = [1, 3, 224, 224] if len(port.dims) == 4 else [1] * len(port.dims)
+    filled = ",".join(str(d if isinstance(d, int) else u) for d, u in zip(port.dims, usual, strict=True))
+    shown = ",".join(str(d or "?") for d in port.dims)
+    return f"dimensions [{shown}] are not all known; give them, for example --shape {port.name}={filled}"

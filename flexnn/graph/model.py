@@ -1,0 +1,123 @@
+"""The model as ONNX states it, without onnx: what the importer makes and what binding lowers, at run time too.
+
+Names are values: unique in their graph; a nested graph also sees those of the graphs around it. Dimensions may be open:
+a name, or None where not even that is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import prod
+
+from .ir import DTYPES, GraphError, WeightSource
+
+Dim = int | str | None
+
+_DTYPE_NAMES = {1: "f32", 2: "u8", 3: "i8", 6: "i32", 7: "i64", 9: "bool", 10: "f16", 11: "f64"}
+_OTHER_TYPES = {4: "UINT16", 5: "INT16", 8: "STRING", 12: "UINT32", 13: "UINT64", 14: "COMPLEX64", 15: "COMPLEX128"}
+_OTHER_TYPES |= {16: "BFLOAT16"}
+"""TensorProto.DataType (onnx.proto) that cannot be computed with; there are more, of 8 bits and fewer."""
+
+
+def dtype_name(number: int, what: str) -> str:
+    """The name of TensorProto.DataType ``number`` in ir.DTYPES. Raises GraphError naming ``what``."""
+    name = _DTYPE_NAMES.get(number)
+    if name is None:
+        raise GraphError(f"{what}: data type {_OTHER_TYPES.get(number, number)} is not supported")
+    return name
+
+
+@dataclass(slots=True)
+class Constant:
+    """A value that the model states."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    source: WeightSource
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the value."""
+        return prod(self.shape) * DTYPES[self.dtype].itemsize
+
+
+@dataclass(slots=True)
+class Port:
+    """An input or output of a graph as it is declared."""
+
+    name: str
+    dtype: str | None
+    """None: not declared (nested graphs)."""
+    dims: tuple[Dim, ...] | None
+    """None: not even the number of dimensions is declared."""
+
+
+@dataclass(slots=True, eq=False)
+class ModelNode:
+    """An ONNX node; fields are named as onnx names them."""
+
+    op_type: str
+    name: str = ""
+    input: list[str] = field(default_factory=list)
+    """Names of values; "" for an optional one that is absent."""
+    output: list[str] = field(default_factory=list)
+    attrs: dict[str, ModelAttr] = field(default_factory=dict)
+    domain: str = ""
+
+    @property
+    def where(self) -> str:
+        """How messages call it."""
+        return f"{self.op_type} node {self.name or ''.join(self.output[:1])!r}"
+
+    @property
+    def graphs(self) -> list[ModelGraph]:
+        """Its nested graphs, in the order of their attributes' names."""
+        return [value for _, value in sorted(self.attrs.items()) if isinstance(value, ModelGraph)]
+
+
+@dataclass(slots=True)
+class ModelGraph:
+    """Nodes in an order in which each follows what it reads; ``Constant`` nodes are among the constants."""
+
+    nodes: list[ModelNode] = field(default_factory=list)
+    constants: dict[str, Constant] = field(default_factory=dict)
+    inputs: list[Port] = field(default_factory=list)
+    outputs: list[Port] = field(default_factory=list)
+
+    def captures(self) -> set[str]:
+        """Values of the graphs around it that it reads, at any depth."""
+        own = set(self.constants) | {port.name for port in self.inputs}
+        read = {port.name for port in self.outputs}
+        for node in self.nodes:
+            read.update(reads(node))
+            own.update(node.output)
+        return read - own - {""}
+
+    def walk(self) -> Iterator[ModelGraph]:
+        """Itself and all nested graphs, outer ones first."""
+        yield self
+        for node in self.nodes:
+            for graph in node.graphs:
+                yield from graph.walk()
+
+
+ModelAttr = int | float | str | list[int] | list[float] | list[str] | Constant | ModelGraph
+
+
+@dataclass(slots=True)
+class Model:
+    """A whole model."""
+
+    graph: ModelGraph
+    opset: int
+    """Of the default domain."""
+
+
+def reads(node: ModelNode) -> set[str]:
+    """Names of all values that a node reads, those that its nested graphs capture included."""
+    names = {name for name in node.input if name}
+    for graph in node.graphs:
+        names |= graph.captures()
+    return names
