@@ -1,0 +1,47 @@
+"""ONNX operators in numpy, without onnx: constants are folded with them, and rare operators run with them.
+
+One function for each operator, exactly the semantics of https://onnx.ai/onnx/operators at the model's opset. Heavy
+operators of networks are lowered to the core instead (graph/lower); where one is here too, it is for constants, and for
+element types that the core does not compute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from ..ir import GraphError
+from . import elementwise, indexing, logic, reduction, shape
+from .call import BYTES_MAX, EVALUATORS, Array, Call, Value
+
+__all__ = ["BYTES_MAX", "EVALUATORS", "evaluate"]
+_ROOMS = (elementwise, indexing, logic, reduction, shape)
+
+
+def evaluate(
+    op: str,
+    attrs: Mapping[str, Value],
+    inputs: Sequence[Array | None],
+    opset: int,
+    outputs: int = 1,
+    bytes_max: int = BYTES_MAX,
+) -> list[Array]:
+    """The outputs of operator ``op`` of the default domain.
+
+    ``inputs``: None where an optional one is left out. ``outputs``: how many the node names (Split divides by it; the
+    result may have fewer or more). ``bytes_max``: of one output. Raises GraphError in one line, naming the operator,
+    for what is not supported or does not fit together.
+    """
+    evaluator = EVALUATORS.get(op)
+    if evaluator is None:
+        raise GraphError(f"{op}: the operator is not supported")
+    try:
+        with np.errstate(all="ignore"):
+            results = evaluator(Call(op, attrs, inputs, opset, outputs, bytes_max))
+    except GraphError:
+        raise
+    except (ValueError, TypeError, IndexError, OverflowError, MemoryError) as error:  # numpy's own checks
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:160]
+        raise GraphError(f"{op}: {reason}") from None
+    return [np.asarray(r) for r in results]

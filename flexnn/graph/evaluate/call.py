@@ -1,0 +1,214 @@
+"""What the evaluation of one ONNX node works with, and the table of evaluators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from ..ir import GraphError
+
+Array = np.ndarray
+Value = object
+"""An attribute: int, float, str or bytes, a list of them, or an array (a tensor)."""
+
+BYTES_MAX = 1 << 28
+"""Most bytes that one evaluated node may make unless told otherwise; beyond, it is an attack or a mistake."""
+
+ELEMENT_TYPES: dict[int, np.dtype] = {
+    1: np.dtype("<f4"),
+    2: np.dtype("u1"),
+    3: np.dtype("i1"),
+    4: np.dtype("<u2"),
+    5: np.dtype("<i2"),
+    6: np.dtype("<i4"),
+    7: np.dtype("<i8"),
+    9: np.dtype("?"),
+    10: np.dtype("<f2"),
+    11: np.dtype("<f8"),
+    12: np.dtype("<u4"),
+    13: np.dtype("<u8"),
+}
+"""TensorProto.DataType (onnx.proto) to numpy, of the types that numpy has."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One node: its attributes, the values of its inputs, and how many outputs it names."""
+
+    op: str
+    attrs: Mapping[str, Value]
+    inputs: Sequence[Array | None]
+    opset: int
+    outputs: int = 1
+    bytes_max: int = BYTES_MAX
+
+    def error(self, message: str) -> GraphError:
+        """The error that says ``message`` of this operator, in one line."""
+        return GraphError(f"{self.op}: {message}")
+
+    # ---- inputs ----
+
+    def get(self, index: int) -> Array | None:
+        """An optional input."""
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def x(self, index: int) -> Array:
+        """A required input."""
+        value = self.get(index)
+        if value is None:
+            raise self.error(f"input {index} is missing")
+        return value
+
+    def all(self) -> list[Array]:
+        """Every input of a variadic operator."""
+        if not self.inputs:
+            raise self.error("has no inputs")
+        return [self.x(i) for i in range(len(self.inputs))]
+
+    def get_ints(self, index: int) -> list[int] | None:
+        """The integers of an optional input."""
+        value = self.get(index)
+        if value is None:
+            return None
+        if value.dtype.kind not in "iu" or value.ndim > 1:
+            raise self.error(f"input {index} is not a list of integers")
+        return [int(v) for v in value.reshape(-1)]
+
+    def ints_at(self, index: int) -> list[int]:
+        """The integers of a required input."""
+        self.x(index)
+        return self.get_ints(index) or []
+
+    def scalar(self, index: int) -> Array | None:
+        """An optional input of one element, as a 0-d array."""
+        value = self.get(index)
+        if value is None:
+            return None
+        if value.size != 1:
+            raise self.error(f"input {index} of shape {value.shape} is not a scalar")
+        return value.reshape(())
+
+    # ---- attributes ----
+
+    def has(self, name: str) -> bool:
+        """Whether the node states this attribute."""
+        return name in self.attrs
+
+    def integer(self, name: str, default: int) -> int:
+        """An integer attribute."""
+        value = self.attrs.get(name, default)
+        if not isinstance(value, int):
+            raise self.error(f"attribute {name} is not an integer")
+        return value
+
+    def number(self, name: str, default: float) -> float:
+        """A float attribute."""
+        value = self.attrs.get(name, default)
+        if not isinstance(value, (int, float)):
+            raise self.error(f"attribute {name} is not a number")
+        return float(value)
+
+    def text(self, name: str, default: str = "") -> str:
+        """A string attribute."""
+        value = self.attrs.get(name, default)
+        if isinstance(value, bytes):
+            return value.decode("utf-8", "replace")
+        if not isinstance(value, str):
+            raise self.error(f"attribute {name} is not a string")
+        return value
+
+    def integers(self, name: str, default: list[int] | None = None) -> list[int]:
+        """An attribute that is a list of integers; [] where there is none and no default."""
+        value = self.attrs.get(name, default or [])
+        if not isinstance(value, (list, tuple)) or not all(isinstance(v, int) for v in value):
+            raise self.error(f"attribute {name} is not a list of integers")
+        return [int(v) for v in value]
+
+    def numbers(self, name: str, default: list[float]) -> list[float]:
+        """An attribute that is a list of floats."""
+        value = self.attrs.get(name, default)
+        if not isinstance(value, (list, tuple)) or not all(isinstance(v, (int, float)) for v in value):
+            raise self.error(f"attribute {name} is not a list of numbers")
+        return [float(v) for v in value]
+
+    def texts(self, name: str, default: list[str]) -> list[str]:
+        """An attribute that is a list of strings."""
+        value = self.attrs.get(name, default)
+        if not isinstance(value, (list, tuple)) or not all(isinstance(v, (str, bytes)) for v in value):
+            raise self.error(f"attribute {name} is not a list of strings")
+        return [v.decode("utf-8", "replace") if isinstance(v, bytes) else v for v in value]
+
+    def tensor(self, name: str) -> Array | None:
+        """A tensor attribute, or None."""
+        value = self.attrs.get(name)
+        if value is not None and not isinstance(value, np.ndarray):
+            raise self.error(f"attribute {name} is not a tensor")
+        return value
+
+    def dtype(self, name: str, default: int) -> np.dtype:
+        """An attribute that names an element type."""
+        number = self.integer(name, default)
+        if number not in ELEMENT_TYPES:
+            raise self.error(f"element type {number} ({name}) is not supported")
+        return ELEMENT_TYPES[number]
+
+    # ---- checks ----
+
+    def axis(self, value: int, rank: int) -> int:
+        """An axis counted from the front."""
+        if not -rank <= value < rank:
+            raise self.error(f"axis {value} of a tensor with {rank} dimensions")
+        return value % rank
+
+    def axes(self, values: Sequence[int], rank: int) -> list[int]:
+        """Different axes counted from the front."""
+        found = [self.axis(v, rank) for v in values]
+        if len(set(found)) != len(found):
+            raise self.error(f"axes {list(values)} name one twice")
+        return found
+
+    def allow(self, shape: Sequence[int], dtype: np.dtype) -> tuple[int, ...]:
+        """``shape`` as a tuple. Refuses one that is none, or takes more than ``bytes_max`` bytes, before it is made."""
+        if any(d < 0 for d in shape) or len(shape) > 64:
+            raise self.error(f"shape {list(shape)} is not one")
+        if prod(int(d) for d in shape) * dtype.itemsize > self.bytes_max:
+            raise self.error(f"makes {list(shape)} of {dtype}, more than {self.bytes_max >> 20} MiB")
+        return tuple(int(d) for d in shape)
+
+
+Evaluator = Callable[[Call], list[Array]]
+EVALUATORS: dict[str, Evaluator] = {}
+"""How each ONNX operator of the default domain is computed by numpy; filled by the modules of this package."""
+
+
+def evaluates(*operators: str) -> Callable[[Evaluator], Evaluator]:
+    """Registers the evaluator of these ONNX operators."""
+
+    def register(function: Evaluator) -> Evaluator:
+        for operator in operators:
+            EVALUATORS[operator] = function
+        return function
+
+    return register
+
+
+def old_broadcast(call: Call, a: Array, b: Array) -> Array:
+    """Operand b of arithmetic or logic. Before opset 7 it broadcasts only if told to, from attribute axis on."""
+    if call.opset >= 7 or not call.integer("broadcast", 0) or not b.ndim:
+        return b
+    axis = call.axis(call.integer("axis", a.ndim - b.ndim), a.ndim)
+    if axis + b.ndim > a.ndim:
+        raise call.error(f"shape {b.shape} does not broadcast to {a.shape} from axis {axis} on")
+    return b.reshape(b.shape + (1,) * (a.ndim - axis - b.ndim))
+
+
+def broadcast_shape(call: Call, *operands: Array) -> tuple[int, ...]:
+    """The common shape of operands, refused where it is huge."""
+    try:
+        shape = np.broadcast_shapes(*(o.shape for o in operands))
+    except ValueError:
+        raise call.error(f"shapes {', '.join(str(o.shape) for o in operands)} do not broadcast") from None
+    return call.allow(shape, max((o.dtype for o in operands), key=lambda d: d.itemsize))

@@ -1,0 +1,275 @@
+"""Shapes: reading, changing, making, joining and cutting."""
+
+from __future__ import annotations
+
+import math
+from math import prod
+
+import numpy as np
+
+from .call import Array, Call, evaluates
+
+
+@evaluates("Shape")
+def shape(call: Call) -> list[Array]:
+    """The dimensions in [start, end), which are clamped."""
+    x = call.x(0)
+    end = call.integer("end", x.ndim)
+    return [np.array(x.shape[slice(call.integer("start", 0), end)], np.int64)]
+
+
+@evaluates("Size")
+def size(call: Call) -> list[Array]:
+    """The number of elements."""
+    return [np.array(call.x(0).size, np.int64)]
+
+
+@evaluates("Constant")
+def constant(call: Call) -> list[Array]:
+    """The value in the one attribute."""
+    value = call.tensor("value")
+    if value is not None:
+        return [value]
+    if call.has("value_float"):
+        return [np.array(call.number("value_float", 0.0), np.float32)]
+    if call.has("value_int"):
+        return [np.array(call.integer("value_int", 0), np.int64)]
+    if call.has("value_floats"):
+        return [np.array(call.numbers("value_floats", []), np.float32)]
+    if call.has("value_ints"):
+        return [np.array(call.integers("value_ints"), np.int64)]
+    raise call.error(f"attribute {next(iter(call.attrs), 'value')} is not supported")
+
+
+@evaluates("Reshape")
+def reshape(call: Call) -> list[Array]:
+    """0 keeps a dimension (unless allowzero), -1 takes what is left."""
+    x = call.x(0)
+    target = call.integers("shape") if call.opset < 5 else call.ints_at(1)
+    if not call.integer("allowzero", 0):
+        if any(t == 0 and i >= x.ndim for i, t in enumerate(target)):
+            raise call.error(f"shape {target} keeps a dimension that shape {x.shape} has not")
+        target = [x.shape[i] if t == 0 else t for i, t in enumerate(target)]
+    if target.count(-1) > 1 or min(target, default=0) < -1:
+        raise call.error(f"shape {target} is not one")
+    known = prod(t for t in target if t != -1)
+    if -1 in target and known:
+        target[target.index(-1)] = x.size // known
+    if -1 in target or prod(target) != x.size:
+        raise call.error(f"shape {x.shape} does not reshape to {target}")
+    return [x.reshape(target)]
+
+
+@evaluates("Flatten")
+def flatten(call: Call) -> list[Array]:
+    """Two dimensions: before the axis, and from it on."""
+    x = call.x(0)
+    axis = call.integer("axis", 1)
+    axis = x.ndim if axis == x.ndim else call.axis(axis, x.ndim)
+    return [x.reshape(prod(x.shape[:axis]), prod(x.shape[axis:]))]
+
+
+def _axes(call: Call) -> list[int] | None:
+    return call.get_ints(1) if call.opset >= 13 else (call.integers("axes") if call.has("axes") else None)
+
+
+@evaluates("Squeeze")
+def squeeze(call: Call) -> list[Array]:
+    """Drops dimensions of size 1; axes are an input since opset 13."""
+    x, axes = call.x(0), _axes(call)
+    if axes is None:
+        return [np.squeeze(x)]
+    return [np.squeeze(x, tuple(call.axes(axes, x.ndim)))]
+
+
+@evaluates("Unsqueeze")
+def unsqueeze(call: Call) -> list[Array]:
+    """Adds dimensions of size 1 at the axes of the result."""
+    x, axes = call.x(0), _axes(call) or []
+    new = set(call.axes(axes, x.ndim + len(axes)))
+    old = iter(x.shape)
+    return [x.reshape([1 if i in new else next(old) for i in range(x.ndim + len(new))])]
+
+
+@evaluates("Transpose")
+def transpose(call: Call) -> list[Array]:
+    """Permuted dimensions; reversed without a permutation."""
+    x = call.x(0)
+    perm = call.integers("perm") if call.has("perm") else list(range(x.ndim))[::-1]
+    if sorted(perm) != list(range(x.ndim)):
+        raise call.error(f"perm {perm} of {x.ndim} dimensions")
+    return [np.ascontiguousarray(x.transpose(perm)).reshape([x.shape[p] for p in perm])]
+
+
+@evaluates("Expand")
+def expand(call: Call) -> list[Array]:
+    """Broadcast with a shape, both ways."""
+    x, target = call.x(0), call.ints_at(1)
+    full = call.allow(np.broadcast_shapes(x.shape, tuple(call.allow(target, np.dtype("u1")))), x.dtype)
+    return [np.broadcast_to(x, full).copy()]
+
+
+@evaluates("Tile")
+def tile(call: Call) -> list[Array]:
+    """Each dimension repeated; before opset 6 one axis by a number of tiles."""
+    x = call.x(0)
+    if call.opset < 6:
+        repeats = [1] * x.ndim
+        axis = call.scalar(2)
+        tiles = call.scalar(1)
+        if axis is None or tiles is None:
+            raise call.error("tiles or axis is missing")
+        repeats[call.axis(int(axis), x.ndim)] = int(tiles)
+    else:
+        repeats = call.ints_at(1)
+    if len(repeats) != x.ndim or min(repeats, default=0) < 0:
+        raise call.error(f"repeats {repeats} of shape {x.shape}")
+    call.allow([d * r for d, r in zip(x.shape, repeats, strict=True)], x.dtype)
+    return [np.tile(x, repeats)]
+
+
+@evaluates("Concat")
+def concat(call: Call) -> list[Array]:
+    """Joined along an axis."""
+    values = call.all()
+    if len({v.dtype for v in values}) > 1:
+        raise call.error(f"joins {', '.join(sorted({str(v.dtype) for v in values}))}")
+    axis = call.axis(call.integer("axis", 1 if call.opset < 4 else 0), values[0].ndim)
+    return [np.concatenate(values, axis)]
+
+
+@evaluates("Split")
+def split(call: Call) -> list[Array]:
+    """Parts of given sizes, or as equal as can be; the last is smaller where they do not divide (opset 18)."""
+    x = call.x(0)
+    axis = call.axis(call.integer("axis", 0), x.ndim)
+    sizes = call.get_ints(1) if call.opset >= 13 else (call.integers("split") if call.has("split") else None)
+    if sizes is None:
+        parts = call.integer("num_outputs", call.outputs)
+        if parts < 1 or (call.opset < 18 and x.shape[axis] % parts):
+            raise call.error(f"{x.shape[axis]} elements do not split into {parts} parts")
+        each = -(-x.shape[axis] // parts)
+        sizes = [max(0, min(each, x.shape[axis] - i * each)) for i in range(parts)]
+    if sum(sizes) != x.shape[axis] or min(sizes, default=0) < 0:
+        raise call.error(f"parts {sizes} of {x.shape[axis]} elements")
+    return np.split(x, np.cumsum(sizes)[:-1], axis)
+
+
+@evaluates("ConstantOfShape")
+def constant_of_shape(call: Call) -> list[Array]:
+    """One value, everywhere; float32 zero by default."""
+    value = call.tensor("value")
+    if value is None:
+        value = np.zeros(1, np.float32)
+    return [np.full(call.allow(call.ints_at(0), value.dtype), value.reshape(-1)[0], value.dtype)]
+
+
+@evaluates("Range")
+def arange(call: Call) -> list[Array]:
+    """Start + i * delta below (or above) limit."""
+    start, limit, delta = (call.scalar(i) for i in range(3))
+    if start is None or limit is None or delta is None or not delta:
+        raise call.error("start, limit or delta is missing or zero")
+    if start.dtype.kind in "iu":
+        count = max(0, -((int(limit) - int(start)) // -int(delta)))
+    else:
+        steps = (float(limit) - float(start)) / float(delta)
+        if not math.isfinite(steps):
+            raise call.error(f"start {start}, limit {limit}, delta {delta}")
+        count = max(0, math.ceil(steps))
+    call.allow([count], np.dtype(np.int64))
+    return [np.asarray(start + np.arange(count).astype(start.dtype) * delta, start.dtype)]
+
+
+@evaluates("EyeLike")
+def eye_like(call: Call) -> list[Array]:
+    """Ones on the k-th diagonal."""
+    x = call.x(0)
+    if x.ndim != 2:
+        raise call.error(f"input of shape {x.shape} is not a matrix")
+    dtype = call.dtype("dtype", 0) if call.has("dtype") else x.dtype
+    k = max(-x.shape[0], min(x.shape[1], call.integer("k", 0)))
+    call.allow(x.shape, dtype)
+    return [np.eye(x.shape[0], x.shape[1], k=k, dtype=dtype)]
+
+
+@evaluates("Pad")
+def pad(call: Call) -> list[Array]:
+    """Borders of a constant, of the nearest, mirrored or opposite elements; negative ones cut away."""
+    x = call.x(0)
+    mode = call.text("mode", "constant")
+    modes = {"constant": "constant", "edge": "edge", "reflect": "reflect", "wrap": "wrap"}
+    if mode not in modes:
+        raise call.error(f"mode {mode!r} is not supported")
+    fill: Array | float
+    if call.opset < 11:
+        pads, fill, axes = call.integers("pads"), call.number("value", 0.0), list(range(x.ndim))
+    else:
+        given, chosen = call.scalar(2), call.get_ints(3)
+        pads, fill = call.ints_at(1), np.zeros((), x.dtype) if given is None else given
+        axes = list(range(x.ndim)) if chosen is None else call.axes(chosen, x.ndim)
+    if len(pads) != 2 * len(axes):
+        raise call.error(f"{len(pads)} pads for {len(axes)} axes")
+    before, after = [0] * x.ndim, [0] * x.ndim
+    for i, axis in enumerate(axes):
+        before[axis], after[axis] = pads[i], pads[i + len(axes)]
+    whole = [d + b + a for d, b, a in zip(x.shape, before, after, strict=True)]
+    call.allow([d + max(b, 0) + max(a, 0) for d, b, a in zip(x.shape, before, after, strict=True)], x.dtype)
+    call.allow(whole, x.dtype)
+    x = x[tuple(slice(max(-b, 0), d - max(-a, 0)) for d, b, a in zip(x.shape, before, after, strict=True))]
+    widths = [(max(b, 0), max(a, 0)) for b, a in zip(before, after, strict=True)]
+    if mode == "constant":
+        return [np.pad(x, widths, "constant", constant_values=np.asarray(fill, x.dtype))]
+    return [np.pad(x, widths, modes[mode])]  # type: ignore[call-overload]
+
+
+@evaluates("DepthToSpace", "SpaceToDepth")
+def blocks(call: Call) -> list[Array]:
+    """Blocks of pixels from or to channels."""
+    x, b = call.x(0), call.integer("blocksize", 0)
+    if x.ndim != 4 or b < 1:
+        raise call.error(f"shape {x.shape}, blocksize {b}")
+    n, c, h, w = x.shape
+    if call.op == "SpaceToDepth":
+        order = (0, 3, 5, 1, 2, 4) if call.text("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
+        y = x.reshape(n, c, h // b, b, w // b, b).transpose(order)
+        return [y.reshape(n, c * b * b, h // b, w // b)]
+    if call.text("mode", "DCR") == "DCR":
+        y = x.reshape(n, b, b, c // (b * b), h, w).transpose(0, 3, 4, 1, 5, 2)
+    else:
+        y = x.reshape(n, c // (b * b), b, b, h, w).transpose(0, 1, 4, 2, 5, 3)
+    return [y.reshape(n, c // (b * b), h * b, w * b)]
+
+
+@evaluates("CenterCropPad")
+def center_crop_pad(call: Call) -> list[Array]:
+    """Each axis cut or padded to a size, about its middle."""
+    x, target = call.x(0), call.ints_at(1)
+    axes = call.axes(call.integers("axes"), x.ndim) if call.has("axes") else list(range(x.ndim))
+    if len(target) != len(axes):
+        raise call.error(f"shape {target} for {len(axes)} axes")
+    for axis, wanted in zip(axes, target, strict=True):
+        call.allow([*x.shape[:axis], wanted, *x.shape[axis + 1 :]], x.dtype)
+        own = x.shape[axis]
+        if wanted <= own:
+            first = (own - wanted) // 2
+            x = x[(slice(None),) * axis + (slice(first, first + wanted),)]
+        else:
+            first = (wanted - own) // 2
+            x = np.pad(x, [(first, wanted - own - first) if i == axis else (0, 0) for i in range(x.ndim)])
+    return [x]
+
+
+@evaluates("ReverseSequence")
+def reverse_sequence(call: Call) -> list[Array]:
+    """The first elements of each sequence, as many as its length, in reverse."""
+    x, lengths = call.x(0), call.ints_at(1)
+    time, batch = call.axis(call.integer("time_axis", 0), x.ndim), call.axis(call.integer("batch_axis", 1), x.ndim)
+    if time == batch or len(lengths) != x.shape[batch]:
+        raise call.error(f"time axis {time}, batch axis {batch}, {len(lengths)} lengths")
+    y = np.moveaxis(x, (batch, time), (0, 1)).copy()
+    for row, length in zip(y, lengths, strict=True):
+        if not 0 <= length <= x.shape[time]:
+            raise call.error(f"length {length} of {x.shape[time]}")
+        row[:length] = row[:length][::-1].copy()
+    return [np.moveaxis(y, (0, 1), (batch, time)).copy()]
