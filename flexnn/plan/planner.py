@@ -237,4 +237,4 @@ class _Planner:
         use = np.asarray(final.piece_step, np.int64)[streamed]
         wait_loads = np.searchsorted(use, np.arange(len(final.step_node)), side="right").tolist()
         loads = load_seconds(self.machine, size).tolist()
-        return simulate(pin.step_seconds(self.profile, slices, final), wait_loads, loads, waits.tolist())
+        return simulate(self.machine, pin.step_seconds(self.profile, slices, final), wait_loads, loads, waits.tolist())

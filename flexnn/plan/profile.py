@@ -1,12 +1,14 @@
 """What planning starts from: the machine's rates, and each node's sizes, lifetimes and predicted times.
 
-Times are analytic: a few physical terms with the machine's own rates, fractions of peak per kernel from the check
-program's bench (docs/decisions). They choose between kernels and between plans; they do not promise milliseconds.
+Times are those measured on the machine where it knows them (flexnn/measure), else analytic: a few physical terms with
+the machine's own rates, fractions of peak per kernel from the check program's bench (docs/decisions).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from math import prod
 
 import numpy as np
@@ -47,16 +49,42 @@ class Machine:
     """Each read, beside its bytes."""
     step_s: float = 4e-6
     """Each step: handing it to the threads and waiting for the last."""
+    compute_share: float = 1.0
+    """Speed of computing while a load is read, of that alone."""
+    load_share: float = 1.0
+    """Speed of a load while steps compute, of that alone."""
+    times: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    """(fixed, channels) seconds of the ways to compute that were measured with the plan's threads, by ``way_key``."""
+    scales: Mapping[str, float] = field(default_factory=dict)
+    """Measured over analytic time, by kernel or operator: for the ways that were not measured."""
 
     @classmethod
     def measure(cls, isa: str | None = None) -> Machine:
-        """Measures compute and memory rates here, in about 2 ms. Storage is assumed, not measured."""
+        """Measures compute and memory rates here, in about 2 ms. The rest is assumed."""
         flops, memory = _core.measure_rates(isa)
         return cls(flops, memory)
 
+    def timed(self, op: str, params: NDArray[np.int32], way: Variant) -> Variant:
+        """A way to compute with its measured time, where it has one."""
+        known = self.times.get(way_key(op, params, way))
+        if known is None:
+            scale = self.scales.get(way.kernel or op, 1.0)
+            known = way.fixed_s * scale, way.channels_s * scale
+        return replace(way, fixed_s=known[0], channels_s=known[1])
 
-def profile_graph(graph: Graph, *, threads: int, io_align: int, machine: Machine, isa: str | None = None) -> Profile:
-    """Sizes, lifetimes in nodes, and the ways to compute each node, fastest first."""
+
+def way_key(op: str, params: NDArray[np.int32], way: Variant) -> str:
+    """Names a way to compute a node: operator, kernel, block, and two checksums of the parameters (enough here)."""
+    words = params.tobytes()
+    return f"{op}.{way.kernel}.{way.tile_block}.{zlib.crc32(words):08x}{_core.crc32c(words):08x}"
+
+
+def profile_graph(
+    graph: Graph, *, threads: int, io_align: int, machine: Machine, isa: str | None = None, every_way: bool = False
+) -> Profile:
+    """Sizes, lifetimes in nodes, and the ways to compute each node, fastest first. ``every_way``: also those that are
+    neither the fastest nor save workspace.
+    """
     io = {root: i for i, root in enumerate([*graph.inputs, *graph.outputs])}
     first: dict[int, int] = {}
     last: dict[int, int] = {}
@@ -79,7 +107,11 @@ def profile_graph(graph: Graph, *, threads: int, io_align: int, machine: Machine
                 last[root] = index
         params = _core.encode_params(node.op, ops.encode(graph, node))
         zeros = max(zeros, _core.op_zeros(node.op, params))
-        nodes.append(_profile_node(graph, node, params, tuple(constants), threads, machine, isa))
+        known = _profile_node(graph, node, params, tuple(constants), threads, machine, isa)
+        known.variants = [machine.timed(node.op, params, way) for way in known.variants]
+        if not every_way:
+            known.variants = _useful(known.variants)
+        nodes.append(known)
     profile = Profile(
         nodes=nodes,
         roots=list(first),
@@ -164,6 +196,11 @@ def _conv_variants(
             scratch = align_up(_core.op_scratch("conv", kernel, with_tile_block(params, block), isa))
             fixed = machine.step_s + tiles * cin * tile_flops / (rate * busy)
             variants.append(Variant(kernel, block, scratch, fixed, seconds))
+    return variants
+
+
+def _useful(variants: list[Variant]) -> list[Variant]:
+    """Those faster than the one with the smallest workspace, fastest first, and that one."""
     smallest = min(variants, key=lambda v: v.scratch_bytes)
     ordered = sorted((v for v in variants if v.seconds() < smallest.seconds()), key=Variant.seconds)
     return [*ordered, smallest]

@@ -40,7 +40,7 @@ def encode_program(
     small = np.zeros(len(profile.small_constants), _core.LOAD_DTYPE)
     for i, weight in enumerate(profile.small_constants):
         stored = graph.weights[weight]
-        _encode_load(small[i : i + 1], graph, weight, stored.offset, stored.nbytes, at, profile.io_align)
+        encode_load(small[i : i + 1], graph, weight, stored.offset, stored.nbytes, at, profile.io_align)
         constants[weight] = at
         at += profile.occupied(stored.offset, stored.nbytes)
     at = _front(profile)
@@ -61,7 +61,7 @@ def encode_program(
         else:
             weight = next(w for operand, w, _ in node.constants if operand == final.piece_operand[i])
             size = graph.weights[weight].nbytes
-        _encode_load(loads[i : i + 1], graph, weight, final.piece_offset[i], size, int(addresses[i]), profile.io_align)
+        encode_load(loads[i : i + 1], graph, weight, final.piece_offset[i], size, int(addresses[i]), profile.io_align)
         loads["wait_steps"][i] = wait
     return Program(
         nodes=_encode_nodes(graph, profile, placement, slices, final, constants, addresses, base),
@@ -76,7 +76,7 @@ def encode_program(
     )
 
 
-def _encode_load(
+def encode_load(
     load: np.ndarray[tuple[int], np.dtype[np.void]],
     graph: Graph,
     weight: int,
@@ -85,6 +85,9 @@ def _encode_load(
     address: int,
     align: int,
 ) -> None:
+    """Makes ``load`` read ``size`` bytes of a weight from file offset ``offset`` (the begin of a chunk) to ``address``,
+    rounded outwards to ``align``.
+    """
     stored = graph.weights[weight]
     begin, end = offset, offset + size
     if align > LINE:

@@ -3,48 +3,69 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from flexnn.plan import Machine
 from flexnn.plan.simulate import earliest_waits, simulate
+
+ALONE = Machine(flops_per_second=1e9, bytes_per_second=1e9)
 
 
 def test_pipelines_by_hand() -> None:
-    assert simulate([1.0, 2.0], [0, 0], [], []).seconds == 3.0
+    assert simulate(ALONE, [1.0, 2.0], [0, 0], [], []).seconds == 3.0
     # On demand: each load waits for its own step's turn.
-    on_demand = simulate([1.0, 1.0], [1, 2], [3.0, 3.0], [0, 1])
+    on_demand = simulate(ALONE, [1.0, 1.0], [1, 2], [3.0, 3.0], [0, 1])
     assert (on_demand.seconds, on_demand.stall_s) == (8.0, 6.0)
     # Preloaded: the second load runs while the first step computes, the first while the run before ends.
-    ahead = simulate([4.0, 4.0], [1, 2], [3.0, 3.0], [-1, 0])
+    ahead = simulate(ALONE, [4.0, 4.0], [1, 2], [3.0, 3.0], [-1, 0])
     assert (ahead.seconds, ahead.stall_s) == (8.0, 0.0)
     # Reading rules.
-    assert simulate([1.0, 1.0], [1, 2], [3.0, 3.0], [-1, 0]).seconds == pytest.approx(6.0)
+    assert simulate(ALONE, [1.0, 1.0], [1, 2], [3.0, 3.0], [-1, 0]).seconds == pytest.approx(6.0)
+    # Where each halves the other's speed nothing is gained by doing both at once.
+    halved = replace(ALONE, compute_share=0.5, load_share=0.5)
+    assert simulate(halved, [4.0, 4.0], [1, 2], [3.0, 3.0], [-1, 0]).seconds == pytest.approx(14.0)
 
 
-def _events(step_s: list[float], wait_loads: list[int], load_s: list[float], wait_steps: list[int], runs: int) -> float:
+def _events(
+    machine: Machine,
+    step_s: list[float],
+    wait_loads: list[int],
+    load_s: list[float],
+    wait_steps: list[int],
+    runs: int,
+) -> float:
     """Last run's time by moving a clock from event to event over both counters."""
     steps, loads = len(step_s), len(load_s)
     now, done_steps, done_loads = 0.0, 0, 0
-    step_ends: float | None = None
-    load_ends: float | None = None
+    step_left: float | None = None
+    load_left: float | None = None
     ends = []
     while done_steps < runs * steps:
-        if step_ends is None:
+        if step_left is None:
             run, j = divmod(done_steps, steps)
             if done_loads >= run * loads + wait_loads[j]:
-                step_ends = now + step_s[j]
-        if load_ends is None and done_loads < runs * loads:
+                step_left = step_s[j]
+        if load_left is None and loads:
             run, i = divmod(done_loads, loads)
             if done_steps >= run * steps + wait_steps[i]:
-                load_ends = now + load_s[i]
-        now = min(t for t in (step_ends, load_ends) if t is not None)
-        if step_ends == now:
-            done_steps, step_ends = done_steps + 1, None
-            if done_steps % steps == 0:
-                ends.append(now)
-        if load_ends == now:
-            done_loads, load_ends = done_loads + 1, None
+                load_left = load_s[i]
+        both = step_left is not None and load_left is not None
+        compute, load = (machine.compute_share, machine.load_share) if both else (1.0, 1.0)
+        passed = min(left / share for left, share in ((step_left, compute), (load_left, load)) if left is not None)
+        now += passed
+        if step_left is not None:
+            step_left -= passed * compute
+            if step_left < 1e-9:
+                done_steps, step_left = done_steps + 1, None
+                if done_steps % steps == 0:
+                    ends.append(now)
+        if load_left is not None:
+            load_left -= passed * load
+            if load_left < 1e-9:
+                done_loads, load_left = done_loads + 1, None
     return ends[-1] - ends[-2]
 
 
@@ -60,8 +81,10 @@ def test_equals_the_event_driven_definition(seed: int) -> None:
     wait_loads = [sum(u <= j for u in uses) for j in range(steps)]
     step_s = [float(rng.randint(1, 9)) for _ in range(steps)]
     load_s = [float(rng.randint(1, 9)) for _ in range(loads)]
-    assert simulate(step_s, wait_loads, load_s, waits).seconds == pytest.approx(
-        _events(step_s, wait_loads, load_s, waits, 3)
+    shares = [rng.choice((0.4, 0.75, 1.0)) for _ in range(2)]
+    machine = replace(ALONE, compute_share=shares[0], load_share=shares[1])
+    assert simulate(machine, step_s, wait_loads, load_s, waits).seconds == pytest.approx(
+        _events(machine, step_s, wait_loads, load_s, waits, 3)
     )
 
 
