@@ -4,24 +4,29 @@
  * message of the same remainder. */
 #include "crc32c_cpu.h"
 #include "crc32c_powers.h"
+#include "flexnn/cpu.h"
 
 #include <string.h>
 
 #if defined __x86_64__
 #include <immintrin.h>
-#define CRC_TARGET __attribute__((target("sse4.2")))
-#define FOLD_TARGET __attribute__((target("avx,pclmul")))
-#define WIDE_TARGET __attribute__((target("avx512f,pclmul,vpclmulqdq")))
+#if defined __clang__ /* to which the instruction is a feature beside SSE 4.2; gcc 10 does not know the name */
+#define CRC32 ",crc32"
+#else
+#define CRC32 ""
+#endif
+#define CRC_TARGET __attribute__((target("sse4.2" CRC32)))
+#define FOLD_TARGET __attribute__((target("avx,pclmul" CRC32)))
+#define WIDE_TARGET __attribute__((target("avx512f,pclmul,vpclmulqdq" CRC32)))
 #define crc_u64(s, v) _mm_crc32_u64(s, v)
 typedef uint64_t crc_sum; /* as wide as the instruction's answer: no moves between */
 #define crc_u8(s, v) _mm_crc32_u8(s, v)
 
 fx_crc_path fx_crc_cpu_best(void) {
-    if (!__builtin_cpu_supports("sse4.2"))
-        return FX_CRC_TABLE;
-    if (!__builtin_cpu_supports("pclmul"))
-        return FX_CRC_INSTRUCTION;
-    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("vpclmulqdq") ? FX_CRC_FOLD_WIDE : FX_CRC_FOLD;
+    const fx_x86_features cpu = fx_x86_features_here();
+    if (!cpu.pclmul)
+        return cpu.sse42 ? FX_CRC_INSTRUCTION : FX_CRC_TABLE;
+    return cpu.vpclmulqdq ? FX_CRC_FOLD_WIDE : cpu.avx2 ? FX_CRC_FOLD : FX_CRC_INSTRUCTION;
 }
 
 typedef __m128i bits128;

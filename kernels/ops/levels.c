@@ -1,4 +1,5 @@
 /* Which instruction-set levels this build has and this CPU runs; FLEXNN_ISA forces one. */
+#include "flexnn/cpu.h"
 #include "flexnn/kernels.h"
 #include "flexnn/ops.h"
 
@@ -9,15 +10,6 @@ extern const fx_kernels fx_kernels_scalar;
 
 #if defined __x86_64__
 extern const fx_kernels fx_kernels_avx2, fx_kernels_avx512;
-
-static int cpu_has_avx2(void) {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-}
-
-static int cpu_has_avx512(void) {
-    return cpu_has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-           __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw");
-}
 #elif defined __aarch64__
 extern const fx_kernels fx_kernels_neon;
 #endif
@@ -27,9 +19,9 @@ static const fx_kernels *named(const char *level) {
         return &fx_kernels_scalar;
 #if defined __x86_64__
     if (!strcmp(level, "avx2"))
-        return cpu_has_avx2() ? &fx_kernels_avx2 : NULL;
+        return fx_x86_features_here().avx2 ? &fx_kernels_avx2 : NULL;
     if (!strcmp(level, "avx512"))
-        return cpu_has_avx512() ? &fx_kernels_avx512 : NULL;
+        return fx_x86_features_here().avx512 ? &fx_kernels_avx512 : NULL;
 #elif defined __aarch64__
     if (!strcmp(level, "neon")) /* every Armv8-A has it */
         return &fx_kernels_neon;

@@ -1,0 +1,10 @@
+# The wheels' compiler: clang of the PyPI package ziglang (wheels/requirements.txt pins it), with the target's C library.
+# -DFLEXNN_ZIG=.../ziglang/zig, or zig on the PATH; -DFLEXNN_ZIG_TARGET=aarch64-linux-gnu.2.17, x86_64-linux-musl, ...
+set(CMAKE_SYSTEM_NAME Linux)
+string(REGEX MATCH "^[a-z0-9_]+" CMAKE_SYSTEM_PROCESSOR "${FLEXNN_ZIG_TARGET}")
+find_program(FLEXNN_ZIG zig REQUIRED)
+set(CMAKE_TRY_COMPILE_PLATFORM_VARIABLES FLEXNN_ZIG FLEXNN_ZIG_TARGET)
+set(CMAKE_C_COMPILER "${FLEXNN_ZIG}" cc -target "${FLEXNN_ZIG_TARGET}")
+set(CMAKE_C_ARCHIVE_CREATE "\"${FLEXNN_ZIG}\" ar qc <TARGET> <OBJECTS>")
+set(CMAKE_C_ARCHIVE_APPEND "\"${FLEXNN_ZIG}\" ar q <TARGET> <OBJECTS>")
+set(CMAKE_C_ARCHIVE_FINISH "\"${FLEXNN_ZIG}\" ranlib <TARGET>")
