@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import onnx
 from onnx import AttributeProto, helper
 
-from .ir import GraphError
+from .ir import GraphError, WeightSource
 from .model import Constant, Model, ModelAttr, ModelGraph, ModelNode, Port, dtype_name
 from .onnx_file import OnnxFile
-from .sources import ArraySource
+from .sources import ArraySource, ModelSource
 
 OPSET_MIN, OPSET_MAX = 6, 25
 RANK_MAX = 8
@@ -25,51 +23,82 @@ def import_onnx(file: OnnxFile) -> Model:
     opset = max((o.version for o in file.model.opset_import if o.domain in ("", "ai.onnx")), default=1)
     if not OPSET_MIN <= opset <= OPSET_MAX:
         raise GraphError(f"{file.path}: opset {opset}; opsets {OPSET_MIN} to {OPSET_MAX} are supported")
-    graph = _graph(file, file.model.graph)
+    graph = _Importer(file).graph(file.model.graph)
     if not graph.outputs:
         raise GraphError("the model has no outputs")
     return Model(graph, opset)
 
 
-def _graph(file: OnnxFile, proto: onnx.GraphProto, nested: bool = False) -> ModelGraph:
-    if proto.sparse_initializer:
-        raise GraphError("sparse initializers are not supported")
-    graph = ModelGraph()
-    for tensor in proto.initializer:
-        graph.constants[tensor.name] = _constant(file, tensor, tensor.name)
-    graph.inputs = [_port(info, nested) for info in proto.input if info.name not in graph.constants]
-    graph.outputs = [Port(info.name, None, None) for info in proto.output]
-    made = {port.name for port in graph.inputs} | set(graph.constants)
-    for node in proto.node:
-        for name in node.output:
-            if name and name in made:
-                raise GraphError(f"{node.op_type} node {node.name or name!r}: computes {name!r} a second time")
-            made.add(name)
-        if node.op_type == "Constant" and node.domain in ("", "ai.onnx") and node.output:
-            graph.constants[node.output[0]] = _constant_node(file, node)
-        else:
-            graph.nodes.append(_node(file, node))
-    return graph
+class _Importer:
+    def __init__(self, file: OnnxFile) -> None:
+        self.file = file
+        self.counted = 0
 
+    def graph(self, proto: onnx.GraphProto, nested: bool = False) -> ModelGraph:
+        if proto.sparse_initializer:
+            raise GraphError("sparse initializers are not supported")
+        graph = ModelGraph()
+        for tensor in proto.initializer:
+            graph.constants[tensor.name] = self._constant(tensor, tensor.name)
+        graph.inputs = [_port(info, nested) for info in proto.input if info.name not in graph.constants]
+        graph.outputs = [Port(info.name, None, None) for info in proto.output]
+        made = {port.name for port in graph.inputs} | set(graph.constants)
+        for node in proto.node:
+            for name in node.output:
+                if name and name in made:
+                    raise GraphError(f"{node.op_type} node {node.name or name!r}: computes {name!r} a second time")
+                made.add(name)
+            if node.op_type == "Constant" and node.domain in ("", "ai.onnx") and node.output:
+                graph.constants[node.output[0]] = self._constant_node(node)
+            else:
+                graph.nodes.append(self._node(node))
+        return graph
 
-def _constant(file: OnnxFile, tensor: onnx.TensorProto, name: str) -> Constant:
-    shape, dtype, source = file.source(tensor)
-    if len(shape) > RANK_MAX:
-        raise GraphError(f"tensor {name!r}: {len(shape)} dimensions, {RANK_MAX} at most are supported")
-    return Constant(name, shape, dtype, source)
+    def _constant(self, tensor: onnx.TensorProto, name: str) -> Constant:
+        shape, dtype, source = self.file.source(tensor)
+        if len(shape) > RANK_MAX:
+            raise GraphError(f"tensor {name!r}: {len(shape)} dimensions, {RANK_MAX} at most are supported")
+        return self._counted(name, shape, dtype, source)
 
+    def _counted(self, name: str, shape: tuple[int, ...], dtype: str, source: WeightSource) -> Constant:
+        self.counted += 1
+        return Constant(name, shape, dtype, ModelSource(self.counted - 1, source))
 
-def _constant_node(file: OnnxFile, node: onnx.NodeProto) -> Constant:
-    name = node.output[0]
-    for attribute in node.attribute:
-        if attribute.name == "value":
-            return _constant(file, attribute.t, name)
-        if attribute.name in _VALUES:
-            values = np.array(helper.get_attribute_value(attribute), _VALUES[attribute.name])
-            dtype = "f32" if values.dtype == np.float32 else "i64"
-            return Constant(name, values.shape, dtype, ArraySource(values))
-    given = node.attribute[0].name if node.attribute else "value"
-    raise GraphError(f"Constant node {node.name or name!r}: attribute {given} is not supported")
+    def _constant_node(self, node: onnx.NodeProto) -> Constant:
+        name = node.output[0]
+        for attribute in node.attribute:
+            if attribute.name == "value":
+                return self._constant(attribute.t, name)
+            if attribute.name in _VALUES:
+                values = np.array(helper.get_attribute_value(attribute), _VALUES[attribute.name])
+                dtype = "f32" if values.dtype == np.float32 else "i64"
+                return self._counted(name, values.shape, dtype, ArraySource(values))
+        given = node.attribute[0].name if node.attribute else "value"
+        raise GraphError(f"Constant node {node.name or name!r}: attribute {given} is not supported")
+
+    def _node(self, node: onnx.NodeProto) -> ModelNode:
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        result = ModelNode(node.op_type, node.name, list(node.input), list(node.output), domain=domain)
+        for attribute in node.attribute:
+            result.attrs[attribute.name] = self._attribute(attribute, result)
+        return result
+
+    def _attribute(self, attribute: onnx.AttributeProto, node: ModelNode) -> ModelAttr:
+        name, kind = attribute.name, attribute.type
+        if kind == AttributeProto.TENSOR:
+            return self._constant(attribute.t, attribute.t.name or name)
+        if kind == AttributeProto.GRAPH:
+            return self.graph(attribute.g, nested=True)
+        if kind in (AttributeProto.STRING, AttributeProto.STRINGS):
+            value = helper.get_attribute_value(attribute)
+            texts = [v.decode("utf-8", "replace") for v in (value if isinstance(value, list) else [value])]
+            return texts if isinstance(value, list) else texts[0]
+        if kind in (AttributeProto.INT, AttributeProto.INTS, AttributeProto.FLOATS):
+            number: ModelAttr = helper.get_attribute_value(attribute)
+            return number
+        if kind == AttributeProto.FLOAT:
+            return float(attribute.f)
+        raise GraphError(f"{node.where}: attribute {name} is of a kind that is not supported")
 
 
 def _port(info: onnx.ValueInfoProto, nested: bool) -> Port:
@@ -89,29 +118,3 @@ def _port(info: onnx.ValueInfoProto, nested: bool) -> Port:
         for d in declared.shape.dim
     ]
     return Port(info.name, dtype, tuple(dims))
-
-
-def _node(file: OnnxFile, node: onnx.NodeProto) -> ModelNode:
-    domain = "" if node.domain == "ai.onnx" else node.domain
-    result = ModelNode(node.op_type, node.name, list(node.input), list(node.output), domain=domain)
-    for attribute in node.attribute:
-        result.attrs[attribute.name] = _attribute(file, attribute, result)
-    return result
-
-
-def _attribute(file: OnnxFile, attribute: onnx.AttributeProto, node: ModelNode) -> ModelAttr:
-    name, kind = attribute.name, attribute.type
-    if kind == AttributeProto.TENSOR:
-        return _constant(file, attribute.t, attribute.t.name or name)
-    if kind == AttributeProto.GRAPH:
-        return _graph(file, attribute.g, nested=True)
-    if kind in (AttributeProto.STRING, AttributeProto.STRINGS):
-        value = helper.get_attribute_value(attribute)
-        texts = [v.decode("utf-8", "replace") for v in (value if isinstance(value, list) else [value])]
-        return texts if isinstance(value, list) else texts[0]
-    if kind in (AttributeProto.INT, AttributeProto.INTS, AttributeProto.FLOATS):
-        number: ModelAttr = helper.get_attribute_value(attribute)
-        return number
-    if kind == AttributeProto.FLOAT:
-        return math.nan if math.isnan(attribute.f) else float(attribute.f)
-    raise GraphError(f"{node.where}: attribute {name} is of a kind that is not supported")

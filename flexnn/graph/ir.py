@@ -84,6 +84,11 @@ class Tensor:
 class WeightSource(Protocol):
     """Where the bytes of a weight come from while compiling; loaded one weight at a time, never kept."""
 
+    @property
+    def key(self) -> str:
+        """Sources of one model with the same key hold the same numbers (graph/sources.py)."""
+        ...
+
     def load(self) -> NDArray[np.generic]:
         """The numbers. Raises GraphError or OSError where they cannot be read."""
         ...

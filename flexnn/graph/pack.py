@@ -54,6 +54,14 @@ class PanelSource:
             raise ValueError(f"not depthwise: shape {self.shape}, {self.group} groups")
 
     @property
+    def key(self) -> str:
+        """Names the packed numbers, as a source's key does (graph/sources.py)."""
+        parts = (
+            source.key if source is not None else "" for source in (self.weight, self.bias, self.scale, self.slope)
+        )
+        return f"{self.op}{self.shape}/{self.group}({'|'.join(parts)})"
+
+    @property
     def cin(self) -> int:
         """Input channels of the node."""
         return self.shape[1] * self.group

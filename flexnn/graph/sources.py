@@ -1,8 +1,13 @@
-"""Where constants' numbers come from: arrays at hand, files, and views of either; loaded when asked for, never kept."""
+"""Where constants' numbers come from: arrays at hand, files, and views of either; loaded when asked for, never kept.
+
+A source has a key: two sources of the same model with the same key hold the same numbers, whatever shapes the model is
+bound to. That is how an artifact's weights are found again when shapes are bound at run time.
+"""
 
 from __future__ import annotations
 
 import os
+from _blake2 import blake2b  # hashlib would load OpenSSL, which takes more memory than a small model
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -55,6 +60,11 @@ class FileSource:
     dtype: np.dtype[np.generic]
     shape: tuple[int, ...]
 
+    @property
+    def key(self) -> str:
+        """Its place."""
+        return f"file:{self.file.path}:{self.offset}"
+
     def load(self) -> Array:
         """The whole constant, read into an array of its own."""
         values = np.empty(self.shape, self.dtype)
@@ -68,6 +78,14 @@ class ArraySource:
 
     values: Array
 
+    @property
+    def key(self) -> str:
+        """A digest of type, shape and numbers."""
+        values = np.ascontiguousarray(self.values)
+        digest = blake2b(f"{values.dtype.str}{values.shape}".encode(), digest_size=16)
+        digest.update(values.tobytes())
+        return f"array:{digest.hexdigest()}"
+
     def load(self) -> Array:
         """The array itself."""
         return self.values
@@ -79,7 +97,52 @@ class MappedSource:
 
     base: WeightSource
     function: Callable[[Array], Array]
+    label: str
+    """Says all of what the function does, numbers included: a part of the key."""
+
+    @property
+    def key(self) -> str:
+        """The label, of the base."""
+        return f"{self.label}({self.base.key})"
 
     def load(self) -> Array:
         """Loads the base and applies the function."""
         return self.function(self.base.load())
+
+
+@dataclass(slots=True)
+class ModelSource:
+    """The numbers of one of the model's constants."""
+
+    index: int
+    """Counts the constants of all its graphs."""
+    base: WeightSource
+    used: bool = False
+    """Whether anybody asked for the numbers."""
+
+    @property
+    def key(self) -> str:
+        """The index."""
+        return f"c{self.index}"
+
+    def load(self) -> Array:
+        """What the base loads."""
+        self.used = True
+        return self.base.load()
+
+
+@dataclass(frozen=True, slots=True)
+class KeptSource:
+    """The loaded numbers of another source."""
+
+    base: WeightSource
+    values: Array
+
+    @property
+    def key(self) -> str:
+        """That of the source."""
+        return self.base.key
+
+    def load(self) -> Array:
+        """The array itself."""
+        return self.values

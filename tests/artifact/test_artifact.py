@@ -17,22 +17,15 @@ from flexnn.artifact.section import dump_graph, load_graph
 from flexnn.artifact.writer import TEMPORARY
 from flexnn.graph.ir import RAW_CHUNK_BYTES, Graph, GraphError, Node, Tensor, Weight
 from flexnn.graph.pack import PanelSource
+from flexnn.graph.sources import ArraySource
 
 SHA = bytes(range(32))
-
-
-class Values:
-    def __init__(self, values: np.ndarray) -> None:
-        self.values = values
-
-    def load(self) -> np.ndarray:
-        return self.values
 
 
 def small_graph() -> Graph:
     """x[1,6,5,3] -> conv 3x3 to 20 channels -> + constant -> y."""
     rng = np.random.default_rng(0)
-    source = PanelSource("conv", (20, 3, 3, 3), 1, Values(rng.standard_normal((20, 3, 3, 3), np.float32)))
+    source = PanelSource("conv", (20, 3, 3, 3), 1, ArraySource(rng.standard_normal((20, 3, 3, 3), np.float32)))
     shape = (1, 6, 5, 20)
     graph = Graph(
         tensors=[
@@ -43,7 +36,7 @@ def small_graph() -> Graph:
         ],
         weights=[
             Weight("w", "panels", source.nbytes, source.panel_bytes, source=source),
-            Weight("k", "raw", 80, RAW_CHUNK_BYTES, source=Values(rng.standard_normal(20, np.float32))),
+            Weight("k", "raw", 80, RAW_CHUNK_BYTES, source=ArraySource(rng.standard_normal(20, np.float32))),
         ],
         inputs=[0],
         outputs=[3],
@@ -209,8 +202,7 @@ def test_a_failed_write_leaves_the_old_file(artifact: Path, monkeypatch: pytest.
     def broken() -> np.ndarray:
         raise OSError(28, "No space left on device")
 
-    assert isinstance(graph.weights[1].source, Values)
-    monkeypatch.setattr(graph.weights[1].source, "load", broken)
+    monkeypatch.setattr(ArraySource, "load", broken)
     with pytest.raises(OSError, match="No space"):
         write_artifact(graph, str(artifact), SHA)
     assert artifact.read_bytes() == before

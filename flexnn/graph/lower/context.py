@@ -12,11 +12,19 @@ from ..build import add_constant, add_node, add_panels, copy_attrs
 from ..ir import DTYPES, Attr, Graph, GraphError, WeightSource
 from ..model import ModelNode
 from ..pack import PanelSource
-from ..sources import ArraySource, MappedSource
+from ..sources import ArraySource, KeptSource, MappedSource
 
 Shape = tuple[int, ...]
 SMALL_BYTES = 1 << 20
 """Constants up to this size keep their value in memory while importing."""
+
+
+class UnknownValue(GraphError):
+    """A lowering needs the numbers of ``value``, an ONNX value of which only the shape is known."""
+
+    def __init__(self, message: str, value: str) -> None:
+        super().__init__(message)
+        self.value = value
 
 
 @dataclass(slots=True, eq=False)
@@ -38,16 +46,16 @@ class Const:
     def load(self) -> np.ndarray:
         """The value; a small one stays loaded."""
         values = np.asarray(self.source.load()).reshape(self.shape)
-        if self.nbytes <= SMALL_BYTES and not isinstance(self.source, ArraySource):
-            self.source = ArraySource(values)
+        if self.nbytes <= SMALL_BYTES and not isinstance(self.source, (ArraySource, KeptSource)):
+            self.source = KeptSource(self.source, values)
         return values
 
-    def mapped(self, shape: Shape, function: Callable[[np.ndarray], np.ndarray]) -> Const:
-        """A constant that ``function`` makes of this one; large ones lazily."""
-        if self.nbytes <= SMALL_BYTES:
-            return array_const(self.name, function(self.load()))
+    def mapped(self, shape: Shape, function: Callable[[np.ndarray], np.ndarray], label: str) -> Const:
+        """A constant of the same type that ``function`` will make of this one. ``label``: as of a MappedSource."""
         own = self.shape
-        return Const(self.name, shape, self.dtype, MappedSource(self.source, lambda v: function(v.reshape(own))))
+        return Const(
+            self.name, shape, self.dtype, MappedSource(self.source, lambda v: function(v.reshape(own)), f"{own}{label}")
+        )
 
 
 def array_const(name: str, values: np.ndarray) -> Const:
@@ -150,7 +158,11 @@ class Context:
         """The constant that an input must be."""
         if isinstance(value, Const):
             return value
-        raise self.error(f"{what} (input {self.graph.tensors[value].name!r}) is computed at run time, must be constant")
+        index = next(i for i, v in enumerate(self.inputs) if v == value)
+        name = self.node.input[index] if index < len(self.node.input) else self.graph.tensors[value].name
+        raise UnknownValue(
+            f"{self.node.where}: {what} (input {name!r}) is computed at run time, must be constant", name
+        )
 
     def constant_ints(self, index: int, what: str) -> list[int] | None:
         """The integers of an optional input that must be known at compile time."""
@@ -207,7 +219,7 @@ class Context:
         if self.shape(value) == shape:
             return value
         if isinstance(value, Const):
-            return value.mapped(shape, lambda v: v.reshape(shape))
+            return value.mapped(shape, lambda v: v.reshape(shape), f"reshape{shape}")
         return self.emit("reshape", [value], {"shape": list(shape)})
 
     def transpose(self, value: Value, perm: list[int]) -> Value:
@@ -216,7 +228,7 @@ class Context:
             return value
         shape = self.shape(value)
         if isinstance(value, Const):
-            return value.mapped(tuple(shape[p] for p in perm), lambda v: v.transpose(perm))
+            return value.mapped(tuple(shape[p] for p in perm), lambda v: v.transpose(perm), f"transpose{perm}")
         return self.emit("copy", [value], copy_attrs(len(perm), perm=perm))
 
     def slice(self, value: Value, starts: list[int], sizes: list[int], steps: list[int]) -> Value:

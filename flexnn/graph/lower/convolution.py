@@ -39,7 +39,8 @@ def _weights(ctx: Context, rank: int) -> Const:
     if kernel != list(weights.shape[2:]):
         raise ctx.error(f"attribute kernel_shape={kernel}, but weights of shape {weights.shape}")
     a, b, *spatial = weights.shape
-    return weights.mapped((a, b, 1, *spatial), lambda v: v.reshape(a, b, 1, *spatial)) if rank == 1 else weights
+    image = (a, b, 1, *spatial)
+    return weights.mapped(image, lambda v: v.reshape(image), f"reshape{image}") if rank == 1 else weights
 
 
 def _bias(ctx: Context, cout: int) -> Const | None:
@@ -119,7 +120,7 @@ def conv_transpose(ctx: Context) -> list[Value]:
         conv_op(cin_group, cout, group),
         (cout, cin_group, kh, kw),
         group,
-        MappedSource(weights.source, turned),
+        MappedSource(weights.source, turned, f"turned{group}"),
         bias=bias.source if bias else None,
     )
     unpadded = Window(w.kernel, [1, 1], w.dilations, [0, 0, 0, 0])
@@ -156,7 +157,9 @@ def _blocks(ctx: Context, image: Value, w: Window, weights: Const, bias: Const |
     n, h, width, _ = ctx.shape(image)
     kh, kw = w.kernel
     shape = (kh * kw * cout, cin, 1, 1)
-    source = MappedSource(weights.source, lambda v: v.reshape(cin, cout, kh, kw).transpose(2, 3, 1, 0).reshape(shape))
+    source = MappedSource(
+        weights.source, lambda v: v.reshape(cin, cout, kh, kw).transpose(2, 3, 1, 0).reshape(shape), f"blocks{shape}"
+    )
     tiled = ArraySource(np.tile(bias.load(), kh * kw)) if bias else None
     panels = PanelSource("conv", shape, 1, source, bias=tiled)
     out = emit_conv(ctx, image, Window([1, 1], [1, 1], [1, 1], [0, 0, 0, 0]), panels)

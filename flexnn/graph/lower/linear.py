@@ -22,7 +22,8 @@ def _rows_by_constant(
     """x[..., K] times constant [K, N] (``transposed``: [N, K]) times ``scale``, plus bias [N]: [1, rows, 1, N]."""
     k, n = weights.shape[::-1] if transposed else weights.shape
     shape = (n, k, 1, 1)
-    source = MappedSource(weights.source, lambda v: (v if transposed else v.T).reshape(shape))
+    label = f"{'kept' if transposed else 'turned'}{shape}"
+    source = MappedSource(weights.source, lambda v: (v if transposed else v.T).reshape(shape), label)
     scales = None if scale == 1 else ArraySource(np.full(n, scale, np.float32))
     panels = PanelSource("conv", shape, 1, source, bias=bias.source if bias else None, scale=scales)
     rows = prod(ctx.shape(x)[:-1])
@@ -34,7 +35,7 @@ def _scaled(ctx: Context, value: Value, factor: float) -> Value:
     if factor == 1:
         return value
     if isinstance(value, Const):
-        return value.mapped(value.shape, lambda v: (v * np.float32(factor)).astype(np.float32))
+        return value.mapped(value.shape, lambda v: (v * np.float32(factor)).astype(np.float32), f"times{factor}")
     return ctx.emit("binary", [value, ctx.array(np.array(factor, np.float32), "factor")], {"kind": "mul", **NO_ACT})
 
 
@@ -73,7 +74,9 @@ def _gemm_bias(c: Value | None, n: int, beta: float) -> Const | None:
     """``beta`` times C as [N], where C is constant and the same for each row."""
     if not isinstance(c, Const) or prod(c.shape[:-1]) != 1 or c.shape[-1:] not in ((n,), (1,), ()):
         return None
-    return c.mapped((n,), lambda v: np.broadcast_to(v.reshape(-1) * np.float32(beta), (n,)).astype(np.float32))
+    return c.mapped(
+        (n,), lambda v: np.broadcast_to(v.reshape(-1) * np.float32(beta), (n,)).astype(np.float32), f"row{n}times{beta}"
+    )
 
 
 def _few_batches(ctx: Context, a: Value, b: Value) -> tuple[Value, Value]:

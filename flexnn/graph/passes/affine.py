@@ -101,7 +101,7 @@ def _fold_before(uses: Rewriter, conv: Node) -> bool:
             def scaled(v: Array, rows: np.ndarray = rows) -> Array:
                 return np.asarray(v * rows[:, :, None, None])
 
-            panels.weight = MappedSource(panels.weight, scaled)
+            panels.weight = MappedSource(panels.weight, scaled, f"scaled{ArraySource(rows).key}")
         uses.feed(conv, [source, *conv.inputs[1:]])
         return True
     return False

@@ -33,7 +33,7 @@ def fold_flatten(graph: Graph) -> None:
         if ints_attr(node, "strides") != [1, 1] or any(ints_attr(node, "pads")):
             continue
         shape = (panels.shape[0], c, h, w)
-        source = MappedSource(panels.weight, lambda v, shape=shape: v.reshape(shape))  # type: ignore[misc]
+        source = MappedSource(panels.weight, lambda v, shape=shape: v.reshape(shape), f"reshape{shape}")  # type: ignore[misc]
         packed = PanelSource("conv", shape, 1, source, panels.bias, panels.scale, panels.slope)
         graph.weights[node.weight].source = packed  # type: ignore[assignment]
         node.attrs |= {"kernel": [h, w], "cin_block": packed.cin_block}

@@ -30,6 +30,11 @@ class StackedSource:
     shape: tuple[int, ...]
     """Of each."""
 
+    @property
+    def key(self) -> str:
+        """The parts' keys."""
+        return f"stacked({','.join(part.key for part in self.parts)})"
+
     def load(self) -> Array:
         """The parts, each loaded into its place and dropped."""
         whole = np.empty((len(self.parts), *self.shape), np.float32)

@@ -129,7 +129,7 @@ class _Layout:
         if source.weight >= 0:
             base = self.new.weights[source.weight].source
             assert base is not None
-            moved = MappedSource(base, lambda v: v.reshape(shape).transpose(move))
+            moved = MappedSource(base, lambda v: v.reshape(shape).transpose(move), f"{shape}moved{move}")
             return add_constant(self.new, source.name, moved, target, source.dtype)
         kept = [m for m in move if shape[m] != 1]
         if kept == sorted(kept):  # only dimensions of size 1 move
