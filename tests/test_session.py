@@ -150,6 +150,7 @@ def test_neither_copied_nor_pickled(artifact: Path) -> None:
 
 
 def test_forgotten_sessions_give_descriptors_back(artifact: Path) -> None:
+    gc.collect()  # what earlier tests forgot
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(3):
         flexnn.Session(artifact, threads=2, io="direct")

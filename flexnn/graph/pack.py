@@ -56,10 +56,8 @@ class PanelSource:
     @property
     def key(self) -> str:
         """Names the packed numbers, as a source's key does (graph/sources.py)."""
-        parts = (
-            source.key if source is not None else "" for source in (self.weight, self.bias, self.scale, self.slope)
-        )
-        return f"{self.op}{self.shape}/{self.group}({'|'.join(parts)})"
+        vectors = "|".join(v.key if v is not None else "" for v in (self.bias, self.scale, self.slope))
+        return f"{self.op}{self.shape}/{self.group}({self.weight.key}|{vectors})"
 
     @property
     def cin(self) -> int:

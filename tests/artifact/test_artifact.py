@@ -199,7 +199,7 @@ def test_a_failed_write_leaves_the_old_file(artifact: Path, monkeypatch: pytest.
     before = artifact.read_bytes()
     graph = small_graph()
 
-    def broken() -> np.ndarray:
+    def broken(_: ArraySource) -> np.ndarray:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(ArraySource, "load", broken)

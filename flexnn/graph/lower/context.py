@@ -19,7 +19,7 @@ SMALL_BYTES = 1 << 20
 """Constants up to this size keep their value in memory while importing."""
 
 
-class UnknownValue(GraphError):
+class UnknownValueError(GraphError):
     """A lowering needs the numbers of ``value``, an ONNX value of which only the shape is known."""
 
     def __init__(self, message: str, value: str) -> None:
@@ -160,7 +160,7 @@ class Context:
             return value
         index = next(i for i, v in enumerate(self.inputs) if v == value)
         name = self.node.input[index] if index < len(self.node.input) else self.graph.tensors[value].name
-        raise UnknownValue(
+        raise UnknownValueError(
             f"{self.node.where}: {what} (input {name!r}) is computed at run time, must be constant", name
         )
 
