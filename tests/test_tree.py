@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "cli": {"__init__", "_core", "artifact", "compiler", "plan", "session", "units"},
 }
 COMPILE_TIME = {"onnx", "google"}
-MAY_IMPORT_ONNX = {"fold.py", "importer.py", "onnx_file.py"}
+MAY_IMPORT_ONNX = {"importer.py", "onnx_file.py"}
 
 
 def _room(path: Path) -> str:

@@ -13,7 +13,7 @@ from math import prod
 import numpy as np
 
 from .build import add_tensor
-from .fold import fold, lazily
+from .fold import fold, folds
 from .ir import DTYPES, Graph, GraphError
 from .lower import LOWERINGS, Const, Context, Value, array_const
 from .model import Constant, Dim, Model, ModelGraph, ModelNode, Port, reads
@@ -123,7 +123,7 @@ class Binder:
         if node.op_type in ("Shape", "Size") and isinstance(inputs[0] if inputs else None, int):
             return [self._shape(node, inputs[0])]
         constants = [v for v in inputs if v is None or isinstance(v, Const)]
-        if len(constants) == len(inputs) and not node.graphs and not lazily(node, constants):
+        if len(constants) == len(inputs) and folds(node, constants):
             return list(fold(node, constants, self.opset))
         lowering = LOWERINGS.get(node.op_type)
         if lowering is None:
