@@ -60,7 +60,7 @@ CASES = cases()
 
 
 def test_the_official_cases_are_found():
-    assert len(CASES) >= 110
+    assert len(CASES) >= 165
 
 
 @pytest.mark.parametrize("op", sorted(CASES))
@@ -156,6 +156,13 @@ HUGE = [
     ("Add", {}, [np.zeros((1 << 14, 1), F32), np.zeros((1, 1 << 14), F32)]),
     ("Gather", {}, [np.zeros((2, 1 << 20), F32), np.zeros(1 << 10, np.int64)]),
     ("CenterCropPad", {}, [X, ints(1 << 40, 1, 1)]),
+    ("Resize", {}, [X, None, np.array([1e6, 1e6, 1], F32)]),
+    ("Conv", {"pads": [1 << 30] * 2}, [X, X]),
+    ("ConvTranspose", {"strides": [1 << 40]}, [X, X[:1, :, :2].transpose(1, 0, 2)]),
+    ("AveragePool", {"kernel_shape": [1 << 30], "pads": [1 << 30] * 2}, [X]),
+    ("DFT", {}, [X[..., :1], np.array(1 << 40)]),
+    ("HannWindow", {}, [np.array(1 << 40)]),
+    ("MatMul", {}, [np.zeros((1 << 14, 1), F32), np.zeros((1, 1 << 14), F32)]),
 ]
 WRONG = [
     ("Reshape", {}, [X, ints(5, -1)]),
@@ -172,6 +179,14 @@ WRONG = [
     ("TopK", {}, [X, ints(9)]),
     ("Cast", {"to": 8}, [X]),
     ("Softmax", {"axis": "1"}, [X]),
+    ("Conv", {"group": 0}, [X, X]),
+    ("Conv", {"strides": [0]}, [X, X]),
+    ("MaxPool", {"kernel_shape": [9]}, [X]),
+    ("LSTM", {}, [X, X, X]),
+    ("Attention", {}, [X, X, X]),
+    ("DequantizeLinear", {}, [np.zeros((2, 3), np.int8), np.ones(5, F32)]),
+    ("GridSample", {"mode": "none"}, [X[None], X[None, ..., :2]]),
+    ("NonMaxSuppression", {}, [X, X]),
     ("NoSuchOperator", {}, [X]),
 ]
 

@@ -12,11 +12,41 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ..ir import GraphError
-from . import elementwise, indexing, logic, reduction, shape
+from . import (
+    attention,
+    convolution,
+    elementwise,
+    indexing,
+    linear,
+    logic,
+    normalisation,
+    pooling,
+    quantised,
+    recurrent,
+    reduction,
+    resizing,
+    shape,
+    signal,
+)
 from .call import BYTES_MAX, EVALUATORS, Array, Call, Value
 
 __all__ = ["BYTES_MAX", "EVALUATORS", "evaluate"]
-_ROOMS = (elementwise, indexing, logic, reduction, shape)
+_ROOMS = (
+    attention,
+    convolution,
+    elementwise,
+    indexing,
+    linear,
+    logic,
+    normalisation,
+    pooling,
+    quantised,
+    recurrent,
+    reduction,
+    resizing,
+    shape,
+    signal,
+)
 
 
 def evaluate(

@@ -1,0 +1,136 @@
+"""Quantised values: y = saturate(round(x / scale) + zero point)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .call import ELEMENT_TYPES, Array, Call, evaluates
+from .convolution import convolve
+
+
+def _along(call: Call, x: Array, parameter: Array) -> Array:
+    """A scale or zero point shaped so that it broadcasts with x: one, one for each slice of an axis, or blocks."""
+    if parameter.size == 1:
+        return parameter.reshape(())
+    axis, block = call.axis(call.integer("axis", 1), x.ndim), call.integer("block_size", 0)
+    if parameter.ndim == 1 and not block:
+        if parameter.size != x.shape[axis]:
+            raise call.error(f"{parameter.size} scales for axis {axis} of shape {x.shape}")
+        return parameter.reshape([-1 if i == axis else 1 for i in range(x.ndim)])
+    if block < 1 or parameter.ndim != x.ndim or parameter.shape[axis] != -(-x.shape[axis] // block):
+        raise call.error(f"scales of shape {parameter.shape}, block_size {block} for shape {x.shape}")
+    return np.repeat(parameter, block, axis)[(slice(None),) * axis + (slice(x.shape[axis]),)]
+
+
+def saturated(values: Array, dtype: np.dtype) -> Array:
+    """Rounded numbers as an integer type, the nearest it has."""
+    limits = np.iinfo(dtype)
+    return np.asarray(np.clip(values, limits.min, limits.max), dtype)
+
+
+def quantised(x: Array, scale: Array, zero: Array) -> Array:
+    """X in steps of ``scale``, in the type of ``zero``; parameters broadcast."""
+    return saturated(np.rint(x / scale) + zero.astype(np.float64), zero.dtype)
+
+
+@evaluates("QuantizeLinear")
+def quantize_linear(call: Call) -> list[Array]:
+    """For the whole tensor, for each slice of an axis, or in blocks."""
+    x, scale, zero = call.x(0), call.x(1), call.get(2)
+    if zero is None:
+        number = call.integer("output_dtype", 0) or 2
+        if number not in ELEMENT_TYPES:
+            raise call.error(f"output_dtype {number} is not supported")
+        zero = np.zeros(scale.shape, ELEMENT_TYPES[number])
+    if zero.dtype.kind not in "iu":
+        raise call.error(f"zero point of {zero.dtype} is not supported")
+    work = call.integer("precision", 0)
+    kind = ELEMENT_TYPES.get(work) if work else np.promote_types(scale.dtype, np.float32)
+    if kind is None:
+        raise call.error(f"precision {work} is not supported")
+    steps, centre = _along(call, x, scale).astype(kind), _along(call, x, zero)
+    return [quantised(x.astype(kind), steps, centre)]
+
+
+@evaluates("DequantizeLinear")
+def dequantize_linear(call: Call) -> list[Array]:
+    """(x - zero point) scale, in the scale's type."""
+    x, scale, zero = call.x(0), call.x(1), call.get(2)
+    if x.dtype.kind not in "iu":
+        raise call.error(f"input of {x.dtype} is not supported")
+    to = call.dtype("output_dtype", 0) if call.integer("output_dtype", 0) else scale.dtype
+    values = x.astype(np.float64) if x.dtype.itemsize > 2 else x.astype(np.float32)
+    if zero is not None:
+        values = values - _along(call, x, zero).astype(values.dtype)
+    return [np.asarray(values * _along(call, x, scale), to)]
+
+
+@evaluates("DynamicQuantizeLinear")
+def dynamic_quantize(call: Call) -> list[Array]:
+    """To uint8 over the range of x and zero: values, scale, zero point."""
+    x = call.x(0)
+    low, high = np.minimum(np.float32(0), x.min(initial=0)), np.maximum(np.float32(0), x.max(initial=0))
+    scale = np.float32((high - low) / np.float32(255))
+    zero = saturated(np.rint(-low / scale) if scale else np.zeros(()), np.dtype(np.uint8))
+    y = quantised(x, np.asarray(scale if scale else 1, np.float32), zero)
+    return [y, np.asarray(scale, np.float32), zero]
+
+
+def _centred(call: Call, x: Array, zero: Array | None, axis: int) -> Array:
+    """X without its zero point (one, or one for each slice of an axis), exact."""
+    if zero is None or not zero.size:
+        return x.astype(np.float64)
+    if zero.size == 1:
+        return np.asarray(x.astype(np.float64) - float(zero.reshape(())))
+    if zero.ndim > 1:
+        return np.asarray(x.astype(np.float64) - zero)
+    if not x.ndim or zero.size != x.shape[axis]:
+        raise call.error(f"{zero.size} zero points for shape {x.shape}")
+    shape = [1] * x.ndim
+    shape[axis] = -1
+    return np.asarray(x.astype(np.float64) - zero.reshape(shape))
+
+
+@evaluates("MatMulInteger")
+def matmul_integer(call: Call) -> list[Array]:
+    """Exact products of 8-bit matrices, in int32."""
+    a, b = call.x(0), call.x(1)
+    product = _centred(call, a, call.get(2), -2 if a.ndim > 1 else -1) @ _centred(call, b, call.get(3), -1)
+    return [np.asarray(product).astype(np.int64).astype(np.int32)]
+
+
+@evaluates("ConvInteger")
+def conv_integer(call: Call) -> list[Array]:
+    """Exact convolution of 8-bit tensors, in int32; pads are the zero point."""
+    x, w = call.x(0), call.x(1)
+    y = convolve(call, _centred(call, x, call.get(2), 1), _centred(call, w, call.get(3), 0))
+    return [y.astype(np.int64).astype(np.int32)]
+
+
+def _requantised(call: Call, exact: Array, scales: Array, scale: Array, zero: Array) -> Array:
+    return quantised(exact * scales, scale.astype(np.float64).reshape(()), zero.reshape(()))
+
+
+@evaluates("QLinearMatMul")
+def qlinear_matmul(call: Call) -> list[Array]:
+    """Quantised operands, quantised product."""
+    a, scale_a, zero_a, b, scale_b, zero_b, scale, zero = (call.x(i) for i in range(8))
+    product = np.asarray(_centred(call, a, zero_a, -2) @ _centred(call, b, zero_b, -1))
+    own = [scale_a.astype(np.float64), scale_b.astype(np.float64)]
+    if own[0].ndim == 1 and own[0].size > 1:
+        own[0] = own[0].reshape(-1, 1)
+    one = [s.reshape(()) if s.size == 1 else s for s in own]
+    return [_requantised(call, product, one[0] * one[1], scale, zero)]
+
+
+@evaluates("QLinearConv")
+def qlinear_conv(call: Call) -> list[Array]:
+    """Quantised input and weights (scales for each output channel, too), bias in int32, quantised output."""
+    x, scale_x, zero_x, w, scale_w, zero_w, scale, zero = (call.x(i) for i in range(8))
+    y = convolve(call, _centred(call, x, zero_x, 1), _centred(call, w, zero_w, 0))
+    bias = call.get(8)
+    channels = (-1, *[1] * (y.ndim - 2))
+    if bias is not None:
+        y = y + bias.reshape(channels)
+    scales = float(scale_x.reshape(())) * scale_w.astype(np.float64).reshape(channels if scale_w.size > 1 else ())
+    return [_requantised(call, y, scales, scale, zero)]
