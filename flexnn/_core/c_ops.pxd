@@ -37,7 +37,7 @@ cdef extern from "flexnn/ops.h" nogil:
         const fx_params *params
         uint32_t op, kernel
         fx_window window
-        const void *in_ "in"[3]
+        const void *in_ "in"[4]
         void *out
         const float *weight
         const float *zeros
