@@ -21,6 +21,7 @@ cdef extern from "flexnn/ops.h" nogil:
 
     ctypedef enum fx_status:
         FX_OK
+        FX_ERR_MEMORY
         FX_ERR_IO
         FX_ERR_THREAD
         FX_ERR_CANCELLED
