@@ -3,4 +3,3 @@
 
 include "ops.pxi"
 include "session.pxi"
-include "place.pxi"

@@ -21,7 +21,6 @@ cdef extern from "flexnn/ops.h" nogil:
 
     ctypedef enum fx_status:
         FX_OK
-        FX_ERR_MEMORY
         FX_ERR_IO
         FX_ERR_THREAD
         FX_ERR_CANCELLED
@@ -38,7 +37,7 @@ cdef extern from "flexnn/ops.h" nogil:
         const fx_params *params
         uint32_t op, kernel
         fx_window window
-        const void *in_ "in"[4]
+        const void *in_ "in"[3]
         void *out
         const float *weight
         const float *zeros

@@ -72,16 +72,23 @@ cdef class _Buffer:
             PyBuffer_Release(&self.view)
 
 
+cdef const fx_kernels *_best = NULL  # the cores are asked once what they are
+
+
 cdef const fx_kernels *_kernels(isa) except NULL:
+    global _best
     cdef const fx_kernels *k
     cdef bytes name
-    if isa is None:
-        k = fx_kernels_for(NULL)
+    isa = isa or os.environ.get("FLEXNN_ISA")
+    if not isa:
+        if _best == NULL:
+            _best = fx_kernels_for(NULL)
+        k = _best
     else:
         name = isa.encode()
         k = fx_kernels_for(name)
     if k == NULL:
-        raise ValueError(f"no instruction-set level {isa or os.environ.get('FLEXNN_ISA')!r} here: "
+        raise ValueError(f"no instruction-set level {isa!r} here: "
                          f"there is {', '.join(isa_levels())}")
     return k
 

@@ -5,13 +5,21 @@
 
 #include <stdlib.h>
 #include <string.h>
+#ifdef __aarch64__
+#include <sys/auxv.h>
+#ifndef HWCAP_CPUID
+#define HWCAP_CPUID (1 << 11) /* a C library older than Linux 4.11 lacks it */
+#endif
+#endif
 
 extern const fx_kernels fx_kernels_scalar;
 
 #if defined __x86_64__
 extern const fx_kernels fx_kernels_avx2, fx_kernels_avx512;
-#elif defined __aarch64__
-extern const fx_kernels fx_kernels_neon;
+#endif
+#if defined __aarch64__ || defined FX_SIMDE /* NEON on another CPU: for tests only */
+#define HAS_NEON
+extern const fx_kernels fx_kernels_neon, fx_kernels_neon_inorder;
 #endif
 
 static const fx_kernels *named(const char *level) {
@@ -22,25 +30,44 @@ static const fx_kernels *named(const char *level) {
         return fx_x86_features_here().avx2 ? &fx_kernels_avx2 : NULL;
     if (!strcmp(level, "avx512"))
         return fx_x86_features_here().avx512 ? &fx_kernels_avx512 : NULL;
-#elif defined __aarch64__
+#endif
+#ifdef HAS_NEON
     if (!strcmp(level, "neon")) /* every Armv8-A has it */
         return &fx_kernels_neon;
+    if (!strcmp(level, "neon_inorder"))
+        return &fx_kernels_neon_inorder;
 #endif
     return NULL;
 }
 
+#ifdef __aarch64__
+/* On big.LITTLE the little cores run the big ones' tiles. */
+static const fx_kernels *tiles_here(void) {
+    int in_order = fx_cores_are_in_order(FX_CORES_ROOT);
+    if (in_order < 0 && getauxval(AT_HWCAP) & HWCAP_CPUID) { /* then the system answers for the core that asks */
+        uint64_t midr;
+        __asm__("mrs %0, midr_el1" : "=r"(midr));
+        in_order = fx_core_is_in_order(midr);
+    }
+    return in_order > 0 ? &fx_kernels_neon_inorder : &fx_kernels_neon;
+}
+#endif
+
+static const fx_kernels *best(void) {
+#if defined __x86_64__
+    const fx_x86_features f = fx_x86_features_here();
+    return f.avx512 ? &fx_kernels_avx512 : f.avx2 ? &fx_kernels_avx2 : &fx_kernels_scalar;
+#elif defined __aarch64__
+    return tiles_here();
+#else
+    return &fx_kernels_scalar;
+#endif
+}
+
 const fx_kernels *fx_kernels_for(const char *level) {
-    static const char *const best_first[] = {"avx512", "avx2", "neon", "scalar"};
     if (!level)
         level = getenv("FLEXNN_ISA");
-    if (level && *level)
-        return named(level);
-    for (size_t i = 0; i < sizeof best_first / sizeof *best_first; i++) {
-        const fx_kernels *k = named(best_first[i]);
-        if (k)
-            return k;
-    }
-    return NULL;
+    return level && *level ? named(level) : best();
 }
 
 const char *fx_kernels_level(const fx_kernels *k) {

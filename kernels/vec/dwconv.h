@@ -10,14 +10,15 @@
         enum { POSITIONS = (N - 1) * S + KW };                                                                         \
         const float *w = panel + d->head;                                                                              \
         const float *const *x = d->x + i0 * S;                                                                         \
-        const int64_t at = d->at;                                                                                      \
+        const int64_t from = (d->at + j) * (int64_t)sizeof(float); /* one addition for all pixels, clang on Arm too */ \
         fx_v sum[N];                                                                                                   \
         FX_UNROLL for (int i = 0; i < N; i++) sum[i] = fx_load(panel);                                                 \
         for (int ky = 0; ky < d->kh; ky++, w += KW * FX_NR, x += d->positions) {                                       \
             fx_v tap[KW];                                                                                              \
             FX_UNROLL for (int t = 0; t < KW; t++) tap[t] = fx_load(w + t * FX_NR);                                    \
             FX_UNROLL for (int p = 0; p < POSITIONS; p++) {                                                            \
-                const fx_v v = LOAD(full, x[p] + at, j, d->channels);                                                  \
+                const float *pixel = (const float *)((const char *)x[p] + from);                                       \
+                const fx_v v = full ? fx_load(pixel) : fx_load_part(pixel, d->channels - j);                           \
                 FX_UNROLL for (int t = 0; t < KW; t++) if (p >= t && (p - t) % S == 0 && (p - t) / S < N)              \
                     sum[(p - t) / S] += v * tap[t];                                                                    \
             }                                                                                                          \

@@ -1,11 +1,13 @@
-"""The NEON kernels' inner loops, as the build compiles them, on llvm-mca's models of the boards' cores.
+"""The NEON kernels' inner loops, as the wheels' clang and Debian's gcc compile them, on llvm-mca's models of the
+boards' cores; those for in-order cores (A53, A55), which llvm-mca does not model well, by counting.
 
-What this cannot show: caches and memory, and in-order cores (A53, A55), whose stalls llvm-mca does not model.
+What this cannot show: caches and memory.
 """
 
 from __future__ import annotations
 
 import functools
+import importlib.util
 import json
 import os
 import shlex
@@ -15,10 +17,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from loops import CORES, TOOL, Core, Loop, cycles, innermost_loops, utilisation
+from loops import CORES, TOOL, Core, Loop, cycles, cycles_in_order, innermost_loops, utilisation, waits
 
 ROOT = Path(__file__).resolve().parents[2]
-COMPILER = "aarch64-linux-gnu-gcc"
+COMPILERS = ("gcc", "clang")
+WHEEL_TARGET = "aarch64-linux-gnu.2.17"
 LANES = 4
 
 # Of the multiply-add peak, by rows of the tile. Full tiles are what a layer's time goes to: they are asked for 98 / 96
@@ -29,7 +32,7 @@ FLOORS = {
     4: {"A72": 0.995, "A76": 0.995, "X1": 0.990},
     3: {"A72": 0.995, "A76": 0.990, "X1": 0.740},
     2: {"A72": 0.990, "A76": 0.990, "X1": 0.490},
-    1: {"A72": 0.930, "A76": 0.490, "X1": 0.245},
+    1: {"A72": 0.790, "A76": 0.490, "X1": 0.245},
 }
 AIMS = {"A72": 0.98, "A76": 0.96, "X1": 0.95}
 # Channels that are left over after the last four, one at a time.
@@ -51,25 +54,44 @@ def need(*tools: str) -> None:
         pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
 
 
-@pytest.fixture(scope="session")
-def commands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
-    """CMake's compile command for every file of kernels/neon, by its name: the build's own flags."""
-    need(COMPILER, TOOL, "cmake", "ninja")
-    build = tmp_path_factory.mktemp("neon")
+def toolchain(compiler: str) -> list[str]:
+    """CMake's settings that make it compile for aarch64 as the wheels are (clang), or as Debian's machines do (gcc)."""
+    wheels = ROOT / "wheels"
+    if compiler == "gcc":
+        need("aarch64-linux-gnu-gcc")
+        return [f"-DCMAKE_TOOLCHAIN_FILE={wheels / 'aarch64-gcc.cmake'}"]
+    found = importlib.util.find_spec("ziglang")
+    if found is None or found.origin is None:
+        need("ziglang of PyPI")
+    zig = Path(found.origin).parent / "zig"  # type: ignore[union-attr, arg-type]
+    return [
+        f"-DCMAKE_TOOLCHAIN_FILE={wheels / 'zig.cmake'}",
+        f"-DFLEXNN_ZIG={zig}",
+        f"-DFLEXNN_ZIG_TARGET={WHEEL_TARGET}",
+    ]
+
+
+@pytest.fixture(scope="session", params=COMPILERS)
+def commands(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
+    """CMake's compile command for every file of the NEON folders, as "folder/name": the build's own flags."""
+    need(TOOL, "cmake", "ninja")
+    build = tmp_path_factory.mktemp(request.param)
     configure = [str(beside_python("cmake")), "-S", str(ROOT / "kernels"), "-B", str(build), "-G", "Ninja"]
     configure += [f"-DCMAKE_MAKE_PROGRAM={beside_python('ninja')}", "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON"]
-    configure += [f"-DCMAKE_TOOLCHAIN_FILE={ROOT / 'wheels' / 'aarch64-gcc.cmake'}"]
-    subprocess.run(configure, check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(configure + toolchain(request.param), check=True, stdout=subprocess.DEVNULL)
     entries = json.loads((build / "compile_commands.json").read_text())
-    return {Path(e["file"]).name: e for e in entries if Path(e["file"]).parent.name == "neon"}
+    named = {"/".join(Path(entry["file"]).parts[-2:]): entry for entry in entries}
+    return {name: entry for name, entry in named.items() if name.startswith("neon")}
 
 
 @functools.cache
 def assembly(command: str, folder: str) -> str:
     arguments = shlex.split(command)
-    arguments[arguments.index("-o") + 1] = "-"
+    output = Path(folder) / "assembly.s"
+    arguments[arguments.index("-o") + 1] = str(output)
     arguments[arguments.index("-c")] = "-S"
-    return subprocess.run(arguments, cwd=folder, stdout=subprocess.PIPE, text=True, check=True).stdout
+    subprocess.run(arguments, cwd=folder, stderr=subprocess.DEVNULL, check=True)
+    return output.read_text()
 
 
 def compiled(entry: dict[str, str]) -> list[Loop]:
@@ -78,9 +100,18 @@ def compiled(entry: dict[str, str]) -> list[Loop]:
 
 @pytest.fixture(scope="session")
 def gemm(commands: dict[str, dict[str, str]]) -> dict[str, dict[int, Loop]]:
-    """gemm.c: function → multiply-adds in the body → loop."""
+    """neon/gemm.c: function → multiply-adds in the body → loop."""
+    return by_size(compiled(commands["neon/gemm.c"]))
+
+
+@pytest.fixture(scope="session")
+def gemm_in_order(commands: dict[str, dict[str, str]]) -> dict[str, dict[int, Loop]]:
+    return by_size(compiled(commands["neon_inorder/gemm.c"]))
+
+
+def by_size(loops: list[Loop]) -> dict[str, dict[int, Loop]]:
     functions: dict[str, dict[int, Loop]] = {}
-    for loop in compiled(commands["gemm.c"]):
+    for loop in loops:
         if loop.fmla:
             functions.setdefault(loop.function, {})[loop.fmla] = loop
     return functions
@@ -108,6 +139,32 @@ def test_full_tiles_are_held_to_the_aims() -> None:
     assert all(FLOORS[rows][name] >= AIMS[name] for rows in (4, 5) for name in CORES)
 
 
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize(("rows", "floor"), [(5, 0.77), (4, 0.74), (3, 0.69), (2, 0.60)])
+def test_in_order_cores_start_multiply_adds(
+    gemm: dict[str, dict[int, Loop]],
+    gemm_in_order: dict[str, dict[int, Loop]],
+    kernel: str,
+    rows: int,
+    floor: float,
+) -> None:
+    """Eight channels of a tile: each of its 32 + 2 rows vectors costs a cycle (ins), the rest pairs. neon's own tile
+    of 5 rows reaches 0.65 by the same count."""
+    size = 8 * 4 * rows
+    loop = gemm_in_order[f"{kernel}_{rows}"][size]
+    assert loop.stack_accesses == 0
+    assert not [line for line in loop.code if line.startswith(("ldp q", "ldr q"))]
+    reached = size / cycles_in_order(loop)
+    before = LANES * 4 * rows / cycles_in_order(gemm[f"{kernel}_{rows}"][LANES * 4 * rows])
+    print(f"{kernel}_{rows}", f"{reached:.1%}, of neon's {before:.1%}")
+    assert reached >= floor
+    assert reached >= before * 1.1
+    if rows == max(FLOORS):
+        to_join, to_use = waits(loop)
+        assert to_join >= 2, "half a vector that arrives just before it is joined stops the core"
+        assert to_use >= 3
+
+
 @pytest.mark.parametrize(
     ("function", "stack_max"),
     [
@@ -120,15 +177,18 @@ def test_full_tiles_are_held_to_the_aims() -> None:
 def test_winograd_transforms_stay_in_registers(
     commands: dict[str, dict[str, str]], function: str, stack_max: int
 ) -> None:
-    """The loop over whole vectors; the longer one is for channels that are left over."""
-    loops = [loop for loop in compiled(commands["winograd.c"]) if loop.function == function]
+    """The loop over whole vectors; the longer one is for channels that are left over. Of gcc's code: clang inlines them
+    into one function, and is held by the same number of registers."""
+    if "zig" in commands["neon/winograd.c"]["command"]:
+        pytest.skip("clang: transforms are one function")
+    loops = [loop for loop in compiled(commands["neon/winograd.c"]) if loop.function == function]
     assert min(loops, key=lambda loop: len(loop.code)).stack_accesses <= stack_max
 
 
 @pytest.mark.parametrize(("kernel", "floor"), [("strip_8_3_1", 0.98), ("strip_8_5_1", 0.98)])
 def test_depthwise_strips_are_multiply_adds(commands: dict[str, dict[str, str]], kernel: str, floor: float) -> None:
     """Eight pixels of a row at a time; X1 would need sixteen."""
-    loop = next(loop for loop in compiled(commands["dwconv.c"]) if loop.function == kernel and loop.fmla)
+    loop = next(loop for loop in compiled(commands["neon/dwconv.c"]) if loop.function == kernel and loop.fmla)
     assert loop.stack_accesses == 0
     reached = {name: utilisation(loop, CORES[name]) for name in ("A72", "A76")}
     assert all(value >= floor for value in reached.values()), reached
@@ -139,10 +199,10 @@ def test_strips_of_narrow_groups_are_multiply_adds(commands: dict[str, dict[str,
     """Groups of 4 and 8: three taps of four channels. Seven sums are one too few for a core of two multiply-adds."""
     pixels = int(kernel.split("_")[1])
     wanted = pixels * 3 * LANES
-    loops = [loop for loop in compiled(commands["gconv.c"]) if loop.function == kernel and loop.fmla == wanted]
+    loops = [loop for loop in compiled(commands["neon/gconv.c"]) if loop.function == kernel and loop.fmla == wanted]
     assert loops
     for loop in loops:
-        assert loop.stack_accesses == 0
+        assert loop.spilt_vectors == 0
         assert utilisation(loop, CORES["A72"]) >= 0.98
         assert utilisation(loop, CORES["A76"]) >= (0.98 if pixels == 8 else 0.85)
 
@@ -151,20 +211,33 @@ GOOD = [f"fmla v{n}.4s, v30.4s, v31.s[0]" for n in range(16)]
 
 
 def loop_of(body: list[str]) -> Loop:
-    text = ["f:", "mov x1, 0", ".L3:", *body, "subs x0, x0, 1", "bne .L3", "ret"]
+    text = ["f:", "mov x29, sp", ".L3:", *body, "subs x0, x0, 1", "bne .L3", "ret"]
     (loop,) = innermost_loops("\n".join(text))
     return loop
 
 
 def test_the_gate_sees_spills() -> None:
     assert loop_of(GOOD).stack_accesses == 0
-    assert loop_of([*GOOD, "str q0, [sp, 32]", "ldp q1, q2, [x29, 64]"]).stack_accesses == 2
+    loop = loop_of([*GOOD, "str q0, [sp, 32]", "ldp q1, q2, [x29, 64]", "ldr x2, [sp, 8]"])
+    assert (loop.stack_accesses, loop.spilt_vectors) == (3, 2)
+    without_frame = innermost_loops("\n".join(["f:", ".L1:", "ldr q0, [x29]", "b.ne .L1"]))
+    assert without_frame[0].stack_accesses == 0
 
 
 def test_the_gate_sees_only_innermost_loops() -> None:
     nest = ["f:", ".L1:", "nop", ".L2:", *GOOD, "cbnz x0, .L2", "b.ne .L1", "b .L4", ".L4:", "ret"]
     found = innermost_loops("\n".join([*nest, "g:", ".L5:", "cbz x1, .L5"]))
     assert [(loop.function, loop.fmla, len(loop.code)) for loop in found] == [("f", 16, 17), ("g", 0, 1)]
+
+
+def test_the_count_sees_what_cannot_start_together() -> None:
+    """Sixteen multiply-adds and the branch; a wide load takes two cycles alone, a narrow one starts beside."""
+    count = cycles_in_order(loop_of(GOOD))
+    assert count == 17
+    assert cycles_in_order(loop_of([*GOOD[:8], "ldr q0, [x1]", *GOOD[8:]])) == count + 2
+    assert cycles_in_order(loop_of([*GOOD[:8], "ldr d0, [x1]", *GOOD[8:]])) == count
+    late = ["ldr x3, [x1]", "ldr d9, [x1]", "nop", "ins v9.d[1], x3", "fmla v1.4s, v9.4s, v31.s[0]"]
+    assert waits(loop_of([*late, *GOOD])) == (1, 1)
 
 
 @pytest.mark.parametrize("core", CORES.values(), ids=CORES)

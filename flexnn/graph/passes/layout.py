@@ -20,7 +20,7 @@ Perm = tuple[int, ...]
 Shape = tuple[int, ...]
 Stored = tuple[int, Perm]
 
-_CHANNELS_LAST = ("conv", "dwconv", "pool", "resize", "lrn", "instance_norm", "matmul", "layer_norm", "attention")
+_CHANNELS_LAST = ("conv", "dwconv", "pool", "resize", "lrn", "instance_norm", "matmul")
 
 
 def layout(graph: Graph) -> Graph:

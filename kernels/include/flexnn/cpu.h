@@ -1,9 +1,23 @@
-/* What an x86 CPU and the system under it can run. Asked of cpuid itself: __builtin_cpu_supports leans on a part of the
- * compiler's run-time library that cannot be linked into a shared object with every linker. */
+/* What the CPU is, and what it and the system under it can run. */
 #ifndef FLEXNN_CPU_H
 #define FLEXNN_CPU_H
 
+#include <stdint.h>
+
+/* What Linux shows of each core, below this folder. */
+#define FX_CORES_ROOT "/sys/devices/system/cpu"
+#define FX_CORES_MAX 256
+
+/* 1 if MIDR_EL1 names a core that executes in order and loads 64 bits at a time: Cortex-A35, A53, A55 and their
+ * derivatives. */
+int fx_core_is_in_order(uint64_t midr);
+
+/* 1 if all cores below root (FX_CORES_ROOT) are such; 0 if one is not; -1 if none shows what it is. */
+int fx_cores_are_in_order(const char *root);
+
 #if defined __x86_64__
+/* Asked of cpuid itself: __builtin_cpu_supports leans on a part of the compiler's run-time library that cannot be
+ * linked into a shared object with every linker. */
 typedef struct fx_x86_features {
     unsigned sse42 : 1;
     unsigned pclmul : 1;

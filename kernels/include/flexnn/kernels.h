@@ -11,7 +11,6 @@
 
 #include "flexnn/elementwise.h"
 #include "flexnn/params.h"
-#include "flexnn/rows.h"
 
 /* Panel width of packed weights, for every level (docs/decisions/0001): AVX-512 computes two panels at once, NEON a
  * panel as four vectors. */
@@ -202,8 +201,8 @@ typedef struct fx_instance_norm {
     X(lrn_f32, void, (const fx_lrn *l))                                                                                \
     X(instance_norm_f32, void, (const fx_instance_norm *t))
 
-/* Rows: elementwise, pooling, softmax, reductions, what transformers add. */
-#define FX_KERNELS_ROWS(X) FX_KERNELS_ELEMENTWISE(X) FX_KERNELS_REDUCTIONS(X) FX_KERNELS_TRANSFORMERS(X)
+/* Rows: elementwise, pooling, softmax, reductions. */
+#define FX_KERNELS_ROWS(X) FX_KERNELS_ELEMENTWISE(X) FX_KERNELS_REDUCTIONS(X)
 
 #define FX_KERNELS(X) FX_KERNELS_CONV(X) FX_KERNELS_ROWS(X)
 
@@ -237,6 +236,6 @@ extern const fx_kernels FX_SYMBOL(kernels);
         .level = FX_STRING(FX_LEVEL), .width = FX_WIDTH, .mr = rows, .panels = columns, FX_KERNELS(FX_TABLE_ENTRY)}
 #endif
 
-#define FX_LEVELS(Y) Y(scalar) Y(neon) Y(avx2) Y(avx512)
+#define FX_LEVELS(Y) Y(scalar) Y(neon) Y(neon_inorder) Y(avx2) Y(avx512)
 
 #endif

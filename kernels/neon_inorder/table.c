@@ -1,0 +1,11 @@
+/* The tiles are this level's own; every other kernel is neon's. */
+#include "flexnn/kernels.h"
+
+#define FX_NEON_PROTOTYPE(name, ret, args) ret fx_##name##_neon args;
+FX_KERNELS(FX_NEON_PROTOTYPE)
+
+#define fx_gemm_f32_neon fx_gemm_f32_neon_inorder
+#define fx_wino_gemm_f32_neon fx_wino_gemm_f32_neon_inorder
+#undef FX_TABLE_ENTRY
+#define FX_TABLE_ENTRY(name, ret, args) .name = fx_##name##_neon,
+FX_TABLE(5, 1);

@@ -1,1 +1,0 @@
-#include "few_rows.h"

@@ -1,1 +1,0 @@
-#include "layer_norm.h"

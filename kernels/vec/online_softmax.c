@@ -1,1 +1,0 @@
-#include "online_softmax.h"
