@@ -27,6 +27,7 @@ from flexnn.session import THREADS_MAX, default_threads, io_align
 
 NS_PER_MS = 1e6
 INPUT_SEED = 0
+TARGETS = ("any", "aarch64", "x86_64")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -75,8 +76,19 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("model", metavar="MODEL.onnx")
     sub.add_argument("-o", "--output", metavar="OUT.flexnn", help="default: beside the model")
     _add_shape(sub)
+    sub.add_argument(
+        "--target",
+        choices=TARGETS,
+        default="any",
+        help="where it will run; one artifact serves all, so the bytes are equal",
+    )
     sub.add_argument("--quiet", action="store_true", help="no progress bar")
     sub.set_defaults(command=_compile)
+
+    sub = commands.add_parser("doctor", help="what of this machine decides how models run")
+    sub.add_argument("path", nargs="?", default=".", metavar="PATH", help="whose storage to time: a file or folder (.)")
+    sub.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    sub.set_defaults(command=_doctor)
 
     sub = commands.add_parser("run", help="run a model and report memory and latency")
     _add_model(sub)
@@ -318,3 +330,10 @@ def _plan(options: argparse.Namespace) -> None:
         print(plan.summary())
         if options.check:
             print("check    no two live tensors overlap, at any interleaving of loads and steps")
+
+
+def _doctor(options: argparse.Namespace) -> None:
+    from flexnn import doctor
+
+    report = doctor.examine(options.path)
+    print(json.dumps(report) if options.json else doctor.summary(report))

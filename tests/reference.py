@@ -344,6 +344,26 @@ def _matmul(graph: Graph, node: Node, a: Array, b: Array) -> Array:
     return _f32(_act(node, a.astype(np.float64) @ b.astype(np.float64)))
 
 
+def _layer_norm(graph: Graph, node: Node, x: Array, scale: Array, bias: Array | None = None) -> Array:
+    wide = x.astype(np.float64)
+    if not node.attrs["is_rms"]:
+        wide = wide - wide.mean(axis=-1, keepdims=True)
+    y = wide / np.sqrt((wide**2).mean(axis=-1, keepdims=True) + node.attrs["epsilon"]) * scale
+    return _f32(y if bias is None else y + bias)
+
+
+def _attention(graph: Graph, node: Node, q: Array, k: Array, v: Array, mask: Array | None = None) -> Array:
+    repeat, (m, n) = q.shape[1] // k.shape[1], (q.shape[2], k.shape[2])
+    k, v = (np.repeat(w.astype(np.float64), repeat, axis=1) for w in (k, v))
+    scores = q.astype(np.float64) @ k.swapaxes(2, 3) * node.attrs["scale"]
+    if mask is not None:
+        scores = scores + mask
+    if node.attrs["is_causal"]:
+        scores = np.where(np.arange(n) <= np.arange(m)[:, None] + node.attrs["past"], scores, -np.inf)
+    shares = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return _f32((shares / shares.sum(axis=-1, keepdims=True) @ v).swapaxes(1, 2))
+
+
 OPERATORS: dict[str, Callable[..., Array]] = {
     "conv": _conv,
     "dwconv": _conv,
@@ -360,6 +380,8 @@ OPERATORS: dict[str, Callable[..., Array]] = {
     "gather": _gather,
     "cast": _cast,
     "matmul": _matmul,
+    "layer_norm": _layer_norm,
+    "attention": _attention,
 }
 
 __all__ = ["BINARY", "OPERATORS", "REDUCE", "UNARY", "Tensor", "run_graph", "unpack"]

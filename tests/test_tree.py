@@ -25,7 +25,8 @@ MAY_IMPORT = {
     "session": {"_core", "artifact", "compiler", "graph", "plan", "units"},
     "__init__": {"artifact", "compiler", "graph", "plan", "session"},
     "__main__": {"cli"},
-    "cli": {"__init__", "_core", "artifact", "compiler", "plan", "session", "units"},
+    "doctor": {"_core"},
+    "cli": {"doctor", "__init__", "_core", "artifact", "compiler", "plan", "session", "units"},
 }
 COMPILE_TIME = {"onnx", "google"}
 MAY_IMPORT_ONNX = {"importer.py", "onnx_file.py"}

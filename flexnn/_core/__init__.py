@@ -7,6 +7,7 @@ from flexnn._core._core import (
     MAX_THREADS,
     NR,
     OPS,
+    SEARCH_BLOCKS_MAX,
     EngineError,
     EngineSession,
     conv_kernel_fits,
@@ -25,6 +26,9 @@ from flexnn._core._core import (
     op_traits,
     op_units,
     op_zeros,
+    place_in_order,
+    place_search,
+    place_streams,
     run_op,
 )
 from flexnn._core.params import LOAD_DTYPE, NODE_DTYPE, OPERAND_DTYPE, STEP_DTYPE, WINDOW_DTYPE, encode_params
@@ -39,6 +43,7 @@ __all__ = [
     "NR",
     "OPERAND_DTYPE",
     "OPS",
+    "SEARCH_BLOCKS_MAX",
     "STEP_DTYPE",
     "WINDOW_DTYPE",
     "EngineError",
@@ -60,5 +65,8 @@ __all__ = [
     "op_traits",
     "op_units",
     "op_zeros",
+    "place_in_order",
+    "place_search",
+    "place_streams",
     "run_op",
 ]

@@ -1,4 +1,4 @@
-"""Types of the extension module; what things mean stands in ops.pxi and session.pxi."""
+"""Types of the extension module; what things mean stands in ops.pxi, session.pxi and place.pxi."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
@@ -13,6 +13,7 @@ NR: int
 PARAM_WORDS: int
 MAX_INPUTS: int
 MAX_THREADS: int
+SEARCH_BLOCKS_MAX: int
 OPS: tuple[str, ...]
 FIELDS: dict[str, tuple[tuple[str, bool], ...]]
 ENUMS: dict[str, tuple[str, ...]]
@@ -51,6 +52,35 @@ def run_op(
     threads: int = 1,
     isa: str | None = None,
     offsets: Sequence[int] = (),
+) -> None: ...
+
+I64 = NDArray[np.int64]
+I32 = NDArray[np.int32]
+
+def place_in_order(
+    sizes: I64,
+    first: I32,
+    last: I32,
+    order: I32,
+    address: I64,
+    *,
+    first_fit: bool = False,
+    hangs: NDArray[np.uint8] | None = None,
+    ceiling: int = 0,
+) -> None: ...
+def place_search(
+    sizes: I64, first: I32, last: I32, capacity: int, nodes_max: int, address: I64
+) -> tuple[Literal["some", "none", "unknown"], int]: ...
+def place_streams(
+    steps: int,
+    arena: int,
+    align: int,
+    fixed: I64,
+    sizes: I64,
+    use: I64,
+    forced: I64,
+    address: I64,
+    wait_steps: I64,
 ) -> None: ...
 
 class EngineError(RuntimeError):

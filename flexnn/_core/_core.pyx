@@ -3,3 +3,4 @@
 
 include "ops.pxi"
 include "session.pxi"
+include "place.pxi"

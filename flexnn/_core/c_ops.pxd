@@ -21,6 +21,7 @@ cdef extern from "flexnn/ops.h" nogil:
 
     ctypedef enum fx_status:
         FX_OK
+        FX_ERR_MEMORY
         FX_ERR_IO
         FX_ERR_THREAD
         FX_ERR_CANCELLED
@@ -37,7 +38,7 @@ cdef extern from "flexnn/ops.h" nogil:
         const fx_params *params
         uint32_t op, kernel
         fx_window window
-        const void *in_ "in"[3]
+        const void *in_ "in"[4]
         void *out
         const float *weight
         const float *zeros

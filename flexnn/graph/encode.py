@@ -31,12 +31,20 @@ STRIDED: dict[str, str] = {
     "instance_norm": "none",
     "gather": "none",
     "cast": "none",
+    "layer_norm": "rows",
+    "attention": "inner",
 }
 """Which strided operands an operator takes. none: contiguous only; inner: innermost stride 1; rows: all but the last
 dimension walk with one stride, the last with 1; any; matmul: inputs any (``matmul_batches`` judges them together),
 output innermost 1, and from three batch dimensions on one stride for all of them."""
 
-IN_PLACE: dict[str, tuple[int, ...]] = {"unary": (0,), "binary": (0, 1), "conv": (1,), "dwconv": (1,)}
+IN_PLACE: dict[str, tuple[int, ...]] = {
+    "unary": (0,),
+    "binary": (0, 1),
+    "conv": (1,),
+    "dwconv": (1,),
+    "layer_norm": (0,),
+}
 """Inputs whose storage the output may take, where that input has the output's shape and dtype and dies there."""
 
 OUTPUT = -1
@@ -62,7 +70,7 @@ def encode(graph: Graph, node: Node) -> Values:
 def fits(op: str, operand: int, shape: Shape, strides: Shape) -> bool:
     """Whether ``op`` takes this operand (an input's number, or OUTPUT) with these strides."""
     rule = STRIDED[op]
-    if op == "gather" and operand == 1:
+    if (op == "gather" and operand == 1) or (op == "layer_norm" and operand > 0):
         rule = "none"
     if rule == "any" or (rule == "matmul" and operand != OUTPUT):
         return True
@@ -256,6 +264,31 @@ def _encode_matmul(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
     return values | {"y_s0": y_s0, "y_s1": y_s1, "y_sm": y.strides[-2]} | _act(node)
 
 
+def _encode_layer_norm(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
+    values: Values = {"rows": prod(y.shape[:-1]), "n": y.shape[-1], "is_rms": int_attr(node, "is_rms")}
+    for name, tensor in (("x_s", inputs[0]), ("y_s", y)):
+        values[name] = merge_rows(tensor.shape, tensor.strides) or 0
+    return values | {"has_bias": int(len(inputs) == 3), "epsilon": float_attr(node, "epsilon")}
+
+
+def _encode_attention(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
+    q, k, v = inputs[:3]
+    batch, heads, m, d = q.shape
+    values: Values = {"batch": batch, "heads": heads, "groups": k.shape[1], "m": m, "n": k.shape[2]}
+    values |= {"d": d, "dv": v.shape[3], "y_sb": y.strides[0], "y_sh": y.strides[2], "y_st": y.strides[1]}
+    for name, tensor in (("q", q), ("k", k), ("v", v)):
+        values |= {f"{name}_s{axis}": stride for axis, stride in zip("bht", tensor.strides, strict=False)}
+    mask = inputs[3] if len(inputs) == 4 else None
+    steps = _broadcast_strides(mask, (batch, heads, m, k.shape[2])) if mask else (0, 0, 0, 0)
+    values |= {f"mask_s{axis}": stride for axis, stride in zip("bhm", steps, strict=False)}
+    values |= {
+        "has_mask": int(mask is not None),
+        "mask_sn": int(mask is not None and mask.shape[-1:] not in ((), (1,))),
+    }
+    values |= {"is_causal": int_attr(node, "is_causal"), "past": int_attr(node, "past")}
+    return values | {"scale": float_attr(node, "scale")}
+
+
 _ENCODE: dict[str, Callable[[Node, list[Tensor], Tensor], Values]] = {
     "conv": _encode_conv,
     "dwconv": _encode_conv,
@@ -272,4 +305,6 @@ _ENCODE: dict[str, Callable[[Node, list[Tensor], Tensor], Values]] = {
     "gather": _encode_gather,
     "cast": _encode_cast,
     "matmul": _encode_matmul,
+    "layer_norm": _encode_layer_norm,
+    "attention": _encode_attention,
 }

@@ -166,6 +166,22 @@ def _infer_matmul(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[S
     return (*batch, a[-2], b[-1]), "f32"
 
 
+def _infer_layer_norm(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
+    if not shapes[0] or any(s != shapes[0][-1:] for s in shapes[1:]):
+        raise node_error(node, f"shapes {shapes}")
+    return shapes[0], "f32"
+
+
+def _infer_attention(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
+    q, k, v = shapes[:3]
+    if any(len(s) != 4 for s in (q, k, v)) or k[:3] != v[:3] or (q[0], q[3]) != (k[0], k[3]) or q[1] % max(k[1], 1):
+        raise node_error(node, f"queries {q}, keys {k} and values {v} do not fit")
+    scores = (*q[:3], k[2])
+    if len(shapes) == 4 and broadcast(shapes[3], scores) != scores:
+        raise node_error(node, f"a mask of shape {shapes[3]} for scores {scores}")
+    return (q[0], q[2], q[1], v[3]), "f32"
+
+
 _INFER: dict[str, Callable[[Node, list[Shape], list[str]], tuple[Shape, str]]] = {
     "conv": _infer_conv,
     "dwconv": _infer_conv,
@@ -182,4 +198,6 @@ _INFER: dict[str, Callable[[Node, list[Shape], list[str]], tuple[Shape, str]]] =
     "gather": _infer_gather,
     "cast": _infer_cast,
     "matmul": _infer_matmul,
+    "layer_norm": _infer_layer_norm,
+    "attention": _infer_attention,
 }

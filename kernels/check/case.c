@@ -261,6 +261,10 @@ double check_activation(int32_t act, double v, double alpha, double beta, double
         return v / (1 + exp(-v));
     case FX_ACT_TANH:
         return tanh(v);
+    case FX_ACT_GELU:
+        return 0.5 * v * (1 + erf(v * sqrt(0.5)));
+    case FX_ACT_GELU_TANH:
+        return 0.5 * v * (1 + tanh(sqrt(2 / acos(-1)) * (v + 0.044715 * v * v * v)));
     default:
         return v;
     }

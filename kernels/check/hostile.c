@@ -50,6 +50,8 @@ static double reads(const check_case *c) {
         return p->matmul.k;
     case FX_OP_REDUCE:
         return p->reduce.n;
+    case FX_OP_ATTENTION:
+        return (double)p->attention.n * (1 + (double)p->attention.d / p->attention.dv);
     default:
         return 4;
     }

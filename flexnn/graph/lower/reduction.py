@@ -5,7 +5,9 @@ from __future__ import annotations
 from math import prod
 
 from ..ir import Attr
+from ..shapes import broadcast
 from .context import Context, Value, lowers
+from .shape import expanded
 from .spatial import from_image, to_image
 
 _KINDS = {
@@ -79,3 +81,23 @@ def instance_normalization(ctx: Context) -> list[Value]:
     last = ctx.transpose(x, [0, *range(2, rank), 1])
     y = ctx.emit("instance_norm", [last, scale, bias], {"epsilon": ctx.number("epsilon", 1e-5)})
     return [ctx.transpose(y, [0, rank - 1, *range(1, rank - 1)])]
+
+
+@lowers("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization")
+def layer_normalization(ctx: Context) -> list[Value]:
+    """Over ``axis`` and all behind it; https://onnx.ai/onnx/operators/onnx__LayerNormalization.html."""
+    x, scale, bias = ctx.input(0), ctx.input(1), ctx.optional(2)
+    shape = ctx.shape(x)
+    axis = ctx.axis(ctx.integer("axis", -1), len(shape))
+    ctx.only("stash_type", 1, "at run time only float32 is computed")
+    flat = (*shape[:axis], prod(shape[axis:]))
+    inputs: list[Value] = [ctx.reshape(x, flat)]
+    for vector in (scale, bias):
+        if vector is None:
+            continue
+        if broadcast(ctx.shape(vector), shape[axis:]) != shape[axis:]:
+            raise ctx.error(f"scale or bias of shape {ctx.shape(vector)} for {shape[axis:]}")
+        inputs.append(ctx.reshape(expanded(ctx, vector, shape[axis:]), flat[-1:]))
+    is_rms = int(ctx.node.op_type != "LayerNormalization")
+    attrs: dict[str, Attr] = {"is_rms": is_rms, "epsilon": ctx.number("epsilon", 1e-5)}
+    return [ctx.reshape(ctx.emit("layer_norm", inputs, attrs), shape)]

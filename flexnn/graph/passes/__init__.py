@@ -9,14 +9,19 @@ from ..build import panels_of
 from ..ir import Graph, GraphError
 from .activations import fuse_activations, recognise_activations
 from .affine import fold_affine
+from .attention import fuse_attention
 from .cleanup import cleanup, compact
 from .flatten import fold_flatten
 from .grouped import merge_groups
+from .layer_norm import fuse_layer_norms
 from .layout import layout
 from .order import order
 from .padding import fold_padding
 from .residual import fold_residuals
 from .storage import assign_storage
+
+EARLY_PASSES: tuple[Callable[[Graph], None], ...] = (fuse_layer_norms, fuse_attention)
+"""What happens in the model's own order of dimensions, before layout."""
 
 IN_PLACE_PASSES: tuple[Callable[[Graph], None], ...] = (
     cleanup,
@@ -41,6 +46,10 @@ Trace = Callable[[str, Graph], None]
 
 def run_passes(graph: Graph, trace: Trace | None = None) -> Graph:
     """The graph that the artifact stores. Raises GraphError where an operator does not take what it gets."""
+    for step in EARLY_PASSES:
+        step(graph)
+        if trace:
+            trace(step.__name__, graph)
     graph = layout(graph)
     if trace:
         trace("layout", graph)

@@ -19,9 +19,11 @@ _HOSTS = ("conv", "dwconv", "binary", "matmul")
 
 
 def recognise_activations(graph: Graph) -> None:
-    """X sigmoid(x) is silu, x tanh(softplus(x)) mish, clip(x + 3, 0, 6) / 6 hardsigmoid, and x times that hardswish."""
+    """X sigmoid(x) is silu, x tanh(softplus(x)) mish, clip(x + 3, 0, 6) / 6 hardsigmoid, and x times that hardswish;
+    x (1 + erf(x / sqrt 2)) / 2 is gelu, its approximation by tanh gelu_tanh.
+    """
     uses = Rewriter(graph)
-    for match in (_constant_clip, _merge_clips, _hard_sigmoid, _gated, _hard_swish_late):
+    for match in (_constant_clip, _merge_clips, _hard_sigmoid, _gated, _hard_swish_late, _gelu):
         for node in graph.nodes:
             if node.op in ("binary", "unary") and node.outputs[0] in uses.producer:
                 match(uses, node)
@@ -146,6 +148,75 @@ def _hard_swish_late(uses: Rewriter, node: Node) -> None:
     x = next((x for x, other in operands(product) if _relu6_of_plus_3(uses, other) == x), None)
     if x is not None:
         _become(uses, node, "hardswish", x)
+
+
+def _product(uses: Rewriter, tensor: int) -> tuple[list[int], float]:
+    """The factors of ``tensor``, of its shape, and the constant factor; a power of 3 is three factors."""
+    node = uses.producer.get(tensor)
+    if node is not None and node.op == "binary" and node.attrs["act"] == "none":
+        for x, other in operands(node):
+            value = uses.scalar(other)
+            if value is None or not _same_shape(uses, x, node):
+                continue
+            if node.attrs["kind"] == "mul" or (node.attrs["kind"] == "div" and value and x == node.inputs[0]):
+                factors, factor = _product(uses, x)
+                return factors, factor * value if node.attrs["kind"] == "mul" else factor / value
+            if node.attrs["kind"] == "pow" and value == 3 and x == node.inputs[0]:
+                return [x, x, x], 1.0
+        if node.attrs["kind"] == "mul" and all(_same_shape(uses, i, node) for i in node.inputs):
+            (a, factor_a), (b, factor_b) = (_product(uses, i) for i in node.inputs)
+            return a + b, factor_a * factor_b
+    return [tensor], 1.0
+
+
+def _plus_one(uses: Rewriter, tensor: int) -> int | None:
+    """Y where ``tensor`` is y + 1."""
+    node = _binary(uses.producer.get(tensor), "add")
+    if node is None:
+        return None
+    return next((y for y, other in operands(node) if uses.scalar(other) == 1 and _same_shape(uses, y, node)), None)
+
+
+def _near(value: float, wanted: float) -> bool:
+    return abs(value / wanted - 1) < 1e-3
+
+
+def _gelu(uses: Rewriter, node: Node) -> None:
+    factors, half = _product(uses, node.outputs[0])
+    if node.op != "binary" or not _near(half, 0.5) or len(factors) != 2:
+        return
+    for x, other in (factors, factors[::-1]):
+        inner = _plus_one(uses, other)
+        gate = None if inner is None else uses.producer.get(inner)
+        if gate is None or gate.op != "unary":
+            continue
+        if gate.attrs["kind"] == "erf":
+            rest, factor = _product(uses, gate.inputs[0])
+            if rest == [x] and _near(factor, math.sqrt(0.5)):
+                _become(uses, node, "gelu", x)
+                return
+        if gate.attrs["kind"] == "tanh" and _is_gelu_argument(uses, gate.inputs[0], x):
+            _become(uses, node, "gelu_tanh", x)
+            return
+
+
+def _is_gelu_argument(uses: Rewriter, tensor: int, x: int) -> bool:
+    """Whether ``tensor`` is sqrt(2 / pi) (x + 0.044715 x^3), or that with x taken out."""
+    rest, factor = _product(uses, tensor)
+    if not _near(factor, math.sqrt(2 / math.pi)):
+        return False
+    if len(rest) == 2 and x in rest:
+        square = _plus_one(uses, rest[1] if rest[0] == x else rest[0])
+        cubic, small = _product(uses, square) if square is not None else ([], 0.0)
+        return cubic == [x, x] and _near(small, 0.044715)
+    plus = _binary(uses.producer.get(rest[0]), "add") if len(rest) == 1 else None
+    if plus is None:
+        return False
+    for first, other in operands(plus):
+        cubic, small = _product(uses, other)
+        if first == x and cubic == [x, x, x] and _near(small, 0.044715):
+            return True
+    return False
 
 
 def fuse_activations(graph: Graph) -> None:

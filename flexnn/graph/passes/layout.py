@@ -20,7 +20,7 @@ Perm = tuple[int, ...]
 Shape = tuple[int, ...]
 Stored = tuple[int, Perm]
 
-_CHANNELS_LAST = ("conv", "dwconv", "pool", "resize", "lrn", "instance_norm", "matmul")
+_CHANNELS_LAST = ("conv", "dwconv", "pool", "resize", "lrn", "instance_norm", "matmul", "layer_norm", "attention")
 
 
 def layout(graph: Graph) -> Graph:

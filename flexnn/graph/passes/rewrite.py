@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..build import constant_value
-from ..ir import Graph, Node
+from ..build import add_node, constant_value
+from ..ir import Attr, Graph, Node
 
 
 class Rewriter:
@@ -14,6 +14,8 @@ class Rewriter:
         self.producer: dict[int, Node] = {}
         self.consumers: dict[int, list[Node]] = {}
         self._gone: set[int] = set()
+        self._new: dict[int, list[Node]] = {}
+        """Nodes to stand before a node, by its id."""
         for node in graph.nodes:
             for i in node.outputs:
                 self.producer[i] = node
@@ -60,10 +62,22 @@ class Rewriter:
             if not readers and maker is not None and i not in self.graph.outputs and id(maker) not in self._gone:
                 self.remove(maker)
 
+    def emit(self, before: Node, op: str, inputs: list[int], attrs: dict[str, Attr]) -> int:
+        """Adds a node that will stand before ``before`` and has its name; returns its output. Raises GraphError."""
+        out = add_node(self.graph, before.name, op, inputs, attrs, output=self.graph.tensors[before.outputs[0]].name)
+        node = self.graph.nodes.pop()
+        self._new.setdefault(id(before), []).append(node)
+        self.producer[out] = node
+        for i in inputs:
+            self.consumers.setdefault(i, []).append(node)
+        return out
+
     def flush(self) -> None:
-        """Drops the removed nodes from the graph."""
-        self.graph.nodes = [node for node in self.graph.nodes if id(node) not in self._gone]
+        """Puts the new nodes into the graph and drops the removed ones."""
+        whole = [new for node in self.graph.nodes for new in (*self._new.get(id(node), []), node)]
+        self.graph.nodes = [node for node in whole if id(node) not in self._gone]
         self._gone.clear()
+        self._new.clear()
 
     def after_reshapes(self, tensor: int) -> tuple[int, Node] | None:
         """The one node, not a reshape, that reads ``tensor``, perhaps through reshapes, and what it reads."""

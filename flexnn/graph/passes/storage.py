@@ -191,22 +191,21 @@ class _Storage:
             self._copy(node, source, flat)
 
     def _transposed_view(self, node: Node) -> bool:
-        """Makes a transpose that only matmuls read a view: they take any strides."""
+        """Makes a transpose a view where only operators read it that take its strides, and pay nothing for them."""
         if node.op != "copy" or any(ints_attr(node, "expand")):
             return False
         target = node.outputs[0]
         readers = self.readers.get(target, [])
         if target in self.outputs or self._tensor(target).root >= 0 or not readers:
             return False
-        if any(reader.op != "matmul" for reader, _ in readers):
-            return False
         x = self._tensor(node.inputs[0])
-        self._put(
-            target,
-            self.graph.root(node.inputs[0]),
-            x.offset,
-            tuple(x.strides[p] for p in ints_attr(node, "perm")),
-        )
+        strides = tuple(x.strides[p] for p in ints_attr(node, "perm"))
+        for reader, operand in readers:
+            if reader.op not in ("matmul", "attention") or not fits(
+                reader.op, operand, self._tensor(target).shape, strides
+            ):
+                return False
+        self._put(target, self.graph.root(node.inputs[0]), x.offset, strides)
         return True
 
     # ---- operators ----

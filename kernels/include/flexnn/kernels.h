@@ -11,6 +11,7 @@
 
 #include "flexnn/elementwise.h"
 #include "flexnn/params.h"
+#include "flexnn/rows.h"
 
 /* Panel width of packed weights, for every level (docs/decisions/0001): AVX-512 computes two panels at once, NEON a
  * panel as four vectors. */
@@ -201,8 +202,8 @@ typedef struct fx_instance_norm {
     X(lrn_f32, void, (const fx_lrn *l))                                                                                \
     X(instance_norm_f32, void, (const fx_instance_norm *t))
 
-/* Rows: elementwise, pooling, softmax, reductions. */
-#define FX_KERNELS_ROWS(X) FX_KERNELS_ELEMENTWISE(X) FX_KERNELS_REDUCTIONS(X)
+/* Rows: elementwise, pooling, softmax, reductions, what transformers add. */
+#define FX_KERNELS_ROWS(X) FX_KERNELS_ELEMENTWISE(X) FX_KERNELS_REDUCTIONS(X) FX_KERNELS_TRANSFORMERS(X)
 
 #define FX_KERNELS(X) FX_KERNELS_CONV(X) FX_KERNELS_ROWS(X)
 

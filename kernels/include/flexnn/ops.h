@@ -9,7 +9,7 @@
 
 #include "flexnn/params.h"
 
-#define FX_MAX_INPUTS 3
+#define FX_MAX_INPUTS 4
 #define FX_OUTPUT FX_MAX_INPUTS /* operand number of the output in fx_op_extent */
 #define FX_MAX_THREADS 64
 

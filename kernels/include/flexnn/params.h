@@ -83,6 +83,18 @@
     I(b0) I(b1) I(m) I(n) I(k) I(a_s0) I(a_s1) I(a_sm) I(a_sk) I(b_s0) I(b_s1) I(b_sk) I(b_sn) I(y_s0) I(y_s1)        \
     I(y_sm) I(act) F(alpha) F(beta)
 
+/* Layer normalisation over rows of n: y = (x - mean) / sqrt(variance + epsilon) * in[1][n] (+ in[2][n]); is_rms: mean 0,
+ * so the variance is the mean square. x_s, y_s: row strides. y may be x. */
+#define FX_LAYER_NORM_FIELDS(I, F) I(rows) I(n) I(x_s) I(y_s) I(is_rms) I(has_bias) F(epsilon)
+
+/* Attention: y[b,h,i] = softmax over j < n of (scale q[b,h,i] . k[b,g,j] + mask[b,h,i,j]) times v[b,g,j], where
+ * g = h / (heads / groups): i < m queries, j < n keys, products over d, values of dv. Strides of batch, head and token; the
+ * innermost is 1, of the mask (in[3]) 1 or 0; any of the mask's may be 0. is_causal: only keys j <= i + past count. */
+#define FX_ATTENTION_FIELDS(I, F)                                                                                     \
+    I(batch) I(heads) I(groups) I(m) I(n) I(d) I(dv) I(q_sb) I(q_sh) I(q_st) I(k_sb) I(k_sh) I(k_st) I(v_sb) I(v_sh)  \
+    I(v_st) I(y_sb) I(y_sh) I(y_st) I(has_mask) I(mask_sb) I(mask_sh) I(mask_sm) I(mask_sn) I(is_causal) I(past)      \
+    F(scale)
+
 /* clang-format on */
 
 /* One line per operator: X(NAME, name, number of inputs at most, takes a panel weight). */
@@ -101,7 +113,9 @@
     X(PAD, pad, 1, 0)                                                                                                  \
     X(GATHER, gather, 2, 0)                                                                                            \
     X(CAST, cast, 1, 0)                                                                                                \
-    X(MATMUL, matmul, 2, 0)
+    X(MATMUL, matmul, 2, 0)                                                                                            \
+    X(LAYER_NORM, layer_norm, 3, 0)                                                                                    \
+    X(ATTENTION, attention, 4, 0)
 
 #define FX_FIELD_I(n) int32_t n;
 #define FX_FIELD_F(n) float n;
@@ -136,7 +150,7 @@ typedef enum fx_op {
 /* act(v) with alpha, beta.
  * CLIP: min(max(v, alpha), beta). LEAKY_RELU: v < 0 ? alpha v : v. PRELU: as LEAKY_RELU with one slope for each
  * channel, in the panel; convolutions only. HARDSIGMOID: max(0, min(1, alpha v + beta)). HARDSWISH: v max(0, min(1, v/6
- * + 1/2)). SILU: v sigmoid(v). */
+ * + 1/2)). SILU: v sigmoid(v). GELU by erf, GELU_TANH by tanh. */
 #define FX_ACTS(X, E)                                                                                                  \
     X(E, NONE, none)                                                                                                   \
     X(E, RELU, relu)                                                                                                   \
@@ -147,9 +161,11 @@ typedef enum fx_op {
     X(E, HARDSIGMOID, hardsigmoid)                                                                                     \
     X(E, HARDSWISH, hardswish)                                                                                         \
     X(E, SILU, silu)                                                                                                   \
-    X(E, TANH, tanh)
+    X(E, TANH, tanh)                                                                                                   \
+    X(E, GELU, gelu)                                                                                                   \
+    X(E, GELU_TANH, gelu_tanh)
 
-/* Unary kinds: the activations by their own numbers (PRELU excepted), then these. ROUND is half to even, GELU by erf,
+/* Unary kinds: the activations by their own numbers (PRELU excepted), then these. ROUND is half to even,
  * ELU, CELU and THRESHOLDED_RELU take alpha, SELU alpha and beta (ONNX's gamma). */
 #define FX_UNARIES(X, E)                                                                                               \
     FX_ACTS(X, E)                                                                                                      \
@@ -164,8 +180,6 @@ typedef enum fx_op {
     X(E, ROUND, round)                                                                                                 \
     X(E, SIGN, sign)                                                                                                   \
     X(E, ERF, erf)                                                                                                     \
-    X(E, GELU, gelu)                                                                                                   \
-    X(E, GELU_TANH, gelu_tanh)                                                                                         \
     X(E, SOFTPLUS, softplus)                                                                                           \
     X(E, SOFTSIGN, softsign)                                                                                           \
     X(E, ELU, elu)                                                                                                     \

@@ -1,0 +1,43 @@
+# place.h, streams.h.
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from flexnn._core.c_ops cimport fx_status
+
+cdef extern from "place.h" nogil:
+    const int FX_PLACE_BLOCKS_MAX
+    const int FX_SEARCH_BLOCKS_MAX
+
+    ctypedef struct fx_blocks:
+        int32_t count
+        const int64_t *bytes
+        const int32_t *first
+        const int32_t *last
+
+    ctypedef enum fx_fit:
+        FX_FIT_BEST
+        FX_FIT_FIRST
+
+    ctypedef enum fx_found:
+        FX_FOUND_NONE
+        FX_FOUND_SOME
+        FX_FOUND_UNKNOWN
+
+    fx_status fx_place_in_order(const fx_blocks *b, const int32_t *order, const uint8_t *hangs, int64_t ceiling,
+                                fx_fit fit, int64_t *address)
+    fx_status fx_place_search(const fx_blocks *b, int64_t capacity, int64_t nodes_max, int64_t *address,
+                              fx_found *found, int64_t *nodes)
+
+cdef extern from "streams.h" nogil:
+    ctypedef struct fx_streams:
+        int64_t steps, arena, align
+        int64_t fixed_count
+        const int64_t *fixed_start
+        const int64_t *fixed_end
+        const int64_t *fixed_first
+        const int64_t *fixed_last
+        int64_t count
+        const int64_t *bytes
+        const int64_t *use
+        const int64_t *forced
+
+    fx_status fx_place_streams(const fx_streams *p, int64_t *address, int64_t *wait_steps)

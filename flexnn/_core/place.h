@@ -1,0 +1,42 @@
+/* Placement of blocks of memory: rectangles of bytes by time. No engine, no Python: the planner's hot loops. */
+#ifndef FLEXNN_PLACE_H
+#define FLEXNN_PLACE_H
+
+#include "flexnn/ops.h"
+
+#define FX_PLACE_BLOCKS_MAX (1 << 20)
+#define FX_SEARCH_BLOCKS_MAX 4096 /* recursion is as deep as there are blocks */
+
+typedef struct fx_blocks {
+    int32_t count;
+    const int64_t *bytes;        /* of each, > 0 */
+    const int32_t *first, *last; /* it lives from first to last, both included; 0 <= first <= last */
+} fx_blocks;
+
+typedef enum fx_fit {
+    FX_FIT_BEST,  /* the smallest hole that holds the block */
+    FX_FIT_FIRST, /* the lowest one */
+} fx_fit;
+
+/* Places blocks in `order` (a permutation), each in a hole between those placed before that live with it, above all of
+ * them where none holds it. A block with hangs[i] != 0 (hangs may be NULL) hangs from the end of the highest hole below
+ * `ceiling` instead. FX_ERR_PARAMS (times, sizes, order), FX_ERR_MEMORY. */
+fx_status fx_place_in_order(const fx_blocks *b, const int32_t *order, const uint8_t *hangs, int64_t ceiling, fx_fit fit,
+                            int64_t *address);
+
+typedef enum fx_found {
+    FX_FOUND_NONE,    /* proven: no placement has this capacity */
+    FX_FOUND_SOME,    /* addresses are set */
+    FX_FOUND_UNKNOWN, /* gave up after nodes_max nodes */
+} fx_found;
+
+/* Looks for addresses with address + bytes <= capacity for all blocks, by exhaustive search of at most nodes_max nodes:
+ * the same for the same arguments on every machine. FX_ERR_PARAMS (also more than FX_SEARCH_BLOCKS_MAX blocks),
+ * FX_ERR_MEMORY. */
+fx_status fx_place_search(const fx_blocks *b, int64_t capacity, int64_t nodes_max, int64_t *address, fx_found *found,
+                          int64_t *nodes);
+
+/* Whether counts, sizes and times are sane, and no sum of sizes overflows. */
+int fx_blocks_sane(const fx_blocks *b);
+
+#endif

@@ -1,0 +1,23 @@
+/* Placement of what may come early: pieces of weights between blocks whose places and times are fixed. */
+#ifndef FLEXNN_STREAMS_H
+#define FLEXNN_STREAMS_H
+
+#include "flexnn/ops.h"
+
+/* Times are steps of a run; runs follow each other without end (DESIGN D8). Sizes and addresses in bytes. */
+typedef struct fx_streams {
+    int64_t steps, arena;
+    int64_t align;                                                     /* of every piece's address, a power of two */
+    int64_t fixed_count;                                               /* blocks in the same place in every run, */
+    const int64_t *fixed_start, *fixed_end, *fixed_first, *fixed_last; /* first and last step included */
+    int64_t count;              /* pieces, in the order in which they are loaded and used, */
+    const int64_t *bytes, *use; /* each by one step; use never falls */
+    const int64_t *forced;      /* the only address of a piece, -1: any */
+} fx_streams;
+
+/* Places each piece where memory is free the longest before its use; lowest address among equals. wait_steps[i]: from
+ * this step of the run on (negative: of the run before) its place is free, and that of every piece before it.
+ * FX_ERR_PARAMS, FX_ERR_MEMORY; FX_ERR_BOUNDS if a piece finds no room at its own step. */
+fx_status fx_place_streams(const fx_streams *p, int64_t *address, int64_t *wait_steps);
+
+#endif

@@ -1,0 +1,197 @@
+"""What of this machine decides how FlexNN runs: the CPU and the level chosen, memory limits, page size, storage.
+
+Reads /proc and /sys only, so it says the same in a container; what a kernel does not expose is None. ``root`` stands
+for / in tests.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from pathlib import Path
+from typing import Any
+
+from flexnn import _core
+
+PROBE_BYTES = 64 << 20
+"""Read to time a storage: enough for a second on an SD card, little beside a model."""
+REQUEST_BYTES = 1 << 20
+
+
+def examine(path: str, root: Path = Path("/")) -> dict[str, Any]:
+    """Everything, as JSON values; ``path``: a file or folder whose storage is timed. Raises OSError where it cannot."""
+    flops, memory_rate = _core.measure_rates()
+    return {
+        "cpu": _cpu(root)
+        | {"gflops_per_thread": round(flops / 1e9, 1), "memory_gb_per_s": round(memory_rate / 1e9, 1)},
+        "memory": _memory(root),
+        "storage": _storage(path, root),
+        "warnings": warnings(root),
+    }
+
+
+def summary(report: dict[str, Any]) -> str:
+    """The report as lines for people."""
+    cpu, memory, storage = report["cpu"], report["memory"], report["storage"]
+
+    def size(value: int | None) -> str:
+        return "unknown" if value is None else f"{value / (1 << 20):.0f} MiB"
+
+    def rate(value: float | None) -> str:
+        return "not possible" if value is None else f"{value:.0f} MB/s"
+
+    clock = f", {max(cpu['mhz_max'])} MHz at most" if cpu["mhz_max"] else ""
+    name = cpu["board"] or cpu["name"] or cpu["machine"]
+    governor = ", ".join(cpu["governors"]) or "none"
+    lines = [
+        f"cpu      {name}: {cpu['usable']} of {cpu['cores']} cores usable{clock}",
+        f"kernels  {cpu['isa']} (this build and CPU: {', '.join(cpu['isa_levels'])});"
+        f" {cpu['gflops_per_thread']} GFLOP/s a thread, {cpu['memory_gb_per_s']} GB/s from memory",
+        f"cores    capacities {', '.join(map(str, cpu['capacities']))}; governor {governor}",
+        f"memory   {size(memory['available'])} of {size(memory['total'])} available, control group's limit"
+        f" {'none' if memory['limit'] is None else size(memory['limit'])}, swap {size(memory['swap'])}",
+        f"pages    {memory['page']} bytes; huge pages: {memory['huge_pages'] or 'unknown'}",
+        f"storage  {storage['path']} ({storage['file_system'] or 'unknown'}): past the page cache"
+        f" {rate(storage['direct_mb_per_s'])}, buffered {rate(storage['buffered_mb_per_s'])}",
+    ]
+    return "\n".join([*lines, *(f"warning  {text}" for text in report["warnings"])])
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text().strip()
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def _number(path: Path) -> int | None:
+    text = _read(path)
+    return int(text) if text is not None and text.lstrip("-").isdigit() else None
+
+
+def _cpu(root: Path) -> dict[str, Any]:
+    fields = dict(line.split(":", 1) for line in (_read(root / "proc/cpuinfo") or "").splitlines() if ":" in line)
+    names = {key.strip(): value.strip() for key, value in fields.items()}
+    board = _read(root / "proc/device-tree/model")
+    system = root / "sys/devices/system/cpu"
+    cores = sorted((p for p in system.glob("cpu[0-9]*")), key=lambda p: int(p.name[3:]))
+    return {
+        "machine": platform.machine(),
+        "board": board.rstrip("\0") if board else None,
+        "name": names.get("model name") or names.get("CPU part"),
+        "isa": _core.isa_level(),
+        "isa_levels": list(_core.isa_levels()),
+        "cores": len(cores),
+        "usable": len(os.sched_getaffinity(0)),
+        "capacities": [_number(core / "cpu_capacity") for core in cores],
+        "governors": sorted({g for core in cores if (g := _read(core / "cpufreq/scaling_governor"))}),
+        "mhz": [khz // 1000 for core in cores if (khz := _number(core / "cpufreq/scaling_cur_freq"))],
+        "mhz_max": [khz // 1000 for core in cores if (khz := _number(core / "cpufreq/cpuinfo_max_freq"))],
+    }
+
+
+def _memory(root: Path) -> dict[str, Any]:
+    lines = [line.split() for line in (_read(root / "proc/meminfo") or "").splitlines()]
+    sizes = {line[0].rstrip(":"): int(line[1]) << 10 for line in lines if len(line) > 1 and line[1].isdigit()}
+    huge = _read(root / "sys/kernel/mm/transparent_hugepage/enabled") or ""
+    return {
+        "total": sizes.get("MemTotal"),
+        "available": sizes.get("MemAvailable"),
+        "swap": sizes.get("SwapTotal"),
+        "limit": memory_limit(root),
+        "page": os.sysconf("SC_PAGESIZE"),
+        "huge_pages": next((word.strip("[]") for word in huge.split() if word.startswith("[")), None),
+    }
+
+
+def memory_limit(root: Path = Path("/")) -> int | None:
+    """Bytes that the strictest control group of this process allows it, version 1 or 2; None without a limit."""
+    limits: list[int] = []
+    for line in (_read(root / "proc/self/cgroup") or "").splitlines():
+        _, controllers, group = [*line.split(":", 2), "", ""][:3]
+        if controllers not in ("", "memory") and "memory" not in controllers.split(","):
+            continue
+        top = root / "sys/fs/cgroup" / ("" if not controllers else "memory")
+        name = "memory.limit_in_bytes" if controllers else "memory.max"
+        parts = [part for part in group.split("/") if part not in ("", "..")]
+        folders = [top.joinpath(*parts[:depth]) for depth in range(len(parts) + 1)]
+        limits += [limit for folder in folders if (limit := _number(folder / name)) is not None and limit < 1 << 60]
+    return min(limits, default=None)
+
+
+def _storage(path: str, root: Path) -> dict[str, Any]:
+    device = os.stat(path).st_dev
+    kind = mount = None
+    for line in (_read(root / "proc/self/mountinfo") or "").splitlines():
+        fields = line.split()
+        if f"{os.major(device)}:{os.minor(device)}" in fields[2:3] and "-" in fields:
+            mount, kind = fields[4], fields[fields.index("-") + 1]
+    return {"path": path, "mount": mount, "file_system": kind} | read_rates(path)
+
+
+def read_rates(path: str) -> dict[str, float | None]:
+    """MB/s of reads that the page cache does not answer: by O_DIRECT (None where the file system has none), and
+    buffered. ``path``: a file of its size, or a folder, in which a file is made for the time of the measurement.
+    """
+    made = None
+    if os.path.isdir(path):
+        made = path = os.path.join(path, f".flexnn-doctor-{os.getpid()}")
+    try:
+        if made:
+            with open(path, "wb") as file:
+                for _ in range(PROBE_BYTES // REQUEST_BYTES):
+                    file.write(os.urandom(REQUEST_BYTES))  # not zeros: a file system may not store those
+                os.fsync(file.fileno())
+        return {"direct_mb_per_s": _rate(path, os.O_DIRECT), "buffered_mb_per_s": _rate(path, 0)}
+    finally:
+        if made and os.path.exists(made):
+            os.unlink(made)
+
+
+def _rate(path: str, flag: int) -> float | None:
+    import mmap
+
+    try:
+        fd = os.open(path, os.O_RDONLY | flag)
+    except OSError:
+        if flag:
+            return None
+        raise
+    try:
+        size = min(os.fstat(fd).st_size, PROBE_BYTES) // REQUEST_BYTES * REQUEST_BYTES
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        with mmap.mmap(-1, REQUEST_BYTES) as block:  # page-aligned, as O_DIRECT needs
+            started = time.perf_counter()
+            done = 0
+            while done < size and (count := os.preadv(fd, [block], done)):
+                done += count
+            seconds = time.perf_counter() - started
+        return round(done / seconds / 1e6, 1) if done else None
+    except OSError:  # some file systems open with O_DIRECT and refuse to read
+        if flag:
+            return None
+        raise
+    finally:
+        os.close(fd)
+
+
+def warnings(root: Path = Path("/")) -> list[str]:
+    """What makes runs slower or times unsteady here, each with what helps."""
+    found = []
+    cpu, memory = _cpu(root), _memory(root)
+    slow = [g for g in cpu["governors"] if g in ("powersave", "conservative")]
+    if slow:
+        found.append(f"CPU governor {slow[0]}: times vary; sudo cpupower frequency-set -g performance")
+    throttled = _read(root / "sys/devices/platform/soc/soc:firmware/get_throttled")
+    if throttled and throttled not in ("0", "0x0"):
+        found.append(f"the board reports throttling ({throttled}): look at its cooling and power supply")
+    if cpu["isa"] == "scalar":
+        found.append("only plain C kernels run on this CPU (or FLEXNN_ISA forces them): several times slower")
+    if cpu["usable"] < cpu["cores"]:
+        found.append(f"this process may use {cpu['usable']} of {cpu['cores']} CPUs")
+    if memory["huge_pages"] == "never":
+        found.append("transparent huge pages are off: reads past the page cache (--io direct) are slower")
+    if memory["limit"] and memory["available"] and memory["limit"] < memory["available"]:
+        found.append(f"a control group limits memory to {memory['limit'] >> 20} MiB: give a budget below it")
+    return found

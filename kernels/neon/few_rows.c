@@ -1,0 +1,1 @@
+#include "../vec/few_rows.h"

@@ -1,0 +1,1 @@
+#include "../vec/layer_norm.h"

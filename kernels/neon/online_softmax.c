@@ -1,0 +1,1 @@
+#include "../vec/online_softmax.h"

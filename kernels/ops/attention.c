@@ -1,0 +1,350 @@
+/* Attention whose scores never exist whole (Dao et al., "FlashAttention", 2022; sums carried over blocks of keys as in
+ * Milakov and Gimelshein, 2018). Rows are queries of all heads, [batch][head][query]; those whose heads share keys lie
+ * together. A unit walks its rows in runs that share keys; of each run a block of keys and values is packed into
+ * panels, then for each tile of rows: scores, their softmax so far, and the product with the values, added up in y. Few
+ * rows do not pay for packing: they read keys and values where they are. */
+#include "units.h"
+
+#include <math.h>
+#include <string.h>
+
+#define AXIS_MAX (INT32_MAX - 1024)
+#define PACKED_BYTES (FX_CACHE_BYTES / 2) /* of a block of keys and values */
+#define KEYS_MAX 256                      /* of a block: what a tile's scores take of L1 */
+#define RUN_ROWS 512                      /* most rows that one packing serves */
+#define FEW 4                             /* rows that do not pay for it */
+#define ROWS_MIN 32                       /* of a unit, where heads alone cannot feed the threads */
+
+static fx_window full_window(const fx_params *u) {
+    const fx_attention_params *p = &u->attention;
+    return (fx_window){0, p->batch * p->heads * p->m, 0, p->dv};
+}
+
+/* Sizes and strides of an operand, FX_OUTPUT too. */
+typedef struct box {
+    int32_t d[4], s[4];
+} box;
+
+static box box_of(const fx_attention_params *p, int operand) {
+    switch (operand) {
+    case 0:
+        return (box){{p->batch, p->heads, p->m, p->d}, {p->q_sb, p->q_sh, p->q_st, 1}};
+    case 1:
+        return (box){{p->batch, p->groups, p->n, p->d}, {p->k_sb, p->k_sh, p->k_st, 1}};
+    case 2:
+        return (box){{p->batch, p->groups, p->n, p->dv}, {p->v_sb, p->v_sh, p->v_st, 1}};
+    case 3:
+        return (box){{p->batch, p->heads, p->m, p->n}, {p->mask_sb, p->mask_sh, p->mask_sm, p->mask_sn}};
+    default:
+        return (box){{p->batch, p->heads, p->m, p->dv}, {p->y_sb, p->y_sh, p->y_st, 1}};
+    }
+}
+
+static fx_status check(uint32_t kernel, const fx_params *u) {
+    const fx_attention_params *p = &u->attention;
+    const int32_t positive[] = {p->batch, p->heads, p->groups, p->m, p->n, p->d, p->dv};
+    for (size_t i = 0; i < sizeof positive / sizeof *positive; i++)
+        if (positive[i] < 1 || positive[i] > AXIS_MAX)
+            return FX_ERR_PARAMS;
+    if (kernel != 0 || p->heads % p->groups || p->has_mask < 0 || p->has_mask > 1 || p->is_causal < 0 ||
+        p->is_causal > 1 || p->past < 0 || isnan(p->scale) || (p->has_mask && p->mask_sn != 0 && p->mask_sn != 1))
+        return FX_ERR_PARAMS;
+    if ((int64_t)p->batch * p->heads > INT32_MAX / p->m)
+        return FX_ERR_PARAMS;
+    for (int i = 0; i <= FX_OUTPUT; i++) {
+        const box b = box_of(p, i);
+        if ((i != 3 || p->has_mask) && !fx_operand_fits(4, b.d, b.s, i == FX_OUTPUT))
+            return FX_ERR_PARAMS;
+    }
+    return FX_OK;
+}
+
+static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
+    if (operand == 3 && !u->attention.has_mask)
+        return;
+    const box b = box_of(&u->attention, operand);
+    fx_box_extent(4, b.d, b.s, lo, hi);
+    *lo *= (int64_t)sizeof(float);
+    *hi *= (int64_t)sizeof(float);
+}
+
+/* Keys of a block: a multiple of FX_NR, all blocks alike. */
+static int32_t block_keys(const fx_attention_params *p) {
+    const int64_t fit = PACKED_BYTES / (((int64_t)p->d + p->dv) * (int64_t)sizeof(float)) / FX_NR * FX_NR;
+    const int64_t most = fx_min64(KEYS_MAX, fx_max64(FX_NR, fit));
+    return (int32_t)fx_round_up(fx_div_up(p->n, fx_div_up(p->n, most)), FX_NR);
+}
+
+typedef struct scratch {
+    const float **a; /* of a tile */
+    float **c;
+    float **y;
+    float *max, *sum; /* of a run's rows */
+    float *scores;    /* [mr][keys] */
+    float *k;         /* [keys / FX_NR][d][FX_NR] */
+    float *v;         /* [panels of dv][keys][FX_NR] */
+    int64_t bytes;
+} scratch;
+
+static scratch scratch_at(void *base, const fx_kernels *k, const fx_attention_params *p) {
+    const int64_t keys = block_keys(p), rows = fx_min64(RUN_ROWS, (int64_t)p->heads / p->groups * p->m);
+    int64_t at = 0;
+    scratch s;
+#define TAKE(member, count)                                                                                            \
+    s.member = (void *)((uintptr_t)base + (uintptr_t)at);                                                              \
+    at += fx_round_up((int64_t)sizeof *s.member * (count), 64)
+    TAKE(a, k->mr);
+    TAKE(c, k->mr);
+    TAKE(y, k->mr);
+    TAKE(max, rows);
+    TAKE(sum, rows);
+    TAKE(scores, k->mr * keys);
+    TAKE(k, keys * p->d);
+    TAKE(v, keys * fx_round_up(p->dv, FX_NR));
+#undef TAKE
+    s.bytes = at;
+    return s;
+}
+
+static int64_t scratch_bytes(const fx_kernels *k, uint32_t kernel, const fx_params *u) {
+    (void)kernel;
+    return scratch_at(NULL, k, &u->attention).bytes;
+}
+
+/* ---- units ---- */
+
+/* How a window is cut: by heads that share keys, where those are enough, or by rows. */
+typedef struct pieces {
+    int64_t count, first, runs; /* runs: 0 when cut by rows; else their number, the first one is `first` */
+} pieces;
+
+static int64_t rows_of_run(const fx_attention_params *p) {
+    return (int64_t)(p->heads / p->groups) * p->m;
+}
+
+static pieces pieces_of(const fx_attention_params *p, fx_window w, int threads) {
+    const int64_t wanted = threads > 1 ? (int64_t)threads * FX_UNITS_PER_THREAD : 1, rows = w.y1 - w.y0;
+    const int64_t per = rows_of_run(p), first = w.y0 / per, runs = fx_div_up(w.y1, per) - first;
+    if (runs >= threads)
+        return (pieces){threads > 1 && runs < 2 * wanted ? runs : fx_min64(runs, wanted), first, runs};
+    return (pieces){fx_max64(1, fx_min64(wanted, rows / ROWS_MIN)), 0, 0};
+}
+
+static int64_t piece_at(const fx_attention_params *p, fx_window w, pieces cut, int64_t i) {
+    if (!cut.runs)
+        return w.y0 + fx_cut_at(w.y1 - w.y0, cut.count, i);
+    const int64_t row = (cut.first + fx_cut_at(cut.runs, cut.count, i)) * rows_of_run(p);
+    return fx_max64(w.y0, fx_min64(w.y1, row));
+}
+
+static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, fx_window w, int threads) {
+    (void)k, (void)kernel;
+    return w.y0 >= w.y1 ? 0 : (uint32_t)pieces_of(&u->attention, w, threads).count;
+}
+
+/* ---- a run: rows that share keys ---- */
+
+typedef struct run_of {
+    const fx_call *call;
+    const fx_attention_params *p;
+    const float *k, *v;
+    scratch s;
+    int64_t row0;       /* of the whole */
+    int32_t rows, keys; /* keys: of a block */
+    int is_few;
+} run_of;
+
+static void pack_keys(const run_of *r, int32_t k0, int32_t count) {
+    const fx_attention_params *p = r->p;
+    for (int32_t j = 0; j < count; j += FX_NR) {
+        float *to = r->s.k + (int64_t)j * p->d;
+        const int32_t n = (int32_t)fx_min64(FX_NR, count - j);
+        if (n < FX_NR)
+            memset(to, 0, (size_t)p->d * FX_NR * sizeof(float));
+        const float *from = r->k + (int64_t)(k0 + j) * p->k_st;
+        r->call->kernels->transpose_u32(
+            &(fx_transpose){(const uint32_t *)from, (uint32_t *)to, n, p->d, p->k_st, FX_NR});
+    }
+}
+
+static void pack_values(const run_of *r, int32_t k0, int32_t count) {
+    const fx_attention_params *p = r->p;
+    for (int32_t j = 0; j < p->dv; j += FX_NR) {
+        float *to = r->s.v + (int64_t)j * r->keys;
+        const float *from = r->v + (int64_t)k0 * p->v_st + j;
+        const size_t n = (size_t)fx_min64(FX_NR, p->dv - j);
+        if (n == FX_NR) {
+            for (int32_t q = 0; q < count; q++, to += FX_NR, from += p->v_st)
+                memcpy(to, from, FX_NR * sizeof(float));
+            continue;
+        }
+        memset(to, 0, (size_t)count * FX_NR * sizeof(float));
+        for (int32_t q = 0; q < count; q++, to += FX_NR, from += p->v_st)
+            memcpy(to, from, n * sizeof(float));
+    }
+}
+
+/* Keys that a query sees. */
+static int32_t visible(const fx_attention_params *p, int64_t row) {
+    return p->is_causal ? (int32_t)fx_min64(p->n, row % p->m + p->past + 1) : p->n;
+}
+
+/* y[i] *= factor */
+static void scale_row(const run_of *r, float *y, float factor) {
+    if (factor != 1)
+        r->call->kernels->binary_f32(&(fx_binary){.a = y,
+                                                  .b = &factor,
+                                                  .y = y,
+                                                  .rows = 1,
+                                                  .n = r->p->dv,
+                                                  .a_step = 1,
+                                                  .y_step = 1,
+                                                  .kind = FX_BINARY_MUL,
+                                                  .lo = -INFINITY,
+                                                  .hi = INFINITY});
+}
+
+/* scores = q k for the tile's rows and keys [k0, k0 + keys). */
+static void multiply_keys(const run_of *r, int32_t rows, int32_t k0, int32_t keys) {
+    const fx_attention_params *p = r->p;
+    const fx_kernels *k = r->call->kernels;
+    if (r->is_few) {
+        k->few_rows_f32(&(fx_few_rows){.a = r->s.a,
+                                       .b = r->k + (int64_t)k0 * p->k_st,
+                                       .c = r->s.c,
+                                       .b_k = 1,
+                                       .b_n = p->k_st,
+                                       .rows = rows,
+                                       .columns = keys,
+                                       .k = p->d});
+        return;
+    }
+    const int32_t panels = (int32_t)fx_div_up(keys, FX_NR);
+    fx_gemm g = {.a = r->s.a, .c = r->s.c, .w_panel = (int64_t)p->d * FX_NR, .taps = 1, .k = p->d, .block = p->d};
+    g.rows = rows;
+    g.finish = fx_finish_of(FX_ACT_NONE, 0, 0);
+    for (int32_t i = 0; i < panels; i += g.panels) {
+        g.panels = (int32_t)fx_min64(k->panels, panels - i);
+        g.w = r->s.k + i * g.w_panel;
+        g.c_at = (int64_t)i * FX_NR;
+        g.columns = g.panels * FX_NR;
+        k->gemm_f32(&g);
+    }
+}
+
+/* y (+)= scores v */
+static void multiply_values(const run_of *r, int32_t rows, int32_t k0, int32_t keys) {
+    const fx_attention_params *p = r->p;
+    const fx_kernels *k = r->call->kernels;
+    const float *const *scores = (const float *const *)r->s.c;
+    if (r->is_few) {
+        k->few_rows_f32(&(fx_few_rows){.a = scores,
+                                       .b = r->v + (int64_t)k0 * p->v_st,
+                                       .c = r->s.y,
+                                       .b_k = p->v_st,
+                                       .b_n = 1,
+                                       .rows = rows,
+                                       .columns = p->dv,
+                                       .k = keys,
+                                       .is_more = k0 > 0});
+        return;
+    }
+    const int32_t panels = (int32_t)fx_div_up(p->dv, FX_NR);
+    fx_gemm g = {.a = scores, .c = r->s.y, .w_panel = (int64_t)r->keys * FX_NR, .taps = 1, .k = keys, .block = keys};
+    g.r = k0 ? (const float *const *)r->s.y : NULL;
+    g.rows = rows;
+    g.finish = fx_finish_of(FX_ACT_NONE, 0, 0);
+    for (int32_t i = 0; i < panels; i += g.panels) {
+        g.panels = (int32_t)fx_min64(k->panels, panels - i);
+        g.w = r->s.v + i * g.w_panel;
+        g.c_at = (int64_t)i * FX_NR;
+        g.columns = (int32_t)fx_min64((int64_t)g.panels * FX_NR, p->dv - g.c_at);
+        k->gemm_f32(&g);
+    }
+}
+
+static float *output_row(const run_of *r, int64_t row) {
+    const fx_attention_params *p = r->p;
+    const int64_t i = row % p->m, head = row / p->m % p->heads, batch = row / p->m / p->heads;
+    return (float *)r->call->out + batch * p->y_sb + head * p->y_sh + i * p->y_st;
+}
+
+/* Rows [first, first + rows) of the run against keys [k0, k0 + count). */
+static void run_tile(const run_of *r, int32_t first, int32_t rows, int32_t k0, int32_t count) {
+    const fx_attention_params *p = r->p;
+    int32_t seen = 0; /* keys that any row sees */
+    for (int32_t i = 0; i < rows; i++) {
+        const int64_t row = r->row0 + first + i, head = row / p->m % p->heads, batch = row / p->m / p->heads;
+        r->s.a[i] = (const float *)r->call->in[0] + batch * p->q_sb + head * p->q_sh + row % p->m * p->q_st;
+        r->s.c[i] = r->s.scores + (int64_t)i * r->keys;
+        r->s.y[i] = output_row(r, row);
+        seen = (int32_t)fx_max64(seen, fx_min64(count, visible(p, row) - k0));
+    }
+    if (seen <= 0)
+        return;
+    multiply_keys(r, rows, k0, seen);
+    for (int32_t i = 0; i < rows; i++) {
+        const int64_t row = r->row0 + first + i, head = row / p->m % p->heads, batch = row / p->m / p->heads;
+        const int32_t own = (int32_t)fx_max64(0, fx_min64(count, visible(p, row) - k0));
+        float factor = 1;
+        fx_online_softmax o = {.x = r->s.c[i], .factor = &factor, .n = own, .mask_step = p->mask_sn, .scale = p->scale};
+        o.max = r->s.max + first + i;
+        o.sum = r->s.sum + first + i;
+        if (p->has_mask)
+            o.mask = (const float *)r->call->in[3] + batch * p->mask_sb + head * p->mask_sh + row % p->m * p->mask_sm +
+                     (int64_t)k0 * p->mask_sn;
+        if (own)
+            r->call->kernels->online_softmax_f32(&o);
+        memset(o.x + own, 0, (size_t)(seen - own) * sizeof(float));
+        if (k0)
+            scale_row(r, r->s.y[i], factor);
+    }
+    multiply_values(r, rows, k0, seen);
+}
+
+static void run_rows(run_of *r) {
+    const fx_attention_params *p = r->p;
+    const int64_t run = r->row0 / rows_of_run(p), batch = run / p->groups, group = run % p->groups;
+    const int64_t tiles = fx_div_up(r->rows, r->call->kernels->mr);
+    r->k = (const float *)r->call->in[1] + batch * p->k_sb + group * p->k_sh;
+    r->v = (const float *)r->call->in[2] + batch * p->v_sb + group * p->v_sh;
+    r->is_few = r->rows < FEW;
+    for (int32_t i = 0; i < r->rows; i++)
+        r->s.max[i] = -INFINITY, r->s.sum[i] = 0;
+    for (int32_t k0 = 0; k0 < p->n; k0 += r->keys) {
+        const int32_t count = (int32_t)fx_min64(r->keys, p->n - k0);
+        if (!r->is_few) {
+            pack_keys(r, k0, count);
+            pack_values(r, k0, count);
+        }
+        for (int64_t t = 0, first = 0; t < tiles; t++) {
+            const int64_t next = fx_cut_at(r->rows, tiles, t + 1);
+            run_tile(r, (int32_t)first, (int32_t)(next - first), k0, count);
+            first = next;
+        }
+    }
+    for (int32_t i = 0; i < r->rows; i++)
+        scale_row(r, output_row(r, r->row0 + i), 1 / r->s.sum[i]);
+}
+
+static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) {
+    const fx_attention_params *p = &call->params->attention;
+    const pieces cut = pieces_of(p, call->window, threads);
+    run_of r = {.call = call, .p = p, .s = scratch_at(call->scratch, call->kernels, p), .keys = block_keys(p)};
+    const int64_t end = piece_at(p, call->window, cut, u1), per = rows_of_run(p);
+    for (r.row0 = piece_at(p, call->window, cut, u0); r.row0 < end; r.row0 += r.rows) {
+        r.rows = (int32_t)fx_min64(fx_min64(RUN_ROWS, per - r.row0 % per), end - r.row0);
+        run_rows(&r);
+    }
+    return FX_OK;
+}
+
+const fx_op_impl fx_attention_impl = {
+    .traits = FX_TRAIT_ROWS,
+    .full_window = full_window,
+    .check = check,
+    .extent = extent,
+    .scratch = scratch_bytes,
+    .units = units,
+    .run = run,
+};

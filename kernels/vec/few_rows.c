@@ -1,0 +1,1 @@
+#include "few_rows.h"

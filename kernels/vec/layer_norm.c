@@ -1,0 +1,1 @@
+#include "layer_norm.h"

@@ -1,0 +1,232 @@
+"""Layer normalisation, attention and GELU, as operators and as exporters write them, against onnxruntime."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from compare import check_model, load, model_of, ops_of, weights
+from onnx import helper
+
+F32 = np.float32
+I64 = np.int64
+
+
+class Writer:
+    """Nodes and constants of a model, each value named by number."""
+
+    def __init__(self):
+        self.nodes, self.constants = [], {}
+
+    def __call__(self, op, *inputs, **attrs):
+        names = []
+        for value in inputs:
+            if not isinstance(value, str):
+                self.constants[f"c{len(self.constants)}"] = np.asarray(value)
+                value = f"c{len(self.constants) - 1}"
+            names.append(value)
+        self.nodes.append(helper.make_node(op, names, [f"v{len(self.nodes)}"], **attrs))
+        return self.nodes[-1].output[0]
+
+    def model(self, inputs, *outputs, opset=17):
+        return model_of(self.nodes, inputs, list(outputs), self.constants, opset)
+
+
+# ---- layer normalisation ----
+
+
+@pytest.mark.parametrize("axis", [-1, 1, 0])
+@pytest.mark.parametrize("bias", [True, False])
+def test_layer_normalization(axis, bias):
+    w, shape = Writer(), (3, 5, 7)[axis:] if axis else (3, 5, 7)
+    y = w("LayerNormalization", "x", weights(*shape), *([weights(*shape, seed=2)] if bias else []), axis=axis)
+    graph = check_model(w.model({"x": (3, 5, 7)}, y))
+    assert ops_of(graph) == ["layer_norm"]
+
+
+def test_rms_normalization():
+    w = Writer()
+    y = w("RMSNormalization", "x", weights(7), epsilon=1e-3)
+    graph = load(w.model({"x": (3, 5, 7)}, y, opset=23))
+    assert ops_of(graph) == ["layer_norm"]
+    assert graph.nodes[0].attrs["is_rms"] == 1
+
+
+def layer_norm(w, x, axis=-1, size=24, power="Pow", twice=False, scale=True, bias=True):
+    mean = w("ReduceMean", x, axes=[axis], keepdims=1)
+    d = w("Sub", x, mean)
+    below = w("Sub", x, mean) if twice else d
+    square = w("Pow", below, F32(2)) if power == "Pow" else w("Mul", below, below)
+    root = w("Sqrt", w("Add", w("ReduceMean", square, axes=[axis], keepdims=1), F32(1e-5)))
+    y = w("Div", d, root) if power == "Pow" else w("Mul", d, w("Reciprocal", root))
+    wide = (size,) + (1,) * (-1 - axis)
+    y = w("Mul", y, weights(*wide)) if scale else y
+    return w("Add", weights(*wide, seed=3), y) if bias else y
+
+
+@pytest.mark.parametrize("power", ["Pow", "Mul"])
+@pytest.mark.parametrize(("scale", "bias", "twice"), [(1, 1, 0), (1, 0, 1), (0, 0, 0), (0, 1, 1)])
+def test_layer_norm_pattern(power, scale, bias, twice):
+    w = Writer()
+    y = layer_norm(w, "x", power=power, scale=scale, bias=bias, twice=twice)
+    # Without a scale an added constant stays a sum of its own.
+    graph = check_model(w.model({"x": (2, 9, 24)}, y))
+    assert ops_of(graph)[0] == "layer_norm"
+    assert len(graph.nodes) <= 1 + (bias and not scale)
+
+
+def test_layer_norm_over_channels():
+    """Of an image: transposed to the end, which channels-last storage is already."""
+    w = Writer()
+    x = w("Conv", "x", weights(24, 3, 3, 3))
+    y = w("Conv", layer_norm(w, x, axis=-3), weights(4, 24, 1, 1))
+    graph = check_model(w.model({"x": (1, 3, 9, 8)}, y))
+    assert [op for op in ops_of(graph) if op != "copy"] == ["conv", "layer_norm", "conv"]
+    assert "reduce" not in ops_of(graph)
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_rms_norm_pattern(swapped):
+    w = Writer()
+    square = w("Pow", "x", F32(2))
+    root = w("Sqrt", w("Add", w("ReduceMean", square, axes=[-1], keepdims=1), F32(1e-6)))
+    y = w("Mul", "x", w("Div", F32(1), root)) if swapped else w("Div", "x", root)
+    y = w("Mul", weights(24), y)
+    graph = check_model(w.model({"x": (2, 9, 24)}, y))
+    assert ops_of(graph) == ["layer_norm"]
+    assert graph.nodes[0].attrs["is_rms"] == 1
+
+
+def test_not_a_layer_norm():
+    """What is divided must be what the variance is of."""
+    w = Writer()
+    d = w("Sub", "x", w("ReduceMean", "x", axes=[2], keepdims=1))
+    root = w("Sqrt", w("Add", w("ReduceMean", w("Mul", d, d), axes=[2], keepdims=1), F32(1e-5)))
+    graph = check_model(w.model({"x": (2, 9, 24)}, w("Div", "x", root)))
+    assert "layer_norm" not in ops_of(graph)
+
+
+# ---- GELU ----
+
+
+def erf_gelu(w, x, order):
+    z = w("Div", x, F32(math.sqrt(2))) if order else w("Mul", F32(math.sqrt(0.5)), x)
+    gate = w("Add", w("Erf", z), F32(1))
+    if order == 0:
+        return w("Mul", w("Mul", x, gate), F32(0.5))
+    return w("Mul", w("Mul", F32(0.5), x), gate) if order == 1 else w("Mul", x, w("Mul", gate, F32(0.5)))
+
+
+def tanh_gelu(w, x, order):
+    c = F32(math.sqrt(2 / math.pi))
+    if order == 0:
+        z = w("Mul", w("Add", x, w("Mul", w("Pow", x, F32(3)), F32(0.044715))), c)
+    elif order == 1:
+        cube = w("Mul", w("Mul", x, x), x)
+        z = w("Mul", c, w("Add", w("Mul", F32(0.044715), cube), x))
+    else:
+        square = w("Mul", w("Mul", F32(0.044715), x), x)
+        z = w("Mul", w("Mul", c, x), w("Add", F32(1), square))
+    return w("Mul", w("Mul", F32(0.5), x), w("Add", F32(1), w("Tanh", z)))
+
+
+@pytest.mark.parametrize("order", [0, 1, 2])
+@pytest.mark.parametrize(("pattern", "kind"), [(erf_gelu, "gelu"), (tanh_gelu, "gelu_tanh")])
+def test_gelu_pattern(order, pattern, kind):
+    w = Writer()
+    y = pattern(w, w("MatMul", "x", weights(6, 20)), order)
+    graph = check_model(w.model({"x": (2, 5, 6)}, y))
+    assert ops_of(graph) == ["conv"]
+    assert graph.nodes[0].attrs["act"] == kind
+
+
+def test_almost_gelu():
+    w = Writer()
+    y = w("Mul", w("Mul", "x", w("Add", w("Erf", w("Div", "x", F32(2))), F32(1))), F32(0.5))
+    graph = check_model(w.model({"x": (2, 5)}, y))
+    assert "erf" in [node.attrs.get("kind") for node in graph.nodes]
+
+
+# ---- attention ----
+
+
+def heads_of(w, x, heads, d, perm=(0, 2, 1, 3)):
+    """[b, tokens, heads d] by a product with a constant, as [b, heads, tokens, d]."""
+    x = w("MatMul", x, weights(24, heads * d, seed=len(w.nodes)) / F32(3))
+    return w("Transpose", w("Reshape", x, np.array([0, 0, heads, d], I64)), perm=perm)
+
+
+def self_attention(w, x, form, heads=3, d=8):
+    q, v = heads_of(w, x, heads, d), heads_of(w, x, heads, d)
+    scale = F32(1 / math.sqrt(d))
+    if form == "keys transposed at once":
+        k = heads_of(w, x, heads, d, (0, 2, 3, 1))
+        scores = w("Mul", w("MatMul", q, k), scale)
+    elif form == "both scaled":
+        k = w("Transpose", heads_of(w, x, heads, d), perm=[0, 1, 3, 2])
+        root = F32(math.sqrt(scale))
+        scores = w("MatMul", w("Mul", q, root), w("Mul", k, root))
+    else:
+        k = w("Transpose", heads_of(w, x, heads, d), perm=[0, 1, 3, 2])
+        scores = w("Div", w("MatMul", q, k), F32(math.sqrt(d)))
+    if form == "masked":
+        scores = w("Add", scores, "mask")
+    y = w("MatMul", w("Softmax", scores, axis=-1), v)
+    return w("Reshape", w("Transpose", y, perm=[0, 2, 1, 3]), np.array([0, 0, heads * d], I64))
+
+
+@pytest.mark.parametrize("form", ["plain", "masked", "both scaled", "keys transposed at once"])
+def test_attention_pattern(form):
+    """Nothing is moved: queries, keys and values are read where the products put them."""
+    w = Writer()
+    y = self_attention(w, "x", form)
+    inputs = {"x": (2, 7, 24)} | ({"mask": (2, 1, 1, 7)} if form == "masked" else {})
+    graph = check_model(w.model(inputs, y))
+    assert ops_of(graph) == ["conv", "conv", "conv", "attention"]
+
+
+def test_attention_of_one_product():
+    """Queries, keys and values of one projection: parts of it."""
+    w = Writer()
+    qkv = w("Reshape", w("MatMul", "x", weights(24, 72)), np.array([0, 0, 3, 3, 8], I64))
+    parts = w("Transpose", qkv, perm=[2, 0, 3, 1, 4])
+    q, k, v = (w("Gather", parts, I64(i), axis=0) for i in range(3))
+    scores = w("Mul", w("MatMul", q, w("Transpose", k, perm=[0, 1, 3, 2])), F32(0.35))
+    y = w("MatMul", w("Softmax", scores, axis=-1), v)
+    y = w("Reshape", w("Transpose", y, perm=[0, 2, 1, 3]), np.array([0, 0, 24], I64))
+    assert "attention" in ops_of(check_model(w.model({"x": (1, 7, 24)}, y)))
+
+
+@pytest.mark.parametrize("shape", [(5, 8), (6, 5, 8)])
+def test_attention_of_lower_rank(shape):
+    w = Writer()
+    perm = [1, 0] if len(shape) == 2 else [0, 2, 1]
+    scores = w("Add", w("MatMul", "q", w("Transpose", "k", perm=perm)), weights(5, 5))
+    y = w("MatMul", w("Softmax", scores, axis=-1), "v")
+    graph = check_model(w.model({"q": shape, "k": shape, "v": shape}, y))
+    assert "attention" in ops_of(graph)
+
+
+def test_grouped_queries():
+    """Keys and values that are repeated for their heads are read where they are."""
+    w = Writer()
+    q = heads_of(w, "x", 6, 4)
+    repeated = []
+    for _ in range(2):
+        part = w("Unsqueeze", heads_of(w, "x", 2, 4), np.array([2], I64))
+        part = w("Expand", part, np.array([1, 2, 3, 7, 4], I64))
+        repeated.append(w("Reshape", part, np.array([1, 6, 7, 4], I64)))
+    k, v = repeated
+    scores = w("Mul", w("MatMul", q, w("Transpose", k, perm=[0, 1, 3, 2])), F32(0.5))
+    y = w("MatMul", w("Softmax", scores, axis=-1), v)
+    y = w("Reshape", w("Transpose", y, perm=[0, 2, 1, 3]), np.array([0, 0, 24], I64))
+    graph = check_model(w.model({"x": (1, 7, 24)}, y))
+    assert ops_of(graph) == ["conv", "conv", "conv", "attention"]
+
+
+def test_scores_that_are_read_stay():
+    w = Writer()
+    shares = w("Softmax", w("MatMul", "q", w("Transpose", "k", perm=[0, 2, 1])), axis=-1)
+    graph = check_model(w.model({"q": (2, 5, 8), "k": (2, 5, 8), "v": (2, 5, 8)}, w("MatMul", shares, "v"), shares))
+    assert "attention" not in ops_of(graph)
