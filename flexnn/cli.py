@@ -22,6 +22,7 @@ import flexnn
 from flexnn import _core, units
 from flexnn.artifact import open_artifact
 from flexnn.compiler import compiled
+from flexnn.graph.model import Port, open_hint
 from flexnn.plan import check_plan, make_plan
 from flexnn.session import THREADS_MAX, default_threads, io_align
 
@@ -179,7 +180,8 @@ def _run(options: argparse.Namespace) -> None:
     if options.output is not None:
         _check_output(options.output)
     with compiled(options.model, dict(options.shape)) as artifact:
-        report, outputs = _measure(artifact, options)
+        shapes = dict(options.shape) if artifact == options.model else {}
+        report, outputs = _measure(artifact, options, shapes)
     if options.output is not None:
         _save(options.output, outputs)
     if options.json:
@@ -194,12 +196,14 @@ def _run(options: argparse.Namespace) -> None:
     print(f"reading  {read} per run, {report['stall_ms']:.2f} ms waited for")
 
 
-def _measure(path: str, options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]:
+def _measure(
+    path: str, options: argparse.Namespace, shapes: dict[str, tuple[int, ...]]
+) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]:
     feed = _load_inputs(options.input) if options.input else None
     generator = np.random.default_rng(INPUT_SEED)
     baseline = _peak_rss()
     start = time.perf_counter_ns()
-    with flexnn.Session(path, memory=options.memory, threads=options.threads, io=options.io) as session:
+    with flexnn.Session(path, memory=options.memory, threads=options.threads, io=options.io, shapes=shapes) as session:
         open_ms = (time.perf_counter_ns() - start) / NS_PER_MS
         if feed is None:
             feed = {i.name: _random_input(generator, i) for i in session.get_inputs()}
@@ -247,9 +251,12 @@ def _quantile(ordered: list[float], q: float) -> float:
 
 def _random_input(generator: np.random.Generator, argument: flexnn.NodeArg) -> np.ndarray[Any, Any]:
     dtype = argument.numpy_dtype
+    shape = [d for d in argument.shape if isinstance(d, int)]
+    if len(shape) < len(argument.shape):
+        raise ValueError(f"input {argument.name!r}: {open_hint(Port(argument.name, None, tuple(argument.shape)))}")
     if dtype.kind == "f":
-        return generator.standard_normal(argument.shape, np.float32).astype(dtype, copy=False)
-    return generator.integers(0, 2, argument.shape).astype(dtype)  # small: may be indices
+        return generator.standard_normal(shape, np.float32).astype(dtype, copy=False)
+    return generator.integers(0, 2, shape).astype(dtype)  # small: may be indices
 
 
 def _load_inputs(path: str) -> dict[str, np.ndarray[Any, Any]]:

@@ -13,8 +13,12 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from flexnn.graph.ir import GraphError
+
 if TYPE_CHECKING:
-    from flexnn.graph.ir import Weight
+    from flexnn.artifact import StoredModel
+    from flexnn.graph.ir import Graph, Weight
+    from flexnn.graph.model import Model
 
 Progress = Callable[[str, int, int], None]
 """Called with what was just done, bytes done and bytes in all."""
@@ -40,7 +44,6 @@ def compile(  # noqa: A001 (the name DESIGN fixes)
     at ``output`` is replaced only by a complete new one.
     """
     from flexnn.artifact import write_artifact
-    from flexnn.graph import load_onnx
 
     source = os.fsdecode(model)
     target = os.fsdecode(output) if output is not None else os.path.splitext(source)[0] + ".flexnn"
@@ -49,10 +52,10 @@ def compile(  # noqa: A001 (the name DESIGN fixes)
         raise CompileError(f"{target}: the artifact would overwrite the model; name another with -o")
     digest = _sha256(source)
     try:
-        graph = load_onnx(source, dict(shapes or {}))
+        contents = _contents(source, dict(shapes or {}))
     except ModuleNotFoundError as error:
         raise CompileError(f"compiling needs the package {error.name}: pip install {error.name}") from None
-    total = sum(weight.nbytes for weight in graph.weights)
+    total = sum(weight.nbytes for weight in contents.weights)
     done = 0
 
     def report(weight: Weight) -> None:
@@ -61,8 +64,58 @@ def compile(  # noqa: A001 (the name DESIGN fixes)
         if progress:
             progress(weight.name, done, total)
 
-    write_artifact(graph, target, digest, report)
+    write_artifact(contents, target, digest, report)
     return target
+
+
+def _contents(source: str, shapes: dict[str, tuple[int, ...]]) -> Graph | StoredModel:
+    """What the artifact holds: the bound graph, or the model where its shapes or its path are open."""
+    import numpy as np
+
+    from flexnn.graph import bind_shapes, load_model
+    from flexnn.graph.bind import bind_model
+    from flexnn.graph.passes import run_passes
+
+    model = load_model(source)
+    bind_shapes(model, shapes)
+    with np.errstate(all="ignore"):  # constants may be infinite or no numbers: they are the model's
+        try:
+            return run_passes(bind_model(model))
+        except GraphError as error:
+            return _open_contents(model, error)
+
+
+def _open_contents(model: Model, reason: GraphError) -> StoredModel:
+    """The model with all weights in every form that sampled bindings read. Raises GraphError; ``reason``, why it is not
+    one bound graph, where that says more.
+    """
+    from flexnn.artifact import StoredModel, constants_of, source_of, weight_key
+    from flexnn.artifact.model_section import INLINE_BYTES
+    from flexnn.graph.ir import RAW_CHUNK_BYTES, Weight
+    from flexnn.regions.sampling import sample
+
+    stored = StoredModel(model, [], {}, {}, constants_of(model))
+    try:
+        graphs = sample(model)
+    except GraphError as error:
+        raise (error if any(node.graphs for node in model.graph.nodes) else reason) from None
+    for weight in (weight for graph in graphs for weight in graph.weights):
+        key = weight_key(weight)
+        if key is None:
+            assert weight.source is not None
+            weight.source.load()  # so that its numbers are kept
+        elif key not in stored.keys:
+            stored.keys[key] = len(stored.weights)
+            stored.weights.append(weight)
+    for index, constant in enumerate(stored.constants):
+        if source_of(constant).used and constant.nbytes > INLINE_BYTES:
+            raw = Weight(constant.name, "raw", constant.nbytes, RAW_CHUNK_BYTES, source=constant.source)
+            key = str(weight_key(raw))
+            if key not in stored.keys:
+                stored.keys[key] = len(stored.weights)
+                stored.weights.append(raw)
+            stored.values[index] = stored.keys[key]
+    return stored
 
 
 def _check_places(source: str, target: str) -> None:
@@ -94,8 +147,6 @@ def compiled(model: str, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[str]
     into the user's cache directory (not /tmp, which may be memory).
     """
     if not model.lower().endswith(".onnx"):
-        if shapes:
-            raise CompileError(f"{model}: shapes are bound when the model is compiled; give --shape to compile")
         yield model
         return
     import subprocess

@@ -7,18 +7,23 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flexnn import _core
-from flexnn.artifact import open_artifact
+from flexnn.artifact import StoredModel, open_artifact
 from flexnn.artifact.format import PAGE
-from flexnn.compiler import compiled
-from flexnn.graph.ir import DTYPES
+from flexnn.compiler import CompileError, compiled
+from flexnn.engine import Engine, SessionError, Switches
+from flexnn.graph import bind_shapes
+from flexnn.graph.ir import DTYPES, Graph
+from flexnn.graph.model import Dim, Port
 from flexnn.plan import BudgetError, Plan, make_plan
 from flexnn.units import parse_bytes
+
+if TYPE_CHECKING:
+    from flexnn.runner import Runner
 
 Array = NDArray[Any]
 
@@ -40,10 +45,12 @@ def io_align(io: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class NodeArg:
-    """An input or output as onnxruntime describes it: ``type`` is like ``tensor(float)``."""
+    """An input or output as onnxruntime describes it: ``type`` is like ``tensor(float)``; open dimensions in ``shape``
+    are names or None.
+    """
 
     name: str
-    shape: list[int]
+    shape: list[Dim]
     type: str
 
     @property
@@ -53,16 +60,12 @@ class NodeArg:
         return np.dtype({"float": "float32", "double": "float64"}.get(name, name))
 
 
-class SessionError(RuntimeError):
-    """A run or an opening that failed; the message says what, where and what would help."""
-
-
 class Session:
     """Runs an artifact (or an ONNX file, compiled first) inside ``memory`` bytes.
 
     ``memory``: what opening and running may add to the process, in bytes or like ``"48MiB"``; None: no limit,
     everything pinned. ``threads``: compute threads (default: the CPUs this process may use). ``io``: ``"buffered"``, or
-    ``"direct"`` to read past the page cache where the file system can. ``shapes``: only for an ONNX file.
+    ``"direct"`` to read past the page cache where the file system can. ``shapes``: of inputs whose dimensions are open.
 
     Raises BudgetError (``.minimum`` bytes would do), ArtifactError, CompileError, OSError. Several threads may call
     ``run``; runs take turns.
@@ -87,7 +90,8 @@ class Session:
             raise ValueError(f"threads is {threads}, not 1 to {THREADS_MAX}")
         self._memory = None if memory is None else parse_bytes(memory)
         self._test_switches = (_poison, _jitter_seed, _read_bytes_per_second)
-        self._engine: _core.EngineSession | None = None
+        self._engine: Engine | None = None
+        self._runner: Runner | None = None
         self._direct_fd = -1
         self._lock = threading.Lock()
         self._process = os.getpid()
@@ -97,17 +101,29 @@ class Session:
             self._artifact = open_artifact(artifact_path)
             if io == "direct":
                 self._direct_fd = self._artifact.open_direct()
+        contents = self._artifact.contents
         try:
-            self._plan = self._make_plan(self._memory)
-            self._open_engine()
+            if isinstance(contents, StoredModel):
+                if artifact_path == os.fsdecode(path):
+                    bind_shapes(contents.model, shapes or {})
+                self._inputs, self._outputs = contents.model.graph.inputs, contents.model.graph.outputs
+                self._open_runner()
+            else:
+                if shapes and artifact_path == os.fsdecode(path):
+                    raise CompileError(f"{artifact_path}: shapes are bound when the model is compiled; give them there")
+                self._inputs, self._outputs = _ports(contents, contents.inputs), _ports(contents, contents.outputs)
+                self._plan = self._make_plan(self._memory)
+                self._open_engine()
         except BaseException:
             self.close()
             raise
 
     @property
     def plan(self) -> Plan:
-        """What the session does: steps, loads, addresses, ``predicted_ms``, ``bound_ms``."""
-        return self._plan
+        """What the session does: steps, loads, addresses, ``predicted_ms``, ``bound_ms``. Where shapes are open, the
+        plan of the last run's largest program; raises SessionError before the first run.
+        """
+        return self._runner.plan if self._runner is not None else self._plan
 
     @property
     def memory(self) -> int | None:
@@ -121,6 +137,10 @@ class Session:
         budget = None if memory is None else parse_bytes(memory)
         self._check_process()
         with self._lock:
+            if self._runner is not None:
+                self._runner.close()
+                self._memory = self._runner.memory = budget
+                return
             engine = self._opened()
             plan = self._make_plan(budget)
             before = self._memory, self._plan
@@ -143,43 +163,42 @@ class Session:
     @property
     def session_bytes(self) -> int:
         """Everything the session owns, as its plan accounts for it (not more than ``memory``)."""
-        return self._plan.session_bytes
+        return self._runner.session_bytes if self._runner is not None else self._plan.session_bytes
 
     def get_inputs(self) -> list[NodeArg]:
         """The model's inputs, in its order."""
-        return self._describe(self._artifact.graph.inputs)
+        return [_described(port) for port in self._inputs]
 
     def get_outputs(self) -> list[NodeArg]:
         """The model's outputs, in its order."""
-        return self._describe(self._artifact.graph.outputs)
+        return [_described(port) for port in self._outputs]
 
     def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[Array]:
         """Outputs named in ``output_names`` (None: all, in the model's order) for the inputs in ``input_feed``.
 
         Arrays have the model's shapes and types. Raises ValueError for wrong names, shapes or types (TypeError where
         there is no list or mapping of names), SessionError when the artifact cannot be read or fails its checksums; the
-        session can run again.
+        session can run again. Where shapes are open, the first run at new ones binds and plans; it raises BudgetError
+        for those that do not fit the budget.
         """
         if isinstance(output_names, str):
             raise TypeError(f"output_names is the text {output_names!r}, not a list of names")
-        graph = self._artifact.graph
         inputs = self._feed(input_feed)
-        names = [graph.tensors[i].name for i in graph.outputs]
+        names = [port.name for port in self._outputs]
         wanted = names if output_names is None else list(output_names)
         for name in wanted:
             if name not in names:
                 raise ValueError(f"no output {name!r}; the outputs are {', '.join(names)}")
-        outputs = []
-        for i in graph.outputs:
-            tensor = graph.tensors[i]
-            outputs.append(np.empty(tensor.shape, DTYPES[tensor.dtype]))
         self._check_process()
         with self._lock:
-            engine = self._opened()
-            try:
-                self.last_run = engine.run([*inputs, *outputs])
-            except _core.EngineError as error:
-                raise SessionError(self._explain(error)) from None
+            if self._runner is not None:
+                outputs = self._runner({port.name: x for port, x in zip(self._inputs, inputs, strict=True)})
+                self.last_run = self._runner.last_run
+            else:
+                graph = self._artifact.graph
+                tensors = [graph.tensors[i] for i in graph.outputs]
+                outputs = [np.empty(tensor.shape, DTYPES[tensor.dtype]) for tensor in tensors]
+                self.last_run = self._opened().run([*inputs, *outputs])
         return [outputs[names.index(name)] for name in wanted]
 
     def close(self) -> None:
@@ -190,10 +209,12 @@ class Session:
         with self._lock:
             if self._engine is not None:
                 self._engine.close()
+            if self._runner is not None:
+                self._runner.close()
             self._give_back()
 
     def _give_back(self) -> None:
-        self._engine = None
+        self._engine = self._runner = None
         if self._direct_fd >= 0:
             os.close(self._direct_fd)
             self._direct_fd = -1
@@ -216,7 +237,7 @@ class Session:
         if os.getpid() != self._process:
             raise SessionError("the session belongs to the process that this one was forked from: open another one")
 
-    def _opened(self) -> _core.EngineSession:
+    def _opened(self) -> Engine:
         if self._engine is None:
             raise SessionError("the session is closed")
         return self._engine
@@ -226,71 +247,58 @@ class Session:
         return make_plan(self._artifact.graph, memory=memory, threads=self._threads, io_align=align)
 
     def _open_engine(self) -> None:
-        program = self._plan.program
-        poison, jitter_seed, read_bytes_per_second = self._test_switches
-        try:
-            self._engine = _core.EngineSession(
-                nodes=program.nodes,
-                steps=program.steps,
-                pinned=program.pinned,
-                loads=program.loads,
-                crcs=self._artifact.crcs,
-                arena_bytes=program.arena_bytes,
-                zeros=program.zeros,
-                zeros_count=program.zeros_count,
-                io_bytes=program.io_bytes,
-                input_count=len(self._artifact.graph.inputs),
-                fd=self._artifact.fd,
-                direct_fd=self._direct_fd,
-                threads=self._threads,
-                poison=poison,
-                jitter_seed=jitter_seed,
-                read_bytes_per_second=read_bytes_per_second,
-            )
-        except _core.EngineError as error:
-            raise SessionError(self._explain(error)) from None
+        self._engine = Engine(self._artifact, self._artifact.graph, self._plan, self._switches())
 
-    def _describe(self, indices: list[int]) -> list[NodeArg]:
-        tensors = [self._artifact.graph.tensors[i] for i in indices]
-        return [NodeArg(t.name, list(t.shape), f"tensor({_TYPES[t.dtype]})") for t in tensors]
+    def _open_runner(self) -> None:
+        from flexnn.runner import Runner  # what binds shapes is imported where shapes are open only
+
+        align = io_align("direct" if self._direct_fd >= 0 else "buffered")
+        self._runner = Runner(self._artifact, self._memory, self._switches(), align)
+
+    def _switches(self) -> Switches:
+        return Switches(self._threads, self._direct_fd, *self._test_switches)
 
     def _feed(self, feed: Mapping[str, Any]) -> list[Array]:
-        graph = self._artifact.graph
-        tensors = [graph.tensors[i] for i in graph.inputs]
-        names = [tensor.name for tensor in tensors]
+        names = [port.name for port in self._inputs]
         if not isinstance(feed, Mapping):
             raise TypeError(f"input_feed is a {type(feed).__name__}, not a mapping of names to arrays")
         for name in feed:
             if name not in names:
                 raise ValueError(f"no input {name!r}; the inputs are {', '.join(names)}")
         arrays = []
-        for tensor in tensors:
-            if tensor.name not in feed:
-                raise ValueError(f"input {tensor.name!r} is missing")
+        for port in self._inputs:
+            if port.name not in feed:
+                raise ValueError(f"input {port.name!r} is missing")
             try:
-                array = np.asarray(feed[tensor.name])
+                array = np.asarray(feed[port.name])
             except ValueError as error:
-                raise ValueError(f"input {tensor.name!r} is not an array: {error}") from None
-            if array.dtype != DTYPES[tensor.dtype] or array.shape != tensor.shape:
+                raise ValueError(f"input {port.name!r} is not an array: {error}") from None
+            dtype = DTYPES[str(port.dtype)]
+            if array.dtype != dtype or not _fits(array.shape, port.dims):
+                dims = "any shape" if port.dims is None else [d or "?" for d in port.dims]
                 raise ValueError(
-                    f"input {tensor.name!r} is {array.dtype}{list(array.shape)},"
-                    f" the model takes {DTYPES[tensor.dtype]}{list(tensor.shape)}"
+                    f"input {port.name!r} is {array.dtype}{list(array.shape)}, the model takes {dtype}{dims}"
                 )
+            if not array.size:
+                raise ValueError(f"input {port.name!r} is empty: {list(array.shape)}")
             arrays.append(np.require(array, requirements=["C", "ALIGNED"]))
         return arrays
 
-    def _explain(self, error: _core.EngineError) -> str:
-        """The engine's error with the name of the weight or node that it is about."""
-        program, graph = self._plan.program, self._artifact.graph
-        if error.status in ("io", "eof", "checksum") and error.index >= 0:
-            loads = program.pinned if error.is_pinned else program.loads
-            offset = int(loads[error.index]["file_offset"])
-            first = offset + int(loads[error.index]["check_lead"])
-            name = next((w.name for w in graph.weights if w.offset <= first < w.offset + w.nbytes), "?")
-            return f"{self._artifact.path}: weight {name!r} at offset {offset}: {error}"
-        if error.index >= 0 and error.index < len(graph.nodes):
-            return f"node {graph.nodes[error.index].name!r}: {error}"
-        return str(error)
+
+def _ports(graph: Graph, tensors: Sequence[int]) -> list[Port]:
+    return [Port(graph.tensors[i].name, graph.tensors[i].dtype, graph.tensors[i].shape) for i in tensors]
+
+
+def _described(port: Port) -> NodeArg:
+    kind = _TYPES[port.dtype] if port.dtype is not None else "unknown"
+    return NodeArg(port.name, list(port.dims or ()), f"tensor({kind})")
+
+
+def _fits(shape: tuple[int, ...], dims: tuple[Dim, ...] | None) -> bool:
+    """Whether an array of ``shape`` may be an input declared as ``dims``."""
+    if dims is None:
+        return True
+    return len(shape) == len(dims) and all(not isinstance(d, int) or d == n for n, d in zip(shape, dims, strict=True))
 
 
 __all__ = ["BudgetError", "NodeArg", "Session", "SessionError"]

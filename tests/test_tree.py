@@ -21,12 +21,15 @@ MAY_IMPORT = {
     "graph": {"_core"},
     "artifact": {"_core", "graph"},
     "plan": {"_core", "graph", "units"},
-    "compiler": {"graph", "artifact"},
-    "session": {"_core", "artifact", "compiler", "graph", "plan", "units"},
+    "regions": {"graph"},
+    "compiler": {"graph", "artifact", "regions"},
+    "engine": {"_core", "artifact", "graph", "plan"},
+    "runner": {"artifact", "engine", "graph", "plan", "regions"},
+    "session": {"artifact", "compiler", "engine", "graph", "plan", "runner", "units"},
     "__init__": {"artifact", "compiler", "graph", "plan", "session"},
     "__main__": {"cli"},
     "doctor": {"_core"},
-    "cli": {"doctor", "__init__", "_core", "artifact", "compiler", "plan", "session", "units"},
+    "cli": {"doctor", "__init__", "_core", "artifact", "compiler", "graph", "plan", "session", "units"},
 }
 COMPILE_TIME = {"onnx", "google"}
 MAY_IMPORT_ONNX = {"importer.py", "onnx_file.py"}

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from flexnn._core import crc32c
 
 MAGIC = b"\x89FLEXNN\n"
-VERSION = 1
+VERSIONS = (GRAPH, MODEL) = (1, 2)
+"""A bound graph; a model whose shapes are bound at run time."""
 PAGE = 4096
 """Alignment of each weight, in bytes: what O_DIRECT asks for on every common device."""
 GRAPH_BYTES_MAX = 64 << 20
@@ -32,6 +33,8 @@ def page_up(offset: int) -> int:
 class Header:
     """Where the sections are. Offsets and sizes in bytes from the start of the file."""
 
+    version: int
+    """GRAPH or MODEL: what the graph section holds."""
     panel_width: int
     file_bytes: int
     graph_offset: int
@@ -48,7 +51,7 @@ class Header:
         """The header's bytes, with its checksum."""
         head = _FIELDS.pack(
             MAGIC,
-            VERSION,
+            self.version,
             HEADER_BYTES,
             self.panel_width,
             0,
@@ -73,11 +76,11 @@ class Header:
             raise ArtifactError("not a .flexnn artifact")
         fields = _FIELDS.unpack(raw[: _FIELDS.size])
         version, header_bytes, width, flags, size = fields[1:6]
-        if version != VERSION:
-            raise ArtifactError(f"artifact version {version}, this FlexNN reads {VERSION}: compile the model again")
+        if version not in VERSIONS:
+            raise ArtifactError(f"artifact version {version}, this FlexNN reads {VERSIONS}: compile the model again")
         if struct.unpack_from("<I", raw, _FIELDS.size)[0] != crc32c(raw[: _FIELDS.size]):
             raise ArtifactError("header checksum does not match: the file is damaged")
-        header = cls(width, *fields[5:-1])
+        header = cls(version, width, *fields[5:-1])
         if header_bytes != HEADER_BYTES or flags or fields[-1]:
             raise ArtifactError("header has fields this version does not know")
         if size != file_bytes or size > FILE_BYTES_MAX:

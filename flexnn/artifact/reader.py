@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
+from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
@@ -16,26 +17,36 @@ from numpy.typing import NDArray
 
 from flexnn import _core
 from flexnn.graph import ops
-from flexnn.graph.ir import RAW_CHUNK_BYTES, Graph, Node, Tensor
+from flexnn.graph.ir import DTYPES, RAW_CHUNK_BYTES, Graph, Node, Tensor, Weight
 from flexnn.graph.pack import NR
 
-from .format import HEADER_BYTES, PAGE, ArtifactError, Header
+from .format import GRAPH, HEADER_BYTES, PAGE, ArtifactError, Header
+from .model_section import StoredModel, load_stored, source_of
 from .section import load_graph
 
 TENSOR_BYTES_MAX = 1 << 40
 
 
 class Artifact:
-    """An open artifact: ``graph``, ``crcs`` (uint32, one per chunk), ``fd`` (owned; later changes of the path do not
-    matter). Close it, or use it as a context manager.
+    """An open artifact: ``contents`` (a bound graph, or a model whose shapes are open), ``crcs`` (uint32, one per
+    chunk), ``fd`` (owned; later changes of the path do not matter). Close it, or use it as a context manager.
     """
 
-    def __init__(self, path: str, fd: int, header: Header, graph: Graph, crcs: NDArray[np.uint32]) -> None:
+    def __init__(
+        self, path: str, fd: int, header: Header, contents: Graph | StoredModel, crcs: NDArray[np.uint32]
+    ) -> None:
         self.path = path
         self.fd = fd
         self.header = header
-        self.graph = graph
+        self.contents = contents
         self.crcs = crcs
+
+    @property
+    def graph(self) -> Graph:
+        """The bound graph. Raises ArtifactError where shapes are open."""
+        if isinstance(self.contents, Graph):
+            return self.contents
+        raise ArtifactError(f"{self.path}: the model's shapes are open: a run binds them")
 
     def close(self) -> None:
         """Closes the file; twice is fine."""
@@ -57,6 +68,44 @@ class Artifact:
         self.close()
 
 
+@dataclass(frozen=True, slots=True)
+class StoredSource:
+    """A raw weight's numbers, read from an open artifact and checked."""
+
+    artifact: Artifact
+    weight: Weight
+    dtype: str
+    shape: tuple[int, ...]
+
+    @property
+    def key(self) -> str:
+        """Its place."""
+        return f"stored:{self.weight.offset}"
+
+    def load(self) -> NDArray[np.generic]:
+        """The whole constant. Raises ArtifactError."""
+        values = np.empty(self.weight.nbytes, np.uint8)
+        view, done = values.data, 0
+        while done < len(view):
+            count = os.preadv(self.artifact.fd, [view[done:]], self.weight.offset + done)
+            if not count:
+                raise ArtifactError(f"{self.artifact.path}: weight {self.weight.name!r} is cut short")
+            done += count
+        for chunk in range(self.weight.chunks):
+            part = view[chunk * RAW_CHUNK_BYTES : (chunk + 1) * RAW_CHUNK_BYTES]
+            if _core.crc32c(part) != self.artifact.crcs[self.weight.crc_first + chunk]:
+                raise ArtifactError(f"{self.artifact.path}: weight {self.weight.name!r} fails its checksum")
+        return values.view(DTYPES[self.dtype]).reshape(self.shape)
+
+
+def _attach_values(artifact: Artifact, stored: StoredModel) -> None:
+    """Constants whose numbers are raw weights get them from there."""
+    for index, weight in stored.values.items():
+        constant = stored.constants[index]
+        base = StoredSource(artifact, stored.weights[weight], constant.dtype, constant.shape)
+        source_of(constant).base = base
+
+
 def open_artifact(path: str) -> Artifact:
     """Opens and checks the artifact at ``path``. Raises OSError, or ArtifactError with ``path`` in its message."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO must not make us wait
@@ -69,10 +118,17 @@ def open_artifact(path: str) -> Artifact:
             raise ArtifactError(f"panels of {header.panel_width} channels, this FlexNN computes {NR}: compile again")
         section = _section(fd, header.graph_offset, header.graph_bytes, header.graph_crc, "graph")
         crcs = _section(fd, header.crc_offset, 4 * header.crc_count, header.crcs_crc, "checksum table")
-        graph = load_graph(section)
-        check_graph(graph)
-        _check_places(graph, header)
-        return Artifact(path, fd, header, graph, np.frombuffer(crcs, "<u4"))
+        contents: Graph | StoredModel
+        if header.version == GRAPH:
+            contents = load_graph(section)
+            check_graph(contents)
+        else:
+            contents = load_stored(section)
+        _check_places(contents.weights, header)
+        artifact = Artifact(path, fd, header, contents, np.frombuffer(crcs, "<u4"))
+        if isinstance(contents, StoredModel):
+            _attach_values(artifact, contents)
+        return artifact
     except ValueError as error:  # ours, or the C core about parameters
         os.close(fd)
         raise ArtifactError(f"{path}: {error}") from None
@@ -167,8 +223,8 @@ def _check_node(graph: Graph, node: Node, ready: set[int], written_roots: set[in
             raise ArtifactError(f"{where}: its weight has {weight.nbytes} bytes, it reads {expected}")
 
 
-def _check_places(graph: Graph, header: Header) -> None:
-    for weight in graph.weights:
+def _check_places(weights: list[Weight], header: Header) -> None:
+    for weight in weights:
         end = weight.offset + weight.nbytes
         if weight.offset % PAGE or weight.offset < header.data_offset or end > header.file_bytes:
             raise ArtifactError(f"weight {weight.name!r} lies outside the data section")

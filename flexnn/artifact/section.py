@@ -32,32 +32,56 @@ def dump_graph(graph: Graph) -> bytes:
             for t in graph.tensors
         ],
         "nodes": [[n.name, n.op, n.inputs, n.outputs, n.attrs, n.weight] for n in graph.nodes],
-        "weights": [[w.name, w.kind, w.nbytes, w.chunk_bytes, w.offset, w.crc_first] for w in graph.weights],
+        "weights": dump_weights(graph.weights),
         "inputs": graph.inputs,
         "outputs": graph.outputs,
     }
     return json.dumps(rows, separators=(",", ":")).encode("ascii")
 
 
-def load_graph(raw: bytes) -> Graph:
-    """The graph in ``raw``. Raises ArtifactError naming the row that is wrong."""
+def dump_weights(weights: list[Weight]) -> list[list[int | str]]:
+    """The table of weights."""
+    return [[w.name, w.kind, w.nbytes, w.chunk_bytes, w.offset, w.crc_first] for w in weights]
+
+
+def load_json(raw: bytes, keys: set[str], what: str) -> dict[str, Any]:
+    """The JSON object in ``raw``, which must have these ``keys``; those that are tables are no longer than any model
+    needs. Raises ArtifactError.
+    """
     try:
         rows = json.loads(raw)
     except (ValueError, RecursionError) as error:
-        raise ArtifactError(f"graph section is not JSON: {str(error)[:80]}") from None
-    if not isinstance(rows, dict) or rows.keys() != {"tensors", "nodes", "weights", "inputs", "outputs"}:
-        raise ArtifactError("graph section has not the five tables")
-    for table in rows.values():
-        if not isinstance(table, list) or len(table) > TENSORS_MAX:
-            raise ArtifactError("graph section: a table is not a list, or is too long")
+        raise ArtifactError(f"{what} section is not JSON: {str(error)[:80]}") from None
+    if not isinstance(rows, dict) or rows.keys() != keys:
+        raise ArtifactError(f"{what} section has not its {len(keys)} parts")
+    return rows
+
+
+def check_tables(rows: dict[str, Any], names: set[str], what: str) -> None:
+    """Raises ArtifactError unless these parts are lists of sane length."""
+    for name in names:
+        if not isinstance(rows[name], list) or len(rows[name]) > TENSORS_MAX:
+            raise ArtifactError(f"{what} section: a table is not a list, or is too long")
+
+
+def load_weights(rows: list[Any]) -> list[Weight]:
+    """The table of weights. Raises ArtifactError naming the row that is wrong."""
+    return _parse("weight", {"weights": rows}, _weight, 0, len(rows))
+
+
+def load_graph(raw: bytes) -> Graph:
+    """The graph in ``raw``. Raises ArtifactError naming the row that is wrong."""
+    tables = {"tensors", "nodes", "weights", "inputs", "outputs"}
+    rows = load_json(raw, tables, "graph")
+    check_tables(rows, tables, "graph")
     graph = Graph()
     weight_count, tensor_count = len(rows["weights"]), len(rows["tensors"])
-    graph.weights = _parse("weight", rows, _weight, tensor_count, weight_count)
+    graph.weights = load_weights(rows["weights"])
     graph.tensors = _parse("tensor", rows, _tensor, tensor_count, weight_count)
     graph.nodes = _parse("node", rows, _node, tensor_count, weight_count)
     try:
-        graph.inputs = _ints(rows["inputs"], 0, tensor_count - 1, TENSORS_MAX)
-        graph.outputs = _ints(rows["outputs"], 0, tensor_count - 1, TENSORS_MAX)
+        graph.inputs = ints_in(rows["inputs"], 0, tensor_count - 1, TENSORS_MAX)
+        graph.outputs = ints_in(rows["outputs"], 0, tensor_count - 1, TENSORS_MAX)
     except (TypeError, ValueError) as error:
         raise ArtifactError(f"graph section: inputs or outputs: {error}") from None
     return graph
@@ -81,17 +105,17 @@ def _plain(tensor: Tensor) -> bool:
 
 def _tensor(row: Any, tensors: int, weights: int) -> Tensor:
     name, dtype, shape, root, offset, strides, weight = _row(row, 7)
-    dims = tuple(_ints(shape, 0, INT_MAX, DIMS_MAX))
+    dims = tuple(ints_in(shape, 0, INT_MAX, DIMS_MAX))
     if not isinstance(dtype, str) or dtype not in DTYPES:
         raise ValueError("unknown dtype")
     return Tensor(
-        _name(name),
+        name_of(name),
         dims,
         dtype,
-        _int(root, -1, tensors - 1),
-        _int(offset, 0, BYTES_MAX),
-        contiguous_strides(dims) if strides is None else tuple(_ints(strides, 0, BYTES_MAX, DIMS_MAX)),
-        _int(weight, -1, weights - 1),
+        int_in(root, -1, tensors - 1),
+        int_in(offset, 0, BYTES_MAX),
+        contiguous_strides(dims) if strides is None else tuple(ints_in(strides, 0, BYTES_MAX, DIMS_MAX)),
+        int_in(weight, -1, weights - 1),
     )
 
 
@@ -100,12 +124,12 @@ def _weight(row: Any, tensors: int, weights: int) -> Weight:
     if kind not in ("raw", "panels"):
         raise ValueError("unknown kind of weight")
     return Weight(
-        _name(name),
+        name_of(name),
         kind,
-        _int(nbytes, 1, BYTES_MAX),
-        _int(chunk_bytes, 1, BYTES_MAX),
-        _int(offset, 0, BYTES_MAX),
-        _int(crc_first, 0, INT_MAX),
+        int_in(nbytes, 1, BYTES_MAX),
+        int_in(chunk_bytes, 1, BYTES_MAX),
+        int_in(offset, 0, BYTES_MAX),
+        int_in(crc_first, 0, INT_MAX),
     )
 
 
@@ -114,12 +138,12 @@ def _node(row: Any, tensors: int, weights: int) -> Node:
     if not isinstance(op, str) or not isinstance(attrs, dict) or len(attrs) > LIST_MAX:
         raise ValueError("operator or attributes are malformed")
     return Node(
-        _name(name),
+        name_of(name),
         op[:64],
-        _ints(inputs, 0, tensors - 1, LIST_MAX),
-        _ints(outputs, 0, tensors - 1, LIST_MAX),
-        {_name(key): _attr(value) for key, value in attrs.items()},
-        _int(weight, -1, weights - 1),
+        ints_in(inputs, 0, tensors - 1, LIST_MAX),
+        ints_in(outputs, 0, tensors - 1, LIST_MAX),
+        {name_of(key): _attr(value) for key, value in attrs.items()},
+        int_in(weight, -1, weights - 1),
     )
 
 
@@ -129,19 +153,22 @@ def _row(row: Any, fields: int) -> list[Any]:
     return row
 
 
-def _int(value: Any, low: int, high: int) -> int:
+def int_in(value: Any, low: int, high: int) -> int:
+    """``value``, which must be an integer in [low, high]. Raises ValueError."""
     if type(value) is not int or not low <= value <= high:
         raise ValueError("a number is missing or out of range")
     return value
 
 
-def _ints(values: Any, low: int, high: int, most: int) -> list[int]:
+def ints_in(values: Any, low: int, high: int, most: int) -> list[int]:
+    """``values``, which must be a list of at most ``most`` integers in [low, high]. Raises ValueError."""
     if not isinstance(values, list) or len(values) > most:
         raise ValueError("not a list, or too long")
-    return [_int(value, low, high) for value in values]
+    return [int_in(value, low, high) for value in values]
 
 
-def _name(value: Any) -> str:
+def name_of(value: Any) -> str:
+    """``value``, which must be a text of sane length. Raises ValueError."""
     if not isinstance(value, str) or len(value) > NAME_MAX:
         raise ValueError("a name is not text, or too long")
     return value
@@ -153,5 +180,5 @@ def _attr(value: Any) -> Attr:
             raise ValueError("an attribute is out of range")
         return value  # type: ignore[no-any-return]
     if isinstance(value, str):
-        return _name(value)
-    return _ints(value, -INT_MAX - 1, INT_MAX, LIST_MAX)
+        return name_of(value)
+    return ints_in(value, -INT_MAX - 1, INT_MAX, LIST_MAX)

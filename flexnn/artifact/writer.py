@@ -15,7 +15,8 @@ from flexnn._core import crc32c
 from flexnn.graph.ir import RAW_CHUNK_BYTES, Graph, Weight
 from flexnn.graph.pack import NR, PanelSource
 
-from .format import HEADER_BYTES, ArtifactError, Header, page_up
+from .format import GRAPH, HEADER_BYTES, MODEL, ArtifactError, Header, page_up
+from .model_section import StoredModel, dump_stored
 from .reader import check_graph
 from .section import dump_graph
 
@@ -24,22 +25,26 @@ TEMPORARY = ".flexnn-tmp-"
 
 
 def write_artifact(
-    graph: Graph, path: str, source_sha256: bytes, progress: Callable[[Weight], None] | None = None
+    contents: Graph | StoredModel,
+    path: str,
+    source_sha256: bytes,
+    progress: Callable[[Weight], None] | None = None,
 ) -> int:
-    """Writes ``graph`` with its weights to ``path``; returns the file's bytes.
+    """Writes a bound graph, or a model whose shapes are open, with its weights to ``path``; returns the file's bytes.
 
     ``progress`` is called after each weight. Peak memory: one weight as its source loads it, and a panel. Raises
     ArtifactError or GraphError before anything is written when the graph is inconsistent, OSError when writing fails;
     in both cases a file that was at ``path`` is untouched.
     """
-    check_graph(graph)
-    _place_checksums(graph)
+    if isinstance(contents, Graph):
+        check_graph(contents)
+    _place_checksums(contents)
     _sweep(path)
     temporary = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}{TEMPORARY}{os.getpid()}")
     try:
         with open(temporary, "xb") as file:
-            header, section, crcs = _lay_out(graph, source_sha256)
-            for weight in graph.weights:
+            header, section, crcs = _lay_out(contents, source_sha256)
+            for weight in contents.weights:
                 _write_weight(file, weight, crcs)
                 if progress:
                     progress(weight)
@@ -61,31 +66,32 @@ def write_artifact(
     return header.file_bytes
 
 
-def _place_checksums(graph: Graph) -> None:
+def _place_checksums(contents: Graph | StoredModel) -> None:
     first = 0
-    for weight in graph.weights:
+    for weight in contents.weights:
         weight.crc_first = first
         first += weight.chunks
 
 
-def _lay_out(graph: Graph, source_sha256: bytes) -> tuple[Header, bytes, NDArray[np.uint32]]:
+def _lay_out(contents: Graph | StoredModel, source_sha256: bytes) -> tuple[Header, bytes, NDArray[np.uint32]]:
     """Header, graph section and empty checksum table. The section's length depends on the offsets it holds, and these
     on its length: laid out until nothing moves.
     """
-    count = sum(weight.chunks for weight in graph.weights)
-    section = dump_graph(graph)
+    count = sum(weight.chunks for weight in contents.weights)
+    section = _section(contents)
     while True:
         crc_offset = -(-(HEADER_BYTES + len(section)) // 4) * 4
         data_offset = end = page_up(crc_offset + 4 * count)
-        for weight in graph.weights:
+        for weight in contents.weights:
             weight.offset = page_up(end)
             end = weight.offset + weight.nbytes
-        again = dump_graph(graph)
+        again = _section(contents)
         if len(again) == len(section):
             break
         section = again
     end = page_up(end)
     header = Header(
+        version=GRAPH if isinstance(contents, Graph) else MODEL,
         panel_width=NR,
         file_bytes=end,
         graph_offset=HEADER_BYTES,
@@ -99,6 +105,10 @@ def _lay_out(graph: Graph, source_sha256: bytes) -> tuple[Header, bytes, NDArray
         crcs_crc=0,
     )
     return header, again, np.zeros(count, "<u4")
+
+
+def _section(contents: Graph | StoredModel) -> bytes:
+    return dump_graph(contents) if isinstance(contents, Graph) else dump_stored(contents)
 
 
 def _write_weight(file: BinaryIO, weight: Weight, crcs: NDArray[np.uint32]) -> None:

@@ -8,8 +8,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from .ir import Graph, GraphError
+from .model import Model
 
-__all__ = ["Graph", "GraphError", "load_onnx"]
+__all__ = ["Graph", "GraphError", "bind_shapes", "load_model", "load_onnx"]
+
+
+def load_model(path: str) -> Model:
+    """The ONNX model at ``path``; its large constants stay in the file. Raises OSError or GraphError, one line."""
+    from .importer import import_onnx
+    from .onnx_file import open_onnx
+
+    return import_onnx(open_onnx(path))
+
+
+def bind_shapes(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Gives inputs the shapes in ``shapes``, by name; the others keep theirs. Raises GraphError."""
+    from .bind import bound_port
+
+    unknown = set(shapes) - {port.name for port in model.graph.inputs}
+    if unknown:
+        inputs = ", ".join(port.name for port in model.graph.inputs)
+        raise GraphError(f"no input {sorted(unknown)[0]!r}: the model's inputs are {inputs}")
+    model.graph.inputs = [bound_port(p, shapes[p.name]) if p.name in shapes else p for p in model.graph.inputs]
 
 
 def load_onnx(path: str, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Graph:
@@ -21,9 +41,9 @@ def load_onnx(path: str, shapes: Mapping[str, tuple[int, ...]] | None = None) ->
     import numpy as np
 
     from .bind import bind_model
-    from .importer import import_onnx
-    from .onnx_file import open_onnx
     from .passes import run_passes
 
+    model = load_model(path)
+    bind_shapes(model, shapes or {})
     with np.errstate(all="ignore"):  # constants may be infinite or no numbers: they are the model's
-        return run_passes(bind_model(import_onnx(open_onnx(path)), shapes or {}))
+        return run_passes(bind_model(model))

@@ -16,19 +16,18 @@ from .build import add_tensor
 from .fold import fold, folds
 from .ir import DTYPES, Graph, GraphError
 from .lower import LOWERINGS, Const, Context, Value, array_const
-from .model import Constant, Dim, Model, ModelGraph, ModelNode, Port, reads
+from .model import Constant, Model, ModelGraph, ModelNode, Port, open_hint, reads
 
 RANK_MAX = 8
 INPUT_BYTES_MAX = 1 << 36
 
 
-def bind_model(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> Graph:
-    """The graph of a whole model, its inputs bound to ``shapes`` where given. Raises GraphError, one line."""
-    bound = input_shapes(model.graph.inputs, shapes)
+def bind_model(model: Model) -> Graph:
+    """The graph of a whole model whose inputs' shapes are all known. Raises GraphError, one line."""
     binder = Binder(model.opset)
     binder.constants = model.graph.constants
     for port in model.graph.inputs:
-        binder.add_input(port.name, bound[port.name], str(port.dtype))
+        binder.add_input(port.name, known_shape(port), str(port.dtype))
     for node in model.graph.nodes:
         binder.add(node)
     _refuse_unmade(model.graph, binder)
@@ -36,31 +35,27 @@ def bind_model(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> Graph:
     return binder.graph
 
 
-def input_shapes(ports: Sequence[Port], shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    """The shape of each input: given, or declared without open dimensions. Raises GraphError."""
-    unknown = set(shapes) - {port.name for port in ports}
-    if unknown:
-        inputs = ", ".join(port.name for port in ports)
-        raise GraphError(f"no input {sorted(unknown)[0]!r}: the model's inputs are {inputs}")
-    bound = {}
-    for port in ports:
-        given = shapes.get(port.name)
-        if given is None:
-            if port.dims is None or not all(isinstance(d, int) for d in port.dims):
-                raise GraphError(f"input {port.name!r}: {_hint(port)}")
-            given = tuple(d for d in port.dims if isinstance(d, int))
-        check_shape(port, given)
-        bound[port.name] = given
-    return bound
+def known_shape(port: Port) -> tuple[int, ...]:
+    """The shape of an input. Raises GraphError, saying how to give it, where dimensions are open."""
+    sizes = [d for d in port.dims or () if isinstance(d, int)]
+    if port.dims is None or len(sizes) != len(port.dims):
+        raise GraphError(f"input {port.name!r}: {open_hint(port)}")
+    return bound_shape(port, tuple(sizes))
 
 
-def check_shape(port: Port, shape: tuple[int, ...]) -> None:
-    """Raises GraphError unless an input may have this shape: as many dimensions as declared, none of them empty."""
+def bound_shape(port: Port, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """``shape``, if an input may have it: as many dimensions as declared, none empty. Raises GraphError."""
     if port.dims is not None and len(port.dims) != len(shape):
         raise GraphError(f"input {port.name!r}: has {len(port.dims)} dimensions, shape {shape} has {len(shape)}")
     itemsize = DTYPES[str(port.dtype)].itemsize
     if any(d < 1 for d in shape) or len(shape) > RANK_MAX or prod(shape) * itemsize > INPUT_BYTES_MAX:
         raise GraphError(f"input {port.name!r}: shape {shape} is not supported")
+    return shape
+
+
+def bound_port(port: Port, shape: tuple[int, ...]) -> Port:
+    """The input with this shape. Raises GraphError."""
+    return Port(port.name, port.dtype, bound_shape(port, shape))
 
 
 class Binder:
@@ -163,13 +158,3 @@ def _refuse_unmade(graph: ModelGraph, binder: Binder) -> None:
         for name in node.output:
             if name in read and binder.value(name) is None:
                 raise GraphError(f"{node.where}: its output {name!r} is not supported")
-
-
-def _hint(port: Port) -> str:
-    """What to say of an input whose shape is open."""
-    if port.dims is None:
-        return f"its shape is not known; give one, for example --shape {port.name}=1,3,224,224"
-    usual: list[Dim] = [1, 3, 224, 224] if len(port.dims) == 4 else [1] * len(port.dims)
-    filled = ",".join(str(d if isinstance(d, int) else u) for d, u in zip(port.dims, usual, strict=True))
-    shown = ",".join(str(d or "?") for d in port.dims)
-    return f"dimensions [{shown}] are not all known; give them, for example --shape {port.name}={filled}"

@@ -277,7 +277,7 @@ def test_every_pass_can_be_dumped(tmp_path):
     path.write_bytes(model_of(nodes, {"x": IMAGE}, ["y"], SQUARE).SerializeToString())
     seen = {}
     graph = run_passes(
-        bind_model(import_onnx(open_onnx(str(path))), {}), lambda name, graph: seen.setdefault(name, dump(graph))
+        bind_model(import_onnx(open_onnx(str(path)))), lambda name, graph: seen.setdefault(name, dump(graph))
     )
     assert next(iter(seen)) == "layout"
     assert "= unary %" in seen["layout"]

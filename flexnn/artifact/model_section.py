@@ -1,0 +1,258 @@
+"""A model with open shapes as JSON, and back with every value checked (docs/format.md)."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from _blake2 import blake2b
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from flexnn.graph.ir import DTYPES, GraphError, Weight
+from flexnn.graph.model import Constant, Model, ModelAttr, ModelGraph, ModelNode, Port
+from flexnn.graph.sources import Array, ArraySource, ModelSource
+
+from .format import ArtifactError
+from .section import (
+    BYTES_MAX,
+    DIMS_MAX,
+    INT_MAX,
+    TENSORS_MAX,
+    check_tables,
+    dump_weights,
+    int_in,
+    ints_in,
+    load_json,
+    load_weights,
+    name_of,
+)
+
+INLINE_BYTES = 64 << 10
+"""Values up to this size are in the section itself."""
+NESTING_MAX = 64
+LIST_MAX = 1 << 16
+OPSET_MAX = 64
+
+
+class AbsentSource:
+    """Numbers that the artifact does not hold, because no binding that the compiler tried read them."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @property
+    def key(self) -> str:
+        """Never asked for: that of the constant counts."""
+        return f"absent:{self.name}"
+
+    def load(self) -> Array:
+        """Raises GraphError."""
+        raise GraphError(f"the artifact lacks the numbers of {self.name!r} for these shapes: compile it with --shape")
+
+
+def constants_of(model: Model) -> list[Constant]:
+    """All constants of a model, counted anew: each at the index of its source."""
+    found: dict[int, Constant] = {}
+    for graph in model.graph.walk():
+        attributes = [v for node in graph.nodes for v in node.attrs.values() if isinstance(v, Constant)]
+        for constant in (*graph.constants.values(), *attributes):
+            found[source_of(constant).index] = constant
+    for index, before in enumerate(sorted(found)):
+        source_of(found[before]).index = index
+    return [found[before] for before in sorted(found)]
+
+
+def source_of(constant: Constant) -> ModelSource:
+    """Its source, which the importer or the reader made."""
+    assert isinstance(constant.source, ModelSource)
+    return constant.source
+
+
+@dataclass(slots=True)
+class StoredModel:
+    """A model and the weights that its bindings find by their keys."""
+
+    model: Model
+    weights: list[Weight]
+    keys: dict[str, int]
+    """Key of a weight (``weight_key``) -> its index."""
+    values: dict[int, int]
+    """Index of a constant too large for the section -> that of the raw weight with its numbers."""
+    constants: list[Constant]
+    """The model's, by index."""
+
+
+def weight_key(weight: Weight) -> str | None:
+    """By which a bound graph's weight is found in the artifact; None: small or made while binding, held beside it."""
+    assert weight.source is not None
+    made = isinstance(weight.source, ArraySource)
+    if weight.kind == "raw" and (made or weight.nbytes <= INLINE_BYTES):
+        return None
+    return blake2b(f"{weight.kind}:{weight.source.key}".encode(), digest_size=16).hexdigest()
+
+
+def dump_stored(stored: StoredModel) -> bytes:
+    """The section's bytes."""
+    rows = {
+        "weights": dump_weights(stored.weights),
+        "keys": list(stored.keys),
+        "model": _dump_model(stored),
+    }
+    return json.dumps(rows, separators=(",", ":")).encode("ascii")
+
+
+def load_stored(raw: bytes) -> StoredModel:
+    """The model in ``raw``. Raises ArtifactError saying what is wrong."""
+    rows = load_json(raw, {"weights", "keys", "model"}, "model")
+    check_tables(rows, {"weights", "keys"}, "model")
+    weights = load_weights(rows["weights"])
+    try:
+        if len(rows["keys"]) > len(weights):
+            raise ValueError("more keys than weights")
+        keys = {name_of(key): index for index, key in enumerate(rows["keys"])}
+        model, values, constants = _load_model(rows["model"], [(weight.kind, weight.nbytes) for weight in weights])
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ArtifactError(f"model section: {error}") from None
+    return StoredModel(model, weights, keys, values, constants)
+
+
+def _dump_model(stored: StoredModel) -> dict[str, Any]:
+    rows = []
+    for index, constant in enumerate(stored.constants):
+        source = source_of(constant)
+        value: int | str | None = stored.values.get(index)
+        if value is None and source.used:
+            raw = np.ascontiguousarray(source.base.load()).tobytes()
+            value = base64.b64encode(raw).decode("ascii")
+        rows.append([constant.name, constant.dtype, constant.shape, value])
+    return {"opset": stored.model.opset, "constants": rows, "graph": _dump_graph(stored.model.graph)}
+
+
+def _dump_graph(graph: ModelGraph) -> dict[str, Any]:
+    return {
+        "nodes": [
+            [n.op_type, n.domain, n.name, n.input, n.output, {k: _dump_attr(v) for k, v in n.attrs.items()}]
+            for n in graph.nodes
+        ],
+        "constants": {name: source_of(constant).index for name, constant in graph.constants.items()},
+        "inputs": [[port.name, port.dtype, port.dims] for port in graph.inputs],
+        "outputs": [[port.name, port.dtype, port.dims] for port in graph.outputs],
+    }
+
+
+def _dump_attr(value: ModelAttr) -> Any:
+    if isinstance(value, Constant):
+        return {"constant": source_of(value).index}
+    if isinstance(value, ModelGraph):
+        return {"graph": _dump_graph(value)}
+    return value
+
+
+def _load_model(rows: Any, weights: list[tuple[str, int]]) -> tuple[Model, dict[int, int], list[Constant]]:
+    if not isinstance(rows, dict) or rows.keys() != {"opset", "constants", "graph"}:
+        raise ValueError("it has not the three parts")
+    if not isinstance(rows["constants"], list) or len(rows["constants"]) > TENSORS_MAX:
+        raise ValueError("constants are not a list, or too many")
+    stored: dict[int, int] = {}
+    constants = []
+    for index, row in enumerate(rows["constants"]):
+        constant, weight = _constant(row, index, weights)
+        constants.append(constant)
+        if weight >= 0:
+            stored[index] = weight
+    return Model(_graph(rows["graph"], constants, 0), int_in(rows["opset"], 1, OPSET_MAX)), stored, constants
+
+
+def _constant(row: Any, index: int, weights: list[tuple[str, int]]) -> tuple[Constant, int]:
+    if not isinstance(row, list) or len(row) != 4:
+        raise ValueError(f"constant {index} is malformed")
+    name, dtype, shape, value = row
+    if not isinstance(dtype, str) or dtype not in DTYPES:
+        raise ValueError(f"constant {index} has an unknown dtype")
+    dims = tuple(ints_in(shape, 0, INT_MAX, DIMS_MAX))
+    constant = Constant(name_of(name), dims, dtype, ModelSource(index, AbsentSource(name_of(name))))
+    if not 0 <= constant.nbytes <= BYTES_MAX:
+        raise ValueError(f"constant {index} is too large")
+    if value is None:
+        return constant, -1
+    if isinstance(value, str):
+        try:
+            raw = base64.b64decode(value.encode("ascii"), validate=True)
+        except (binascii.Error, UnicodeError):
+            raise ValueError(f"the value of constant {index} is not base64") from None
+        if len(raw) != constant.nbytes:
+            raise ValueError(f"constant {index} has {len(raw)} bytes, not {constant.nbytes}")
+        constant.source = ModelSource(index, ArraySource(np.frombuffer(raw, DTYPES[dtype]).reshape(dims)))
+        return constant, -1
+    weight = int_in(value, 0, len(weights) - 1)
+    if weights[weight] != ("raw", constant.nbytes):
+        raise ValueError(f"constant {index} is not what weight {weight} holds")
+    return constant, weight
+
+
+def _graph(rows: Any, constants: list[Constant], depth: int) -> ModelGraph:
+    if depth > NESTING_MAX:
+        raise ValueError("graphs are nested too deeply")
+    if not isinstance(rows, dict) or rows.keys() != {"nodes", "constants", "inputs", "outputs"}:
+        raise ValueError("a graph has not the four tables")
+    if not isinstance(rows["constants"], dict) or not isinstance(rows["nodes"], list):
+        raise ValueError("a graph's constants or nodes are malformed")
+    if len(rows["nodes"]) > TENSORS_MAX:
+        raise ValueError("a graph has too many nodes")
+    return ModelGraph(
+        [_node(row, constants, depth) for row in rows["nodes"]],
+        {name_of(name): constants[int_in(i, 0, len(constants) - 1)] for name, i in rows["constants"].items()},
+        [_port(row, not depth) for row in _list(rows["inputs"])],
+        [_port(row, False) for row in _list(rows["outputs"])],
+    )
+
+
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list) or len(value) > LIST_MAX:
+        raise ValueError("not a list, or too long")
+    return value
+
+
+def _port(row: Any, typed: bool) -> Port:
+    if not isinstance(row, list) or len(row) != 3:
+        raise ValueError("an input or output is malformed")
+    name, dtype, dims = row
+    if (dtype is None and typed) or (dtype is not None and (not isinstance(dtype, str) or dtype not in DTYPES)):
+        raise ValueError("an input has no known dtype")
+    if dims is None:
+        return Port(name_of(name), dtype, None)
+    if len(_list(dims)) > DIMS_MAX:
+        raise ValueError("an input has too many dimensions")
+    parsed = (d if d is None else name_of(d) if isinstance(d, str) else int_in(d, 1, BYTES_MAX) for d in dims)
+    return Port(name_of(name), dtype, tuple(parsed))
+
+
+def _node(row: Any, constants: list[Constant], depth: int) -> ModelNode:
+    if not isinstance(row, list) or len(row) != 6 or not isinstance(row[5], dict):
+        raise ValueError("a node is malformed")
+    op_type, domain, name, inputs, outputs, attrs = row
+    node = ModelNode(name_of(op_type), name_of(name), [name_of(n) for n in _list(inputs)], domain=name_of(domain))
+    node.output = [name_of(n) for n in _list(outputs)]
+    node.attrs = {name_of(key): _attr(value, constants, depth) for key, value in attrs.items()}
+    return node
+
+
+def _attr(value: Any, constants: list[Constant], depth: int) -> ModelAttr:
+    if isinstance(value, dict):
+        if value.keys() == {"constant"}:
+            return constants[int_in(value["constant"], 0, len(constants) - 1)]
+        if value.keys() == {"graph"}:
+            return _graph(value["graph"], constants, depth + 1)
+        raise ValueError("an attribute is malformed")
+    items = value if isinstance(value, list) else [value]
+    if len(items) > LIST_MAX or len({type(v) for v in items}) > 1:
+        raise ValueError("an attribute is too long, or of more than one type")
+    for item in items:
+        if type(item) is int and not -(1 << 63) <= item < 1 << 63:
+            raise ValueError("an attribute is out of range")
+        if type(item) not in (int, float, str):
+            raise ValueError("an attribute is neither number nor text")
+    return value  # type: ignore[no-any-return]

@@ -1,0 +1,120 @@
+"""Loop and Scan over arrays: https://onnx.ai/onnx/operators/onnx__Loop.html, onnx__Scan.html."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from flexnn.graph.ir import GraphError
+from flexnn.graph.model import ModelNode
+
+Array = np.ndarray
+Step = Callable[[Sequence[Array]], list[Array]]
+"""One iteration: the body's inputs to its outputs."""
+
+SCAN_BYTES_MAX = 1 << 36
+
+
+def truth(node: ModelNode, value: Array | None) -> bool:
+    """A condition's value. Raises GraphError unless it is one boolean."""
+    if value is None or value.size != 1 or value.dtype != np.bool_:
+        raise GraphError(f"{node.where}: its condition is not one boolean")
+    return bool(value.reshape(-1)[0])
+
+
+def loop(node: ModelNode, inputs: Sequence[Array | None], step: Step) -> list[Array]:
+    """Carried values after the last iteration, then the scan outputs, stacked."""
+    trips, condition, *carried = (*inputs, None, None)[: max(len(inputs), 2)]
+    if any(value is None for value in carried):
+        raise GraphError(f"{node.where}: a carried value is missing")
+    if trips is not None and (trips.size != 1 or trips.dtype.kind not in "iu"):
+        raise GraphError(f"{node.where}: its trip count is not one integer")
+    count = None if trips is None else int(trips.reshape(-1)[0])
+    going = np.array(condition is None or truth(node, condition))
+    values = [value for value in carried if value is not None]
+    rows: list[list[Array]] = []
+    iteration = 0
+    while going.item() and (count is None or iteration < count):
+        going, *rest = step([np.array(iteration, np.int64), going, *values])
+        going = np.array(truth(node, going))
+        if len(rest) < len(values):
+            raise GraphError(f"{node.where}: its body returns {len(rest)} values for {len(values)} carried ones")
+        values = rest[: len(values)]
+        rows.append(rest[len(values) :])
+        iteration += 1
+    scans = len(node.output) - len(values)
+    return [*values, *(_stacked(node, [row[i] for row in rows], 0, False) for i in range(scans))]
+
+
+def scan(node: ModelNode, inputs: Sequence[Array | None], step: Step, opset: int) -> list[Array]:
+    """State after the last slice, then the scan outputs. Opset 8 runs every entry of a batch by itself."""
+    if opset >= 9:
+        return _scan(node, inputs, step, _ints(node, "scan_input_axes"), _ints(node, "scan_input_directions"))
+    lengths, *given = inputs
+    arrays = [value for value in given if value is not None]
+    if len(arrays) != len(given) or not arrays or not all(a.ndim and len(a) == len(arrays[0]) for a in arrays):
+        raise GraphError(f"{node.where}: its inputs are not of one batch")
+    if lengths is not None and len(set(lengths.tolist())) > 1:
+        raise GraphError(f"{node.where}: sequences of different lengths are not supported")
+    batches = [
+        _scan(node, [array[b] for array in arrays], step, [], _ints(node, "directions")) for b in range(len(arrays[0]))
+    ]
+    return [np.stack(parts) for parts in zip(*batches, strict=True)]
+
+
+def _scan(
+    node: ModelNode, inputs: Sequence[Array | None], step: Step, axes: list[int], directions: list[int]
+) -> list[Array]:
+    count = node.attrs.get("num_scan_inputs")
+    if not isinstance(count, int) or not 0 < count <= len(inputs) or any(value is None for value in inputs):
+        raise GraphError(f"{node.where}: attribute num_scan_inputs={count} for {len(inputs)} inputs")
+    given = [value for value in inputs if value is not None]
+    states, sources = given[: len(given) - count], given[len(given) - count :]
+    axes, directions = axes or [0] * count, directions or [0] * count
+    if len(axes) != count or len(directions) != count:
+        raise GraphError(f"{node.where}: axes or directions for {len(axes)} of {count} scan inputs")
+    turned = []
+    for source, axis, back in zip(sources, axes, directions, strict=True):
+        if not -source.ndim <= axis < source.ndim:
+            raise GraphError(f"{node.where}: axis {axis} of a tensor with {source.ndim} dimensions")
+        moved = np.moveaxis(source, axis, 0)
+        turned.append(moved[::-1] if back else moved)
+    if len({len(source) for source in turned}) > 1:
+        raise GraphError(f"{node.where}: scan inputs of different lengths")
+    rows: list[list[Array]] = []
+    for slices in zip(*turned, strict=True):
+        results = step([*states, *(np.ascontiguousarray(part) for part in slices)])
+        if len(results) < len(states):
+            raise GraphError(f"{node.where}: its body returns {len(results)} values for {len(states)} states")
+        states = results[: len(states)]
+        rows.append(results[len(states) :])
+    outs = len(node.output) - len(states)
+    out_axes, out_directions = _ints(node, "scan_output_axes"), _ints(node, "scan_output_directions")
+    stacks = [
+        _stacked(
+            node,
+            [row[i] for row in rows],
+            out_axes[i] if i < len(out_axes) else 0,
+            bool(out_directions[i]) if i < len(out_directions) else False,
+        )
+        for i in range(outs)
+    ]
+    return [*states, *stacks]
+
+
+def _ints(node: ModelNode, name: str) -> list[int]:
+    value = node.attrs.get(name, [])
+    if not isinstance(value, list) or not all(isinstance(v, int) for v in value):
+        raise GraphError(f"{node.where}: attribute {name} is not a list of integers")
+    return [v for v in value if isinstance(v, int)]
+
+
+def _stacked(node: ModelNode, rows: list[Array], axis: int, back: bool) -> Array:
+    if not rows:
+        raise GraphError(f"{node.where}: no iteration, so the shape of what it stacks is not known")
+    if len({row.shape for row in rows}) > 1:
+        raise GraphError(f"{node.where}: what it stacks differs in shape from iteration to iteration")
+    if rows[0].nbytes * len(rows) > SCAN_BYTES_MAX:
+        raise GraphError(f"{node.where}: stacks more than {SCAN_BYTES_MAX >> 30} GiB")
+    return np.stack(rows[::-1] if back else rows, axis)

@@ -1,0 +1,77 @@
+"""A region: one graph of the model (the whole, a branch, a loop's body) with what can be said of it before any run."""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Iterator, Mapping
+
+from flexnn.graph.ir import GraphError
+from flexnn.graph.model import Constant, ModelGraph, reads
+
+Nodes = int
+"""A set of nodes of a region: bit i is node i."""
+
+
+class Region:
+    """``children[i]``: the regions of node i's nested graphs, by attribute. Raises GraphError where a value is read
+    that nothing computes before.
+    """
+
+    def __init__(
+        self,
+        graph: ModelGraph,
+        path: str = "",
+        outer: Mapping[str, Constant] | None = None,
+        visible: frozenset[str] = frozenset(),
+    ) -> None:
+        self.path = path
+        """"" for the whole model; else the node and attribute it hangs on, after those around it."""
+        self.graph = graph
+        self.nodes = graph.nodes
+        self.outputs = [port.name for port in graph.outputs]
+        self.constants: Mapping[str, Constant] = ChainMap(graph.constants, dict(outer or {}))
+        self.reads = [reads(node) for node in graph.nodes]
+        self.all: Nodes = (1 << len(graph.nodes)) - 1
+        self.hosted: set[int] = set()
+        """Nodes that numpy computes: no lowering takes them as they come."""
+        self.forced: set[str] = set()
+        """Values whose numbers, not only their shapes, some lowering needs."""
+        self.children: dict[int, dict[str, Region]] = {}
+        self._needed: dict[Nodes, frozenset[str]] = {}
+        known = visible | set(self.constants) | {port.name for port in graph.inputs}
+        for i, node in enumerate(graph.nodes):
+            missing = sorted(self.reads[i] - known)
+            if missing:
+                raise GraphError(f"{node.where}: input {missing[0]!r} is computed nowhere before")
+            inside = frozenset(known)
+            for name, value in node.attrs.items():
+                if isinstance(value, ModelGraph):
+                    where = f"{path}/{node.name or node.op_type}.{name}"
+                    self.children.setdefault(i, {})[name] = Region(value, where, self.constants, inside)
+            known = known.union(name for name in node.output if name)
+        missing = [name for name in self.outputs if name not in known]
+        if missing:
+            raise GraphError(f"output {missing[0]!r} is computed nowhere")
+
+    def needed(self, remaining: Nodes) -> frozenset[str]:
+        """Values that the remaining nodes read, and the region's outputs."""
+        names = self._needed.get(remaining)
+        if names is None:
+            names = frozenset(self.outputs).union(*(self.reads[i] for i in members(remaining)))
+            self._needed[remaining] = names
+        return names
+
+    def walk(self) -> Iterator[Region]:
+        """Itself and all inside it, outer ones first."""
+        yield self
+        for inner in self.children.values():
+            for region in inner.values():
+                yield from region.walk()
+
+
+def members(nodes: Nodes) -> Iterator[int]:
+    """The nodes of a set, in order."""
+    while nodes:
+        low = nodes & -nodes
+        yield low.bit_length() - 1
+        nodes ^= low

@@ -1,0 +1,141 @@
+"""Segments: as many of a region's remaining nodes as can be lowered at once, for the shapes of what is there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from flexnn.graph.bind import Binder
+from flexnn.graph.evaluate import EVALUATORS
+from flexnn.graph.ir import DTYPES, Graph, GraphError
+from flexnn.graph.lower import Const, UnknownValueError, array_const
+from flexnn.graph.passes import run_passes
+
+from .region import Nodes, Region, members
+
+Array = np.ndarray
+KNOWN_MAX = 4096
+"""Most elements of a value whose numbers may shape a segment: axes, sizes, bounds."""
+DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+
+
+@dataclass(slots=True)
+class Segment:
+    """Lowered nodes. ``graph`` is empty where all of them turned out to be constants or other names of values."""
+
+    region: Region
+    nodes: Nodes
+    graph: Graph
+    feeds: list[str]
+    """Values that the graph's inputs take, in order."""
+    makes: list[str]
+    """Values that its outputs are, in order."""
+    constants: dict[str, Array]
+    """Values that were known while binding."""
+    aliases: dict[str, str]
+    """Values that are others: fed ones or made ones."""
+    consumed: dict[str, Array] = field(default_factory=dict)
+    """Values whose numbers went into the graph: with others the segment is another one."""
+
+    def matches(self, values: Mapping[str, Array]) -> bool:
+        """Whether the segment, bound for these shapes, is right for these numbers too."""
+        return all(np.array_equal(values[name], array) for name, array in self.consumed.items())
+
+
+def build_segment(region: Region, remaining: Nodes, values: Mapping[str, Array], opset: int) -> Segment:
+    """The segment of the ``remaining`` nodes, whose inputs are in ``values`` or computed in the segment. Marks nodes
+    that numpy must compute, and values that must be known, in the region. Raises GraphError for what is neither lowered
+    nor evaluated.
+    """
+    while True:
+        forced = set(region.forced)
+        segment = _attempt(region, remaining, values, opset)
+        if not any(name in values for name in region.forced - forced):
+            return segment
+
+
+def _attempt(region: Region, remaining: Nodes, values: Mapping[str, Array], opset: int) -> Segment:
+    binder = Binder(opset)
+    binder.constants = region.constants
+    done: Nodes = 0
+    consumed: dict[str, Array] = {}
+    for i in members(remaining):
+        node = region.nodes[i]
+        if i in region.children or i in region.hosted or not _available(region, i, binder, values):
+            continue
+        try:
+            for name in node.input:
+                if name and name in values and name not in binder.values:
+                    _admit(binder, name, values[name], name in region.forced, consumed)
+            binder.add(node)
+            done |= 1 << i
+        except UnknownValueError as error:
+            if error.value in region.forced or _size(error.value, binder, values) > KNOWN_MAX:
+                _host(region, i, error)
+            else:
+                region.forced.add(error.value)
+        except GraphError as error:
+            _host(region, i, error)
+    return _finished(region, remaining, done, binder, values, consumed)
+
+
+def _available(region: Region, i: int, binder: Binder, values: Mapping[str, Array]) -> bool:
+    names = (name for name in region.nodes[i].input if name)
+    return all(name in binder.values or name in values or name in region.constants for name in names)
+
+
+def _size(name: str, binder: Binder, values: Mapping[str, Array]) -> int:
+    value = binder.values[name]
+    return binder.graph.tensors[value].size if isinstance(value, int) else values[name].size
+
+
+def _host(region: Region, i: int, error: GraphError) -> None:
+    """Leaves a node to numpy, which may know it."""
+    if region.nodes[i].op_type not in EVALUATORS:
+        raise error
+    region.hosted.add(i)
+
+
+def _admit(binder: Binder, name: str, array: Array, known: bool, consumed: dict[str, Array]) -> None:
+    if array.dtype not in DTYPE_NAMES or not array.size:
+        raise GraphError(f"value {name!r} is {array.dtype}{list(array.shape)}: not for the core")
+    if known:
+        binder.values[name] = array_const(name, array)
+        consumed[name] = array
+    else:
+        binder.add_input(name, array.shape, DTYPE_NAMES[array.dtype])
+
+
+def _finished(
+    region: Region,
+    remaining: Nodes,
+    done: Nodes,
+    binder: Binder,
+    values: Mapping[str, Array],
+    consumed: dict[str, Array],
+) -> Segment:
+    graph = binder.graph
+    feeds = [graph.tensors[i].name for i in graph.inputs]
+    made = {name for i in members(done) for name in region.nodes[i].output if name}
+    constants: dict[str, Array] = {}
+    aliases: dict[str, str] = {}
+    makes: list[str] = []
+    owner = dict(zip(graph.inputs, feeds, strict=True))
+    for name in sorted(region.needed(remaining & ~done) & made):
+        value = binder.value(name)
+        if value is None:
+            reader = next(region.nodes[i].where for i in members(done) if name in region.nodes[i].output)
+            raise GraphError(f"{reader}: its output {name!r} is not supported")
+        if isinstance(value, Const):
+            constants[name] = value.load()
+        elif value in owner:
+            aliases[name] = owner[value]
+        else:
+            owner[value] = name
+            makes.append(name)
+    if not makes:
+        return Segment(region, done, Graph(), [], [], constants, aliases, consumed)
+    binder.set_outputs(makes)
+    return Segment(region, done, run_passes(graph), feeds, makes, constants, aliases, consumed)

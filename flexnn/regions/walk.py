@@ -1,0 +1,225 @@
+"""Walking a model: segments, host operators and control flow, each as soon as its inputs are there.
+
+A node is computed by numpy (a host operator) where no lowering takes it, or where it is a small matter of integers:
+shapes, bounds, counters. Everything else is lowered, as many nodes at once as are ready; values that more than one of
+these parts reads lie in arrays, which are dropped after their last reader. Segments are kept by the shapes they are
+bound to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
+
+import numpy as np
+
+from flexnn.graph.evaluate import EVALUATORS
+from flexnn.graph.fold import evaluate_node
+from flexnn.graph.ir import DTYPES, GraphError
+from flexnn.graph.lower import LOWERINGS
+from flexnn.graph.model import Model, ModelNode
+
+from .control import loop, scan, truth
+from .region import Nodes, Region, members
+from .segment import Array, Segment, build_segment
+
+SMALL_BYTES = 4 << 10
+"""Integers up to this size are computed by numpy: less than a program's start costs."""
+VARIANTS_MAX = 4
+"""Segments for the same shapes; what differs only by numbers is left to numpy from then on."""
+HEAVY = {"Conv", "ConvInteger", "ConvTranspose", "Gemm", "MatMul", "MatMulInteger", "LSTM", "GRU", "RNN"}
+"""Never a small matter."""
+
+Key = tuple[object, ...]
+
+
+class Runs(Protocol):
+    """What computes segments."""
+
+    def run(self, segment: Segment, inputs: Sequence[Array], held: int) -> list[Array]:
+        """The segment's outputs. ``held``: bytes of the values that live meanwhile, its inputs among them."""
+        ...
+
+    def forget(self, segment: Segment) -> None:
+        """Drops what belongs to a segment."""
+        ...
+
+
+class Scope(Mapping[str, Array]):
+    """The values of one region that are there, and those of the regions around it."""
+
+    def __init__(self, values: dict[str, Array], outer: Scope | None = None) -> None:
+        self.own = values
+        self.outer = outer
+
+    def __getitem__(self, name: str) -> Array:
+        if name in self.own:
+            return self.own[name]
+        if self.outer is None:
+            raise KeyError(name)
+        return self.outer[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.own or (self.outer is not None and name in self.outer)
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self.own
+        if self.outer is not None:
+            yield from self.outer
+
+    def __len__(self) -> int:
+        return len(self.own) + (len(self.outer) if self.outer is not None else 0)
+
+    def keep(self, names: frozenset[str]) -> None:
+        """Drops the region's own values but these."""
+        for name in [name for name in self.own if name not in names]:
+            del self.own[name]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all values, each array counted once."""
+        arrays = {id(self[name]): self[name].nbytes for name in self}
+        return sum(arrays.values())
+
+
+class Walker:
+    """Runs a model by ``runs``. Raises GraphError for what cannot be computed, and what ``runs`` raises."""
+
+    def __init__(self, model: Model, runs: Runs) -> None:
+        self.model = model
+        self.runs = runs
+        self.region = Region(model.graph)
+        self._kept: dict[tuple[Region, Nodes, Key], list[Segment]] = {}
+
+    def run(self, feeds: Mapping[str, Array]) -> list[Array]:
+        """The model's outputs, in its order, for all its inputs."""
+        return self.walk(self.region, Scope(dict(feeds)))
+
+    def walk(self, region: Region, scope: Scope) -> list[Array]:
+        """The outputs of a region whose inputs are in ``scope``."""
+        remaining = region.all
+        while remaining:
+            done = self._host(region, scope, remaining) or self._segment(region, scope, remaining)
+            done = done or self._host(region, scope, remaining)  # what the segment left to numpy
+            done = done or self._control(region, scope, remaining)
+            if not done:
+                node = region.nodes[next(members(remaining))]
+                raise GraphError(f"{node.where}: its inputs cannot be computed")
+            remaining &= ~done
+            scope.keep(region.needed(remaining))
+        return [self._value(region, scope, name) for name in region.outputs]
+
+    def _value(self, region: Region, scope: Mapping[str, Array], name: str, idle: bool = False) -> Array:
+        """A value's numbers; of a constant, where they do not matter (``idle``), zeros that take no memory."""
+        if name in scope:
+            return scope[name]
+        constant = region.constants[name]
+        if idle:
+            return np.broadcast_to(np.zeros((), DTYPES[constant.dtype]), constant.shape)
+        return np.asarray(constant.source.load()).reshape(constant.shape)
+
+    # ---- host operators ----
+
+    def _host(self, region: Region, scope: Scope, remaining: Nodes) -> Nodes:
+        """Computes what numpy computes and what is ready, in order."""
+        done: Nodes = 0
+        for i in members(remaining):
+            node = region.nodes[i]
+            if node.op_type not in EVALUATORS or node.domain or not self._hosted(region, scope, i):
+                continue
+            empty = node.op_type in HEAVY and any(name in scope and not scope[name].size for name in node.input)
+            inputs = [self._value(region, scope, name, empty) if name else None for name in node.input]
+            values = self.evaluated(node, inputs)
+            scope.own.update((name, v) for name, v in zip(node.output, values, strict=False) if name)
+            done |= 1 << i
+        return done
+
+    def evaluated(self, node: ModelNode, inputs: Sequence[Array | None]) -> list[Array]:
+        """The outputs of a host operator."""
+        return evaluate_node(node, inputs, self.model.opset)
+
+    def _hosted(self, region: Region, scope: Scope, i: int) -> bool:
+        """Whether a node's inputs are there, and numpy is to compute it."""
+        node = region.nodes[i]
+        names = [name for name in node.input if name]
+        if not all(name in scope or name in region.constants for name in names):
+            return False
+        given = [scope[name] for name in names if name in scope]
+        if i in region.hosted or not given:
+            return i in region.hosted  # without given values it is a constant, which binding folds
+        if node.op_type not in LOWERINGS and node.op_type not in ("Shape", "Size"):
+            return True
+        if any(not array.size for array in given):
+            return True
+        if node.op_type in HEAVY or any(array.dtype.kind not in "iub" for array in given):
+            return False
+        size = sum(array.nbytes for array in given)
+        return size + sum(region.constants[n].nbytes for n in names if n not in scope) <= SMALL_BYTES
+
+    # ---- segments ----
+
+    def _segment(self, region: Region, scope: Scope, remaining: Nodes) -> Nodes:
+        """Runs the segment of the remaining nodes."""
+        segment = self._bound(region, scope, remaining)
+        if segment.makes:
+            outputs = self.runs.run(segment, [scope[name] for name in segment.feeds], scope.nbytes)
+            scope.own.update(zip(segment.makes, outputs, strict=True))
+        scope.own.update(segment.constants)
+        scope.own.update((name, scope[other]) for name, other in segment.aliases.items())
+        return segment.nodes
+
+    def _bound(self, region: Region, scope: Scope, remaining: Nodes) -> Segment:
+        names = sorted(name for name in region.needed(remaining) if name in scope)
+        shapes: Key = tuple((name, scope[name].dtype.str, scope[name].shape) for name in names)
+        kept = self._kept.setdefault((region, remaining, shapes), [])
+        for segment in kept:
+            if segment.matches(scope):
+                return segment
+        if len(kept) >= VARIANTS_MAX:
+            self._leave_to_numpy(region, kept)
+        segment = build_segment(region, remaining, scope, self.model.opset)
+        kept.append(segment)
+        return segment
+
+    def _leave_to_numpy(self, region: Region, kept: list[Segment]) -> None:
+        """From now on numpy computes the nodes whose numbers made the kept segments differ, where it can."""
+        names = {name for segment in kept for name in segment.consumed}
+        for segment in kept:
+            self.runs.forget(segment)
+        kept.clear()
+        for i, node in enumerate(region.nodes):
+            if names.intersection(node.input) and node.op_type in EVALUATORS and node.op_type not in HEAVY:
+                region.hosted.add(i)
+
+    # ---- control flow ----
+
+    def _control(self, region: Region, scope: Scope, remaining: Nodes) -> Nodes:
+        """Runs the first control-flow node that is ready."""
+        for i in members(remaining):
+            if i not in region.children or not all(n in scope or n in region.constants for n in region.reads[i]):
+                continue
+            node = region.nodes[i]
+            inputs = [self._value(region, scope, name) if name else None for name in node.input]
+            outputs = self.control(node, region.children[i], scope, inputs)
+            scope.own.update((name, value) for name, value in zip(node.output, outputs, strict=False) if name)
+            return 1 << i
+        return 0
+
+    def control(
+        self, node: ModelNode, bodies: Mapping[str, Region], scope: Scope, inputs: Sequence[Array | None]
+    ) -> list[Array]:
+        """The outputs of a control-flow node."""
+        if node.op_type == "If":
+            chosen = bodies["then_branch" if truth(node, inputs[0] if inputs else None) else "else_branch"]
+            return self.walk(chosen, Scope({}, scope))
+        if node.op_type in ("Loop", "Scan") and "body" in bodies:
+            body = bodies["body"]
+
+            def step(values: Sequence[Array]) -> list[Array]:
+                names = [port.name for port in body.graph.inputs]
+                if len(names) != len(values):
+                    raise GraphError(f"{node.where}: its body takes {len(names)} inputs, gets {len(values)}")
+                return self.walk(body, Scope(dict(zip(names, values, strict=True)), scope))
+
+            return loop(node, inputs, step) if node.op_type == "Loop" else scan(node, inputs, step, self.model.opset)
+        raise GraphError(f"{node.where}: control flow is not supported")

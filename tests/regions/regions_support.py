@@ -1,0 +1,66 @@
+"""Models with open shapes or control flow through compilation and a session, against onnxruntime."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import TensorProto, helper, numpy_helper
+
+import flexnn
+
+Array = np.ndarray
+F32, I64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+
+
+def value(name: str, kind: int = F32, dims: Sequence[int | str | None] | None = None) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, kind, None if dims is None else list(dims))
+
+
+def graph_of(
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Sequence[onnx.ValueInfoProto],
+    outputs: Sequence[onnx.ValueInfoProto],
+    constants: Mapping[str, Array] | None = None,
+    name: str = "g",
+) -> onnx.GraphProto:
+    tensors = [numpy_helper.from_array(np.asarray(v, order="C"), n) for n, v in (constants or {}).items()]
+    return helper.make_graph(list(nodes), name, list(inputs), list(outputs), tensors)
+
+
+def model_of(graph: onnx.GraphProto, opset: int = 17) -> onnx.ModelProto:
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    onnx.checker.check_model(model)
+    return model
+
+
+def opened(folder: Path, model: onnx.ModelProto, **options: Any) -> flexnn.Session:
+    """A poisoned session of the model's artifact."""
+    path = folder / "m.onnx"
+    path.write_bytes(model.SerializeToString())
+    return flexnn.Session(flexnn.compile(path), threads=2, _poison=True, **options)
+
+
+def wanted(model: onnx.ModelProto, feed: Mapping[str, Array]) -> list[Array]:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return session.run(None, dict(feed))
+
+
+def check_run(session: flexnn.Session, model: onnx.ModelProto, feed: Mapping[str, Array]) -> list[Array]:
+    """Asserts that the session's outputs are onnxruntime's; returns them."""
+    got = session.run(None, feed)
+    for mine, theirs in zip(got, wanted(model, feed), strict=True):
+        assert mine.shape == theirs.shape
+        assert mine.dtype == theirs.dtype
+        np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
+    return got
+
+
+def numbers(*shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)

@@ -1,0 +1,143 @@
+"""Shapes bound at run time: results, descriptions, memory given back, and what does not fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import helper
+from regions_support import F32, I64, check_run, graph_of, model_of, numbers, opened, value
+
+import flexnn
+
+
+def conv_model(channels: int = 24):
+    """Two convolutions, an activation, a sum; height and width open."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w0", "b0"], ["a"], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["a"], ["r"]),
+        helper.make_node("Conv", ["r", "w1"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("Add", ["c", "r"], ["y"]),
+    ]
+    constants = {
+        "w0": numbers(channels, 3, 3, 3) / 5,
+        "b0": numbers(channels),
+        "w1": numbers(channels, channels, 3, 3, seed=1) / 15,
+    }
+    shape = [1, 3, "h", "w"]
+    return model_of(graph_of(nodes, [value("x", F32, shape)], [value("y", F32, [1, channels, "h", "w"])], constants))
+
+
+def test_any_shape_runs(tmp_path: Path) -> None:
+    model = conv_model()
+    with opened(tmp_path, model) as session:
+        assert [(i.name, i.shape, i.type) for i in session.get_inputs()] == [("x", [1, 3, "h", "w"], "tensor(float)")]
+        for h, w in ((16, 16), (33, 7), (16, 16), (1, 1)):
+            check_run(session, model, {"x": numbers(1, 3, h, w)})
+        with pytest.raises(ValueError, match="the model takes float32"):
+            session.run(None, {"x": numbers(1, 4, 8, 8)})
+        with pytest.raises(ValueError, match="empty"):
+            session.run(None, {"x": numbers(1, 3, 0, 8)})
+        check_run(session, model, {"x": numbers(1, 3, 5, 6)})
+
+
+def test_given_shapes_are_bound_when_compiling(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(conv_model().SerializeToString())
+    with flexnn.Session(path, shapes={"x": (1, 3, 9, 9)}) as session:
+        assert session.get_inputs()[0].shape == [1, 3, 9, 9]
+        assert session.plan.minimum_memory > 0
+
+
+def test_a_small_input_leaves_a_small_session(tmp_path: Path) -> None:
+    with opened(tmp_path, conv_model()) as session:
+        sizes = []
+        for side in (64, 256, 64):
+            session.run(None, {"x": numbers(1, 3, side, side)})
+            sizes.append(session.session_bytes)
+    assert sizes[0] == sizes[2]
+    assert sizes[1] > sizes[0] + (8 << 20)
+
+
+def test_a_budget_holds_for_every_shape(tmp_path: Path) -> None:
+    model = conv_model()
+    with opened(tmp_path, model) as session:
+        session.run(None, {"x": numbers(1, 3, 64, 64)})
+        budget = session.plan.minimum_memory + (200 << 10)
+    with opened(tmp_path, model, memory=budget) as session:
+        check_run(session, model, {"x": numbers(1, 3, 64, 64)})
+        assert session.session_bytes <= budget
+        with pytest.raises(flexnn.BudgetError) as error:
+            session.run(None, {"x": numbers(1, 3, 256, 256)})
+        check_run(session, model, {"x": numbers(1, 3, 48, 64)})
+        session.memory = error.value.minimum
+        check_run(session, model, {"x": numbers(1, 3, 256, 256)})
+        assert session.session_bytes <= error.value.minimum
+
+
+def test_sizes_computed_from_shapes(tmp_path: Path) -> None:
+    """Flatten by Shape, Gather, Concat and Reshape, as exporters write it, then a product with constant weights."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["s"]),
+        helper.make_node("Gather", ["s", "zero"], ["n"]),
+        helper.make_node("Unsqueeze", ["n", "first"], ["n1"]),
+        helper.make_node("Concat", ["n1", "rest"], ["target"], axis=0),
+        helper.make_node("Reshape", ["x", "target"], ["flat"]),
+        helper.make_node("MatMul", ["flat", "w"], ["y"]),
+    ]
+    constants = {
+        "zero": np.array(0, np.int64),
+        "first": np.array([0], np.int64),
+        "rest": np.array([-1], np.int64),
+        "w": numbers(6, 40),
+    }
+    model = model_of(graph_of(nodes, [value("x", F32, ["n", 2, 3])], [value("y", F32, ["n", 40])], constants))
+    with opened(tmp_path, model) as session:
+        for n in (1, 5, 2):
+            check_run(session, model, {"x": numbers(n, 2, 3)})
+
+
+def test_shapes_that_depend_on_numbers(tmp_path: Path) -> None:
+    """NonZero picks rows, a product follows, a Range as long as there are rows is added to it."""
+    nodes = [
+        helper.make_node("ReduceMax", ["x"], ["top"], axes=[1], keepdims=0),
+        helper.make_node("Greater", ["top", "limit"], ["is"]),
+        helper.make_node("NonZero", ["is"], ["at2"]),
+        helper.make_node("Squeeze", ["at2", "first"], ["at"]),
+        helper.make_node("Gather", ["x", "at"], ["rows"], axis=0),
+        helper.make_node("MatMul", ["rows", "w"], ["z"]),
+        helper.make_node("Shape", ["at"], ["count1"]),
+        helper.make_node("Squeeze", ["count1", "first"], ["count"]),
+        helper.make_node("Range", ["zero", "count", "one"], ["numbers"]),
+        helper.make_node("Cast", ["numbers"], ["floats"], to=F32),
+        helper.make_node("Unsqueeze", ["floats", "last"], ["column"]),
+        helper.make_node("Add", ["z", "column"], ["y"]),
+    ]
+    constants = {
+        "limit": np.array(1.2, np.float32),
+        "first": np.array([0], np.int64),
+        "last": np.array([1], np.int64),
+        "zero": np.array(0, np.int64),
+        "one": np.array(1, np.int64),
+        "w": numbers(8, 20),
+    }
+    outputs = [value("y", F32, ["k", 20]), value("at", I64, ["k"])]
+    model = model_of(graph_of(nodes, [value("x", F32, ["n", 8])], outputs, constants))
+    with opened(tmp_path, model) as session:
+        for n, seed in ((30, 0), (31, 1), (30, 2), (30, 0)):
+            check_run(session, model, {"x": numbers(n, 8, seed=seed)})
+        check_run(session, model, {"x": np.zeros((4, 8), np.float32)})  # no row at all
+
+
+def test_a_slice_whose_bounds_are_inputs(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Slice", ["x", "from", "to"], ["part"]),
+        helper.make_node("Relu", ["part"], ["y"]),
+    ]
+    inputs = [value("x", F32, [64]), value("from", I64, [1]), value("to", I64, [1])]
+    model = model_of(graph_of(nodes, inputs, [value("y", F32, ["k"])]))
+    with opened(tmp_path, model) as session:
+        for start in range(12):
+            feed = {"x": numbers(64), "from": np.array([start]), "to": np.array([start * 3 + 2])}
+            check_run(session, model, feed)
