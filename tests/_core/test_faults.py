@@ -200,7 +200,7 @@ def test_error_in_a_node_leaves_the_session_usable():
     )
     nodes = np.zeros(1, _core.NODE_DTYPE)
     nodes["op"], nodes["params"] = _core.OPS.index("gather"), params
-    nodes[0]["in"] = [(1, 0, 0), (2, 0, 0), (-1, 0, 0)]
+    nodes[0]["in"] = [(1, 0, 0), (2, 0, 0), (-1, 0, 0), (-1, 0, 0)]
     nodes[0]["out"] = (3, 0, 0)
     steps = np.array([(0, 0, _core.op_full_window("gather", params), -1)], _core.STEP_DTYPE)
     nothing = np.zeros(0, _core.LOAD_DTYPE)

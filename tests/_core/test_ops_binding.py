@@ -51,7 +51,7 @@ def test_lists():
     assert _core.ENUMS["dtype"][0] == "f32"
     assert "wino4" in _core.ENUMS["conv_kernel"]
     assert _core.ENUMS["unary_kind"][: len(_core.ENUMS["act"])] == _core.ENUMS["act"]
-    assert _core.NODE_DTYPE.itemsize == 8 + 4 * 16 + 16 + 48 * 4
+    assert _core.NODE_DTYPE.itemsize == 8 + 5 * 16 + 16 + 48 * 4
     assert _core.STEP_DTYPE.itemsize == 32
     assert _core.LOAD_DTYPE.itemsize == 56
 

@@ -144,7 +144,7 @@ def accepts(program: Program) -> bool:
     nodes = np.zeros(1, _core.NODE_DTYPE)
     nodes["op"], nodes["params"] = _core.OPS.index("conv"), params
     nodes["scratch"], nodes["scratch_bytes"] = 5 * place, scratch_bytes
-    nodes[0]["in"], nodes[0]["out"] = [(0, 0, 0), (-1, 0, 0), (-1, 0, 0)], (0, 0, 0)
+    nodes[0]["in"], nodes[0]["out"] = [(0, 0, 0), (-1, 0, 0), (-1, 0, 0), (-1, 0, 0)], (0, 0, 0)
     window = _core.op_full_window("conv", params)
     slots = [4 if slot is None else 1 + slot for slot in program.reads]
     steps = np.array(

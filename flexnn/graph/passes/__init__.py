@@ -81,4 +81,4 @@ def _check(graph: Graph) -> None:
         ops.encode(graph, node)
 
 
-__all__ = ["IN_PLACE_PASSES", "layout", "run_passes"]
+__all__ = ["EARLY_PASSES", "IN_PLACE_PASSES", "layout", "run_passes"]
