@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from flexnn.artifact import Artifact, StoredModel, weight_key
-from flexnn.graph.ir import DTYPES, Graph, GraphError, Tensor
+from flexnn.graph.ir import DTYPES, Graph, Tensor, Weight
 from flexnn.plan import BudgetError, Plan, make_plan
 from flexnn.plan.overhead import BASE_BYTES, overhead_bytes
 from flexnn.regions import Segment, Walker
@@ -41,6 +41,8 @@ class Program:
     held: list[Array]
     """Constants that are not in the artifact, as the graph's last inputs."""
     plan: Plan | None = None
+    planned_for: tuple[int | None, int] = (None, -1)
+    """Budget, and what lived and was open beside it, when it was planned."""
     engine: Engine | None = None
     live_bytes: int = -1
     """Of the values that lived when it was planned."""
@@ -130,6 +132,10 @@ class Runner:
             self.totals.used.append(program)
         return outputs
 
+    def lacking(self, segment: Segment) -> set[str]:
+        """Names of nodes whose weights the artifact does not hold in the form that the segment reads."""
+        return {weight.name for weight in segment.graph.weights if not self._has(weight)}
+
     def forget(self, segment: Segment) -> None:
         """Closes the program of a segment that will not run again."""
         program = self._programs.pop(id(segment), None)
@@ -143,19 +149,19 @@ class Runner:
         graph = segment.graph
         held = _hold_constants(graph)
         for weight in graph.weights:
-            index = self.stored.keys.get(weight_key(weight) or "")
-            stored = self.stored.weights[index] if index is not None else None
-            if stored is None or (stored.kind, stored.nbytes, stored.chunk_bytes) != (
-                weight.kind,
-                weight.nbytes,
-                weight.chunk_bytes,
-            ):
-                raise GraphError(
-                    f"node {weight.name!r}: the artifact lacks its weights in the form that these shapes need:"
-                    " compile the model with --shape"
-                )
+            stored = self.stored.weights[self.stored.keys[str(weight_key(weight))]]
             weight.offset, weight.crc_first, weight.source = stored.offset, stored.crc_first, None
         return Program(graph, held)
+
+    def _has(self, weight: Weight) -> bool:
+        key = weight_key(weight)
+        if key is None:
+            return True
+        if key not in self.stored.keys:
+            return False
+        stored = self.stored.weights[self.stored.keys[key]]
+        asked = (weight.kind, weight.nbytes, weight.chunk_bytes)
+        return (stored.kind, stored.nbytes, stored.chunk_bytes) == asked
 
     def _opened(self, program: Program, live: int) -> Engine:
         if program.engine is not None and live <= program.live_bytes:
@@ -165,33 +171,38 @@ class Runner:
         self._close(program)
         while True:
             try:
-                program.plan = self._plan(program, live)
+                self._plan(program, live)
                 break
             except BudgetError:
                 if not self._open:
                     raise
                 self._close(self._open[0])
+        assert program.plan is not None
         program.engine = Engine(self.artifact, program.graph, program.plan, self.switches)
         program.live_bytes = live
         self._open.append(program)
         return program.engine
 
-    def _plan(self, program: Program, live: int) -> Plan:
+    def _plan(self, program: Program, live: int) -> None:
+        """Plans a program for what is left beside ``live`` bytes and the open ones. Raises BudgetError."""
         others = sum(_own_bytes(other.plan) for other in self._open if other.plan is not None)
+        beside = (self.memory, live + others if self.memory is not None else 0)
+        if program.plan is not None and program.planned_for == beside:
+            return
         parts = {"values": live, "model": self.model_bytes, "programs": others}
 
         def overhead(graph: Graph, steps: int, loads: int, threads: int) -> dict[str, int]:
             return overhead_bytes(graph, steps, loads, threads) | parts
 
-        plan = make_plan(
+        program.plan = make_plan(
             program.graph,
             memory=self.memory,
             threads=self.switches.threads,
             io_align=self.io_align,
             overhead=overhead,
         )
-        self.totals.plan_ms += plan.plan_ms
-        return plan
+        program.planned_for = beside
+        self.totals.plan_ms += program.plan.plan_ms
 
     def _close(self, program: Program) -> None:
         if program.engine is not None:

@@ -11,9 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 
 from flexnn.graph.ir import DTYPES, Graph, GraphError
-from flexnn.graph.model import Model, ModelNode, Port
+from flexnn.graph.model import Constant, Model, ModelNode, Port
+from flexnn.graph.sources import ModelSource
 
-from .region import Region
+from .region import Nodes, Region, members
 from .segment import Array, Segment
 from .walk import Scope, Walker
 
@@ -30,12 +31,19 @@ class _Collects:
 
     def __init__(self) -> None:
         self.graphs: list[Graph] = []
+        self.lowered: dict[str, int] = {}
+        """By the path of a region: the nodes that were in segments."""
         self.random = np.random.default_rng(0)
 
     def run(self, segment: Segment, inputs: Sequence[Array], held: int) -> list[Array]:
         self.graphs.append(segment.graph)
+        path = segment.region.path
+        self.lowered[path] = self.lowered.get(path, 0) | segment.nodes
         tensors = [segment.graph.tensors[i] for i in segment.graph.outputs]
         return [made_up(self.random, tensor.shape, tensor.dtype) for tensor in tensors]
+
+    def lacking(self, segment: Segment) -> set[str]:
+        return set()
 
     def forget(self, segment: Segment) -> None:
         pass
@@ -59,11 +67,23 @@ class _Sampler(Walker):
         self, node: ModelNode, bodies: Mapping[str, Region], scope: Scope, inputs: Sequence[Array | None]
     ) -> list[Array]:
         if node.op_type == "If":
-            ways = [self.walk(body, Scope({}, scope)) for _, body in sorted(bodies.items())]
-            return ways[-1]
+            return self._both(bodies, scope)
         if node.op_type == "Loop":
             inputs = [np.array(1, np.int64), np.array(True), *inputs[2:]]
         return super().control(node, bodies, scope, inputs)
+
+    def _both(self, bodies: Mapping[str, Region], scope: Scope) -> list[Array]:
+        """Walks both branches, one of which may not bind: there are models with a branch for each rate of samples."""
+        ways: list[list[Array]] = []
+        failed: list[GraphError] = []
+        for _, body in sorted(bodies.items()):
+            try:
+                ways.append(self.walk(body, Scope({}, scope)))
+            except GraphError as error:
+                failed.append(error)
+        if not ways:
+            raise next((error for error in failed if not isinstance(error, _MadeUpError)), failed[0])
+        return ways[-1]
 
 
 def made_up(random: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:
@@ -74,49 +94,66 @@ def made_up(random: np.random.Generator, shape: tuple[int, ...], dtype: str) -> 
 
 
 def sample(model: Model) -> list[Graph]:
-    """The graphs of all segments that were met; where made-up numbers end each walk early, those met before. Raises
-    GraphError, the first one, where the model binds to no shape.
+    """The graphs of all segments that were met. The numbers of constants that other nodes read are marked as used:
+    numpy may have to compute these. Raises GraphError, the first one, where no shape binds.
     """
-    found: list[Graph] = []
-    partly: list[Graph] = []
+    graphs: list[Graph] = []
+    lowered: dict[str, int] = {}
+    region = Region(model.graph)
     first: GraphError | None = None
-    bound = 0
+    bound = partly = 0
     for shapes in _candidates(model.graph.inputs):
         collects = _Collects()
+        feeds = {
+            port.name: made_up(collects.random, shape, str(port.dtype))
+            for port, shape in zip(model.graph.inputs, shapes, strict=True)
+        }
         try:
-            feeds = {
-                port.name: made_up(collects.random, shape, str(port.dtype))
-                for port, shape in zip(model.graph.inputs, shapes, strict=True)
-            }
             _Sampler(model, collects).run(feeds)
+            bound += 1
         except _MadeUpError as error:
-            partly += collects.graphs
             first = first or error
-            continue
+            partly += 1
         except GraphError as error:
             first = first or error
             continue
-        found += collects.graphs
-        bound += 1
+        graphs += collects.graphs
+        for path, nodes in collects.lowered.items():
+            lowered[path] = lowered.get(path, 0) | nodes
         if bound == SAMPLES:
             break
-    if not bound and first and not partly:
+    if not bound and not partly and first:
         raise first
-    return found or partly
+    for inner in region.walk():
+        _keep_numbers(inner, inner.all & ~lowered.get(inner.path, 0))
+    return graphs
+
+
+def _keep_numbers(region: Region, nodes: Nodes) -> None:
+    for i in members(nodes):
+        attributes = [value for value in region.nodes[i].attrs.values() if isinstance(value, Constant)]
+        read = [region.constants[name] for name in region.nodes[i].input if name in region.constants]
+        for constant in (*attributes, *read):
+            assert isinstance(constant.source, ModelSource)
+            constant.source.used = True
 
 
 def _candidates(ports: Sequence[Port]) -> Iterator[list[tuple[int, ...]]]:
-    """Shapes of all inputs: equal names of dimensions get equal sizes; of three and more dimensions the first is 1."""
+    """Shapes of all inputs. Of the open dimensions of an input the first is one (a batch), the others a side; or all
+    but a last one are one. No two are the same.
+    """
     seen = set()
     for side in SIDES:
-        shapes = []
-        for port in ports:
-            dims = port.dims if port.dims is not None else ()
-            batch = len(dims) > 1
-            shapes.append(
-                tuple(d if isinstance(d, int) else (1 if batch and not i else side) for i, d in enumerate(dims))
-            )
-        key = tuple(shapes)
-        if key not in seen and all(np.prod(shape, dtype=float) <= TENSOR_MAX for shape in shapes):
-            seen.add(key)
-            yield shapes
+        for only_last in (False, True):
+            shapes = []
+            for port in ports:
+                dims = port.dims if port.dims is not None else ()
+                last = len(dims) - 1 if only_last else 0
+                sizes = [side if i and i >= last else 1 for i in range(len(dims))]
+                if len(dims) == 1:
+                    sizes = [side]
+                shapes.append(tuple(d if isinstance(d, int) else s for d, s in zip(dims, sizes, strict=True)))
+            key = tuple(shapes)
+            if key not in seen and all(np.prod(shape, dtype=float) <= TENSOR_MAX for shape in shapes):
+                seen.add(key)
+                yield shapes

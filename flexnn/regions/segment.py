@@ -73,11 +73,11 @@ def _attempt(region: Region, remaining: Nodes, values: Mapping[str, Array], opse
             done |= 1 << i
         except UnknownValueError as error:
             if error.value in region.forced or _size(error.value, binder, values) > KNOWN_MAX:
-                _host(region, i, error)
+                leave(region, i, error)
             else:
                 region.forced.add(error.value)
         except GraphError as error:
-            _host(region, i, error)
+            leave(region, i, error)
     return _finished(region, remaining, done, binder, values, consumed)
 
 
@@ -91,8 +91,8 @@ def _size(name: str, binder: Binder, values: Mapping[str, Array]) -> int:
     return binder.graph.tensors[value].size if isinstance(value, int) else values[name].size
 
 
-def _host(region: Region, i: int, error: GraphError) -> None:
-    """Leaves a node to numpy, which may know it."""
+def leave(region: Region, i: int, error: GraphError) -> None:
+    """Leaves a node to numpy. Raises ``error`` where numpy does not know its operator."""
     if region.nodes[i].op_type not in EVALUATORS:
         raise error
     region.hosted.add(i)

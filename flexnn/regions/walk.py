@@ -21,7 +21,7 @@ from flexnn.graph.model import Model, ModelNode
 
 from .control import loop, scan, truth
 from .region import Nodes, Region, members
-from .segment import Array, Segment, build_segment
+from .segment import Array, Segment, build_segment, leave
 
 SMALL_BYTES = 4 << 10
 """Integers up to this size are computed by numpy: less than a program's start costs."""
@@ -29,6 +29,8 @@ VARIANTS_MAX = 4
 """Segments for the same shapes; what differs only by numbers is left to numpy from then on."""
 HEAVY = {"Conv", "ConvInteger", "ConvTranspose", "Gemm", "MatMul", "MatMulInteger", "LSTM", "GRU", "RNN"}
 """Never a small matter."""
+
+LACKING = "the artifact lacks its weights in the form that these shapes need: compile the model with --shape"
 
 Key = tuple[object, ...]
 
@@ -38,6 +40,10 @@ class Runs(Protocol):
 
     def run(self, segment: Segment, inputs: Sequence[Array], held: int) -> list[Array]:
         """The segment's outputs. ``held``: bytes of the values that live meanwhile, its inputs among them."""
+        ...
+
+    def lacking(self, segment: Segment) -> set[str]:
+        """Names of the segment's nodes whose weights it cannot have."""
         ...
 
     def forget(self, segment: Segment) -> None:
@@ -177,9 +183,16 @@ class Walker:
                 return segment
         if len(kept) >= VARIANTS_MAX:
             self._leave_to_numpy(region, kept)
-        segment = build_segment(region, remaining, scope, self.model.opset)
-        kept.append(segment)
-        return segment
+        while True:
+            segment = build_segment(region, remaining, scope, self.model.opset)
+            lacking = self.runs.lacking(segment)
+            if not lacking:
+                kept.append(segment)
+                return segment
+            for i in members(segment.nodes):
+                node = region.nodes[i]
+                if (node.name or node.output[0]) in lacking:
+                    leave(region, i, GraphError(f"{node.where}: {LACKING}"))
 
     def _leave_to_numpy(self, region: Region, kept: list[Segment]) -> None:
         """From now on numpy computes the nodes whose numbers made the kept segments differ, where it can."""

@@ -141,3 +141,19 @@ def test_a_slice_whose_bounds_are_inputs(tmp_path: Path) -> None:
         for start in range(12):
             feed = {"x": numbers(64), "from": np.array([start]), "to": np.array([start * 3 + 2])}
             check_run(session, model, feed)
+
+
+def test_what_sampling_does_not_reach_is_computed_all_the_same(tmp_path: Path) -> None:
+    """No made-up length divides by 11, so the artifact has the product's weights as numbers only."""
+    nodes = [
+        helper.make_node("Reshape", ["x", "target"], ["rows"]),
+        helper.make_node("MatMul", ["rows", "w"], ["z"]),
+        helper.make_node("Relu", ["z"], ["y"]),
+    ]
+    constants = {"target": np.array([11, -1], np.int64), "w": numbers(2, 9)}
+    model = model_of(graph_of(nodes, [value("x", F32, ["n"])], [value("y", F32, [11, 9])], constants))
+    with opened(tmp_path, model) as session:
+        check_run(session, model, {"x": numbers(22)})
+        with pytest.raises(ValueError, match="Reshape"):
+            session.run(None, {"x": numbers(23)})
+        check_run(session, model, {"x": numbers(22, seed=1)})
