@@ -23,8 +23,9 @@ from flexnn import _core, units
 from flexnn.artifact import open_artifact
 from flexnn.compiler import compiled
 from flexnn.graph.model import Port, open_hint
+from flexnn.measure import kept_machine
 from flexnn.plan import check_plan, make_plan
-from flexnn.session import THREADS_MAX, default_threads, io_align
+from flexnn.session import PROFILES, THREADS_MAX, default_profile, default_threads, io_align
 
 NS_PER_MS = 1e6
 INPUT_SEED = 0
@@ -112,6 +113,9 @@ def _add_model(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--threads", type=_threads, metavar="N", help="compute threads; default: the CPUs there are")
     _add_shape(sub)
     sub.add_argument("--io", choices=("buffered", "direct"), default="buffered", help="how weights are read")
+    sub.add_argument(
+        "--profile", choices=PROFILES, help="times of kernels and storage measured when first opened here, or analytic"
+    )
     sub.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
 
 
@@ -203,7 +207,15 @@ def _measure(
     generator = np.random.default_rng(INPUT_SEED)
     baseline = _peak_rss()
     start = time.perf_counter_ns()
-    with flexnn.Session(path, memory=options.memory, threads=options.threads, io=options.io, shapes=shapes) as session:
+    with flexnn.Session(
+        path,
+        memory=options.memory,
+        threads=options.threads,
+        io=options.io,
+        shapes=shapes,
+        profile=options.profile,
+        progress=_tell,
+    ) as session:
         open_ms = (time.perf_counter_ns() - start) / NS_PER_MS
         if feed is None:
             feed = {i.name: _random_input(generator, i) for i in session.get_inputs()}
@@ -243,6 +255,11 @@ def _measure(
         }
         names = [output.name for output in session.get_outputs()]
     return report, dict(zip(names, outputs, strict=True))
+
+
+def _tell(what: str) -> None:
+    if sys.stderr is not None and sys.stderr.isatty():
+        print(what, file=sys.stderr)
 
 
 def _quantile(ordered: list[float], q: float) -> float:
@@ -318,12 +335,13 @@ def _peak_rss() -> int:
 
 def _plan(options: argparse.Namespace) -> None:
     with compiled(options.model, dict(options.shape)) as path, open_artifact(path) as artifact:
+        threads = options.threads or default_threads()
+        machine = None
+        if default_profile(options.profile) == "measure":
+            machine = kept_machine(artifact, threads, direct=options.io == "direct")
         try:
             plan = make_plan(
-                artifact.graph,
-                memory=options.memory,
-                threads=options.threads or default_threads(),
-                io_align=io_align(options.io),
+                artifact.graph, memory=options.memory, threads=threads, io_align=io_align(options.io), machine=machine
             )
         except flexnn.BudgetError as error:
             if options.json:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from flexnn import _core
 from flexnn.artifact import Artifact
 from flexnn.graph.ir import Graph
+from flexnn.measure import Trace
 from flexnn.plan import Plan
 
 
@@ -31,9 +32,13 @@ class Switches:
 
 
 class Engine:
-    """The engine's session for a plan of ``graph``. Raises SessionError where it does not open."""
+    """The engine's session for a plan of ``graph``; ``trace``: it keeps the times of each run's steps and loads. Raises
+    SessionError where it does not open.
+    """
 
-    def __init__(self, artifact: Artifact, graph: Graph, plan: Plan, switches: Switches) -> None:
+    def __init__(
+        self, artifact: Artifact, graph: Graph, plan: Plan, switches: Switches, *, trace: bool = False
+    ) -> None:
         self.artifact, self.graph, self.plan = artifact, graph, plan
         program = plan.program
         try:
@@ -54,6 +59,7 @@ class Engine:
                 poison=switches.poison,
                 jitter_seed=switches.jitter_seed,
                 read_bytes_per_second=switches.read_bytes_per_second,
+                trace=trace,
             )
         except _core.EngineError as error:
             raise SessionError(self._explain(error)) from None
@@ -64,6 +70,11 @@ class Engine:
             return self._session.run(buffers)
         except _core.EngineError as error:
             raise SessionError(self._explain(error)) from None
+
+    @property
+    def trace(self) -> Trace | None:
+        """(start, end) in ns of each step, and of each load, of the last run, from its start; None when not tracing."""
+        return self._session.trace
 
     def close(self) -> None:
         """Gives memory and threads back; twice is fine."""

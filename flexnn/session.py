@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from flexnn import _core
 from flexnn.artifact import StoredModel, open_artifact
 from flexnn.artifact.format import PAGE
 from flexnn.compiler import CompileError, compiled
@@ -19,7 +21,8 @@ from flexnn.engine import Engine, SessionError, Switches
 from flexnn.graph import bind_shapes
 from flexnn.graph.ir import DTYPES, Graph
 from flexnn.graph.model import Dim, Port
-from flexnn.plan import BudgetError, Plan, make_plan
+from flexnn.measure import Watch, keep_refined, measured_machine, throttled
+from flexnn.plan import BudgetError, Machine, Plan, make_plan
 from flexnn.units import parse_bytes
 
 if TYPE_CHECKING:
@@ -31,11 +34,20 @@ _TYPES = {"f32": "float", "f64": "double"} | {d: str(DTYPES[d]) for d in ("f16",
 """onnxruntime's names of element types."""
 _BUFFER_ALIGN = 64
 THREADS_MAX = 64
+PROFILES = ("measure", "analytic")
 
 
 def default_threads() -> int:
     """The CPUs that this process may use."""
     return min(len(os.sched_getaffinity(0)), THREADS_MAX)
+
+
+def default_profile(profile: str | None) -> str:
+    """``profile``, or where it is None the environment's, or "measure". ValueError for another name."""
+    name = profile or os.environ.get("FLEXNN_PROFILE") or PROFILES[0]
+    if name not in PROFILES:
+        raise ValueError(f"profile is {name!r}, not {' or '.join(map(repr, PROFILES))}")
+    return name
 
 
 def io_align(io: str) -> int:
@@ -66,6 +78,9 @@ class Session:
     ``memory``: what opening and running may add to the process, in bytes or like ``"48MiB"``; None: no limit,
     everything pinned. ``threads``: compute threads (default: the CPUs this process may use). ``io``: ``"buffered"``, or
     ``"direct"`` to read past the page cache where the file system can. ``shapes``: of inputs whose dimensions are open.
+    ``profile``: ``"measure"`` kernels and storage when an artifact is first opened here (about 2 s, inside ``memory``;
+    kept in the user's cache folder; not where dimensions are open), or ``"analytic"``, rates alone; default: the
+    environment's FLEXNN_PROFILE, or "measure". ``progress`` is told what takes a while.
 
     Raises BudgetError (``.minimum`` bytes would do), ArtifactError, CompileError, OSError. Several threads may call
     ``run``; runs take turns.
@@ -79,12 +94,15 @@ class Session:
         *,
         io: str = "buffered",
         shapes: Mapping[str, tuple[int, ...]] | None = None,
+        profile: str | None = None,
+        progress: Callable[[str], None] | None = None,
         _poison: bool = False,
         _jitter_seed: int = 0,
         _read_bytes_per_second: int = 0,
     ) -> None:
         if io not in ("buffered", "direct"):
             raise ValueError(f"io is {io!r}, not 'buffered' or 'direct'")
+        self._profile = default_profile(profile)
         self._threads = default_threads() if threads is None else operator.index(threads)
         if not 1 <= self._threads <= THREADS_MAX:
             raise ValueError(f"threads is {threads}, not 1 to {THREADS_MAX}")
@@ -92,6 +110,7 @@ class Session:
         self._test_switches = (_poison, _jitter_seed, _read_bytes_per_second)
         self._engine: Engine | None = None
         self._runner: Runner | None = None
+        self._watch: Watch | None = None
         self._direct_fd = -1
         self._lock = threading.Lock()
         self._process = os.getpid()
@@ -112,7 +131,10 @@ class Session:
                 if shapes and artifact_path == os.fsdecode(path):
                     raise CompileError(f"{artifact_path}: shapes are bound when the model is compiled; give them there")
                 self._inputs, self._outputs = _ports(contents, contents.inputs), _ports(contents, contents.outputs)
+                self._machine = Machine.measure()
                 self._plan = self._make_plan(self._memory)
+                if self._profile == "measure":
+                    self._measure(progress or (lambda _: None))
                 self._open_engine()
         except BaseException:
             self.close()
@@ -144,6 +166,7 @@ class Session:
             engine = self._opened()
             plan = self._make_plan(budget)
             before = self._memory, self._plan
+            self._learn()
             try:
                 engine.close()  # first: two arenas at once would break either budget
                 self._engine = None
@@ -198,7 +221,10 @@ class Session:
                 graph = self._artifact.graph
                 tensors = [graph.tensors[i] for i in graph.outputs]
                 outputs = [np.empty(tensor.shape, DTYPES[tensor.dtype]) for tensor in tensors]
-                self.last_run = self._opened().run([*inputs, *outputs])
+                engine = self._opened()
+                self.last_run = engine.run([*inputs, *outputs])
+                if self._watch:
+                    self._watch.ran(engine.trace)
         return [outputs[names.index(name)] for name in wanted]
 
     def close(self) -> None:
@@ -209,6 +235,7 @@ class Session:
         with self._lock:
             if self._engine is not None:
                 self._engine.close()
+                self._learn()
             if self._runner is not None:
                 self._runner.close()
             self._give_back()
@@ -244,10 +271,34 @@ class Session:
 
     def _make_plan(self, memory: int | None) -> Plan:
         align = io_align("direct" if self._direct_fd >= 0 else "buffered")
-        return make_plan(self._artifact.graph, memory=memory, threads=self._threads, io_align=align)
+        machine = self._planned_machine()
+        return make_plan(self._artifact.graph, memory=memory, threads=self._threads, io_align=align, machine=machine)
+
+    def _planned_machine(self) -> Machine:
+        """The machine with the loader's throttle."""
+        rate = self._test_switches[2]
+        return throttled(self._machine, rate) if rate else self._machine
+
+    def _measure(self, progress: Callable[[str], None]) -> None:
+        """Plans anew with what is measured in an arena of the first plan's size."""
+        arena = self._plan.arena_bytes
+        del self._plan
+        with contextlib.suppress(_core.EngineError, OSError):  # a damaged file: the first run says what and where
+            self._machine = measured_machine(self._artifact, self._direct_fd, self._threads, arena, progress)
+        self._plan = self._make_plan(self._memory)
+
+    def _learn(self) -> None:
+        """Keeps what the runs of this plan have told, for sessions to come: this one stays with its profile, so that it
+        plans each budget the same way again.
+        """
+        refined = self._watch.learnt(self._machine) if self._watch else None
+        if refined:
+            keep_refined(self._artifact, self._direct_fd, self._threads, refined)
 
     def _open_engine(self) -> None:
-        self._engine = Engine(self._artifact, self._artifact.graph, self._plan, self._switches())
+        watched = self._profile == "measure"
+        self._watch = Watch(self._plan.program, self._planned_machine()) if watched else None
+        self._engine = Engine(self._artifact, self._artifact.graph, self._plan, self._switches(), trace=watched)
 
     def _open_runner(self) -> None:
         from flexnn.runner import Runner  # what binds shapes is imported where shapes are open only

@@ -22,14 +22,15 @@ MAY_IMPORT = {
     "artifact": {"_core", "graph"},
     "plan": {"_core", "graph", "units"},
     "regions": {"graph"},
+    "measure": {"_core", "artifact", "graph", "plan"},
     "compiler": {"graph", "artifact", "regions"},
-    "engine": {"_core", "artifact", "graph", "plan"},
+    "engine": {"_core", "artifact", "graph", "measure", "plan"},
     "runner": {"artifact", "engine", "graph", "plan", "regions"},
-    "session": {"artifact", "compiler", "engine", "graph", "plan", "runner", "units"},
+    "session": {"_core", "artifact", "compiler", "engine", "graph", "measure", "plan", "runner", "units"},
     "__init__": {"artifact", "compiler", "graph", "plan", "session"},
     "__main__": {"cli"},
     "doctor": {"_core"},
-    "cli": {"doctor", "__init__", "_core", "artifact", "compiler", "graph", "plan", "session", "units"},
+    "cli": {"doctor", "__init__", "_core", "artifact", "compiler", "graph", "measure", "plan", "session", "units"},
 }
 COMPILE_TIME = {"onnx", "google"}
 MAY_IMPORT_ONNX = {"importer.py", "onnx_file.py"}

@@ -7,12 +7,13 @@ inputs and outputs are the caller's buffers and take no arena.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flexnn import _core
 from flexnn.graph.ir import DTYPES, Graph
 
 from .profile import with_tile_block
-from .types import I64, LINE, Final, Placement, Profile, Program, Slices, Streams, align_up
+from .types import I64, LINE, Final, Placement, Profile, Program, Slices, Streams, Variant, align_up
 
 
 def stay_bytes(profile: Profile, final: Final) -> int:
@@ -117,16 +118,13 @@ def _encode_nodes(
     for i, operand in enumerate(final.piece_operand):
         if operand >= 0:
             operand_of[final.step_node[final.piece_step[i]], operand] = int(addresses[i])
-    kernels = _core.ENUMS["conv_kernel"]
     nodes = np.zeros(len(graph.nodes), _core.NODE_DTYPE)
     nodes["in"]["base"] = -1
     for index, node in enumerate(graph.nodes):
         known = profile.nodes[index]
         way = known.variants[slices.variant[index]]
         row = nodes[index]
-        row["op"] = _core.OPS.index(node.op)
-        row["kernel"] = kernels.index(way.kernel) if way.kernel else 0
-        row["params"] = with_tile_block(known.params, way.tile_block) if way.kernel else known.params
+        encode_way(row, node.op, known.params, way)
         if way.scratch_bytes:
             row["scratch"] = base + slices.scratch[index]
             row["scratch_bytes"] = way.scratch_bytes
@@ -143,6 +141,13 @@ def _encode_nodes(
             else:
                 where["base"], where["offset"] = 0, place[root] + inside
     return nodes
+
+
+def encode_way(row: np.void, op: str, params: NDArray[np.int32], way: Variant) -> None:
+    """Operator, kernel and parameters of a node's record."""
+    row["op"] = _core.OPS.index(op)
+    row["kernel"] = _core.ENUMS["conv_kernel"].index(way.kernel) if way.kernel else 0
+    row["params"] = with_tile_block(params, way.tile_block) if way.kernel else params
 
 
 def _encode_steps(

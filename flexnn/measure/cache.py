@@ -1,0 +1,124 @@
+"""What was measured, kept in the user's cache folder: one file for an artifact on a CPU and a storage.
+
+A file is believed only as far as numbers go: it can make plans worse, never wrong. It is replaced whole. What cannot be
+read or written does not matter: it is measured again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+from dataclasses import asdict, dataclass
+
+from flexnn import _core
+from flexnn._core import _core as extension
+from flexnn.artifact import Artifact
+from flexnn.plan import Machine
+
+FILE_BYTES_MAX = 4 << 20
+WAYS_MAX = 1 << 14
+VERSION = 1
+_RANGES = {
+    "flops_per_second": (1e6, 1e16),
+    "bytes_per_second": (1e6, 1e14),
+    "storage_bytes_per_second": (1e3, 1e13),
+    "request_s": (0.0, 10.0),
+    "step_s": (0.0, 1.0),
+    "compute_share": (0.01, 1.0),
+    "load_share": (0.01, 1.0),
+}
+_SECONDS_MAX = 1e5
+_SCALE_MAX = 1e4
+
+
+@dataclass(slots=True, frozen=True)
+class Kept:
+    """A machine as measured, and the arena in which it was: a larger one can measure more."""
+
+    machine: Machine
+    room: int
+
+
+def folder() -> str:
+    """``$XDG_CACHE_HOME/flexnn`` or ``~/.cache/flexnn``."""
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return os.path.join(home, "flexnn")
+
+
+def key_of(artifact: Artifact, threads: int, direct: bool) -> str:
+    """All that the figures depend on: artifact, its storage, CPU, instruction-set level, threads, this build."""
+    header = artifact.header
+    build = os.stat(extension.__file__).st_mtime_ns
+    device = os.fstat(artifact.fd).st_dev
+    model = f"{header.source_sha256.hex()} {header.graph_crc:08x}{header.crcs_crc:08x}"
+    cpus = len(os.sched_getaffinity(0))
+    io = "direct" if direct else "buffered"
+    return f"{VERSION} {model} {build} {_cpu()} x{cpus} {_core.isa_level()} t{threads} {io} {device}"
+
+
+def load(key: str) -> Kept | None:
+    """What was kept under ``key``; None where there is nothing usable."""
+    try:
+        with open(_path(key), "rb") as file:
+            raw = file.read(FILE_BYTES_MAX + 1)
+        return _decode(json.loads(raw), key) if len(raw) <= FILE_BYTES_MAX else None
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return None
+
+
+def store(key: str, kept: Kept) -> None:
+    """Keeps it, where the folder can be written."""
+    path = _path(key)
+    temporary = f"{path}.{os.getpid()}.tmp"
+    with contextlib.suppress(OSError):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        try:
+            with open(temporary, "x") as file:
+                json.dump({"key": key, "room": kept.room, **asdict(kept.machine)}, file)
+            os.replace(temporary, path)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+
+
+def _path(key: str) -> str:
+    return os.path.join(folder(), f"{key.split()[1][:16]}-{_core.crc32c(key.encode()):08x}.json")
+
+
+def _decode(found: object, key: str) -> Kept | None:
+    if not isinstance(found, dict) or found["key"] != key or not isinstance(found["room"], int):
+        return None
+    rates = {name: _number(found[name], *limits) for name, limits in _RANGES.items()}
+    times, scales = found["times"], found["scales"]
+    if not isinstance(times, dict) or not isinstance(scales, dict) or max(len(times), len(scales)) > WAYS_MAX:
+        return None
+    machine = Machine(
+        **rates,
+        times={
+            str(way): (_number(a, 0.0, _SECONDS_MAX), _number(b, 0.0, _SECONDS_MAX)) for way, (a, b) in times.items()
+        },
+        scales={str(name): _number(scale, 1 / _SCALE_MAX, _SCALE_MAX) for name, scale in scales.items()},
+    )
+    return Kept(machine, found["room"])
+
+
+def _number(value: object, low: float, high: float) -> float:
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+        raise ValueError(value)
+    if not low <= value <= high:
+        raise ValueError(value)
+    return float(value)
+
+
+def _cpu() -> str:
+    """The CPU's name as /proc/cpuinfo tells it, of the first of the CPUs."""
+    wanted = ("model name", "CPU implementer", "CPU part", "CPU revision", "Hardware")
+    parts: dict[str, str] = {}
+    with contextlib.suppress(OSError), open("/proc/cpuinfo") as lines:
+        for line in lines:
+            name, _, value = line.partition(":")
+            if name.strip() in wanted:
+                parts.setdefault(name.strip(), "-".join(value.split()))
+    return "/".join(parts.values()) or "unknown"

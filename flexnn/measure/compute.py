@@ -1,0 +1,252 @@
+"""Times of the ways to compute each node, measured by the engine itself on programs made for it.
+
+A program holds every way to compute every different node, each as two steps: a small window, which also brings its
+inputs into the cache as the layer before it would have done, and a large one. Weights are zeros that rotate through
+what the arena has left, so they are as cold as those of a run. From the two times follow a fixed part and one per
+channel; the trace of several runs gives both.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flexnn import _core
+from flexnn.graph.ir import Graph
+from flexnn.plan.profile import way_key
+from flexnn.plan.program import encode_way
+from flexnn.plan.types import NodeProfile, Profile, Variant, align_up
+
+RUNS_MAX = 7
+WARM_RUNS = 1
+"""Runs that are not counted, where there is time for others: the first touches memory that nobody has touched."""
+WEIGHTS_MAX = 64 << 20
+"""Weights that rotate: beyond the caches of the CPUs in question."""
+WEIGHTS_SHARE = 4
+"""At least this part of the arena is left for weights; ways that need more beside them are not measured."""
+SMALL_PANELS = 2
+REFUSED_MAX = 8
+"""Nodes that fail on zeros (an index out of range) before measuring gives up."""
+
+Times = dict[str, tuple[float, float]]
+"""(fixed, channels) seconds by ``way_key``."""
+
+
+@dataclass(slots=True)
+class Case:
+    """A way to compute a node, and the windows to measure."""
+
+    key: str
+    index: int
+    """Of the node."""
+    way: Variant
+    known: NodeProfile
+    beside: int
+    """Bytes of its operands and workspace."""
+    small: int
+    large: int
+    """Panels of the two windows; 0 and 0 without panels."""
+
+
+def cases_of(graph: Graph, profile: Profile, known: Times) -> list[Case]:
+    """Each different way once, those in ``known`` left out."""
+    cases = {}
+    for index, (node, of_node) in enumerate(zip(graph.nodes, profile.nodes, strict=True)):
+        operands = sum(align_up(size) for size in _roots(graph, index).values())
+        for way in of_node.variants:
+            key = way_key(node.op, of_node.params, way)
+            if key not in known and key not in cases:
+                beside = operands + way.scratch_bytes * profile.threads
+                panels = of_node.panels
+                cases[key] = Case(key, index, way, of_node, beside, min(panels, SMALL_PANELS), panels)
+    return list(cases.values())
+
+
+def measure_ways(
+    graph: Graph, profile: Profile, cases: list[Case], *, room: int, seconds: float, isa: str | None = None
+) -> Times:
+    """Times of ``cases`` with ``profile.threads`` threads, of those that an arena of ``room`` bytes can hold, in about
+    ``seconds``.
+    """
+    end = time.perf_counter() + seconds
+    refused: set[int] = set()
+    while len(refused) <= REFUSED_MAX:
+        chosen, weights = _fitting([case for case in cases if case.index not in refused], profile, room)
+        if not chosen:
+            break
+        _shorten(chosen, seconds / (RUNS_MAX + WARM_RUNS))
+        bench = Bench(graph, profile, weights, isa)
+        for case in chosen:
+            bench.add(case, case.small)
+            bench.add(case, case.large)
+        try:
+            spans = bench.run(end)
+        except _core.EngineError as error:
+            if error.status not in ("index", "params"):
+                raise
+            refused.add(chosen[error.index - 1].index)
+            continue
+        return {case.key: _fit(case, *spans[2 * i : 2 * i + 2]) for i, case in enumerate(chosen)}
+    return {}
+
+
+def _roots(graph: Graph, index: int) -> dict[int, int]:
+    """Bytes of each tensor whose storage a node touches."""
+    node = graph.nodes[index]
+    return {root: max(graph.tensors[root].nbytes, 1) for root in map(graph.root, (*node.inputs, node.outputs[0]))}
+
+
+def _fitting(cases: list[Case], profile: Profile, room: int) -> tuple[list[Case], int]:
+    """The cases that fit, and the bytes that they leave for weights; large windows shrink to what fits."""
+    room = (room - profile.zeros_bytes) // 64 * 64
+    chosen = [case for case in cases if case.beside <= room - room // WEIGHTS_SHARE]
+    weights = min(room - max((case.beside for case in chosen), default=0), WEIGHTS_MAX)
+    needed = sum((c.small + c.large) * c.known.panel_bytes for c in chosen)
+    weights = min(weights, align_up(needed))
+    fitting = []
+    for case in chosen:
+        panels = weights // case.known.panel_bytes if case.large else 0
+        if panels or not case.large:
+            case.large = min(case.large, panels)
+            case.small = min(case.small, case.large)
+            fitting.append(case)
+    return fitting, weights
+
+
+def _shorten(cases: list[Case], seconds: float) -> None:
+    """Shortens the large windows where a slow machine would take more than ``seconds`` for all."""
+    share = seconds / max(sum(case.way.seconds() for case in cases), 1e-9)
+    if share < 1:
+        for case in cases:
+            case.large = max(int(case.large * share), case.small)
+
+
+def middle(times: Sequence[float]) -> float:
+    """The median (numpy's would bring in half a megabyte of its library)."""
+    return sorted(times)[len(times) // 2]
+
+
+def _fit(case: Case, small_s: float, large_s: float) -> tuple[float, float]:
+    """(fixed, channels) seconds from the times of two windows."""
+    if case.large <= case.small:
+        fixed = min(case.way.fixed_s, large_s)
+        share = case.large / case.known.panels if case.large else 1.0
+        return fixed, (large_s - fixed) / share
+    panel_s = max(large_s - small_s, 0.0) / (case.large - case.small)
+    panel_s = min(panel_s, large_s / case.large)
+    return max(large_s - panel_s * case.large, 0.0), panel_s * case.known.panels
+
+
+class Bench:
+    """A program of single windows. Arena: zeros, rotating weights, then operands and workspace of each node in turn."""
+
+    def __init__(self, graph: Graph, profile: Profile, weights: int, isa: str | None) -> None:
+        self._graph, self._profile, self._isa = graph, profile, isa
+        self._weights_at = profile.zeros_bytes
+        self._weights_end = self._beside_at = self._weights_at + weights
+        self._cursor = self._weights_at
+        self._node_of: dict[str, int] = {}
+        self._nodes: list[np.ndarray[tuple[int], np.dtype[np.void]]] = []
+        self._steps: list[np.ndarray[tuple[int], np.dtype[np.void]]] = []
+        self._arena = self._beside_at
+        self._fill(weights // 4)
+
+    def _fill(self, count: int) -> None:
+        """The first step writes the weights, zeros over zeros: untouched memory would all be one page of the cache."""
+        boxes = {f"d{i}": 1 for i in range(6)} | {f"{s}{i}": 1 for s in ("xs", "ys") for i in range(6)}
+        values: dict[str, float] = {**boxes, "d5": max(count, 1), "kind": _core.ENUMS["unary_kind"].index("relu")}
+        node = _blank_node()
+        params = _core.encode_params("unary", values | {"alpha": 0.0, "beta": 0.0})
+        encode_way(node[0], "unary", params, Variant("", 0, 0, 0.0, 0.0))
+        for operand in (node["in"][0, 0], node["out"][0]):
+            operand["base"], operand["offset"] = 0, self._weights_at
+        self._arena = max(self._arena, self._weights_at + 64)
+        self._nodes.append(node)
+        self._step(0, "unary", params, 0, -1)
+
+    def add(self, case: Case, panels: int) -> int:
+        """Adds a step; its number among those added."""
+        if case.key not in self._node_of:
+            self._node_of[case.key] = len(self._nodes)
+            self._nodes.append(self._encode(case))
+        at = -1
+        if panels:
+            size = panels * case.known.panel_bytes
+            self._cursor = self._cursor if self._cursor + size <= self._weights_end else self._weights_at
+            at, self._cursor = self._cursor, align_up(self._cursor + size)
+        op = self._graph.nodes[case.index].op
+        self._step(self._node_of[case.key], op, case.known.params, panels, at)
+        return len(self._steps) - 2
+
+    def _step(self, node: int, op: str, params: NDArray[np.int32], panels: int, at: int) -> None:
+        step = np.zeros(1, _core.STEP_DTYPE)
+        y0, y1, c0, c1 = _core.op_full_window(op, params)
+        window = (y0, y1, c0, min(c1, panels * _core.NR) if panels else c1)
+        step["node"], step["window"], step["weight"] = node, window, at
+        self._steps.append(step)
+
+    def _encode(self, case: Case) -> np.ndarray[tuple[int], np.dtype[np.void]]:
+        graph, source = self._graph, self._graph.nodes[case.index]
+        node = _blank_node()
+        encode_way(node[0], source.op, case.known.params, case.way)
+        at, places = self._beside_at, {}
+        for root, size in _roots(graph, case.index).items():
+            places[root], at = at, at + align_up(size)
+        for number, tensor in enumerate((*source.inputs, source.outputs[0])):
+            operand = node["out"][0] if number == len(source.inputs) else node["in"][0, number]
+            known = graph.tensors[tensor]
+            operand["base"] = 0
+            operand["offset"] = places[graph.root(tensor)] + known.offset * (known.nbytes // max(known.size, 1))
+        node["scratch"], node["scratch_bytes"] = at, case.way.scratch_bytes
+        self._arena = max(self._arena, at + case.way.scratch_bytes * self._profile.threads)
+        return node
+
+    @property
+    def arena_bytes(self) -> int:
+        """What the steps need."""
+        return self._arena
+
+    def run(self, end: float) -> list[float]:
+        """Median seconds of each step added, over the runs until ``end`` (of perf_counter), at least one."""
+        engine = self.open(np.zeros(0, _core.LOAD_DTYPE), np.zeros(0, np.uint32), -1)
+        times: list[list[float]] = []
+        try:
+            while len(times) < RUNS_MAX + WARM_RUNS and (not times or time.perf_counter() < end):
+                engine.run([])
+                assert engine.trace
+                times.append([(last - first) * 1e-9 for first, last in engine.trace[0][1:]])
+        finally:
+            engine.close()
+        return [middle(step) for step in zip(*(times[WARM_RUNS:] or times), strict=True)]
+
+    def open(
+        self, loads: NDArray[np.void], crcs: NDArray[np.uint32], fd: int, direct_fd: int = -1, arena: int = 0
+    ) -> _core.EngineSession:
+        """An engine that runs the steps, tracing."""
+        return _core.EngineSession(
+            nodes=np.concatenate(self._nodes),
+            steps=np.concatenate(self._steps),
+            pinned=np.zeros(0, _core.LOAD_DTYPE),
+            loads=loads,
+            crcs=crcs,
+            arena_bytes=max(self._arena, arena),
+            zeros=0,
+            zeros_count=self._profile.zeros_count,
+            io_bytes=[],
+            input_count=0,
+            fd=fd,
+            direct_fd=direct_fd,
+            threads=self._profile.threads,
+            isa=self._isa,
+            trace=True,
+        )
+
+
+def _blank_node() -> np.ndarray[tuple[int], np.dtype[np.void]]:
+    node = np.zeros(1, _core.NODE_DTYPE)
+    node["in"]["base"] = -1
+    return node

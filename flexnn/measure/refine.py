@@ -1,0 +1,114 @@
+"""What real runs tell about a profile: the times of steps and loads that the engine kept of some of them.
+
+One factor for all computing and one for all reading: they correct what measuring each kernel alone cannot see (what the
+layer before left in the caches, a busy machine) without preferring the kernels that ran to those that did not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from flexnn import _core
+from flexnn.plan import Machine, Program
+from flexnn.plan.profile import way_key, with_tile_block
+from flexnn.plan.simulate import load_seconds
+from flexnn.plan.types import F64, Variant
+
+from .compute import middle
+
+Trace = tuple[list[tuple[int, int]], list[tuple[int, int]]]
+"""(start, end) in ns of each step, and of each load, of a run, from its start."""
+SAMPLES_MIN, SAMPLES_MAX = 3, 12
+WEIGHT = 0.5
+"""Of what was seen now, against what was known."""
+FACTOR_MAX = 1.5
+"""A profile that is wrong by more comes there in several sessions."""
+WORTH_KEEPING = 0.02
+
+
+class Watch:
+    """Looks at the 2nd, 4th, 8th, … run of a program planned for ``machine``."""
+
+    def __init__(self, program: Program, machine: Machine) -> None:
+        self._program, self._machine = program, machine
+        self._runs = 0
+        self._computed: list[F64] = []
+        self._read: list[float] = []
+
+    def ran(self, trace: Trace | None) -> None:
+        """To be called after each run that succeeded, with its times (EngineSession.trace)."""
+        self._runs += 1
+        if self._runs & (self._runs - 1) or self._runs < 2 or len(self._computed) >= SAMPLES_MAX:
+            return
+        if not trace:
+            return
+        machine = self._machine
+        steps, loads = (np.array(spans, np.float64).reshape(-1, 2) * 1e-9 for spans in trace)
+        reading, computing = _overlaps(steps, loads), _overlaps(loads, steps)
+        # As if each had been alone.
+        computed = (steps[:, 1] - steps[:, 0]) - reading * (1 - machine.compute_share)
+        read = (loads[:, 1] - loads[:, 0]) - computing * (1 - machine.load_share)
+        self._computed.append(computed)
+        self._read.append(float(read.sum()))
+
+    def learnt(self, machine: Machine) -> Machine | None:
+        """``machine``, of which the program's is the throttled one or the same, corrected; None where the runs were too
+        few, or as predicted.
+        """
+        if len(self._computed) < SAMPLES_MIN:
+            return None
+        predicted = _step_seconds(self._program, machine)
+        known = predicted > 0
+        compute = _factor([float(times[known].sum()) for times in self._computed], float(predicted.sum()))
+        loads = load_seconds(self._machine, self._program.loads["bytes"])
+        read = _factor(self._read, float(loads.sum())) if self._machine is machine else 1.0
+        if max(abs(compute - 1), abs(read - 1)) < WORTH_KEEPING:
+            return None
+        return replace(
+            machine,
+            times={way: (fixed * compute, channels * compute) for way, (fixed, channels) in machine.times.items()},
+            scales={name: scale * compute for name, scale in machine.scales.items()},
+            storage_bytes_per_second=machine.storage_bytes_per_second / read,
+            request_s=machine.request_s * read,
+        )
+
+
+def _factor(seen: list[float], predicted: float) -> float:
+    if predicted <= 0:
+        return 1.0
+    factor = 1 + WEIGHT * (middle(seen) / predicted - 1)
+    return min(max(factor, 1 / FACTOR_MAX), FACTOR_MAX)
+
+
+def _step_seconds(program: Program, machine: Machine) -> F64:
+    """Of each step; 0 where its way to compute was not measured."""
+    tile_block = [name for name, _ in _core.FIELDS["conv"]].index("tile_block")
+    ways = []
+    for node in program.nodes:
+        op, params = _core.OPS[node["op"]], np.array(node["params"])
+        way = Variant("", 0, 0, 0.0, 0.0)
+        if op == "conv":
+            way = Variant(_core.ENUMS["conv_kernel"][node["kernel"]], int(params[tile_block]), 0, 0.0, 0.0)
+            params = with_tile_block(params, 0)
+        fixed, channels = machine.times.get(way_key(op, params, way), (0.0, 0.0))
+        ways.append((fixed, channels, max(_core.op_full_window(op, params)[3], 1)))
+    fixed_s, channels_s, whole = np.array(ways).reshape(-1, 3)[program.steps["node"]].T
+    window = program.steps["window"]
+    return np.asarray(fixed_s + channels_s * (window["c1"] - window["c0"]) / whole, np.float64)
+
+
+def _overlaps(spans: F64, others: F64) -> F64:
+    """Seconds of each span in which one of ``others``, which follow each other, goes on."""
+    if not len(others):
+        return np.zeros(len(spans))
+    total = np.concatenate(([0.0], np.cumsum(others[:, 1] - others[:, 0])))
+
+    def until(moments: F64) -> F64:
+        begun = np.searchsorted(others[:, 0], moments, side="right")
+        last = np.maximum(begun - 1, 0)
+        inside = np.minimum(moments, others[last, 1]) - others[last, 0]
+        return np.where(begun > 0, total[last] + np.maximum(inside, 0.0), 0.0)
+
+    return until(spans[:, 1]) - until(spans[:, 0])

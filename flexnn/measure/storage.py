@@ -1,0 +1,204 @@
+"""The storage's rates, and what loads and steps cost each other: pieces of the artifact read by the engine itself.
+
+Pieces of two sizes give bytes per second and seconds per request, first alone, then while steps compute. What matters
+is the state in which runs will find the file: where the page cache can hold all of it, what reading a second time
+costs; where it cannot, and with direct I/O, what reading from the device costs.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from itertools import zip_longest
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flexnn import _core
+from flexnn.graph.ir import Graph
+from flexnn.plan.program import encode_load
+from flexnn.plan.types import Profile, align_up
+
+from .compute import Bench, Case, middle
+
+PAGE = 4096
+BIG_BYTES, SMALL_BYTES = 1 << 20, 96 << 10
+"""Aimed at; pieces are whole panels."""
+PIECES_MAX = 24
+PROBE_PIECES = 2
+RUNS_MAX = 9
+READS_PER_STEP_TIME = 0.5
+"""Loads of a run with computing take about this share of its steps."""
+SHARES_S = 0.3
+SHARE_MIN = 0.05
+TARGET_BYTES = 16 << 20
+"""Pieces go to places that rotate through so much: whole huge pages, as an arena has them."""
+
+
+@dataclass(slots=True, frozen=True)
+class Storage:
+    """How fast the loader reads."""
+
+    bytes_per_second: float
+    request_s: float
+
+
+@dataclass(slots=True, frozen=True)
+class File:
+    """An artifact's open file: ``crcs`` of its chunks, ``direct_fd`` -1 for buffered reads."""
+
+    fd: int
+    direct_fd: int
+    crcs: NDArray[np.uint32]
+
+
+Piece = tuple[int, int, int]
+"""Weight, offset in the file, bytes."""
+Loads = np.ndarray[tuple[int], np.dtype[np.void]]
+
+
+def measure_storage(
+    graph: Graph, profile: Profile, file: File, *, room: int, seconds: float, isa: str | None = None
+) -> Storage | None:
+    """Rates of reading alone, measured in about ``seconds`` in an arena of ``room`` bytes; None where nothing big
+    enough can be read.
+    """
+    end = time.perf_counter() + seconds
+    room -= profile.zeros_bytes + 2 * PAGE
+    pieces = _pieces(graph, profile, room)
+    if not pieces:
+        return None
+    drop = file.direct_fd < 0 and _cache_room() < os.fstat(file.fd).st_size
+    probe = _read(graph, profile, file, pieces[:PROBE_PIECES], room, end, drop, isa)
+    spent = sum(probe)
+    affordable = int(seconds / 2 / max(spent, 1e-9)) * PROBE_PIECES
+    pieces = pieces[: max(affordable // 2 * 2, PROBE_PIECES)]
+    times = _read(graph, profile, file, pieces, room, end, drop, isa)
+    return _fit(np.array([size for *_, size in pieces]), np.array(times))
+
+
+def measure_shares(
+    graph: Graph, profile: Profile, file: File, case: Case, storage: Storage, *, room: int, isa: str | None = None
+) -> tuple[float, float]:
+    """Speeds of computing while a load is read, and of loads while steps compute, each of that alone (0 to 1).
+
+    Steps of ``case`` outlast the loads of each run, so the same run shows both kinds of them.
+    """
+    step_s = case.way.seconds() * (case.large / case.known.panels if case.large else 1.0)
+    room = (room - case.beside - profile.zeros_bytes - case.large * case.known.panel_bytes) // PAGE * PAGE - PAGE
+    pieces = _pieces(graph, profile, room)[::2]
+    if not pieces:
+        return 1.0, 1.0
+    bench = Bench(graph, profile, align_up(max(case.large * case.known.panel_bytes, 64)), isa)
+    reading = sum(size / storage.bytes_per_second + storage.request_s for *_, size in pieces)
+    steps = max(int(reading / READS_PER_STEP_TIME / max(step_s, 1e-6)), 8)
+    while steps > 400 and len(pieces) > 2:
+        pieces, steps = pieces[: len(pieces) // 2], steps // 2
+    end = time.perf_counter() + SHARES_S
+    for _ in range(steps):
+        bench.add(case, case.large)
+    at = align_up(bench.arena_bytes, PAGE)
+    loads, arena = _encode(graph, profile, pieces, at, room)
+    engine = bench.open(loads, file.crcs, file.fd, file.direct_fd, arena)
+    compute: list[float] = []
+    read: list[float] = []
+    try:
+        while len(read) < 2 or time.perf_counter() < end:
+            engine.run([])
+            assert engine.trace
+            computed, loaded = np.array(engine.trace[0][1:]), np.array(engine.trace[1])
+            first, last = loaded[0, 0], loaded[-1, 1]
+            times = computed[:, 1] - computed[:, 0]
+            inside = (computed[:, 0] >= first) & (computed[:, 1] <= last)
+            after = computed[:, 0] >= last
+            read.append(reading * 1e9 / float((loaded[:, 1] - loaded[:, 0]).sum()))
+            if inside.any() and after.any():
+                compute.append(middle(times[after].tolist()) / float(times[inside].mean()))
+    finally:
+        engine.close()
+    # Whatever else runs on the machine only makes loads slower: of their speeds the upper quartile.
+    shares = middle(compute) if compute else 1.0, sorted(read)[len(read) * 3 // 4]
+    return min(max(shares[0], SHARE_MIN), 1.0), min(max(shares[1], SHARE_MIN), 1.0)
+
+
+def _pieces(graph: Graph, profile: Profile, room: int) -> list[Piece]:
+    """Big and small pieces in turn, spread over the file; none larger than ``room`` allows."""
+    found: list[list[Piece]] = [[], []]
+    for kind, wanted in enumerate((min(BIG_BYTES, room // 2), SMALL_BYTES)):
+        every: list[Piece] = []
+        for number, weight in enumerate(graph.weights):
+            chunk = weight.chunk_bytes
+            size = max(min(wanted, weight.nbytes) // chunk, 1) * chunk if weight.nbytes >= chunk else weight.nbytes
+            if 0 < size <= 2 * wanted and profile.room(size) <= room:
+                every += [(number, weight.offset + i * size, size) for i in range(min(weight.nbytes // size, 4))]
+        stride = max(len(every) // PIECES_MAX, 1)
+        found[kind] = every[::stride][:PIECES_MAX]
+    return [piece for pair in zip_longest(*found) for piece in pair if piece]
+
+
+def _encode(graph: Graph, profile: Profile, pieces: list[Piece], at: int, room: int) -> tuple[Loads, int]:
+    """Loads to rotating places from ``at`` on, and the arena that they need."""
+    loads = np.zeros(len(pieces), _core.LOAD_DTYPE)
+    start, arena = at, at
+    largest = max(profile.room(size) for *_, size in pieces)
+    for i, (weight, offset, size) in enumerate(pieces):
+        if at + profile.room(size) > start + max(min(room, TARGET_BYTES), largest):
+            at = start
+        encode_load(loads[i : i + 1], graph, weight, offset, size, at, profile.io_align)
+        at = align_up(at + int(loads[i]["bytes"]), profile.io_align)
+        arena = max(arena, at)
+    return loads, arena
+
+
+def _read(
+    graph: Graph, profile: Profile, file: File, pieces: list[Piece], room: int, end: float, drop: bool, isa: str | None
+) -> list[float]:
+    """Median seconds of each piece over the runs until ``end``; ``drop``: the page cache forgets them before each."""
+    bench = Bench(graph, profile, 64, isa)
+    at = align_up(bench.arena_bytes, PAGE)
+    loads, arena = _encode(graph, profile, pieces, at, room)
+    engine = bench.open(loads, file.crcs, file.fd, file.direct_fd, arena)
+    times: list[list[float]] = []
+    try:
+        while len(times) < 2 or (len(times) < RUNS_MAX and time.perf_counter() < end):
+            if drop:
+                for _, offset, size in pieces:
+                    os.posix_fadvise(file.fd, offset, size, os.POSIX_FADV_DONTNEED)
+            engine.run([])
+            assert engine.trace
+            times.append([(last - first) * 1e-9 for first, last in engine.trace[1]])
+    finally:
+        engine.close()
+    return [middle(load) for load in zip(*times[1:], strict=True)]
+
+
+def _fit(sizes: NDArray[np.int64], times: NDArray[np.float64]) -> Storage:
+    """Bytes a second and seconds a request: from the big pieces and the small ones."""
+    big = sizes > sizes.mean()
+    if big.all() or not big.any():
+        return Storage(float(sizes.sum() / times.sum()), 0.0)
+    size = float(sizes[big].mean()), float(sizes[~big].mean())
+    took = [middle((times[kind] / sizes[kind]).tolist()) * of for kind, of in ((big, size[0]), (~big, size[1]))]
+    per_byte = min(max((took[0] - took[1]) / (size[0] - size[1]), 1e-12), took[0] / size[0])
+    return Storage(1 / per_byte, max(took[0] - per_byte * size[0], 0.0))
+
+
+def _cache_room() -> int:
+    """Bytes that the page cache may grow by: what is available, less where a control group has a limit."""
+    room = 1 << 62
+    try:
+        with open("/proc/meminfo") as lines:
+            room = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration, ValueError, IndexError):
+        pass
+    for limit, used in (
+        ("memory.max", "memory.current"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+    ):
+        try:
+            with open(f"/sys/fs/cgroup/{limit}") as whole, open(f"/sys/fs/cgroup/{used}") as part:
+                room = min(room, int(whole.read()) - int(part.read()))
+        except (OSError, ValueError):
+            pass
+    return room

@@ -1,0 +1,105 @@
+"""The kept profile: a file that nobody trusts."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flexnn.measure import cache
+from flexnn.plan import Machine
+
+KEY = "1 0123456789abcdef0123 rest of the key"
+KEPT = cache.Kept(
+    Machine(1e11, 1e10, 2e9, 1e-5, 1e-6, 0.9, 0.8, {"conv.direct.0.a": (1e-6, 1e-3)}, {"dwconv": 0.5}), 77
+)
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
+def file() -> Path:
+    (path,) = Path(cache.folder()).iterdir()
+    return path
+
+
+def test_it_comes_back_whole() -> None:
+    assert cache.load(KEY) is None
+    cache.store(KEY, KEPT)
+    assert cache.load(KEY) == KEPT
+    assert cache.load(KEY + " of another machine") is None
+    cache.store(KEY, cache.Kept(KEPT.machine, 78))
+    assert cache.load(KEY) == cache.Kept(KEPT.machine, 78)
+    assert file().suffix == ".json"  # and no temporary is left beside it
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("key", "other"),
+        ("room", "77"),
+        ("flops_per_second", 0),
+        ("flops_per_second", "fast"),
+        ("storage_bytes_per_second", -1.0),
+        ("storage_bytes_per_second", None),
+        ("request_s", 1e9),
+        ("compute_share", 0.0),
+        ("load_share", 2.0),
+        ("load_share", True),
+        ("times", {"a": [1.0]}),
+        ("times", {"a": [-1.0, 1.0]}),
+        ("times", {"a": [1e300, 1.0]}),
+        ("times", 7),
+        ("scales", {"a": 0.0}),
+        ("scales", [1, 2]),
+    ],
+)
+def test_wrong_values_are_not_believed(field: str, value: Any) -> None:
+    cache.store(KEY, KEPT)
+    found = json.loads(file().read_text())
+    assert field in found
+    file().write_text(json.dumps(found | {field: value}))
+    assert cache.load(KEY) is None
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"key": NaN}', "[" * 100_000, "\x00" * 99, "1" * 9999])
+def test_damaged_files_are_not_believed(text: str) -> None:
+    cache.store(KEY, KEPT)
+    file().write_text(text)
+    assert cache.load(KEY) is None
+    cache.store(KEY, KEPT)
+    assert cache.load(KEY) == KEPT
+
+
+def test_nan_and_huge_files_are_not_believed() -> None:
+    cache.store(KEY, KEPT)
+    text = file().read_text()
+    file().write_text(text.replace("1e-05", "NaN"))
+    assert cache.load(KEY) is None
+    file().write_text(text + " " * cache.FILE_BYTES_MAX)
+    assert cache.load(KEY) is None
+
+
+def test_a_folder_that_cannot_be_made_does_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "taken").write_text("a file")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "taken"))
+    cache.store(KEY, KEPT)
+    assert cache.load(KEY) is None
+    assert (tmp_path / "taken").read_text() == "a file"
+
+
+def test_a_failed_write_leaves_the_old_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    cache.store(KEY, KEPT)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    cache.store(KEY, cache.Kept(KEPT.machine, 99))
+    assert cache.load(KEY) == KEPT
+    assert len(list(Path(cache.folder()).iterdir())) == 1

@@ -1,0 +1,182 @@
+"""Profiles measured by the engine: what is measured, within which memory, what a session makes of it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from session_support import feed, smallest, write_model
+
+import flexnn
+from flexnn import _core, measure
+from flexnn.artifact import open_artifact
+from flexnn.graph.ir import Graph, Node, Tensor
+from flexnn.measure import cache, compute, storage
+from flexnn.plan import Machine
+from flexnn.plan.profile import profile_graph
+
+ANALYTIC = Machine(flops_per_second=1e11, bytes_per_second=1e10)
+
+
+@pytest.fixture(scope="module")
+def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return Path(flexnn.compile(write_model(tmp_path_factory.mktemp("measure") / "small.onnx")))
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_every_way_gets_a_time(artifact: Path, threads: int) -> None:
+    with open_artifact(str(artifact)) as opened:
+        profile = profile_graph(opened.graph, threads=threads, io_align=64, machine=ANALYTIC, every_way=True)
+        cases = compute.cases_of(opened.graph, profile, {})
+        assert {case.way.kernel for case in cases} >= {"direct", "wino2", "wino4"}
+        times = compute.measure_ways(opened.graph, profile, cases, room=32 << 20, seconds=0.1)
+    assert set(times) == {case.key for case in cases}
+    for fixed, channels in times.values():
+        assert fixed >= 0
+        assert channels >= 0
+        assert 1e-7 < fixed + channels < 1
+    assert not compute.cases_of(opened.graph, profile, times)
+
+
+def test_an_arena_limits_what_is_measured(artifact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    arenas = []
+    opened_engine = _core.EngineSession
+
+    def engine(**options: object) -> object:
+        arenas.append(options["arena_bytes"])
+        return opened_engine(**options)
+
+    monkeypatch.setattr(_core, "EngineSession", engine)
+    with open_artifact(str(artifact)) as opened:
+        counts = []
+        for room in (10, 200 << 10, 600 << 10, 8 << 20):
+            del arenas[:]
+            machine = measure.measured_machine(opened, -1, 2, room + measure.ROOM_MARGIN, lambda _: None)
+            counts.append(len(machine.times))
+            assert max(arenas, default=0) <= max(room, 8192)
+        assert counts[0] < counts[1] <= counts[2] < counts[3]
+
+
+def test_a_node_that_refuses_zeros_is_left_out() -> None:
+    """Indices of a table of one row are no longer 0 once exp(0) = 1 of the node before lies there."""
+    graph = Graph(
+        tensors=[
+            Tensor("x", (64,)),
+            Tensor("e", (64,)),
+            Tensor("i", (32,), "i64"),
+            Tensor("table", (1, 4)),
+            Tensor("y", (32, 4)),
+        ],
+        nodes=[
+            Node("exp", "unary", [0], [1], {"kind": "exp", "alpha": 0.0, "beta": 0.0}),
+            Node("take", "gather", [3, 2], [4], {"axis": 0}),
+        ],
+        inputs=[0, 2, 3],
+        outputs=[1, 4],
+    )
+    profile = profile_graph(graph, threads=1, io_align=64, machine=ANALYTIC, every_way=True)
+    cases = compute.cases_of(graph, profile, {})
+    times = compute.measure_ways(graph, profile, cases, room=1 << 20, seconds=0.05)
+    assert set(times) == {cases[0].key}
+
+
+def test_two_windows_give_a_fixed_part_and_one_per_channel() -> None:
+    known = compute.NodeProfile([], np.zeros(1, np.int32), 16, 64, 0, ())
+    way = compute.Variant("direct", 0, 0, 1e-6, 1e-3)
+    case = compute.Case("k", 0, way, known, 0, small=2, large=8)
+    assert compute._fit(case, 3e-3, 9e-3) == pytest.approx((1e-3, 16e-3))
+    assert compute._fit(case, 9e-3, 3e-3) == pytest.approx((3e-3, 0.0))  # noise never makes a time negative
+    case.small = case.large = 4
+    assert compute._fit(case, 5e-3, 5e-3) == pytest.approx((1e-6, 4 * (5e-3 - 1e-6)))
+
+
+def test_the_fit_of_the_storage_recovers_its_rates() -> None:
+    sizes = np.array([1 << 20, 96 << 10] * 5)
+    found = storage._fit(sizes, sizes / 4e8 + 2e-4)
+    assert found.bytes_per_second == pytest.approx(4e8)
+    assert found.request_s == pytest.approx(2e-4)
+    alone = storage._fit(sizes[::2], sizes[::2] / 4e8)
+    assert (alone.bytes_per_second, alone.request_s) == (pytest.approx(4e8), 0.0)
+
+
+@pytest.mark.parametrize("io", ["buffered", "direct"])
+def test_sessions_measure_once(artifact: Path, io: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    budget = smallest(artifact) + (1 << 20)
+    plain = flexnn.Session(artifact, memory=budget, threads=2, io=io).run(None, feed())
+    for _ in range(2):
+        with flexnn.Session(artifact, memory=budget, threads=2, io=io, profile="measure", progress=told.append) as s:
+            machine = s._machine
+            assert machine.times
+            assert machine.storage_bytes_per_second != ANALYTIC.storage_bytes_per_second
+            np.testing.assert_allclose(s.run(None, feed())[0], plain[0], rtol=1e-4, atol=1e-5)
+    assert len(told) == 1
+    monkeypatch.setattr(cache, "_cpu", lambda: "another")
+    flexnn.Session(artifact, memory=budget, threads=2, io=io, profile="measure", progress=told.append).close()
+    assert len(told) == 2
+
+
+def test_a_throttle_reaches_the_plan(artifact: Path) -> None:
+    budget = smallest(artifact)
+    with flexnn.Session(artifact, memory=budget, threads=1, profile="measure", _read_bytes_per_second=50_000_000) as s:
+        read = s.plan.bytes_read_per_run
+        assert s.plan.predicted_ms >= read / 50e6 * 1e3 * 0.99
+        s.run(None, feed())
+        s.run(None, feed())
+        assert s.last_run["run_ns"] / 1e6 == pytest.approx(s.plan.predicted_ms, rel=0.5)
+
+
+def test_profiles_have_names(artifact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="'magic', not 'measure' or 'analytic'"):
+        flexnn.Session(artifact, profile="magic")
+    monkeypatch.setenv("FLEXNN_PROFILE", "nonsense")
+    with pytest.raises(ValueError, match="nonsense"):
+        flexnn.Session(artifact)
+
+
+def test_a_damaged_artifact_fails_at_its_run_not_while_measuring(artifact: Path, tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged.flexnn"
+    raw = bytearray(artifact.read_bytes())
+    for at in range(len(raw) // 2, len(raw), 4096):
+        raw[at] ^= 1
+    damaged.write_bytes(raw)
+    with (
+        pytest.raises(flexnn.SessionError, match="checksum"),
+        flexnn.Session(damaged, memory=smallest(artifact), profile="measure") as s,
+    ):
+        s.run(None, feed())
+
+
+def test_measuring_stays_inside_the_budget(artifact: Path) -> None:
+    """The highest mark of a process that measures, next to one that finds everything measured."""
+    budget = smallest(artifact) + (2 << 20)
+    script = (
+        "import sys, flexnn, resource\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "flexnn.Session(sys.argv[1], memory=int(sys.argv[2]), profile='measure').close()\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)\n"
+    )
+    added = subprocess.run(
+        [sys.executable, "-c", script, artifact, str(budget)], stdout=subprocess.PIPE, check=True, text=True
+    ).stdout
+    assert int(added) * 1024 <= budget + (1 << 20)
+    assert any(os.scandir(cache.folder()))
+
+
+def test_a_throttled_loader_disturbs_less() -> None:
+    machine = replace(ANALYTIC, storage_bytes_per_second=4e9, request_s=1e-4, compute_share=0.6, load_share=0.8)
+    slow = measure.throttled(machine, 10**9)
+    assert slow.storage_bytes_per_second == 10**9
+    assert slow.compute_share == pytest.approx(0.9)
+    assert slow.load_share == pytest.approx(0.95)
+    assert measure.throttled(machine, 10**11) == machine

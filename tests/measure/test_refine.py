@@ -1,0 +1,70 @@
+"""What runs tell about a profile."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from plan_graphs import resnet
+from plan_support import FAST_DISK
+
+from flexnn.measure.refine import SAMPLES_MIN, Watch, _overlaps
+from flexnn.plan import Machine, make_plan
+from flexnn.plan.profile import profile_graph, way_key
+from flexnn.plan.simulate import load_seconds
+
+
+class Engine:
+    """Runs as slow as it is told, loads and steps never at once."""
+
+    def __init__(self, step_s: Any, load_s: Any) -> None:
+        ends = np.cumsum(np.concatenate((step_s, load_s))) * 1e9
+        spans = list(zip(np.concatenate(([0], ends[:-1])).tolist(), ends.tolist(), strict=True))
+        self.trace = spans[: len(step_s)], spans[len(step_s) :]
+
+
+def planned(machine: Machine) -> tuple[Any, Machine]:
+    graph = resnet()
+    profile = profile_graph(graph, threads=1, io_align=64, machine=machine, every_way=True)
+    times = {}
+    for node, known in zip(graph.nodes, profile.nodes, strict=True):
+        for way in known.variants:
+            times[way_key(node.op, known.params, way)] = way.fixed_s, way.channels_s
+    machine = replace(machine, times=times, scales={"direct": 2.0})
+    minimum = make_plan(graph, machine=machine).minimum_memory
+    return make_plan(graph, memory=minimum, machine=machine), machine
+
+
+@pytest.mark.parametrize(("slower", "reads"), [(1.2, 1.0), (1.0, 1.4), (0.9, 0.8)])
+def test_a_slower_run_makes_slower_profiles(slower: float, reads: float) -> None:
+    plan, machine = planned(FAST_DISK)
+    watch = Watch(plan.program, machine)
+    steps = np.full(len(plan.steps), plan.predicted_ms - plan.stall_ms) * 1e-3 / len(plan.steps)
+    engine = Engine(steps * slower, load_seconds(machine, plan.loads["bytes"]) * reads)
+    for _ in range(2**SAMPLES_MIN):
+        assert watch.learnt(machine) is None
+        watch.ran(engine.trace)
+    learnt = watch.learnt(machine)
+    assert learnt
+    for key, (fixed, channels) in machine.times.items():
+        assert learnt.times[key] == pytest.approx((fixed * (1 + slower) / 2, channels * (1 + slower) / 2), rel=0.01)
+    assert learnt.scales["direct"] == pytest.approx(1 + slower, rel=0.01)
+    assert learnt.storage_bytes_per_second == pytest.approx(machine.storage_bytes_per_second / ((1 + reads) / 2))
+
+
+def test_runs_as_predicted_teach_nothing() -> None:
+    plan, machine = planned(FAST_DISK)
+    watch = Watch(plan.program, machine)
+    steps = np.full(len(plan.steps), plan.predicted_ms - plan.stall_ms) * 1e-3 / len(plan.steps)
+    for _ in range(64):
+        watch.ran(Engine(steps, load_seconds(machine, plan.loads["bytes"])).trace)
+    assert watch.learnt(machine) is None
+
+
+def test_overlaps() -> None:
+    spans = np.array([[0.0, 10.0], [10.0, 20.0], [25.0, 30.0], [1.0, 2.0]])
+    others = np.array([[-5.0, 1.0], [3.0, 12.0], [18.0, 19.0], [29.0, 40.0]])
+    assert _overlaps(spans, others).tolist() == [8.0, 3.0, 1.0, 0.0]
+    assert _overlaps(spans, np.zeros((0, 2))).tolist() == [0.0] * 4
