@@ -1,5 +1,6 @@
 """Models, benches and their peers: run from the repository's root as ``python -m bench.<name>``."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -10,6 +11,8 @@ sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != RO
 CACHE = ROOT / "bench" / ".cache"
 MODELS = CACHE / "models"
 """Where built and fetched models lie (git-ignored)."""
+ARTIFACTS = Path(os.environ.get("FLEXNN_ARTIFACTS", CACHE / "artifacts"))
+"""Where benches put what they compile or convert; checkouts that share a cache of models set a folder of their own."""
 PICTURES = CACHE / "pictures"
 WIDTH = 120
 """Columns of the tables, in a terminal and in a file alike."""

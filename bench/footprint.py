@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from bench.catalogue import CATALOGUE
-from bench.peers import PEERS, bound_model, input_shapes, random_feed
+from bench.peers import MODULES, PEERS, bound_model, input_shapes, random_feed
 
 WARMUP = 2
 
@@ -47,7 +47,7 @@ def main() -> int:
             file.write(bound_model(path, model.shapes))
             file.flush()
             path = Path(file.name)
-        importlib.import_module(options.peer)
+        importlib.import_module(MODULES[options.peer])
         before = reset_peak()
         peer = PEERS[options.peer](path, {}, options.threads)
         times = []

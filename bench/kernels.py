@@ -30,8 +30,8 @@ from rich.table import Table
 
 from bench import WIDTH
 from bench.layers import LAYERS, Layer, Ncnn
-from bench.models import block
-from bench.peers import PEERS, FlexNN, Peer, artifact, random_feed
+from bench.peers import MODULES, PEERS, FlexNN, Peer, artifact, random_feed
+from bench.turns import block
 
 ROUNDS = 5
 TURN_SECONDS = 0.1
@@ -48,7 +48,7 @@ OPEN: dict[str, Opener] = {
 
 def installed() -> list[str]:
     """Names of the peers there are, FlexNN not among them."""
-    return [name for name in OPEN if name != "flexnn" and importlib.util.find_spec(name)]
+    return [name for name in OPEN if name != "flexnn" and importlib.util.find_spec(MODULES[name])]
 
 
 def measure(layer: Layer, names: list[str], threads: int) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
 from bench import CACHE
+from bench.converted import ncnn_net
 from bench.net import OPSET
 
 Array = NDArray[np.float32]
@@ -133,12 +134,9 @@ class Ncnn:
     def __init__(self, layer: Layer, threads: int) -> None:
         import ncnn
 
-        self._ncnn: Any = ncnn
-        self._net: Any = ncnn.Net()
+        self._mat: Any = ncnn.Mat
+        self._net = ncnn_net(threads)
         self._is_in_place = layer.op == "Softmax"
-        self._net.opt.num_threads = threads
-        for half in ("use_fp16_packed", "use_fp16_storage", "use_fp16_arithmetic", "use_bf16_storage"):
-            setattr(self._net.opt, half, False)
         stem = FOLDER / layer.make().stem
         stem.with_suffix(".param").write_text(f"7767517\n2 2\nInput in 0 1 x\n{self._line(layer)}\n")
         weights = layer.weights() if layer.op in ("Conv", "Gemm") else ()
@@ -168,7 +166,7 @@ class Ncnn:
         x = feed["x"]
         # One row is a vector to InnerProduct; several are a matrix.
         x = x.reshape(x.shape[1:] if x.ndim == 4 or x.shape[0] == 1 else x.shape)
-        mat = self._ncnn.Mat(x)
+        mat = self._mat(x)
         extractor = self._net.create_extractor()
         # Layers that work in place would write into the array, and want its channels aligned.
         extractor.input("x", mat.clone() if self._is_in_place else mat)

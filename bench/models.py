@@ -1,21 +1,25 @@
-"""Latency with nothing limited: FlexNN against the peers installed here, in one process, turn by turn.
+"""Latency with nothing limited: FlexNN against the peers installed here, turn by turn.
 
     python -m bench.models                        the eight classics, 1 and 2 threads
     python -m bench.models trained --threads 1 --json out.json
-    python -m bench.models resnet152 --memory 48MiB        FlexNN inside a budget, the peers without one
+    python -m bench.models --python ~/peers/bin/python       peers that are installed elsewhere, too
+    python -m bench.models resnet152 --memory 48MiB          FlexNN inside a budget, the peers without one
 
-Turns change in blocks of runs, the first of each untimed: a pool of one peer that still spins would slow the next.
-Every answer is compared with onnxruntime's. Ratios are of medians; below 1 FlexNN is the faster one.
+Each peer has a process of its own, which keeps the model open; turns change in blocks of runs, the first of each not
+timed. Every answer is compared with onnxruntime's. Ratios are of medians; below 1 FlexNN is the faster one. The best
+peer of a model is the one with the lowest median that is right to 1e-2.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import platform
+import subprocess
 import sys
-import time
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -24,74 +28,88 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from bench import WIDTH
+from bench import ROOT, WIDTH
 from bench.catalogue import CLASSICS, Model, chosen
-from bench.peers import PEERS, FlexNN, Peer, artifact, available, input_shapes, random_feed
+from bench.converted import worst_error
+from bench.peers import PEERS, artifact, input_shapes, random_feed
+from bench.turns import Worker
 
 ROUNDS = 5
 BLOCK_SECONDS = 0.25
-BLOCK_RUNS_MIN = 3
 TOLERANCE = 1e-4
+PEER_TOLERANCE = 1e-2
+"""A peer with a larger error has not computed the model."""
 
 
-def measure(model: Model, names: list[str], threads: int, memory: str | None) -> dict[str, Any]:
-    """p50 and p95 in ms for each peer, and the largest error of FlexNN relative to the largest output."""
+def installed(pythons: list[Path]) -> dict[str, Path]:
+    """Peer → the first of the interpreters that has it."""
+    found: dict[str, Path] = {}
+    for python in pythons:
+        code = "import bench.peers; print(*bench.peers.available())"
+        done = subprocess.run([python, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise SystemExit(f"error: {python}: {done.stderr.strip().splitlines()[-1]}")
+        for name in done.stdout.split():
+            found.setdefault(name, python)
+    return {name: found[name] for name in PEERS if name in found}
+
+
+def measure(model: Model, peers: dict[str, Path], threads: int, memory: str | None) -> dict[str, Any]:
+    """For each peer p50 and p95 in ms and the largest error relative to onnxruntime's largest output."""
     path = model.make()
     feed = random_feed(input_shapes(path, model.shapes), seed=0, scale=model.scale)
-    peers: dict[str, Peer] = {"flexnn": FlexNN(artifact(path, model.shapes), threads, memory)}
-    for name in names:
-        peers[name] = PEERS[name](path, model.shapes, threads)
-    times: dict[str, list[float]] = {name: [] for name in peers}
-    outputs = {}
-    for name, peer in peers.items():
-        outputs[name] = peer.run(feed)
-    for turn in range(ROUNDS):
-        order = list(peers) if turn % 2 == 0 else list(peers)[::-1]
-        for name in order:
-            times[name] += block(peers[name], feed)
-    for peer in peers.values():
-        peer.close()
+    times: dict[str, list[float]] = {}
     row: dict[str, Any] = {"model": model.name, "threads": threads}
+    with contextlib.ExitStack() as stack:
+        saved = stack.enter_context(tempfile.NamedTemporaryFile(suffix=".npz"))
+        np.savez(saved, **feed)  # type: ignore[arg-type]  # numpy's stub takes them for allow_pickle
+        saved.flush()
+        opened = {}
+        for name, python in {"flexnn": Path(sys.executable), **peers}.items():
+            source = artifact(path, model.shapes) if name == "flexnn" else path
+            worker = Worker(python, name, source, model.shapes, threads, memory, Path(saved.name))
+            opened[name] = stack.enter_context(worker)
+        outputs = {name: worker.outputs() for name, worker in opened.items()}
+        for turn in range(ROUNDS):
+            for name in list(opened)[:: 1 if turn % 2 == 0 else -1]:
+                times.setdefault(name, []).extend(opened[name].block(BLOCK_SECONDS))
     for name, values in times.items():
         p50, p95 = np.percentile(values, (50, 95))
         row[name] = {"p50_ms": float(p50), "p95_ms": float(p95), "runs": len(values)}
-    if "onnxruntime" in outputs:
-        pairs = zip(outputs["flexnn"], outputs["onnxruntime"], strict=True)
-        row["error"] = max(float(np.abs(a - b).max() / np.abs(b).max()) for a, b in pairs)
+        if "onnxruntime" in outputs:
+            row[name]["error"] = worst_error(outputs[name], outputs["onnxruntime"])
     return row
 
 
-def block(peer: Peer, feed: dict[str, Any], seconds: float = BLOCK_SECONDS) -> list[float]:
-    """Milliseconds of each run of one turn."""
-    peer.run(feed)
-    times: list[float] = []
-    end = time.perf_counter() + seconds
-    while len(times) < BLOCK_RUNS_MIN or time.perf_counter() < end:
-        start = time.perf_counter_ns()
-        peer.run(feed)
-        times.append((time.perf_counter_ns() - start) / 1e6)
-    return times
+def best_peer(row: dict[str, Any], names: list[str]) -> str | None:
+    """The fastest that is right."""
+    right = [n for n in names if n in row and row[n].get("error", 0.0) <= PEER_TOLERANCE]
+    return min(right, key=lambda n: float(row[n]["p50_ms"]), default=None)
 
 
 def show(rows: list[dict[str, Any]], names: list[str], console: Console) -> None:
     """A table for each number of threads, with the geometric mean of the ratios."""
     for threads in dict.fromkeys(row["threads"] for row in rows):
-        table = Table(title=f"p50 (p95) in ms, {threads} thread{'s' * (threads > 1)}")
+        table = Table(title=f"p50 (p95) in ms, {threads} thread{'s' * (threads > 1)}; flexnn / the peer")
         table.add_column("model")
         for name in ("flexnn", *names):
             table.add_column(name, justify="right")
-        for name in names:
-            table.add_column(f"flexnn / {name}", justify="right")
+        for name in (*names, "best"):
+            table.add_column(f"/ {name}", justify="right")
         table.add_column("error", justify="right")
-        ratios: dict[str, list[float]] = {name: [] for name in names}
+        ratios: dict[str, list[float]] = {name: [] for name in (*names, "best")}
         for row in (r for r in rows if r["threads"] == threads):
             cells = [row["model"]]
             cells += [f"{row[n]['p50_ms']:.2f} ({row[n]['p95_ms']:.2f})" for n in ("flexnn", *names)]
-            for name in names:
-                ratios[name].append(row["flexnn"]["p50_ms"] / row[name]["p50_ms"])
-                cells.append(f"{ratios[name][-1]:.2f}")
-            table.add_row(*cells, f"{row['error']:.1e}" if "error" in row else "–")
-        means = [f"{math.exp(sum(map(math.log, ratios[n])) / len(ratios[n])):.3f}" for n in names]
+            for name in (*names, "best"):
+                peer = best_peer(row, names) if name == "best" else name
+                if peer is None:
+                    cells.append("–")
+                    continue
+                ratios[name].append(row["flexnn"]["p50_ms"] / row[peer]["p50_ms"])
+                cells.append(f"{ratios[name][-1]:.2f}" + f" {peer}" * (name == "best"))
+            table.add_row(*cells, f"{row['flexnn']['error']:.1e}" if "error" in row["flexnn"] else "–")
+        means = [f"{math.exp(sum(map(math.log, r)) / len(r)):.3f}" if r else "–" for r in ratios.values()]
         table.add_section()
         table.add_row("geometric mean", *[""] * (len(names) + 1), *means, "")
         console.print(table)
@@ -102,21 +120,32 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help="models, or small, full, trained, all; default: the eight classics")
     parser.add_argument("--threads", type=int, action="append", help="may be repeated; default: 1 and 2")
     parser.add_argument("--memory", help="a budget for FlexNN")
-    parser.add_argument("--peers", nargs="*", choices=list(PEERS), default=available())
+    parser.add_argument("--peers", nargs="*", choices=list(PEERS), help="default: all there are")
+    parser.add_argument("--python", type=Path, action="append", default=[], help="an interpreter with further peers")
     parser.add_argument("--json", type=Path, help="write the rows there")
+    parser.add_argument("--show", type=Path, nargs="*", help="measure nothing: the tables of these files")
     options = parser.parse_args()
+    console = Console(width=WIDTH + 50)
+    if options.show:
+        rows = [row for file in options.show for row in json.loads(file.read_text())["rows"]]
+        show(rows, [n for n in PEERS if all(n in row for row in rows)], console)
+        return 0
+    peers = installed([Path(sys.executable), *options.python])
+    if options.peers is not None:
+        missing = [name for name in options.peers if name not in peers]
+        if missing:
+            parser.error(f"not installed: {', '.join(missing)}")
+        peers = {name: peers[name] for name in options.peers}
     models = chosen(options.names, CLASSICS)
     jobs = [(model, threads) for threads in options.threads or (1, 2) for model in models]
-    progress = Console(stderr=True)
     rows = []
-    for model, threads in track(jobs, "measuring", console=progress):
-        rows.append(measure(model, options.peers, threads, options.memory))
+    for model, threads in track(jobs, "measuring", console=Console(stderr=True)):
+        rows.append(measure(model, peers, threads, options.memory))
     if options.json:
-        options.json.write_text(
-            json.dumps({"machine": platform.processor() or platform.machine(), "rows": rows}, indent=1)
-        )
-    show(rows, options.peers, Console(width=WIDTH))
-    wrong = [row["model"] for row in rows if not row.get("error", 0.0) <= TOLERANCE]
+        report = {"machine": platform.processor() or platform.machine(), "rows": rows}
+        options.json.write_text(json.dumps(report, indent=1))
+    show(rows, list(peers), console)
+    wrong = [row["model"] for row in rows if not row["flexnn"].get("error", 0.0) <= TOLERANCE]
     if wrong:
         print(f"error: not equal to onnxruntime: {', '.join(wrong)}", file=sys.stderr)
     return 1 if wrong else 0

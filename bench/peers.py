@@ -1,7 +1,8 @@
 """Runtimes behind one face, for comparisons of results, latency and memory in the same run.
 
 A peer is opened on an ONNX file at given input shapes and takes and gives numpy arrays. FlexNN compiles the file first
-(``artifact``). Peers other than FlexNN and onnxruntime are used where they are installed.
+(``artifact``), as ncnn and MNN convert it (``bench/converted.py``). Peers but FlexNN and onnxruntime are used where
+they are installed.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from bench import ARTIFACTS
+from bench.converted import Mnn, Ncnn, has_pnnx
 
 Feed = Mapping[str, NDArray[Any]]
 Shapes = Mapping[str, tuple[int, ...]]
@@ -104,19 +108,28 @@ class FlexNN:
         self.session.close()
 
 
-PEERS: dict[str, Callable[[Path, Shapes, int], Peer]] = {"onnxruntime": OnnxRuntime, "openvino": OpenVino}
+PEERS: dict[str, Callable[[Path, Shapes, int], Peer]] = {
+    "onnxruntime": OnnxRuntime,
+    "openvino": OpenVino,
+    "ncnn": lambda path, shapes, threads: Ncnn(path, input_shapes(path, shapes), threads),
+    "mnn": lambda path, shapes, threads: Mnn(path, input_shapes(path, shapes), threads),
+}
+MODULES = {"onnxruntime": "onnxruntime", "openvino": "openvino", "ncnn": "ncnn", "mnn": "MNN"}
+"""What a peer imports."""
 
 
 def available() -> list[str]:
     """Names of the peers installed here."""
-    return [name for name in PEERS if importlib.util.find_spec(name)]
+    found = [name for name, module in MODULES.items() if importlib.util.find_spec(module)]
+    return [name for name in found if name != "ncnn" or has_pnnx()]
 
 
 def artifact(path: Path, shapes: Shapes) -> Path:
-    """The artifact beside the ONNX file, compiled anew unless it is newer than the file and the compiler."""
+    """The ONNX file's artifact, compiled anew unless it is newer than the file and the compiler."""
     import flexnn
 
-    target = path.with_suffix(".flexnn")
+    ARTIFACTS.mkdir(parents=True, exist_ok=True)
+    target = ARTIFACTS / f"{path.stem}.flexnn"
     sources = [path, *Path(flexnn.__file__).parent.rglob("*.py"), *Path(flexnn.__file__).parent.rglob("*.so")]
     if not target.exists() or target.stat().st_mtime < max(s.stat().st_mtime for s in sources):
         flexnn.compile(path, target, shapes=shapes)

@@ -82,7 +82,7 @@ int check_run_case(const check_op *op, check_case *c, const fx_kernels *k, const
 /* hostile.c: 1: parameters damaged at random were accepted and run; 0: refused, or too big to run; -1: failed. */
 int check_run_hostile(const check_op *op, check_case *c, const fx_kernels *k);
 double check_peak_flops(const fx_kernels *k);
-void check_bench_op(const check_op *op, uint32_t number, const fx_kernels *k, double peak);
+void check_bench_op(const check_op *op, uint32_t number, const fx_kernels *k, double peak, int is_cold);
 void *check_alloc(int64_t bytes, int before); /* guard page after it, or before; never freed one by one: */
 void check_free_all(void);
 

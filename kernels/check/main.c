@@ -1,4 +1,4 @@
-/* flexnn-check [--op NAME] [--level NAME] [--seed S] [--first I] [--cases N] [--bench | --hostile] */
+/* flexnn-check [--op NAME] [--level NAME] [--seed S] [--first I] [--cases N] [--bench [--cold] | --hostile] */
 #include "check.h"
 
 #include <signal.h>
@@ -12,7 +12,7 @@ typedef struct options {
     const char *op, *level;
     long first, cases;
     unsigned long long seed;
-    int bench, hostile;
+    int bench, cold, hostile;
 } options;
 
 static const check_op *const checks[FX_OP_COUNT] = {
@@ -76,7 +76,7 @@ static int walk(const options *o) {
                 fprintf(stderr, "FAILED: no check of %s\n", fx_op_name(op));
                 failures++;
             } else if (o->bench) {
-                check_bench_op(checks[op], op, k, peak);
+                check_bench_op(checks[op], op, k, peak, o->cold);
             } else {
                 failures += check_level(o, op, k);
             }
@@ -93,6 +93,8 @@ int main(int argc, char **argv) {
         const char *value = i + 1 < argc ? argv[i + 1] : NULL;
         if (!strcmp(argv[i], "--bench"))
             o.bench = 1;
+        else if (!strcmp(argv[i], "--cold"))
+            o.cold = 1;
         else if (!strcmp(argv[i], "--hostile"))
             o.hostile = 1;
         else if (value && !strcmp(argv[i], "--op"))
@@ -107,7 +109,7 @@ int main(int argc, char **argv) {
             o.seed = strtoull(value, NULL, 10), i++;
         else {
             fprintf(stderr, "usage: flexnn-check [--op NAME] [--level NAME] [--seed S] [--first I] [--cases N] "
-                            "[--bench | --hostile]\n");
+                            "[--bench [--cold] | --hostile]\n");
             return 2;
         }
     }
