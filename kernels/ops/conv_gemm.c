@@ -172,6 +172,20 @@ uint32_t fx_conv_gemm_units(const fx_kernels *k, uint32_t kernel, const fx_conv_
     return (uint32_t)(cut.parts * cut.cuts);
 }
 
+/* A tile's columns of each row are asked for before it is computed: stores wait in a queue, which fills up where they
+ * miss (measured: 8.5 ms for 9.1 at 128 -> 128 @147^2), and the residual would be waited for at the end. */
+#define FX_LINE_FLOATS 16
+#define ASK_PRODUCTS_MIN 64 /* of an output: fewer take less time than asking (0.42 ms for 0.45 at 16 -> 96 @112^2) */
+
+static void ask_for(const fx_gemm *g) {
+    for (int i = 0; i < g->rows; i++)
+        for (int32_t j = 0; j < g->columns; j += FX_LINE_FLOATS) {
+            __builtin_prefetch(g->c[i] + g->c_at + j, 1);
+            if (g->r)
+                __builtin_prefetch(g->r[i] + g->c_at + j);
+        }
+}
+
 /* All panels of [first, last) for the tile whose pointers stand in scratch. */
 static void run_tile(const walk *w, fx_gemm *g, int32_t first, int32_t last) {
     const fx_conv_params *p = w->p;
@@ -186,6 +200,8 @@ static void run_tile(const walk *w, fx_gemm *g, int32_t first, int32_t last) {
         g->w = w->call->weight + (panel - win->c0 / FX_NR) * g->w_panel;
         g->c_at = (int64_t)panel * FX_NR;
         g->columns = (int32_t)fx_min64((int64_t)g->panels * FX_NR, win->c1 - g->c_at);
+        if ((int64_t)g->taps * g->k >= ASK_PRODUCTS_MIN)
+            ask_for(g);
         w->call->kernels->gemm_f32(g);
     }
     if (!fx_finish_is_partial(p->act))
