@@ -364,6 +364,57 @@ def _attention(graph: Graph, node: Node, q: Array, k: Array, v: Array, mask: Arr
     return _f32((shares / shares.sum(axis=-1, keepdims=True) @ v).swapaxes(1, 2))
 
 
+_POINTWISE: dict[str, Callable[..., Array]] = {
+    "equal": np.equal, "less": np.less, "less_equal": np.less_equal, "and": np.bitwise_and, "or": np.bitwise_or,
+    "xor": np.bitwise_xor, "add": np.add, "sub": np.subtract, "mul": np.multiply, "max": np.maximum, "min": np.minimum,
+    "div": lambda a, b: np.where(b == 0, 0, np.trunc(a / np.where(b == 0, 1, b).astype(np.float64))).astype(a.dtype),
+    "where": lambda a, b, c: np.where(c, a, b),
+}  # fmt: skip
+
+
+def _pointwise(graph: Graph, node: Node, *operands: Array) -> Array:
+    return _POINTWISE[str(node.attrs["kind"])](*operands)
+
+
+def _unpacked(packed: Array, columns: int, hidden: int) -> Array:
+    panels = packed.reshape(-1, hidden, NR).transpose(0, 2, 1).reshape(-1, hidden)
+    return panels[:columns].astype(np.float64)
+
+
+def _recurrent(graph: Graph, node: Node, x: Array, packed: Array, initial: Array) -> Array:
+    kind, (steps, batch, _), n = str(node.attrs["kind"]), x.shape, initial.shape[2]
+    first = {"lstm": 4, "gru": 2, "gru_after": 2}.get(kind, 1) * n
+    end = -(-first // NR) * NR * n
+    w = _unpacked(packed[:end], first, n)
+    h, c = initial[0].astype(np.float64), initial[-1].astype(np.float64)
+    y = np.zeros((steps, batch, n))
+    for t in range(steps)[:: -1 if node.attrs["is_reverse"] else 1]:
+        g = x[t, :, :first] + h @ w.T
+        if kind == "lstm":
+            i, o, f = (_sigmoid(g[:, k * n : (k + 1) * n]) for k in range(3))
+            c = f * c + i * np.tanh(g[:, 3 * n :])
+            h = o * np.tanh(c)
+        elif kind.startswith("gru"):
+            z, r = _sigmoid(g[:, :n]), _sigmoid(g[:, n:])
+            second = _unpacked(packed[end : end + -(-n // NR) * NR * n], n, n)
+            inner = r * (h @ second.T + packed[-n:]) if kind == "gru_after" else (r * h) @ second.T
+            h = (1 - z) * np.tanh(x[t, :, 2 * n :] + inner) + z * h
+        else:
+            h = np.tanh(g) if kind == "rnn_tanh" else np.maximum(g, 0)
+        y[t] = h
+    return _f32(np.concatenate([y, h[None], *([c[None]] if kind == "lstm" else [])]))
+
+
+def _quantize(graph: Graph, node: Node, x: Array, scale: Array, zero: Array | None = None) -> Array:
+    shape = [-1 if i == node.attrs["axis"] else 1 for i in range(x.ndim)] if scale.size > 1 else ()
+    scale, zero = scale.reshape(shape), np.zeros((), np.int64) if zero is None else zero.reshape(shape).astype(np.int64)
+    if node.attrs["to"] == "f32":
+        return _f32((x.astype(np.int64) - zero) * scale.astype(np.float64))
+    to = DTYPES[str(node.attrs["to"])]
+    steps = np.nan_to_num(np.rint(x / scale), posinf=1e6, neginf=-1e6)
+    return np.clip(steps + zero, np.iinfo(to).min, np.iinfo(to).max).astype(to)
+
+
 OPERATORS: dict[str, Callable[..., Array]] = {
     "conv": _conv,
     "dwconv": _conv,
@@ -380,6 +431,9 @@ OPERATORS: dict[str, Callable[..., Array]] = {
     "gather": _gather,
     "cast": _cast,
     "matmul": _matmul,
+    "pointwise": _pointwise,
+    "recurrent": _recurrent,
+    "quantize": _quantize,
     "layer_norm": _layer_norm,
     "attention": _attention,
 }

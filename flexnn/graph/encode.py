@@ -32,6 +32,9 @@ STRIDED: dict[str, str] = {
     "gather": "none",
     "cast": "none",
     "layer_norm": "rows",
+    "pointwise": "any",
+    "recurrent": "none",
+    "quantize": "none",
     "attention": "inner",
 }
 """Which strided operands an operator takes. none: contiguous only; inner: innermost stride 1; rows: all but the last
@@ -44,6 +47,7 @@ IN_PLACE: dict[str, tuple[int, ...]] = {
     "conv": (1,),
     "dwconv": (1,),
     "layer_norm": (0,),
+    "pointwise": (0, 1),
 }
 """Inputs whose storage the output may take, where that input has the output's shape and dtype and dies there."""
 
@@ -166,6 +170,27 @@ def _encode_binary(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
     a, b = (_broadcast_strides(tensor, y.shape) for tensor in inputs)
     values = _box(node, y.shape, ("as", "bs", "ys"), (a, b, y.strides))
     return values | {"kind": _index("binary_kind", node.attrs["kind"])} | _act(node)
+
+
+def _encode_pointwise(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
+    steps = [_broadcast_strides(tensor, y.shape) for tensor in inputs]
+    steps += [(0,) * len(y.shape)] * (3 - len(steps))
+    values = _box(node, y.shape, ("as", "bs", "cs", "ys"), (*steps, y.strides))
+    kind, dtype = _index("pointwise_kind", node.attrs["kind"]), _index("dtype", inputs[0].dtype)
+    return values | {"kind": kind, "dtype": dtype}
+
+
+def _encode_recurrent(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
+    steps, batch, _ = inputs[0].shape
+    values: Values = {"kind": _index("cell_kind", node.attrs["kind"]), "is_reverse": int_attr(node, "is_reverse")}
+    return values | {"steps": steps, "batch": batch, "hidden": y.shape[2]}
+
+
+def _encode_quantize(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
+    axis, shape, n = int_attr(node, "axis"), y.shape, inputs[1].size
+    outer, inner = (prod(shape[:axis]), prod(shape[axis + 1 :])) if n > 1 else (1, y.size)
+    values: Values = {"from": _index("dtype", inputs[0].dtype), "to": _index("dtype", y.dtype), "n": n}
+    return values | {"outer": outer, "inner": inner, "has_zero": int(len(inputs) == 3)}
 
 
 def _encode_softmax(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
@@ -295,6 +320,9 @@ _ENCODE: dict[str, Callable[[Node, list[Tensor], Tensor], Values]] = {
     "pool": _encode_pool,
     "unary": _encode_unary,
     "binary": _encode_binary,
+    "pointwise": _encode_pointwise,
+    "recurrent": _encode_recurrent,
+    "quantize": _encode_quantize,
     "softmax": _encode_softmax,
     "reduce": _encode_reduce,
     "lrn": _encode_lrn,

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from math import prod
 
 from .attributes import INT_MAX, float_attr, int_attr, ints_attr, node_error
 from .ir import Graph, Node
+from .pack import NR
 
 Shape = tuple[int, ...]
+_ANY_TYPE = ("copy", "pad", "gather", "cast", "pointwise", "quantize")
 Inferred = list[tuple[Shape, str]]
 
 
@@ -20,7 +23,7 @@ def infer(graph: Graph, node: Node) -> Inferred:
 
 def infer_shapes(node: Node, shapes: list[Shape], dtypes: list[str]) -> Inferred:
     """As ``infer``, from shapes and dtypes alone."""
-    if node.op not in ("copy", "pad", "gather", "cast") and any(dtype != "f32" for dtype in dtypes):
+    if node.op not in _ANY_TYPE and any(dtype != "f32" for dtype in dtypes):
         raise node_error(node, f"computes float32 only, not {', '.join(dtypes)}")
     shape, dtype = _INFER[node.op](node, shapes, dtypes)
     if any(not 1 <= d <= INT_MAX for d in shape):
@@ -91,6 +94,48 @@ def _infer_binary(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[S
     if shape is None:
         raise node_error(node, f"shapes {shapes[0]} and {shapes[1]} do not broadcast")
     return shape, "f32"
+
+
+COMPARISONS = ("equal", "less", "less_equal")
+
+
+def _infer_pointwise(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
+    kind, own = str(node.attrs["kind"]), dtypes[0]
+    shape: Shape | None = ()
+    for operand in shapes:
+        shape = None if shape is None else broadcast(shape, operand)
+    numbers = own not in ("f32", "f16", "f64") or (kind in COMPARISONS and own != "f16")
+    typed = dtypes == [own, own, "bool"] if kind == "where" else dtypes == [own, own] and numbers
+    if shape is None or not typed:
+        raise node_error(node, f"{kind} of {', '.join(dtypes)} with shapes {shapes}")
+    return shape, "bool" if kind in COMPARISONS else own
+
+
+def _infer_recurrent(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
+    x, packed, initial = shapes
+    kind = str(node.attrs["kind"])
+    gates, states = (4, 2) if kind == "lstm" else (3, 1) if kind.startswith("gru") else (1, 1)
+    hidden = initial[2] if len(initial) == 3 else 0
+    parts = [2 * hidden, hidden] if gates == 3 else [gates * hidden]
+    floats = sum(-(-part // NR) * NR * hidden for part in parts) + (hidden if kind == "gru_after" else 0)
+    if len(x) != 3 or x[2] != gates * hidden or initial != (states, x[1], hidden) or packed != (floats,):
+        raise node_error(node, f"{kind} of shapes {shapes}")
+    return (x[0] + states, x[1], hidden), "f32"
+
+
+def _infer_quantize(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
+    to, axis, integer = str(node.attrs["to"]), int_attr(node, "axis"), dtypes[0]
+    if to != "f32":
+        integer = to
+    known = dtypes[0] == "f32" if to != "f32" else dtypes[0] in ("u8", "i8", "i32")
+    if not known or dtypes[1] != "f32" or any(d != integer for d in dtypes[2:]):
+        raise node_error(node, f"{', '.join(dtypes)} to {to}")
+    count = prod(shapes[1])
+    if any(prod(s) != count for s in shapes[2:]) or (
+        count != 1 and (axis >= len(shapes[0]) or shapes[0][axis] != count)
+    ):
+        raise node_error(node, f"shapes {shapes}, axis {axis}")
+    return shapes[0], to
 
 
 def _infer_reduce(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
@@ -188,6 +233,9 @@ _INFER: dict[str, Callable[[Node, list[Shape], list[str]], tuple[Shape, str]]] =
     "pool": _infer_pool,
     "unary": _infer_same,
     "binary": _infer_binary,
+    "pointwise": _infer_pointwise,
+    "recurrent": _infer_recurrent,
+    "quantize": _infer_quantize,
     "softmax": _infer_axis,
     "reduce": _infer_reduce,
     "lrn": _infer_lrn,

@@ -29,7 +29,7 @@ V_BYTES = 3 << 19
 TILES_MIN, TILES_MAX = 16, 64
 
 PEAK_FRACTION = {"direct": 0.98, "im2col": 0.85, "wino2": 0.9, "wino4": 0.9}
-PEAK_FRACTION |= {"narrow": 0.8, "dwconv": 0.5, "matmul": 0.85, "attention": 0.6}
+PEAK_FRACTION |= {"narrow": 0.8, "dwconv": 0.5, "matmul": 0.85, "attention": 0.6, "recurrent": 0.2}
 TRANSFORM_FLOPS = {"wino2": (270.0, 450.0), "wino4": (460.0, 1000.0)}
 """Worth in multiply-adds' flops of transforming one channel pair's weights, and one channel of one tile."""
 PASSES = {"softmax": 4.0, "lrn": 4.0, "instance_norm": 3.0, "pool": 4.0, "resize": 3.0, "gather": 2.0, "unary": 2.0}
@@ -218,6 +218,9 @@ def _plain_seconds(graph: Graph, node: Node, weight_bytes: int, threads: int, ma
         flops = 2.0 * graph.tensors[node.outputs[0]].size * prod(kernel)
     elif node.op == "matmul":
         flops = 2.0 * graph.tensors[node.outputs[0]].size * graph.tensors[node.inputs[0]].shape[-1]
+    elif node.op == "recurrent":
+        x, _, initial = (graph.tensors[i].shape for i in node.inputs)
+        flops = 2.0 * prod(x) * initial[2]
     elif node.op == "attention":
         (_, _, keys, d), dv = graph.tensors[node.inputs[1]].shape, graph.tensors[node.outputs[0]].shape[-1]
         flops = 2.0 * graph.tensors[node.outputs[0]].size / dv * keys * (d + dv)

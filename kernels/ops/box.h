@@ -1,10 +1,11 @@
-/* Boxes: up to FX_DIMS dimensions that operands walk with strides of their own (unary, binary, copy, pad). */
+/* Boxes: up to FX_DIMS dimensions that operands walk with strides of their own (unary, binary, pointwise, copy, pad).
+ */
 #ifndef FLEXNN_OPS_BOX_H
 #define FLEXNN_OPS_BOX_H
 
 #include "impl.h"
 
-#define FX_BOX_OPERANDS 3
+#define FX_BOX_OPERANDS 4
 
 /* The six fields name0 .. name5 of an operator's parameters, as an array. */
 #define FX_SIX(u, op, name) (&(u)->words[offsetof(fx_##op##_params, name##0) / sizeof(int32_t)])

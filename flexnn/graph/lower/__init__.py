@@ -1,8 +1,8 @@
 """ONNX operators as internal ones, one function each; a module for each family."""
 
-from . import convolution, elementwise, linear, pooling, reduction, resizing, shape
+from . import convolution, elementwise, linear, logic, pooling, quantised, recurrent, reduction, resizing, shape
 from .context import LOWERINGS, Const, Context, UnknownValueError, Value, array_const
 
 __all__ = ["LOWERINGS", "Const", "Context", "UnknownValueError", "Value", "array_const"]
 
-_FAMILIES = (convolution, elementwise, linear, pooling, reduction, resizing, shape)
+_FAMILIES = (convolution, elementwise, linear, logic, pooling, quantised, recurrent, reduction, resizing, shape)

@@ -57,6 +57,10 @@ class Const:
             self.name, shape, self.dtype, MappedSource(self.source, lambda v: function(v.reshape(own)), f"{own}{label}")
         )
 
+    def converted(self, dtype: str, function: Callable[[np.ndarray], np.ndarray], label: str) -> Const:
+        """As ``mapped``, of the same shape and another type."""
+        return Const(self.name, self.shape, dtype, self.mapped(self.shape, function, f"{dtype}{label}").source)
+
 
 def array_const(name: str, values: np.ndarray) -> Const:
     """A constant of an array. Raises GraphError for a dtype that there is not."""

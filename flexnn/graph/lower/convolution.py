@@ -30,9 +30,8 @@ def conv_op(cin_group: int, cout: int, group: int) -> str:
     return "dwconv" if cin_group == 1 and group == cout and group > 1 else "conv"
 
 
-def _weights(ctx: Context, rank: int) -> Const:
+def _weights(ctx: Context, rank: int, weights: Const) -> Const:
     """The weights as [a, b, kh, kw], checked against kernel_shape."""
-    weights = ctx.known(ctx.input(1), "its weight")
     if len(weights.shape) != rank + 2 or weights.dtype != "f32" or 0 in weights.shape:
         raise ctx.error(f"weights of shape {weights.shape} and type {weights.dtype}")
     kernel = ctx.integers("kernel_shape") or list(weights.shape[2:])
@@ -56,9 +55,13 @@ def _bias(ctx: Context, cout: int) -> Const | None:
 @lowers("Conv")
 def conv(ctx: Context) -> list[Value]:
     """https://onnx.ai/onnx/operators/onnx__Conv.html."""
-    x = ctx.input(0)
+    return [convolve(ctx, ctx.input(0), ctx.known(ctx.input(1), "its weight"), True)]
+
+
+def convolve(ctx: Context, x: Value, weights: Const, is_biased: bool) -> Value:
+    """The convolution of a node with Conv's attributes. ``is_biased``: input 2 is its bias."""
     rank = spatial_rank(ctx, x)
-    weights = _weights(ctx, rank)
+    weights = _weights(ctx, rank, weights)
     cout, cin_group = weights.shape[:2]
     group = ctx.integer("group", 1)
     if group < 1 or cout % group or ctx.shape(x)[1] != cin_group * group:
@@ -66,11 +69,11 @@ def conv(ctx: Context) -> list[Value]:
     w = window(ctx, rank, list(weights.shape[4 - rank :]))
     image = to_image(ctx, x)
     auto_pads(ctx, w, ctx.shape(image)[1:3])  # type: ignore[arg-type]
-    bias = _bias(ctx, cout)
+    bias = _bias(ctx, cout) if is_biased else None
     shape = (cout, cin_group, w.kernel[0], w.kernel[1])
     op = conv_op(cin_group, cout, group)
     panels = PanelSource(op, shape, group, weights.source, bias=bias.source if bias else None)
-    return [from_image(ctx, emit_conv(ctx, image, w, panels), rank)]
+    return from_image(ctx, emit_conv(ctx, image, w, panels), rank)
 
 
 @lowers("ConvTranspose")
@@ -82,7 +85,7 @@ def conv_transpose(ctx: Context) -> list[Value]:
     """
     x = ctx.input(0)
     rank = spatial_rank(ctx, x)
-    weights = _weights(ctx, rank)
+    weights = _weights(ctx, rank, ctx.known(ctx.input(1), "its weight"))
     cin, cout_group = weights.shape[:2]
     group = ctx.integer("group", 1)
     if group < 1 or cin % group or ctx.shape(x)[1] != cin:

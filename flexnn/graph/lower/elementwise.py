@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from math import prod
 
 import numpy as np
 
@@ -54,8 +55,13 @@ def emit_unary(ctx: Context, x: Value, kind: str, alpha: float = 0.0, beta: floa
     return ctx.emit("unary", [x], {"kind": kind, "alpha": alpha, "beta": beta})
 
 
+_INTEGER = ("add", "sub", "mul", "div", "max", "min")
+
+
 def emit_binary(ctx: Context, a: Value, b: Value, kind: str) -> Value:
-    """A binary node over float32, broadcasting."""
+    """A binary node over float32, or over integers of one type; broadcasting."""
+    if ctx.dtype(a) == ctx.dtype(b) in ("i64", "i32", "u8", "i8") and kind in _INTEGER:
+        return ctx.emit("pointwise", [a, b], {"kind": kind})
     if {ctx.dtype(a), ctx.dtype(b)} != {"f32"}:
         raise ctx.error(f"inputs have types {ctx.dtype(a)}, {ctx.dtype(b)}; at run time only float32 is computed")
     attrs: dict[str, Attr] = {"kind": kind, **NO_ACT}
@@ -84,16 +90,20 @@ def gelu(ctx: Context) -> list[Value]:
 
 @lowers("Clip")
 def clip(ctx: Context) -> list[Value]:
-    """Bounds are attributes before opset 11, constant inputs since."""
+    """Bounds are attributes before opset 11, inputs since."""
+    x = ctx.input(0)
     if ctx.opset < 11:
         low, high = ctx.number("min", -math.inf), ctx.number("max", math.inf)
     else:
-        bounds = [ctx.constant(i, what) for i, what in ((1, "its minimum"), (2, "its maximum"))]
-        if any(b is not None and b.size != 1 for b in bounds):
+        given = [ctx.optional(1), ctx.optional(2)]
+        if any(v is not None and (prod(ctx.shape(v)) != 1 or len(ctx.shape(v)) > len(ctx.shape(x))) for v in given):
             raise ctx.error("a bound is not a scalar")
+        if ctx.dtype(x) != "f32" or any(isinstance(v, int) for v in given):
+            y = x if given[0] is None else emit_binary(ctx, x, given[0], "max")
+            return [y if given[1] is None else emit_binary(ctx, y, given[1], "min")]
+        bounds = [ctx.constant(i, what) for i, what in ((1, "its minimum"), (2, "its maximum"))]
         low = -math.inf if bounds[0] is None else float(bounds[0].item())
         high = math.inf if bounds[1] is None else float(bounds[1].item())
-    x = ctx.input(0)
     if low == 0 and high == math.inf:
         return [emit_unary(ctx, x, "relu")]
     return [emit_unary(ctx, x, "clip", low, high)]

@@ -16,9 +16,7 @@ from .shape import expanded
 from .spatial import Window
 
 
-def _rows_by_constant(
-    ctx: Context, x: Value, weights: Const, transposed: bool, scale: float, bias: Const | None
-) -> int:
+def rows_by_constant(ctx: Context, x: Value, weights: Const, transposed: bool, scale: float, bias: Const | None) -> int:
     """x[..., K] times constant [K, N] (``transposed``: [N, K]) times ``scale``, plus bias [N]: [1, rows, 1, N]."""
     k, n = weights.shape[::-1] if transposed else weights.shape
     shape = (n, k, 1, 1)
@@ -58,7 +56,7 @@ def gemm(ctx: Context) -> list[Value]:
         c = None
     if isinstance(b, Const):
         bias = _gemm_bias(c, n, beta)
-        y: Value = ctx.reshape(_rows_by_constant(ctx, a, b, trans_b, alpha, bias), (rows, n))
+        y: Value = ctx.reshape(rows_by_constant(ctx, a, b, trans_b, alpha, bias), (rows, n))
         if bias:
             return [y]
     else:
@@ -95,7 +93,11 @@ def _few_batches(ctx: Context, a: Value, b: Value) -> tuple[Value, Value]:
 @lowers("MatMul")
 def matmul(ctx: Context) -> list[Value]:
     """numpy.matmul; https://onnx.ai/onnx/operators/onnx__MatMul.html."""
-    a, b = ctx.input(0), ctx.input(1)
+    return [multiply(ctx, ctx.input(0), ctx.input(1))]
+
+
+def multiply(ctx: Context, a: Value, b: Value) -> Value:
+    """numpy.matmul of float32."""
     shape_a, shape_b = ctx.shape(a), ctx.shape(b)
     if not shape_a or not shape_b or {ctx.dtype(a), ctx.dtype(b)} != {"f32"}:
         raise ctx.error(f"operands {shape_a} and {shape_b} of {ctx.dtype(a)}, {ctx.dtype(b)} do not multiply")
@@ -106,7 +108,7 @@ def matmul(ctx: Context) -> list[Value]:
     if ctx.shape(a)[-1] != ctx.shape(b)[-2]:
         raise ctx.error(f"operands {shape_a} and {shape_b} do not multiply")
     if isinstance(b, Const) and len(b.shape) == 2 and not isinstance(a, Const):
-        y: Value = _rows_by_constant(ctx, a, b, False, 1.0, None)
+        y: Value = rows_by_constant(ctx, a, b, False, 1.0, None)
         y = ctx.reshape(y, (*ctx.shape(a)[:-1], b.shape[1]))
     else:
         y = ctx.emit("matmul", list(_few_batches(ctx, a, b)), {**NO_ACT})
@@ -115,4 +117,4 @@ def matmul(ctx: Context) -> list[Value]:
         del shape[-1]
     if len(shape_a) == 1:
         del shape[-1 if len(shape_b) == 1 else -2]
-    return [ctx.reshape(y, tuple(shape))]
+    return ctx.reshape(y, tuple(shape))

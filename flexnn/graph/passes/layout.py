@@ -21,6 +21,7 @@ Shape = tuple[int, ...]
 Stored = tuple[int, Perm]
 
 _CHANNELS_LAST = ("conv", "dwconv", "pool", "resize", "lrn", "instance_norm", "matmul", "layer_norm", "attention")
+_IN_ORDER = ("recurrent", "quantize")
 
 
 def layout(graph: Graph) -> Graph:
@@ -65,6 +66,7 @@ class _Layout:
             "unary": self._same,
             "cast": self._same,
             "binary": self._binary,
+            "pointwise": self._binary,
             "softmax": self._softmax,
             REDUCTION: self._reduction,
             "concat": self._concat,
@@ -72,7 +74,7 @@ class _Layout:
             "pad": self._per_axis,
             "gather": self._gather,
             "reshape": self._reshape,
-            **dict.fromkeys(_CHANNELS_LAST, self._channels_last),
+            **dict.fromkeys((*_CHANNELS_LAST, *_IN_ORDER), self._channels_last),
         }
 
     def run(self) -> Graph:

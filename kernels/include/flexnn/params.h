@@ -95,6 +95,22 @@
     I(v_st) I(y_sb) I(y_sh) I(y_st) I(has_mask) I(mask_sb) I(mask_sh) I(mask_sm) I(mask_sn) I(is_causal) I(past)      \
     F(scale)
 
+/* kind: fx_pointwise_kind, of elements of dtype; strides 0 where an operand is broadcast. in[2]: WHERE's condition, bool.
+ */
+#define FX_POINTWISE_FIELDS(I, F)                                                                                     \
+    I(kind) I(dtype) FX_I6(I, d) FX_I6(I, as) FX_I6(I, bs) FX_I6(I, cs) FX_I6(I, ys)
+
+/* kind: fx_cell_kind, over steps in order or in reverse. in[0] [steps,batch,gates*hidden]: the input's part of the gates
+ * and all biases (GRU_AFTER: but the last gate's recurrent one). in[1]: recurrent weights in panels [hidden][FX_NR] of the
+ * gates' columns, the last panel filled up with zeros; for GRUs the first two gates, then the third, then for GRU_AFTER
+ * its bias [hidden]. in[2] [states,batch,hidden]: initial hidden values (LSTM: and cells). y [steps+states,batch,hidden]:
+ * hidden values of all steps, then the last hidden values (and cells). Gates in ONNX's order. */
+#define FX_RECURRENT_FIELDS(I, F) I(kind) I(steps) I(batch) I(hidden) I(is_reverse)
+
+/* x[outer,n,inner] of type from to y of type to, one of them F32: from F32 to U8 or I8, or from U8, I8 or I32 to F32. in[1]:
+ * scales[n]; in[2]: zero points[n] of the integers' type. */
+#define FX_QUANTIZE_FIELDS(I, F) I(from) I(to) I(outer) I(n) I(inner) I(has_zero)
+
 /* clang-format on */
 
 /* One line per operator: X(NAME, name, number of inputs at most, takes a panel weight). */
@@ -115,7 +131,10 @@
     X(CAST, cast, 1, 0)                                                                                                \
     X(MATMUL, matmul, 2, 0)                                                                                            \
     X(LAYER_NORM, layer_norm, 3, 0)                                                                                    \
-    X(ATTENTION, attention, 4, 0)
+    X(ATTENTION, attention, 4, 0)                                                                                      \
+    X(POINTWISE, pointwise, 3, 0)                                                                                      \
+    X(RECURRENT, recurrent, 3, 0)                                                                                      \
+    X(QUANTIZE, quantize, 3, 0)
 
 #define FX_FIELD_I(n) int32_t n;
 #define FX_FIELD_F(n) float n;
@@ -197,6 +216,21 @@ typedef enum fx_op {
     X(E, MUL, mul)                                                                                                     \
     X(E, DIV, div) X(E, MAX, max) X(E, MIN, min) X(E, POW, pow) X(E, PRELU, prelu)
 
+/* WHERE: c ? a : b. EQUAL to LESS_EQUAL: bool, of numbers; AND to MIN: of integers, which wrap; DIV: towards zero, by
+ * zero 0. bool's AND, OR, XOR are its own logic. */
+#define FX_POINTWISES(X, E)                                                                                            \
+    X(E, WHERE, where)                                                                                                 \
+    X(E, EQUAL, equal)                                                                                                 \
+    X(E, LESS, less)                                                                                                   \
+    X(E, LESS_EQUAL, less_equal)                                                                                       \
+    X(E, AND, and)                                                                                                     \
+    X(E, OR, or)                                                                                                       \
+    X(E, XOR, xor) X(E, ADD, add) X(E, SUB, sub) X(E, MUL, mul) X(E, DIV, div) X(E, MAX, max) X(E, MIN, min)
+
+/* GRU_AFTER multiplies by the reset gate after the weights (linear_before_reset), GRU before. */
+#define FX_CELLS(X, E)                                                                                                 \
+    X(E, RNN_TANH, rnn_tanh) X(E, RNN_RELU, rnn_relu) X(E, GRU, gru) X(E, GRU_AFTER, gru_after) X(E, LSTM, lstm)
+
 #define FX_REDUCES(X, E)                                                                                               \
     X(E, SUM, sum)                                                                                                     \
     X(E, MEAN, mean)                                                                                                   \
@@ -232,6 +266,8 @@ typedef enum fx_op {
     Y(ACT, act, FX_ACTS)                                                                                               \
     Y(UNARY, unary_kind, FX_UNARIES)                                                                                   \
     Y(BINARY, binary_kind, FX_BINARIES)                                                                                \
+    Y(POINTWISE, pointwise_kind, FX_POINTWISES)                                                                        \
+    Y(CELL, cell_kind, FX_CELLS)                                                                                       \
     Y(REDUCE, reduce_kind, FX_REDUCES)                                                                                 \
     Y(POOL, pool_kind, FX_POOLS)                                                                                       \
     Y(PAD, pad_mode, FX_PADS)                                                                                          \

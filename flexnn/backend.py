@@ -1,0 +1,109 @@
+"""The standard ONNX backend interface: ``flexnn.backend.Backend.run_model(model, inputs)``.
+
+https://onnx.ai/onnx/api/backend.html. For tests and tools that speak it; it imports onnx. The memory budget is the
+keyword ``memory`` of ``prepare``.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper
+from onnx.backend.base import Backend as OnnxBackend
+from onnx.backend.base import BackendRep, Device, DeviceType
+
+from flexnn.compiler import compile  # noqa: A004
+from flexnn.graph.ir import GraphError
+from flexnn.session import Session
+
+
+class PreparedModel(BackendRep):
+    """A model ready to run; closes its session when it goes."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._names = [port.name for port in session.get_inputs()]
+
+    def run(self, inputs: Any, **_: Any) -> tuple[Any, ...]:
+        """All outputs, in the model's order; inputs: a list in the model's order, a mapping by name, or one array.
+
+        Raises ValueError for wrong inputs, GraphError or SessionError where the run fails.
+        """
+        if isinstance(inputs, Mapping):
+            feed = dict(inputs)
+        else:
+            values = inputs if isinstance(inputs, (list, tuple)) else [inputs]
+            if len(values) > len(self._names):
+                raise ValueError(f"{len(values)} inputs for a model with {len(self._names)}")
+            feed = dict(zip(self._names, values, strict=False))
+        for name, value in feed.items():
+            if not isinstance(value, np.ndarray):
+                feed[name] = np.asarray(value)
+        return tuple(self._session.run(None, feed))
+
+
+class Backend(OnnxBackend):
+    """FlexNN as an ONNX backend, on the CPU."""
+
+    @classmethod
+    def supports_device(cls, device: str) -> bool:
+        """Only CPUs."""
+        return bool(Device(device).type == DeviceType.CPU)
+
+    @classmethod
+    def is_compatible(cls, model: onnx.ModelProto, device: str = "CPU", **_: Any) -> bool:
+        """Whether the model compiles."""
+        try:
+            cls.prepare(model, device)
+        except GraphError:
+            return False
+        return True
+
+    @classmethod
+    def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> PreparedModel:
+        """Compiles and opens ``model``. ``kwargs``: of Session (``memory``, ``threads``, ``io``).
+
+        Raises GraphError in one line for what is not supported, BudgetError for too small a budget, ValueError for a
+        device that is none of ours.
+        """
+        if not cls.supports_device(device):
+            raise ValueError(f"device {device!r}: only CPU is supported")
+        options = {name: value for name, value in kwargs.items() if name in ("memory", "threads", "io")}
+        with tempfile.TemporaryDirectory(prefix="flexnn-") as folder:
+            source, target = os.path.join(folder, "model.onnx"), os.path.join(folder, "model.flexnn")
+            with open(source, "wb") as file:
+                file.write(model.SerializeToString())
+            compile(source, target)
+            return PreparedModel(Session(target, **options))
+
+    @classmethod
+    def run_node(
+        cls,
+        node: onnx.NodeProto,
+        inputs: Any,
+        device: str = "CPU",
+        outputs_info: Sequence[tuple[np.dtype, tuple[int, ...]]] | None = None,
+        **kwargs: Any,
+    ) -> tuple[Any, ...]:
+        """Runs one operator; ``opset_version`` among the keywords says which of its versions."""
+        names = list(dict.fromkeys(name for name in node.input if name))
+        arrays = [np.asarray(value) for value in (inputs.values() if isinstance(inputs, Mapping) else inputs)]
+        ports = [
+            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+            for name, a in zip(names, arrays, strict=True)
+        ]
+        graph = helper.make_graph([node], "node", ports, [onnx.ValueInfoProto(name=n) for n in node.output if n])
+        opset = kwargs.pop("opset_version", None) or min(onnx.defs.onnx_opset_version(), 25)
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+        return cls.prepare(model, device, **kwargs).run(arrays)
+
+
+prepare = Backend.prepare
+run_model = Backend.run_model
+run_node = Backend.run_node
+supports_device = Backend.supports_device
