@@ -163,7 +163,8 @@ static void *load_all(void *arg) {
 }
 
 int fx_loader_start(fx_session *s) {
-    return fx_thread_start(&s->loader_thread, load_all, s, "flexnn-loader");
+    const cpu_set_t *cores = s->placement.is_set ? &s->placement.load : NULL;
+    return fx_thread_start(&s->loader_thread, load_all, s, "flexnn-loader", cores);
 }
 
 void fx_loader_stop(fx_session *s) {

@@ -17,7 +17,7 @@ int64_t fx_thread_stack_bytes(void) {
     return least + (64 << 10) > STACK_BYTES ? (least + (64 << 10) + 4095) / 4096 * 4096 : STACK_BYTES;
 }
 
-int fx_thread_start(pthread_t *thread, void *(*body)(void *), void *arg, const char *name) {
+int fx_thread_start(pthread_t *thread, void *(*body)(void *), void *arg, const char *name, const cpu_set_t *cores) {
     sigset_t all, before;
     pthread_attr_t attributes;
     int error = pthread_attr_init(&attributes);
@@ -31,6 +31,8 @@ int fx_thread_start(pthread_t *thread, void *(*body)(void *), void *arg, const c
     pthread_attr_destroy(&attributes);
     if (!error)
         pthread_setname_np(*thread, name);
+    if (!error && cores) /* a core that has just gone off is no error: the thread then runs anywhere */
+        pthread_setaffinity_np(*thread, sizeof *cores, cores);
     return error;
 }
 
@@ -66,7 +68,7 @@ static void compute(fx_pool *pool, int number, fx_jitter *jitter, fx_poll *poll)
         uint32_t first = pool->units - left;
         call.scratch = (char *)call.scratch + number * pool->scratch_bytes;
         fx_jitter_pause(jitter);
-        fx_status status = fx_op_run(&call, pool->threads, first, first + count);
+        fx_status status = fx_op_run(&call, pool->cut_threads, first, first + count);
         uint32_t ok = FX_OK;
         if (status != FX_OK)
             atomic_compare_exchange_strong(&pool->status, &ok, status);
@@ -90,7 +92,7 @@ static void *work(void *arg) {
     }
 }
 
-int fx_pool_start(fx_pool *pool, int threads, uint32_t jitter_seed) {
+int fx_pool_start(fx_pool *pool, int threads, const fx_placement *placement, uint32_t jitter_seed) {
     cpu_set_t cpus;
     int error = fx_event_init(&pool->work);
     if (error)
@@ -115,10 +117,12 @@ int fx_pool_start(fx_pool *pool, int threads, uint32_t jitter_seed) {
         worker->pool = pool;
         worker->number = started;
         worker->jitter = fx_jitter_start(jitter_seed, (uint32_t)started + 1);
-        if (fx_thread_start(&worker->thread, work, worker, "flexnn-compute"))
+        if (fx_thread_start(&worker->thread, work, worker, "flexnn-compute",
+                            placement->is_set ? &placement->compute : NULL))
             break;
     }
     pool->threads = started;
+    pool->cut_threads = started > 1 ? started * placement->fineness : 1;
     return 0;
 }
 
@@ -135,7 +139,7 @@ fx_status fx_pool_run(fx_pool *pool, const fx_call *call, uint32_t units, int64_
     if (units <= 1 || pool->threads == 1) { /* nobody to share with; a few parts, so that a cancel is seen */
         uint32_t part = units / 8 + 1;
         for (uint32_t first = 0; first < units; first += part) {
-            fx_status status = fx_op_run(call, pool->threads, first, units - first < part ? units : first + part);
+            fx_status status = fx_op_run(call, pool->cut_threads, first, units - first < part ? units : first + part);
             if (status != FX_OK)
                 return status;
             if (fx_polled(poll))

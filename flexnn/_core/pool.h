@@ -2,6 +2,7 @@
 #ifndef FLEXNN_POOL_H
 #define FLEXNN_POOL_H
 
+#include "cores.h"
 #include "flexnn/ops.h"
 #include "sync.h"
 
@@ -25,7 +26,8 @@ struct fx_pool {
     int64_t scratch_bytes;
     uint32_t units, wanted; /* wanted: units that will be done, fewer than units once cancelled */
     uint32_t generation;
-    int threads; /* the caller among them */
+    int threads;     /* the caller among them */
+    int cut_threads; /* for how many equal threads steps are cut into units */
     int64_t spin_ns;
     atomic_int stopping;
     fx_event work, finished;
@@ -33,16 +35,17 @@ struct fx_pool {
     fx_worker workers[FX_MAX_THREADS];
 };
 
-/* Starts up to threads - 1 workers; pool->threads says how many compute. 0, or an errno. */
-int fx_pool_start(fx_pool *pool, int threads, uint32_t jitter_seed);
+/* Starts up to threads - 1 workers; pool->threads says how many compute. 0, or an errno. The caller's thread stays
+ * where it is: it is not ours, and the system moves a busy one to a big core by itself. */
+int fx_pool_start(fx_pool *pool, int threads, const fx_placement *placement, uint32_t jitter_seed);
 void fx_pool_stop(fx_pool *pool);
 
 /* Runs all units of call (scratch of thread t: call->scratch + t * scratch_bytes). FX_ERR_CANCELLED if poll says so:
  * the units not yet begun are then left out. */
 fx_status fx_pool_run(fx_pool *pool, const fx_call *call, uint32_t units, int64_t scratch_bytes, fx_poll *poll);
 
-/* Starts a thread with a small stack and all signals blocked. 0, or an errno. */
-int fx_thread_start(pthread_t *thread, void *(*body)(void *), void *arg, const char *name);
+/* Starts a thread with a small stack and all signals blocked, on one of the cores (NULL: any). 0, or an errno. */
+int fx_thread_start(pthread_t *thread, void *(*body)(void *), void *arg, const char *name, const cpu_set_t *cores);
 int64_t fx_thread_stack_bytes(void);
 
 #endif

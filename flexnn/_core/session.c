@@ -94,13 +94,17 @@ static void free_memory(fx_session *s) {
 
 /* Threads and what they wait on; all or nothing. */
 static fx_status start_threads(fx_session *s, const fx_options *o, fx_error *error) {
+    cpu_set_t allowed;
+    if (sched_getaffinity(0, sizeof allowed, &allowed))
+        CPU_ZERO(&allowed);
+    s->placement = fx_place_threads(FX_CORES_ROOT, &allowed, o->threads);
     int os_error = fx_event_init(&s->to_loader);
     if (os_error)
         return fail(error, FX_ERR_THREAD, os_error);
     os_error = fx_event_init(&s->to_caller);
     if (os_error)
         goto no_event;
-    os_error = fx_pool_start(&s->pool, o->threads, o->jitter_seed);
+    os_error = fx_pool_start(&s->pool, o->threads, &s->placement, o->jitter_seed);
     if (os_error)
         goto no_pool;
     os_error = s->program.load_count ? fx_loader_start(s) : 0;
@@ -275,7 +279,7 @@ static fx_status run_step(fx_session *s, const fx_step *step, void *const *buffe
         call.weight = (const float *)(s->arena + step->weight);
     if (s->poison)
         fx_poison_step(s, step, &call);
-    uint32_t units = fx_op_units(s->kernels, node->op, node->kernel, &node->params, step->window, s->pool.threads);
+    uint32_t units = fx_op_units(s->kernels, node->op, node->kernel, &node->params, step->window, s->pool.cut_threads);
     return fx_pool_run(&s->pool, &call, units, node->scratch_bytes, poll);
 }
 

@@ -24,6 +24,7 @@ struct fx_session {
     int64_t read_bytes_per_second;
     int64_t bytes;
     pid_t process; /* threads do not survive a fork */
+    fx_placement placement;
 
     /* The two counters, over all runs. */
     _Alignas(64) _Atomic int64_t loads_done;

@@ -1,5 +1,5 @@
 /* What Linux shows of cores, read from folders made here: flexnn-cores-check */
-#include "flexnn/cpu.h"
+#include "cores.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,11 +20,15 @@ static void make(const char *path) {
     CHECK(mkdir(path, 0700) == 0);
 }
 
+static void write_text(const char *path, const char *text) {
+    FILE *file = fopen(path, "w");
+    CHECK(file && fputs(text, file) >= 0 && fclose(file) == 0);
+}
+
 static void show(int core, const char *name, const char *text) {
     char path[256];
     snprintf(path, sizeof path, "%s/cpu%d/%s", root, core, name);
-    FILE *file = fopen(path, "w");
-    CHECK(file && fputs(text, file) >= 0 && fclose(file) == 0);
+    write_text(path, text);
 }
 
 static void add_core(int core) {
@@ -63,9 +67,65 @@ static void names_of_cores(void) {
     CHECK(fx_cores_are_in_order("/nowhere") == -1);
 }
 
+static void online(const char *text) {
+    char path[64];
+    snprintf(path, sizeof path, "%s/online", root);
+    write_text(path, text);
+}
+
+static cpu_set_t set_of(const int *cores, int count) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    for (int i = 0; i < count; i++)
+        CPU_SET((unsigned)cores[i], &set);
+    return set;
+}
+
+/* Three cores of that capacity, one of them numbered 12; what is made of them. */
+static fx_placement place(const char *a, const char *b, const char *c, int threads) {
+    const cpu_set_t all = set_of((int[]){0, 1, 12}, 3);
+    show(0, "cpu_capacity", a);
+    show(1, "cpu_capacity", b);
+    show(12, "cpu_capacity", c);
+    return fx_place_threads(root, &all, threads);
+}
+
+static void capacities(void) {
+    const cpu_set_t all = set_of((int[]){0, 1, 12}, 3), first = set_of((int[]){0, 1}, 2);
+    CHECK(!fx_place_threads(root, &all, 2).is_set); /* nothing to be read yet */
+    online("0-1,12\n");
+    CHECK(!fx_place_threads(root, &all, 2).is_set);
+
+    fx_placement p = place("1024\n", "1024\n", "1024\n", 2);
+    CHECK(!p.is_set && p.fineness == 1); /* equal cores */
+
+    p = place("325\n", "1024\n", "870\n", 2); /* enough big ones: the little one only loads */
+    const cpu_set_t big = set_of((int[]){1, 12}, 2), little = set_of((int[]){0}, 1);
+    CHECK(p.is_set && CPU_EQUAL(&p.compute, &big) && CPU_EQUAL(&p.load, &little) && p.fineness == 2);
+    p = place("325\n", "1024\n", "870\n", 3); /* all compute, in pieces for the slowest */
+    CHECK(p.is_set && CPU_EQUAL(&p.compute, &all) && CPU_EQUAL(&p.load, &little) && p.fineness == 4);
+    p = place("1\n", "1024\n", "870\n", 3);
+    CHECK(p.fineness == 4);
+
+    CHECK(!fx_place_threads(root, &first, 2).is_set); /* a container has some of the cores */
+    online("0-1\n");
+    CHECK(fx_place_threads(root, &first, 2).is_set); /* the third is off */
+    online("0,1,12\n");
+    CHECK(place("325\n", "1024\n", "870\n", 2).is_set);
+    CHECK(!place("325\n", "", "870\n", 2).is_set);
+    CHECK(!place("325\n", "0\n", "870\n", 2).is_set);
+    place("325\n", "1024\n", "870\n", 2);
+    static const char *const broken[] = {"", "\n", "x", "0-", "12-0", "0-99999999", "0-1,12,99999999", "-1", "0 1 12"};
+    for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
+        online(broken[i]);
+        CHECK(!fx_place_threads(root, &all, 2).is_set || i == 6);
+    }
+}
+
 int main(void) {
     CHECK(mkdtemp(root));
     names_of_cores();
+    capacities();
     char command[64];
     snprintf(command, sizeof command, "rm -r %s", root);
     CHECK(system(command) == 0);
