@@ -15,9 +15,15 @@ static int64_t panel_floats(const fx_conv_params *p) {
     return head(p) + (int64_t)p->kh * p->kw * p->cin_panel * FX_NR;
 }
 
+/* Groups of 2, 4 or 8 channels, in and out. */
+static int can_be_narrow(const fx_conv_params *p) {
+    const int wide = p->cin / p->group;
+    return p->cin == p->cout && (wide == 2 || wide == 4 || wide == 8);
+}
+
 /* Panels of narrow groups: the only ones that read fewer channels than their outputs see. */
 static int is_narrow(const fx_conv_params *p) {
-    return p->group > 1 && p->cin == p->cout && p->cin_panel == p->cin / p->group && p->cin_panel > 1;
+    return p->group > 1 && can_be_narrow(p) && p->cin_panel == p->cin / p->group;
 }
 
 /* Index of the weight of output `o`, tap `t` and input `i` among all panels. */
@@ -120,11 +126,6 @@ static int conv_cin_panel(const fx_conv_params *p) {
         most = groups > most ? groups : most;
     }
     return most * (p->cin / p->group);
-}
-
-static int can_be_narrow(const fx_conv_params *p) {
-    const int wide = p->cin / p->group;
-    return p->cin == p->cout && (wide == 2 || wide == 4 || wide == 8);
 }
 
 static void set_strides(check_case *c, fx_conv_params *p) {

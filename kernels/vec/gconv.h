@@ -1,28 +1,34 @@
-/* gconv_f32 for every vector width: vec/gconv.c and neon/gconv.c include it after they have defined MULTIPLY.
+/* gconv_f32 for every vector width: vec/gconv.c and neon/gconv.c include it after they have defined MULTIPLY and, for
+ * groups whose terms stand in two sums to the end, PAIRED(wide) and JOIN(sum, other).
  *
  * The taps' columns slide over the strip's input pixels as in dwconv.h. Panels are the outer loop, so that a panel's
  * weights, up to `wide` times those of a depthwise one, stay in L1 over the strip. */
 
+#define START(i) sum[i] = paired ? fx_splat(0) : fx_load(panel), other[i] = fx_splat(0)
+#define END(i) sum[i] = paired ? fx_load(panel) + JOIN(sum[i], other[i]) : sum[i]
+
 /* Output pixels [i0, i0 + N), three taps in a row, stride S, dilation 1, of one vector of channels. */
 #define STRIP(N, S)                                                                                                    \
-    FX_INLINE void part_##N##_##S(const fx_gconv *c, int i0, const float *panel, int j, const int full) {              \
+    FX_INLINE void part_##N##_##S(const fx_gconv *c, int i0, const float *panel, int j, const int full,                \
+                                  const int paired) {                                                                  \
         enum { POSITIONS = (N - 1) * S + 3 };                                                                          \
         const fx_dwconv *const d = &c->strip;                                                                          \
         const int wide = c->wide;                                                                                      \
         const float *w = panel + d->head;                                                                              \
         const float *const *x = d->x + i0 * S;                                                                         \
-        fx_v sum[N];                                                                                                   \
-        FX_UNROLL for (int i = 0; i < N; i++) sum[i] = fx_load(panel);                                                 \
+        fx_v sum[N], other[N];                                                                                         \
+        FX_UNROLL for (int i = 0; i < N; i++) START(i);                                                                \
         for (int ky = 0; ky < d->kh; ky++, w += 3 * wide * FX_NR, x += d->positions)                                   \
             MULTIPLY(N, 3, S, POSITIONS, x[p])                                                                         \
+        FX_UNROLL for (int i = 0; i < N; i++) END(i);                                                                  \
         FINISH(N, full, i0, sum);                                                                                      \
     }                                                                                                                  \
     static void strip_##N##_##S(const fx_gconv *c, int i0, int j) {                                                    \
         const float *panel = panel_of(&c->strip, j);                                                                   \
-        if (j + FX_WIDTH <= c->strip.channels)                                                                         \
-            part_##N##_##S(c, i0, panel, j, 1);                                                                        \
+        if (j + FX_WIDTH > c->strip.channels)                                                                          \
+            PAIRED(c->wide) ? part_##N##_##S(c, i0, panel, j, 0, 1) : part_##N##_##S(c, i0, panel, j, 0, 0);           \
         else                                                                                                           \
-            part_##N##_##S(c, i0, panel, j, 0);                                                                        \
+            PAIRED(c->wide) ? part_##N##_##S(c, i0, panel, j, 1, 1) : part_##N##_##S(c, i0, panel, j, 1, 0);           \
     }
 
 #define STRIPS(S) STRIP(1, S) STRIP(2, S) STRIP(3, S) STRIP(4, S) STRIP(5, S) STRIP(6, S) STRIP(7, S) STRIP(8, S)
@@ -33,15 +39,16 @@ STRIPS(2)
 #define ANY(N)                                                                                                         \
     static void any_##N(const fx_gconv *c, int i0, int j) {                                                            \
         const fx_dwconv *const d = &c->strip;                                                                          \
-        const int wide = c->wide, full = j + FX_WIDTH <= d->channels;                                                  \
+        const int wide = c->wide, full = j + FX_WIDTH <= d->channels, paired = PAIRED(wide);                           \
         const float *panel = panel_of(d, j), *w = panel + d->head;                                                     \
-        fx_v sum[N];                                                                                                   \
-        FX_UNROLL for (int i = 0; i < N; i++) sum[i] = fx_load(panel);                                                 \
+        fx_v sum[N], other[N];                                                                                         \
+        FX_UNROLL for (int i = 0; i < N; i++) START(i);                                                                \
         for (int ky = 0; ky < d->kh; ky++) {                                                                           \
             const float *const *x = d->x + ky * d->positions + i0 * d->stride;                                         \
             for (int kx = 0; kx < d->kw; kx++, w += wide * FX_NR, x += d->dilation)                                    \
                 MULTIPLY(N, 1, 1, N, x[p * d->stride])                                                                 \
         }                                                                                                              \
+        FX_UNROLL for (int i = 0; i < N; i++) END(i);                                                                  \
         FINISH(N, full, i0, sum);                                                                                      \
     }
 ANY(1)

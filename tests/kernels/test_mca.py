@@ -207,6 +207,17 @@ def test_strips_of_narrow_groups_are_multiply_adds(commands: dict[str, dict[str,
         assert utilisation(loop, CORES["A76"]) >= (0.98 if pixels == 8 else 0.85)
 
 
+@pytest.mark.parametrize("kernel", ["strip_8_1", "strip_8_2"])
+def test_strips_of_groups_of_two_are_mostly_multiply_adds(commands: dict[str, dict[str, str]], kernel: str) -> None:
+    """Three taps of two channels; beside the multiply-adds only six permutations of weights for a row of taps. The
+    longer loop is that of channels that are left over."""
+    loops = [loop for loop in compiled(commands["neon/gconv.c"]) if loop.function == kernel and loop.fmla == 8 * 3 * 2]
+    loop = min(loops, key=lambda loop: len(loop.code))
+    assert loop.spilt_vectors == 0
+    reached = {name: utilisation(loop, core) for name, core in CORES.items()}
+    assert all(reached[name] >= floor for name, floor in {"A72": 0.93, "A76": 0.87, "X1": 0.86}.items()), reached
+
+
 GOOD = [f"fmla v{n}.4s, v30.4s, v31.s[0]" for n in range(16)]
 
 
