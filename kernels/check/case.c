@@ -140,8 +140,9 @@ static fx_status run_windows(check_case *c, fx_call *call, int64_t scratch_bytes
     return FX_OK;
 }
 
-static int compare_floats(const check_case *c, const check_expected *e, int64_t elements) {
+static int compare_floats(check_case *c, const check_expected *e, int64_t elements) {
     const float *got = (const float *)((const char *)c->out + c->out_lo);
+    double difference = 0, largest = 0;
     for (int64_t i = 0; i < elements; i++) {
         uint32_t bits;
         memcpy(&bits, &got[i], sizeof bits);
@@ -158,7 +159,12 @@ static int compare_floats(const check_case *c, const check_expected *e, int64_t 
                     e->tolerance[i]);
             return 1;
         }
+        if (isfinite(want)) {
+            difference = fmax(difference, fabs(got[i] - want));
+            largest = fmax(largest, fabs(want));
+        }
     }
+    c->error = largest > 0 ? difference / largest : 0;
     return 0;
 }
 
@@ -175,6 +181,10 @@ static int compare_bytes(const check_case *c, const check_expected *e, int64_t b
 
 int check_run_case(const check_op *op, check_case *c, const fx_kernels *k, const char *op_name) {
     op->draw(c);
+    return check_run_drawn(op, c, k, op_name);
+}
+
+int check_run_drawn(const check_op *op, check_case *c, const fx_kernels *k, const char *op_name) {
     if (fx_op_check(c->op, c->kernel, &c->params) != FX_OK) {
         fprintf(stderr, "%s: fx_op_check refuses a legal case\n", op_name);
         describe(c, k);

@@ -24,6 +24,7 @@ typedef struct check_case {
     int64_t out_lo, out_hi;
     float *weight; /* all panels, or NULL */
     int64_t weight_bytes;
+    double error; /* largest difference from what is expected, over the largest value expected; of f32 outputs */
 } check_case;
 
 /* What must come out. Element i is at out_lo + i * (size of an element); NOT_WRITTEN marks what stays poisoned. */
@@ -45,6 +46,8 @@ typedef struct check_op {
     /* Shape i to time: sets op's kernel, params, name (at most 63 characters), flops and bytes moved by one run; 0 past
      * the end. NULL: nothing to time. */
     int (*bench)(int i, check_case *c, char *name, double *flops, double *bytes);
+    /* The largest error that the shape being timed may have (check_case.error); NULL: it is only printed. */
+    double (*error_max)(const check_case *c);
     /* The status a run must end with for this case; NULL: FX_OK. */
     fx_status (*status)(const check_case *c);
 } check_op;
@@ -77,8 +80,11 @@ static inline void check_set(const check_case *c, check_expected *e, int64_t at,
     e->written[i] = 1;
 }
 
-/* The frame: case.c runs one case (0: passed; else says why), bench.c times. */
+/* The frame: case.c runs one case (0: passed; else says why), drawn or as it stands; bench.c times; accuracy.c tells
+ * the errors of the shapes that are timed (0: none is too large). */
 int check_run_case(const check_op *op, check_case *c, const fx_kernels *k, const char *op_name);
+int check_run_drawn(const check_op *op, check_case *c, const fx_kernels *k, const char *op_name);
+int check_accuracy_op(const check_op *op, uint32_t number, const fx_kernels *k);
 /* hostile.c: 1: parameters damaged at random were accepted and run; 0: refused, or too big to run; -1: failed. */
 int check_run_hostile(const check_op *op, check_case *c, const fx_kernels *k);
 double check_peak_flops(const fx_kernels *k);

@@ -1,4 +1,5 @@
-/* flexnn-check [--op NAME] [--level NAME] [--seed S] [--first I] [--cases N] [--bench [--cold] | --hostile] */
+/* flexnn-check [--op NAME] [--level NAME] [--seed S] [--first I] [--cases N] [--bench [--cold] | --accuracy |
+ * --hostile] */
 #include "check.h"
 
 #include <signal.h>
@@ -12,7 +13,7 @@ typedef struct options {
     const char *op, *level;
     long first, cases;
     unsigned long long seed;
-    int bench, cold, hostile;
+    int bench, cold, accuracy, hostile;
 } options;
 
 static const check_op *const checks[FX_OP_COUNT] = {
@@ -77,6 +78,8 @@ static int walk(const options *o) {
                 failures++;
             } else if (o->bench) {
                 check_bench_op(checks[op], op, k, peak, o->cold);
+            } else if (o->accuracy) {
+                failures += check_accuracy_op(checks[op], op, k);
             } else {
                 failures += check_level(o, op, k);
             }
@@ -95,6 +98,8 @@ int main(int argc, char **argv) {
             o.bench = 1;
         else if (!strcmp(argv[i], "--cold"))
             o.cold = 1;
+        else if (!strcmp(argv[i], "--accuracy"))
+            o.accuracy = 1;
         else if (!strcmp(argv[i], "--hostile"))
             o.hostile = 1;
         else if (value && !strcmp(argv[i], "--op"))
@@ -109,7 +114,7 @@ int main(int argc, char **argv) {
             o.seed = strtoull(value, NULL, 10), i++;
         else {
             fprintf(stderr, "usage: flexnn-check [--op NAME] [--level NAME] [--seed S] [--first I] [--cases N] "
-                            "[--bench [--cold] | --hostile]\n");
+                            "[--bench [--cold] | --accuracy | --hostile]\n");
             return 2;
         }
     }

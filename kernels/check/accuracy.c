@@ -1,0 +1,34 @@
+/* Errors to double precision, of the shapes that --bench times and whose reference takes no more than seconds. */
+#include "check.h"
+
+#include <stdio.h>
+
+#define FLOPS_MAX 2.5e8
+#define BYTES_MAX 4e7
+
+int check_accuracy_op(const check_op *op, uint32_t number, const fx_kernels *k) {
+    int failures = 0;
+    char name[64];
+    double flops, bytes;
+    for (int i = 0;; i++) {
+        check_case c = {.op = number, .random = 1};
+        if (!op->bench || !op->bench(i, &c, name, &flops, &bytes))
+            return failures;
+        if (op->is_exact || flops > FLOPS_MAX || bytes > BYTES_MAX)
+            continue;
+        const double most = op->error_max ? op->error_max(&c) : 0;
+        if (check_run_drawn(op, &c, k, fx_op_name(number))) {
+            failures++;
+            continue;
+        }
+        const int failed = most > 0 && c.error > most;
+        fprintf(failed ? stderr : stdout, "%-14s %-12s %-40s error %.1e%s", fx_op_name(number), k->level, name, c.error,
+                failed     ? ", FAILED: at most "
+                : most > 0 ? ", at most "
+                           : "\n");
+        if (most > 0)
+            fprintf(failed ? stderr : stdout, "%.1e\n", most);
+        fflush(stdout);
+        failures += failed;
+    }
+}
