@@ -14,18 +14,24 @@ import stat
 import sys
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, BinaryIO, NoReturn
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
 import numpy as np
 
 import flexnn
 from flexnn import _core, units
-from flexnn.artifact import open_artifact
+from flexnn.artifact import Artifact, StoredModel, open_artifact
 from flexnn.compiler import compiled
+from flexnn.engine import Switches
+from flexnn.graph import bind_shapes
+from flexnn.graph.ir import DTYPES
 from flexnn.graph.model import Port, open_hint
 from flexnn.measure import kept_machine
-from flexnn.plan import check_plan, make_plan
+from flexnn.plan import Plan, check_plan, make_plan
 from flexnn.session import PROFILES, THREADS_MAX, default_profile, default_threads, io_align
+
+if TYPE_CHECKING:
+    from flexnn.region_plan import RegionPlan
 
 NS_PER_MS = 1e6
 INPUT_SEED = 0
@@ -271,6 +277,10 @@ def _random_input(generator: np.random.Generator, argument: flexnn.NodeArg) -> n
     shape = [d for d in argument.shape if isinstance(d, int)]
     if len(shape) < len(argument.shape):
         raise ValueError(f"input {argument.name!r}: {open_hint(Port(argument.name, None, tuple(argument.shape)))}")
+    return _random(generator, tuple(shape), dtype)
+
+
+def _random(generator: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     if dtype.kind == "f":
         return generator.standard_normal(shape, np.float32).astype(dtype, copy=False)
     return generator.integers(0, 2, shape).astype(dtype)  # small: may be indices
@@ -335,26 +345,52 @@ def _peak_rss() -> int:
 
 def _plan(options: argparse.Namespace) -> None:
     with compiled(options.model, dict(options.shape)) as path, open_artifact(path) as artifact:
-        threads = options.threads or default_threads()
-        machine = None
-        if default_profile(options.profile) == "measure":
-            machine = kept_machine(artifact, threads, direct=options.io == "direct")
         try:
-            plan = make_plan(
-                artifact.graph, memory=options.memory, threads=threads, io_align=io_align(options.io), machine=machine
-            )
+            if isinstance(artifact.contents, StoredModel):
+                if path == options.model:
+                    bind_shapes(artifact.contents.model, dict(options.shape))
+                plan: Plan | RegionPlan = _region_plan(artifact, artifact.contents, options)
+            else:
+                plan = _graph_plan(artifact, options)
         except flexnn.BudgetError as error:
             if options.json:
                 print(json.dumps({"feasible": False, "minimum_memory": error.minimum}))
             raise
-        if options.check:
-            check_plan(artifact.graph, plan.program)
     if options.json:
         print(json.dumps({"feasible": True, **plan.describe()}))
     else:
         print(plan.summary())
         if options.check:
             print("check    no two live tensors overlap, at any interleaving of loads and steps")
+
+
+def _graph_plan(artifact: Artifact, options: argparse.Namespace) -> Plan:
+    threads = options.threads or default_threads()
+    machine = None
+    if default_profile(options.profile) == "measure":
+        machine = kept_machine(artifact, threads, direct=options.io == "direct")
+    plan = make_plan(
+        artifact.graph, memory=options.memory, threads=threads, io_align=io_align(options.io), machine=machine
+    )
+    if options.check:
+        check_plan(artifact.graph, plan.program)
+    return plan
+
+
+def _region_plan(artifact: Artifact, contents: StoredModel, options: argparse.Namespace) -> RegionPlan:
+    from flexnn.graph.bind import known_shape
+    from flexnn.region_plan import plan_regions
+    from flexnn.runner import Runner
+
+    switches = Switches(options.threads or default_threads())
+    generator = np.random.default_rng(INPUT_SEED)
+    ports = contents.model.graph.inputs
+    feeds = {p.name: _random(generator, known_shape(p), DTYPES[str(p.dtype)]) for p in ports}
+    plan = plan_regions(Runner(artifact, options.memory, switches, io_align(options.io)), feeds)
+    if options.check:
+        for part in plan.parts:
+            check_plan(part.graph, part.plan.program)
+    return plan
 
 
 def _doctor(options: argparse.Namespace) -> None:

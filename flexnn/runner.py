@@ -73,6 +73,10 @@ class Runner:
         self._programs: dict[int, Program] = {}
         self._open: list[Program] = []
         """Open ones, the one used last at the end."""
+        self._shapes: dict[str, tuple[int, ...]] = {}
+        """Of the inputs of the last run."""
+        self._usual: list[Program] = []
+        """Programs of the last run that went through."""
         nodes = sum(len(graph.nodes) for graph in self.stored.model.graph.walk())
         values = sum(c.nbytes for i, c in enumerate(self.stored.constants) if i not in self.stored.values)
         self.model_bytes = CODE_BYTES + MODEL_NODE_BYTES * nodes + 2 * values
@@ -80,8 +84,13 @@ class Runner:
     def __call__(self, feeds: Mapping[str, Array]) -> list[Array]:
         """The outputs, in the model's order. Raises BudgetError, SessionError, GraphError."""
         self.totals = Totals()
+        shapes = {name: array.shape for name, array in feeds.items()}
+        if shapes != self._shapes:
+            self.close()  # first: what other shapes needed must not stay beside what these need
+            self._shapes = shapes
         with np.errstate(all="ignore"):
             outputs = self.walker.run(feeds)
+        self._usual = self.totals.used
         for program in [program for program in self._open if program not in self.totals.used]:
             self._close(program)
         return outputs
@@ -116,9 +125,7 @@ class Runner:
 
     def run(self, segment: Segment, inputs: Sequence[Array], held: int) -> list[Array]:
         """Runs a segment in its program, which is made, planned and opened when it is not."""
-        program = self._programs.get(id(segment))
-        if program is None:
-            program = self._programs[id(segment)] = self._bind(segment)
+        program = self.bound(segment)
         live = held - sum(array.nbytes for array in inputs)
         engine = self._opened(program, live)
         graph = program.graph
@@ -131,6 +138,38 @@ class Runner:
         if program not in self.totals.used:
             self.totals.used.append(program)
         return outputs
+
+    def bound(self, segment: Segment) -> Program:
+        """The program of a segment."""
+        program = self._programs.get(id(segment))
+        if program is None:
+            program = self._programs[id(segment)] = self._bind(segment)
+        return program
+
+    def planned(self, program: Program, live: int) -> Plan:
+        """The plan of a program for what is left beside ``live`` bytes of values and the open programs. Raises
+        BudgetError.
+        """
+        others = sum(_own_bytes(other.plan) for other in self._open if other.plan is not None)
+        memory = self._share(program, live, others)
+        beside = (memory, live + others if memory is not None else 0)
+        if program.plan is not None and program.planned_for == beside:
+            return program.plan
+        parts = {"values": live, "model": self.model_bytes, "programs": others}
+
+        def overhead(graph: Graph, steps: int, loads: int, threads: int) -> dict[str, int]:
+            return overhead_bytes(graph, steps, loads, threads) | parts
+
+        program.plan = make_plan(
+            program.graph,
+            memory=memory,
+            threads=self.switches.threads,
+            io_align=self.io_align,
+            overhead=overhead,
+        )
+        program.planned_for = beside
+        self.totals.plan_ms += program.plan.plan_ms
+        return program.plan
 
     def lacking(self, segment: Segment) -> set[str]:
         """Names of nodes whose weights the artifact does not hold in the form that the segment reads."""
@@ -171,38 +210,35 @@ class Runner:
         self._close(program)
         while True:
             try:
-                self._plan(program, live)
+                plan = self.planned(program, live)
                 break
             except BudgetError:
                 if not self._open:
                     raise
                 self._close(self._open[0])
-        assert program.plan is not None
-        program.engine = Engine(self.artifact, program.graph, program.plan, self.switches)
+        program.engine = Engine(self.artifact, program.graph, plan, self.switches)
         program.live_bytes = live
         self._open.append(program)
         return program.engine
 
-    def _plan(self, program: Program, live: int) -> None:
-        """Plans a program for what is left beside ``live`` bytes and the open ones. Raises BudgetError."""
-        others = sum(_own_bytes(other.plan) for other in self._open if other.plan is not None)
-        beside = (self.memory, live + others if self.memory is not None else 0)
-        if program.plan is not None and program.planned_for == beside:
-            return
-        parts = {"values": live, "model": self.model_bytes, "programs": others}
-
-        def overhead(graph: Graph, steps: int, loads: int, threads: int) -> dict[str, int]:
-            return overhead_bytes(graph, steps, loads, threads) | parts
-
-        program.plan = make_plan(
-            program.graph,
-            memory=self.memory,
-            threads=self.switches.threads,
-            io_align=self.io_align,
-            overhead=overhead,
-        )
-        program.planned_for = beside
-        self.totals.plan_ms += program.plan.plan_ms
+    def _share(self, program: Program, live: int, others: int) -> int | None:
+        """The budget for one program: of what all programs of the last run leave beside their minima, a share by its
+        weights, so that none of them has to be closed for another. All of it where their minima are too much together.
+        """
+        if self.memory is None or program.plan is None or program not in self._usual or len(self._usual) == 1:
+            return self.memory
+        plans = [other.plan for other in self._usual if other.plan is not None]
+        fixed = max(sum(plan.overhead.values()) - _own_overhead(plan) - plan.overhead["programs"] for plan in plans)
+        least = [plan.minimum_memory - sum(plan.overhead.values()) + _own_overhead(plan) for plan in plans]
+        spare = self.memory - fixed - sum(least)
+        if spare < 0:
+            return self.memory
+        weights = [sum(weight.nbytes for weight in other.graph.weights) + 1 for other in self._usual]
+        mine = self._usual.index(program)
+        own = least[mine] + spare * weights[mine] // sum(weights)
+        beside = sum(program.plan.overhead.values()) - _own_overhead(program.plan) - program.plan.overhead["programs"]
+        beside += live - program.plan.overhead["values"]
+        return min(self.memory, beside + others + own)
 
     def _close(self, program: Program) -> None:
         if program.engine is not None:
@@ -211,8 +247,12 @@ class Runner:
             self._open.remove(program)
 
 
+def _own_overhead(plan: Plan) -> int:
+    return sum(plan.overhead[part] for part in _OWN_PARTS)
+
+
 def _own_bytes(plan: Plan) -> int:
-    return plan.arena_bytes + sum(plan.overhead[part] for part in _OWN_PARTS)
+    return plan.arena_bytes + _own_overhead(plan)
 
 
 def _hold_constants(graph: Graph) -> list[Array]:

@@ -26,12 +26,14 @@ MAY_IMPORT = {
     "compiler": {"graph", "artifact", "regions"},
     "engine": {"_core", "artifact", "graph", "measure", "plan"},
     "runner": {"artifact", "engine", "graph", "plan", "regions"},
+    "region_plan": {"graph", "plan", "regions", "runner", "units"},
     "session": {"_core", "artifact", "compiler", "engine", "graph", "measure", "plan", "runner", "units"},
     "__init__": {"artifact", "compiler", "graph", "plan", "session"},
     "__main__": {"cli"},
     "backend": {"compiler", "graph", "session"},
     "doctor": {"_core"},
-    "cli": {"doctor", "__init__", "_core", "artifact", "compiler", "graph", "measure", "plan", "session", "units"},
+    "cli": {"doctor", "__init__", "_core", "artifact", "compiler", "engine", "graph", "measure", "plan", "region_plan"}
+    | {"runner", "session", "units"},
 }
 COMPILE_TIME = {"onnx", "google"}
 MAY_IMPORT_ONNX = {"backend.py", "importer.py", "onnx_file.py"}

@@ -46,7 +46,8 @@ class Region:
             inside = frozenset(known)
             for name, value in node.attrs.items():
                 if isinstance(value, ModelGraph):
-                    where = f"{path}/{node.name or node.op_type}.{name}"
+                    own = f"{node.name or ''.join(node.output[:1])}.{name}"
+                    where = f"{path} > {own}" if path else own
                     self.children.setdefault(i, {})[name] = Region(value, where, self.constants, inside)
             known = known.union(name for name in node.output if name)
         missing = [name for name in self.outputs if name not in known]

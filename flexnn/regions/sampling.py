@@ -14,6 +14,7 @@ from flexnn.graph.ir import DTYPES, Graph, GraphError
 from flexnn.graph.model import Constant, Model, ModelNode, Port
 from flexnn.graph.sources import ModelSource
 
+from .control import truth
 from .region import Nodes, Region, members
 from .segment import Array, Segment
 from .walk import Scope, Walker
@@ -53,10 +54,11 @@ class _MadeUpError(GraphError):
     """A host operator does not take what was made up: it says nothing of real numbers."""
 
 
-class _Sampler(Walker):
+class Sampler(Walker):
     """Goes where a run could go."""
 
     def evaluated(self, node: ModelNode, inputs: Sequence[Array | None]) -> list[Array]:
+        """As the walker; nothing is empty, so that what follows is met, too."""
         try:
             values = super().evaluated(node, inputs)
         except GraphError as error:
@@ -66,24 +68,28 @@ class _Sampler(Walker):
     def control(
         self, node: ModelNode, bodies: Mapping[str, Region], scope: Scope, inputs: Sequence[Array | None]
     ) -> list[Array]:
+        """Both branches of an If, one iteration of a Loop."""
         if node.op_type == "If":
-            return self._both(bodies, scope)
+            taken = "then_branch" if truth(node, inputs[0] if inputs else None) else "else_branch"
+            return self._both(bodies, scope, taken)
         if node.op_type == "Loop":
             inputs = [np.array(1, np.int64), np.array(True), *inputs[2:]]
         return super().control(node, bodies, scope, inputs)
 
-    def _both(self, bodies: Mapping[str, Region], scope: Scope) -> list[Array]:
-        """Walks both branches, one of which may not bind: there are models with a branch for each rate of samples."""
-        ways: list[list[Array]] = []
+    def _both(self, bodies: Mapping[str, Region], scope: Scope, taken: str) -> list[Array]:
+        """Walks both branches, one of which may not bind: there are models with a branch for each rate of samples. The
+        outputs are those of the branch ``taken``, if it binds.
+        """
+        ways: dict[str, list[Array]] = {}
         failed: list[GraphError] = []
-        for _, body in sorted(bodies.items()):
+        for name, body in bodies.items():
             try:
-                ways.append(self.walk(body, Scope({}, scope)))
+                ways[name] = self.walk(body, Scope({}, scope))
             except GraphError as error:
                 failed.append(error)
         if not ways:
             raise next((error for error in failed if not isinstance(error, _MadeUpError)), failed[0])
-        return ways[-1]
+        return ways[taken] if taken in ways else next(iter(ways.values()))
 
 
 def made_up(random: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:
@@ -109,7 +115,7 @@ def sample(model: Model) -> list[Graph]:
             for port, shape in zip(model.graph.inputs, shapes, strict=True)
         }
         try:
-            _Sampler(model, collects).run(feeds)
+            Sampler(model, collects).run(feeds)
             bound += 1
         except _MadeUpError as error:
             first = first or error

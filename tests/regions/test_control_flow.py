@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from onnx import helper
 from regions_support import BOOL, F32, I64, check_run, graph_of, model_of, numbers, opened, value
 
 import flexnn
+from flexnn import cli
 
 WIDE = 96
 
@@ -163,3 +165,20 @@ def test_a_scan_both_ways(tmp_path: Path, back: int) -> None:
     with opened(tmp_path, model) as session:
         for steps in (7, 2):
             check_run(session, model, {"s": numbers(4), "x": numbers(4, steps, seed=1)})
+
+
+def test_plan_shows_the_regions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(detector_model().SerializeToString())
+    artifact = flexnn.compile(path)
+    assert cli.main(["plan", artifact, "--json", "--check", "--shape", "x=3,16"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    paths = {row["region"] for row in plan["regions"]}
+    inner = {f"z.then_branch > inner.y.{way}_branch" for way in ("then", "else")}
+    assert paths == {"", "z.then_branch", "z.else_branch"} | inner
+    memory = plan["memory_by_strategy"]
+    assert memory["one"] < memory["branches"] < memory["naive"]
+    assert cli.main(["plan", artifact]) == 2
+    assert "--shape x=" in capsys.readouterr().err
+    assert cli.main(["run", artifact, "--repeat", "2", "--json", "--shape", "x=3,16"]) == 0
+    assert json.loads(capsys.readouterr().out)["latency_ms"]["runs"] == 2
