@@ -16,7 +16,7 @@ import numpy as np
 from flexnn.artifact import Artifact, StoredModel, weight_key
 from flexnn.graph.ir import DTYPES, Graph, Tensor, Weight
 from flexnn.plan import BudgetError, Plan, make_plan
-from flexnn.plan.overhead import BASE_BYTES, overhead_bytes
+from flexnn.plan.overhead import BASE_BYTES, NODE_BYTES, overhead_bytes
 from flexnn.regions import Segment, Walker
 
 from .engine import Engine, SessionError, Switches
@@ -152,10 +152,12 @@ class Runner:
         """
         others = sum(_own_bytes(other.plan) for other in self._open if other.plan is not None)
         memory = self._share(program, live, others)
-        beside = (memory, live + others if memory is not None else 0)
+        counted = sum(len(other.graph.nodes) for other in {program, *self._open})
+        kept = NODE_BYTES * max(0, self.walker.kept_nodes - counted)
+        beside = (memory, live + others + kept if memory is not None else 0)
         if program.plan is not None and program.planned_for == beside:
             return program.plan
-        parts = {"values": live, "model": self.model_bytes, "programs": others}
+        parts = {"values": live, "model": self.model_bytes, "programs": others, "kept": kept}
 
         def overhead(graph: Graph, steps: int, loads: int, threads: int) -> dict[str, int]:
             return overhead_bytes(graph, steps, loads, threads) | parts
@@ -208,14 +210,19 @@ class Runner:
             self._open.append(program)
             return program.engine
         self._close(program)
+        trimmed = False
         while True:
             try:
                 plan = self.planned(program, live)
                 break
             except BudgetError:
-                if not self._open:
+                if self._open:
+                    self._close(self._open[0])
+                elif not trimmed:
+                    self.walker.trim(0)
+                    trimmed = True
+                else:
                     raise
-                self._close(self._open[0])
         program.engine = Engine(self.artifact, program.graph, plan, self.switches)
         program.live_bytes = live
         self._open.append(program)

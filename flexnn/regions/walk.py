@@ -27,6 +27,8 @@ SMALL_BYTES = 4 << 10
 """Integers up to this size are computed by numpy: less than a program's start costs."""
 VARIANTS_MAX = 4
 """Segments for the same shapes; what differs only by numbers is left to numpy from then on."""
+KEPT_NODES_MAX = 2048
+"""Internal nodes of the segments that are kept; beyond, those used longest ago are dropped."""
 HEAVY = {"Conv", "ConvInteger", "ConvTranspose", "Gemm", "MatMul", "MatMulInteger", "LSTM", "GRU", "RNN"}
 """Never a small matter."""
 
@@ -177,7 +179,8 @@ class Walker:
     def _bound(self, region: Region, scope: Scope, remaining: Nodes) -> Segment:
         names = sorted(name for name in region.needed(remaining) if name in scope)
         shapes: Key = tuple((name, scope[name].dtype.str, scope[name].shape) for name in names)
-        kept = self._kept.setdefault((region, remaining, shapes), [])
+        key = (region, remaining, shapes)
+        kept = self._kept[key] = self._kept.pop(key, [])  # the one used last is at the end
         for segment in kept:
             if segment.matches(scope):
                 return segment
@@ -188,11 +191,25 @@ class Walker:
             lacking = self.runs.lacking(segment)
             if not lacking:
                 kept.append(segment)
+                self.trim(KEPT_NODES_MAX)
                 return segment
             for i in members(segment.nodes):
                 node = region.nodes[i]
                 if (node.name or node.output[0]) in lacking:
                     leave(region, i, GraphError(f"{node.where}: {LACKING}"))
+
+    @property
+    def kept_nodes(self) -> int:
+        """Internal nodes of all kept segments."""
+        return sum(len(segment.graph.nodes) for kept in self._kept.values() for segment in kept)
+
+    def trim(self, nodes: int) -> None:
+        """Drops segments used longest ago until those left have no more than ``nodes``; those used last stay."""
+        for key in list(self._kept)[:-1]:
+            if self.kept_nodes <= nodes:
+                return
+            for segment in self._kept.pop(key):
+                self.runs.forget(segment)
 
     def _leave_to_numpy(self, region: Region, kept: list[Segment]) -> None:
         """From now on numpy computes the nodes whose numbers made the kept segments differ, where it can."""

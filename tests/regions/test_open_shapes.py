@@ -10,6 +10,7 @@ from onnx import helper
 from regions_support import F32, I64, check_run, graph_of, model_of, numbers, opened, value
 
 import flexnn
+from flexnn.regions import walk
 
 
 def conv_model(channels: int = 24):
@@ -157,3 +158,14 @@ def test_what_sampling_does_not_reach_is_computed_all_the_same(tmp_path: Path) -
         with pytest.raises(ValueError, match="Reshape"):
             session.run(None, {"x": numbers(23)})
         check_run(session, model, {"x": numbers(22, seed=1)})
+
+
+def test_bindings_that_are_kept_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(walk, "KEPT_NODES_MAX", 20)
+    model = conv_model()
+    with opened(tmp_path, model) as session:
+        for side in (*range(4, 24), 4):
+            check_run(session, model, {"x": numbers(1, 3, side, side)})
+            assert session._runner is not None
+            assert session._runner.walker.kept_nodes <= 20
+            assert len(session._runner._programs) <= 20
