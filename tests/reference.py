@@ -173,13 +173,16 @@ def unpack(graph: Graph, node: Node, cin: int, cout: int) -> tuple[Array, Array,
         sizes.append(panel.nbytes)
         lanes = slice(p * NR, min((p + 1) * NR, cout))
         count = lanes.stop - lanes.start
-        rows = panel.reshape(-1, NR)
+        rows = panel[: panel.size // NR * NR].reshape(-1, NR)
         bias[lanes] = rows[0, :count]
         at = 1
         if node.attrs["act"] == "prelu":
             slope[lanes] = rows[1, :count]
             at = 2
-        body = rows[at:]
+        stored = {"f32": np.float32, "f16": np.float16, "s8": np.int8}[str(node.attrs["wtype"])]
+        scales = rows[at] if stored is np.int8 else np.float32(1)
+        at += stored is np.int8
+        body = panel[at * NR :].view(stored).astype(np.float32).reshape(-1, NR) * scales
         if depthwise:
             weights[:, range(lanes.start, lanes.stop), range(lanes.start, lanes.stop)] = body[:, :count]
             continue

@@ -115,6 +115,7 @@ def _encode_conv(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
     (n, h, w, c), (_, oh, ow, cout) = x.shape, y.shape
     values: Values = {"n": n, "h": h, "w": w, "oh": oh, "ow": ow, "nr": NR, **_window(node), **_act(node)}
     values |= _pixels("x", x) | _pixels("y", y) | _pixels("r", residual) | {"has_residual": int(residual is not None)}
+    values["wtype"] = _index("wtype", node.attrs["wtype"])
     if node.op == "dwconv":
         return values | {"c": c}
     group = int_attr(node, "group")

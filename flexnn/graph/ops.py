@@ -32,8 +32,8 @@ _SPATIAL: dict[str, Spec] = {"kernel": _PAIR, "strides": _PAIR, "dilations": _PA
 """Over (height, width); pads: top, left, bottom, right."""
 
 SCHEMA: dict[str, dict[str, Spec]] = {
-    "conv": {**_SPATIAL, "group": Int(1), "cout": Int(1), "cin_block": Int(1), **_ACT},
-    "dwconv": {**_SPATIAL, **_ACT},
+    "conv": {**_SPATIAL, "group": Int(1), "cout": Int(1), "cin_block": Int(1), "wtype": _enum("wtype"), **_ACT},
+    "dwconv": {**_SPATIAL, "wtype": _enum("wtype"), **_ACT},
     "pool": {"kind": _enum("pool_kind"), **_SPATIAL, "ceil_mode": Int(0, 1), "count_include_pad": Int(0, 1)},
     "unary": {"kind": _without("unary_kind", "prelu"), "alpha": Float(), "beta": Float()},
     "binary": {"kind": _enum("binary_kind"), **_PLAIN_ACT},
@@ -69,6 +69,7 @@ SCHEMA: dict[str, dict[str, Spec]] = {
 }
 """The attributes of each operator: all of them, and no others.
 
+conv, dwconv: ``wtype`` is the form its weights are stored in.
 copy: ``perm`` transposes; then ``expand`` broadcasts axes of size 1 to the size it says (0: keeps).
 recurrent: inputs as params.h says. quantize: x, scales, zero points, one or one for each slice of ``axis``.
 pointwise: a, b and for ``where`` the condition.

@@ -1,7 +1,8 @@
 """Packing: a convolution's weights become panels, streamed one panel at a time (DESIGN D3).
 
-A panel holds ``NR`` consecutive output channels: ``[bias NR][slope NR, only PRELU][block][tap][cin of block][NR]``
-float32. Missing output channels of the last panel are zeros. A grouped convolution packs output channels regardless of
+A panel holds ``NR`` consecutive output channels: ``[bias NR][slope NR, only PRELU][scale NR, only s8]`` float32, then
+``[block][tap][cin of block][NR]`` weights: float32, float16, or 8-bit integers times their channel's scale.
+Missing output channels of the last panel are zeros. A grouped convolution packs output channels regardless of
 their groups: a panel reads the input channels of all groups it touches, ``cin_panel`` of them, and holds zeros where an
 output channel does not see an input channel (kernels/include/flexnn/ops.h, ``fx_conv_panel_cin``). Panels of narrow
 groups, as many outputs as inputs and 2, 4 or 8 of them, hold no zeros: each lane has its own group's weights.
@@ -10,12 +11,12 @@ groups, as many outputs as inputs and 2, 4 or 8 of them, hold no zeros: each lan
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .ir import WeightSource
+from .ir import GraphError, WeightSource
 
 NR = 16
 """Output channels of a panel; FX_NR of the C core."""
@@ -25,6 +26,11 @@ NARROW = (2, 4, 8)
 
 CIN_BLOCK = 64
 """Input channels that a panel keeps together over all taps (docs/decisions/0001)."""
+
+STORED_AS = "f32"
+"""How weights are stored of which nothing else is said: an fx_wtype."""
+
+WEIGHT_BYTES = {"f32": 4, "f16": 2, "s8": 1}
 
 F32 = NDArray[np.float32]
 
@@ -45,9 +51,15 @@ class PanelSource:
     """float32 [cout]: multiplies each output channel's weights (a folded BatchNormalization); None: ones."""
     slope: WeightSource | None = None
     """float32 [cout], of a PRelu; None: the panels have no slopes."""
+    wtype: str = field(default_factory=lambda: STORED_AS)
+    """The form that weights are stored in: f32, f16 or s8."""
+    step: WeightSource | None = None
+    """float32 [cout], of s8: ``weight`` is a multiple of it; None: each channel's largest weight becomes 127."""
 
     def __post_init__(self) -> None:
         cout, cin_group = self.shape[:2]
+        if self.wtype not in WEIGHT_BYTES:
+            raise ValueError(f"weights stored as {self.wtype}")
         if min(self.shape) < 1 or self.group < 1 or cout % self.group:
             raise ValueError(f"weights of shape {self.shape} in {self.group} groups")
         if self.op == "dwconv" and (cin_group != 1 or self.group != cout):
@@ -56,8 +68,8 @@ class PanelSource:
     @property
     def key(self) -> str:
         """Names the packed numbers, as a source's key does (graph/sources.py)."""
-        vectors = "|".join(v.key if v is not None else "" for v in (self.bias, self.scale, self.slope))
-        return f"{self.op}{self.shape}/{self.group}({self.weight.key}|{vectors})"
+        vectors = "|".join(v.key if v is not None else "" for v in (self.bias, self.scale, self.slope, self.step))
+        return f"{self.op}{self.shape}/{self.group}{self.wtype}({self.weight.key}|{vectors})"
 
     @property
     def cin(self) -> int:
@@ -84,8 +96,9 @@ class PanelSource:
     @property
     def panel_bytes(self) -> int:
         """Bytes of one panel."""
-        head = NR * (2 if self.slope is not None else 1)
-        return 4 * (head + self.shape[2] * self.shape[3] * self.cin_panel * NR)
+        head = 1 + (self.slope is not None) + (self.wtype == "s8")
+        weights = self.shape[2] * self.shape[3] * self.cin_panel
+        return NR * (4 * head + WEIGHT_BYTES[self.wtype] * weights)
 
     @property
     def nbytes(self) -> int:
@@ -93,23 +106,33 @@ class PanelSource:
         return self.panels * self.panel_bytes
 
     def __iter__(self) -> Iterator[F32]:
-        """Yields each panel, flat float32 of ``panel_bytes / 4``. Loads the weight once; peak: that and two panels."""
+        """Yields each panel, its bytes as flat float32. Loads the weight once; peak: that and two panels. Raises
+        GraphError for weights that their form cannot hold.
+        """
         cout = self.shape[0]
         weight = self.weight.load()
         if weight.shape != self.shape or weight.dtype != np.float32:
             raise ValueError(f"weight loaded as {weight.dtype}{weight.shape}, expected float32{self.shape}")
-        vectors = [_vector(source, cout) for source in (self.bias, self.scale, self.slope)]
-        bias, scale, slope = vectors
+        vectors = [_vector(source, cout) for source in (self.bias, self.scale, self.slope, self.step)]
+        bias, scale, slope, step = vectors
         for c0 in range(0, cout, NR):
             c1 = min(c0 + NR, cout)
             part = np.ascontiguousarray(weight[c0:c1], dtype=np.float32)
-            if scale is not None:
-                part = part * scale[c0:c1, None, None, None]
             pieces = [_lanes(bias, c0, c1)]
             if slope is not None:
                 pieces.append(_lanes(slope, c0, c1))
-            pieces.append(self._body(part, c0))
-            yield np.concatenate(pieces)
+            if self.wtype == "s8":
+                steps = _steps(part) if step is None else step[c0:c1]
+                part = _whole(part / steps[:, None, None, None])
+                pieces.append(_front(steps if scale is None else steps * scale[c0:c1]))
+            elif scale is not None:
+                part = part * scale[c0:c1, None, None, None]
+            body = self._body(part, c0)
+            if self.wtype == "s8":
+                body = body.astype(np.int8).view(np.float32)
+            elif self.wtype == "f16":
+                body = _halves(body).view(np.float32)
+            yield np.concatenate([*pieces, body])
 
     def _body(self, part: F32, c0: int) -> F32:
         """[block][tap][cin of block][NR] of output channels from ``c0``."""
@@ -131,6 +154,27 @@ class PanelSource:
         if block == wide:
             return body.reshape(-1)
         return np.concatenate([body[:, b : b + block].reshape(-1) for b in range(0, wide, block)])
+
+
+def _steps(part: F32) -> F32:
+    """What each channel's weights are counted in: 127 of them are the largest."""
+    most = np.abs(part).max(axis=(1, 2, 3))
+    return np.where(most > 0, most / np.float32(127), np.float32(1)).astype(np.float32)
+
+
+def _whole(counts: F32) -> F32:
+    whole = np.rint(counts)
+    if not (np.abs(whole) <= 128).all() or (whole == 128).any():
+        raise GraphError("weights do not fit into 8 bits")
+    return whole
+
+
+def _halves(body: F32) -> NDArray[np.float16]:
+    with np.errstate(over="ignore"):
+        halves = body.astype(np.float16)
+    if np.isinf(halves).any():
+        raise GraphError("weights do not fit into 16 bits: their largest value is 65504")
+    return halves
 
 
 def is_narrow(cout: int, cin_group: int, group: int) -> bool:
@@ -163,7 +207,11 @@ def _vector(source: WeightSource | None, cout: int) -> F32 | None:
 
 
 def _lanes(values: F32 | None, c0: int, c1: int) -> F32:
+    return _front(np.zeros(0, np.float32) if values is None else values[c0:c1])
+
+
+def _front(values: F32) -> F32:
+    """``NR`` numbers: those, then zeros."""
     lanes = np.zeros(NR, np.float32)
-    if values is not None:
-        lanes[: c1 - c0] = values[c0:c1]
+    lanes[: values.size] = values
     return lanes

@@ -1,5 +1,5 @@
 /* Convolution: every kernel against a naive sum over the taps in double precision. */
-#include "check.h"
+#include "weights.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -7,12 +7,8 @@
 
 /* ---- weights: panels made from, and read back as, w[cout][tap][cin of the group] ---- */
 
-static int64_t head(const fx_conv_params *p) {
-    return p->act == FX_ACT_PRELU ? 2 * FX_NR : FX_NR;
-}
-
-static int64_t panel_floats(const fx_conv_params *p) {
-    return head(p) + (int64_t)p->kh * p->kw * p->cin_panel * FX_NR;
+static check_panels panels_of(const fx_conv_params *p) {
+    return check_panels_of(p->act, p->wtype, (int64_t)p->kh * p->kw * p->cin_panel * FX_NR);
 }
 
 /* Groups of 2, 4 or 8 channels, in and out. */
@@ -26,16 +22,15 @@ static int is_narrow(const fx_conv_params *p) {
     return p->group > 1 && can_be_narrow(p) && p->cin_panel == p->cin / p->group;
 }
 
-/* Index of the weight of output `o`, tap `t` and input `i` among all panels. */
+/* Index of the weight of output `o`, tap `t` and input `i` in its panel. */
 static int64_t weight_at(const fx_conv_params *p, int o, int t, int i) {
     if (is_narrow(p))
-        return o / FX_NR * panel_floats(p) + head(p) + ((int64_t)t * p->cin_panel + i % p->cin_panel) * FX_NR +
-               o % FX_NR;
+        return ((int64_t)t * p->cin_panel + i % p->cin_panel) * FX_NR + o % FX_NR;
     const int q = i - fx_conv_panel_cin(p, o / FX_NR), taps = p->kh * p->kw;
     const int first = q / p->cin_block * p->cin_block;
     const int wide = p->cin_panel - first < p->cin_block ? p->cin_panel - first : p->cin_block;
     const int64_t row = (int64_t)first * taps + (int64_t)t * wide + (q - first);
-    return o / FX_NR * panel_floats(p) + head(p) + row * FX_NR + o % FX_NR;
+    return row * FX_NR + o % FX_NR;
 }
 
 static void fill(check_case *c) {
@@ -43,21 +38,14 @@ static void fill(check_case *c) {
     for (int i = 0; i < 2; i++)
         if (c->in[i])
             check_fill(c, (char *)c->in[i] + c->in_lo[i], c->in_hi[i] - c->in_lo[i]);
-    if (p->group == 1) {
-        check_fill(c, c->weight, c->weight_bytes);
+    check_fill_panels(c, panels_of(p), fx_op_panels(c->op, &c->params), p->group == 1);
+    if (p->group == 1)
         return;
-    }
-    memset(c->weight, 0, (size_t)c->weight_bytes);
     const int wide = p->cin / p->group, per_group = p->cout / p->group;
-    for (int o = 0; o < p->cout; o++) {
-        float *bias = c->weight + o / FX_NR * panel_floats(p) + o % FX_NR;
-        bias[0] = check_real(c);
-        if (p->act == FX_ACT_PRELU)
-            bias[FX_NR] = check_real(c);
+    for (int o = 0; o < p->cout; o++)
         for (int t = 0; t < p->kh * p->kw; t++)
             for (int i = 0; i < wide; i++)
-                c->weight[weight_at(p, o, t, o / per_group * wide + i)] = check_real(c);
-    }
+                check_set_weight(c, panels_of(p), o, weight_at(p, o, t, o / per_group * wide + i), check_real(c));
 }
 
 /* ---- what must come out ---- */
@@ -83,7 +71,7 @@ static void expect(const check_case *c, check_expected *e) {
             for (int oy = 0; oy < p->oh; oy++)
                 for (int ox = 0; ox < p->ow; ox++)
                     for (int o = 0; o < p->cout; o++) {
-                        const float *panel = c->weight + o / FX_NR * panel_floats(p) + o % FX_NR;
+                        const float *panel = check_panel(c, panels_of(p), o);
                         double sum = panel[0], magnitude = fabs(sum);
                         for (int t = 0; t < p->kh * p->kw; t++) {
                             const int64_t iy = (int64_t)oy * p->sh - p->pt + t / p->kw * p->dh;
@@ -93,7 +81,8 @@ static void expect(const check_case *c, check_expected *e) {
                             const float *pixel =
                                 x + (int64_t)n * p->x_sn + iy * p->x_sh + ix * p->x_sw + o / per_group * wide;
                             for (int i = 0; i < wide; i++) {
-                                const double w = c->weight[weight_at(p, o, t, o / per_group * wide + i)];
+                                const double w =
+                                    check_weight(c, panels_of(p), o, weight_at(p, o, t, o / per_group * wide + i));
                                 sum += pixel[i] * w;
                                 magnitude += fabs(pixel[i] * w);
                             }
@@ -176,33 +165,65 @@ static void draw(check_case *c) {
     p->act = check_one_in(c, 2) ? check_int(c, 0, FX_ACT_COUNT - 1) : check_int(c, 0, FX_ACT_CLIP);
     p->alpha = check_real(c), p->beta = p->alpha + 1;
     p->tile_block = winograd ? check_int(c, 1, 30) : 0;
+    p->wtype = check_one_in(c, 2) ? FX_WTYPE_F32 : check_int(c, 0, FX_WTYPE_COUNT - 1);
 }
 
 /* ---- shapes to time ---- */
 
+#define FORM 16
+
 static int bench(int i, check_case *c, char *name, double *flops, double *bytes) {
     static const struct {
-        int h, w, cin, cout, k, s, group, kernel;
+        int h, w, cin, cout, k, s, group, kernel; /* of stored weights: kernel + FORM * wtype */
     } shapes[] = {
-        {56, 56, 64, 64, 3, 1, 1, FX_CONV_DIRECT},     {28, 28, 256, 256, 3, 1, 1, FX_CONV_DIRECT},
-        {14, 14, 512, 512, 3, 1, 1, FX_CONV_DIRECT},   {7, 7, 512, 512, 3, 1, 1, FX_CONV_DIRECT},
-        {56, 56, 64, 64, 3, 1, 1, FX_CONV_WINO4},      {28, 28, 256, 256, 3, 1, 1, FX_CONV_WINO4},
-        {14, 14, 512, 512, 3, 1, 1, FX_CONV_WINO4},    {7, 7, 512, 512, 3, 1, 1, FX_CONV_WINO4},
-        {224, 224, 64, 64, 3, 1, 1, FX_CONV_WINO4},    {56, 56, 64, 64, 3, 1, 1, FX_CONV_WINO2},
-        {28, 28, 256, 256, 3, 1, 1, FX_CONV_WINO2},    {14, 14, 512, 512, 3, 1, 1, FX_CONV_WINO2},
-        {7, 7, 512, 512, 3, 1, 1, FX_CONV_WINO2},      {224, 224, 3, 64, 7, 2, 1, FX_CONV_IM2COL},
-        {224, 224, 3, 64, 7, 2, 1, FX_CONV_DIRECT},    {224, 224, 3, 64, 3, 1, 1, FX_CONV_IM2COL},
-        {224, 224, 3, 32, 3, 2, 1, FX_CONV_IM2COL},    {56, 56, 64, 256, 1, 1, 1, FX_CONV_DIRECT},
-        {14, 14, 1024, 256, 1, 1, 1, FX_CONV_DIRECT},  {14, 14, 256, 1024, 1, 1, 1, FX_CONV_DIRECT},
-        {7, 7, 2048, 512, 1, 1, 1, FX_CONV_DIRECT},    {112, 112, 16, 96, 1, 1, 1, FX_CONV_DIRECT},
-        {112, 112, 32, 16, 1, 1, 1, FX_CONV_DIRECT},   {56, 56, 144, 24, 1, 1, 1, FX_CONV_DIRECT},
-        {28, 28, 32, 192, 1, 1, 1, FX_CONV_DIRECT},    {14, 14, 384, 64, 1, 1, 1, FX_CONV_DIRECT},
-        {147, 147, 128, 128, 1, 1, 1, FX_CONV_DIRECT}, {74, 74, 256, 256, 1, 1, 1, FX_CONV_DIRECT},
-        {19, 19, 728, 728, 1, 1, 1, FX_CONV_DIRECT},   {7, 7, 160, 960, 1, 1, 1, FX_CONV_DIRECT},
-        {56, 56, 128, 128, 3, 1, 32, FX_CONV_DIRECT},  {56, 56, 256, 256, 3, 2, 32, FX_CONV_DIRECT},
-        {28, 28, 256, 256, 3, 1, 32, FX_CONV_DIRECT},  {56, 56, 64, 64, 3, 1, 32, FX_CONV_DIRECT},
-        {28, 28, 128, 128, 5, 1, 32, FX_CONV_DIRECT},  {14, 14, 512, 512, 3, 1, 32, FX_CONV_DIRECT},
-        {1, 1, 4096, 4096, 1, 1, 1, FX_CONV_DIRECT},   {1, 1, 25088, 4096, 1, 1, 1, FX_CONV_DIRECT},
+        {56, 56, 64, 64, 3, 1, 1, FX_CONV_DIRECT},
+        {28, 28, 256, 256, 3, 1, 1, FX_CONV_DIRECT},
+        {14, 14, 512, 512, 3, 1, 1, FX_CONV_DIRECT},
+        {7, 7, 512, 512, 3, 1, 1, FX_CONV_DIRECT},
+        {56, 56, 64, 64, 3, 1, 1, FX_CONV_WINO4},
+        {28, 28, 256, 256, 3, 1, 1, FX_CONV_WINO4},
+        {14, 14, 512, 512, 3, 1, 1, FX_CONV_WINO4},
+        {7, 7, 512, 512, 3, 1, 1, FX_CONV_WINO4},
+        {224, 224, 64, 64, 3, 1, 1, FX_CONV_WINO4},
+        {56, 56, 64, 64, 3, 1, 1, FX_CONV_WINO2},
+        {28, 28, 256, 256, 3, 1, 1, FX_CONV_WINO2},
+        {14, 14, 512, 512, 3, 1, 1, FX_CONV_WINO2},
+        {7, 7, 512, 512, 3, 1, 1, FX_CONV_WINO2},
+        {224, 224, 3, 64, 7, 2, 1, FX_CONV_IM2COL},
+        {224, 224, 3, 64, 7, 2, 1, FX_CONV_DIRECT},
+        {224, 224, 3, 64, 3, 1, 1, FX_CONV_IM2COL},
+        {224, 224, 3, 32, 3, 2, 1, FX_CONV_IM2COL},
+        {56, 56, 64, 256, 1, 1, 1, FX_CONV_DIRECT},
+        {14, 14, 1024, 256, 1, 1, 1, FX_CONV_DIRECT},
+        {14, 14, 256, 1024, 1, 1, 1, FX_CONV_DIRECT},
+        {7, 7, 2048, 512, 1, 1, 1, FX_CONV_DIRECT},
+        {112, 112, 16, 96, 1, 1, 1, FX_CONV_DIRECT},
+        {112, 112, 32, 16, 1, 1, 1, FX_CONV_DIRECT},
+        {56, 56, 144, 24, 1, 1, 1, FX_CONV_DIRECT},
+        {28, 28, 32, 192, 1, 1, 1, FX_CONV_DIRECT},
+        {14, 14, 384, 64, 1, 1, 1, FX_CONV_DIRECT},
+        {147, 147, 128, 128, 1, 1, 1, FX_CONV_DIRECT},
+        {74, 74, 256, 256, 1, 1, 1, FX_CONV_DIRECT},
+        {19, 19, 728, 728, 1, 1, 1, FX_CONV_DIRECT},
+        {7, 7, 160, 960, 1, 1, 1, FX_CONV_DIRECT},
+        {56, 56, 128, 128, 3, 1, 32, FX_CONV_DIRECT},
+        {56, 56, 256, 256, 3, 2, 32, FX_CONV_DIRECT},
+        {28, 28, 256, 256, 3, 1, 32, FX_CONV_DIRECT},
+        {56, 56, 64, 64, 3, 1, 32, FX_CONV_DIRECT},
+        {28, 28, 128, 128, 5, 1, 32, FX_CONV_DIRECT},
+        {14, 14, 512, 512, 3, 1, 32, FX_CONV_DIRECT},
+        {1, 1, 4096, 4096, 1, 1, 1, FX_CONV_DIRECT},
+        {1, 1, 25088, 4096, 1, 1, 1, FX_CONV_DIRECT},
+        {1, 1, 8192, 4096, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_F32},
+        {1, 1, 8192, 4096, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_F16},
+        {1, 1, 8192, 4096, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_S8},
+        {1, 4, 8192, 4096, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_F32},
+        {1, 7, 8192, 4096, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_S8},
+        {28, 28, 256, 256, 3, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_F16},
+        {28, 28, 256, 256, 3, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_S8},
+        {28, 28, 256, 256, 3, 1, 1, FX_CONV_WINO4 + FORM * FX_WTYPE_F16},
+        {28, 28, 256, 256, 3, 1, 1, FX_CONV_WINO4 + FORM * FX_WTYPE_S8},
+        {14, 14, 512, 512, 3, 1, 1, FX_CONV_WINO4 + FORM * FX_WTYPE_S8},
     };
     if (i >= (int)(sizeof shapes / sizeof *shapes))
         return 0;
@@ -216,13 +237,15 @@ static int bench(int i, check_case *c, char *name, double *flops, double *bytes)
     p->cin_block = p->cin_panel < 64 ? p->cin_panel : 64;
     p->x_sw = p->cin, p->x_sh = p->w * p->cin, p->x_sn = p->h * p->x_sh;
     p->y_sw = p->cout, p->y_sh = p->ow * p->cout, p->y_sn = p->oh * p->y_sh;
-    c->kernel = (uint32_t)shapes[i].kernel;
+    c->kernel = (uint32_t)shapes[i].kernel % FORM;
     p->tile_block = 64;
+    p->wtype = shapes[i].kernel / FORM;
     *flops = 2.0 * p->oh * p->ow * p->cout * p->kh * p->kw * (p->cin / p->group);
     *bytes = 4.0 * ((double)p->h * p->w * p->cin + (double)p->oh * p->ow * p->cout +
-                    (double)p->kh * p->kw * p->cin_panel * p->cout);
-    snprintf(name, 64, "%dx%d %d->%d@%dx%d/%d g%d kernel %d", p->kh, p->kw, p->cin, p->cout, p->h, p->w, p->sh,
-             p->group, shapes[i].kernel);
+                    (double)p->kh * p->kw * p->cin_panel * p->cout / (p->wtype ? 2 * p->wtype : 1));
+    static const char *const forms[] = {"", " f16", " s8"};
+    snprintf(name, 64, "%dx%d %d->%d@%dx%d/%d g%d kernel %d%s", p->kh, p->kw, p->cin, p->cout, p->h, p->w, p->sh,
+             p->group, shapes[i].kernel % FORM, forms[p->wtype]);
     return 1;
 }
 

@@ -1,27 +1,37 @@
 /* Depthwise convolution against a naive sum over the taps in double precision. */
-#include "check.h"
+#include "weights.h"
 
 #include <math.h>
 #include <stdio.h>
 
+static check_panels panels_of(const fx_dwconv_params *p) {
+    return check_panels_of(p->act, p->wtype, (int64_t)p->kh * p->kw * FX_NR);
+}
+
+static void fill(check_case *c) {
+    for (int i = 0; i < 2; i++)
+        if (c->in[i])
+            check_fill(c, (char *)c->in[i] + c->in_lo[i], c->in_hi[i] - c->in_lo[i]);
+    check_fill_panels(c, panels_of(&c->params.dwconv), fx_op_panels(c->op, &c->params), 1);
+}
+
 static void expect(const check_case *c, check_expected *e) {
     const fx_dwconv_params *p = &c->params.dwconv;
     const float *x = c->in[0], *r = c->in[1];
-    const int64_t head = p->act == FX_ACT_PRELU ? 2 * FX_NR : FX_NR,
-                  panel_floats = head + (int64_t)p->kh * p->kw * FX_NR;
+    const check_panels panels = panels_of(p);
     for (int n = 0; n < p->n; n++)
         for (int oy = 0; oy < p->oh; oy++)
             for (int ox = 0; ox < p->ow; ox++)
                 for (int o = 0; o < p->c; o++) {
-                    const float *panel = c->weight + o / FX_NR * panel_floats + o % FX_NR;
+                    const float *panel = check_panel(c, panels, o);
                     double sum = panel[0], magnitude = fabs(sum);
                     for (int t = 0; t < p->kh * p->kw; t++) {
                         const int64_t iy = (int64_t)oy * p->sh - p->pt + t / p->kw * p->dh;
                         const int64_t ix = (int64_t)ox * p->sw - p->pl + t % p->kw * p->dw;
                         if (iy < 0 || iy >= p->h || ix < 0 || ix >= p->w)
                             continue;
-                        const double product =
-                            (double)x[n * (int64_t)p->x_sn + iy * p->x_sh + ix * p->x_sw + o] * panel[head + t * FX_NR];
+                        const double product = (double)x[n * (int64_t)p->x_sn + iy * p->x_sh + ix * p->x_sw + o] *
+                                               check_weight(c, panels, o, t * FX_NR + o % FX_NR);
                         sum += product;
                         magnitude += fabs(product);
                     }
@@ -64,6 +74,7 @@ static void draw(check_case *c) {
     p->r_sn = p->r_sh * p->oh;
     p->act = check_one_in(c, 2) ? check_int(c, 0, FX_ACT_COUNT - 1) : check_int(c, 0, FX_ACT_CLIP);
     p->alpha = check_real(c), p->beta = p->alpha + 1;
+    p->wtype = check_one_in(c, 2) ? FX_WTYPE_F32 : check_int(c, 0, FX_WTYPE_COUNT - 1);
 }
 
 static int bench(int i, check_case *c, char *name, double *flops, double *bytes) {
@@ -88,4 +99,4 @@ static int bench(int i, check_case *c, char *name, double *flops, double *bytes)
     return 1;
 }
 
-const check_op check_dwconv = {.draw = draw, .expect = expect, .bench = bench};
+const check_op check_dwconv = {.draw = draw, .fill = fill, .expect = expect, .bench = bench};

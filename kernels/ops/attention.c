@@ -308,7 +308,7 @@ static void run_rows(run_of *r) {
     const int64_t tiles = fx_div_up(r->rows, r->call->kernels->mr);
     r->k = (const float *)r->call->in[1] + batch * p->k_sb + group * p->k_sh;
     r->v = (const float *)r->call->in[2] + batch * p->v_sb + group * p->v_sh;
-    r->is_few = r->rows < FEW;
+    r->is_few = rows_of_run(p) < FEW; /* of the whole: however the rows are cut, they come out alike */
     for (int32_t i = 0; i < r->rows; i++)
         r->s.max[i] = -INFINITY, r->s.sum[i] = 0;
     for (int32_t k0 = 0; k0 < p->n; k0 += r->keys) {

@@ -1,7 +1,7 @@
 /* Conversion among all element types. Floats to integers: towards zero, saturating, NaN gives 0; integers to narrower
  * ones: the low bits; to bool: whether it is not 0. */
 #include "box.h"
-#include "half.h"
+#include "flexnn/half.h"
 
 static fx_window full_window(const fx_params *u) {
     return (fx_window){0, 1, 0, u->cast.count};

@@ -1,19 +1,18 @@
-/* Convolution: its shapes, limits and sizes; the computing is in conv_gemm.c, conv_wino.c, conv_group.c. */
+/* Convolution: its shapes, limits and sizes; the computing is in conv_gemm.c, conv_wino.c, conv_gemv.c, conv_group.c.
+ */
 #include "conv.h"
 
 #include <math.h>
+#include <string.h>
 
 static fx_window full_window(const fx_params *u) {
     const fx_conv_params *p = &u->conv;
     return (fx_window){0, p->n * p->oh, 0, p->cout};
 }
 
-static int64_t panel_floats(const fx_conv_params *p) {
-    return fx_panel_head(p->act) + (int64_t)p->kh * p->kw * p->cin_panel * FX_NR;
-}
-
 static int64_t panel_bytes(const fx_params *u) {
-    return panel_floats(&u->conv) * (int64_t)sizeof(float);
+    const fx_conv_params *p = &u->conv;
+    return fx_stored_bytes(p->act, p->wtype, (int64_t)p->kh * p->kw * p->cin_panel * FX_NR);
 }
 
 static int32_t panels(const fx_params *u) {
@@ -73,7 +72,7 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
         if (positive[i] < 1)
             return FX_ERR_PARAMS;
     if (p->nr != FX_NR || p->pt < 0 || p->pl < 0 || p->act < 0 || p->act >= FX_ACT_COUNT || p->has_residual < 0 ||
-        p->has_residual > 1 || isnan(p->alpha) || isnan(p->beta))
+        p->has_residual > 1 || p->wtype < 0 || p->wtype >= FX_WTYPE_COUNT || isnan(p->alpha) || isnan(p->beta))
         return FX_ERR_PARAMS;
     if (p->cin % p->group || p->cout % p->group || p->cin_panel > p->cin || (p->group == 1 && p->cin_panel != p->cin))
         return FX_ERR_PARAMS;
@@ -83,7 +82,7 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
         return FX_ERR_PARAMS;
     int64_t taps = (int64_t)p->kh * p->kw;
     if (taps > 1 << 20 || taps * p->cin_panel > FX_ELEMENTS_MAX / FX_NR ||
-        (taps * p->cin_panel + 2) * FX_NR * fx_div_up(p->cout, FX_NR) > FX_ELEMENTS_MAX)
+        (taps * p->cin_panel + 3) * FX_NR * fx_div_up(p->cout, FX_NR) > FX_ELEMENTS_MAX)
         return FX_ERR_PARAMS;
     if (!fx_span_fits(4, (int32_t[]){p->n, p->h, p->w, p->cin}, (int32_t[]){p->x_sn, p->x_sh, p->x_sw, 1}) ||
         !fx_span_is_injective(4, (int32_t[]){p->n, p->oh, p->ow, p->cout}, (int32_t[]){p->y_sn, p->y_sh, p->y_sw, 1}))
@@ -125,6 +124,8 @@ static int is_winograd(uint32_t kernel) {
 static int64_t scratch(const fx_kernels *k, uint32_t kernel, const fx_params *u) {
     if (fx_conv_is_narrow(&u->conv))
         return fx_conv_group_scratch(&u->conv);
+    if (fx_conv_is_gemv(kernel, &u->conv))
+        return fx_conv_gemv_scratch(&u->conv);
     return is_winograd(kernel) ? fx_conv_wino_scratch(k, kernel, &u->conv) : fx_conv_gemm_scratch(k, kernel, &u->conv);
 }
 
@@ -133,6 +134,8 @@ static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, 
         return 0;
     if (fx_conv_is_narrow(&u->conv))
         return fx_conv_group_units(&u->conv, w, threads);
+    if (fx_conv_is_gemv(kernel, &u->conv))
+        return fx_conv_gemv_units(&u->conv, w, threads);
     return is_winograd(kernel) ? fx_conv_wino_units(k, kernel, &u->conv, w, threads)
                                : fx_conv_gemm_units(k, kernel, &u->conv, w, threads);
 }
@@ -140,8 +143,26 @@ static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, 
 static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) {
     if (fx_conv_is_narrow(&call->params->conv))
         return fx_conv_group_run(call, threads, u0, u1);
+    if (fx_conv_is_gemv(call->kernel, &call->params->conv))
+        return fx_conv_gemv_run(call, threads, u0, u1);
     return is_winograd(call->kernel) ? fx_conv_wino_run(call, threads, u0, u1)
                                      : fx_conv_gemm_run(call, threads, u0, u1);
+}
+
+const float *fx_panels_at(const fx_panels *p, int64_t first, int64_t count) {
+    const int64_t stored = fx_stored_bytes(p->act, p->wtype, p->weights), head = fx_panel_head(p->act);
+    const char *from = (const char *)p->call->weight + first * stored;
+    if (p->wtype == FX_WTYPE_F32)
+        return (const float *)from;
+    float *to = p->room;
+    for (int64_t i = 0; i < count; i++, from += stored, to += head + p->weights) {
+        memcpy(to, from, (size_t)head * sizeof(float));
+        fx_weights w = {.to = to + head, .n = p->weights, .wtype = p->wtype};
+        w.scale = (const float *)from + head;
+        w.from = (const float *)from + fx_stored_head(p->act, p->wtype);
+        p->call->kernels->weights_f32(&w);
+    }
+    return p->room;
 }
 
 fx_finish fx_finish_of(int32_t act, float alpha, float beta) {

@@ -29,6 +29,29 @@ static inline int32_t fx_panel_head(int32_t act) {
     return act == FX_ACT_PRELU ? 2 * FX_NR : FX_NR;
 }
 
+/* Panels as they are stored: with the scales of S8, and weights of one, two or four bytes. */
+static inline int32_t fx_stored_head(int32_t act, int32_t wtype) {
+    return fx_panel_head(act) + (wtype == FX_WTYPE_S8 ? FX_NR : 0);
+}
+static inline int64_t fx_stored_bytes(int32_t act, int32_t wtype, int64_t weights) {
+    const int64_t bytes = wtype == FX_WTYPE_F32 ? 4 : wtype == FX_WTYPE_F16 ? 2 : 1;
+    return fx_stored_head(act, wtype) * (int64_t)sizeof(float) + weights * bytes;
+}
+
+/* A window's panels as floats: where they lie, or expanded into `room` when they are stored in another form. */
+typedef struct fx_panels {
+    const fx_call *call;
+    float *room;
+    int64_t weights; /* of a panel */
+    int32_t act, wtype;
+} fx_panels;
+const float *fx_panels_at(const fx_panels *p, int64_t first, int64_t count);
+
+/* Floats of room for `count` panels. */
+static inline int64_t fx_panels_room(int32_t act, int32_t wtype, int64_t weights, int64_t count) {
+    return wtype == FX_WTYPE_F32 ? 0 : count * (fx_panel_head(act) + weights);
+}
+
 /* The part of an activation that the micro kernels do as they store. */
 fx_finish fx_finish_of(int32_t act, float alpha, float beta);
 
@@ -85,6 +108,12 @@ fx_status fx_conv_gemm_run(const fx_call *call, int threads, uint32_t u0, uint32
 uint32_t fx_conv_wino_units(const fx_kernels *k, uint32_t kernel, const fx_conv_params *p, fx_window w, int threads);
 int64_t fx_conv_wino_scratch(const fx_kernels *k, uint32_t kernel, const fx_conv_params *p);
 fx_status fx_conv_wino_run(const fx_call *call, int threads, uint32_t u0, uint32_t u1);
+
+/* 1 if the output has so few pixels that reading the weights is all the time: only then those of conv_gemv.c do it. */
+int fx_conv_is_gemv(uint32_t kernel, const fx_conv_params *p);
+uint32_t fx_conv_gemv_units(const fx_conv_params *p, fx_window w, int threads);
+int64_t fx_conv_gemv_scratch(const fx_conv_params *p);
+fx_status fx_conv_gemv_run(const fx_call *call, int threads, uint32_t u0, uint32_t u1);
 
 /* 1 if the panels are those of narrow groups (fx_conv_panel_cin): only then the functions of conv_group.c do it. */
 int fx_conv_is_narrow(const fx_conv_params *p);

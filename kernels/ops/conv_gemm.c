@@ -14,6 +14,7 @@ typedef struct scratch {
     float **c;           /* [rows] */
     const float **r;     /* [rows] */
     float *gathered;     /* [rows][kh][kw * cin]; IM2COL */
+    float *panels;       /* of a unit, where they are not stored as floats */
     int64_t bytes;
 } scratch;
 
@@ -24,6 +25,12 @@ typedef struct scratch {
 static int64_t rows_at_most(const fx_kernels *k, const fx_conv_params *p) {
     const int64_t pixel_bytes = (int64_t)p->x_sw * p->sw * (int64_t)sizeof(float);
     return pixel_bytes % 4096 ? k->mr : fx_min64(k->mr, ROWS_ON_ONE_SET);
+}
+
+/* Tiles of panels that stay in a cache. */
+static int64_t groups_at_most(const fx_kernels *k, const fx_conv_params *p) {
+    const int64_t group_bytes = (int64_t)p->kh * p->kw * p->cin_panel * FX_NR * k->panels * (int64_t)sizeof(float);
+    return fx_max64(1, FX_CACHE_BYTES / group_bytes);
 }
 
 static scratch scratch_at(void *base, const fx_kernels *k, uint32_t kernel, const fx_conv_params *p) {
@@ -39,6 +46,8 @@ static scratch scratch_at(void *base, const fx_kernels *k, uint32_t kernel, cons
     TAKE(c, k->mr);
     TAKE(r, k->mr);
     TAKE(gathered, gathers ? (int64_t)k->mr * p->kh * p->kw * p->cin : 0);
+    TAKE(panels, fx_panels_room(p->act, p->wtype, (int64_t)p->kh * p->kw * p->cin_panel * FX_NR,
+                                fx_min64(groups_at_most(k, p) * k->panels, fx_div_up(p->cout, FX_NR))));
 #undef TAKE
     s.bytes = at;
     return s;
@@ -161,9 +170,7 @@ static void point_tile(walk *w, int rows) {
 static fx_cut cut_window(const fx_kernels *k, const fx_conv_params *p, fx_window w, int threads) {
     const int64_t tiles = fx_div_up((int64_t)(w.y1 - w.y0) * p->ow, rows_at_most(k, p));
     const int64_t groups = fx_div_up(fx_div_up(w.c1 - w.c0, FX_NR), k->panels);
-    const int64_t group_bytes = (int64_t)p->kh * p->kw * p->cin_panel * FX_NR * k->panels * (int64_t)sizeof(float);
-    const int64_t fit = fx_max64(1, FX_CACHE_BYTES / group_bytes);
-    return fx_cut_window(tiles, groups, fx_div_up(groups, fit), threads);
+    return fx_cut_window(tiles, groups, fx_div_up(groups, groups_at_most(k, p)), threads);
 }
 
 uint32_t fx_conv_gemm_units(const fx_kernels *k, uint32_t kernel, const fx_conv_params *p, fx_window w, int threads) {
@@ -186,8 +193,8 @@ static void ask_for(const fx_gemm *g) {
         }
 }
 
-/* All panels of [first, last) for the tile whose pointers stand in scratch. */
-static void run_tile(const walk *w, fx_gemm *g, int32_t first, int32_t last) {
+/* All panels of [first, last), which lie at `weight`, for the tile whose pointers stand in scratch. */
+static void run_tile(const walk *w, fx_gemm *g, const float *weight, int32_t first, int32_t last) {
     const fx_conv_params *p = w->p;
     const fx_window *win = &w->call->window;
     const int32_t at_most = w->call->kernels->panels;
@@ -197,7 +204,7 @@ static void run_tile(const walk *w, fx_gemm *g, int32_t first, int32_t last) {
         if (p->group > 1) /* panels that read other channels cannot share a tile */
             while (fx_conv_panel_cin(p, panel + g->panels - 1) != g->a_at)
                 g->panels--;
-        g->w = w->call->weight + (panel - win->c0 / FX_NR) * g->w_panel;
+        g->w = weight + (panel - first) * g->w_panel;
         g->c_at = (int64_t)panel * FX_NR;
         g->columns = (int32_t)fx_min64((int64_t)g->panels * FX_NR, win->c1 - g->c_at);
         if ((int64_t)g->taps * g->k >= ASK_PRODUCTS_MIN)
@@ -233,6 +240,8 @@ fx_status fx_conv_gemm_run(const fx_call *call, int threads, uint32_t u0, uint32
     g.k = gathers ? p->kw * p->cin : p->cin_panel;
     g.block = gathers ? g.k : (int32_t)fx_min64(p->cin_block, g.k);
     g.finish = fx_finish_of(p->act, p->alpha, p->beta);
+    fx_panels panels = {.call = call, .room = w.s.panels, .act = p->act, .wtype = p->wtype};
+    panels.weights = g.w_panel - g.head;
     for (uint32_t u = u0; u < u1; u++) {
         const int64_t part = u % cut.parts, group = u / cut.parts;
         const int64_t panel_end = fx_div_up(win->c1, FX_NR);
@@ -241,11 +250,12 @@ fx_status fx_conv_gemm_run(const fx_call *call, int threads, uint32_t u0, uint32
             (int32_t)fx_min64(win->c0 / FX_NR + k->panels * fx_cut_at(cut.groups, cut.cuts, group + 1), panel_end);
         const int64_t end = fx_cut_at(cut.items, cut.parts, part + 1);
         int64_t t = fx_cut_at(cut.items, cut.parts, part), m0 = fx_cut_at(pixels, cut.items, t);
+        const float *weight = fx_panels_at(&panels, first - win->c0 / FX_NR, last - first);
         start_walk(&w, m0);
         for (; t < end; t++, m0 += g.rows) {
             g.rows = (int32_t)(fx_cut_at(pixels, cut.items, t + 1) - m0);
             point_tile(&w, g.rows);
-            run_tile(&w, &g, first, last);
+            run_tile(&w, &g, weight, first, last);
         }
     }
     return FX_OK;

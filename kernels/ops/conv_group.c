@@ -13,7 +13,7 @@ static fx_dwconv_params strips_of(const fx_conv_params *p) {
     d.x_sn = p->x_sn, d.x_sh = p->x_sh, d.x_sw = p->x_sw;
     d.y_sn = p->y_sn, d.y_sh = p->y_sh, d.y_sw = p->y_sw;
     d.has_residual = p->has_residual, d.r_sn = p->r_sn, d.r_sh = p->r_sh, d.r_sw = p->r_sw;
-    d.act = p->act, d.alpha = p->alpha, d.beta = p->beta;
+    d.wtype = p->wtype, d.act = p->act, d.alpha = p->alpha, d.beta = p->beta;
     return d;
 }
 
@@ -24,7 +24,7 @@ int fx_conv_group_fits(const fx_conv_params *p) {
 
 int64_t fx_conv_group_scratch(const fx_conv_params *p) {
     const fx_dwconv_params d = strips_of(p);
-    return fx_strips_scratch(&d);
+    return fx_strips_scratch(&d, p->cin_panel);
 }
 
 uint32_t fx_conv_group_units(const fx_conv_params *p, fx_window w, int threads) {

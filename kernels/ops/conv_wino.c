@@ -13,9 +13,9 @@
 
 typedef struct sizes {
     int32_t m, planes;
-    int32_t tiles;          /* of a block at most */
-    int32_t chunk;          /* channels whose weights are transformed at once */
-    int64_t v, u, s, bytes; /* floats of each buffer; bytes of all */
+    int32_t tiles;             /* of a block at most */
+    int32_t chunk;             /* channels whose weights are transformed at once */
+    int64_t v, u, s, w, bytes; /* floats of each buffer; bytes of all */
 } sizes;
 
 static int32_t tile_columns(const fx_conv_params *p, int m) {
@@ -34,7 +34,8 @@ static sizes sizes_of(const fx_kernels *k, uint32_t kernel, const fx_conv_params
     z.v = fx_round_up(z.planes * ((int64_t)z.tiles * p->cin + PLANE_PAD), 16);
     z.u = fx_round_up(z.planes * ((int64_t)z.chunk * k->panels * FX_NR + PLANE_PAD), 16);
     z.s = fx_round_up(z.planes * ((int64_t)z.tiles * k->panels * FX_NR + PLANE_PAD), 16);
-    z.bytes = (z.v + z.u + z.s) * (int64_t)sizeof(float);
+    z.w = fx_panels_room(p->act, p->wtype, (int64_t)9 * p->cin * FX_NR, k->panels);
+    z.bytes = (z.v + z.u + z.s + z.w) * (int64_t)sizeof(float);
     return z;
 }
 
@@ -98,7 +99,7 @@ typedef struct block {
     int64_t first; /* tile of the window */
     int32_t tiles;
     int64_t v_plane, s_plane;
-    float *v, *u, *s;
+    float *v, *u, *s, *w; /* w: raw panels, where they are not stored as floats */
 } block;
 
 static void transform_input(const block *b) {
@@ -186,9 +187,10 @@ static void run_panels(block *b, int32_t first, int32_t last) {
     const fx_conv_params *p = b->p;
     const int32_t head = fx_panel_head(p->act);
     const int64_t panel_floats = head + (int64_t)9 * p->cin * FX_NR;
+    const fx_panels stored = {b->call, b->w, panel_floats - head, p->act, p->wtype};
     for (int32_t panel = first, panels; panel < last; panel += panels) {
         panels = (int32_t)fx_min64(b->call->kernels->panels, last - panel);
-        const float *weight = b->call->weight + (panel - b->call->window.c0 / FX_NR) * panel_floats;
+        const float *weight = fx_panels_at(&stored, panel - b->call->window.c0 / FX_NR, panels);
         b->s_plane = (int64_t)b->tiles * panels * FX_NR + PLANE_PAD;
         for (int32_t c0 = 0; c0 < p->cin; c0 += b->z.chunk) {
             const int32_t count = (int32_t)fx_min64(b->z.chunk, p->cin - c0);
@@ -210,6 +212,7 @@ fx_status fx_conv_wino_run(const fx_call *call, int threads, uint32_t u0, uint32
     b.v = call->scratch;
     b.u = b.v + b.z.v;
     b.s = b.u + b.z.u;
+    b.w = b.s + b.z.s;
     const fx_cut cut = cut_window(k, &b.z, p, *win, threads);
     const int64_t panel0 = win->c0 / FX_NR, panel_end = fx_div_up(win->c1, FX_NR);
     int64_t transformed = -1;

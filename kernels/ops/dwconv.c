@@ -8,12 +8,9 @@ static fx_window full_window(const fx_params *u) {
     return (fx_window){0, p->n * p->oh, 0, p->c};
 }
 
-static int64_t panel_floats(const fx_dwconv_params *p) {
-    return fx_panel_head(p->act) + (int64_t)p->kh * p->kw * FX_NR;
-}
-
 static int64_t panel_bytes(const fx_params *u) {
-    return panel_floats(&u->dwconv) * (int64_t)sizeof(float);
+    const fx_dwconv_params *p = &u->dwconv;
+    return fx_stored_bytes(p->act, p->wtype, (int64_t)p->kh * p->kw * FX_NR);
 }
 
 static int32_t panels(const fx_params *u) {
@@ -27,10 +24,11 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
         if (positive[i] < 1)
             return FX_ERR_PARAMS;
     if (kernel != 0 || p->nr != FX_NR || p->pt < 0 || p->pl < 0 || p->act < 0 || p->act >= FX_ACT_COUNT ||
-        p->has_residual < 0 || p->has_residual > 1 || isnan(p->alpha) || isnan(p->beta))
+        p->has_residual < 0 || p->has_residual > 1 || p->wtype < 0 || p->wtype >= FX_WTYPE_COUNT || isnan(p->alpha) ||
+        isnan(p->beta))
         return FX_ERR_PARAMS;
     if ((int64_t)p->n * p->oh > INT32_MAX || (int64_t)p->kh * p->kw > 1 << 20 ||
-        ((int64_t)p->kh * p->kw + 2) * FX_NR * fx_div_up(p->c, FX_NR) > FX_ELEMENTS_MAX || !fx_strips_fit(p) ||
+        ((int64_t)p->kh * p->kw + 3) * FX_NR * fx_div_up(p->c, FX_NR) > FX_ELEMENTS_MAX || !fx_strips_fit(p) ||
         !fx_taps_fit(p->oh, p->sh, p->kh, p->dh) || !fx_taps_fit(p->ow, p->sw, p->kw, p->dw))
         return FX_ERR_PARAMS;
     if (!fx_span_fits(4, (int32_t[]){p->n, p->h, p->w, p->c}, (int32_t[]){p->x_sn, p->x_sh, p->x_sw, 1}) ||
@@ -58,7 +56,7 @@ static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
 
 static int64_t scratch(const fx_kernels *k, uint32_t kernel, const fx_params *u) {
     (void)k, (void)kernel;
-    return fx_strips_scratch(&u->dwconv);
+    return fx_strips_scratch(&u->dwconv, 1);
 }
 
 static int64_t zeros(const fx_params *u) {

@@ -11,8 +11,14 @@ int fx_strips_fit(const fx_dwconv_params *p) {
     return positions(p, FX_DW_PIXELS) <= INT32_MAX / p->kh;
 }
 
-int64_t fx_strips_scratch(const fx_dwconv_params *p) {
+static int64_t pointer_bytes(const fx_dwconv_params *p) {
     return fx_round_up((int64_t)sizeof(float *) * p->kh * positions(p, fx_min64(FX_DW_PIXELS, p->ow)), 64);
+}
+
+int64_t fx_strips_scratch(const fx_dwconv_params *p, int32_t wide) {
+    const int64_t weights = (int64_t)p->kh * p->kw * wide * FX_NR;
+    const int64_t room = fx_panels_room(p->act, p->wtype, weights, fx_div_up(p->c, FX_NR));
+    return pointer_bytes(p) + fx_round_up(room * (int64_t)sizeof(float), 64);
 }
 
 static fx_cut cut_window(const fx_dwconv_params *p, fx_window w, int threads) {
@@ -73,6 +79,11 @@ void fx_strips_run(const fx_call *call, const fx_dwconv_params *p, int32_t wide,
     fx_dwconv *const d = &g.strip;
     d->head = fx_panel_head(p->act);
     d->w_panel = d->head + (int64_t)p->kh * p->kw * wide * FX_NR;
+    const fx_panels panels = {.call = call,
+                              .room = (void *)((char *)call->scratch + pointer_bytes(p)),
+                              .weights = d->w_panel - d->head,
+                              .act = p->act,
+                              .wtype = p->wtype};
     d->kh = p->kh, d->kw = p->kw, d->stride = p->sw, d->dilation = p->dw;
     d->finish = fx_finish_of(p->act, p->alpha, p->beta);
     for (uint32_t u = u0; u < u1; u++) {
@@ -81,7 +92,7 @@ void fx_strips_run(const fx_call *call, const fx_dwconv_params *p, int32_t wide,
                       panel1 = fx_cut_at(cut.groups, cut.cuts, group + 1);
         d->at = win->c0 + panel0 * FX_NR;
         d->channels = (int32_t)(fx_min64(win->c1, win->c0 + panel1 * FX_NR) - d->at);
-        d->w = call->weight + panel0 * d->w_panel;
+        d->w = fx_panels_at(&panels, panel0, panel1 - panel0);
         int64_t left = fx_cut_at(cut.items, cut.parts, part + 1) - fx_cut_at(cut.items, cut.parts, part);
         int64_t strip = fx_cut_at(cut.items, cut.parts, part) % strips;
         const int64_t row = win->y0 + fx_cut_at(cut.items, cut.parts, part) / strips;

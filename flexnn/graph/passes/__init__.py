@@ -64,11 +64,12 @@ def run_passes(graph: Graph, trace: Trace | None = None) -> Graph:
 
 
 def _finish_panels(graph: Graph) -> None:
-    """Sizes of panels, now that their slopes are known."""
+    """Forms and sizes of panels, now that their slopes are known."""
     for node in graph.nodes:
         if node.weight >= 0:
             weight, panels = graph.weights[node.weight], panels_of(graph, node)
             weight.nbytes, weight.chunk_bytes = panels.nbytes, panels.panel_bytes
+            node.attrs["wtype"] = panels.wtype
 
 
 def _check(graph: Graph) -> None:

@@ -94,6 +94,8 @@ def _fold_before(uses: Rewriter, conv: Node) -> bool:
             factor = factor if conv.op == "dwconv" else np.full(panels.shape[0], factor[0])
             scale = _vector(panels.scale.load() if panels.scale else None, factor.size, 1.0)
             panels.scale = ArraySource((scale * factor).astype(np.float32))
+        elif panels.step is not None:  # they would be multiples of nothing any more
+            return False
         else:
             cout, cin_group = panels.shape[:2]
             rows = np.repeat(factor.reshape(panels.group, cin_group), cout // panels.group, axis=0)

@@ -34,7 +34,9 @@ def fold_flatten(graph: Graph) -> None:
             continue
         shape = (panels.shape[0], c, h, w)
         source = MappedSource(panels.weight, lambda v, shape=shape: v.reshape(shape), f"reshape{shape}")  # type: ignore[misc]
-        packed = PanelSource("conv", shape, 1, source, panels.bias, panels.scale, panels.slope)
+        packed = PanelSource(
+            "conv", shape, 1, source, panels.bias, panels.scale, panels.slope, panels.wtype, panels.step
+        )
         graph.weights[node.weight].source = packed  # type: ignore[assignment]
         node.attrs |= {"kernel": [h, w], "cin_block": packed.cin_block}
         uses.feed(node, [copy.inputs[0]])

@@ -10,20 +10,9 @@
 #include <stdint.h>
 
 #include "flexnn/elementwise.h"
+#include "flexnn/panel.h"
 #include "flexnn/params.h"
 #include "flexnn/rows.h"
-
-/* Panel width of packed weights, for every level (docs/decisions/0001): AVX-512 computes two panels at once, NEON a
- * panel as four vectors. */
-#define FX_NR 16
-
-/* What happens to a finished value v of row i, column j: v + r[i][j] if there is a residual, then the activation.
- * NONE, RELU, CLIP clamp to [lo, hi] (infinite for NONE; a NaN stays); LEAKY_RELU has its slope in lo; PRELU takes
- * the panel's slopes. The other activations are the driver's, applied over what the kernel stored. */
-typedef struct fx_finish {
-    int32_t act; /* fx_act */
-    float lo, hi;
-} fx_finish;
 
 /* One tile of a matrix product whose rows may lie anywhere:
  *     c[i][c_at + j] = finish(start[j] + sum over t < taps, q < k of a[t * rows + i][a_at + q] * w(t, q, j)
@@ -121,7 +110,7 @@ typedef struct fx_wino_output {
     fx_finish finish;
 } fx_wino_output;
 
-/* Convolution: gemm, Winograd transforms, depthwise, narrow groups. */
+/* Convolution: gemm, Winograd transforms, depthwise, narrow groups, few rows, stored weights. */
 #define FX_KERNELS_CONV(X)                                                                                             \
     X(gemm_f32, void, (const fx_gemm *g))                                                                              \
     X(wino_input_f32, void, (const fx_wino_input *t))                                                                  \
@@ -129,7 +118,9 @@ typedef struct fx_wino_output {
     X(wino_gemm_f32, void, (const fx_wino_gemm *g))                                                                    \
     X(wino_output_f32, void, (const fx_wino_output *t))                                                                \
     X(dwconv_f32, void, (const fx_dwconv *d))                                                                          \
-    X(gconv_f32, void, (const fx_gconv *c))
+    X(gconv_f32, void, (const fx_gconv *c))                                                                            \
+    X(gemv_f32, void, (const fx_gemv *g))                                                                              \
+    X(weights_f32, void, (const fx_weights *w))
 
 /* One output pixel of a pool, whose window is clipped to the input already:
  *     y[j] = max, or sum * scale, over r < rows, i < pixels of x[r * x_row + i * x_pixel + j], j < channels.

@@ -16,20 +16,20 @@
 /* clang-format off */
 
 /* x[n,h,w,cin] * panels -> y[n,oh,ow,cout] (+ r of y's shape) -> act. A Gemm is a 1x1 convolution with h = rows, w = 1.
- * Panels: one for each nr output channels, [bias nr][slope nr if act is PRELU][block][tap][cin of block][nr] floats;
- * a panel reads cin_panel input channels, in blocks of cin_block (the last may be shorter). Dense: cin_panel = cin.
+ * Panels: one for each nr output channels, [bias nr][slope nr if act is PRELU][scale nr if wtype is S8] floats, then
+ * [block][tap][cin of block][nr] weights in the form wtype (fx_wtype); a panel reads cin_panel input channels, in blocks of cin_block (the last may be shorter). Dense: cin_panel = cin.
  * Grouped: see fx_conv_panel_cin; narrow groups have one block, whatever cin_block. x_sn, x_sh, x_sw: strides of batch,
  * row, pixel (channel stride is 1); y_*, r_* alike.
  * tile_block: Winograd tiles transformed at once, chosen by the planner; 0 for other kernels. */
 #define FX_CONV_FIELDS(I, F)                                                                                          \
     I(n) I(h) I(w) I(cin) I(oh) I(ow) I(cout) I(kh) I(kw) I(sh) I(sw) I(dh) I(dw) I(pt) I(pl) I(group) I(cin_panel)   \
     I(cin_block) I(nr) I(x_sn) I(x_sh) I(x_sw) I(y_sn) I(y_sh) I(y_sw) I(has_residual) I(r_sn) I(r_sh) I(r_sw)        \
-    I(act) F(alpha) F(beta) I(tile_block)
+    I(act) F(alpha) F(beta) I(tile_block) I(wtype)
 
-/* Depthwise: cout = cin = c; panels [bias nr][slope nr if PRELU][tap][nr]. */
+/* Depthwise: cout = cin = c; panels [bias nr][slope nr if PRELU][scale nr if S8][tap][nr], as of conv. */
 #define FX_DWCONV_FIELDS(I, F)                                                                                        \
     I(n) I(h) I(w) I(c) I(oh) I(ow) I(kh) I(kw) I(sh) I(sw) I(dh) I(dw) I(pt) I(pl) I(nr) I(x_sn) I(x_sh) I(x_sw)     \
-    I(y_sn) I(y_sh) I(y_sw) I(has_residual) I(r_sn) I(r_sh) I(r_sw) I(act) F(alpha) F(beta)
+    I(y_sn) I(y_sh) I(y_sw) I(has_residual) I(r_sn) I(r_sh) I(r_sw) I(act) F(alpha) F(beta) I(wtype)
 
 /* kind: fx_pool_kind. AVG divides by the elements inside the input, or, with count_include_pad, inside the input plus
  * its pads (pt, pl, pb, pr): a window that ceil_mode lets hang over that edge does not count the overhang. */
@@ -260,6 +260,9 @@ typedef enum fx_op {
     X(E, F32, f32)                                                                                                     \
     X(E, I64, i64) X(E, I32, i32) X(E, BOOL, bool) X(E, U8, u8) X(E, I8, i8) X(E, F16, f16) X(E, F64, f64)
 
+/* Forms that weights are stored in: float, IEEE binary16, 8-bit integer times a scale for each output channel. */
+#define FX_WTYPES(X, E) X(E, F32, f32) X(E, F16, f16) X(E, S8, s8)
+
 /* Y(ENUM, enum, list): constants FX_<ENUM>_<NAME> and FX_<ENUM>_COUNT of type fx_<enum>. */
 #define FX_ENUMS(Y)                                                                                                    \
     Y(CONV, conv_kernel, FX_CONV_KERNELS)                                                                              \
@@ -274,7 +277,8 @@ typedef enum fx_op {
     Y(RESIZE, resize_mode, FX_RESIZES)                                                                                 \
     Y(COORD, resize_coord, FX_COORDS)                                                                                  \
     Y(NEAREST, resize_nearest, FX_NEARESTS)                                                                            \
-    Y(DTYPE, dtype, FX_DTYPES)
+    Y(DTYPE, dtype, FX_DTYPES)                                                                                         \
+    Y(WTYPE, wtype, FX_WTYPES)
 
 #define FX_CONSTANT(E, NAME, name) FX_##E##_##NAME,
 #define FX_ENUMERATION(E, e, list) typedef enum fx_##e{list(FX_CONSTANT, E) FX_##E##_COUNT} fx_##e;

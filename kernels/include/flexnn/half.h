@@ -1,6 +1,6 @@
 /* IEEE 754 binary16 in C without _Float16, which not every compiler has. */
-#ifndef FLEXNN_OPS_HALF_H
-#define FLEXNN_OPS_HALF_H
+#ifndef FLEXNN_HALF_H
+#define FLEXNN_HALF_H
 
 #include <math.h>
 #include <stdint.h>

@@ -1,0 +1,45 @@
+/* Panels of weights: their width, what happens to the values they make, and the micro kernels that read them in every
+ * form they are stored in. Part of the list of kernels.h. */
+#ifndef FLEXNN_PANEL_H
+#define FLEXNN_PANEL_H
+
+#include <stdint.h>
+
+/* Panel width of packed weights, for every level (docs/decisions/0001): AVX-512 computes two panels at once, NEON a
+ * panel as four vectors. */
+#define FX_NR 16
+
+/* What happens to a finished value v of row i, column j: v + r[i][j] if there is a residual, then the activation.
+ * NONE, RELU, CLIP clamp to [lo, hi] (infinite for NONE; a NaN stays); LEAKY_RELU has its slope in lo; PRELU takes
+ * the panel's slopes. The other activations are the driver's, applied over what the kernel stored. */
+typedef struct fx_finish {
+    int32_t act; /* fx_act */
+    float lo, hi;
+} fx_finish;
+
+/* Product of a few rows, at the speed of memory: as fx_gemm, but for any number of panels, whose weights stand in form
+ * wtype (fx_wtype). `head` floats before them: bias, slopes of PRELU, and of S8 the scales, last. However rows are cut
+ * into calls, each comes out alike for the same all_rows. */
+#define FX_FEW_ROWS 7 /* most rows */
+typedef struct fx_gemv {
+    const float *const *a; /* [taps][rows] */
+    const float *w;        /* first panel */
+    int64_t w_panel;       /* floats' worth from one panel to the next */
+    float *const *c;       /* [rows] */
+    const float *const *r; /* [rows], or NULL */
+    int64_t c_at;          /* first column written */
+    int32_t rows, columns, taps, k, block, head, wtype;
+    int32_t all_rows; /* of the whole product, at least `rows` */
+    fx_finish finish;
+} fx_gemv;
+
+/* Weights as floats: to[i] = from[i] (S8: times scale[i % FX_NR]) for i < n, a multiple of FX_NR. */
+typedef struct fx_weights {
+    const void *from;
+    float *to;
+    const float *scale; /* [FX_NR] of S8 */
+    int64_t n;
+    int32_t wtype;
+} fx_weights;
+
+#endif

@@ -1,0 +1,1 @@
+#include "../vec/gemv.h"

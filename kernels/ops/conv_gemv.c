@@ -1,0 +1,93 @@
+/* Convolution with a few output pixels only (a fully connected layer, a token): its time is that of reading the
+ * weights, so all pixels are computed as a panel goes by, and the panels, in whatever form they are stored, go by in
+ * order. */
+#include "units.h"
+
+int fx_conv_is_gemv(uint32_t kernel, const fx_conv_params *p) {
+    return kernel == FX_CONV_DIRECT && p->group == 1 && (int64_t)p->n * p->oh <= FX_FEW_ROWS / p->ow;
+}
+
+typedef struct scratch {
+    const float **a; /* [taps][rows] */
+    float **c;       /* [rows] */
+    const float **r; /* [rows] */
+    int64_t bytes;
+} scratch;
+
+static scratch scratch_at(void *base, const fx_conv_params *p) {
+    int64_t at = 0;
+    scratch s;
+#define TAKE(member, count)                                                                                            \
+    s.member = (void *)((uintptr_t)base + (uintptr_t)at);                                                              \
+    at += fx_round_up((int64_t)sizeof *s.member * (count), 64)
+    TAKE(a, (int64_t)p->kh * p->kw * FX_FEW_ROWS);
+    TAKE(c, FX_FEW_ROWS);
+    TAKE(r, FX_FEW_ROWS);
+#undef TAKE
+    s.bytes = at;
+    return s;
+}
+
+int64_t fx_conv_gemv_scratch(const fx_conv_params *p) {
+    return scratch_at(NULL, p).bytes;
+}
+
+static int64_t weights_of_panel(const fx_conv_params *p) {
+    return (int64_t)p->kh * p->kw * p->cin * FX_NR;
+}
+
+static uint32_t units_of(const fx_conv_params *p, fx_window w, int threads) {
+    const int64_t bytes = fx_stored_bytes(p->act, p->wtype, weights_of_panel(p));
+    return fx_units_of(fx_div_up(w.c1 - w.c0, FX_NR), bytes, threads);
+}
+
+uint32_t fx_conv_gemv_units(const fx_conv_params *p, fx_window w, int threads) {
+    return units_of(p, w, threads);
+}
+
+/* Pointers to row i of `rows`: output row `row` of all images, pixel ox. */
+static void point(const fx_call *call, const scratch *s, int i, int rows, int64_t row, int64_t ox) {
+    const fx_conv_params *p = &call->params->conv;
+    const int64_t batch = row / p->oh, oy = row % p->oh;
+    const float *x = (const float *)call->in[0] + batch * p->x_sn;
+    const float **a = s->a + i;
+    for (int ky = 0; ky < p->kh; ky++) {
+        const int64_t iy = oy * p->sh - p->pt + (int64_t)ky * p->dh;
+        for (int kx = 0; kx < p->kw; kx++, a += rows) {
+            const int64_t ix = ox * p->sw - p->pl + (int64_t)kx * p->dw;
+            *a = iy >= 0 && iy < p->h && ix >= 0 && ix < p->w ? x + iy * p->x_sh + ix * p->x_sw : call->zeros;
+        }
+    }
+    s->c[i] = (float *)call->out + batch * p->y_sn + oy * p->y_sh + ox * p->y_sw;
+    if (p->has_residual)
+        s->r[i] = (const float *)call->in[1] + batch * p->r_sn + oy * p->r_sh + ox * p->r_sw;
+}
+
+fx_status fx_conv_gemv_run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) {
+    const fx_conv_params *p = &call->params->conv;
+    const fx_window *win = &call->window;
+    const scratch s = scratch_at(call->scratch, p);
+    const int64_t panels = fx_div_up(win->c1 - win->c0, FX_NR), pieces = units_of(p, *win, threads);
+    const int64_t first = fx_cut_at(panels, pieces, u0), last = fx_cut_at(panels, pieces, u1);
+    fx_gemv g = {.a = s.a, .c = s.c, .r = p->has_residual ? s.r : NULL, .wtype = p->wtype};
+    g.rows = (win->y1 - win->y0) * p->ow;
+    g.all_rows = p->n * p->oh * p->ow;
+    for (int32_t i = 0; i < g.rows; i++)
+        point(call, &s, i, g.rows, win->y0 + i / p->ow, i % p->ow);
+    g.head = fx_stored_head(p->act, p->wtype);
+    g.w_panel = fx_stored_bytes(p->act, p->wtype, weights_of_panel(p)) / (int64_t)sizeof(float);
+    g.w = call->weight + first * g.w_panel;
+    g.taps = p->kh * p->kw;
+    g.k = p->cin;
+    g.block = (int32_t)fx_min64(p->cin_block, p->cin);
+    g.c_at = win->c0 + first * FX_NR;
+    g.columns = (int32_t)(fx_min64(win->c1, win->c0 + last * FX_NR) - g.c_at);
+    g.finish = fx_finish_of(p->act, p->alpha, p->beta);
+    if (g.columns <= 0)
+        return FX_OK;
+    call->kernels->gemv_f32(&g);
+    if (fx_finish_is_partial(p->act))
+        for (int32_t i = 0; i < g.rows; i++)
+            fx_activate_rows(call->kernels, p->act, p->alpha, p->beta, s.c[i] + g.c_at, 1, 0, g.columns);
+    return FX_OK;
+}
