@@ -1,6 +1,6 @@
 /* Product of two computed matrices, over two batch dimensions: b is packed into panels, a block of depth and a group of
  * columns at a time, small enough to stay in a core's cache and to cost the budget little; then the gemm tile walks a's
- * rows. Sums are carried from one block of depth to the next in y. */
+ * rows. Sums are carried from one block of depth to the next in y. A product of few rows reads b where it is. */
 #include "units.h"
 
 #include <math.h>
@@ -9,6 +9,13 @@
 #define DEPTH_MAX 512                     /* of a packed block */
 #define PACKED_BYTES (FX_CACHE_BYTES / 2) /* of a packed group; the rest of the cache is for a and y */
 #define ROWS_MIN 32                       /* a unit with fewer rows would pack b about as long as it multiplies */
+
+#define FEW 8 /* rows that do not pay for packing b */
+
+/* Decided by the whole, so that a window of it comes out alike. */
+static int is_few(const fx_matmul_params *p) {
+    return p->m < FEW && p->a_sk == 1 && (p->b_sk == 1 || p->b_sn == 1);
+}
 
 static fx_window full_window(const fx_params *u) {
     const fx_matmul_params *p = &u->matmul;
@@ -72,9 +79,9 @@ static scratch scratch_at(void *base, const fx_kernels *k, const fx_matmul_param
 #define TAKE(member, count)                                                                                            \
     s.member = (void *)((uintptr_t)base + (uintptr_t)at);                                                              \
     at += fx_round_up((int64_t)sizeof *s.member * (count), 64)
-    TAKE(a, k->mr);
-    TAKE(c, k->mr);
-    TAKE(b, group_panels(k, p, fx_div_up(p->n, FX_NR)) * depth(p) * FX_NR);
+    TAKE(a, fx_max64(k->mr, FEW));
+    TAKE(c, fx_max64(k->mr, FEW));
+    TAKE(b, is_few(p) ? 0 : group_panels(k, p, fx_div_up(p->n, FX_NR)) * depth(p) * FX_NR);
     TAKE(rows, p->a_sk == 1 ? 0 : (int64_t)k->mr * depth(p));
 #undef TAKE
     s.bytes = at;
@@ -170,6 +177,22 @@ static void run_block(const fx_call *call, const scratch *s, const block *t, int
     }
 }
 
+/* Columns [c0, c1) of a few rows. */
+static void run_few(const fx_call *call, const scratch *s, const block *t, int64_t c0, int64_t c1) {
+    const fx_matmul_params *p = &call->params->matmul;
+    fx_few_rows f = {.a = s->a, .b = t->b + c0 * p->b_sn, .c = s->c, .b_k = p->b_sk, .b_n = p->b_sn, .k = p->k};
+    f.rows = t->r1 - t->r0, f.columns = (int32_t)(c1 - c0);
+    if (p->n == 1 && p->b_sk == 1)
+        f.b_n = 0; /* one column, a run of b */
+    for (int32_t i = 0; i < f.rows; i++) {
+        s->a[i] = t->a + (t->r0 + i) * (int64_t)p->a_sm;
+        s->c[i] = t->y + (t->r0 + i) * (int64_t)p->y_sm + c0;
+    }
+    call->kernels->few_rows_f32(&f);
+    if (p->act != FX_ACT_NONE)
+        fx_activate_rows(call->kernels, p->act, p->alpha, p->beta, s->c[0], f.rows, p->y_sm, f.columns);
+}
+
 static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) {
     const fx_matmul_params *p = &call->params->matmul;
     const fx_kernels *k = call->kernels;
@@ -191,7 +214,9 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
             t.a = (const float *)call->in[0] + b0 * p->a_s0 + b1 * p->a_s1;
             t.b = (const float *)call->in[1] + b0 * p->b_s0 + b1 * p->b_s1;
             t.y = (float *)call->out + b0 * p->y_s0 + b1 * p->y_s1;
-            for (int64_t panel = first; panel < last; panel += at_most) {
+            if (is_few(p))
+                run_few(call, &s, &t, first * FX_NR, fx_min64(last * FX_NR, w->c1));
+            for (int64_t panel = is_few(p) ? last : first; panel < last; panel += at_most) {
                 t.panel0 = (int32_t)panel, t.panel1 = (int32_t)fx_min64(last, panel + at_most);
                 for (t.k0 = 0; t.k0 < p->k; t.k0 = t.k1) {
                     t.k1 = (int32_t)fx_min64(p->k, t.k0 + depth(p));

@@ -59,31 +59,37 @@ static void clip(int64_t start, int32_t taps, int32_t dilation, int32_t size, in
     *last = fx_max64(*first, *last);
 }
 
-static void run_pixel(const fx_call *call, fx_pool *pool, int64_t row, int64_t ox, int64_t channel) {
+/* Pixels [ox, ox1) of one output row. Divisions are for rows and edges: inside, a window of few channels takes no
+ * longer than one of them. */
+static void run_pixels(const fx_call *call, fx_pool *pool, int64_t row, int64_t ox, int64_t ox1, int64_t channel) {
     const fx_pool_params *p = &call->params->pool;
-    const int64_t batch = row / p->oh, oy = row % p->oh;
-    const int64_t iy = oy * p->sh - p->pt, ix = ox * p->sw - p->pl;
-    int64_t y0, y1, x0, x1;
+    const int64_t batch = row / p->oh, oy = row % p->oh, iy = oy * p->sh - p->pt;
+    const float *x = (const float *)call->in[0] + batch * p->x_sn + channel;
+    int64_t y0, y1, x0, x1, py0, py1, px0, px1;
     clip(iy, p->kh, p->dh, p->h, &y0, &y1);
-    clip(ix, p->kw, p->dw, p->w, &x0, &x1);
-    int64_t count = (y1 - y0) * (x1 - x0);
+    clip(iy + p->pt, p->kh, p->dh, (int32_t)fx_min64((int64_t)p->h + p->pt + p->pb, INT32_MAX), &py0, &py1);
     pool->y = (float *)call->out + batch * p->y_sn + oy * p->y_sh + ox * p->y_sw + channel;
-    if (!count) { /* a window of padding alone */
-        for (int32_t j = 0; j < pool->channels; j++)
-            pool->y[j] = p->kind == FX_POOL_MAX ? -__builtin_inff() : 0;
-        return;
+    pool->rows = (int32_t)(y1 - y0);
+    for (; ox < ox1; ox++, pool->y += p->y_sw) {
+        const int64_t ix = ox * p->sw - p->pl;
+        x0 = 0, x1 = p->kw;
+        if (ix < 0 || ix + (int64_t)(p->kw - 1) * p->dw >= p->w)
+            clip(ix, p->kw, p->dw, p->w, &x0, &x1);
+        int64_t count = (y1 - y0) * (x1 - x0);
+        if (!count) { /* a window of padding alone */
+            for (int32_t j = 0; j < pool->channels; j++)
+                pool->y[j] = p->kind == FX_POOL_MAX ? -__builtin_inff() : 0;
+            continue;
+        }
+        if (p->count_include_pad) {
+            clip(ix + p->pl, p->kw, p->dw, (int32_t)fx_min64((int64_t)p->w + p->pl + p->pr, INT32_MAX), &px0, &px1);
+            count = (py1 - py0) * (px1 - px0);
+        }
+        pool->x = x + (iy + y0 * p->dh) * p->x_sh + (ix + x0 * p->dw) * p->x_sw;
+        pool->pixels = (int32_t)(x1 - x0);
+        pool->scale = 1 / (float)count;
+        call->kernels->pool_f32(pool);
     }
-    if (p->count_include_pad) {
-        int64_t py0, py1, px0, px1;
-        clip(iy + p->pt, p->kh, p->dh, (int32_t)fx_min64((int64_t)p->h + p->pt + p->pb, INT32_MAX), &py0, &py1);
-        clip(ix + p->pl, p->kw, p->dw, (int32_t)fx_min64((int64_t)p->w + p->pl + p->pr, INT32_MAX), &px0, &px1);
-        count = (py1 - py0) * (px1 - px0);
-    }
-    pool->x = (const float *)call->in[0] + batch * p->x_sn + (iy + y0 * p->dh) * p->x_sh + (ix + x0 * p->dw) * p->x_sw +
-              channel;
-    pool->rows = (int32_t)(y1 - y0), pool->pixels = (int32_t)(x1 - x0);
-    pool->scale = 1 / (float)count;
-    call->kernels->pool_f32(pool);
 }
 
 static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) {
@@ -97,8 +103,11 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
         const int64_t c1 = fx_min64(w->c1, w->c0 + fx_cut_at(cut.groups, cut.cuts, group + 1) * 16);
         pool.channels = (int32_t)(c1 - c0);
         const int64_t last = fx_cut_at(cut.items, cut.parts, part + 1);
-        for (int64_t i = fx_cut_at(cut.items, cut.parts, part); i < last; i++)
-            run_pixel(call, &pool, w->y0 + i / p->ow, i % p->ow, c0);
+        for (int64_t i = fx_cut_at(cut.items, cut.parts, part), next; i < last; i = next) {
+            const int64_t row = i / p->ow;
+            next = fx_min64(last, (row + 1) * p->ow);
+            run_pixels(call, &pool, w->y0 + row, i - row * p->ow, next - row * p->ow, c0);
+        }
     }
     return FX_OK;
 }

@@ -43,8 +43,9 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
     const int64_t pieces = units(call->kernels, call->kernel, call->params, *w, threads);
     fx_softmax s = {.step = p->inner, .n = p->n, .log = p->log};
     for (int64_t i = fx_cut_at(items, pieces, u0); i < fx_cut_at(items, pieces, u1); i++) {
-        const int64_t column = w->c0 + i % each * COLUMNS;
-        const int64_t at = (w->y0 + i / each) * p->n * p->inner + column;
+        const int64_t outer = each == 1 ? i : i / each; /* a division takes as long as a short row */
+        const int64_t column = w->c0 + (i - outer * each) * COLUMNS;
+        const int64_t at = (w->y0 + outer) * p->n * p->inner + column;
         s.x = (const float *)call->in[0] + at;
         s.y = (float *)call->out + at;
         s.columns = (int32_t)fx_min64(COLUMNS, w->c1 - column);

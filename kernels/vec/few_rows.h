@@ -79,7 +79,7 @@ ROWS(4)
 #endif
 
 void FX_SYMBOL(few_rows_f32)(const fx_few_rows *f) {
-    const int is_down = f->b_n == 1 && (f->columns > 1 || f->b_k != 1);
+    const int is_down = f->b_n == 1;
     const int32_t step = is_down ? SPAN * FX_WIDTH : SPAN;
     for (int32_t j = 0; j < f->columns; j += step) { /* a block of b serves all rows before the next one comes */
         int32_t i = 0;

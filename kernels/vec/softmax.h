@@ -5,31 +5,44 @@
 #include <math.h>
 
 /* One row of n neighbouring floats. */
-static void softmax_row(const fx_softmax *s) {
-    const int n = s->n;
+FX_INLINE void softmax_row(const fx_softmax *s, const int log) {
+    const int n = s->n, whole = n - n % FX_WIDTH, rest = n - whole;
+    const float *x = s->x;
+    float *y = s->y;
     int q = 0;
     fx_v max[4], sum[2] = {fx_splat(0), fx_splat(0)};
     FX_UNROLL for (int l = 0; l < 4; l++) max[l] = fx_splat(-INFINITY);
-    for (; q + 4 * FX_WIDTH <= n; q += 4 * FX_WIDTH)
-        FX_UNROLL for (int l = 0; l < 4; l++) max[l] = fx_max_nan(max[l], fx_load(s->x + q + l * FX_WIDTH));
-    for (; q < n; q += FX_WIDTH)
-        max[0] = fx_max_nan(max[0], fx_first(fx_load_below(s->x, q, n), n - q, fx_splat(-INFINITY)));
+    for (; q + 4 * FX_WIDTH <= whole; q += 4 * FX_WIDTH)
+        FX_UNROLL for (int l = 0; l < 4; l++) max[l] = fx_max_nan(max[l], fx_load(x + q + l * FX_WIDTH));
+    for (; q < whole; q += FX_WIDTH)
+        max[0] = fx_max_nan(max[0], fx_load(x + q));
+    if (rest)
+        max[1] = fx_max_nan(max[1], fx_first(fx_load_part(x + whole, rest), rest, fx_splat(-INFINITY)));
     const fx_v top = fx_splat(fx_lanes_max(fx_max_nan(fx_max_nan(max[0], max[1]), fx_max_nan(max[2], max[3]))));
-    for (q = 0; q + 2 * FX_WIDTH <= n; q += 2 * FX_WIDTH)
+    for (q = 0; q + 2 * FX_WIDTH <= whole; q += 2 * FX_WIDTH)
         FX_UNROLL for (int l = 0; l < 2; l++) {
-            const fx_v v = fx_load(s->x + q + l * FX_WIDTH) - top, e = fx_exp(v);
-            fx_store(s->y + q + l * FX_WIDTH, s->log ? v : e);
+            const fx_v v = fx_load(x + q + l * FX_WIDTH) - top, e = fx_exp(v);
+            fx_store(y + q + l * FX_WIDTH, log ? v : e);
             sum[l] += e;
         }
-    for (; q < n; q += FX_WIDTH) {
-        const fx_v v = fx_load_below(s->x, q, n) - top, e = fx_exp(v);
-        fx_store_below(s->y, q, n, s->log ? v : e);
-        sum[0] += fx_first(e, n - q, fx_splat(0));
+    if (q < whole) {
+        const fx_v v = fx_load(x + q) - top, e = fx_exp(v);
+        fx_store(y + q, log ? v : e);
+        sum[0] += e;
+    }
+    if (rest) {
+        const fx_v v = fx_load_part(x + whole, rest) - top, e = fx_exp(v);
+        fx_store_part(y + whole, log ? v : e, rest);
+        sum[1] += fx_first(e, rest, fx_splat(0));
     }
     const float total = fx_lanes_sum(sum[0] + sum[1]);
-    const fx_v scale = fx_splat(s->log ? 1 : 1 / total), shift = fx_splat(s->log ? logf(total) : 0);
-    for (q = 0; q < n; q += FX_WIDTH)
-        fx_store_below(s->y, q, n, fx_load_below(s->y, q, n) * scale - shift);
+    const fx_v by = fx_splat(log ? logf(total) : 1 / total);
+    for (q = 0; q < whole; q += FX_WIDTH)
+        fx_store(y + q, log ? fx_load(y + q) - by : fx_load(y + q) * by);
+    if (rest) {
+        const fx_v v = fx_load_part(y + whole, rest);
+        fx_store_part(y + whole, log ? v - by : v * by, rest);
+    }
 }
 
 /* N vectors of columns from j on; without FULL the last lanes may be missing. */
@@ -66,7 +79,10 @@ FX_INLINE void softmax_columns(const fx_softmax *s, int j, const int n, const in
 
 void FX_SYMBOL(softmax_f32)(const fx_softmax *s) {
     if (s->step == 1) {
-        softmax_row(s);
+        if (s->log)
+            softmax_row(s, 1);
+        else
+            softmax_row(s, 0);
         return;
     }
     int j = 0;
