@@ -30,19 +30,18 @@ FX_INLINE void softmax_row(const fx_softmax *s, const int log) {
         fx_store(y + q, log ? v : e);
         sum[0] += e;
     }
+    fx_v last = fx_splat(0); /* stays in a register: memory is slow to give back what a mask has written */
     if (rest) {
         const fx_v v = fx_load_part(x + whole, rest) - top, e = fx_exp(v);
-        fx_store_part(y + whole, log ? v : e, rest);
+        last = log ? v : e;
         sum[1] += fx_first(e, rest, fx_splat(0));
     }
     const float total = fx_lanes_sum(sum[0] + sum[1]);
     const fx_v by = fx_splat(log ? logf(total) : 1 / total);
     for (q = 0; q < whole; q += FX_WIDTH)
         fx_store(y + q, log ? fx_load(y + q) - by : fx_load(y + q) * by);
-    if (rest) {
-        const fx_v v = fx_load_part(y + whole, rest);
-        fx_store_part(y + whole, log ? v - by : v * by, rest);
-    }
+    if (rest)
+        fx_store_part(y + whole, log ? last - by : last * by, rest);
 }
 
 /* N vectors of columns from j on; without FULL the last lanes may be missing. */

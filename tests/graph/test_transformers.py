@@ -230,3 +230,17 @@ def test_scores_that_are_read_stay():
     shares = w("Softmax", w("MatMul", "q", w("Transpose", "k", perm=[0, 2, 1])), axis=-1)
     graph = check_model(w.model({"q": (2, 5, 8), "k": (2, 5, 8), "v": (2, 5, 8)}, w("MatMul", shares, "v"), shares))
     assert "attention" not in ops_of(graph)
+
+
+# ---- a whole block ----
+
+
+def test_residual_of_tokens():
+    """A projection takes the sum behind it, though it computes rows and the sum is of tokens."""
+    w = Writer()
+    x = w("Add", "x", self_attention(w, layer_norm(w, "x"), "plain"))
+    h = erf_gelu(w, w("Add", w("MatMul", layer_norm(w, x), weights(24, 50)), weights(50)), 1)
+    y = w("Add", w("MatMul", h, weights(50, 24)), x)
+    graph = check_model(w.model({"x": (2, 7, 24)}, layer_norm(w, y)))
+    assert ops_of(graph).count("binary") == 1
+    assert [len(node.inputs) for node in graph.nodes if node.op == "conv"] == [1, 1, 1, 1, 2]
