@@ -41,11 +41,19 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
     const fx_window *w = &call->window;
     const int64_t each = blocks(w), items = (w->y1 - w->y0) * each;
     const int64_t pieces = units(call->kernels, call->kernel, call->params, *w, threads);
-    fx_softmax s = {.step = p->inner, .n = p->n, .log = p->log};
-    for (int64_t i = fx_cut_at(items, pieces, u0); i < fx_cut_at(items, pieces, u1); i++) {
-        const int64_t outer = each == 1 ? i : i / each; /* a division takes as long as a short row */
-        const int64_t column = w->c0 + (i - outer * each) * COLUMNS;
-        const int64_t at = (w->y0 + outer) * p->n * p->inner + column;
+    const int64_t first = fx_cut_at(items, pieces, u0), last = fx_cut_at(items, pieces, u1);
+    fx_softmax s = {.step = p->inner, .n = p->n, .log = p->log, .columns = 1, .rows = 1};
+    if (p->inner == 1) { /* items are rows, one after the other */
+        s.x = (const float *)call->in[0] + (w->y0 + first) * p->n;
+        s.y = (float *)call->out + (w->y0 + first) * p->n;
+        s.rows = (int32_t)(last - first);
+        if (s.rows)
+            call->kernels->softmax_f32(&s);
+        return FX_OK;
+    }
+    for (int64_t i = first; i < last; i++) {
+        const int64_t column = w->c0 + i % each * COLUMNS;
+        const int64_t at = (w->y0 + i / each) * p->n * p->inner + column;
         s.x = (const float *)call->in[0] + at;
         s.y = (float *)call->out + at;
         s.columns = (int32_t)fx_min64(COLUMNS, w->c1 - column);

@@ -4,9 +4,10 @@
 #include <math.h>
 
 void FX_SYMBOL(softmax_f32)(const fx_softmax *s) {
-    for (int32_t j = 0; j < s->columns; j++) {
-        const float *x = s->x + j;
-        float *y = s->y + j, max = -INFINITY, sum = 0;
+    for (int64_t i = 0; i < (int64_t)s->columns * s->rows; i++) {
+        const int64_t at = s->step == 1 ? i * s->n : i;
+        const float *x = s->x + at;
+        float *y = s->y + at, max = -INFINITY, sum = 0;
         for (int32_t q = 0; q < s->n; q++) {
             const float v = x[q * s->step];
             max = v > max || v != v ? v : max;

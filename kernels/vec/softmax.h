@@ -4,44 +4,78 @@
 
 #include <math.h>
 
-/* One row of n neighbouring floats. */
-FX_INLINE void softmax_row(const fx_softmax *s, const int log) {
-    const int n = s->n, whole = n - n % FX_WIDTH, rest = n - whole;
-    const float *x = s->x;
-    float *y = s->y;
+/* A row of n neighbouring floats has `whole` of them in vectors and `rest` behind. */
+typedef struct row_size {
+    int whole, rest;
+} row_size;
+
+FX_INLINE fx_v row_top(row_size z, const float *x) {
+    fx_v max[4];
     int q = 0;
-    fx_v max[4], sum[2] = {fx_splat(0), fx_splat(0)};
     FX_UNROLL for (int l = 0; l < 4; l++) max[l] = fx_splat(-INFINITY);
-    for (; q + 4 * FX_WIDTH <= whole; q += 4 * FX_WIDTH)
+    for (; q + 4 * FX_WIDTH <= z.whole; q += 4 * FX_WIDTH)
         FX_UNROLL for (int l = 0; l < 4; l++) max[l] = fx_max_nan(max[l], fx_load(x + q + l * FX_WIDTH));
-    for (; q < whole; q += FX_WIDTH)
+    for (; q < z.whole; q += FX_WIDTH)
         max[0] = fx_max_nan(max[0], fx_load(x + q));
-    if (rest)
-        max[1] = fx_max_nan(max[1], fx_first(fx_load_part(x + whole, rest), rest, fx_splat(-INFINITY)));
-    const fx_v top = fx_splat(fx_lanes_max(fx_max_nan(fx_max_nan(max[0], max[1]), fx_max_nan(max[2], max[3]))));
-    for (q = 0; q + 2 * FX_WIDTH <= whole; q += 2 * FX_WIDTH)
+    if (z.rest)
+        max[1] = fx_max_nan(max[1], fx_first(fx_load_part(x + z.whole, z.rest), z.rest, fx_splat(-INFINITY)));
+    return fx_splat(fx_lanes_max(fx_max_nan(fx_max_nan(max[0], max[1]), fx_max_nan(max[2], max[3]))));
+}
+
+/* What is left of a row once its exponentials are stored, but for the last, partial vector. */
+typedef struct row_rest {
+    fx_v by, last;
+} row_rest;
+
+FX_INLINE row_rest row_exp(row_size z, const float *x, float *y, fx_v top, const int log) {
+    fx_v sum[2] = {fx_splat(0), fx_splat(0)};
+    row_rest rest = {.last = fx_splat(0)};
+    int q = 0;
+    for (; q + 2 * FX_WIDTH <= z.whole; q += 2 * FX_WIDTH)
         FX_UNROLL for (int l = 0; l < 2; l++) {
             const fx_v v = fx_load(x + q + l * FX_WIDTH) - top, e = fx_exp(v);
             fx_store(y + q + l * FX_WIDTH, log ? v : e);
             sum[l] += e;
         }
-    if (q < whole) {
+    if (q < z.whole) {
         const fx_v v = fx_load(x + q) - top, e = fx_exp(v);
         fx_store(y + q, log ? v : e);
         sum[0] += e;
     }
-    fx_v last = fx_splat(0); /* stays in a register: memory is slow to give back what a mask has written */
-    if (rest) {
-        const fx_v v = fx_load_part(x + whole, rest) - top, e = fx_exp(v);
-        last = log ? v : e;
-        sum[1] += fx_first(e, rest, fx_splat(0));
+    if (z.rest) {
+        const fx_v v = fx_load_part(x + z.whole, z.rest) - top, e = fx_exp(v);
+        rest.last = log ? v : e;
+        sum[1] += fx_first(e, z.rest, fx_splat(0));
     }
     const float total = fx_lanes_sum(sum[0] + sum[1]);
-    const fx_v by = fx_splat(log ? logf(total) : 1 / total);
-    for (q = 0; q < whole; q += FX_WIDTH)
-        fx_store(y + q, log ? fx_load(y + q) - by : fx_load(y + q) * by);
-    if (rest)
-        fx_store_part(y + whole, log ? last - by : last * by, rest);
+    rest.by = fx_splat(log ? logf(total) : 1 / total);
+    return rest;
+}
+
+FX_INLINE void row_finish(row_size z, float *y, row_rest r, const int log) {
+    for (int q = 0; q < z.whole; q += FX_WIDTH)
+        fx_store(y + q, log ? fx_load(y + q) - r.by : fx_load(y + q) * r.by);
+    if (z.rest)
+        fx_store_part(y + z.whole, log ? r.last - r.by : r.last * r.by, z.rest);
+}
+
+/* The next row's maximum and the last one's scaling stand beside a row's exponentials: each of the three ends in a
+ * chain across lanes that would else be waited for. */
+FX_INLINE void softmax_rows(const fx_softmax *s, const int log) {
+    const row_size z = {s->n - s->n % FX_WIDTH, s->n % FX_WIDTH};
+    const float *x = s->x;
+    float *y = s->y;
+    fx_v top = row_top(z, x);
+    row_rest before = {fx_splat(0), fx_splat(0)};
+    for (int32_t i = 0; i < s->rows; i++, x += s->n, y += s->n) {
+        const fx_v next = i + 1 < s->rows ? row_top(z, x + s->n) : top;
+        const row_rest rest = row_exp(z, x, y, top, log);
+        if (i)
+            row_finish(z, y - s->n, before, log);
+        before = rest;
+        top = next;
+    }
+    row_finish(z, y - s->n, before, log);
 }
 
 /* N vectors of columns from j on; without FULL the last lanes may be missing. */
@@ -79,9 +113,9 @@ FX_INLINE void softmax_columns(const fx_softmax *s, int j, const int n, const in
 void FX_SYMBOL(softmax_f32)(const fx_softmax *s) {
     if (s->step == 1) {
         if (s->log)
-            softmax_row(s, 1);
+            softmax_rows(s, 1);
         else
-            softmax_row(s, 0);
+            softmax_rows(s, 0);
         return;
     }
     int j = 0;

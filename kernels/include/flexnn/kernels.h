@@ -134,12 +134,12 @@ typedef struct fx_pool {
 } fx_pool;
 
 /* Softmax over q < n of x[q * step + j], for each j < columns, into the same places of y; log: its logarithm.
- * step 1 means one column. y may be x. */
+ * step 1 means one column, and `rows` of n floats one after the other, each by itself. y may be x. */
 typedef struct fx_softmax {
     const float *x;
     float *y;
     int64_t step;
-    int32_t n, columns, log;
+    int32_t n, columns, rows, log; /* rows: 1 unless step is 1 */
 } fx_softmax;
 
 /* y[j] = reduction of x[q * step + j] over q < n, for each j < columns. step 1 means one column. */
