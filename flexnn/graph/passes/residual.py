@@ -37,8 +37,8 @@ def fold_residuals(graph: Graph) -> None:
         uses.feed(host, [x, residual])
         uses.replace(y, tensor)
         moved[id(node)] = place
-        for late in place:
-            position[id(late)] = position[id(node)]
+        for moving in place:
+            position[id(moving)] = position[id(node)]
         node.inputs = []
     late = {id(node) for place in moved.values() for node in place}
     nodes = []
