@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import onnx
 import pytest
-from compare import check_model, load, model_of, ops_of, weights
+from compare import check_model, expected, feeds_of, load, model_of, ops_of, weights
 from onnx import helper
+
+import flexnn
 
 F32 = np.float32
 I64 = np.int64
@@ -230,6 +233,21 @@ def test_scores_that_are_read_stay():
     shares = w("Softmax", w("MatMul", "q", w("Transpose", "k", perm=[0, 2, 1])), axis=-1)
     graph = check_model(w.model({"q": (2, 5, 8), "k": (2, 5, 8), "v": (2, 5, 8)}, w("MatMul", shares, "v"), shares))
     assert "attention" not in ops_of(graph)
+
+
+def test_scores_never_exist_whole(tmp_path):
+    """The smallest budget is below what the scores alone would take."""
+    w, path = Writer(), str(tmp_path / "m.onnx")
+    model = w.model({"x": (1, 600, 24)}, self_attention(w, "x", "plain", heads=8))
+    onnx.save(model, path)
+    with pytest.raises(flexnn.BudgetError) as refused:
+        flexnn.Session(path, memory=1 << 16)
+    assert refused.value.minimum < 8 * 600 * 600 * 4 / 2
+    feeds = feeds_of(load(model))
+    with flexnn.Session(path, memory=refused.value.minimum) as session:
+        (y,) = session.run(None, feeds)
+    (want,) = expected(model, feeds).values()
+    np.testing.assert_allclose(y, want, rtol=0, atol=1e-5 * np.abs(want).max())
 
 
 # ---- a whole block ----
