@@ -63,6 +63,55 @@ static __attribute__((noinline)) void finish_any(const fx_gemm *g, int rows, int
             fx_store(c[i] + at + j * FX_WIDTH, fx_min(hi, fx_max(lo, sum[i][j])));                                     \
     }
 
+#if FX_WIDTH == 16
+/* A panel and no more than half of the next, whose vectors are half as wide: where a 512-bit multiply-add takes both
+ * 256-bit units (Zen 4), 24 channels cost three quarters of 32. */
+typedef float half __attribute__((vector_size(32)));
+typedef float half_in_memory __attribute__((vector_size(32), aligned(4), may_alias));
+
+#define HALF_TILE(R)                                                                                                   \
+    static void half_##R(const fx_gemm *g) {                                                                           \
+        const float *w = g->w, *more = g->w + g->w_panel;                                                              \
+        fx_v sum[R], start = {0};                                                                                      \
+        half rest[R], rest_start = {0};                                                                                \
+        if (g->head)                                                                                                   \
+            start = fx_load(w), rest_start = *(const half_in_memory *)more;                                            \
+        FX_UNROLL for (int i = 0; i < R; i++) sum[i] = start, rest[i] = rest_start;                                    \
+        w += g->head, more += g->head;                                                                                 \
+        for (int64_t q0 = 0; q0 < g->k; q0 += g->block) {                                                              \
+            const float *const *a = g->a;                                                                              \
+            const int64_t n = g->k - q0 < g->block ? g->k - q0 : g->block;                                             \
+            for (int64_t t = 0; t < g->taps; t++, a += R) {                                                            \
+                const float *row[R];                                                                                   \
+                FX_UNROLL for (int i = 0; i < R; i++) row[i] = a[i] + g->a_at + q0;                                    \
+                for (int64_t q = 0; q < n; q++, w += FX_NR, more += FX_NR) {                                           \
+                    const fx_v b = fx_load(w);                                                                         \
+                    const half c = *(const half_in_memory *)more;                                                      \
+                    FX_UNROLL for (int i = 0; i < R; i++) sum[i] += b * row[i][q], rest[i] += c * row[i][q];           \
+                }                                                                                                      \
+            }                                                                                                          \
+        }                                                                                                              \
+        if (g->finish.act > FX_ACT_CLIP || g->columns < FX_NR + 8) {                                                   \
+            fx_v stored[R][2];                                                                                         \
+            FX_UNROLL for (int i = 0; i < R; i++) stored[i][0] = sum[i],                                               \
+                                                  stored[i][1] = _mm512_zextps256_ps512(rest[i]);                      \
+            finish_any(g, R, 2, stored[0]);                                                                            \
+            return;                                                                                                    \
+        }                                                                                                              \
+        float *const *c = g->c;                                                                                        \
+        const int64_t at = g->c_at;                                                                                    \
+        const fx_v lo = fx_splat(g->finish.lo), hi = fx_splat(g->finish.hi);                                           \
+        const half low = _mm512_castps512_ps256(lo), high = _mm512_castps512_ps256(hi);                                \
+        if (g->r)                                                                                                      \
+            FX_UNROLL for (int i = 0; i < R; i++) sum[i] += fx_load(g->r[i] + at),                                     \
+                rest[i] += *(const half_in_memory *)(g->r[i] + at + FX_NR);                                            \
+        FX_UNROLL for (int i = 0; i < R; i++) {                                                                        \
+            fx_store(c[i] + at, fx_min(hi, fx_max(lo, sum[i])));                                                       \
+            *(half_in_memory *)(c[i] + at + FX_NR) = _mm256_min_ps(high, _mm256_max_ps(low, rest[i]));                 \
+        }                                                                                                              \
+    }
+#endif
+
 /* The same for a Winograd plane: rows at a stride, sums carried on in memory. */
 #define WINO_TILE(R, P)                                                                                                \
     static void wino_##R##x##P(const fx_wino_gemm *g) {                                                                \
@@ -90,6 +139,20 @@ SIX(1)
 EIGHT(1)
 SIX(2)
 EIGHT(2)
+HALF_TILE(1)
+HALF_TILE(2)
+HALF_TILE(3)
+HALF_TILE(4)
+HALF_TILE(5)
+HALF_TILE(6)
+HALF_TILE(7)
+HALF_TILE(8)
+HALF_TILE(9)
+HALF_TILE(10)
+HALF_TILE(11)
+HALF_TILE(12)
+HALF_TILE(13)
+HALF_TILE(14)
 #endif
 
 /* Every tile of a kind, by panels and rows. */
@@ -114,6 +177,14 @@ EIGHT(2)
 
 void FX_SYMBOL(gemm_f32)(const fx_gemm *g) {
     static void (*const tiles[][FX_WIDTH == 16 ? 14 : 6])(const fx_gemm *) = NAMES(tile);
+#if FX_WIDTH == 16
+    static void (*const halves[])(const fx_gemm *) = {half_1, half_2, half_3,  half_4,  half_5,  half_6,  half_7,
+                                                      half_8, half_9, half_10, half_11, half_12, half_13, half_14};
+    if (g->panels == 2 && g->columns <= FX_NR + 8) {
+        halves[g->rows - 1](g);
+        return;
+    }
+#endif
     tiles[g->panels - 1][g->rows - 1](g);
 }
 
