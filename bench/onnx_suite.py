@@ -1,0 +1,138 @@
+"""Counts the official ONNX backend suite through flexnn.backend: all of it, the core, and the groups of interest.
+
+python -m bench.onnx_suite                what passed, and why the rest did not
+python -m bench.onnx_suite '^test_lstm'   cases whose names match
+
+The core: tensors of float32, int64, int32, bool, uint8 and int8, default domain; no sequences, optionals, random
+values, training or pictures. Groups are counted within it, but for PyTorch's.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import unittest
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import onnx
+
+from flexnn.backend import Backend
+from flexnn.graph.ir import GraphError
+
+UNSUPPORTED = {
+    r"data type .* is not supported|element type .* is not supported|value '.*' is .*: not for the core": "types that "
+    "the core does not store: unsigned and 16-bit integers, bfloat16, 8-bit floats and smaller, strings",
+    r"is not a tensor|(Sequence|Optional)\w* node|SplitToSequence|a kind that is not supported": "sequences, optionals",
+    r"training_mode": "training",
+    r"(RandomUniformLike|Bernoulli|RandomNormal\w*|Multinomial) node": "random values differ by definition",
+    r"(ImageDecoder|TfIdfVectorizer|String\w*|RegexFullMatch) node": "images and text",
+    r"operator of domain": "other domains: training, classic machine learning, preview",
+    r"opset \d+; opsets": "models without an opset of the default domain",
+    r"FlexAttention": "an operator with functions as attributes",
+    r"is empty: \[": "empty inputs",
+    r"ConstantOfShape .* makes .* more than": "weights of more than 256 MiB made by the model",
+    r"the artifact lacks the numbers": "constants that change with the shapes",
+}
+"""What a case may fail with, by the error's text, and why that is not supported."""
+
+GROUPS = {
+    "control flow": r"^test_(if|loop|scan|range_\w+_expanded)",
+    "recurrent": r"^test_(simple_rnn|rnn|gru|lstm)",
+    "pytorch": r"^(PyTorch)",
+}
+_TYPES = {getattr(onnx.TensorProto, name) for name in ("FLOAT", "INT64", "INT32", "BOOL", "UINT8", "INT8")}
+_OUTSIDE = re.compile(
+    r"Sequence[A-Z]|Optional|Random|Bernoulli|Multinomial|ImageDecoder|String|Ada|Momentum|Gradient|TfIdf"
+)
+
+Case = tuple[str, str, Callable[[object], None], bool]
+"""Category, name, the test, whether it is of the core."""
+
+
+def cases(pattern: str = "") -> Iterator[Case]:
+    """The suite's cases for CPUs whose name matches."""
+    import onnx.backend.test
+    from onnx.backend.test.loader import load_model_tests
+
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")
+        categories = onnx.backend.test.BackendTest(Backend, __name__)._test_items
+        kinds = ("node", "simple", "pytorch-converted", "pytorch-operator")
+        core = {case.name for kind in kinds for case in load_model_tests(kind=kind) if _is_core(case)}
+    for category, items in categories.items():
+        for name, item in items.items():
+            if name.endswith("_cpu") and re.search(pattern, name):
+                yield category, name, item.func, name.removesuffix("_cpu") in core
+
+
+def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from _graphs(attribute.g)
+
+
+def _is_core(case: object) -> bool:
+    model = getattr(case, "model", None) or onnx.load(f"{case.model_dir}/model.onnx")  # type: ignore[attr-defined]
+    for graph in _graphs(model.graph):
+        ports = [*graph.input, *graph.output, *graph.value_info]
+        types = {p.type.tensor_type.elem_type if p.type.HasField("tensor_type") else 0 for p in ports}
+        types |= {tensor.data_type for tensor in graph.initializer}
+        nodes = [node.op_type if node.domain in ("", "ai.onnx") else "Optional" for node in graph.node]
+        if not types <= _TYPES or any(_OUTSIDE.search(name) for name in nodes):
+            return False
+    return "training" not in getattr(case, "name", "")
+
+
+def outcome(run: Callable[[object], None]) -> str:
+    """passed, skipped, or the reason that a refusal falls under. Raises what is no refusal in one line."""
+    try:
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            run(None)
+    except unittest.SkipTest:
+        return "skipped"
+    except (GraphError, ValueError) as error:
+        reasons = [reason for pattern, reason in UNSUPPORTED.items() if re.search(pattern, str(error))]
+        if not reasons or "\n" in str(error):
+            raise
+        return reasons[0]
+    return "passed"
+
+
+def count(pattern: str = "") -> tuple[dict[str, Counter[str]], dict[str, str]]:
+    """Outcomes by group, and the failures: cases that neither pass nor are refused for a listed reason."""
+    groups: dict[str, Counter[str]] = {name: Counter() for name in ("all", "core", *GROUPS)}
+    failures = {}
+    for category, name, run, is_core in cases(pattern):
+        try:
+            result = outcome(run)
+        except Exception as error:
+            result = "failed"
+            failures[name] = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        groups["all"][result] += 1
+        if is_core:
+            groups["core"][result] += 1
+        for group, wanted in GROUPS.items():
+            if re.search(wanted, category) if group == "pytorch" else is_core and re.search(wanted, name):
+                groups[group][result] += 1
+    return groups, failures
+
+
+def main() -> int:
+    groups, failures = count(*sys.argv[1:2])
+    for name, outcomes in groups.items():
+        print(f"{name:14} {outcomes['passed']:5} of {outcomes.total()}")
+    for reason, number in groups["all"].most_common():
+        print(f"{number:6}  {reason}")
+    for name, text in failures.items():
+        print(f"FAILED  {name}: {text}")
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,22 @@
+"""The official ONNX backend suite: what fails for a reason that bench/onnx_suite.py does not list is a failure."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).resolve().parents[2]))  # last: an installed flexnn wins over the source tree
+
+from bench.onnx_suite import count
+
+
+@pytest.mark.slow
+def test_official_suite() -> None:
+    groups, failures = count()
+    assert not failures, json.dumps(failures, indent=1)
+    assert groups["all"]["passed"] >= 1573, groups["all"]
+    for group in ("control flow", "recurrent", "pytorch"):
+        assert groups[group]["passed"] == groups[group].total(), groups[group]
