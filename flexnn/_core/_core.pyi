@@ -106,6 +106,7 @@ class EngineSession:
         io_bytes: Iterable[int] | NDArray[np.int64],
         input_count: int,
         fd: int,
+        groups: NDArray[np.uint32] | None = None,
         direct_fd: int = -1,
         threads: int = 1,
         isa: str | None = None,

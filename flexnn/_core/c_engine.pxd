@@ -30,6 +30,8 @@ cdef extern from "engine.h" nogil:
         uint32_t node_count
         const fx_step *steps
         uint32_t step_count
+        const uint32_t *groups
+        uint32_t group_count
         const fx_load *pinned
         uint32_t pinned_count
         const fx_load *loads

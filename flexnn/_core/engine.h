@@ -7,6 +7,10 @@
  *   load i of run r starts when steps_done >= r*S + load[i].wait_steps      (-S <= wait_steps < S; below 0: the
  *                                                                            tail of the run before, DESIGN D8)
  * Steps run one after the other, each by all threads; loads one after the other. Pinned loads are done once, at open.
+ *
+ * Or steps run in groups, one after the other, the steps of a group at the same time: their units are handed to the
+ * threads together. A group starts when the loads that any of its steps waits for are done, and steps_done counts its
+ * steps when all of them are done.
  */
 #ifndef FLEXNN_ENGINE_H
 #define FLEXNN_ENGINE_H
@@ -53,6 +57,8 @@ typedef struct fx_program {
     uint32_t node_count;
     const fx_step *steps;
     uint32_t step_count;
+    const uint32_t *groups; /* steps of each group, in order; */
+    uint32_t group_count;   /* 0: every step by itself */
     const fx_load *pinned;
     uint32_t pinned_count;
     const fx_load *loads;

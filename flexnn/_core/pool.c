@@ -60,15 +60,35 @@ static uint32_t take(fx_pool *pool, uint32_t *left) {
     return count;
 }
 
+/* Runs units [first, end) of the job on a thread. */
+static fx_status run_units(const fx_pool *pool, int number, uint32_t first, uint32_t end) {
+    uint32_t low = 0, high = pool->task_count; /* the task of unit first is in [low, high) */
+    while (high - low > 1) {
+        uint32_t middle = (low + high) / 2;
+        if (pool->tasks[middle - 1].end <= first)
+            low = middle;
+        else
+            high = middle;
+    }
+    for (const fx_task *task = &pool->tasks[low]; first < end; task++) {
+        uint32_t begin = task->end - task->units, to = end < task->end ? end : task->end;
+        fx_call call = task->call;
+        call.scratch = (char *)call.scratch + number * task->scratch_bytes;
+        fx_status status = fx_op_run(&call, pool->cut_threads, first - begin, to - begin);
+        if (status != FX_OK)
+            return status;
+        first = to;
+    }
+    return FX_OK;
+}
+
 /* Computes until nothing is left to take, or the caller (poll not NULL) cancels. */
 static void compute(fx_pool *pool, int number, fx_jitter *jitter, fx_poll *poll) {
     uint32_t left, count;
     while ((count = take(pool, &left))) {
-        fx_call call = pool->call;
         uint32_t first = pool->units - left;
-        call.scratch = (char *)call.scratch + number * pool->scratch_bytes;
         fx_jitter_pause(jitter);
-        fx_status status = fx_op_run(&call, pool->cut_threads, first, first + count);
+        fx_status status = run_units(pool, number, first, first + count);
         uint32_t ok = FX_OK;
         if (status != FX_OK)
             atomic_compare_exchange_strong(&pool->status, &ok, status);
@@ -135,11 +155,20 @@ void fx_pool_stop(fx_pool *pool) {
     fx_event_destroy(&pool->work);
 }
 
-fx_status fx_pool_run(fx_pool *pool, const fx_call *call, uint32_t units, int64_t scratch_bytes, fx_poll *poll) {
+fx_status fx_pool_run(fx_pool *pool, fx_task *tasks, uint32_t count, fx_poll *poll) {
+    uint32_t units = 0;
+    for (uint32_t i = 0; i < count; i++) {
+        if (tasks[i].units > UINT32_MAX - units)
+            return FX_ERR_PARAMS;
+        tasks[i].end = units += tasks[i].units;
+    }
+    pool->tasks = tasks;
+    pool->task_count = count;
+    pool->units = pool->wanted = units;
     if (units <= 1 || pool->threads == 1) { /* nobody to share with; a few parts, so that a cancel is seen */
         uint32_t part = units / 8 + 1;
         for (uint32_t first = 0; first < units; first += part) {
-            fx_status status = fx_op_run(call, pool->cut_threads, first, units - first < part ? units : first + part);
+            fx_status status = run_units(pool, 0, first, units - first < part ? units : first + part);
             if (status != FX_OK)
                 return status;
             if (fx_polled(poll))
@@ -147,9 +176,6 @@ fx_status fx_pool_run(fx_pool *pool, const fx_call *call, uint32_t units, int64_
         }
         return FX_OK;
     }
-    pool->call = *call;
-    pool->scratch_bytes = scratch_bytes;
-    pool->units = pool->wanted = units;
     atomic_store(&pool->done, 0);
     atomic_store(&pool->status, FX_OK);
     atomic_store(&pool->ticket, (uint64_t)++pool->generation << 32 | units);

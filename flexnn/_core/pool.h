@@ -1,4 +1,4 @@
-/* The compute threads: the caller and threads - 1 workers share the units of one step after the other. */
+/* The compute threads: the caller and threads - 1 workers share the units of one group of steps after the other. */
 #ifndef FLEXNN_POOL_H
 #define FLEXNN_POOL_H
 
@@ -15,6 +15,12 @@ typedef struct fx_worker {
     fx_jitter jitter;
 } fx_worker;
 
+typedef struct fx_task {
+    fx_call call; /* scratch is thread 0's, that of thread t is t * scratch_bytes behind */
+    int64_t scratch_bytes;
+    uint32_t units, end; /* end: units of this task and those before it in the job */
+} fx_task;
+
 struct fx_pool {
     /* generation << 32 | units not yet handed out. A unit taken by a successful compare-and-swap belongs to the job
      * that stands there now, and the job stays until all its units are done: so a worker that wakes late meets either
@@ -22,8 +28,8 @@ struct fx_pool {
     _Alignas(64) _Atomic uint64_t ticket;
     _Alignas(64) _Atomic uint32_t done; /* units of the job */
     _Atomic uint32_t status;            /* first failure in the job */
-    _Alignas(64) fx_call call;          /* the job; scratch is thread 0's */
-    int64_t scratch_bytes;
+    _Alignas(64) const fx_task *tasks;  /* the job */
+    uint32_t task_count;
     uint32_t units, wanted; /* wanted: units that will be done, fewer than units once cancelled */
     uint32_t generation;
     int threads;     /* the caller among them */
@@ -40,9 +46,9 @@ struct fx_pool {
 int fx_pool_start(fx_pool *pool, int threads, const fx_placement *placement, uint32_t jitter_seed);
 void fx_pool_stop(fx_pool *pool);
 
-/* Runs all units of call (scratch of thread t: call->scratch + t * scratch_bytes). FX_ERR_CANCELLED if poll says so:
- * the units not yet begun are then left out. */
-fx_status fx_pool_run(fx_pool *pool, const fx_call *call, uint32_t units, int64_t scratch_bytes, fx_poll *poll);
+/* Runs all units of all tasks, at the same time; sets their end. FX_ERR_CANCELLED if poll says so: the units not yet
+ * begun are then left out. FX_ERR_PARAMS if they are too many. */
+fx_status fx_pool_run(fx_pool *pool, fx_task *tasks, uint32_t count, fx_poll *poll);
 
 /* Starts a thread with a small stack and all signals blocked, on one of the cores (NULL: any). 0, or an errno. */
 int fx_thread_start(pthread_t *thread, void *(*body)(void *), void *arg, const char *name, const cpu_set_t *cores);

@@ -108,19 +108,43 @@ static fx_status check_load(const fx_program *p, const fx_load *load) {
     return inside(load->crc_first, chunks, p->crc_count) ? FX_OK : FX_ERR_BOUNDS;
 }
 
+/* Loads that must be done before a group starts. */
+static uint32_t group_waits(const fx_program *p, int64_t first, int64_t count) {
+    uint32_t loads = 0;
+    for (int64_t i = first; i < first + count; i++)
+        loads = p->steps[i].wait_loads > loads ? p->steps[i].wait_loads : loads;
+    return loads;
+}
+
+/* Whether the groups are the steps, each once. */
+static int groups_cover(const fx_program *p) {
+    uint64_t steps = 0;
+    for (uint32_t i = 0; i < p->group_count; i++) {
+        if (!p->groups[i])
+            return 0;
+        steps += p->groups[i];
+    }
+    return !p->group_count || steps == p->step_count;
+}
+
 /* Plays two runs with instant loads and steps. As all conditions are thresholds of counters that only grow, one order
  * that gets through shows that every order does; and the second run begins as every later one. */
 static fx_status check_progress(const fx_program *p, fx_error *error) {
     const int64_t steps = p->step_count, loads = p->load_count;
     int64_t steps_done = 0, loads_done = 0, before;
+    uint32_t group = 0; /* the next one */
     do {
         before = steps_done + loads_done;
         while (loads_done < 2 * loads &&
                steps_done >= loads_done / loads * steps + p->loads[loads_done % loads].wait_steps)
             loads_done++;
-        while (steps_done < 2 * steps &&
-               loads_done >= steps_done / steps * loads + p->steps[steps_done % steps].wait_loads)
-            steps_done++;
+        while (steps_done < 2 * steps) {
+            int64_t count = p->group_count ? p->groups[group] : 1;
+            if (loads_done < steps_done / steps * loads + group_waits(p, steps_done % steps, count))
+                break;
+            steps_done += count;
+            group = p->group_count ? (group + 1) % p->group_count : 0;
+        }
     } while (steps_done + loads_done != before);
     if (steps_done == 2 * steps && loads_done == 2 * loads)
         return FX_OK;
@@ -131,11 +155,13 @@ fx_status fx_program_check(const fx_program *p, int threads, const fx_kernels *k
     *error = (fx_error){.index = -1};
     if (threads < 1 || threads > FX_MAX_THREADS || p->node_count > COUNT_MAX || p->step_count > COUNT_MAX ||
         p->load_count > COUNT_MAX || p->pinned_count > COUNT_MAX || p->crc_count > 8 * COUNT_MAX ||
-        p->input_count > COUNT_MAX || p->output_count > COUNT_MAX)
+        p->input_count > COUNT_MAX || p->output_count > COUNT_MAX || p->group_count > p->step_count)
         return fail(error, FX_ERR_PARAMS, -1, 0);
     if ((p->node_count && !p->nodes) || (p->step_count && !p->steps) || (p->load_count && !p->loads) ||
-        (p->pinned_count && !p->pinned) || (p->crc_count && !p->crcs) ||
+        (p->pinned_count && !p->pinned) || (p->group_count && !p->groups) || (p->crc_count && !p->crcs) ||
         (p->input_count + p->output_count && !p->io_bytes))
+        return fail(error, FX_ERR_PARAMS, -1, 0);
+    if (!groups_cover(p))
         return fail(error, FX_ERR_PARAMS, -1, 0);
     if (p->arena_bytes < 0 || p->arena_bytes > BYTES_MAX || p->zeros_count < 0 || p->zeros_count > BYTES_MAX / 4 ||
         (p->zeros_count && (p->zeros % 4 || !inside(p->zeros, p->zeros_count * 4, p->arena_bytes))))

@@ -24,6 +24,13 @@ static void *carve(char *memory, int64_t *used, int64_t bytes) {
     return memory ? memory + at : NULL;
 }
 
+static uint32_t largest_group(const fx_program *p) {
+    uint32_t largest = 1;
+    for (uint32_t i = 0; i < p->group_count; i++)
+        largest = p->groups[i] > largest ? p->groups[i] : largest;
+    return largest;
+}
+
 /* Lays the session out in memory (NULL: only counts); bytes it takes. */
 static int64_t lay_out(char *memory, const fx_program *p, const fx_options *o) {
     int64_t used = 0;
@@ -47,6 +54,7 @@ static int64_t lay_out(char *memory, const fx_program *p, const fx_options *o) {
         s->program = *p;
     COPY(nodes, p->node_count);
     COPY(steps, p->step_count);
+    COPY(groups, p->group_count);
     COPY(pinned, p->pinned_count);
     COPY(loads, p->load_count);
     COPY(crcs, p->crc_count);
@@ -54,6 +62,7 @@ static int64_t lay_out(char *memory, const fx_program *p, const fx_options *o) {
     CARVE(load_spans, (int64_t)FX_RUNS * p->load_count, o->trace);
     CARVE(spans, (int64_t)p->step_count + p->load_count, o->trace);
     CARVE(first_steps, p->step_count, o->poison);
+    CARVE(tasks, largest_group(p), 1);
 #undef COPY
 #undef CARVE
     return used;
@@ -262,25 +271,24 @@ static void *address(const fx_session *s, const fx_operand *o, void *const *buff
     return (o->base == FX_BASE_ARENA ? s->arena : (char *)buffers[o->base - 1]) + o->offset;
 }
 
-static fx_status run_step(fx_session *s, const fx_step *step, void *const *buffers, fx_poll *poll) {
+static void make_task(fx_session *s, const fx_step *step, void *const *buffers, fx_task *task) {
     const fx_node *node = &s->program.nodes[step->node];
-    const uint32_t traits = fx_op_traits(node->op);
-    fx_call call = {.kernels = s->kernels,
-                    .params = &node->params,
-                    .op = node->op,
-                    .kernel = node->kernel,
-                    .window = step->window,
-                    .out = address(s, &node->out, buffers),
-                    .zeros = (const float *)(s->arena + s->program.zeros),
-                    .scratch = s->arena + node->scratch};
+    *task = (fx_task){.call = {.kernels = s->kernels,
+                               .params = &node->params,
+                               .op = node->op,
+                               .kernel = node->kernel,
+                               .window = step->window,
+                               .out = address(s, &node->out, buffers),
+                               .zeros = (const float *)(s->arena + s->program.zeros),
+                               .scratch = s->arena + node->scratch},
+                      .scratch_bytes = node->scratch_bytes};
     for (int i = 0; i < FX_MAX_INPUTS; i++)
-        call.in[i] = address(s, &node->in[i], buffers);
-    if (traits & FX_TRAIT_PANELS)
-        call.weight = (const float *)(s->arena + step->weight);
+        task->call.in[i] = address(s, &node->in[i], buffers);
+    if (fx_op_traits(node->op) & FX_TRAIT_PANELS)
+        task->call.weight = (const float *)(s->arena + step->weight);
     if (s->poison)
-        fx_poison_step(s, step, &call);
-    uint32_t units = fx_op_units(s->kernels, node->op, node->kernel, &node->params, step->window, s->pool.cut_threads);
-    return fx_pool_run(&s->pool, &call, units, node->scratch_bytes, poll);
+        fx_poison_step(s, step, &task->call);
+    task->units = fx_op_units(s->kernels, node->op, node->kernel, &node->params, step->window, s->pool.cut_threads);
 }
 
 /* Turns the absolute times of run r into the trace. */
@@ -300,24 +308,31 @@ static fx_status run_steps(fx_session *s, void *const *buffers, fx_poll *poll, f
     fx_status status = prepare(s, poll);
     if (status != FX_OK)
         return fail(error, status, 0);
-    const int64_t loads_before = s->run * s->program.load_count;
-    for (uint32_t i = 0; i < s->program.step_count; i++) {
-        const fx_step *step = &s->program.steps[i];
+    const fx_program *p = &s->program;
+    const int64_t loads_before = s->run * p->load_count;
+    for (uint32_t first = 0, group = 0, count; first < p->step_count; first += count, group++) {
+        const fx_step *steps = &p->steps[first];
+        count = p->group_count ? p->groups[group] : 1;
+        uint32_t loads = 0;
+        for (uint32_t i = 0; i < count; i++)
+            loads = steps[i].wait_loads > loads ? steps[i].wait_loads : loads;
         fx_jitter_pause(&s->jitter);
-        status = wait_loads(s, loads_before + step->wait_loads, poll, &stats->stall_ns, error);
+        status = wait_loads(s, loads_before + loads, poll, &stats->stall_ns, error);
         if (status != FX_OK)
             return status;
-        if (s->trace)
-            s->spans[i].start_ns = fx_now_ns();
-        status = run_step(s, step, buffers, poll);
+        int64_t start = s->trace ? fx_now_ns() : 0;
+        for (uint32_t i = 0; i < count; i++)
+            make_task(s, &steps[i], buffers, &s->tasks[i]);
+        status = fx_pool_run(&s->pool, s->tasks, count, poll);
         if (status != FX_OK) {
             fail(error, status, 0);
-            error->index = step->node;
+            error->index = steps->node;
             return status;
         }
-        if (s->trace)
-            s->spans[i].end_ns = fx_now_ns();
-        if (atomic_fetch_add(&s->steps_done, 1) + 1 >= atomic_load(&s->steps_wanted))
+        int64_t end = s->trace ? fx_now_ns() : 0;
+        for (uint32_t i = 0; i < count && s->trace; i++)
+            s->spans[first + i] = (fx_span){start, end};
+        if (atomic_fetch_add(&s->steps_done, count) + count >= atomic_load(&s->steps_wanted))
             fx_event_notify(&s->to_loader);
         if (fx_polled(poll))
             return fail(error, FX_ERR_CANCELLED, 0);

@@ -49,6 +49,7 @@ struct fx_session {
     fx_jitter jitter;
     fx_span *spans;       /* [step_count + load_count]; NULL when not tracing */
     uint8_t *first_steps; /* [step_count], poison only: the step is the first of its node */
+    fx_task *tasks;       /* [steps of the largest group] */
     fx_pool pool;
 };
 

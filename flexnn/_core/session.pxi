@@ -65,7 +65,8 @@ cdef _Buffer _records(array, size_t size, what):
 
 cdef class EngineSession:
     """A program, its arena and its threads. Arguments as fx_program and fx_options in engine.h name them: ``nodes``,
-    ``steps``, ``pinned``, ``loads`` arrays of NODE_DTYPE, STEP_DTYPE and LOAD_DTYPE, ``crcs`` of uint32, ``io_bytes``
+    ``steps``, ``pinned``, ``loads`` arrays of NODE_DTYPE, STEP_DTYPE and LOAD_DTYPE, ``crcs`` and ``groups`` (steps of
+    each; None: every step by itself) of uint32, ``io_bytes``
     sizes of the input and output buffers, ``input_count`` of them inputs. ``fd`` and ``direct_fd`` stay the caller's and
     must stay open. EngineError if the program is wrong or a pinned load fails."""
 
@@ -78,7 +79,7 @@ cdef class EngineSession:
     cdef bint busy
 
     def __init__(self, *, nodes, steps, pinned, loads, crcs, int64_t arena_bytes, int64_t zeros, int64_t zeros_count,
-                 io_bytes, uint32_t input_count, int fd, int direct_fd=-1, int threads=1, isa=None, bint poison=False,
+                 io_bytes, uint32_t input_count, int fd, groups=None, int direct_fd=-1, int threads=1, isa=None, bint poison=False,
                  uint32_t jitter_seed=0, int64_t read_bytes_per_second=0, bint trace=False):
         if self.session != NULL:
             raise RuntimeError("the session is open already")
@@ -91,6 +92,7 @@ cdef class EngineSession:
         cdef _Buffer load_buffer = _records(loads, sizeof(fx_load), "loads")
         cdef _Buffer crc_buffer = _records(crcs, sizeof(uint32_t), "checksums")
         cdef _Buffer size_buffer = _Buffer(sizes)
+        cdef _Buffer group_buffer
         cdef bytes isa_name = b"" if isa is None else isa_level(isa).encode()
         cdef fx_program program
         cdef fx_options options
@@ -100,6 +102,10 @@ cdef class EngineSession:
         program.node_count = len(nodes)
         program.steps = <const fx_step *>step_buffer.view.buf
         program.step_count = len(steps)
+        program.groups, program.group_count = NULL, 0
+        if groups is not None and len(groups):
+            group_buffer = _records(groups, sizeof(uint32_t), "groups")
+            program.groups, program.group_count = <const uint32_t *>group_buffer.view.buf, len(groups)
         program.pinned = <const fx_load *>pinned_buffer.view.buf
         program.pinned_count = len(pinned)
         program.loads = <const fx_load *>load_buffer.view.buf

@@ -1,8 +1,9 @@
 """The two-counter protocol (DESIGN D7, D8), model-checked: every interleaving of every small program.
 
 The model is the protocol's text and nothing else: a step may begin once ``loads_done`` has reached its threshold, a
-load once ``steps_done`` has reached its own; steps run one after the other, loads too, run after run; a run may be
-broken off anywhere, and then both counters jump two runs ahead once nothing is in flight (flexnn/_core/session.c,
+load once ``steps_done`` has reached its own; steps run one after the other, loads too, run after run; the steps of a
+group begin and end together, with the highest of their thresholds, and are counted together; a run may be broken off
+anywhere, and then both counters jump two runs ahead once nothing is in flight (flexnn/_core/session.c,
 ``prepare``).
 """
 
@@ -20,13 +21,28 @@ RUNS = 3
 class Program:
     """Step j reads slot ``reads[j]`` (None: none); load i fills slot ``fills[i]``."""
 
-    def __init__(self, reads: tuple[int | None, ...], fills: tuple[int, ...], owner: tuple[int, ...]):
-        self.reads, self.fills = reads, fills
+    def __init__(
+        self,
+        reads: tuple[int | None, ...],
+        fills: tuple[int, ...],
+        owner: tuple[int, ...],
+        groups: tuple[int, ...] = (),
+    ):
+        self.reads, self.fills, self.groups = reads, fills, groups
         self.S, self.L = len(reads), len(fills)
         self.owner = owner
         """owner[j]: the load whose content step j reads, -1 without."""
         self.wait_loads = [owner[j] + 1 for j in range(self.S)]
         self.wait_steps = [self._threshold(i) for i in range(self.L)]
+
+    def group(self, step: int) -> range:
+        """The steps of the group that begins with a step."""
+        first = 0
+        for count in self.groups:
+            if first == step:
+                return range(step, step + count)
+            first += count
+        return range(step, step + 1)
 
     def _threshold(self, i: int) -> int:
         """One past the last step that reads what the slot holds before load i."""
@@ -38,10 +54,13 @@ class Program:
 
 
 def programs(steps: int, loads: int, slots: int):
-    """All programs of a size in which a step reads the newest load of its slot at some point of the order of loads."""
+    """All programs of a size in which a step reads the newest load of its slot at some point of the order of loads;
+    steps one by one, and in groups of two."""
     for fills in product(range(slots), repeat=loads):
         for owner in product(range(-1, loads), repeat=steps):
-            yield Program(tuple(None if k < 0 else fills[k] for k in owner), fills, owner)
+            reads = tuple(None if k < 0 else fills[k] for k in owner)
+            for groups in {(), (2,) * (steps // 2) + (1,) * (steps % 2)}:
+                yield Program(reads, fills, owner, groups)
 
 
 def explore(program: Program, *, aborts: bool = False) -> tuple[set[str], int]:
@@ -59,20 +78,20 @@ def explore(program: Program, *, aborts: bool = False) -> tuple[set[str], int]:
         if run >= RUNS + (2 if aborts else 0):
             continue
         steps_done = run * S + step
-        if not running:
-            if load >= run * L + program.wait_loads[step]:
+        if step == S:  # the run ends when its loads have ended
+            if load >= (run + 1) * L:
+                following.append((run + 1, 0, False, load, loading, slots, left))
+        elif not running:
+            if load >= run * L + max(program.wait_loads[j] for j in program.group(step)):
                 following.append((run, step, True, load, loading, slots, left))
         else:
-            k = program.owner[step]
-            if k >= 0 and slots[program.fills[k]] != run * L + k:
-                faults.add(f"step {step} runs without load {k}")
-            done = (run, step + 1) if step + 1 < S else (run + 1, 0)
-            if done[1] == 0 and load < (run + 1) * L:
-                done = None  # the run ends when its loads have ended
-            if done:
-                following.append((*done, False, load, loading, slots, left))
+            for j in program.group(step):
+                k = program.owner[j]
+                if k >= 0 and slots[program.fills[k]] != run * L + k:
+                    faults.add(f"step {j} runs without load {k}")
+            following.append((run, program.group(step).stop, False, load, loading, slots, left))
         i = load % L if L else 0
-        if running and loading and program.reads[step] == program.fills[i]:
+        if running and loading and program.fills[i] in [program.reads[j] for j in program.group(step)]:
             faults.add(f"load {i} writes what step {step} reads")
         if L and not loading and steps_done >= load // L * S + program.wait_steps[i]:
             begun = list(slots)
@@ -141,24 +160,26 @@ def accepts(program: Program) -> bool:
     params = conv_params(side=1, channels=16)
     place = up(_core.op_panel_bytes("conv", params))
     scratch_bytes, zeros_count = up(_core.op_scratch("conv", "", params)), _core.op_zeros("conv", params)
-    nodes = np.zeros(1, _core.NODE_DTYPE)
+    nodes = np.zeros(program.S, _core.NODE_DTYPE)  # one for each step, as windows of one would meet
     nodes["op"], nodes["params"] = _core.OPS.index("conv"), params
-    nodes["scratch"], nodes["scratch_bytes"] = 5 * place, scratch_bytes
-    nodes[0]["in"], nodes[0]["out"] = [(0, 0, 0), (-1, 0, 0), (-1, 0, 0), (-1, 0, 0)], (0, 0, 0)
+    nodes["in"]["base"] = -1
+    for node in range(program.S):
+        nodes[node]["in"][0] = nodes[node]["out"] = (0, 0, (6 + node) * place)
+    nodes["scratch"], nodes["scratch_bytes"] = (6 + program.S) * place, scratch_bytes
     window = _core.op_full_window("conv", params)
     slots = [4 if slot is None else 1 + slot for slot in program.reads]
     steps = np.array(
-        [(0, wait, window, slot * place) for wait, slot in zip(program.wait_loads, slots, strict=True)],
-        _core.STEP_DTYPE,
+        [(j, wait, window, slots[j] * place) for j, wait in enumerate(program.wait_loads)], _core.STEP_DTYPE
     )
     loads = np.zeros(program.L, _core.LOAD_DTYPE)
     loads["bytes"], loads["chunk_bytes"], loads["wait_steps"] = place, place, program.wait_steps
     loads["address"] = [(1 + slot) * place for slot in program.fills]
+    end = (6 + program.S) * place + scratch_bytes
     try:
         _core.EngineSession(
             nodes=nodes, steps=steps, pinned=loads[:0], loads=loads, crcs=np.zeros(0, np.uint32),
-            arena_bytes=5 * place + scratch_bytes + 4 * zeros_count, zeros=5 * place + scratch_bytes,
-            zeros_count=zeros_count, io_bytes=[], input_count=0, fd=-1,
+            arena_bytes=end + 4 * zeros_count, zeros=end, zeros_count=zeros_count, io_bytes=[], input_count=0, fd=-1,
+            groups=np.array(program.groups, np.uint32),
         ).close()  # fmt: skip
     except _core.EngineError as error:
         assert error.status in ("params", "overlap")
@@ -168,15 +189,15 @@ def accepts(program: Program) -> bool:
 
 def test_the_engine_accepts_exactly_what_the_model_finds_safe():
     """All thresholds of all programs of two steps and two loads: refused if they can deadlock, or if a load can write
-    what a running step reads; else taken."""
+    what a running step reads; else taken. One by one, and both at the same time."""
     counts = {True: 0, False: 0}
     S, L = 2, 2
-    for reads, fills in product(product((None, 0, 1), repeat=S), ((0, 0), (0, 1))):
+    for reads, fills, groups in product(product((None, 0, 1), repeat=S), ((0, 0), (0, 1)), ((), (2,))):
         for wait_loads, wait_steps in product(product(range(L + 1), repeat=S), product(range(-S, S), repeat=L)):
-            program = Program(reads, fills, (-1,) * S)
+            program = Program(reads, fills, (-1,) * S, groups)
             program.wait_loads, program.wait_steps = list(wait_loads), list(wait_steps)
             safe = not explore(program)[0]
-            assert accepts(program) == safe, (reads, fills, wait_loads, wait_steps, explore(program)[0])
+            assert accepts(program) == safe, (reads, fills, groups, wait_loads, wait_steps, explore(program)[0])
             counts[safe] += 1
     assert min(counts.values()) > 100
     for wait_loads, wait_steps in (([L + 1, 0], [0, 0]), ([0, 0], [-3, 0]), ([0, 0], [2, 0])):
