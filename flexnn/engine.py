@@ -45,6 +45,7 @@ class Engine:
             self._session = _core.EngineSession(
                 nodes=program.nodes,
                 steps=program.steps,
+                groups=program.groups,
                 pinned=program.pinned,
                 loads=program.loads,
                 crcs=artifact.crcs,

@@ -4,10 +4,13 @@ From the graph and the program's arrays alone it derives, for every byte range o
 it may hold something that is still needed, under any interleaving that the two counters allow:
 
 - an activation: from the first step that writes a view of it to the last that reads one;
-- a workspace: its node's steps;
+- a workspace: its node's steps; steps of a group may share one, thread by thread;
 - a loaded weight: from the earliest step that may run while the load may already write (its threshold, or a later one
   of a load before it) to the last step that reads it; on the circle of runs, so a span may begin in the run before;
 - pinned weights and zeros: always.
+
+The steps of a group run at the same time: a span reaches to the bounds of its first and last group, and no node of a
+group reads what another one writes.
 
 Two ranges that overlap in memory and in time are a conflict, whatever the speeds of loader and threads. Every run looks
 alike, so spans modulo one run cover all runs.
@@ -52,6 +55,7 @@ def check_plan(graph: Graph, program: Program) -> None:
     """
     _check_order(graph, program)
     _check_progress(program)
+    _check_groups(graph, program)
     spans = _Spans([], [], [], [], [])
     _activations(graph, program, spans)
     _workspaces(graph, program, spans)
@@ -65,7 +69,50 @@ def check_plan(graph: Graph, program: Program) -> None:
     for i in range(len(spans.low)):
         if spans.low[i] < 0 or spans.high[i] > program.arena_bytes:
             raise PlanError("bounds", f"{spans.name[i]} lies outside the arena")
+    _reach_to_groups(program, spans)
     _check_overlaps(spans, len(program.steps))
+
+
+def _reach_to_groups(program: Program, spans: _Spans) -> None:
+    steps, begin, end = len(program.steps), *_group_bounds(program)
+    for i in range(len(spans.low)):
+        turn, step = divmod(spans.first[i], max(steps, 1))
+        spans.first[i] = turn * steps + begin[step] if steps else 0
+        turn, step = divmod(spans.last[i], max(steps, 1))
+        spans.last[i] = turn * steps + end[step] if steps else 0
+
+
+def _group_bounds(program: Program) -> tuple[list[int], list[int]]:
+    """First and last step of the group of each step."""
+    sizes = program.groups if len(program.groups) else np.ones(len(program.steps), np.int64)
+    ends = np.cumsum(sizes, dtype=np.int64)
+    if len(ends) and (ends[-1] != len(program.steps) or not sizes.all()):
+        raise PlanError("group", "groups are not the steps, each once")
+    return np.repeat(ends - sizes, sizes).tolist(), np.repeat(ends - 1, sizes).tolist()
+
+
+def _check_groups(graph: Graph, program: Program) -> None:
+    """No node of a group reads what another one of it writes."""
+    begin, _ = _group_bounds(program)
+    group_of = dict(zip(program.steps["node"].tolist(), begin, strict=True))
+    written: dict[tuple[int, int], list[tuple[int, int, int]]] = {}  # by group and root: node and extent
+
+    def place(node: int, operand: int, tensor: int) -> tuple[tuple[int, int], tuple[int, int, int]]:
+        view = graph.tensors[tensor]
+        params = np.ascontiguousarray(program.nodes["params"][node])
+        low, high = _core.op_extent(graph.nodes[node].op, params, operand)
+        at = view.offset * DTYPES[view.dtype].itemsize
+        return (group_of[node], graph.root(tensor)), (node, at + low, at + high)
+
+    for index, item in enumerate(graph.nodes):
+        key, entry = place(index, _core.MAX_INPUTS, item.outputs[0])
+        written.setdefault(key, []).append(entry)
+    for index, item in enumerate(graph.nodes):
+        for operand, tensor in enumerate(item.inputs):
+            key, (_, low, high) = place(index, operand, tensor)
+            for writer, start, end in written.get(key, ()):
+                if writer != index and start < high and low < end:
+                    raise PlanError("group", f"node {index} reads what node {writer} of its group writes")
 
 
 def _params(graph: Graph, program: Program) -> list[tuple[Any, NDArray[np.int32]]]:
@@ -283,6 +330,9 @@ def _check_overlaps(spans: _Spans, steps: int) -> None:
         together = np.zeros(len(low) - i - 1, bool)
         for turn in (-2 * steps, -steps, 0, steps, 2 * steps):
             together |= (first[rest] <= last[i] + turn) & (last[rest] >= first[i] + turn)
+        same = (low[rest] == low[i]) & (high[rest] == high[i])
+        if spans.name[i].startswith("workspace"):
+            together &= ~(same & np.array([name.startswith("workspace") for name in spans.name[i + 1 :]]))
         clash = np.flatnonzero(meets & together)
         if len(clash):
             raise PlanError("overlap", f"{spans.name[i]} and {spans.name[i + 1 + int(clash[0])]} share memory")

@@ -63,15 +63,18 @@ def make_plan(
     machine: Machine | None = None,
     overhead: Overhead = overhead_bytes,
     isa: str | None = None,
+    profile: Profile | None = None,
 ) -> Plan:
     """The plan for ``memory`` bytes (None: no limit, everything pinned), of an artifact's graph.
 
     ``io_align``: 64, or 4096 for direct I/O. ``overhead`` says what a session takes beside its arena. Raises
-    BudgetError, naming the smallest budget, when ``memory`` is below it.
+    BudgetError, naming the smallest budget, when ``memory`` is below it. ``profile``: of the graph, where it is not as
+    ``profile_graph`` makes it.
     """
     started = time.perf_counter_ns()
     machine = machine or Machine.measure(isa)
-    profile = profile_graph(graph, threads=threads, io_align=io_align, machine=machine, isa=isa)
+    if profile is None:
+        profile = profile_graph(graph, threads=threads, io_align=io_align, machine=machine, isa=isa)
     placement = place_activations(profile)
     planner = _Planner(graph, profile, placement, machine, overhead)
     tight = planner.tight()

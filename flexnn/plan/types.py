@@ -5,7 +5,7 @@ Time is logical: the index of a node, or, once weights are sliced, of a step.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -185,3 +185,5 @@ class Program:
     io_bytes: NDArray[np.int64]
     threads: int
     """Compute threads it has workspaces for."""
+    groups: NDArray[np.uint32] = field(default_factory=lambda: np.zeros(0, np.uint32))
+    """Steps of each group that runs at the same time; empty: one by one."""

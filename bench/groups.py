@@ -1,0 +1,116 @@
+"""Groups of independent nodes: time, memory and barriers against k (Oplachko's figure 6), everything pinned.
+
+    python -m bench.groups                                ResNeXt-50 with a Conv for each of its 32 groups
+    python -m bench.groups googlenet inception_v3 --threads 2 --k 1 2 4
+
+"off" is the graph's own order, one node after the other, each by all threads; with k, each layer of independent nodes
+is split into k groups, and the nodes of a group run at the same time. Outputs are compared with "off", bit for bit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from bench import WIDTH
+from bench.catalogue import chosen
+from bench.peers import input_shapes, random_feed
+from flexnn import compile as compile_model
+from flexnn.artifact import Artifact, open_artifact
+from flexnn.engine import Engine, Switches
+from flexnn.graph import passes
+from flexnn.graph.passes.grouped import merge_groups
+from flexnn.plan import make_plan
+from flexnn.plan.groups import layers, make_grouped_plan
+from flexnn.plan.profile import Machine
+
+K = (1, 2, 4, 8, 16, 32)
+TURNS = 7
+BLOCK_SECONDS = 0.4
+
+
+def compile_apart(source: Path, target: Path, shapes: dict[str, tuple[int, ...]]) -> None:
+    """Compiles without the pass that would make one node of the convolutions whose groups were exported apart."""
+    every = passes.IN_PLACE_PASSES
+    passes.IN_PLACE_PASSES = tuple(step for step in every if step is not merge_groups)
+    try:
+        compile_model(source, target, shapes=shapes)
+    finally:
+        passes.IN_PLACE_PASSES = every
+
+
+def measure(artifact: Artifact, feed: dict[str, Any], threads: int, ks: list[int]) -> list[dict[str, Any]]:
+    """A row for "off" and each k: the p50 of runs in turns, and what the plan says."""
+    graph, machine = artifact.graph, Machine.measure()
+    plans = {0: (graph, make_plan(graph, threads=threads, machine=machine))}
+    plans |= {k: make_grouped_plan(graph, k, threads=threads, machine=machine) for k in ks}
+    inputs = [np.ascontiguousarray(feed[graph.tensors[i].name]) for i in graph.inputs]
+    engines, outputs, rows = {}, {}, []
+    for k, (ordered, plan) in plans.items():
+        engines[k] = Engine(artifact, ordered, plan, Switches(threads))
+        outputs[k] = [np.empty(graph.tensors[i].shape, np.float32) for i in graph.outputs]
+        barriers = len(plan.program.groups) or len(plan.program.steps)
+        row = {"k": k, "nodes": len(graph.nodes), "barriers": barriers, "predicted_ms": plan.predicted_ms}
+        rows.append(row | {"activation_bytes": plan.activation_bytes, "region_bytes": plan.region_bytes})
+    times: dict[int, list[float]] = {k: [] for k in engines}
+    for turn in range(TURNS):
+        for k in list(engines)[:: 1 if turn % 2 else -1]:
+            buffers = [*inputs, *outputs[k]]
+            engines[k].run(buffers)
+            end = time.perf_counter() + BLOCK_SECONDS
+            while time.perf_counter() < end:
+                times[k].append(engines[k].run(buffers)["run_ns"] / 1e6)
+    for row in rows:
+        row["p50_ms"] = float(np.median(times[row["k"]]))
+        row["equal"] = all(np.array_equal(a, b) for a, b in zip(outputs[row["k"]], outputs[0], strict=True))
+        engines[row["k"]].close()
+    return rows
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.groups", description=__doc__.split("\n\n")[0])
+    parser.add_argument("names", nargs="*", help="models; default: resnext50_split")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--k", type=int, nargs="+", default=list(K))
+    parser.add_argument("--json", type=Path, help="write the rows there")
+    options = parser.parse_args()
+    results, console = {}, Console(width=WIDTH)
+    for model in chosen(options.names, ["resnext50_split"]):
+        path = model.make()
+        with tempfile.TemporaryDirectory() as folder:
+            target = Path(folder) / "apart.flexnn"
+            compile_apart(path, target, model.shapes)
+            artifact = open_artifact(target)
+            feed = random_feed(input_shapes(path, model.shapes), seed=0, scale=model.scale)
+            rows = results[model.name] = measure(artifact, feed, options.threads, options.k)
+            widest = max(len(layer) for layer in layers(artifact.graph))
+            artifact.close()
+        title = f"{model.name}, {options.threads} threads: {rows[0]['nodes']} nodes, at most {widest} in a layer"
+        table = Table("k", "barriers", "p50 ms", "of off", "predicted ms", "activations MiB", "region MiB", title=title)
+        for row in rows:
+            ratio, mib = (
+                row["p50_ms"] / rows[0]["p50_ms"],
+                [row[n] / 2**20 for n in ("activation_bytes", "region_bytes")],
+            )
+            times = f"{row['p50_ms']:.2f}", f"{ratio:.3f}", f"{row['predicted_ms']:.2f}"
+            table.add_row(str(row["k"] or "off"), str(row["barriers"]), *times, *(f"{m:.2f}" for m in mib))
+        console.print(table)
+    if options.json:
+        options.json.write_text(json.dumps(results, indent=1))
+    wrong = [name for name, rows in results.items() if not all(row["equal"] for row in rows)]
+    if wrong:
+        print(f"error: groups change the output: {', '.join(wrong)}", file=sys.stderr)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
