@@ -22,11 +22,11 @@ static int64_t median(int64_t *times) {
 /* Nanoseconds of STEPS steps, one after the other as a session runs them. */
 static int64_t run(fx_pool *pool, const fx_call *call) {
     fx_poll poll = fx_poll_start(NULL, NULL);
-    const uint32_t units =
-        fx_op_units(call->kernels, call->op, call->kernel, call->params, call->window, pool->cut_threads);
+    fx_task task = {.call = *call};
+    task.units = fx_op_units(call->kernels, call->op, call->kernel, call->params, call->window, pool->cut_threads);
     const int64_t start = fx_now_ns();
     for (int i = 0; i < STEPS; i++)
-        if (fx_pool_run(pool, call, units, 0, &poll) != FX_OK)
+        if (fx_pool_run(pool, &task, 1, &poll) != FX_OK)
             exit(1);
     return fx_now_ns() - start;
 }
