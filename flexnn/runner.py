@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from flexnn.artifact import Artifact, StoredModel, weight_key
+from flexnn.artifact import Artifact, StoredModel, source_of, weight_key
 from flexnn.graph.ir import DTYPES, Graph, Tensor, Weight
+from flexnn.graph.sources import ArraySource
 from flexnn.plan import BudgetError, Plan, make_plan
 from flexnn.plan.overhead import BASE_BYTES, NODE_BYTES, overhead_bytes
 from flexnn.regions import Segment, Walker
@@ -78,7 +79,8 @@ class Runner:
         self._usual: list[Program] = []
         """Programs of the last run that went through."""
         nodes = sum(len(graph.nodes) for graph in self.stored.model.graph.walk())
-        values = sum(c.nbytes for i, c in enumerate(self.stored.constants) if i not in self.stored.values)
+        inline = (c for c in self.stored.constants if isinstance(source_of(c).base, ArraySource))
+        values = sum(constant.nbytes for constant in inline)
         self.model_bytes = CODE_BYTES + MODEL_NODE_BYTES * nodes + 2 * values
 
     def __call__(self, feeds: Mapping[str, Array]) -> list[Array]:
