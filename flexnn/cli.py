@@ -35,6 +35,15 @@ if TYPE_CHECKING:
 
 NS_PER_MS = 1e6
 INPUT_SEED = 0
+ABLATIONS = (
+    "without preloading",
+    "without static memory",
+    "without both",
+    "direct kernels only",
+    "layer by layer",
+    "fixed slices",
+)
+"""Explained in flexnn/bench/ablations.py."""
 TARGETS = ("any", "aarch64", "x86_64")
 
 
@@ -104,12 +113,22 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--warmup", type=_count, default=2, metavar="N", help="runs before them (2)")
     sub.add_argument("--input", metavar="IN.npz", help="arrays by input name; default: seeded random")
     sub.add_argument("--output", metavar="OUT.npz", help="save the outputs")
+    sub.add_argument("--trace", metavar="FILE.json", help="save the last run for ui.perfetto.dev: loads, steps, stalls")
     sub.set_defaults(command=_run)
 
     sub = commands.add_parser("plan", help="what a run would do and cost, without running")
     _add_model(sub)
     sub.add_argument("--check", action="store_true", help="validate the plan independently")
     sub.set_defaults(command=_plan)
+    sub = commands.add_parser("bench", help="latency against memory; what each part of the design is worth")
+    sub.add_argument("what", choices=("curve", "ablations"))
+    _add_model(sub)
+    sub.add_argument("--storage", type=_size_per_second, default=0, metavar="RATE", help="read no faster: like 40MB/s")
+    sub.add_argument("--repeat", type=_positive, default=10, metavar="N", help="timed runs of each (10)")
+    sub.add_argument("--only", action="append", choices=ABLATIONS, metavar="PART", help=f"of {', '.join(ABLATIONS)}")
+    sub.add_argument("--no-peers", action="store_true", help="not onnxruntime, which an .onnx MODEL is compared with")
+    sub.add_argument("--draw", metavar="FILE", help="draw the curve as .svg or .png (needs matplotlib)")
+    sub.set_defaults(command=_bench)
     return parser
 
 
@@ -142,6 +161,7 @@ def _argument(parse: Callable[[str], Any]) -> Callable[[str], Any]:
 
 
 _size = _argument(units.parse_bytes)
+_size_per_second = _argument(lambda text: units.parse_bytes(text.removesuffix("/s")))
 _shape = _argument(units.parse_shape)
 
 
@@ -187,8 +207,9 @@ def _compile(options: argparse.Namespace) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    if options.output is not None:
-        _check_output(options.output)
+    for path in (options.output, options.trace):
+        if path is not None:
+            _check_output(path)
     with compiled(options.model, dict(options.shape)) as artifact:
         shapes = dict(options.shape) if artifact == options.model else {}
         report, outputs = _measure(artifact, options, shapes)
@@ -221,6 +242,7 @@ def _measure(
         shapes=shapes,
         profile=options.profile,
         progress=_tell,
+        trace=options.trace is not None,
     ) as session:
         open_ms = (time.perf_counter_ns() - start) / NS_PER_MS
         if feed is None:
@@ -235,6 +257,9 @@ def _measure(
             stalls.append(session.last_run["stall_ns"] / NS_PER_MS)
             read = session.last_run["bytes_read"]
         peak = _peak_rss()
+        if options.trace is not None:
+            with open(options.trace, "w", encoding="utf-8") as file:
+                json.dump(session.trace_events(), file)
         plan = session.plan
         latencies.sort()
         report = {
@@ -338,6 +363,15 @@ def _peak_rss() -> int:
             if line.startswith("VmHWM:"):
                 return int(line.split()[1]) << 10
     return 0
+
+
+# ---- bench ----
+
+
+def _bench(options: argparse.Namespace) -> None:
+    from flexnn.bench import command  # costs memory that other commands promise not to take
+
+    command.run(options)
 
 
 # ---- plan ----

@@ -29,6 +29,8 @@ class Switches:
     poison: bool = False
     jitter_seed: int = 0
     read_bytes_per_second: int = 0
+    fresh: bool = False
+    """The memory of each streamed weight is given back before it is loaded again."""
 
 
 class Engine:
@@ -61,6 +63,7 @@ class Engine:
                 jitter_seed=switches.jitter_seed,
                 read_bytes_per_second=switches.read_bytes_per_second,
                 trace=trace,
+                fresh=switches.fresh,
             )
         except _core.EngineError as error:
             raise SessionError(self._explain(error)) from None

@@ -23,6 +23,7 @@ from flexnn.graph.ir import DTYPES, Graph
 from flexnn.graph.model import Dim, Port
 from flexnn.measure import Watch, keep_refined, measured_machine, throttled
 from flexnn.plan import BudgetError, Machine, Plan, make_plan
+from flexnn.trace import trace_events
 from flexnn.units import parse_bytes
 
 if TYPE_CHECKING:
@@ -80,7 +81,8 @@ class Session:
     ``"direct"`` to read past the page cache where the file system can. ``shapes``: of inputs whose dimensions are open.
     ``profile``: ``"measure"`` kernels and storage when an artifact is first opened here (about 2 s, inside ``memory``;
     kept in the user's cache folder; not where dimensions are open), or ``"analytic"``, rates alone; default: the
-    environment's FLEXNN_PROFILE, or "measure". ``progress`` is told what takes a while.
+    environment's FLEXNN_PROFILE, or "measure". ``progress`` is told what takes a while. ``trace``: keep what
+    ``trace_events`` tells.
 
     Raises BudgetError (``.minimum`` bytes would do), ArtifactError, CompileError, OSError. Several threads may call
     ``run``; runs take turns.
@@ -96,6 +98,7 @@ class Session:
         shapes: Mapping[str, tuple[int, ...]] | None = None,
         profile: str | None = None,
         progress: Callable[[str], None] | None = None,
+        trace: bool = False,
         _poison: bool = False,
         _jitter_seed: int = 0,
         _read_bytes_per_second: int = 0,
@@ -103,6 +106,7 @@ class Session:
         if io not in ("buffered", "direct"):
             raise ValueError(f"io is {io!r}, not 'buffered' or 'direct'")
         self._profile = default_profile(profile)
+        self._traced = trace
         self._threads = default_threads() if threads is None else operator.index(threads)
         if not 1 <= self._threads <= THREADS_MAX:
             raise ValueError(f"threads is {threads}, not 1 to {THREADS_MAX}")
@@ -227,6 +231,19 @@ class Session:
                     self._watch.ran(engine.trace)
         return [outputs[names.index(name)] for name in wanted]
 
+    def trace_events(self) -> dict[str, Any]:
+        """The last run as Chrome and Perfetto show it (ui.perfetto.dev), to be written as JSON: lanes of the loader, of
+        computing and of stalls, each stall with the load that it waited for; memory over time. Raises SessionError
+        where ``trace`` was not asked for, before the first run, and where shapes are open.
+        """
+        with self._lock:
+            trace = self._engine.trace if self._engine is not None and self._traced and self.last_run else None
+            if trace is None:
+                raise SessionError(
+                    "there is no trace: open the session with trace=True, and run a model of fixed shapes"
+                )
+            return trace_events(self._artifact.graph, self._plan, trace, self._threads)
+
     def close(self) -> None:
         """Gives everything back, after the run in flight. The session cannot run any more; closing twice is fine."""
         if os.getpid() != self._process:  # the lock may be held by a thread that this process does not have
@@ -298,7 +315,9 @@ class Session:
     def _open_engine(self) -> None:
         watched = self._profile == "measure"
         self._watch = Watch(self._plan.program, self._planned_machine()) if watched else None
-        self._engine = Engine(self._artifact, self._artifact.graph, self._plan, self._switches(), trace=watched)
+        self._engine = Engine(
+            self._artifact, self._artifact.graph, self._plan, self._switches(), trace=watched or self._traced
+        )
 
     def _open_runner(self) -> None:
         from flexnn.runner import Runner  # what binds shapes is imported where shapes are open only

@@ -25,15 +25,17 @@ MAY_IMPORT = {
     "measure": {"_core", "artifact", "graph", "plan"},
     "compiler": {"graph", "artifact", "regions"},
     "engine": {"_core", "artifact", "graph", "measure", "plan"},
+    "trace": {"graph", "measure", "plan"},
+    "bench": {"_core", "artifact", "compiler", "engine", "graph", "measure", "plan", "session", "units"},
     "runner": {"artifact", "engine", "graph", "plan", "regions"},
     "region_plan": {"graph", "plan", "regions", "runner", "units"},
-    "session": {"_core", "artifact", "compiler", "engine", "graph", "measure", "plan", "runner", "units"},
+    "session": {"_core", "artifact", "compiler", "engine", "graph", "measure", "plan", "runner", "trace", "units"},
     "__init__": {"artifact", "compiler", "graph", "plan", "session"},
     "__main__": {"cli"},
     "backend": {"compiler", "graph", "session"},
     "doctor": {"_core"},
-    "cli": {"doctor", "__init__", "_core", "artifact", "compiler", "engine", "graph", "measure", "plan", "region_plan"}
-    | {"runner", "session", "units"},
+    "cli": {"bench", "doctor", "__init__", "_core", "artifact", "compiler", "engine", "graph", "measure", "plan"}
+    | {"region_plan", "runner", "session", "units"},
 }
 COMPILE_TIME = {"onnx", "google"}
 MAY_IMPORT_ONNX = {"backend.py", "importer.py", "onnx_file.py"}

@@ -114,6 +114,7 @@ class EngineSession:
         jitter_seed: int = 0,
         read_bytes_per_second: int = 0,
         trace: bool = False,
+        fresh: bool = False,
     ) -> None: ...
     @property
     def bytes(self) -> int: ...

@@ -36,6 +36,13 @@ void *fx_arena_map(int64_t bytes) {
     return arena;
 }
 
+void fx_arena_forget(void *start, int64_t bytes) {
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), low = ((uintptr_t)start + page - 1) / page * page;
+    uintptr_t high = ((uintptr_t)start + (uintptr_t)bytes) / page * page;
+    if (low < high)
+        madvise((char *)start + (low - (uintptr_t)start), (size_t)(high - low), MADV_DONTNEED);
+}
+
 void fx_arena_unmap(void *arena, int64_t bytes) {
     munmap(arena, (size_t)fx_arena_size(bytes));
 }

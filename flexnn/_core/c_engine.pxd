@@ -53,6 +53,7 @@ cdef extern from "engine.h" nogil:
         uint32_t jitter_seed
         int64_t read_bytes_per_second
         int trace
+        int fresh
         int (*poll)(void *) noexcept nogil
         void *poll_arg
 

@@ -81,6 +81,7 @@ typedef struct fx_options {
     uint32_t jitter_seed; /* tests: non-zero makes loader and threads pause at random between tasks */
     int64_t read_bytes_per_second; /* throttle of the loader; 0: none */
     int trace;                     /* keep the times of the last run's steps and loads */
+    int fresh;                     /* benches: the pages of a load's target go back to the system before it is read */
     int (*poll)(void *);           /* as in fx_session_run, while pinned loads are read; NULL: none */
     void *poll_arg;
 } fx_options;

@@ -1,4 +1,5 @@
 /* The loader: reads slices into their places, in order, as soon as the steps that use the places are done. */
+#include "arena.h"
 #include "crc32c.h"
 #include "session.h"
 
@@ -141,6 +142,8 @@ static void *load_all(void *arg) {
             continue;
         fx_jitter_pause(&s->loader_jitter);
         int64_t start = s->load_spans ? fx_now_ns() : 0;
+        if (s->fresh)
+            fx_arena_forget(s->arena + load->address, load->bytes);
         fx_error error = {0};
         fx_status status = fx_load_read(s, load, s->read_bytes_per_second > 0, told_otherwise, s, &error);
         if (status == FX_ERR_CANCELLED)

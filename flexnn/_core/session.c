@@ -149,6 +149,7 @@ fx_session *fx_session_open(const fx_program *p, const fx_options *o, fx_error *
     s->direct_fd = o->direct_fd;
     s->poison = o->poison;
     s->trace = o->trace;
+    s->fresh = o->fresh;
     s->read_bytes_per_second = o->read_bytes_per_second;
     s->process = getpid();
     s->jitter = fx_jitter_start(o->jitter_seed, 101);

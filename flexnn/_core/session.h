@@ -20,7 +20,7 @@ struct fx_session {
     char *arena;
     const fx_kernels *kernels;
     int fd, direct_fd;
-    int poison, trace;
+    int poison, trace, fresh;
     int64_t read_bytes_per_second;
     int64_t bytes;
     pid_t process; /* threads do not survive a fork */

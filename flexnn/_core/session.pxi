@@ -80,7 +80,7 @@ cdef class EngineSession:
 
     def __init__(self, *, nodes, steps, pinned, loads, crcs, int64_t arena_bytes, int64_t zeros, int64_t zeros_count,
                  io_bytes, uint32_t input_count, int fd, groups=None, int direct_fd=-1, int threads=1, isa=None, bint poison=False,
-                 uint32_t jitter_seed=0, int64_t read_bytes_per_second=0, bint trace=False):
+                 uint32_t jitter_seed=0, int64_t read_bytes_per_second=0, bint trace=False, bint fresh=False):
         if self.session != NULL:
             raise RuntimeError("the session is open already")
         sizes = array.array("q", [int(size) for size in io_bytes])
@@ -120,7 +120,7 @@ cdef class EngineSession:
         options.fd, options.direct_fd, options.threads = fd, direct_fd, threads
         options.isa = NULL if isa is None else <const char *>isa_name
         options.poison, options.jitter_seed, options.trace = poison, jitter_seed, trace
-        options.read_bytes_per_second = read_bytes_per_second
+        options.read_bytes_per_second, options.fresh = read_bytes_per_second, fresh
         options.poll, options.poll_arg = _interrupted, <void *>pending
         _kernels(isa)  # says better than the engine what is wrong with FLEXNN_ISA
         with nogil:

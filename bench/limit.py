@@ -1,0 +1,202 @@
+"""Runs under a hard limit: each in a memory control group of its own, page cache counted, next to onnxruntime.
+
+    sudo python -m bench.limit                         ResNet-152 and VGG-19, FlexNN and onnxruntime with mapped weights
+    sudo python -m bench.limit resnet152 --extra 25 50
+
+The limit is what the process takes once its runtime is imported, and so many MiB. Files are cold; FlexNN reads them
+with O_DIRECT. onnxruntime gets its weights as external data, which it maps, without prepacking and without its arena.
+Needs root, a memory controller (cgroup v1 or v2) and, with v1, a machine without swap: with a limit on memory and swap
+together the kernel does not count how often it is met.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from bench import ROOT, WIDTH
+from bench.catalogue import CATALOGUE, Model
+from bench.peers import artifact
+
+EXTRA = {"resnet152": (25, 50, 100), "vgg19": (50, 100, 200)}
+MIB = 1 << 20
+SECONDS_MAX = 100
+SLACK = MIB
+"""Of the extra bytes: the control group counts page tables and the like, which a session's budget does not."""
+V1, V2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
+
+
+class Group:
+    """A control group with a limit in bytes."""
+
+    def __init__(self, name: str, limit: int) -> None:
+        self.is_v1 = V1.is_dir()
+        self.path = (V1 if self.is_v1 else V2) / name
+        self.path.mkdir()
+        self._write("memory.limit_in_bytes" if self.is_v1 else "memory.max", limit)
+        if not self.is_v1:
+            self._write("memory.swap.max", 0)
+
+    def _write(self, name: str, value: int) -> None:
+        (self.path / name).write_text(str(value))
+
+    def hits(self) -> int:
+        """How often the limit was met."""
+        if self.is_v1:
+            return int((self.path / "memory.failcnt").read_text())
+        events = dict(line.split() for line in (self.path / "memory.events").read_text().splitlines())
+        return int(events["max"])
+
+    def close(self) -> None:
+        for _ in range(50):
+            with contextlib.suppress(OSError):
+                self.path.rmdir()
+                return
+            time.sleep(0.1)
+
+
+def open_peer(peer: str, path: Path, threads: int, budget: int) -> Any:
+    """A function that runs the model once."""
+    import numpy as np
+
+    if peer == "flexnn":
+        import flexnn
+
+        session = flexnn.Session(path, memory=budget, threads=threads, io="direct")
+        feed = {i.name: np.random.default_rng(0).standard_normal(i.shape, np.float32) for i in session.get_inputs()}
+        return lambda: session.run(None, feed)
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.enable_cpu_mem_arena = False
+    # The last level rearranges weights: into copies.
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    options.add_session_config_entry("session.disable_prepacking", "1")
+    other = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    feed = {i.name: np.random.default_rng(0).standard_normal(i.shape, np.float32) for i in other.get_inputs()}
+    return lambda: other.run(None, feed)
+
+
+def worker(peer: str, path: Path, threads: int, budget: int, repeat: int) -> None:
+    """In the group: prints the footprint of the import (budget 0), or the times of runs in ms."""
+    import importlib
+
+    importlib.import_module(peer)
+    if not budget:
+        with open("/proc/self/status", encoding="ascii") as status:
+            print(next(int(line.split()[1]) << 10 for line in status if line.startswith("VmRSS:")))
+        return
+    run = open_peer(peer, path, threads, budget)
+    times = []
+    end = time.perf_counter() + SECONDS_MAX / 2
+    while len(times) < repeat + 2 and (len(times) < 3 or time.perf_counter() < end):
+        start = time.perf_counter()
+        run()
+        times.append((time.perf_counter() - start) * 1e3)
+    print(json.dumps(times[2:]))
+
+
+def start(peer: str, path: Path, options: argparse.Namespace, budget: int, group: Group | None) -> str | None:
+    """What the worker printed; None where it was killed or took too long."""
+    command = [sys.executable, "-m", "bench.limit", "--worker", peer, str(path), str(budget)]
+    command += ["--threads", str(options.threads), "--repeat", str(options.repeat)]
+    if group:
+        command = ["sh", "-c", f'echo $$ > {group.path}/cgroup.procs; exec "$@"', "sh", *command]
+    try:
+        done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, timeout=SECONDS_MAX, check=False, text=True)
+    except subprocess.TimeoutExpired:
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def external(path: Path) -> Path:
+    """The model with its weights in a file beside it."""
+    import onnx
+
+    target = path.with_name(f"{path.stem}_external.onnx")
+    if not target.exists():
+        onnx.save_model(onnx.load(path), target, save_as_external_data=True, location=f"{target.name}.data")
+    return target
+
+
+def forget(*files: Path) -> None:
+    """Takes files out of the page cache."""
+    for file in files:
+        with open(file, "rb") as opened:
+            os.fsync(opened.fileno())
+            os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def measure(model: Model, options: argparse.Namespace) -> list[dict[str, Any]]:
+    source = model.make()
+    files = {"flexnn": artifact(source, model.shapes), "onnxruntime": external(source)}
+    free = json.loads(
+        subprocess.run(
+            [sys.executable, "-m", "flexnn", "run", files["flexnn"], "--threads", str(options.threads), "--json"],
+            stdout=subprocess.PIPE,
+            check=True,
+        ).stdout
+    )
+    rows = [{"model": model.name, "peer": "flexnn", "extra": None, "p50": free["latency_ms"]["p50"], "hits": 0}]
+    for peer, path in files.items():
+        footprint = int(start(peer, path, options, 0, None) or 0)
+        for extra in options.extra or EXTRA.get(model.name, (50, 100)):
+            forget(path, *([path.with_name(path.name + ".data")] if peer == "onnxruntime" else []))
+            group = Group(f"flexnn-bench-{os.getpid()}", footprint + extra * MIB)
+            try:
+                printed = start(peer, path, options, extra * MIB - SLACK, group)
+                times = sorted(json.loads(printed)) if printed else []
+                rows.append(
+                    {
+                        "model": model.name,
+                        "peer": peer,
+                        "extra": extra,
+                        "hits": group.hits(),
+                        "p50": median(times) if times else None,
+                    }
+                )
+            finally:
+                group.close()
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.limit", description=__doc__.split("\n\n")[0])
+    parser.add_argument("names", nargs="*", help=f"models; default: {' '.join(EXTRA)}")
+    parser.add_argument("--extra", type=int, nargs="+", metavar="MIB", help="beside the import's footprint")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--repeat", type=int, default=20)
+    parser.add_argument("--json", type=Path, help="write the rows there")
+    parser.add_argument("--worker", nargs=3, metavar=("PEER", "FILE", "BUDGET"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        peer, path, budget = options.worker
+        return worker(peer, Path(path), options.threads, int(budget), options.repeat)
+    rows: list[dict[str, Any]] = []
+    for name in options.names or EXTRA:
+        rows += measure(CATALOGUE[name], options)
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1))
+    table = Table("model", "runtime", "MiB beside the import", "p50 ms", "limit met", title="under a hard limit")
+    for row in rows:
+        extra = "no limit" if row["extra"] is None else str(row["extra"])
+        time_ms = "killed or timed out" if row["p50"] is None else f"{row['p50']:.1f}"
+        table.add_row(row["model"], row["peer"], extra, time_ms, str(row["hits"]))
+    Console(width=WIDTH).print(table)
+    return None
+
+
+if __name__ == "__main__":
+    main()

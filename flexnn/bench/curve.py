@@ -1,0 +1,67 @@
+"""Latency against memory: a model at budgets from its smallest to one that holds it whole, and other runtimes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+from .timing import Setting, Timing
+
+FACTORS = (1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 4.0, 8.0, 16.0)
+"""Of the smallest budget; those beyond what the whole model takes are left out."""
+
+_PEER = """
+import json, sys, time, numpy as np
+def peak():
+    return next(int(l.split()[1]) << 10 for l in open("/proc/self/status") if l.startswith("VmHWM:"))
+import onnxruntime as ort
+options = ort.SessionOptions()
+options.intra_op_num_threads = int(sys.argv[2])
+before = peak()
+session = ort.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
+kinds = {"tensor(float)": "f4", "tensor(double)": "f8", "tensor(int64)": "i8", "tensor(int32)": "i4"}
+random = np.random.default_rng(0)
+feed = {}
+for i in session.get_inputs():
+    shape = [d if isinstance(d, int) else 1 for d in i.shape]
+    feed[i.name] = (random.standard_normal(shape) if "f" in kinds[i.type] else np.zeros(shape)).astype(kinds[i.type])
+times = []
+for _ in range(int(sys.argv[3]) + 2):
+    start = time.perf_counter()
+    session.run(None, feed)
+    times.append((time.perf_counter() - start) * 1e3)
+times = sorted(times[2:])
+print(json.dumps({"p50": times[len(times) // 2], "p95": times[len(times) * 19 // 20], "memory": peak() - before}))
+"""
+
+
+def curve(setting: Setting) -> list[Timing]:
+    """Timings of the model at each budget, the last without a limit."""
+    minimum, whole = setting.minimum(), setting.plan(None)
+    budgets = [int(minimum * factor) for factor in FACTORS]
+    timings = [setting.time("flexnn", setting.plan(budget)) for budget in budgets if budget < whole.session_bytes]
+    return [*timings, setting.time("flexnn", whole)]
+
+
+def onnxruntime(model: str, threads: int, repeat: int) -> dict[str, Any] | None:
+    """p50 and p95 (ms) and memory (bytes beside its import) of onnxruntime in a process of its own; None without it."""
+    command = [sys.executable, "-c", _PEER, model, str(threads), str(repeat)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False, text=True)
+    return {"name": "onnxruntime", **json.loads(done.stdout)} if done.returncode == 0 else None
+
+
+def draw(path: str, title: str, timings: list[dict[str, Any]], points: list[dict[str, Any]]) -> None:
+    """Draws the curve and the points into ``path``, .svg or .png. ModuleNotFoundError without matplotlib."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    axes = figure.subplots()
+    axes.plot([t["memory"] / 2**20 for t in timings], [t["p50"] for t in timings], "o-", label="flexnn, p50")
+    axes.plot([t["memory"] / 2**20 for t in timings], [t["predicted"] for t in timings], ":", label="predicted")
+    for point in points:
+        axes.plot(point["memory"] / 2**20, point["p50"], "s", label=point["name"])
+    axes.set(xlabel="memory (MiB)", ylabel="latency (ms)", title=title, xscale="log", ylim=(0, None))
+    axes.legend()
+    figure.savefig(path)

@@ -1,0 +1,125 @@
+"""Running a plan and timing it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from flexnn.artifact import Artifact, open_artifact
+from flexnn.artifact.format import PAGE
+from flexnn.engine import Engine, Switches
+from flexnn.graph.ir import DTYPES
+from flexnn.measure import measured_machine, throttled
+from flexnn.plan import BudgetError, Machine, Plan, make_plan
+from flexnn.plan.types import LINE
+
+WARMUP = 2
+SEED = 0
+
+
+@dataclass(slots=True, frozen=True)
+class Timing:
+    """A plan's runs. Times in ms, sizes in bytes."""
+
+    name: str
+    memory: int
+    """All that the session takes, as its plan accounts for it."""
+    p50: float
+    p95: float
+    predicted: float
+    stall: float
+    bytes_read: int
+    pinned_bytes: int
+
+    def describe(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+@dataclass(slots=True)
+class Setting:
+    """An artifact opened for measuring, with the machine's profile and the loader's throttle in it."""
+
+    artifact: Artifact
+    machine: Machine
+    switches: Switches
+    repeat: int
+
+    @property
+    def align(self) -> int:
+        """Alignment of reads in bytes."""
+        return PAGE if self.switches.direct_fd >= 0 else LINE
+
+    def plan(self, memory: int | None, machine: Machine | None = None) -> Plan:
+        """The plan for a budget. Raises BudgetError."""
+        return make_plan(
+            self.artifact.graph,
+            memory=memory,
+            threads=self.switches.threads,
+            io_align=self.align,
+            machine=machine or self.machine,
+        )
+
+    def minimum(self) -> int:
+        """The smallest budget."""
+        try:
+            return self.plan(1).minimum_memory
+        except BudgetError as error:
+            return error.minimum
+
+    def time(self, name: str, plan: Plan, *, fresh: bool = False) -> Timing:
+        """Times runs of a plan on random inputs; ``fresh``: weights get new memory for each load."""
+        graph = self.artifact.graph
+        random = np.random.default_rng(SEED)
+        buffers = []
+        for index in (*graph.inputs, *graph.outputs):
+            tensor = graph.tensors[index]
+            values = (
+                random.standard_normal(tensor.shape, np.float32) if tensor.dtype == "f32" else np.zeros(tensor.shape)
+            )
+            buffers.append(np.ascontiguousarray(values, DTYPES[tensor.dtype]))
+        engine = Engine(self.artifact, graph, plan, replace(self.switches, fresh=fresh))
+        times, stalls, read = [], [], 0
+        try:
+            for _ in range(WARMUP + self.repeat):
+                start = time.perf_counter_ns()
+                run = engine.run(buffers)
+                times.append((time.perf_counter_ns() - start) / 1e6)
+                stalls.append(run["stall_ns"] / 1e6)
+                read = run["bytes_read"]
+        finally:
+            engine.close()
+        times, stalls = sorted(times[WARMUP:]), sorted(stalls[WARMUP:])
+        return Timing(
+            name,
+            plan.session_bytes,
+            times[len(times) // 2],
+            times[min(len(times) * 19 // 20, len(times) - 1)],
+            plan.predicted_ms,
+            stalls[len(stalls) // 2],
+            read,
+            plan.pinned_bytes,
+        )
+
+
+@contextlib.contextmanager
+def opened(path: str, *, threads: int, io: str, storage: int, repeat: int) -> Iterator[Setting]:
+    """Opens an artifact; ``storage``: bytes a second that the loader reads at most, 0: as fast as it can."""
+    with open_artifact(path) as artifact:
+        direct_fd = artifact.open_direct() if io == "direct" else -1
+        try:
+            arena = make_plan(artifact.graph, threads=threads).arena_bytes
+            machine = measured_machine(artifact, direct_fd, threads, arena, lambda _: None)
+            if storage:
+                machine = throttled(machine, storage)
+            switches = Switches(threads, direct_fd, read_bytes_per_second=storage)
+            yield Setting(artifact, machine, switches, repeat)
+        finally:
+            if direct_fd >= 0:
+                os.close(direct_fd)

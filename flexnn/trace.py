@@ -1,0 +1,139 @@
+"""A run as Chrome and Perfetto show it: JSON of trace events, with lanes for the loader, computing, stalls and memory.
+
+https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU (Trace Event Format); times in
+microseconds from the start of the run. Loads that began while the run before computed have negative times.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flexnn.graph.ir import Graph
+from flexnn.measure import Trace
+from flexnn.plan import Plan
+
+Event = dict[str, Any]
+
+_LANES = {"loader": 1, "compute": 2, "stalls": 3}
+_STALL_NS_MIN = 1000
+"""Shorter gaps between steps are the engine's own."""
+
+
+def trace_events(graph: Graph, plan: Plan, trace: Trace, threads: int) -> dict[str, Any]:
+    """The trace of a run (EngineSession.trace) of ``plan``: an object to be written as JSON.
+
+    Each stall names the load that it waited for, since when that could have run, and why it did not sooner.
+    """
+    steps, loads = trace
+    weights = [_weight_name(graph, load) for load in plan.loads]
+    names = [f"{plan.names[step['node']]} [{step['window']['c0']}:{step['window']['c1']}]" for step in plan.steps]
+    events = [_named("process_name", 0, "flexnn")]
+    events += [
+        _named("thread_name", lane, f"compute, {threads} threads" if name == "compute" else name)
+        for name, lane in _LANES.items()
+    ]
+    for i, (start, end) in enumerate(loads):
+        size = int(plan.loads[i]["bytes"])
+        rate = size / max(end - start, 1)
+        facts: dict[str, Any] = {
+            "load": i,
+            "bytes": size,
+            "GB/s": round(rate, 3),
+            "after step": int(plan.loads[i]["wait_steps"]) - 1,
+        }
+        events.append(_span("loader", weights[i], start, end, facts))
+    for j, (start, end) in enumerate(steps):
+        node = int(plan.steps[j]["node"])
+        facts = {"step": j, "op": graph.nodes[node].op, "waits for loads": int(plan.steps[j]["wait_loads"])}
+        events.append(_span("compute", names[j], start, end, facts))
+        ready = steps[j - 1][1] if j else 0
+        if start - ready >= _STALL_NS_MIN and plan.steps[j]["wait_loads"]:
+            events += _stalls(plan, trace, weights, names, j, ready)
+    events += _memory(graph, plan, trace)
+    return {"traceEvents": events, "displayTimeUnit": "ms"}
+
+
+def _stalls(plan: Plan, trace: Trace, weights: list[str], names: list[str], step: int, ready: int) -> list[Event]:
+    """What step ``step``, ready to start at ``ready``, waited for: a span for each load that went on meanwhile."""
+    steps, loads = trace
+    events, at = [], ready
+    for i in range(int(plan.steps[step]["wait_loads"])):
+        start, end = loads[i]
+        if end <= at:
+            continue
+        wait = int(plan.loads[i]["wait_steps"])
+        freed = steps[wait - 1][1] if wait > 0 else None  # its place: by a step of this run
+        busy = loads[i - 1][1] if i else None  # the loader: with the load before
+        if freed is not None and (busy is None or freed >= busy):
+            why = f"its place was in use until step {wait - 1}, {names[wait - 1]}, was done"
+            since = freed
+        elif busy is not None:
+            why, since = f"the loader was busy with load {i - 1}, {weights[i - 1]}", busy
+        else:
+            why, since = "it had begun in the run before", start
+        facts = {"step": step, "load": i, "weight": weights[i], "could start at us": since / 1e3, "not sooner": why}
+        events.append(_span("stalls", f"waiting for {weights[i]}", at, min(end, steps[step][0]), facts))
+        at = end
+    return events
+
+
+def _memory(graph: Graph, plan: Plan, trace: Trace) -> list[Event]:
+    """Bytes in use over time: pinned weights, streamed ones from the start of their load to the end of the last step
+    that waited for them, activations from their first node to their last.
+    """
+    steps, loads = trace
+    begin: dict[int, int] = {}
+    until: dict[int, int] = {}
+    for j, step in enumerate(plan.steps):
+        begin.setdefault(int(step["node"]), steps[j][0])
+        until[int(step["node"])] = steps[j][1]
+    changes: list[tuple[int, str, int]] = []
+    spans: dict[int, tuple[int, int]] = {}
+    for index, node in enumerate(graph.nodes):
+        for tensor in (*node.inputs, *node.outputs):
+            root = graph.root(tensor)
+            if graph.tensors[root].weight < 0 and root not in (*graph.inputs, *graph.outputs):
+                spans[root] = spans.get(root, (begin[index], 0))[0], until[index]
+    for root, (first, last) in spans.items():
+        changes += [
+            (first, "activations", graph.tensors[root].nbytes),
+            (last, "activations", -graph.tensors[root].nbytes),
+        ]
+    wanted = iter(range(len(plan.steps)))
+    user = next(wanted, 0)
+    for i, (start, _) in enumerate(loads):
+        while plan.steps[user]["wait_loads"] <= i:
+            user = next(wanted)
+        size = int(plan.loads[i]["bytes"])
+        changes += [(start, "streamed", size), (steps[user][1], "streamed", -size)]
+    now = {"pinned": plan.pinned_bytes, "streamed": 0, "activations": 0}
+    events = [_counter(0 if not changes else min(0, min(changes)[0]), now)]
+    for at, kind, size in sorted(changes):
+        now[kind] += size
+        events.append(_counter(at, now))
+    return events
+
+
+def _weight_name(graph: Graph, load: Any) -> str:
+    first = int(load["file_offset"] + load["check_lead"])
+    return next((w.name for w in graph.weights if w.offset <= first < w.offset + w.nbytes), "?")
+
+
+def _span(lane: str, name: str, start: int, end: int, facts: dict[str, Any]) -> Event:
+    return {
+        "ph": "X",
+        "pid": 0,
+        "tid": _LANES[lane],
+        "name": name,
+        "ts": start / 1e3,
+        "dur": (end - start) / 1e3,
+        "args": facts,
+    }
+
+
+def _counter(at: int, values: dict[str, int]) -> Event:
+    return {"ph": "C", "pid": 0, "name": "memory in bytes", "ts": at / 1e3, "args": dict(values)}
+
+
+def _named(kind: str, lane: int, name: str) -> Event:
+    return {"ph": "M", "pid": 0, "tid": lane, "name": kind, "args": {"name": name}}

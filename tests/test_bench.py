@@ -1,0 +1,141 @@
+"""``flexnn bench`` and traces: what they measure is what they say."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from session_support import LAYERS, feed, smallest, write_model
+
+import flexnn
+from flexnn import cli
+from flexnn.artifact import open_artifact
+from flexnn.bench import ablations, timing
+from flexnn.engine import Engine, Switches
+from flexnn.plan import Machine, make_plan
+
+MACHINE = Machine(flops_per_second=5e10, bytes_per_second=1e10)
+
+
+@pytest.fixture(scope="module")
+def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return Path(flexnn.compile(write_model(tmp_path_factory.mktemp("bench") / "small.onnx")))
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.mark.parametrize("align", [64, 4096])
+@pytest.mark.parametrize("name", ["on demand", "fresh", "layers", "slices"])
+def test_ablations_compute_the_same(artifact: Path, name: str, align: int) -> None:
+    """Bit for bit, with NaNs where nothing was loaded, several runs."""
+    x = feed()["x"]
+    with open_artifact(str(artifact)) as opened:
+        graph = opened.graph
+        direct_fd = opened.open_direct() if align > 64 else -1
+        whole = make_plan(graph, threads=2, io_align=align, machine=MACHINE)
+        minimum = make_plan(graph, threads=2, io_align=align, machine=MACHINE).minimum_memory
+        tight = make_plan(graph, memory=minimum, threads=2, io_align=align, machine=MACHINE)
+        plan = {
+            "on demand": lambda: ablations.on_demand(tight),
+            "fresh": lambda: tight,
+            "layers": lambda: ablations.streamed(graph, whole, None, 1, align)[0],
+            "slices": lambda: ablations.streamed(graph, whole, 200 << 10, 2, align)[0],
+        }[name]()
+        outputs = []
+        for candidate in (tight if name in ("on demand", "fresh") else whole, plan):
+            fresh = name == "fresh" and candidate is plan
+            engine = Engine(opened, graph, candidate, Switches(2, direct_fd, poison=not fresh, fresh=fresh))
+            for _ in range(3):
+                y = np.empty_like(x)
+                read = engine.run([x, y])["bytes_read"]
+            outputs.append(y)
+            engine.close()
+    np.testing.assert_array_equal(*outputs)
+    assert read == int(plan.program.loads["bytes"].sum()) > 0
+    if name == "layers":
+        assert len(plan.program.loads) == LAYERS
+    if name == "slices":
+        assert len(plan.program.loads) > LAYERS
+
+
+def test_the_command_measures_every_part(artifact: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    memory = smallest(artifact) + (1 << 20)
+    base = ["bench", "ablations", str(artifact), "--memory", str(memory), "--threads", "1", "--repeat", "2"]
+    assert cli.main([*base, "--storage", "400MB/s", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    found = {row["name"]: row for row in report["timings"]}
+    assert list(found) == ["all parts", *cli.ABLATIONS]
+    for name in ("all parts", "without preloading", "without static memory", "without both", "direct kernels only"):
+        assert found[name]["memory"] <= memory
+    for row in found.values():  # the throttle is real, and the plan knows it
+        if row["bytes_read"]:
+            assert row["p50"] >= row["bytes_read"] / 400e6 * 1e3 * 0.9
+    assert found["all parts"]["predicted"] >= found["all parts"]["bytes_read"] / 400e6 * 1e3 * 0.99
+    assert found["layer by layer"]["pinned_bytes"] == 0
+    assert cli.main([*base, "--only", "without preloading"]) == 0
+    assert capsys.readouterr().out.count("\n") == 2
+
+
+def test_the_curve_falls_with_memory(artifact: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["bench", "curve", str(artifact), "--threads", "1", "--repeat", "2", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["timings"]
+    assert [row["memory"] for row in rows] == sorted(row["memory"] for row in rows)
+    assert rows[-1]["bytes_read"] == 0 < rows[0]["bytes_read"]
+
+
+def test_drawing_without_matplotlib_says_so(
+    artifact: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
+    assert cli.main(["bench", "curve", str(artifact), "--repeat", "1", "--draw", "x.svg"]) == 2
+    assert "pip install flexnn[plot]" in capsys.readouterr().err
+
+
+def test_a_trace_explains_its_stalls(artifact: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    target = tmp_path / "trace.json"
+    with flexnn.Session(
+        artifact, memory=smallest(artifact), threads=1, trace=True, _read_bytes_per_second=100_000_000
+    ) as s:
+        for _ in range(3):
+            s.run(None, feed())
+        events = s.trace_events()["traceEvents"]
+        stall_ms, plan = s.last_run["stall_ns"] / 1e6, s.plan
+    spans = {lane: [e for e in events if e["ph"] == "X" and e["tid"] == lane] for lane in (1, 2, 3)}
+    assert len(spans[1]) == len(plan.loads)
+    assert len(spans[2]) == len(plan.steps)
+    assert sum(e["dur"] for e in spans[3]) / 1e3 == pytest.approx(stall_ms, rel=0.1)
+    for event in spans[3]:
+        load = spans[1][event["args"]["load"]]
+        assert event["args"]["weight"] == load["name"]
+        assert event["args"]["could start at us"] <= load["ts"] + 1000
+        assert event["ts"] <= load["ts"] + load["dur"] + 1e-6
+    counters = [e["args"] for e in events if e["ph"] == "C"]
+    assert counters[-1]["streamed"] == counters[-1]["activations"] == 0
+    assert max(c["streamed"] + c["activations"] + c["pinned"] for c in counters) <= plan.arena_bytes
+    assert min(c["streamed"] for c in counters) == 0
+
+    assert cli.main(["run", str(artifact), "--repeat", "1", "--trace", str(target), "--json"]) == 0
+    assert json.loads(target.read_text())["traceEvents"]
+    assert cli.main(["run", str(artifact), "--trace", str(tmp_path / "no" / "x.json")]) == 2
+    assert "no such folder" in capsys.readouterr().err
+
+
+def test_no_trace_without_asking(artifact: Path) -> None:
+    with flexnn.Session(artifact, trace=True) as s, pytest.raises(flexnn.SessionError, match="no trace"):
+        s.trace_events()
+    with flexnn.Session(artifact) as s:
+        s.run(None, feed())
+        with pytest.raises(flexnn.SessionError, match="no trace"):
+            s.trace_events()
+
+
+def test_the_smallest_budget_of_a_setting(artifact: Path) -> None:
+    with timing.opened(str(artifact), threads=2, io="buffered", storage=0, repeat=1) as setting:
+        assert setting.minimum() == smallest(artifact)
