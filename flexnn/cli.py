@@ -58,9 +58,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if sys.stdout is None:
         return _fail("standard output is closed", 2)
     try:
-        command: Callable[[argparse.Namespace], None] = options.command
-        command(options)
+        command: Callable[[argparse.Namespace], int | None] = options.command
+        status = command(options) or 0
         sys.stdout.flush()
+        return status
     except (flexnn.SessionError, MemoryError) as error:
         return _fail(str(error) or "out of memory", 1)
     except (ValueError, OSError) as error:
@@ -69,7 +70,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail("interrupted", 130)
     except Exception as error:  # a defect of ours: still one line, no traceback
         return _fail(f"internal: {type(error).__name__}: {_one_line(error)}", 1)
-    return 0
 
 
 def _fail(message: str, status: int) -> int:
@@ -127,6 +127,8 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--repeat", type=_positive, default=10, metavar="N", help="timed runs of each (10)")
     sub.add_argument("--only", action="append", choices=ABLATIONS, metavar="PART", help=f"of {', '.join(ABLATIONS)}")
     sub.add_argument("--no-peers", action="store_true", help="not onnxruntime, which an .onnx MODEL is compared with")
+    sub.add_argument("--compare", metavar="STORED.json", help="what --json printed before: exit 1 if this is slower")
+    sub.add_argument("--tolerance", type=_share, default=0.1, metavar="SHARE", help="by more than this (0.1)")
     sub.add_argument("--draw", metavar="FILE", help="draw the curve as .svg or .png (needs matplotlib)")
     sub.set_defaults(command=_bench)
     return parser
@@ -175,6 +177,16 @@ def _threads(text: str) -> int:
     if _positive(text) > THREADS_MAX:
         raise argparse.ArgumentTypeError(f"{text} threads are more than {THREADS_MAX}")
     return int(text)
+
+
+def _share(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 10:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a share like 0.1")
+    return share
 
 
 def _count(text: str) -> int:
@@ -368,10 +380,10 @@ def _peak_rss() -> int:
 # ---- bench ----
 
 
-def _bench(options: argparse.Namespace) -> None:
+def _bench(options: argparse.Namespace) -> int:
     from flexnn.bench import command  # costs memory that other commands promise not to take
 
-    command.run(options)
+    return command.run(options)
 
 
 # ---- plan ----

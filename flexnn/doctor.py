@@ -70,6 +70,11 @@ def _number(path: Path) -> int | None:
     return int(text) if text is not None and text.lstrip("-").isdigit() else None
 
 
+def examine_cpu(root: Path = Path("/")) -> dict[str, Any]:
+    """The CPU, and the level of kernels chosen for it."""
+    return _cpu(root)
+
+
 def _cpu(root: Path) -> dict[str, Any]:
     fields = dict(line.split(":", 1) for line in (_read(root / "proc/cpuinfo") or "").splitlines() if ":" in line)
     names = {key.strip(): value.strip() for key, value in fields.items()}

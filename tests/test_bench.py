@@ -89,6 +89,29 @@ def test_the_curve_falls_with_memory(artifact: Path, capsys: pytest.CaptureFixtu
     assert rows[-1]["bytes_read"] == 0 < rows[0]["bytes_read"]
 
 
+def test_a_slower_run_than_the_stored_one_is_an_error(
+    artifact: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = ["bench", "curve", str(artifact), "--threads", "1", "--repeat", "2", "--json"]
+    assert cli.main(base) == 0
+    report = json.loads(capsys.readouterr().out)
+    stored = tmp_path / "stored.json"
+
+    def against(scale: float, **changes: Any) -> int:
+        rows = [row | {"p50": row["p50"] * scale} for row in report["timings"]]
+        stored.write_text(json.dumps({**report, "timings": rows, **changes}))
+        return cli.main([*base, "--compare", str(stored)])
+
+    assert against(1000.0) == 0
+    assert capsys.readouterr().err.count("SLOWER") == 0
+    assert against(0.001) == 1
+    assert capsys.readouterr().err.count("SLOWER") == len(report["timings"])
+    assert against(1.0, threads=2) == 2
+    assert "the stored measurement has threads 2, this one 1" in capsys.readouterr().err
+    assert against(1.0, timings=[{"name": "no limit"}]) == 2
+    assert "not what flexnn bench --json prints" in capsys.readouterr().err
+
+
 def test_drawing_without_matplotlib_says_so(
     artifact: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
 ) -> None:

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from typing import Any
 
-from flexnn import units
+import flexnn
+from flexnn import doctor, units
 from flexnn.compiler import compiled
 from flexnn.session import default_threads
 
-from . import ablations, curve, timing
+from . import ablations, compare, curve, timing
 
 
-def run(options: argparse.Namespace) -> None:
-    """Measures, prints a table or JSON, draws."""
+def run(options: argparse.Namespace) -> int:
+    """Measures, prints a table or JSON, draws; 1 where a stored measurement was faster by more than the tolerance."""
+    stored = compare.load(options.compare) if options.compare else None  # first: a wrong name costs no minutes
     threads = options.threads or default_threads()
     points = []
     with (
         compiled(options.model, dict(options.shape)) as path,
         timing.opened(path, threads=threads, io=options.io, storage=options.storage, repeat=options.repeat) as setting,
     ):
+        source = setting.artifact.header.source_sha256.hex()
         if options.what == "curve":
             timings = curve.curve(setting)
             if options.model.endswith(".onnx") and not options.no_peers:
@@ -35,11 +39,29 @@ def run(options: argparse.Namespace) -> None:
             curve.draw(options.draw, options.model, rows, points)
         except ModuleNotFoundError as error:
             raise ValueError(f"drawing needs {error.name}: pip install flexnn[plot]") from None
+    cpu = doctor.examine_cpu()
+    report = {
+        "version": flexnn.__version__,
+        "what": options.what,
+        "source": source,
+        "threads": threads,
+        "io": options.io,
+        "storage": options.storage or None,
+        "isa": cpu["isa"],
+        "cpu": cpu["board"] or cpu["name"],
+        "timings": rows,
+        "peers": points,
+    }
     if options.json:
-        print(json.dumps({"threads": threads, "storage": options.storage or None, "timings": rows, "peers": points}))
-        return
-    for row in (*rows, *points):
-        print(_line(row))
+        print(json.dumps(report))
+    else:
+        for row in (*rows, *points):
+            print(_line(row))
+    if stored is None:
+        return 0
+    lines, slower = compare.compare(stored, report, options.tolerance)
+    print("\n".join(lines), file=sys.stderr if options.json else sys.stdout)
+    return int(slower)
 
 
 def _line(row: dict[str, Any]) -> str:

@@ -40,9 +40,11 @@ print(json.dumps({"p50": times[len(times) // 2], "p95": times[len(times) * 19 //
 def curve(setting: Setting) -> list[Timing]:
     """Timings of the model at each budget, the last without a limit."""
     minimum, whole = setting.minimum(), setting.plan(None)
-    budgets = [int(minimum * factor) for factor in FACTORS]
-    timings = [setting.time("flexnn", setting.plan(budget)) for budget in budgets if budget < whole.session_bytes]
-    return [*timings, setting.time("flexnn", whole)]
+    budgets = {f"{factor:g} x smallest": int(minimum * factor) for factor in FACTORS}
+    timings = [
+        setting.time(name, setting.plan(budget)) for name, budget in budgets.items() if budget < whole.session_bytes
+    ]
+    return [*timings, setting.time("no limit", whole)]
 
 
 def onnxruntime(model: str, threads: int, repeat: int) -> dict[str, Any] | None:

@@ -1,0 +1,45 @@
+"""A stored measurement against a new one of the same model on the same kind of machine."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+SAME = ("what", "source", "threads", "storage", "io", "isa", "cpu")
+"""What must be equal, or times cannot be compared. The version may differ: it is what is compared."""
+
+
+def load(path: str) -> dict[str, Any]:
+    """A file that ``flexnn bench --json`` printed. Raises OSError or ValueError naming what is wrong."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            stored = json.load(file)
+        if not isinstance(stored, dict) or not all(
+            isinstance(row, dict) and isinstance(row["name"], str) and float(row["p50"]) > 0
+            for row in stored["timings"]
+        ):
+            raise TypeError
+    except (KeyError, TypeError, ValueError, RecursionError):
+        raise ValueError(f"{path}: not what flexnn bench --json prints") from None
+    return stored
+
+
+def compare(stored: dict[str, Any], new: dict[str, Any], tolerance: float) -> tuple[list[str], bool]:
+    """Lines that say how each timing changed, and whether any p50 grew by more than ``tolerance`` (0.1: 10 %).
+
+    Raises ValueError where the two are not of the same model, machine or settings.
+    """
+    for key in SAME:
+        if stored.get(key) != new[key]:
+            raise ValueError(f"the stored measurement has {key} {stored.get(key)!r}, this one {new[key]!r}")
+    before = {row["name"]: float(row["p50"]) for row in stored["timings"]}
+    lines, slower = [], False
+    for row in new["timings"]:
+        if row["name"] not in before:
+            lines.append(f"{row['name']:<22} new")
+            continue
+        ratio = row["p50"] / before[row["name"]]
+        slower |= ratio > 1 + tolerance
+        mark = "  SLOWER" if ratio > 1 + tolerance else ""
+        lines.append(f"{row['name']:<22} p50 {before[row['name']]:8.2f} -> {row['p50']:8.2f} ms  {ratio:5.2f} x{mark}")
+    return lines, slower
