@@ -225,7 +225,10 @@ def test_resize(coord, mode):
     opset = 19 if coord == "half_pixel_symmetric" else 17
     # Where the symmetric one meets whole numbers, as at length 1, onnxruntime's float sums miss them.
     small = [] if coord == "half_pixel_symmetric" else [(1, 1, 0.3, 0.15)]
-    for scales in [(1, 1, 2, 2), (1, 1, 1, 3), (1, 1, 1.5, 0.6), (1, 1, 0.5, 3), (1, 1, 1, 2.3), *small]:
+    broken = [(1, 1, 1.5, 0.6), (1, 1, 0.5, 3), (1, 1, 1, 2.3), *small]
+    if coord == "align_corners":  # where a length is no whole number, onnxruntime departs from ONNX: tests/backend
+        broken = []
+    for scales in [(1, 1, 2, 2), (1, 1, 1, 3), *broken]:
         nearest = ["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"] if mode == "nearest" else ["floor"]
         for rounding in nearest:
             node = helper.make_node(
