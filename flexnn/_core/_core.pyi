@@ -18,6 +18,8 @@ OPS: tuple[str, ...]
 FIELDS: dict[str, tuple[tuple[str, bool], ...]]
 ENUMS: dict[str, tuple[str, ...]]
 
+CONSTANTS_MAX: int
+
 def op_check(op: str, kernel: str, params: Params) -> None: ...
 def op_traits(op: str) -> frozenset[str]: ...
 def op_panels(op: str, params: Params) -> int: ...
@@ -81,6 +83,8 @@ def place_streams(
     forced: I64,
     address: I64,
     wait_steps: I64,
+    *,
+    from_top: bool = False,
 ) -> None: ...
 
 class EngineError(RuntimeError):
@@ -124,3 +128,49 @@ class EngineSession:
     def trace(self) -> tuple[list[tuple[int, int]], list[tuple[int, int]]] | None: ...
     def run(self, buffers: Sequence[NDArray[Any]]) -> dict[str, int]: ...
     def close(self) -> None: ...
+
+Outcome = tuple[float, float, int]
+
+class Drafts:
+    def __init__(
+        self,
+        *,
+        layers: NDArray[Any],
+        variants: NDArray[Any],
+        constants: NDArray[Any],
+        gaps: NDArray[Any],
+        items: NDArray[Any],
+        held: NDArray[Any],
+        io_align: int,
+        step_bytes: int,
+        storage_bytes_per_second: float,
+        request_s: float,
+        compute_share: float = 1.0,
+        load_share: float = 1.0,
+    ) -> None: ...
+    def choose(
+        self,
+        choices: NDArray[Any],
+        order: NDArray[np.int32],
+        region: int,
+        memory: int,
+        share: int,
+        smallest: bool = False,
+    ) -> Outcome: ...
+    def improve(self, choices: NDArray[Any], region: int, memory: int, tries: int) -> Outcome: ...
+    def place(
+        self, choices: NDArray[Any], region: int, from_top: bool = False
+    ) -> tuple[Outcome, bytes, bytes, bytearray, bytearray]: ...
+    def fill(
+        self, steps: NDArray[Any], pieces: NDArray[Any], order: NDArray[np.int32], region: int, nbytes: int
+    ) -> tuple[Outcome, bytes, bytes]: ...
+
+def fluid_bound(
+    seconds: NDArray[np.float64],
+    nbytes: I64,
+    read_s: NDArray[np.float64],
+    free_bytes: I64,
+    bytes_per_second: float,
+    compute_share: float = 1.0,
+    load_share: float = 1.0,
+) -> tuple[float, Sequence[float]]: ...

@@ -4,3 +4,4 @@
 include "ops.pxi"
 include "session.pxi"
 include "place.pxi"
+include "plan.pxi"

@@ -92,8 +92,9 @@ static int64_t in_use(const skyline *s, int64_t start, int64_t end, int64_t firs
     return until;
 }
 
-/* The best address for `bytes`; *until: last step in which it is in use (INT64_MAX: there is no room). */
-static int64_t find(const skyline *s, int64_t bytes, int64_t forced, int64_t align, int64_t *until) {
+/* The best address for a piece; *until: last step in which it is in use (INT64_MAX: there is no room). */
+static int64_t find(const skyline *s, const fx_streams *p, int64_t piece, int64_t *until) {
+    const int64_t bytes = p->bytes[piece], forced = p->forced[piece], align = p->align;
     if (forced >= 0) {
         *until = in_use(s, forced, forced + bytes, s->count - 1);
         return forced;
@@ -105,7 +106,8 @@ static int64_t find(const skyline *s, int64_t bytes, int64_t forced, int64_t ali
         int64_t at[2] = {(edge - bytes) & -align, (edge + align - 1) & -align};
         for (int j = 0; j < 2; j++) {
             int64_t now = in_use(s, at[j], at[j] + bytes, i);
-            if (now < *until || (now == *until && now < INT64_MAX && at[j] < best)) {
+            int beyond = p->from_top ? at[j] > best : at[j] < best;
+            if (now < *until || (now == *until && now < INT64_MAX && beyond)) {
                 *until = now;
                 best = at[j];
             }
@@ -158,7 +160,7 @@ static fx_status place_from_cut(const fx_streams *p, int64_t cut, const place *f
         for (; entered < fixed_count && fixed[entered].first <= own->last; entered++)
             add(sky, fixed[entered].start, fixed[entered].end, fixed[entered].last);
         int64_t until, bytes = p->bytes[own->piece];
-        own->start = find(sky, bytes, p->forced[own->piece], p->align, &until);
+        own->start = find(sky, p, own->piece, &until);
         if (until >= own->last)
             return FX_ERR_BOUNDS;
         own->end = own->start + bytes;
@@ -194,7 +196,7 @@ static void look_back(const fx_streams *p, int64_t cut, skyline *sky, place *pla
             add_if_near(sky, other->start, other->end, other->first - p->steps, other->last - p->steps, step);
         }
         int64_t until, bytes = p->bytes[own->piece];
-        int64_t at = find(sky, bytes, p->forced[own->piece], p->align, &until);
+        int64_t at = find(sky, p, own->piece, &until);
         if (until >= own->first - 1)
             return;
         *own = (place){at, at + bytes, until + 1, step, own->piece};

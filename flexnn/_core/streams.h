@@ -13,9 +13,11 @@ typedef struct fx_streams {
     int64_t count;              /* pieces, in the order in which they are loaded and used, */
     const int64_t *bytes, *use; /* each by one step; use never falls */
     const int64_t *forced;      /* the only address of a piece, -1: any */
+    int from_top;               /* among equal places the highest, not the lowest */
 } fx_streams;
 
-/* Places each piece where memory is free the longest before its use; lowest address among equals. wait_steps[i]: from
+/* Places each piece where memory is free the longest before its use; the lowest address among equals
+ * (or the highest). wait_steps[i]: from
  * this step of the run on (negative: of the run before) its place is free, and that of every piece before it.
  * FX_ERR_PARAMS, FX_ERR_MEMORY; FX_ERR_BOUNDS if a piece finds no room at its own step. */
 fx_status fx_place_streams(const fx_streams *p, int64_t *address, int64_t *wait_steps);

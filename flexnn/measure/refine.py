@@ -12,8 +12,7 @@ import numpy as np
 
 from flexnn import _core
 from flexnn.plan import Machine, Program
-from flexnn.plan.profile import way_key, with_tile_block
-from flexnn.plan.simulate import load_seconds
+from flexnn.plan.profile import load_seconds, way_key, with_tile_block
 from flexnn.plan.types import F64, Variant
 
 from .compute import middle

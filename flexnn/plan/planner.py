@@ -1,57 +1,56 @@
 """Planning: a graph and a budget become the engine's program (DESIGN D3–D9).
 
-profile → activations' placement → kernels and slices → pins → streams → program. The stages are pure functions; this
-module chooses among what they can make: how much memory stays for pinned weights and how finely the rest is sliced, by
-predicted time. The tightest plan exists before any of that, so the smallest budget is known, and a budget at or above
-it never fails.
+profile → activations' placement → drafts → addresses of the streams → program. A draft says which kernel each layer
+has, which weights are pinned and how the others are sliced; its predicted time is that of the whole run on the
+circle of runs, requests and the memory that is free at each step included. All three are chosen together, by that
+time.
+
+Budgets are a ladder. Its lowest rung is the tightest plan, which exists before anything else, so the smallest
+budget is known, and a budget at or above it never fails. On each rung up to the budget new drafts compete with the
+best of the rung below, in which what memory was added pins more; so more memory is never predicted slower. Nothing
+depends on the clock: the same budget and profile always give the same plan.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flexnn.graph.ir import Graph
 
-from . import pin
+from .bound import Bound, Bounding
+from .drafts import Draft, Drafting, Records
 from .errors import BudgetError
 from .layout import place_activations
 from .overhead import Overhead, overhead_bytes
 from .profile import Machine, profile_graph
-from .program import encode_program, stay_bytes
+from .program import encode_program, front_bytes
 from .report import Plan
-from .schedule import free_bytes, schedule
-from .simulate import bound_seconds, earliest_waits, load_seconds, simulate
-from .slices import slice_weights
-from .types import LINE, Final, Placement, Profile, Slices, Streams, Timeline
+from .types import LINE
 
-PINNED_SHARES = (1.0, 0.96, 0.9, 0.8, 0.6, 0.35, 0.0)
-"""Of the memory beside the tightest plan, tried for pinned weights."""
+RUNGS = 0.01, 1.2
+"""Memory beside the tightest plan on the second rung, of the smallest budget; on each higher one, of the one below."""
+REGION_SHARES = (0.02, 0.08, 0.2, 0.4, 0.7, 1.0)
+"""Of the memory beside the tightest plan, tried for the streaming region; the rest pins weights."""
 SHARES = (2, 4, 8)
 """Slices that the room of a layer holds at once, tried."""
-STREAM_PENALTY = 0.03
-"""Drafts that stream nothing win against those that stream everything unless these are this much faster."""
-PLACED_MAX = 12
-"""Drafts that are kept, and placed at most."""
-WORTH_PLACING = 0.98
-"""Another draft is placed when it promises at most this share of the best time so far."""
-
-
+SPARE_ROWS = 2
+"""The smallest budget leaves room for half as many steps again as the tightest plan has: finer slices save more than
+the half hundredth of memory that they take.
+"""
+PRICES = 2.0
+"""Steps of a byte's reading time to which prices of pinned bytes are rounded: what is left are ties."""
+TRIES = 100
+"""Changes of single layers that are tried on each rung's best draft."""
+PLACED = 6
+"""Drafts that get addresses on each rung: fragmentation makes them later than drafts suppose."""
+WORTH_PLACING = 0.9995
+"""Another draft gets addresses when it promises at most this share of the best time so far."""
 DRAFTING_BYTES = 160 << 10
 """What looking for a better plan than the tightest leaves in the heap: measured, up to 0.1 MiB beyond the overhead."""
-
-
-@dataclass(slots=True)
-class _Draft:
-    """A plan without addresses of its streams: ``seconds`` supposes that memory never fragments."""
-
-    slices: Slices
-    final: Final
-    region: int
-    seconds: float
 
 
 def make_plan(
@@ -71,173 +70,197 @@ def make_plan(
     BudgetError, naming the smallest budget, when ``memory`` is below it. ``profile``: of the graph, where it is not as
     ``profile_graph`` makes it.
     """
-    started = time.perf_counter_ns()
-    machine = machine or Machine.measure(isa)
-    if profile is None:
-        profile = profile_graph(graph, threads=threads, io_align=io_align, machine=machine, isa=isa)
-    placement = place_activations(profile)
-    planner = _Planner(graph, profile, placement, machine, overhead)
-    tight = planner.tight()
-    minimum = planner.session_bytes(tight)
-    if memory is not None and memory < minimum:
-        raise BudgetError(minimum, memory)
-    drafts = [planner.unlimited()]
-    if memory is not None and planner.session_bytes(drafts[0]) > memory:
-        drafts = planner.drafts(max(memory - DRAFTING_BYTES, minimum), tight)
-    draft, streams, timeline = planner.place(drafts)
-    program = encode_program(graph, profile, placement, draft.slices, draft.final, streams, draft.region)
-    parts = planner.overhead(draft.final)
-    arena = None if memory is None else memory - sum(parts.values())
-    weights = sum(w.nbytes for w in graph.weights)
-    return Plan(
-        program=program,
-        memory=memory,
-        minimum_memory=minimum,
-        overhead=parts,
-        predicted_ms=timeline.seconds * 1e3,
-        stall_ms=timeline.stall_s * 1e3,
-        bound_ms=bound_seconds(profile, machine, weights, arena, placement.live_bytes_max) * 1e3,
-        plan_ms=(time.perf_counter_ns() - started) / 1e6,
-        names=[node.name for node in graph.nodes],
-        activation_bytes=placement.live_bytes_max,
-        region_bytes=draft.region,
+    planner = Planner(
+        graph, threads=threads, io_align=io_align, machine=machine, overhead=overhead, isa=isa, profile=profile
     )
+    return planner.plan(memory)
 
 
-def _preference(draft: _Draft) -> float:
-    """Seconds, and a little for what is streamed."""
-    stays = draft.final.stays
-    return draft.seconds * (1 + STREAM_PENALTY * stays.count(False) / max(len(stays), 1))
+@dataclass(slots=True, frozen=True)
+class _Way:
+    """How a draft was made; the next rung starts from here."""
+
+    region_share: float
+    share: int
+    order: int
 
 
-class _Planner:
-    """What the drafts of one graph share."""
+class Planner:
+    """Plans of one graph for any budget; what does not depend on the budget is done once."""
 
     def __init__(
-        self, graph: Graph, profile: Profile, placement: Placement, machine: Machine, overhead: Overhead
+        self,
+        graph: Graph,
+        *,
+        threads: int = 1,
+        io_align: int = 64,
+        machine: Machine | None = None,
+        overhead: Overhead = overhead_bytes,
+        isa: str | None = None,
+        profile: Profile | None = None,
     ) -> None:
-        self.graph, self.profile, self.placement, self.machine = graph, profile, placement, machine
-        self._overhead = overhead
+        started = time.perf_counter_ns()
+        self._graph, self._overhead = graph, overhead
+        self._machine = machine or Machine.measure(isa)
+        self._profile = profile or profile_graph(
+            graph, threads=threads, io_align=io_align, machine=self._machine, isa=isa
+        )
+        self._placement = place_activations(self._profile)
+        step_bytes = sum(self._parts(1).values()) - sum(self._parts(0).values())
+        self._beside = sum(self._parts(0).values()) + front_bytes(self._profile)
+        self._step_bytes = step_bytes
+        self._drafting = Drafting(graph, self._profile, self._placement, self._machine, step_bytes)
+        self._bounding = Bounding(graph, self._profile, self._machine)
+        self._spread = _evenly(len(self._drafting.items))
+        self._any_order = np.arange(len(self._drafting.items), dtype=np.int32)
+        self._tight = self._make_tight()
+        self._least = self._tight.nbytes + step_bytes * (self._tight.rows // SPARE_ROWS + 1)
+        self._rungs: list[tuple[Draft, _Way]] = []
+        self._prepared_ns = time.perf_counter_ns() - started
 
-    def overhead(self, final: Final) -> dict[str, int]:
-        return self._overhead(self.graph, len(final.step_node), len(final.piece_step), self.profile.threads)
+    def _parts(self, rows: int) -> dict[str, int]:
+        return self._overhead(self._graph, rows, rows, self._profile.threads)
 
-    def session_bytes(self, draft: _Draft) -> int:
-        return draft.region + stay_bytes(self.profile, draft.final) + sum(self.overhead(draft.final).values())
+    @property
+    def minimum(self) -> int:
+        """The smallest budget, in bytes."""
+        return self._beside + self._least
 
-    def tight(self, slices_max: list[int] | None = None) -> _Draft:
-        """The plan of the smallest arena: nothing pinned, each layer sliced as far as its room needs.
+    def plan(self, memory: int | None) -> Plan:
+        """As ``make_plan``."""
+        started = time.perf_counter_ns()
+        if memory is not None and memory < self.minimum:
+            raise BudgetError(self.minimum, memory)
+        draft = self._unlimited()
+        if memory is not None and self._beside + draft.nbytes > memory:
+            draft = self._limited(max(memory - DRAFTING_BYTES, self.minimum) - self._beside)
+        program = encode_program(self._graph, self._profile, self._placement, draft)
+        arena = None if memory is None else memory - self._beside - self._step_bytes * len(self._profile.nodes)
+        bound = self._bounding.at(arena)
+        plan = Plan(
+            program=program,
+            memory=memory,
+            minimum_memory=self.minimum,
+            overhead=self._parts(draft.rows),
+            predicted_ms=draft.seconds * 1e3,
+            stall_ms=draft.stall_s * 1e3,
+            bound_ms=bound.seconds * 1e3,
+            plan_ms=(time.perf_counter_ns() - started + self._prepared_ns) / 1e6,
+            names=[node.name for node in self._graph.nodes],
+            activation_bytes=self._placement.live_bytes_max,
+            region_bytes=draft.region,
+        )
+        self._prepared_ns = 0
+        return plan
 
-        By default each node has its smallest workspace, so that the smallest budget does not depend on the machine's
-        rates, which differ from one measurement to the next. Other workspaces come in where they lead to no more than
-        ``slices_max`` slices of a node.
+    # ---- the ends ----
+
+    def _make_tight(self) -> Draft:
+        """The plan of the smallest arena: nothing pinned, each layer with its smallest workspace and sliced as its
+        room needs; so that the smallest budget does not depend on the machine's rates, which differ from one
+        measurement to the next.
         """
-        region = self.placement.arena_bytes_min
-        limit = slices_max or [0] * len(self.profile.nodes)
-        slices = slice_weights(self.graph, self.profile, self.placement, region, 2, slices_max=limit)
-        return self._draft(slices, np.zeros(len(slices.piece_step), bool), region)
+        region = self._placement.arena_bytes_min
+        choices, _, _ = self._drafting.choose(self._any_order, region, region, 2, smallest=True)
+        return self._drafting.place(choices, region)
 
-    def unlimited(self) -> _Draft:
-        """Everything pinned, each node by its fastest kernel."""
-        fastest = [node.variants[0].scratch_bytes * self.profile.threads for node in self.profile.nodes]
-        tops = (gaps[-1][0] + size for gaps, size in zip(self.placement.gaps, fastest, strict=True))
-        return self.resident(max(tops, default=0))
+    def _unlimited(self) -> Draft:
+        """Everything pinned, each layer by its fastest kernel, beside as small a region as they need."""
+        fastest = [node.variants[0].scratch_bytes * self._profile.threads for node in self._profile.nodes]
+        tops = (gaps[-1][0] + size for gaps, size in zip(self._placement.gaps, fastest, strict=True))
+        return self._resident(max(tops, default=0))
 
-    def resident(self, region: int) -> _Draft:
-        """Everything pinned beside a region of ``region`` bytes, as little of which is kept as is needed."""
-        slices = slice_weights(self.graph, self.profile, self.placement, region, 1, stay=True)
-        used = [0]
-        for index, (at, variant) in enumerate(zip(slices.scratch, slices.variant, strict=True)):
-            if at >= 0:
-                used.append(at + self.profile.nodes[index].variants[variant].scratch_bytes * self.profile.threads)
-        for at, size in zip(self.placement.address, self.profile.root_bytes, strict=True):
-            used.append(at + size)
-        return self._draft(slices, np.ones(len(slices.piece_step), bool), max(used))
+    def _resident(self, region: int) -> Draft:
+        everything = int(self._drafting.item_room.sum())
+        choices, _, _ = self._drafting.choose(self._any_order, region, region + 2 * everything, 1)
+        draft = self._drafting.place(choices, region)
+        ends = [a + size for a, size in zip(self._placement.address, self._profile.root_bytes, strict=True)]
+        for node, variant, at in zip(
+            self._profile.nodes, choices["variant"].tolist(), draft.layer_address[:, 0].tolist(), strict=True
+        ):
+            ends.append(at + node.variants[variant].scratch_bytes * self._profile.threads)
+        used = max(ends, default=0)
+        return replace(draft, region=used, nbytes=draft.nbytes - region + used)
 
-    def drafts(self, memory: int, tight: _Draft) -> list[_Draft]:
-        """Drafts that keep to ``memory``, the one with the lowest predicted time first."""
-        counts = [0] * len(self.profile.nodes)
-        for node in tight.slices.step_node:
-            counts[node] += 1
-        kept = [tight]
-        self._keep(kept, memory, self.tight(counts))
-        total = memory - self.session_bytes(tight) + tight.region
-        spare = total - tight.region
-        if spare > 0:
-            self._attempt(kept, memory, total, SHARES[1], PINNED_SHARES)
-            pinned = (total - kept[0].region) / spare
-            above = min((f for f in PINNED_SHARES if f > pinned), default=1.0)
-            below = max((f for f in PINNED_SHARES if f < pinned), default=0.0)
-            self._attempt(kept, memory, total, SHARES[1], ((pinned + above) / 2, (pinned + below) / 2))
-            pinned = (total - kept[0].region) / spare
-            for share in (SHARES[0], SHARES[2]):
-                self._attempt(kept, memory, total, share, (pinned,))
-            whole = self.resident(tight.region)
-            left = memory - self.session_bytes(whole)
-            if left >= 0:
-                self._keep(kept, memory, self.resident(whole.region + left))
-        return kept
+    # ---- the ladder ----
 
-    def _keep(self, kept: list[_Draft], memory: int, draft: _Draft) -> None:
-        """Enters a draft among the few best, which are in order; the others are forgotten: planning pays for its own
-        memory, too.
+    def _limited(self, memory: int) -> Draft:
+        """The best draft of at most ``memory`` bytes (as ``Draft.nbytes``)."""
+        best, way = self._tight, _Way(REGION_SHARES[-1], SHARES[1], 0)
+        reached, spare = self._least, RUNGS[0] * self.minimum
+        while True:
+            bound = self._bound(reached)
+            best, way = self._rung(reached, bound, best, way)
+            reached, spare = self._least + int(spare), spare * RUNGS[1]
+            best = self._drafting.fill(best, bound.price, min(reached, memory))
+            if reached > memory:
+                return best
+
+    def _bound(self, memory: int) -> Bound:
+        return self._bounding.at(memory - self._step_bytes * len(self._profile.nodes))
+
+    def _rung(self, memory: int, bound: Bound, best: Draft, way: _Way) -> tuple[Draft, _Way]:
+        """The best of ``best`` and of new drafts near the way in which the rung below was made, and its own way."""
+        orders = self._orders(bound)
+        found: dict[_Way, tuple[float, int, Records]] = {}
+
+        def attempt(region_share: float, share: int, order: int) -> None:
+            tried = _Way(region_share, share, order)
+            if tried not in found:
+                region = self._region(memory, region_share)
+                choices, seconds, nbytes = self._drafting.choose(orders[order], region, memory, share)
+                if nbytes <= memory:
+                    found[tried] = seconds, region, choices
+
+        def best_way() -> _Way:
+            return min(found, key=lambda tried: found[tried][0], default=way)
+
+        for region_share in REGION_SHARES:
+            attempt(region_share, way.share, way.order)
+        for share in SHARES:
+            attempt(best_way().region_share, share, way.order)
+        for order in range(len(orders)):
+            attempt(best_way().region_share, best_way().share, order)
+        first = best_way()
+        for factor in (0.8, 1.2):
+            attempt(min(first.region_share * factor, 1.0), first.share, first.order)
+        way = best_way()
+        drafts = sorted(found.values(), key=lambda draft: draft[0])[:PLACED]
+        if drafts:
+            _, region, choices = drafts[0]
+            improved = choices.copy()
+            seconds = self._drafting.improve(improved, region, memory, TRIES)
+            drafts.insert(0, (seconds, region, improved))
+        for seconds, region, choices in drafts:
+            for from_top in (False, True):
+                if seconds >= best.seconds * WORTH_PLACING:
+                    break
+                placed = self._drafting.place(choices, region, from_top=from_top)
+                if placed.seconds < best.seconds:
+                    best = placed
+        return best, way
+
+    def _region(self, memory: int, share: float) -> int:
+        least = self._placement.arena_bytes_min
+        spare = max(memory - self._tight.nbytes, 0)
+        return least + int(spare * share) // LINE * LINE
+
+    def _orders(self, bound: Bound) -> list[NDArray[np.int32]]:
+        """Items in the order in which they are pinned, what is priced the same spread evenly along the run, as an even
+        demand needs the least room to run ahead; or first what has the most bytes for each second of its layer, which
+        no computing could hide; or the smallest first, which leaves the fewest requests.
         """
-        if self.session_bytes(draft) <= memory:
-            kept.append(draft)
-            kept.sort(key=_preference)
-            del kept[PLACED_MAX:]
+        layer, nbytes = self._drafting.items["layer"], self._drafting.item_room
+        seconds = np.array([max(node.variants[0].seconds(), 1e-9) for node in self._profile.nodes])[layer]
+        price = np.round(bound.price[layer] * (PRICES * self._machine.storage_bytes_per_second))
+        ways = self._spread, -nbytes / seconds, nbytes
+        return [np.lexsort((way, price)).astype(np.int32) for way in ways]
 
-    def place(self, drafts: list[_Draft]) -> tuple[_Draft, Streams, Timeline]:
-        """The fastest of the first drafts once its streams have addresses, which fragmentation makes later than drafts
-        suppose. Looking ends where the next draft could not win.
-        """
-        best: tuple[_Draft, Streams, Timeline] | None = None
-        for draft in drafts:
-            if best and draft.seconds >= best[2].seconds * WORTH_PLACING:
-                break
-            streams = schedule(self.profile, self.placement, draft.slices, draft.final, draft.region)
-            timeline = self._simulate(draft.slices, draft.final, streams.wait_steps)
-            if best is None or timeline.seconds < best[2].seconds:
-                best = draft, streams, timeline
-        assert best is not None
-        return best
 
-    def _attempt(self, kept: list[_Draft], memory: int, total: int, share: int, pinned: tuple[float, ...]) -> None:
-        """Enters drafts of ``total`` bytes for streaming region and pinned pieces together, of which these shares of
-        what the tightest plan leaves are pinned.
-        """
-        for fraction in pinned:
-            spare = total - self.placement.arena_bytes_min
-            region = self.placement.arena_bytes_min + int(spare * (1.0 - fraction)) // LINE * LINE
-            slices = slice_weights(self.graph, self.profile, self.placement, region, share)
-            # Steps beyond the tightest plan's cost memory themselves.
-            extra = sum(self._overhead(self.graph, len(slices.step_node), len(slices.piece_step), 1).values())
-            extra -= sum(self._overhead(self.graph, 0, 0, 1).values())
-            budget = max(total - region - extra, 0)
-            sizes = np.asarray(slices.piece_bytes, np.int64)
-            masks = [pin.spread(sizes, budget)]
-            if masks[0].any():
-                every = pin.settle(self.graph, self.profile, slices, np.zeros(len(sizes), bool))
-                seconds = np.asarray(pin.step_seconds(self.profile, slices, every))[slices.piece_step]
-                masks.append(pin.dense(sizes, seconds, budget))
-                if 2 * budget > sizes.sum():
-                    masks.append(pin.small(sizes, budget))
-            for mask in masks:
-                self._keep(kept, memory, self._draft(slices, mask, region))
-
-    def _draft(self, slices: Slices, stays: pin.Mask, region: int) -> _Draft:
-        final = pin.settle(self.graph, self.profile, slices, stays)
-        streamed = ~np.asarray(final.stays, bool)
-        free = free_bytes(self.profile, self.placement, slices, final, region)
-        size = np.asarray(final.piece_bytes, np.int64)[streamed]
-        use = np.asarray(final.piece_step, np.int64)[streamed]
-        waits = earliest_waits(free, size, use)
-        return _Draft(slices, final, region, self._simulate(slices, final, waits).seconds)
-
-    def _simulate(self, slices: Slices, final: Final, waits: Any) -> Timeline:
-        streamed = ~np.asarray(final.stays, bool)
-        size = np.asarray(final.piece_bytes, np.int64)[streamed]
-        use = np.asarray(final.piece_step, np.int64)[streamed]
-        wait_loads = np.searchsorted(use, np.arange(len(final.step_node)), side="right").tolist()
-        loads = load_seconds(self.machine, size).tolist()
-        return simulate(self.machine, pin.step_seconds(self.profile, slices, final), wait_loads, loads, waits.tolist())
+def _evenly(count: int) -> NDArray[np.float64]:
+    """Ranks of which the lowest, however many, are spread evenly: the numbers 0, 1, … with their bits reversed."""
+    rank, scale, left = np.zeros(count), 0.5, np.arange(count)
+    while left.any():
+        rank += scale * (left % 2)
+        left, scale = left // 2, scale / 2
+    return rank

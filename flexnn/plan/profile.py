@@ -74,6 +74,11 @@ class Machine:
         return replace(way, fixed_s=known[0], channels_s=known[1])
 
 
+def load_seconds(machine: Machine, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Of loads of these bytes, each alone, as drafts predict them."""
+    return np.asarray(sizes / machine.storage_bytes_per_second + machine.request_s, np.float64)
+
+
 def way_key(op: str, params: NDArray[np.int32], way: Variant) -> str:
     """Names a way to compute a node: operator, kernel, block, and two checksums of the parameters (enough here)."""
     words = params.tobytes()

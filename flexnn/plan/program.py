@@ -6,36 +6,28 @@ inputs and outputs are the caller's buffers and take no arena.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from flexnn import _core
 from flexnn.graph.ir import DTYPES, Graph
 
+from .drafts import Draft
 from .profile import with_tile_block
-from .types import I64, LINE, Final, Placement, Profile, Program, Slices, Streams, Variant, align_up
+from .types import I64, LINE, Placement, Profile, Program, Variant, align_up
 
 
-def stay_bytes(profile: Profile, final: Final) -> int:
-    """Arena bytes in front of the streaming region."""
-    return _front(profile) + sum(size for size, stays in zip(final.piece_bytes, final.stays, strict=True) if stays)
-
-
-def _front(profile: Profile) -> int:
+def front_bytes(profile: Profile) -> int:
+    """Arena bytes of what always stays: zeros and small constants."""
     return align_up(align_up(profile.zeros_bytes, profile.io_align) + profile.small_bytes, profile.io_align)
 
 
-def encode_program(
-    graph: Graph,
-    profile: Profile,
-    placement: Placement,
-    slices: Slices,
-    final: Final,
-    streams: Streams,
-    region_bytes: int,
-) -> Program:
-    """The program of a plan whose streaming region has ``region_bytes``."""
-    base = stay_bytes(profile, final)
+def encode_program(graph: Graph, profile: Profile, placement: Placement, draft: Draft) -> Program:
+    """The program of a draft."""
+    front = front_bytes(profile)
+    base = front + draft.pinned_bytes
     at = align_up(profile.zeros_bytes, profile.io_align)
     constants: dict[int, int] = {}
     small = np.zeros(len(profile.small_constants), _core.LOAD_DTYPE)
@@ -44,37 +36,51 @@ def encode_program(
         encode_load(small[i : i + 1], graph, weight, stored.offset, stored.nbytes, at, profile.io_align)
         constants[weight] = at
         at += profile.occupied(stored.offset, stored.nbytes)
-    at = _front(profile)
-    loads = np.zeros(len(final.piece_step), _core.LOAD_DTYPE)
-    addresses = np.zeros(len(final.piece_step), np.int64)
-    stays = np.asarray(final.stays, bool)
-    streamed = iter(zip((streams.address + base).tolist(), streams.wait_steps.tolist(), strict=True))
-    for i, step in enumerate(final.piece_step):
-        node = profile.nodes[final.step_node[step]]
-        wait = 0
-        if final.stays[i]:
-            addresses[i], at = at, at + final.piece_bytes[i]
-        else:
-            addresses[i], wait = next(streamed)
-        if final.piece_operand[i] < 0:
-            weight, (p0, p1) = node.weight, final.step_panels[step]
-            size = (p1 - p0) * node.panel_bytes
-        else:
-            weight = next(w for operand, w, _ in node.constants if operand == final.piece_operand[i])
-            size = graph.weights[weight].nbytes
-        encode_load(loads[i : i + 1], graph, weight, final.piece_offset[i], size, int(addresses[i]), profile.io_align)
-        loads["wait_steps"][i] = wait
+    pieces = draft.pieces
+    stays = pieces["stays"] != 0
+    room = np.where(stays, pieces["arena_bytes"], 0)
+    addresses = np.where(stays, front + np.cumsum(room) - room, draft.address + base)
+    loads = _encode_loads(graph, profile, draft, addresses)
     return Program(
-        nodes=_encode_nodes(graph, profile, placement, slices, final, constants, addresses, base),
-        steps=_encode_steps(profile, graph, final, loads, ~stays),
+        nodes=_encode_nodes(graph, profile, placement, draft, constants, addresses, base),
+        steps=_encode_steps(profile, graph, draft, loads),
         pinned=np.concatenate((small, loads[stays])),
         loads=loads[~stays],
-        arena_bytes=base + region_bytes,
+        arena_bytes=base + draft.region,
         zeros=0,
         zeros_count=profile.zeros_count,
         io_bytes=np.array(profile.io_bytes, np.int64),
         threads=profile.threads,
     )
+
+
+def _piece_weights(profile: Profile, draft: Draft) -> list[tuple[int, int, int]]:
+    """(node, operand or -1, weight) of each piece."""
+    wanted = []
+    constants = [(operand, weight) for node in profile.nodes for operand, weight, _ in node.constants]
+    for step, constant in zip(draft.pieces["step"].tolist(), draft.pieces["constant"].tolist(), strict=True):
+        node = int(draft.steps["node"][step])
+        wanted.append((node, *(constants[constant] if constant >= 0 else (-1, profile.nodes[node].weight))))
+    return wanted
+
+
+def _encode_loads(graph: Graph, profile: Profile, draft: Draft, addresses: I64) -> np.ndarray[Any, Any]:
+    """A load of each piece, pinned ones too."""
+    stored = [graph.weights[weight] for _, _, weight in _piece_weights(profile, draft)]
+    offset, size = draft.pieces["file_offset"], draft.pieces["bytes"]
+    begin = offset // profile.io_align * profile.io_align if profile.io_align > LINE else offset
+    end = offset + size
+    loads = np.zeros(len(offset), _core.LOAD_DTYPE)
+    loads["file_offset"] = begin
+    loads["bytes"] = (-(-end // profile.io_align) * profile.io_align if profile.io_align > LINE else end) - begin
+    loads["address"] = addresses
+    loads["check_lead"] = offset - begin
+    loads["chunk_bytes"] = chunk = np.array([w.chunk_bytes for w in stored], np.int64)
+    loads["check_bytes"] = size
+    first = np.array([w.crc_first for w in stored], np.int64)
+    loads["crc_first"] = first + (offset - np.array([w.offset for w in stored], np.int64)) // chunk
+    loads["wait_steps"] = np.where(draft.pieces["stays"] != 0, 0, draft.pieces["wait_steps"])
+    return loads
 
 
 def encode_load(
@@ -106,8 +112,7 @@ def _encode_nodes(
     graph: Graph,
     profile: Profile,
     placement: Placement,
-    slices: Slices,
-    final: Final,
+    draft: Draft,
     constants: dict[int, int],
     addresses: I64,
     base: int,
@@ -115,29 +120,30 @@ def _encode_nodes(
     io = {root: 1 + i for i, root in enumerate([*graph.inputs, *graph.outputs])}
     place = {root: base + at for root, at in zip(profile.roots, placement.address, strict=True)}
     operand_of: dict[tuple[int, int], int] = {}
-    for i, operand in enumerate(final.piece_operand):
+    for (node, operand, _), at in zip(_piece_weights(profile, draft), addresses.tolist(), strict=True):
         if operand >= 0:
-            operand_of[final.step_node[final.piece_step[i]], operand] = int(addresses[i])
+            operand_of[node, operand] = at
     nodes = np.zeros(len(graph.nodes), _core.NODE_DTYPE)
     nodes["in"]["base"] = -1
-    for index, node in enumerate(graph.nodes):
+    variants, scratch = draft.choices["variant"].tolist(), draft.layer_address[:, 0].tolist()
+    for index, item in enumerate(graph.nodes):
         known = profile.nodes[index]
-        way = known.variants[slices.variant[index]]
+        way = known.variants[variants[index]]
         row = nodes[index]
-        encode_way(row, node.op, known.params, way)
+        encode_way(row, item.op, known.params, way)
         if way.scratch_bytes:
-            row["scratch"] = base + slices.scratch[index]
+            row["scratch"] = base + scratch[index]
             row["scratch_bytes"] = way.scratch_bytes
-        for operand, tensor in enumerate([*node.inputs, node.outputs[0]]):
+        for operand, tensor in enumerate([*item.inputs, item.outputs[0]]):
             root = graph.root(tensor)
             weight = graph.tensors[root].weight
-            where = row["out"] if operand == len(node.inputs) else row["in"][operand]
+            where = row["out"] if operand == len(item.inputs) else row["in"][operand]
             inside = graph.tensors[tensor].offset * DTYPES[graph.tensors[tensor].dtype].itemsize
             if root in io:
                 where["base"], where["offset"] = io[root], inside
             elif weight >= 0:
-                at = operand_of.get((index, operand), constants.get(weight, -1))
-                where["base"], where["offset"] = 0, at + inside
+                where["base"] = 0
+                where["offset"] = operand_of.get((index, operand), constants.get(weight, -1)) + inside
             else:
                 where["base"], where["offset"] = 0, place[root] + inside
     return nodes
@@ -151,26 +157,20 @@ def encode_way(row: np.void, op: str, params: NDArray[np.int32], way: Variant) -
 
 
 def _encode_steps(
-    profile: Profile,
-    graph: Graph,
-    final: Final,
-    loads: np.ndarray[tuple[int], np.dtype[np.void]],
-    streamed: np.ndarray[tuple[int], np.dtype[np.bool_]],
+    profile: Profile, graph: Graph, draft: Draft, loads: np.ndarray[Any, Any]
 ) -> np.ndarray[tuple[int], np.dtype[np.void]]:
-    steps = np.zeros(len(final.step_node), _core.STEP_DTYPE)
-    steps["node"] = final.step_node
+    steps = np.zeros(len(draft.steps), _core.STEP_DTYPE)
+    steps["node"] = draft.steps["node"]
     steps["weight"] = -1
-    piece_step = np.asarray(final.piece_step, np.int64)
-    steps["wait_loads"] = np.searchsorted(piece_step[streamed], np.arange(len(steps)), side="right")
-    panels = np.asarray([operand < 0 for operand in final.piece_operand], bool)
-    steps["weight"][piece_step[panels]] = (loads["address"] + loads["check_lead"])[panels]
+    steps["wait_loads"] = draft.steps["loads"]
+    panels = draft.pieces["constant"] < 0
+    steps["weight"][draft.pieces["step"][panels]] = (loads["address"] + loads["check_lead"])[panels]
     whole = [_core.op_full_window(n.op, p.params) for n, p in zip(graph.nodes, profile.nodes, strict=True)]
     window = steps["window"]
     rows = np.asarray(whole, np.int32).reshape(-1, 4)[steps["node"]]
     for i, name in enumerate(("y0", "y1", "c0", "c1")):
         window[name] = rows[:, i]
-    cuts = np.asarray(final.step_panels, np.int32).reshape(-1, 2) * _core.NR
-    sliced = cuts[:, 1] > 0
-    window["c0"] = np.where(sliced, cuts[:, 0], window["c0"])
-    window["c1"] = np.where(sliced, np.minimum(cuts[:, 1], window["c1"]), window["c1"])
+    sliced = draft.steps["p1"] > 0
+    window["c0"] = np.where(sliced, draft.steps["p0"] * _core.NR, window["c0"])
+    window["c1"] = np.where(sliced, np.minimum(draft.steps["p1"] * _core.NR, window["c1"]), window["c1"])
     return steps

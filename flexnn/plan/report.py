@@ -28,7 +28,7 @@ class Plan:
     stall_ms: float
     """Compute waiting for loads, in ``predicted_ms``."""
     bound_ms: float
-    """No plan of this budget is faster (plan/simulate.py)."""
+    """No plan of this budget is faster (plan/bound.py)."""
     plan_ms: float
     names: list[str]
     """Of the nodes."""

@@ -116,61 +116,6 @@ class Placement:
     """Most bytes of activations alive at once: no placement is lower."""
 
 
-@dataclass(slots=True)
-class Slices:
-    """Steps, and the pieces of weights that they read, in order; a piece is read by one step."""
-
-    variant: list[int]
-    """Of each node, index into its variants."""
-    scratch: list[int]
-    """Of each node: address of its workspace, all threads; -1 without."""
-    constant: list[int]
-    """Address of each streamed raw constant, in the order of nodes and operands; pinned ones get another."""
-    step_node: list[int]
-    step_panels: list[tuple[int, int]]
-    """Panels [p0, p1) of each step; (0, 0) without."""
-    piece_step: list[int]
-    piece_operand: list[int]
-    """The operand of a raw constant, -1 for panels."""
-    piece_offset: list[int]
-    """In the file."""
-    piece_bytes: list[int]
-    """In the arena: rounded outwards to the I/O alignment."""
-
-
-@dataclass(slots=True)
-class Final:
-    """Steps and pieces after pinning: pinned neighbours are one piece, read by one step."""
-
-    step_node: list[int]
-    step_panels: list[tuple[int, int]]
-    piece_step: list[int]
-    piece_operand: list[int]
-    piece_offset: list[int]
-    piece_bytes: list[int]
-    stays: list[bool]
-    """Whether each piece is pinned."""
-
-
-@dataclass(slots=True)
-class Streams:
-    """Where and when each streamed piece is loaded."""
-
-    address: I64
-    """From the start of the streaming region."""
-    wait_steps: I64
-    """First step of the run before which the load may not start; negative: of the run before (DESIGN D8)."""
-
-
-@dataclass(slots=True)
-class Timeline:
-    """A predicted run in the steady state."""
-
-    seconds: float
-    stall_s: float
-    """Compute waiting for loads."""
-
-
 @dataclass(slots=True, frozen=True)
 class Program:
     """The engine's program (flexnn/_core/engine.h), as arrays of its structs."""

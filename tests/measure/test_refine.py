@@ -12,8 +12,7 @@ from plan_support import FAST_DISK
 
 from flexnn.measure.refine import SAMPLES_MIN, Watch, _overlaps
 from flexnn.plan import Machine, make_plan
-from flexnn.plan.profile import profile_graph, way_key
-from flexnn.plan.simulate import load_seconds
+from flexnn.plan.profile import load_seconds, profile_graph, way_key
 
 
 class Engine:

@@ -1,0 +1,273 @@
+#include "fluid.h"
+
+#include <stdlib.h>
+
+#define RUNS 4    /* simulated before the last is taken for the steady state */
+#define ROUNDS 40 /* distributions of the pinned bytes that are tried */
+#define LEVELS 10 /* amounts of them */
+#define SHARES 12 /* mixtures of two inequalities that are tried, beside those that make pins of a kind free */
+
+/* A stretch of the circle in which reading is what takes the time: nodes [first, end). */
+typedef struct stretch {
+    int64_t first, end;
+} stretch;
+
+typedef struct rank {
+    double score; /* lowest first */
+    int32_t node;
+} rank;
+
+typedef struct work {
+    const fx_fluid *f;
+    double compute;
+    double hidden; /* what a second of computing costs a run that reads all the time; */
+    double read;   /* and a second of reading one that computes all the time */
+    int64_t bytes, pinned_max;
+    double *pinned; /* [count] bytes */
+    double *now;    /* [RUNS * count + 1] end of each node */
+    int64_t *from;  /* [RUNS * count + 1] where the stretch that ends here begins; -1: it was computed */
+    rank *ranks;    /* [count] */
+    double *apart;  /* [count] what a byte of it takes from their free memory, in seconds */
+    double *cost;   /* [count] seconds for each pinned byte, of a mixture */
+    double *kept;   /* [count] total of prices over the rounds */
+    double all_s;   /* to read everything */
+    stretch *stretches;
+} work;
+
+static int64_t free_at(const fx_fluid *f, int64_t boundary) {
+    int64_t here = f->free_bytes[boundary], before = f->free_bytes[boundary ? boundary - 1 : f->count - 1];
+    return here < before ? here : before;
+}
+
+/* Seconds to read a byte of a node's weights, requests spread over them. */
+static double byte_s(const fx_fluid *f, int64_t i) {
+    return f->bytes[i] ? f->read_s[i] / (double)f->bytes[i] : 1.0 / f->bytes_per_second;
+}
+
+/* The fluid run with `pinned` bytes of each node. */
+static void flow(work *w) {
+    const fx_fluid *f = w->f;
+    const int64_t count = f->count;
+    double pinned = 0.0, now = 0.0, loaded = 0.0;
+    int64_t began = -1;
+    for (int64_t i = 0; i < count; i++)
+        pinned += w->pinned[i];
+    w->now[0] = 0.0;
+    for (int64_t k = 0; k < RUNS * count; k++) {
+        int64_t i = k % count;
+        /* From here the loader has to bring what the next nodes need, but for what may lie in memory now. */
+        double start = now - ((double)free_at(f, i) - pinned) / f->bytes_per_second;
+        if (began < 0 || start > loaded) {
+            loaded = start;
+            began = k;
+        }
+        double read = f->read_s[i] - w->pinned[i] * byte_s(f, i);
+        loaded += read + w->hidden * f->seconds[i];
+        now += f->seconds[i] + w->read * read;
+        w->from[k + 1] = -1;
+        if (loaded > now) {
+            now = loaded;
+            w->from[k + 1] = began;
+        }
+        w->now[k + 1] = now;
+    }
+}
+
+/* Stretches of the last run, back from its end, as long as they are apart; how many. */
+static int64_t trace(work *w) {
+    const int64_t count = w->f->count;
+    int64_t found = 0, low = (RUNS - 1) * count;
+    for (int64_t k = RUNS * count; k > low;) {
+        int64_t from = w->from[k];
+        if (from < 0) {
+            k--;
+            continue;
+        }
+        if (from < (found ? w->stretches[0].end : k) - count)
+            break; /* round the whole circle: a loader that never waits is the other half of the bound */
+        w->stretches[found++] = (stretch){from, k};
+        k = from;
+    }
+    return found;
+}
+
+static int by_score(const void *a, const void *b) {
+    const rank *x = a, *y = b;
+    if (x->score != y->score)
+        return x->score < y->score ? -1 : 1;
+    return (x->node > y->node) - (x->node < y->node);
+}
+
+/* Pins in the order of the scores, at most `left` bytes; returns what that costs, with `cost` for each byte (NULL: 0).
+ */
+static double pin_by_score(work *w, double left, const double *cost) {
+    const fx_fluid *f = w->f;
+    double total = 0.0;
+    qsort(w->ranks, f->count, sizeof *w->ranks, by_score);
+    for (int64_t i = 0; i < f->count; i++) {
+        int32_t node = w->ranks[i].node;
+        double bytes = (double)f->bytes[node] < left ? (double)f->bytes[node] : left;
+        if (cost && cost[node] >= 0.0)
+            bytes = 0.0;
+        w->pinned[node] = bytes;
+        left -= bytes;
+        total += cost ? cost[node] * bytes : 0.0;
+    }
+    return total;
+}
+
+/* Seconds to read the stretch's weights but for `free` bytes of them, those that take the longest to read: for any rate
+ * `byte` at or below which bytes are worth keeping it is at least sum of bytes * min(their rate, byte) - byte * free.
+ */
+static double stretch_s(work *w, stretch s, double *byte) {
+    const fx_fluid *f = w->f;
+    double left = (double)free_at(f, s.first % f->count), total = 0.0;
+    int64_t members = 0;
+    for (int64_t k = s.first; k < s.end; k++)
+        w->ranks[members++] = (rank){-byte_s(f, k % f->count), (int32_t)(k % f->count)};
+    qsort(w->ranks, (size_t)members, sizeof *w->ranks, by_score);
+    *byte = 1.0 / f->bytes_per_second;
+    for (int64_t i = 0; i < members; i++) {
+        double bytes = (double)f->bytes[w->ranks[i].node];
+        if (left > 0.0 && bytes > 0.0)
+            *byte = -w->ranks[i].score; /* the last that is kept */
+        left -= bytes;
+    }
+    for (int64_t i = 0; i < members; i++) {
+        double mine = -w->ranks[i].score;
+        total += (double)f->bytes[w->ranks[i].node] * (mine < *byte ? mine : *byte);
+    }
+    return total - *byte * (double)free_at(f, s.first % f->count);
+}
+
+/* The best mixture of two inequalities, each true for all pins r (R: their sum); read_i: seconds for a byte of node i:
+ *   T >= sum of (W_i - r_i) read_i + hidden * compute
+ *   T >= (1 - read) * sum over stretches of (their reading but for free - (R - R_s) bytes) + hidden * the stretches'
+ * computing
+ *        + read * sum of (W_i - r_i) read_i + the other nodes' computing
+ * For a mixture the least over r is plain: pin what costs the least, while it costs less than nothing. */
+static double mix(work *w, int64_t stretches, double *price) {
+    const fx_fluid *f = w->f;
+    const int64_t count = f->count;
+    const double first = w->all_s + w->hidden * w->compute;
+    double second = w->compute + w->read * w->all_s, best = 0.0, all = 0.0;
+    for (int64_t i = 0; i < count; i++)
+        w->apart[i] = 0.0;
+    for (int64_t s = 0; s < stretches; s++) {
+        double byte;
+        second += (1.0 - w->read) * stretch_s(w, w->stretches[s], &byte);
+        all += byte;
+        for (int64_t k = w->stretches[s].first; k < w->stretches[s].end; k++) {
+            second -= (1.0 - w->hidden) * f->seconds[k % count];
+            w->apart[k % count] -= byte;
+        }
+    }
+    for (int64_t n = 0; n <= stretches + SHARES; n++) {
+        double odds = (1.0 - w->read) * (double)n - w->read, share = odds > 0.0 ? odds / (1.0 + odds) : 0.0;
+        if (n > stretches)
+            share = (double)(n - stretches) / (SHARES + 1);
+        for (int64_t i = 0; i < count; i++) {
+            w->cost[i] = (1.0 - share) * (1.0 - w->read) * (all + w->apart[i]) -
+                         (share + (1.0 - share) * w->read) * byte_s(f, i);
+            w->ranks[i] = (rank){w->cost[i], (int32_t)i};
+        }
+        double value = share * first + (1.0 - share) * second + pin_by_score(w, (double)w->pinned_max, w->cost);
+        if (value <= best)
+            continue;
+        best = value;
+        for (int64_t i = 0; i < count; i++)
+            price[i] = w->cost[i];
+    }
+    return best;
+}
+
+/* Pins another amount: at first evenly, later what was the cheapest so far. */
+static void pin(work *w, int round) {
+    const fx_fluid *f = w->f;
+    double left = (double)w->pinned_max * (round % LEVELS) / (LEVELS - 1), share = left / (double)(w->bytes + 1);
+    if (round >= LEVELS) {
+        for (int64_t i = 0; i < f->count; i++)
+            w->ranks[i] = (rank){w->kept[i], (int32_t)i};
+        pin_by_score(w, left, NULL);
+        return;
+    }
+    for (int64_t i = 0; i < f->count; i++)
+        w->pinned[i] = share * (double)f->bytes[i];
+}
+
+/* Without stretches: everything read but what is dearest to read, or everything computed. */
+static double plain(work *w, double *price) {
+    const fx_fluid *f = w->f;
+    for (int64_t i = 0; i < f->count; i++) {
+        price[i] = -byte_s(f, i);
+        w->ranks[i] = (rank){price[i], (int32_t)i};
+    }
+    double least = w->all_s + pin_by_score(w, (double)w->pinned_max, price);
+    double reading = least + w->hidden * w->compute, computing = w->compute + w->read * least;
+    return reading > computing ? reading : computing;
+}
+
+static double search(work *w, double *price, double *tried) {
+    const int64_t count = w->f->count;
+    double best = plain(w, price), prints[ROUNDS];
+    int known = 0;
+    for (int64_t i = 0; i < count; i++)
+        w->kept[i] = tried[i] = 0.0;
+    for (int round = 0; round < ROUNDS; round++) {
+        pin(w, round);
+        flow(w);
+        int64_t found = trace(w);
+        if (!found)
+            continue;
+        double print = 0.0; /* tells these stretches from others */
+        for (int64_t s = 0; s < found; s++)
+            print = 3.0 * print + (double)(w->stretches[s].first * RUNS * count + w->stretches[s].end);
+        int seen = 0;
+        for (int i = 0; i < known && !seen; i++)
+            seen = prints[i] == print;
+        if (!seen) {
+            prints[known++] = print;
+            double value = mix(w, found, tried);
+            for (int64_t i = 0; i < count && value > best; i++)
+                price[i] = tried[i];
+            best = value > best ? value : best;
+        }
+        for (int64_t i = 0; i < count; i++)
+            w->kept[i] += tried[i];
+    }
+    return best;
+}
+
+fx_status fx_fluid_bound(const fx_fluid *f, double *bound_s, double *price) {
+    const size_t count = f->count;
+    work w = {.f = f};
+    int64_t least = count ? INT64_MAX : 0;
+    for (size_t i = 0; i < count; i++) {
+        w.compute += f->seconds[i];
+        w.bytes += f->bytes[i];
+        w.all_s += f->read_s[i];
+        least = f->free_bytes[i] < least ? f->free_bytes[i] : least;
+    }
+    w.pinned_max = least < 0 ? 0 : least < w.bytes ? least : w.bytes;
+    w.hidden = f->load_share + f->compute_share < 1 ? 1.0 : (1.0 - f->load_share) / f->compute_share;
+    w.read = f->load_share + f->compute_share < 1 ? 1.0 : (1.0 - f->compute_share) / f->load_share;
+    double *memory = malloc((5 * count + RUNS * count + 1) * sizeof *memory);
+    w.from = malloc((RUNS * count + 1) * sizeof *w.from);
+    w.ranks = malloc((count + 1) * sizeof *w.ranks);
+    w.stretches = malloc((count + 1) * sizeof *w.stretches);
+    fx_status status = FX_ERR_MEMORY;
+    if (memory && w.from && w.ranks && w.stretches) {
+        w.pinned = memory;
+        w.apart = memory + count;
+        w.cost = memory + 2 * count;
+        w.kept = memory + 3 * count;
+        w.now = memory + 5 * count;
+        *bound_s = search(&w, price, memory + 4 * count);
+        status = FX_OK;
+    }
+    free(memory);
+    free(w.from);
+    free(w.ranks);
+    free(w.stretches);
+    return status;
+}

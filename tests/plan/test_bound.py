@@ -1,0 +1,122 @@
+"""The bound: below every plan, close to it, and never rising with memory."""
+
+from __future__ import annotations
+
+import math
+import random
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from plan_graphs import CLASSICS
+from plan_support import PI, checked, minimum_of
+
+from flexnn import _core
+from flexnn.plan import Machine
+
+USB = Machine(flops_per_second=2e10, bytes_per_second=4e9, storage_bytes_per_second=257e6, request_s=1e-4, step_s=1e-5)
+FACTORS = (1, 1.25, 1.5, 2, 4)
+
+
+def test_plans_come_near_it() -> None:
+    logs = []
+    for make in CLASSICS.values():
+        graph = make()
+        minimum = minimum_of(graph, machine=USB)
+        for factor in FACTORS:
+            plan = checked(graph, int(minimum * factor), machine=USB)
+            logs.append(math.log(plan.predicted_ms / plan.bound_ms))
+    assert math.exp(sum(logs) / len(logs)) < 1.05
+
+
+def test_falls_with_memory() -> None:
+    graph = CLASSICS["resnet152"]()
+    minimum = minimum_of(graph, machine=PI)
+    bounds = [checked(graph, int(minimum * factor), machine=PI).bound_ms for factor in FACTORS]
+    assert all(b <= a for a, b in pairwise(bounds))
+
+
+def _fluid_run(
+    seconds: list[float], nbytes: list[int], free: list[int], rate: float, pinned: list[int], grain: int, runs: int
+) -> float:
+    """The last of some runs, byte by byte (``grain`` of them at a time): the loader reads ahead as memory lets it,
+    each grain is computed as soon as it is there. A node's grains give their memory back one by one.
+    """
+    steps, reads = [], []
+    for node, (took, size, stays) in enumerate(zip(seconds, nbytes, pinned, strict=True)):
+        count = size // grain
+        for i in range(max(count, 1)):
+            streamed = i >= stays // grain and i < count
+            steps.append((node, took / max(count, 1), streamed))
+            if streamed:
+                reads.append(len(steps) - 1)
+    total = len(steps)
+    computed = [0.0] * (runs * total + 1)
+    loaded = 0.0
+    order = [run * total + step for run in range(runs) for step in reads]
+    came: dict[int, float] = {}
+    at = 0
+    resident = sum(pinned)
+    for j in range(runs * total):
+        while at < len(order) and order[at] <= j:
+            target = order[at]
+            # Grains read and not computed yet fit, in every node that is computed until this one is.
+            after = 0
+            for i in range(max(target - 2 * total, 0), target + 1):
+                waiting = sum(1 for k in order[max(0, at - 2 * total) : at + 1] if k >= i)
+                if resident + waiting * grain > free[steps[i % total][0]]:
+                    after = i + 1
+            loaded = max(loaded, computed[after]) + grain / rate
+            came[target] = loaded
+            at += 1
+        node, took, streamed = steps[j % total]
+        computed[j + 1] = max(computed[j], came.get(j, 0.0) if streamed else 0.0) + took
+    return computed[runs * total] - computed[(runs - 1) * total]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_no_fluid_run_is_faster(seed: int) -> None:
+    """Whatever is pinned."""
+    rng = random.Random(seed)
+    count, grain = rng.randint(1, 5), 4
+    nbytes = [grain * rng.randint(0, 5) for _ in range(count)]
+    seconds = [float(rng.randint(1, 30)) for _ in range(count)]
+    rate = rng.choice((0.5, 1.0, 3.0))
+    free = [grain * rng.randint(2, 8) for _ in range(count)]
+    bound, price = _core.fluid_bound(np.array(seconds), np.array(nbytes), np.array(nbytes) / rate, np.array(free), rate)
+    assert len(price) == count
+    assert bound >= sum(seconds)
+    for _ in range(8):
+        left = max(min(free) - grain, 0)
+        pinned = [0] * count
+        for i in rng.sample(range(count), count):
+            pinned[i] = grain * rng.randint(0, min(nbytes[i], left) // grain)
+            left -= pinned[i]
+        assert _fluid_run(seconds, nbytes, free, rate, pinned, grain, 5) >= bound * (1 - 1e-9)
+
+
+def test_reading_rules_by_hand() -> None:
+    def bound(seconds: list[float], nbytes: list[int], free: list[int], **shares: float) -> float:
+        sizes = np.array(nbytes)
+        return _core.fluid_bound(np.array(seconds), sizes, sizes / 1.0, np.array(free), 1.0, **shares)[0]
+
+    assert bound([5.0, 5.0], [0, 0], [9, 9]) == 10.0
+    # All of 30 bytes but 10 are read in each run.
+    assert bound([1.0, 1.0], [15, 15], [10, 10]) == pytest.approx(20.0)
+    # The second node's 20 bytes have no room while the first computes: its 10 seconds hide nothing.
+    assert bound([10.0, 1.0], [0, 20], [0, 20]) == pytest.approx(30.0)
+    # Each at half its speed while both go on.
+    assert bound([10.0], [10], [0], compute_share=0.5, load_share=0.5) == pytest.approx(20.0)
+
+
+def test_hostile_arguments_are_refused() -> None:
+    ok = np.ones(2)
+    sizes = np.ones(2, np.int64)
+    for bad in (
+        (ok, sizes[:1], ok, sizes, 1.0),
+        (ok, sizes, ok, sizes, 0.0),
+        (ok, sizes, ok, sizes, 1.0, 0.0),
+        (ok, sizes, ok, sizes, 1.0, 1.0, 2.0),
+    ):
+        with pytest.raises(ValueError, match=r"lengths|rate"):
+            _core.fluid_bound(*bad)
