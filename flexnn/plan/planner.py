@@ -29,7 +29,7 @@ from .overhead import Overhead, overhead_bytes
 from .profile import Machine, profile_graph
 from .program import encode_program, front_bytes
 from .report import Plan
-from .types import LINE
+from .types import LINE, Profile
 
 RUNGS = 0.01, 1.2
 """Memory beside the tightest plan on the second rung, of the smallest budget; on each higher one, of the one below."""
