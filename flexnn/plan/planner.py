@@ -31,8 +31,12 @@ from .program import encode_program, front_bytes
 from .report import Plan
 from .types import LINE, Profile
 
-RUNGS = 0.01, 1.2
-"""Memory beside the tightest plan on the second rung, of the smallest budget; on each higher one, of the one below."""
+FIRST_RUNG = 0.01
+"""Memory beside the tightest plan on the second rung, of the smallest budget."""
+GROWTH, GROWTH_LAYERS = 0.2, 250
+"""What each higher rung has more of it than the one below: this share, or layers by this number where that is more: a
+rung costs time by layers, and all of them shall take tens of milliseconds.
+"""
 REGION_SHARES = (0.02, 0.08, 0.2, 0.4, 0.7, 1.0)
 """Of the memory beside the tightest plan, tried for the streaming region; the rest pins weights."""
 SHARES = (2, 4, 8)
@@ -178,7 +182,8 @@ class Planner:
         for node, variant, at in zip(
             self._profile.nodes, choices["variant"].tolist(), draft.layer_address[:, 0].tolist(), strict=True
         ):
-            ends.append(at + node.variants[variant].scratch_bytes * self._profile.threads)
+            if scratch := node.variants[variant].scratch_bytes * self._profile.threads:
+                ends.append(at + scratch)
         used = max(ends, default=0)
         return replace(draft, region=used, nbytes=draft.nbytes - region + used)
 
@@ -187,11 +192,12 @@ class Planner:
     def _limited(self, memory: int) -> Draft:
         """The best draft of at most ``memory`` bytes (as ``Draft.nbytes``)."""
         best, way = self._tight, _Way(REGION_SHARES[-1], SHARES[1], 0)
-        reached, spare = self._least, RUNGS[0] * self.minimum
+        reached, spare = self._least, FIRST_RUNG * self.minimum
+        growth = 1 + max(GROWTH, len(self._profile.nodes) / GROWTH_LAYERS)
         while True:
             bound = self._bound(reached)
             best, way = self._rung(reached, bound, best, way)
-            reached, spare = self._least + int(spare), spare * RUNGS[1]
+            reached, spare = self._least + int(spare), spare * growth
             best = self._drafting.fill(best, bound.price, min(reached, memory))
             if reached > memory:
                 return best
