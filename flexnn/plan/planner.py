@@ -33,7 +33,7 @@ from .types import LINE, Profile
 
 FIRST_RUNG = 0.01
 """Memory beside the tightest plan on the second rung, of the smallest budget."""
-GROWTH, GROWTH_LAYERS = 0.2, 250
+GROWTH, GROWTH_LAYERS = 0.2, 400
 """What each higher rung has more of it than the one below: this share, or layers by this number where that is more: a
 rung costs time by layers, and all of them shall take tens of milliseconds.
 """
@@ -175,7 +175,7 @@ class Planner:
         return self._resident(max(tops, default=0))
 
     def _resident(self, region: int) -> Draft:
-        everything = int(self._drafting.item_room.sum())
+        everything = int(self._drafting.item_room.sum()) + self._step_bytes * len(self._profile.nodes)
         choices, _, _ = self._drafting.choose(self._any_order, region, region + 2 * everything, 1)
         draft = self._drafting.place(choices, region)
         ends = [a + size for a, size in zip(self._placement.address, self._profile.root_bytes, strict=True)]
