@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+import flexnn
+
 ROOT = Path(__file__).resolve().parents[1]
 PYTHON = sorted((ROOT / "flexnn").rglob("*.py"))
 C_FILES = sorted(p for folder in ("kernels", "flexnn") for p in (ROOT / folder).rglob("*.[ch]"))
@@ -135,3 +137,8 @@ def test_readme_is_short_and_its_paths_exist() -> None:
     commands = r"^(?:\$ )?(?:python3? |bash |\./)((?:bench|examples|wheels)/\S+|demo|test)\b"
     for script in re.findall(commands, readme, re.M):
         assert (ROOT / script).exists(), f"README runs {script}"
+
+
+def test_every_module_is_installed() -> None:
+    installed = Path(flexnn.__file__).parent
+    assert [path for path in PYTHON if not (installed / path.relative_to(ROOT / "flexnn")).is_file()] == []
