@@ -41,7 +41,7 @@ from bench import ROOT, WIDTH
 from bench.catalogue import CATALOGUE
 from bench.footprint import reset_peak, status
 from bench.mutate import damage, reseal, structure_of_artifact, structure_of_onnx
-from bench.peers import OnnxRuntime, artifact
+from bench.peers import OnnxRuntime, artifact, artifact_of
 
 TARGETS = (  # model, what is mutated
     ("mobilenet_v2_small", "artifact"),
@@ -91,7 +91,7 @@ class Judge:
         """The undamaged file and where its structure lies."""
         if (name, kind) not in self.files:
             model = CATALOGUE[name]
-            path = model.path if kind == "onnx" else model.path.with_suffix(".flexnn")
+            path = model.path if kind == "onnx" else artifact_of(model.path)
             content = path.read_bytes()
             structure = structure_of_onnx(content) if kind == "onnx" else structure_of_artifact(content)
             self.files[name, kind] = content, structure
@@ -145,7 +145,7 @@ class Judge:
                 return Answer("ran, nothing to compare", f"onnxruntime: {str(error)[:200]}")
         else:
             if name not in self.expected:
-                with flexnn.Session(CATALOGUE[name].path.with_suffix(".flexnn"), memory=BUDGET, threads=2) as session:
+                with flexnn.Session(artifact_of(CATALOGUE[name].path), memory=BUDGET, threads=2) as session:
                     self.expected[name] = session.run(None, feed)
             expected = self.expected[name]
         for a, b in zip(outputs, expected, strict=True):

@@ -48,6 +48,7 @@ class Worker:
         self._process = subprocess.Popen(
             [str(python), "-m", "bench.turns", *arguments],
             cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},  # PYTHONSAFEPATH may hide it
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

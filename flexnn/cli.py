@@ -65,11 +65,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (flexnn.SessionError, MemoryError) as error:
         return _fail(str(error) or "out of memory", 1)
     except (ValueError, OSError) as error:
+        _forget_output()
         return _fail(_one_line(error), 2)
     except KeyboardInterrupt:
         return _fail("interrupted", 130)
     except Exception as error:  # a defect of ours: still one line, no traceback
         return _fail(f"internal: {type(error).__name__}: {_one_line(error)}", 1)
+
+
+def _forget_output() -> None:
+    """Lets go of what standard output does not take: the interpreter would try once more, and complain, at its end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 def _fail(message: str, status: int) -> int:
