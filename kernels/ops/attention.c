@@ -90,18 +90,14 @@ static scratch scratch_at(void *base, const fx_kernels *k, const fx_attention_pa
     const int64_t keys = block_keys(p), rows = fx_min64(RUN_ROWS, (int64_t)p->heads / p->groups * p->m);
     int64_t at = 0;
     scratch s;
-#define TAKE(member, count)                                                                                            \
-    s.member = (void *)((uintptr_t)base + (uintptr_t)at);                                                              \
-    at += fx_round_up((int64_t)sizeof *s.member * (count), 64)
-    TAKE(a, k->mr);
-    TAKE(c, k->mr);
-    TAKE(y, k->mr);
-    TAKE(max, rows);
-    TAKE(sum, rows);
-    TAKE(scores, k->mr * keys);
-    TAKE(k, keys * p->d);
-    TAKE(v, keys * fx_round_up(p->dv, FX_NR));
-#undef TAKE
+    FX_TAKE(s.a, base, at, k->mr);
+    FX_TAKE(s.c, base, at, k->mr);
+    FX_TAKE(s.y, base, at, k->mr);
+    FX_TAKE(s.max, base, at, rows);
+    FX_TAKE(s.sum, base, at, rows);
+    FX_TAKE(s.scores, base, at, k->mr * keys);
+    FX_TAKE(s.k, base, at, keys * p->d);
+    FX_TAKE(s.v, base, at, keys * fx_round_up(p->dv, FX_NR));
     s.bytes = at;
     return s;
 }

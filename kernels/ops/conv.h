@@ -24,6 +24,11 @@ static inline int64_t fx_round_up(int64_t a, int64_t b) {
     return fx_div_up(a, b) * b;
 }
 
+/* Lays out in a workspace the array that pointer `member` is for: `at` bytes from base; `at` moves past it. */
+#define FX_TAKE(member, base, at, count)                                                                               \
+    (member) = (void *)((uintptr_t)(base) + (uintptr_t)(at));                                                          \
+    (at) += fx_round_up((int64_t)sizeof *(member) * (count), 64)
+
 /* Floats before the weights in a panel: bias, and slopes of PRELU. */
 static inline int32_t fx_panel_head(int32_t act) {
     return act == FX_ACT_PRELU ? 2 * FX_NR : FX_NR;

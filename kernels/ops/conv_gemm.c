@@ -38,17 +38,14 @@ static scratch scratch_at(void *base, const fx_kernels *k, uint32_t kernel, cons
     const int64_t taps = gathers ? p->kh : (int64_t)p->kh * p->kw;
     int64_t at = 0;
     scratch s;
-#define TAKE(member, count)                                                                                            \
-    s.member = (void *)((uintptr_t)base + (uintptr_t)at);                                                              \
-    at += fx_round_up((int64_t)sizeof *s.member * (count), 64)
-    TAKE(tap_offset, gathers ? 0 : taps);
-    TAKE(a, taps * k->mr);
-    TAKE(c, k->mr);
-    TAKE(r, k->mr);
-    TAKE(gathered, gathers ? (int64_t)k->mr * p->kh * p->kw * p->cin : 0);
-    TAKE(panels, fx_panels_room(p->act, p->wtype, (int64_t)p->kh * p->kw * p->cin_panel * FX_NR,
-                                fx_min64(groups_at_most(k, p) * k->panels, fx_div_up(p->cout, FX_NR))));
-#undef TAKE
+    FX_TAKE(s.tap_offset, base, at, gathers ? 0 : taps);
+    FX_TAKE(s.a, base, at, taps * k->mr);
+    FX_TAKE(s.c, base, at, k->mr);
+    FX_TAKE(s.r, base, at, k->mr);
+    FX_TAKE(s.gathered, base, at, gathers ? (int64_t)k->mr * p->kh * p->kw * p->cin : 0);
+    FX_TAKE(s.panels, base, at,
+            fx_panels_room(p->act, p->wtype, (int64_t)p->kh * p->kw * p->cin_panel * FX_NR,
+                           fx_min64(groups_at_most(k, p) * k->panels, fx_div_up(p->cout, FX_NR))));
     s.bytes = at;
     return s;
 }

@@ -17,13 +17,9 @@ typedef struct scratch {
 static scratch scratch_at(void *base, const fx_conv_params *p) {
     int64_t at = 0;
     scratch s;
-#define TAKE(member, count)                                                                                            \
-    s.member = (void *)((uintptr_t)base + (uintptr_t)at);                                                              \
-    at += fx_round_up((int64_t)sizeof *s.member * (count), 64)
-    TAKE(a, (int64_t)p->kh * p->kw * FX_FEW_ROWS);
-    TAKE(c, FX_FEW_ROWS);
-    TAKE(r, FX_FEW_ROWS);
-#undef TAKE
+    FX_TAKE(s.a, base, at, (int64_t)p->kh * p->kw * FX_FEW_ROWS);
+    FX_TAKE(s.c, base, at, FX_FEW_ROWS);
+    FX_TAKE(s.r, base, at, FX_FEW_ROWS);
     s.bytes = at;
     return s;
 }

@@ -76,14 +76,10 @@ typedef struct scratch {
 static scratch scratch_at(void *base, const fx_kernels *k, const fx_matmul_params *p) {
     int64_t at = 0;
     scratch s;
-#define TAKE(member, count)                                                                                            \
-    s.member = (void *)((uintptr_t)base + (uintptr_t)at);                                                              \
-    at += fx_round_up((int64_t)sizeof *s.member * (count), 64)
-    TAKE(a, fx_max64(k->mr, FEW));
-    TAKE(c, fx_max64(k->mr, FEW));
-    TAKE(b, is_few(p) ? 0 : group_panels(k, p, fx_div_up(p->n, FX_NR)) * depth(p) * FX_NR);
-    TAKE(rows, p->a_sk == 1 ? 0 : (int64_t)k->mr * depth(p));
-#undef TAKE
+    FX_TAKE(s.a, base, at, fx_max64(k->mr, FEW));
+    FX_TAKE(s.c, base, at, fx_max64(k->mr, FEW));
+    FX_TAKE(s.b, base, at, is_few(p) ? 0 : group_panels(k, p, fx_div_up(p->n, FX_NR)) * depth(p) * FX_NR);
+    FX_TAKE(s.rows, base, at, p->a_sk == 1 ? 0 : (int64_t)k->mr * depth(p));
     s.bytes = at;
     return s;
 }

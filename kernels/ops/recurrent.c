@@ -65,15 +65,11 @@ typedef struct scratch {
 static scratch scratch_at(void *base, const fx_kernels *k, const fx_recurrent_params *p) {
     int64_t at = 0;
     scratch s;
-#define TAKE(member, count)                                                                                            \
-    s.member = (void *)((uintptr_t)base + (uintptr_t)at);                                                              \
-    at += fx_round_up((int64_t)sizeof *s.member * (count), 64)
-    TAKE(a, k->mr);
-    TAKE(r, k->mr);
-    TAKE(c, k->mr);
-    TAKE(gates, (int64_t)k->mr * gates_of(p->kind) * p->hidden);
-    TAKE(inner, (int64_t)k->mr * p->hidden);
-#undef TAKE
+    FX_TAKE(s.a, base, at, k->mr);
+    FX_TAKE(s.r, base, at, k->mr);
+    FX_TAKE(s.c, base, at, k->mr);
+    FX_TAKE(s.gates, base, at, (int64_t)k->mr * gates_of(p->kind) * p->hidden);
+    FX_TAKE(s.inner, base, at, (int64_t)k->mr * p->hidden);
     s.bytes = at;
     return s;
 }
