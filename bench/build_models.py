@@ -1,6 +1,7 @@
-"""Builds the classic CNNs with seeded random weights into bench/.cache/models; skips those whose recipe is there.
+"""Builds the classic CNNs and transformers with seeded random weights into bench/.cache/models; skips those whose
+recipe is there.
 
-python -m bench.build_models                 all nine, about 1.3 GB
+python -m bench.build_models                 all thirteen, about 2.4 GB
 python -m bench.build_models --small         thin, shallow variants for tests: NAME_small.onnx
 python -m bench.build_models vgg19 resnet152
 """
@@ -11,8 +12,15 @@ import argparse
 import sys
 from pathlib import Path
 
-from bench import MODELS
-from bench.zoo import ZOO, make
+from bench import MODELS, transformers, zoo
+from bench.net import Net
+
+BUILT = {**zoo.ZOO, **transformers.TRANSFORMERS}
+
+
+def make(name: str, small: bool = False) -> Net:
+    """The named network; ``small``: its thin, shallow variant, named with ``_small``."""
+    return (zoo if name in zoo.ZOO else transformers).make(name, small)
 
 
 def build(name: str, small: bool = False, folder: Path = MODELS) -> Path:
@@ -24,8 +32,8 @@ def build(name: str, small: bool = False, folder: Path = MODELS) -> Path:
     recipe = net.recipe()
     if path.is_file() and note.is_file() and note.read_text() == f"{recipe} {path.stat().st_size}\n":
         return path
-    if not small and net.parameters != ZOO[name].parameters:
-        raise AssertionError(f"{name}: {net.parameters} parameters, published are {ZOO[name].parameters}")
+    if not small and net.parameters != BUILT[name].parameters:
+        raise AssertionError(f"{name}: {net.parameters} parameters, published are {BUILT[name].parameters}")
     net.write(path)
     note.write_text(f"{recipe} {path.stat().st_size}\n")
     return path
@@ -33,10 +41,10 @@ def build(name: str, small: bool = False, folder: Path = MODELS) -> Path:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.build_models", description=__doc__.split("\n\n")[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", choices=[*ZOO, []], help="default: all")
+    parser.add_argument("names", nargs="*", metavar="NAME", choices=[*BUILT, []], help="default: all")
     parser.add_argument("--small", action="store_true", help="build the thin, shallow variants instead")
     options = parser.parse_args()
-    for name in options.names or ZOO:
+    for name in options.names or BUILT:
         print(build(name, options.small))
     return 0
 

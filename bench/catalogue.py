@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+
+from numpy.typing import NDArray
 
 from bench import MODELS
 from bench.build_models import build
 from bench.fetch_models import FILES, fetch
+from bench.peers import input_shapes, random_feed
+from bench.transformers import TRANSFORMERS
 from bench.zoo import ZOO
 
 
@@ -21,6 +26,8 @@ class Model:
     """For ``--shape``."""
     scale: float = 1.0
     """Standard deviation of random inputs."""
+    ranges: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Of each input of whole numbers: the first, and the one past the last."""
 
     @property
     def path(self) -> Path:
@@ -32,9 +39,21 @@ class Model:
             return fetch(self.name)[0]
         return build(self.name.removesuffix("_small"), self.kind == "small")
 
+    def feed(self, seed: int) -> dict[str, NDArray[Any]]:
+        """Random inputs; the file must be there."""
+        return random_feed(input_shapes(self.path, self.shapes), seed, self.scale, self.ranges)
 
-SMALL = [Model(f"{name}_small", "small") for name in ZOO]
-FULL = [Model(name, "full") for name in ZOO]
+
+def _transformers(small: bool) -> list[Model]:
+    tail, kind = ("_small", "small") if small else ("", "full")
+    return [
+        Model(name + tail, kind, entry.shapes(small), ranges=entry.ranges(small))
+        for name, entry in TRANSFORMERS.items()
+    ]
+
+
+SMALL = [*(Model(f"{name}_small", "small") for name in ZOO), *_transformers(small=True)]
+FULL = [*(Model(name, "full") for name in ZOO), *_transformers(small=False)]
 TRAINED = [Model(f.name, "trained", f.shapes, f.scale) for f in FILES if f.path.parent == MODELS]
 CATALOGUE = {model.name: model for model in (*SMALL, *FULL, *TRAINED)}
 CLASSICS = [name for name in ZOO if name != "resnext50_split"]

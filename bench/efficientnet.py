@@ -80,7 +80,7 @@ def network(state: dict[str, NDArray[np.generic]]) -> Net:
     x = net.relu6(conv_norm(x, "_conv_head", "_bn1", 1280, 1))
     x = net.flatten(net.global_pool(x))
     x = net.add("Gemm", [x.name, take("_fc.weight"), take("_fc.bias")], (1, 1000), 1.0, transB=1)
-    net.output(x)
+    net.output(x.name, x.shape)
     if left:
         raise ValueError(f"the checkpoint has {len(left)} tensors that the network has not, such as {next(iter(left))}")
     return net

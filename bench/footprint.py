@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from bench.catalogue import CATALOGUE
-from bench.peers import MODULES, PEERS, bound_model, input_shapes, random_feed
+from bench.peers import MODULES, PEERS, bound_model
 
 WARMUP = 2
 
@@ -40,7 +40,7 @@ def main() -> int:
     parser.add_argument("--repeat", type=int, default=10)
     options = parser.parse_args()
     model = CATALOGUE[options.model]
-    feed = random_feed(input_shapes(model.path, model.shapes), seed=0, scale=model.scale)
+    feed = model.feed(seed=0)
     with tempfile.NamedTemporaryFile(suffix=".onnx") as file:
         path = model.path
         if model.shapes:

@@ -23,7 +23,6 @@ from rich.table import Table
 
 from bench import WIDTH
 from bench.catalogue import chosen
-from bench.peers import input_shapes, random_feed
 from flexnn import compile as compile_model
 from flexnn.artifact import Artifact, open_artifact
 from flexnn.engine import Engine, Switches
@@ -90,7 +89,7 @@ def main() -> int:
             target = Path(folder) / "apart.flexnn"
             compile_apart(path, target, model.shapes)
             artifact = open_artifact(target)
-            feed = random_feed(input_shapes(path, model.shapes), seed=0, scale=model.scale)
+            feed = model.feed(seed=0)
             rows = results[model.name] = measure(artifact, feed, options.threads, options.k)
             widest = max(len(layer) for layer in layers(artifact.graph))
             artifact.close()

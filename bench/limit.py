@@ -1,6 +1,6 @@
 """Runs under a hard limit: each in a memory control group of its own, page cache counted, next to onnxruntime.
 
-    sudo python -m bench.limit                         ResNet-152 and VGG-19, FlexNN and onnxruntime with mapped weights
+    sudo python -m bench.limit                         four large models, FlexNN and onnxruntime with mapped weights
     sudo python -m bench.limit resnet152 --extra 25 50
 
 The limit is what the process takes once its runtime is imported, and so many MiB. Files are cold; FlexNN reads them
@@ -17,11 +17,13 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
@@ -29,7 +31,7 @@ from bench import ROOT, WIDTH
 from bench.catalogue import CATALOGUE, Model
 from bench.peers import artifact
 
-EXTRA = {"resnet152": (25, 50, 100), "vgg19": (50, 100, 200)}
+EXTRA = {"resnet152": (25, 50, 100), "vgg19": (50, 100, 200), "vit_b16": (24, 50, 100), "gpt2": (64, 100, 200)}
 MIB = 1 << 20
 SECONDS_MAX = 100
 SLACK = MIB
@@ -66,15 +68,13 @@ class Group:
             time.sleep(0.1)
 
 
-def open_peer(peer: str, path: Path, threads: int, budget: int) -> Any:
-    """A function that runs the model once."""
-    import numpy as np
-
+def open_peer(peer: str, path: Path, threads: int, budget: int, saved: Path) -> Any:
+    """A function that runs the model once, on the inputs in the .npz file ``saved``."""
+    feed = dict(np.load(saved))
     if peer == "flexnn":
         import flexnn
 
         session = flexnn.Session(path, memory=budget, threads=threads, io="direct")
-        feed = {i.name: np.random.default_rng(0).standard_normal(i.shape, np.float32) for i in session.get_inputs()}
         return lambda: session.run(None, feed)
     import onnxruntime
 
@@ -85,11 +85,10 @@ def open_peer(peer: str, path: Path, threads: int, budget: int) -> Any:
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
     options.add_session_config_entry("session.disable_prepacking", "1")
     other = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    feed = {i.name: np.random.default_rng(0).standard_normal(i.shape, np.float32) for i in other.get_inputs()}
     return lambda: other.run(None, feed)
 
 
-def worker(peer: str, path: Path, threads: int, budget: int, repeat: int) -> None:
+def worker(peer: str, path: Path, threads: int, budget: int, feed: Path, repeat: int) -> None:
     """In the group: prints the footprint of the import (budget 0), or the times of runs in ms."""
     import importlib
 
@@ -98,7 +97,7 @@ def worker(peer: str, path: Path, threads: int, budget: int, repeat: int) -> Non
         with open("/proc/self/status", encoding="ascii") as status:
             print(next(int(line.split()[1]) << 10 for line in status if line.startswith("VmRSS:")))
         return
-    run = open_peer(peer, path, threads, budget)
+    run = open_peer(peer, path, threads, budget, feed)
     times = []
     end = time.perf_counter() + SECONDS_MAX / 2
     while len(times) < repeat + 2 and (len(times) < 3 or time.perf_counter() < end):
@@ -108,9 +107,11 @@ def worker(peer: str, path: Path, threads: int, budget: int, repeat: int) -> Non
     print(json.dumps(times[2:]))
 
 
-def start(peer: str, path: Path, options: argparse.Namespace, budget: int, group: Group | None) -> str | None:
+def start(
+    peer: str, path: Path, options: argparse.Namespace, budget: int, feed: str, group: Group | None
+) -> str | None:
     """What the worker printed; None where it was killed or took too long."""
-    command = [sys.executable, "-m", "bench.limit", "--worker", peer, str(path), str(budget)]
+    command = [sys.executable, "-m", "bench.limit", "--worker", peer, str(path), str(budget), feed]
     command += ["--threads", str(options.threads), "--repeat", str(options.repeat)]
     if group:
         command = ["sh", "-c", f'echo $$ > {group.path}/cgroup.procs; exec "$@"', "sh", *command]
@@ -140,23 +141,42 @@ def forget(*files: Path) -> None:
 
 
 def measure(model: Model, options: argparse.Namespace) -> list[dict[str, Any]]:
-    source = model.make()
+    """A row without a limit, and one for each peer and limit."""
+    with tempfile.NamedTemporaryFile(suffix=".npz") as saved:
+        source = model.make()
+        np.savez(saved, **model.feed(seed=0))
+        saved.flush()
+        return _rows(model, source, saved.name, options)
+
+
+def _rows(model: Model, source: Path, feed: str, options: argparse.Namespace) -> list[dict[str, Any]]:
     files = {"flexnn": artifact(source, model.shapes), "onnxruntime": external(source)}
     free = json.loads(
         subprocess.run(
-            [sys.executable, "-m", "flexnn", "run", files["flexnn"], "--threads", str(options.threads), "--json"],
+            [
+                sys.executable,
+                "-m",
+                "flexnn",
+                "run",
+                files["flexnn"],
+                "--input",
+                feed,
+                "--threads",
+                str(options.threads),
+                "--json",
+            ],
             stdout=subprocess.PIPE,
             check=True,
         ).stdout
     )
     rows = [{"model": model.name, "peer": "flexnn", "extra": None, "p50": free["latency_ms"]["p50"], "hits": 0}]
     for peer, path in files.items():
-        footprint = int(start(peer, path, options, 0, None) or 0)
+        footprint = int(start(peer, path, options, 0, feed, None) or 0)
         for extra in options.extra or EXTRA.get(model.name, (50, 100)):
             forget(path, *([path.with_name(path.name + ".data")] if peer == "onnxruntime" else []))
             group = Group(f"flexnn-bench-{os.getpid()}", footprint + extra * MIB)
             try:
-                printed = start(peer, path, options, extra * MIB - SLACK, group)
+                printed = start(peer, path, options, extra * MIB - SLACK, feed, group)
                 times = sorted(json.loads(printed)) if printed else []
                 rows.append(
                     {
@@ -179,11 +199,11 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeat", type=int, default=20)
     parser.add_argument("--json", type=Path, help="write the rows there")
-    parser.add_argument("--worker", nargs=3, metavar=("PEER", "FILE", "BUDGET"), help=argparse.SUPPRESS)
+    parser.add_argument("--worker", nargs=4, metavar=("PEER", "FILE", "BUDGET", "FEED"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
-        peer, path, budget = options.worker
-        return worker(peer, Path(path), options.threads, int(budget), options.repeat)
+        peer, path, budget, feed = options.worker
+        return worker(peer, Path(path), options.threads, int(budget), Path(feed), options.repeat)
     rows: list[dict[str, Any]] = []
     for name in options.names or EXTRA:
         rows += measure(CATALOGUE[name], options)

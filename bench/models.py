@@ -31,7 +31,7 @@ from rich.table import Table
 from bench import ROOT, WIDTH
 from bench.catalogue import CLASSICS, Model, chosen
 from bench.converted import worst_error
-from bench.peers import PEERS, artifact, input_shapes, random_feed
+from bench.peers import PEERS, artifact
 from bench.turns import Worker
 
 ROUNDS = 5
@@ -57,7 +57,7 @@ def installed(pythons: list[Path]) -> dict[str, Path]:
 def measure(model: Model, peers: dict[str, Path], threads: int, memory: str | None) -> dict[str, Any]:
     """For each peer p50 and p95 in ms and the largest error relative to onnxruntime's largest output."""
     path = model.make()
-    feed = random_feed(input_shapes(path, model.shapes), seed=0, scale=model.scale)
+    feed = model.feed(seed=0)
     times: dict[str, list[float]] = {}
     row: dict[str, Any] = {"model": model.name, "threads": threads}
     with contextlib.ExitStack() as stack:

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 BLOCK = 1 << 20
 """Numbers drawn at a time."""
@@ -37,6 +37,15 @@ class Value:
     name: str
     shape: tuple[int, ...]
     moment: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """An input or output of the graph; a dimension that stays open has a name."""
+
+    name: str
+    shape: tuple[int | str, ...]
+    dtype: str = "float32"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,29 +94,43 @@ class Net:
     """One network being built. Methods add a node and return its output."""
 
     name: str
-    inputs: list[Value] = field(default_factory=list)
+    opset: int = OPSET
+    inputs: list[Port] = field(default_factory=list)
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     inits: list[Init] = field(default_factory=list)
-    outputs: list[Value] = field(default_factory=list)
+    outputs: list[Port] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
 
     # graph ---------------------------------------------------------------------------------------------------------
     def input(self, name: str, *shape: int) -> Value:
-        self.inputs.append(Value(name, shape))
-        return self.inputs[-1]
+        self.inputs.append(Port(name, shape))
+        return Value(name, shape)
 
-    def output(self, value: Value, name: str = "output") -> None:
-        """Makes ``value``, under ``name``, an output of the graph."""
+    def output(self, made: str, shape: tuple[int | str, ...], name: str = "output") -> None:
+        """Makes the value ``made``, under ``name``, an output of the graph."""
         for node in self.nodes:
             for i, out in enumerate(node.output):
-                if out == value.name:
+                if out == made:
                     node.output[i] = name
-        self.outputs.append(Value(name, value.shape, value.moment))
+        self.outputs.append(Port(name, shape))
 
     def add(self, op: str, inputs: list[str], shape: tuple[int, ...], moment: float, **attributes: Any) -> Value:
         stem = self._stem(op)
         self.nodes.append(helper.make_node(op, inputs, [stem], stem, **attributes))
         return Value(stem, shape, moment)
+
+    def add_several(self, op: str, inputs: list[str], count: int, **attributes: Any) -> list[str]:
+        """A node with ``count`` outputs, whose shapes nobody asks for."""
+        stem = self._stem(op)
+        names = [stem] if count == 1 else [f"{stem}_{i}" for i in range(count)]
+        self.nodes.append(helper.make_node(op, inputs, names, stem, **attributes))
+        return names
+
+    def add_constant(self, values: NDArray[np.generic]) -> str:
+        """A Constant node."""
+        return self.add_several(
+            "Constant", [], 1, value=numpy_helper.from_array(np.ascontiguousarray(values).reshape(values.shape))
+        )[0]
 
     def _stem(self, op: str) -> str:
         self.counts[op] = self.counts.get(op, -1) + 1
@@ -194,9 +217,7 @@ class Net:
 
     def split(self, x: Value, parts: int) -> list[Value]:
         """Split along the channels into equal parts."""
-        stem = self._stem("Split")
-        names = [f"{stem}_{i}" for i in range(parts)]
-        self.nodes.append(helper.make_node("Split", [x.name], names, name=stem, axis=1))
+        names = self.add_several("Split", [x.name], parts, axis=1)
         return [Value(n, (x.shape[0], x.shape[1] // parts, *x.shape[2:]), x.moment) for n in names]
 
     def lrn(self, x: Value) -> Value:
@@ -225,11 +246,12 @@ class Net:
     def skeleton(self) -> onnx.ModelProto:
         """The model without its initializers."""
 
-        def infos(values: list[Value]) -> list[onnx.ValueInfoProto]:
-            return [helper.make_tensor_value_info(v.name, TensorProto.FLOAT, v.shape) for v in values]
+        def infos(ports: list[Port]) -> list[onnx.ValueInfoProto]:
+            kinds = [helper.np_dtype_to_tensor_dtype(np.dtype(p.dtype)) for p in ports]
+            return [helper.make_tensor_value_info(p.name, k, p.shape) for p, k in zip(ports, kinds, strict=True)]
 
         graph = helper.make_graph(self.nodes, self.name, infos(self.inputs), infos(self.outputs))
-        opset = [helper.make_opsetid("", OPSET)]
+        opset = [helper.make_opsetid("", self.opset)]
         return helper.make_model(graph, producer_name="flexnn bench", ir_version=8, opset_imports=opset)
 
     def recipe(self) -> str:

@@ -155,7 +155,15 @@ def input_shapes(path: Path, shapes: Shapes) -> dict[str, tuple[int, ...]]:
     return {**stated, **shapes}
 
 
-def random_feed(shapes: Shapes, seed: int, scale: float) -> dict[str, NDArray[np.float32]]:
-    """Normal inputs with mean 0 and the standard deviation ``scale``."""
+def random_feed(
+    shapes: Shapes, seed: int, scale: float, ranges: Mapping[str, tuple[int, int]] | None = None
+) -> dict[str, NDArray[Any]]:
+    """Normal inputs, mean 0, standard deviation ``scale``; those in ``ranges`` are int64 within their own."""
     rng = np.random.default_rng(seed)
-    return {name: np.float32(scale) * rng.standard_normal(shape, np.float32) for name, shape in shapes.items()}
+    whole = ranges or {}
+    return {
+        name: rng.integers(*whole[name], shape)
+        if name in whole
+        else np.float32(scale) * rng.standard_normal(shape, np.float32)
+        for name, shape in shapes.items()
+    }

@@ -13,9 +13,8 @@ import time
 from statistics import geometric_mean, median
 from typing import Any
 
-from bench.build_models import build
+from bench.catalogue import CATALOGUE, FULL
 from bench.peers import artifact
-from bench.zoo import ZOO
 from flexnn.artifact import open_artifact
 from flexnn.graph.ir import Graph
 from flexnn.plan import make_plan
@@ -49,14 +48,16 @@ def measure(graph: Graph, machine: Machine) -> list[dict[str, Any]]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.plans", description=__doc__.split("\n\n")[0])
-    parser.add_argument("names", nargs="*", metavar="NAME", choices=[*ZOO, []], help="default: the four classics")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", choices=[m.name for m in FULL] + [[]], help="default: the four classics"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     options = parser.parse_args()
     report: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for label, machine in MACHINES.items():
         report[label] = {}
         for name in options.names or CLASSICS:
-            with open_artifact(str(artifact(build(name), {}))) as opened:
+            with open_artifact(str(artifact(CATALOGUE[name].make(), CATALOGUE[name].shapes))) as opened:
                 report[label][name] = measure(opened.graph, machine)
     if options.json:
         print(json.dumps(report))

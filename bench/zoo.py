@@ -271,5 +271,6 @@ def make(name: str, small: bool = False) -> Net:
     """The named network; ``small``: its thin, shallow variant, named with ``_small``."""
     entry = ZOO[name]
     net = Net(name + "_small" if small else name)
-    net.output(entry.build(net, entry.small if small else entry.full))
+    result = entry.build(net, entry.small if small else entry.full)
+    net.output(result.name, result.shape)
     return net

@@ -7,7 +7,7 @@ import pytest
 from models_support import ALL, Compiled
 
 import flexnn
-from bench.peers import OnnxRuntime, input_shapes, random_feed
+from bench.peers import OnnxRuntime
 
 TOLERANCE = 1e-4
 SEEDS = (1, 2, 3)
@@ -25,8 +25,7 @@ def _close(got: list[np.ndarray], expected: list[np.ndarray], where: str) -> Non
 
 @pytest.mark.parametrize("compiled", ALL, indirect=True)
 def test_equals_onnxruntime(compiled: Compiled) -> None:
-    shapes = input_shapes(compiled.onnx, compiled.model.shapes)
-    feeds = [random_feed(shapes, seed, compiled.model.scale) for seed in SEEDS]
+    feeds = [compiled.model.feed(seed) for seed in SEEDS]
     peer = OnnxRuntime(compiled.onnx, compiled.model.shapes, threads=2)
     expected = [peer.run(feed) for feed in feeds]
     peer.close()
@@ -42,7 +41,7 @@ def test_equals_onnxruntime(compiled: Compiled) -> None:
 @pytest.mark.parametrize("compiled", ALL, indirect=True)
 def test_jitter_changes_nothing(compiled: Compiled) -> None:
     """Random delays in loader and compute threads: the protocol, not luck, keeps reads and writes apart."""
-    feed = random_feed(input_shapes(compiled.onnx, compiled.model.shapes), 1, compiled.model.scale)
+    feed = compiled.model.feed(1)
     with flexnn.Session(compiled.artifact, memory=compiled.minimum, threads=2) as session:
         expected = session.run(None, feed)
     for seed in range(1, 4):
@@ -56,7 +55,7 @@ def test_jitter_changes_nothing(compiled: Compiled) -> None:
 
 @pytest.mark.parametrize("compiled", ALL[:4], indirect=True)
 def test_new_budget_in_place(compiled: Compiled) -> None:
-    feed = random_feed(input_shapes(compiled.onnx, compiled.model.shapes), 1, compiled.model.scale)
+    feed = compiled.model.feed(1)
     with flexnn.Session(compiled.artifact, threads=2) as session:
         expected = session.run(None, feed)
         for budget in (compiled.minimum, 2 * compiled.minimum, None):

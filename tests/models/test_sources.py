@@ -14,18 +14,18 @@ import numpy as np
 import onnx
 import pytest
 
+from bench.build_models import BUILT, make
 from bench.checkpoint import MAGIC, read
 from bench.fetch_models import BY_NAME, FetchError, extract
 from bench.net import BLOCK, Net
-from bench.zoo import ZOO, make
 
 
-@pytest.mark.parametrize("name", ZOO)
+@pytest.mark.parametrize("name", BUILT)
 def test_published_parameter_counts(name: str) -> None:
-    assert make(name).parameters == ZOO[name].parameters
+    assert make(name).parameters == BUILT[name].parameters
 
 
-@pytest.mark.parametrize("name", ZOO)
+@pytest.mark.parametrize("name", BUILT)
 def test_small_variants_are_valid_models(name: str, tmp_path: Path) -> None:
     net = make(name, small=True)
     net.write(tmp_path / "model.onnx")
