@@ -16,7 +16,7 @@ typedef enum fx_crc_path {
 /* Of this CPU; it has the paths before it too. */
 fx_crc_path fx_crc_path_best(void);
 
-/* Of n more bytes after those whose CRC is crc (0: none). */
+/* Of n more bytes after those whose CRC is crc (0: none); asks the CPU for its best path each time. */
 uint32_t fx_crc32c(uint32_t crc, const void *data, size_t n);
 
 /* The same by a path not above the best. */

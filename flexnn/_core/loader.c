@@ -1,6 +1,5 @@
 /* The loader: reads slices into their places, in order, as soon as the steps that use the places are done. */
 #include "arena.h"
-#include "crc32c.h"
 #include "session.h"
 
 #include <errno.h>
@@ -18,6 +17,7 @@ typedef struct checker {
     const char *data; /* first checked byte */
     int64_t chunk_bytes, bytes, done;
     uint32_t crc;
+    fx_crc_path path;
 } checker;
 
 /* Bytes [0, available) have arrived. 0: a chunk is wrong. */
@@ -28,7 +28,7 @@ static int check_to(checker *c, int64_t available) {
         if (chunk_end > c->bytes)
             chunk_end = c->bytes;
         int64_t n = (end < chunk_end ? end : chunk_end) - c->done;
-        c->crc = fx_crc32c(c->crc, c->data + c->done, (size_t)n);
+        c->crc = fx_crc32c_by(c->path, c->crc, c->data + c->done, (size_t)n);
         c->done += n;
         if (c->done == chunk_end) {
             if (c->crc != c->expected[chunk])
@@ -55,7 +55,8 @@ fx_status fx_load_read(fx_session *s, const fx_load *load, int throttled, int (*
     checker check = {.expected = s->program.crcs + load->crc_first,
                      .data = target + load->check_lead,
                      .chunk_bytes = load->chunk_bytes,
-                     .bytes = load->check_bytes};
+                     .bytes = load->check_bytes,
+                     .path = s->crc_path};
     int direct = s->direct_fd >= 0;
     int64_t done = 0;
     fx_status status = FX_OK;

@@ -231,16 +231,19 @@ def isa_levels():
     return tuple(levels)
 
 
+cdef int _CRC_PATH = fx_crc_path_best()  # asking takes 10 us in a virtual machine
+
+
 def crc32c_paths():
     """Number of ways to compute CRC32C that this CPU has: 0 is the table, the last is the fastest."""
-    return <int>fx_crc_path_best() + 1
+    return _CRC_PATH + 1
 
 
 def crc32c(buffer, uint32_t value=0, *, path=None):
     """CRC32C of a buffer, following bytes whose CRC is ``value``. ``path``: one of crc32c_paths, for tests."""
-    cdef int by = fx_crc_path_best() if path is None else path
-    if not 0 <= by <= fx_crc_path_best():
-        raise ValueError(f"crc32c path {by}: this CPU has 0 to {<int>fx_crc_path_best()}")
+    cdef int by = _CRC_PATH if path is None else path
+    if not 0 <= by <= _CRC_PATH:
+        raise ValueError(f"crc32c path {by}: this CPU has 0 to {_CRC_PATH}")
     cdef _Buffer b = _Buffer(buffer)
     cdef const void *data = b.view.buf
     cdef size_t n = b.view.len

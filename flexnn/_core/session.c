@@ -145,6 +145,7 @@ fx_session *fx_session_open(const fx_program *p, const fx_options *o, fx_error *
     lay_out(memory, p, o);
     fx_session *s = (fx_session *)memory;
     s->kernels = kernels;
+    s->crc_path = fx_crc_path_best();
     s->fd = o->fd;
     s->direct_fd = o->direct_fd;
     s->poison = o->poison;

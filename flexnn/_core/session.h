@@ -2,6 +2,7 @@
 #ifndef FLEXNN_SESSION_H
 #define FLEXNN_SESSION_H
 
+#include "crc32c.h"
 #include "engine.h"
 #include "pool.h"
 #include "sync.h"
@@ -19,6 +20,7 @@ struct fx_session {
     fx_program program; /* its arrays lie behind the session, in the same allocation */
     char *arena;
     const fx_kernels *kernels;
+    fx_crc_path crc_path; /* asking the CPU takes 10 us in a virtual machine: a panel may have 4 KiB */
     int fd, direct_fd;
     int poison, trace, fresh;
     int64_t read_bytes_per_second;
