@@ -11,6 +11,15 @@ typedef uint64_t pair __attribute__((vector_size(16)));
 
 #define STRIP 16
 
+/* Elements of a, then b, by number; gcc has clang's spelling from version 12 on only. */
+#ifdef __clang__
+#define PICK4(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#define PICK2(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define PICK4(a, b, ...) __builtin_shuffle(a, b, (quad){__VA_ARGS__})
+#define PICK2(a, b, ...) __builtin_shuffle(a, b, (pair){__VA_ARGS__})
+#endif
+
 FX_INLINE quad load(const uint32_t *p) {
     return *(const quad_in_memory *)p;
 }
@@ -20,14 +29,12 @@ FX_INLINE void store(uint32_t *p, quad v) {
 
 FX_INLINE void block(const uint32_t *x, int64_t x_row, uint32_t *y, int64_t y_row) {
     const quad a = load(x), b = load(x + x_row), c = load(x + 2 * x_row), d = load(x + 3 * x_row);
-    const pair ab0 = (pair)__builtin_shufflevector(a, b, 0, 4, 1, 5),
-               ab1 = (pair)__builtin_shufflevector(a, b, 2, 6, 3, 7);
-    const pair cd0 = (pair)__builtin_shufflevector(c, d, 0, 4, 1, 5),
-               cd1 = (pair)__builtin_shufflevector(c, d, 2, 6, 3, 7);
-    store(y, (quad)__builtin_shufflevector(ab0, cd0, 0, 2));
-    store(y + y_row, (quad)__builtin_shufflevector(ab0, cd0, 1, 3));
-    store(y + 2 * y_row, (quad)__builtin_shufflevector(ab1, cd1, 0, 2));
-    store(y + 3 * y_row, (quad)__builtin_shufflevector(ab1, cd1, 1, 3));
+    const pair ab0 = (pair)PICK4(a, b, 0, 4, 1, 5), ab1 = (pair)PICK4(a, b, 2, 6, 3, 7);
+    const pair cd0 = (pair)PICK4(c, d, 0, 4, 1, 5), cd1 = (pair)PICK4(c, d, 2, 6, 3, 7);
+    store(y, (quad)PICK2(ab0, cd0, 0, 2));
+    store(y + y_row, (quad)PICK2(ab0, cd0, 1, 3));
+    store(y + 2 * y_row, (quad)PICK2(ab1, cd1, 0, 2));
+    store(y + 3 * y_row, (quad)PICK2(ab1, cd1, 1, 3));
 }
 
 /* Three rows of x, n numbers each, to n neighbouring triples; returns how many are done. */
@@ -35,11 +42,10 @@ static int64_t weave(const uint32_t *x, int64_t x_row, uint32_t *y, int64_t n) {
     int64_t j = 0;
     for (; j + 4 <= n; j += 4, y += 12) {
         const quad a = load(x + j), b = load(x + x_row + j), c = load(x + 2 * x_row + j);
-        const quad first = __builtin_shufflevector(a, b, 0, 4, 1, 5),
-                   middle = __builtin_shufflevector(b, c, 1, 5, 2, 6);
-        store(y, __builtin_shufflevector(first, c, 0, 1, 4, 2));
-        store(y + 4, __builtin_shufflevector(middle, a, 0, 1, 6, 2));
-        store(y + 8, __builtin_shufflevector(__builtin_shufflevector(a, b, 3, 7, 3, 7), c, 6, 0, 1, 7));
+        const quad first = PICK4(a, b, 0, 4, 1, 5), middle = PICK4(b, c, 1, 5, 2, 6);
+        store(y, PICK4(first, c, 0, 1, 4, 2));
+        store(y + 4, PICK4(middle, a, 0, 1, 6, 2));
+        store(y + 8, PICK4(PICK4(a, b, 3, 7, 3, 7), c, 6, 0, 1, 7));
     }
     return j;
 }
@@ -49,9 +55,9 @@ static int64_t unweave(const uint32_t *x, uint32_t *y, int64_t y_row, int64_t n)
     int64_t i = 0;
     for (; i + 4 <= n; i += 4, x += 12) {
         const quad p = load(x), q = load(x + 4), r = load(x + 8);
-        store(y + i, __builtin_shufflevector(__builtin_shufflevector(p, q, 0, 3, 6, 6), r, 0, 1, 2, 5));
-        store(y + y_row + i, __builtin_shufflevector(__builtin_shufflevector(p, q, 1, 4, 7, 7), r, 0, 1, 2, 6));
-        store(y + 2 * y_row + i, __builtin_shufflevector(__builtin_shufflevector(p, q, 2, 5, 5, 5), r, 0, 1, 4, 7));
+        store(y + i, PICK4(PICK4(p, q, 0, 3, 6, 6), r, 0, 1, 2, 5));
+        store(y + y_row + i, PICK4(PICK4(p, q, 1, 4, 7, 7), r, 0, 1, 2, 6));
+        store(y + 2 * y_row + i, PICK4(PICK4(p, q, 2, 5, 5, 5), r, 0, 1, 4, 7));
     }
     return i;
 }
