@@ -363,8 +363,10 @@ def _attention(graph: Graph, node: Node, q: Array, k: Array, v: Array, mask: Arr
         scores = scores + mask
     if node.attrs["is_causal"]:
         scores = np.where(np.arange(n) <= np.arange(m)[:, None] + node.attrs["past"], scores, -np.inf)
-    shares = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    return _f32((shares / shares.sum(axis=-1, keepdims=True) @ v).swapaxes(1, 2))
+    top = scores.max(axis=-1, keepdims=True)
+    shares = np.exp(scores - np.where(np.isneginf(top), 0, top))  # a row that sees nothing: zeros
+    total = shares.sum(axis=-1, keepdims=True)
+    return _f32((shares / np.where(total == 0, 1, total) @ v).swapaxes(1, 2))
 
 
 _POINTWISE: dict[str, Callable[..., Array]] = {

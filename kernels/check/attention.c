@@ -1,6 +1,7 @@
 /* Attention against its formula in double precision, scores and all. */
 #include "check.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,9 +54,14 @@ static void fill(check_case *c) {
         return;
     float *mask = c->in[3];
     const int32_t count = (int32_t)(c->in_hi[3] / 4);
-    for (int32_t j = 0; j < count; j++)
-        if (check_one_in(c, 3))
-            mask[j] = -INFINITY;
+    const int is_by_rows = check_one_in(c, 2); /* hidden ends of rows, or keys here and there */
+    const float hidden = check_one_in(c, 2) ? -INFINITY : -FLT_MAX;
+    for (int32_t j = 0, end = 0; j < count; j++) {
+        if (j % p->n == 0)
+            end = check_int(c, 0, p->n);
+        if (is_by_rows ? j % p->n >= end : check_one_in(c, 3))
+            mask[j] = hidden;
+    }
 }
 
 static void expect_row(const check_case *c, check_expected *e, int b, int h, int i, double *score) {
@@ -76,16 +82,16 @@ static void expect_row(const check_case *c, check_expected *e, int b, int h, int
             mask = ((const float *)c->in[3])[(int64_t)b * p->mask_sb + (int64_t)h * p->mask_sh +
                                              (int64_t)i * p->mask_sm + (int64_t)j * p->mask_sn];
         const int is_hidden = p->is_causal && j > (int64_t)i + p->past;
-        score[j] = is_hidden ? -INFINITY : p->scale * sum + mask;
+        score[j] = is_hidden ? -INFINITY : mask < -1e30 ? mask : p->scale * sum + mask; /* a float loses the sum */
         max = fmax(max, score[j]);
-        if (score[j] > -INFINITY) /* the largest error of a score is a relative one of its exponential */
+        if (score[j] >= -1e30) /* the largest error of a score is a relative one of its exponential */
             off = fmax(off, fabs(p->scale) * check_sum_tolerance(p->d, magnitude) + 0x1p-22 * (fabs(score[j]) + 1));
     }
     for (int j = 0; j < p->n; j++) {
         score[j] = exp(score[j] - max);
         total += score[j];
     }
-    off += 0x1p-22 * (fabs(max) + 1) + 1e-6;
+    off += 0x1p-22 * (max < -1e30 ? 1 : fabs(max) + 1) + 1e-6;
     for (int x = 0; x < p->dv; x++) {
         double sum = 0, magnitude = 0;
         for (int j = 0; j < p->n; j++) {
@@ -93,8 +99,11 @@ static void expect_row(const check_case *c, check_expected *e, int b, int h, int
             magnitude += fabs(score[j] * v[(int64_t)j * p->v_st + x]);
         }
         const double tolerance = (check_sum_tolerance(2 * p->n, magnitude) + 4 * off * magnitude) / total + 1e-30;
-        check_set(c, e, (int64_t)b * p->y_sb + (int64_t)h * p->y_sh + (int64_t)i * p->y_st + x,
-                  max == -INFINITY ? NAN : sum / total, tolerance);
+        const int64_t at = (int64_t)b * p->y_sb + (int64_t)h * p->y_sh + (int64_t)i * p->y_st + x;
+        if (max == -INFINITY) /* nothing seen */
+            check_set(c, e, at, 0, 0);
+        else
+            check_set(c, e, at, sum / total, tolerance);
     }
 }
 

@@ -14,6 +14,7 @@
 #define RUN_ROWS 512                      /* most rows that one packing serves */
 #define FEW 4                             /* rows that do not pay for it */
 #define ROWS_MIN 32                       /* of a unit, where heads alone cannot feed the threads */
+#define HIDDEN (-1e30f)                   /* a mask from here down leaves a key nothing beside one that is seen */
 
 static fx_window full_window(const fx_params *u) {
     const fx_attention_params *p = &u->attention;
@@ -265,6 +266,28 @@ static float *output_row(const run_of *r, int64_t row) {
     return (float *)r->call->out + batch * p->y_sb + head * p->y_sh + i * p->y_st;
 }
 
+/* The mask of a row's keys from k0 on, or NULL. */
+static const float *mask_row(const run_of *r, int64_t row, int32_t k0) {
+    const fx_attention_params *p = r->p;
+    const int64_t head = row / p->m % p->heads, batch = row / p->m / p->heads;
+    if (!p->has_mask)
+        return NULL;
+    return (const float *)r->call->in[3] + batch * p->mask_sb + head * p->mask_sh + row % p->m * p->mask_sm +
+           (int64_t)k0 * p->mask_sn;
+}
+
+/* Of `count` keys from k0 on, those up to the last one that can weigh in the row's sum: what the mask hides at their
+ * end does not, if the row sees something there or saw something before. */
+static int32_t weighing(const run_of *r, int64_t row, int32_t k0, int32_t count, float max) {
+    const float *mask = mask_row(r, row, k0);
+    if (!mask || r->p->mask_sn != 1)
+        return count;
+    int32_t end = count;
+    while (end > 0 && mask[end - 1] <= HIDDEN)
+        end--;
+    return end > 0 || max > HIDDEN / 2 ? end : count;
+}
+
 /* Rows [first, first + rows) of the run against keys [k0, k0 + count). */
 static void run_tile(const run_of *r, int32_t first, int32_t rows, int32_t k0, int32_t count) {
     const fx_attention_params *p = r->p;
@@ -274,21 +297,20 @@ static void run_tile(const run_of *r, int32_t first, int32_t rows, int32_t k0, i
         r->s.a[i] = (const float *)r->call->in[0] + batch * p->q_sb + head * p->q_sh + row % p->m * p->q_st;
         r->s.c[i] = r->s.scores + (int64_t)i * r->keys;
         r->s.y[i] = output_row(r, row);
-        seen = (int32_t)fx_max64(seen, fx_min64(count, visible(p, row) - k0));
+        const int32_t own = (int32_t)fx_max64(0, fx_min64(count, visible(p, row) - k0));
+        seen = (int32_t)fx_max64(seen, weighing(r, row, k0, own, r->s.max[first + i]));
     }
     if (seen <= 0)
         return;
     multiply_keys(r, rows, k0, seen);
     for (int32_t i = 0; i < rows; i++) {
-        const int64_t row = r->row0 + first + i, head = row / p->m % p->heads, batch = row / p->m / p->heads;
-        const int32_t own = (int32_t)fx_max64(0, fx_min64(count, visible(p, row) - k0));
+        const int64_t row = r->row0 + first + i;
+        const int32_t own = (int32_t)fx_max64(0, fx_min64(seen, visible(p, row) - k0));
         float factor = 1;
         fx_online_softmax o = {.x = r->s.c[i], .factor = &factor, .n = own, .mask_step = p->mask_sn, .scale = p->scale};
         o.max = r->s.max + first + i;
         o.sum = r->s.sum + first + i;
-        if (p->has_mask)
-            o.mask = (const float *)r->call->in[3] + batch * p->mask_sb + head * p->mask_sh + row % p->m * p->mask_sm +
-                     (int64_t)k0 * p->mask_sn;
+        o.mask = mask_row(r, row, k0);
         if (own)
             r->call->kernels->online_softmax_f32(&o);
         memset(o.x + own, 0, (size_t)(seen - own) * sizeof(float));
@@ -319,8 +341,8 @@ static void run_rows(run_of *r) {
             first = next;
         }
     }
-    for (int32_t i = 0; i < r->rows; i++)
-        scale_row(r, output_row(r, r->row0 + i), 1 / r->s.sum[i]);
+    for (int32_t i = 0; i < r->rows; i++) /* a row that sees nothing has only zeros to scale */
+        scale_row(r, output_row(r, r->row0 + i), r->s.sum[i] == 0 ? 1 : 1 / r->s.sum[i]);
 }
 
 static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) {

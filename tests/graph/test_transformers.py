@@ -228,6 +228,75 @@ def test_grouped_queries():
     assert ops_of(graph) == ["conv", "conv", "conv", "attention"]
 
 
+LOWEST = np.finfo(F32).min
+
+
+@pytest.mark.parametrize("form", ["seen", "hidden", "and added", "computed", "not a triangle"])
+def test_masks_by_where(form):
+    """A triangle alone is causality; with another mask, or computed, it is added to the scores."""
+    w, seen = Writer(), np.tril(np.ones((1, 1, 7, 7), np.bool_))
+    if form == "not a triangle":
+        seen[..., 3, 1] = False
+    inputs, feeds = {"x": (2, 7, 24)}, None
+    x = "x"
+    for _ in range(2):
+        q, v = heads_of(w, x, 3, 8), heads_of(w, x, 3, 8)
+        k = heads_of(w, x, 3, 8, (0, 2, 3, 1))
+        scores = w("Div", w("MatMul", q, k), F32(math.sqrt(8)))
+        condition = seen
+        if form == "computed":
+            inputs["lengths"] = (2, 1, 1, 1)
+            condition = w("Greater", "lengths", np.arange(7, dtype=F32))
+        chosen = (~seen, LOWEST, scores) if form == "hidden" else (condition, scores, LOWEST)
+        scores = w("Where", *chosen)
+        if form == "and added":
+            inputs["mask"] = (2, 1, 1, 7)
+            scores = w("Add", "mask", scores)
+        y = w("MatMul", w("Softmax", scores, axis=-1), v)
+        x = w("Reshape", w("Transpose", y, perm=[0, 2, 1, 3]), np.array([0, 0, 24], I64))
+    model = w.model(inputs, x)
+    if form == "computed":
+        feeds = feeds_of(load(model)) | {"lengths": np.array([3, 7], F32).reshape(2, 1, 1, 1)}
+    if form == "and added":  # the first query sees nothing but what both masks hide
+        feeds = feeds_of(load(model)) | {"mask": np.where(np.arange(14).reshape(2, 1, 1, 7) % 7 < 2, LOWEST, F32(0))}
+    graph = check_model(model, feeds=feeds)
+    nodes = [node for node in graph.nodes if node.op == "attention"]
+    assert [node.attrs["is_causal"] for node in nodes] == [int(form in ("seen", "hidden"))] * 2
+    assert "softmax" not in ops_of(graph)
+    if form == "and added":
+        assert ops_of(graph).count("binary") == 1  # for both layers
+        assert nodes[0].inputs[3] == nodes[1].inputs[3]
+
+
+def test_a_finite_number_hides_nothing():
+    """Where with -100: those keys still weigh."""
+    w = Writer()
+    scores = w(
+        "Where", np.tril(np.ones((5, 5), np.bool_)), w("MatMul", "q", w("Transpose", "k", perm=[0, 2, 1])), F32(-3)
+    )
+    y = w("MatMul", w("Softmax", scores, axis=-1), "v")
+    graph = check_model(w.model(dict.fromkeys("qkv", (2, 5, 8)), y))
+    assert "attention" not in ops_of(graph)
+
+
+def test_rows_that_see_nothing_are_zeros():
+    """As torch writes the scaled product with a boolean mask: what would be NaN is replaced."""
+    w = Writer()
+    scores = w(
+        "Add",
+        w("MatMul", "q", w("Transpose", "k", perm=[0, 2, 1])),
+        w("Where", w("Greater", "m", F32(0)), F32(0), F32(-np.inf)),
+    )
+    shares = w("Softmax", scores, axis=-1)
+    shares = w("Where", w("IsNaN", shares), F32(0), shares)
+    model = w.model(dict.fromkeys("qkv", (2, 5, 8)) | {"m": (2, 5, 5)}, w("MatMul", shares, "v"))
+    mask = weights(2, 5, 5)
+    mask[0, 2] = -1
+    graph = check_model(model, feeds=feeds_of(load(model)) | {"m": mask})
+    assert "attention" in ops_of(graph)
+    assert "softmax" not in ops_of(graph)
+
+
 def test_scores_that_are_read_stay():
     w = Writer()
     shares = w("Softmax", w("MatMul", "q", w("Transpose", "k", perm=[0, 2, 1])), axis=-1)

@@ -1,7 +1,8 @@
 """Attention as exporters write it, softmax(scale q k' + mask) v, becomes one node whose scores never exist whole.
 
 Runs before layout: the node's transposes then meet those of the model. What it reads may be scaled in q, in k, or after
-their product; keys and values that are repeated for several heads (grouped queries) are read where they are.
+their product; keys and values that are repeated for several heads (grouped queries) are read where they are. Masks may
+be several: added, or chosen by Where; their sum is computed once for all layers that mask alike.
 """
 
 from __future__ import annotations
@@ -9,70 +10,57 @@ from __future__ import annotations
 from ..attributes import int_attr, ints_attr
 from ..build import copy_attrs
 from ..ir import Graph, Node
-from .rewrite import Rewriter, operands
+from .masks import Masks, is_triangle, masked
+from .rewrite import Rewriter, is_nan, only, scaled
 
 _SWAP = [0, 1, 3, 2]
 
 
 def fuse_attention(graph: Graph) -> None:
     """Replaces the pattern where nothing else reads its scores."""
-    uses = Rewriter(graph)
+    uses, masks = Rewriter(graph), Masks()
     for node in list(graph.nodes):
         if node.op == "matmul" and node.outputs[0] in uses.producer:
-            _fuse(uses, node)
+            _fuse(uses, masks, node)
     uses.flush()
 
 
-def _scaled(uses: Rewriter, tensor: int) -> tuple[int, float]:
-    """(x, factor) where ``tensor`` is x times a constant factor."""
+def _shares(uses: Rewriter, last: Node) -> tuple[int, Node] | None:
+    """(input of the softmax, softmax) whose result ``last`` multiplies with values, itself or with zeros for the NaN of
+    rows that see nothing.
+    """
+    tensor, reader = last.inputs[0], last
+    if not only(uses, tensor, reader):
+        return None
     node = uses.producer.get(tensor)
-    if node is None or node.op != "binary" or node.attrs["act"] != "none" or node.attrs["kind"] not in ("mul", "div"):
-        return tensor, 1.0
-    for x, other in operands(node):
-        value = uses.scalar(other)
-        if value is None or uses.shape(x) != uses.shape(tensor):
-            continue
-        if node.attrs["kind"] == "mul":
-            return x, value
-        if value and x == node.inputs[0]:
-            return x, 1 / value
-    return tensor, 1.0
+    if node is not None and node.op == "pointwise" and node.attrs["kind"] == "where":
+        zero, tensor, condition = node.inputs
+        if uses.scalar(zero) != 0 or not is_nan(uses, condition, tensor) or not only(uses, condition, node):
+            return None
+        if len({id(reader) for reader in uses.consumers[tensor]}) != 2 or tensor in uses.graph.outputs:
+            return None
+        node = uses.producer.get(tensor)
+    if node is None or node.op != "softmax" or node.attrs["log"]:
+        return None
+    return node.inputs[0], node
 
 
-def _only(uses: Rewriter, tensor: int, reader: Node) -> bool:
-    return uses.only_consumer(tensor) is reader
-
-
-def _masked(uses: Rewriter, tensor: int) -> tuple[int, int | None]:
-    """(scores, mask) where ``tensor`` is their sum and the mask broadcasts; the mask is None where there is none."""
-    node = uses.producer.get(tensor)
-    if node is None or node.op != "binary" or node.attrs["kind"] != "add" or node.attrs["act"] != "none":
-        return tensor, None
-    for scores, mask in operands(node):
-        maker = uses.producer.get(_scaled(uses, scores)[0])
-        alone = uses.shape(scores) == uses.shape(tensor) and _only(uses, scores, node)
-        if alone and maker is not None and maker.op == "matmul":
-            return scores, mask
-    return tensor, None
-
-
-def _fuse(uses: Rewriter, last: Node) -> None:
+def _fuse(uses: Rewriter, masks: Masks, last: Node) -> None:
     """``last``: the product with the values."""
-    softmax = uses.producer.get(last.inputs[0])
-    shape = uses.shape(last.inputs[0])
-    if softmax is None or softmax.op != "softmax" or softmax.attrs["log"] or last.attrs["act"] != "none":
+    found, shape = _shares(uses, last), uses.shape(last.inputs[0])
+    if found is None or last.attrs["act"] != "none" or len(shape) > 4:
         return
-    if int_attr(softmax, "axis") != len(shape) - 1 or not _only(uses, last.inputs[0], last) or len(shape) > 4:
+    hidden, softmax = found
+    if int_attr(softmax, "axis") != len(shape) - 1:
         return
-    masked = softmax.inputs[0]
-    scores, mask = _masked(uses, masked)
-    product, scale = _scaled(uses, scores)
+    scores, over = masked(uses, hidden)
+    product, scale = scaled(uses, scores)
     first = uses.producer.get(product)
-    if first is None or first.op != "matmul" or first.attrs["act"] != "none" or not _only(uses, masked, softmax):
+    if first is None or first.op != "matmul" or first.attrs["act"] != "none" or not only(uses, hidden, softmax):
         return
-    if product != scores and not _only(uses, product, uses.producer[scores]):
+    if product != scores and not only(uses, product, uses.producer[scores]):
         return
-    (q, factor_q), (k, factor_k) = (_scaled(uses, i) for i in first.inputs)
+    (q, factor_q), (k, factor_k) = (scaled(uses, i) for i in first.inputs)
     v = last.inputs[1]
     if any(uses.shape(i)[:-2] != shape[:-2] for i in (q, k, v)):
         return
@@ -82,8 +70,9 @@ def _fuse(uses: Rewriter, last: Node) -> None:
         k = uses.emit(last, "copy", [k], copy_attrs(4, perm=_SWAP))
     else:
         k, v = (uses.emit(last, "reshape", [i], {"shape": list(s)}) for i, s in repeated)
-    inputs = [q, k, v] if mask is None else [q, k, v, mask]
-    attrs = {"scale": scale * factor_q * factor_k, "is_causal": 0, "past": 0}
+    causal = is_triangle(uses, over, *shape[-2:])
+    inputs = [q, k, v] if causal or not over else [q, k, v, masks.sum(uses, last, over)]
+    attrs = {"scale": scale * factor_q * factor_k, "is_causal": int(causal), "past": 0}
     y = uses.emit(last, "attention", inputs, {**attrs})
     y = uses.emit(last, "copy", [y], copy_attrs(4, perm=[0, 2, 1, 3]))
     if len(shape) < 4:

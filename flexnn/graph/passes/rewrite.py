@@ -103,3 +103,35 @@ def operands(node: Node) -> list[tuple[int, int]]:
     """A binary node's two operands, in both orders."""
     a, b = node.inputs
     return [(a, b), (b, a)]
+
+
+def scaled(uses: Rewriter, tensor: int) -> tuple[int, float]:
+    """(x, factor) where ``tensor`` is x times a constant factor."""
+    node = uses.producer.get(tensor)
+    if node is None or node.op != "binary" or node.attrs["act"] != "none" or node.attrs["kind"] not in ("mul", "div"):
+        return tensor, 1.0
+    for x, other in operands(node):
+        value = uses.scalar(other)
+        if value is None or uses.shape(x) != uses.shape(tensor):
+            continue
+        if node.attrs["kind"] == "mul":
+            return x, value
+        if value and x == node.inputs[0]:
+            return x, 1 / value
+    return tensor, 1.0
+
+
+def only(uses: Rewriter, tensor: int, reader: Node) -> bool:
+    """Whether nothing else reads ``tensor``."""
+    return uses.only_consumer(tensor) is reader
+
+
+def is_nan(uses: Rewriter, condition: int, tensor: int) -> bool:
+    """Whether ``condition`` says where ``tensor`` is not a number: not equal to itself (lower/logic.py)."""
+    negation = uses.producer.get(condition)
+    if negation is None or negation.op != "pointwise" or negation.attrs["kind"] != "equal":
+        return False
+    same = uses.producer.get(negation.inputs[0])
+    if uses.scalar(negation.inputs[1]) != 0 or same is None or same.op != "pointwise" or same.attrs["kind"] != "equal":
+        return False
+    return same.inputs == [tensor, tensor]

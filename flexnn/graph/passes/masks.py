@@ -1,0 +1,112 @@
+"""Masks over attention's scores: added, or chosen by Where, several over each other. Their sum is one tensor, computed
+once for all layers that mask alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ..build import NO_ACT, add_array, constant_value
+from ..ir import Node
+from ..sources import ArraySource
+from .rewrite import Rewriter, only, operands, scaled
+
+HIDDEN_MAX = -1e9
+"""A number that Where puts in place of scores stands for "not seen" from here down: float32 loses any score that is
+added to it, so that adding the mask gives the same."""
+
+Mask = tuple[str, int, int, float]
+"""("add", mask, 0, 0), or ("where", condition, hides, number): the number stands where the condition is ``hides``."""
+
+
+class Masks:
+    """Sums of masks, each computed once: layers of a model mask alike."""
+
+    def __init__(self) -> None:
+        self._made: dict[object, int] = {}
+
+    def sum(self, uses: Rewriter, before: Node, masks: list[Mask]) -> int:
+        """The tensor of all masks together, made before the node."""
+        parts = [self._part(uses, before, mask) for mask in masks]
+        total, *rest = sorted(parts)
+        for part in rest:
+            total = self._once(("add", total, part), lambda t=total, p=part: _emit_sum(uses, before, t, p))  # type: ignore[misc]
+        return total
+
+    def _once(self, key: object, make: Callable[[], int]) -> int:
+        if key not in self._made:
+            self._made[key] = make()
+        return self._made[key]
+
+    def _part(self, uses: Rewriter, before: Node, mask: Mask) -> int:
+        kind, tensor, hides, number = mask
+        if kind == "add":
+            return tensor
+        value = constant_value(uses.graph, tensor)
+        if value is not None:
+            bias = np.where(value == bool(hides), np.float32(number), np.float32(0))
+            key = ArraySource(bias).key
+            return self._once(key, lambda: add_array(uses.graph, f"{before.name}.mask", bias))
+        return self._once((tensor, hides, number), lambda: _emit_choice(uses, before, tensor, hides, number))
+
+
+def _emit_sum(uses: Rewriter, before: Node, a: int, b: int) -> int:
+    return uses.emit(before, "binary", [a, b], {"kind": "add", **NO_ACT})
+
+
+def _emit_choice(uses: Rewriter, before: Node, condition: int, hides: int, number: float) -> int:
+    ends = [add_array(uses.graph, f"{before.name}.{n}", np.array(n, np.float32)) for n in (0.0, number)]
+    return uses.emit(before, "pointwise", [*(ends[::-1] if hides else ends), condition], {"kind": "where"})
+
+
+def _mask_of(uses: Rewriter, tensor: int) -> tuple[int, Mask] | None:
+    """(scores, mask) where ``tensor`` is scores with one mask laid over them, which broadcasts, and nothing else reads
+    these scores.
+    """
+    node = uses.producer.get(tensor)
+    if node is None:
+        return None
+    found: list[tuple[int, Mask]] = []
+    if node.op == "binary" and node.attrs["kind"] == "add" and node.attrs["act"] == "none":
+        found = [(scores, ("add", mask, 0, 0.0)) for scores, mask in operands(node)]
+    elif node.op == "pointwise" and node.attrs["kind"] == "where":
+        a, b, condition = node.inputs
+        for hides, scores, other in ((0, a, b), (1, b, a)):
+            number = uses.scalar(other)
+            if number is not None and number <= HIDDEN_MAX:
+                found.append((scores, ("where", condition, hides, number)))
+    for scores, mask in found:
+        if uses.shape(scores) == uses.shape(tensor) and only(uses, scores, node) and _is_scores(uses, scores):
+            return scores, mask
+    return None
+
+
+def _is_scores(uses: Rewriter, tensor: int) -> bool:
+    maker = uses.producer.get(scaled(uses, tensor)[0])
+    return (maker is not None and maker.op == "matmul") or _mask_of(uses, tensor) is not None
+
+
+def masked(uses: Rewriter, tensor: int) -> tuple[int, list[Mask]]:
+    """Scores and the masks over them, where ``tensor`` is all these."""
+    masks = []
+    while (found := _mask_of(uses, tensor)) is not None:
+        tensor, mask = found
+        masks.append(mask)
+    return tensor, masks
+
+
+def is_triangle(uses: Rewriter, masks: list[Mask], tokens: int, keys: int) -> bool:
+    """Whether the one mask hides exactly what stands after each query."""
+    if len(masks) != 1 or tokens != keys:
+        return False
+    kind, tensor, hides, _ = masks[0]
+    value = constant_value(uses.graph, tensor)
+    if value is None or value.shape[-2:] != (tokens, keys) or value.size != tokens * keys:
+        return False
+    rows = value.reshape(tokens, keys)
+    if kind == "add":
+        later = np.triu(np.ones_like(rows, np.bool_), 1)
+        return bool((rows[later] <= HIDDEN_MAX).all() and not rows[~later].any())
+    return np.array_equal(rows != bool(hides), np.tril(np.ones_like(rows, np.bool_)))
