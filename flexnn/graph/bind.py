@@ -13,7 +13,7 @@ from math import prod
 import numpy as np
 
 from .build import add_tensor
-from .fold import fold, folds
+from .fold import fold, folds, is_lazy
 from .ir import DTYPES, Graph, GraphError
 from .lower import LOWERINGS, Const, Context, Value, array_const
 from .model import Constant, Model, ModelGraph, ModelNode, Port, open_hint, reads
@@ -118,8 +118,12 @@ class Binder:
         if node.op_type in ("Shape", "Size") and isinstance(inputs[0] if inputs else None, int):
             return [self._shape(node, inputs[0])]
         constants = [v for v in inputs if v is None or isinstance(v, Const)]
-        if len(constants) == len(inputs) and folds(node, constants):
-            return list(fold(node, constants, self.opset))
+        if len(constants) == len(inputs) and folds(node):
+            lazy = self._lowered(node, inputs) if is_lazy(node, constants) else []
+            return lazy if lazy and all(isinstance(v, Const) for v in lazy) else list(fold(node, constants, self.opset))
+        return self._lowered(node, inputs)
+
+    def _lowered(self, node: ModelNode, inputs: list[Value | None]) -> list[Value]:
         lowering = LOWERINGS.get(node.op_type)
         if lowering is None:
             known = "control flow" if node.graphs else "the operator"

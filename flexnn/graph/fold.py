@@ -11,17 +11,29 @@ from .ir import GraphError
 from .lower import Const, array_const
 from .model import Constant, ModelNode
 
-_LAZY = {"Identity", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten"}
-"""These are lowered even on constants: views of large weights stay in the file."""
+_VIEWS = {"Identity", "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Flatten"}
 _LAZY_BYTES = 1 << 20
+_NARROW = {"Cast", "DequantizeLinear", "Mul", *_VIEWS}
+_NARROW_BYTES = 1 << 10
 
 
-def folds(node: ModelNode, inputs: Sequence[Const | None]) -> bool:
-    """Whether a node of constants is folded; else it is lowered, which loads large constants only when they are
-    packed.
+def folds(node: ModelNode) -> bool:
+    """Whether numpy computes the node's operator."""
+    return node.op_type in EVALUATORS
+
+
+def is_lazy(node: ModelNode, inputs: Sequence[Const | None]) -> bool:
+    """Whether a node of constants is lowered rather than folded, where that makes constants again: large ones stay in
+    the file until they are packed, and integers of 8 bits can be stored as they are.
     """
     large = len(inputs) > 0 and inputs[0] is not None and inputs[0].nbytes > _LAZY_BYTES
-    return node.op_type in EVALUATORS and not (large and node.op_type in _LAZY)
+    if large and node.op_type in _VIEWS:
+        return True
+    return node.op_type in _NARROW and any(_is_narrow(value) for value in inputs if value)
+
+
+def _is_narrow(value: Const) -> bool:
+    return value.narrow is not None or (value.dtype in ("i8", "u8") and value.nbytes > _NARROW_BYTES)
 
 
 def fold(node: ModelNode, inputs: Sequence[Const | None], opset: int) -> list[Const]:

@@ -1,7 +1,8 @@
 """ONNX operators as internal ones, one function each; a module for each family."""
 
 from . import convolution, elementwise, linear, logic, pooling, quantised, recurrent, reduction, resizing, shape
-from .context import LOWERINGS, Const, Context, UnknownValueError, Value, array_const
+from .constant import Const, array_const
+from .context import LOWERINGS, Context, UnknownValueError, Value
 
 __all__ = ["LOWERINGS", "Const", "Context", "UnknownValueError", "Value", "array_const"]
 

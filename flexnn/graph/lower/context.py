@@ -9,14 +9,11 @@ from math import prod
 import numpy as np
 
 from ..build import add_constant, add_node, add_panels, copy_attrs
-from ..ir import DTYPES, Attr, Graph, GraphError, WeightSource
+from ..ir import Attr, Graph, GraphError
 from ..model import ModelNode
 from ..pack import PanelSource
-from ..sources import ArraySource, KeptSource, MappedSource
+from .constant import Const, Shape, array_const
 
-Shape = tuple[int, ...]
-SMALL_BYTES = 1 << 20
-"""Constants up to this size keep their value in memory while importing."""
 
 
 class UnknownValueError(GraphError):
@@ -25,50 +22,6 @@ class UnknownValueError(GraphError):
     def __init__(self, message: str, value: str) -> None:
         super().__init__(message)
         self.value = value
-
-
-@dataclass(slots=True, eq=False)
-class Const:
-    """A value known at compile time."""
-
-    name: str
-    shape: Shape
-    dtype: str
-    source: WeightSource
-    tensor: int = -1
-    """Index of its tensor, once something computed reads it."""
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the value."""
-        return prod(self.shape) * DTYPES[self.dtype].itemsize
-
-    def load(self) -> np.ndarray:
-        """The value; a small one stays loaded."""
-        values = np.asarray(self.source.load()).reshape(self.shape)
-        if self.nbytes <= SMALL_BYTES and not isinstance(self.source, (ArraySource, KeptSource)):
-            self.source = KeptSource(self.source, values)
-        return values
-
-    def mapped(self, shape: Shape, function: Callable[[np.ndarray], np.ndarray], label: str) -> Const:
-        """A constant of the same type that ``function`` will make of this one. ``label``: as of a MappedSource."""
-        own = self.shape
-        return Const(
-            self.name, shape, self.dtype, MappedSource(self.source, lambda v: function(v.reshape(own)), f"{own}{label}")
-        )
-
-    def converted(self, dtype: str, function: Callable[[np.ndarray], np.ndarray], label: str) -> Const:
-        """As ``mapped``, of the same shape and another type."""
-        return Const(self.name, self.shape, dtype, self.mapped(self.shape, function, f"{dtype}{label}").source)
-
-
-def array_const(name: str, values: np.ndarray) -> Const:
-    """A constant of an array. Raises GraphError for a dtype that there is not."""
-    names = {str(dtype): key for key, dtype in DTYPES.items()}
-    dtype = names.get(str(values.dtype))
-    if dtype is None:
-        raise GraphError(f"tensor {name!r}: data type {values.dtype} is not supported")
-    return Const(name, values.shape, dtype, ArraySource(values))
 
 
 Value = Const | int
@@ -223,16 +176,15 @@ class Context:
         if self.shape(value) == shape:
             return value
         if isinstance(value, Const):
-            return value.mapped(shape, lambda v: v.reshape(shape), f"reshape{shape}")
+            return value.reshaped(shape)
         return self.emit("reshape", [value], {"shape": list(shape)})
 
     def transpose(self, value: Value, perm: list[int]) -> Value:
         """``value`` with its dimensions permuted."""
         if perm == list(range(len(perm))):
             return value
-        shape = self.shape(value)
         if isinstance(value, Const):
-            return value.mapped(tuple(shape[p] for p in perm), lambda v: v.transpose(perm), f"transpose{perm}")
+            return value.transposed(perm)
         return self.emit("copy", [value], copy_attrs(len(perm), perm=perm))
 
     def slice(self, value: Value, starts: list[int], sizes: list[int], steps: list[int]) -> Value:

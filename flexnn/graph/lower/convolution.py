@@ -8,7 +8,8 @@ from ..build import NO_ACT, copy_attrs
 from ..ir import Attr
 from ..pack import PanelSource
 from ..sources import ArraySource, MappedSource
-from .context import Const, Context, Value, lowers
+from .constant import Const, stored_form
+from .context import Context, Value, lowers
 from .spatial import Window, auto_pads, from_image, spatial_rank, to_image, window
 
 
@@ -39,27 +40,27 @@ def _weights(ctx: Context, rank: int, weights: Const) -> Const:
         raise ctx.error(f"attribute kernel_shape={kernel}, but weights of shape {weights.shape}")
     a, b, *spatial = weights.shape
     image = (a, b, 1, *spatial)
-    return weights.mapped(image, lambda v: v.reshape(image), f"reshape{image}") if rank == 1 else weights
+    return weights.reshaped(image) if rank == 1 else weights
 
 
-def _bias(ctx: Context, cout: int) -> Const | None:
+def _bias(ctx: Context) -> Const | None:
     value = ctx.optional(2)
-    if value is None:
-        return None
-    bias = ctx.known(value, "its bias")
-    if bias.shape != (cout,) or bias.dtype != "f32":
+    return None if value is None else ctx.known(value, "its bias")
+
+
+def _check_bias(ctx: Context, bias: Const | None, cout: int) -> None:
+    if bias is not None and (bias.shape != (cout,) or bias.dtype != "f32"):
         raise ctx.error(f"bias of shape {bias.shape} and type {bias.dtype} for {cout} output channels")
-    return bias
 
 
 @lowers("Conv")
 def conv(ctx: Context) -> list[Value]:
     """https://onnx.ai/onnx/operators/onnx__Conv.html."""
-    return [convolve(ctx, ctx.input(0), ctx.known(ctx.input(1), "its weight"), True)]
+    return [convolve(ctx, ctx.input(0), ctx.known(ctx.input(1), "its weight"), _bias(ctx))]
 
 
-def convolve(ctx: Context, x: Value, weights: Const, is_biased: bool) -> Value:
-    """The convolution of a node with Conv's attributes. ``is_biased``: input 2 is its bias."""
+def convolve(ctx: Context, x: Value, weights: Const, bias: Const | None) -> Value:
+    """The convolution of a node with Conv's attributes."""
     rank = spatial_rank(ctx, x)
     weights = _weights(ctx, rank, weights)
     cout, cin_group = weights.shape[:2]
@@ -69,10 +70,11 @@ def convolve(ctx: Context, x: Value, weights: Const, is_biased: bool) -> Value:
     w = window(ctx, rank, list(weights.shape[4 - rank :]))
     image = to_image(ctx, x)
     auto_pads(ctx, w, ctx.shape(image)[1:3])  # type: ignore[arg-type]
-    bias = _bias(ctx, cout) if is_biased else None
+    _check_bias(ctx, bias, cout)
     shape = (cout, cin_group, w.kernel[0], w.kernel[1])
     op = conv_op(cin_group, cout, group)
-    panels = PanelSource(op, shape, group, weights.source, bias=bias.source if bias else None)
+    wtype, step = stored_form(weights, 0)
+    panels = PanelSource(op, shape, group, weights.source, bias.source if bias else None, wtype=wtype, step=step)
     return from_image(ctx, emit_conv(ctx, image, w, panels), rank)
 
 
@@ -97,7 +99,8 @@ def conv_transpose(ctx: Context) -> list[Value]:
     extra = [0] * (2 - rank) + extra
     image = to_image(ctx, x)
     _transposed_pads(ctx, rank, w, extra, ctx.shape(image)[1:3])
-    bias = _bias(ctx, cout_group * group)
+    bias = _bias(ctx)
+    _check_bias(ctx, bias, cout_group * group)
     block = w.kernel == w.strides and not any(w.pads) and not any(extra) and w.dilations == [1, 1]
     if block and group == 1 and w.kernel != [1, 1]:
         return [from_image(ctx, _blocks(ctx, image, w, weights, bias), rank)]
@@ -119,12 +122,15 @@ def conv_transpose(ctx: Context) -> list[Value]:
         return grouped.transpose(0, 2, 1, 3, 4).reshape(group * cout_group, cin_group, kh, kw)
 
     cout = cout_group * group
+    wtype, step = stored_form(weights, 1, group)
     panels = PanelSource(
         conv_op(cin_group, cout, group),
         (cout, cin_group, kh, kw),
         group,
         MappedSource(weights.source, turned, f"turned{group}"),
-        bias=bias.source if bias else None,
+        bias.source if bias else None,
+        wtype=wtype,
+        step=step,
     )
     unpadded = Window(w.kernel, [1, 1], w.dilations, [0, 0, 0, 0])
     return [from_image(ctx, emit_conv(ctx, image, unpadded, panels), rank)]
@@ -164,7 +170,8 @@ def _blocks(ctx: Context, image: Value, w: Window, weights: Const, bias: Const |
         weights.source, lambda v: v.reshape(cin, cout, kh, kw).transpose(2, 3, 1, 0).reshape(shape), f"blocks{shape}"
     )
     tiled = ArraySource(np.tile(bias.load(), kh * kw)) if bias else None
-    panels = PanelSource("conv", shape, 1, source, bias=tiled)
+    wtype, step = stored_form(weights, 1, kh * kw)
+    panels = PanelSource("conv", shape, 1, source, tiled, wtype=wtype, step=step)
     out = emit_conv(ctx, image, Window([1, 1], [1, 1], [1, 1], [0, 0, 0, 0]), panels)
     parts = ctx.reshape(out, (n, h, width, kh, kw, cout))
     moved = ctx.emit("copy", [parts], copy_attrs(6, perm=[0, 1, 3, 2, 4, 5]))

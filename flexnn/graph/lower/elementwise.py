@@ -10,7 +10,8 @@ import numpy as np
 from ..build import NO_ACT
 from ..ir import Attr
 from ..model import dtype_name
-from .context import Const, Context, Value, lowers
+from .constant import Const, of_integers, rescaled
+from .context import Context, Value, lowers
 
 _PLAIN = {
     "Relu": "relu",
@@ -124,6 +125,10 @@ def binary(ctx: Context) -> list[Value]:
     a = ctx.input(0)
     b = aligned(ctx, a, ctx.input(1))
     kind = _BINARY[ctx.node.op_type]
+    if kind == "mul" and isinstance(a, Const) and isinstance(b, Const):
+        product = rescaled(a, b) or rescaled(b, a)
+        if product:
+            return [product]
     if kind == "pow" and isinstance(b, Const):
         exponent = float(b.load().item()) if b.shape in ((), (1,)) else math.nan
         if exponent == 2:
@@ -194,6 +199,8 @@ def cast(ctx: Context) -> list[Value]:
     x, to = ctx.input(0), dtype_name(ctx.integer("to", 1), f"Cast node {ctx.name!r}")
     ctx.only("saturate", 1, "only for 8-bit floats")
     ctx.attr("round_mode")
+    if isinstance(x, Const) and to == "f32" and x.dtype in ("i8", "u8"):
+        return [of_integers(x)]
     return [x if ctx.dtype(x) == to else ctx.emit("cast", [x], {"to": to})]
 
 

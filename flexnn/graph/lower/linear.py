@@ -10,7 +10,8 @@ from ..build import NO_ACT
 from ..pack import PanelSource
 from ..shapes import broadcast
 from ..sources import ArraySource, MappedSource
-from .context import Const, Context, Value, lowers
+from .constant import Const, stored_form
+from .context import Context, Value, lowers
 from .convolution import emit_conv
 from .shape import expanded
 from .spatial import Window
@@ -23,7 +24,9 @@ def rows_by_constant(ctx: Context, x: Value, weights: Const, transposed: bool, s
     label = f"{'kept' if transposed else 'turned'}{shape}"
     source = MappedSource(weights.source, lambda v: (v if transposed else v.T).reshape(shape), label)
     scales = None if scale == 1 else ArraySource(np.full(n, scale, np.float32))
-    panels = PanelSource("conv", shape, 1, source, bias=bias.source if bias else None, scale=scales)
+    wtype, step = stored_form(weights, 0 if transposed else 1)
+    bias_source = bias.source if bias else None
+    panels = PanelSource("conv", shape, 1, source, bias_source, scales, wtype=wtype, step=step)
     rows = prod(ctx.shape(x)[:-1])
     image = ctx.reshape(x, (1, rows, 1, k))
     return emit_conv(ctx, image, Window([1, 1], [1, 1], [1, 1], [0, 0, 0, 0]), panels)

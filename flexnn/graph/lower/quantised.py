@@ -8,7 +8,8 @@ import numpy as np
 
 from ..ir import Attr
 from ..model import dtype_name
-from .context import Const, Context, Value, lowers
+from .constant import Const, of_integers
+from .context import Context, Value, lowers
 from .convolution import convolve
 from .elementwise import emit_binary, emit_unary
 from .linear import multiply
@@ -26,7 +27,11 @@ def _axis(ctx: Context, x: Value, scale: Value) -> int:
 
 
 def restored(ctx: Context, x: Value, scale: Value, zero: Value | None, axis: int = 0) -> Value:
-    """(x - zero) scale in float32. A constant stays stored as it is."""
+    """(x - zero) scale in float32."""
+    if isinstance(x, Const) and isinstance(scale, Const) and (zero is None or isinstance(zero, Const)):
+        if any(v is not None and prod(v.shape) not in (1, *x.shape[axis : axis + 1]) for v in (scale, zero)):
+            raise ctx.error(f"scales of shape {scale.shape} for axis {axis} of shape {x.shape}")
+        return of_integers(x, scale, zero, axis)
     if zero is not None and isinstance(zero, Const) and not zero.load().any():
         zero = None
     attrs: dict[str, Attr] = {"to": "f32", "axis": axis}
@@ -84,44 +89,59 @@ def dynamic_quantize(ctx: Context) -> list[Value]:
     return [quantised(ctx, x, scale, zero), scale, zero]
 
 
-def _one() -> np.ndarray:
-    return np.ones((), np.float32)
+def _zero_axis(ctx: Context, zero: Value | None, x: Value, axis: int) -> int:
+    """The axis of which each slice has a zero point; 0 where there is only one."""
+    if zero is None or prod(ctx.shape(zero)) == 1:
+        return 0
+    axis = ctx.axis(axis, len(ctx.shape(x)))
+    if ctx.shape(zero) != ctx.shape(x)[axis : axis + 1]:
+        raise ctx.error(f"zero points of shape {ctx.shape(zero)} for an operand of shape {ctx.shape(x)}")
+    return axis
+
+
+def _centred(ctx: Context, x: Value, zero: Value | None, axis: int) -> Value:
+    """X less its zero points, as float32."""
+    ones = np.ones(1 if zero is None else prod(ctx.shape(zero)), np.float32)
+    return restored(ctx, x, ctx.array(ones, "ones"), zero, _zero_axis(ctx, zero, x, axis))
 
 
 @lowers("MatMulInteger")
 def matmul_integer(ctx: Context) -> list[Value]:
     """Products of 8-bit matrices. Sums are exact up to 2^24, then right to 6e-8."""
-    a, b = ctx.input(0), ctx.input(1)
-    for zero in (ctx.optional(2), ctx.optional(3)):
-        if zero is not None and prod(ctx.shape(zero)) != 1:
-            raise ctx.error("a zero point for each row or column is not supported")
-    one = ctx.array(_one(), "one")
-    x = restored(ctx, a, one, ctx.optional(2))
-    w = widened(ctx, b, ctx.optional(3)) if isinstance(b, Const) else restored(ctx, b, one, ctx.optional(3))
-    return [ctx.emit("cast", [multiply(ctx, x, w)], {"to": "i32"})]
+    a = _centred(ctx, ctx.input(0), ctx.optional(2), -2)
+    b = _centred(ctx, ctx.input(1), ctx.optional(3), -1)
+    return [ctx.emit("cast", [multiply(ctx, a, b)], {"to": "i32"})]
 
 
 @lowers("ConvInteger")
 def conv_integer(ctx: Context) -> list[Value]:
     """Convolution of 8-bit tensors; pads are the zero point. Sums are exact up to 2^24, then right to 6e-8."""
-    x, zero = ctx.input(0), ctx.optional(3)
-    if zero is not None and prod(ctx.shape(zero)) != 1:
-        raise ctx.error("a zero point for each channel is not supported")
-    weights = widened(ctx, ctx.known(ctx.input(1), "its weight"), zero)
-    y = convolve(ctx, restored(ctx, x, ctx.array(_one(), "one"), ctx.optional(2)), weights, False)
+    weights = ctx.known(_centred(ctx, ctx.input(1), ctx.optional(3), 0), "its weight")
+    y = convolve(ctx, _centred(ctx, ctx.input(0), ctx.optional(2), 1), weights, None)
     return [ctx.emit("cast", [y], {"to": "i32"})]
-
-
-def widened(ctx: Context, weights: Const, zero: Value | None) -> Const:
-    """Constant integers less their zero point, as float32."""
-    shift = 0 if zero is None else int(ctx.known(zero, "its zero point").load().item())
-    return weights.converted("f32", lambda v: v.astype(np.float32) - np.float32(shift), f"less{shift}")
 
 
 @lowers("QLinearMatMul")
 def qlinear_matmul(ctx: Context) -> list[Value]:
     """Restored, multiplied, quantised."""
-    a = restored(ctx, ctx.input(0), ctx.input(1), ctx.input(2))
-    b = restored(ctx, ctx.input(3), ctx.input(4), ctx.input(5))
-    y = multiply(ctx, a, b)
-    return [quantised(ctx, y, ctx.input(6), ctx.input(7))]
+    a, b = (
+        restored(ctx, x, scale, zero, _zero_axis(ctx, scale, x, axis))
+        for x, scale, zero, axis in (
+            (ctx.input(0), ctx.input(1), ctx.input(2), -2),
+            (ctx.input(3), ctx.input(4), ctx.input(5), -1),
+        )
+    )
+    return [quantised(ctx, multiply(ctx, a, b), ctx.input(6), ctx.input(7))]
+
+
+@lowers("QLinearConv")
+def qlinear_conv(ctx: Context) -> list[Value]:
+    """Restored, convolved, quantised; the bias counts in steps of input times weights."""
+    x = restored(ctx, ctx.input(0), ctx.input(1), ctx.input(2))
+    weights = ctx.known(restored(ctx, ctx.input(3), ctx.input(4), ctx.input(5)), "its weight")
+    bias = ctx.optional(8)
+    if bias is not None:
+        step = ctx.known(ctx.input(1), "its input's scale").load() * ctx.known(ctx.input(4), "its scale").load()
+        steps = ctx.array(np.asarray(step, np.float32).reshape(-1), "steps")
+        bias = of_integers(ctx.known(bias, "its bias"), steps)
+    return [quantised(ctx, convolve(ctx, x, weights, bias), ctx.input(6), ctx.input(7))]

@@ -7,7 +7,8 @@ import numpy as np
 from ..build import copy_attrs
 from ..ir import Attr
 from ..pack import NR
-from .context import Const, Context, Value, lowers
+from .constant import Const
+from .context import Context, Value, lowers
 from .linear import rows_by_constant
 
 _GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
@@ -138,8 +139,7 @@ def recurrent(ctx: Context) -> list[Value]:
     states: list[list[Value]] = [[], [], []]
     for d, is_reverse in enumerate(order or []):
         own, after = _biases(ctx, kind, d, gates, hidden)
-        matrix = weights.mapped((gates * hidden, width), lambda v, d=d: v[d], f"direction{d}")  # type: ignore[misc]
-        product = rows_by_constant(ctx, x, matrix, True, 1.0, ctx.array(own, f"bias{d}"))
+        product = rows_by_constant(ctx, x, weights.row(d), True, 1.0, ctx.array(own, f"bias{d}"))
         inputs: list[Value] = [
             ctx.reshape(product, (steps, batch, gates * hidden)),
             _packed(inner, kind, d, after),

@@ -8,9 +8,10 @@ from math import prod
 
 import numpy as np
 
-from ..build import copy_attrs
+from ..build import NO_ACT, copy_attrs
 from ..ir import Attr
-from .context import Const, Context, Value, lowers
+from .constant import Const, Narrow, of_integers
+from .context import Context, Value, lowers
 
 
 @lowers("Reshape")
@@ -200,7 +201,30 @@ def gather(ctx: Context) -> list[Value]:
             sizes = [len(flat) if i == axis else d for i, d in enumerate(shape)]
             steps = [step if i == axis else 1 for i in range(len(shape))]
             return [ctx.reshape(ctx.slice(x, starts, sizes, steps), shape[:axis] + picked.shape + shape[axis + 1 :])]
+    if isinstance(x, Const) and x.narrow:
+        return [_restored(ctx, x.narrow, indices, axis)]
     return [ctx.emit("gather", [x, indices], {"axis": axis})]
+
+
+def _restored(ctx: Context, table: Narrow, indices: Value, axis: int) -> Value:
+    """What is picked out of a table that stays stored in few bits, in float32."""
+    value = ctx.emit("cast", [ctx.emit("gather", [table.whole, indices], {"axis": axis})], {"to": "f32"})
+    count = len(ctx.shape(indices))
+    rank = len(table.whole.shape) + count - 1
+    for kind, parameter in (("sub", table.zero), ("mul", table.steps)):
+        if parameter is None:
+            continue
+        factor: Value = parameter
+        shape = [1] * rank
+        if prod(parameter.shape) > 1 and table.axis == axis:
+            factor = ctx.emit("gather", [parameter.reshaped((prod(parameter.shape),)), indices], {"axis": 0})
+            shape[axis : axis + count] = ctx.shape(indices)
+        elif prod(parameter.shape) > 1:
+            shape[table.axis if table.axis < axis else table.axis + count - 1] = prod(parameter.shape)
+        if parameter.dtype != "f32":
+            factor = of_integers(factor) if isinstance(factor, Const) else ctx.emit("cast", [factor], {"to": "f32"})
+        value = ctx.emit("binary", [value, ctx.reshape(factor, tuple(shape))], {"kind": kind, **NO_ACT})
+    return value
 
 
 def expanded(ctx: Context, x: Value, target: tuple[int, ...]) -> Value:

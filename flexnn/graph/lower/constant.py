@@ -1,0 +1,183 @@
+"""Constants while lowering: where their numbers come from, and in how few bits these could be stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
+from math import prod
+from operator import mul
+
+import numpy as np
+
+from .. import pack
+from ..ir import DTYPES, GraphError, WeightSource
+from ..sources import ArraySource, KeptSource, MappedSource
+
+Shape = tuple[int, ...]
+SMALL_BYTES = 1 << 20
+"""Constants up to this size keep their value in memory while importing."""
+
+
+@dataclass(slots=True, eq=False)
+class Const:
+    """A value known at compile time."""
+
+    name: str
+    shape: Shape
+    dtype: str
+    source: WeightSource
+    tensor: int = -1
+    """Index of its tensor, once something computed reads it."""
+    narrow: Narrow | None = field(default=None, repr=False)
+    """Of float32: the fewer bits that hold the same numbers, if it is made of such."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the value."""
+        return prod(self.shape) * DTYPES[self.dtype].itemsize
+
+    def load(self) -> np.ndarray:
+        """The value; a small one stays loaded."""
+        values = np.asarray(self.source.load()).reshape(self.shape)
+        if self.nbytes <= SMALL_BYTES and not isinstance(self.source, (ArraySource, KeptSource)):
+            self.source = KeptSource(self.source, values)
+        return values
+
+    def mapped(self, shape: Shape, function: Callable[[np.ndarray], np.ndarray], label: str) -> Const:
+        """A constant of the same type that ``function`` will make of this one. ``label``: as of a MappedSource."""
+        own = self.shape
+        return Const(
+            self.name, shape, self.dtype, MappedSource(self.source, lambda v: function(v.reshape(own)), f"{own}{label}")
+        )
+
+    def converted(self, dtype: str, function: Callable[[np.ndarray], np.ndarray], label: str) -> Const:
+        """As ``mapped``, of the same shape and another type."""
+        return Const(self.name, self.shape, dtype, self.mapped(self.shape, function, f"{dtype}{label}").source)
+
+    def reshaped(self, shape: Shape) -> Const:
+        """The same numbers in another shape of the same size."""
+        value = self.mapped(shape, lambda v: v.reshape(shape), f"reshape{shape}")
+        value.narrow = self.narrow and self.narrow.reshaped(shape)
+        return value
+
+    def transposed(self, perm: list[int]) -> Const:
+        """The same numbers with their dimensions permuted."""
+        shape = tuple(self.shape[p] for p in perm)
+        value = self.mapped(shape, lambda v: v.transpose(perm), f"transpose{perm}")
+        value.narrow = self.narrow and self.narrow.transposed(perm)
+        return value
+
+    def row(self, index: int) -> Const:
+        """Slice ``index`` of the first dimension, without it."""
+        value = self.mapped(self.shape[1:], lambda v: v[index], f"row{index}")
+        if self.narrow and self.narrow.is_even:
+            value.narrow = replace(self.narrow, whole=self.narrow.whole.row(index))
+        return value
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Narrow:
+    """What a float32 constant is made of: (``whole`` - ``zero``) ``steps``, whole being float16 or 8-bit integers."""
+
+    whole: Const
+    steps: Const | None = None
+    """float32, one or one for each slice of ``axis``; None: ones."""
+    zero: Const | None = None
+    """Of the type of ``whole``, as many as ``steps`` or one; None: zeros."""
+    axis: int = 0
+
+    @property
+    def is_even(self) -> bool:
+        """Whether all numbers have the same step and zero."""
+        return all(v is None or prod(v.shape) == 1 for v in (self.steps, self.zero))
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether the integers less their zero are sure to fit into 8 bits with a sign."""
+        middle = {"i8": 0, "u8": 128}.get(self.whole.dtype)
+        return middle is not None and bool(np.all((0 if self.zero is None else self.zero.load()) == np.int64(middle)))
+
+    def reshaped(self, shape: Shape) -> Narrow | None:
+        """As Const.reshaped. None where slices of the axis are no slices any more."""
+        axis = 0
+        if not self.is_even:
+            before = [1, *accumulate(shape, mul)]
+            own = self.whole.shape
+            starts = (i for i, d in enumerate(shape) if d == own[self.axis] and before[i] == prod(own[: self.axis]))
+            axis = next(starts, -1)
+            if axis < 0:
+                return None
+        return replace(self, whole=self.whole.reshaped(shape), axis=axis)
+
+    def transposed(self, perm: list[int]) -> Narrow:
+        """As Const.transposed."""
+        return replace(self, whole=self.whole.transposed(perm), axis=0 if self.is_even else perm.index(self.axis))
+
+
+def array_const(name: str, values: np.ndarray) -> Const:
+    """A constant of an array. Raises GraphError for a dtype that there is not."""
+    names = {str(dtype): key for key, dtype in DTYPES.items()}
+    dtype = names.get(str(values.dtype))
+    if dtype is None:
+        raise GraphError(f"tensor {name!r}: data type {values.dtype} is not supported")
+    return Const(name, values.shape, dtype, ArraySource(values))
+
+
+def of_integers(x: Const, scale: Const | None = None, zero: Const | None = None, axis: int = 0) -> Const:
+    """(x - zero) scale as float32, of integers. ``scale`` and ``zero`` have one element, or one for each slice of
+    ``axis``. Those of 8 bits may be stored as they are.
+    """
+    rank = len(x.shape)
+
+    def along(v: np.ndarray) -> np.ndarray:
+        return v.reshape(()) if v.size == 1 else v.reshape(-1, *[1] * (rank - 1 - axis))
+
+    def restored(v: np.ndarray) -> np.ndarray:
+        wide = v.astype(np.float64) if v.itemsize > 2 else v.astype(np.float32)
+        values = wide if zero is None else wide - along(zero.load()).astype(wide.dtype)
+        return np.asarray(values if scale is None else values * along(scale.load()), np.float32)
+
+    said = "|".join("" if v is None else v.source.key for v in (scale, zero))
+    value = x.converted("f32", restored, f"restored{axis}|{said}")
+    if x.dtype in ("i8", "u8"):
+        value.narrow = Narrow(x, scale, zero, axis)
+    return value
+
+
+def rescaled(x: Const, factor: Const) -> Const | None:
+    """x factor, where x is made of integers without steps and the factor can be their steps; else None."""
+    narrow, rank = x.narrow, len(x.shape)
+    if narrow is None or narrow.steps is not None or narrow.zero is not None or len(factor.shape) > rank:
+        return None
+    axes = [i + rank - len(factor.shape) for i, d in enumerate(factor.shape) if d != 1]
+    if factor.dtype != "f32" or narrow.whole.dtype == "f16" or len(axes) > 1:
+        return None
+    axis = axes[0] if axes else 0
+    if axes and prod(factor.shape) != x.shape[axis]:
+        return None
+    return of_integers(narrow.whole, factor.reshaped((prod(factor.shape),)), None, axis)
+
+
+def of_halves(x: Const) -> Const:
+    """Float16 as float32."""
+    value = x.converted("f32", lambda v: v.astype(np.float32), "widened")
+    value.narrow = Narrow(x)
+    return value
+
+
+def stored_form(weights: Const, axis: int, repeats: int = 1) -> tuple[str, WeightSource | None]:
+    """How panels store these weights: the wtype and step of a PanelSource whose output channels are the slices of
+    ``axis``, one after the other, ``repeats`` times. Integers that do not fit are stored as halves, which round them.
+    """
+    narrow, count = weights.narrow, weights.shape[axis]
+    if narrow is None:
+        return pack.STORED_AS, None
+    if not narrow.is_signed or (narrow.axis != axis and not narrow.is_even):
+        return "f16", None
+    steps = narrow.steps or array_const(weights.name, np.ones(1, np.float32))
+
+    def tiled(v: np.ndarray) -> np.ndarray:
+        return np.tile(np.broadcast_to(v.reshape(-1), count), repeats)
+
+    return "s8", MappedSource(steps.source, tiled, f"steps{count}x{repeats}")
