@@ -16,6 +16,8 @@ from flexnn.graph.passes import run_passes
 from .region import Nodes, Region, members
 
 Array = np.ndarray
+KEPT_BYTES = 4 << 10
+"""Constants above are computed again by each segment that reads them, rather than kept as arrays between."""
 KNOWN_MAX = 4096
 """Most elements of a value whose numbers may shape a segment: axes, sizes, bounds."""
 DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
@@ -123,6 +125,7 @@ def _finished(
 ) -> Segment:
     graph = binder.graph
     feeds = [graph.tensors[i].name for i in graph.inputs]
+    done = _without_weights(region, remaining, done, binder) or done
     made = {name for i in members(done) for name in region.nodes[i].output if name}
     constants: dict[str, Array] = {}
     aliases: dict[str, str] = {}
@@ -142,3 +145,17 @@ def _finished(
         return Segment(region, done, Graph(), [], [], constants, aliases, consumed)
     binder.set_outputs(makes)
     return Segment(region, done, run_passes(graph), feeds, makes, constants, aliases, consumed)
+
+
+def _without_weights(region: Region, remaining: Nodes, done: Nodes, binder: Binder) -> Nodes:
+    """What is ``done`` less the nodes that make large constants, read by none but nodes that are yet to be lowered."""
+    for i in reversed(list(members(done))):
+        values = [binder.value(name) for name in region.nodes[i].output if name]
+        if not all(isinstance(v, Const) and v.nbytes > KEPT_BYTES for v in values):
+            continue
+        names = {name for name in region.nodes[i].output if name}
+        readers = [k for k in members(remaining & ~done) if names & region.reads[k]]
+        lowered = not any(k in region.children or k in region.hosted for k in readers)
+        if readers and lowered and not names.intersection(region.outputs):
+            done &= ~(1 << i)
+    return done
