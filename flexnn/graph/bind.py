@@ -12,14 +12,16 @@ from math import prod
 
 import numpy as np
 
-from .build import add_tensor
+from .build import add_node, add_tensor
 from .fold import fold, folds, is_lazy
 from .ir import DTYPES, Graph, GraphError
-from .lower import LOWERINGS, Const, Context, Value, array_const
+from .lower import LOWERINGS, Const, Context, Value, array_const, of_halves
 from .model import Constant, Model, ModelGraph, ModelNode, Port, open_hint, reads
 
 RANK_MAX = 8
 INPUT_BYTES_MAX = 1 << 36
+FLOAT16 = 10
+"""TensorProto.DataType."""
 
 
 def bind_model(model: Model) -> Graph:
@@ -67,6 +69,8 @@ class Binder:
         self.values: dict[str, Value] = {}
         self.constants: Mapping[str, Constant] = {}
         """The model's, as far as they can be seen."""
+        self.halves: set[str] = set()
+        """Values that are float16 in the model and float32 here: what is computed, is computed in float32."""
 
     def add_input(self, name: str, shape: tuple[int, ...], dtype: str) -> None:
         """A value that the caller will hand in."""
@@ -89,7 +93,7 @@ class Binder:
             value = self.value(name) if name else None
             if name and value is None:
                 raise GraphError(f"{node.where}: input {name!r} is computed nowhere before")
-            inputs.append(value)
+            inputs.append(self._widened(name, value))
         try:
             results = self._results(node, inputs)
         except GraphError as error:
@@ -99,6 +103,30 @@ class Binder:
             if name:
                 self._name(value, name)
                 self.values[name] = value
+                if self._is_half(node) and self._dtype(value) == "f32":
+                    self.halves.add(name)
+
+    def _dtype(self, value: Value) -> str:
+        return value.dtype if isinstance(value, Const) else self.graph.tensors[value].dtype
+
+    def _widened(self, name: str, value: Value | None) -> Value | None:
+        """A value of float16 as float32, from now on."""
+        if value is None or self._dtype(value) != "f16":
+            return value
+        if isinstance(value, Const):
+            wide: Value = of_halves(value)
+        else:
+            wide = add_node(self.graph, name, "cast", [value], {"to": "f32"})
+        self.halves.add(name)
+        self.values[name] = wide
+        return wide
+
+    def _is_half(self, node: ModelNode) -> bool:
+        """Whether a node's results that are float32 here are float16 in the model."""
+        if node.op_type in ("Cast", "CastLike"):
+            return node.attrs.get("to") == FLOAT16 or bool(self.halves.intersection(node.input[1:]))
+        deciding = node.input[:1] if node.op_type == "Pow" else node.input
+        return bool(self.halves.intersection(deciding))
 
     def set_outputs(self, names: Sequence[str]) -> None:
         """Graph outputs get their names; one that is an input, a constant or another output is copied by a pass."""
@@ -108,6 +136,8 @@ class Binder:
                 raise GraphError(f"output {name!r} is computed nowhere")
             ctx = Context(self.graph, ModelNode("Output", name), self.opset, [value])
             tensor = ctx.tensor(value)
+            if name in self.halves:
+                tensor = ctx.emit("cast", [tensor], {"to": "f16"})
             if tensor in self.graph.inputs or tensor in self.graph.outputs or isinstance(value, Const):
                 rank = len(ctx.shape(value))
                 tensor = ctx.emit("copy", [tensor], {"perm": list(range(rank)), "expand": [0] * rank})

@@ -130,16 +130,17 @@ def _finished(
     constants: dict[str, Array] = {}
     aliases: dict[str, str] = {}
     makes: list[str] = []
-    owner = dict(zip(graph.inputs, feeds, strict=True))
+    owner = {(tensor, False): name for tensor, name in zip(graph.inputs, feeds, strict=True)}
     for name in sorted(region.needed(remaining & ~done) & made):
         value = binder.value(name)
         assert value is not None
+        is_half = name in binder.halves
         if isinstance(value, Const):
-            constants[name] = value.load()
-        elif value in owner:
-            aliases[name] = owner[value]
+            constants[name] = value.load().astype(np.float16) if is_half else value.load()
+        elif (value, is_half) in owner:
+            aliases[name] = owner[value, is_half]
         else:
-            owner[value] = name
+            owner[value, is_half] = name
             makes.append(name)
     if not makes:
         return Segment(region, done, Graph(), [], [], constants, aliases, consumed)
