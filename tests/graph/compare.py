@@ -121,3 +121,9 @@ def ops_of(graph: Graph) -> list[str]:
 def weights(*shape: int, seed: int = 1) -> Array:
     """Seeded float32 numbers around zero."""
     return np.random.default_rng(seed).uniform(-1, 1, shape).astype(np.float32)
+
+
+def numbers_of_type(dtype: type, *shape: int, seed: int = 5) -> Array:
+    """Seeded integers, all that the type has."""
+    info = np.iinfo(dtype)
+    return np.random.default_rng(seed).integers(info.min, info.max + 1, shape).astype(dtype)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from compare import check_model, model_of, weights
+from compare import check_model, model_of, numbers_of_type, weights
 from onnx import TensorProto, helper
 
 F32 = np.float32
 TYPES = {np.uint8: TensorProto.UINT8, np.int8: TensorProto.INT8}
 
 
-def numbers(*shape, dtype=np.uint8, seed=5):
-    info = np.iinfo(dtype)
-    return np.random.default_rng(seed).integers(info.min, info.max + 1, shape).astype(dtype)
+def numbers(*shape, dtype=np.uint8):
+    return numbers_of_type(dtype, *shape)
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])

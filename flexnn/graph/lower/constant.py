@@ -146,7 +146,7 @@ def of_integers(x: Const, scale: Const | None = None, zero: Const | None = None,
 
 
 def rescaled(x: Const, factor: Const) -> Const | None:
-    """x factor, where x is made of integers without steps and the factor can be their steps; else None."""
+    """X factor, where x is made of integers without steps and the factor can be their steps; else None."""
     narrow, rank = x.narrow, len(x.shape)
     if narrow is None or narrow.steps is not None or narrow.zero is not None or len(factor.shape) > rank:
         return None

@@ -15,7 +15,6 @@ from ..pack import PanelSource
 from .constant import Const, Shape, array_const
 
 
-
 class UnknownValueError(GraphError):
     """A lowering needs the numbers of ``value``, an ONNX value of which only the shape is known."""
 

@@ -131,7 +131,7 @@ def recurrent(ctx: Context) -> list[Value]:
         or inner.shape != (count, gates * hidden, hidden)
     ):
         raise ctx.error(f"input {shape}, weights {weights.shape}, recurrent weights {inner.shape} do not fit together")
-    steps, batch, width = shape
+    steps, batch, _ = shape
     lengths = ctx.constant(4, "its sequence lengths")
     if lengths is not None and (lengths != steps).any():
         raise ctx.error("sequences of different lengths are not supported")

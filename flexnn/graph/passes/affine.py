@@ -10,10 +10,13 @@ import numpy as np
 
 from ..build import constant_value, panels_of
 from ..ir import Graph, Node
+from ..pack import PanelSource
 from ..sources import Array, ArraySource, MappedSource
 from .rewrite import Rewriter, operands
 
 _KINDS = ("add", "sub", "mul", "div")
+HALVES_SCALE_MAX = 256
+"""Weights stored as halves, which must not pass 65504, take factors up to this; with larger ones they become floats."""
 
 
 def fold_affine(graph: Graph) -> None:
@@ -69,6 +72,7 @@ def _fold_behind(uses: Rewriter, conv: Node) -> bool:
     panels.bias = ArraySource(bias.astype(np.float32))
     if panels.scale or (scale != 1).any():
         panels.scale = ArraySource(scale.astype(np.float32))
+        _leave_halves(panels, scale)
     uses.replace(node.outputs[0], tensor)
     uses.remove(node)
     return True
@@ -94,6 +98,7 @@ def _fold_before(uses: Rewriter, conv: Node) -> bool:
             factor = factor if conv.op == "dwconv" else np.full(panels.shape[0], factor[0])
             scale = _vector(panels.scale.load() if panels.scale else None, factor.size, 1.0)
             panels.scale = ArraySource((scale * factor).astype(np.float32))
+            _leave_halves(panels, scale * factor)
         elif panels.step is not None:  # they would be multiples of nothing any more
             return False
         else:
@@ -104,9 +109,15 @@ def _fold_before(uses: Rewriter, conv: Node) -> bool:
                 return np.asarray(v * rows[:, :, None, None])
 
             panels.weight = MappedSource(panels.weight, scaled, f"scaled{ArraySource(rows).key}")
+            _leave_halves(panels, rows)
         uses.feed(conv, [source, *conv.inputs[1:]])
         return True
     return False
+
+
+def _leave_halves(panels: PanelSource, factors: np.ndarray) -> None:
+    if panels.wtype == "f16" and not (np.abs(factors) <= HALVES_SCALE_MAX).all():
+        panels.wtype = "f32"
 
 
 def _vector(values: Array | None, count: int, default: float) -> np.ndarray:

@@ -93,7 +93,10 @@ def _panels(graph: Graph, convolutions: Sequence[Node]) -> PanelSource | None:
     """The panels of the convolutions as groups of one; None unless they are alike."""
     each = [panels_of(graph, conv) for conv in convolutions]
     first = each[0]
-    if any(p.shape != first.shape or p.scale or p.slope or p.step or p.wtype != first.wtype for p in each):
+    if any(p.shape != first.shape or p.scale or p.slope or p.wtype != first.wtype for p in each):
+        return None
+    steps = [p.step for p in each if p.step]
+    if len(steps) not in (0, len(each)):
         return None
     if any(conv.attrs[name] != convolutions[0].attrs[name] for conv in convolutions for name in _SAME):
         return None
@@ -103,4 +106,6 @@ def _panels(graph: Graph, convolutions: Sequence[Node]) -> PanelSource | None:
     bias = StackedSource([p.bias or none for p in each], (cout,)) if any(p.bias for p in each) else None
     shape = (cout * group, cin_group, kh, kw)
     op = conv_op(cin_group, cout * group, group)
-    return PanelSource(op, shape, group, StackedSource([p.weight for p in each], first.shape), bias, wtype=first.wtype)
+    weight = StackedSource([p.weight for p in each], first.shape)
+    step = StackedSource(steps, (cout,)) if steps else None
+    return PanelSource(op, shape, group, weight, bias, wtype=first.wtype, step=step)
