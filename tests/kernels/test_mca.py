@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 from loops import CORES, TOOL, Core, Loop, cycles, cycles_in_order, innermost_loops, utilisation, waits
+from missing import missing
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPILERS = ("gcc", "clang")
@@ -48,10 +49,9 @@ def beside_python(tool: str) -> str | None:
 
 def need(*tools: str) -> None:
     """Skips where a tool is missing; where CI is set, fails."""
-    missing = [tool for tool in tools if not beside_python(tool)]
-    if missing:
-        reason = f"missing: {', '.join(missing)}"
-        pytest.fail(reason) if os.environ.get("CI") else pytest.skip(reason)
+    absent = [tool for tool in tools if not beside_python(tool)]
+    if absent:
+        missing(f"missing: {', '.join(absent)}")
 
 
 def toolchain(compiler: str) -> list[str]:

@@ -12,6 +12,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT))  # last: an installed flexnn wins over the source tree
 
+from missing import missing  # noqa: E402
+
 import flexnn  # noqa: E402
 from bench.catalogue import FULL, SMALL, TRAINED, Model  # noqa: E402
 from bench.fetch_models import FetchError  # noqa: E402
@@ -37,11 +39,11 @@ def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     they are skipped where they are not."""
     model: Model = request.param
     if model.kind == "full" and not model.path.exists():
-        pytest.skip(f"{model.name} is not built: python -m bench.build_models {model.name}")
+        missing(f"{model.name} is not built: python -m bench.build_models {model.name}")
     try:
         path = model.make()
     except FetchError as error:
-        pytest.skip(f"{model.name} cannot be fetched: {error}")
+        missing(f"{model.name} cannot be fetched: {error}")
     target = tmp_path_factory.mktemp("artifact") / f"{model.name}.flexnn"
     flexnn.compile(path, target, shapes=model.shapes)
     with pytest.raises(flexnn.BudgetError) as refusal:

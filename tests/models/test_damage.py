@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-import pytest
+from missing import missing
 from rich.console import Console
 
 from bench.catalogue import CATALOGUE
@@ -20,7 +20,7 @@ def test_damaged_files() -> None:
         try:
             path = CATALOGUE[name].make()
         except FetchError as error:
-            pytest.skip(f"{name} cannot be fetched: {error}")
+            missing(f"{name} cannot be fetched: {error}")
         if kind != "onnx":
             artifact(path, CATALOGUE[name].shapes)
     answers = fuzz(list(range(COUNT)), seed=0, processes=len(os.sched_getaffinity(0)), console=Console(stderr=True))

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from missing import missing
 from models_support import ALL, ROOT, Compiled
 
 ALLOWANCE = 1 << 20
@@ -115,7 +116,7 @@ def test_compiling_streams(name: str, tmp_path: Path) -> None:
     """Peak memory while compiling: what holding the file costs and 1.5 of the largest weight."""
     path = ROOT / "bench" / ".cache" / "models" / f"{name}.onnx"
     if not path.exists():
-        pytest.skip(f"{name} is not built: python -m bench.build_models {name}")
+        missing(f"{name} is not built: python -m bench.build_models {name}")
     import onnx
 
     largest = max(len(w.raw_data) for w in onnx.load(path).graph.initializer)
