@@ -75,7 +75,7 @@ static int pinned_interrupted(void *poll) {
 static fx_status read_pinned(fx_session *s, const fx_options *o, fx_error *error) {
     fx_poll poll = fx_poll_start(o->poll, o->poll_arg);
     for (uint32_t i = 0; i < s->program.pinned_count; i++) {
-        fx_status status = fx_load_read(s, &s->program.pinned[i], 0, pinned_interrupted, &poll, error);
+        fx_status status = fx_load_read(s, &s->program.pinned[i], pinned_interrupted, &poll, error);
         if (status != FX_OK) {
             error->is_load = error->is_pinned = 1;
             error->index = i;
@@ -116,7 +116,7 @@ static fx_status start_threads(fx_session *s, const fx_options *o, fx_error *err
     os_error = fx_pool_start(&s->pool, o->threads, &s->placement, o->jitter_seed);
     if (os_error)
         goto no_pool;
-    os_error = s->program.load_count ? fx_loader_start(s) : 0;
+    os_error = s->program.load_count ? fx_loader_start(s, o->jitter_seed) : 0;
     if (!os_error)
         return FX_OK;
     fx_pool_stop(&s->pool);
@@ -154,7 +154,6 @@ fx_session *fx_session_open(const fx_program *p, const fx_options *o, fx_error *
     s->read_bytes_per_second = o->read_bytes_per_second;
     s->process = getpid();
     s->jitter = fx_jitter_start(o->jitter_seed, 101);
-    s->loader_jitter = fx_jitter_start(o->jitter_seed, 102);
     atomic_init(&s->command, FX_COMMAND_GO);
     atomic_init(&s->loader, FX_LOADER_ACTIVE);
     atomic_init(&s->steps_wanted, INT64_MAX);
@@ -175,7 +174,7 @@ fx_session *fx_session_open(const fx_program *p, const fx_options *o, fx_error *
         return NULL;
     }
     s->bytes =
-        bytes + fx_arena_size(p->arena_bytes) + fx_thread_stack_bytes() * (s->pool.threads - 1 + (p->load_count > 0));
+        bytes + fx_arena_size(p->arena_bytes) + fx_thread_stack_bytes() * (s->pool.threads - 1 + s->loading.threads);
     return s;
 }
 
@@ -205,7 +204,7 @@ const fx_span *fx_session_trace(const fx_session *s) {
 /* ---- running ---- */
 
 static int loader_rests(const void *p) {
-    return atomic_load(&((const fx_session *)p)->loader) != FX_LOADER_ACTIVE;
+    return atomic_load(&((const fx_session *)p)->loader) >= FX_LOADER_PAUSED;
 }
 
 /* Makes counters and loader ready for the next run: after a run that was broken off both counters jump past everything
@@ -225,7 +224,7 @@ static fx_status prepare(fx_session *s, fx_poll *poll) {
         s->run += 2; /* the loader was at most in the run after the one broken off */
         atomic_store(&s->steps_done, s->run * s->program.step_count);
         atomic_store(&s->loads_done, s->run * s->program.load_count);
-        s->next_load = s->run * s->program.load_count;
+        s->loading.next_load = s->run * s->program.load_count;
         for (int i = 0; i < FX_RUNS; i++)
             atomic_store(&s->bytes_read[i], 0);
         s->must_restart = 0;
@@ -263,7 +262,7 @@ static fx_status wait_loads(fx_session *s, int64_t loads, fx_poll *poll, int64_t
     *stall_ns += fx_now_ns() - start;
     if (atomic_load(&s->loads_done) >= loads)
         return FX_OK;
-    *error = s->loader_error; /* it rests although nobody paused it: it failed */
+    *error = s->loading.error; /* it rests although nobody paused it: it failed */
     return error->status;
 }
 

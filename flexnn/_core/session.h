@@ -2,8 +2,8 @@
 #ifndef FLEXNN_SESSION_H
 #define FLEXNN_SESSION_H
 
-#include "crc32c.h"
 #include "engine.h"
+#include "loader.h"
 #include "pool.h"
 #include "sync.h"
 
@@ -13,8 +13,9 @@
  * each run lies in slot r % FX_RUNS. */
 #define FX_RUNS 3
 
-enum { FX_LOADER_ACTIVE, FX_LOADER_PAUSED, FX_LOADER_FAILED }; /* fx_session.loader */
-enum { FX_COMMAND_GO, FX_COMMAND_PAUSE, FX_COMMAND_STOP };     /* fx_session.command */
+/* fx_session.loader: from PAUSED on nothing is in flight */
+enum { FX_LOADER_ACTIVE, FX_LOADER_DRAINING, FX_LOADER_PAUSED, FX_LOADER_FAILED };
+enum { FX_COMMAND_GO, FX_COMMAND_PAUSE, FX_COMMAND_STOP }; /* fx_session.command */
 
 struct fx_session {
     fx_program program; /* its arrays lie behind the session, in the same allocation */
@@ -32,16 +33,12 @@ struct fx_session {
     _Alignas(64) _Atomic int64_t loads_done;
     _Alignas(64) _Atomic int64_t steps_done;
 
-    /* Between the caller and the loader thread. The caller writes command; the loader leaves ACTIVE by itself, and only
-     * the caller makes it ACTIVE again. */
+    /* Between the caller and the loader's readers. The caller writes command; the loader leaves ACTIVE by itself, and
+     * only the caller makes it ACTIVE again. */
     atomic_int command, loader;
     _Atomic int64_t steps_wanted; /* by the loader, so that it is not woken for less */
     fx_event to_loader, to_caller;
-    pthread_t loader_thread;
-    fx_error loader_error; /* valid while FAILED */
-    int64_t next_load;     /* over all runs; the loader's, or the caller's while it is not ACTIVE */
-    fx_jitter loader_jitter;
-    int64_t read_at_ns; /* throttle: no read before */
+    fx_loader loading;
     _Atomic int64_t bytes_read[FX_RUNS];
     fx_span *load_spans; /* [FX_RUNS][load_count], absolute; NULL when not tracing */
 
@@ -56,10 +53,10 @@ struct fx_session {
 };
 
 /* Reads one load into the arena and checks it. interrupted(arg) is asked between pieces; FX_ERR_CANCELLED if so. */
-fx_status fx_load_read(fx_session *s, const fx_load *load, int throttled, int (*interrupted)(void *), void *arg,
-                       fx_error *error);
+fx_status fx_load_read(fx_session *s, const fx_load *load, int (*interrupted)(void *), void *arg, fx_error *error);
 
-int fx_loader_start(fx_session *s); /* 0, or an errno */
+/* 0, or an errno; with fewer readers where the system has no thread for another. */
+int fx_loader_start(fx_session *s, uint32_t jitter_seed);
 void fx_loader_stop(fx_session *s);
 
 /* Makes the scratch of a step NaN, and before its node's first step the output too, where that harms nobody. */

@@ -1,8 +1,9 @@
 """The storage's rates, and what loads and steps cost each other: pieces of the artifact read by the engine itself.
 
-Pieces of two sizes give bytes per second and seconds per request, first alone, then while steps compute. What matters
-is the state in which runs will find the file: where the page cache can hold all of it, what reading a second time
-costs; where it cannot, and with direct I/O, what reading from the device costs.
+Pieces of two sizes give bytes per second and seconds per request, first alone, then while steps compute. The loader
+reads several at the same time, so a piece's time is what it adds to those before it, among its like. What matters is
+the state in which runs will find the file: where the page cache can hold all of it, what reading a second time costs;
+where it cannot, and with direct I/O, what reading from the device costs.
 """
 
 from __future__ import annotations
@@ -70,10 +71,10 @@ def measure_storage(
     if not pieces:
         return None
     drop = file.direct_fd < 0 and _cache_room() < os.fstat(file.fd).st_size
-    probe = _read(graph, profile, file, pieces[:PROBE_PIECES], room, end, drop, isa)
+    probe = _read(graph, profile, file, _by_size(pieces[:PROBE_PIECES]), room, end, drop, isa)
     spent = sum(probe)
     affordable = int(seconds / 2 / max(spent, 1e-9)) * PROBE_PIECES
-    pieces = pieces[: max(affordable // 2 * 2, PROBE_PIECES)]
+    pieces = _by_size(pieces[: max(affordable // 2 * 2, PROBE_PIECES)])
     times = _read(graph, profile, file, pieces, room, end, drop, isa)
     return _fit(np.array([size for *_, size in pieces]), np.array(times))
 
@@ -135,6 +136,11 @@ def _pieces(graph: Graph, profile: Profile, room: int) -> list[Piece]:
         stride = max(len(every) // PIECES_MAX, 1)
         found[kind] = every[::stride][:PIECES_MAX]
     return [piece for pair in zip_longest(*found) for piece in pair if piece]
+
+
+def _by_size(pieces: list[Piece]) -> list[Piece]:
+    """The big ones first."""
+    return sorted(pieces, key=lambda piece: -piece[2])
 
 
 def _encode(graph: Graph, profile: Profile, pieces: list[Piece], at: int, room: int) -> tuple[Loads, int]:

@@ -13,7 +13,9 @@ NODE_BYTES = 8 << 10
 STEP_BYTES = 320
 """A step, the load before it, and the engine's copy."""
 STACK_BYTES = 64 << 10
-"""Touched stack of each thread that the engine starts: compute threads but one, and the loader."""
+"""Touched stack of each thread that the engine starts: compute threads but one, and a reader of the loader's."""
+READER_BYTES = 16 << 10
+"""Of each of the other two readers."""
 
 Overhead = Callable[[Graph, int, int, int], dict[str, int]]
 
@@ -25,6 +27,6 @@ def overhead_bytes(graph: Graph, step_count: int, load_count: int, threads: int)
     return {
         "io": sum(graph.tensors[t].nbytes for t in (*graph.inputs, *graph.outputs, *graph.outputs)),
         "program": NODE_BYTES * len(graph.nodes) + STEP_BYTES * max(step_count, load_count),
-        "stacks": STACK_BYTES * threads,
+        "stacks": STACK_BYTES * threads + 2 * READER_BYTES,
         "base": BASE_BYTES,
     }

@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 import pytest
-from programs import Chain, run
+from programs import Chain, run, up
 
 from flexnn import _core
 
@@ -108,6 +108,43 @@ def test_loader_runs_ahead_into_the_next_run():
     steps, loads = session.trace
     assert all(start <= end for start, end in steps + loads)
     assert loads[0][0] < 0 < steps[0][0]
+    session.close()
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_loads_of_many_pieces_and_loads_into_one_place(seed):
+    """Chunks that straddle pieces; and loads that no step uses, so that only the loader keeps them apart."""
+    chain = Chain(layers=2, side=2, channels=32, slots=1)
+    sizes = [1 << 20, 7_340_101, 1 << 20, 3_000_064, 1 << 20, 64]
+    end = os.fstat(chain.file.fileno()).st_size
+    data = np.random.default_rng(0).bytes(sum(sizes))
+    os.pwrite(chain.file.fileno(), data, end)
+    loads, crcs = np.zeros(len(sizes), _core.LOAD_DTYPE), chain.program["crcs"].tolist()
+    chunk = 500_009
+    for load, size, at in zip(loads, sizes, np.cumsum(sizes) - sizes, strict=True):
+        load["file_offset"], load["bytes"], load["address"] = end + at, size, chain.program["arena_bytes"]
+        load["chunk_bytes"], load["check_bytes"], load["crc_first"] = chunk, size, len(crcs)
+        crcs += [_core.crc32c(data[at + i : at + min(i + chunk, size)]) for i in range(0, size, chunk)]
+    chain.program["loads"] = np.concatenate((loads, chain.program["loads"]))
+    chain.program["steps"]["wait_loads"] += len(sizes)
+    chain.program |= {
+        "arena_bytes": chain.program["arena_bytes"] + up(max(sizes), 4096),
+        "crcs": np.array(crcs, np.uint32),
+    }
+    session = chain.open(jitter_seed=seed, trace=True)
+    x = np.random.default_rng(0).standard_normal(chain.shape, np.float32)
+    for _ in range(5):
+        y, stats = run(session, x)
+        np.testing.assert_array_equal(y, chain.reference(x))
+        assert stats["bytes_read"] == chain.streamed_bytes
+        spans = np.array(session.trace[1])
+        assert (spans[:, 0] <= spans[:, 1]).all()
+        assert (spans[1:, 0] >= spans[:-1, 1]).all()  # one lane
+    os.pwrite(chain.file.fileno(), b"\0\0\0\0", end + (1 << 20) + 7_000_000)
+    with pytest.raises(_core.EngineError, match="load 1 ") as caught:
+        for _ in range(2):
+            run(session, x)
+    assert caught.value.status == "checksum"
     session.close()
 
 

@@ -1,10 +1,10 @@
 """The two-counter protocol (DESIGN D7, D8), model-checked: every interleaving of every small program.
 
 The model is the protocol's text and nothing else: a step may begin once ``loads_done`` has reached its threshold, a
-load once ``steps_done`` has reached its own; steps run one after the other, loads too, run after run; the steps of a
-group begin and end together, with the highest of their thresholds, and are counted together; a run may be broken off
-anywhere, and then both counters jump two runs ahead once nothing is in flight (flexnn/_core/session.c,
-``prepare``).
+load once ``steps_done`` has reached its own; steps run one after the other, run after run; loads begin in order, some
+while those before them go on, but never two that fill the same place, and are counted in order; the steps of a group
+begin and end together, with the highest of their thresholds, and are counted together; a run may be broken off
+anywhere, and then both counters jump two runs ahead once nothing is in flight (flexnn/_core/session.c, ``prepare``).
 """
 
 from itertools import product
@@ -16,6 +16,7 @@ from programs import conv_params, up
 from flexnn import _core
 
 RUNS = 3
+READERS = 2
 
 
 class Program:
@@ -66,11 +67,11 @@ def programs(steps: int, loads: int, slots: int):
 def explore(program: Program, *, aborts: bool = False) -> tuple[set[str], int]:
     """Walks every reachable state. Returns what went wrong (empty: nothing) and the number of states.
 
-    A state: (run, step, is it running, next load over all runs, is it running, contents of the slots, aborts left).
+    A state: (run, step, is it running, loads done over all runs, loads that go on, contents of the slots, aborts left).
     The contents of a slot: the load, over all runs, that it holds whole, or -1.
     """
     S, L, faults = program.S, program.L, set()
-    start = (0, 0, False, 0, False, (-1,) * (max(program.fills, default=0) + 1), 1 if aborts else 0)
+    start = (0, 0, False, 0, 0, (-1,) * (max(program.fills, default=0) + 1), 1 if aborts else 0)
     seen, todo = {start}, [start]
     while todo:
         run, step, running, load, loading, slots, left = todo.pop()
@@ -90,19 +91,21 @@ def explore(program: Program, *, aborts: bool = False) -> tuple[set[str], int]:
                 if k >= 0 and slots[program.fills[k]] != run * L + k:
                     faults.add(f"step {j} runs without load {k}")
             following.append((run, program.group(step).stop, False, load, loading, slots, left))
-        i = load % L if L else 0
-        if running and loading and program.fills[i] in [program.reads[j] for j in program.group(step)]:
-            faults.add(f"load {i} writes what step {step} reads")
-        if L and not loading and steps_done >= load // L * S + program.wait_steps[i]:
-            begun = list(slots)
-            begun[program.fills[i]] = -1
-            following.append((run, step, running, load, True, tuple(begun), left))
+        going_on = {program.fills[i % L] for i in range(load, load + loading)}
+        if running and going_on & {program.reads[j] for j in program.group(step)}:
+            faults.add(f"load {load} writes what step {step} reads")
+        i = load + loading
+        if L and loading < READERS and steps_done >= i // L * S + program.wait_steps[i % L]:
+            slot = program.fills[i % L]
+            if slot not in going_on:
+                begun = (*slots[:slot], -1, *slots[slot + 1 :])
+                following.append((run, step, running, load, loading + 1, begun, left))
         if loading:
-            ended = list(slots)
-            ended[program.fills[i]] = load
-            following.append((run, step, running, load + 1, False, tuple(ended), left))
+            slot = program.fills[load % L]
+            ended = (*slots[:slot], load, *slots[slot + 1 :])
+            following.append((run, step, running, load + 1, loading - 1, ended, left))
         if left and not running and not loading:
-            following.append((run + 2, 0, False, (run + 2) * L, False, slots, 0))
+            following.append((run + 2, 0, False, (run + 2) * L, 0, slots, 0))
         if not following:
             faults.add(f"stuck in run {run}, step {step}")
         for state in following:
