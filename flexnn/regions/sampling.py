@@ -17,12 +17,14 @@ from flexnn.graph.sources import ModelSource
 from .control import truth
 from .region import Nodes, Region, members
 from .segment import Array, Segment
-from .walk import Scope, Walker
+from .walk import HEAVY, Scope, Walker
 
 SIDES = (64, 96, 32, 16, 128, 224, 8, 256, 512, 1, 1024, 3)
 """What an open dimension may be, tried in order."""
+LARGER_SIDES = (256, 512, 1024)
+"""Tried besides, as long as a layer was lowered at none of those shapes: its window may be larger than they are."""
 SAMPLES = 2
-"""Shapes at which the model has to bind, if it binds at so many."""
+"""Shapes at which the model has to bind, if it binds at so many; the larger sides come on top."""
 TENSOR_MAX = 1 << 26
 """Most elements of an input that is made up."""
 
@@ -108,7 +110,9 @@ def sample(model: Model) -> list[Graph]:
     region = Region(model.graph)
     first: GraphError | None = None
     bound = partly = 0
-    for shapes in _candidates(model.graph.inputs):
+    for side, shapes in _candidates(model.graph.inputs):
+        if bound >= SAMPLES and (side not in LARGER_SIDES or _all_lowered(region, lowered)):
+            continue
         collects = _Collects()
         feeds = {
             port.name: made_up(collects.random, shape, str(port.dtype))
@@ -126,13 +130,20 @@ def sample(model: Model) -> list[Graph]:
         graphs += collects.graphs
         for path, nodes in collects.lowered.items():
             lowered[path] = lowered.get(path, 0) | nodes
-        if bound == SAMPLES:
-            break
     if not bound and not partly and first:
         raise first
     for inner in region.walk():
         _keep_numbers(inner, inner.all & ~lowered.get(inner.path, 0))
     return graphs
+
+
+def _all_lowered(region: Region, lowered: Mapping[str, Nodes]) -> bool:
+    """Whether every layer with weights was in a segment."""
+    for inner in region.walk():
+        left = inner.all & ~lowered.get(inner.path, 0)
+        if any(inner.nodes[i].op_type in HEAVY for i in members(left)):
+            return False
+    return True
 
 
 def _keep_numbers(region: Region, nodes: Nodes) -> None:
@@ -144,9 +155,9 @@ def _keep_numbers(region: Region, nodes: Nodes) -> None:
             constant.source.used = True
 
 
-def _candidates(ports: Sequence[Port]) -> Iterator[list[tuple[int, ...]]]:
-    """Shapes of all inputs. Of the open dimensions of an input the first is one (a batch), the others a side; or all
-    but a last one are one. No two are the same.
+def _candidates(ports: Sequence[Port]) -> Iterator[tuple[int, list[tuple[int, ...]]]]:
+    """Sides, and shapes of all inputs. Of the open dimensions of an input the first is one (a batch), the others a
+    side; or all but a last one are one. No two are the same.
     """
     seen = set()
     for side in SIDES:
@@ -162,4 +173,4 @@ def _candidates(ports: Sequence[Port]) -> Iterator[list[tuple[int, ...]]]:
             key = tuple(shapes)
             if key not in seen and all(np.prod(shape, dtype=float) <= TENSOR_MAX for shape in shapes):
                 seen.add(key)
-                yield shapes
+                yield side, shapes

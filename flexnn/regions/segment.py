@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,7 +19,7 @@ Array = np.ndarray
 KEPT_BYTES = 4 << 10
 """Constants above are computed again by each segment that reads them, rather than kept as arrays between."""
 KNOWN_MAX = 4096
-"""Most elements of a value whose numbers may shape a segment: axes, sizes, bounds."""
+"""Most elements of a value whose numbers may shape a segment (axes, sizes, bounds), unless no input reaches it."""
 DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
@@ -43,22 +43,29 @@ class Segment:
 
     def matches(self, values: Mapping[str, Array]) -> bool:
         """Whether the segment, bound for these shapes, is right for these numbers too."""
-        return all(np.array_equal(values[name], array) for name, array in self.consumed.items())
+        consumed = self.consumed.items()
+        return all(values[name] is array or np.array_equal(values[name], array) for name, array in consumed)
 
 
-def build_segment(region: Region, remaining: Nodes, values: Mapping[str, Array], opset: int) -> Segment:
+Settled = Callable[[str], bool]
+"""Whether no input reaches a value."""
+
+
+def build_segment(
+    region: Region, remaining: Nodes, values: Mapping[str, Array], is_settled: Settled, opset: int
+) -> Segment:
     """The segment of the ``remaining`` nodes, whose inputs are in ``values`` or computed in the segment. Marks nodes
     that numpy must compute, and values that must be known, in the region. Raises GraphError for what is neither lowered
     nor evaluated.
     """
     while True:
         forced = set(region.forced)
-        segment = _attempt(region, remaining, values, opset)
+        segment = _attempt(region, remaining, values, is_settled, opset)
         if not any(name in values for name in region.forced - forced):
             return segment
 
 
-def _attempt(region: Region, remaining: Nodes, values: Mapping[str, Array], opset: int) -> Segment:
+def _attempt(region: Region, remaining: Nodes, values: Mapping[str, Array], is_settled: Settled, opset: int) -> Segment:
     binder = Binder(opset)
     binder.constants = region.constants
     done: Nodes = 0
@@ -79,7 +86,8 @@ def _attempt(region: Region, remaining: Nodes, values: Mapping[str, Array], opse
                 raise GraphError(f"{node.where}: its output {unmade[0]!r} is not supported")
             done |= 1 << i
         except UnknownValueError as error:
-            if error.value in region.forced or _size(error.value, binder, values) > KNOWN_MAX:
+            name, small = error.value, _size(error.value, binder, values) <= KNOWN_MAX
+            if name in region.forced or not (small or (name in values and is_settled(name))):
                 leave(region, i, error)
             else:
                 region.forced.add(error.value)

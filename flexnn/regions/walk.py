@@ -59,6 +59,8 @@ class Scope(Mapping[str, Array]):
     def __init__(self, values: dict[str, Array], outer: Scope | None = None) -> None:
         self.own = values
         self.outer = outer
+        self.settled: set[str] = set()
+        """Own values that no input reaches: they are the same in each run of these shapes."""
 
     def __getitem__(self, name: str) -> Array:
         if name in self.own:
@@ -77,6 +79,11 @@ class Scope(Mapping[str, Array]):
 
     def __len__(self) -> int:
         return len(self.own) + (len(self.outer) if self.outer is not None else 0)
+
+    def is_settled(self, name: str) -> bool:
+        """Whether no input reaches the value."""
+        scope = self if name in self.own else self.outer
+        return scope is not None and (name in scope.settled if scope is self else scope.is_settled(name))
 
     def keep(self, names: frozenset[str]) -> None:
         """Drops the region's own values but these."""
@@ -173,6 +180,7 @@ class Walker:
             outputs = self.runs.run(segment, [scope[name] for name in segment.feeds], scope.nbytes)
             scope.own.update(zip(segment.makes, outputs, strict=True))
         scope.own.update(segment.constants)
+        scope.settled.update(segment.constants)
         scope.own.update((name, scope[other]) for name, other in segment.aliases.items())
         return segment.nodes
 
@@ -187,7 +195,7 @@ class Walker:
         if len(kept) >= VARIANTS_MAX:
             self._leave_to_numpy(region, kept)
         while True:
-            segment = build_segment(region, remaining, scope, self.model.opset)
+            segment = build_segment(region, remaining, scope, scope.is_settled, self.model.opset)
             lacking = self.runs.lacking(segment)
             if not lacking:
                 kept.append(segment)

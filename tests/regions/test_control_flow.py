@@ -12,6 +12,7 @@ from regions_support import BOOL, F32, I64, check_run, graph_of, model_of, numbe
 
 import flexnn
 from flexnn import cli
+from flexnn.regions import walk
 
 WIDE = 96
 
@@ -182,3 +183,31 @@ def test_plan_shows_the_regions(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "--shape x=" in capsys.readouterr().err
     assert cli.main(["run", artifact, "--repeat", "2", "--json", "--shape", "x=3,16"]) == 0
     assert json.loads(capsys.readouterr().out)["latency_ms"]["runs"] == 2
+
+
+def test_layers_of_branches_run_on_the_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A window longer than the first lengths that the compiler tries, and weights that the graph around computes."""
+    branches = {}
+    for name, weights in (("then", "w"), ("else", "short")):
+        nodes = [helper.make_node("Conv", ["x", weights], [f"{name}.y"])]
+        outputs = [value(f"{name}.y", F32, [1, 80, None])]
+        branches[f"{name}_branch"] = graph_of(nodes, [], outputs, name=name)
+    nodes = [
+        helper.make_node("Transpose", ["turned"], ["w"], perm=[2, 1, 0]),
+        helper.make_node("Reshape", ["x", "flat"], ["v"]),
+        helper.make_node("ReduceMax", ["v"], ["top"], keepdims=0),
+        helper.make_node("Greater", ["top", "limit"], ["is"]),
+        helper.make_node("If", ["is"], ["y"], **branches),
+    ]
+    constants = {"turned": numbers(200, 1, 80), "short": numbers(80, 1, 20), "limit": np.float32(4)}
+    constants["flat"] = np.array([-1])
+    model = model_of(graph_of(nodes, [value("x", F32, [1, 1, "t"])], [value("y", F32, [1, 80, None])], constants))
+    hosted: list[str] = []
+    with opened(tmp_path, model) as session:
+        real = walk.evaluate_node
+        monkeypatch.setattr(walk, "evaluate_node", lambda node, *rest: hosted.append(node.op_type) or real(node, *rest))
+        for length, top in ((280, 5), (360, 3)):
+            x = np.tanh(numbers(1, 1, length))
+            x[0, 0, 7] = top
+            check_run(session, model, {"x": x})
+    assert "Conv" not in hosted
