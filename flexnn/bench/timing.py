@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -20,6 +20,8 @@ from flexnn.plan import BudgetError, Machine, Plan, make_plan
 from flexnn.plan.types import LINE
 
 WARMUP = 2
+BLOCK = 5
+"""Runs of a turn."""
 SEED = 0
 
 
@@ -75,37 +77,72 @@ class Setting:
 
     def time(self, name: str, plan: Plan, *, fresh: bool = False) -> Timing:
         """Times runs of a plan on random inputs; ``fresh``: weights get new memory for each load."""
-        graph = self.artifact.graph
+        running = Running(self, plan, fresh)
+        try:
+            running.block(self.repeat)
+        finally:
+            running.close()
+        return running.timing(name)
+
+    def in_turns(self, plans: Mapping[str, Plan]) -> list[Timing]:
+        """Times runs of several plans in blocks that take turns, so that a machine that gets slower does so for all."""
+        with contextlib.ExitStack() as stack:
+            running = {name: Running(self, plan) for name, plan in plans.items()}
+            for each in running.values():
+                stack.callback(each.close)
+            for turn in range(-(-self.repeat // BLOCK)):
+                for each in list(running.values())[:: 1 if turn % 2 else -1]:
+                    each.block(BLOCK)
+            return [each.timing(name) for name, each in running.items()]
+
+
+class Running:
+    """A plan opened in the engine, and the times of its runs so far."""
+
+    def __init__(self, setting: Setting, plan: Plan, fresh: bool = False) -> None:
+        graph = setting.artifact.graph
         random = np.random.default_rng(SEED)
-        buffers = []
+        self._buffers = []
         for index in (*graph.inputs, *graph.outputs):
             tensor = graph.tensors[index]
             values = (
                 random.standard_normal(tensor.shape, np.float32) if tensor.dtype == "f32" else np.zeros(tensor.shape)
             )
-            buffers.append(np.ascontiguousarray(values, DTYPES[tensor.dtype]))
-        engine = Engine(self.artifact, graph, plan, replace(self.switches, fresh=fresh))
-        times, stalls, read = [], [], 0
-        try:
-            for _ in range(WARMUP + self.repeat):
-                start = time.perf_counter_ns()
-                run = engine.run(buffers)
-                times.append((time.perf_counter_ns() - start) / 1e6)
-                stalls.append(run["stall_ns"] / 1e6)
-                read = run["bytes_read"]
-        finally:
-            engine.close()
-        times, stalls = sorted(times[WARMUP:]), sorted(stalls[WARMUP:])
+            self._buffers.append(np.ascontiguousarray(values, DTYPES[tensor.dtype]))
+        self._plan = plan
+        self._engine = Engine(setting.artifact, graph, plan, replace(setting.switches, fresh=fresh))
+        self._times: list[float] = []
+        self._stalls: list[float] = []
+        self._read = 0
+
+    def block(self, count: int) -> None:
+        """Runs ``count`` times, after runs that do not count."""
+        for number in range(WARMUP + count):
+            start = time.perf_counter_ns()
+            run = self._engine.run(self._buffers)
+            took = time.perf_counter_ns() - start
+            if number >= WARMUP:
+                self._times.append(took / 1e6)
+                self._stalls.append(run["stall_ns"] / 1e6)
+                self._read = run["bytes_read"]
+
+    def timing(self, name: str) -> Timing:
+        """Of the runs so far."""
+        times, stalls = sorted(self._times), sorted(self._stalls)
         return Timing(
             name,
-            plan.session_bytes,
+            self._plan.session_bytes,
             times[len(times) // 2],
             times[min(len(times) * 19 // 20, len(times) - 1)],
-            plan.predicted_ms,
+            self._plan.predicted_ms,
             stalls[len(stalls) // 2],
-            read,
-            plan.pinned_bytes,
+            self._read,
+            self._plan.pinned_bytes,
         )
+
+    def close(self) -> None:
+        """Gives the engine's memory and threads back."""
+        self._engine.close()
 
 
 @contextlib.contextmanager

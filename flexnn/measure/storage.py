@@ -72,11 +72,11 @@ def measure_storage(
         return None
     drop = file.direct_fd < 0 and _cache_room() < os.fstat(file.fd).st_size
     probe = _read(graph, profile, file, _by_size(pieces[:PROBE_PIECES]), room, end, drop, isa)
-    spent = sum(probe)
+    spent = middle(probe.sum(axis=1).tolist())
     affordable = int(seconds / 2 / max(spent, 1e-9)) * PROBE_PIECES
     pieces = _by_size(pieces[: max(affordable // 2 * 2, PROBE_PIECES)])
     times = _read(graph, profile, file, pieces, room, end, drop, isa)
-    return _fit(np.array([size for *_, size in pieces]), np.array(times))
+    return _fit(np.array([size for *_, size in pieces]), times)
 
 
 def measure_shares(
@@ -159,8 +159,8 @@ def _encode(graph: Graph, profile: Profile, pieces: list[Piece], at: int, room: 
 
 def _read(
     graph: Graph, profile: Profile, file: File, pieces: list[Piece], room: int, end: float, drop: bool, isa: str | None
-) -> list[float]:
-    """Median seconds of each piece over the runs until ``end``; ``drop``: the page cache forgets them before each."""
+) -> NDArray[np.float64]:
+    """Seconds of each piece in each of the runs until ``end``; ``drop``: the page cache forgets them before each."""
     bench = Bench(graph, profile, 64, isa)
     at = align_up(bench.arena_bytes, PAGE)
     loads, arena = _encode(graph, profile, pieces, at, room)
@@ -176,16 +176,18 @@ def _read(
             times.append([(last - first) * 1e-9 for first, last in engine.trace[1]])
     finally:
         engine.close()
-    return [middle(load) for load in zip(*times[1:], strict=True)]
+    return np.array(times[1:])
 
 
 def _fit(sizes: NDArray[np.int64], times: NDArray[np.float64]) -> Storage:
-    """Bytes a second and seconds a request: from the big pieces and the small ones."""
+    """Bytes a second and seconds a request: from all the big pieces of a run and all the small ones, of which the
+    readers end several at once.
+    """
     big = sizes > sizes.mean()
     if big.all() or not big.any():
-        return Storage(float(sizes.sum() / times.sum()), 0.0)
+        return Storage(float(sizes.sum()) / middle(times.sum(axis=1).tolist()), 0.0)
     size = float(sizes[big].mean()), float(sizes[~big].mean())
-    took = [middle((times[kind] / sizes[kind]).tolist()) * of for kind, of in ((big, size[0]), (~big, size[1]))]
+    took = [middle(times[:, kind].mean(axis=1).tolist()) for kind in (big, ~big)]
     per_byte = min(max((took[0] - took[1]) / (size[0] - size[1]), 1e-12), took[0] / size[0])
     return Storage(1 / per_byte, max(took[0] - per_byte * size[0], 0.0))
 

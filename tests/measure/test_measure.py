@@ -102,10 +102,10 @@ def test_two_windows_give_a_fixed_part_and_one_per_channel() -> None:
 
 def test_the_fit_of_the_storage_recovers_its_rates() -> None:
     sizes = np.array([1 << 20, 96 << 10] * 5)
-    found = storage._fit(sizes, sizes / 4e8 + 2e-4)
+    found = storage._fit(sizes, (sizes / 4e8 + 2e-4)[None])
     assert found.bytes_per_second == pytest.approx(4e8)
     assert found.request_s == pytest.approx(2e-4)
-    alone = storage._fit(sizes[::2], sizes[::2] / 4e8)
+    alone = storage._fit(sizes[::2], (sizes[::2] / 4e8)[None])
     assert (alone.bytes_per_second, alone.request_s) == (pytest.approx(4e8), 0.0)
 
 
