@@ -327,13 +327,13 @@ TRANSFORMERS = {
     "vit_b16": Entry(
         vit, Size(12, 768, 12, 3072, 1000, 224, batch=1), Size(2, 48, 3, 96, 10, 64, batch=1), 86_567_656, 17
     ),
-    "gpt2": Entry(gpt2, Size(12, 768, 12, 3072, 50257, 1024), Size(2, 48, 3, 96, 211, 40), 124_439_808, 14, 64),
+    "gpt2": Entry(gpt2, Size(12, 768, 12, 3072, 50257, 1024), Size(2, 48, 3, 96, 1000, 40), 124_439_808, 14, 64),
     "minilm": Entry(
-        minilm, Size(6, 384, 12, 1536, 30522, 512), Size(2, 48, 3, 96, 211, 40), 22_565_376, 14, 128,
+        minilm, Size(6, 384, 12, 1536, 30522, 512), Size(2, 48, 3, 96, 1000, 40), 22_565_376, 14, 128,
         ("input_ids", "attention_mask", "token_type_ids"),
     ),
     "llama": Entry(
-        llama, Size(8, 512, 8, 1376, 32000, 0, kv_heads=2), Size(2, 48, 6, 80, 211, 0, kv_heads=2), 54_927_872, 18, 64
+        llama, Size(8, 512, 8, 1376, 32000, 0, kv_heads=2), Size(2, 48, 6, 80, 1000, 0, kv_heads=2), 54_927_872, 18, 64
     ),
 }  # fmt: skip
 """The last is of nobody's size: a decoder for a small board."""

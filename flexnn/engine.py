@@ -50,6 +50,7 @@ class Engine:
                 groups=program.groups,
                 pinned=program.pinned,
                 loads=program.loads,
+                tables=program.tables,
                 crcs=artifact.crcs,
                 arena_bytes=program.arena_bytes,
                 zeros=program.zeros,
@@ -87,7 +88,7 @@ class Engine:
     def _explain(self, error: _core.EngineError) -> str:
         """The engine's error with the name of the weight or node that it is about."""
         program, graph = self.plan.program, self.graph
-        if error.status in ("io", "eof", "checksum") and error.index >= 0:
+        if error.status in ("io", "eof", "checksum") and error.is_load:
             loads = program.pinned if error.is_pinned else program.loads
             offset = int(loads[error.index]["file_offset"])
             first = offset + int(loads[error.index]["check_lead"])

@@ -194,6 +194,7 @@ class Runner:
         for weight in graph.weights:
             stored = self.stored.weights[self.stored.keys[str(weight_key(weight))]]
             weight.offset, weight.crc_first, weight.source = stored.offset, stored.crc_first, None
+            weight.chunk_bytes = stored.chunk_bytes
         return Program(graph, held)
 
     def _has(self, weight: Weight) -> bool:
@@ -203,8 +204,9 @@ class Runner:
         if key not in self.stored.keys:
             return False
         stored = self.stored.weights[self.stored.keys[key]]
-        asked = (weight.kind, weight.nbytes, weight.chunk_bytes)
-        return (stored.kind, stored.nbytes, stored.chunk_bytes) == asked
+        if (stored.kind, stored.nbytes) != (weight.kind, weight.nbytes):
+            return False
+        return stored.kind == "raw" or stored.chunk_bytes == weight.chunk_bytes
 
     def _opened(self, program: Program, live: int) -> Engine:
         if program.engine is not None and live <= program.live_bytes:

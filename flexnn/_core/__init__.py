@@ -1,6 +1,7 @@
 """The C core: operators one by one, and the engine that runs a program inside one arena."""
 
 from flexnn._core._core import (
+    BASE_FILE,
     CONSTANTS_MAX,
     ENUMS,
     FIELDS,
@@ -33,6 +34,7 @@ from flexnn._core._core import (
     place_search,
     place_streams,
     run_op,
+    table_scratch,
 )
 from flexnn._core.params import (
     CHOICE_DTYPE,
@@ -53,6 +55,7 @@ from flexnn._core.params import (
 )
 
 __all__ = [
+    "BASE_FILE",
     "CHOICE_DTYPE",
     "CONSTANTS_MAX",
     "CONSTANT_DTYPE",
@@ -100,4 +103,5 @@ __all__ = [
     "place_search",
     "place_streams",
     "run_op",
+    "table_scratch",
 ]

@@ -11,6 +11,7 @@ Readable = bytes | bytearray | memoryview | NDArray[Any]
 
 NR: int
 PARAM_WORDS: int
+BASE_FILE: int
 MAX_INPUTS: int
 MAX_THREADS: int
 SEARCH_BLOCKS_MAX: int
@@ -95,6 +96,8 @@ class EngineError(RuntimeError):
     file_offset: int
     os_error: int
 
+def table_scratch(chunk_bytes: int) -> int: ...
+
 class EngineSession:
     def __init__(
         self,
@@ -111,6 +114,7 @@ class EngineSession:
         input_count: int,
         fd: int,
         groups: NDArray[np.uint32] | None = None,
+        tables: NDArray[Any] | None = None,
         direct_fd: int = -1,
         threads: int = 1,
         isa: str | None = None,

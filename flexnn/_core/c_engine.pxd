@@ -12,7 +12,12 @@ cdef extern from "crc32c.h" nogil:
 cdef extern from "rates.h" nogil:
     fx_status fx_measure_rates(const fx_kernels *k, double *flops, double *bytes)
 
+cdef extern from "stored.h" nogil:
+    int64_t fx_table_scratch(int64_t chunk_bytes)
+
 cdef extern from "engine.h" nogil:
+    const int FX_BASE_FILE
+
     ctypedef struct fx_operand:
         pass
 
@@ -36,6 +41,8 @@ cdef extern from "engine.h" nogil:
         uint32_t pinned_count
         const fx_load *loads
         uint32_t load_count
+        const fx_load *tables
+        uint32_t table_count
         const uint32_t *crcs
         uint32_t crc_count
         int64_t arena_bytes

@@ -23,6 +23,8 @@ cdef extern from "flexnn/ops.h" nogil:
         FX_OK
         FX_ERR_MEMORY
         FX_ERR_IO
+        FX_ERR_EOF
+        FX_ERR_CHECKSUM
         FX_ERR_THREAD
         FX_ERR_CANCELLED
         FX_STATUS_COUNT
@@ -32,6 +34,9 @@ cdef extern from "flexnn/ops.h" nogil:
 
     ctypedef struct fx_window:
         int32_t y0, y1, c0, c1
+
+    ctypedef struct fx_table:
+        pass
 
     ctypedef struct fx_call:
         const fx_kernels *kernels
@@ -43,6 +48,7 @@ cdef extern from "flexnn/ops.h" nogil:
         const float *weight
         const float *zeros
         void *scratch
+        const fx_table *table
 
     uint32_t fx_op_traits(uint32_t op)
     fx_window fx_op_full_window(uint32_t op, const fx_params *p)

@@ -17,7 +17,8 @@
 
 #include "flexnn/ops.h"
 
-#define FX_BASE_ARENA 0 /* operand base: 0 is the arena, 1 + i the i-th input/output buffer, inputs first */
+#define FX_BASE_ARENA 0   /* operand base: 0 is the arena, 1 + i the i-th input/output buffer, inputs first */
+#define FX_BASE_FILE (-2) /* a gather's table, which stays in the file: offset is its index in fx_program.tables */
 
 typedef struct fx_operand {
     int32_t base; /* -1: absent */
@@ -63,6 +64,8 @@ typedef struct fx_program {
     uint32_t pinned_count;
     const fx_load *loads;
     uint32_t load_count;
+    const fx_load *tables; /* steps read rows of them, chunk by chunk; address, check_lead and wait_steps are 0 */
+    uint32_t table_count;
     const uint32_t *crcs;
     uint32_t crc_count;
     int64_t arena_bytes;
@@ -92,11 +95,11 @@ typedef struct fx_run_stats {
 
 typedef struct fx_error {
     fx_status status;
-    int os_error;  /* errno of FX_ERR_IO */
-    int is_load;   /* index counts loads, else nodes */
-    int is_pinned; /* index counts pinned loads */
-    int64_t index; /* of the node or load; -1: none */
-    int64_t file_offset;
+    int os_error;        /* errno of FX_ERR_IO */
+    int is_load;         /* index counts loads, else nodes */
+    int is_pinned;       /* index counts pinned loads */
+    int64_t index;       /* of the node or load; -1: none */
+    int64_t file_offset; /* where reading failed, of a load or of a table's chunk */
 } fx_error;
 
 typedef struct fx_session fx_session;

@@ -324,7 +324,7 @@ def run_op(str op not None, str kernel not None, params, inputs, out, weight=Non
         zeros = aligned_alloc(64, zeros_bytes + 64)
         if scratch == NULL or zeros == NULL:
             raise MemoryError()
-        call.scratch, call.zeros = scratch, <const float *>zeros
+        call.scratch, call.zeros, call.table = scratch, <const float *>zeros, NULL
         memset(zeros, 0, zeros_bytes)
         with nogil:
             units = fx_op_units(k, o.op, o.kernel, &o.params, w, threads)

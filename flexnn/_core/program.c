@@ -2,6 +2,7 @@
 #include "engine.h"
 #include "flexnn/kernels.h"
 #include "overlaps.h"
+#include "stored.h"
 
 #include <stddef.h>
 
@@ -22,6 +23,8 @@ static int operand_inside(const fx_program *p, const fx_node *node, int number, 
     fx_op_extent(node->op, &node->params, number, &lo, &hi);
     if (o->base == -1)
         return lo == hi;
+    if (o->base == FX_BASE_FILE)
+        return number == 0 && fx_table_check(p, node, o) == FX_OK;
     if (o->base == FX_BASE_ARENA)
         size = p->arena_bytes;
     else if (o->base > 0 && (uint32_t)o->base - 1 < p->input_count + p->output_count)
@@ -97,15 +100,18 @@ static fx_status check_step(const fx_program *p, const fx_step *step) {
     return FX_OK;
 }
 
-static fx_status check_load(const fx_program *p, const fx_load *load) {
+static fx_status check_file(const fx_program *p, const fx_load *load) {
     if (load->bytes <= 0 || load->file_offset < 0 || load->file_offset > BYTES_MAX || load->bytes > BYTES_MAX)
         return FX_ERR_PARAMS;
-    if (!inside(load->address, load->bytes, p->arena_bytes))
-        return FX_ERR_BOUNDS;
     if (!inside(load->check_lead, load->check_bytes, load->bytes) || load->chunk_bytes <= 0)
         return FX_ERR_PARAMS;
     int64_t chunks = load->check_bytes / load->chunk_bytes + (load->check_bytes % load->chunk_bytes != 0);
     return inside(load->crc_first, chunks, p->crc_count) ? FX_OK : FX_ERR_BOUNDS;
+}
+
+static fx_status check_load(const fx_program *p, const fx_load *load) {
+    const fx_status status = check_file(p, load);
+    return status == FX_OK && !inside(load->address, load->bytes, p->arena_bytes) ? FX_ERR_BOUNDS : status;
 }
 
 /* Loads that must be done before a group starts. */
@@ -154,12 +160,13 @@ static fx_status check_progress(const fx_program *p, fx_error *error) {
 fx_status fx_program_check(const fx_program *p, int threads, const fx_kernels *k, fx_error *error) {
     *error = (fx_error){.index = -1};
     if (threads < 1 || threads > FX_MAX_THREADS || p->node_count > COUNT_MAX || p->step_count > COUNT_MAX ||
-        p->load_count > COUNT_MAX || p->pinned_count > COUNT_MAX || p->crc_count > 8 * COUNT_MAX ||
-        p->input_count > COUNT_MAX || p->output_count > COUNT_MAX || p->group_count > p->step_count)
+        p->load_count > COUNT_MAX || p->pinned_count > COUNT_MAX || p->table_count > COUNT_MAX ||
+        p->crc_count > 8 * COUNT_MAX || p->input_count > COUNT_MAX || p->output_count > COUNT_MAX ||
+        p->group_count > p->step_count)
         return fail(error, FX_ERR_PARAMS, -1, 0);
     if ((p->node_count && !p->nodes) || (p->step_count && !p->steps) || (p->load_count && !p->loads) ||
-        (p->pinned_count && !p->pinned) || (p->group_count && !p->groups) || (p->crc_count && !p->crcs) ||
-        (p->input_count + p->output_count && !p->io_bytes))
+        (p->pinned_count && !p->pinned) || (p->table_count && !p->tables) || (p->group_count && !p->groups) ||
+        (p->crc_count && !p->crcs) || (p->input_count + p->output_count && !p->io_bytes))
         return fail(error, FX_ERR_PARAMS, -1, 0);
     if (!groups_cover(p))
         return fail(error, FX_ERR_PARAMS, -1, 0);
@@ -169,6 +176,14 @@ fx_status fx_program_check(const fx_program *p, int threads, const fx_kernels *k
     for (uint32_t i = 0; i < p->input_count + p->output_count; i++)
         if (p->io_bytes[i] < 0 || p->io_bytes[i] > BYTES_MAX)
             return fail(error, FX_ERR_BOUNDS, -1, 0);
+    for (uint32_t i = 0; i < p->table_count; i++) {
+        const fx_load *table = &p->tables[i];
+        fx_status status = check_file(p, table);
+        if (status == FX_OK && (table->check_lead || table->check_bytes != table->bytes))
+            status = FX_ERR_PARAMS;
+        if (status != FX_OK)
+            return fail(error, status, -1, 0);
+    }
     for (uint32_t i = 0; i < p->node_count; i++) {
         fx_status status = check_node(p, &p->nodes[i], threads, k);
         if (status != FX_OK)

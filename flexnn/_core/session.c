@@ -57,12 +57,14 @@ static int64_t lay_out(char *memory, const fx_program *p, const fx_options *o) {
     COPY(groups, p->group_count);
     COPY(pinned, p->pinned_count);
     COPY(loads, p->load_count);
+    COPY(tables, p->table_count);
     COPY(crcs, p->crc_count);
     COPY(io_bytes, p->input_count + p->output_count);
     CARVE(load_spans, (int64_t)FX_RUNS * p->load_count, o->trace);
     CARVE(spans, (int64_t)p->step_count + p->load_count, o->trace);
     CARVE(first_steps, p->step_count, o->poison);
     CARVE(tasks, largest_group(p), 1);
+    CARVE(tables, p->table_count, 1);
 #undef COPY
 #undef CARVE
     return used;
@@ -145,6 +147,7 @@ fx_session *fx_session_open(const fx_program *p, const fx_options *o, fx_error *
     lay_out(memory, p, o);
     fx_session *s = (fx_session *)memory;
     s->kernels = kernels;
+    fx_tables_start(s);
     s->crc_path = fx_crc_path_best();
     s->fd = o->fd;
     s->direct_fd = o->direct_fd;
@@ -285,6 +288,8 @@ static void make_task(fx_session *s, const fx_step *step, void *const *buffers, 
                       .scratch_bytes = node->scratch_bytes};
     for (int i = 0; i < FX_MAX_INPUTS; i++)
         task->call.in[i] = address(s, &node->in[i], buffers);
+    if (node->in[0].base == FX_BASE_FILE)
+        task->call.table = &s->tables[node->in[0].offset].face;
     if (fx_op_traits(node->op) & FX_TRAIT_PANELS)
         task->call.weight = (const float *)(s->arena + step->weight);
     if (s->poison)
@@ -311,6 +316,7 @@ static fx_status run_steps(fx_session *s, void *const *buffers, fx_poll *poll, f
         return fail(error, status, 0);
     const fx_program *p = &s->program;
     const int64_t loads_before = s->run * p->load_count;
+    atomic_store(&s->table_failed, 0);
     for (uint32_t first = 0, group = 0, count; first < p->step_count; first += count, group++) {
         const fx_step *steps = &p->steps[first];
         count = p->group_count ? p->groups[group] : 1;
@@ -327,6 +333,8 @@ static fx_status run_steps(fx_session *s, void *const *buffers, fx_poll *poll, f
         status = fx_pool_run(&s->pool, s->tasks, count, poll);
         if (status != FX_OK) {
             fail(error, status, 0);
+            if (atomic_load(&s->table_failed))
+                error->os_error = s->table_error.os_error, error->file_offset = s->table_error.file_offset;
             error->index = steps->node;
             return status;
         }

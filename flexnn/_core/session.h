@@ -5,6 +5,7 @@
 #include "engine.h"
 #include "loader.h"
 #include "pool.h"
+#include "stored.h"
 #include "sync.h"
 
 #include <sys/types.h>
@@ -49,6 +50,11 @@ struct fx_session {
     fx_span *spans;       /* [step_count + load_count]; NULL when not tracing */
     uint8_t *first_steps; /* [step_count], poison only: the step is the first of its node */
     fx_task *tasks;       /* [steps of the largest group] */
+
+    fx_stored_table *tables; /* [table_count] */
+    atomic_int table_failed; /* in this run; who sets it fills in: */
+    fx_error table_error;    /* os_error, file_offset */
+
     fx_pool pool;
 };
 

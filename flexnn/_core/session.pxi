@@ -12,11 +12,19 @@ if len(_STATUS_NAMES) != FX_STATUS_COUNT:
     raise ImportError("flexnn: the binding's list of statuses is not the core's")
 
 
+BASE_FILE = FX_BASE_FILE
+
+
+def table_scratch(int64_t chunk_bytes):
+    """Bytes of workspace that a step takes for each thread where it reads chunks of ``chunk_bytes`` from the file."""
+    return fx_table_scratch(chunk_bytes)
+
+
 class EngineError(RuntimeError):
     """The engine refused a program or broke off a run; the session can run again.
 
     ``status``: "params", "bounds", "index", "memory", "io", "eof", "checksum", "thread", "fork" or "overlap". ``index``: of the
-    load (``is_load``; among the pinned if ``is_pinned``) or the node, -1 if it is about neither. ``file_offset``: where
+    load (``is_load``; among the pinned if ``is_pinned``) or the node (one that reads a table, too), -1 if it is about neither. ``file_offset``: where
     reading failed. ``os_error``: errno of "io", else 0.
     """
 
@@ -42,6 +50,8 @@ cdef object _err_raise(const fx_error *e):
         text += f" in {'pinned ' if e.is_pinned else ''}load {e.index} at file offset {e.file_offset}"
     elif e.index >= 0:
         text += f" in node {e.index}"
+        if e.status == FX_ERR_IO or e.status == FX_ERR_EOF or e.status == FX_ERR_CHECKSUM:
+            text += f" at file offset {e.file_offset}"
     raise EngineError(text, _STATUS_NAMES[e.status], e.index, bool(e.is_load), bool(e.is_pinned), e.file_offset,
                       e.os_error)
 
@@ -65,9 +75,8 @@ cdef _Buffer _records(array, size_t size, what):
 
 cdef class EngineSession:
     """A program, its arena and its threads. Arguments as fx_program and fx_options in engine.h name them: ``nodes``,
-    ``steps``, ``pinned``, ``loads`` arrays of NODE_DTYPE, STEP_DTYPE and LOAD_DTYPE, ``crcs`` and ``groups`` (steps of
-    each; None: every step by itself) of uint32, ``io_bytes``
-    sizes of the input and output buffers, ``input_count`` of them inputs. ``fd`` and ``direct_fd`` stay the caller's and
+    ``steps``, ``pinned``, ``loads``, ``tables`` (None: none) arrays of NODE_DTYPE, STEP_DTYPE and LOAD_DTYPE, ``crcs``
+    and ``groups`` (steps of each; None: every step by itself) of uint32, ``io_bytes`` sizes of the input and output buffers, ``input_count`` of them inputs. ``fd`` and ``direct_fd`` stay the caller's and
     must stay open. EngineError if the program is wrong or a pinned load fails."""
 
     cdef fx_session *session
@@ -79,8 +88,8 @@ cdef class EngineSession:
     cdef bint busy
 
     def __init__(self, *, nodes, steps, pinned, loads, crcs, int64_t arena_bytes, int64_t zeros, int64_t zeros_count,
-                 io_bytes, uint32_t input_count, int fd, groups=None, int direct_fd=-1, int threads=1, isa=None, bint poison=False,
-                 uint32_t jitter_seed=0, int64_t read_bytes_per_second=0, bint trace=False, bint fresh=False):
+                 io_bytes, uint32_t input_count, int fd, groups=None, tables=None, int direct_fd=-1, int threads=1, isa=None,
+                 bint poison=False, uint32_t jitter_seed=0, int64_t read_bytes_per_second=0, bint trace=False, bint fresh=False):
         if self.session != NULL:
             raise RuntimeError("the session is open already")
         sizes = array.array("q", [int(size) for size in io_bytes])
@@ -93,6 +102,7 @@ cdef class EngineSession:
         cdef _Buffer crc_buffer = _records(crcs, sizeof(uint32_t), "checksums")
         cdef _Buffer size_buffer = _Buffer(sizes)
         cdef _Buffer group_buffer
+        cdef _Buffer table_buffer
         cdef bytes isa_name = b"" if isa is None else isa_level(isa).encode()
         cdef fx_program program
         cdef fx_options options
@@ -110,6 +120,10 @@ cdef class EngineSession:
         program.pinned_count = len(pinned)
         program.loads = <const fx_load *>load_buffer.view.buf
         program.load_count = len(loads)
+        program.tables, program.table_count = NULL, 0
+        if tables is not None and len(tables):
+            table_buffer = _records(tables, sizeof(fx_load), "tables")
+            program.tables, program.table_count = <const fx_load *>table_buffer.view.buf, len(tables)
         program.crcs = <const uint32_t *>crc_buffer.view.buf
         program.crc_count = len(crcs)
         program.arena_bytes, program.zeros, program.zeros_count = arena_bytes, zeros, zeros_count

@@ -19,6 +19,7 @@ from flexnn import _core
 from flexnn.graph import ops
 from flexnn.graph.ir import DTYPES, RAW_CHUNK_BYTES, Graph, Node, Tensor, Weight
 from flexnn.graph.pack import NR
+from flexnn.graph.tables import CHUNK_BYTES_MIN
 
 from .format import GRAPH, HEADER_BYTES, PAGE, ArtifactError, Header
 from .model_section import StoredModel, load_stored, source_of
@@ -92,7 +93,7 @@ class StoredSource:
                 raise ArtifactError(f"{self.artifact.path}: weight {self.weight.name!r} is cut short")
             done += count
         for chunk in range(self.weight.chunks):
-            part = view[chunk * RAW_CHUNK_BYTES : (chunk + 1) * RAW_CHUNK_BYTES]
+            part = view[chunk * self.weight.chunk_bytes : (chunk + 1) * self.weight.chunk_bytes]
             if _core.crc32c(part) != self.artifact.crcs[self.weight.crc_first + chunk]:
                 raise ArtifactError(f"{self.artifact.path}: weight {self.weight.name!r} fails its checksum")
         return values.view(DTYPES[self.dtype]).reshape(self.shape)
@@ -228,7 +229,7 @@ def _check_places(weights: list[Weight], header: Header) -> None:
         end = weight.offset + weight.nbytes
         if weight.offset % PAGE or weight.offset < header.data_offset or end > header.file_bytes:
             raise ArtifactError(f"weight {weight.name!r} lies outside the data section")
-        if weight.kind == "raw" and weight.chunk_bytes != RAW_CHUNK_BYTES:
+        if weight.kind == "raw" and not CHUNK_BYTES_MIN <= weight.chunk_bytes <= RAW_CHUNK_BYTES:
             raise ArtifactError(f"weight {weight.name!r}: chunks of {weight.chunk_bytes} bytes")
         if weight.crc_first + weight.chunks > header.crc_count:
             raise ArtifactError(f"weight {weight.name!r} has no checksums")

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flexnn._core import crc32c
-from flexnn.graph.ir import RAW_CHUNK_BYTES, Graph, Weight
+from flexnn.graph.ir import Graph, Weight
 from flexnn.graph.pack import NR, PanelSource
 
 from .format import GRAPH, HEADER_BYTES, MODEL, ArtifactError, Header, page_up
@@ -128,8 +128,8 @@ def _chunks(weight: Weight) -> Iterator[bytes | memoryview]:
             yield memoryview(panel).cast("B")
     elif weight.source is not None:
         raw = np.ascontiguousarray(weight.source.load()).reshape(-1).view(np.uint8)
-        for start in range(0, len(raw), RAW_CHUNK_BYTES):
-            yield raw[start : start + RAW_CHUNK_BYTES].tobytes()
+        for start in range(0, len(raw), weight.chunk_bytes):
+            yield raw[start : start + weight.chunk_bytes].tobytes()
 
 
 def _sweep(path: str) -> None:

@@ -104,7 +104,8 @@ class Weight:
     kind: str
     nbytes: int
     chunk_bytes: int
-    """Bytes under one checksum: a panel, or RAW_CHUNK_BYTES of a raw weight. The last chunk may be shorter."""
+    """Bytes under one checksum: a panel; of a raw weight RAW_CHUNK_BYTES, or some rows (graph/tables.py). The last
+    chunk may be shorter."""
     offset: int = -1
     """In the artifact; page-aligned. -1 until it is written."""
     crc_first: int = 0

@@ -216,6 +216,9 @@ def _activations(graph: Graph, program: Program, spans: _Spans) -> None:
                 if int(where["base"]) != 1 + buffers.index(root) or offset:
                     raise PlanError("io", f"node {index} does not use the caller's buffer of {view.name!r}")
                 continue
+            if int(where["base"]) == _core.BASE_FILE and not is_output:
+                _check_table(graph, program, index, operand)
+                continue
             if int(where["base"]) != 0:
                 raise PlanError("base", f"node {index} looks for {view.name!r} outside the arena")
             if graph.tensors[root].weight >= 0:
@@ -291,11 +294,28 @@ def _reads(graph: Graph, program: Program) -> list[tuple[int, tuple[int, int, in
         for operand, tensor in enumerate(item.inputs):
             root = graph.root(tensor)
             stored = graph.tensors[root].weight
-            if stored >= 0:
+            if stored >= 0 and int(program.nodes["in"][node][operand]["base"]) == 0:
                 view = graph.tensors[tensor]
                 at = int(program.nodes["in"][node][operand]["offset"]) - view.offset * DTYPES[view.dtype].itemsize
                 reads.append((step, (graph.weights[stored].offset, graph.weights[stored].nbytes, at)))
     return reads
+
+
+def _check_table(graph: Graph, program: Program, index: int, operand: int) -> None:
+    """A gather reads rows of its own table, whole ones under each checksum, with a workspace for a chunk."""
+    node, tensor = graph.nodes[index], graph.tensors[graph.nodes[index].inputs[operand]]
+    number = int(program.nodes["in"][index][operand]["offset"])
+    if node.op != "gather" or operand or node.attrs["axis"] != 0 or tensor.weight < 0 or tensor.root >= 0:
+        raise PlanError("table", f"node {index} cannot read rows from the file")
+    if not 0 <= number < len(program.tables):
+        raise PlanError("table", f"node {index} reads table {number} of {len(program.tables)}")
+    table, weight = program.tables[number], graph.weights[tensor.weight]
+    found = tuple(int(table[name]) for name in ("file_offset", "bytes", "chunk_bytes", "crc_first", "check_bytes"))
+    if found != (weight.offset, weight.nbytes, weight.chunk_bytes, weight.crc_first, weight.nbytes):
+        raise PlanError("table", f"table {number} is not the weight {weight.name!r}")
+    row = tensor.nbytes // tensor.shape[0]
+    if weight.chunk_bytes % row or int(program.nodes["scratch_bytes"][index]) < _core.table_scratch(weight.chunk_bytes):
+        raise PlanError("table", f"node {index} has no room for a chunk of {weight.chunk_bytes} bytes")
 
 
 def _check_load(load: Any, graph: Graph) -> None:

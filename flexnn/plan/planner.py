@@ -26,7 +26,7 @@ from .drafts import Draft, Drafting, Records
 from .errors import BudgetError
 from .layout import place_activations
 from .overhead import Overhead, overhead_bytes
-from .profile import Machine, profile_graph
+from .profile import Machine, profile_graph, stored_table
 from .program import encode_program, front_bytes
 from .report import Plan
 from .types import LINE, Profile
@@ -71,13 +71,31 @@ def make_plan(
     """The plan for ``memory`` bytes (None: no limit, everything pinned), of an artifact's graph.
 
     ``io_align``: 64, or 4096 for direct I/O. ``overhead`` says what a session takes beside its arena. Raises
-    BudgetError, naming the smallest budget, when ``memory`` is below it. ``profile``: of the graph, where it is not as
+    BudgetError, naming the smallest budget, when ``memory`` is below it. Tables stay in the file (graph/tables.py),
+    unless there is room for everything. ``profile``: of the graph, where it is not as
     ``profile_graph`` makes it.
     """
-    planner = Planner(
-        graph, threads=threads, io_align=io_align, machine=machine, overhead=overhead, isa=isa, profile=profile
-    )
-    return planner.plan(memory)
+
+    def planner(profile: Profile | None, in_file: bool) -> Planner:
+        return Planner(
+            graph,
+            threads=threads,
+            io_align=io_align,
+            machine=machine,
+            overhead=overhead,
+            isa=isa,
+            profile=profile,
+            in_file=in_file,
+        )
+
+    if profile is not None or not any(stored_table(graph, node) for node in graph.nodes):
+        return planner(profile, in_file=False).plan(memory)
+    reading = planner(None, in_file=True)
+    if memory is None or memory > sum(weight.nbytes for weight in graph.weights):
+        resident = planner(None, in_file=False)
+        if memory is None or resident.everything <= memory:
+            return replace(resident.plan(memory), minimum_memory=reading.minimum)
+    return reading.plan(memory)
 
 
 @dataclass(slots=True, frozen=True)
@@ -102,12 +120,13 @@ class Planner:
         overhead: Overhead = overhead_bytes,
         isa: str | None = None,
         profile: Profile | None = None,
+        in_file: bool = False,
     ) -> None:
         started = time.perf_counter_ns()
         self._graph, self._overhead = graph, overhead
         self._machine = machine or Machine.measure(isa)
         self._profile = profile or profile_graph(
-            graph, threads=threads, io_align=io_align, machine=self._machine, isa=isa
+            graph, threads=threads, io_align=io_align, machine=self._machine, isa=isa, in_file=in_file
         )
         self._placement = place_activations(self._profile)
         step_bytes = sum(self._parts(1).values()) - sum(self._parts(0).values())
@@ -129,6 +148,11 @@ class Planner:
     def minimum(self) -> int:
         """The smallest budget, in bytes."""
         return self._beside + self._least
+
+    @property
+    def everything(self) -> int:
+        """The budget from which on everything is pinned, in bytes."""
+        return self._beside + self._unlimited().nbytes
 
     def plan(self, memory: int | None) -> Plan:
         """As ``make_plan``."""

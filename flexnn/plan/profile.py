@@ -18,6 +18,7 @@ from flexnn import _core
 from flexnn.graph import ops
 from flexnn.graph.ir import DTYPES, Graph, Node
 from flexnn.graph.pack import is_narrow
+from flexnn.graph.tables import Table, table_of
 
 from .types import LINE, NodeProfile, Profile, Variant, align_up
 
@@ -86,10 +87,17 @@ def way_key(op: str, params: NDArray[np.int32], way: Variant) -> str:
 
 
 def profile_graph(
-    graph: Graph, *, threads: int, io_align: int, machine: Machine, isa: str | None = None, every_way: bool = False
+    graph: Graph,
+    *,
+    threads: int,
+    io_align: int,
+    machine: Machine,
+    isa: str | None = None,
+    every_way: bool = False,
+    in_file: bool = False,
 ) -> Profile:
     """Sizes, lifetimes in nodes, and the ways to compute each node, fastest first. ``every_way``: also those that are
-    neither the fastest nor save workspace.
+    neither the fastest nor save workspace. ``in_file``: tables stay in the file where they can.
     """
     io = {root: i for i, root in enumerate([*graph.inputs, *graph.outputs])}
     first: dict[int, int] = {}
@@ -99,7 +107,10 @@ def profile_graph(
     zeros = 0
     for index, node in enumerate(graph.nodes):
         constants = []
+        table = stored_table(graph, node) if in_file else None
         for operand, tensor in enumerate(node.inputs):
+            if table is not None and operand == 0:
+                continue
             weight = graph.tensors[graph.root(tensor)].weight
             if weight >= 0 and graph.weights[weight].nbytes > SMALL_CONSTANT_BYTES:
                 size = align_up(graph.weights[weight].nbytes, io_align) + (2 * io_align if io_align > LINE else 0)
@@ -114,6 +125,10 @@ def profile_graph(
         params = _core.encode_params(node.op, ops.encode(graph, node))
         zeros = max(zeros, _core.op_zeros(node.op, params))
         known = _profile_node(graph, node, params, tuple(constants), threads, machine, isa)
+        if table is not None:
+            known.table, known.variants = table.weight, [_reading_rows(table, threads, machine)]
+            nodes.append(known)
+            continue
         known.variants = [machine.timed(node.op, params, way) for way in known.variants]
         if not every_way:
             known.variants = _useful(known.variants)
@@ -154,6 +169,18 @@ def _profile_node(
         seconds = _plain_seconds(graph, node, panels * panel_bytes, threads, machine)
         variants = [Variant("", 0, scratch, machine.step_s, seconds)]
     return NodeProfile(variants, params, panels, panel_bytes, node.weight, constants)
+
+
+def stored_table(graph: Graph, node: Node) -> Table | None:
+    """The table that a node may read rows of: the file has it with checksums by rows."""
+    table = table_of(graph, node)
+    return table if table is not None and graph.weights[table.weight].chunk_bytes == table.chunk_bytes else None
+
+
+def _reading_rows(table: Table, threads: int, machine: Machine) -> Variant:
+    """A gather whose threads read a chunk for each row."""
+    reads_s = table.rows * (machine.request_s + table.chunk_bytes / machine.storage_bytes_per_second)
+    return Variant("", 0, align_up(_core.table_scratch(table.chunk_bytes)), machine.step_s, reads_s / threads)
 
 
 def with_tile_block(params: NDArray[np.int32], tile_block: int) -> NDArray[np.int32]:

@@ -51,7 +51,23 @@ def encode_program(graph: Graph, profile: Profile, placement: Placement, draft: 
         zeros_count=profile.zeros_count,
         io_bytes=np.array(profile.io_bytes, np.int64),
         threads=profile.threads,
+        tables=_encode_tables(graph, profile),
     )
+
+
+def _encode_tables(graph: Graph, profile: Profile) -> np.ndarray[Any, Any]:
+    """The weights that stay in the file, each once."""
+    weights = [graph.weights[w] for w in _tables(profile)]
+    tables = np.zeros(len(weights), _core.LOAD_DTYPE)
+    for i, weight in enumerate(weights):
+        tables["file_offset"][i], tables["chunk_bytes"][i] = weight.offset, weight.chunk_bytes
+        tables["bytes"][i] = tables["check_bytes"][i] = weight.nbytes
+        tables["crc_first"][i] = weight.crc_first
+    return tables
+
+
+def _tables(profile: Profile) -> list[int]:
+    return list(dict.fromkeys(node.table for node in profile.nodes if node.table >= 0))
 
 
 def _piece_weights(profile: Profile, draft: Draft) -> list[tuple[int, int, int]]:
@@ -125,6 +141,7 @@ def _encode_nodes(
             operand_of[node, operand] = at
     nodes = np.zeros(len(graph.nodes), _core.NODE_DTYPE)
     nodes["in"]["base"] = -1
+    tables = {weight: i for i, weight in enumerate(_tables(profile))}
     variants, scratch = draft.choices["variant"].tolist(), draft.layer_address[:, 0].tolist()
     for index, item in enumerate(graph.nodes):
         known = profile.nodes[index]
@@ -139,7 +156,9 @@ def _encode_nodes(
             weight = graph.tensors[root].weight
             where = row["out"] if operand == len(item.inputs) else row["in"][operand]
             inside = graph.tensors[tensor].offset * DTYPES[graph.tensors[tensor].dtype].itemsize
-            if root in io:
+            if operand == 0 and known.table >= 0:
+                where["base"], where["offset"] = _core.BASE_FILE, tables[known.table]
+            elif root in io:
                 where["base"], where["offset"] = io[root], inside
             elif weight >= 0:
                 where["base"] = 0

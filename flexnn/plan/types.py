@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flexnn import _core
+
 I64 = NDArray[np.int64]
 F64 = NDArray[np.float64]
 
@@ -58,6 +60,8 @@ class NodeProfile:
     """Index of the panel weight in the graph, or -1."""
     constants: tuple[tuple[int, int, int], ...]
     """(operand, weight, arena bytes) of each raw constant too big to stay without asking."""
+    table: int = -1
+    """The weight that its first operand is, where it reads rows of that from the file; else -1."""
 
     @property
     def weight_bytes(self) -> int:
@@ -130,5 +134,7 @@ class Program:
     io_bytes: NDArray[np.int64]
     threads: int
     """Compute threads it has workspaces for."""
+    tables: NDArray[Any] = field(default_factory=lambda: np.zeros(0, _core.LOAD_DTYPE))
+    """Weights that steps read rows of."""
     groups: NDArray[np.uint32] = field(default_factory=lambda: np.zeros(0, np.uint32))
     """Steps of each group that runs at the same time; empty: one by one."""

@@ -1,4 +1,4 @@
-/* Rows of a tensor picked by indices that are data of the run. */
+/* Rows of a tensor picked by indices that are data of the run; the tensor may be a table that is not in memory. */
 #include "box.h"
 #include "move.h"
 
@@ -43,17 +43,43 @@ static int64_t index_at(const fx_call *call, int64_t i) {
                                                  : ((const int64_t *)call->in[1])[i];
 }
 
+/* The chunk of a table that a thread read last. */
+typedef struct cursor {
+    int64_t number;
+    const char *data;
+} cursor;
+
+/* Row `index` of a table that is not in memory. */
+static fx_status row_of_table(const fx_call *call, int64_t index, int64_t bytes, cursor *c, const char **row) {
+    const int64_t rows = call->table->chunk_bytes / bytes, number = index / rows;
+    if (number != c->number) {
+        c->number = number;
+        const fx_status status = call->table->read(call->table, number, call->scratch, &c->data);
+        if (status != FX_OK)
+            return status;
+    }
+    *row = c->data + index % rows * bytes;
+    return FX_OK;
+}
+
 static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) {
     const fx_gather_params *p = &call->params->gather;
     const uint32_t count = units(call->kernels, 0, call->params, call->window, threads);
     const int64_t bytes = p->inner * (int64_t)p->elem_bytes, end = fx_box_cut(rows_of(p), count, u1);
+    cursor c = {.number = -1};
     for (int64_t row = fx_box_cut(rows_of(p), count, u0); row < end; row++) {
         int64_t index = index_at(call, row % p->count);
         if (index < -(int64_t)p->axis || index >= p->axis)
             return FX_ERR_INDEX;
         index += index < 0 ? p->axis : 0;
-        fx_move(p->elem_bytes, (const char *)call->in[0] + (row / p->count * p->axis + index) * bytes,
-                (char *)call->out + row * bytes, 1, p->inner, 0, 1, 0, 1);
+        const char *from;
+        if (call->table) {
+            const fx_status status = row_of_table(call, index, bytes, &c, &from);
+            if (status != FX_OK)
+                return status;
+        } else
+            from = (const char *)call->in[0] + (row / p->count * p->axis + index) * bytes;
+        fx_move(p->elem_bytes, from, (char *)call->out + row * bytes, 1, p->inner, 0, 1, 0, 1);
     }
     return FX_OK;
 }

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from .. import ops
 from ..build import panels_of
 from ..ir import Graph, GraphError
+from ..tables import table_of
 from .activations import fuse_activations, recognise_activations
 from .affine import fold_affine
 from .attention import fuse_attention
@@ -58,18 +59,20 @@ def run_passes(graph: Graph, trace: Trace | None = None) -> Graph:
         if trace:
             trace(step.__name__, graph)
     graph = compact(graph)
-    _finish_panels(graph)
+    _finish_weights(graph)
     _check(graph)
     return graph
 
 
-def _finish_panels(graph: Graph) -> None:
-    """Forms and sizes of panels, now that their slopes are known."""
+def _finish_weights(graph: Graph) -> None:
+    """Forms and sizes of panels, now that their slopes are known; checksums by rows for tables."""
     for node in graph.nodes:
         if node.weight >= 0:
             weight, panels = graph.weights[node.weight], panels_of(graph, node)
             weight.nbytes, weight.chunk_bytes = panels.nbytes, panels.panel_bytes
             node.attrs["wtype"] = panels.wtype
+        elif (table := table_of(graph, node)) is not None:
+            graph.weights[table.weight].chunk_bytes = table.chunk_bytes
 
 
 def _check(graph: Graph) -> None:

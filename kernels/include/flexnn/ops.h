@@ -37,6 +37,14 @@ typedef struct fx_window {
     int32_t y0, y1, c0, c1;
 } fx_window;
 
+/* A table that is not in memory. read gives chunk i, checked; it has scratch_bytes of scratch and may leave the chunk
+ * there. Any thread may ask. */
+typedef struct fx_table {
+    int64_t chunk_bytes; /* a whole number of rows */
+    int64_t scratch_bytes;
+    fx_status (*read)(const struct fx_table *table, int64_t i, void *scratch, const char **chunk);
+} fx_table;
+
 typedef struct fx_call {
     const fx_kernels *kernels;
     const fx_params *params;
@@ -44,9 +52,10 @@ typedef struct fx_call {
     fx_window window;
     const void *in[FX_MAX_INPUTS]; /* CONV, DWCONV: in[1] is the residual */
     void *out;
-    const float *weight; /* the panel that holds channel window.c0, followed by the others of the window */
-    const float *zeros;  /* at least fx_op_zeros floats of 0.0 */
-    void *scratch;       /* this thread's, fx_op_scratch bytes, 64-byte aligned */
+    const float *weight;   /* the panel that holds channel window.c0, followed by the others of the window */
+    const float *zeros;    /* at least fx_op_zeros floats of 0.0 */
+    void *scratch;         /* this thread's, fx_op_scratch bytes, 64-byte aligned */
+    const fx_table *table; /* GATHER whose outer is 1: stands for in[0], and scratch is the table's; else NULL */
 } fx_call;
 
 /* Properties of an operator. */

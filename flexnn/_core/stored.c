@@ -1,0 +1,87 @@
+#include "stored.h"
+#include "session.h"
+
+#include <errno.h>
+#include <time.h>
+#include <unistd.h>
+
+#define DIRECT_ALIGN 4096
+#define CHUNK_MAX ((int64_t)1 << 30)
+
+int64_t fx_table_scratch(int64_t chunk_bytes) {
+    return (chunk_bytes + 3 * DIRECT_ALIGN + 63) / 64 * 64; /* begin, end and address are rounded for direct reads */
+}
+
+fx_status fx_table_check(const fx_program *p, const fx_node *node, const fx_operand *o) {
+    if (node->op != FX_OP_GATHER || o->offset < 0 || o->offset >= p->table_count)
+        return FX_ERR_BOUNDS;
+    const fx_gather_params *g = &node->params.gather;
+    const fx_load *table = &p->tables[o->offset];
+    const int64_t row = (int64_t)g->inner * g->elem_bytes;
+    if (g->outer != 1 || table->chunk_bytes > CHUNK_MAX || table->chunk_bytes % row ||
+        node->scratch_bytes < fx_table_scratch(table->chunk_bytes))
+        return FX_ERR_PARAMS;
+    return table->bytes / row >= g->axis ? FX_OK : FX_ERR_BOUNDS;
+}
+
+static fx_status fail(fx_session *s, fx_status status, int os_error, int64_t offset) {
+    int none = 0; /* the first thread that fails tells */
+    if (atomic_compare_exchange_strong(&s->table_failed, &none, 1)) {
+        s->table_error.os_error = os_error;
+        s->table_error.file_offset = offset;
+    }
+    return status;
+}
+
+/* Bytes [begin, end) of the file, directly where everything is aligned. */
+static fx_status read_all(fx_session *s, char *to, int64_t begin, int64_t end) {
+    int direct = s->direct_fd >= 0;
+    for (int64_t at = begin; at < end;) {
+        const int is_direct = direct && !((at | (end - at) | (int64_t)(intptr_t)(to + at - begin)) % DIRECT_ALIGN);
+        const ssize_t n = pread(is_direct ? s->direct_fd : s->fd, to + at - begin, (size_t)(end - at), at);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && is_direct && errno == EINVAL) {
+            direct = 0; /* a file system that takes the flag but not the read */
+            continue;
+        }
+        if (n <= 0)
+            return fail(s, n < 0 ? FX_ERR_IO : FX_ERR_EOF, n < 0 ? errno : 0, at);
+        at += n;
+    }
+    return FX_OK;
+}
+
+static fx_status read_chunk(const fx_table *face, int64_t i, void *scratch, const char **chunk) {
+    const fx_stored_table *t = (const fx_stored_table *)face;
+    fx_session *s = t->session;
+    const int64_t from = i * face->chunk_bytes, rest = t->place->bytes - from;
+    const int64_t bytes = rest < face->chunk_bytes ? rest : face->chunk_bytes, offset = t->place->file_offset + from;
+    int64_t begin = offset, end = offset + bytes;
+    char *to = scratch;
+    if (s->direct_fd >= 0) {
+        begin = begin / DIRECT_ALIGN * DIRECT_ALIGN;
+        end = (end + DIRECT_ALIGN - 1) / DIRECT_ALIGN * DIRECT_ALIGN;
+        to += -(intptr_t)to & (DIRECT_ALIGN - 1);
+    }
+    const fx_status status = read_all(s, to, begin, end);
+    if (status != FX_OK)
+        return status;
+    atomic_fetch_add(&s->bytes_read[s->run % FX_RUNS], end - begin);
+    if (s->read_bytes_per_second) {
+        const int64_t ns = (int64_t)((double)(end - begin) * 1e9 / (double)s->read_bytes_per_second);
+        nanosleep(&(struct timespec){.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000}, NULL);
+    }
+    *chunk = to + (offset - begin);
+    if (fx_crc32c_by(s->crc_path, 0, *chunk, (size_t)bytes) != s->program.crcs[t->place->crc_first + i])
+        return fail(s, FX_ERR_CHECKSUM, 0, offset);
+    return FX_OK;
+}
+
+void fx_tables_start(fx_session *s) {
+    for (uint32_t i = 0; i < s->program.table_count; i++) {
+        const fx_load *place = &s->program.tables[i];
+        const fx_table face = {place->chunk_bytes, fx_table_scratch(place->chunk_bytes), read_chunk};
+        s->tables[i] = (fx_stored_table){face, s, place};
+    }
+}

@@ -1,0 +1,49 @@
+"""Tables whose rows a gather can read straight from the file, so that they never lie in memory whole: embeddings.
+
+Such a table is a raw weight with a checksum for each few rows, not for each mebibyte, so that a row is checked without
+reading much beside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .attributes import int_attr
+from .ir import DTYPES, Graph, Node
+
+ROW_BYTES_MAX = 64 << 10
+CHUNK_BYTES_MIN = 4096
+"""Of the rows under one checksum: what a read takes of most storage anyway."""
+TABLE_BYTES_MIN = 64 << 10
+"""Smaller ones stay in memory."""
+READ_SHARE = 2
+"""A gather that reads more than the table by this loads it whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """What a gather picks rows from."""
+
+    weight: int
+    row_bytes: int
+    rows: int
+    """That the gather picks."""
+
+    @property
+    def chunk_bytes(self) -> int:
+        """Of the rows under one checksum."""
+        return -(-CHUNK_BYTES_MIN // self.row_bytes) * self.row_bytes
+
+
+def table_of(graph: Graph, node: Node) -> Table | None:
+    """The table that ``node`` picks rows of, if it may stay in the file."""
+    if node.op != "gather" or int_attr(node, "axis") != 0:
+        return None
+    table, picked = graph.tensors[node.inputs[0]], graph.tensors[node.inputs[1]]
+    if table.weight < 0 or table.root >= 0 or not table.shape or not picked.size:
+        return None
+    row_bytes = table.size // table.shape[0] * DTYPES[table.dtype].itemsize
+    found = Table(table.weight, row_bytes, picked.size)
+    if row_bytes > ROW_BYTES_MAX or table.nbytes <= TABLE_BYTES_MIN:
+        return None
+    return found if found.rows * found.chunk_bytes <= table.nbytes // READ_SHARE else None
