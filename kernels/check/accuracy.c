@@ -2,11 +2,12 @@
 #include "check.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #define FLOPS_MAX 2.5e8
 #define BYTES_MAX 4e7
 
-int check_accuracy_op(const check_op *op, uint32_t number, const fx_kernels *k) {
+int check_accuracy_op(const check_op *op, uint32_t number, const fx_kernels *k, const char *part) {
     int failures = 0;
     char name[64];
     double flops, bytes;
@@ -14,7 +15,7 @@ int check_accuracy_op(const check_op *op, uint32_t number, const fx_kernels *k) 
         check_case c = {.op = number, .random = 1};
         if (!op->bench || !op->bench(i, &c, name, &flops, &bytes))
             return failures;
-        if (op->is_exact || flops > FLOPS_MAX || bytes > BYTES_MAX)
+        if ((part && !strstr(name, part)) || op->is_exact || flops > FLOPS_MAX || bytes > BYTES_MAX)
             continue;
         const double most = op->error_max ? op->error_max(&c) : 0;
         if (check_run_drawn(op, &c, k, fx_op_name(number))) {
@@ -22,7 +23,8 @@ int check_accuracy_op(const check_op *op, uint32_t number, const fx_kernels *k) 
             continue;
         }
         const int failed = most > 0 && c.error > most;
-        fprintf(failed ? stderr : stdout, "%-14s %-12s %-40s error %.1e%s", fx_op_name(number), k->level, name, c.error,
+        fprintf(failed ? stderr : stdout, "%-14s %-12s %-40s error %.1e, rms %.1e%s", fx_op_name(number), k->level,
+                name, c.error, c.rms,
                 failed     ? ", FAILED: at most "
                 : most > 0 ? ", at most "
                            : "\n");

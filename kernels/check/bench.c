@@ -72,13 +72,16 @@ static double time_runs(fx_call call, uint32_t units, int64_t weight_bytes, int6
     return best;
 }
 
-void check_bench_op(const check_op *op, uint32_t number, const fx_kernels *k, double peak, int is_cold) {
+void check_bench_op(const check_op *op, uint32_t number, const fx_kernels *k, const char *part, double peak,
+                    int is_cold) {
     char name[64];
     double flops, bytes;
     for (int i = 0;; i++) {
         check_case c = {.op = number, .random = 1};
         if (!op->bench || !op->bench(i, &c, name, &flops, &bytes))
             return;
+        if (part && !strstr(name, part))
+            continue;
         if (fx_op_check(c.op, c.kernel, &c.params) != FX_OK) {
             fprintf(stderr, "%s %s: fx_op_check refuses it\n", fx_op_name(number), name);
             continue;

@@ -142,7 +142,7 @@ static fx_status run_windows(check_case *c, fx_call *call, int64_t scratch_bytes
 
 static int compare_floats(check_case *c, const check_expected *e, int64_t elements) {
     const float *got = (const float *)((const char *)c->out + c->out_lo);
-    double difference = 0, largest = 0;
+    double difference = 0, largest = 0, differences = 0, squares = 0;
     for (int64_t i = 0; i < elements; i++) {
         uint32_t bits;
         memcpy(&bits, &got[i], sizeof bits);
@@ -162,9 +162,12 @@ static int compare_floats(check_case *c, const check_expected *e, int64_t elemen
         if (isfinite(want)) {
             difference = fmax(difference, fabs(got[i] - want));
             largest = fmax(largest, fabs(want));
+            differences += (got[i] - want) * (got[i] - want);
+            squares += want * want;
         }
     }
     c->error = largest > 0 ? difference / largest : 0;
+    c->rms = squares > 0 ? sqrt(differences / squares) : 0;
     return 0;
 }
 

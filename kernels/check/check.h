@@ -25,6 +25,7 @@ typedef struct check_case {
     float *weight; /* all panels, or NULL */
     int64_t weight_bytes;
     double error; /* largest difference from what is expected, over the largest value expected; of f32 outputs */
+    double rms;   /* the same of root mean squares */
 } check_case;
 
 /* What must come out. Element i is at out_lo + i * (size of an element); NOT_WRITTEN marks what stays poisoned. */
@@ -81,14 +82,16 @@ static inline void check_set(const check_case *c, check_expected *e, int64_t at,
 }
 
 /* The frame: case.c runs one case (0: passed; else says why), drawn or as it stands; bench.c times; accuracy.c tells
- * the errors of the shapes that are timed (0: none is too large). */
+ * the errors of the shapes that are timed (0: none is too large). Of shapes, those whose name has `part` in it, if
+ * that is not NULL. */
 int check_run_case(const check_op *op, check_case *c, const fx_kernels *k, const char *op_name);
 int check_run_drawn(const check_op *op, check_case *c, const fx_kernels *k, const char *op_name);
-int check_accuracy_op(const check_op *op, uint32_t number, const fx_kernels *k);
+int check_accuracy_op(const check_op *op, uint32_t number, const fx_kernels *k, const char *part);
 /* hostile.c: 1: parameters damaged at random were accepted and run; 0: refused, or too big to run; -1: failed. */
 int check_run_hostile(const check_op *op, check_case *c, const fx_kernels *k);
 double check_peak_flops(const fx_kernels *k);
-void check_bench_op(const check_op *op, uint32_t number, const fx_kernels *k, double peak, int is_cold);
+void check_bench_op(const check_op *op, uint32_t number, const fx_kernels *k, const char *part, double peak,
+                    int is_cold);
 void *check_alloc(int64_t bytes, int before); /* guard page after it, or before; never freed one by one: */
 void check_free_all(void);
 

@@ -1,5 +1,5 @@
 /* flexnn-check [--op NAME] [--level NAME] [--seed S] [--first I] [--cases N] [--bench [--cold] | --accuracy |
- * --hostile] */
+ * --hostile] [--shape PART_OF_NAME] */
 #include "check.h"
 
 #include <signal.h>
@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 typedef struct options {
-    const char *op, *level;
+    const char *op, *level, *shape;
     long first, cases;
     unsigned long long seed;
     int bench, cold, accuracy, hostile;
@@ -77,9 +77,9 @@ static int walk(const options *o) {
                 fprintf(stderr, "FAILED: no check of %s\n", fx_op_name(op));
                 failures++;
             } else if (o->bench) {
-                check_bench_op(checks[op], op, k, peak, o->cold);
+                check_bench_op(checks[op], op, k, o->shape, peak, o->cold);
             } else if (o->accuracy) {
-                failures += check_accuracy_op(checks[op], op, k);
+                failures += check_accuracy_op(checks[op], op, k, o->shape);
             } else {
                 failures += check_level(o, op, k);
             }
@@ -106,6 +106,8 @@ int main(int argc, char **argv) {
             o.op = value, i++;
         else if (value && !strcmp(argv[i], "--level"))
             o.level = value, i++;
+        else if (value && !strcmp(argv[i], "--shape"))
+            o.shape = value, i++;
         else if (value && !strcmp(argv[i], "--cases"))
             o.cases = atol(value), i++;
         else if (value && !strcmp(argv[i], "--first"))
@@ -114,7 +116,7 @@ int main(int argc, char **argv) {
             o.seed = strtoull(value, NULL, 10), i++;
         else {
             fprintf(stderr, "usage: flexnn-check [--op NAME] [--level NAME] [--seed S] [--first I] [--cases N] "
-                            "[--bench [--cold] | --accuracy | --hostile]\n");
+                            "[--bench [--cold] | --accuracy | --hostile] [--shape PART_OF_NAME]\n");
             return 2;
         }
     }

@@ -8,7 +8,7 @@
 #ifndef FLEXNN_NEON_GEMM_H
 #define FLEXNN_NEON_GEMM_H
 
-#include "../vec/simd.h"
+#include "../vec/fold.h"
 
 #ifdef __aarch64__
 #define FMLA(sum, b, e, lane) __asm__("fmla %0.4s, %1.4s, %2.s[" #lane "]" : "+w"(sum) : "w"(b), "w"(e))
@@ -79,16 +79,24 @@ static __attribute__((noinline)) void finish_any(const fx_gemm *g, int rows, con
             const float32x4_t start = g->head ? vld1q_f32(w + j * 4) : vdupq_n_f32(0);                                 \
             FX_UNROLL for (int i = 0; i < R; i++) sum[i][j] = start;                                                   \
         }                                                                                                              \
+        FX_KEEP(kept, float32x4_t, R, VECTORS);                                                                        \
+        int64_t run = 0, folds = 0;                                                                                    \
         w += g->head;                                                                                                  \
-        for (int64_t q0 = 0; q0 < g->k; q0 += g->block) {                                                              \
+        const int64_t block = fx_block(g);                                                                             \
+        for (int64_t q0 = 0; q0 < g->k; q0 += block) {                                                                 \
             const float *const *a = g->a;                                                                              \
-            const int64_t n = g->k - q0 < g->block ? g->k - q0 : g->block;                                             \
-            for (int64_t t = 0; t < g->taps; t++, a += R) {                                                            \
+            const int64_t n = g->k - q0 < block ? g->k - q0 : block;                                                   \
+            for (int64_t t = 0; t < g->taps; t++, a += R, run += n) {                                                  \
+                if (run && run + n > FX_GEMM_RUN) {                                                                    \
+                    FX_FOLD(sum, kept, R, VECTORS, folds);                                                             \
+                    folds++, run = 0;                                                                                  \
+                }                                                                                                      \
                 const float *row[R];                                                                                   \
                 FX_UNROLL for (int i = 0; i < R; i++) row[i] = a[i] + g->a_at + q0;                                    \
                 MULTIPLY(R, n)                                                                                         \
             }                                                                                                          \
         }                                                                                                              \
+        FX_UNFOLD(sum, kept, R, VECTORS, folds);                                                                       \
         if (g->finish.act > FX_ACT_CLIP || g->columns < FX_NR) {                                                       \
             float32x4_t stored[R][VECTORS]; /* sum itself has no address, so that it stays in registers */             \
             FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int j = 0; j < VECTORS; j++) stored[i][j] =           \
@@ -106,7 +114,7 @@ static __attribute__((noinline)) void finish_any(const fx_gemm *g, int rows, con
             fx_store(c[i] + at + j * 4, fx_min(hi, fx_max(lo, sum[i][j])));                                            \
     }
 
-/* The same for a Winograd plane: rows at a stride, sums carried on in memory. */
+/* The same for a Winograd plane: rows at a stride, and earlier sums in memory. */
 #define WINO_TILE(R)                                                                                                   \
     static void wino_##R(const fx_wino_gemm *g) {                                                                      \
         const float *w = g->w, *row[R];                                                                                \
@@ -115,10 +123,10 @@ static __attribute__((noinline)) void finish_any(const fx_gemm *g, int rows, con
             row[i] = g->a + i * g->lda;                                                                                \
             FX_UNROLL for (int j = 0; j < VECTORS; j++) sum[i][j] = vdupq_n_f32(0);                                    \
         }                                                                                                              \
-        if (!g->is_first)                                                                                              \
-            FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int j = 0; j < VECTORS; j++) sum[i][j] =              \
-                vld1q_f32(g->c + i * g->ldc + j * 4);                                                                  \
         MULTIPLY(R, g->k)                                                                                              \
+        if (!g->is_first)                                                                                              \
+            FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int j = 0; j < VECTORS; j++) sum[i][j] +=             \
+                vld1q_f32(g->c + i * g->ldc + j * 4);                                                                  \
         FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int j = 0; j < VECTORS; j++)                              \
             vst1q_f32(g->c + i * g->ldc + j * 4, sum[i][j]);                                                           \
     }

@@ -11,6 +11,9 @@
 /* U: it is read once for each tile of rows, from L2. */
 #define U_BYTES (296 << 10)
 
+/* Channels that are summed in one chain: rounding errors grow with its length (0022). */
+#define CHAIN_MAX 64
+
 typedef struct sizes {
     int32_t m, planes;
     int32_t tiles;             /* of a block at most */
@@ -29,7 +32,7 @@ static sizes sizes_of(const fx_kernels *k, uint32_t kernel, const fx_conv_params
     const int64_t all = (int64_t)p->n * fx_div_up(p->oh, z.m) * tile_columns(p, z.m);
     z.tiles = (int32_t)fx_min64(p->tile_block, all);
     const int64_t channel_bytes = (int64_t)z.planes * k->panels * FX_NR * (int64_t)sizeof(float);
-    const int64_t fit = fx_max64(8, U_BYTES / channel_bytes / 8 * 8);
+    const int64_t fit = fx_min64(CHAIN_MAX, fx_max64(8, U_BYTES / channel_bytes / 8 * 8));
     z.chunk = (int32_t)fx_round_up(fx_div_up(p->cin, fx_div_up(p->cin, fit)), 8);
     z.v = fx_round_up(z.planes * ((int64_t)z.tiles * p->cin + PLANE_PAD), 16);
     z.u = fx_round_up(z.planes * ((int64_t)z.chunk * k->panels * FX_NR + PLANE_PAD), 16);

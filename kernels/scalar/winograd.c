@@ -71,10 +71,10 @@ void FX_SYMBOL(wino_gemm_f32)(const fx_wino_gemm *g) {
     for (int32_t i = 0; i < g->rows; i++)
         for (int32_t j = 0; j < g->panels * FX_NR; j++) {
             const float *w = g->w + j / FX_NR * g->w_panel + j % FX_NR;
-            float sum = g->is_first ? 0 : g->c[i * g->ldc + j];
+            float sum = 0;
             for (int64_t q = 0; q < g->k; q++)
                 sum += g->a[i * g->lda + q] * w[q * FX_NR];
-            g->c[i * g->ldc + j] = sum;
+            g->c[i * g->ldc + j] = g->is_first ? sum : g->c[i * g->ldc + j] + sum;
         }
 }
 

@@ -1,5 +1,5 @@
 /* gemm_f32 for AVX2 and AVX-512: sums in registers, one broadcast of a's element against each vector of w. */
-#include "simd.h"
+#include "fold.h"
 
 #define VECTORS (FX_NR / FX_WIDTH) /* of a panel */
 
@@ -37,16 +37,24 @@ static __attribute__((noinline)) void finish_any(const fx_gemm *g, int rows, int
                 start = fx_load(w + j / VECTORS * second + j % VECTORS * FX_WIDTH);                                    \
             FX_UNROLL for (int i = 0; i < R; i++) sum[i][j] = start;                                                   \
         }                                                                                                              \
+        FX_KEEP(kept, fx_v, R, V);                                                                                     \
+        int64_t run = 0, folds = 0;                                                                                    \
         w += g->head;                                                                                                  \
-        for (int64_t q0 = 0; q0 < g->k; q0 += g->block) {                                                              \
+        const int64_t block = fx_block(g);                                                                             \
+        for (int64_t q0 = 0; q0 < g->k; q0 += block) {                                                                 \
             const float *const *a = g->a;                                                                              \
-            const int64_t n = g->k - q0 < g->block ? g->k - q0 : g->block;                                             \
-            for (int64_t t = 0; t < g->taps; t++, a += R) {                                                            \
+            const int64_t n = g->k - q0 < block ? g->k - q0 : block;                                                   \
+            for (int64_t t = 0; t < g->taps; t++, a += R, run += n) {                                                  \
+                if (run && run + n > FX_GEMM_RUN) {                                                                    \
+                    FX_FOLD(sum, kept, R, V, folds);                                                                   \
+                    folds++, run = 0;                                                                                  \
+                }                                                                                                      \
                 const float *row[R];                                                                                   \
                 FX_UNROLL for (int i = 0; i < R; i++) row[i] = a[i] + g->a_at + q0;                                    \
                 MULTIPLY(R, n)                                                                                         \
             }                                                                                                          \
         }                                                                                                              \
+        FX_UNFOLD(sum, kept, R, V, folds);                                                                             \
         if (g->finish.act > FX_ACT_CLIP || g->columns < P * FX_NR) {                                                   \
             fx_v stored[R][V]; /* sum itself has no address, so that it stays in registers */                          \
             FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int j = 0; j < V; j++) stored[i][j] = sum[i][j];      \
@@ -72,29 +80,40 @@ typedef float half_in_memory __attribute__((vector_size(32), aligned(4), may_ali
 #define HALF_TILE(R)                                                                                                   \
     static void half_##R(const fx_gemm *g) {                                                                           \
         const float *w = g->w, *more = g->w + g->w_panel;                                                              \
-        fx_v sum[R], start = {0};                                                                                      \
-        half rest[R], rest_start = {0};                                                                                \
+        fx_v sum[R][1], start = {0};                                                                                   \
+        half rest[R][1], rest_start = {0};                                                                             \
         if (g->head)                                                                                                   \
             start = fx_load(w), rest_start = *(const half_in_memory *)more;                                            \
-        FX_UNROLL for (int i = 0; i < R; i++) sum[i] = start, rest[i] = rest_start;                                    \
+        FX_UNROLL for (int i = 0; i < R; i++) sum[i][0] = start, rest[i][0] = rest_start;                              \
+        FX_KEEP(kept, fx_v, R, 1);                                                                                     \
+        FX_KEEP(kept_rest, half, R, 1);                                                                                \
+        int64_t run = 0, folds = 0;                                                                                    \
         w += g->head, more += g->head;                                                                                 \
-        for (int64_t q0 = 0; q0 < g->k; q0 += g->block) {                                                              \
+        const int64_t block = fx_block(g);                                                                             \
+        for (int64_t q0 = 0; q0 < g->k; q0 += block) {                                                                 \
             const float *const *a = g->a;                                                                              \
-            const int64_t n = g->k - q0 < g->block ? g->k - q0 : g->block;                                             \
-            for (int64_t t = 0; t < g->taps; t++, a += R) {                                                            \
+            const int64_t n = g->k - q0 < block ? g->k - q0 : block;                                                   \
+            for (int64_t t = 0; t < g->taps; t++, a += R, run += n) {                                                  \
+                if (run && run + n > FX_GEMM_RUN) {                                                                    \
+                    FX_FOLD(sum, kept, R, 1, folds);                                                                   \
+                    FX_FOLD(rest, kept_rest, R, 1, folds);                                                             \
+                    folds++, run = 0;                                                                                  \
+                }                                                                                                      \
                 const float *row[R];                                                                                   \
                 FX_UNROLL for (int i = 0; i < R; i++) row[i] = a[i] + g->a_at + q0;                                    \
                 for (int64_t q = 0; q < n; q++, w += FX_NR, more += FX_NR) {                                           \
                     const fx_v b = fx_load(w);                                                                         \
                     const half c = *(const half_in_memory *)more;                                                      \
-                    FX_UNROLL for (int i = 0; i < R; i++) sum[i] += b * row[i][q], rest[i] += c * row[i][q];           \
+                    FX_UNROLL for (int i = 0; i < R; i++) sum[i][0] += b * row[i][q], rest[i][0] += c * row[i][q];     \
                 }                                                                                                      \
             }                                                                                                          \
         }                                                                                                              \
+        FX_UNFOLD(sum, kept, R, 1, folds);                                                                             \
+        FX_UNFOLD(rest, kept_rest, R, 1, folds);                                                                       \
         if (g->finish.act > FX_ACT_CLIP || g->columns < FX_NR + 8) {                                                   \
             fx_v stored[R][2];                                                                                         \
-            FX_UNROLL for (int i = 0; i < R; i++) stored[i][0] = sum[i],                                               \
-                                                  stored[i][1] = _mm512_zextps256_ps512(rest[i]);                      \
+            FX_UNROLL for (int i = 0; i < R; i++) stored[i][0] = sum[i][0],                                            \
+                                                  stored[i][1] = _mm512_zextps256_ps512(rest[i][0]);                   \
             finish_any(g, R, 2, stored[0]);                                                                            \
             return;                                                                                                    \
         }                                                                                                              \
@@ -103,16 +122,16 @@ typedef float half_in_memory __attribute__((vector_size(32), aligned(4), may_ali
         const fx_v lo = fx_splat(g->finish.lo), hi = fx_splat(g->finish.hi);                                           \
         const half low = _mm512_castps512_ps256(lo), high = _mm512_castps512_ps256(hi);                                \
         if (g->r)                                                                                                      \
-            FX_UNROLL for (int i = 0; i < R; i++) sum[i] += fx_load(g->r[i] + at),                                     \
-                rest[i] += *(const half_in_memory *)(g->r[i] + at + FX_NR);                                            \
+            FX_UNROLL for (int i = 0; i < R; i++) sum[i][0] += fx_load(g->r[i] + at),                                  \
+                rest[i][0] += *(const half_in_memory *)(g->r[i] + at + FX_NR);                                         \
         FX_UNROLL for (int i = 0; i < R; i++) {                                                                        \
-            fx_store(c[i] + at, fx_min(hi, fx_max(lo, sum[i])));                                                       \
-            *(half_in_memory *)(c[i] + at + FX_NR) = _mm256_min_ps(high, _mm256_max_ps(low, rest[i]));                 \
+            fx_store(c[i] + at, fx_min(hi, fx_max(lo, sum[i][0])));                                                    \
+            *(half_in_memory *)(c[i] + at + FX_NR) = _mm256_min_ps(high, _mm256_max_ps(low, rest[i][0]));              \
         }                                                                                                              \
     }
 #endif
 
-/* The same for a Winograd plane: rows at a stride, sums carried on in memory. */
+/* The same for a Winograd plane: rows at a stride, and earlier sums in memory. */
 #define WINO_TILE(R, P)                                                                                                \
     static void wino_##R##x##P(const fx_wino_gemm *g) {                                                                \
         enum { V = P * VECTORS };                                                                                      \
@@ -123,10 +142,10 @@ typedef float half_in_memory __attribute__((vector_size(32), aligned(4), may_ali
             row[i] = g->a + i * g->lda;                                                                                \
             FX_UNROLL for (int j = 0; j < V; j++) sum[i][j] = (fx_v){0};                                               \
         }                                                                                                              \
-        if (!g->is_first)                                                                                              \
-            FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int j = 0; j < V; j++) sum[i][j] =                    \
-                fx_load(g->c + i * g->ldc + j * FX_WIDTH);                                                             \
         MULTIPLY(R, g->k)                                                                                              \
+        if (!g->is_first)                                                                                              \
+            FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int j = 0; j < V; j++) sum[i][j] +=                   \
+                fx_load(g->c + i * g->ldc + j * FX_WIDTH);                                                             \
         FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int j = 0; j < V; j++)                                    \
             fx_store(g->c + i * g->ldc + j * FX_WIDTH, sum[i][j]);                                                     \
     }

@@ -14,6 +14,10 @@
 #include "flexnn/params.h"
 #include "flexnn/rows.h"
 
+/* Products that gemm_f32 adds up before it folds them into sums of earlier ones (vec/fold.h), unless one tap has more:
+ * rounding errors of a sum grow with the length of its chains. */
+#define FX_GEMM_RUN 64
+
 /* One tile of a matrix product whose rows may lie anywhere:
  *     c[i][c_at + j] = finish(start[j] + sum over t < taps, q < k of a[t * rows + i][a_at + q] * w(t, q, j)
  *                             [+ r[i][c_at + j]])
@@ -90,7 +94,8 @@ typedef struct fx_wino_weight {
 } fx_wino_weight;
 
 /* c[i * ldc + j] = (is_first ? 0 : c[i * ldc + j]) + sum over q < k of a[i * lda + q] * w(q, j), where w's panels,
- * `w_panel` floats apart, are [q][FX_NR]; i < rows <= kernels->mr, j < FX_NR * panels. */
+ * `w_panel` floats apart, are [q][FX_NR]; i < rows <= kernels->mr, j < FX_NR * panels. The sum is one chain, that c
+ * joins at its end. */
 typedef struct fx_wino_gemm {
     const float *a, *w;
     float *c;
