@@ -30,11 +30,11 @@ CLASSICS = ("vgg19", "resnet152", "mobilenet_v2", "squeezenet1_1")
 ROUNDS = 3
 
 
-def measure(graph: Graph, machine: Machine) -> list[dict[str, Any]]:
+def measure(graph: Graph, machine: Machine, factors: list[float]) -> list[dict[str, Any]]:
     """Predicted time and bound in ms, and the median of planning's time, at each factor of the smallest budget."""
     minimum = make_plan(graph, machine=machine).minimum_memory
     rows = []
-    for factor in FACTORS:
+    for factor in factors:
         memory, times = int(minimum * factor), []
         for _ in range(ROUNDS):
             started = time.perf_counter()
@@ -52,19 +52,20 @@ def main() -> int:
         "names", nargs="*", metavar="NAME", choices=[m.name for m in FULL] + [[]], help="default: the four classics"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    parser.add_argument("--factors", type=float, nargs="+", default=list(FACTORS), help="of the smallest budget")
     options = parser.parse_args()
     report: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for label, machine in MACHINES.items():
         report[label] = {}
         for name in options.names or CLASSICS:
             with open_artifact(str(artifact(CATALOGUE[name].make(), CATALOGUE[name].shapes))) as opened:
-                report[label][name] = measure(opened.graph, machine)
+                report[label][name] = measure(opened.graph, machine, options.factors)
     if options.json:
         print(json.dumps(report))
         return 0
     for label, models in report.items():
         print(
-            f"{label}: predicted / bound (planning, ms) at {', '.join(f'{f:g}' for f in FACTORS)} x the smallest budget"
+            f"{label}: predicted over bound (planning, ms) at {', '.join(f'{f:g}' for f in options.factors)} x smallest"
         )
         for name, rows in models.items():
             cells = [f"{row['predicted_ms'] / row['bound_ms']:.3f} ({row['plan_ms']:.0f})" for row in rows]

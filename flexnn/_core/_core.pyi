@@ -20,6 +20,7 @@ FIELDS: dict[str, tuple[tuple[str, bool], ...]]
 ENUMS: dict[str, tuple[str, ...]]
 
 CONSTANTS_MAX: int
+ROUNDS_MAX: int
 
 def op_check(op: str, kernel: str, params: Params) -> None: ...
 def op_traits(op: str) -> frozenset[str]: ...
@@ -177,4 +178,5 @@ def fluid_bound(
     bytes_per_second: float,
     compute_share: float = 1.0,
     load_share: float = 1.0,
+    rounds: int = ...,
 ) -> tuple[float, Sequence[float]]: ...

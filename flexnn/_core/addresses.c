@@ -44,7 +44,7 @@ static fx_status gather(blocks *b, const fx_draft *d, const fx_problem *p, const
         int64_t forced = -1;
         if (piece->constant >= 0) {
             int64_t layer = d->steps[piece->step].node, which = piece->constant - p->layers[layer].constant;
-            forced = (layer_address[layer * ROW + 1 + which] + p->io_align - 1) / p->io_align * p->io_align;
+            forced = (layer_address[layer * ROW + 1 + which] + p->io_align - 1) & -p->io_align;
         }
         b->bytes[b->pieces] = piece->arena_bytes;
         b->use[b->pieces] = piece->step;

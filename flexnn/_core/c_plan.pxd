@@ -75,5 +75,7 @@ cdef extern from "fluid.h" nogil:
         const double *read_s
         const int64_t *free_bytes
         double bytes_per_second, compute_share, load_share
+        int rounds
 
+    int FX_ROUNDS_MAX
     fx_status fx_fluid_bound(const fx_fluid *f, double *bound_s, double *price)

@@ -10,13 +10,13 @@
 #define SLICE_BYTES_MAX ((int64_t)16 << 20)  /* larger ones only delay their step */
 #define PART_BYTES_MIN ((int64_t)64 << 10)   /* of a layer's weights, worth pinning alone */
 
-static int64_t align_up(int64_t size, int64_t align) {
-    return (size + align - 1) / align * align;
+static int64_t align_up(int64_t size, int64_t align) { /* a power of two: no division */
+    return (size + align - 1) & -align;
 }
 
 /* Arena bytes that a part of the file takes: rounded outwards. */
 static int64_t occupied(const fx_problem *p, int64_t offset, int64_t bytes) {
-    return align_up(offset + bytes, p->io_align) - offset / p->io_align * p->io_align;
+    return align_up(offset + bytes, p->io_align) - (offset & -p->io_align);
 }
 
 /* The same wherever the part lies in the file. */
@@ -45,9 +45,9 @@ static int layer_sane(const fx_problem *p, const fx_layer *l) {
 
 fx_status fx_problem_check(const fx_problem *p) {
     int64_t steps = 0, items = 0;
-    if (p->io_align < 1 || p->io_align > (1 << 20) || !sane(p->step_bytes) || !(p->storage_bytes_per_second > 0) ||
-        !(p->request_s >= 0) || !(p->compute_share > 0 && p->compute_share <= 1) ||
-        !(p->load_share > 0 && p->load_share <= 1))
+    if (p->io_align < 1 || p->io_align > (1 << 20) || (p->io_align & (p->io_align - 1)) || !sane(p->step_bytes) ||
+        !(p->storage_bytes_per_second > 0) || !(p->request_s >= 0) ||
+        !(p->compute_share > 0 && p->compute_share <= 1) || !(p->load_share > 0 && p->load_share <= 1))
         return FX_ERR_PARAMS;
     for (uint32_t i = 0; i < p->layer_count; i++) {
         if (!layer_sane(p, &p->layers[i]))
@@ -125,7 +125,9 @@ fx_status fx_draft_make(fx_draft *d, const fx_problem *p) {
     d->steps = malloc((steps + 1) * sizeof *d->steps);
     d->pieces = malloc((pieces + 1) * sizeof *d->pieces);
     d->work = malloc((4 * pieces + 2) * sizeof *d->work);
-    if (d->steps && d->pieces && d->work)
+    d->before = malloc((p->layer_count + (size_t)1) * sizeof *d->before);
+    d->ranks = malloc((p->layer_count + (size_t)1) * sizeof *d->ranks);
+    if (d->steps && d->pieces && d->work && d->before && d->ranks)
         return FX_OK;
     fx_draft_free(d);
     return FX_ERR_MEMORY;
@@ -135,6 +137,8 @@ void fx_draft_free(fx_draft *d) {
     free(d->steps);
     free(d->pieces);
     free(d->work);
+    free(d->before);
+    free(d->ranks);
     *d = (fx_draft){0};
 }
 
@@ -258,13 +262,17 @@ static int32_t slice_panels(const fx_problem *p, int64_t panels, int64_t panel_b
     return (int32_t)(even % 2 && even > 1 && even < most ? even + 1 : even); /* AVX-512 computes two panels at once */
 }
 
-static void choose(const fx_problem *p, const int32_t *order, int64_t region, int64_t pinned_bytes, int share,
-                   int smallest, fx_choice *choices) {
-    memset(choices, 0, p->layer_count * sizeof *choices);
-    pin_items(p, order, pinned_bytes, choices);
+/* Kernel and slices of the layers whose pins are not as in `before` (NULL: of all). */
+static void choose(const fx_problem *p, int64_t region, int share, int smallest, const fx_choice *before,
+                   fx_choice *choices) {
     for (uint32_t i = 0; i < p->layer_count; i++) {
         const fx_layer *l = &p->layers[i];
         fx_choice *choice = &choices[i];
+        if (before && before[i].pinned_panels == choice->pinned_panels &&
+            before[i].pinned_constants == choice->pinned_constants) {
+            *choice = before[i];
+            continue;
+        }
         int64_t address[1 + FX_CONSTANTS_MAX], streamed = l->panels - choice->pinned_panels, room = 0;
         const int32_t last = (int32_t)l->variants - 1;
         for (choice->variant = smallest ? last : 0;; choice->variant++) {
@@ -338,12 +346,17 @@ int64_t fx_draft_bytes(const fx_draft *d, const fx_problem *p, int64_t region) {
 void fx_choose(fx_draft *d, const fx_problem *p, const int32_t *order, int64_t region, int64_t memory, int share,
                int smallest, fx_choice *choices) {
     int64_t pinned = memory - region - p->step_bytes * p->layer_count;
+    const size_t bytes = p->layer_count * sizeof *choices;
+    const fx_choice *before = NULL;
     for (int64_t over = 1; over > 0; pinned -= over) { /* less and less pinned: in the end nothing */
-        choose(p, order, region, pinned, share, smallest, choices);
+        memset(choices, 0, bytes);
+        pin_items(p, order, pinned, choices);
+        choose(p, region, share, smallest, before, choices);
         fx_draft_build(d, p, choices, region);
         over = fx_draft_bytes(d, p, region) - memory;
         if (pinned <= 0)
             break;
+        before = memcpy(d->before, choices, bytes);
     }
     fx_draft_time(d, p);
 }

@@ -83,6 +83,11 @@ typedef struct fx_piece_draft {
     int32_t wait_steps; /* streamed: as in fx_load */
 } fx_piece_draft;
 
+typedef struct fx_rank {
+    double score;
+    uint32_t layer;
+} fx_rank;
+
 typedef struct fx_draft {
     fx_step_draft *steps;
     fx_piece_draft *pieces;
@@ -91,6 +96,8 @@ typedef struct fx_draft {
     int64_t stream_bytes;
     double seconds, stall_s; /* predicted; of an fx_draft_time: were memory never fragmented */
     int64_t *work;           /* [4 piece_max + 2] */
+    fx_choice *before;       /* [layers] */
+    fx_rank *ranks;          /* [layers] */
 } fx_draft;
 
 /* Whether the problem's counts and sizes are sane: nothing in the functions below overflows or leaves its arrays. */
@@ -140,8 +147,9 @@ fx_status fx_draft_place(fx_draft *d, const fx_problem *p, const fx_choice *choi
  * was the shortest: more bytes are never slower. */
 void fx_fill(fx_draft *d, const fx_problem *p, const int32_t *order, uint32_t count, int64_t bytes);
 
-/* Changes kernels and slices of single layers while that makes the run shorter, at most `tries` changes tried; keeps to
- * `memory` bytes (as fx_draft_bytes). d is the draft of the choices before and after. */
+/* Changes kernels and slices of single layers while that makes the run shorter, those with the most to give first, at
+ * most `tries` changes tried; keeps to `memory` bytes (as fx_draft_bytes). d is the draft of the choices before and
+ * after. */
 void fx_improve(fx_draft *d, const fx_problem *p, fx_choice *choices, int64_t region, int64_t memory, int tries);
 
 #endif

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 
 #define RUNS 4    /* simulated before the last is taken for the steady state */
-#define ROUNDS 40 /* distributions of the pinned bytes that are tried */
 #define LEVELS 10 /* amounts of them */
 #define SHARES 12 /* mixtures of two inequalities that are tried, beside those that make pins of a kind free */
 
@@ -209,11 +208,11 @@ static double plain(work *w, double *price) {
 
 static double search(work *w, double *price, double *tried) {
     const int64_t count = w->f->count;
-    double best = plain(w, price), prints[ROUNDS];
+    double best = plain(w, price), prints[FX_ROUNDS_MAX];
     int known = 0;
     for (int64_t i = 0; i < count; i++)
         w->kept[i] = tried[i] = 0.0;
-    for (int round = 0; round < ROUNDS; round++) {
+    for (int round = 0; round < w->f->rounds; round++) {
         pin(w, round);
         flow(w);
         int64_t found = trace(w);
@@ -241,6 +240,8 @@ static double search(work *w, double *price, double *tried) {
 fx_status fx_fluid_bound(const fx_fluid *f, double *bound_s, double *price) {
     const size_t count = f->count;
     work w = {.f = f};
+    if (f->rounds < 0 || f->rounds > FX_ROUNDS_MAX)
+        return FX_ERR_PARAMS;
     int64_t least = count ? INT64_MAX : 0;
     for (size_t i = 0; i < count; i++) {
         w.compute += f->seconds[i];

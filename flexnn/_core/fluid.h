@@ -4,6 +4,8 @@
 
 #include "flexnn/ops.h"
 
+#define FX_ROUNDS_MAX 40 /* more gain nothing */
+
 typedef struct fx_fluid {
     uint32_t count;                   /* of nodes, in order */
     const double *seconds;            /* of each, not more than any plan's */
@@ -12,6 +14,7 @@ typedef struct fx_fluid {
     const int64_t *free_bytes;        /* most bytes of weights in memory while it computes */
     double bytes_per_second;          /* of storage */
     double compute_share, load_share; /* speed of each while both go on, of that alone: above 0, at most 1 */
+    int rounds;                       /* distributions of the pinned bytes that are tried, at most FX_ROUNDS_MAX */
 } fx_fluid;
 
 /* A lower bound on the time of one run of many (flexnn/plan/bound.py says why), and price[i]: seconds that the bound

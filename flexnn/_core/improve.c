@@ -1,6 +1,8 @@
 /* Kernels and slices layer by layer: changes that make the whole run shorter stay. */
 #include "draft.h"
 
+#include <stdlib.h>
+
 #define WORTH 1e-5 /* a change stays when it saves this share of the run */
 
 typedef struct trial {
@@ -23,7 +25,7 @@ static int fits(const trial *t, uint32_t i) {
     if (choice->pinned_panels == l->panels)
         return 1;
     int64_t bytes = choice->slice_panels * l->panel_bytes;
-    return room >= (align > 64 ? (bytes + align - 1) / align * align + 2 * align : bytes);
+    return room >= (align > 64 ? ((bytes + align - 1) & -align) + 2 * align : bytes);
 }
 
 static int try(trial *t, uint32_t i, fx_choice changed) {
@@ -85,16 +87,36 @@ static int try_slices(trial *t, uint32_t i) {
     return better;
 }
 
+/* Seconds that a layer may give: what its kernel takes above the fastest, and what slices cost. */
+static double promise(const trial *t, uint32_t i) {
+    const fx_layer *l = &t->p->layers[i];
+    const fx_choice *c = &t->choices[i];
+    const fx_variant *fastest = &t->p->variants[l->variant], *way = fastest + c->variant;
+    int64_t streamed = l->panels - c->pinned_panels;
+    double slices = streamed ? (double)((streamed + c->slice_panels - 1) / c->slice_panels) : 0.0;
+    return way->channels_s - fastest->channels_s + slices * (way->fixed_s + t->p->request_s);
+}
+
+static int by_promise(const void *a, const void *b) {
+    const fx_rank *x = a, *y = b;
+    if (x->score != y->score)
+        return x->score > y->score ? -1 : 1;
+    return (x->layer > y->layer) - (x->layer < y->layer);
+}
+
 void fx_improve(fx_draft *d, const fx_problem *p, fx_choice *choices, int64_t region, int64_t memory, int tries) {
     trial t = {.d = d, .p = p, .choices = choices, .region = region, .memory = memory, .left = tries};
     fx_draft_build(d, p, choices, region);
     fx_draft_time(d, p);
     t.best = d->seconds;
+    for (uint32_t i = 0; i < p->layer_count; i++)
+        d->ranks[i] = (fx_rank){promise(&t, i), i};
+    qsort(d->ranks, p->layer_count, sizeof *d->ranks, by_promise);
     for (int better = 1; better && t.left > 0;) {
         better = 0;
-        for (uint32_t i = 0; i < p->layer_count; i++) {
-            better |= try_variants(&t, i);
-            better |= try_slices(&t, i);
+        for (uint32_t i = 0; i < p->layer_count && t.left > 0; i++) {
+            better |= try_variants(&t, d->ranks[i].layer);
+            better |= try_slices(&t, d->ranks[i].layer);
         }
     }
     fx_draft_build(d, p, choices, region);

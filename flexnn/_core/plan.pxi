@@ -2,6 +2,7 @@
 from flexnn._core.c_plan cimport *
 
 CONSTANTS_MAX = FX_CONSTANTS_MAX
+ROUNDS_MAX = FX_ROUNDS_MAX
 
 
 cdef class Drafts:
@@ -127,7 +128,7 @@ cdef int _plan_check(fx_status status) except -1:
 
 
 def fluid_bound(seconds, nbytes, read_s, free_bytes, double bytes_per_second, double compute_share=1.0,
-                double load_share=1.0):
+                double load_share=1.0, int rounds=FX_ROUNDS_MAX):
     """(seconds, price of each node) from float64, int64, float64, int64 of each node (fluid.h)."""
     cdef _Buffer second_buffer = _Buffer(seconds), byte_buffer = _Buffer(nbytes)
     cdef _Buffer read_buffer = _Buffer(read_s), free_buffer = _Buffer(free_bytes)
@@ -145,6 +146,7 @@ def fluid_bound(seconds, nbytes, read_s, free_bytes, double bytes_per_second, do
     f.read_s = <const double *>read_buffer.view.buf
     f.free_bytes = <const int64_t *>free_buffer.view.buf
     f.bytes_per_second, f.compute_share, f.load_share = bytes_per_second, compute_share, load_share
+    f.rounds = rounds
     price = array.array("d", bytes(sizeof(double) * f.count))
     cdef _Buffer price_buffer = _Buffer(price, True)
     with nogil:

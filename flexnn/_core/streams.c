@@ -7,6 +7,7 @@
 #include "streams.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define COUNT_MAX ((int64_t)1 << 24)
 #define BYTES_MAX ((int64_t)1 << 48)
@@ -44,18 +45,21 @@ static int64_t split(skyline *s, int64_t at) {
     }
     if (s->spans[low].start == at)
         return low;
-    for (int64_t i = s->count++; i > low + 1; i--)
-        s->spans[i] = s->spans[i - 1];
+    memmove(s->spans + low + 2, s->spans + low + 1, (size_t)(s->count++ - low - 1) * sizeof *s->spans);
     s->spans[low + 1] = (span){at, s->spans[low].until};
     return low + 1;
 }
 
-static void join(skyline *s) {
-    int64_t count = 1;
-    for (int64_t i = 1; i < s->count; i++)
+/* Makes one span of neighbours alike, of which only those from `first` to `last` may be. */
+static void join(skyline *s, int64_t first, int64_t last) {
+    int64_t i = first > 1 ? first : 1, count = i;
+    for (; i < s->count && i <= last; i++)
         if (s->spans[i].until != s->spans[count - 1].until)
             s->spans[count++] = s->spans[i];
-    s->count = count;
+    if (count == i)
+        return;
+    memmove(s->spans + count, s->spans + i, (size_t)(s->count - i) * sizeof *s->spans);
+    s->count -= i - count;
 }
 
 /* Bytes [start, end) are in use up to a step. */
@@ -67,7 +71,7 @@ static void add(skyline *s, int64_t start, int64_t end, int64_t until) {
     for (int64_t i = from; i < to; i++)
         if (s->spans[i].until < until)
             s->spans[i].until = until;
-    join(s);
+    join(s, from, to);
 }
 
 /* What ended before `floor` no longer matters. */
@@ -76,17 +80,17 @@ static void raise(skyline *s, int64_t floor) {
     for (int64_t i = 0; i < s->count; i++)
         if (s->spans[i].until < floor - 1)
             s->spans[i].until = floor - 1;
-    join(s);
+    join(s, 1, s->count);
 }
 
-/* Last step in which any of [start, end) is in use; INT64_MAX where it leaves the arena. */
-static int64_t in_use(const skyline *s, int64_t start, int64_t end, int64_t first_span) {
+/* Last step in which any of [start, end) is in use, or one after `enough`; INT64_MAX where it leaves the arena. */
+static int64_t in_use(const skyline *s, int64_t start, int64_t end, int64_t first_span, int64_t enough) {
     if (start < 0 || end > s->spans[s->count - 1].start)
         return INT64_MAX;
     int64_t until = s->floor - 1;
     while (first_span > 0 && s->spans[first_span].start > start)
         first_span--;
-    for (int64_t i = first_span; s->spans[i].start < end; i++)
+    for (int64_t i = first_span; s->spans[i].start < end && until <= enough; i++)
         if (s->spans[i + 1].start > start && s->spans[i].until > until)
             until = s->spans[i].until;
     return until;
@@ -96,7 +100,7 @@ static int64_t in_use(const skyline *s, int64_t start, int64_t end, int64_t firs
 static int64_t find(const skyline *s, const fx_streams *p, int64_t piece, int64_t *until) {
     const int64_t bytes = p->bytes[piece], forced = p->forced[piece], align = p->align;
     if (forced >= 0) {
-        *until = in_use(s, forced, forced + bytes, s->count - 1);
+        *until = in_use(s, forced, forced + bytes, s->count - 1, INT64_MAX);
         return forced;
     }
     int64_t best = -1;
@@ -105,7 +109,7 @@ static int64_t find(const skyline *s, const fx_streams *p, int64_t piece, int64_
         int64_t edge = s->spans[i].start;
         int64_t at[2] = {(edge - bytes) & -align, (edge + align - 1) & -align};
         for (int j = 0; j < 2; j++) {
-            int64_t now = in_use(s, at[j], at[j] + bytes, i);
+            int64_t now = in_use(s, at[j], at[j] + bytes, i, *until);
             int beyond = p->from_top ? at[j] > best : at[j] < best;
             if (now < *until || (now == *until && now < INT64_MAX && beyond)) {
                 *until = now;
@@ -133,21 +137,30 @@ static int64_t fullest_step(const fx_streams *p, int64_t *change) {
     return step;
 }
 
-static int by_first(const void *x, const void *y) {
-    const place *a = x, *b = y;
-    return (a->first > b->first) - (a->first < b->first);
+/* The step of a block's first, counted from the cut; those that began before it: 0. Negative where the block does not
+ * reach into [cut, cut + steps). */
+static int64_t from_cut(const fx_streams *p, int64_t cut, int64_t i, int64_t turn) {
+    int64_t first = p->fixed_first[i] + turn - cut;
+    return p->fixed_last[i] + turn < cut || first >= p->steps ? -1 : first < 0 ? 0 : first;
 }
 
-/* Fixed blocks of two runs that reach into [cut, cut + steps), in the order of their first step. */
-static int64_t around(const fx_streams *p, int64_t cut, place *out) {
-    int64_t count = 0;
-    for (int64_t i = 0; i < p->fixed_count; i++)
-        for (int64_t turn = 0; turn <= p->steps; turn += p->steps) {
-            int64_t first = p->fixed_first[i] + turn, last = p->fixed_last[i] + turn;
-            if (last >= cut && first < cut + p->steps)
-                out[count++] = (place){p->fixed_start[i], p->fixed_end[i], first, last, -1};
+/* Fixed blocks of two runs that reach into [cut, cut + steps), in the order of their first step; at[steps + 1]. */
+static int64_t around(const fx_streams *p, int64_t cut, int64_t *at, place *out) {
+    memset(at, 0, ((size_t)p->steps + 1) * sizeof *at);
+    for (int turn = 0; turn < 2; turn++)
+        for (int64_t i = 0; i < p->fixed_count; i++)
+            at[from_cut(p, cut, i, turn * p->steps) + 1]++; /* of the step before each; at[0]: not wanted */
+    at[0] = 0;
+    for (int64_t step = 1; step <= p->steps; step++)
+        at[step] += at[step - 1];
+    const int64_t count = at[p->steps];
+    for (int turn = 0; turn < 2; turn++)
+        for (int64_t i = 0; i < p->fixed_count; i++) {
+            int64_t step = from_cut(p, cut, i, turn * p->steps), shift = turn * p->steps;
+            if (step >= 0)
+                out[at[step]++] = (place){p->fixed_start[i], p->fixed_end[i], p->fixed_first[i] + shift,
+                                          p->fixed_last[i] + shift, -1};
         }
-    qsort(out, (size_t)count, sizeof *out, by_first);
     return count;
 }
 
@@ -172,29 +185,40 @@ static fx_status place_from_cut(const fx_streams *p, int64_t cut, const place *f
     return FX_OK;
 }
 
-static void add_if_near(skyline *sky, int64_t start, int64_t end, int64_t first, int64_t last, int64_t step) {
-    if (first <= step)
-        add(sky, start, end, last);
+static void copy(skyline *to, const skyline *from) {
+    memcpy(to->spans, from->spans, (size_t)from->count * sizeof *to->spans);
+    to->count = from->count;
+    to->floor = from->floor;
 }
 
-/* Places again the pieces that could start before the cut, now that the others are known. */
-static void look_back(const fx_streams *p, int64_t cut, skyline *sky, place *placed) {
+/* Places again the pieces that could start before the cut, now that the others are known. Both the floor and the step
+ * that matters only rise from piece to piece, so `base`, the fixed blocks' skyline, grows; pieces are added to a copy.
+ */
+static void look_back(const fx_streams *p, int64_t cut, const place *fixed, int64_t fixed_count, skyline *base,
+                      skyline *sky, place *placed) {
+    int64_t entered = 0, past = 0;
     for (int64_t i = 0; i < p->count && placed[i].first <= cut; i++) {
         place *own = &placed[i];
         const int64_t step = own->last;
         int64_t floor = i ? placed[i - 1].first : placed[p->count - 1].first - p->steps;
         floor = floor > step + 1 - p->steps ? floor : step + 1 - p->steps;
-        clear(sky, p->arena, floor);
-        for (int64_t j = 0; j < p->fixed_count; j++)
-            for (int64_t turn = -p->steps; turn <= p->steps; turn += p->steps)
-                add_if_near(sky, p->fixed_start[j], p->fixed_end[j], p->fixed_first[j] + turn, p->fixed_last[j] + turn,
-                            step);
-        for (int64_t j = 0; j < p->count; j++) {
-            const place *other = &placed[j];
-            if (j != i)
-                add_if_near(sky, other->start, other->end, other->first, other->last, step);
-            add_if_near(sky, other->start, other->end, other->first - p->steps, other->last - p->steps, step);
+        if (i) {
+            raise(base, floor);
+        } else {
+            clear(base, p->arena, floor);
+            for (int64_t j = 0; j < fixed_count; j++)
+                add(base, fixed[j].start, fixed[j].end, fixed[j].last - p->steps);
         }
+        for (; entered < fixed_count && fixed[entered].first <= step; entered++)
+            add(base, fixed[entered].start, fixed[entered].end, fixed[entered].last);
+        copy(sky, base);
+        while (past < p->count && placed[past].last < floor)
+            past++;
+        for (int64_t j = past; j < p->count && placed[j].first <= step; j++)
+            if (j != i)
+                add(sky, placed[j].start, placed[j].end, placed[j].last);
+        for (int64_t j = p->count; j-- > 0 && placed[j].last - p->steps >= floor;)
+            add(sky, placed[j].start, placed[j].end, placed[j].last - p->steps);
         int64_t until, bytes = p->bytes[own->piece];
         int64_t at = find(sky, p, own->piece, &until);
         if (until >= own->first - 1)
@@ -224,11 +248,13 @@ fx_status fx_place_streams(const fx_streams *p, int64_t *address, int64_t *wait_
         return FX_ERR_PARAMS;
     const size_t fixed_max = 2 * (size_t)p->fixed_count, count = (size_t)p->count;
     place *fixed = malloc((fixed_max + count + 1) * sizeof *fixed);
-    place *placed = fixed + fixed_max;
     int64_t *change = calloc((size_t)p->steps + 1, sizeof *change);
-    skyline sky = {.spans = malloc((2 * (3 * (size_t)p->fixed_count + 2 * count) + 4) * sizeof *sky.spans)};
+    const size_t spans = 2 * (fixed_max * 2 + 2 * count) + 4;
+    span *memory = malloc(2 * spans * sizeof *memory);
     fx_status status = FX_ERR_MEMORY;
-    if (fixed && change && sky.spans) {
+    if (fixed && change && memory) {
+        place *placed = fixed + fixed_max;
+        skyline sky = {.spans = memory}, base = {.spans = memory + spans};
         int64_t cut = fullest_step(p, change), head = 0;
         while (head < p->count && p->use[head] < cut)
             head++;
@@ -236,16 +262,17 @@ fx_status fx_place_streams(const fx_streams *p, int64_t *address, int64_t *wait_
             int64_t piece = (i + head) % p->count;
             placed[i] = (place){0, 0, 0, p->use[piece] + (piece < head ? p->steps : 0), piece};
         }
-        status = place_from_cut(p, cut, fixed, around(p, cut, fixed), &sky, placed);
+        const int64_t fixed_count = around(p, cut, change, fixed);
+        status = place_from_cut(p, cut, fixed, fixed_count, &sky, placed);
         if (status == FX_OK)
-            look_back(p, cut, &sky, placed);
+            look_back(p, cut, fixed, fixed_count, &base, &sky, placed);
         for (int64_t i = 0; i < p->count && status == FX_OK; i++) {
             int64_t piece = placed[i].piece;
             address[piece] = placed[i].start;
             wait_steps[piece] = placed[i].first + p->use[piece] - placed[i].last;
         }
     }
-    free(sky.spans);
+    free(memory);
     free(change);
     free(fixed);
     return status;

@@ -3,7 +3,7 @@
  * go on they slow each other down as the machine was measured to do. */
 #include "draft.h"
 
-#define RUNS 3 /* one after the other; the last is the steady state (the first starts with nothing prefetched) */
+#define RUNS 3 /* one after the other; the last is the steady state, or the first that begins as the one before did */
 
 /* The loader: its next load, over all runs. */
 typedef struct loader {
@@ -14,6 +14,7 @@ typedef struct loader {
     int64_t base;   /* steps of the runs before its own */
     int64_t after;  /* steps after which it may start */
     double left;    /* seconds of it, alone */
+    double byte_s;  /* seconds of a byte */
 } loader;
 
 /* Goes on to the next streamed piece; there is one. */
@@ -26,7 +27,7 @@ static void next_load(loader *l) {
         }
     const fx_piece_draft *piece = &d->pieces[l->piece];
     l->after = l->base + piece->wait_steps;
-    l->left = (double)piece->arena_bytes / l->p->storage_bytes_per_second + l->p->request_s;
+    l->left = (double)piece->arena_bytes * l->byte_s + l->p->request_s;
 }
 
 static void finish_load(loader *l) {
@@ -41,12 +42,18 @@ static void finish_load(loader *l) {
 void fx_draft_simulate(fx_draft *d, const fx_problem *p) {
     const int64_t steps = d->step_count, loads = steps ? d->steps[steps - 1].loads : 0;
     double now = 0.0, started = 0.0, stall = 0.0;
-    loader l = {.d = d, .p = p, .after = INT64_MAX};
+    loader l = {.d = d, .p = p, .after = INT64_MAX, .byte_s = 1.0 / p->storage_bytes_per_second};
     if (loads)
         next_load(&l);
-    for (int64_t run = 0; run < RUNS; run++) {
+    const double loads_s = 1.0 / p->load_share, steps_s = 1.0 / p->compute_share; /* of a second of each alone */
+    const double progress = p->load_share * steps_s; /* of a load while a second of computing is done */
+    int64_t ahead = -1; /* loads done when the run before began; and what was left of the one in flight */
+    double left = 0.0;
+    for (int64_t run = 0; run < RUNS && (ahead != l.done - run * loads || left != l.left); run++) {
         started = now;
         stall = 0.0;
+        ahead = l.done - run * loads;
+        left = l.left;
         for (int64_t j = 0; j < steps; j++) {
             while (l.done < run * loads + d->steps[j].loads) { /* no load that a step waits for waits for that step */
                 now += l.left;
@@ -54,14 +61,14 @@ void fx_draft_simulate(fx_draft *d, const fx_problem *p) {
                 finish_load(&l);
             }
             double work = d->steps[j].seconds;
-            while (l.after <= run * steps + j && l.left * p->compute_share < work * p->load_share) {
-                now += l.left / p->load_share;
-                work -= l.left / p->load_share * p->compute_share;
+            while (l.after <= run * steps + j && l.left < work * progress) {
+                now += l.left * loads_s;
+                work -= l.left * loads_s * p->compute_share;
                 finish_load(&l);
             }
             if (l.after <= run * steps + j) {
-                l.left -= work / p->compute_share * p->load_share;
-                now += work / p->compute_share;
+                l.left -= work * progress;
+                now += work * steps_s;
             } else {
                 now += work;
             }

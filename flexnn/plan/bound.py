@@ -1,9 +1,9 @@
 """The bound that no plan of a budget can beat (DESIGN D9), on the planner's own profile and storage model.
 
 Let weights flow byte by byte and memory never fragment; steps cost nothing; each node computes as fast as its fastest
-kernel that could fit at all, and what is read of a weight takes at least one request (a share of it, for a share of the
-weight). Then of every plan that keeps some bytes r of each node's weights pinned (R together) and reads the others once
-in each run there remains:
+kernel that could fit at all; and what is read of a weight takes at least one request, or one for each time that it
+fills the memory free at its node (a share of them, for a share of the weight). Then of every plan that keeps some bytes
+r of each node's weights pinned (R together) and reads the others once in each run there remains:
 
 1. The loader reads all weights but r in each run, one after the other.
 2. While node a computes, at most free(a) bytes of weights are in memory: the arena less the activations alive and a's
@@ -58,30 +58,35 @@ class Bounding:
         self._seconds = np.full((len(nodes), most), np.inf)
         self._needs = np.zeros((len(nodes), most), np.int64)
         self._nbytes = np.zeros(len(nodes), np.int64)
-        self._read_s = np.zeros(len(nodes))
+        self._panels = np.array([node.weight_bytes for node in nodes], np.int64)
+        self._panel_bytes = np.array([node.panel_bytes for node in nodes], np.int64)
+        self._constants = np.array([len(node.constants) for node in nodes])
         for i, node in enumerate(nodes):
             for j, variant in enumerate(node.variants):
                 self._seconds[i, j] = variant.seconds()
                 self._needs[i, j] = live[i] + variant.scratch_bytes * profile.threads
             self._nbytes[i] = node.weight_bytes + sum(graph.weights[w].nbytes for _, w, _ in node.constants)
-            requests = (node.panels > 0) + len(node.constants)
-            self._read_s[i] = self._nbytes[i] / machine.storage_bytes_per_second + requests * machine.request_s
         self._least = self._needs[np.arange(len(nodes)), [len(node.variants) - 1 for node in nodes]]
 
-    def at(self, region: int | None) -> Bound:
-        """For an arena of ``region`` bytes beside what always stays (None: no limit)."""
+    def at(self, region: int | None, rounds: int = _core.ROUNDS_MAX) -> Bound:
+        """For an arena of ``region`` bytes beside what always stays (None: no limit). ``rounds``: of looking for the
+        stretches that rule; fewer give a bound that may be lower.
+        """
         seconds = self._seconds
         if region is not None:
             fits = self._needs <= region
             seconds = np.where(fits | ~fits.any(axis=1, keepdims=True), seconds, np.inf)
         free = np.full(len(self._nbytes), self._nbytes.sum()) if region is None else np.maximum(region - self._least, 0)
+        slices = self._panels / np.maximum(np.minimum(np.maximum(free, self._panel_bytes), self._panels), 1)
+        requests = slices + self._constants
         bound, price = _core.fluid_bound(
             np.ascontiguousarray(seconds.min(axis=1, initial=np.inf)),
             self._nbytes,
-            self._read_s,
+            self._nbytes / self._machine.storage_bytes_per_second + requests * self._machine.request_s,
             free,
             self._machine.storage_bytes_per_second,
             self._machine.compute_share,
             self._machine.load_share,
+            rounds,
         )
         return Bound(bound, np.asarray(price, np.float64))

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from flexnn import _core
 from flexnn.graph.ir import Graph
 
-from .layout import Blocks, arena_for, node_needs
+from .layout import Blocks
 from .profile import Machine
 from .types import I64, Placement, Profile
 
@@ -29,6 +29,8 @@ Records = NDArray[Any]
 class Draft:
     """Steps and pieces with addresses: all of a plan but its encoding. Times in seconds, sizes in bytes."""
 
+    placement: Placement
+    """Of the activations."""
     region: int
     """Bytes of the streaming region, where activations, workspaces and streamed pieces live."""
     choices: Records
@@ -63,6 +65,7 @@ class Drafting:
 
     def __init__(self, graph: Graph, profile: Profile, placement: Placement, machine: Machine, step_bytes: int) -> None:
         self.layers = len(profile.nodes)
+        self.placement = placement
         self.items = _items(profile)
         self.item_room = _item_room(graph, profile, self.items)
         layers, variants, constants, gaps = _tables(graph, profile, placement)
@@ -104,6 +107,7 @@ class Drafting:
         outcome, steps, pieces, address, layer_address = self._core.place(choices, region, from_top)
         rows = np.frombuffer(layer_address, np.int64)[: self.layers * (1 + _core.CONSTANTS_MAX)]
         return Draft(
+            placement=self.placement,
             region=region,
             choices=choices,
             steps=np.frombuffer(steps, _core.DRAFT_STEP_DTYPE),
@@ -166,7 +170,7 @@ def _tables(graph: Graph, profile: Profile, placement: Placement) -> tuple[Recor
                 *(node.panels, node.panel_bytes if node.panels else 0, weight),
                 *(len(variants), len(node.variants), len(constants), len(node.constants)),
                 *(len(gaps), len(around) - 1, around[-1][0], live[index]),
-                arena_for(around, node_needs(profile, index, -1, 1)),
+                placement.tight_bytes[index],
             )
         )
         variants += [(v.scratch_bytes * profile.threads, v.fixed_s, v.channels_s) for v in node.variants]

@@ -31,7 +31,7 @@ from .program import encode_program, front_bytes
 from .report import Plan
 from .types import LINE, Profile
 
-FIRST_RUNG = 0.01
+FIRST_RUNG = 0.03
 """Memory beside the tightest plan on the second rung, of the smallest budget."""
 GROWTH, GROWTH_LAYERS = 0.2, 400
 """What each higher rung has more of it than the one below: this share, or layers by this number where that is more: a
@@ -47,10 +47,18 @@ the half hundredth of memory that they take.
 """
 PRICES = 2.0
 """Steps of a byte's reading time to which prices of pinned bytes are rounded: what is left are ties."""
-TRIES = 100
+ROUNDS = 10
+"""Of looking for the bound that prices pins on a rung."""
+TRIES = 50
 """Changes of single layers that are tried on each rung's best draft."""
-PLACED = 6
-"""Drafts that get addresses on each rung: fragmentation makes them later than drafts suppose."""
+PLACED, FROM_TOP, PLACED_ELSEWHERE = 6, 2, 3
+"""Drafts that get addresses on each rung: fragmentation makes them later than drafts suppose. The first of them are
+placed from above, too; and some between activations that lie otherwise.
+"""
+NEAR, FAR = 1.002, 1.03
+"""Of the bound: a time below which no better draft is looked for on a rung, and one above which activations that are
+placed otherwise are tried.
+"""
 WORTH_PLACING = 0.9995
 """Another draft gets addresses when it promises at most this share of the best time so far."""
 DRAFTING_BYTES = 160 << 10
@@ -102,9 +110,14 @@ def make_plan(
 class _Way:
     """How a draft was made; the next rung starts from here."""
 
+    placement: int
     region_share: float
     share: int
     order: int
+
+
+_Unplaced = tuple[float, int, Records]
+"""Seconds were memory never fragmented, bytes of the region, choices."""
 
 
 class Planner:
@@ -128,17 +141,16 @@ class Planner:
         self._profile = profile or profile_graph(
             graph, threads=threads, io_align=io_align, machine=self._machine, isa=isa, in_file=in_file
         )
-        self._placement = place_activations(self._profile)
+        placements = place_activations(self._profile)
         step_bytes = sum(self._parts(1).values()) - sum(self._parts(0).values())
         self._beside = sum(self._parts(0).values()) + front_bytes(self._profile)
         self._step_bytes = step_bytes
-        self._drafting = Drafting(graph, self._profile, self._placement, self._machine, step_bytes)
+        self._draftings = [Drafting(graph, self._profile, place, self._machine, step_bytes) for place in placements]
         self._bounding = Bounding(graph, self._profile, self._machine)
-        self._spread = _evenly(len(self._drafting.items))
-        self._any_order = np.arange(len(self._drafting.items), dtype=np.int32)
-        self._tight = self._make_tight()
-        self._least = self._tight.nbytes + step_bytes * (self._tight.rows // SPARE_ROWS + 1)
-        self._rungs: list[tuple[Draft, _Way]] = []
+        self._any_order = np.arange(len(self._draftings[0].items), dtype=np.int32)
+        self._spread = _evenly(len(self._any_order))
+        self._tight = [self._make_tight(drafting) for drafting in self._draftings]
+        self._least = self._tight[0].nbytes + step_bytes * (self._tight[0].rows // SPARE_ROWS + 1)
         self._prepared_ns = time.perf_counter_ns() - started
 
     def _parts(self, rows: int) -> dict[str, int]:
@@ -162,7 +174,7 @@ class Planner:
         draft = self._unlimited()
         if memory is not None and self._beside + draft.nbytes > memory:
             draft = self._limited(max(memory - DRAFTING_BYTES, self.minimum) - self._beside)
-        program = encode_program(self._graph, self._profile, self._placement, draft)
+        program = encode_program(self._graph, self._profile, draft)
         arena = None if memory is None else memory - self._beside - self._step_bytes * len(self._profile.nodes)
         bound = self._bounding.at(arena)
         plan = Plan(
@@ -175,7 +187,7 @@ class Planner:
             bound_ms=bound.seconds * 1e3,
             plan_ms=(time.perf_counter_ns() - started + self._prepared_ns) / 1e6,
             names=[node.name for node in self._graph.nodes],
-            activation_bytes=self._placement.live_bytes_max,
+            activation_bytes=draft.placement.live_bytes_max,
             region_bytes=draft.region,
         )
         self._prepared_ns = 0
@@ -183,26 +195,28 @@ class Planner:
 
     # ---- the ends ----
 
-    def _make_tight(self) -> Draft:
+    def _make_tight(self, drafting: Drafting) -> Draft:
         """The plan of the smallest arena: nothing pinned, each layer with its smallest workspace and sliced as its
         room needs; so that the smallest budget does not depend on the machine's rates, which differ from one
         measurement to the next.
         """
-        region = self._placement.arena_bytes_min
-        choices, _, _ = self._drafting.choose(self._any_order, region, region, 2, smallest=True)
-        return self._drafting.place(choices, region)
+        region = drafting.placement.arena_bytes_min
+        choices, _, _ = drafting.choose(self._any_order, region, region, 2, smallest=True)
+        return drafting.place(choices, region)
 
     def _unlimited(self) -> Draft:
         """Everything pinned, each layer by its fastest kernel, beside as small a region as they need."""
         fastest = [node.variants[0].scratch_bytes * self._profile.threads for node in self._profile.nodes]
-        tops = (gaps[-1][0] + size for gaps, size in zip(self._placement.gaps, fastest, strict=True))
+        gaps = self._draftings[0].placement.gaps
+        tops = (around[-1][0] + size for around, size in zip(gaps, fastest, strict=True))
         return self._resident(max(tops, default=0))
 
     def _resident(self, region: int) -> Draft:
-        everything = int(self._drafting.item_room.sum()) + self._step_bytes * len(self._profile.nodes)
-        choices, _, _ = self._drafting.choose(self._any_order, region, region + 2 * everything, 1)
-        draft = self._drafting.place(choices, region)
-        ends = [a + size for a, size in zip(self._placement.address, self._profile.root_bytes, strict=True)]
+        drafting = self._draftings[0]
+        everything = int(drafting.item_room.sum()) + self._step_bytes * len(self._profile.nodes)
+        choices, _, _ = drafting.choose(self._any_order, region, region + 2 * everything, 1)
+        draft = drafting.place(choices, region)
+        ends = [a + size for a, size in zip(draft.placement.address, self._profile.root_bytes, strict=True)]
         for node, variant, at in zip(
             self._profile.nodes, choices["variant"].tolist(), draft.layer_address[:, 0].tolist(), strict=True
         ):
@@ -215,64 +229,82 @@ class Planner:
 
     def _limited(self, memory: int) -> Draft:
         """The best draft of at most ``memory`` bytes (as ``Draft.nbytes``)."""
-        best, way = self._tight, _Way(REGION_SHARES[-1], SHARES[1], 0)
+        best, way = self._tight[0], _Way(0, REGION_SHARES[-1], SHARES[1], 0)
         reached, spare = self._least, FIRST_RUNG * self.minimum
         growth = 1 + max(GROWTH, len(self._profile.nodes) / GROWTH_LAYERS)
         while True:
-            bound = self._bound(reached)
+            bound = self._bounding.at(reached - self._step_bytes * len(self._profile.nodes), ROUNDS)
             best, way = self._rung(reached, bound, best, way)
             reached, spare = self._least + int(spare), spare * growth
-            best = self._drafting.fill(best, bound.price, min(reached, memory))
+            best = self._draftings[0].fill(best, bound.price, min(reached, memory))
             if reached > memory:
                 return best
 
-    def _bound(self, memory: int) -> Bound:
-        return self._bounding.at(memory - self._step_bytes * len(self._profile.nodes))
-
     def _rung(self, memory: int, bound: Bound, best: Draft, way: _Way) -> tuple[Draft, _Way]:
         """The best of ``best`` and of new drafts near the way in which the rung below was made, and its own way."""
+        if best.seconds <= bound.seconds * NEAR:
+            return best, way
         orders = self._orders(bound)
-        found: dict[_Way, tuple[float, int, Records]] = {}
+        found: dict[_Way, _Unplaced] = {}
 
-        def attempt(region_share: float, share: int, order: int) -> None:
-            tried = _Way(region_share, share, order)
+        def attempt(tried: _Way) -> None:
             if tried not in found:
-                region = self._region(memory, region_share)
-                choices, seconds, nbytes = self._drafting.choose(orders[order], region, memory, share)
+                region = self._region(memory, tried.region_share)
+                drafting = self._draftings[tried.placement]
+                choices, seconds, nbytes = drafting.choose(orders[tried.order], region, memory, tried.share)
                 if nbytes <= memory:
                     found[tried] = seconds, region, choices
 
         def best_way() -> _Way:
             return min(found, key=lambda tried: found[tried][0], default=way)
 
-        for region_share in REGION_SHARES:
-            attempt(region_share, way.share, way.order)
+        shares = [replace(way, region_share=region_share) for region_share in REGION_SHARES]
+        for tried in shares:
+            attempt(tried)
         for share in SHARES:
-            attempt(best_way().region_share, share, way.order)
+            attempt(replace(best_way(), share=share))
         for order in range(len(orders)):
-            attempt(best_way().region_share, best_way().share, order)
+            attempt(replace(best_way(), order=order))
         first = best_way()
         for factor in (0.8, 1.2):
-            attempt(min(first.region_share * factor, 1.0), first.share, first.order)
-        way = best_way()
-        drafts = sorted(found.values(), key=lambda draft: draft[0])[:PLACED]
-        if drafts:
-            _, region, choices = drafts[0]
-            improved = choices.copy()
-            seconds = self._drafting.improve(improved, region, memory, TRIES)
-            drafts.insert(0, (seconds, region, improved))
-        for seconds, region, choices in drafts:
-            for from_top in (False, True):
-                if seconds >= best.seconds * WORTH_PLACING:
-                    break
-                placed = self._drafting.place(choices, region, from_top=from_top)
+            attempt(replace(first, region_share=min(first.region_share * factor, 1.0)))
+        ways = sorted(found, key=lambda tried: found[tried][0])[:PLACED]
+        winner, way = self._placed(way.placement, [found[tried] for tried in ways], memory, best), best_way()
+        for other in range(len(self._draftings)):
+            if other == first.placement or winner.seconds <= bound.seconds * FAR:
+                continue
+            elsewhere = [replace(tried, placement=other) for tried in ways[:PLACED_ELSEWHERE] or shares]
+            for tried in elsewhere:
+                attempt(tried)
+            drafts = [found[tried] for tried in elsewhere if tried in found]
+            placed = self._placed(other, drafts, memory, winner)
+            if placed is not winner:
+                winner, way = placed, replace(way, placement=other)
+        return winner, way
+
+    def _placed(self, placement: int, drafts: list[_Unplaced], memory: int, best: Draft) -> Draft:
+        """The best of ``best`` and of ``drafts`` with addresses; the first of them improved, too, or the tightest plan
+        where there is none.
+        """
+        drafting = self._draftings[placement]
+        tight = self._tight[placement]
+        improved = (drafts[0][2] if drafts else tight.choices).copy()
+        region = drafts[0][1] if drafts else tight.region
+        seconds = drafting.improve(improved, region, memory, TRIES)
+        drafts = sorted([*drafts, (seconds, region, improved)], key=lambda draft: draft[0])
+        different = {(region, choices.tobytes()): (seconds, region, choices) for seconds, region, choices in drafts}
+        for rank, (seconds, region, choices) in enumerate(different.values()):
+            if seconds >= best.seconds * WORTH_PLACING:
+                break
+            for from_top in (False, True) if rank < FROM_TOP else (False,):
+                placed = drafting.place(choices, region, from_top=from_top)
                 if placed.seconds < best.seconds:
                     best = placed
-        return best, way
+        return best
 
     def _region(self, memory: int, share: float) -> int:
-        least = self._placement.arena_bytes_min
-        spare = max(memory - self._tight.nbytes, 0)
+        least = self._tight[0].region
+        spare = max(memory - self._tight[0].nbytes, 0)
         return least + int(spare * share) // LINE * LINE
 
     def _orders(self, bound: Bound) -> list[NDArray[np.int32]]:
@@ -280,7 +312,7 @@ class Planner:
         demand needs the least room to run ahead; or first what has the most bytes for each second of its layer, which
         no computing could hide; or the smallest first, which leaves the fewest requests.
         """
-        layer, nbytes = self._drafting.items["layer"], self._drafting.item_room
+        layer, nbytes = self._draftings[0].items["layer"], self._draftings[0].item_room
         seconds = np.array([max(node.variants[0].seconds(), 1e-9) for node in self._profile.nodes])[layer]
         price = np.round(bound.price[layer] * (PRICES * self._machine.storage_bytes_per_second))
         ways = self._spread, -nbytes / seconds, nbytes

@@ -104,6 +104,7 @@ def profile_graph(
     last: dict[int, int] = {}
     small: dict[int, None] = {}
     nodes: list[NodeProfile] = []
+    seen: dict[tuple[object, ...], NodeProfile] = {}
     zeros = 0
     for index, node in enumerate(graph.nodes):
         constants = []
@@ -124,15 +125,18 @@ def profile_graph(
                 last[root] = index
         params = _core.encode_params(node.op, ops.encode(graph, node))
         zeros = max(zeros, _core.op_zeros(node.op, params))
-        known = _profile_node(graph, node, params, tuple(constants), threads, machine, isa)
-        if table is not None:
-            known.table, known.variants = table.weight, [_reading_rows(table, threads, machine)]
-            nodes.append(known)
-            continue
-        known.variants = [machine.timed(node.op, params, way) for way in known.variants]
-        if not every_way:
-            known.variants = _useful(known.variants)
-        nodes.append(known)
+        shapes = tuple((graph.tensors[t].shape, graph.tensors[t].dtype) for t in (*node.inputs, *node.outputs))
+        alike = node.op, params.tobytes(), shapes, table and (table.rows, table.chunk_bytes)
+        if alike not in seen:
+            known = _profile_node(graph, node, params, threads, machine, isa)
+            if table is not None:
+                known.variants = [_reading_rows(table, threads, machine)]
+            else:
+                known.variants = [machine.timed(node.op, params, way) for way in known.variants]
+                known.variants = known.variants if every_way else _useful(known.variants)
+            seen[alike] = known
+        own_table = table.weight if table is not None else -1
+        nodes.append(replace(seen[alike], weight=node.weight, constants=tuple(constants), table=own_table))
     profile = Profile(
         nodes=nodes,
         roots=list(first),
@@ -155,11 +159,11 @@ def _profile_node(
     graph: Graph,
     node: Node,
     params: NDArray[np.int32],
-    constants: tuple[tuple[int, int, int], ...],
     threads: int,
     machine: Machine,
     isa: str | None,
 ) -> NodeProfile:
+    """Without its weight and constants, which nodes alike have of their own."""
     panel_bytes = _core.op_panel_bytes(node.op, params)
     panels = _core.op_panels(node.op, params) if panel_bytes else 0
     if node.op == "conv":
@@ -168,7 +172,7 @@ def _profile_node(
         scratch = align_up(_core.op_scratch(node.op, "", params, isa))
         seconds = _plain_seconds(graph, node, panels * panel_bytes, threads, machine)
         variants = [Variant("", 0, scratch, machine.step_s, seconds)]
-    return NodeProfile(variants, params, panels, panel_bytes, node.weight, constants)
+    return NodeProfile(variants, params, panels, panel_bytes, -1, ())
 
 
 def stored_table(graph: Graph, node: Node) -> Table | None:

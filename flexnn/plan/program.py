@@ -16,7 +16,7 @@ from flexnn.graph.ir import DTYPES, Graph
 
 from .drafts import Draft
 from .profile import with_tile_block
-from .types import I64, LINE, Placement, Profile, Program, Variant, align_up
+from .types import I64, LINE, Profile, Program, Variant, align_up
 
 
 def front_bytes(profile: Profile) -> int:
@@ -24,7 +24,7 @@ def front_bytes(profile: Profile) -> int:
     return align_up(align_up(profile.zeros_bytes, profile.io_align) + profile.small_bytes, profile.io_align)
 
 
-def encode_program(graph: Graph, profile: Profile, placement: Placement, draft: Draft) -> Program:
+def encode_program(graph: Graph, profile: Profile, draft: Draft) -> Program:
     """The program of a draft."""
     front = front_bytes(profile)
     base = front + draft.pinned_bytes
@@ -42,7 +42,7 @@ def encode_program(graph: Graph, profile: Profile, placement: Placement, draft: 
     addresses = np.where(stays, front + np.cumsum(room) - room, draft.address + base)
     loads = _encode_loads(graph, profile, draft, addresses)
     return Program(
-        nodes=_encode_nodes(graph, profile, placement, draft, constants, addresses, base),
+        nodes=_encode_nodes(graph, profile, draft, constants, addresses, base),
         steps=_encode_steps(profile, graph, draft, loads),
         pinned=np.concatenate((small, loads[stays])),
         loads=loads[~stays],
@@ -127,14 +127,13 @@ def encode_load(
 def _encode_nodes(
     graph: Graph,
     profile: Profile,
-    placement: Placement,
     draft: Draft,
     constants: dict[int, int],
     addresses: I64,
     base: int,
 ) -> np.ndarray[tuple[int], np.dtype[np.void]]:
     io = {root: 1 + i for i, root in enumerate([*graph.inputs, *graph.outputs])}
-    place = {root: base + at for root, at in zip(profile.roots, placement.address, strict=True)}
+    place = {root: base + at for root, at in zip(profile.roots, draft.placement.address, strict=True)}
     operand_of: dict[tuple[int, int], int] = {}
     for (node, operand, _), at in zip(_piece_weights(profile, draft), addresses.tolist(), strict=True):
         if operand >= 0:

@@ -114,8 +114,10 @@ class Placement:
     """Of each activation of the profile."""
     gaps: list[list[tuple[int, int]]]
     """Of each node: free ranges between live activations, then (top, top): above ``top`` everything is free."""
+    tight_bytes: list[int]
+    """Of each node: the smallest arena in which it finds room for its smallest workspace and one panel."""
     arena_bytes_min: int
-    """Smallest arena in which every node finds room for its smallest workspace and one panel."""
+    """The largest of them."""
     live_bytes_max: int
     """Most bytes of activations alive at once: no placement is lower."""
 

@@ -105,6 +105,9 @@ def test_reading_rules_by_hand() -> None:
     assert bound([1.0, 1.0], [15, 15], [10, 10]) == pytest.approx(20.0)
     # The second node's 20 bytes have no room while the first computes: its 10 seconds hide nothing.
     assert bound([10.0, 1.0], [0, 20], [0, 20]) == pytest.approx(30.0)
+    # Without looking for stretches there is only reading, or only computing.
+    known = np.array([10.0, 1.0]), np.array([0, 20]), np.array([0, 20.0]), np.array([0, 20])
+    assert _core.fluid_bound(*known, 1.0, rounds=0)[0] == pytest.approx(20.0)
     # Each at half its speed while both go on.
     assert bound([10.0], [10], [0], compute_share=0.5, load_share=0.5) == pytest.approx(20.0)
 
@@ -120,3 +123,5 @@ def test_hostile_arguments_are_refused() -> None:
     ):
         with pytest.raises(ValueError, match=r"lengths|rate"):
             _core.fluid_bound(*bad)
+    with pytest.raises(ValueError, match="planning"):
+        _core.fluid_bound(ok, sizes, ok, sizes, 1.0, 1.0, 1.0, _core.ROUNDS_MAX + 1)

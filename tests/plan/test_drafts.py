@@ -23,7 +23,7 @@ ALONE = Machine(flops_per_second=1e9, bytes_per_second=1e9)
 
 def _stages(graph: Graph, io_align: int = 64) -> tuple[Profile, Placement, Drafting]:
     profile = profile_graph(graph, threads=2, io_align=io_align, machine=FAST_DISK)
-    placement = place_activations(profile)
+    placement = place_activations(profile)[0]
     return profile, placement, Drafting(graph, profile, placement, FAST_DISK, 320)
 
 

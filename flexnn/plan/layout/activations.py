@@ -20,29 +20,40 @@ from .blocks import Blocks
 from .gaps import arena_for, gaps_of
 from .strategies import ORDERS, alternate, place_in_order, search
 
+ALTERNATIVES = "both ends", "long-lived first"
+"""Orders that leave free memory of another shape: a hole in the middle, or above what lives long."""
 
-def place_activations(profile: Profile) -> Placement:
-    """The placement whose tightest plan needs the smallest arena: at the bound, mostly with the first order."""
+
+def place_activations(profile: Profile) -> list[Placement]:
+    """The placement whose tightest plan needs the smallest arena, at the bound mostly with the first order; then
+    alternatives that need no more: which one scatters the free memory the least only the streams can tell.
+    """
     nodes = len(profile.nodes)
     needs = [node_needs(profile, i, -1, 1) for i in range(nodes)]
     acts = Blocks.of(profile.root_bytes, profile.first, profile.last)
     of_node = [i for i, sizes in enumerate(needs) for _ in sizes]
     every = acts + Blocks.of([size for sizes in needs for size in sizes], of_node, of_node)
-    address = search(every, known=_with_needs(every, len(acts))).address[: len(acts)]
-    gaps = gaps_of(acts, address, nodes)
-    least = max((arena_for(g, n) for g, n in zip(gaps, needs, strict=True)), default=0)
-    return Placement(address.tolist(), gaps, least, acts.bound)
+    found = [search(every, known=(address for _, address in _with_needs(every, len(acts)))).address]
+    found += [address for name, address in _with_needs(every, len(acts)) if name in ALTERNATIVES]
+    placements: list[Placement] = []
+    for address in {address[: len(acts)].tobytes(): address[: len(acts)] for address in found}.values():
+        gaps = gaps_of(acts, address, nodes)
+        tight = [arena_for(around, sizes) for around, sizes in zip(gaps, needs, strict=True)]
+        if not placements or max(tight, default=0) <= placements[0].arena_bytes_min:
+            placements.append(Placement(address.tolist(), gaps, tight, max(tight, default=0), acts.bound))
+    return placements
 
 
-def _with_needs(every: Blocks, count: int) -> Iterator[I64]:
+def _with_needs(every: Blocks, count: int) -> Iterator[tuple[str, I64]]:
     """Placements of the first ``count`` blocks, the activations, by each order, the other blocks after them."""
     acts = Blocks(every.sizes[:count], every.first[:count], every.last[:count])
     needs = np.argsort(-every.sizes[count:], kind="stable").astype(np.int32) + np.int32(count)
 
-    yield from (place_in_order(every, np.concatenate((order(acts), needs))) for order in ORDERS.values())
-    order, hangs = alternate(acts)
+    for name, order in ORDERS.items():
+        yield name, place_in_order(every, np.concatenate((order(acts), needs)))
+    alternating, hangs = alternate(acts)
     hangs = np.concatenate((hangs, np.zeros(len(needs), np.uint8)))
-    yield place_in_order(every, np.concatenate((order, needs)), hangs=hangs)
+    yield "both ends", place_in_order(every, np.concatenate((alternating, needs)), hangs=hangs)
 
 
 def node_needs(profile: Profile, index: int, variant: int, panels: int) -> list[int]:
