@@ -290,7 +290,9 @@ int fx_loader_start(fx_session *s, uint32_t jitter_seed) {
     if (error)
         return error;
     pthread_mutex_lock(&l->mutex); /* readers begin when it is known how many they are */
-    for (; l->threads < FX_READERS; l->threads++) {
+    /* What the page cache has takes a CPU and no waiting: more readers would only take turns with who computes. */
+    const int wanted = s->direct_fd >= 0 ? FX_READERS : 1;
+    for (; l->threads < wanted; l->threads++) {
         fx_reader *reader = &l->readers[l->threads];
         reader->session = s;
         reader->jitter = fx_jitter_start(jitter_seed, 102 + (uint32_t)l->threads);

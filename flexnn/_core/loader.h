@@ -6,7 +6,7 @@
 #include "engine.h"
 #include "sync.h"
 
-#define FX_READERS 3 /* threads, so that the device has its next request while one of them waits for a CPU */
+#define FX_READERS 3 /* threads that read past the page cache: the device has a request while one waits for a CPU */
 #define FX_PIECES 8  /* begun and not yet retired */
 
 /* Checks the chunks of a load as its bytes arrive, in order, while they are in the cache. */
