@@ -27,7 +27,8 @@ from flexnn.graph import bind_shapes
 from flexnn.graph.ir import DTYPES
 from flexnn.graph.model import Port, open_hint
 from flexnn.measure import kept_machine
-from flexnn.plan import Plan, check_plan, make_plan
+from flexnn.plan import Machine, Plan, check_plan, make_plan
+from flexnn.plan.explain import Explanation, explain
 from flexnn.session import PROFILES, THREADS_MAX, default_profile, default_threads, io_align
 
 if TYPE_CHECKING:
@@ -406,32 +407,33 @@ def _plan(options: argparse.Namespace) -> None:
             if isinstance(artifact.contents, StoredModel):
                 if path == options.model:
                     bind_shapes(artifact.contents.model, dict(options.shape))
-                plan: Plan | RegionPlan = _region_plan(artifact, artifact.contents, options)
+                regions = _region_plan(artifact, artifact.contents, options)
+                told, text = regions.describe(), regions.summary()
             else:
-                plan = _graph_plan(artifact, options)
+                plan, why = _graph_plan(artifact, options)
+                told, text = plan.describe() | why.describe(), f"{plan.summary()}\n{why.summary(plan)}"
         except flexnn.BudgetError as error:
             if options.json:
                 print(json.dumps({"feasible": False, "minimum_memory": error.minimum}))
             raise
     if options.json:
-        print(json.dumps({"feasible": True, **plan.describe()}))
+        print(json.dumps({"feasible": True, **told}))
     else:
-        print(plan.summary())
+        print(text)
         if options.check:
             print("check    no two live tensors overlap, at any interleaving of loads and steps")
 
 
-def _graph_plan(artifact: Artifact, options: argparse.Namespace) -> Plan:
-    threads = options.threads or default_threads()
+def _graph_plan(artifact: Artifact, options: argparse.Namespace) -> tuple[Plan, Explanation]:
+    threads, align = options.threads or default_threads(), io_align(options.io)
     machine = None
     if default_profile(options.profile) == "measure":
         machine = kept_machine(artifact, threads, direct=options.io == "direct")
-    plan = make_plan(
-        artifact.graph, memory=options.memory, threads=threads, io_align=io_align(options.io), machine=machine
-    )
+    machine = machine or Machine.measure()
+    plan = make_plan(artifact.graph, memory=options.memory, threads=threads, io_align=align, machine=machine)
     if options.check:
         check_plan(artifact.graph, plan.program)
-    return plan
+    return plan, explain(artifact.graph, plan, machine=machine, threads=threads, io_align=align)
 
 
 def _region_plan(artifact: Artifact, contents: StoredModel, options: argparse.Namespace) -> RegionPlan:

@@ -68,6 +68,11 @@ class Plan:
         return int(self.program.loads["bytes"].sum())
 
     @property
+    def gap(self) -> float:
+        """Predicted time above the bound, as a share of the bound."""
+        return self.predicted_ms / self.bound_ms - 1 if self.bound_ms else 0.0
+
+    @property
     def kernels(self) -> dict[str, int]:
         """Number of nodes by convolution kernel, or by operator."""
         counts: dict[str, int] = {}
@@ -90,6 +95,7 @@ class Plan:
             "predicted_ms": self.predicted_ms,
             "stall_ms": self.stall_ms,
             "bound_ms": self.bound_ms,
+            "gap": self.gap,
             "plan_ms": self.plan_ms,
             "steps": len(self.program.steps),
             "loads": len(self.program.loads),
@@ -127,7 +133,7 @@ class Plan:
                 f"steps    {len(self.program.steps)} of {len(self.program.nodes)} nodes; {kernels}",
                 f"loads    {len(self.program.loads)}, {format_bytes(self.bytes_read_per_run)} per run",
                 f"time     {self.predicted_ms:.2f} ms predicted ({self.stall_ms:.2f} waiting for loads),"
-                f" no plan below {self.bound_ms:.2f} ms",
+                f" no plan below {self.bound_ms:.2f} ms: {self.gap:.1%} above it",
                 f"planned  in {self.plan_ms:.0f} ms",
             )
         )
