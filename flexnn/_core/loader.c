@@ -25,9 +25,7 @@ static int64_t piece_bytes(const fx_load *load, int64_t at) {
     return load->bytes - at < bytes ? load->bytes - at : bytes;
 }
 
-static fx_error read_piece(const fx_session *s, const fx_load *load, int64_t at, int64_t bytes) {
-    char *target = s->arena + load->address + at;
-    int64_t offset = load->file_offset + at;
+fx_error fx_read(const fx_session *s, char *target, int64_t bytes, int64_t offset) {
     int direct = s->direct_fd >= 0;
     while (bytes > 0) {
         int is_direct = direct && !((offset | bytes | (int64_t)(intptr_t)target) % DIRECT_ALIGN);
@@ -85,7 +83,7 @@ fx_status fx_load_read(fx_session *s, const fx_load *load, int (*interrupted)(vo
             error->status = FX_ERR_CANCELLED;
             break;
         }
-        *error = read_piece(s, load, at, bytes);
+        *error = fx_read(s, s->arena + load->address + at, bytes, load->file_offset + at);
         at += bytes;
         if (error->status == FX_OK)
             *error = check_to(&check, load, at);
@@ -273,7 +271,8 @@ static void *read_all(void *arg) {
         const fx_load *load = load_at(s, piece->load);
         pthread_mutex_unlock(&l->mutex);
         fx_jitter_pause(&reader->jitter);
-        piece->error = read_piece(s, load, piece->at, piece->bytes);
+        char *target = s->arena + load->address + piece->at;
+        piece->error = fx_read(s, target, piece->bytes, load->file_offset + piece->at);
         pause_until(s, piece->ready_ns);
         pthread_mutex_lock(&l->mutex);
         piece->has_arrived = 1;

@@ -58,6 +58,9 @@ struct fx_session {
     fx_pool pool;
 };
 
+/* `bytes` of the file from `offset` on, with O_DIRECT where file, offset, bytes and target allow it. */
+fx_error fx_read(const fx_session *s, char *target, int64_t bytes, int64_t offset);
+
 /* Reads one load into the arena and checks it. interrupted(arg) is asked between pieces; FX_ERR_CANCELLED if so. */
 fx_status fx_load_read(fx_session *s, const fx_load *load, int (*interrupted)(void *), void *arg, fx_error *error);
 

@@ -1,9 +1,7 @@
 #include "stored.h"
 #include "session.h"
 
-#include <errno.h>
 #include <time.h>
-#include <unistd.h>
 
 #define DIRECT_ALIGN 4096
 #define CHUNK_MAX ((int64_t)1 << 30)
@@ -24,32 +22,11 @@ fx_status fx_table_check(const fx_program *p, const fx_node *node, const fx_oper
     return table->bytes / row >= g->axis ? FX_OK : FX_ERR_BOUNDS;
 }
 
-static fx_status fail(fx_session *s, fx_status status, int os_error, int64_t offset) {
+static fx_status fail(fx_session *s, fx_error error) {
     int none = 0; /* the first thread that fails tells */
-    if (atomic_compare_exchange_strong(&s->table_failed, &none, 1)) {
-        s->table_error.os_error = os_error;
-        s->table_error.file_offset = offset;
-    }
-    return status;
-}
-
-/* Bytes [begin, end) of the file, directly where everything is aligned. */
-static fx_status read_all(fx_session *s, char *to, int64_t begin, int64_t end) {
-    int direct = s->direct_fd >= 0;
-    for (int64_t at = begin; at < end;) {
-        const int is_direct = direct && !((at | (end - at) | (int64_t)(intptr_t)(to + at - begin)) % DIRECT_ALIGN);
-        const ssize_t n = pread(is_direct ? s->direct_fd : s->fd, to + at - begin, (size_t)(end - at), at);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n < 0 && is_direct && errno == EINVAL) {
-            direct = 0; /* a file system that takes the flag but not the read */
-            continue;
-        }
-        if (n <= 0)
-            return fail(s, n < 0 ? FX_ERR_IO : FX_ERR_EOF, n < 0 ? errno : 0, at);
-        at += n;
-    }
-    return FX_OK;
+    if (atomic_compare_exchange_strong(&s->table_failed, &none, 1))
+        s->table_error = error;
+    return error.status;
 }
 
 static fx_status read_chunk(const fx_table *face, int64_t i, void *scratch, const char **chunk) {
@@ -64,9 +41,9 @@ static fx_status read_chunk(const fx_table *face, int64_t i, void *scratch, cons
         end = (end + DIRECT_ALIGN - 1) / DIRECT_ALIGN * DIRECT_ALIGN;
         to += -(intptr_t)to & (DIRECT_ALIGN - 1);
     }
-    const fx_status status = read_all(s, to, begin, end);
-    if (status != FX_OK)
-        return status;
+    const fx_error error = fx_read(s, to, end - begin, begin);
+    if (error.status != FX_OK)
+        return fail(s, error);
     atomic_fetch_add(&s->bytes_read[s->run % FX_RUNS], end - begin);
     if (s->read_bytes_per_second) {
         const int64_t ns = (int64_t)((double)(end - begin) * 1e9 / (double)s->read_bytes_per_second);
@@ -74,7 +51,7 @@ static fx_status read_chunk(const fx_table *face, int64_t i, void *scratch, cons
     }
     *chunk = to + (offset - begin);
     if (fx_crc32c_by(s->crc_path, 0, *chunk, (size_t)bytes) != s->program.crcs[t->place->crc_first + i])
-        return fail(s, FX_ERR_CHECKSUM, 0, offset);
+        return fail(s, (fx_error){.status = FX_ERR_CHECKSUM, .file_offset = offset});
     return FX_OK;
 }
 
