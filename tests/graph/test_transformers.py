@@ -319,6 +319,33 @@ def test_scores_never_exist_whole(tmp_path):
     np.testing.assert_allclose(y, want, rtol=0, atol=1e-5 * np.abs(want).max())
 
 
+@pytest.mark.parametrize("form", ["packed", "causal", "floats", "booleans", "past", "grouped"])
+def test_attention_operator(form):
+    w, heads, groups, tokens, past = Writer(), 6, 2 if form in ("grouped", "past") else 6, 5, 3
+    attrs = {"is_causal": int(form in ("causal", "past")), "scale": 0.3}
+    keys = tokens + past * (form == "past")
+    if form in ("packed", "grouped"):
+        attrs |= {"q_num_heads": heads, "kv_num_heads": groups}
+        inputs = {"q": (2, tokens, heads * 4), "k": (2, tokens, groups * 4), "v": (2, tokens, groups * 8)}
+    else:
+        inputs = {"q": (2, heads, tokens, 4), "k": (2, groups, tokens, 4), "v": (2, groups, tokens, 8)}
+    names = ["q", "k", "v"]
+    if form in ("floats", "booleans"):
+        mask = weights(2, 1, tokens, keys) > 0
+        mask[..., 0] = True  # onnxruntime gives no zeros where nothing is seen
+        names.append(mask if form == "booleans" else np.where(mask, F32(0), F32(-np.inf)))
+    if form == "past":
+        inputs |= {"past_k": (2, groups, past, 4), "past_v": (2, groups, past, 8)}
+        names += ["", "past_k", "past_v"]
+    y = w("Attention", *names, **attrs)
+    outputs = [y]
+    if form == "past":
+        w.nodes[-1].output.extend(["present_k", "present_v"])
+        outputs += ["present_k", "present_v"]
+    graph = check_model(w.model(inputs, *outputs, opset=23))
+    assert "attention" in ops_of(graph)
+
+
 # ---- a whole block ----
 
 

@@ -1,9 +1,33 @@
 """ONNX operators as internal ones, one function each; a module for each family."""
 
-from . import convolution, elementwise, linear, logic, pooling, quantised, recurrent, reduction, resizing, shape
+from . import (
+    attention,
+    convolution,
+    elementwise,
+    linear,
+    logic,
+    pooling,
+    quantised,
+    recurrent,
+    reduction,
+    resizing,
+    shape,
+)
 from .constant import Const, array_const, of_halves
 from .context import LOWERINGS, Context, UnknownValueError, Value
 
 __all__ = ["LOWERINGS", "Const", "Context", "UnknownValueError", "Value", "array_const", "of_halves"]
 
-_FAMILIES = (convolution, elementwise, linear, logic, pooling, quantised, recurrent, reduction, resizing, shape)
+_FAMILIES = (
+    attention,
+    convolution,
+    elementwise,
+    linear,
+    logic,
+    pooling,
+    quantised,
+    recurrent,
+    reduction,
+    resizing,
+    shape,
+)

@@ -1,0 +1,65 @@
+"""The Attention operator of opset 23 and later: one node of the core, whose scores never exist whole."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ..shapes import broadcast
+from .context import Context, Value, lowers
+
+_HEADS = [0, 2, 1, 3]
+
+
+def _heads(ctx: Context, value: Value, name: str) -> Value:
+    """[batch, heads, tokens, dim]; of three dimensions the last holds the heads, ``name`` says how many."""
+    shape, heads = ctx.shape(value), ctx.integer(name, 0)
+    if len(shape) == 4:
+        return value
+    if len(shape) != 3 or heads < 1 or shape[2] % heads:
+        raise ctx.error(f"shape {shape} with {name}={heads}")
+    return ctx.transpose(ctx.reshape(value, (*shape[:2], heads, shape[2] // heads)), _HEADS)
+
+
+def _mask(ctx: Context, mask: Value, scores: tuple[int, ...]) -> Value:
+    """What is added to scores of this shape."""
+    if broadcast(ctx.shape(mask), scores) != scores:
+        raise ctx.error(f"a mask of shape {ctx.shape(mask)} for scores {scores}")
+    if ctx.dtype(mask) == "bool":
+        ends: list[Value] = [ctx.array(np.array(n, np.float32), name) for n, name in ((0, "seen"), (-np.inf, "hidden"))]
+        return ctx.emit("pointwise", [*ends, mask], {"kind": "where"})
+    if ctx.dtype(mask) != "f32":
+        raise ctx.error(f"a mask of {ctx.dtype(mask)}")
+    return mask
+
+
+@lowers("Attention")
+def attention(ctx: Context) -> list[Value]:
+    """https://onnx.ai/onnx/operators/onnx__Attention.html; capped, windowed or read scores are left to numpy."""
+    ctx.only("softcap", 0.0, "the core does not cap scores")
+    ctx.only("left_window_size", -1, "the core has no windows of keys")
+    ctx.only("right_window_size", -1, "the core has no windows of keys")
+    ctx.integer("qk_matmul_output_mode", 0)
+    if ctx.integer("softmax_precision", 1) not in (0, 1) or ctx.optional(6) is not None or any(ctx.node.output[3:]):
+        raise ctx.error("another precision of softmax, lengths of keys, or scores that are read, are not supported")
+    packed = len(ctx.shape(ctx.input(0))) == 3
+    q = _heads(ctx, ctx.input(0), "q_num_heads")
+    k, v = (_heads(ctx, ctx.input(i), "kv_num_heads") for i in (1, 2))
+    past = 0
+    before_k, before_v = ctx.optional(4), ctx.optional(5)
+    if before_k is not None and before_v is not None:
+        past = ctx.shape(before_k)[2]
+        k, v = (ctx.emit("concat", pair, {"axis": 2}) if past else pair[1] for pair in ([before_k, k], [before_v, v]))
+    if {ctx.dtype(x) for x in (q, k, v)} != {"f32"}:
+        raise ctx.error(f"{ctx.dtype(q)}, {ctx.dtype(k)}, {ctx.dtype(v)} are not all float32")
+    batch, heads, tokens, dim = ctx.shape(q)
+    inputs = [q, k, v]
+    mask = ctx.optional(3)
+    if mask is not None:
+        inputs.append(_mask(ctx, mask, (batch, heads, tokens, ctx.shape(k)[2])))
+    scale = ctx.number("scale", 1 / math.sqrt(dim))
+    y: Value = ctx.emit("attention", inputs, {"scale": scale, "is_causal": ctx.integer("is_causal", 0), "past": past})
+    if packed:
+        return [ctx.reshape(y, (batch, tokens, heads * ctx.shape(y)[3])), k, v]
+    return [ctx.transpose(y, _HEADS), k, v]
