@@ -4,7 +4,9 @@ python -m bench.onnx_suite                what passed, and why the rest did not
 python -m bench.onnx_suite '^test_lstm'   cases whose names match
 
 The core: tensors of float32, int64, int32, bool, uint8 and int8, default domain; no sequences, optionals, random
-values, training or pictures. Groups are counted within it, but for PyTorch's.
+values, training, text or compressed pictures. The strict core is what is left of it without operators on pictures
+(Resize, GridSample, RoiAlign, NonMaxSuppression and the like) and signals (DFT, windows), and without 8-bit integers
+where nothing is quantised. Groups are counted within the core, but for PyTorch's.
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ from flexnn.backend import Backend
 from flexnn.graph.ir import GraphError
 
 UNSUPPORTED = {
-    r"data type .* is not supported|element type .* is not supported|value '.*' is .*: not for the core": "types that "
-    "the core does not store: unsigned and 16-bit integers, bfloat16, 8-bit floats and smaller, strings",
+    r"data type .* is not supported|element type .* is not supported": "types that numpy does not have: bfloat16, "
+    "floats of 8 bits and fewer, integers of 4 and 2 bits; strings",
     r"is not a tensor|(Sequence|Optional)\w* node|SplitToSequence|a kind that is not supported": "sequences, optionals",
     r"training_mode": "training",
     r"(RandomUniformLike|Bernoulli|RandomNormal\w*|Multinomial) node": "random values differ by definition",
@@ -32,7 +34,6 @@ UNSUPPORTED = {
     r"operator of domain": "other domains: training, classic machine learning, preview",
     r"opset \d+; opsets": "models without an opset of the default domain",
     r"FlexAttention": "an operator with functions as attributes",
-    r"is empty: \[": "empty inputs",
     r"ConstantOfShape .* makes .* more than": "weights of more than 256 MiB made by the model",
     r"the artifact lacks the numbers": "constants that change with the shapes",
 }
@@ -44,12 +45,16 @@ GROUPS = {
     "pytorch": r"^(PyTorch)",
 }
 _TYPES = {getattr(onnx.TensorProto, name) for name in ("FLOAT", "INT64", "INT32", "BOOL", "UINT8", "INT8")}
+_BYTES = {onnx.TensorProto.UINT8, onnx.TensorProto.INT8}
 _OUTSIDE = re.compile(
     r"Sequence[A-Z]|Optional|Random|Bernoulli|Multinomial|ImageDecoder|String|Ada|Momentum|Gradient|TfIdf"
 )
+_PICTURES = re.compile(r"Resize|Upsample|GridSample|AffineGrid|Roi|NonMaxSuppression|CenterCropPad|Col2Im|MaxUnpool")
+_SIGNALS = re.compile(r"^(DFT|STFT|\w+Window|MelWeightMatrix)$")
+_QUANTISING = re.compile(r"Quantize|QLinear|Integer")
 
-Case = tuple[str, str, Callable[[object], None], bool]
-"""Category, name, the test, whether it is of the core."""
+Case = tuple[str, str, Callable[[object], None], frozenset[str]]
+"""Category, name, the test, the cores it is of."""
 
 
 def cases(pattern: str = "") -> Iterator[Case]:
@@ -61,11 +66,11 @@ def cases(pattern: str = "") -> Iterator[Case]:
         warnings.simplefilter("ignore")
         categories = onnx.backend.test.BackendTest(Backend, __name__)._test_items
         kinds = ("node", "simple", "pytorch-converted", "pytorch-operator")
-        core = {case.name for kind in kinds for case in load_model_tests(kind=kind) if _is_core(case)}
+        cores = {case.name: _cores(case) for kind in kinds for case in load_model_tests(kind=kind)}
     for category, items in categories.items():
         for name, item in items.items():
             if name.endswith("_cpu") and re.search(pattern, name):
-                yield category, name, item.func, name.removesuffix("_cpu") in core
+                yield category, name, item.func, cores.get(name.removesuffix("_cpu"), frozenset())
 
 
 def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
@@ -76,16 +81,25 @@ def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
                 yield from _graphs(attribute.g)
 
 
-def _is_core(case: object) -> bool:
+def _cores(case: object) -> frozenset[str]:
     model = getattr(case, "model", None) or onnx.load(f"{case.model_dir}/model.onnx")  # type: ignore[attr-defined]
+    types: set[int] = set()
+    operators: set[str] = set()
     for graph in _graphs(model.graph):
         ports = [*graph.input, *graph.output, *graph.value_info]
-        types = {p.type.tensor_type.elem_type if p.type.HasField("tensor_type") else 0 for p in ports}
+        types |= {p.type.tensor_type.elem_type if p.type.HasField("tensor_type") else 0 for p in ports}
         types |= {tensor.data_type for tensor in graph.initializer}
-        nodes = [node.op_type if node.domain in ("", "ai.onnx") else "Optional" for node in graph.node]
-        if not types <= _TYPES or any(_OUTSIDE.search(name) for name in nodes):
-            return False
-    return "training" not in getattr(case, "name", "")
+        operators |= {node.op_type if node.domain in ("", "ai.onnx") else "Optional" for node in graph.node}
+    if (
+        not types <= _TYPES
+        or any(_OUTSIDE.search(name) for name in operators)
+        or "training" in getattr(case, "name", "")
+    ):
+        return frozenset()
+    special = any(_PICTURES.search(name) or _SIGNALS.search(name) for name in operators)
+    if special or (types & _BYTES and not any(_QUANTISING.search(name) for name in operators)):
+        return frozenset({"core"})
+    return frozenset({"core", "strict core"})
 
 
 def outcome(run: Callable[[object], None]) -> str:
@@ -106,19 +120,19 @@ def outcome(run: Callable[[object], None]) -> str:
 
 def count(pattern: str = "") -> tuple[dict[str, Counter[str]], dict[str, str]]:
     """Outcomes by group, and the failures: cases that neither pass nor are refused for a listed reason."""
-    groups: dict[str, Counter[str]] = {name: Counter() for name in ("all", "core", *GROUPS)}
+    groups: dict[str, Counter[str]] = {name: Counter() for name in ("all", "core", "strict core", *GROUPS)}
     failures = {}
-    for category, name, run, is_core in cases(pattern):
+    for category, name, run, cores in cases(pattern):
         try:
             result = outcome(run)
         except Exception as error:
             result = "failed"
             failures[name] = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
         groups["all"][result] += 1
-        if is_core:
-            groups["core"][result] += 1
+        for core in cores:
+            groups[core][result] += 1
         for group, wanted in GROUPS.items():
-            if re.search(wanted, category) if group == "pytorch" else is_core and re.search(wanted, name):
+            if re.search(wanted, category) if group == "pytorch" else "core" in cores and re.search(wanted, name):
                 groups[group][result] += 1
     return groups, failures
 

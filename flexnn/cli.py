@@ -24,7 +24,7 @@ from flexnn.artifact import Artifact, StoredModel, open_artifact
 from flexnn.compiler import compiled
 from flexnn.engine import Switches
 from flexnn.graph import bind_shapes
-from flexnn.graph.ir import DTYPES
+from flexnn.graph.ir import ALL_DTYPES
 from flexnn.graph.model import Port, open_hint
 from flexnn.measure import kept_machine
 from flexnn.plan import Machine, Plan, check_plan, make_plan
@@ -444,7 +444,7 @@ def _region_plan(artifact: Artifact, contents: StoredModel, options: argparse.Na
     switches = Switches(options.threads or default_threads())
     generator = np.random.default_rng(INPUT_SEED)
     ports = contents.model.graph.inputs
-    feeds = {p.name: _random(generator, known_shape(p), DTYPES[str(p.dtype)]) for p in ports}
+    feeds = {p.name: _random(generator, known_shape(p), ALL_DTYPES[str(p.dtype)]) for p in ports}
     plan = plan_regions(Runner(artifact, options.memory, switches, io_align(options.io)), feeds)
     if options.check:
         for part in plan.parts:

@@ -19,7 +19,7 @@ from flexnn.artifact.format import PAGE
 from flexnn.compiler import CompileError, compiled
 from flexnn.engine import Engine, SessionError, Switches
 from flexnn.graph import bind_shapes
-from flexnn.graph.ir import DTYPES, Graph
+from flexnn.graph.ir import ALL_DTYPES, Graph
 from flexnn.graph.model import Dim, Port
 from flexnn.measure import Watch, keep_refined, measured_machine, throttled
 from flexnn.plan import BudgetError, Machine, Plan, make_plan
@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 
-_TYPES = {"f32": "float", "f64": "double"} | {d: str(DTYPES[d]) for d in ("f16", "i64", "i32", "u8", "i8", "bool")}
+_TYPES = {"f32": "float", "f64": "double"} | {
+    name: str(dtype) for name, dtype in ALL_DTYPES.items() if name not in ("f32", "f64")
+}
 """onnxruntime's names of element types."""
 _BUFFER_ALIGN = 64
 THREADS_MAX = 64
@@ -224,7 +226,7 @@ class Session:
             else:
                 graph = self._artifact.graph
                 tensors = [graph.tensors[i] for i in graph.outputs]
-                outputs = [np.empty(tensor.shape, DTYPES[tensor.dtype]) for tensor in tensors]
+                outputs = [np.empty(tensor.shape, ALL_DTYPES[tensor.dtype]) for tensor in tensors]
                 engine = self._opened()
                 self.last_run = engine.run([*inputs, *outputs])
                 if self._watch:
@@ -343,14 +345,12 @@ class Session:
                 array = np.asarray(feed[port.name])
             except ValueError as error:
                 raise ValueError(f"input {port.name!r} is not an array: {error}") from None
-            dtype = DTYPES[str(port.dtype)]
+            dtype = ALL_DTYPES[str(port.dtype)]
             if array.dtype != dtype or not _fits(array.shape, port.dims):
                 dims = "any shape" if port.dims is None else [d or "?" for d in port.dims]
                 raise ValueError(
                     f"input {port.name!r} is {array.dtype}{list(array.shape)}, the model takes {dtype}{dims}"
                 )
-            if not array.size:
-                raise ValueError(f"input {port.name!r} is empty: {list(array.shape)}")
             arrays.append(np.require(array, requirements=["C", "ALIGNED"]))
         return arrays
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from flexnn.graph.ir import DTYPES, GraphError, Weight
+from flexnn.graph.ir import ALL_DTYPES, GraphError, Weight
 from flexnn.graph.model import Constant, Model, ModelAttr, ModelGraph, ModelNode, Port
 from flexnn.graph.sources import Array, ArraySource, ModelSource
 
@@ -170,7 +170,7 @@ def _constant(row: Any, index: int, weights: list[tuple[str, int]]) -> tuple[Con
     if not isinstance(row, list) or len(row) != 4:
         raise ValueError(f"constant {index} is malformed")
     name, dtype, shape, value = row
-    if not isinstance(dtype, str) or dtype not in DTYPES:
+    if not isinstance(dtype, str) or dtype not in ALL_DTYPES:
         raise ValueError(f"constant {index} has an unknown dtype")
     dims = tuple(ints_in(shape, 0, INT_MAX, DIMS_MAX))
     constant = Constant(name_of(name), dims, dtype, ModelSource(index, AbsentSource(name_of(name))))
@@ -185,7 +185,7 @@ def _constant(row: Any, index: int, weights: list[tuple[str, int]]) -> tuple[Con
             raise ValueError(f"the value of constant {index} is not base64") from None
         if len(raw) != constant.nbytes:
             raise ValueError(f"constant {index} has {len(raw)} bytes, not {constant.nbytes}")
-        constant.source = ModelSource(index, ArraySource(np.frombuffer(raw, DTYPES[dtype]).reshape(dims)))
+        constant.source = ModelSource(index, ArraySource(np.frombuffer(raw, ALL_DTYPES[dtype]).reshape(dims)))
         return constant, -1
     weight = int_in(value, 0, len(weights) - 1)
     if weights[weight] != ("raw", constant.nbytes):
@@ -220,7 +220,7 @@ def _port(row: Any, typed: bool) -> Port:
     if not isinstance(row, list) or len(row) != 3:
         raise ValueError("an input or output is malformed")
     name, dtype, dims = row
-    if (dtype is None and typed) or (dtype is not None and (not isinstance(dtype, str) or dtype not in DTYPES)):
+    if (dtype is None and typed) or (dtype is not None and (not isinstance(dtype, str) or dtype not in ALL_DTYPES)):
         raise ValueError("an input has no known dtype")
     if dims is None:
         return Port(name_of(name), dtype, None)

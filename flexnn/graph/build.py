@@ -13,7 +13,7 @@ from math import prod
 import numpy as np
 
 from .attributes import int_attr, ints_attr
-from .ir import DTYPES, RAW_CHUNK_BYTES, Attr, Graph, GraphError, Node, Tensor, Weight, WeightSource
+from .ir import ALL_DTYPES, DTYPES, RAW_CHUNK_BYTES, Attr, Graph, GraphError, Node, Tensor, Weight, WeightSource
 from .pack import PanelSource
 from .shapes import infer_shapes
 from .sources import ArraySource
@@ -51,17 +51,24 @@ def infer_any(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape
 
 
 def add_tensor(graph: Graph, name: str, shape: Shape, dtype: str) -> int:
-    """A new root tensor."""
+    """A new root tensor. Raises GraphError for a type that the core does not store."""
+    _require_stored(name, dtype)
     graph.tensors.append(Tensor(name, shape, dtype))
     return len(graph.tensors) - 1
 
 
 def add_constant(graph: Graph, name: str, source: WeightSource, shape: Shape, dtype: str) -> int:
-    """A new constant tensor with a raw weight."""
+    """A new constant tensor with a raw weight. Raises GraphError as add_tensor does."""
+    _require_stored(name, dtype)
     nbytes = prod(shape) * DTYPES[dtype].itemsize
     graph.weights.append(Weight(name, "raw", nbytes, RAW_CHUNK_BYTES, source=source))
     graph.tensors.append(Tensor(name, shape, dtype, weight=len(graph.weights) - 1))
     return len(graph.tensors) - 1
+
+
+def _require_stored(name: str, dtype: str) -> None:
+    if dtype not in DTYPES:
+        raise GraphError(f"value {name!r} is {ALL_DTYPES[dtype]}: not for the core")
 
 
 def add_array(graph: Graph, name: str, values: np.ndarray) -> int:

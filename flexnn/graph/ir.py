@@ -26,6 +26,14 @@ DTYPES: dict[str, np.dtype] = {
     "f16": np.dtype("<f2"),
     "f64": np.dtype("<f8"),
 }
+"""What the core stores."""
+ALL_DTYPES = DTYPES | {
+    "u16": np.dtype("<u2"),
+    "i16": np.dtype("<i2"),
+    "u32": np.dtype("<u4"),
+    "u64": np.dtype("<u8"),
+}
+"""And what only numpy computes."""
 
 
 class GraphError(ValueError):

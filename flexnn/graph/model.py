@@ -10,18 +10,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import prod
 
-from .ir import DTYPES, GraphError, WeightSource
+from .ir import ALL_DTYPES, GraphError, WeightSource
 
 Dim = int | str | None
 
-_DTYPE_NAMES = {1: "f32", 2: "u8", 3: "i8", 6: "i32", 7: "i64", 9: "bool", 10: "f16", 11: "f64"}
-_OTHER_TYPES = {4: "UINT16", 5: "INT16", 8: "STRING", 12: "UINT32", 13: "UINT64", 14: "COMPLEX64", 15: "COMPLEX128"}
-_OTHER_TYPES |= {16: "BFLOAT16"}
+_DTYPE_NAMES = {1: "f32", 2: "u8", 3: "i8", 4: "u16", 5: "i16", 6: "i32", 7: "i64", 9: "bool", 10: "f16", 11: "f64"}
+_DTYPE_NAMES |= {12: "u32", 13: "u64"}
+_OTHER_TYPES = {8: "STRING", 14: "COMPLEX64", 15: "COMPLEX128", 16: "BFLOAT16"}
 """TensorProto.DataType (onnx.proto) that cannot be computed with; there are more, of 8 bits and fewer."""
 
 
 def dtype_name(number: int, what: str) -> str:
-    """The name of TensorProto.DataType ``number`` in ir.DTYPES. Raises GraphError naming ``what``."""
+    """The name of TensorProto.DataType ``number`` in ir.ALL_DTYPES. Raises GraphError naming ``what``."""
     name = _DTYPE_NAMES.get(number)
     if name is None:
         raise GraphError(f"{what}: data type {_OTHER_TYPES.get(number, number)} is not supported")
@@ -40,7 +40,7 @@ class Constant:
     @property
     def nbytes(self) -> int:
         """Bytes of the value."""
-        return prod(self.shape) * DTYPES[self.dtype].itemsize
+        return prod(self.shape) * ALL_DTYPES[self.dtype].itemsize
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from flexnn.graph.ir import DTYPES, Graph, GraphError
+from flexnn.graph.ir import ALL_DTYPES, Graph, GraphError
 from flexnn.graph.model import Constant, Model, ModelNode, Port
 from flexnn.graph.sources import ModelSource
 
@@ -96,9 +96,9 @@ class Sampler(Walker):
 
 def made_up(random: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:
     """Numbers around zero, of integers zeros and ones: they may be indices."""
-    if DTYPES[dtype].kind == "f":
-        return random.standard_normal(shape, np.float32).astype(DTYPES[dtype], copy=False)
-    return random.integers(0, 2, shape).astype(DTYPES[dtype])
+    if ALL_DTYPES[dtype].kind == "f":
+        return random.standard_normal(shape, np.float32).astype(ALL_DTYPES[dtype], copy=False)
+    return random.integers(0, 2, shape).astype(ALL_DTYPES[dtype])
 
 
 def sample(model: Model) -> list[Graph]:

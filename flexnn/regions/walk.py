@@ -15,7 +15,7 @@ import numpy as np
 
 from flexnn.graph.evaluate import EVALUATORS
 from flexnn.graph.fold import evaluate_node
-from flexnn.graph.ir import DTYPES, GraphError
+from flexnn.graph.ir import ALL_DTYPES, GraphError
 from flexnn.graph.lower import LOWERINGS
 from flexnn.graph.model import Model, ModelNode
 
@@ -130,7 +130,7 @@ class Walker:
             return scope[name]
         constant = region.constants[name]
         if idle:
-            return np.broadcast_to(np.zeros((), DTYPES[constant.dtype]), constant.shape)
+            return np.broadcast_to(np.zeros((), ALL_DTYPES[constant.dtype]), constant.shape)
         return np.asarray(constant.source.load()).reshape(constant.shape)
 
     # ---- host operators ----

@@ -8,6 +8,7 @@ from compare import check_model, expected, load, model_of, numbers_of_type, ops_
 from onnx import TensorProto, helper
 
 import flexnn
+from flexnn.graph.ir import GraphError
 
 F32 = np.float32
 
@@ -227,3 +228,17 @@ def test_large_factors_make_floats_of_halves():
     graph = load(model)
     assert forms(graph) == ["f32"]
     list(graph.weights[next(n.weight for n in graph.nodes if n.weight >= 0)].source)
+
+
+@pytest.mark.parametrize(
+    ("operator", "inputs"),
+    [("ConvInteger", ["x", "w"]), ("QLinearConv", ["x", "s", "z", "w", "s", "z", "s", "z"])],
+)
+def test_weights_that_are_computed_are_named(operator, inputs):
+    constants = {"s": scalar(0.1), "z": np.uint8(3)} if operator == "QLinearConv" else {}
+    types = {"x": TensorProto.UINT8, "w": TensorProto.UINT8, "y": TensorProto.UINT8}
+    model = model_of(
+        [helper.make_node(operator, inputs, ["y"])], {"x": (1, 4, 6, 5), "w": (3, 4, 2, 2)}, ["y"], constants, 17, types
+    )
+    with pytest.raises(GraphError, match=r"its weight \(input 'w'\) is computed"):
+        load(model)

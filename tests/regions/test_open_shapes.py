@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from onnx import helper
-from regions_support import F32, I64, check_run, graph_of, model_of, numbers, opened, value
+from onnx import TensorProto, helper
+from regions_support import BOOL, F32, I64, check_run, graph_of, model_of, numbers, opened, value
 
 import flexnn
 from flexnn.regions import walk
@@ -38,7 +38,7 @@ def test_any_shape_runs(tmp_path: Path) -> None:
             check_run(session, model, {"x": numbers(1, 3, h, w)})
         with pytest.raises(ValueError, match="the model takes float32"):
             session.run(None, {"x": numbers(1, 4, 8, 8)})
-        with pytest.raises(ValueError, match="empty"):
+        with pytest.raises(ValueError, match="does not fit into"):
             session.run(None, {"x": numbers(1, 3, 0, 8)})
         check_run(session, model, {"x": numbers(1, 3, 5, 6)})
 
@@ -169,3 +169,25 @@ def test_bindings_that_are_kept_are_bounded(tmp_path: Path, monkeypatch: pytest.
             assert session._runner is not None
             assert session._runner.walker.kept_nodes <= 20
             assert len(session._runner._programs) <= 20
+
+
+def test_empty_values(tmp_path: Path) -> None:
+    """An empty input, a loop of no iterations over it, and types that only numpy computes."""
+    body = graph_of(
+        [helper.make_node("Add", ["c", "x"], ["c_out"]), helper.make_node("Identity", ["go"], ["go_out"])],
+        [value("i", I64, []), value("go", BOOL, []), value("c", F32, ["n", 3])],
+        [value("go_out", BOOL, []), value("c_out", F32, ["n", 3])],
+        name="body",
+    )
+    nodes = [
+        helper.make_node("Loop", ["times", "", "x"], ["l"], body=body),
+        helper.make_node("ReduceSum", ["l", "axis"], ["s"], keepdims=0),
+        helper.make_node("Concat", ["l", "x"], ["y"], axis=0),
+        helper.make_node("Cast", ["s"], ["u"], to=TensorProto.UINT16),
+    ]
+    outputs = [value("y", F32, ["m", 3]), value("s", F32, [3]), value("u", TensorProto.UINT16, [3])]
+    inputs = [value("x", F32, ["n", 3]), value("times", I64, [])]
+    model = model_of(graph_of(nodes, inputs, outputs, {"axis": np.array([0])}))
+    with opened(tmp_path, model) as session:
+        for rows, times in ((2, 2), (0, 3), (2, 0), (0, 0), (3, 1)):
+            check_run(session, model, {"x": np.abs(numbers(rows, 3)), "times": np.array(times)})

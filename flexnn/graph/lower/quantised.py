@@ -105,6 +105,11 @@ def _centred(ctx: Context, x: Value, zero: Value | None, axis: int) -> Value:
     return restored(ctx, x, ctx.array(ones, "ones"), zero, _zero_axis(ctx, zero, x, axis))
 
 
+def _known(ctx: Context, index: int, what: str) -> Const | None:
+    value = ctx.optional(index)
+    return None if value is None else ctx.known(value, what)
+
+
 @lowers("MatMulInteger")
 def matmul_integer(ctx: Context) -> list[Value]:
     """Products of 8-bit matrices. Sums are exact up to 2^24, then right to 6e-8."""
@@ -116,7 +121,8 @@ def matmul_integer(ctx: Context) -> list[Value]:
 @lowers("ConvInteger")
 def conv_integer(ctx: Context) -> list[Value]:
     """Convolution of 8-bit tensors; pads are the zero point. Sums are exact up to 2^24, then right to 6e-8."""
-    weights = ctx.known(_centred(ctx, ctx.input(1), ctx.optional(3), 0), "its weight")
+    weights = _centred(ctx, ctx.known(ctx.input(1), "its weight"), _known(ctx, 3, "its zero point"), 0)
+    assert isinstance(weights, Const)
     y = convolve(ctx, _centred(ctx, ctx.input(0), ctx.optional(2), 1), weights, None)
     return [ctx.emit("cast", [y], {"to": "i32"})]
 
@@ -138,10 +144,12 @@ def qlinear_matmul(ctx: Context) -> list[Value]:
 def qlinear_conv(ctx: Context) -> list[Value]:
     """Restored, convolved, quantised; the bias counts in steps of input times weights."""
     x = restored(ctx, ctx.input(0), ctx.input(1), ctx.input(2))
-    weights = ctx.known(restored(ctx, ctx.input(3), ctx.input(4), ctx.input(5)), "its weight")
-    bias = ctx.optional(8)
+    names = ("its weight", "its weight's scale", "its weight's zero point")
+    values, scale, zero = (ctx.known(ctx.input(3 + i), name) for i, name in enumerate(names))
+    weights = restored(ctx, values, scale, zero)
+    assert isinstance(weights, Const)
+    bias = _known(ctx, 8, "its bias")
     if bias is not None:
-        step = ctx.known(ctx.input(1), "its input's scale").load() * ctx.known(ctx.input(4), "its scale").load()
-        steps = ctx.array(np.asarray(step, np.float32).reshape(-1), "steps")
-        bias = of_integers(ctx.known(bias, "its bias"), steps)
+        step = ctx.known(ctx.input(1), "its input's scale").load() * scale.load()
+        bias = of_integers(bias, ctx.array(np.asarray(step, np.float32).reshape(-1), "steps"))
     return [quantised(ctx, convolve(ctx, x, weights, bias), ctx.input(6), ctx.input(7))]
