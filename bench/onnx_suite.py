@@ -4,9 +4,9 @@ python -m bench.onnx_suite                what passed, and why the rest did not
 python -m bench.onnx_suite '^test_lstm'   cases whose names match
 
 The core: tensors of float32, int64, int32, bool, uint8 and int8, default domain; no sequences, optionals, random
-values, training, text or compressed pictures. The strict core is what is left of it without operators on pictures
-(Resize, GridSample, RoiAlign, NonMaxSuppression and the like) and signals (DFT, windows), and without 8-bit integers
-where nothing is quantised. Groups are counted within the core, but for PyTorch's.
+values, training, text or compressed pictures. The strict core is what is left of it from opset 7 on without operators
+on pictures (Resize, GridSample, RoiAlign, NonMaxSuppression and the like) and signals (DFT, windows). Groups are
+counted within the core, but for PyTorch's; control flow: models with If, Loop or Scan.
 """
 
 from __future__ import annotations
@@ -39,19 +39,17 @@ UNSUPPORTED = {
 }
 """What a case may fail with, by the error's text, and why that is not supported."""
 
+CORES = ("core", "strict core", "control flow")
 GROUPS = {
-    "control flow": r"^test_(if|loop|scan|range_\w+_expanded)",
     "recurrent": r"^test_(simple_rnn|rnn|gru|lstm)",
     "pytorch": r"^(PyTorch)",
 }
 _TYPES = {getattr(onnx.TensorProto, name) for name in ("FLOAT", "INT64", "INT32", "BOOL", "UINT8", "INT8")}
-_BYTES = {onnx.TensorProto.UINT8, onnx.TensorProto.INT8}
 _OUTSIDE = re.compile(
     r"Sequence[A-Z]|Optional|Random|Bernoulli|Multinomial|ImageDecoder|String|Ada|Momentum|Gradient|TfIdf"
 )
 _PICTURES = re.compile(r"Resize|Upsample|GridSample|AffineGrid|Roi|NonMaxSuppression|CenterCropPad|Col2Im|MaxUnpool")
 _SIGNALS = re.compile(r"^(DFT|STFT|\w+Window|MelWeightMatrix)$")
-_QUANTISING = re.compile(r"Quantize|QLinear|Integer")
 
 Case = tuple[str, str, Callable[[object], None], frozenset[str]]
 """Category, name, the test, the cores it is of."""
@@ -86,7 +84,7 @@ def _cores(case: object) -> frozenset[str]:
     types: set[int] = set()
     operators: set[str] = set()
     for graph in _graphs(model.graph):
-        ports = [*graph.input, *graph.output, *graph.value_info]
+        ports = [*graph.input, *graph.output, *(value for value in graph.value_info if value.type.WhichOneof("value"))]
         types |= {p.type.tensor_type.elem_type if p.type.HasField("tensor_type") else 0 for p in ports}
         types |= {tensor.data_type for tensor in graph.initializer}
         operators |= {node.op_type if node.domain in ("", "ai.onnx") else "Optional" for node in graph.node}
@@ -96,10 +94,13 @@ def _cores(case: object) -> frozenset[str]:
         or "training" in getattr(case, "name", "")
     ):
         return frozenset()
-    special = any(_PICTURES.search(name) or _SIGNALS.search(name) for name in operators)
-    if special or (types & _BYTES and not any(_QUANTISING.search(name) for name in operators)):
-        return frozenset({"core"})
-    return frozenset({"core", "strict core"})
+    cores = {"core"}
+    opset = max(entry.version for entry in model.opset_import)
+    if opset >= 7 and not any(_PICTURES.search(name) or _SIGNALS.search(name) for name in operators):
+        cores.add("strict core")
+    if operators & {"If", "Loop", "Scan"}:
+        cores.add("control flow")
+    return frozenset(cores)
 
 
 def outcome(run: Callable[[object], None]) -> str:
@@ -120,7 +121,7 @@ def outcome(run: Callable[[object], None]) -> str:
 
 def count(pattern: str = "") -> tuple[dict[str, Counter[str]], dict[str, str]]:
     """Outcomes by group, and the failures: cases that neither pass nor are refused for a listed reason."""
-    groups: dict[str, Counter[str]] = {name: Counter() for name in ("all", "core", "strict core", *GROUPS)}
+    groups: dict[str, Counter[str]] = {name: Counter() for name in ("all", *CORES, *GROUPS)}
     failures = {}
     for category, name, run, cores in cases(pattern):
         try:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import ChainMap
+
 import numpy as np
 import onnx
 from onnx import AttributeProto, helper
 
+from .contrib import DOMAIN, EXPANSIONS, Expansion
 from .ir import GraphError, WeightSource
 from .model import Constant, Model, ModelAttr, ModelGraph, ModelNode, Port, dtype_name
 from .onnx_file import OnnxFile
@@ -33,6 +36,9 @@ class _Importer:
     def __init__(self, file: OnnxFile) -> None:
         self.file = file
         self.counted = 0
+        self.constants: ChainMap[str, Constant] = ChainMap()
+        """Those of the graphs around the one that is imported."""
+        self.lengths: set[str] = set()
 
     def graph(self, proto: onnx.GraphProto, nested: bool = False) -> ModelGraph:
         if proto.sparse_initializer:
@@ -43,6 +49,7 @@ class _Importer:
         graph.inputs = [_port(info, nested) for info in proto.input if info.name not in graph.constants]
         graph.outputs = [Port(info.name, None, None) for info in proto.output]
         made = {port.name for port in graph.inputs} | set(graph.constants)
+        self.constants = self.constants.new_child(graph.constants)
         for node in proto.node:
             for name in node.output:
                 if name and name in made:
@@ -51,8 +58,15 @@ class _Importer:
             if node.op_type == "Constant" and node.domain in ("", "ai.onnx") and node.output:
                 graph.constants[node.output[0]] = self._constant_node(node)
             else:
-                graph.nodes.append(self._node(node))
+                graph.nodes += self._expanded(self._node(node), graph)
+        self.constants = self.constants.parents
         return graph
+
+    def _expanded(self, node: ModelNode, graph: ModelGraph) -> list[ModelNode]:
+        """The nodes that stand for one of onnxruntime's own; else the node."""
+        if node.domain != DOMAIN or node.op_type not in EXPANSIONS:
+            return [node]
+        return Expansion(node, graph, self.constants, self._counted, self.lengths).run()
 
     def _constant(self, tensor: onnx.TensorProto, name: str) -> Constant:
         shape, dtype, source = self.file.source(tensor)

@@ -1,0 +1,153 @@
+"""What the expansion of one operator works with: its inputs and attributes, and the standard nodes that it becomes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from ..ir import GraphError, WeightSource
+from ..model import Constant, ModelAttr, ModelGraph, ModelNode
+from ..sources import ArraySource
+
+DOMAIN = "com.microsoft"
+
+Counted = Callable[[str, tuple[int, ...], str, WeightSource], Constant]
+"""Makes one of the model's constants: name, shape, dtype, source."""
+
+
+class Expansion:
+    """One node, and ``nodes``: those that stand for it. Raises GraphError for what is not supported of it."""
+
+    def __init__(
+        self,
+        node: ModelNode,
+        graph: ModelGraph,
+        outer: Mapping[str, Constant],
+        counted: Counted,
+        lengths: set[str],
+    ) -> None:
+        self.node = node
+        self.lengths = lengths
+        """Values that other expansions of the model made: lengths of sequences, where a mask may stand as well."""
+        self.nodes: list[ModelNode] = []
+        self._graph = graph
+        self._outer = outer
+        self._counted = counted
+        self._read: set[str] = set()
+
+    def run(self) -> list[ModelNode]:
+        """The nodes that stand for it."""
+        EXPANSIONS[self.node.op_type](self)
+        made = {name for node in self.nodes for name in node.output}
+        missing = [name for name in self.node.output if name and name not in made]
+        unread = [name for name in self.node.attrs if name not in self._read]
+        if missing:
+            raise self.error(f"its output {missing[0]!r} is not supported")
+        if unread:
+            raise self.error(f"attribute {unread[0]} is not supported")
+        return self.nodes
+
+    def error(self, message: str) -> GraphError:
+        """The error that says ``message`` of this node, in one line."""
+        return GraphError(f"{self.node.where}: {message}")
+
+    # ---- the node ----
+
+    def optional(self, index: int) -> str:
+        """The name of an input; "" where it is absent."""
+        return self.node.input[index] if index < len(self.node.input) else ""
+
+    def input(self, index: int) -> str:
+        """The name of a required input."""
+        name = self.optional(index)
+        if not name:
+            raise self.error(f"input {index} is missing")
+        return name
+
+    def output(self, index: int) -> str:
+        """The name of an output; "" where nobody wants it."""
+        return self.node.output[index] if index < len(self.node.output) else ""
+
+    def without(self, first: int, last: int, what: str) -> None:
+        """Refuses inputs from ``first`` to ``last``."""
+        if any(self.optional(i) for i in range(first, last + 1)):
+            raise self.error(f"{what} is not supported")
+
+    def integer(self, name: str, default: int) -> int:
+        """An integer attribute."""
+        value = self.attr(name, default)
+        if not isinstance(value, int):
+            raise self.error(f"attribute {name} has the wrong type")
+        return value
+
+    def number(self, name: str, default: float) -> float:
+        """A float attribute."""
+        value = self.attr(name, default)
+        if not isinstance(value, float):
+            raise self.error(f"attribute {name} has the wrong type")
+        return value
+
+    def attr(self, name: str, default: ModelAttr) -> ModelAttr:
+        """An attribute, or the default."""
+        self._read.add(name)
+        return self.node.attrs.get(name, default)
+
+    def attrs(self, names: Sequence[str]) -> dict[str, ModelAttr]:
+        """Those of the attributes that the node has: they go on as they are."""
+        self._read.update(names)
+        return {name: self.node.attrs[name] for name in names if name in self.node.attrs}
+
+    def constant(self, index: int, what: str) -> Constant:
+        """The constant that an input must be."""
+        name = self.input(index)
+        found = self._graph.constants.get(name) or self._outer.get(name)
+        if found is None:
+            raise self.error(f"{what} (input {name!r}) is computed at run time, must be constant")
+        return found
+
+    # ---- what it becomes ----
+
+    def add(self, op: str, *inputs: str, output: str = "", **attrs: ModelAttr) -> str:
+        """Adds a standard node; the name of its output, by default a new one."""
+        (name,) = self.split(op, inputs, [output], attrs)
+        return name
+
+    def split(
+        self, op: str, inputs: Sequence[str], outputs: Sequence[str], attrs: Mapping[str, ModelAttr] | None = None
+    ) -> list[str]:
+        """Adds a standard node of several outputs; "": a new name."""
+        stem = f"{self.node.name or ''.join(self.node.output[:1])}.{len(self.nodes)}"
+        names = [name or f"{stem}.{i}" for i, name in enumerate(outputs)]
+        used = list(inputs)
+        while used and not used[-1]:
+            used.pop()
+        self.nodes.append(ModelNode(op, f"{stem}.{op}", used, names, dict(attrs or {})))
+        return names
+
+    def array(self, values: np.ndarray) -> str:
+        """The name of a new constant."""
+        kinds = {"f4": "f32", "i8": "i64", "i4": "i32", "f2": "f16"}
+        return self.stored(values.shape, kinds[values.dtype.str[1:]], ArraySource(values))
+
+    def stored(self, shape: tuple[int, ...], dtype: str, source: WeightSource) -> str:
+        """The name of a new constant of a source."""
+        stem = self.node.name or "".join(self.node.output[:1])
+        name = f"{stem}.constant{len(self._graph.constants)}"
+        self._graph.constants[name] = self._counted(name, shape, dtype, source)
+        return name
+
+
+EXPANSIONS: dict[str, Callable[[Expansion], None]] = {}
+"""How each operator becomes standard ones; filled by the modules of this package."""
+
+
+def expands(*operators: str) -> Callable[[Callable[[Expansion], None]], Callable[[Expansion], None]]:
+    """Registers the expansion of these operators."""
+
+    def register(function: Callable[[Expansion], None]) -> Callable[[Expansion], None]:
+        for operator in operators:
+            EXPANSIONS[operator] = function
+        return function
+
+    return register

@@ -1,0 +1,243 @@
+"""Operators that onnxruntime's optimiser fuses out of several, taken apart again."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+
+from .expansion import Expansion, expands
+
+_ACTIVATIONS = ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "Clip", "HardSigmoid")
+_NEVER = -3.0e38
+"""Added to scores that must not count."""
+
+
+@expands("Gelu")
+def gelu(e: Expansion) -> None:
+    """As the standard one."""
+    e.add("Gelu", e.input(0), output=e.output(0))
+
+
+@expands("BiasGelu")
+def bias_gelu(e: Expansion) -> None:
+    """Of a sum."""
+    e.add("Gelu", e.add("Add", e.input(0), e.input(1)), output=e.output(0))
+
+
+@expands("FastGelu")
+def fast_gelu(e: Expansion) -> None:
+    """By tanh, of a sum where there is a bias."""
+    x = e.add("Add", e.input(0), e.input(1)) if e.optional(1) else e.input(0)
+    e.add("Gelu", x, output=e.output(0), approximate="tanh")
+
+
+@expands("QuickGelu")
+def quick_gelu(e: Expansion) -> None:
+    """X sigmoid(alpha x)."""
+    factor = e.array(np.array(e.number("alpha", 1.702), np.float32))
+    e.add("Mul", e.input(0), e.add("Sigmoid", e.add("Mul", e.input(0), factor)), output=e.output(0))
+
+
+def _activated(e: Expansion, value: str) -> None:
+    """The node's output: ``value`` through the activation that its attributes name."""
+    kind = e.attr("activation", "")
+    given = e.attr("activation_params", [])
+    parameters = [float(v) for v in given] if isinstance(given, list) else []
+    for i, name in enumerate(("activation_alpha", "activation_beta")):
+        if name in e.node.attrs:
+            parameters[i:] = [e.number(name, 0.0)]
+    if kind == "":
+        e.add("Identity", value, output=e.output(0))
+    elif kind == "Clip" and len(parameters) == 2:
+        e.add("Clip", value, *(e.array(np.array(v, np.float32)) for v in parameters), output=e.output(0))
+    elif kind in _ACTIVATIONS and len(parameters) <= 2 and kind != "Clip":
+        e.split(str(kind), (value,), [e.output(0)], dict(zip(("alpha", "beta"), parameters, strict=False)))
+    else:
+        raise e.error(f"activation {kind} with {len(parameters)} parameters is not supported")
+
+
+@expands("FusedConv")
+def fused_conv(e: Expansion) -> None:
+    """A convolution, a sum, an activation."""
+    names = ("kernel_shape", "strides", "pads", "dilations", "group", "auto_pad")
+    (y,) = e.split("Conv", [e.input(0), e.input(1), e.optional(2)], [""], e.attrs(names))
+    _activated(e, e.add("Add", y, e.input(3)) if e.optional(3) else y)
+
+
+@expands("FusedGemm")
+def fused_gemm(e: Expansion) -> None:
+    """A product and an activation."""
+    inputs = [e.input(0), e.input(1), e.optional(2)]
+    (y,) = e.split("Gemm", inputs, [""], e.attrs(("alpha", "beta", "transA", "transB")))
+    _activated(e, y)
+
+
+@expands("FusedMatMul", "TransposeMatMul")
+def fused_matmul(e: Expansion) -> None:
+    """Alpha A B; a constant operand may be transposed."""
+    if e.integer("transBatchA", 0) or e.integer("transBatchB", 0):
+        raise e.error("transposed batches are not supported")
+    operands = []
+    for i, name in enumerate(("transA", "transB")):
+        operand = e.input(i)
+        if e.integer(name, 0):
+            rank = len(e.constant(i, f"an operand with {name}").shape)
+            if rank < 2:
+                raise e.error(f"{name} of an operand with {rank} dimensions")
+            operand = e.add("Transpose", operand, perm=[*range(rank - 2), rank - 1, rank - 2])
+        operands.append(operand)
+    alpha = e.number("alpha", 1.0)
+    y = e.add("MatMul", *operands, output=e.output(0) if alpha == 1 else "")
+    if alpha != 1:
+        e.add("Mul", y, e.array(np.array(alpha, np.float32)), output=e.output(0))
+
+
+@expands("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")
+def skip_layer_normalization(e: Expansion) -> None:
+    """Input, skip, gamma, beta (not simplified), bias: the normalised sum, and as output 3 the sum."""
+    simplified = e.node.op_type != "SkipLayerNormalization"
+    bias = e.optional(3 if simplified else 4)
+    total = e.add("Add", e.input(0), e.input(1), output="" if bias else e.output(3))
+    if bias:
+        total = e.add("Add", total, bias, output=e.output(3))
+    kind = "RMSNormalization" if simplified else "LayerNormalization"
+    vectors = [e.input(2)] if simplified else [e.input(2), e.optional(3)]
+    e.add(kind, total, *vectors, output=e.output(0), axis=-1, epsilon=e.number("epsilon", 1e-12))
+
+
+@expands("EmbedLayerNormalization")
+def embed_layer_normalization(e: Expansion) -> None:
+    """Words, positions and segments looked up, summed, normalised; output 1: how many words count, 2: the sum."""
+    ids = e.input(0)
+    words = e.add("Gather", e.input(2), ids)
+    if e.optional(8):
+        positions = e.optional(8)
+    else:
+        count = e.add("Gather", e.add("Shape", ids), e.array(np.array(1, np.int64)))
+        zero, one = (e.array(np.array(v, np.int64)) for v in (0, 1))
+        positions = e.add("Range", zero, count, one)
+    total = e.add("Add", words, e.add("Gather", e.input(3), positions), output="" if e.optional(4) else e.output(2))
+    if e.optional(4):
+        total = e.add("Add", total, e.add("Gather", e.input(4), e.input(1)), output=e.output(2))
+    if e.integer("mask_index_type", 0):
+        raise e.error("attribute mask_index_type is not supported")
+    e.add("LayerNormalization", total, e.input(5), e.input(6), output=e.output(0), epsilon=e.number("epsilon", 1e-12))
+    if e.output(1):
+        mask = e.optional(7)
+        if not mask:
+            raise e.error(f"its output {e.output(1)!r} without a mask is not supported")
+        axes = e.array(np.array([1], np.int64))
+        wide = e.add("ReduceSum", e.add("Cast", mask, to=1), axes, keepdims=0)
+        e.add("Cast", wide, output=e.output(1), to=6)
+        e.lengths.add(e.output(1))
+
+
+def _heads(e: Expansion, value: str, heads: int, perm: list[int]) -> str:
+    """[batch, tokens, heads size] as [batch, heads, tokens, size], or turned as ``perm`` says."""
+    split = e.add("Reshape", value, e.array(np.array([0, 0, heads, -1], np.int64)))
+    return e.add("Transpose", split, perm=perm)
+
+
+def _attended(e: Expansion, q: str, k: str, v: str, heads: int, scale: str, masks: list[str]) -> None:
+    """The node's output: [batch, tokens, size] of three such; masks are added to the scores."""
+    scores = e.add("MatMul", _heads(e, q, heads, [0, 2, 1, 3]), _heads(e, k, heads, [0, 2, 3, 1]))
+    scores = e.add("Mul", scores, scale)
+    for mask in masks:
+        scores = e.add("Add", scores, mask)
+    sums = e.add("MatMul", e.add("Softmax", scores, axis=-1), _heads(e, v, heads, [0, 2, 1, 3]))
+    joined = e.add("Transpose", sums, perm=[0, 2, 1, 3])
+    e.add("Reshape", joined, e.array(np.array([0, 0, -1], np.int64)), output=e.output(0))
+
+
+def _key_mask(e: Expansion, mask: str, is_lengths: bool, keys: str) -> str:
+    """What to add to scores [batch, heads, tokens, keys]: of a mask [batch, keys] of ones and zeros, or of lengths."""
+    if is_lengths:
+        zero, one = (e.array(np.array(v, np.int64)) for v in (0, 1))
+        count = e.add("Gather", e.add("Shape", keys), e.array(np.array(1, np.int64)))
+        places = e.add("Cast", e.add("Range", zero, count, one), to=6)
+        column = e.add("Reshape", mask, e.array(np.array([-1, 1], np.int64)))
+        kept = e.add("Less", places, column)
+    else:
+        kept = e.add("Cast", mask, to=9)
+    factor, shift = (e.array(np.array(v, np.float32)) for v in (-_NEVER, _NEVER))
+    added = e.add("Add", e.add("Mul", e.add("Cast", kept, to=1), factor), shift)
+    ends = e.add("Shape", added)
+    first, last = (e.add("Gather", ends, e.array(np.array([i], np.int64))) for i in (0, 1))
+    ones = e.array(np.array([1, 1], np.int64))
+    return e.add("Reshape", added, e.add("Concat", first, ones, last, axis=0))
+
+
+def _masks(e: Expansion, mask: int, added: int, keys: str) -> list[str]:
+    """The masks at these inputs: of keys, and what is added to the scores."""
+    masks = []
+    if e.optional(mask):
+        masks.append(_key_mask(e, e.optional(mask), e.optional(mask) in e.lengths, keys))
+    if e.optional(added):
+        masks.append(e.optional(added))
+    return masks
+
+
+def _scale(e: Expansion, queries: str, heads: int) -> str:
+    """What scores are multiplied by: one over the root of a head's size, unless an attribute says something else."""
+    given = e.number("scale", 0.0)
+    if given:
+        return e.array(np.array(given, np.float32))
+    width = e.add("Gather", e.add("Shape", queries), e.array(np.array(2, np.int64)))
+    size = e.add("Div", e.add("Cast", width, to=1), e.array(np.array(heads, np.float32)))
+    return e.add("Reciprocal", e.add("Sqrt", size))
+
+
+def _refuse(e: Expansion, *names: str) -> None:
+    """Refuses attributes but zeros."""
+    for name in names:
+        if e.integer(name, 0):
+            raise e.error(f"attribute {name} is not supported")
+
+
+@expands("Attention")
+def attention(e: Expansion) -> None:
+    """Input, weights of queries, keys and values side by side, bias, mask, past, what is added to the scores."""
+    e.without(4, 4, "a past")
+    e.without(6, 6, "a past")
+    _refuse(e, "unidirectional", "do_rotary", "past_present_share_buffer", "rotary_embedding_dim")
+    e.attr("mask_filter_value", -10000.0)
+    heads, weights = e.integer("num_heads", 0), e.constant(1, "its weight")
+    width = weights.shape[-1] if len(weights.shape) == 2 else 0
+    sizes = e.attr("qkv_hidden_sizes", [width // 3] * 3)
+    each = [int(s) for s in sizes] if isinstance(sizes, list) else []
+    if heads < 1 or len(each) != 3 or sum(each) != width or any(s < 1 or s % heads for s in each):
+        raise e.error(f"{heads} heads, sizes {each} of weights of shape {weights.shape}")
+    joined = e.add("MatMul", e.input(0), e.input(1))
+    if e.optional(2):
+        joined = e.add("Add", joined, e.optional(2))
+    q, k, v = _cut(e, joined, each, 2)
+    _attended(e, q, k, v, heads, _scale(e, q, heads), _masks(e, 3, 5, e.input(0)))
+
+
+def _cut(e: Expansion, value: str, sizes: list[int], axis: int) -> list[str]:
+    ends = np.cumsum([0, *sizes])
+    return [
+        e.add("Slice", value, *(e.array(np.array([v], np.int64)) for v in (start, end, axis)))
+        for start, end in pairwise(ends)
+    ]
+
+
+@expands("MultiHeadAttention")
+def multi_head_attention(e: Expansion) -> None:
+    """Queries, keys, values, their biases in one, a mask of keys, what is added to the scores."""
+    e.without(6, 9, "a past")
+    _refuse(e, "unidirectional")
+    e.attr("mask_filter_value", -10000.0)
+    heads = e.integer("num_heads", 0)
+    parts = [e.input(i) for i in range(3)]
+    if heads < 1:
+        raise e.error(f"{heads} heads")
+    if e.optional(3):
+        bias = e.constant(3, "its bias")
+        if len(bias.shape) != 1 or bias.shape[0] % 3:
+            raise e.error(f"bias of shape {bias.shape}")
+        cuts = _cut(e, bias.name, [bias.shape[0] // 3] * 3, 0)
+        parts = [e.add("Add", part, cut) for part, cut in zip(parts, cuts, strict=True)]
+    q, k, v = parts
+    _attended(e, q, k, v, heads, _scale(e, q, heads), _masks(e, 4, 5, k))

@@ -1,0 +1,167 @@
+"""Quantised operators: restored, computed in float32, quantised again."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..ir import WeightSource
+from ..model import Constant
+from ..sources import MappedSource, ModelSource
+from .expansion import Expansion, expands
+
+FLOAT = 1
+"""TensorProto.DataType."""
+
+
+def _restored(e: Expansion, first: int, axis: int = 0) -> str:
+    """Inputs ``first`` to ``first + 2``: values, scale, zero point."""
+    return e.add("DequantizeLinear", e.input(first), e.input(first + 1), e.optional(first + 2), axis=axis)
+
+
+def _quantised(e: Expansion, value: str, scale: int) -> None:
+    """The node's output: ``value`` by the scale and zero point at input ``scale`` and behind it."""
+    e.add("QuantizeLinear", value, e.input(scale), e.optional(scale + 1), output=e.output(0))
+
+
+@expands("QuantizeLinear", "DequantizeLinear")
+def linear(e: Expansion) -> None:
+    """As the standard ones."""
+    inputs = [e.optional(i) for i in range(3)]
+    e.add(e.node.op_type, *inputs, output=e.output(0), axis=e.integer("axis", 1))
+
+
+@expands("DynamicQuantizeMatMul")
+def dynamic_quantize_matmul(e: Expansion) -> None:
+    """A, B, scale of B, its zero point, bias."""
+    values, scale, zero = e.split("DynamicQuantizeLinear", (e.input(0),), ["", "", ""])
+    a = e.add("DequantizeLinear", values, scale, zero)
+    b = e.add("DequantizeLinear", e.input(1), e.input(2), e.optional(3), axis=-1)
+    _biased(e, e.add("MatMul", a, b), e.optional(4))
+
+
+@expands("MatMulIntegerToFloat")
+def matmul_integer_to_float(e: Expansion) -> None:
+    """A, B, scales of both, zero points of both, bias."""
+    a = e.add("DequantizeLinear", e.input(0), e.input(2), e.optional(4), axis=-2)
+    b = e.add("DequantizeLinear", e.input(1), e.input(3), e.optional(5), axis=-1)
+    _biased(e, e.add("MatMul", a, b), e.optional(6))
+
+
+def _biased(e: Expansion, value: str, bias: str) -> None:
+    if bias:
+        e.add("Add", value, bias, output=e.output(0))
+    else:
+        e.add("Identity", value, output=e.output(0))
+
+
+@expands("QGemm")
+def qgemm(e: Expansion) -> None:
+    """A and B as three inputs each, C in steps of both scales; scale and zero point of the result may be absent."""
+    turned = e.integer("transB", 0)
+    a, b = _restored(e, 0), _restored(e, 3, 0 if turned else 1)
+    alpha = e.number("alpha", 1.0)
+    c = e.optional(6)
+    if c:
+        steps = e.add("Mul", e.input(1), e.input(4))
+        if alpha != 1:
+            steps = e.add("Mul", steps, e.array(np.array(alpha, np.float32)))
+        c = e.add("DequantizeLinear", c, steps, axis=-1)
+    output = "" if e.optional(7) else e.output(0)
+    y = e.add("Gemm", a, b, c, output=output, alpha=alpha, transA=e.integer("transA", 0), transB=turned)
+    if not output:
+        _quantised(e, y, 7)
+
+
+@expands("QLinearAdd", "QLinearMul")
+def qlinear_binary(e: Expansion) -> None:
+    """Two operands."""
+    operator = e.node.op_type.removeprefix("QLinear")
+    _quantised(e, e.add(operator, _restored(e, 0), _restored(e, 3)), 6)
+
+
+@expands("QLinearSigmoid")
+def qlinear_sigmoid(e: Expansion) -> None:
+    """One operand."""
+    _quantised(e, e.add("Sigmoid", _restored(e, 0)), 3)
+
+
+@expands("QLinearLeakyRelu")
+def qlinear_leaky_relu(e: Expansion) -> None:
+    """One operand."""
+    _quantised(e, e.add("LeakyRelu", _restored(e, 0), alpha=e.number("alpha", 0.01)), 3)
+
+
+@expands("QLinearSoftmax")
+def qlinear_softmax(e: Expansion) -> None:
+    """Of the standard operator's meaning since opset 13."""
+    if e.integer("opset", 13) < 13:
+        raise e.error("attribute opset below 13 is not supported")
+    _quantised(e, e.add("Softmax", _restored(e, 0), axis=e.integer("axis", -1)), 3)
+
+
+@expands("QLinearAveragePool", "QLinearGlobalAveragePool")
+def qlinear_average_pool(e: Expansion) -> None:
+    """Channels before the spatial dimensions only."""
+    if e.integer("channels_last", 0):
+        raise e.error("attribute channels_last is not supported")
+    names = ("kernel_shape", "strides", "pads", "auto_pad", "ceil_mode", "count_include_pad")
+    (y,) = e.split(e.node.op_type.removeprefix("QLinear"), (_restored(e, 0),), [""], e.attrs(names))
+    _quantised(e, y, 3)
+
+
+@expands("QLinearConcat")
+def qlinear_concat(e: Expansion) -> None:
+    """Scale and zero point of the result, then three inputs for each part."""
+    parts = [_restored(e, i) for i in range(2, len(e.node.input), 3)]
+    _quantised(e, e.add("Concat", *parts, axis=e.integer("axis", 0)), 0)
+
+
+@expands("MatMulNBits")
+def matmul_n_bits(e: Expansion) -> None:
+    """A times the transposed of [N, K] numbers of 4 or 8 bits, a scale for each block along K. Stored as halves."""
+    k, n = e.integer("K", 0), e.integer("N", 0)
+    bits, block = e.integer("bits", 4), e.integer("block_size", 0)
+    for name in ("accuracy_level", "weight_prepacked"):
+        e.integer(name, 0)
+    e.without(4, 4, "an order of groups")
+    weights = e.constant(1, "its weight")
+    if bits not in (4, 8) or block < 16 or k < 1 or n < 1:
+        raise e.error(f"bits={bits}, block_size={block}, K={k}, N={n} are not supported")
+    blocks = -(-k // block)
+    if weights.shape != (n, blocks, block * bits // 8) or weights.dtype != "u8":
+        raise e.error(f"weights of shape {weights.shape} and type {weights.dtype}")
+    scales, zeros = e.constant(2, "its scales"), e.constant(3, "its zero points") if e.optional(3) else None
+    row = -(-blocks * bits // 8)
+    if (scales.dtype, scales.nbytes) != ("f32", 4 * n * blocks) or (
+        zeros is not None and (zeros.dtype, zeros.nbytes) != ("u8", n * row)
+    ):
+        raise e.error(f"scales or zero points do not fit {n} times {blocks} blocks")
+
+    def restored(v: np.ndarray) -> np.ndarray:
+        middle = np.full((n, blocks), 1 << (bits - 1), np.uint8)
+        zero = _unpacked(_numbers(zeros), bits).reshape(n, -1)[:, :blocks] if zeros else middle
+        wide = _unpacked(v, bits).reshape(n, blocks, block).astype(np.float32) - zero[:, :, None]
+        wide *= np.asarray(_numbers(scales), np.float32).reshape(n, blocks, 1)
+        return wide.reshape(n, -1)[:, :k].astype(np.float16)
+
+    others = f"{scales.source.key}|{zeros.source.key if zeros else ''}"
+    label = f"restored{bits}/{block}of{n}x{k}({others})"
+    halves = e.stored((n, k), "f16", MappedSource(_source(weights), restored, label))
+    wide = e.add("Cast", halves, to=FLOAT)
+    _biased(e, e.add("MatMul", e.input(0), e.add("Transpose", wide, perm=[1, 0])), e.optional(5))
+
+
+def _source(constant: Constant) -> WeightSource:
+    """Of a model's constant, which shall not count as read itself."""
+    assert isinstance(constant.source, ModelSource)
+    return constant.source.base
+
+
+def _numbers(constant: Constant) -> np.ndarray:
+    return np.asarray(_source(constant).load())
+
+
+def _unpacked(packed: np.ndarray, bits: int) -> np.ndarray:
+    """Numbers of 4 or 8 bits, the first in the lowest bits of a byte, flat."""
+    flat = packed.reshape(-1)
+    return flat if bits == 8 else np.stack([flat & 15, flat >> 4], axis=1).reshape(-1)

@@ -1,0 +1,197 @@
+"""onnxruntime's own operators: each against onnxruntime, which has them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from compare import check_model, load, numbers_of_type, weights
+from onnx import TensorProto, helper, numpy_helper
+
+from flexnn.graph.ir import GraphError
+
+F32 = np.float32
+KINDS = {"f": TensorProto.FLOAT, "u": TensorProto.UINT8, "i": TensorProto.INT8, "w": TensorProto.INT32}
+DTYPES = {"f": F32, "u": np.uint8, "i": np.int8, "w": np.int32}
+
+
+def numbers(kind, *shape, seed=3):
+    return weights(*shape, seed=seed) if kind == "f" else numbers_of_type(DTYPES[kind], *shape, seed=seed)
+
+
+def check(operator, inputs, outputs="f", tolerance=1e-5, **attrs):
+    """``inputs``: an array, which is constant, or (kind, shape) or (kind, values), which is given; None: absent.
+    ``outputs``: their kinds; a space: absent.
+    """
+    names, ports, constants, feeds = [], [], [], {}
+    for i, value in enumerate(inputs):
+        names.append("" if value is None else f"v{i}")
+        if isinstance(value, np.ndarray):
+            constants.append(numpy_helper.from_array(value, f"v{i}"))
+        elif value is not None:
+            kind, given = value
+            feeds[f"v{i}"] = given if isinstance(given, np.ndarray) else numbers(kind, *given, seed=i)
+            ports.append(helper.make_tensor_value_info(f"v{i}", KINDS[kind], feeds[f"v{i}"].shape))
+    made = [helper.make_tensor_value_info(f"y{i}", KINDS[k], None) for i, k in enumerate(outputs) if k != " "]
+    node = helper.make_node(
+        operator, names, ["" if k == " " else f"y{i}" for i, k in enumerate(outputs)], domain="com.microsoft", **attrs
+    )
+    graph = helper.make_graph([node], "test", ports, made, constants)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    return check_model(helper.make_model(graph, opset_imports=opsets, ir_version=8), feeds=feeds, tolerance=tolerance)
+
+
+def scale(value):
+    return np.array(value, F32)
+
+
+def zero(kind, value):
+    return np.array(value, DTYPES[kind])
+
+
+def steps(n):
+    return np.linspace(0.01, 0.03, n).astype(F32)
+
+
+def forms(graph):
+    return [node.attrs["wtype"] for node in graph.nodes if node.weight >= 0]
+
+
+@pytest.mark.parametrize("kind", "ui")
+def test_there_and_back(kind):
+    check("QuantizeLinear", [("f", (3, 4)), scale(0.02), zero(kind, 7)], kind, 0.01)
+    check("DequantizeLinear", [(kind, (3, 4)), scale(0.02), zero(kind, 7)])
+
+
+def test_products():
+    q = numbers("i", 40, 33)
+    assert forms(
+        check("DynamicQuantizeMatMul", [("f", (5, 40)), q, steps(33), np.zeros(33, np.int8), weights(33)])
+    ) == ["s8"]
+    inputs = [("u", (5, 40)), q, scale(0.02), steps(33), zero("u", 100), np.zeros(33, np.int8), weights(33)]
+    assert forms(check("MatMulIntegerToFloat", inputs)) == ["s8"]
+    assert forms(check("MatMulIntegerToFloat", inputs[:5])) == ["s8"]
+
+
+@pytest.mark.parametrize("turned", [0, 1])
+def test_general_product(turned):
+    b = numbers("i", 33, 40) if turned else numbers("i", 40, 33)
+    inputs = [("u", (5, 40)), scale(0.02), zero("u", 100), b, steps(33), np.zeros(33, np.int8), numbers("w", 33) >> 20]
+    assert forms(check("QGemm", inputs, transB=turned, alpha=0.5)) == ["s8"]
+    check("QGemm", [*inputs, scale(0.4), zero("u", 128)], "u", 0.01, transB=turned)
+
+
+def test_quantised_elementwise():
+    one = [("u", (1, 4, 6, 6)), scale(0.02), zero("u", 100)]
+    to = [scale(0.05), zero("u", 90)]
+    for operator in ("QLinearAdd", "QLinearMul"):
+        check(operator, [*one, ("u", (4, 1, 1)), scale(0.03), zero("u", 120), *to], "u", 0.01)
+    check("QLinearSigmoid", [*one, scale(1 / 256), zero("u", 0)], "u", 0.01)
+    check("QLinearLeakyRelu", [*one, *to], "u", 0.01, alpha=0.1)
+    check("QLinearSoftmax", [*one, scale(1 / 256), zero("u", 0)], "u", 0.01, axis=-1, opset=13)
+    check("QLinearGlobalAveragePool", [*one, *to], "u", 0.01)
+    check("QLinearAveragePool", [*one, *to], "u", 0.01, kernel_shape=[2, 2], strides=[2, 2])
+    check("QLinearConcat", [*to, *one, ("u", (1, 2, 6, 6)), scale(0.03), zero("u", 120)], "u", 0.01, axis=1)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("has_zeros", [False, True])
+@pytest.mark.parametrize("k", [64, 48])
+def test_few_bits(bits, has_zeros, k):
+    n, blocks = 33, 2
+    packed = numbers("u", n, blocks, 32 * bits // 8)
+    zeros = numbers("u", n * (-(-blocks * bits // 8)), seed=9) if has_zeros else None
+    graph = check(
+        "MatMulNBits", [("f", (5, k)), packed, np.resize(steps(7), n * blocks), *([zeros] if has_zeros else [])], "f",
+        2e-3, K=k, N=n, bits=bits, block_size=32,
+    )  # fmt: skip
+    assert forms(graph) == ["f16"]
+
+
+def test_activations():
+    check("Gelu", [("f", (3, 8))])
+    check("BiasGelu", [("f", (3, 8)), weights(8)])
+    check("FastGelu", [("f", (3, 8)), weights(8)], tolerance=1e-4)
+    check("FastGelu", [("f", (3, 8))], tolerance=1e-4)
+    check("QuickGelu", [("f", (3, 8))], alpha=1.5)
+
+
+def test_fused_products_and_convolutions():
+    check("FusedMatMul", [("f", (3, 8)), weights(5, 8)], alpha=0.3, transB=1)
+    check("FusedMatMul", [("f", (2, 3, 8)), ("f", (2, 8, 4))])
+    check("FusedGemm", [("f", (3, 8)), weights(8, 5), weights(5)], activation="LeakyRelu", activation_alpha=0.2)
+    inputs = [("f", (1, 4, 6, 6)), weights(5, 4, 3, 3), weights(5)]
+    check("FusedConv", inputs, activation="HardSigmoid", activation_params=[0.3, 0.4], pads=[1, 1, 1, 1])
+    check("FusedConv", [*inputs, ("f", (1, 5, 6, 6))], activation="Relu", pads=[1, 1, 1, 1])
+    check("FusedConv", inputs, activation="Clip", activation_params=[-0.1, 0.2])
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_normalised_sums(bias):
+    x = [("f", (2, 3, 8)), ("f", (2, 3, 8)), weights(8)]
+    last = [weights(8, seed=4)] if bias else []
+    check("SkipLayerNormalization", [*x, weights(8, seed=2), *last], "f  f", epsilon=1e-5)
+    check("SkipSimplifiedLayerNormalization", [*x, *last], "f  f", epsilon=1e-5)
+
+
+def test_embeddings():
+    ids, segments = np.array([[1, 4, 2], [0, 3, 1]], np.int32), np.array([[0, 0, 1], [0, 1, 1]], np.int32)
+    tables = [weights(6, 8), weights(5, 8, seed=2), weights(2, 8, seed=3), weights(8), weights(8, seed=5)]
+    mask = np.array([[1, 1, 1], [1, 1, 0]], np.int32)
+    check("EmbedLayerNormalization", [("w", ids), ("w", segments), *tables, ("w", mask)], "fw")
+
+
+@pytest.mark.parametrize("mask", ["none", "mask", "lengths", "added"])
+def test_attention(mask):
+    heads, width = 2, 8
+    masks = {"none": [], "mask": [("w", np.array([[1, 1, 1], [1, 1, 0]], np.int32))]}
+    masks["added"] = [None, None, ("f", (2, heads, 3, 3))]
+    qkv = [("f", (2, 3, width)), weights(width, 3 * width), weights(3 * width)]
+    if mask == "lengths":
+        _embedded_attention(heads, width)
+    else:
+        check("Attention", [*qkv, *masks[mask]], num_heads=heads, tolerance=1e-4)
+        parts = [("f", (2, 3, width))] * 3
+        check("MultiHeadAttention", [*parts, weights(3 * width), *masks[mask][-1:]][:5] if mask != "added" else
+              [*parts, None, None, ("f", (2, heads, 3, 3))], num_heads=heads, tolerance=1e-4)  # fmt: skip
+
+
+def _embedded_attention(heads, width):
+    """Lengths that an embedding counts."""
+    tables = [weights(6, width), weights(5, width, seed=2), weights(2, width, seed=3), weights(width), weights(width)]
+    constants = {f"t{i}": t for i, t in enumerate(tables)} | {"w": weights(width, 3 * width), "b": weights(3 * width)}
+    nodes = [
+        helper.make_node("EmbedLayerNormalization", ["ids", "segments", *list(constants)[:5], "mask"], ["x", "lengths"],
+                         domain="com.microsoft"),
+        helper.make_node("Attention", ["x", "w", "b", "lengths"], ["y"], num_heads=heads, domain="com.microsoft"),
+    ]  # fmt: skip
+    feeds = {"ids": np.array([[1, 4, 2], [0, 3, 1]], np.int32), "segments": np.zeros((2, 3), np.int32)}
+    feeds["mask"] = np.array([[1, 1, 1], [1, 1, 0]], np.int32)
+    ports = [helper.make_tensor_value_info(n, TensorProto.INT32, v.shape) for n, v in feeds.items()]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    initializers = [numpy_helper.from_array(v, n) for n, v in constants.items()]
+    graph = helper.make_graph(nodes, "test", ports, outputs, initializers)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    check_model(helper.make_model(graph, opset_imports=opsets, ir_version=8), feeds=feeds, tolerance=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("operator", "attrs", "says"),
+    [
+        ("Attention", {"num_heads": 2, "unidirectional": 1}, "unidirectional"),
+        ("Attention", {"num_heads": 3}, "3 heads"),
+        ("FusedConv", {"activation": "Softsign"}, "Softsign"),
+        ("FusedMatMul", {"transA": 1}, "computed at run time"),
+        ("MatMulNBits", {"K": 8, "N": 4, "bits": 3, "block_size": 16}, "bits=3"),
+        ("QGemm", {}, "input 2 is missing|input 3 is missing"),
+        ("Gelu", {"strange": 1}, "strange"),
+        ("NoSuchOperator", {}, "com.microsoft"),
+    ],
+)
+def test_what_is_not_supported_says_so(operator, attrs, says):
+    node = helper.make_node(operator, ["x", "w"], ["y"], domain="com.microsoft", name="n", **attrs)
+    ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, 3, 8]) for n in ("x", "y")]
+    graph = helper.make_graph([node], "test", ports[:1], ports[1:], [numpy_helper.from_array(weights(8, 24), "w")])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    with pytest.raises(GraphError, match=says) as refused:
+        load(helper.make_model(graph, opset_imports=opsets, ir_version=8))
+    assert "\n" not in str(refused.value)
