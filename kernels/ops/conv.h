@@ -9,7 +9,7 @@
 #define FX_CACHE_BYTES (256 << 10)
 
 /* Work is cut into about this many units for each thread, so that a thread held up elsewhere costs little. */
-#define FX_UNITS_PER_THREAD 4
+#define FX_UNITS_PER_THREAD 8
 
 static inline int64_t fx_min64(int64_t a, int64_t b) {
     return a < b ? a : b;
