@@ -25,7 +25,7 @@ from bench import WIDTH
 from bench.catalogue import chosen
 from flexnn import compile as compile_model
 from flexnn.artifact import Artifact, open_artifact
-from flexnn.engine import Engine, Switches
+from flexnn.engine import Engine, Host, Switches
 from flexnn.graph import passes
 from flexnn.graph.passes.grouped import merge_groups
 from flexnn.plan import make_plan
@@ -55,7 +55,7 @@ def measure(artifact: Artifact, feed: dict[str, Any], threads: int, ks: list[int
     inputs = [np.ascontiguousarray(feed[graph.tensors[i].name]) for i in graph.inputs]
     engines, outputs, rows = {}, {}, []
     for k, (ordered, plan) in plans.items():
-        engines[k] = Engine(artifact, ordered, plan, Switches(threads))
+        engines[k] = Engine(Host(artifact, Switches(threads)), ordered, plan)
         outputs[k] = [np.empty(graph.tensors[i].shape, np.float32) for i in graph.outputs]
         barriers = len(plan.program.groups) or len(plan.program.steps)
         row = {"k": k, "nodes": len(graph.nodes), "barriers": barriers, "predicted_ms": plan.predicted_ms}
@@ -64,14 +64,14 @@ def measure(artifact: Artifact, feed: dict[str, Any], threads: int, ks: list[int
     for turn in range(TURNS):
         for k in list(engines)[:: 1 if turn % 2 else -1]:
             buffers = [*inputs, *outputs[k]]
-            engines[k].run(buffers)
+            engines[k].run(buffers, engines[k])
             end = time.perf_counter() + BLOCK_SECONDS
             while time.perf_counter() < end:
-                times[k].append(engines[k].run(buffers)["run_ns"] / 1e6)
+                times[k].append(engines[k].run(buffers, engines[k])["run_ns"] / 1e6)
     for row in rows:
         row["p50_ms"] = float(np.median(times[row["k"]]))
         row["equal"] = all(np.array_equal(a, b) for a, b in zip(outputs[row["k"]], outputs[0], strict=True))
-        engines[row["k"]].close()
+        engines[row["k"]].host.close()
     return rows
 
 

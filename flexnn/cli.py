@@ -22,7 +22,6 @@ import flexnn
 from flexnn import _core, units
 from flexnn.artifact import Artifact, StoredModel, open_artifact
 from flexnn.compiler import compiled
-from flexnn.engine import Switches
 from flexnn.graph import bind_shapes
 from flexnn.graph.ir import ALL_DTYPES
 from flexnn.graph.model import Port, open_hint
@@ -438,14 +437,14 @@ def _graph_plan(artifact: Artifact, options: argparse.Namespace) -> tuple[Plan, 
 
 def _region_plan(artifact: Artifact, contents: StoredModel, options: argparse.Namespace) -> RegionPlan:
     from flexnn.graph.bind import known_shape
+    from flexnn.programs import Programs
     from flexnn.region_plan import plan_regions
-    from flexnn.runner import Runner
 
-    switches = Switches(options.threads or default_threads())
+    threads = options.threads or default_threads()
     generator = np.random.default_rng(INPUT_SEED)
     ports = contents.model.graph.inputs
     feeds = {p.name: _random(generator, known_shape(p), ALL_DTYPES[str(p.dtype)]) for p in ports}
-    plan = plan_regions(Runner(artifact, options.memory, switches, io_align(options.io)), feeds)
+    plan = plan_regions(Programs(artifact, options.memory, threads, io_align(options.io)), feeds)
     if options.check:
         for part in plan.parts:
             check_plan(part.graph, part.plan.program)

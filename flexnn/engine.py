@@ -1,4 +1,4 @@
-"""One program opened in the engine, with its plan and what its errors are about."""
+"""The engine from Python: a host with its arena and threads, programs bound to it, and what their errors are about."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from flexnn.artifact import Artifact
 from flexnn.graph.ir import Graph
 from flexnn.measure import Trace
 from flexnn.plan import Plan
+from flexnn.plan.types import Program
 
 
 class SessionError(RuntimeError):
@@ -33,30 +34,15 @@ class Switches:
     """The memory of each streamed weight is given back before it is loaded again."""
 
 
-class Engine:
-    """The engine's session for a plan of ``graph``; ``trace``: it keeps the times of each run's steps and loads. Raises
-    SessionError where it does not open.
+class Host:
+    """The one arena, the compute threads and the loader of a session. ``trace``: programs keep the times of each run's
+    steps and loads. Raises SessionError where threads do not start.
     """
 
-    def __init__(
-        self, artifact: Artifact, graph: Graph, plan: Plan, switches: Switches, *, trace: bool = False
-    ) -> None:
-        self.artifact, self.graph, self.plan = artifact, graph, plan
-        program = plan.program
+    def __init__(self, artifact: Artifact, switches: Switches, *, trace: bool = False) -> None:
+        self.artifact = artifact
         try:
-            self._session = _core.EngineSession(
-                nodes=program.nodes,
-                steps=program.steps,
-                groups=program.groups,
-                pinned=program.pinned,
-                loads=program.loads,
-                tables=program.tables,
-                crcs=artifact.crcs,
-                arena_bytes=program.arena_bytes,
-                zeros=program.zeros,
-                zeros_count=program.zeros_count,
-                io_bytes=program.io_bytes,
-                input_count=len(graph.inputs),
+            self.core = _core.EngineHost(
                 fd=artifact.fd,
                 direct_fd=switches.direct_fd,
                 threads=switches.threads,
@@ -67,23 +53,73 @@ class Engine:
                 fresh=switches.fresh,
             )
         except _core.EngineError as error:
+            raise SessionError(str(error)) from None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of arena, bound programs and stacks."""
+        return self.core.bytes
+
+    def trim(self, *, keep: bool = False) -> None:
+        """Gives back the arena beyond what the bound programs need, and freed heap; ``keep``: pinned weights stay for
+        programs to come where none is bound.
+        """
+        self.core.trim(keep)
+
+    def close(self) -> None:
+        """Gives memory and threads back, and ends all bound programs; twice is fine."""
+        self.core.close()
+
+
+class Engine:
+    """The program of a plan of ``graph``, bound to a host; ``program``: another encoding of it, at other addresses.
+    Raises SessionError where it is refused or its pinned weights cannot be read.
+    """
+
+    def __init__(self, host: Host, graph: Graph, plan: Plan, program: Program | None = None) -> None:
+        self.host, self.graph, self.plan = host, graph, plan
+        program = program or plan.program
+        try:
+            self._bound = _core.EngineProgram(
+                host.core,
+                nodes=program.nodes,
+                steps=program.steps,
+                groups=program.groups,
+                pinned=program.pinned,
+                loads=program.loads,
+                tables=program.tables,
+                crcs=host.artifact.crcs,
+                arena_bytes=program.arena_bytes,
+                zeros=program.zeros,
+                zeros_count=program.zeros_count,
+                io_bytes=program.io_bytes,
+                input_count=len(graph.inputs),
+            )
+        except _core.EngineError as error:
             raise SessionError(self._explain(error)) from None
 
-    def run(self, buffers: Sequence[NDArray[Any]]) -> dict[str, int]:
-        """One run over inputs, then outputs: ``run_ns``, ``stall_ns``, ``bytes_read``. Raises SessionError."""
+    def run(self, buffers: Sequence[NDArray[Any]], then: Engine | None = None) -> dict[str, int]:
+        """One run over inputs, then outputs: ``run_ns``, ``stall_ns``, ``bytes_read``. ``then``: what is expected to
+        run next on this host; its loads begin where this run leaves room. Raises SessionError.
+        """
         try:
-            return self._session.run(buffers)
+            return self._bound.run(buffers, then._bound if then is not None else None)
         except _core.EngineError as error:
             raise SessionError(self._explain(error)) from None
 
     @property
+    def pinning(self) -> dict[str, int]:
+        """Bytes of pinned weights that binding ``kept`` in place, ``moved`` inside the arena, ``read``."""
+        return self._bound.pinning
+
+    @property
     def trace(self) -> Trace | None:
         """(start, end) in ns of each step, and of each load, of the last run, from its start; None when not tracing."""
-        return self._session.trace
+        return self._bound.trace
 
     def close(self) -> None:
-        """Gives memory and threads back; twice is fine."""
-        self._session.close()
+        """Unbinds the program; twice is fine. Its pinned weights stay in the arena until their place is needed."""
+        self._bound.close()
 
     def _explain(self, error: _core.EngineError) -> str:
         """The engine's error with the name of the weight or node that it is about."""
@@ -93,7 +129,7 @@ class Engine:
             offset = int(loads[error.index]["file_offset"])
             first = offset + int(loads[error.index]["check_lead"])
             name = next((w.name for w in graph.weights if w.offset <= first < w.offset + w.nbytes), "?")
-            return f"{self.artifact.path}: weight {name!r} at offset {offset}: {error}"
+            return f"{self.host.artifact.path}: weight {name!r} at offset {offset}: {error}"
         if error.index >= 0 and error.index < len(graph.nodes):
             return f"node {graph.nodes[error.index].name!r}: {error}"
         return str(error)

@@ -18,7 +18,7 @@ from flexnn.regions import Region, Segment
 from flexnn.regions.sampling import Sampler, made_up
 from flexnn.units import format_bytes
 
-from .runner import Program, Runner
+from .programs import Program, Programs
 
 Array = np.ndarray[Any, Any]
 
@@ -36,16 +36,16 @@ class Part:
 class _Plans:
     """Plans segments in place of running them; their outputs are made up."""
 
-    def __init__(self, runner: Runner) -> None:
-        self.runner = runner
+    def __init__(self, programs: Programs) -> None:
+        self.programs = programs
         self.parts: list[Part] = []
         self.met: list[Program] = []
         self.random = np.random.default_rng(0)
 
     def run(self, segment: Segment, inputs: Sequence[Array], held: int) -> list[Array]:
         """The made-up outputs of a segment."""
-        program = self.runner.bound(segment)
-        plan = self.runner.planned(program, held - sum(array.nbytes for array in inputs))
+        program = self.programs.of(segment)
+        plan = self.programs.planned(program, held - sum(array.nbytes for array in inputs), [], 0)
         if program not in self.met:
             self.met.append(program)
             self.parts.append(Part(segment.region.path, program.graph, plan))
@@ -54,7 +54,7 @@ class _Plans:
 
     def lacking(self, segment: Segment) -> set[str]:
         """As of a run."""
-        return self.runner.lacking(segment)
+        return self.programs.lacking(segment)
 
     def forget(self, segment: Segment) -> None:
         """Keeps nothing, so drops nothing."""
@@ -139,10 +139,10 @@ class RegionPlan:
         return total
 
 
-def plan_regions(runner: Runner, feeds: Mapping[str, Array]) -> RegionPlan:
+def plan_regions(programs: Programs, feeds: Mapping[str, Array]) -> RegionPlan:
     """Plans what a run at the shapes of ``feeds`` could meet. Raises BudgetError, GraphError."""
-    plans = _Plans(runner)
-    sampler = Sampler(runner.stored.model, plans)
+    plans = _Plans(programs)
+    sampler = Sampler(programs.stored.model, plans)
     with np.errstate(all="ignore"):
         sampler.run(feeds)
-    return RegionPlan(sampler.region, plans.parts, runner.memory)
+    return RegionPlan(sampler.region, plans.parts, programs.memory)

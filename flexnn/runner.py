@@ -1,8 +1,9 @@
 """Running a model whose shapes or path are known only at run time (flexnn/regions), inside the budget.
 
-Each segment, bound and planned, is a program of its own. What is open at once keeps to the budget together: values
-between segments, programs, arenas. A program is planned for what the others leave; where that is too little, those
-used longest ago are closed. After a run only the programs of that run stay open.
+Each segment, bound and planned, is a program of its own; all of them run in one host. What programs keep (pinned
+weights, small constants) lies side by side in the arena; where they work is the same memory for all, so the arena is as
+big as the biggest needs, and branches that exclude each other share theirs. A program is planned for what the others
+leave; where that is too little, those used longest ago are closed. After a run only the programs of that run stay open.
 """
 
 from __future__ import annotations
@@ -13,40 +14,15 @@ from typing import Any
 
 import numpy as np
 
-from flexnn.artifact import Artifact, StoredModel, source_of, weight_key
-from flexnn.graph.ir import DTYPES, Graph, Tensor, Weight
-from flexnn.graph.sources import ArraySource
-from flexnn.plan import BudgetError, Plan, make_plan
-from flexnn.plan.overhead import BASE_BYTES, NODE_BYTES, overhead_bytes
+from flexnn.graph.ir import DTYPES
+from flexnn.plan import BudgetError, Plan, moved
+from flexnn.plan.overhead import BASE_BYTES
 from flexnn.regions import Segment, Walker
 
-from .engine import Engine, SessionError, Switches
+from .engine import Engine, Host, SessionError
+from .programs import Program, Programs
 
 Array = np.ndarray[Any, Any]
-
-MODEL_NODE_BYTES = 3 << 10
-"""An ONNX node in Python, with its attributes and its part of the section."""
-CODE_BYTES = 4 << 20
-"""What binding imports and leaves in the heap: measured 3.4 MiB."""
-_OWN_PARTS = ("program", "stacks")
-"""Of a plan's overhead, what each open program takes for itself."""
-_ALIGN = 64
-"""Bytes between the starts of held constants."""
-
-
-@dataclass(slots=True, eq=False)
-class Program:
-    """A bound segment."""
-
-    graph: Graph
-    held: list[Array]
-    """Constants that are not in the artifact, as the graph's last inputs."""
-    plan: Plan | None = None
-    planned_for: tuple[int | None, int] = (None, -1)
-    """Budget, and what lived and was open beside it, when it was planned."""
-    engine: Engine | None = None
-    live_bytes: int = -1
-    """Of the values that lived when it was planned."""
 
 
 @dataclass(slots=True)
@@ -56,45 +32,45 @@ class Totals:
     run_ns: int = 0
     stall_ns: int = 0
     bytes_read: int = 0
-    plan_ms: float = 0.0
-    used: list[Program] = field(default_factory=list)
+    used: dict[Program, None] = field(default_factory=dict)
 
 
 class Runner:
-    """Runs the model of an artifact. ``memory``: bytes for everything, or None."""
+    """Runs the model of an artifact in ``host``, by its ``programs``."""
 
-    def __init__(self, artifact: Artifact, memory: int | None, switches: Switches, io_align: int) -> None:
-        assert isinstance(artifact.contents, StoredModel)
-        self.artifact, self.stored = artifact, artifact.contents
-        self.memory = memory
-        self.switches = switches
-        self.io_align = io_align
-        self.walker = Walker(self.stored.model, self)
+    def __init__(self, host: Host, programs: Programs) -> None:
+        self.host, self.programs = host, programs
+        self.walker = Walker(programs.stored.model, self)
         self.totals = Totals()
-        self._programs: dict[int, Program] = {}
-        self._open: list[Program] = []
+        self.prefetches = True
+        """Whether loads of the next program begin while one runs."""
+        self._open: dict[Program, None] = {}
         """Open ones, the one used last at the end."""
+        self._opened_count = 0
+        self._last: Program | None = None
+        """The program that ran last."""
         self._shapes: dict[str, tuple[int, ...]] = {}
         """Of the inputs of the last run."""
         self._usual: list[Program] = []
         """Programs of the last run that went through."""
-        nodes = sum(len(graph.nodes) for graph in self.stored.model.graph.walk())
-        inline = (c for c in self.stored.constants if isinstance(source_of(c).base, ArraySource))
-        values = sum(constant.nbytes for constant in inline)
-        self.model_bytes = CODE_BYTES + MODEL_NODE_BYTES * nodes + 2 * values
 
     def __call__(self, feeds: Mapping[str, Array]) -> list[Array]:
         """The outputs, in the model's order. Raises BudgetError, SessionError, GraphError."""
         self.totals = Totals()
         shapes = {name: array.shape for name, array in feeds.items()}
         if shapes != self._shapes:
-            self.close()  # first: what other shapes needed must not stay beside what these need
+            for program in list(self._open):  # first: what other shapes needed must not stay beside what these need
+                self._close(program)
+            self.host.trim(keep=True)
             self._shapes = shapes
         with np.errstate(all="ignore"):
             outputs = self.walker.run(feeds)
-        self._usual = self.totals.used
-        for program in [program for program in self._open if program not in self.totals.used]:
-            self._close(program)
+        self._usual = list(self.totals.used)
+        unused = [program for program in self._open if program not in self.totals.used]
+        if unused:
+            for program in unused:
+                self._close(program)
+            self.host.trim()
         return outputs
 
     @property
@@ -110,7 +86,10 @@ class Runner:
         """Of everything open, and the model."""
         plans = [program.plan for program in self._open if program.plan is not None]
         most = max((plan.overhead["values"] + plan.overhead["io"] for plan in plans), default=0)
-        return self.model_bytes + BASE_BYTES + most + sum(map(_own_bytes, plans))
+        arena = max((program.region for program in self._open), default=0)
+        arena += sum(program.front + program.beside for program in self._open)
+        stacks = max((plan.overhead["stacks"] for plan in plans), default=0)
+        return self.programs.model_bytes + BASE_BYTES + stacks + most + arena
 
     @property
     def last_run(self) -> dict[str, int]:
@@ -118,184 +97,162 @@ class Runner:
         totals = self.totals
         return {"run_ns": totals.run_ns, "stall_ns": totals.stall_ns, "bytes_read": totals.bytes_read}
 
+    def rebudget(self, memory: int | None) -> None:
+        """Plans the programs of the last run for another budget; weights that stay pinned stay in the arena. Where they
+        do not fit any more all of them are closed.
+        """
+        self.programs.memory = memory
+        again = [program for program in self._usual if program in self._open]
+        for program in list(self._open):
+            self._close(program)
+        try:
+            for program in again:
+                self._planned(program, program.live_bytes)
+                self._open[program] = None
+            self._arrange()
+        except BudgetError:
+            self._open.clear()
+        self.host.trim()
+
     def close(self) -> None:
         """Closes all programs."""
         for program in list(self._open):
             self._close(program)
+        self.host.trim()
 
     # ---- what the walker asks for ----
 
     def run(self, segment: Segment, inputs: Sequence[Array], held: int) -> list[Array]:
         """Runs a segment in its program, which is made, planned and opened when it is not."""
-        program = self.bound(segment)
-        live = held - sum(array.nbytes for array in inputs)
-        engine = self._opened(program, live)
+        program = self.programs.of(segment)
+        engine = self._opened(program, held - sum(array.nbytes for array in inputs))
         graph = program.graph
         outputs = [np.empty(graph.tensors[i].shape, DTYPES[graph.tensors[i].dtype]) for i in graph.outputs]
         ready = [np.require(array, requirements=["C", "ALIGNED"]) for array in inputs]
-        spent = engine.run([*ready, *program.held, *outputs])
+        self._follow(program)
+        following = program.then.engine if program.then is not None and program.is_followed else None
+        spent = engine.run([*ready, *program.held, *outputs], following if self.prefetches else None)
         self.totals.run_ns += spent["run_ns"]
         self.totals.stall_ns += spent["stall_ns"]
         self.totals.bytes_read += spent["bytes_read"]
-        if program not in self.totals.used:
-            self.totals.used.append(program)
+        self.totals.used[program] = None
         return outputs
 
-    def bound(self, segment: Segment) -> Program:
-        """The program of a segment."""
-        program = self._programs.get(id(segment))
-        if program is None:
-            program = self._programs[id(segment)] = self._bind(segment)
-        return program
-
-    def planned(self, program: Program, live: int) -> Plan:
-        """The plan of a program for what is left beside ``live`` bytes of values and the open programs. Raises
-        BudgetError.
-        """
-        others = sum(_own_bytes(other.plan) for other in self._open if other.plan is not None)
-        memory = self._share(program, live, others)
-        counted = sum(len(other.graph.nodes) for other in {program, *self._open})
-        kept = NODE_BYTES * max(0, self.walker.kept_nodes - counted)
-        beside = (memory, live + others + kept if memory is not None else 0)
-        if program.plan is not None and program.planned_for == beside:
-            return program.plan
-        parts = {"values": live, "model": self.model_bytes, "programs": others, "kept": kept}
-
-        def overhead(graph: Graph, steps: int, loads: int, threads: int) -> dict[str, int]:
-            return overhead_bytes(graph, steps, loads, threads) | parts
-
-        program.plan = make_plan(
-            program.graph,
-            memory=memory,
-            threads=self.switches.threads,
-            io_align=self.io_align,
-            overhead=overhead,
-        )
-        program.planned_for = beside
-        self.totals.plan_ms += program.plan.plan_ms
-        return program.plan
-
     def lacking(self, segment: Segment) -> set[str]:
-        """Names of nodes whose weights the artifact does not hold in the form that the segment reads."""
-        return {weight.name for weight in segment.graph.weights if not self._has(weight)}
+        """As of Programs."""
+        return self.programs.lacking(segment)
 
     def forget(self, segment: Segment) -> None:
         """Closes the program of a segment that will not run again."""
-        program = self._programs.pop(id(segment), None)
+        program = self.programs.pop(segment)
         if program is not None:
             self._close(program)
+            for other in self.programs:
+                if other.then is program:
+                    other.then = None
+            if self._last is program:
+                self._last = None
+
+    def _follow(self, program: Program) -> None:
+        """Notes that a program runs after the last one. What follows is expected once it has followed twice: behind a
+        branch it always does, into a branch only while the same one is taken.
+        """
+        if self._last is not None:
+            self._last.is_followed = self._last.then is program
+            self._last.then = program
+        self._last = program
 
     # ---- programs ----
 
-    def _bind(self, segment: Segment) -> Program:
-        """The segment's graph with its weights found in the artifact; those that are not there become inputs."""
-        graph = segment.graph
-        held = _hold_constants(graph)
-        for weight in graph.weights:
-            stored = self.stored.weights[self.stored.keys[str(weight_key(weight))]]
-            weight.offset, weight.crc_first, weight.source = stored.offset, stored.crc_first, None
-            weight.chunk_bytes = stored.chunk_bytes
-        return Program(graph, held)
-
-    def _has(self, weight: Weight) -> bool:
-        key = weight_key(weight)
-        if key is None:
-            return True
-        if key not in self.stored.keys:
-            return False
-        stored = self.stored.weights[self.stored.keys[key]]
-        if (stored.kind, stored.nbytes) != (weight.kind, weight.nbytes):
-            return False
-        return stored.kind == "raw" or stored.chunk_bytes == weight.chunk_bytes
-
     def _opened(self, program: Program, live: int) -> Engine:
         if program.engine is not None and live <= program.live_bytes:
-            self._open.remove(program)
-            self._open.append(program)
+            self._open[program] = self._open.pop(program)
             return program.engine
         self._close(program)
         trimmed = False
         while True:
             try:
-                plan = self.planned(program, live)
+                self._planned(program, live)
                 break
             except BudgetError:
                 if self._open:
-                    self._close(self._open[0])
+                    self._close(next(iter(self._open)))
                 elif not trimmed:
                     self.walker.trim(0)
                     trimmed = True
                 else:
                     raise
-        program.engine = Engine(self.artifact, program.graph, plan, self.switches)
         program.live_bytes = live
-        self._open.append(program)
+        self._opened_count += 1
+        program.number = self._opened_count
+        self._open[program] = None
+        self._arrange()
+        assert program.engine is not None
         return program.engine
 
-    def _share(self, program: Program, live: int, others: int) -> int | None:
-        """The budget for one program: of what all programs of the last run leave beside their minima, a share by its
-        weights, so that none of them has to be closed for another. All of it where their minima are too much together.
-        """
-        if self.memory is None or program.plan is None or program not in self._usual or len(self._usual) == 1:
-            return self.memory
-        plans = [other.plan for other in self._usual if other.plan is not None]
-        fixed = max(sum(plan.overhead.values()) - _own_overhead(plan) - plan.overhead["programs"] for plan in plans)
-        least = [plan.minimum_memory - sum(plan.overhead.values()) + _own_overhead(plan) for plan in plans]
-        spare = self.memory - fixed - sum(least)
-        if spare < 0:
-            return self.memory
-        weights = [sum(weight.nbytes for weight in other.graph.weights) + 1 for other in self._usual]
-        mine = self._usual.index(program)
-        own = least[mine] + spare * weights[mine] // sum(weights)
-        beside = sum(program.plan.overhead.values()) - _own_overhead(program.plan) - program.plan.overhead["programs"]
-        beside += live - program.plan.overhead["values"]
-        return min(self.memory, beside + others + own)
+    def _planned(self, program: Program, live: int) -> Plan:
+        counted = sum(len(other.graph.nodes) for other in {program, *self._open})
+        kept = max(0, self.walker.kept_nodes - counted)
+        return self.programs.planned(program, live, list(self._open), kept, self._share(program))
 
-    def _close(self, program: Program) -> None:
+    def _share(self, program: Program) -> int | None:
+        """Bytes beyond its smallest budget for one program: of what the programs of the last run leave beside their
+        minima, a share by its weights, so that none has to be closed for another. None: all there is, as where their
+        minima are too much together.
+        """
+        memory = self.programs.memory
+        if memory is None or program not in self._usual or len(self._usual) == 1:
+            return None
+        plans = [other.plan for other in self._usual if other.plan is not None]
+        around = max(sum(p.overhead.values()) - p.overhead["program"] - p.overhead["programs"] for p in plans)
+        regions = [other.planner.least_region for other in self._usual]
+        least = [
+            other.planner.minimum - sum(plan.overhead[part] for part in ("io", "stacks", "base"))
+            for other, plan in zip(self._usual, plans, strict=True)
+        ]
+        slack = 2 * self.programs.io_align * len(self._usual)
+        spare = memory - around - slack - sum(least) + sum(regions) - max(regions)
+        if spare < 0:
+            return None
+        weights = [sum(weight.nbytes for weight in other.graph.weights) + 1 for other in self._usual]
+        return spare * weights[self._usual.index(program)] // sum(weights)
+
+    def _arrange(self) -> None:
+        """Gives every open program its place and binds those that are not there: first the one that lies highest of
+        those that move up, last the ones that are new, so that none writes over weights that another will find there.
+        """
+        programs = sorted(self._open, key=lambda program: program.number)
+        region = max((program.region for program in programs), default=0)
+        at, places = region, {}
+        for program in programs:  # neighbours in the order of runs work at opposite ends, where they leave room
+            places[program] = (at, region - program.region if program.number % 2 else 0)
+            at += program.front
+        changed = [program for program in programs if program.engine is None or program.place != places[program]]
+        up = [program for program in changed if program.place and program.place[0] < places[program][0]]
+        down = [program for program in changed if program.place and program not in up]
+        new = [program for program in changed if not program.place]
+        try:
+            for program in changed:
+                self._unbind(program)
+            for program in (*reversed(up), *down, *new):
+                program.place = places[program]
+                self._bind(program, *program.place)
+            self.host.trim()
+        except BaseException:
+            self.close()
+            raise
+
+    def _bind(self, program: Program, front: int, work: int) -> None:
+        plan = program.plan
+        assert plan is not None
+        split = plan.arena_bytes - plan.region_bytes
+        program.engine = Engine(self.host, program.graph, plan, moved(plan.program, split, front, work - split))
+
+    def _unbind(self, program: Program) -> None:
         if program.engine is not None:
             program.engine.close()
             program.engine = None
-            self._open.remove(program)
 
-
-def _own_overhead(plan: Plan) -> int:
-    return sum(plan.overhead[part] for part in _OWN_PARTS)
-
-
-def _own_bytes(plan: Plan) -> int:
-    return plan.arena_bytes + _own_overhead(plan)
-
-
-def _hold_constants(graph: Graph) -> list[Array]:
-    """Makes constants that are small, or were made while binding, inputs: one for each type, which all of that type are
-    parts of. Returns their arrays.
-    """
-    kept = {i: t for i, t in enumerate(graph.tensors) if t.weight >= 0 and weight_key(graph.weights[t.weight]) is None}
-    held: list[Array] = []
-    for dtype in sorted({tensor.dtype for tensor in kept.values()}):
-        alike = {i: tensor for i, tensor in kept.items() if tensor.dtype == dtype}
-        step = _ALIGN // DTYPES[dtype].itemsize
-        sizes = [-(-tensor.size // step) * step for tensor in alike.values()]
-        array = np.zeros(sum(sizes), DTYPES[dtype])
-        graph.tensors.append(Tensor(f"constants.{dtype}", (len(array),), dtype))
-        graph.inputs.append(len(graph.tensors) - 1)
-        at = 0
-        for tensor, size in zip(alike.values(), sizes, strict=True):
-            source = graph.weights[tensor.weight].source
-            assert source is not None
-            array[at : at + tensor.size] = source.load().reshape(-1)
-            tensor.root, tensor.offset, tensor.weight = graph.inputs[-1], at, -1
-            at += size
-        held.append(array)
-    _drop_unused_weights(graph)
-    return held
-
-
-def _drop_unused_weights(graph: Graph) -> None:
-    used = sorted(({t.weight for t in graph.tensors} | {node.weight for node in graph.nodes}) - {-1})
-    place = {old: new for new, old in enumerate(used)} | {-1: -1}
-    graph.weights = [graph.weights[w] for w in used]
-    for tensor in graph.tensors:
-        tensor.weight = place[tensor.weight]
-    for node in graph.nodes:
-        node.weight = place[node.weight]
+    def _close(self, program: Program) -> None:
+        self._unbind(program)
+        self._open.pop(program, None)

@@ -17,12 +17,12 @@ from flexnn import _core
 from flexnn.artifact import StoredModel, open_artifact
 from flexnn.artifact.format import PAGE
 from flexnn.compiler import CompileError, compiled
-from flexnn.engine import Engine, SessionError, Switches
+from flexnn.engine import Engine, Host, SessionError, Switches
 from flexnn.graph import bind_shapes
 from flexnn.graph.ir import ALL_DTYPES, Graph
 from flexnn.graph.model import Dim, Port
 from flexnn.measure import Watch, keep_refined, measured_machine, throttled
-from flexnn.plan import BudgetError, Machine, Plan, make_plan
+from flexnn.plan import BudgetError, Machine, Plan, Planners
 from flexnn.trace import trace_events
 from flexnn.units import parse_bytes
 
@@ -114,6 +114,8 @@ class Session:
             raise ValueError(f"threads is {threads}, not 1 to {THREADS_MAX}")
         self._memory = None if memory is None else parse_bytes(memory)
         self._test_switches = (_poison, _jitter_seed, _read_bytes_per_second)
+        self._plan: Plan
+        self._host: Host | None = None
         self._engine: Engine | None = None
         self._runner: Runner | None = None
         self._watch: Watch | None = None
@@ -138,10 +140,11 @@ class Session:
                     raise CompileError(f"{artifact_path}: shapes are bound when the model is compiled; give them there")
                 self._inputs, self._outputs = _ports(contents, contents.inputs), _ports(contents, contents.outputs)
                 self._machine = Machine.measure()
-                self._plan = self._make_plan(self._memory)
+                self._plan_anew()
                 if self._profile == "measure":
                     self._measure(progress or (lambda _: None))
-                self._open_engine()
+                self._host = Host(self._artifact, self._switches(), trace=trace or self._profile == "measure")
+                self._bind()
         except BaseException:
             self.close()
             raise
@@ -156,7 +159,8 @@ class Session:
     @property
     def memory(self) -> int | None:
         """The budget in bytes. Assigning (bytes, or like ``"24MiB"``, or None) plans anew; takes effect after the run
-        in flight. Where that fails (BudgetError, out of memory, Ctrl-C) the session is as it was.
+        in flight. Pinned weights that stay pinned are not read again; memory that is not needed any more goes back.
+        Where that fails (BudgetError, out of memory, Ctrl-C) the session is as it was.
         """
         return self._memory
 
@@ -166,22 +170,20 @@ class Session:
         self._check_process()
         with self._lock:
             if self._runner is not None:
-                self._runner.close()
-                self._memory = self._runner.memory = budget
+                self._runner.rebudget(budget)
+                self._memory = budget
                 return
             engine = self._opened()
-            plan = self._make_plan(budget)
+            plan = self._planner.plan(budget)
             before = self._memory, self._plan
             self._learn()
             try:
-                engine.close()  # first: two arenas at once would break either budget
-                self._engine = None
+                engine.close()  # its pinned weights stay where they are for now
                 self._memory, self._plan = budget, plan
-                self._open_engine()
+                self._bind()
             except BaseException:
-                self._engine = None
                 self._memory, self._plan = before
-                self._open_engine()
+                self._bind()
                 raise
 
     @property
@@ -228,7 +230,7 @@ class Session:
                 tensors = [graph.tensors[i] for i in graph.outputs]
                 outputs = [np.empty(tensor.shape, ALL_DTYPES[tensor.dtype]) for tensor in tensors]
                 engine = self._opened()
-                self.last_run = engine.run([*inputs, *outputs])
+                self.last_run = engine.run([*inputs, *outputs], engine)
                 if self._watch:
                     self._watch.ran(engine.trace)
         return [outputs[names.index(name)] for name in wanted]
@@ -252,15 +254,13 @@ class Session:
             self._give_back()
             return
         with self._lock:
-            if self._engine is not None:
-                self._engine.close()
+            if self._host is not None:
+                self._host.close()
                 self._learn()
-            if self._runner is not None:
-                self._runner.close()
             self._give_back()
 
     def _give_back(self) -> None:
-        self._engine = self._runner = None
+        self._engine = self._runner = self._host = None
         if self._direct_fd >= 0:
             os.close(self._direct_fd)
             self._direct_fd = -1
@@ -288,10 +288,12 @@ class Session:
             raise SessionError("the session is closed")
         return self._engine
 
-    def _make_plan(self, memory: int | None) -> Plan:
+    def _plan_anew(self) -> None:
+        """The planner for the machine as it is known, and its plan."""
         align = io_align("direct" if self._direct_fd >= 0 else "buffered")
         machine = self._planned_machine()
-        return make_plan(self._artifact.graph, memory=memory, threads=self._threads, io_align=align, machine=machine)
+        self._planner = Planners(self._artifact.graph, threads=self._threads, io_align=align, machine=machine)
+        self._plan = self._planner.plan(self._memory)
 
     def _planned_machine(self) -> Machine:
         """The machine with the loader's throttle."""
@@ -301,10 +303,10 @@ class Session:
     def _measure(self, progress: Callable[[str], None]) -> None:
         """Plans anew with what is measured in an arena of the first plan's size."""
         arena = self._plan.arena_bytes
-        del self._plan
+        del self._plan, self._planner
         with contextlib.suppress(_core.EngineError, OSError):  # a damaged file: the first run says what and where
             self._machine = measured_machine(self._artifact, self._direct_fd, self._threads, arena, progress)
-        self._plan = self._make_plan(self._memory)
+        self._plan_anew()
 
     def _learn(self) -> None:
         """Keeps what the runs of this plan have told, for sessions to come: this one stays with its profile, so that it
@@ -314,18 +316,20 @@ class Session:
         if refined:
             keep_refined(self._artifact, self._direct_fd, self._threads, refined)
 
-    def _open_engine(self) -> None:
-        watched = self._profile == "measure"
-        self._watch = Watch(self._plan.program, self._planned_machine()) if watched else None
-        self._engine = Engine(
-            self._artifact, self._artifact.graph, self._plan, self._switches(), trace=watched or self._traced
-        )
+    def _bind(self) -> None:
+        """Puts the plan into the host."""
+        assert self._host is not None
+        self._watch = Watch(self._plan.program, self._planned_machine()) if self._profile == "measure" else None
+        self._engine = Engine(self._host, self._artifact.graph, self._plan)
+        self._host.trim()
 
     def _open_runner(self) -> None:
-        from flexnn.runner import Runner  # what binds shapes is imported where shapes are open only
+        from flexnn.programs import Programs  # what binds shapes is imported where shapes are open only
+        from flexnn.runner import Runner
 
         align = io_align("direct" if self._direct_fd >= 0 else "buffered")
-        self._runner = Runner(self._artifact, self._memory, self._switches(), align)
+        self._host = Host(self._artifact, self._switches())
+        self._runner = Runner(self._host, Programs(self._artifact, self._memory, self._threads, align))
 
     def _switches(self) -> Switches:
         return Switches(self._threads, self._direct_fd, *self._test_switches)

@@ -14,7 +14,7 @@ import flexnn
 from flexnn import cli
 from flexnn.artifact import open_artifact
 from flexnn.bench import ablations, timing
-from flexnn.engine import Engine, Switches
+from flexnn.engine import Engine, Host, Switches
 from flexnn.plan import Machine, make_plan
 
 MACHINE = Machine(flops_per_second=5e10, bytes_per_second=1e10)
@@ -50,12 +50,13 @@ def test_ablations_compute_the_same(artifact: Path, name: str, align: int) -> No
         outputs = []
         for candidate in (tight if name in ("on demand", "fresh") else whole, plan):
             fresh = name == "fresh" and candidate is plan
-            engine = Engine(opened, graph, candidate, Switches(2, direct_fd, poison=not fresh, fresh=fresh))
+            host = Host(opened, Switches(2, direct_fd, poison=not fresh, fresh=fresh))
+            engine = Engine(host, graph, candidate)
             for _ in range(3):
                 y = np.empty_like(x)
-                read = engine.run([x, y])["bytes_read"]
+                read = engine.run([x, y], engine)["bytes_read"]
             outputs.append(y)
-            engine.close()
+            host.close()
     np.testing.assert_array_equal(*outputs)
     assert read == int(plan.program.loads["bytes"].sum()) > 0
     if name == "layers":

@@ -195,13 +195,13 @@ def test_a_new_budget_that_cannot_be_opened_leaves_the_old(
 ) -> None:
     """Was left closed."""
     with flexnn.Session(artifact, memory=minimum, threads=2) as session:
-        opened = _core.EngineSession
+        bound = _core.EngineProgram
 
-        def fails(**_: Any) -> None:
-            monkeypatch.setattr(_core, "EngineSession", opened)
+        def fails(*_: Any, **__: Any) -> None:
+            monkeypatch.setattr(_core, "EngineProgram", bound)
             raise error
 
-        monkeypatch.setattr(_core, "EngineSession", fails)
+        monkeypatch.setattr(_core, "EngineProgram", fails)
         with pytest.raises((flexnn.SessionError, KeyboardInterrupt)):
             session.memory = None
         assert session.memory == session.plan.memory == minimum

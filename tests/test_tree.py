@@ -41,15 +41,28 @@ MAY_IMPORT = {
         "session",
         "units",
     },
-    "runner": {"artifact", "engine", "graph", "plan", "regions"},
-    "region_plan": {"graph", "plan", "regions", "runner", "units"},
-    "session": {"_core", "artifact", "compiler", "engine", "graph", "measure", "plan", "runner", "trace", "units"},
+    "programs": {"artifact", "engine", "graph", "plan", "regions"},
+    "runner": {"engine", "graph", "plan", "programs", "regions"},
+    "region_plan": {"graph", "plan", "programs", "regions", "units"},
+    "session": {
+        "_core",
+        "artifact",
+        "compiler",
+        "engine",
+        "graph",
+        "measure",
+        "plan",
+        "programs",
+        "runner",
+        "trace",
+        "units",
+    },
     "__init__": {"artifact", "compiler", "graph", "plan", "session"},
     "__main__": {"cli"},
     "backend": {"compiler", "graph", "session"},
     "doctor": {"_core"},
     "cli": {"bench", "doctor", "__init__", "_core", "artifact", "compiler", "engine", "graph", "measure", "plan"}
-    | {"region_plan", "runner", "session", "units"},
+    | {"programs", "region_plan", "session", "units"},
 }
 COMPILE_TIME = {"onnx", "google"}
 MAY_IMPORT_ONNX = {"backend.py", "importer.py", "onnx_file.py"}

@@ -13,7 +13,8 @@ from flexnn._core._core import (
     SEARCH_BLOCKS_MAX,
     Drafts,
     EngineError,
-    EngineSession,
+    EngineHost,
+    EngineProgram,
     conv_kernel_fits,
     conv_panel_cin,
     crc32c,
@@ -37,6 +38,7 @@ from flexnn._core._core import (
     run_op,
     table_scratch,
 )
+from flexnn._core.alone import EngineSession
 from flexnn._core.params import (
     CHOICE_DTYPE,
     CONSTANT_DTYPE,
@@ -82,6 +84,8 @@ __all__ = [
     "WINDOW_DTYPE",
     "Drafts",
     "EngineError",
+    "EngineHost",
+    "EngineProgram",
     "EngineSession",
     "conv_kernel_fits",
     "conv_panel_cin",

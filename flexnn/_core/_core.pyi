@@ -99,23 +99,11 @@ class EngineError(RuntimeError):
 
 def table_scratch(chunk_bytes: int) -> int: ...
 
-class EngineSession:
+class EngineHost:
     def __init__(
         self,
         *,
-        nodes: NDArray[Any],
-        steps: NDArray[Any],
-        pinned: NDArray[Any],
-        loads: NDArray[Any],
-        crcs: NDArray[np.uint32],
-        arena_bytes: int,
-        zeros: int,
-        zeros_count: int,
-        io_bytes: Iterable[int] | NDArray[np.int64],
-        input_count: int,
         fd: int,
-        groups: NDArray[np.uint32] | None = None,
-        tables: NDArray[Any] | None = None,
         direct_fd: int = -1,
         threads: int = 1,
         isa: str | None = None,
@@ -129,9 +117,31 @@ class EngineSession:
     def bytes(self) -> int: ...
     @property
     def threads(self) -> int: ...
+    def trim(self, keep: bool = False) -> None: ...
+    def close(self) -> None: ...
+
+class EngineProgram:
+    def __init__(
+        self,
+        host: EngineHost,
+        *,
+        nodes: NDArray[Any],
+        steps: NDArray[Any],
+        pinned: NDArray[Any],
+        loads: NDArray[Any],
+        crcs: NDArray[np.uint32],
+        arena_bytes: int,
+        zeros: int,
+        zeros_count: int,
+        io_bytes: Iterable[int] | NDArray[np.int64],
+        input_count: int,
+        groups: NDArray[np.uint32] | None = None,
+        tables: NDArray[Any] | None = None,
+    ) -> None: ...
+    pinning: dict[str, int]
     @property
     def trace(self) -> tuple[list[tuple[int, int]], list[tuple[int, int]]] | None: ...
-    def run(self, buffers: Sequence[NDArray[Any]]) -> dict[str, int]: ...
+    def run(self, buffers: Sequence[NDArray[Any]], then: EngineProgram | None = None) -> dict[str, int]: ...
     def close(self) -> None: ...
 
 Outcome = tuple[float, float, int]

@@ -2,6 +2,6 @@
 """Binding of the C core. Thin: it checks what Python hands over, and turns a status into an exception."""
 
 include "ops.pxi"
-include "session.pxi"
+include "engine.pxi"
 include "place.pxi"
 include "plan.pxi"

@@ -1,5 +1,6 @@
 #include "arena.h"
 
+#include <errno.h>
 #include <stddef.h>
 #ifdef __GLIBC__
 #include <malloc.h>
@@ -14,11 +15,15 @@ int64_t fx_arena_size(int64_t bytes) {
     return (bytes + page - 1) / page * page + (bytes ? 0 : page);
 }
 
-void *fx_arena_map(int64_t bytes) {
-#ifdef __GLIBC__
-    malloc_trim(0); /* what planning has freed goes back first: the budget holds both */
-#endif
-    int64_t size = fx_arena_size(bytes), spare = size >= HUGE_BYTES ? HUGE_BYTES : 0;
+/* Huge pages where whole ones fit: none reaches past the mapping. A kernel without them answers with an error that
+ * changes nothing. */
+static void take_huge_pages(char *arena, int64_t size) {
+    madvise(arena, (size_t)size, MADV_HUGEPAGE);
+}
+
+/* Zeroed memory, aligned. */
+static char *map(int64_t bytes) {
+    const int64_t size = fx_arena_size(bytes), spare = size >= HUGE_BYTES ? HUGE_BYTES : 0;
     char *start = mmap(NULL, (size_t)(size + spare), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (start == MAP_FAILED)
         return NULL;
@@ -30,10 +35,41 @@ void *fx_arena_map(int64_t bytes) {
         munmap(start, (size_t)before);
     if (before < spare)
         munmap(arena + size, (size_t)(spare - before));
-    /* Only whole huge pages: one more would reach past what the budget counts. A kernel without them answers with an
-     * error that changes nothing. */
-    madvise(arena, (size_t)(size / HUGE_BYTES * HUGE_BYTES), MADV_HUGEPAGE);
+    take_huge_pages(arena, size);
     return arena;
+}
+
+/* Moves whole pages to where others are mapped: their memory, not their bytes, so there are never two arenas. An arena
+ * that has moved before consists of several mappings, and the system moves one at a time. 0: failed. */
+static int move_pages(char *from, char *to, int64_t size) {
+    if (mremap(from, (size_t)size, (size_t)size, MREMAP_MAYMOVE | MREMAP_FIXED, to) != MAP_FAILED)
+        return 1;
+    const int64_t page = sysconf(_SC_PAGESIZE), half = size / 2 / page * page;
+    return half && errno == EFAULT && move_pages(from, to, half) && move_pages(from + half, to + half, size - half);
+}
+
+int fx_arena_grow(char **arena, int64_t old_bytes, int64_t bytes) {
+#ifdef __GLIBC__
+    malloc_trim(0); /* what planning has freed goes back first: the budget holds both */
+#endif
+    char *old = *arena, *larger = map(bytes);
+    if (!larger)
+        return 0;
+    if (old && !move_pages(old, larger, fx_arena_size(old_bytes))) {
+        fx_arena_unmap(larger, bytes);
+        fx_arena_unmap(old, old_bytes);
+        *arena = NULL;
+        return 0;
+    }
+    take_huge_pages(larger, fx_arena_size(bytes));
+    *arena = larger;
+    return 1;
+}
+
+void fx_arena_cut(void *arena, int64_t old_bytes, int64_t bytes) {
+    const int64_t size = fx_arena_size(bytes), old_size = fx_arena_size(old_bytes);
+    if (size < old_size)
+        munmap((char *)arena + size, (size_t)(old_size - size));
 }
 
 void fx_arena_forget(void *start, int64_t bytes) {

@@ -61,8 +61,6 @@ cdef extern from "engine.h" nogil:
         int64_t read_bytes_per_second
         int trace
         int fresh
-        int (*poll)(void *) noexcept nogil
-        void *poll_arg
 
     ctypedef struct fx_run_stats:
         int64_t run_ns, stall_ns, bytes_read
@@ -78,14 +76,24 @@ cdef extern from "engine.h" nogil:
     ctypedef struct fx_span:
         int64_t start_ns, end_ns
 
-    ctypedef struct fx_session:
+    ctypedef struct fx_bind_stats:
+        int64_t kept, moved, read
+
+    ctypedef struct fx_host:
+        pass
+
+    ctypedef struct fx_bound:
         pass
 
     fx_status fx_program_check(const fx_program *p, int threads, const fx_kernels *k, fx_error *error)
-    fx_session *fx_session_open(const fx_program *p, const fx_options *o, fx_error *error)
-    void fx_session_close(fx_session *s)
-    fx_status fx_session_run(fx_session *s, void *const *buffers, int (*poll)(void *) noexcept nogil, void *poll_arg,
-                             fx_run_stats *stats, fx_error *error)
-    int64_t fx_session_bytes(const fx_session *s)
-    int fx_session_threads(const fx_session *s)
-    const fx_span *fx_session_trace(const fx_session *s)
+    fx_host *fx_host_open(const fx_options *o, fx_error *error)
+    void fx_host_close(fx_host *h)
+    void fx_host_trim(fx_host *h, int keep)
+    int64_t fx_host_bytes(const fx_host *h)
+    int fx_host_threads(const fx_host *h)
+    fx_bound *fx_bind(fx_host *h, const fx_program *p, int (*poll)(void *) noexcept nogil, void *poll_arg,
+                      fx_bind_stats *stats, fx_error *error)
+    void fx_unbind(fx_bound *b)
+    fx_status fx_run(fx_bound *b, void *const *buffers, fx_bound *next, int (*poll)(void *) noexcept nogil,
+                     void *poll_arg, fx_run_stats *stats, fx_error *error)
+    const fx_span *fx_trace(const fx_bound *b)

@@ -1,12 +1,14 @@
-/* The engine: runs a program over one arena, with a loader thread and compute threads (DESIGN D6, D7, D8, D10).
+/* The engine: runs programs over one arena, with a loader thread and compute threads (DESIGN D6, D7, D8, D10).
  *
  * A program is made of nodes (what is computed), steps (which window of a node, in order) and loads (which bytes of the
- * file go where, in order). Two monotone counters synchronise them, over all runs of the session: run r (from 0)
- * computes steps r*S .. r*S+S-1 and needs loads r*L .. r*L+L-1.
- *   step j of run r starts when loads_done >= r*L + step[j].wait_loads      (0 <= wait_loads <= L)
- *   load i of run r starts when steps_done >= r*S + load[i].wait_steps      (-S <= wait_steps < S; below 0: the
- *                                                                            tail of the run before, DESIGN D8)
- * Steps run one after the other, each by all threads; loads one after the other. Pinned loads are done once, at open.
+ * file go where, in order). Two monotone counters synchronise them, over all runs of all programs of a host. A run that
+ * begins when s steps and l loads are done or promised to be
+ *   starts step j when loads_done >= l + step[j].wait_loads      (0 <= wait_loads <= L)
+ *   starts load i when steps_done >= s + load[i].wait_steps      (-S <= wait_steps < S; below 0: the tail of the run
+ *                                                                 before, DESIGN D8)
+ * Where the run before is of another program, a load with wait_steps <= 0 starts when no step of that run which is
+ * still to come touches its target (fx_touches). Steps run one after the other, each by all threads; loads one after
+ * the other. Pinned loads are done once, by fx_bind.
  *
  * Or steps run in groups, one after the other, the steps of a group at the same time: their units are handed to the
  * threads together. A group starts when the loads that any of its steps waits for are done, and steps_done counts its
@@ -78,15 +80,13 @@ typedef struct fx_program {
 typedef struct fx_options {
     int fd;               /* stays the caller's; the engine reads it with pread only */
     int direct_fd;        /* opened with O_DIRECT, or -1 */
-    int threads;          /* compute threads, the caller of fx_session_run among them */
+    int threads;          /* compute threads, the caller of fx_run among them */
     const char *isa;      /* NULL: the best (or FLEXNN_ISA) */
     int poison;           /* tests: the arena starts as NaNs, a load's target and a node's output become NaNs first */
     uint32_t jitter_seed; /* tests: non-zero makes loader and threads pause at random between tasks */
     int64_t read_bytes_per_second; /* throttle of the loader; 0: none */
     int trace;                     /* keep the times of the last run's steps and loads */
     int fresh;                     /* benches: the pages of a load's target go back to the system before it is read */
-    int (*poll)(void *);           /* as in fx_session_run, while pinned loads are read; NULL: none */
-    void *poll_arg;
 } fx_options;
 
 typedef struct fx_run_stats {
@@ -102,23 +102,46 @@ typedef struct fx_error {
     int64_t file_offset; /* where reading failed, of a load or of a table's chunk */
 } fx_error;
 
-typedef struct fx_session fx_session;
+/* A host: the one arena, its compute threads, its loader. A bound program: one that a host may run. */
+typedef struct fx_host fx_host;
+typedef struct fx_bound fx_bound;
 
 /* Checks everything in the program before use: indices, windows, extents inside arena and buffers, thresholds that
  * could never be met, overflow. Trusts nothing. */
 fx_status fx_program_check(const fx_program *p, int threads, const fx_kernels *k, fx_error *error);
 
-/* Copies the program, maps the arena, starts the threads, does the pinned loads. NULL on failure, *error says why. */
-fx_session *fx_session_open(const fx_program *p, const fx_options *o, fx_error *error);
-void fx_session_close(fx_session *s);
+/* Starts the compute threads; no arena yet. NULL on failure, *error says why. */
+fx_host *fx_host_open(const fx_options *o, fx_error *error);
+/* Not during a run. Unbinds everything. */
+void fx_host_close(fx_host *h);
 
-/* One run, on the calling thread and the pool. buffers[i]: input/output buffer i. poll, if not NULL, is called by the
- * calling thread about every 20 ms; non-zero cancels the run. After any error the session can run again. */
-fx_status fx_session_run(fx_session *s, void *const *buffers, int (*poll)(void *), void *poll_arg, fx_run_stats *stats,
-                         fx_error *error);
+/* Bytes of pinned weights that fx_bind found in place, found elsewhere in the arena and moved, and read. */
+typedef struct fx_bind_stats {
+    int64_t kept, moved, read;
+} fx_bind_stats;
+
+/* Checks and copies the program, makes the arena big enough, brings the pinned weights to their places: those that the
+ * arena already holds, for this or for a program unbound since, are not read again. Programs of one host may share all
+ * memory but what one of them writes and another keeps (pinned weights, zeros): FX_ERR_OVERLAP. Only in the process
+ * that opened the host, and not during a run. poll: asked about every 20 ms while reading; may be NULL. NULL on
+ * failure: the programs bound before are as they were. */
+fx_bound *fx_bind(fx_host *h, const fx_program *p, int (*poll)(void *), void *poll_arg, fx_bind_stats *stats,
+                  fx_error *error);
+/* Not during a run. Its pinned weights stay where they are until something else needs the place. */
+void fx_unbind(fx_bound *b);
+/* Gives back the arena beyond what the bound programs need, and what the heap has free. keep: where no program is
+ * bound, pinned weights of those unbound stay. Not during a run. */
+void fx_host_trim(fx_host *h, int keep);
+
+/* One run, on the calling thread and the pool. buffers[i]: input/output buffer i. next: the bound program that will run
+ * after this one (itself, too), or NULL if that is not known: its loads begin as soon as nothing of this run uses their
+ * places. Another one may run all the same. poll, if not NULL, is called by the calling thread about every 20 ms;
+ * non-zero cancels the run. After any error the host can run again. */
+fx_status fx_run(fx_bound *b, void *const *buffers, fx_bound *next, int (*poll)(void *), void *poll_arg,
+                 fx_run_stats *stats, fx_error *error);
 
 /* Compute threads that run, the caller among them: fewer than asked for where the system gave fewer. */
-int fx_session_threads(const fx_session *s);
+int fx_host_threads(const fx_host *h);
 
 /* Of the last run that succeeded, since its start; a load may have begun before it. */
 typedef struct fx_span {
@@ -126,8 +149,8 @@ typedef struct fx_span {
 } fx_span;
 
 /* Spans of the steps, followed by those of the loads, valid until the next run; NULL when not tracing. */
-const fx_span *fx_session_trace(const fx_session *s);
+const fx_span *fx_trace(const fx_bound *b);
 
-int64_t fx_session_bytes(const fx_session *s); /* everything it owns: arena, program, stacks */
+int64_t fx_host_bytes(const fx_host *h); /* everything it owns: arena, programs, stacks */
 
 #endif

@@ -5,7 +5,7 @@
  * the counter goes up. */
 #include "loader.h"
 #include "arena.h"
-#include "session.h"
+#include "host.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -25,11 +25,11 @@ static int64_t piece_bytes(const fx_load *load, int64_t at) {
     return load->bytes - at < bytes ? load->bytes - at : bytes;
 }
 
-fx_error fx_read(const fx_session *s, char *target, int64_t bytes, int64_t offset) {
-    int direct = s->direct_fd >= 0;
+fx_error fx_read(const fx_host *h, char *target, int64_t bytes, int64_t offset) {
+    int direct = h->direct_fd >= 0;
     while (bytes > 0) {
         int is_direct = direct && !((offset | bytes | (int64_t)(intptr_t)target) % DIRECT_ALIGN);
-        ssize_t n = pread(is_direct ? s->direct_fd : s->fd, target, (size_t)bytes, offset);
+        ssize_t n = pread(is_direct ? h->direct_fd : h->fd, target, (size_t)bytes, offset);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && is_direct && errno == EINVAL) {
@@ -46,12 +46,12 @@ fx_error fx_read(const fx_session *s, char *target, int64_t bytes, int64_t offse
     return (fx_error){.status = FX_OK};
 }
 
-static fx_checker check_start(const fx_session *s, const fx_load *load) {
-    return (fx_checker){.expected = s->program.crcs + load->crc_first,
-                        .data = s->arena + load->address + load->check_lead,
+static fx_checker check_start(const fx_host *h, const fx_program *p, const fx_load *load) {
+    return (fx_checker){.expected = p->crcs + load->crc_first,
+                        .data = h->arena + load->address + load->check_lead,
                         .chunk_bytes = load->chunk_bytes,
                         .bytes = load->check_bytes,
-                        .path = s->crc_path};
+                        .path = h->crc_path};
 }
 
 /* Bytes [0, available) of the load have arrived. */
@@ -74,8 +74,9 @@ static fx_error check_to(fx_checker *c, const fx_load *load, int64_t available) 
     return (fx_error){.status = FX_OK};
 }
 
-fx_status fx_load_read(fx_session *s, const fx_load *load, int (*interrupted)(void *), void *arg, fx_error *error) {
-    fx_checker check = check_start(s, load);
+fx_status fx_load_read(fx_host *h, const fx_program *p, const fx_load *load, int (*interrupted)(void *), void *arg,
+                       fx_error *error) {
+    fx_checker check = check_start(h, p, load);
     *error = (fx_error){.status = FX_OK};
     for (int64_t at = 0; at < load->bytes && error->status == FX_OK;) {
         int64_t bytes = piece_bytes(load, at);
@@ -83,7 +84,7 @@ fx_status fx_load_read(fx_session *s, const fx_load *load, int (*interrupted)(vo
             error->status = FX_ERR_CANCELLED;
             break;
         }
-        *error = fx_read(s, s->arena + load->address + at, bytes, load->file_offset + at);
+        *error = fx_read(h, h->arena + load->address + at, bytes, load->file_offset + at);
         at += bytes;
         if (error->status == FX_OK)
             *error = check_to(&check, load, at);
@@ -93,154 +94,187 @@ fx_status fx_load_read(fx_session *s, const fx_load *load, int (*interrupted)(vo
 
 /* ---- the readers ---- */
 
-/* What a reader waits for: steps, or pieces to be retired; the other one is INT64_MAX. */
-typedef struct turn {
-    fx_session *s;
-    int64_t steps, retired;
-} turn;
+/* What a reader waits for: steps, pieces to be retired, or runs to be known; the others are INT64_MAX. */
+typedef struct wanted {
+    fx_host *h;
+    int64_t steps, retired, turns;
+} wanted;
+
+static wanted wants(fx_host *h) {
+    return (wanted){h, INT64_MAX, INT64_MAX, INT64_MAX};
+}
 
 static int may_go_on(const void *p) {
-    const turn *t = p;
-    return atomic_load(&t->s->command) != FX_COMMAND_GO || atomic_load(&t->s->loader) != FX_LOADER_ACTIVE ||
-           atomic_load(&t->s->steps_done) >= t->steps || atomic_load(&t->s->loading.retired) >= t->retired;
+    const wanted *w = p;
+    return atomic_load(&w->h->command) != FX_COMMAND_GO || atomic_load(&w->h->loader) != FX_LOADER_ACTIVE ||
+           atomic_load(&w->h->steps_done) >= w->steps || atomic_load(&w->h->loading.retired) >= w->retired ||
+           atomic_load(&w->h->turns_known) >= w->turns;
 }
 
 static int is_resumed(const void *p) {
-    const turn *t = p;
-    return atomic_load(&t->s->command) == FX_COMMAND_STOP || atomic_load(&t->s->loader) == FX_LOADER_ACTIVE;
+    const wanted *w = p;
+    return atomic_load(&w->h->command) == FX_COMMAND_STOP || atomic_load(&w->h->loader) == FX_LOADER_ACTIVE;
 }
 
-static const fx_load *load_at(const fx_session *s, int64_t load) {
-    return &s->program.loads[load % s->program.load_count];
+static const fx_turn *turn_at(const fx_host *h, int64_t turn) {
+    return &h->turns[turn % FX_RUNS];
 }
 
-static void wait_unlocked(fx_session *s, int (*ready)(const void *), turn t) {
-    pthread_mutex_unlock(&s->loading.mutex);
-    fx_event_wait(&s->to_loader, ready, &t, 0);
-    pthread_mutex_lock(&s->loading.mutex);
+static const fx_load *load_of(const fx_host *h, const fx_piece *piece) {
+    return &turn_at(h, piece->turn)->bound->program.loads[piece->index];
+}
+
+static void wait_unlocked(fx_host *h, int (*ready)(const void *), wanted w) {
+    pthread_mutex_unlock(&h->loading.mutex);
+    fx_event_wait(&h->to_loader, ready, &w, 0);
+    pthread_mutex_lock(&h->loading.mutex);
 }
 
 /* The last reader that comes to rest says so: nothing is in flight, and what is not retired will be read anew. */
-static void rest(fx_session *s, int is_draining) {
-    fx_loader *l = &s->loading;
+static void rest(fx_host *h, int is_draining) {
+    fx_loader *l = &h->loading;
     if (++l->resting == l->threads && is_draining) {
         if (atomic_load(&l->retired) < l->begun) {
-            l->next_load = l->pieces[atomic_load(&l->retired) % FX_PIECES].load;
+            l->next_turn = l->pieces[atomic_load(&l->retired) % FX_PIECES].turn;
+            l->next_index = l->pieces[atomic_load(&l->retired) % FX_PIECES].index;
             atomic_store(&l->retired, l->begun);
         }
         l->next_at = 0;
-        atomic_store(&s->loader, l->has_failed ? FX_LOADER_FAILED : FX_LOADER_PAUSED);
+        atomic_store(&h->loader, l->has_failed ? FX_LOADER_FAILED : FX_LOADER_PAUSED);
         l->has_failed = 0;
-        fx_event_notify(&s->to_caller);
+        fx_event_notify(&h->to_caller);
     }
-    wait_unlocked(s, is_resumed, (turn){.s = s});
+    wait_unlocked(h, is_resumed, wants(h));
     l->resting--;
 }
 
 /* Whether the place of a load is being filled by one that began before: then no step has used that. */
-static int meets_begun(const fx_session *s, const fx_load *load) {
-    const fx_loader *l = &s->loading;
+static int meets_begun(const fx_host *h, const fx_load *load) {
+    const fx_loader *l = &h->loading;
     for (int64_t i = atomic_load(&l->retired); i < l->begun; i++) {
-        const fx_load *other = load_at(s, l->pieces[i % FX_PIECES].load);
+        const fx_load *other = load_of(h, &l->pieces[i % FX_PIECES]);
         if (load->address < other->address + other->bytes && other->address < load->address + load->bytes)
             return 1;
     }
     return 0;
 }
 
+/* Steps that must be done before a load of a run. */
+static int64_t steps_before(const fx_turn *turn, uint32_t index) {
+    const int32_t wait = turn->bound->program.loads[index].wait_steps;
+    if (wait > 0 || turn->repeats)
+        return turn->steps + wait;
+    return turn->after ? turn->before + turn->after[index] : turn->steps;
+}
+
 /* Waits until the next piece may begin, and begins it. NULL: look again. */
-static fx_piece *begin(fx_session *s) {
-    fx_loader *l = &s->loading;
-    const fx_load *load = load_at(s, l->next_load);
-    const int64_t run = l->next_load / s->program.load_count, retired = atomic_load(&l->retired);
+static fx_piece *begin(fx_host *h) {
+    fx_loader *l = &h->loading;
+    wanted w = wants(h);
+    if (atomic_load(&h->turns_known) <= l->next_turn) {
+        w.turns = l->next_turn + 1;
+        atomic_store(&h->steps_wanted, INT64_MAX);
+        atomic_store(&h->turn_wanted, 1);
+        wait_unlocked(h, may_go_on, w);
+        return NULL;
+    }
+    const fx_turn *turn = turn_at(h, l->next_turn);
+    const fx_load *load = &turn->bound->program.loads[l->next_index];
+    const int64_t retired = atomic_load(&l->retired);
+    atomic_store(&h->turn_wanted, 0);
     if (!l->next_at) {
-        int64_t steps = run * s->program.step_count + load->wait_steps;
-        if (atomic_load(&s->steps_done) < steps) {
-            atomic_store(&s->steps_wanted, steps);
-            wait_unlocked(s, may_go_on, (turn){.s = s, .steps = steps, .retired = INT64_MAX});
+        w.steps = steps_before(turn, l->next_index);
+        if (atomic_load(&h->steps_done) < w.steps) {
+            atomic_store(&h->steps_wanted, w.steps);
+            wait_unlocked(h, may_go_on, w);
             return NULL;
         }
     }
-    if (l->begun - retired == FX_PIECES || (!l->next_at && meets_begun(s, load))) {
+    if (l->begun - retired == FX_PIECES || (!l->next_at && meets_begun(h, load))) {
         l->retired_is_wanted = 1;
-        wait_unlocked(s, may_go_on, (turn){.s = s, .steps = INT64_MAX, .retired = retired + 1});
+        w = wants(h);
+        w.retired = retired + 1;
+        wait_unlocked(h, may_go_on, w);
         return NULL;
     }
-    if (!l->next_at && s->poison)
-        fx_poison(s->arena + load->address, load->bytes);
-    if (!l->next_at && s->fresh)
-        fx_arena_forget(s->arena + load->address, load->bytes);
+    if (!l->next_at && h->poison)
+        fx_poison(h->arena + load->address, load->bytes);
+    if (!l->next_at && h->fresh)
+        fx_arena_forget(h->arena + load->address, load->bytes);
     fx_piece *piece = &l->pieces[l->begun++ % FX_PIECES];
-    *piece = (fx_piece){.load = l->next_load, .at = l->next_at, .bytes = piece_bytes(load, l->next_at)};
+    *piece = (fx_piece){l->next_turn, l->next_index, .at = l->next_at, .bytes = piece_bytes(load, l->next_at)};
     l->next_at += piece->bytes;
     if (l->next_at == load->bytes) {
         l->next_at = 0;
-        l->next_load++;
+        l->next_index = (l->next_index + 1) % turn->bound->program.load_count;
+        l->next_turn += !l->next_index;
     }
-    if (s->load_spans || s->read_bytes_per_second)
+    if (h->trace || h->read_bytes_per_second)
         piece->begun_ns = fx_now_ns();
-    if (s->read_bytes_per_second) {
+    if (h->read_bytes_per_second) {
         int64_t start = l->read_at_ns > piece->begun_ns ? l->read_at_ns : piece->begun_ns;
         piece->ready_ns = l->read_at_ns =
-            start + (int64_t)((double)piece->bytes * 1e9 / (double)s->read_bytes_per_second);
+            start + (int64_t)((double)piece->bytes * 1e9 / (double)h->read_bytes_per_second);
     }
     return piece;
 }
 
 /* Until a time, or until the loader is told otherwise: the piece is then dropped. */
-static void pause_until(fx_session *s, int64_t ns) {
-    for (int64_t now; atomic_load(&s->command) == FX_COMMAND_GO && (now = fx_now_ns()) < ns;) {
+static void pause_until(fx_host *h, int64_t ns) {
+    for (int64_t now; atomic_load(&h->command) == FX_COMMAND_GO && (now = fx_now_ns()) < ns;) {
         int64_t pause = ns - now < PAUSE_NS ? ns - now : PAUSE_NS;
         nanosleep(&(struct timespec){.tv_nsec = pause}, NULL);
     }
 }
 
-static void finish_load(fx_session *s, const fx_piece *last) {
-    fx_loader *l = &s->loading;
-    const int64_t loads = s->program.load_count, run = last->load / loads % FX_RUNS;
-    atomic_fetch_add(&s->bytes_read[run], load_at(s, last->load)->bytes);
-    if (s->load_spans)
-        l->ended_ns = s->load_spans[run * loads + last->load % loads].end_ns = fx_now_ns();
-    atomic_fetch_add(&s->loads_done, 1);
-    fx_event_notify(&s->to_caller);
+static fx_span *span_of(const fx_host *h, const fx_piece *piece) {
+    const fx_bound *b = turn_at(h, piece->turn)->bound;
+    return &b->load_spans[piece->turn % FX_RUNS * b->program.load_count + piece->index];
+}
+
+static void finish_load(fx_host *h, const fx_piece *last) {
+    fx_loader *l = &h->loading;
+    atomic_fetch_add(&h->bytes_read[last->turn % FX_RUNS], load_of(h, last)->bytes);
+    if (h->trace)
+        l->ended_ns = span_of(h, last)->end_ns = fx_now_ns();
+    atomic_fetch_add(&h->loads_done, 1);
+    fx_event_notify(&h->to_caller);
 }
 
 /* Retires what has arrived, in order. The mutex is open while bytes are checked: one reader at a time does it. */
-static void retire(fx_session *s) {
-    fx_loader *l = &s->loading;
+static void retire(fx_host *h) {
+    fx_loader *l = &h->loading;
     if (l->is_retiring)
         return; /* that reader looks again */
     l->is_retiring = 1;
-    while (atomic_load(&l->retired) < l->begun && !l->has_failed && atomic_load(&s->command) == FX_COMMAND_GO) {
+    while (atomic_load(&l->retired) < l->begun && !l->has_failed && atomic_load(&h->command) == FX_COMMAND_GO) {
         const fx_piece *piece = &l->pieces[atomic_load(&l->retired) % FX_PIECES];
-        const fx_load *load = load_at(s, piece->load);
+        const fx_load *load = load_of(h, piece);
         if (!piece->has_arrived)
             break;
         fx_error error = piece->error;
         if (error.status == FX_OK) {
             pthread_mutex_unlock(&l->mutex);
             if (!piece->at)
-                l->check = check_start(s, load);
+                l->check = check_start(h, &turn_at(h, piece->turn)->bound->program, load);
             error = check_to(&l->check, load, piece->at + piece->bytes);
             pthread_mutex_lock(&l->mutex);
         }
         if (error.status != FX_OK) {
             error.is_load = 1;
-            error.index = piece->load % s->program.load_count;
+            error.index = piece->index;
             l->error = error;
             l->has_failed = 1;
             break;
         }
-        if (!piece->at && s->load_spans) /* the loader's lane shows one load at a time: the oldest */
-            s->load_spans[piece->load / s->program.load_count % FX_RUNS * s->program.load_count +
-                          piece->load % s->program.load_count]
-                .start_ns = piece->begun_ns > l->ended_ns ? piece->begun_ns : l->ended_ns;
+        if (!piece->at && h->trace) /* the loader's lane shows one load at a time: the oldest */
+            span_of(h, piece)->start_ns = piece->begun_ns > l->ended_ns ? piece->begun_ns : l->ended_ns;
         if (piece->at + piece->bytes == load->bytes)
-            finish_load(s, piece);
+            finish_load(h, piece);
         atomic_fetch_add(&l->retired, 1);
         if (l->retired_is_wanted) {
             l->retired_is_wanted = 0;
-            fx_event_notify(&s->to_loader);
+            fx_event_notify(&h->to_loader);
         }
     }
     l->is_retiring = 0;
@@ -248,53 +282,53 @@ static void retire(fx_session *s) {
 
 static void *read_all(void *arg) {
     fx_reader *reader = arg;
-    fx_session *s = reader->session;
-    fx_loader *l = &s->loading;
+    fx_host *h = reader->host;
+    fx_loader *l = &h->loading;
     pthread_mutex_lock(&l->mutex);
     for (;;) {
-        int state = atomic_load(&s->loader),
-            command = atomic_load(&s->command); /* resuming writes the other way round */
+        int state = atomic_load(&h->loader),
+            command = atomic_load(&h->command); /* resuming writes the other way round */
         if (command == FX_COMMAND_STOP)
             break;
         if (state != FX_LOADER_ACTIVE) {
-            rest(s, state == FX_LOADER_DRAINING);
+            rest(h, state == FX_LOADER_DRAINING);
             continue;
         }
         if (command == FX_COMMAND_PAUSE || l->has_failed) {
-            atomic_store(&s->loader, FX_LOADER_DRAINING);
-            fx_event_notify(&s->to_loader);
+            atomic_store(&h->loader, FX_LOADER_DRAINING);
+            fx_event_notify(&h->to_loader);
             continue;
         }
-        fx_piece *piece = begin(s);
+        fx_piece *piece = begin(h);
         if (!piece)
             continue;
-        const fx_load *load = load_at(s, piece->load);
+        const fx_load *load = load_of(h, piece);
         pthread_mutex_unlock(&l->mutex);
         fx_jitter_pause(&reader->jitter);
-        char *target = s->arena + load->address + piece->at;
-        piece->error = fx_read(s, target, piece->bytes, load->file_offset + piece->at);
-        pause_until(s, piece->ready_ns);
+        char *target = h->arena + load->address + piece->at;
+        piece->error = fx_read(h, target, piece->bytes, load->file_offset + piece->at);
+        pause_until(h, piece->ready_ns);
         pthread_mutex_lock(&l->mutex);
         piece->has_arrived = 1;
-        retire(s);
+        retire(h);
     }
     pthread_mutex_unlock(&l->mutex);
     return NULL;
 }
 
-int fx_loader_start(fx_session *s, uint32_t jitter_seed) {
-    fx_loader *l = &s->loading;
-    const cpu_set_t *cores = s->placement.is_set ? &s->placement.load : NULL;
+int fx_loader_start(fx_host *h) {
+    fx_loader *l = &h->loading;
+    const cpu_set_t *cores = h->placement.is_set ? &h->placement.load : NULL;
     int error = pthread_mutex_init(&l->mutex, NULL);
     if (error)
         return error;
     pthread_mutex_lock(&l->mutex); /* readers begin when it is known how many they are */
     /* What the page cache has takes a CPU and no waiting: more readers would only take turns with who computes. */
-    const int wanted = s->direct_fd >= 0 ? FX_READERS : 1;
+    const int wanted = h->direct_fd >= 0 ? FX_READERS : 1;
     for (; l->threads < wanted; l->threads++) {
         fx_reader *reader = &l->readers[l->threads];
-        reader->session = s;
-        reader->jitter = fx_jitter_start(jitter_seed, 102 + (uint32_t)l->threads);
+        reader->host = h;
+        reader->jitter = fx_jitter_start(h->jitter_seed, 102 + (uint32_t)l->threads);
         error = fx_thread_start(&reader->thread, read_all, reader, "flexnn-loader", cores);
         if (error)
             break;
@@ -306,10 +340,10 @@ int fx_loader_start(fx_session *s, uint32_t jitter_seed) {
     return error;
 }
 
-void fx_loader_stop(fx_session *s) {
-    fx_loader *l = &s->loading;
-    atomic_store(&s->command, FX_COMMAND_STOP);
-    fx_event_notify(&s->to_loader);
+void fx_loader_stop(fx_host *h) {
+    fx_loader *l = &h->loading;
+    atomic_store(&h->command, FX_COMMAND_STOP);
+    fx_event_notify(&h->to_loader);
     for (int i = 0; i < l->threads; i++)
         pthread_join(l->readers[i].thread, NULL);
     pthread_mutex_destroy(&l->mutex);

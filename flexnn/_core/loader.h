@@ -20,7 +20,8 @@ typedef struct fx_checker {
 
 /* A part of a load that is read at once. */
 typedef struct fx_piece {
-    int64_t load;      /* over all runs */
+    int64_t turn;      /* the run */
+    uint32_t index;    /* of the load */
     int64_t at, bytes; /* of the load */
     int64_t begun_ns;  /* when tracing */
     int64_t ready_ns;  /* throttle: it arrives then; else 0 */
@@ -29,16 +30,17 @@ typedef struct fx_piece {
 } fx_piece;
 
 typedef struct fx_reader {
-    struct fx_session *session;
+    struct fx_host *host;
     pthread_t thread;
     fx_jitter jitter;
 } fx_reader;
 
-/* Guarded by the mutex; while the loader rests, next_load and error are the caller's. */
+/* Guarded by the mutex; while the loader rests, what is next and error are the caller's. */
 typedef struct fx_loader {
     pthread_mutex_t mutex;
-    int64_t next_load; /* over all runs: what is read next, */
-    int64_t next_at;   /* from this byte of it on */
+    int64_t next_turn;   /* what is read next: of this run */
+    uint32_t next_index; /* this load, */
+    int64_t next_at;     /* from this byte of it on */
     /* A ring: pieces number retired to begun - 1, each at its number % FX_PIECES. */
     fx_piece pieces[FX_PIECES];
     int64_t begun;

@@ -1,46 +1,10 @@
 #include "overlaps.h"
 #include "flexnn/kernels.h"
+#include "touches.h"
 
 #include <stdlib.h>
 
 #define PAIRS_MAX ((int64_t)1 << 28)
-
-typedef struct range {
-    int64_t lo, hi; /* of the arena; lo >= hi: empty */
-} range;
-
-enum { SCRATCH = FX_OUTPUT + 1, RANGES };
-
-/* What a node touches of the arena, its weights apart: inputs, output, scratch of all threads. */
-typedef struct touched {
-    range ranges[RANGES];
-} touched;
-
-static int meet(range a, range b) {
-    return a.lo < b.hi && b.lo < a.hi && a.lo < a.hi && b.lo < b.hi;
-}
-
-static range target(const fx_load *load) {
-    return (range){load->address, load->address + load->bytes};
-}
-
-static void touch(const fx_node *node, int threads, touched *t) {
-    for (int i = 0; i <= FX_MAX_INPUTS; i++) {
-        const fx_operand *o = i == FX_OUTPUT ? &node->out : &node->in[i];
-        int64_t lo, hi;
-        fx_op_extent(node->op, &node->params, i, &lo, &hi);
-        t->ranges[i] = o->base == FX_BASE_ARENA ? (range){o->offset + lo, o->offset + hi} : (range){0, 0};
-    }
-    t->ranges[SCRATCH] = (range){node->scratch, node->scratch + threads * node->scratch_bytes};
-}
-
-static range weights(const fx_program *p, const fx_step *step) {
-    const fx_node *node = &p->nodes[step->node];
-    if (!(fx_op_traits(node->op) & FX_TRAIT_PANELS))
-        return (range){0, 0};
-    int64_t panels = (step->window.c1 + FX_NR - 1) / FX_NR - step->window.c0 / FX_NR;
-    return (range){step->weight, step->weight + panels * fx_op_panel_bytes(node->op, &node->params)};
-}
 
 static fx_status fail(fx_error *error, fx_status status, int64_t index, const fx_load *load) {
     *error = (fx_error){.status = status, .index = index, .is_load = load != NULL};
@@ -50,27 +14,28 @@ static fx_status fail(fx_error *error, fx_status status, int64_t index, const fx
 }
 
 /* What is written by steps or streamed over: not the zeros, not pinned weights, and no scratch over its node's own. */
-static fx_status check_places(const fx_program *p, const touched *nodes, fx_error *error) {
-    const range zeros = {p->zeros, p->zeros + 4 * p->zeros_count};
+static fx_status check_places(const fx_program *p, const fx_node_ranges *nodes, fx_error *error) {
+    const fx_range zeros = {p->zeros, p->zeros + 4 * p->zeros_count};
     for (uint32_t i = 0; i < p->node_count; i++) {
-        const range *r = nodes[i].ranges;
-        int bad = meet(r[FX_OUTPUT], zeros) || meet(r[SCRATCH], zeros);
-        for (int j = 0; j < SCRATCH; j++)
-            bad |= meet(r[SCRATCH], r[j]);
+        const fx_range *r = nodes[i].ranges;
+        int bad = fx_ranges_meet(r[FX_OUTPUT], zeros) || fx_ranges_meet(r[FX_SCRATCH], zeros);
+        for (int j = 0; j < FX_SCRATCH; j++)
+            bad |= fx_ranges_meet(r[FX_SCRATCH], r[j]);
         for (uint32_t j = 0; j < p->pinned_count; j++)
-            bad |= meet(r[FX_OUTPUT], target(&p->pinned[j])) || meet(r[SCRATCH], target(&p->pinned[j]));
+            bad |= fx_ranges_meet(r[FX_OUTPUT], fx_load_target(&p->pinned[j])) ||
+                   fx_ranges_meet(r[FX_SCRATCH], fx_load_target(&p->pinned[j]));
         if (bad)
             return fail(error, FX_ERR_OVERLAP, i, NULL);
     }
     for (uint32_t i = 0; i < p->load_count; i++) {
-        int bad = meet(target(&p->loads[i]), zeros);
+        int bad = fx_ranges_meet(fx_load_target(&p->loads[i]), zeros);
         for (uint32_t j = 0; j < p->pinned_count; j++)
-            bad |= meet(target(&p->loads[i]), target(&p->pinned[j]));
+            bad |= fx_ranges_meet(fx_load_target(&p->loads[i]), fx_load_target(&p->pinned[j]));
         if (bad)
             return fail(error, FX_ERR_OVERLAP, i, &p->loads[i]);
     }
     for (uint32_t i = 0; i < p->pinned_count; i++)
-        if (meet(target(&p->pinned[i]), zeros)) {
+        if (fx_ranges_meet(fx_load_target(&p->pinned[i]), zeros)) {
             fail(error, FX_ERR_OVERLAP, i, &p->pinned[i]);
             error->is_pinned = 1;
             return FX_ERR_OVERLAP;
@@ -93,9 +58,9 @@ static void comb(const fx_node *node, int64_t *run, int64_t *pitch) {
 }
 
 /* Whether two outputs share no byte: neighbours in the channels of one tensor interleave without meeting. */
-static int outputs_apart(const fx_node *a, const fx_node *b, range ra, range rb) {
+static int outputs_apart(const fx_node *a, const fx_node *b, fx_range ra, fx_range rb) {
     int64_t run_a, run_b, pitch_a, pitch_b;
-    if (a->out.base != b->out.base || !meet(ra, rb))
+    if (a->out.base != b->out.base || !fx_ranges_meet(ra, rb))
         return 1;
     comb(a, &run_a, &pitch_a);
     comb(b, &run_b, &pitch_b);
@@ -107,37 +72,38 @@ static int outputs_apart(const fx_node *a, const fx_node *b, range ra, range rb)
 }
 
 /* What an operand touches, in its own buffer. */
-static range extent(const fx_node *node, int operand) {
+static fx_range extent(const fx_node *node, int operand) {
     const fx_operand *o = operand == FX_OUTPUT ? &node->out : &node->in[operand];
     int64_t lo, hi;
     fx_op_extent(node->op, &node->params, operand, &lo, &hi);
-    return o->base < 0 ? (range){0, 0} : (range){o->offset + lo, o->offset + hi};
+    return o->base < 0 ? (fx_range){0, 0} : (fx_range){o->offset + lo, o->offset + hi};
 }
 
 /* Whether the output of one step and what else the other touches keep apart. */
-static int output_apart(const fx_program *p, const fx_step *writer, const fx_step *other, const touched *nodes) {
+static int output_apart(const fx_program *p, const fx_step *writer, const fx_step *other, const fx_node_ranges *nodes) {
     const fx_node *a = &p->nodes[writer->node], *b = &p->nodes[other->node];
-    range out = extent(a, FX_OUTPUT);
+    fx_range out = extent(a, FX_OUTPUT);
     for (int i = 0; i < FX_MAX_INPUTS; i++)
-        if (b->in[i].base == a->out.base && meet(out, extent(b, i)))
+        if (b->in[i].base == a->out.base && fx_ranges_meet(out, extent(b, i)))
             return 0;
-    return a->out.base != FX_BASE_ARENA ||
-           (!meet(out, nodes[other->node].ranges[SCRATCH]) && !meet(out, weights(p, other)));
+    return a->out.base != FX_BASE_ARENA || (!fx_ranges_meet(out, nodes[other->node].ranges[FX_SCRATCH]) &&
+                                            !fx_ranges_meet(out, fx_step_weights(p, other)));
 }
 
 /* Whether the scratch of one step meets nothing of the other but, thread by thread, the same scratch. */
-static int scratch_apart(const fx_program *p, const fx_step *step, const fx_step *other, const touched *nodes) {
+static int scratch_apart(const fx_program *p, const fx_step *step, const fx_step *other, const fx_node_ranges *nodes) {
     const fx_node *a = &p->nodes[step->node], *b = &p->nodes[other->node];
-    range own = nodes[step->node].ranges[SCRATCH];
+    fx_range own = nodes[step->node].ranges[FX_SCRATCH];
     for (int i = 0; i <= FX_OUTPUT; i++)
-        if (meet(own, nodes[other->node].ranges[i]))
+        if (fx_ranges_meet(own, nodes[other->node].ranges[i]))
             return 0;
-    return !meet(own, weights(p, other)) && (!meet(own, nodes[other->node].ranges[SCRATCH]) ||
-                                             (a->scratch == b->scratch && a->scratch_bytes == b->scratch_bytes));
+    return !fx_ranges_meet(own, fx_step_weights(p, other)) &&
+           (!fx_ranges_meet(own, nodes[other->node].ranges[FX_SCRATCH]) ||
+            (a->scratch == b->scratch && a->scratch_bytes == b->scratch_bytes));
 }
 
 /* Whether two steps may run at the same time: windows of one node that do not meet, or nodes that keep apart. */
-static int steps_apart(const fx_program *p, const fx_step *a, const fx_step *b, const touched *nodes) {
+static int steps_apart(const fx_program *p, const fx_step *a, const fx_step *b, const fx_node_ranges *nodes) {
     if (a->node == b->node) {
         fx_window v = a->window, w = b->window;
         return v.y1 <= w.y0 || w.y1 <= v.y0 || v.c1 <= w.c0 || w.c1 <= v.c0;
@@ -147,7 +113,7 @@ static int steps_apart(const fx_program *p, const fx_step *a, const fx_step *b, 
            output_apart(p, b, a, nodes) && scratch_apart(p, a, b, nodes) && scratch_apart(p, b, a, nodes);
 }
 
-static fx_status check_groups(const fx_program *p, const touched *nodes, fx_error *error) {
+static fx_status check_groups(const fx_program *p, const fx_node_ranges *nodes, fx_error *error) {
     int64_t pairs = 0;
     for (uint32_t group = 0, first = 0; group < p->group_count; first += p->groups[group++]) {
         const uint32_t end = first + p->groups[group];
@@ -194,7 +160,7 @@ static int64_t whole_groups(const fx_program *p, cursor *c, int64_t done) {
 /* Load i of a run may run from the moment `begin` steps of that run are done (below 0: of the run before) until step
  * `end` begins, the first one of the group that waits for it; both follow the order of loads and steps, so they are
  * running maxima. The steps in between must not touch its target. */
-static fx_status check_times(const fx_program *p, const touched *nodes, fx_error *error) {
+static fx_status check_times(const fx_program *p, const fx_node_ranges *nodes, fx_error *error) {
     const int64_t steps = p->step_count;
     int64_t wait = -steps, pairs = 0;
     cursor before = cursor_start(p), own = before, use = before; /* begin in the run before, and in this one; end */
@@ -212,9 +178,9 @@ static fx_status check_times(const fx_program *p, const touched *nodes, fx_error
             return fail(error, FX_ERR_PARAMS, i, load);
         for (int64_t j = begin; j < use.first; j++) {
             const fx_step *step = &p->steps[j < 0 ? j + steps : j];
-            int bad = meet(target(load), weights(p, step));
-            for (int k = 0; k < RANGES; k++)
-                bad |= meet(target(load), nodes[step->node].ranges[k]);
+            int bad = fx_ranges_meet(fx_load_target(load), fx_step_weights(p, step));
+            for (int k = 0; k < FX_RANGES; k++)
+                bad |= fx_ranges_meet(fx_load_target(load), nodes[step->node].ranges[k]);
             if (bad)
                 return fail(error, FX_ERR_OVERLAP, i, load);
         }
@@ -225,11 +191,11 @@ static fx_status check_times(const fx_program *p, const touched *nodes, fx_error
 fx_status fx_program_check_overlaps(const fx_program *p, int threads, fx_error *error) {
     if ((p->node_count + (int64_t)p->load_count) * p->pinned_count > PAIRS_MAX)
         return fail(error, FX_ERR_PARAMS, -1, NULL);
-    touched *nodes = malloc((p->node_count + 1) * sizeof *nodes);
+    fx_node_ranges *nodes = malloc((p->node_count + 1) * sizeof *nodes);
     if (!nodes)
         return fail(error, FX_ERR_MEMORY, -1, NULL);
     for (uint32_t i = 0; i < p->node_count; i++)
-        touch(&p->nodes[i], threads, &nodes[i]);
+        fx_node_touches(&p->nodes[i], threads, &nodes[i]);
     fx_status status = check_places(p, nodes, error);
     if (status == FX_OK)
         status = check_groups(p, nodes, error);

@@ -1,5 +1,5 @@
 /* Tests only: memory that nobody may read yet is made NaN, so that reading it too early shows in the result. */
-#include "session.h"
+#include "host.h"
 
 #include <string.h>
 
@@ -47,11 +47,11 @@ static int64_t elements(uint32_t op, const fx_params *p, int64_t *element_bytes)
     return product;
 }
 
-void fx_poison_step(fx_session *s, const fx_step *step, const fx_call *call) {
-    const fx_node *node = &s->program.nodes[step->node];
+void fx_poison_step(const fx_bound *b, const fx_step *step, const fx_call *call) {
+    const fx_node *node = &b->program.nodes[step->node];
     if (node->scratch_bytes)
-        fx_poison(call->scratch, node->scratch_bytes * s->pool.threads);
-    if (!s->first_steps[step - s->program.steps])
+        fx_poison(call->scratch, node->scratch_bytes * b->host->pool.threads);
+    if (!b->first_steps[step - b->program.steps])
         return;
     int64_t lo, hi, element_bytes;
     fx_op_extent(node->op, call->params, FX_OUTPUT, &lo, &hi);

@@ -69,12 +69,13 @@ static double read_rate(const memory *m) {
 }
 
 fx_status fx_measure_rates(const fx_kernels *k, double *flops, double *bytes) {
-    memory *m = fx_arena_map(sizeof *m); /* huge pages: it costs little to touch */
-    if (!m)
+    char *arena = NULL; /* huge pages: it costs little to touch */
+    if (!fx_arena_grow(&arena, 0, sizeof(memory)))
         return FX_ERR_MEMORY;
+    memory *m = (memory *)arena;
     memset(m->stream, 1, sizeof m->stream);
     *flops = gemm_rate(k, m);
     *bytes = read_rate(m);
-    fx_arena_unmap(m, sizeof *m);
+    fx_arena_unmap(arena, sizeof(memory));
     return FX_OK;
 }

@@ -1,5 +1,5 @@
 #include "stored.h"
-#include "session.h"
+#include "host.h"
 
 #include <time.h>
 
@@ -22,43 +22,43 @@ fx_status fx_table_check(const fx_program *p, const fx_node *node, const fx_oper
     return table->bytes / row >= g->axis ? FX_OK : FX_ERR_BOUNDS;
 }
 
-static fx_status fail(fx_session *s, fx_error error) {
+static fx_status fail(fx_host *h, fx_error error) {
     int none = 0; /* the first thread that fails tells */
-    if (atomic_compare_exchange_strong(&s->table_failed, &none, 1))
-        s->table_error = error;
+    if (atomic_compare_exchange_strong(&h->table_failed, &none, 1))
+        h->table_error = error;
     return error.status;
 }
 
 static fx_status read_chunk(const fx_table *face, int64_t i, void *scratch, const char **chunk) {
     const fx_stored_table *t = (const fx_stored_table *)face;
-    fx_session *s = t->session;
+    fx_host *h = t->bound->host;
     const int64_t from = i * face->chunk_bytes, rest = t->place->bytes - from;
     const int64_t bytes = rest < face->chunk_bytes ? rest : face->chunk_bytes, offset = t->place->file_offset + from;
     int64_t begin = offset, end = offset + bytes;
     char *to = scratch;
-    if (s->direct_fd >= 0) {
+    if (h->direct_fd >= 0) {
         begin = begin / DIRECT_ALIGN * DIRECT_ALIGN;
         end = (end + DIRECT_ALIGN - 1) / DIRECT_ALIGN * DIRECT_ALIGN;
         to += -(intptr_t)to & (DIRECT_ALIGN - 1);
     }
-    const fx_error error = fx_read(s, to, end - begin, begin);
+    const fx_error error = fx_read(h, to, end - begin, begin);
     if (error.status != FX_OK)
-        return fail(s, error);
-    atomic_fetch_add(&s->bytes_read[s->run % FX_RUNS], end - begin);
-    if (s->read_bytes_per_second) {
-        const int64_t ns = (int64_t)((double)(end - begin) * 1e9 / (double)s->read_bytes_per_second);
+        return fail(h, error);
+    atomic_fetch_add(&h->table_bytes_read, end - begin);
+    if (h->read_bytes_per_second) {
+        const int64_t ns = (int64_t)((double)(end - begin) * 1e9 / (double)h->read_bytes_per_second);
         nanosleep(&(struct timespec){.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000}, NULL);
     }
     *chunk = to + (offset - begin);
-    if (fx_crc32c_by(s->crc_path, 0, *chunk, (size_t)bytes) != s->program.crcs[t->place->crc_first + i])
-        return fail(s, (fx_error){.status = FX_ERR_CHECKSUM, .file_offset = offset});
+    if (fx_crc32c_by(h->crc_path, 0, *chunk, (size_t)bytes) != t->bound->program.crcs[t->place->crc_first + i])
+        return fail(h, (fx_error){.status = FX_ERR_CHECKSUM, .file_offset = offset});
     return FX_OK;
 }
 
-void fx_tables_start(fx_session *s) {
-    for (uint32_t i = 0; i < s->program.table_count; i++) {
-        const fx_load *place = &s->program.tables[i];
+void fx_tables_start(fx_bound *b) {
+    for (uint32_t i = 0; i < b->program.table_count; i++) {
+        const fx_load *place = &b->program.tables[i];
         const fx_table face = {place->chunk_bytes, fx_table_scratch(place->chunk_bytes), read_chunk};
-        s->tables[i] = (fx_stored_table){face, s, place};
+        b->tables[i] = (fx_stored_table){face, b, place};
     }
 }

@@ -6,7 +6,7 @@
 
 typedef struct fx_stored_table {
     fx_table face; /* what the kernel sees; first, so that it leads back here */
-    struct fx_session *session;
+    struct fx_bound *bound;
     const fx_load *place;
 } fx_stored_table;
 
@@ -16,6 +16,6 @@ int64_t fx_table_scratch(int64_t chunk_bytes);
 /* FX_OK if a gather may read operand `o` of its in[0] from a table of the program. */
 fx_status fx_table_check(const fx_program *p, const fx_node *node, const fx_operand *o);
 
-void fx_tables_start(struct fx_session *s);
+void fx_tables_start(struct fx_bound *b);
 
 #endif

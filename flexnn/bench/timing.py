@@ -13,7 +13,7 @@ import numpy as np
 
 from flexnn.artifact import Artifact, open_artifact
 from flexnn.artifact.format import PAGE
-from flexnn.engine import Engine, Switches
+from flexnn.engine import Engine, Host, Switches
 from flexnn.graph.ir import DTYPES
 from flexnn.measure import measured_machine, throttled
 from flexnn.plan import BudgetError, Machine, Plan, make_plan
@@ -110,7 +110,8 @@ class Running:
             )
             self._buffers.append(np.ascontiguousarray(values, DTYPES[tensor.dtype]))
         self._plan = plan
-        self._engine = Engine(setting.artifact, graph, plan, replace(setting.switches, fresh=fresh))
+        self._host = Host(setting.artifact, replace(setting.switches, fresh=fresh))
+        self._engine = Engine(self._host, graph, plan)
         self._times: list[float] = []
         self._stalls: list[float] = []
         self._read = 0
@@ -119,7 +120,7 @@ class Running:
         """Runs ``count`` times, after runs that do not count."""
         for number in range(WARMUP + count):
             start = time.perf_counter_ns()
-            run = self._engine.run(self._buffers)
+            run = self._engine.run(self._buffers, self._engine)
             took = time.perf_counter_ns() - start
             if number >= WARMUP:
                 self._times.append(took / 1e6)
@@ -142,7 +143,7 @@ class Running:
 
     def close(self) -> None:
         """Gives the engine's memory and threads back."""
-        self._engine.close()
+        self._host.close()
 
 
 @contextlib.contextmanager

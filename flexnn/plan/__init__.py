@@ -2,9 +2,10 @@
 
 from .check import check_plan
 from .errors import BudgetError, PlanError
-from .planner import make_plan
+from .moved import moved
+from .planner import Planners, make_plan
 from .profile import Machine
 from .report import Plan
 from .types import Program
 
-__all__ = ["BudgetError", "Machine", "Plan", "PlanError", "Program", "check_plan", "make_plan"]
+__all__ = ["BudgetError", "Machine", "Plan", "PlanError", "Planners", "Program", "check_plan", "make_plan", "moved"]

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -83,27 +84,41 @@ def make_plan(
     unless there is room for everything. ``profile``: of the graph, where it is not as
     ``profile_graph`` makes it.
     """
+    planners = Planners(
+        graph, threads=threads, io_align=io_align, machine=machine, overhead=overhead, isa=isa, profile=profile
+    )
+    return planners.plan(memory)
 
-    def planner(profile: Profile | None, in_file: bool) -> Planner:
-        return Planner(
-            graph,
-            threads=threads,
-            io_align=io_align,
-            machine=machine,
-            overhead=overhead,
-            isa=isa,
-            profile=profile,
-            in_file=in_file,
-        )
 
-    if profile is not None or not any(stored_table(graph, node) for node in graph.nodes):
-        return planner(profile, in_file=False).plan(memory)
-    reading = planner(None, in_file=True)
-    if memory is None or memory > sum(weight.nbytes for weight in graph.weights):
-        resident = planner(None, in_file=False)
-        if memory is None or resident.everything <= memory:
-            return replace(resident.plan(memory), minimum_memory=reading.minimum)
-    return reading.plan(memory)
+class Planners:
+    """Plans of one graph for one budget after the other: with its tables in the file or in memory (``make_plan``)."""
+
+    def __init__(self, graph: Graph, *, profile: Profile | None = None, **how: Any) -> None:
+        self._graph, self._how = graph, how
+        has_tables = profile is None and any(stored_table(graph, node) for node in graph.nodes)
+        self._first = Planner(graph, profile=profile, in_file=has_tables, **how)
+        self._resident = None if has_tables else self._first
+        self._weight_bytes = sum(weight.nbytes for weight in graph.weights)
+
+    @property
+    def minimum(self) -> int:
+        """The smallest budget, in bytes."""
+        return self._first.minimum
+
+    @property
+    def least_region(self) -> int:
+        """Bytes that the streaming region of every plan has: workspace for reading tables is not in all of them."""
+        return self._first.least_region if self._resident is self._first else self._first.activation_bytes
+
+    def plan(self, memory: int | None) -> Plan:
+        """As ``make_plan``."""
+        if self._resident is self._first or (memory is not None and memory <= self._weight_bytes):
+            return self._first.plan(memory)
+        if self._resident is None:
+            self._resident = Planner(self._graph, in_file=False, **self._how)
+        if memory is None or self._resident.everything <= memory:
+            return replace(self._resident.plan(memory), minimum_memory=self.minimum)
+        return self._first.plan(memory)
 
 
 @dataclass(slots=True, frozen=True)
@@ -165,6 +180,16 @@ class Planner:
     def everything(self) -> int:
         """The budget from which on everything is pinned, in bytes."""
         return self._beside + self._unlimited().nbytes
+
+    @property
+    def least_region(self) -> int:
+        """Bytes of the smallest streaming region: no plan has a smaller one."""
+        return min(drafting.placement.arena_bytes_min for drafting in self._draftings)
+
+    @property
+    def activation_bytes(self) -> int:
+        """Most bytes of activations alive at once."""
+        return self._draftings[0].placement.live_bytes_max
 
     def plan(self, memory: int | None) -> Plan:
         """As ``make_plan``."""

@@ -1,8 +1,8 @@
-/* Runs the engine without Python: a chain of convolutions whose weights stream through a few slots, with pauses of
- * random length and poisoned memory, at 1 to 4 threads, steps one by one and in groups; every output must equal, to the
- * bit, what the operators give one by one. Then a damaged file, a short one and a cancelled run, each followed by a
- * good run. For the sanitizers, and for targets that only an emulator runs here.   usage: flexnn-engine-stress [runs]
- * [seed] */
+/* Runs the engine without Python: chains of convolutions whose weights stream through a few slots, several of them in
+ * one arena, with pauses of random length and poisoned memory, at 1 to 4 threads, steps one by one and in groups; every
+ * output must equal, to the bit, what the operators give one by one. Programs follow each other as announced, and not;
+ * they come and go; then a damaged file, a short one and a cancelled run, each followed by a good run. For the
+ * sanitizers, and for targets that only an emulator runs here.   usage: flexnn-engine-stress [runs] [seed] */
 #include "crc32c.h"
 #include "engine.h"
 #include "flexnn/kernels.h"
@@ -22,7 +22,13 @@ enum {
     PINNED_EVERY = 4,
     WINDOWS = 2, /* in rows */
     STEPS = SLICES * WINDOWS,
+    PROGRAMS = 3,
+    REGION = 1 << 20, /* shared by the programs; what each keeps lies behind it */
+    KEPT = 1 << 17,
 };
+
+/* Where in the region each program begins: the first two meet in part, the third is apart from them. */
+static const int64_t region_at[PROGRAMS] = {0, 40 << 10, 512 << 10};
 
 #define CHECK(condition)                                                                                               \
     do {                                                                                                               \
@@ -92,27 +98,28 @@ static int64_t up(int64_t bytes) {
     return (bytes + 63) / 64 * 64;
 }
 
-/* Arena: two maps, zeros, scratch, slots, pinned panels. */
-static void build(fixture *f, const fx_kernels *k, int threads, int group) {
+/* Region: two maps, scratch, slots. Kept: zeros, pinned panels. */
+static void build(fixture *f, const fx_kernels *k, int threads, int group, int number) {
     const fx_params params = conv();
     memset(f, 0, sizeof *f);
     f->panel_bytes = fx_op_panel_bytes(FX_OP_CONV, &params);
     f->map_bytes = SIDE * SIDE * CHANNELS * 4;
     const int64_t scratch_bytes = up(fx_op_scratch(k, FX_OP_CONV, FX_CONV_DIRECT, &params));
     const int64_t zeros_count = fx_op_zeros(FX_OP_CONV, &params);
-    int64_t at = 0, maps[2], zeros, scratch, slots[SLOTS];
+    int64_t at = region_at[number], maps[2], zeros, scratch, slots[SLOTS];
     for (int i = 0; i < 2; i++) {
         maps[i] = at;
         at = up(at + f->map_bytes);
     }
-    zeros = at;
-    at = up(at + zeros_count * 4);
     scratch = at;
     at += scratch_bytes * threads;
     for (int i = 0; i < SLOTS; i++) {
         slots[i] = at;
         at = up(at + f->panel_bytes);
     }
+    CHECK(at <= REGION && (number < 2 ? at <= region_at[2] : 1));
+    zeros = at = REGION + number * KEPT;
+    at = up(at + zeros_count * 4);
 
     f->weights = malloc((size_t)(SLICES * f->panel_bytes));
     CHECK(f->weights);
@@ -158,6 +165,7 @@ static void build(fixture *f, const fx_kernels *k, int threads, int group) {
     }
     for (uint32_t i = 0; i < loads && i < SLOTS; i++) /* waits for the slot's last use in the run before */
         f->loads[i].wait_steps = last_step_of_slot[i] + 1 - STEPS;
+    CHECK(at <= REGION + (number + 1) * KEPT);
     for (int i = 0; i < LAYERS; i++)
         f->nodes[i] =
             (fx_node){.op = FX_OP_CONV,
@@ -220,84 +228,177 @@ static int cancel_now(void *calls) {
     return ++*(int *)calls >= 1;
 }
 
-/* One run with new inputs, compared. */
-static void good_run(fx_session *s, const fixture *f, const fx_kernels *k, float *x, float *y, float *expected) {
+/* Programs in a host, and what their runs need. */
+typedef struct bench {
+    const fx_kernels *k;
+    fixture f[PROGRAMS];
+    fx_host *host;
+    fx_bound *bound[PROGRAMS];
+    float *x, *y, *expected;
     fx_run_stats stats;
     fx_error error;
+} bench;
+
+static fx_status run(bench *b, int number, fx_bound *next) {
+    return fx_run(b->bound[number], (void *[]){b->x, b->y}, next, NULL, NULL, &b->stats, &b->error);
+}
+
+/* One run with new inputs, compared. */
+static void good_run(bench *b, int number, fx_bound *next) {
+    const fixture *f = &b->f[number];
     int64_t streamed = 0;
     for (int64_t i = 0; i < f->map_bytes / 4; i++)
-        x[i] = random_float();
-    memset(y, 0xff, (size_t)f->map_bytes);
-    reference(f, k, x, expected);
-    CHECK(fx_session_run(s, (void *[]){x, y}, NULL, NULL, &stats, &error) == FX_OK);
-    CHECK(!memcmp(y, expected, (size_t)f->map_bytes));
+        b->x[i] = random_float();
+    memset(b->y, 0xff, (size_t)f->map_bytes);
+    reference(f, b->k, b->x, b->expected);
+    CHECK(run(b, number, next) == FX_OK);
+    CHECK(!memcmp(b->y, b->expected, (size_t)f->map_bytes));
     for (uint32_t i = 0; i < f->program.load_count; i++)
         streamed += f->program.loads[i].bytes;
-    CHECK(stats.bytes_read == streamed && stats.stall_ns <= stats.run_ns);
+    CHECK(b->stats.bytes_read == streamed && b->stats.stall_ns <= b->stats.run_ns);
+}
+
+static void bind(bench *b, int number, int64_t read_max) {
+    fx_bind_stats stats;
+    b->bound[number] = fx_bind(b->host, &b->f[number].program, NULL, NULL, &stats, &b->error);
+    CHECK(b->bound[number] && stats.read <= read_max);
+}
+
+static void open_host(bench *b, int threads, uint32_t seed, int64_t read_bytes_per_second) {
+    fx_options options = {.fd = b->f[0].fd,
+                          .direct_fd = -1,
+                          .threads = threads,
+                          .isa = fx_kernels_level(b->k),
+                          .poison = 1,
+                          .jitter_seed = seed,
+                          .trace = 1,
+                          .read_bytes_per_second = read_bytes_per_second};
+    b->host = fx_host_open(&options, &b->error);
+    CHECK(b->host && fx_host_threads(b->host) == threads);
+}
+
+/* One program again and again. */
+static void one(bench *b, int group, int runs) {
+    const fixture *f = &b->f[0];
+    bind(b, 0, INT64_MAX);
+    CHECK(fx_host_bytes(b->host) >= f->program.arena_bytes);
+    for (int i = 0; i < runs; i++)
+        good_run(b, 0, b->bound[0]);
+    const fx_span *spans = fx_trace(b->bound[0]);
+    for (int i = group; i < STEPS; i++)
+        CHECK(spans[i].start_ns >= spans[i / group * group - 1].end_ns && spans[i].end_ns >= spans[i].start_ns);
+}
+
+/* Several in turns: mostly the one announced, sometimes another, sometimes none is; at times one leaves and comes back
+ * without reading its pinned weights. */
+static void several(bench *b, int runs) {
+    int number = 0, early = 0;
+    for (int i = 1; i < PROGRAMS; i++)
+        bind(b, i, 0); /* the first program has the same weights */
+    for (int i = 0; i < runs; i++) {
+        int next = (int)(random_u32() % PROGRAMS);
+        good_run(b, number, random_u32() % 8 ? b->bound[next] : NULL);
+        early += fx_trace(b->bound[number])[STEPS].start_ns < 0;
+        number = random_u32() % 4 ? next : (int)(random_u32() % PROGRAMS);
+        if (random_u32() % 16 == 0) {
+            int gone = (int)(random_u32() % PROGRAMS);
+            fx_unbind(b->bound[gone]);
+            if (random_u32() % 2)
+                fx_host_trim(b->host, 0);
+            bind(b, gone, 0);
+        }
+    }
+    CHECK(runs < 20 || early);
+    for (int i = 1; i < PROGRAMS; i++)
+        fx_unbind(b->bound[i]);
+    fx_host_trim(b->host, 0);
+    CHECK(fx_host_bytes(b->host) < b->f[1].program.arena_bytes + (1 << 20));
+}
+
+/* Over the pinned weights of one lies the region of another: refused, and both as they were. */
+static void clash(bench *b) {
+    fx_bind_stats stats;
+    fx_load *pinned = &b->f[1].pinned[0];
+    const int64_t address = pinned->address;
+    pinned->address = region_at[0];
+    CHECK(!fx_bind(b->host, &b->f[1].program, NULL, NULL, &stats, &b->error) && b->error.status == FX_ERR_OVERLAP);
+    pinned->address = b->f[0].pinned[0].address;
+    CHECK(!fx_bind(b->host, &b->f[1].program, NULL, NULL, &stats, &b->error) && b->error.status == FX_ERR_OVERLAP);
+    pinned->address = address;
+    good_run(b, 0, b->bound[0]);
+}
+
+/* The loader may have read ahead before the file changed, so the second run at the latest fails. */
+static fx_status two_runs(bench *b) {
+    fx_status status = run(b, 0, b->bound[0]);
+    return status == FX_OK ? run(b, 0, b->bound[0]) : status;
+}
+
+static void faults(bench *b) {
+    const fixture *f = &b->f[0];
+    const fx_load *victim = &f->program.loads[f->program.load_count / 2];
+    void *good = (char *)f->weights + victim->file_offset;
+    CHECK(pwrite(f->fd, "damaged", 7, victim->file_offset + 100) == 7);
+    CHECK(two_runs(b) == FX_ERR_CHECKSUM);
+    CHECK(b->error.is_load && !b->error.is_pinned && b->error.index == f->program.load_count / 2);
+    CHECK(pwrite(f->fd, good, (size_t)victim->bytes, victim->file_offset) == victim->bytes);
+    for (int i = 0; i < 3; i++)
+        good_run(b, 0, b->bound[0]);
+
+    CHECK(!ftruncate(f->fd, victim->file_offset + 9));
+    CHECK(two_runs(b) == FX_ERR_EOF && b->error.file_offset == victim->file_offset + 9);
+    CHECK(pwrite(f->fd, f->weights, (size_t)(SLICES * f->panel_bytes), 0) == SLICES * f->panel_bytes);
+    for (int i = 0; i < 3; i++)
+        good_run(b, 0, b->bound[0]);
+}
+
+/* With a loader so slow that it happens while waiting. */
+static void cancelled(bench *b) {
+    int calls = 0;
+    bind(b, 0, INT64_MAX);
+    bind(b, 2, INT64_MAX);
+    for (int i = 0; i < 2; i++) {
+        fx_status status =
+            fx_run(b->bound[0], (void *[]){b->x, b->y}, b->bound[i * 2], cancel_now, &calls, &b->stats, &b->error);
+        CHECK(status == FX_ERR_CANCELLED);
+        good_run(b, 0, b->bound[2]);
+    }
 }
 
 /* group: steps that run at the same time. */
 static void stress(const fx_kernels *k, int threads, int group, int runs, uint32_t seed) {
-    fixture f;
-    build(&f, k, threads, group);
-    float *x = malloc((size_t)f.map_bytes), *y = malloc((size_t)f.map_bytes), *expected = malloc((size_t)f.map_bytes);
-    CHECK(x && y && expected);
-    fx_options options = {.fd = f.fd,
-                          .direct_fd = -1,
-                          .threads = threads,
-                          .isa = fx_kernels_level(k),
-                          .poison = 1,
-                          .jitter_seed = seed,
-                          .trace = 1};
-    fx_error error;
-    fx_session *s = fx_session_open(&f.program, &options, &error);
-    CHECK(s);
-    CHECK(fx_session_bytes(s) >= f.program.arena_bytes && fx_session_threads(s) == threads);
-    for (int i = 0; i < runs; i++)
-        good_run(s, &f, k, x, y, expected);
-    const fx_span *spans = fx_session_trace(s);
-    for (int i = group; i < STEPS; i++)
-        CHECK(spans[i].start_ns >= spans[i / group * group - 1].end_ns && spans[i].end_ns >= spans[i].start_ns);
+    bench b = {.k = k};
+    for (int i = 0; i < PROGRAMS; i++) {
+        build(&b.f[i], k, threads, group, i);
+        if (i) { /* of the same file */
+            memcpy(b.f[i].weights, b.f[0].weights, (size_t)(SLICES * b.f[0].panel_bytes));
+            memcpy(b.f[i].crcs, b.f[0].crcs, sizeof b.f[0].crcs);
+            close(b.f[i].fd);
+            b.f[i].fd = b.f[0].fd;
+        }
+    }
+    const size_t bytes = (size_t)b.f[0].map_bytes;
+    b.x = malloc(bytes);
+    b.y = malloc(bytes);
+    b.expected = malloc(bytes);
+    CHECK(b.x && b.y && b.expected);
+    open_host(&b, threads, seed, 0);
+    one(&b, group, runs);
+    several(&b, runs);
+    clash(&b);
+    faults(&b);
+    fx_host_close(b.host);
 
-    /* damaged: the loader may have read ahead before the damage, so the second run at the latest fails */
-    const fx_load *victim = &f.program.loads[f.program.load_count / 2];
-    void *good = (char *)f.weights + victim->file_offset;
-    fx_run_stats stats;
-    fx_status status = FX_OK;
-    CHECK(pwrite(f.fd, "damaged", 7, victim->file_offset + 100) == 7);
-    for (int i = 0; i < 2 && status == FX_OK; i++)
-        status = fx_session_run(s, (void *[]){x, y}, NULL, NULL, &stats, &error);
-    CHECK(status == FX_ERR_CHECKSUM && error.is_load && !error.is_pinned && error.index == f.program.load_count / 2);
-    CHECK(pwrite(f.fd, good, (size_t)victim->bytes, victim->file_offset) == victim->bytes);
-    for (int i = 0; i < 3; i++)
-        good_run(s, &f, k, x, y, expected);
+    open_host(&b, threads, 0, b.f[0].panel_bytes * 40);
+    cancelled(&b);
+    fx_host_close(b.host);
 
-    /* truncated */
-    status = FX_OK;
-    CHECK(!ftruncate(f.fd, victim->file_offset + 9));
-    for (int i = 0; i < 2 && status == FX_OK; i++)
-        status = fx_session_run(s, (void *[]){x, y}, NULL, NULL, &stats, &error);
-    CHECK(status == FX_ERR_EOF && error.file_offset == victim->file_offset + 9);
-    CHECK(pwrite(f.fd, f.weights, (size_t)(SLICES * f.panel_bytes), 0) == SLICES * f.panel_bytes);
-    for (int i = 0; i < 3; i++)
-        good_run(s, &f, k, x, y, expected);
-    fx_session_close(s);
-
-    /* cancelled, with a loader so slow that it happens while waiting */
-    options.read_bytes_per_second = f.panel_bytes * 40;
-    options.jitter_seed = 0;
-    s = fx_session_open(&f.program, &options, &error);
-    CHECK(s);
-    int calls = 0;
-    CHECK(fx_session_run(s, (void *[]){x, y}, cancel_now, &calls, &stats, &error) == FX_ERR_CANCELLED);
-    good_run(s, &f, k, x, y, expected);
-    fx_session_close(s);
-
-    free(x);
-    free(y);
-    free(expected);
-    free(f.weights);
-    close(f.fd);
+    for (int i = 0; i < PROGRAMS; i++)
+        free(b.f[i].weights);
+    free(b.x);
+    free(b.y);
+    free(b.expected);
+    close(b.f[0].fd);
 }
 
 int main(int argc, char **argv) {

@@ -4,7 +4,7 @@ The model is the protocol's text and nothing else: a step may begin once ``loads
 load once ``steps_done`` has reached its own; steps run one after the other, run after run; loads begin in order, some
 while those before them go on, but never two that fill the same place, and are counted in order; the steps of a group
 begin and end together, with the highest of their thresholds, and are counted together; a run may be broken off
-anywhere, and then both counters jump two runs ahead once nothing is in flight (flexnn/_core/session.c, ``prepare``).
+anywhere, and the next one begins where both counters stand once nothing is in flight (flexnn/_core/run.c, ``prepare``).
 """
 
 from itertools import product

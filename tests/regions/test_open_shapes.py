@@ -168,7 +168,7 @@ def test_bindings_that_are_kept_are_bounded(tmp_path: Path, monkeypatch: pytest.
             check_run(session, model, {"x": numbers(1, 3, side, side)})
             assert session._runner is not None
             assert session._runner.walker.kept_nodes <= 20
-            assert len(session._runner._programs) <= 20
+            assert len(session._runner.programs) <= 20
 
 
 def test_empty_values(tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
-# The engine: a session over a program.
+# The engine: a host and the programs bound to it.
 import array
 import os
+
+cimport cython
 
 from cpython.exc cimport PyErr_CheckSignals
 
@@ -73,25 +75,99 @@ cdef _Buffer _records(array, size_t size, what):
     return _Buffer(array)
 
 
-cdef class EngineSession:
-    """A program, its arena and its threads. Arguments as fx_program and fx_options in engine.h name them: ``nodes``,
-    ``steps``, ``pinned``, ``loads``, ``tables`` (None: none) arrays of NODE_DTYPE, STEP_DTYPE and LOAD_DTYPE, ``crcs``
-    and ``groups`` (steps of each; None: every step by itself) of uint32, ``io_bytes`` sizes of the input and output buffers, ``input_count`` of them inputs. ``fd`` and ``direct_fd`` stay the caller's and
-    must stay open. EngineError if the program is wrong or a pinned load fails."""
+cdef class EngineHost:
+    """An arena, compute threads and a loader that programs share; arguments as fx_options in engine.h names them.
+    ``fd`` and ``direct_fd`` stay the caller's and must stay open. EngineError where threads do not start."""
 
-    cdef fx_session *session
+    cdef fx_host *host
+    cdef bint busy
+    cdef bint tracing
+    cdef list doomed  # addresses of programs dropped while something ran
+
+    def __init__(self, *, int fd, int direct_fd=-1, int threads=1, isa=None, bint poison=False, uint32_t jitter_seed=0,
+                 int64_t read_bytes_per_second=0, bint trace=False, bint fresh=False):
+        if self.host != NULL:
+            raise RuntimeError("the session is open already")
+        cdef bytes isa_name = b"" if isa is None else isa_level(isa).encode()
+        cdef fx_options options
+        cdef fx_error error
+        options.fd, options.direct_fd, options.threads = fd, direct_fd, threads
+        options.isa = NULL if isa is None else <const char *>isa_name
+        options.poison, options.jitter_seed, options.trace = poison, jitter_seed, trace
+        options.read_bytes_per_second, options.fresh = read_bytes_per_second, fresh
+        _kernels(isa)  # says better than the engine what is wrong with FLEXNN_ISA
+        self.doomed = []
+        self.tracing = trace
+        with nogil:
+            self.host = fx_host_open(&options, &error)
+        if self.host == NULL:
+            _err_raise(&error)
+
+    def __dealloc__(self):
+        fx_host_close(self.host)
+
+    cdef fx_host *_opened(self) except NULL:
+        if self.host == NULL:
+            raise ValueError("the session is closed")
+        return self.host
+
+    cdef fx_host *_idle(self) except NULL:
+        """The host while nothing runs; lets go of what was dropped meanwhile."""
+        cdef fx_host *host = self._opened()
+        if self.busy:
+            raise RuntimeError("the session is running already")
+        while self.doomed:
+            fx_unbind(<fx_bound *><size_t>self.doomed.pop())
+        return host
+
+    @property
+    def bytes(self):
+        """Bytes it owns: arena, programs, thread stacks."""
+        return fx_host_bytes(self._opened())
+
+    @property
+    def threads(self):
+        """Compute threads that run."""
+        return fx_host_threads(self._opened())
+
+    def trim(self, bint keep=False):
+        """Gives back the arena beyond what the bound programs need; ``keep``: pinned weights stay where none is bound.
+        RuntimeError during a run."""
+        cdef fx_host *host = self._idle()
+        with nogil:
+            fx_host_trim(host, keep)
+
+    def close(self):
+        """Stops the threads and gives the memory back. Closing twice is fine; RuntimeError during a run."""
+        cdef fx_host *host = self.host
+        if self.busy:
+            raise RuntimeError("the session is running")
+        self.host = NULL
+        self.doomed = []
+        with nogil:
+            fx_host_close(host)
+
+
+@cython.no_gc_clear
+cdef class EngineProgram:
+    """A program bound to a host. Arguments as fx_program in engine.h names them: ``nodes``, ``steps``, ``pinned``,
+    ``loads``, ``tables`` (None: none) arrays of NODE_DTYPE, STEP_DTYPE and LOAD_DTYPE, ``crcs`` and ``groups`` (steps of
+    each; None: every step by itself) of uint32, ``io_bytes`` sizes of the input and output buffers, ``input_count`` of them inputs. EngineError
+    if the program is wrong or a pinned load fails; RuntimeError during a run."""
+
+    cdef EngineHost host
+    cdef fx_bound *bound
     cdef object io_bytes
     cdef Py_ssize_t input_count
     cdef Py_ssize_t step_count
     cdef Py_ssize_t load_count
-    cdef bint tracing
-    cdef bint busy
+    cdef readonly dict pinning
+    """Bytes of pinned weights that were ``kept`` in place, ``moved`` inside the arena, ``read``."""
 
-    def __init__(self, *, nodes, steps, pinned, loads, crcs, int64_t arena_bytes, int64_t zeros, int64_t zeros_count,
-                 io_bytes, uint32_t input_count, int fd, groups=None, tables=None, int direct_fd=-1, int threads=1, isa=None,
-                 bint poison=False, uint32_t jitter_seed=0, int64_t read_bytes_per_second=0, bint trace=False, bint fresh=False):
-        if self.session != NULL:
-            raise RuntimeError("the session is open already")
+    def __init__(self, EngineHost host not None, *, nodes, steps, pinned, loads, crcs, int64_t arena_bytes, int64_t zeros,
+                 int64_t zeros_count, io_bytes, uint32_t input_count, groups=None, tables=None):
+        if self.bound != NULL:
+            raise RuntimeError("the program is bound already")
         sizes = array.array("q", [int(size) for size in io_bytes])
         if input_count > len(sizes):
             raise ValueError(f"{input_count} inputs of {len(sizes)} buffers")
@@ -103,11 +179,11 @@ cdef class EngineSession:
         cdef _Buffer size_buffer = _Buffer(sizes)
         cdef _Buffer group_buffer
         cdef _Buffer table_buffer
-        cdef bytes isa_name = b"" if isa is None else isa_level(isa).encode()
         cdef fx_program program
-        cdef fx_options options
+        cdef fx_bind_stats stats
         cdef fx_error error
-        cdef fx_session *session
+        cdef fx_bound *bound
+        cdef fx_host *opened = host._idle()
         program.nodes = <const fx_node *>node_buffer.view.buf
         program.node_count = len(nodes)
         program.steps = <const fx_step *>step_buffer.view.buf
@@ -131,65 +207,66 @@ cdef class EngineSession:
         program.input_count = input_count
         program.output_count = len(sizes) - input_count
         pending = []
-        options.fd, options.direct_fd, options.threads = fd, direct_fd, threads
-        options.isa = NULL if isa is None else <const char *>isa_name
-        options.poison, options.jitter_seed, options.trace = poison, jitter_seed, trace
-        options.read_bytes_per_second, options.fresh = read_bytes_per_second, fresh
-        options.poll, options.poll_arg = _interrupted, <void *>pending
-        _kernels(isa)  # says better than the engine what is wrong with FLEXNN_ISA
-        with nogil:
-            session = fx_session_open(&program, &options, &error)
-        if pending:
-            raise pending[0]
-        if session == NULL:
+        host.busy = True
+        try:
+            with nogil:
+                bound = fx_bind(opened, &program, _interrupted, <void *>pending, &stats, &error)
+        finally:
+            host.busy = False
+        if bound == NULL:
+            if pending:
+                raise pending[0]
             _err_raise(&error)
-        self.session = session
+        self.host, self.bound = host, bound
         self.io_bytes = tuple(sizes)
         self.input_count = input_count
-        self.step_count, self.load_count, self.tracing = len(steps), len(loads), trace
+        self.step_count, self.load_count = len(steps), len(loads)
+        self.pinning = {"kept": stats.kept, "moved": stats.moved, "read": stats.read}
+        if pending:
+            raise pending[0]
 
     def __dealloc__(self):
-        fx_session_close(self.session)
+        self._let_go()
 
-    cdef fx_session *_opened(self) except NULL:
-        if self.session == NULL:
+    cdef void _let_go(self):
+        if self.bound == NULL or self.host.host == NULL:
+            return
+        if self.host.busy:
+            self.host.doomed.append(<size_t>self.bound)
+        else:
+            fx_unbind(self.bound)
+        self.bound = NULL
+
+    cdef fx_bound *_opened(self) except NULL:
+        if self.bound == NULL or self.host.host == NULL:
             raise ValueError("the session is closed")
-        return self.session
-
-    @property
-    def bytes(self):
-        """Bytes it owns: arena, program, thread stacks."""
-        return fx_session_bytes(self._opened())
-
-    @property
-    def threads(self):
-        """Compute threads that run."""
-        return fx_session_threads(self._opened())
+        return self.bound
 
     @property
     def trace(self):
         """Of the last run that succeeded, ([(start, end) of each step], [of each load]) in ns since its start, loads
         begun before it negative. None when not tracing."""
-        cdef const fx_span *spans = fx_session_trace(self._opened())
+        cdef const fx_span *spans = fx_trace(self._opened())
         cdef Py_ssize_t i
-        if spans == NULL or self.busy:
+        if spans == NULL or self.host.busy:
             return None
         times = [(spans[i].start_ns, spans[i].end_ns) for i in range(self.step_count + self.load_count)]
         return times[:self.step_count], times[self.step_count:]
 
-    def run(self, buffers):
-        """One run: ``buffers`` are contiguous arrays, inputs then outputs, of ``io_bytes`` bytes each. Returns
-        ``run_ns``, ``stall_ns`` (compute waiting for loads) and ``bytes_read``. EngineError; ValueError for wrong
-        buffers or a closed session; KeyboardInterrupt within 50 ms of Ctrl-C. Not for two threads at once."""
-        cdef fx_session *session = self._opened()
+    def run(self, buffers, EngineProgram then=None):
+        """One run: ``buffers`` are contiguous arrays, inputs then outputs, of ``io_bytes`` bytes each; ``then``: the
+        program of the same host that is expected to run after this one, whose loads then begin. Returns ``run_ns``,
+        ``stall_ns`` (compute waiting for loads) and ``bytes_read``. EngineError; ValueError for wrong buffers or a closed
+        session; KeyboardInterrupt within 50 ms of Ctrl-C. Not for two threads at once."""
+        cdef fx_bound *bound = self._opened()
+        cdef fx_bound *following = NULL if then is None else then._opened()
         cdef _Buffer held
         cdef fx_run_stats stats
         cdef fx_error error
         cdef fx_status status
         cdef void **pointers
         cdef Py_ssize_t i
-        if self.busy:
-            raise RuntimeError("the session is running already")
+        self.host._idle()
         if len(buffers) != len(self.io_bytes):
             raise ValueError(f"{len(buffers)} buffers, not {len(self.io_bytes)}")
         holders = []
@@ -204,12 +281,12 @@ cdef class EngineSession:
             pointers[i] = held.view.buf
             holders.append(held)
         pending = []
-        self.busy = True
+        self.host.busy = True
         try:
             with nogil:
-                status = fx_session_run(session, pointers, _interrupted, <void *>pending, &stats, &error)
+                status = fx_run(bound, pointers, following, _interrupted, <void *>pending, &stats, &error)
         finally:
-            self.busy = False
+            self.host.busy = False
         if pending:
             raise pending[0]
         if status != FX_OK:
@@ -217,10 +294,7 @@ cdef class EngineSession:
         return {"run_ns": stats.run_ns, "stall_ns": stats.stall_ns, "bytes_read": stats.bytes_read}
 
     def close(self):
-        """Stops the threads and gives the memory back. Closing twice is fine; RuntimeError during a run."""
-        cdef fx_session *session = self.session
-        if self.busy:
+        """Unbinds the program. Closing twice is fine; RuntimeError during a run."""
+        if self.host is not None and self.host.busy:
             raise RuntimeError("the session is running")
-        self.session = NULL
-        with nogil:
-            fx_session_close(session)
+        self._let_go()
