@@ -33,6 +33,7 @@ from bench.catalogue import CATALOGUE, Model
 from bench.peers import artifact
 
 EXTRA = {"resnet152": (25, 50, 100), "vgg19": (50, 100, 200), "vit_b16": (24, 50, 100), "gpt2": (64, 100, 200)}
+PEERS = ("flexnn", "onnxruntime")
 MIB = 1 << 20
 SECONDS_MAX = 100
 SLACK = MIB
@@ -181,7 +182,8 @@ def _rows(model: Model, source: Path, feed: str, options: argparse.Namespace) ->
         ).stdout
     )
     rows = [{"model": model.name, "peer": "flexnn", "extra": None, "p50": free["latency_ms"]["p50"], "hits": 0}]
-    for peer, path in files.items():
+    for peer in options.peers:
+        path = files[peer]
         footprint = int(start(peer, path, options, 0, feed, None) or 0)
         for extra in options.extra or EXTRA.get(model.name, (50, 100)):
             forget(path, *([path.with_name(path.name + ".data")] if peer == "onnxruntime" else []))
@@ -207,6 +209,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.limit", description=__doc__.split("\n\n")[0])
     parser.add_argument("names", nargs="*", help=f"models; default: {' '.join(EXTRA)}")
     parser.add_argument("--extra", type=int, nargs="+", metavar="MIB", help="beside the import's footprint")
+    parser.add_argument("--peers", nargs="+", choices=PEERS, default=PEERS)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--repeat", type=int, default=20)
     parser.add_argument("--json", type=Path, help="write the rows there")

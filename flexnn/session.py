@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import operator
 import os
 import threading
@@ -41,8 +42,8 @@ PROFILES = ("measure", "analytic")
 
 
 def default_threads() -> int:
-    """The CPUs that this process may use."""
-    return min(len(os.sched_getaffinity(0)), THREADS_MAX)
+    """The CPUs that this process may use, a part of one counted as one."""
+    return min(math.ceil(_core.usable_cpus()), THREADS_MAX)
 
 
 def default_profile(profile: str | None) -> str:

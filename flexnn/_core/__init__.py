@@ -37,6 +37,7 @@ from flexnn._core._core import (
     place_streams,
     run_op,
     table_scratch,
+    usable_cpus,
 )
 from flexnn._core.alone import EngineSession
 from flexnn._core.params import (
@@ -110,4 +111,5 @@ __all__ = [
     "place_streams",
     "run_op",
     "table_scratch",
+    "usable_cpus",
 ]

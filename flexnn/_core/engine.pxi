@@ -75,6 +75,12 @@ cdef _Buffer _records(array, size_t size, what):
     return _Buffer(array)
 
 
+def usable_cpus():
+    """CPUs that can run threads of this process all the time: its affinity, or what its control groups allow, a
+    fraction."""
+    return fx_usable_cpus()
+
+
 cdef class EngineHost:
     """An arena, compute threads and a loader that programs share; arguments as fx_options in engine.h names them.
     ``fd`` and ``direct_fd`` stay the caller's and must stay open. EngineError where threads do not start."""

@@ -1,5 +1,7 @@
 #include "pool.h"
 
+#include "quota.h"
+
 #include <sched.h>
 #include <signal.h>
 #include <unistd.h>
@@ -113,7 +115,6 @@ static void *work(void *arg) {
 }
 
 int fx_pool_start(fx_pool *pool, int threads, const fx_placement *placement, uint32_t jitter_seed) {
-    cpu_set_t cpus;
     int error = fx_event_init(&pool->work);
     if (error)
         return error;
@@ -128,8 +129,8 @@ int fx_pool_start(fx_pool *pool, int threads, const fx_placement *placement, uin
     atomic_init(&pool->stopping, 0);
     pool->generation = 0;
     pool->jitter = fx_jitter_start(jitter_seed, 1);
-    /* Who spins on a CPU that another thread needs only delays it. */
-    pool->spin_ns = sched_getaffinity(0, sizeof cpus, &cpus) || CPU_COUNT(&cpus) < threads ? 0 : SPIN_NS;
+    /* Who spins on a CPU that another thread needs, or in time that is allotted, only delays it. */
+    pool->spin_ns = fx_usable_cpus() < threads ? 0 : SPIN_NS;
     pool->threads = threads; /* read by workers from their first job on, which is after the last start */
     int started = 1;
     for (; started < threads; started++) {
