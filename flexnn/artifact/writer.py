@@ -16,7 +16,7 @@ from flexnn.graph.ir import Graph, Weight
 from flexnn.graph.pack import NR, PanelSource
 
 from .format import GRAPH, HEADER_BYTES, MODEL, ArtifactError, Header, page_up
-from .model_section import StoredModel, dump_stored
+from .model_section import StoredModel, dump_stored, weight_key
 from .reader import check_graph
 from .section import dump_graph
 
@@ -38,16 +38,18 @@ def write_artifact(
     """
     if isinstance(contents, Graph):
         check_graph(contents)
-    _place_checksums(contents)
+    groups = _alike(contents.weights)
+    _place_checksums(groups)
     _sweep(path)
     temporary = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}{TEMPORARY}{os.getpid()}")
     try:
         with open(temporary, "xb") as file:
-            header, section, crcs = _lay_out(contents, source_sha256)
-            for weight in contents.weights:
-                _write_weight(file, weight, crcs)
+            header, section, crcs = _lay_out(contents, groups, source_sha256)
+            for group in groups:
+                _write_weight(file, group[0], crcs)
                 if progress:
-                    progress(weight)
+                    for weight in group:
+                        progress(weight)
             file.truncate(header.file_bytes)
             header.crcs_crc = crc32c(crcs)
             parts = ((header.graph_offset, section), (header.crc_offset, crcs.tobytes()), (0, header.pack()))
@@ -66,25 +68,38 @@ def write_artifact(
     return header.file_bytes
 
 
-def _place_checksums(contents: Graph | StoredModel) -> None:
+def _alike(weights: list[Weight]) -> list[list[Weight]]:
+    """The weights, those of the same numbers in the same form together: a model that repeats a layer has them once."""
+    groups: dict[tuple[object, ...], list[Weight]] = {}
+    for index, weight in enumerate(weights):
+        key = weight_key(weight) if weight.source is not None else None
+        groups.setdefault((key, weight.nbytes, weight.chunk_bytes) if key else (index,), []).append(weight)
+    return list(groups.values())
+
+
+def _place_checksums(groups: list[list[Weight]]) -> None:
     first = 0
-    for weight in contents.weights:
-        weight.crc_first = first
-        first += weight.chunks
+    for group in groups:
+        for weight in group:
+            weight.crc_first = first
+        first += group[0].chunks
 
 
-def _lay_out(contents: Graph | StoredModel, source_sha256: bytes) -> tuple[Header, bytes, NDArray[np.uint32]]:
+def _lay_out(
+    contents: Graph | StoredModel, groups: list[list[Weight]], source_sha256: bytes
+) -> tuple[Header, bytes, NDArray[np.uint32]]:
     """Header, graph section and empty checksum table. The section's length depends on the offsets it holds, and these
     on its length: laid out until nothing moves.
     """
-    count = sum(weight.chunks for weight in contents.weights)
+    count = sum(group[0].chunks for group in groups)
     section = _section(contents)
     while True:
         crc_offset = -(-(HEADER_BYTES + len(section)) // 4) * 4
         data_offset = end = page_up(crc_offset + 4 * count)
-        for weight in contents.weights:
-            weight.offset = page_up(end)
-            end = weight.offset + weight.nbytes
+        for group in groups:
+            for weight in group:
+                weight.offset = page_up(end)
+            end = group[0].offset + group[0].nbytes
         again = _section(contents)
         if len(again) == len(section):
             break

@@ -49,10 +49,22 @@ class Draft:
     stall_s: float
     """Computing that waits for loads, in ``seconds``."""
 
+    def homes(self) -> I64:
+        """Of each piece the one in whose place it lies: where layers share weights, the first piece that stays with the
+        same bytes of the file; else itself.
+        """
+        homes = np.arange(len(self.pieces))
+        stays = np.flatnonzero(self.pieces["stays"])
+        ranges = np.stack((self.pieces["file_offset"][stays], self.pieces["bytes"][stays]), axis=1)
+        _, first, alike = np.unique(ranges, axis=0, return_index=True, return_inverse=True)
+        homes[stays] = stays[first[alike.reshape(-1)]]
+        return homes
+
     @property
     def pinned_bytes(self) -> int:
         """Of the arena."""
-        return int(self.pieces["arena_bytes"][self.pieces["stays"] != 0].sum())
+        kept = (self.pieces["stays"] != 0) & (self.homes() == np.arange(len(self.pieces)))
+        return int(self.pieces["arena_bytes"][kept].sum())
 
     @property
     def rows(self) -> int:

@@ -248,7 +248,8 @@ class Planner:
             if scratch := node.variants[variant].scratch_bytes * self._profile.threads:
                 ends.append(at + scratch)
         used = max(ends, default=0)
-        return replace(draft, region=used, nbytes=draft.nbytes - region + used)
+        again = int(draft.pieces["arena_bytes"][draft.pieces["stays"] != 0].sum()) - draft.pinned_bytes
+        return replace(draft, region=used, nbytes=draft.nbytes - region + used - again)
 
     # ---- the ladder ----
 

@@ -38,13 +38,15 @@ def encode_program(graph: Graph, profile: Profile, draft: Draft) -> Program:
         at += profile.occupied(stored.offset, stored.nbytes)
     pieces = draft.pieces
     stays = pieces["stays"] != 0
-    room = np.where(stays, pieces["arena_bytes"], 0)
-    addresses = np.where(stays, front + np.cumsum(room) - room, draft.address + base)
+    homes = draft.homes()
+    kept = stays & (homes == np.arange(len(pieces)))
+    room = np.where(kept, pieces["arena_bytes"], 0)
+    addresses = np.where(stays, (front + np.cumsum(room) - room)[homes], draft.address + base)
     loads = _encode_loads(graph, profile, draft, addresses)
     return Program(
         nodes=_encode_nodes(graph, profile, draft, constants, addresses, base),
         steps=_encode_steps(profile, graph, draft, loads),
-        pinned=np.concatenate((small, loads[stays])),
+        pinned=np.concatenate((small, loads[kept])),
         loads=loads[~stays],
         arena_bytes=base + draft.region,
         zeros=0,
