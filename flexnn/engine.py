@@ -36,10 +36,10 @@ class Switches:
 
 class Host:
     """The one arena, the compute threads and the loader of a session. ``trace``: programs keep the times of each run's
-    steps and loads. Raises SessionError where threads do not start.
+    steps and loads, with 2 those of each thread, too. Raises SessionError where threads do not start.
     """
 
-    def __init__(self, artifact: Artifact, switches: Switches, *, trace: bool = False) -> None:
+    def __init__(self, artifact: Artifact, switches: Switches, *, trace: int = 0) -> None:
         self.artifact = artifact
         try:
             self.core = _core.EngineHost(
@@ -116,6 +116,13 @@ class Engine:
     def trace(self) -> Trace | None:
         """(start, end) in ns of each step, and of each load, of the last run, from its start; None when not tracing."""
         return self._bound.trace
+
+    @property
+    def lanes(self) -> list[list[tuple[int, int]]] | None:
+        """For each step of the last run (start, end) in ns of each compute thread's part; (0, 0) where it had none, and
+        in a group beyond the first step. None unless the host traces threads.
+        """
+        return self._bound.lanes
 
     def close(self) -> None:
         """Unbinds the program; twice is fine. Its pinned weights stay in the arena until their place is needed."""

@@ -144,7 +144,9 @@ class Session:
                 self._plan_anew()
                 if self._profile == "measure":
                     self._measure(progress or (lambda _: None))
-                self._host = Host(self._artifact, self._switches(), trace=trace or self._profile == "measure")
+                self._host = Host(
+                    self._artifact, self._switches(), trace=2 if trace else int(self._profile == "measure")
+                )
                 self._bind()
         except BaseException:
             self.close()
@@ -238,16 +240,17 @@ class Session:
 
     def trace_events(self) -> dict[str, Any]:
         """The last run as Chrome and Perfetto show it (ui.perfetto.dev), to be written as JSON: lanes of the loader, of
-        computing and of stalls, each stall with the load that it waited for; memory over time. Raises SessionError
+        stalls, each with the load that it waited for, and of each compute thread; memory over time. Raises SessionError
         where ``trace`` was not asked for, before the first run, and where shapes are open.
         """
         with self._lock:
-            trace = self._engine.trace if self._engine is not None and self._traced and self.last_run else None
-            if trace is None:
+            engine = self._engine if self._traced and self.last_run else None
+            trace, lanes = (engine.trace, engine.lanes) if engine is not None else (None, None)
+            if trace is None or lanes is None:
                 raise SessionError(
                     "there is no trace: open the session with trace=True, and run a model of fixed shapes"
                 )
-            return trace_events(self._artifact.graph, self._plan, trace, self._threads)
+            return trace_events(self._artifact.graph, self._plan, trace, lanes)
 
     def close(self) -> None:
         """Gives everything back, after the run in flight. The session cannot run any more; closing twice is fine."""

@@ -1,4 +1,5 @@
-"""A run as Chrome and Perfetto show it: JSON of trace events, with lanes for the loader, computing, stalls and memory.
+"""A run as Chrome and Perfetto show it: JSON of trace events, with lanes for the loader, stalls, each compute thread,
+and memory.
 
 https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU (Trace Event Format); times in
 microseconds from the start of the run. Loads that began while the run before computed have negative times.
@@ -14,13 +15,15 @@ from flexnn.plan import Plan
 
 Event = dict[str, Any]
 
-_LANES = {"loader": 1, "compute": 2, "stalls": 3}
+_LOADER, _STALLS, _COMPUTE = 1, 2, 3
+"""Lanes; the first compute thread's, with the others behind it."""
 _STALL_NS_MIN = 1000
 """Shorter gaps between steps are the engine's own."""
 
 
-def trace_events(graph: Graph, plan: Plan, trace: Trace, threads: int) -> dict[str, Any]:
-    """The trace of a run (EngineSession.trace) of ``plan``: an object to be written as JSON.
+def trace_events(graph: Graph, plan: Plan, trace: Trace, lanes: list[list[tuple[int, int]]]) -> dict[str, Any]:
+    """The trace of a run of ``plan``, and each thread's part in its steps (Engine.trace, Engine.lanes): an object to be
+    written as JSON.
 
     Each stall names the load that it waited for, since when that could have run, and why it did not sooner.
     """
@@ -28,10 +31,9 @@ def trace_events(graph: Graph, plan: Plan, trace: Trace, threads: int) -> dict[s
     weights = [_weight_name(graph, load) for load in plan.loads]
     names = [f"{plan.names[step['node']]} [{step['window']['c0']}:{step['window']['c1']}]" for step in plan.steps]
     events = [_named("process_name", 0, "flexnn")]
-    events += [
-        _named("thread_name", lane, f"compute, {threads} threads" if name == "compute" else name)
-        for name, lane in _LANES.items()
-    ]
+    threads = len(lanes[0]) if lanes else 0
+    rows = ["loader", "stalls", *(f"compute {thread + 1}" for thread in range(threads))]
+    events += [_named("thread_name", lane, name) for lane, name in enumerate(rows, _LOADER)]
     for i, (start, end) in enumerate(loads):
         size = int(plan.loads[i]["bytes"])
         rate = size / max(end - start, 1)
@@ -41,16 +43,32 @@ def trace_events(graph: Graph, plan: Plan, trace: Trace, threads: int) -> dict[s
             "GB/s": round(rate, 3),
             "after step": int(plan.loads[i]["wait_steps"]) - 1,
         }
-        events.append(_span("loader", weights[i], start, end, facts))
-    for j, (start, end) in enumerate(steps):
+        events.append(_span(_LOADER, weights[i], start, end, facts))
+    together = _together(plan)
+    for j, (start, _) in enumerate(steps):
         node = int(plan.steps[j]["node"])
         facts = {"step": j, "op": graph.nodes[node].op, "waits for loads": int(plan.steps[j]["wait_loads"])}
-        events.append(_span("compute", names[j], start, end, facts))
+        name = names[j] if together[j] <= 1 else f"{names[j]} and {together[j] - 1} at the same time"
+        parts = [(thread, *part) for thread, part in enumerate(lanes[j]) if part[1]]
+        events += [_span(_COMPUTE + thread, name, first, last, facts) for thread, first, last in parts]
         ready = steps[j - 1][1] if j else 0
         if start - ready >= _STALL_NS_MIN and plan.steps[j]["wait_loads"]:
             events += _stalls(plan, trace, weights, names, j, ready)
     events += _memory(graph, plan, trace)
     return {"traceEvents": events, "displayTimeUnit": "ms"}
+
+
+def _together(plan: Plan) -> list[int]:
+    """Steps of the group that begins with each step; 0 inside one, 1 where steps run one by one."""
+    groups = plan.program.groups
+    if not len(groups):
+        return [1] * len(plan.steps)
+    sizes = [0] * len(plan.steps)
+    first = 0
+    for size in groups.tolist():
+        sizes[first] = size
+        first += size
+    return sizes
 
 
 def _stalls(plan: Plan, trace: Trace, weights: list[str], names: list[str], step: int, ready: int) -> list[Event]:
@@ -72,7 +90,7 @@ def _stalls(plan: Plan, trace: Trace, weights: list[str], names: list[str], step
         else:
             why, since = "it had begun in the run before", start
         facts = {"step": step, "load": i, "weight": weights[i], "could start at us": since / 1e3, "not sooner": why}
-        events.append(_span("stalls", f"waiting for {weights[i]}", at, min(end, steps[step][0]), facts))
+        events.append(_span(_STALLS, f"waiting for {weights[i]}", at, min(end, steps[step][0]), facts))
         at = end
     return events
 
@@ -119,11 +137,11 @@ def _weight_name(graph: Graph, load: Any) -> str:
     return next((w.name for w in graph.weights if w.offset <= first < w.offset + w.nbytes), "?")
 
 
-def _span(lane: str, name: str, start: int, end: int, facts: dict[str, Any]) -> Event:
+def _span(lane: int, name: str, start: int, end: int, facts: dict[str, Any]) -> Event:
     return {
         "ph": "X",
         "pid": 0,
-        "tid": _LANES[lane],
+        "tid": lane,
         "name": name,
         "ts": start / 1e3,
         "dur": (end - start) / 1e3,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -125,18 +126,24 @@ def test_drawing_without_matplotlib_says_so(
 def test_a_trace_explains_its_stalls(artifact: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = tmp_path / "trace.json"
     with flexnn.Session(
-        artifact, memory=smallest(artifact), threads=1, trace=True, _read_bytes_per_second=100_000_000
+        artifact, memory=smallest(artifact), threads=2, trace=True, _read_bytes_per_second=100_000_000
     ) as s:
         for _ in range(3):
             s.run(None, feed())
         events = s.trace_events()["traceEvents"]
         stall_ms, plan = s.last_run["stall_ns"] / 1e6, s.plan
-    spans = {lane: [e for e in events if e["ph"] == "X" and e["tid"] == lane] for lane in (1, 2, 3)}
-    assert len(spans[1]) == len(plan.loads)
-    assert len(spans[2]) == len(plan.steps)
-    assert sum(e["dur"] for e in spans[3]) / 1e3 == pytest.approx(stall_ms, rel=0.1)
-    for event in spans[3]:
-        load = spans[1][event["args"]["load"]]
+    lanes = {e["args"]["name"]: e["tid"] for e in events if e["name"] == "thread_name"}
+    assert list(lanes) == ["loader", "stalls", "compute 1", "compute 2"]
+    spans = {name: [e for e in events if e["ph"] == "X" and e["tid"] == lane] for name, lane in lanes.items()}
+    for lane in spans.values():
+        assert all(a["ts"] + a["dur"] <= b["ts"] + 1e-3 for a, b in itertools.pairwise(lane))
+    assert len(spans["loader"]) == len(plan.loads)
+    computed = [*spans["compute 1"], *spans["compute 2"]]
+    assert {e["args"]["step"] for e in computed} == set(range(len(plan.steps)))
+    assert {"waits for loads", "op"} <= computed[0]["args"].keys()
+    assert sum(e["dur"] for e in spans["stalls"]) / 1e3 == pytest.approx(stall_ms, rel=0.1)
+    for event in spans["stalls"]:
+        load = spans["loader"][event["args"]["load"]]
         assert event["args"]["weight"] == load["name"]
         assert event["args"]["could start at us"] <= load["ts"] + 1000
         assert event["ts"] <= load["ts"] + load["dur"] + 1e-6

@@ -110,7 +110,7 @@ class EngineHost:
         poison: bool = False,
         jitter_seed: int = 0,
         read_bytes_per_second: int = 0,
-        trace: bool = False,
+        trace: int = 0,
         fresh: bool = False,
     ) -> None: ...
     @property
@@ -141,6 +141,8 @@ class EngineProgram:
     pinning: dict[str, int]
     @property
     def trace(self) -> tuple[list[tuple[int, int]], list[tuple[int, int]]] | None: ...
+    @property
+    def lanes(self) -> list[list[tuple[int, int]]] | None: ...
     def run(self, buffers: Sequence[NDArray[Any]], then: EngineProgram | None = None) -> dict[str, int]: ...
     def close(self) -> None: ...
 

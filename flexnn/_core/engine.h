@@ -85,7 +85,7 @@ typedef struct fx_options {
     int poison;           /* tests: the arena starts as NaNs, a load's target and a node's output become NaNs first */
     uint32_t jitter_seed; /* tests: non-zero makes loader and threads pause at random between tasks */
     int64_t read_bytes_per_second; /* throttle of the loader; 0: none */
-    int trace;                     /* keep the times of the last run's steps and loads */
+    int trace;                     /* keep the times of the last run's steps and loads; 2: of each thread, too */
     int fresh;                     /* benches: the pages of a load's target go back to the system before it is read */
 } fx_options;
 
@@ -150,6 +150,9 @@ typedef struct fx_span {
 
 /* Spans of the steps, followed by those of the loads, valid until the next run; NULL when not tracing. */
 const fx_span *fx_trace(const fx_bound *b);
+/* [steps][threads of the host]: from when to when each thread took part in the step, or in the group that begins with
+ * it; 0 to 0 where it did not. NULL where the host does not trace threads. */
+const fx_span *fx_trace_threads(const fx_bound *b);
 
 int64_t fx_host_bytes(const fx_host *h); /* everything it owns: arena, programs, stacks */
 

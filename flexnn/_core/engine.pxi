@@ -91,7 +91,7 @@ cdef class EngineHost:
     cdef list doomed  # addresses of programs dropped while something ran
 
     def __init__(self, *, int fd, int direct_fd=-1, int threads=1, isa=None, bint poison=False, uint32_t jitter_seed=0,
-                 int64_t read_bytes_per_second=0, bint trace=False, bint fresh=False):
+                 int64_t read_bytes_per_second=0, int trace=0, bint fresh=False):
         if self.host != NULL:
             raise RuntimeError("the session is open already")
         cdef bytes isa_name = b"" if isa is None else isa_level(isa).encode()
@@ -258,6 +258,17 @@ cdef class EngineProgram:
             return None
         times = [(spans[i].start_ns, spans[i].end_ns) for i in range(self.step_count + self.load_count)]
         return times[:self.step_count], times[self.step_count:]
+
+    @property
+    def lanes(self):
+        """Of the last run that succeeded, for each step [(start, end) of each compute thread] in ns since its start; (0, 0)
+        where it took no part, and in a group beyond the first step. None unless the host traces threads (``trace=2``)."""
+        cdef const fx_span *spans = fx_trace_threads(self._opened())
+        cdef Py_ssize_t i, threads = fx_host_threads(self.host.host)
+        if spans == NULL or self.host.busy:
+            return None
+        times = [(spans[i].start_ns, spans[i].end_ns) for i in range(self.step_count * threads)]
+        return [times[i:i + threads] for i in range(0, len(times), threads)]
 
     def run(self, buffers, EngineProgram then=None):
         """One run: ``buffers`` are contiguous arrays, inputs then outputs, of ``io_bytes`` bytes each; ``then``: the

@@ -89,11 +89,16 @@ static void compute(fx_pool *pool, int number, fx_jitter *jitter, fx_poll *poll)
     uint32_t left, count;
     while ((count = take(pool, &left))) {
         uint32_t first = pool->units - left;
+        fx_span *lane = pool->lanes ? &pool->lanes[number] : NULL;
+        if (lane && !lane->start_ns)
+            lane->start_ns = fx_now_ns();
         fx_jitter_pause(jitter);
         fx_status status = run_units(pool, number, first, first + count);
         uint32_t ok = FX_OK;
         if (status != FX_OK)
             atomic_compare_exchange_strong(&pool->status, &ok, status);
+        if (lane)
+            lane->end_ns = fx_now_ns();
         atomic_fetch_add(&pool->done, count); /* from here the job may be another */
         if (number)
             fx_event_notify(&pool->finished);
@@ -156,7 +161,7 @@ void fx_pool_stop(fx_pool *pool) {
     fx_event_destroy(&pool->work);
 }
 
-fx_status fx_pool_run(fx_pool *pool, fx_task *tasks, uint32_t count, fx_poll *poll) {
+fx_status fx_pool_run(fx_pool *pool, fx_task *tasks, uint32_t count, fx_span *lanes, fx_poll *poll) {
     uint32_t units = 0;
     for (uint32_t i = 0; i < count; i++) {
         if (tasks[i].units > UINT32_MAX - units)
@@ -165,9 +170,12 @@ fx_status fx_pool_run(fx_pool *pool, fx_task *tasks, uint32_t count, fx_poll *po
     }
     pool->tasks = tasks;
     pool->task_count = count;
+    pool->lanes = lanes;
     pool->units = pool->wanted = units;
     if (units <= 1 || pool->threads == 1) { /* nobody to share with; a few parts, so that a cancel is seen */
         uint32_t part = units / 8 + 1;
+        if (lanes)
+            lanes[0].start_ns = fx_now_ns();
         for (uint32_t first = 0; first < units; first += part) {
             fx_status status = run_units(pool, 0, first, units - first < part ? units : first + part);
             if (status != FX_OK)
@@ -175,6 +183,8 @@ fx_status fx_pool_run(fx_pool *pool, fx_task *tasks, uint32_t count, fx_poll *po
             if (fx_polled(poll))
                 return FX_ERR_CANCELLED;
         }
+        if (lanes)
+            lanes[0].end_ns = fx_now_ns();
         return FX_OK;
     }
     atomic_store(&pool->done, 0);

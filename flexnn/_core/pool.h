@@ -3,7 +3,7 @@
 #define FLEXNN_POOL_H
 
 #include "cores.h"
-#include "flexnn/ops.h"
+#include "engine.h"
 #include "sync.h"
 
 typedef struct fx_pool fx_pool;
@@ -29,6 +29,7 @@ struct fx_pool {
     _Alignas(64) _Atomic uint32_t done; /* units of the job */
     _Atomic uint32_t status;            /* first failure in the job */
     _Alignas(64) const fx_task *tasks;  /* the job */
+    fx_span *lanes;                     /* of the job; NULL when nobody asks */
     uint32_t task_count;
     uint32_t units, wanted; /* wanted: units that will be done, fewer than units once cancelled */
     uint32_t generation;
@@ -47,8 +48,9 @@ int fx_pool_start(fx_pool *pool, int threads, const fx_placement *placement, uin
 void fx_pool_stop(fx_pool *pool);
 
 /* Runs all units of all tasks, at the same time; sets their end. FX_ERR_CANCELLED if poll says so: the units not yet
- * begun are then left out. FX_ERR_PARAMS if they are too many. */
-fx_status fx_pool_run(fx_pool *pool, fx_task *tasks, uint32_t count, fx_poll *poll);
+ * begun are then left out. FX_ERR_PARAMS if they are too many. lanes, if not NULL: [threads], zeros; gets from when to
+ * when each thread computed. */
+fx_status fx_pool_run(fx_pool *pool, fx_task *tasks, uint32_t count, fx_span *lanes, fx_poll *poll);
 
 /* Starts a thread with a small stack and all signals blocked, on one of the cores (NULL: any). 0, or an errno. */
 int fx_thread_start(pthread_t *thread, void *(*body)(void *), void *arg, const char *name, const cpu_set_t *cores);

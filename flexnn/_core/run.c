@@ -1,6 +1,7 @@
 /* Runs: the caller's part. One program after the other, each walked step by step. */
 #include "host.h"
 
+#include <string.h>
 #include <unistd.h>
 
 #define LOAD_SPIN_NS 5000
@@ -155,6 +156,11 @@ static void finish_trace(fx_bound *b, int64_t turn, int64_t start) {
         b->spans[i].start_ns -= start;
         b->spans[i].end_ns -= start;
     }
+    for (int64_t i = 0; b->lanes && i < (int64_t)steps * b->host->pool.threads; i++)
+        if (b->lanes[i].start_ns) {
+            b->lanes[i].start_ns -= start;
+            b->lanes[i].end_ns -= start;
+        }
     for (uint32_t i = 0; i < loads; i++) {
         fx_span span = b->load_spans[turn % FX_RUNS * loads + i];
         b->spans[steps + i] = (fx_span){span.start_ns - start, span.end_ns - start};
@@ -184,7 +190,10 @@ static fx_status run_steps(fx_bound *b, void *const *buffers, fx_bound *next, fx
         int64_t start = h->trace ? fx_now_ns() : 0;
         for (uint32_t i = 0; i < count; i++)
             make_task(b, &steps[i], buffers, &b->tasks[i]);
-        status = fx_pool_run(&h->pool, b->tasks, count, poll);
+        fx_span *lanes = b->lanes ? &b->lanes[(int64_t)first * h->pool.threads] : NULL;
+        if (lanes)
+            memset(lanes, 0, count * (size_t)h->pool.threads * sizeof *lanes);
+        status = fx_pool_run(&h->pool, b->tasks, count, lanes, poll);
         if (status != FX_OK) {
             fx_fail(error, status, 0);
             if (atomic_load(&h->table_failed))
@@ -236,4 +245,7 @@ fx_status fx_run(fx_bound *b, void *const *buffers, fx_bound *next, int (*ask)(v
 
 const fx_span *fx_trace(const fx_bound *b) {
     return b->spans;
+}
+const fx_span *fx_trace_threads(const fx_bound *b) {
+    return b->lanes;
 }

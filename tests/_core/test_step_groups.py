@@ -88,7 +88,7 @@ def test_a_group_computes_what_its_steps_do(count, threads):
 def test_windows_of_one_node_may_form_a_group(threads):
     chain = Chain(layers=4, side=6, channels=40, slots=4, kernel=3, row_windows=3)
     chain.program["groups"] = np.full(len(chain.program["steps"]) // 3, 3, np.uint32)
-    session = chain.open(threads=threads, poison=True, jitter_seed=threads, trace=True)
+    session = chain.open(threads=threads, poison=True, jitter_seed=threads, trace=2)
     for seed in range(30):
         x = np.random.default_rng(seed).standard_normal(chain.shape, np.float32)
         y, stats = run(session, x)
@@ -97,6 +97,11 @@ def test_windows_of_one_node_may_form_a_group(threads):
     steps, _ = session.trace
     assert all(steps[i] == steps[i // 3 * 3] for i in range(len(steps)))
     assert all(steps[i][0] >= steps[i - 1][1] for i in range(3, len(steps), 3))
+    for i, row in enumerate(session.lanes):
+        parts = [part for part in row if part != (0, 0)]
+        assert len(row) == threads
+        assert bool(parts) == (i % 3 == 0)
+        assert all(steps[i][0] <= start <= end <= steps[i][1] for start, end in parts)
 
 
 def _shift(row: int, offset: int):
