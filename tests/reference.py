@@ -355,6 +355,19 @@ def _layer_norm(graph: Graph, node: Node, x: Array, scale: Array, bias: Array | 
     return _f32(y if bias is None else y + bias)
 
 
+def _rotary(graph: Graph, node: Node, x: Array, cosines: Array, sines: Array) -> Array:
+    turned = int(node.attrs["turned"])
+    half = turned // 2
+    y = x.astype(np.float64).copy()
+    first, later = (slice(0, turned, 2), slice(1, turned, 2)) if node.attrs["is_interleaved"] else (
+        slice(0, half), slice(half, turned)
+    )  # fmt: skip
+    c, s = (angles.astype(np.float64) for angles in (cosines, sines))
+    y[..., first] = x[..., first] * c[..., :half] - x[..., later] * s[..., :half]
+    y[..., later] = x[..., later] * c[..., -half:] + x[..., first] * s[..., -half:]
+    return _f32(y)
+
+
 def _attention(graph: Graph, node: Node, q: Array, k: Array, v: Array, mask: Array | None = None) -> Array:
     repeat, (m, n) = q.shape[1] // k.shape[1], (q.shape[2], k.shape[2])
     k, v = (np.repeat(w.astype(np.float64), repeat, axis=1) for w in (k, v))
@@ -440,6 +453,7 @@ OPERATORS: dict[str, Callable[..., Array]] = {
     "recurrent": _recurrent,
     "quantize": _quantize,
     "layer_norm": _layer_norm,
+    "rotary": _rotary,
     "attention": _attention,
 }
 

@@ -24,6 +24,10 @@ static int64_t elements(uint32_t op, const fx_params *p, int64_t *element_bytes)
         return (int64_t)p->lrn.rows * p->lrn.c;
     case FX_OP_MATMUL:
         return (int64_t)p->matmul.b0 * p->matmul.b1 * p->matmul.m * p->matmul.n;
+    case FX_OP_ATTENTION:
+        return (int64_t)p->attention.batch * p->attention.heads * p->attention.m * p->attention.dv;
+    case FX_OP_ROTARY:
+        return (int64_t)p->rotary.batch * p->rotary.heads * p->rotary.tokens * p->rotary.d;
     case FX_OP_UNARY:
         d = &p->unary.d0;
         break;

@@ -35,6 +35,7 @@ STRIDED: dict[str, str] = {
     "pointwise": "any",
     "recurrent": "none",
     "quantize": "none",
+    "rotary": "inner",
     "attention": "inner",
 }
 """Which strided operands an operator takes. none: contiguous only; inner: innermost stride 1; rows: all but the last
@@ -47,6 +48,7 @@ IN_PLACE: dict[str, tuple[int, ...]] = {
     "conv": (1,),
     "dwconv": (1,),
     "layer_norm": (0,),
+    "rotary": (0,),
     "pointwise": (0, 1),
 }
 """Inputs whose storage the output may take, where that input has the output's shape and dtype and dies there."""
@@ -74,7 +76,7 @@ def encode(graph: Graph, node: Node) -> Values:
 def fits(op: str, operand: int, shape: Shape, strides: Shape) -> bool:
     """Whether ``op`` takes this operand (an input's number, or OUTPUT) with these strides."""
     rule = STRIDED[op]
-    if (op == "gather" and operand == 1) or (op == "layer_norm" and operand > 0):
+    if (op == "gather" and operand == 1) or (op in ("layer_norm", "rotary") and operand > 0):
         rule = "none"
     if rule == "any" or (rule == "matmul" and operand != OUTPUT):
         return True
@@ -297,6 +299,18 @@ def _encode_layer_norm(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
     return values | {"has_bias": int(len(inputs) == 3), "epsilon": float_attr(node, "epsilon")}
 
 
+def _encode_rotary(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
+    x, angles = inputs[:2]
+    batch, heads, tokens, d = x.shape
+    turned = int_attr(node, "turned")
+    values: Values = {"batch": batch, "heads": heads, "tokens": tokens, "d": d, "turned": turned}
+    values |= {"second": angles.shape[3] - turned // 2, "is_interleaved": int_attr(node, "is_interleaved")}
+    steps = _broadcast_strides(angles, (*x.shape[:3], angles.shape[3]))
+    for name, strides in (("x", x.strides), ("y", y.strides), ("c", steps)):
+        values |= {f"{name}_s{axis}": stride for axis, stride in zip("bht", strides, strict=False)}
+    return values
+
+
 def _encode_attention(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
     q, k, v = inputs[:3]
     batch, heads, m, d = q.shape
@@ -335,5 +349,6 @@ _ENCODE: dict[str, Callable[[Node, list[Tensor], Tensor], Values]] = {
     "cast": _encode_cast,
     "matmul": _encode_matmul,
     "layer_norm": _encode_layer_norm,
+    "rotary": _encode_rotary,
     "attention": _encode_attention,
 }

@@ -65,6 +65,7 @@ SCHEMA: dict[str, dict[str, Spec]] = {
     "recurrent": {"kind": _enum("cell_kind"), "is_reverse": Int(0, 1)},
     "quantize": {"to": Enum(("f32", "u8", "i8")), "axis": Int(0, DIMS_MAX - 1)},
     "pointwise": {"kind": _enum("pointwise_kind")},
+    "rotary": {"turned": Int(2), "is_interleaved": Int(0, 1)},
     "attention": {"scale": Float(), "is_causal": Int(0, 1), "past": Int()},
 }
 """The attributes of each operator: all of them, and no others.
@@ -74,6 +75,7 @@ copy: ``perm`` transposes; then ``expand`` broadcasts axes of size 1 to the size
 recurrent: inputs as params.h says. quantize: x, scales, zero points, one or one for each slice of ``axis``.
 pointwise: a, b and for ``where`` the condition.
 reduce: ``axes`` are consecutive and ascending. resize: over (height, width) of [n,h,w,c].
+rotary: x [b,heads,tokens,d], cosines and sines that broadcast to it but for the last axis.
 layer_norm: over the last axis of x; scale and bias have its length. attention: q [b,heads,m,d], k [b,groups,n,d], v
 [b,groups,n,dv] and a mask that broadcasts to [b,heads,m,n] make [b,m,heads,dv].
 """
@@ -89,6 +91,7 @@ INPUTS: dict[str, tuple[int, int]] = {
     "pointwise": (2, 3),
     "recurrent": (3, 3),
     "quantize": (2, 3),
+    "rotary": (3, 3),
     "attention": (3, 4),
 }
 """Fewest and most inputs; one where not listed. conv, dwconv: x, residual."""

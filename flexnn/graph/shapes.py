@@ -217,6 +217,17 @@ def _infer_layer_norm(node: Node, shapes: list[Shape], dtypes: list[str]) -> tup
     return shapes[0], "f32"
 
 
+def _infer_rotary(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
+    x, angles, sines = shapes
+    turned = int_attr(node, "turned")
+    wide = (turned // 2,) if int_attr(node, "is_interleaved") else (turned // 2, turned)
+    if len(x) != 4 or len(angles) != 4 or angles != sines or broadcast(angles[:3], x[:3]) != x[:3]:
+        raise node_error(node, f"angles of shapes {angles} and {sines} for {x}")
+    if turned % 2 or turned > x[3] or angles[3] not in wide:
+        raise node_error(node, f"turns {turned} of {x[3]} elements by {angles[3]} angles")
+    return x, "f32"
+
+
 def _infer_attention(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
     q, k, v = shapes[:3]
     if any(len(s) != 4 for s in (q, k, v)) or k[:3] != v[:3] or (q[0], q[3]) != (k[0], k[3]) or q[1] % max(k[1], 1):
@@ -247,5 +258,6 @@ _INFER: dict[str, Callable[[Node, list[Shape], list[str]], tuple[Shape, str]]] =
     "cast": _infer_cast,
     "matmul": _infer_matmul,
     "layer_norm": _infer_layer_norm,
+    "rotary": _infer_rotary,
     "attention": _infer_attention,
 }

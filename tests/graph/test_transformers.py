@@ -346,6 +346,61 @@ def test_attention_operator(form):
     assert "attention" in ops_of(graph)
 
 
+# ---- rotary embedding ----
+
+
+def rotated(w, x, cosines, sines, half, swapped=False):
+    front, back = (
+        w("Slice", x, np.array([a], I64), np.array([b], I64), np.array([3], I64)) for a, b in ((0, half), (half, 99))
+    )
+    turned = w("Concat", w("Neg", front if swapped else back), back if swapped else front, axis=-1)
+    return w("Add", w("Mul", x, cosines), w("Mul", turned, sines))
+
+
+@pytest.mark.parametrize("is_computed", [False, True])
+def test_rotary_pattern(is_computed):
+    """Cosines and sines may differ between the halves, and be one for each text."""
+    w, shape = Writer(), (2, 1, 7, 8) if is_computed else (1, 1, 7, 8)
+    inputs = {"x": (2, 7, 24)} | (dict.fromkeys(("c", "s"), shape) if is_computed else {})
+    c, s = ("c", "s") if is_computed else (weights(*shape, seed=3), weights(*shape, seed=4))
+    q, k = (rotated(w, heads_of(w, "x", 3, 8), c, s, 4) for _ in range(2))
+    v = heads_of(w, "x", 3, 8)
+    scores = w("Mul", w("MatMul", q, w("Transpose", k, perm=[0, 1, 3, 2])), F32(0.3))
+    y = w("MatMul", w("Softmax", scores, axis=-1), v)
+    y = w("Reshape", w("Transpose", y, perm=[0, 2, 1, 3]), np.array([0, 0, 24], I64))
+    graph = check_model(w.model(inputs, y))
+    assert sorted(ops_of(graph)) == ["attention", "conv", "conv", "conv", "rotary", "rotary"]
+
+
+@pytest.mark.parametrize("what", ["order", "halves", "read"])
+def test_not_rotary(what):
+    w = Writer()
+    y = rotated(
+        w, "x", weights(7, 8).reshape(1, 1, 7, 8), weights(1, 1, 7, 8), 3 if what == "halves" else 4, what == "order"
+    )
+    outputs = [y, w.nodes[-2].output[0]] if what == "read" else [y]
+    graph = check_model(w.model({"x": (2, 3, 7, 8)}, *outputs))
+    assert "rotary" not in ops_of(graph)
+
+
+@pytest.mark.parametrize("interleaved", [0, 1])
+@pytest.mark.parametrize("form", ["heads", "packed", "positions", "a part"])
+def test_rotary_operator(form, interleaved):
+    w, turned = Writer(), 4 if form == "a part" else 8
+    attrs = {"interleaved": interleaved}
+    if form == "a part":
+        attrs |= {"rotary_embedding_dim": 4, "num_heads": 3}
+    if form == "packed":
+        attrs["num_heads"] = 3
+    x = (2, 7, 24) if form == "packed" else (2, 3, 7, 8)
+    caches = (50, turned // 2) if form == "positions" else (2, 7, turned // 2)
+    names = ["x", weights(*caches, seed=3), weights(*caches, seed=4)]
+    if form == "positions":
+        names.append(np.random.default_rng(0).integers(0, 50, (2, 7)))
+    graph = check_model(w.model({"x": x}, w("RotaryEmbedding", *names, **attrs), opset=23))
+    assert "rotary" in ops_of(graph)
+
+
 # ---- a whole block ----
 
 

@@ -1,4 +1,4 @@
-"""The Attention operator of opset 23 and later: one node of the core, whose scores never exist whole."""
+"""Attention and RotaryEmbedding of opset 23 and later: a node of the core each, attention's scores never whole."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from ..ir import Attr
 from ..shapes import broadcast
 from .context import Context, Value, lowers
 
@@ -63,3 +64,26 @@ def attention(ctx: Context) -> list[Value]:
     if packed:
         return [ctx.reshape(y, (batch, tokens, heads * ctx.shape(y)[3])), k, v]
     return [ctx.transpose(y, _HEADS), k, v]
+
+
+@lowers("RotaryEmbedding")
+def rotary(ctx: Context) -> list[Value]:
+    """https://onnx.ai/onnx/operators/onnx__RotaryEmbedding.html"""
+    x, cosines, sines, positions = ctx.input(0), ctx.input(1), ctx.input(2), ctx.optional(3)
+    shape = ctx.shape(x)
+    heads = _heads(ctx, x, "num_heads")
+    ctx.integer("num_heads", 0)
+    batch, _, tokens, dim = ctx.shape(heads)
+    turned = ctx.integer("rotary_embedding_dim", 0) or dim
+    angles = []
+    for cache in (cosines, sines):
+        if positions is not None:  # rows of the caches
+            cache = ctx.emit("gather", [cache, positions], {"axis": 0})
+        if ctx.shape(cache) != (batch, tokens, turned // 2):
+            raise ctx.error(f"a cache of shape {ctx.shape(cache)} for {shape}, of which {turned} elements turn")
+        angles.append(ctx.reshape(cache, (batch, 1, tokens, turned // 2)))
+    if {ctx.dtype(value) for value in (heads, *angles)} != {"f32"}:
+        raise ctx.error(f"{ctx.dtype(x)} is not float32")
+    attrs: dict[str, Attr] = {"turned": turned, "is_interleaved": int(ctx.integer("interleaved", 0) != 0)}
+    y: Value = ctx.emit("rotary", [heads, *angles], attrs)
+    return [y if len(shape) == 4 else ctx.reshape(ctx.transpose(y, _HEADS), shape)]

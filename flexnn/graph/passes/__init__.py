@@ -19,9 +19,10 @@ from .layout import layout
 from .order import order
 from .padding import fold_padding
 from .residual import fold_residuals
+from .rotary import fuse_rotary
 from .storage import assign_storage
 
-EARLY_PASSES: tuple[Callable[[Graph], None], ...] = (fuse_layer_norms, fuse_attention)
+EARLY_PASSES: tuple[Callable[[Graph], None], ...] = (fuse_layer_norms, fuse_rotary, fuse_attention)
 """What happens in the model's own order of dimensions, before layout."""
 
 IN_PLACE_PASSES: tuple[Callable[[Graph], None], ...] = (

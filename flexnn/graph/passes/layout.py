@@ -20,7 +20,10 @@ Perm = tuple[int, ...]
 Shape = tuple[int, ...]
 Stored = tuple[int, Perm]
 
-_CHANNELS_LAST = ("conv", "dwconv", "pool", "resize", "lrn", "instance_norm", "matmul", "layer_norm", "attention")
+_CHANNELS_LAST = (
+    *("conv", "dwconv", "pool", "resize", "lrn", "instance_norm"),
+    *("matmul", "layer_norm", "attention", "rotary"),
+)
 _IN_ORDER = ("recurrent", "quantize")
 
 

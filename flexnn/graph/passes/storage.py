@@ -201,7 +201,7 @@ class _Storage:
         x = self._tensor(node.inputs[0])
         strides = tuple(x.strides[p] for p in ints_attr(node, "perm"))
         for reader, operand in readers:
-            if reader.op not in ("matmul", "attention") or not fits(
+            if reader.op not in ("matmul", "attention", "rotary") or not fits(
                 reader.op, operand, self._tensor(target).shape, strides
             ):
                 return False

@@ -95,6 +95,14 @@
     I(v_st) I(y_sb) I(y_sh) I(y_st) I(has_mask) I(mask_sb) I(mask_sh) I(mask_sm) I(mask_sn) I(is_causal) I(past)      \
     F(scale)
 
+/* Rotary embedding of tokens' rows of d: of x[i] = a and x[turned / 2 + i] = b, i < turned / 2, y has a c[i] - b s[i] and
+ * b c[second + i] + a s[second + i] in their places; is_interleaved: of x[2 i] and x[2 i + 1]. What is behind `turned`
+ * stays. in[1], in[2]: cosines c and sines s; second: 0, or turned / 2. Strides of batch, head and token; of c and s they
+ * may be 0. y may be x. */
+#define FX_ROTARY_FIELDS(I, F)                                                                                        \
+    I(batch) I(heads) I(tokens) I(d) I(turned) I(second) I(is_interleaved) I(x_sb) I(x_sh) I(x_st) I(y_sb) I(y_sh)    \
+    I(y_st) I(c_sb) I(c_sh) I(c_st)
+
 /* kind: fx_pointwise_kind, of elements of dtype; strides 0 where an operand is broadcast. in[2]: WHERE's condition, bool.
  */
 #define FX_POINTWISE_FIELDS(I, F)                                                                                     \
@@ -134,7 +142,8 @@
     X(ATTENTION, attention, 4, 0)                                                                                      \
     X(POINTWISE, pointwise, 3, 0)                                                                                      \
     X(RECURRENT, recurrent, 3, 0)                                                                                      \
-    X(QUANTIZE, quantize, 3, 0)
+    X(QUANTIZE, quantize, 3, 0)                                                                                        \
+    X(ROTARY, rotary, 3, 0)
 
 #define FX_FIELD_I(n) int32_t n;
 #define FX_FIELD_F(n) float n;
