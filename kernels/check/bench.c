@@ -1,10 +1,12 @@
-/* Timing: the best of many runs of one operator on one thread, beside the multiply-add peak measured here. Cold: the
- * median, each run with another copy of the weights, which other copies have pushed out of every cache. */
-#include "check.h"
+/* Timing: the best of many runs of one operator, beside the multiply-add peak measured here. Cold: the
+ * median, each run with another copy of the weights, which other copies have pushed out of every cache, beside the
+ * fastest way to only read that memory. Weights lie in huge pages, as in a session. */
+#include "crew.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 static double now(void) {
@@ -42,6 +44,39 @@ double check_peak_flops(const fx_kernels *k) {
     return 20 * 2.0 * k->mr * CHANNELS * k->panels * FX_NR / best;
 }
 
+typedef uint64_t words __attribute__((vector_size(64), aligned(4), may_alias));
+
+/* Bytes per second that reading [from, from + bytes) reaches, asking `ahead` bytes before: the best of three times. */
+static double read_speed(const char *from, int64_t bytes, int64_t ahead) {
+    static volatile uint64_t seen; /* or nothing would be read */
+    double best = 1e9;
+    for (int r = 0; r < 3; r++) {
+        words sum[4] = {{0}};
+        const double start = now();
+        for (int64_t i = 0; i + 256 <= bytes; i += 256)
+            for (int64_t line = 0; line < 256; line += 64) {
+                if (ahead)
+                    __builtin_prefetch(from + i + line + ahead);
+                sum[line / 64] += *(const words *)(from + i + line);
+            }
+        const double t = now() - start;
+        best = t < best ? t : best;
+        sum[0] += sum[1] + sum[2] + sum[3];
+        seen = sum[0][0];
+    }
+    (void)seen;
+    return (double)bytes / best;
+}
+
+static double best_read_speed(const char *from, int64_t bytes) {
+    double best = 0;
+    for (int64_t ahead = 0; ahead <= 4096; ahead = ahead ? 2 * ahead : 512) {
+        const double speed = read_speed(from, bytes, ahead);
+        best = speed > best ? speed : best;
+    }
+    return best;
+}
+
 #define COLD_BYTES (192LL << 20) /* of all copies: more than a last-level cache */
 #define COLD_RUNS 512            /* at most */
 
@@ -51,14 +86,14 @@ static int by_time(const void *a, const void *b) {
 }
 
 /* Seconds of a run: the best of some, or the median of one with each copy of the weights. */
-static double time_runs(fx_call call, uint32_t units, int64_t weight_bytes, int64_t copies) {
+static double time_runs(check_crew *crew, fx_call call, uint32_t units, int64_t weight_bytes, int64_t copies) {
     const char *weights = (const char *)call.weight;
     double best = 1e9, spent = 0, times[COLD_RUNS];
     for (int r = 0; copies > 1 ? r < COLD_RUNS && (r < 5 || spent < 0.5) : r < 5 || (spent < 0.2 && r < 2000); r++) {
         if (copies > 1)
             call.weight = (const float *)(weights + r % copies * weight_bytes);
         const double start = now();
-        if (fx_op_run(&call, 1, 0, units) != FX_OK)
+        if (crew ? check_crew_run(crew, &call, units) : fx_op_run(&call, 1, 0, units) != FX_OK)
             return -1;
         const double t = now() - start;
         best = t < best ? t : best;
@@ -73,7 +108,7 @@ static double time_runs(fx_call call, uint32_t units, int64_t weight_bytes, int6
 }
 
 void check_bench_op(const check_op *op, uint32_t number, const fx_kernels *k, const char *part, double peak,
-                    int is_cold) {
+                    int is_cold, int threads) {
     char name[64];
     double flops, bytes;
     for (int i = 0;; i++) {
@@ -99,6 +134,10 @@ void check_bench_op(const check_op *op, uint32_t number, const fx_kernels *k, co
         c.weight_bytes = fx_op_panel_bytes(c.op, &c.params) * fx_op_panels(c.op, &c.params);
         const int64_t copies = is_cold && c.weight_bytes ? COLD_BYTES / c.weight_bytes + 2 : 1;
         call.weight = c.weight = c.weight_bytes ? check_alloc(c.weight_bytes * copies, 1) : NULL;
+#ifdef MADV_HUGEPAGE
+        if (c.weight)
+            madvise(c.weight, (size_t)(c.weight_bytes * copies), MADV_HUGEPAGE); /* refused: small pages */
+#endif
         if (op->fill) {
             op->fill(&c);
         } else {
@@ -110,16 +149,23 @@ void check_bench_op(const check_op *op, uint32_t number, const fx_kernels *k, co
         for (int64_t n = 1; n < copies; n++)
             memcpy((char *)c.weight + n * c.weight_bytes, c.weight, (size_t)c.weight_bytes);
         call.zeros = check_alloc(fx_op_zeros(c.op, &c.params) * (int64_t)sizeof(float), 1);
-        call.scratch = check_alloc(fx_op_scratch(k, c.op, c.kernel, &c.params), 1);
-        const uint32_t units = fx_op_units(k, c.op, c.kernel, &c.params, call.window, 1);
-        const double best = time_runs(call, units, c.weight_bytes, copies);
+        const int64_t scratch_bytes = fx_op_scratch(k, c.op, c.kernel, &c.params);
+        const uint32_t units = fx_op_units(k, c.op, c.kernel, &c.params, call.window, threads);
+        check_crew *crew = threads > 1 ? check_crew_start(threads, scratch_bytes) : NULL;
+        call.scratch = crew ? NULL : check_alloc(scratch_bytes, 1);
+        const double best = threads > 1 && !crew ? -1 : time_runs(crew, call, units, c.weight_bytes, copies);
+        if (crew)
+            check_crew_stop(crew);
         if (best < 0)
             fprintf(stderr, "%s %s fails\n", fx_op_name(number), name);
         printf("%-8s %-7s %-40s %9.4f ms", fx_op_name(number), k->level, name, best * 1e3);
         if (flops > 0)
-            printf(" %7.1f GFLOP/s %5.1f %%", flops / best * 1e-9, 100 * flops / best / peak);
+            printf(" %7.1f GFLOP/s %5.1f %%", flops / best * 1e-9, 100 * flops / best / peak / threads);
         if (bytes > 0)
             printf(" %6.1f GB/s", bytes / best * 1e-9);
+        if (bytes > 0 && copies > 1)
+            printf(" %5.1f %% of reading",
+                   100 * bytes / best / best_read_speed((const char *)c.weight, c.weight_bytes * copies));
         putchar('\n');
         fflush(stdout);
         check_free_all();

@@ -37,17 +37,19 @@ void check_fill(check_case *c, void *data, int64_t bytes) {
 
 /* ---- memory ---- */
 
+#define MAPS_MAX 24
+
 static struct {
     void *map;
     size_t bytes;
-} maps[16];
+} maps[MAPS_MAX];
 static int map_count;
 
 void *check_alloc(int64_t bytes, int before) {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     const size_t body = ((size_t)bytes + page - 1) / page * page;
     char *map = mmap(NULL, body + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (map == MAP_FAILED || (body && mprotect(map + page, body, PROT_READ | PROT_WRITE)) || map_count == 16) {
+    if (map == MAP_FAILED || (body && mprotect(map + page, body, PROT_READ | PROT_WRITE)) || map_count == MAPS_MAX) {
         perror("flexnn-check: memory");
         exit(1);
     }

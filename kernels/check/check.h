@@ -91,7 +91,7 @@ int check_accuracy_op(const check_op *op, uint32_t number, const fx_kernels *k, 
 int check_run_hostile(const check_op *op, check_case *c, const fx_kernels *k);
 double check_peak_flops(const fx_kernels *k);
 void check_bench_op(const check_op *op, uint32_t number, const fx_kernels *k, const char *part, double peak,
-                    int is_cold);
+                    int is_cold, int threads);
 void *check_alloc(int64_t bytes, int before); /* guard page after it, or before; never freed one by one: */
 void check_free_all(void);
 

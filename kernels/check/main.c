@@ -1,6 +1,6 @@
-/* flexnn-check [--op NAME] [--level NAME] [--seed S] [--first I] [--cases N] [--bench [--cold] | --accuracy |
- * --hostile] [--shape PART_OF_NAME] */
-#include "check.h"
+/* flexnn-check [--op NAME] [--level NAME] [--seed S] [--first I] [--cases N] [--shape PART_OF_NAME]
+ *              [--bench [--cold] [--threads N] | --accuracy | --hostile] */
+#include "crew.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -13,7 +13,7 @@ typedef struct options {
     const char *op, *level, *shape;
     long first, cases;
     unsigned long long seed;
-    int bench, cold, accuracy, hostile;
+    int bench, cold, accuracy, hostile, threads;
 } options;
 
 static const check_op *const checks[FX_OP_COUNT] = {
@@ -77,7 +77,7 @@ static int walk(const options *o) {
                 fprintf(stderr, "FAILED: no check of %s\n", fx_op_name(op));
                 failures++;
             } else if (o->bench) {
-                check_bench_op(checks[op], op, k, o->shape, peak, o->cold);
+                check_bench_op(checks[op], op, k, o->shape, peak, o->cold, o->threads);
             } else if (o->accuracy) {
                 failures += check_accuracy_op(checks[op], op, k, o->shape);
             } else {
@@ -91,7 +91,7 @@ static int walk(const options *o) {
 }
 
 int main(int argc, char **argv) {
-    options o = {.cases = 200, .seed = (unsigned long long)time(NULL)};
+    options o = {.cases = 200, .threads = 1, .seed = (unsigned long long)time(NULL)};
     for (int i = 1; i < argc; i++) {
         const char *value = i + 1 < argc ? argv[i + 1] : NULL;
         if (!strcmp(argv[i], "--bench"))
@@ -106,6 +106,8 @@ int main(int argc, char **argv) {
             o.op = value, i++;
         else if (value && !strcmp(argv[i], "--level"))
             o.level = value, i++;
+        else if (value && !strcmp(argv[i], "--threads") && atoi(value) > 0 && atoi(value) <= CHECK_THREADS_MAX)
+            o.threads = atoi(value), i++;
         else if (value && !strcmp(argv[i], "--shape"))
             o.shape = value, i++;
         else if (value && !strcmp(argv[i], "--cases"))
@@ -116,7 +118,7 @@ int main(int argc, char **argv) {
             o.seed = strtoull(value, NULL, 10), i++;
         else {
             fprintf(stderr, "usage: flexnn-check [--op NAME] [--level NAME] [--seed S] [--first I] [--cases N] "
-                            "[--bench [--cold] | --accuracy | --hostile] [--shape PART_OF_NAME]\n");
+                            "[--bench [--cold] [--threads N] | --accuracy | --hostile] [--shape PART_OF_NAME]\n");
             return 2;
         }
     }

@@ -2,7 +2,9 @@
  * all rows; with few rows several sums for each, so that no multiply-add waits for the one before. */
 #include "load_weights.h"
 
-#define AHEAD 2048 /* bytes that are asked for before their use: one core's own look-ahead ends at each page */
+/* Bytes that are asked for before their use: a core's own look-ahead ends at each page. 2048 took 2 % longer with f32,
+ * 9 % with f16, 3 % with s8 (0022). */
+#define AHEAD 4096
 
 #define STEPS 4 /* channels of a round, and most sums side by side */
 

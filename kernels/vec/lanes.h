@@ -20,6 +20,10 @@ FX_INLINE float fx_lanes_sum(fx_v v) {
 FX_INLINE float fx_lanes_max(fx_v v) {
     return vmaxvq_f32(v);
 }
+/* Any number if one is. */
+FX_INLINE float fx_lanes_most(fx_v v) {
+    return vmaxvq_f32(v);
+}
 #else
 #if FX_WIDTH == 16
 FX_INLINE float fx_lanes_sum(fx_v v) {

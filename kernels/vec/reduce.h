@@ -88,7 +88,7 @@ static void add_log_sum_exp(const fx_reduce *r) {
     if (r->step == 1) {
         fx_v sum = fx_splat(0);
         for (int32_t q = 0; q < r->n; q += FX_WIDTH)
-            sum += fx_first(fx_exp(fx_load_below(r->x, q, r->n) - *r->y), r->n - q, fx_splat(0));
+            sum += fx_first(fx_exp_below(fx_load_below(r->x, q, r->n) - *r->y), r->n - q, fx_splat(0));
         if (!isinf(*r->y))
             *r->y += logf(fx_lanes_sum(sum));
         return;
@@ -98,7 +98,7 @@ static void add_log_sum_exp(const fx_reduce *r) {
         const float *x = r->x;
         fx_v sum = fx_splat(0);
         for (int32_t q = 0; q < r->n; q++, x += r->step)
-            sum += fx_exp(fx_load_below(x, j, r->columns) - top);
+            sum += fx_exp_below(fx_load_below(x, j, r->columns) - top);
         const fx_vi is_infinite = (fx_bits(top) & 0x7fffffff) == 0x7f800000;
         fx_store_below(r->y, j, r->columns, fx_select(is_infinite, top, top + fx_log(sum)));
     }

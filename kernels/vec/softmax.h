@@ -9,17 +9,18 @@ typedef struct row_size {
     int whole, rest;
 } row_size;
 
+/* Of a row with a NaN some number: that NaN's own exponential makes the row's sum one. */
 FX_INLINE fx_v row_top(row_size z, const float *x) {
     fx_v max[4];
     int q = 0;
     FX_UNROLL for (int l = 0; l < 4; l++) max[l] = fx_splat(-INFINITY);
     for (; q + 4 * FX_WIDTH <= z.whole; q += 4 * FX_WIDTH)
-        FX_UNROLL for (int l = 0; l < 4; l++) max[l] = fx_max_nan(max[l], fx_load(x + q + l * FX_WIDTH));
+        FX_UNROLL for (int l = 0; l < 4; l++) max[l] = fx_max(max[l], fx_load(x + q + l * FX_WIDTH));
     for (; q < z.whole; q += FX_WIDTH)
-        max[0] = fx_max_nan(max[0], fx_load(x + q));
+        max[0] = fx_max(max[0], fx_load(x + q));
     if (z.rest)
-        max[1] = fx_max_nan(max[1], fx_first(fx_load_part(x + z.whole, z.rest), z.rest, fx_splat(-INFINITY)));
-    return fx_splat(fx_lanes_max(fx_max_nan(fx_max_nan(max[0], max[1]), fx_max_nan(max[2], max[3]))));
+        max[1] = fx_max(max[1], fx_first(fx_load_part(x + z.whole, z.rest), z.rest, fx_splat(-INFINITY)));
+    return fx_splat(fx_lanes_most(fx_max(fx_max(max[0], max[1]), fx_max(max[2], max[3]))));
 }
 
 /* What is left of a row once its exponentials are stored, but for the last, partial vector. */
@@ -33,17 +34,17 @@ FX_INLINE row_rest row_exp(row_size z, const float *x, float *y, fx_v top, const
     int q = 0;
     for (; q + 2 * FX_WIDTH <= z.whole; q += 2 * FX_WIDTH)
         FX_UNROLL for (int l = 0; l < 2; l++) {
-            const fx_v v = fx_load(x + q + l * FX_WIDTH) - top, e = fx_exp(v);
+            const fx_v v = fx_load(x + q + l * FX_WIDTH) - top, e = fx_exp_below(v);
             fx_store(y + q + l * FX_WIDTH, log ? v : e);
             sum[l] += e;
         }
     if (q < z.whole) {
-        const fx_v v = fx_load(x + q) - top, e = fx_exp(v);
+        const fx_v v = fx_load(x + q) - top, e = fx_exp_below(v);
         fx_store(y + q, log ? v : e);
         sum[0] += e;
     }
     if (z.rest) {
-        const fx_v v = fx_load_part(x + z.whole, z.rest) - top, e = fx_exp(v);
+        const fx_v v = fx_load_part(x + z.whole, z.rest) - top, e = fx_exp_below(v);
         rest.last = log ? v : e;
         sum[1] += fx_first(e, z.rest, fx_splat(0));
     }
@@ -86,14 +87,14 @@ FX_INLINE void softmax_columns(const fx_softmax *s, int j, const int n, const in
     for (int32_t q = 0; q < s->n; q++, x += s->step)
         FX_UNROLL for (int l = 0; l < n; l++) {
             const int at = j + l * FX_WIDTH;
-            max[l] = fx_max_nan(max[l], full ? fx_load(x + at) : fx_load_below(x, at, s->columns));
+            max[l] = fx_max(max[l], full ? fx_load(x + at) : fx_load_below(x, at, s->columns));
         }
     float *y = s->y;
     x = s->x;
     for (int32_t q = 0; q < s->n; q++, x += s->step, y += s->step)
         FX_UNROLL for (int l = 0; l < n; l++) {
             const int at = j + l * FX_WIDTH;
-            const fx_v v = (full ? fx_load(x + at) : fx_load_below(x, at, s->columns)) - max[l], e = fx_exp(v);
+            const fx_v v = (full ? fx_load(x + at) : fx_load_below(x, at, s->columns)) - max[l], e = fx_exp_below(v);
             fx_store_below(y, at, s->columns, s->log ? v : e);
             sum[l] += e;
         }

@@ -44,7 +44,7 @@ FX_INLINE fx_v mish(fx_v v) {
     X(ROUND, fx_round(v))                                                                                              \
     X(SIGN, fx_select((v > 0) | (v < 0), fx_with_sign(fx_splat(1), v), v))                                             \
     X(ERF, fx_erf(v))                                                                                                  \
-    X(GELU, 0.5f * v * (1 + fx_erf(v * 0.70710678f)))                                                                  \
+    X(GELU, fx_gelu(v))                                                                                                \
     X(GELU_TANH, v / (1 + fx_exp(-1.59576912f * (v + 0.044715f * v * v * v)))) /* (1 + tanh u) / 2 = sigmoid(2 u) */   \
     X(SOFTPLUS, fx_max(fx_splat(0), v) + fx_log1p(fx_exp(-fx_abs(v))))                                                 \
     X(SOFTSIGN, v / (1 + fx_abs(v)))                                                                                   \
