@@ -217,6 +217,9 @@ def main() -> int:
     except BuildError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
+    for row in rows:
+        v = judge(row)
+        row |= {"ratio": v.median, "low": v.low, "high": v.high, "is_slower": v.is_slower(options.slack)}
     if options.json:
         report = {"base": options.base, "head": options.head, "threads": options.threads, "rows": rows}
         options.json.write_text(json.dumps(report, indent=1))

@@ -80,8 +80,9 @@ FX_INLINE void output_4(const fx_v *in, int s, fx_v *out, int d) {
         }                                                                                                              \
     } while (0)
 
+/* Functions of their own, in every compiler's code: tests/kernels/test_mca.py looks for their loops. */
 #define INPUTS(M)                                                                                                      \
-    static void inputs_##M(const fx_wino_input *t) {                                                                   \
+    static __attribute__((noinline)) void inputs_##M(const fx_wino_input *t) {                                         \
         int c = 0;                                                                                                     \
         for (; c + FX_WIDTH <= t->channels; c += FX_WIDTH)                                                             \
             INPUT(M, 1);                                                                                               \
@@ -99,7 +100,7 @@ void FX_SYMBOL(wino_input_f32)(const fx_wino_input *t) {
 #define AHEAD (4 * FX_NR)
 
 #define WEIGHTS(M)                                                                                                     \
-    static void weights_##M(const fx_wino_weight *t) {                                                                 \
+    static __attribute__((noinline)) void weights_##M(const fx_wino_weight *t) {                                       \
         enum { N = M + 2 };                                                                                            \
         for (int64_t at = 0; at < (int64_t)t->channels * FX_NR; at += FX_WIDTH) {                                      \
             fx_v half[N * 3];                                                                                          \

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import json
 import subprocess
 import sys
 import tarfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -107,3 +109,66 @@ def test_a_clean_working_tree_is_its_revision(tmp_path: Path, monkeypatch: pytes
     assert regress.digest(regress.source(regress.WORKING_TREE)) != regress.digest(regress.source("HEAD"))
     with pytest.raises(regress.BuildError, match="nowhere"):
         regress.source("nowhere")
+
+
+SLOWED = """
+import runpy, sys, time
+import flexnn
+run = flexnn.Session.run
+def slow(*arguments):
+    start = time.process_time_ns()
+    outputs = run(*arguments)
+    end = start + 1.15 * (time.process_time_ns() - start)
+    while time.process_time_ns() < end:
+        pass
+    return outputs
+flexnn.Session.run = slow
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+class Installed(regress.Checkout):
+    """This interpreter's flexnn; if its folder is called "slow", 15 % slower."""
+
+    def worker(self, *arguments: object) -> str:
+        script = [] if self.folder.name != "slow" else ["-c", SLOWED]
+        command = [sys.executable, "-P", *script, str(ROOT / "bench" / "worker.py"), *map(str, arguments)]
+        return subprocess.run(command, cwd=self.folder, stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
+def conv_model(path: Path) -> Path:
+    """One 3×3 convolution, a millisecond."""
+    import onnx
+    from onnx import helper, numpy_helper
+
+    weight = np.random.default_rng(0).standard_normal((64, 64, 3, 3), np.float32)
+    node = helper.make_node("Conv", ["x", "w"], ["y"], pads=[1] * 4)
+    shape = (1, 64, 56, 56)
+    values = [helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name in "xy"]
+    graph = helper.make_graph([node], "conv", values[:1], values[1:], [numpy_helper.from_array(weight, "w")])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
+    return path
+
+
+def test_fifteen_percent_fail_and_equal_checkouts_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole runs of the command, each side's processes and all; CPU time, whatever else the machine does."""
+
+    def install(revision: str) -> Installed:
+        (tmp_path / revision).mkdir(exist_ok=True)
+        return Installed(revision, tmp_path / revision)
+
+    path = conv_model(tmp_path / "conv.onnx")
+    model = SimpleNamespace(name="conv", make=lambda: path, shapes={}, scale=1.0)
+    monkeypatch.setattr(regress, "install", install)
+    monkeypatch.setattr(regress, "chosen", lambda names, default: [model])
+    for head, code in (("same", 0), ("slow", 1)):
+        report = tmp_path / f"{head}.json"
+        arguments = ["base", "--head", head, "--clock", "cpu", "--rounds", "9", "--seconds", "0.1"]
+        monkeypatch.setattr(sys, "argv", ["regress", *arguments, "--json", str(report)])
+        assert regress.main() == code
+        (row,) = json.loads(report.read_text())["rows"]
+        assert row["is_slower"] == bool(code)
+        assert row["low"] <= row["ratio"] <= row["high"]
+        if head == "slow":
+            assert 1.08 < row["ratio"] < 1.22
