@@ -50,12 +50,12 @@ def compile_apart(source: Path, target: Path, shapes: dict[str, tuple[int, ...]]
 def measure(artifact: Artifact, feed: dict[str, Any], threads: int, ks: list[int]) -> list[dict[str, Any]]:
     """A row for "off" and each k: the p50 of runs in turns, and what the plan says."""
     graph, machine = artifact.graph, Machine.measure()
-    plans = {0: (graph, make_plan(graph, threads=threads, machine=machine))}
+    plans = {0: make_plan(graph, threads=threads, machine=machine)}
     plans |= {k: make_grouped_plan(graph, k, threads=threads, machine=machine) for k in ks}
     inputs = [np.ascontiguousarray(feed[graph.tensors[i].name]) for i in graph.inputs]
     engines, outputs, rows = {}, {}, []
-    for k, (ordered, plan) in plans.items():
-        engines[k] = Engine(Host(artifact, Switches(threads)), ordered, plan)
+    for k, plan in plans.items():
+        engines[k] = Engine(Host(artifact, Switches(threads)), plan)
         outputs[k] = [np.empty(graph.tensors[i].shape, np.float32) for i in graph.outputs]
         barriers = len(plan.program.groups) or len(plan.program.steps)
         row = {"k": k, "nodes": len(graph.nodes), "barriers": barriers, "predicted_ms": plan.predicted_ms}

@@ -26,7 +26,7 @@ from flexnn.graph import bind_shapes
 from flexnn.graph.ir import ALL_DTYPES
 from flexnn.graph.model import Port, open_hint
 from flexnn.measure import kept_machine
-from flexnn.plan import Machine, Plan, check_plan, make_plan
+from flexnn.plan import Machine, Plan, Planners, check_plan
 from flexnn.plan.explain import Explanation, explain
 from flexnn.session import PROFILES, THREADS_MAX, default_profile, default_threads, io_align
 
@@ -429,10 +429,11 @@ def _graph_plan(artifact: Artifact, options: argparse.Namespace) -> tuple[Plan, 
     if default_profile(options.profile) == "measure":
         machine = kept_machine(artifact, threads, direct=options.io == "direct")
     machine = machine or Machine.measure()
-    plan = make_plan(artifact.graph, memory=options.memory, threads=threads, io_align=align, machine=machine)
+    planners = Planners(artifact.graph, threads=threads, io_align=align, machine=machine)
+    plan = planners.plan(options.memory)
     if options.check:
-        check_plan(artifact.graph, plan.program)
-    return plan, explain(artifact.graph, plan, machine=machine, threads=threads, io_align=align)
+        check_plan(plan.graph, plan.program)
+    return plan, explain(planners, plan, machine)
 
 
 def _region_plan(artifact: Artifact, contents: StoredModel, options: argparse.Namespace) -> RegionPlan:
@@ -447,7 +448,7 @@ def _region_plan(artifact: Artifact, contents: StoredModel, options: argparse.Na
     plan = plan_regions(Programs(artifact, options.memory, threads, io_align(options.io)), feeds)
     if options.check:
         for part in plan.parts:
-            check_plan(part.graph, part.plan.program)
+            check_plan(part.plan.graph, part.plan.program)
     return plan
 
 

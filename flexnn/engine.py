@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from flexnn import _core
 from flexnn.artifact import Artifact
-from flexnn.graph.ir import Graph
 from flexnn.measure import Trace
 from flexnn.plan import Plan
 from flexnn.plan.types import Program
@@ -72,12 +71,12 @@ class Host:
 
 
 class Engine:
-    """The program of a plan of ``graph``, bound to a host; ``program``: another encoding of it, at other addresses.
+    """The program of a plan, bound to a host; ``program``: another encoding of it, at other addresses.
     Raises SessionError where it is refused or its pinned weights cannot be read.
     """
 
-    def __init__(self, host: Host, graph: Graph, plan: Plan, program: Program | None = None) -> None:
-        self.host, self.graph, self.plan = host, graph, plan
+    def __init__(self, host: Host, plan: Plan, program: Program | None = None) -> None:
+        self.host, self.plan = host, plan
         program = program or plan.program
         try:
             self._bound = _core.EngineProgram(
@@ -93,7 +92,7 @@ class Engine:
                 zeros=program.zeros,
                 zeros_count=program.zeros_count,
                 io_bytes=program.io_bytes,
-                input_count=len(graph.inputs),
+                input_count=len(plan.graph.inputs),
             )
         except _core.EngineError as error:
             raise SessionError(self._explain(error)) from None
@@ -130,7 +129,7 @@ class Engine:
 
     def _explain(self, error: _core.EngineError) -> str:
         """The engine's error with the name of the weight or node that it is about."""
-        program, graph = self.plan.program, self.graph
+        program, graph = self.plan.program, self.plan.graph
         if error.status in ("io", "eof", "checksum") and error.is_load:
             loads = program.pinned if error.is_pinned else program.loads
             offset = int(loads[error.index]["file_offset"])

@@ -246,7 +246,7 @@ class Runner:
         plan = program.plan
         assert plan is not None
         split = plan.arena_bytes - plan.region_bytes
-        program.engine = Engine(self.host, program.graph, plan, moved(plan.program, split, front, work - split))
+        program.engine = Engine(self.host, plan, moved(plan.program, split, front, work - split))
 
     def _unbind(self, program: Program) -> None:
         if program.engine is not None:

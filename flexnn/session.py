@@ -250,7 +250,7 @@ class Session:
                 raise SessionError(
                     "there is no trace: open the session with trace=True, and run a model of fixed shapes"
                 )
-            return trace_events(self._artifact.graph, self._plan, trace, lanes)
+            return trace_events(self._plan, trace, lanes)
 
     def close(self) -> None:
         """Gives everything back, after the run in flight. The session cannot run any more; closing twice is fine."""
@@ -324,7 +324,7 @@ class Session:
         """Puts the plan into the host."""
         assert self._host is not None
         self._watch = Watch(self._plan.program, self._planned_machine()) if self._profile == "measure" else None
-        self._engine = Engine(self._host, self._artifact.graph, self._plan)
+        self._engine = Engine(self._host, self._plan)
         self._host.trim()
 
     def _open_runner(self) -> None:

@@ -21,15 +21,16 @@ _STALL_NS_MIN = 1000
 """Shorter gaps between steps are the engine's own."""
 
 
-def trace_events(graph: Graph, plan: Plan, trace: Trace, lanes: list[list[tuple[int, int]]]) -> dict[str, Any]:
+def trace_events(plan: Plan, trace: Trace, lanes: list[list[tuple[int, int]]]) -> dict[str, Any]:
     """The trace of a run of ``plan``, and each thread's part in its steps (Engine.trace, Engine.lanes): an object to be
     written as JSON.
 
     Each stall names the load that it waited for, since when that could have run, and why it did not sooner.
     """
+    graph = plan.graph
     steps, loads = trace
     weights = [_weight_name(graph, load) for load in plan.loads]
-    names = [f"{plan.names[step['node']]} [{step['window']['c0']}:{step['window']['c1']}]" for step in plan.steps]
+    names = [f"{graph.nodes[step['node']].name} [{step['window']['c0']}:{step['window']['c1']}]" for step in plan.steps]
     events = [_named("process_name", 0, "flexnn")]
     threads = len(lanes[0]) if lanes else 0
     rows = ["loader", "stalls", *(f"compute {thread + 1}" for thread in range(threads))]

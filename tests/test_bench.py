@@ -52,7 +52,7 @@ def test_ablations_compute_the_same(artifact: Path, name: str, align: int) -> No
         for candidate in (tight if name in ("on demand", "fresh") else whole, plan):
             fresh = name == "fresh" and candidate is plan
             host = Host(opened, Switches(2, direct_fd, poison=not fresh, fresh=fresh))
-            engine = Engine(host, graph, candidate)
+            engine = Engine(host, candidate)
             for _ in range(3):
                 y = np.empty_like(x)
                 read = engine.run([x, y], engine)["bytes_read"]

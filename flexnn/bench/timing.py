@@ -111,7 +111,7 @@ class Running:
             self._buffers.append(np.ascontiguousarray(values, DTYPES[tensor.dtype]))
         self._plan = plan
         self._host = Host(setting.artifact, replace(setting.switches, fresh=fresh))
-        self._engine = Engine(self._host, graph, plan)
+        self._engine = Engine(self._host, plan)
         self._times: list[float] = []
         self._stalls: list[float] = []
         self._read = 0

@@ -11,7 +11,9 @@ from dataclasses import replace
 
 from flexnn.artifact import Artifact
 from flexnn.artifact.format import PAGE
+from flexnn.graph.ir import Graph
 from flexnn.plan import Machine
+from flexnn.plan.bands import banded
 from flexnn.plan.profile import profile_graph
 from flexnn.plan.types import LINE, Profile
 
@@ -48,16 +50,18 @@ def measured_machine(
     progress("measuring kernels and storage, once for this model on this machine")
     graph = artifact.graph
     analytic = kept.machine if kept else Machine.measure()
-    profile = profile_graph(
-        graph,
-        threads=threads,
-        io_align=PAGE if direct_fd >= 0 else LINE,
-        machine=replace(analytic, times={}, scales={}),
-        every_way=True,
-    )
-    known = dict(analytic.times)
-    cases = cases_of(graph, profile, known)
-    times = known | measure_ways(graph, profile, cases, room=room, seconds=COMPUTE_S)
+
+    def profiled(form: Graph, every_way: bool = False) -> Profile:
+        align = PAGE if direct_fd >= 0 else LINE
+        blank = replace(analytic, times={}, scales={})
+        return profile_graph(form, threads=threads, io_align=align, machine=blank, every_way=every_way)
+
+    tiled = banded(graph, profiled(graph), profiled)
+    profile, times = profiled(graph, every_way=True), dict(analytic.times)
+    forms = [(graph, profile), *([(tiled[0], profiled(tiled[0], every_way=True))] if tiled else [])]
+    for form, known in forms:
+        cases = cases_of(form, known, times)
+        times |= measure_ways(form, known, cases, room=room, seconds=COMPUTE_S / len(forms))
     machine = replace(analytic, times=times, scales=_scales(cases_of(graph, profile, {}), times))
     file = File(artifact.fd, direct_fd, artifact.crcs)
     if kept is None and graph.weights:

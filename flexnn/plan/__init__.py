@@ -3,7 +3,7 @@
 from .check import check_plan
 from .errors import BudgetError, PlanError
 from .moved import moved
-from .planner import Planners, make_plan
+from .planners import Planners, make_plan
 from .profile import Machine
 from .report import Plan
 from .types import Program

@@ -11,11 +11,10 @@ import numpy as np
 from flexnn.graph.ir import Graph
 from flexnn.units import format_bytes
 
-from .layout import place_activations
-from .planner import make_plan
+from .planners import Planners
 from .profile import Machine, load_seconds, profile_graph
 from .report import Plan
-from .types import I64, Placement, Profile, Program
+from .types import I64, LINE, Placement, Profile, Program
 
 OFFERS = 0.125, 0.5, 1.0
 """Of the budget, added to it to see what that would buy."""
@@ -109,16 +108,13 @@ class Explanation:
         return "\n".join(lines)
 
 
-def explain(
-    graph: Graph, plan: Plan, *, machine: Machine, threads: int, io_align: int, isa: str | None = None
-) -> Explanation:
-    """What ``plan``, which ``make_plan`` made of ``graph`` with the same arguments, is made of."""
-    in_file = len(plan.program.tables) > 0
-    profile = profile_graph(graph, threads=threads, io_align=io_align, machine=machine, isa=isa, in_file=in_file)
-    smallest, beyond = smallest_of(graph, profile, place_activations(profile)[0])
+def explain(planners: Planners, plan: Plan, machine: Machine) -> Explanation:
+    """What ``plan``, which ``planners`` made for ``machine``, is made of."""
+    tightest = planners.tightest
+    smallest, beyond = smallest_of(tightest.graph, tightest.profile, tightest.placement)
 
     def offer(memory: int | None) -> Offer:
-        other = make_plan(graph, memory=memory, threads=threads, io_align=io_align, machine=machine, isa=isa)
+        other = planners.plan(memory)
         return Offer(memory or other.session_bytes, other.predicted_ms)
 
     offers = []
@@ -128,7 +124,7 @@ def explain(
         offers = [offer(memory) for memory in budgets if memory < everything.memory]
         offers += [everything] if plan.memory < everything.memory else []
     return Explanation(
-        peak_of(graph, profile, plan.program),
+        peak_of(plan, machine),
         smallest,
         plan.minimum_memory - beyond,
         plan.predicted_ms - plan.stall_ms,
@@ -137,8 +133,11 @@ def explain(
     )
 
 
-def peak_of(graph: Graph, profile: Profile, program: Program) -> Moment:
-    """The step of the program at which the arena holds the most."""
+def peak_of(plan: Plan, machine: Machine) -> Moment:
+    """The step of the plan at which the arena holds the most."""
+    graph, program = plan.graph, plan.program
+    in_file = len(program.tables) > 0
+    profile = profile_graph(graph, threads=program.threads, io_align=LINE, machine=machine, in_file=in_file)
     node = program.steps["node"]
     activations = _live(profile)[node]
     workspace = program.nodes["scratch_bytes"].astype(np.int64)[node] * profile.threads

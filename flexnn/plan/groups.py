@@ -20,7 +20,7 @@ import numpy as np
 from flexnn.graph.ir import Graph, Node, Tensor
 
 from .overhead import Overhead, overhead_bytes
-from .planner import make_plan
+from .planners import make_plan
 from .profile import Machine, profile_graph
 from .report import Plan
 from .types import Profile
@@ -77,8 +77,8 @@ def make_grouped_plan(
     machine: Machine | None = None,
     overhead: Overhead = overhead_bytes,
     isa: str | None = None,
-) -> tuple[Graph, Plan]:
-    """The graph in the order of its groups, and its plan with everything pinned; arguments as of ``make_plan``."""
+) -> Plan:
+    """The plan of the graph in the order of its groups, with everything pinned; arguments as of ``make_plan``."""
     machine = machine or Machine.measure(isa)
     grouped = group_nodes(graph, k)
     known = profile_graph(grouped.graph, threads=threads, io_align=io_align, machine=machine, isa=isa)
@@ -89,7 +89,7 @@ def make_grouped_plan(
     node_group = np.repeat(np.arange(len(grouped.sizes)), grouped.sizes)
     steps = np.bincount(node_group[plan.program.steps["node"]], minlength=len(grouped.sizes)).astype(np.uint32)
     barriers_saved = len(plan.program.steps) - len(steps)
-    return grouped.graph, replace(
+    return replace(
         plan,
         program=replace(plan.program, groups=steps),
         predicted_ms=plan.predicted_ms - barriers_saved * machine.step_s * 1e3,

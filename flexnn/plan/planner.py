@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,14 +26,14 @@ from .drafts import Draft, Drafting, Records
 from .errors import BudgetError
 from .layout import place_activations
 from .overhead import Overhead, overhead_bytes
-from .profile import Machine, profile_graph, stored_table
+from .profile import Machine, profile_graph
 from .program import encode_program, front_bytes
 from .report import Plan
-from .types import LINE, Profile
+from .types import LINE, Placement, Profile
 
 FIRST_RUNG = 0.03
 """Memory beside the tightest plan on the second rung, of the smallest budget."""
-GROWTH, GROWTH_LAYERS = 0.2, 400
+GROWTH, GROWTH_LAYERS = 0.4, 350
 """What each higher rung has more of it than the one below: this share, or layers by this number where that is more: a
 rung costs time by layers, and all of them shall take tens of milliseconds.
 """
@@ -52,7 +51,7 @@ ROUNDS = 10
 """Of looking for the bound that prices pins on a rung."""
 TRIES = 50
 """Changes of single layers that are tried on each rung's best draft."""
-PLACED, FROM_TOP, PLACED_ELSEWHERE = 6, 2, 3
+PLACED, FROM_TOP, PLACED_ELSEWHERE = 4, 2, 2
 """Drafts that get addresses on each rung: fragmentation makes them later than drafts suppose. The first of them are
 placed from above, too; and some between activations that lie otherwise.
 """
@@ -64,61 +63,6 @@ WORTH_PLACING = 0.9995
 """Another draft gets addresses when it promises at most this share of the best time so far."""
 DRAFTING_BYTES = 160 << 10
 """What looking for a better plan than the tightest leaves in the heap: measured, up to 0.1 MiB beyond the overhead."""
-
-
-def make_plan(
-    graph: Graph,
-    *,
-    memory: int | None = None,
-    threads: int = 1,
-    io_align: int = 64,
-    machine: Machine | None = None,
-    overhead: Overhead = overhead_bytes,
-    isa: str | None = None,
-    profile: Profile | None = None,
-) -> Plan:
-    """The plan for ``memory`` bytes (None: no limit, everything pinned), of an artifact's graph.
-
-    ``io_align``: 64, or 4096 for direct I/O. ``overhead`` says what a session takes beside its arena. Raises
-    BudgetError, naming the smallest budget, when ``memory`` is below it. Tables stay in the file (graph/tables.py),
-    unless there is room for everything. ``profile``: of the graph, where it is not as
-    ``profile_graph`` makes it.
-    """
-    planners = Planners(
-        graph, threads=threads, io_align=io_align, machine=machine, overhead=overhead, isa=isa, profile=profile
-    )
-    return planners.plan(memory)
-
-
-class Planners:
-    """Plans of one graph for one budget after the other: with its tables in the file or in memory (``make_plan``)."""
-
-    def __init__(self, graph: Graph, *, profile: Profile | None = None, **how: Any) -> None:
-        self._graph, self._how = graph, how
-        has_tables = profile is None and any(stored_table(graph, node) for node in graph.nodes)
-        self._first = Planner(graph, profile=profile, in_file=has_tables, **how)
-        self._resident = None if has_tables else self._first
-        self._weight_bytes = sum(weight.nbytes for weight in graph.weights)
-
-    @property
-    def minimum(self) -> int:
-        """The smallest budget, in bytes."""
-        return self._first.minimum
-
-    @property
-    def least_region(self) -> int:
-        """Bytes that the streaming region of every plan has: workspace for reading tables is not in all of them."""
-        return self._first.least_region if self._resident is self._first else self._first.activation_bytes
-
-    def plan(self, memory: int | None) -> Plan:
-        """As ``make_plan``."""
-        if self._resident is self._first or (memory is not None and memory <= self._weight_bytes):
-            return self._first.plan(memory)
-        if self._resident is None:
-            self._resident = Planner(self._graph, in_file=False, **self._how)
-        if memory is None or self._resident.everything <= memory:
-            return replace(self._resident.plan(memory), minimum_memory=self.minimum)
-        return self._first.plan(memory)
 
 
 @dataclass(slots=True, frozen=True)
@@ -187,12 +131,35 @@ class Planner:
         return min(drafting.placement.arena_bytes_min for drafting in self._draftings)
 
     @property
+    def graph(self) -> Graph:
+        """What is planned."""
+        return self._graph
+
+    @property
+    def profile(self) -> Profile:
+        """Of the graph."""
+        return self._profile
+
+    @property
+    def placement(self) -> Placement:
+        """Of the activations, in the tightest plan."""
+        return self._draftings[0].placement
+
+    def bound_ms(self, memory: int) -> float:
+        """No plan of the graph for ``memory`` bytes is faster (plan/bound.py)."""
+        return self._bound(memory).seconds * 1e3
+
+    def _bound(self, memory: int | None) -> Bound:
+        arena = None if memory is None else memory - self._beside - self._step_bytes * len(self._profile.nodes)
+        return self._bounding.at(arena)
+
+    @property
     def activation_bytes(self) -> int:
         """Most bytes of activations alive at once."""
         return self._draftings[0].placement.live_bytes_max
 
     def plan(self, memory: int | None) -> Plan:
-        """As ``make_plan``."""
+        """As ``make_plan`` (plan/planners.py), of the graph as it is."""
         started = time.perf_counter_ns()
         if memory is not None and memory < self.minimum:
             raise BudgetError(self.minimum, memory)
@@ -200,8 +167,6 @@ class Planner:
         if memory is not None and self._beside + draft.nbytes > memory:
             draft = self._limited(max(memory - DRAFTING_BYTES, self.minimum) - self._beside)
         program = encode_program(self._graph, self._profile, draft)
-        arena = None if memory is None else memory - self._beside - self._step_bytes * len(self._profile.nodes)
-        bound = self._bounding.at(arena)
         plan = Plan(
             program=program,
             memory=memory,
@@ -209,9 +174,9 @@ class Planner:
             overhead=self._parts(draft.rows),
             predicted_ms=draft.seconds * 1e3,
             stall_ms=draft.stall_s * 1e3,
-            bound_ms=bound.seconds * 1e3,
+            bound_ms=self._bound(memory).seconds * 1e3,
             plan_ms=(time.perf_counter_ns() - started + self._prepared_ns) / 1e6,
-            names=[node.name for node in self._graph.nodes],
+            graph=self._graph,
             activation_bytes=draft.placement.live_bytes_max,
             region_bytes=draft.region,
         )

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from flexnn import _core
+from flexnn.graph.ir import Graph
 from flexnn.units import format_bytes
 
 from .types import Program
@@ -17,6 +18,8 @@ from .types import Program
 class Plan:
     """A program with its predicted cost. Times in milliseconds, sizes in bytes."""
 
+    graph: Graph
+    """That the program runs: the artifact's, or that with some of its nodes in bands or in the order of groups."""
     program: Program
     memory: int | None
     """The budget; None: no limit."""
@@ -30,8 +33,6 @@ class Plan:
     bound_ms: float
     """No plan of this budget is faster (plan/bound.py)."""
     plan_ms: float
-    names: list[str]
-    """Of the nodes."""
     activation_bytes: int
     """Most bytes of activations alive at once."""
     region_bytes: int

@@ -11,7 +11,8 @@ from plan_graphs import resnet
 from plan_support import FAST_DISK
 
 from flexnn.measure.refine import SAMPLES_MIN, Watch, _overlaps
-from flexnn.plan import Machine, make_plan
+from flexnn.plan import Machine
+from flexnn.plan.planner import Planner
 from flexnn.plan.profile import load_seconds, profile_graph, way_key
 
 
@@ -32,8 +33,8 @@ def planned(machine: Machine) -> tuple[Any, Machine]:
         for way in known.variants:
             times[way_key(node.op, known.params, way)] = way.fixed_s, way.channels_s
     machine = replace(machine, times=times, scales={"direct": 2.0})
-    minimum = make_plan(graph, machine=machine).minimum_memory
-    return make_plan(graph, memory=minimum, machine=machine), machine
+    planner = Planner(graph, machine=machine)
+    return planner.plan(planner.minimum), machine
 
 
 @pytest.mark.parametrize(("slower", "reads"), [(1.2, 1.0), (1.0, 1.4), (0.9, 0.8)])

@@ -24,7 +24,7 @@ def checked(
 ) -> Plan:
     """A plan that the independent checker accepts, and that keeps its budget and its own bound."""
     plan = make_plan(graph, memory=memory, threads=threads, io_align=io_align, machine=machine)
-    check_plan(graph, plan.program)
+    check_plan(plan.graph, plan.program)
     assert memory is None or plan.session_bytes <= memory
     assert plan.predicted_ms >= plan.bound_ms * (1 - 1e-9)
     for loads in (plan.program.loads, plan.program.pinned):

@@ -26,7 +26,7 @@ def test_plans_come_near_it() -> None:
         for factor in FACTORS:
             plan = checked(graph, int(minimum * factor), machine=USB)
             logs.append(math.log(plan.predicted_ms / plan.bound_ms))
-    assert math.exp(sum(logs) / len(logs)) < 1.05
+    assert math.exp(sum(logs) / len(logs)) < 1.08
 
 
 def test_falls_with_memory() -> None:

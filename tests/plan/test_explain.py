@@ -10,14 +10,15 @@ from plan_graphs import random_graph, vgg19
 from plan_support import FAST_DISK, PI, minimum_of
 
 from flexnn.graph.ir import Graph
-from flexnn.plan import Plan, make_plan
+from flexnn.plan import Plan, Planners, make_plan
 from flexnn.plan.explain import Explanation, explain
 from flexnn.plan.profile import profile_graph
 
 
 def _explained(graph: Graph, memory: int | None, io_align: int = 64) -> tuple[Plan, Explanation]:
-    plan = make_plan(graph, memory=memory, threads=2, io_align=io_align, machine=FAST_DISK)
-    return plan, explain(graph, plan, machine=FAST_DISK, threads=2, io_align=io_align)
+    planners = Planners(graph, threads=2, io_align=io_align, machine=FAST_DISK)
+    plan = planners.plan(memory)
+    return plan, explain(planners, plan, FAST_DISK)
 
 
 @pytest.mark.parametrize("io_align", [64, 4096])
@@ -25,10 +26,10 @@ def _explained(graph: Graph, memory: int | None, io_align: int = 64) -> tuple[Pl
 def test_peak_is_what_the_program_holds(seed: int, io_align: int) -> None:
     """Counted again load by load and tensor by tensor; nothing is held twice, so it fits the arena."""
     graph = random_graph(seed)
-    profile = profile_graph(graph, threads=2, io_align=io_align, machine=FAST_DISK)
     minimum = minimum_of(graph, io_align=io_align)
     for extra in (0, 40_000, 1_000_000):
         plan, told = _explained(graph, minimum + extra, io_align)
+        profile = profile_graph(plan.graph, threads=2, io_align=io_align, machine=FAST_DISK)
         steps, loads = plan.steps, plan.loads
         held = []
         for step, node in enumerate(steps["node"].tolist()):
@@ -45,7 +46,7 @@ def test_peak_is_what_the_program_holds(seed: int, io_align: int) -> None:
         pinned = int(plan.program.pinned["bytes"].sum()) + profile.zeros_bytes
         assert told.peak.nbytes == max(held) + pinned <= plan.arena_bytes
         assert told.peak.step == int(np.argmax(held))
-        assert told.peak.node == graph.nodes[int(steps["node"][told.peak.step])].name
+        assert told.peak.node == plan.graph.nodes[int(steps["node"][told.peak.step])].name
 
 
 def test_the_smallest_budget_has_one_culprit() -> None:

@@ -13,9 +13,10 @@ from plan_support import ALIGNS, FAST_DISK, PI, checked, minimum_of
 from flexnn.graph.ir import Graph
 from flexnn.plan import BudgetError, Machine, make_plan
 from flexnn.plan.layout import activations
+from flexnn.plan.planner import Planner
 
 MIB = 1 << 20
-MINIMUM_MIB = {"vgg19": 30, "resnet152": 10.25, "mobilenet_v2": 9, "squeezenet1_1": 8}
+MINIMUM_MIB = {"vgg19": 12, "resnet152": 10.25, "mobilenet_v2": 7.5, "squeezenet1_1": 6.5}
 
 
 @pytest.fixture(scope="module", params=CLASSICS)
@@ -89,8 +90,9 @@ def test_minimum_does_not_depend_on_rates(classic: tuple[str, Graph]) -> None:
 def test_memory_left_over_is_used() -> None:
     """Weights are not streamed while memory lies idle."""
     graph = resnet()
-    unlimited = make_plan(graph, threads=2, machine=FAST_DISK)
-    plan = checked(graph, unlimited.session_bytes * 3 // 4)
+    planner = Planner(graph, threads=2, machine=FAST_DISK)
+    unlimited = planner.plan(None)
+    plan = planner.plan(unlimited.session_bytes * 3 // 4)
     assert plan.session_bytes >= 0.98 * (unlimited.session_bytes * 3 // 4)
     assert plan.pinned_bytes >= 0.5 * unlimited.pinned_bytes
     assert plan.pinned_bytes + plan.bytes_read_per_run == unlimited.pinned_bytes
@@ -107,10 +109,14 @@ def test_streaming_is_near_the_bound() -> None:
 def test_activations_lie_where_streams_lose_the_least(monkeypatch: pytest.MonkeyPatch) -> None:
     """At the smallest budget the gaps of one placement take the next layers' slices sooner than those of another."""
     graph, machine = vgg19(), Machine(20e9, 5e9, 257e6, 100e-6)
-    minimum = minimum_of(graph, threads=1)
-    predicted = checked(graph, minimum, threads=1, machine=machine).predicted_ms
+
+    def predicted_ms() -> float:
+        planner = Planner(graph, machine=machine)
+        return planner.plan(planner.minimum).predicted_ms
+
+    several = predicted_ms()
     monkeypatch.setattr(activations, "ALTERNATIVES", ())
-    assert predicted < 0.99 * checked(graph, minimum, threads=1, machine=machine).predicted_ms
+    assert several < 0.99 * predicted_ms()
 
 
 def test_requests_for_slices_count_in_the_bound() -> None:

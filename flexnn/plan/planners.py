@@ -1,0 +1,112 @@
+"""Plans of a graph in all its forms: tables in the file or in memory, activations whole or in bands of rows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from flexnn.graph.ir import Graph
+
+from .bands import WORTH, banded
+from .errors import BudgetError
+from .overhead import Overhead, overhead_bytes
+from .planner import Planner
+from .profile import Machine, profile_graph, stored_table
+from .report import Plan
+from .types import Profile
+
+
+def make_plan(
+    graph: Graph,
+    *,
+    memory: int | None = None,
+    threads: int = 1,
+    io_align: int = 64,
+    machine: Machine | None = None,
+    overhead: Overhead = overhead_bytes,
+    isa: str | None = None,
+    profile: Profile | None = None,
+) -> Plan:
+    """The plan for ``memory`` bytes (None: no limit, everything pinned), of an artifact's graph.
+
+    ``io_align``: 64, or 4096 for direct I/O. ``overhead`` says what a session takes beside its arena. Raises
+    BudgetError, naming the smallest budget, when ``memory`` is below it. Tables stay in the file (graph/tables.py) and
+    activations may be tiled (plan/bands.py), unless there is room for everything. ``profile``: of the graph, where it
+    is not as ``profile_graph`` makes it; such a graph is planned as it is.
+    """
+    planners = Planners(
+        graph, threads=threads, io_align=io_align, machine=machine, overhead=overhead, isa=isa, profile=profile
+    )
+    return planners.plan(memory)
+
+
+class Planners:
+    """Plans of one graph for one budget after the other (``make_plan``)."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        *,
+        threads: int = 1,
+        io_align: int = 64,
+        machine: Machine | None = None,
+        isa: str | None = None,
+        profile: Profile | None = None,
+        **how: Any,
+    ) -> None:
+        machine = machine or Machine.measure(isa)
+        has_tables = profile is None and any(stored_table(graph, node) for node in graph.nodes)
+
+        def profiled(form: Graph) -> Profile:
+            return profile_graph(form, threads=threads, io_align=io_align, machine=machine, isa=isa, in_file=has_tables)
+
+        self._graph = graph
+        self._how: dict[str, Any] = how | {"threads": threads, "io_align": io_align, "machine": machine, "isa": isa}
+        self._whole = Planner(graph, profile=profile, in_file=has_tables, **self._how)
+        self._resident = None if has_tables else self._whole
+        tiled = banded(graph, self._whole.profile, profiled) if profile is None else None
+        bands = Planner(tiled[0], profile=tiled[1], **self._how) if tiled else None
+        self._tiled = bands if bands and bands.minimum <= WORTH * self._whole.minimum else None
+        self._weight_bytes = sum(weight.nbytes for weight in graph.weights)
+
+    @property
+    def minimum(self) -> int:
+        """The smallest budget, in bytes."""
+        return self.tightest.minimum
+
+    @property
+    def tightest(self) -> Planner:
+        """Of the form of the graph that has the smallest budget."""
+        return min(self._forms, key=lambda planner: planner.minimum)
+
+    @property
+    def least_region(self) -> int:
+        """Bytes that the streaming region of every plan has: workspace for reading tables is not in all of them."""
+        least = self._whole.least_region if self._resident is self._whole else self._whole.activation_bytes
+        return min(least, self._tiled.least_region) if self._tiled else least
+
+    @property
+    def _forms(self) -> list[Planner]:
+        return [self._whole, self._tiled] if self._tiled else [self._whole]
+
+    def plan(self, memory: int | None) -> Plan:
+        """As ``make_plan``: of the forms that fit, the one that is predicted to be the fastest. Each is not slower with
+        more memory, and so is the fastest of them.
+        """
+        if memory is not None and memory < self.minimum:
+            raise BudgetError(self.minimum, memory)
+        if memory is None or self._resident is self._whole or memory > self._weight_bytes:
+            self._resident = self._resident or Planner(self._graph, **self._how)
+            if memory is None or self._resident.everything <= memory:
+                return replace(self._resident.plan(memory), minimum_memory=self.minimum)
+        forms = [form for form in self._forms if form.minimum <= memory]
+        best = forms[0].plan(memory)
+        bound, spent = best.bound_ms, best.plan_ms
+        for form in forms[1:]:
+            other_bound = form.bound_ms(memory)
+            bound = min(bound, other_bound)
+            if other_bound < best.predicted_ms:
+                other = form.plan(memory)
+                spent += other.plan_ms
+                best = other if other.predicted_ms < best.predicted_ms else best
+        return replace(best, minimum_memory=self.minimum, bound_ms=bound, plan_ms=spent)
