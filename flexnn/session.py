@@ -6,6 +6,7 @@ import contextlib
 import math
 import operator
 import os
+import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -271,6 +272,8 @@ class Session:
         self._artifact.close()
 
     def __del__(self) -> None:
+        if sys.is_finalizing():  # Python is being taken apart: nothing can be kept for other sessions
+            self._watch = None
         if hasattr(self, "_artifact"):
             self.close()
 

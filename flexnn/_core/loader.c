@@ -323,8 +323,8 @@ int fx_loader_start(fx_host *h) {
     if (error)
         return error;
     pthread_mutex_lock(&l->mutex); /* readers begin when it is known how many they are */
-    /* What the page cache has takes a CPU and no waiting: more readers would only take turns with who computes. */
-    const int wanted = h->direct_fd >= 0 ? FX_READERS : 1;
+    /* What the page cache has takes CPUs and no waiting: a third reader would only take turns with who computes. */
+    const int wanted = h->direct_fd >= 0 || h->read_bytes_per_second ? FX_READERS : FX_READERS - 1;
     for (; l->threads < wanted; l->threads++) {
         fx_reader *reader = &l->readers[l->threads];
         reader->host = h;

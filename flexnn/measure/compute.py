@@ -29,6 +29,8 @@ WEIGHTS_MAX = 64 << 20
 WEIGHTS_SHARE = 4
 """At least this part of the arena is left for weights; ways that need more beside them are not measured."""
 SMALL_PANELS = 2
+FIXED_MAX = 3.0
+"""A fixed part that is so many times the analytic model's is not believed where it is extrapolated from."""
 REFUSED_MAX = 8
 """Nodes that fail on zeros (an index out of range) before measuring gives up."""
 
@@ -138,7 +140,14 @@ def _fit(case: Case, small_s: float, large_s: float) -> tuple[float, float]:
         return fixed, (large_s - fixed) / share
     panel_s = max(large_s - small_s, 0.0) / (case.large - case.small)
     panel_s = min(panel_s, large_s / case.large)
-    return max(large_s - panel_s * case.large, 0.0), panel_s * case.known.panels
+    fixed_s = max(large_s - panel_s * case.large, 0.0)
+    if case.large < case.known.panels:  # noise in the small window would make what is beyond the large one free
+        expected = case.way.fixed_s + case.way.channels_s * case.large / case.known.panels
+        share = case.way.fixed_s / max(expected, 1e-12)
+        if fixed_s > FIXED_MAX * share * large_s:
+            fixed_s = share * large_s
+            panel_s = (large_s - fixed_s) / case.large
+    return fixed_s, panel_s * case.known.panels
 
 
 class Bench:

@@ -93,11 +93,15 @@ def test_a_node_that_refuses_zeros_is_left_out() -> None:
 def test_two_windows_give_a_fixed_part_and_one_per_channel() -> None:
     known = compute.NodeProfile([], np.zeros(1, np.int32), 16, 64, 0, ())
     way = compute.Variant("direct", 0, 0, 1e-6, 1e-3)
-    case = compute.Case("k", 0, way, known, 0, small=2, large=8)
-    assert compute._fit(case, 3e-3, 9e-3) == pytest.approx((1e-3, 16e-3))
+    case = compute.Case("k", 0, way, known, 0, small=2, large=16)
+    assert compute._fit(case, 3e-3, 17e-3) == pytest.approx((1e-3, 16e-3))
     assert compute._fit(case, 9e-3, 3e-3) == pytest.approx((3e-3, 0.0))  # noise never makes a time negative
+    case.large = 8
+    case.way = compute.Variant("direct", 0, 0, 1e-3, 16e-3)
+    assert compute._fit(case, 3e-3, 9e-3) == pytest.approx((1e-3, 16e-3))
+    assert compute._fit(case, 9e-3, 9e-3) == pytest.approx((1e-3, 16e-3))  # nor free what was not measured
     case.small = case.large = 4
-    assert compute._fit(case, 5e-3, 5e-3) == pytest.approx((1e-6, 4 * (5e-3 - 1e-6)))
+    assert compute._fit(case, 5e-3, 5e-3) == pytest.approx((1e-3, 4 * 4e-3))
 
 
 def test_the_fit_of_the_storage_recovers_its_rates() -> None:

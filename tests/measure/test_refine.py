@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from plan_graphs import resnet
 from plan_support import FAST_DISK
+from session_support import write_model
 
+import flexnn
 from flexnn.measure.refine import SAMPLES_MIN, Watch, _overlaps
 from flexnn.plan import Machine
 from flexnn.plan.planner import Planner
@@ -68,3 +74,17 @@ def test_overlaps() -> None:
     others = np.array([[-5.0, 1.0], [3.0, 12.0], [18.0, 19.0], [29.0, 40.0]])
     assert _overlaps(spans, others).tolist() == [8.0, 3.0, 1.0, 0.0]
     assert _overlaps(spans, np.zeros((0, 2))).tolist() == [0.0] * 4
+
+
+def test_a_session_that_ends_with_the_process_says_nothing(tmp_path: Path) -> None:
+    path = flexnn.compile(write_model(tmp_path / "m.onnx"))
+    code = """
+import sys
+import numpy as np, flexnn
+s = flexnn.Session(sys.argv[1], threads=1, profile="measure")
+s.run(None, {i.name: np.ones(i.shape, np.float32) for i in s.get_inputs()})
+s._watch.learnt = lambda machine: machine
+"""
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-P", "-c", code, path], capture_output=True, env=environment, check=True)
+    assert not done.stderr
