@@ -3,6 +3,7 @@
 python -m bench.field              fetches each, runs it at its shapes against onnxruntime, unlimited and in 1.5 of the
                                    smallest budget; relative L2 errors, milliseconds, memory
 python -m bench.field silero lac   those whose names match
+python -m bench.field --half ocr   float32 models converted to float16
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import onnxruntime
 
 import flexnn
 from bench.fetch_models import DDDDOCR, RAPIDOCR, SPEECHMOS, File, Package, fetch_files
+from bench.half import as_half
 
 SILERO = Package("silero-vad", "6.2.3", "7b7f5436cfcb02fae583a05b512ea96467fd449fe54cb49a5e4f06c51a1e43b8", "MIT")
 OCR6 = Package("rapidocr", "3.10.0", "2fc34e26cd0f48514804a94f8832283039c7334076bff60768b1fed9ad068050", "Apache-2.0")
@@ -160,8 +162,8 @@ def feed_of(session: flexnn.Session, shapes: Shapes, scale: float) -> dict[str, 
     rng, feed = np.random.default_rng(0), {}
     for port in session.get_inputs():
         name, shape = port.name, shapes[port.name]
-        if port.numpy_dtype == np.float32:
-            feed[name] = np.asarray(rng.standard_normal(shape) * scale, np.float32)
+        if port.numpy_dtype.kind == "f":
+            feed[name] = np.asarray(rng.standard_normal(shape) * scale, port.numpy_dtype)
         elif name == "sr":
             feed[name] = np.array(16000, np.int64)
         elif name == "length":
@@ -178,7 +180,7 @@ def relative(got: list[np.ndarray], want: list[np.ndarray]) -> float:
     for a, b in zip(got, want, strict=True):
         assert (a.shape, a.dtype) == (b.shape, b.dtype), f"{a.dtype}{a.shape}, not {b.dtype}{b.shape}"
         wide = b.astype(np.float64)
-        errors.append(float(np.linalg.norm(a - wide) / max(np.linalg.norm(wide), 1e-9)))
+        errors.append(float(np.linalg.norm(a.astype(np.float64) - wide) / max(np.linalg.norm(wide), 1e-9)))
     return max(errors)
 
 
@@ -193,9 +195,12 @@ def _smallest(artifact: Path, feed: dict[str, np.ndarray], minimum: int = 1 << 1
             minimum = max(error.minimum, minimum + 1)
 
 
-def compare(subject: Subject, folder: Path) -> str:
-    """A line of the table."""
+def compare(subject: Subject, folder: Path, half: bool = False) -> str:
+    """A line of the table. ``half``: of the model as float16."""
     path = fetch_files([subject.file])[0]
+    if half:
+        as_half(path, folder / path.name)
+        path = folder / path.name
     artifact = folder / f"{subject.file.name}.flexnn"
     flexnn.compile(path, artifact)
     options = onnxruntime.SessionOptions()
@@ -214,23 +219,26 @@ def compare(subject: Subject, folder: Path) -> str:
                 times.append(1e3 * (time.perf_counter() - start))
             cells.append(f"{error:.1e}, {times[0]:.1f} ms (onnxruntime {times[1]:.1f})")
         whole = session.session_bytes
-    budget = _smallest(artifact, feed) * 3 // 2
+    smallest = _smallest(artifact, feed)
+    budget = smallest * 3 // 2
     with flexnn.Session(artifact, memory=budget, threads=2) as session:
         error = relative(session.run(None, feed), want)
-    cells.append(f"unlimited {whole / 2**20:.1f} MiB; {error:.1e} in {budget / 2**20:.1f} MiB")
+    sizes = f"artifact {artifact.stat().st_size / 1e6:.1f} MB; unlimited {whole / 2**20:.1f} MiB"
+    cells.append(f"{sizes}, smallest {smallest / 2**20:.1f}; {error:.1e} in {budget / 2**20:.1f} MiB")
     artifact.unlink()
     return f"{subject.file.name:20} {' | '.join(cells)}"
 
 
 def main() -> int:
-    wanted = sys.argv[1:]
+    half = "--half" in sys.argv[1:]
+    wanted = [argument for argument in sys.argv[1:] if argument != "--half"]
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
         for subject in SUBJECTS:
             if wanted and not any(part in subject.file.name for part in wanted):
                 continue
             try:
-                print(compare(subject, Path(folder)), flush=True)
+                print(compare(subject, Path(folder), half), flush=True)
             except (AssertionError, ValueError, RuntimeError, OSError) as error:
                 failed += 1
                 print(f"{subject.file.name:20} FAILED: {' '.join(str(error).split())[:200]}", flush=True)

@@ -1,6 +1,6 @@
 """Damaged model files: every one must end in a clear error or a correct run.
 
-    python -m bench.fuzz                          2,000 mutations of two artifacts and three ONNX files
+    python -m bench.fuzz                          2,000 mutations of five artifacts and five ONNX files
     python -m bench.fuzz --count 200 --seed 7     other ones
     python -m bench.fuzz --only 1234              one again, with its traceback
 
@@ -39,6 +39,8 @@ from rich.table import Table
 import flexnn
 from bench import ROOT, WIDTH
 from bench.catalogue import CATALOGUE
+from bench.fetch_models import fetch_files
+from bench.field import SUBJECTS
 from bench.footprint import reset_peak, status
 from bench.mutate import damage, reseal, structure_of_artifact, structure_of_onnx
 from bench.peers import OnnxRuntime, artifact, artifact_of
@@ -51,7 +53,16 @@ TARGETS = (  # model, what is mutated
     ("mobilenet_v2_small", "onnx"),
     ("ppocr_v2_cls", "onnx"),
     ("dnsmos_v8", "onnx"),
+    ("silero_vad_ifless", "artifact"),  # from here on: open shapes, branches, operators in numpy
+    ("aecmos_1", "artifact"),
+    ("silero_vad_ifless", "resealed"),
+    ("aecmos_1", "resealed"),
+    ("silero_vad_ifless", "resealed"),
+    ("ppocr_v4_rec", "resealed"),
+    ("silero_vad_ifless", "onnx"),
+    ("aecmos_1", "onnx"),
 )
+OPEN = {subject.file.name: subject for subject in SUBJECTS}
 BUDGET = 64 << 20
 MEMORY_SLACK = 64 << 20
 ADDRESS_SPACE = 4 << 30
@@ -82,20 +93,26 @@ class Answer:
 class Judge:
     """In a worker: makes mutations and runs them."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, artifacts: Path) -> None:
         self.folder = folder
+        self.artifacts = artifacts
         self.files: dict[tuple[str, str], tuple[bytes, list[range]]] = {}
         self.expected: dict[str, list[np.ndarray[Any, Any]]] = {}
 
     def load(self, name: str, kind: str) -> tuple[bytes, list[range]]:
         """The undamaged file and where its structure lies."""
         if (name, kind) not in self.files:
-            model = CATALOGUE[name]
-            path = model.path if kind == "onnx" else artifact_of(model.path)
+            path = path_of(name) if kind == "onnx" else self.undamaged(name)
             content = path.read_bytes()
             structure = structure_of_onnx(content) if kind == "onnx" else structure_of_artifact(content)
             self.files[name, kind] = content, structure
         return self.files[name, kind]
+
+    def undamaged(self, name: str) -> Path:
+        """The artifact of a model."""
+        if name not in OPEN:
+            return artifact_of(CATALOGUE[name].path)
+        return self.artifacts / f"{name}.flexnn"
 
     def judge(self, number: int, seed: int) -> Answer:
         name, kind = TARGETS[number % len(TARGETS)]
@@ -125,13 +142,11 @@ class Judge:
         artifact_path = path
         if kind == "onnx":
             artifact_path = path.with_suffix(".compiled")
-            flexnn.compile(path, artifact_path, shapes=CATALOGUE[name].shapes)
+            flexnn.compile(path, artifact_path, shapes={} if name in OPEN else CATALOGUE[name].shapes)
         with flexnn.Session(artifact_path, memory=BUDGET, threads=2) as session:
-            arguments = session.get_inputs()
-            if sum(4 * int(np.prod(a.shape, dtype=float)) for a in arguments) > FEED_BYTES_MAX:
+            feed = feed_of(session.get_inputs(), name)
+            if feed is None:
                 return {}, None, status("VmHWM") - before
-            rng = np.random.default_rng(0)
-            feed = {a.name: rng.standard_normal(a.shape).astype(a.numpy_dtype) for a in arguments}
             outputs = session.run(None, feed)
             return feed, outputs, status("VmHWM") - before
 
@@ -140,12 +155,13 @@ class Judge:
     ) -> Answer:
         if kind == "onnx":
             try:
-                expected = OnnxRuntime(path, CATALOGUE[name].shapes, threads=1).run(feed)
+                shapes = {k: v.shape for k, v in feed.items()} if name in OPEN else CATALOGUE[name].shapes
+                expected = OnnxRuntime(path, shapes, threads=1).run(feed)
             except Exception as error:
                 return Answer("ran, nothing to compare", f"onnxruntime: {str(error)[:200]}")
         else:
             if name not in self.expected:
-                with flexnn.Session(artifact_of(CATALOGUE[name].path), memory=BUDGET, threads=2) as session:
+                with flexnn.Session(self.undamaged(name), memory=BUDGET, threads=2) as session:
                     self.expected[name] = session.run(None, feed)
             expected = self.expected[name]
         for a, b in zip(outputs, expected, strict=True):
@@ -162,6 +178,40 @@ class Judge:
         return Answer("correct run")
 
 
+def path_of(name: str) -> Path:
+    """The ONNX file of a model."""
+    return OPEN[name].file.path if name in OPEN else CATALOGUE[name].path
+
+
+def make_targets(folder: Path) -> None:
+    """Makes or fetches what is mutated; artifacts of open shapes go into ``folder``. Raises FetchError."""
+    for name, kind in TARGETS:
+        if name in OPEN:
+            fetch_files([OPEN[name].file])
+        elif kind == "onnx":
+            CATALOGUE[name].make()
+        else:
+            artifact(CATALOGUE[name].make(), CATALOGUE[name].shapes)
+    for name in {name for name, _ in TARGETS}.intersection(OPEN):
+        flexnn.compile(path_of(name), folder / f"{name}.flexnn")
+
+
+def feed_of(arguments: list[flexnn.session.NodeArg], name: str) -> dict[str, Any] | None:
+    """Seeded inputs, whatever the file now says that these are; None if they are too large to make."""
+    rng, usual = np.random.default_rng(0), OPEN[name].runs[0] if name in OPEN else {}
+    shapes = {}
+    for argument in arguments:
+        given = usual.get(argument.name, ())
+        sizes = (given[i] if i < len(given) else 2 for i in range(len(argument.shape)))
+        shapes[argument.name] = [d if isinstance(d, int) else s for d, s in zip(argument.shape, sizes, strict=True)]
+    if sum(4 * float(np.prod(shape, dtype=float)) for shape in shapes.values()) > FEED_BYTES_MAX:
+        return None
+    feed = {a.name: rng.standard_normal(shapes[a.name]).astype(a.numpy_dtype) for a in arguments}
+    if "sr" in feed:
+        feed["sr"] = np.full(shapes["sr"], 16000, feed["sr"].dtype)
+    return feed
+
+
 def has_extremes(path: Path) -> bool:
     """Whether a weight of the ONNX file is not a number of sane size."""
     model = onnx.load(path)
@@ -170,14 +220,14 @@ def has_extremes(path: Path) -> bool:
     return any(not np.abs(a).max(initial=0) < EXTREME for a in arrays)
 
 
-def work(seed: int) -> None:
+def work(seed: int, artifacts: Path) -> None:
     """A worker: numbers of mutations come in, a line of JSON for each goes out."""
     import onnxruntime  # noqa: F401  (before memory is measured the first time)
 
     resource.setrlimit(resource.RLIMIT_AS, (ADDRESS_SPACE, ADDRESS_SPACE))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with tempfile.TemporaryDirectory() as folder:
-        judge = Judge(Path(folder))
+        judge = Judge(Path(folder), artifacts)
         for line in sys.stdin:
             answer = judge.judge(int(line), seed)
             print(json.dumps([answer.outcome, answer.detail]), flush=True)
@@ -186,14 +236,15 @@ def work(seed: int) -> None:
 class Worker:
     """The parent's end of a worker process; started anew after a crash or a hang."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, artifacts: Path) -> None:
         self.seed = seed
+        self.artifacts = artifacts
         self.number = -1
         self.deadline = 0.0
         self.start()
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "bench.fuzz", "--work", "--seed", str(self.seed)]
+        command = [sys.executable, "-m", "bench.fuzz", "--work", str(self.artifacts), "--seed", str(self.seed)]
         environment = {**os.environ, "PYTHONFAULTHANDLER": "1", "PYTHONPATH": str(ROOT)}
         self.log = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the process)
         self.process = subprocess.Popen(
@@ -229,9 +280,9 @@ class Worker:
         self.process.wait()
 
 
-def fuzz(numbers: list[int], seed: int, processes: int, console: Console) -> dict[int, Answer]:
-    """Every mutation's answer, by number."""
-    workers = [Worker(seed) for _ in range(processes)]
+def fuzz(numbers: list[int], seed: int, processes: int, artifacts: Path, console: Console) -> dict[int, Answer]:
+    """Every mutation's answer, by number. ``artifacts``: a folder with those of open shapes."""
+    workers = [Worker(seed, artifacts) for _ in range(processes)]
     answers: dict[int, Answer] = {}
     waiting = iter(numbers)
     started: set[Worker] = set()
@@ -276,17 +327,15 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--only", type=int, help="one mutation, by its number")
     parser.add_argument("--json", type=Path, help="write every answer there")
-    parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--work", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.work:
-        work(options.seed)
+        work(options.seed, options.work)
         return 0
-    for name, kind in TARGETS:
-        path = CATALOGUE[name].make()
-        if kind != "onnx":
-            artifact(path, CATALOGUE[name].shapes)
     numbers = list(range(options.count)) if options.only is None else [options.only]
-    answers = fuzz(numbers, options.seed, options.processes, Console(stderr=True))
+    with tempfile.TemporaryDirectory() as folder:
+        make_targets(Path(folder))
+        answers = fuzz(numbers, options.seed, options.processes, Path(folder), Console(stderr=True))
     if options.json:
         rows = {n: [*TARGETS[n % len(TARGETS)], a.outcome, a.detail] for n, a in sorted(answers.items())}
         options.json.write_text(json.dumps(rows, indent=1))

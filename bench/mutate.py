@@ -86,7 +86,7 @@ def reseal(content: bytes, rng: random.Random) -> bytes:
         case "header":
             name = rng.choice([f for f in Header.__dataclass_fields__ if f != "source_sha256"])
             value = getattr(header, name)
-            bits = 32 if name in ("panel_width", "graph_crc", "crcs_crc") else 64
+            bits = 32 if name in ("version", "panel_width", "graph_crc", "crcs_crc") else 64
             new = rng.choice((rng.choice(EXTREMES), value + rng.choice((-4096, -4, -1, 1, 4, 4096))))
             setattr(header, name, new % 2**bits)
             out[:HEADER_BYTES] = header.pack()

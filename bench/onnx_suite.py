@@ -84,7 +84,7 @@ def _cores(case: object) -> frozenset[str]:
     types: set[int] = set()
     operators: set[str] = set()
     for graph in _graphs(model.graph):
-        ports = [*graph.input, *graph.output, *(value for value in graph.value_info if value.type.WhichOneof("value"))]
+        ports = [p for p in (*graph.input, *graph.output, *graph.value_info) if p.type.WhichOneof("value")]
         types |= {p.type.tensor_type.elem_type if p.type.HasField("tensor_type") else 0 for p in ports}
         types |= {tensor.data_type for tensor in graph.initializer}
         operators |= {node.op_type if node.domain in ("", "ai.onnx") else "Optional" for node in graph.node}

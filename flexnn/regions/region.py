@@ -31,6 +31,9 @@ class Region:
         self.outputs = [port.name for port in graph.outputs]
         self.constants: Mapping[str, Constant] = ChainMap(graph.constants, dict(outer or {}))
         self.reads = [reads(node) for node in graph.nodes]
+        made = {name for node in graph.nodes for name in node.output if name}
+        self.awaits = [tuple(name for name in node.input if name in made) for node in graph.nodes]
+        """Inputs of each node that other nodes of the region make: the rest is there before the region is entered."""
         self.all: Nodes = (1 << len(graph.nodes)) - 1
         self.hosted: set[int] = set()
         """Nodes that numpy computes: no lowering takes them as they come."""

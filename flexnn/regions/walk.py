@@ -156,9 +156,9 @@ class Walker:
     def _hosted(self, region: Region, scope: Scope, i: int) -> bool:
         """Whether a node's inputs are there, and numpy is to compute it."""
         node = region.nodes[i]
-        names = [name for name in node.input if name]
-        if not all(name in scope or name in region.constants for name in names):
+        if not all(name in scope.own for name in region.awaits[i]):
             return False
+        names = [name for name in node.input if name]
         given = [scope[name] for name in names if name in scope]
         if i in region.hosted or not given:
             return i in region.hosted  # without given values it is a constant, which binding folds

@@ -112,14 +112,18 @@ def test_products(turned, rows):
     assert forms(graph) == ["s8", "s8"]
 
 
-def test_a_cast_and_a_product_are_a_restoration():
-    constants = {"q": numbers_of_type(np.int8, 70, 33), "s": steps(33).reshape(1, 33)}
+@pytest.mark.parametrize("dtype", [F32, np.float16])
+def test_a_cast_and_a_product_are_a_restoration(dtype):
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    constants = {"q": numbers_of_type(np.int8, 70, 33), "s": steps(33).reshape(1, 33).astype(dtype)}
     nodes = [
-        helper.make_node("Cast", ["q"], ["f"], to=TensorProto.FLOAT),
+        helper.make_node("Cast", ["q"], ["f"], to=kind),
         helper.make_node("Mul", ["s", "f"], ["w"]),
         helper.make_node("MatMul", ["x", "w"], ["y"]),
     ]
-    assert forms(check_model(model_of(nodes, {"x": (4, 70)}, ["y"], constants))) == ["s8"]
+    model = model_of(nodes, {"x": (4, 70)}, ["y"], constants, 17, {"x": kind, "y": kind})
+    feeds = {"x": weights(4, 70).astype(dtype)}
+    assert forms(check_model(model, feeds=feeds, tolerance=1e-5 if dtype is F32 else 4e-3)) == ["s8"]
 
 
 @pytest.mark.parametrize("axis", [None, 0, 1])

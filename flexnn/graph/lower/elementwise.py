@@ -199,8 +199,8 @@ def cast(ctx: Context) -> list[Value]:
     x, to = ctx.input(0), dtype_name(ctx.integer("to", 1), f"Cast node {ctx.name!r}")
     ctx.only("saturate", 1, "only for 8-bit floats")
     ctx.attr("round_mode")
-    if to == "f16" and ctx.dtype(x) == "f32":  # binding knows that the result is a half
-        return [x]
+    if to == "f16":  # as float32: binding knows that the result is a half
+        to = "f32"
     if isinstance(x, Const) and to == "f32" and x.dtype in ("i8", "u8"):
         return [of_integers(x)]
     return [x if ctx.dtype(x) == to else ctx.emit("cast", [x], {"to": to})]

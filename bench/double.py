@@ -1,0 +1,80 @@
+"""Who is right where FlexNN and onnxruntime differ: a model computed in float64, and how far from it either is.
+
+python -m bench.double MODEL.onnx --shape x=1,3,256,256 [--scale 1.0]     relative L2 errors, seeded noise as input
+
+Slow: each operator in numpy (flexnn/graph/evaluate). Models without control flow.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+import numpy as np
+import onnxruntime
+
+import flexnn
+from bench.field import relative
+from flexnn.graph import bind_shapes, load_model
+from flexnn.graph.bind import known_shape
+from flexnn.graph.fold import evaluate_node
+from flexnn.graph.ir import ALL_DTYPES, GraphError
+from flexnn.graph.model import Constant, ModelNode
+from flexnn.units import parse_shape
+
+
+def widened(values: np.ndarray) -> np.ndarray:
+    """Float32 as float64, anything else as it is."""
+    return values.astype(np.float64) if values.dtype == np.float32 else values
+
+
+def in_double(path: str, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+    """The model's outputs, computed in float64. Raises GraphError for what numpy does not compute."""
+    model = load_model(path)
+    constants = model.graph.constants
+    values = {name: widened(v) for name, v in feeds.items()}
+
+    def value(name: str) -> np.ndarray | None:
+        if name and name not in values:
+            values[name] = widened(np.asarray(constants[name].source.load()).reshape(constants[name].shape))
+        return values[name] if name else None
+
+    for node in model.graph.nodes:
+        attrs = {k: v for k, v in node.attrs.items() if not isinstance(v, Constant)}
+        if len(attrs) < len(node.attrs) or node.graphs:
+            raise GraphError(f"{node.where}: not computed in float64")
+        plain = ModelNode(node.op_type, node.name, node.input, node.output, attrs)
+        results = evaluate_node(plain, [value(name) for name in node.input], model.opset)
+        values.update((name, widened(v)) for name, v in zip(node.output, results, strict=False) if name)
+    return [values[port.name] for port in model.graph.outputs]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.double", description=__doc__.split("\n\n")[0])
+    parser.add_argument("model")
+    parser.add_argument("--shape", action="append", default=[], type=parse_shape, metavar="NAME=1,3,224,224")
+    parser.add_argument("--scale", type=float, default=1.0, help="deviation of the noise")
+    options = parser.parse_args()
+    model = load_model(options.model)
+    bind_shapes(model, dict(options.shape))
+    rng = np.random.default_rng(0)
+    feeds = {}
+    for port in model.graph.inputs:
+        noise = rng.standard_normal(known_shape(port)) * options.scale
+        feeds[port.name] = noise.astype(ALL_DTYPES[str(port.dtype)])
+    truth = in_double(options.model, feeds)
+    quiet = onnxruntime.SessionOptions()
+    quiet.log_severity_level = 4
+    peer = onnxruntime.InferenceSession(options.model, quiet, providers=["CPUExecutionProvider"])
+    with flexnn.Session(options.model) as session:
+        own = session.run(None, feeds)
+    other = peer.run(None, feeds)
+    for name, got in (("FlexNN", own), ("onnxruntime", other)):
+        errors = [np.linalg.norm(a - t) / max(np.linalg.norm(t), 1e-300) for a, t in zip(got, truth, strict=True)]
+        print(f"{name:12} {max(errors):.1e} from float64")
+    print(f"{'each other':12} {relative(own, other):.1e}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
