@@ -3,8 +3,6 @@
  * https://onnx.ai/onnx/operators/onnx__QuantizeLinear.html. */
 #include "units.h"
 
-#include <math.h>
-
 static int is_quantising(const fx_quantize_params *p) {
     return p->from == FX_DTYPE_F32;
 }
@@ -56,10 +54,26 @@ static int32_t integer_at(const void *x, int32_t dtype, int64_t at) {
                                   : ((const int32_t *)x)[at];
 }
 
-/* No NaN here: a bound stands for it, as whatever integer would. */
-static float clamped(float v, float lo, float hi) {
-    return v > lo ? v < hi ? v : hi : lo;
+/* Adding it rounds to whole numbers, half to even, what is below 2^22 in size. */
+#define WHOLE 0x1.8p23f
+
+/* Loops without calls and branches: compilers make vectors of them. A bound stands for NaN, as any integer would. */
+static void quantise(const float *restrict x, uint8_t *restrict y, int64_t n, float scale, float lo, float hi,
+                     int32_t zero) {
+    for (int64_t i = 0; i < n; i++) {
+        const float v = x[i] / scale, above = v > lo ? v : lo, inside = above < hi ? above : hi;
+        y[i] = (uint8_t)((int32_t)(inside + WHOLE - WHOLE) + zero);
+    }
 }
+
+#define RESTORE(NAME, stored, wide)                                                                                    \
+    static void restore_##NAME(const stored *restrict x, float *restrict y, int64_t n, float scale, int32_t zero) {    \
+        for (int64_t i = 0; i < n; i++)                                                                                \
+            y[i] = (float)((wide)x[i] - zero) * scale;                                                                 \
+    }
+RESTORE(u8, uint8_t, int32_t)
+RESTORE(i8, int8_t, int32_t)
+RESTORE(i32, int32_t, int64_t)
 
 static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) {
     const fx_quantize_params *p = &call->params->quantize;
@@ -71,25 +85,18 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
         n = fx_min64(end - e, p->inner - e % p->inner);
         const float scale = ((const float *)call->in[1])[slice];
         const int32_t zero = p->has_zero ? integer_at(call->in[2], type, slice) : 0;
-        if (!is_quantising(p)) {
-            float *y = (float *)call->out + e;
-            if (type == FX_DTYPE_U8)
-                for (int64_t i = 0; i < n; i++)
-                    y[i] = (float)(((const uint8_t *)call->in[0])[e + i] - zero) * scale;
-            else if (type == FX_DTYPE_I8)
-                for (int64_t i = 0; i < n; i++)
-                    y[i] = (float)(((const int8_t *)call->in[0])[e + i] - zero) * scale;
-            else
-                for (int64_t i = 0; i < n; i++)
-                    y[i] = (float)((int64_t)((const int32_t *)call->in[0])[e + i] - zero) * scale;
-            continue;
+        const void *x = (const char *)call->in[0] + e * bytes_of(p->from);
+        if (is_quantising(p)) {
+            const float lo = (float)((type == FX_DTYPE_U8 ? 0 : INT8_MIN) - zero);
+            const float hi = (float)((type == FX_DTYPE_U8 ? UINT8_MAX : INT8_MAX) - zero);
+            quantise(x, (uint8_t *)call->out + e, n, scale, lo, hi, zero);
+        } else if (type == FX_DTYPE_U8) {
+            restore_u8(x, (float *)call->out + e, n, scale, zero);
+        } else if (type == FX_DTYPE_I8) {
+            restore_i8(x, (float *)call->out + e, n, scale, zero);
+        } else {
+            restore_i32(x, (float *)call->out + e, n, scale, zero);
         }
-        const float *x = (const float *)call->in[0] + e;
-        const float lo = (float)((type == FX_DTYPE_U8 ? 0 : INT8_MIN) - zero);
-        const float hi = (float)((type == FX_DTYPE_U8 ? UINT8_MAX : INT8_MAX) - zero);
-        uint8_t *y = (uint8_t *)call->out + e;
-        for (int64_t i = 0; i < n; i++)
-            y[i] = (uint8_t)((int32_t)rintf(clamped(x[i] / scale, lo, hi)) + zero);
     }
     return FX_OK;
 }
