@@ -268,6 +268,21 @@ def test_masks_by_where(form):
         assert nodes[0].inputs[3] == nodes[1].inputs[3]
 
 
+@pytest.mark.parametrize("tokens", [1, 3])
+def test_triangle_behind_a_past(tokens):
+    """Keys and values of tokens before, as decoders keep them: new ones follow, and a slice of the triangle says so."""
+    w, before = Writer(), 4
+    q, k, v = (heads_of(w, "x", 3, 8) for _ in range(3))
+    k, v = w("Concat", "past_k", k, axis=2), w("Concat", "past_v", v, axis=2)
+    scores = w("Div", w("MatMul", q, w("Transpose", k, perm=[0, 1, 3, 2])), F32(math.sqrt(8)))
+    seen = np.tri(tokens, before + tokens, before, dtype=np.bool_)
+    y = w("MatMul", w("Softmax", w("Where", seen, scores, LOWEST), axis=-1), v)
+    inputs = {"x": (1, tokens, 24)} | dict.fromkeys(("past_k", "past_v"), (1, 3, before, 8))
+    graph = check_model(w.model(inputs, y, k, v))
+    (node,) = (node for node in graph.nodes if node.op == "attention")
+    assert (node.attrs["is_causal"], node.attrs["past"], len(node.inputs)) == (1, before, 3)
+
+
 def test_a_finite_number_hides_nothing():
     """Where with -100: those keys still weigh."""
     w = Writer()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from ..attributes import int_attr, ints_attr
 from ..build import copy_attrs
 from ..ir import Graph, Node
-from .masks import Masks, is_triangle, masked
+from .masks import Masks, causal_past, masked
 from .rewrite import Rewriter, is_nan, only, scaled
 
 _SWAP = [0, 1, 3, 2]
@@ -70,9 +70,9 @@ def _fuse(uses: Rewriter, masks: Masks, last: Node) -> None:
         k = uses.emit(last, "copy", [k], copy_attrs(4, perm=_SWAP))
     else:
         k, v = (uses.emit(last, "reshape", [i], {"shape": list(s)}) for i, s in repeated)
-    causal = is_triangle(uses, over, *shape[-2:])
-    inputs = [q, k, v] if causal or not over else [q, k, v, masks.sum(uses, last, over)]
-    attrs = {"scale": scale * factor_q * factor_k, "is_causal": int(causal), "past": 0}
+    past = causal_past(uses, over, *shape[-2:])
+    inputs = [q, k, v] if past is not None or not over else [q, k, v, masks.sum(uses, last, over)]
+    attrs = {"scale": scale * factor_q * factor_k, "is_causal": int(past is not None), "past": past or 0}
     y = uses.emit(last, "attention", inputs, {**attrs})
     y = uses.emit(last, "copy", [y], copy_attrs(4, perm=[0, 2, 1, 3]))
     if len(shape) < 4:

@@ -97,16 +97,17 @@ def masked(uses: Rewriter, tensor: int) -> tuple[int, list[Mask]]:
     return tensor, masks
 
 
-def is_triangle(uses: Rewriter, masks: list[Mask], tokens: int, keys: int) -> bool:
-    """Whether the one mask hides exactly what stands after each query."""
-    if len(masks) != 1 or tokens != keys:
-        return False
+def causal_past(uses: Rewriter, masks: list[Mask], tokens: int, keys: int) -> int | None:
+    """How many keys stand before the first query, where the one mask hides exactly what stands after each query."""
+    if len(masks) != 1 or tokens > keys:
+        return None
     kind, tensor, hides, _ = masks[0]
     value = constant_value(uses.graph, tensor)
     if value is None or value.shape[-2:] != (tokens, keys) or value.size != tokens * keys:
-        return False
-    rows = value.reshape(tokens, keys)
+        return None
+    rows, seen = value.reshape(tokens, keys), np.tri(tokens, keys, keys - tokens, dtype=np.bool_)
     if kind == "add":
-        later = np.triu(np.ones_like(rows, np.bool_), 1)
-        return bool((rows[later] <= HIDDEN_MAX).all() and not rows[~later].any())
-    return np.array_equal(rows != bool(hides), np.tril(np.ones_like(rows, np.bool_)))
+        fits = bool((rows[~seen] <= HIDDEN_MAX).all() and not rows[seen].any())
+    else:
+        fits = np.array_equal(rows != bool(hides), seen)
+    return keys - tokens if fits else None
