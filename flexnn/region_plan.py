@@ -1,12 +1,12 @@
 """What a model with open shapes or control flow would do and cost: each region's programs planned, none run.
 
 Both branches of every If are looked at, and one iteration of every Loop. Memory is what the programs' arenas take by
-three ways to share, after Wang et al. (reuse recursing into sub-graphs, branches in one region).
+four ways to share, after Wang et al. (reuse recursing into sub-graphs, branches in one region).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,12 +69,27 @@ class RegionPlan:
     memory: int | None
 
     def memory_by_strategy(self) -> dict[str, int]:
-        """Bytes of all arenas: ``naive``, every program has its own; ``branches``, those of an If that exclude each
-        other share one; ``one``, one program at a time, which a budget that is too small for more leads to.
+        """Bytes that all programs take together. ``naive``: every one has an arena of its own. In the others what each
+        keeps (pinned weights, small constants) lies side by side, and memory to work in is shared: ``apart``, by the
+        programs of a region, which follow each other, but not by regions; ``branches``, by the bodies of an If, too;
+        ``joint``, by all of them, as the engine runs them (docs/decisions/0017).
         """
-        sizes = [part.plan.arena_bytes for part in self.parts]
-        branches = self._fold(self.region, lambda part: float(part.plan.arena_bytes))
-        return {"naive": sum(sizes), "branches": round(branches), "one": max(sizes, default=0)}
+        plans = [part.plan for part in self.parts]
+        kept = sum(plan.arena_bytes - plan.region_bytes for plan in plans)
+        return {
+            "naive": sum(plan.arena_bytes for plan in plans),
+            "apart": kept + self._working(self.region, sum),
+            "branches": kept + self._working(self.region, max),
+            "joint": kept + max((plan.region_bytes for plan in plans), default=0),
+        }
+
+    def _working(self, region: Region, among: Callable[[list[int]], int]) -> int:
+        """Bytes that a region and those inside it work in; ``among``: what the bodies of one node take together."""
+        own = [part.plan.region_bytes for part in self.parts if part.path == region.path]
+        inside = [
+            among([self._working(body, among) for body in bodies.values()]) for bodies in region.children.values()
+        ]
+        return max(own, default=0) + sum(inside)
 
     def describe(self) -> dict[str, Any]:
         """What ``flexnn plan --json`` prints. Times are of the longer branch of every If, and of one iteration."""
@@ -88,7 +103,7 @@ class RegionPlan:
             "memory_budget": self.memory,
             "minimum_memory": max((plan.minimum_memory for plan in plans), default=0),
             "session_bytes": max((plan.session_bytes for plan in plans), default=0),
-            "arena_bytes": memory["one"],
+            "arena_bytes": memory["joint"],
             "predicted_ms": self._fold(self.region, lambda part: part.plan.predicted_ms),
             "stall_ms": self._fold(self.region, lambda part: part.plan.stall_ms),
             "bound_ms": self._fold(self.region, lambda part: part.plan.bound_ms),

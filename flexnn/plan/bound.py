@@ -16,6 +16,8 @@ r of each node's weights pinned (R together) and reads the others once in each r
 Reading and computing at the same time slow each other down: a second of computing inside of a stretch costs it at least
 (1 - load_share) / compute_share, and a second of reading outside of one (1 - compute_share) / load_share.
 
+Weights that several nodes share, pinned once for all of them, count at the first of these nodes only.
+
 For given stretches both 1 and 2 + 3 are linear in r, so any mixture of the two, minimised over 0 <= r <= the nodes'
 weights and R <= the least free(a), is a bound, whichever stretches are taken; fx_fluid_bound takes those that rule
 fluid runs with pins chosen well. On the classics, without requests, the best mixture is the optimum of the linear
@@ -58,14 +60,21 @@ class Bounding:
         self._seconds = np.full((len(nodes), most), np.inf)
         self._needs = np.zeros((len(nodes), most), np.int64)
         self._nbytes = np.zeros(len(nodes), np.int64)
-        self._panels = np.array([node.weight_bytes for node in nodes], np.int64)
+        self._panels = np.zeros(len(nodes), np.int64)
         self._panel_bytes = np.array([node.panel_bytes for node in nodes], np.int64)
-        self._constants = np.array([len(node.constants) for node in nodes])
+        self._constants = np.zeros(len(nodes), np.int64)
+        seen: set[int] = set()
         for i, node in enumerate(nodes):
             for j, variant in enumerate(node.variants):
                 self._seconds[i, j] = variant.seconds()
                 self._needs[i, j] = live[i] + variant.scratch_bytes * profile.threads
-            self._nbytes[i] = node.weight_bytes + sum(graph.weights[w].nbytes for _, w, _ in node.constants)
+            own = [(node.weight, node.weight_bytes)] if node.panels else []
+            own += [(weight, graph.weights[weight].nbytes) for _, weight, _ in node.constants]
+            new = {weight: nbytes for weight, nbytes in own if weight not in seen}
+            seen |= new.keys()
+            self._nbytes[i] = sum(new.values())
+            self._panels[i] = new.get(node.weight, 0) if node.panels else 0
+            self._constants[i] = len(new) - (self._panels[i] > 0)
         self._least = self._needs[np.arange(len(nodes)), [len(node.variants) - 1 for node in nodes]]
 
     def at(self, region: int | None, rounds: int = _core.ROUNDS_MAX) -> Bound:

@@ -178,7 +178,10 @@ def test_plan_shows_the_regions(tmp_path: Path, capsys: pytest.CaptureFixture[st
     inner = {f"z.then_branch > inner.y.{way}_branch" for way in ("then", "else")}
     assert paths == {"", "z.then_branch", "z.else_branch"} | inner
     memory = plan["memory_by_strategy"]
-    assert memory["one"] < memory["branches"] < memory["naive"]
+    assert list(memory) == ["naive", "apart", "branches", "joint"]
+    assert memory["joint"] < memory["branches"] < memory["apart"] <= memory["naive"]
+    assert memory["joint"] == plan["arena_bytes"]
+    assert memory["naive"] == sum(row["arena_bytes"] for row in plan["regions"])
     assert cli.main(["plan", artifact]) == 2
     assert "--shape x=" in capsys.readouterr().err
     assert cli.main(["run", artifact, "--repeat", "2", "--json", "--shape", "x=3,16"]) == 0
