@@ -7,6 +7,7 @@ import pytest
 from compare import check_model, load, numbers_of_type, weights
 from onnx import TensorProto, helper, numpy_helper
 
+from flexnn.graph import load_model
 from flexnn.graph.ir import GraphError
 
 F32 = np.float32
@@ -172,6 +173,22 @@ def _embedded_attention(heads, width):
     graph = helper.make_graph(nodes, "test", ports, outputs, initializers)
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
     check_model(helper.make_model(graph, opset_imports=opsets, ir_version=8), feeds=feeds, tolerance=1e-4)
+
+
+def test_nodes_that_share_a_name(tmp_path):
+    """onnxruntime refuses that. Each value is made once all the same."""
+    nodes = [
+        helper.make_node("QuickGelu", [a], [b], name="same", domain="com.microsoft", alpha=alpha)
+        for a, b, alpha in (("x", "t", 1.0), ("t", "u", 2.0), ("x", "y", 3.0))
+    ]
+    ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, 3]) for n in ("x", "u", "y")]
+    graph = helper.make_graph(nodes, "test", ports[:1], ports[1:])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    path = tmp_path / "m.onnx"
+    path.write_bytes(helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString())
+    model = load_model(str(path)).graph
+    made = [*model.constants, *(name for node in model.nodes for name in node.output)]
+    assert len(set(made)) == len(made)
 
 
 @pytest.mark.parametrize(

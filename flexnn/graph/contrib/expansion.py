@@ -35,6 +35,8 @@ class Expansion:
         self._outer = outer
         self._counted = counted
         self._read: set[str] = set()
+        self._stem = next((name for name in node.output if name), node.name)
+        """What new names begin with: no other node makes this value, while nodes may share their own names."""
 
     def run(self) -> list[ModelNode]:
         """The nodes that stand for it."""
@@ -117,7 +119,7 @@ class Expansion:
         self, op: str, inputs: Sequence[str], outputs: Sequence[str], attrs: Mapping[str, ModelAttr] | None = None
     ) -> list[str]:
         """Adds a standard node of several outputs; "": a new name."""
-        stem = f"{self.node.name or ''.join(self.node.output[:1])}.{len(self.nodes)}"
+        stem = f"{self._stem}.{len(self.nodes)}"
         names = [name or f"{stem}.{i}" for i, name in enumerate(outputs)]
         used = list(inputs)
         while used and not used[-1]:
@@ -132,8 +134,7 @@ class Expansion:
 
     def stored(self, shape: tuple[int, ...], dtype: str, source: WeightSource) -> str:
         """The name of a new constant of a source."""
-        stem = self.node.name or "".join(self.node.output[:1])
-        name = f"{stem}.constant{len(self._graph.constants)}"
+        name = f"{self._stem}.constant{len(self._graph.constants)}"
         self._graph.constants[name] = self._counted(name, shape, dtype, source)
         return name
 
