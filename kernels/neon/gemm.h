@@ -80,6 +80,7 @@ static __attribute__((noinline)) void finish_any(const fx_gemm *g, int rows, con
             FX_UNROLL for (int i = 0; i < R; i++) sum[i][j] = start;                                                   \
         }                                                                                                              \
         FX_KEEP(kept, float32x4_t, R, VECTORS);                                                                        \
+        const int phase = FX_FOLD_PHASE(g);                                                                            \
         int64_t run = 0, folds = 0;                                                                                    \
         w += g->head;                                                                                                  \
         const int64_t block = fx_block(g);                                                                             \
@@ -88,7 +89,7 @@ static __attribute__((noinline)) void finish_any(const fx_gemm *g, int rows, con
             const int64_t n = g->k - q0 < block ? g->k - q0 : block;                                                   \
             for (int64_t t = 0; t < g->taps; t++, a += R, run += n) {                                                  \
                 if (run && run + n > FX_GEMM_RUN) {                                                                    \
-                    FX_FOLD(sum, kept, R, VECTORS, folds);                                                             \
+                    FX_FOLD(sum, kept, R, VECTORS, folds, phase);                                                      \
                     folds++, run = 0;                                                                                  \
                 }                                                                                                      \
                 const float *row[R];                                                                                   \
@@ -96,7 +97,7 @@ static __attribute__((noinline)) void finish_any(const fx_gemm *g, int rows, con
                 MULTIPLY(R, n)                                                                                         \
             }                                                                                                          \
         }                                                                                                              \
-        FX_UNFOLD(sum, kept, R, VECTORS, folds);                                                                       \
+        FX_UNFOLD(sum, kept, R, VECTORS, folds, phase);                                                                \
         if (g->finish.act > FX_ACT_CLIP || g->columns < FX_NR) {                                                       \
             float32x4_t stored[R][VECTORS]; /* sum itself has no address, so that it stays in registers */             \
             FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int j = 0; j < VECTORS; j++) stored[i][j] =           \

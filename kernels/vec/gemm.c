@@ -38,6 +38,7 @@ static __attribute__((noinline)) void finish_any(const fx_gemm *g, int rows, int
             FX_UNROLL for (int i = 0; i < R; i++) sum[i][j] = start;                                                   \
         }                                                                                                              \
         FX_KEEP(kept, fx_v, R, V);                                                                                     \
+        const int phase = FX_FOLD_PHASE(g);                                                                            \
         int64_t run = 0, folds = 0;                                                                                    \
         w += g->head;                                                                                                  \
         const int64_t block = fx_block(g);                                                                             \
@@ -46,7 +47,7 @@ static __attribute__((noinline)) void finish_any(const fx_gemm *g, int rows, int
             const int64_t n = g->k - q0 < block ? g->k - q0 : block;                                                   \
             for (int64_t t = 0; t < g->taps; t++, a += R, run += n) {                                                  \
                 if (run && run + n > FX_GEMM_RUN) {                                                                    \
-                    FX_FOLD(sum, kept, R, V, folds);                                                                   \
+                    FX_FOLD(sum, kept, R, V, folds, phase);                                                            \
                     folds++, run = 0;                                                                                  \
                 }                                                                                                      \
                 const float *row[R];                                                                                   \
@@ -54,7 +55,7 @@ static __attribute__((noinline)) void finish_any(const fx_gemm *g, int rows, int
                 MULTIPLY(R, n)                                                                                         \
             }                                                                                                          \
         }                                                                                                              \
-        FX_UNFOLD(sum, kept, R, V, folds);                                                                             \
+        FX_UNFOLD(sum, kept, R, V, folds, phase);                                                                      \
         if (g->finish.act > FX_ACT_CLIP || g->columns < P * FX_NR) {                                                   \
             fx_v stored[R][V]; /* sum itself has no address, so that it stays in registers */                          \
             FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int j = 0; j < V; j++) stored[i][j] = sum[i][j];      \
@@ -87,6 +88,7 @@ typedef float half_in_memory __attribute__((vector_size(32), aligned(4), may_ali
         FX_UNROLL for (int i = 0; i < R; i++) sum[i][0] = start, rest[i][0] = rest_start;                              \
         FX_KEEP(kept, fx_v, R, 1);                                                                                     \
         FX_KEEP(kept_rest, half, R, 1);                                                                                \
+        const int phase = FX_FOLD_PHASE(g);                                                                            \
         int64_t run = 0, folds = 0;                                                                                    \
         w += g->head, more += g->head;                                                                                 \
         const int64_t block = fx_block(g);                                                                             \
@@ -95,8 +97,8 @@ typedef float half_in_memory __attribute__((vector_size(32), aligned(4), may_ali
             const int64_t n = g->k - q0 < block ? g->k - q0 : block;                                                   \
             for (int64_t t = 0; t < g->taps; t++, a += R, run += n) {                                                  \
                 if (run && run + n > FX_GEMM_RUN) {                                                                    \
-                    FX_FOLD(sum, kept, R, 1, folds);                                                                   \
-                    FX_FOLD(rest, kept_rest, R, 1, folds);                                                             \
+                    FX_FOLD(sum, kept, R, 1, folds, phase);                                                            \
+                    FX_FOLD(rest, kept_rest, R, 1, folds, 1 - phase);                                                  \
                     folds++, run = 0;                                                                                  \
                 }                                                                                                      \
                 const float *row[R];                                                                                   \
@@ -108,8 +110,8 @@ typedef float half_in_memory __attribute__((vector_size(32), aligned(4), may_ali
                 }                                                                                                      \
             }                                                                                                          \
         }                                                                                                              \
-        FX_UNFOLD(sum, kept, R, 1, folds);                                                                             \
-        FX_UNFOLD(rest, kept_rest, R, 1, folds);                                                                       \
+        FX_UNFOLD(sum, kept, R, 1, folds, phase);                                                                      \
+        FX_UNFOLD(rest, kept_rest, R, 1, folds, 1 - phase);                                                            \
         if (g->finish.act > FX_ACT_CLIP || g->columns < FX_NR + 8) {                                                   \
             fx_v stored[R][2];                                                                                         \
             FX_UNROLL for (int i = 0; i < R; i++) stored[i][0] = sum[i][0],                                            \

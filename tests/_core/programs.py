@@ -188,8 +188,3 @@ def run(session: _core.EngineSession, x: np.ndarray) -> tuple[np.ndarray, dict[s
     y = np.full_like(x, np.nan)
     stats = session.run([x, y])
     return y, stats
-
-
-def assert_sums(y: np.ndarray, expected: np.ndarray) -> None:
-    """Equal but for rounding: a row's sums are folded by its place in its tile, which windows and threads decide."""
-    np.testing.assert_allclose(y, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
