@@ -39,6 +39,8 @@ class Region:
         """Nodes that numpy computes: no lowering takes them as they come."""
         self.forced: set[str] = set()
         """Values whose numbers, not only their shapes, some lowering needs."""
+        self.apart: set[int] = set()
+        """Branches that cannot be lowered into the segment around them."""
         self.children: dict[int, dict[str, Region]] = {}
         self._needed: dict[Nodes, frozenset[str]] = {}
         known = visible | set(self.constants) | {port.name for port in graph.inputs}

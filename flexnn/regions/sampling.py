@@ -59,6 +59,8 @@ class _MadeUpError(GraphError):
 class Sampler(Walker):
     """Goes where a run could go."""
 
+    inlines = False
+
     def evaluated(self, node: ModelNode, inputs: Sequence[Array | None]) -> list[Array]:
         """As the walker; nothing is empty, so that what follows is met, too."""
         try:

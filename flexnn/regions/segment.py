@@ -13,6 +13,7 @@ from flexnn.graph.ir import DTYPES, Graph, GraphError
 from flexnn.graph.lower import Const, UnknownValueError, array_const
 from flexnn.graph.passes import run_passes
 
+from .inline import AgainError, ApartError, condition, inline
 from .region import Nodes, Region, members
 
 Array = np.ndarray
@@ -40,6 +41,8 @@ class Segment:
     """Values that are others: fed ones or made ones."""
     consumed: dict[str, Array] = field(default_factory=dict)
     """Values whose numbers went into the graph: with others the segment is another one."""
+    inlined: Nodes = 0
+    """Branches that are lowered in it."""
 
     def matches(self, values: Mapping[str, Array]) -> bool:
         """Whether the segment, bound for these shapes, is right for these numbers too."""
@@ -47,37 +50,69 @@ class Segment:
         return all(values[name] is array or np.array_equal(values[name], array) for name, array in consumed)
 
 
-Settled = Callable[[str], bool]
-"""Whether no input reaches a value."""
+Told = Callable[[str], bool]
+"""Something about a value."""
 
 
 def build_segment(
-    region: Region, remaining: Nodes, values: Mapping[str, Array], is_settled: Settled, opset: int
+    region: Region,
+    remaining: Nodes,
+    values: Mapping[str, Array],
+    is_settled: Told,
+    is_steady: Told | None,
+    opset: int,
 ) -> Segment:
     """The segment of the ``remaining`` nodes, whose inputs are in ``values`` or computed in the segment. Marks nodes
-    that numpy must compute, and values that must be known, in the region. Raises GraphError for what is neither lowered
-    nor evaluated.
+    that numpy must compute, values that must be known, and branches that stay apart, in the region. ``is_settled``:
+    whether no input reaches a value; ``is_steady``: whether small integers of the caller alone do, so that it may
+    decide a branch (None: no branch is lowered). Raises GraphError for what is neither lowered nor evaluated.
     """
     while True:
-        forced = set(region.forced)
-        segment = _attempt(region, remaining, values, is_settled, opset)
-        if not any(name in values for name in region.forced - forced):
+        before = set(region.forced), set(region.apart)
+        segment = _attempt(region, remaining, values, is_settled, is_steady, opset)
+        forced, apart = before
+        if region.apart == apart and not any(name in values for name in region.forced - forced):
             return segment
 
 
-def _attempt(region: Region, remaining: Nodes, values: Mapping[str, Array], is_settled: Settled, opset: int) -> Segment:
+def _attempt(
+    region: Region,
+    remaining: Nodes,
+    values: Mapping[str, Array],
+    is_settled: Told,
+    is_steady: Told | None,
+    opset: int,
+) -> Segment:
     binder = Binder(opset)
     binder.constants = region.constants
     done: Nodes = 0
+    inlined: Nodes = 0
     consumed: dict[str, Array] = {}
+
+    def admit(name: str, known: bool) -> None:
+        _admit(binder, name, values[name], known, consumed)
+
     for i in members(remaining):
         node = region.nodes[i]
-        if i in region.children or i in region.hosted or not _available(region, i, binder, values):
+        if i in region.hosted or not _available(region, i, binder, values):
+            continue
+        if i in region.children:
+            if is_steady is None or i in region.apart or not condition(node, binder, values, is_steady):
+                continue
+            try:
+                inline(region, i, binder, values, region.forced, admit)
+                done |= 1 << i
+                inlined |= 1 << i
+            except AgainError:
+                break
+            except ApartError:
+                region.apart.add(i)
+                break
             continue
         try:
             for name in node.input:
                 if name and name in values and name not in binder.values:
-                    _admit(binder, name, values[name], name in region.forced, consumed)
+                    admit(name, name in region.forced)
             binder.add(node)
             unmade = [name for name in node.output if name and binder.value(name) is None]
             if unmade and region.needed(remaining & ~(1 << i)).intersection(unmade):  # numpy makes them all
@@ -93,11 +128,13 @@ def _attempt(region: Region, remaining: Nodes, values: Mapping[str, Array], is_s
                 region.forced.add(error.value)
         except GraphError as error:
             leave(region, i, error)
-    return _finished(region, remaining, done, binder, values, consumed)
+    segment = _finished(region, remaining, done, binder, consumed)
+    segment.inlined = inlined
+    return segment
 
 
 def _available(region: Region, i: int, binder: Binder, values: Mapping[str, Array]) -> bool:
-    names = (name for name in region.nodes[i].input if name)
+    names = region.reads[i]
     return all(name in binder.values or name in values or name in region.constants for name in names)
 
 
@@ -128,7 +165,6 @@ def _finished(
     remaining: Nodes,
     done: Nodes,
     binder: Binder,
-    values: Mapping[str, Array],
     consumed: dict[str, Array],
 ) -> Segment:
     graph = binder.graph

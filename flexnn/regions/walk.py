@@ -61,6 +61,8 @@ class Scope(Mapping[str, Array]):
         self.outer = outer
         self.settled: set[str] = set()
         """Own values that no input reaches: they are the same in each run of these shapes."""
+        self.steady: set[str] = set()
+        """Own values that shapes and small integers of the caller decide."""
 
     def __getitem__(self, name: str) -> Array:
         if name in self.own:
@@ -85,6 +87,11 @@ class Scope(Mapping[str, Array]):
         scope = self if name in self.own else self.outer
         return scope is not None and (name in scope.settled if scope is self else scope.is_settled(name))
 
+    def is_steady(self, name: str) -> bool:
+        """Whether nothing but shapes and small integers of the caller decide the value."""
+        scope = self if name in self.own else self.outer
+        return scope is not None and (name in scope.steady if scope is self else scope.is_steady(name))
+
     def keep(self, names: frozenset[str]) -> None:
         """Drops the region's own values but these."""
         for name in [name for name in self.own if name not in names]:
@@ -100,6 +107,9 @@ class Scope(Mapping[str, Array]):
 class Walker:
     """Runs a model by ``runs``. Raises GraphError for what cannot be computed, and what ``runs`` raises."""
 
+    inlines = True
+    """Whether branches whose condition is known while binding are lowered with what is around them."""
+
     def __init__(self, model: Model, runs: Runs) -> None:
         self.model = model
         self.runs = runs
@@ -108,7 +118,9 @@ class Walker:
 
     def run(self, feeds: Mapping[str, Array]) -> list[Array]:
         """The model's outputs, in its order, for all its inputs."""
-        return self.walk(self.region, Scope(dict(feeds)))
+        scope = Scope(dict(feeds))
+        scope.steady.update(n for n, x in feeds.items() if x.dtype.kind in "iub" and x.nbytes <= SMALL_BYTES)
+        return self.walk(self.region, scope)
 
     def walk(self, region: Region, scope: Scope) -> list[Array]:
         """The outputs of a region whose inputs are in ``scope``."""
@@ -146,6 +158,8 @@ class Walker:
             inputs = [self._value(region, scope, name, empty) if name else None for name in node.input]
             values = self.evaluated(node, inputs)
             scope.own.update((name, v) for name, v in zip(node.output, values, strict=False) if name)
+            if node.op_type in ("Shape", "Size") or all(scope.is_steady(n) for n in node.input if n in scope):
+                scope.steady.update(node.output)
             done |= 1 << i
         return done
 
@@ -195,8 +209,12 @@ class Walker:
         if len(kept) >= VARIANTS_MAX:
             self._leave_to_numpy(region, kept)
         while True:
-            segment = build_segment(region, remaining, scope, scope.is_settled, self.model.opset)
+            is_steady = scope.is_steady if self.inlines else None
+            segment = build_segment(region, remaining, scope, scope.is_settled, is_steady, self.model.opset)
             lacking = self.runs.lacking(segment)
+            if lacking and segment.inlined:
+                region.apart.update(members(segment.inlined))
+                continue
             if not lacking:
                 kept.append(segment)
                 self.trim(KEPT_NODES_MAX)
@@ -225,6 +243,7 @@ class Walker:
         for segment in kept:
             self.runs.forget(segment)
         kept.clear()
+        region.apart.update(i for i in region.children if names & region.reads[i])
         for i, node in enumerate(region.nodes):
             if names.intersection(node.input) and node.op_type in EVALUATORS and node.op_type not in HEAVY:
                 region.hosted.add(i)

@@ -1,0 +1,103 @@
+"""Branches whose condition is known while binding: lowered into the segment around them, as if there were no If.
+
+A condition is known where shapes decide it, or small integers that the caller handed in; exporters write many of those.
+What data decide stays a branch, so that what follows is one segment for both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from flexnn.graph.bind import Binder
+from flexnn.graph.ir import GraphError
+from flexnn.graph.lower import Const, UnknownValueError
+from flexnn.graph.model import ModelNode
+
+from .region import Region
+
+Array = np.ndarray
+Admit = Callable[[str, bool], None]
+"""Makes a value from outside one of the binder's; with its numbers, if asked."""
+
+
+class ApartError(GraphError):
+    """A branch that cannot be lowered as a whole."""
+
+
+class AgainError(GraphError):
+    """A value must be admitted with its numbers: all is bound anew."""
+
+
+def condition(node: ModelNode, binder: Binder, values: Mapping[str, Array], is_steady: Callable[[str], bool]) -> bool:
+    """Whether an If's condition is known, or can be."""
+    name = node.input[0] if node.op_type == "If" and node.input else ""
+    if name in binder.values or name in binder.constants:
+        return isinstance(binder.value(name), Const)
+    return name in values and values[name].size == 1 and is_steady(name)
+
+
+def inline(region: Region, i: int, binder: Binder, values: Mapping[str, Array], forced: set[str], admit: Admit) -> None:
+    """Lowers the branch that an If takes. ``forced``: names of values that are admitted with their numbers; one that
+    turns out to need that is added. Raises AgainError, ApartError.
+    """
+    node = region.nodes[i]
+    if node.input[0] not in binder.values and node.input[0] in values:
+        admit(node.input[0], True)
+    known = binder.value(node.input[0])
+    if not isinstance(known, Const) or known.load().size != 1:
+        raise ApartError(f"{node.where}: its condition is not known")
+    branch = region.children[i]["then_branch" if bool(known.load().reshape(-1)[0]) else "else_branch"]
+    own = {name for inner in branch.nodes for name in inner.output if name} | set(branch.graph.constants)
+    hidden = {name: binder.values.pop(name) for name in own if name in binder.values}
+    half = binder.halves & own
+    binder.halves -= own
+    constants, binder.constants = binder.constants, branch.constants
+    try:
+        for k in range(len(branch.nodes)):
+            _add(branch, k, binder, values, forced, admit)
+        results = [_result(name, binder, values, admit) for name in branch.outputs]
+        is_half = [name in binder.halves for name in branch.outputs]
+    except (AgainError, ApartError):
+        raise
+    except UnknownValueError as error:
+        if error.value not in values or error.value in own or error.value in forced:
+            raise ApartError(str(error)) from None
+        forced.add(error.value)
+        raise AgainError(str(error)) from None
+    except GraphError as error:
+        raise ApartError(str(error)) from None
+    finally:
+        binder.constants = constants
+        for name in own:
+            binder.values.pop(name, None)
+        binder.halves -= own
+        binder.values |= hidden
+        binder.halves |= half
+    for name, value, narrow in zip(node.output, results, is_half, strict=False):
+        if name:
+            binder.values[name] = value
+            binder.halves |= {name} if narrow else set()
+
+
+def _add(region: Region, k: int, binder: Binder, values: Mapping[str, Array], forced: set[str], admit: Admit) -> None:
+    node = region.nodes[k]
+    if node.op_type == "If":
+        inline(region, k, binder, values, forced, admit)
+        return
+    if k in region.hosted or k in region.children:
+        raise ApartError(f"{node.where}: is not lowered")
+    for name in node.input:
+        if name and binder.value(name) is None and name in values:
+            admit(name, name in forced)
+    binder.add(node)
+
+
+def _result(name: str, binder: Binder, values: Mapping[str, Array], admit: Admit) -> Const | int:
+    if binder.value(name) is None and name in values:
+        admit(name, False)
+    value = binder.value(name)
+    if value is None:
+        raise ApartError(f"output {name!r} is computed nowhere")
+    return value
