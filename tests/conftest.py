@@ -1,5 +1,11 @@
-"""Plans in tests do not depend on what a busy machine measures, nor on what a user's cache folder holds."""
+"""Plans in tests do not depend on what a busy machine measures, nor on what a user's cache folder holds; nor do tests
+fail because the machine, which may be emulated, is slow.
+"""
 
 import os
 
+from hypothesis import HealthCheck, settings
+
 os.environ["FLEXNN_PROFILE"] = "analytic"
+settings.register_profile("slow machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("slow machine")

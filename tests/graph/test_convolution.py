@@ -30,7 +30,7 @@ def test_auto_pad(auto_pad, strides):
     check_model(model_of([pool], {"x": (1, 2, 10, 7)}, ["y"]))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_conv_of_random_shapes(data):
     group = data.draw(st.sampled_from([1, 1, 2, 3, 8]))
@@ -72,7 +72,7 @@ def test_narrow_groups_hold_no_zeros(wide, group):
     assert np.count_nonzero(numbers) == channels * (1 + 9 * wide)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_conv_transpose_of_random_shapes(data):
     group = data.draw(st.sampled_from([1, 1, 2, 4]))
@@ -110,7 +110,7 @@ def test_conv_transpose_in_blocks_needs_no_zeros():
     check_model(conv_model((1, 5, 7), (5, 4, 2), op="ConvTranspose", strides=[2]))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.data())
 def test_pools_of_random_shapes(data):
     kernel = [data.draw(st.integers(1, 4)) for _ in range(2)]

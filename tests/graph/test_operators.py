@@ -63,7 +63,7 @@ def test_clip(opset):
     check_model(model_of(nodes, {"x": (3, 4)}, ["y"], {}, opset))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_binary_broadcasting(data):
     shape = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=5))
@@ -286,7 +286,7 @@ def test_reshape_flatten_squeeze_unsqueeze():
         check_model(one("Unsqueeze", (3, 4), b, opset, **unsqueezed))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.permutations(range(4)), st.permutations(range(4)))
 def test_transposes(first, second):
     nodes = [
@@ -300,7 +300,7 @@ def test_transposes(first, second):
     check_model(one("Transpose"))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_slice(data):
     shape = (3, 4, 5)

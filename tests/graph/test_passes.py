@@ -307,7 +307,7 @@ KINDS = [
 ]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.data())
 def test_random_nets(data):
     """Random nets of convolutions, views, sums and concats: whatever the passes share, the result is onnxruntime's."""

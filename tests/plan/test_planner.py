@@ -68,7 +68,7 @@ def test_budgets_in_between(classic: tuple[str, Graph], machine: object, io_alig
     assert times[-1] == pytest.approx(unlimited.predicted_ms)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.integers(0, 200), st.lists(st.integers(0, 4_000_000), min_size=2, max_size=6), st.sampled_from([FAST_DISK, PI])
 )
