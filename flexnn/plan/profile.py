@@ -29,9 +29,9 @@ V_BYTES = 3 << 19
 """Transformed input that a Winograd block aims at: what a second-level cache keeps beside the weights."""
 TILES_MIN, TILES_MAX = 16, 64
 
-PEAK_FRACTION = {"direct": 0.98, "im2col": 0.85, "wino2": 0.9, "wino4": 0.9}
+PEAK_FRACTION = {"direct": 0.98, "im2col": 0.85, "wino2": 0.9, "wino4": 0.9, "wino_line": 0.9}
 PEAK_FRACTION |= {"narrow": 0.8, "dwconv": 0.5, "matmul": 0.85, "attention": 0.6, "recurrent": 0.2}
-TRANSFORM_FLOPS = {"wino2": (270.0, 450.0), "wino4": (460.0, 1000.0)}
+TRANSFORM_FLOPS = {"wino2": (270.0, 450.0), "wino4": (460.0, 1000.0), "wino_line": (260.0, 260.0)}
 """Worth in multiply-adds' flops of transforming one channel pair's weights, and one channel of one tile."""
 PASSES = {"softmax": 4.0, "lrn": 4.0, "instance_norm": 3.0, "pool": 4.0, "resize": 3.0, "gather": 2.0, "unary": 2.0}
 PASSES |= {"layer_norm": 2.0}
@@ -217,10 +217,11 @@ def _conv_variants(
         seconds = max(2.0 * n * oh * ow * kh * kw * cin * cout / (fraction * rate), read_s)
         scratch = align_up(_core.op_scratch("conv", kernel, params, isa))
         variants.append(Variant(kernel, 0, scratch, machine.step_s, seconds))
-    for kernel, side in (("wino4", 4), ("wino2", 2)):
+    for kernel, side in (("wino4", 4), ("wino2", 2), ("wino_line", 4)):
         if not _core.conv_kernel_fits(kernel, params):
             continue
-        tiles, planes = n * -(-oh // side) * -(-ow // side), (side + 2) ** 2
+        high, wide = side if kh > 1 else 1, side if kw > 1 else 1  # output pixels of a tile
+        tiles, planes = n * -(-oh // high) * -(-ow // wide), (high + kh - 1) * (wide + kw - 1)
         weight_flops, tile_flops = TRANSFORM_FLOPS[kernel]
         wanted = min(max(V_BYTES // (4 * planes * cin), TILES_MIN), TILES_MAX, tiles)
         wanted = min(wanted, max(-(-tiles // threads), TILES_MIN))

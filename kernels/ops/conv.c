@@ -1,6 +1,7 @@
 /* Convolution: its shapes, limits and sizes; the computing is in conv_gemm.c, conv_wino.c, conv_gemv.c, conv_group.c.
  */
 #include "conv.h"
+#include "wino_line.h"
 
 #include <math.h>
 #include <string.h>
@@ -35,6 +36,9 @@ int fx_conv_kernel_fits(uint32_t kernel, const fx_conv_params *p) {
     case FX_CONV_WINO2:
     case FX_CONV_WINO4:
         return p->group == 1 && p->kh == 3 && p->kw == 3 && p->sh == 1 && p->sw == 1 && p->dh == 1 && p->dw == 1;
+    case FX_CONV_WINO_LINE:
+        return p->group == 1 && p->sh == 1 && p->sw == 1 && p->dh == 1 && p->dw == 1 &&
+               ((p->kh == 1 && fx_is_line_taps(p->kw)) || (p->kw == 1 && fx_is_line_taps(p->kh)));
     default:
         return 0;
     }
@@ -62,6 +66,10 @@ int fx_span_is_injective(int rank, const int32_t *d, const int32_t *s) {
         inside += (int64_t)(d[i] - 1) * s[i];
     }
     return 1;
+}
+
+static int is_winograd(uint32_t kernel) {
+    return kernel == FX_CONV_WINO2 || kernel == FX_CONV_WINO4 || kernel == FX_CONV_WINO_LINE;
 }
 
 static fx_status check(uint32_t kernel, const fx_params *u) {
@@ -92,8 +100,7 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
         return FX_ERR_PARAMS;
     if (!fx_conv_kernel_fits(kernel, p) || (fx_conv_is_narrow(p) && !fx_conv_group_fits(p)))
         return FX_ERR_PARAMS;
-    if ((kernel == FX_CONV_WINO2 || kernel == FX_CONV_WINO4) &&
-        (p->tile_block < 1 || (int64_t)p->tile_block * p->cin > FX_ELEMENTS_MAX / 128))
+    if (is_winograd(kernel) && (p->tile_block < 1 || (int64_t)p->tile_block * p->cin > FX_ELEMENTS_MAX / 128))
         return FX_ERR_PARAMS;
     return FX_OK;
 }
@@ -115,10 +122,6 @@ static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
 /* A run of taps of one row outside the map: im2col reads kw * cin zeros, direct cin. */
 static int64_t zeros(const fx_params *u) {
     return (int64_t)u->conv.kw * u->conv.cin;
-}
-
-static int is_winograd(uint32_t kernel) {
-    return kernel == FX_CONV_WINO2 || kernel == FX_CONV_WINO4;
 }
 
 static int64_t scratch(const fx_kernels *k, uint32_t kernel, const fx_params *u) {

@@ -1,9 +1,11 @@
-/* Convolution by Winograd F(2x2, 3x3) and F(4x4, 3x3), weights transformed in cache from the raw panels (DESIGN D4).
+/* Convolution by Winograd F(2x2, 3x3) and F(4x4, 3x3), and F(4, r) along a row or a column of pixels, weights
+ * transformed in cache from the raw panels (DESIGN D4).
  *
  * A unit is a block of tiles and a range of panels: the block's input is transformed once, into V; then for each tile
  * of panels, some channels at a time, the weights into U and the products, plane by plane, into S; then S into the
  * output. */
 #include "conv.h"
+#include "wino_line.h"
 
 #include <math.h>
 
@@ -17,21 +19,25 @@
 #define CHAIN_MAX 64
 
 typedef struct sizes {
-    int32_t m, planes;
+    int32_t mh, mw, columns; /* output pixels of a tile; tiles of a row */
+    int32_t wide, planes;    /* input pixels of a tile in a row, and in all */
+    int32_t taps, is_line;
     int32_t tiles;             /* of a block at most */
     int32_t chunk;             /* channels whose weights are transformed at once */
     int64_t v, u, s, w, bytes; /* floats of each buffer; bytes of all */
 } sizes;
 
-static int32_t tile_columns(const fx_conv_params *p, int m) {
-    return (int32_t)fx_div_up(p->ow, m);
-}
-
 static sizes sizes_of(const fx_kernels *k, uint32_t kernel, const fx_conv_params *p) {
     sizes z;
-    z.m = kernel == FX_CONV_WINO2 ? 2 : 4;
-    z.planes = FX_WINO_PLANES(z.m);
-    const int64_t all = (int64_t)p->n * fx_div_up(p->oh, z.m) * tile_columns(p, z.m);
+    const int m = kernel == FX_CONV_WINO2 ? 2 : 4;
+    z.is_line = kernel == FX_CONV_WINO_LINE;
+    z.taps = p->kh * p->kw;
+    z.mh = p->kh > 1 ? m : 1;
+    z.mw = p->kw > 1 ? m : 1;
+    z.wide = z.mw + p->kw - 1;
+    z.planes = z.wide * (z.mh + p->kh - 1);
+    z.columns = (int32_t)fx_div_up(p->ow, z.mw);
+    const int64_t all = (int64_t)p->n * fx_div_up(p->oh, z.mh) * z.columns;
     z.tiles = (int32_t)fx_min64(p->tile_block, all);
     const int64_t channel_bytes = (int64_t)z.planes * k->panels * FX_NR * (int64_t)sizeof(float);
     const int64_t fit = fx_min64(CHAIN_MAX, fx_max64(8, U_BYTES / channel_bytes / 8 * 8));
@@ -39,7 +45,7 @@ static sizes sizes_of(const fx_kernels *k, uint32_t kernel, const fx_conv_params
     z.v = fx_round_up(z.planes * ((int64_t)z.tiles * p->cin + PLANE_PAD), 16);
     z.u = fx_round_up(z.planes * ((int64_t)z.chunk * k->panels * FX_NR + PLANE_PAD), 16);
     z.s = fx_round_up(z.planes * ((int64_t)z.tiles * k->panels * FX_NR + PLANE_PAD), 16);
-    z.w = fx_panels_room(p->act, p->wtype, (int64_t)9 * p->cin * FX_NR, k->panels);
+    z.w = fx_panels_room(p->act, p->wtype, (int64_t)z.taps * p->cin * FX_NR, k->panels);
     z.bytes = (z.v + z.u + z.s + z.w) * (int64_t)sizeof(float);
     return z;
 }
@@ -77,24 +83,30 @@ static int32_t locate(const fx_conv_params *p, fx_window w, int m, tile_rows t, 
 
 /* What transforms take, in multiply-adds at the products' rate (measured with AVX-512): a channel of a tile, in or out,
  * and a pair of channels of the weights. */
-static const double tile_cost[] = {[2] = 350, [4] = 1000}, weight_cost[] = {[2] = 120, [4] = 200};
+typedef struct costs {
+    double tile, weight;
+} costs;
+static costs costs_of(const sizes *z) {
+    return z->is_line ? (costs){130, 130} : z->mh == 2 ? (costs){350, 120} : (costs){1000, 200};
+}
 
 #define TRIED_MAX 16
 
 /* Tiles are cut into blocks and panels into pieces so that the last thread is done as early as can be: every block
  * transforms the weights again, every piece the input. */
 static fx_cut cut_window(const fx_kernels *k, const sizes *z, const fx_conv_params *p, fx_window w, int threads) {
-    const int64_t tiles = tile_rows_of(p, w, z->m).all * tile_columns(p, z->m);
+    const int64_t tiles = tile_rows_of(p, w, z->mh).all * z->columns;
     const int64_t groups = fx_div_up(fx_div_up(w.c1 - w.c0, FX_NR), k->panels);
     const int64_t least = fx_div_up(tiles, z->tiles), tried = threads > 1 ? fx_min64(2 * threads, TRIED_MAX) : 0;
     fx_cut best = {tiles, groups, least, 1};
+    const costs of = costs_of(z);
     double best_cost = INFINITY;
     for (int64_t parts = least; parts < least + tried && parts <= tiles; parts++)
         for (int64_t cuts = 1; cuts <= tried && cuts <= groups; cuts++) {
             const double block = (double)fx_div_up(tiles, parts);
             const double columns = (double)(fx_div_up(groups, cuts) * k->panels * FX_NR);
-            const double unit = block * tile_cost[z->m] * (p->cin + columns) +
-                                p->cin * columns * (block * z->planes + weight_cost[z->m]);
+            const double unit =
+                block * of.tile * (p->cin + columns) + p->cin * columns * (block * z->planes + of.weight);
             const double cost = unit * (double)fx_div_up(parts * cuts, threads);
             if (cost < best_cost) {
                 best.parts = parts, best.cuts = cuts;
@@ -116,6 +128,7 @@ typedef struct block {
     const fx_call *call;
     const fx_conv_params *p;
     sizes z;
+    fx_wino_line line; /* WINO_LINE */
     tile_rows rows;
     int64_t first; /* tile of the window */
     int32_t tiles;
@@ -125,20 +138,28 @@ typedef struct block {
 
 static void transform_input(const block *b) {
     const fx_conv_params *p = b->p;
-    const int n = b->z.m + 2, columns = tile_columns(p, b->z.m);
+    const sizes *z = &b->z;
     const float *pixels[FX_WINO_PLANES_MAX];
-    fx_wino_input t = {.x = pixels, .plane = b->v_plane, .m = b->z.m, .channels = p->cin};
+    float *to[FX_MIX_MAX];
+    fx_wino_input t = {.x = pixels, .plane = b->v_plane, .m = z->mh, .channels = p->cin};
+    const fx_mix line = {.x = pixels, .y = to, .m = b->line.input, .n = p->cin, .from = z->planes, .to = z->planes};
     for (int32_t i = 0; i < b->tiles; i++) {
         int64_t batch, oy;
-        locate(p, b->call->window, b->z.m, b->rows, (b->first + i) / columns, &batch, &oy);
+        locate(p, b->call->window, z->mh, b->rows, (b->first + i) / z->columns, &batch, &oy);
         const float *x = (const float *)b->call->in[0] + batch * p->x_sn;
-        const int64_t iy = oy - p->pt, ix = (b->first + i) % columns * b->z.m - p->pl;
-        for (int q = 0; q < n * n; q++) {
-            const int64_t y = iy + q / n, at = ix + q % n;
+        const int64_t iy = oy - p->pt, ix = (b->first + i) % z->columns * z->mw - p->pl;
+        for (int q = 0; q < z->planes; q++) {
+            const int64_t y = iy + q / z->wide, at = ix + q % z->wide;
             pixels[q] = y >= 0 && y < p->h && at >= 0 && at < p->w ? x + y * p->x_sh + at * p->x_sw : b->call->zeros;
         }
         t.v = b->v + (int64_t)i * p->cin;
-        b->call->kernels->wino_input_f32(&t);
+        if (!z->is_line) {
+            b->call->kernels->wino_input_f32(&t);
+            continue;
+        }
+        for (int q = 0; q < z->planes; q++)
+            to[q] = t.v + q * b->v_plane;
+        b->call->kernels->mix_f32(&line);
     }
 }
 
@@ -146,15 +167,27 @@ static void transform_input(const block *b) {
 static void transform_weights(const block *b, const float *weights, int32_t c0, int32_t count, float *u,
                               int64_t u_plane) {
     const fx_conv_params *p = b->p;
-    fx_wino_weight t = {.plane = u_plane, .m = b->z.m};
+    const float *from[FX_MIX_MAX];
+    float *to[FX_MIX_MAX];
+    fx_wino_weight t = {.plane = u_plane, .m = b->z.mh};
+    fx_mix line = {.x = from, .y = to, .m = b->line.weight, .from = b->z.taps, .to = b->z.planes};
     for (int32_t c = c0; c < c0 + count; c += t.channels) {
         const int32_t first = c / p->cin_block * p->cin_block;
         const int32_t wide = (int32_t)fx_min64(p->cin_block, p->cin - first);
         t.channels = (int32_t)fx_min64(first + wide, c0 + count) - c;
         t.tap = (int64_t)wide * FX_NR;
-        t.g = weights + ((int64_t)first * 9 + (c - first)) * FX_NR;
+        t.g = weights + ((int64_t)first * b->z.taps + (c - first)) * FX_NR;
         t.u = u + (int64_t)(c - c0) * FX_NR;
-        b->call->kernels->wino_weight_f32(&t);
+        if (!b->z.is_line) {
+            b->call->kernels->wino_weight_f32(&t);
+            continue;
+        }
+        for (int i = 0; i < b->z.taps; i++)
+            from[i] = t.g + i * t.tap;
+        for (int q = 0; q < b->z.planes; q++)
+            to[q] = t.u + q * u_plane;
+        line.n = (int64_t)t.channels * FX_NR;
+        b->call->kernels->mix_f32(&line);
     }
 }
 
@@ -175,19 +208,42 @@ static void multiply(const block *b, int32_t c0, int32_t count, int32_t panels, 
     }
 }
 
+/* The outputs of one tile and one panel along a line: as many as t has pixels, or rows. */
+static void finish_line(const block *b, const fx_wino_output *t) {
+    const float *from[FX_MIX_MAX], *r[FX_LINE_OUT];
+    float *to[FX_LINE_OUT];
+    const int is_row = b->z.mw > 1;
+    const fx_mix line = {.x = from,
+                         .y = to,
+                         .r = t->r ? r : NULL,
+                         .m = b->line.output,
+                         .panel = t->panel,
+                         .n = t->columns,
+                         .from = b->z.planes,
+                         .to = is_row ? t->pixels : t->rows,
+                         .finish = t->finish};
+    for (int q = 0; q < b->z.planes; q++)
+        from[q] = t->s + q * t->plane;
+    for (int l = 0; l < line.to; l++) {
+        to[l] = t->y + l * (is_row ? t->y_pixel : t->y_row);
+        if (t->r)
+            r[l] = t->r + l * (is_row ? t->r_pixel : t->r_row);
+    }
+    b->call->kernels->mix_f32(&line);
+}
+
 static void transform_output(const block *b, int32_t panel, int32_t panels, const float *weight, int64_t panel_floats) {
     const fx_conv_params *p = b->p;
     const fx_kernels *k = b->call->kernels;
-    const int columns = tile_columns(p, b->z.m);
     fx_wino_output t = {.plane = b->s_plane, .y_row = p->y_sh, .y_pixel = p->y_sw, .r_row = p->r_sh};
     t.r_pixel = p->r_sw;
-    t.m = b->z.m;
+    t.m = b->z.mh;
     t.finish = fx_finish_of(p->act, p->alpha, p->beta);
     for (int32_t i = 0; i < b->tiles; i++) {
         int64_t batch, oy;
-        t.rows = locate(p, b->call->window, b->z.m, b->rows, (b->first + i) / columns, &batch, &oy);
-        const int64_t ox = (b->first + i) % columns * b->z.m;
-        t.pixels = (int32_t)fx_min64(b->z.m, p->ow - ox);
+        t.rows = locate(p, b->call->window, b->z.mh, b->rows, (b->first + i) / b->z.columns, &batch, &oy);
+        const int64_t ox = (b->first + i) % b->z.columns * b->z.mw;
+        t.pixels = (int32_t)fx_min64(b->z.mw, p->ow - ox);
         for (int32_t j = 0; j < panels; j++) {
             const int64_t channel = (int64_t)(panel + j) * FX_NR;
             t.columns = (int32_t)fx_min64(FX_NR, b->call->window.c1 - channel);
@@ -196,7 +252,10 @@ static void transform_output(const block *b, int32_t panel, int32_t panels, cons
             t.y = (float *)b->call->out + batch * p->y_sn + oy * p->y_sh + ox * p->y_sw + channel;
             if (p->has_residual)
                 t.r = (const float *)b->call->in[1] + batch * p->r_sn + oy * p->r_sh + ox * p->r_sw + channel;
-            k->wino_output_f32(&t);
+            if (b->z.is_line)
+                finish_line(b, &t);
+            else
+                k->wino_output_f32(&t);
             if (fx_finish_is_partial(p->act))
                 for (int row = 0; row < t.rows; row++)
                     fx_activate_rows(k, p->act, p->alpha, p->beta, t.y + row * t.y_row, t.pixels, t.y_pixel, t.columns);
@@ -207,7 +266,7 @@ static void transform_output(const block *b, int32_t panel, int32_t panels, cons
 static void run_panels(block *b, int32_t first, int32_t last) {
     const fx_conv_params *p = b->p;
     const int32_t head = fx_panel_head(p->act);
-    const int64_t panel_floats = head + (int64_t)9 * p->cin * FX_NR;
+    const int64_t panel_floats = head + (int64_t)b->z.taps * p->cin * FX_NR;
     const fx_panels stored = {b->call, b->w, panel_floats - head, p->act, p->wtype};
     for (int32_t panel = first, panels; panel < last; panel += panels) {
         panels = (int32_t)fx_min64(b->call->kernels->panels, last - panel);
@@ -229,7 +288,8 @@ fx_status fx_conv_wino_run(const fx_call *call, int threads, uint32_t u0, uint32
     const fx_kernels *k = call->kernels;
     const fx_window *win = &call->window;
     block b = {.call = call, .p = p, .z = sizes_of(k, call->kernel, p)};
-    b.rows = tile_rows_of(p, *win, b.z.m);
+    b.line = fx_wino_line_of(b.z.taps);
+    b.rows = tile_rows_of(p, *win, b.z.mh);
     b.v = call->scratch;
     b.u = b.v + b.z.v;
     b.s = b.u + b.z.u;

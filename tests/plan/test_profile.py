@@ -46,6 +46,19 @@ def test_kernels_suit_their_layers() -> None:
             assert known.variants[0].kernel == expected
 
 
+@pytest.mark.parametrize("kernel", [[1, 7], [7, 1]])
+def test_lines_of_taps_take_winograd(kernel: list[int]) -> None:
+    """17 pixels are five tiles of four outputs and ten inputs: 50 products instead of 119."""
+    b = Builder()
+    graph = b.finish(b.conv(b.input(1, 17, 17, 192), 192, 7))
+    graph.nodes[0].attrs |= {"kernel": kernel, "pads": [kernel[0] // 2, kernel[1] // 2] * 2}
+    fastest, *others = profile_graph(graph, threads=1, io_align=64, machine=FAST_DISK).nodes[0].variants
+    assert fastest.kernel == "wino_line"
+    assert fastest.scratch_bytes <= 2 << 20
+    direct = next(way for way in others if way.kernel == "direct")
+    assert 0.4 < fastest.seconds() / direct.seconds() < 0.65
+
+
 def test_only_big_constants_are_streamed() -> None:
     b = Builder()
     x = b.conv(b.input(1, 64, 64, 16), 32)

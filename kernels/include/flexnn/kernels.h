@@ -115,6 +115,21 @@ typedef struct fx_wino_output {
     fx_finish finish;
 } fx_wino_output;
 
+/* Rows mixed by a small matrix, whichever transform of Winograd in one dimension that is: for q < to, j < n
+ *     y[q][j] = sum over i < from of m[q * from + i] * x[i][j], and where there is a panel, [bias FX_NR] or [bias
+ * FX_NR] [slope FX_NR], n <= FX_NR: finish(panel[j] + that sum [+ r[q][j]]). from: 3, 5, 6, 7, 8 or 10. y and x share
+ * nothing. */
+#define FX_MIX_MAX 10
+typedef struct fx_mix {
+    const float *const *x; /* [from] */
+    float *const *y;       /* [to] */
+    const float *const *r; /* [to], or NULL */
+    const float *m, *panel;
+    int64_t n;
+    int32_t from, to;
+    fx_finish finish;
+} fx_mix;
+
 /* Convolution: gemm, Winograd transforms, depthwise, narrow groups, few rows, stored weights. */
 #define FX_KERNELS_CONV(X)                                                                                             \
     X(gemm_f32, void, (const fx_gemm *g))                                                                              \
@@ -122,6 +137,7 @@ typedef struct fx_wino_output {
     X(wino_weight_f32, void, (const fx_wino_weight *t))                                                                \
     X(wino_gemm_f32, void, (const fx_wino_gemm *g))                                                                    \
     X(wino_output_f32, void, (const fx_wino_output *t))                                                                \
+    X(mix_f32, void, (const fx_mix *m))                                                                                \
     X(dwconv_f32, void, (const fx_dwconv *d))                                                                          \
     X(gconv_f32, void, (const fx_gconv *c))                                                                            \
     X(gemv_f32, void, (const fx_gemv *g))                                                                              \

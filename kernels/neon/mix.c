@@ -1,0 +1,1 @@
+#include "../vec/mix.h"
