@@ -50,8 +50,8 @@ static void fill(check_case *c) {
 
 /* ---- what must come out ---- */
 
-/* Of the bound for a plain sum of the tile's largest magnitude, Winograd's transforms took at most 0.1 (F(2x2, 3x3)), 0.8
- * (F(4x4, 3x3)) and 1.4 (F(4, 7)) in 4,000 cases a level: small sums amplify less than the bound exaggerates. */
+/* Of the bound for a plain sum of the tile's largest magnitude, Winograd's transforms took at most 0.1 (F(2x2, 3x3)),
+ * 0.8 (F(4x4, 3x3)) and 1.4 (F(4, 7)) in 4,000 cases a level: small sums amplify less than the bound exaggerates. */
 static double amplification(uint32_t kernel) {
     return kernel == FX_CONV_WINO_LINE ? 3 : kernel == FX_CONV_WINO4 ? 2 : 1;
 }

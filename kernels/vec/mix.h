@@ -34,9 +34,13 @@ FX_INLINE void mix_columns(const fx_mix *m, int64_t j, int n, const int from) {
             mix_columns(m, j, (int)(m->n - j), FROM);                                                                  \
     }
 MIX(3)
-MIX(5) MIX(6) MIX(7) MIX(8) MIX(10)
+MIX(5)
+MIX(6)
+MIX(7)
+MIX(8)
+MIX(10)
 
-    void FX_SYMBOL(mix_f32)(const fx_mix *m) {
+void FX_SYMBOL(mix_f32)(const fx_mix *m) {
     static void (*const mixes[FX_MIX_MAX + 1])(const fx_mix *) = {[3] = mix_3, [5] = mix_5, [6] = mix_6,
                                                                   [7] = mix_7, [8] = mix_8, [10] = mix_10};
     mixes[m->from](m);
