@@ -79,6 +79,7 @@ def test_the_command_measures_every_part(artifact: Path, capsys: pytest.CaptureF
         if row["bytes_read"]:
             assert row["p50"] >= row["bytes_read"] / 400e6 * 1e3 * 0.9
     assert found["all parts"]["predicted"] >= found["all parts"]["bytes_read"] / 400e6 * 1e3 * 0.99
+    assert [name for name, row in found.items() if row["predicted"]] == ["all parts", "direct kernels only"]
     assert found["layer by layer"]["pinned_bytes"] == 0
     assert cli.main([*base, "--only", "without preloading"]) == 0
     assert capsys.readouterr().out.count("\n") == 2

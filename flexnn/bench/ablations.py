@@ -94,16 +94,20 @@ def _direct_only(machine: Machine) -> Machine:
     return replace(machine, times=times, scales={**machine.scales, **slow})
 
 
+def _changed(timing: Timing) -> Timing:
+    return replace(timing, predicted=None)
+
+
 def _without_preloading(setting: Setting, memory: int, name: str) -> Timing:
-    return setting.time(name, on_demand(setting.plan(memory)))
+    return _changed(setting.time(name, on_demand(setting.plan(memory))))
 
 
 def _without_static_memory(setting: Setting, memory: int, name: str) -> Timing:
-    return setting.time(name, setting.plan(memory), fresh=True)
+    return _changed(setting.time(name, setting.plan(memory), fresh=True))
 
 
 def _without_both(setting: Setting, memory: int, name: str) -> Timing:
-    return setting.time(name, on_demand(setting.plan(memory)), fresh=True)
+    return _changed(setting.time(name, on_demand(setting.plan(memory)), fresh=True))
 
 
 def _direct_kernels_only(setting: Setting, memory: int, name: str) -> Timing:
@@ -112,12 +116,12 @@ def _direct_kernels_only(setting: Setting, memory: int, name: str) -> Timing:
 
 def _layer_by_layer(setting: Setting, memory: int, name: str) -> Timing:
     plan, taken = streamed(setting.artifact.graph, setting.plan(None), None, 1, setting.align)
-    return replace(setting.time(name, plan), memory=taken)
+    return replace(_changed(setting.time(name, plan)), memory=taken)
 
 
 def _fixed_slices(setting: Setting, memory: int, name: str) -> Timing:
     plan, taken = streamed(setting.artifact.graph, setting.plan(None), SLICE_BYTES, 2, setting.align)
-    return replace(setting.time(name, plan), memory=taken)
+    return replace(_changed(setting.time(name, plan)), memory=taken)
 
 
 _ABLATIONS: dict[str, Callable[[Setting, int, str], Timing]] = {

@@ -18,6 +18,11 @@ from . import ablations, compare, curve, timing
 def run(options: argparse.Namespace) -> int:
     """Measures, prints a table or JSON, draws; 1 where a stored measurement was faster by more than the tolerance."""
     stored = compare.load(options.compare) if options.compare else None  # first: a wrong name costs no minutes
+    if options.draw:
+        try:
+            curve.load_matplotlib()
+        except ModuleNotFoundError as error:
+            raise ValueError(f"drawing needs {error.name}: pip install flexnn[plot]") from None
     threads = options.threads or default_threads()
     points = []
     with (
@@ -35,10 +40,7 @@ def run(options: argparse.Namespace) -> int:
             timings = ablations.ablate(setting, memory, options.only or [])
     rows = [found.describe() for found in timings]
     if options.draw:
-        try:
-            curve.draw(options.draw, options.model, rows, points)
-        except ModuleNotFoundError as error:
-            raise ValueError(f"drawing needs {error.name}: pip install flexnn[plot]") from None
+        curve.draw(options.draw, options.model, rows, points)
     cpu = doctor.examine_cpu()
     report = {
         "version": flexnn.__version__,
@@ -68,7 +70,8 @@ def _line(row: dict[str, Any]) -> str:
     text = (
         f"{row['name']:<22} {units.format_bytes(row['memory']):>11}  p50 {row['p50']:8.2f} ms  p95 {row['p95']:8.2f} ms"
     )
-    if "predicted" in row:
-        text += f"  predicted {row['predicted']:8.2f}  stalls {row['stall']:7.2f}"
+    if "stall" in row:
+        predicted = "       –" if row["predicted"] is None else f"{row['predicted']:8.2f}"
+        text += f"  predicted {predicted}  stalls {row['stall']:7.2f}"
         text += f"  reads {units.format_bytes(row['bytes_read'])}"
     return text

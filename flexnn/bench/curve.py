@@ -54,16 +54,26 @@ def onnxruntime(model: str, threads: int, repeat: int) -> dict[str, Any] | None:
     return {"name": "onnxruntime", **json.loads(done.stdout)} if done.returncode == 0 else None
 
 
-def draw(path: str, title: str, timings: list[dict[str, Any]], points: list[dict[str, Any]]) -> None:
-    """Draws the curve and the points into ``path``, .svg or .png. ModuleNotFoundError without matplotlib."""
+def load_matplotlib() -> tuple[Any, Any]:
+    """Its figures and its ticks: to be asked for before minutes of measuring. ModuleNotFoundError without it."""
+    from matplotlib import ticker
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    return Figure, ticker
+
+
+def draw(path: str, title: str, timings: list[dict[str, Any]], points: list[dict[str, Any]]) -> None:
+    """Draws the curve and the points into ``path``, .svg or .png. ModuleNotFoundError without matplotlib."""
+    figures, ticker = load_matplotlib()
+    figure = figures(figsize=(7, 4.2), layout="constrained")
     axes = figure.subplots()
     axes.plot([t["memory"] / 2**20 for t in timings], [t["p50"] for t in timings], "o-", label="flexnn, p50")
     axes.plot([t["memory"] / 2**20 for t in timings], [t["predicted"] for t in timings], ":", label="predicted")
     for point in points:
         axes.plot(point["memory"] / 2**20, point["p50"], "s", label=point["name"])
     axes.set(xlabel="memory (MiB)", ylabel="latency (ms)", title=title, xscale="log", ylim=(0, None))
+    axes.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter(ticker.ScalarFormatter())
+    axes.xaxis.set_minor_formatter(ticker.NullFormatter())
     axes.legend()
     figure.savefig(path)

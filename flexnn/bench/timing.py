@@ -34,7 +34,8 @@ class Timing:
     """All that the session takes, as its plan accounts for it."""
     p50: float
     p95: float
-    predicted: float
+    predicted: float | None
+    """None for a program that is not as its planner left it."""
     stall: float
     bytes_read: int
     pinned_bytes: int
