@@ -33,7 +33,7 @@ from .types import LINE, Placement, Profile
 
 FIRST_RUNG = 0.03
 """Memory beside the tightest plan on the second rung, of the smallest budget."""
-GROWTH, GROWTH_LAYERS = 0.4, 350
+GROWTH, GROWTH_LAYERS = 0.4, 400
 """What each higher rung has more of it than the one below: this share, or layers by this number where that is more: a
 rung costs time by layers, and all of them shall take tens of milliseconds.
 """
