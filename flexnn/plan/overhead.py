@@ -12,6 +12,8 @@ NODE_BYTES = 8 << 10
 """Graph, parameters and profile of a node, in Python and in the program."""
 STEP_BYTES = 320
 """A step, the load before it, and the engine's copy."""
+CHECKSUM_BYTES = 8
+"""Of each chunk of a weight: the artifact's table, and the engine's copy. A table of embeddings has many."""
 STACK_BYTES = 64 << 10
 """Touched stack of each thread that the engine starts: compute threads but one, and a reader of the loader's."""
 READER_BYTES = 16 << 10
@@ -26,7 +28,9 @@ def overhead_bytes(graph: Graph, step_count: int, load_count: int, threads: int)
     """
     return {
         "io": sum(graph.tensors[t].nbytes for t in (*graph.inputs, *graph.outputs, *graph.outputs)),
-        "program": NODE_BYTES * len(graph.nodes) + STEP_BYTES * max(step_count, load_count),
+        "program": NODE_BYTES * len(graph.nodes)
+        + STEP_BYTES * max(step_count, load_count)
+        + CHECKSUM_BYTES * sum(weight.chunks for weight in graph.weights),
         "stacks": STACK_BYTES * threads + 2 * READER_BYTES,
         "base": BASE_BYTES,
     }
