@@ -1,9 +1,10 @@
-"""Memory under changing shapes: what the process grew by after each run.
+"""Models of many programs: memory under changing shapes, and time beside onnxruntime.
 
     python -m bench.regions                  FlexNN and onnxruntime on PP-OCR detection: 640, 1280, 640
+    python -m bench.regions --vad            silero-VAD, a window of 512 samples: medians of runs in turns
 
-Each row is a process of its own. ``after``: resident set above what it was before the session was opened, after that
-run; ``peak``: the most by then.
+Each row of the first is a process of its own. ``after``: resident set above what it was before the session was opened,
+after that run; ``peak``: the most by then.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ import json
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
+from typing import Any
 
 from bench import MODELS
 
 SIDES = (640, 1280, 640)
 MIB = 1 << 20
+TURNS, BLOCK = 10, 40
 
 
 def status(field: str) -> int:
@@ -62,12 +66,50 @@ def measured(runtime: str, path: str, threads: int) -> list[tuple[int, int]]:
     return [(after, peak) for after, peak in json.loads(done.stdout.splitlines()[-1])]
 
 
+def vad(threads: int) -> None:
+    """Prints the medians of both runtimes in ms, and how many programs a run is."""
+    import numpy as np
+    import onnxruntime
+
+    import flexnn
+
+    model = str(MODELS / "silero_vad.onnx")
+    random = np.random.default_rng(0)
+    feed = {
+        "input": random.standard_normal((1, 512), np.float32) / 10,
+        "state": np.zeros((2, 1, 128), np.float32),
+        "sr": np.array(16000),
+    }
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads, options.log_severity_level = threads, 4
+    theirs = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    with tempfile.TemporaryDirectory() as folder:
+        artifact = flexnn.compile(model, Path(folder) / "m.flexnn")
+        with flexnn.Session(artifact, threads=threads) as session:
+            runs: dict[str, Any] = {"flexnn": session.run, "onnxruntime": theirs.run}
+            times: dict[str, list[float]] = {name: [] for name in runs}
+            for _ in range(TURNS):
+                for name, run in runs.items():
+                    for number in range(BLOCK):
+                        start = time.perf_counter()
+                        run(None, feed)
+                        if number >= BLOCK // 2:
+                            times[name].append((time.perf_counter() - start) * 1e3)
+            assert session._runner is not None
+            cells = ", ".join(f"{name} {np.median(t):.3f} ms" for name, t in times.items())
+            print(f"silero-VAD: {cells}; {len(session._runner.totals.used)} program(s)")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.regions", description=__doc__.split("\n\n")[0])
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--worker", choices=("flexnn", "onnxruntime"), help=argparse.SUPPRESS)
     parser.add_argument("--path", help=argparse.SUPPRESS)
+    parser.add_argument("--vad", action="store_true", help="time silero-VAD")
     options = parser.parse_args()
+    if options.vad:
+        vad(options.threads)
+        return 0
     if options.worker:
         worker(options.worker, options.path, options.threads)
         return 0
