@@ -2,14 +2,6 @@
  * made per strip. */
 #include "strips.h"
 
-/* Maps of more bytes than this are in no cache of a core's own. */
-#define NEAR_BYTES (1 << 20)
-
-static int is_far(const fx_dwconv_params *p) {
-    const int64_t pixels = (int64_t)p->h * p->w + (int64_t)p->oh * p->ow;
-    return pixels * p->c * (int64_t)sizeof(float) > NEAR_BYTES;
-}
-
 /* Input pixels that a row of taps sees for a strip of this many output pixels. */
 static int64_t positions(const fx_dwconv_params *p, int64_t pixels) {
     return (pixels - 1) * p->sw + (int64_t)(p->kw - 1) * p->dw + 1;
@@ -92,7 +84,6 @@ void fx_strips_run(const fx_call *call, const fx_dwconv_params *p, int32_t wide,
                               .weights = d->w_panel - d->head,
                               .act = p->act,
                               .wtype = p->wtype};
-    d->is_far = is_far(p);
     d->kh = p->kh, d->kw = p->kw, d->stride = p->sw, d->dilation = p->dw;
     d->finish = fx_finish_of(p->act, p->alpha, p->beta);
     for (uint32_t u = u0; u < u1; u++) {

@@ -4,18 +4,6 @@
  * output pixel that sees it; sums stay in registers, channels are the outer loop. */
 #include "strip.h"
 
-/* Asks for channel j of the output pixels [i, end), and of the new rows' input pixels from `position` on. Few strided
- * lines of many pixels are no pattern that a CPU prefetches by itself. */
-static __attribute__((noinline)) void ask_ahead(const fx_dwconv *d, int i, int end, int position, int j) {
-    const int64_t at = d->at + j;
-    const int last = (end - i) * d->stride + position;
-    for (int n = end < d->pixels ? end : d->pixels; i < n; i++)
-        __builtin_prefetch(d->y + i * d->y_step + at, 1);
-    for (int ky = d->kh > d->stride ? d->kh - d->stride : 0; ky < d->kh; ky++)
-        for (int p = position; p < last && p < d->positions; p++)
-            __builtin_prefetch(d->x[ky * d->positions + p] + at);
-}
-
 /* Output pixels [i0, i0 + N), KW taps in a row, stride S, dilation 1, of one vector of channels. */
 #define STRIP(N, KW, S)                                                                                                \
     FX_INLINE void part_##N##_##KW##_##S(const fx_dwconv *d, int i0, const float *panel, int j, const int full) {      \
@@ -25,8 +13,6 @@ static __attribute__((noinline)) void ask_ahead(const fx_dwconv *d, int i, int e
         const int64_t from = (d->at + j) * (int64_t)sizeof(float); /* one addition for all pixels, clang on Arm too */ \
         fx_v sum[N];                                                                                                   \
         FX_UNROLL for (int i = 0; i < N; i++) sum[i] = fx_load(panel);                                                 \
-        if (d->is_far && j % FX_NR == 0)                                                                               \
-            ask_ahead(d, i0 + N, i0 + 2 * N, i0 * S + POSITIONS, j);                                                   \
         for (int ky = 0; ky < d->kh; ky++, w += KW * FX_NR, x += d->positions) {                                       \
             fx_v tap[KW];                                                                                              \
             FX_UNROLL for (int t = 0; t < KW; t++) tap[t] = fx_load(w + t * FX_NR);                                    \

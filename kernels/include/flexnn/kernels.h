@@ -60,7 +60,6 @@ typedef struct fx_dwconv {
     int64_t y_step, r_step;
     int64_t at; /* first channel read and written */
     int32_t pixels, channels, kh, kw, stride, dilation, positions, head;
-    int32_t is_far; /* maps lie beyond the caches: what the next pixels take is asked for */
     fx_finish finish;
 } fx_dwconv;
 
