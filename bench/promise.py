@@ -51,7 +51,7 @@ def flexnn(*arguments: object) -> dict[str, Any]:
 def measure(model: Model, threads: int, repeat: int, io: str) -> list[dict[str, Any]]:
     """One row for each budget: its size, what the process took, times, bytes read."""
     path = artifact(model.make(), model.shapes)
-    minimum = flexnn("plan", path, "--threads", threads)["minimum_memory"]
+    minimum = flexnn("plan", path, "--threads", threads, "--io", io)["minimum_memory"]
     rows: list[dict[str, Any]] = [
         {"model": model.name, "peer": name, **peer(name, model, threads, repeat)} for name in available()
     ]
