@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from flexnn.graph.ir import ALL_DTYPES, GraphError, Weight
+from flexnn.graph.ir import ALL_DTYPES, AbsentError, Weight
 from flexnn.graph.model import Constant, Model, ModelAttr, ModelGraph, ModelNode, Port
 from flexnn.graph.sources import Array, ArraySource, ModelSource
 
@@ -49,8 +49,8 @@ class AbsentSource:
         return f"absent:{self.name}"
 
     def load(self) -> Array:
-        """Raises GraphError."""
-        raise GraphError(f"the artifact lacks the numbers of {self.name!r} for these shapes: compile it with --shape")
+        """Raises AbsentError."""
+        raise AbsentError(f"the artifact lacks the numbers of {self.name!r} for these shapes: compile it with --shape")
 
 
 def constants_of(model: Model) -> list[Constant]:

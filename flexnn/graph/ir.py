@@ -40,6 +40,10 @@ class GraphError(ValueError):
     """A model or graph that cannot be used; the message is one line naming what and where."""
 
 
+class AbsentError(GraphError):
+    """Numbers of a constant are asked for that the artifact does not hold."""
+
+
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Row-major strides of ``shape``, in elements."""
     strides = [1] * len(shape)

@@ -191,3 +191,21 @@ def test_empty_values(tmp_path: Path) -> None:
     with opened(tmp_path, model) as session:
         for rows, times in ((2, 2), (0, 3), (2, 0), (0, 0), (3, 1)):
             check_run(session, model, {"x": np.abs(numbers(rows, 3)), "times": np.array(times)})
+
+
+def test_a_longer_sequence_than_sampling_tried(tmp_path: Path) -> None:
+    """Numpy computes positions of few tokens, binding those of many; the table stays one that is read by rows."""
+    nodes = [
+        helper.make_node("Shape", ["ids"], ["shape"]),
+        helper.make_node("Gather", ["shape", "one"], ["length"]),
+        helper.make_node("Range", ["zero", "length", "one"], ["positions"]),
+        helper.make_node("Gather", ["places", "positions"], ["rows"]),
+        helper.make_node("Gather", ["words", "ids"], ["embedded"]),
+        helper.make_node("Add", ["embedded", "rows"], ["y"]),
+    ]
+    constants = {"places": numbers(2048, 192), "words": numbers(9, 192), "zero": np.array(0), "one": np.array(1)}
+    inputs, outputs = [value("ids", I64, [1, "tokens"])], [value("y", F32, [1, "tokens", 192])]
+    model = model_of(graph_of(nodes, inputs, outputs, constants))
+    with opened(tmp_path, model) as session:
+        for tokens in (8, 700, 2048, 1):
+            check_run(session, model, {"ids": np.arange(tokens)[None] % 9})
