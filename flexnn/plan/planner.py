@@ -108,8 +108,10 @@ class Planner:
         self._bounding = Bounding(graph, self._profile, self._machine)
         self._any_order = np.arange(len(self._draftings[0].items), dtype=np.int32)
         self._spread = _evenly(len(self._any_order))
-        self._tight = [self._make_tight(drafting) for drafting in self._draftings]
-        self._least = self._tight[0].nbytes + step_bytes * (self._tight[0].rows // SPARE_ROWS + 1)
+        self._tight = [self._tightest(drafting) for drafting in self._draftings]
+        tight = self._tight_draft()
+        self._tight_bytes = tight.nbytes
+        self._least = tight.nbytes + step_bytes * (tight.rows // SPARE_ROWS + 1)
         self._prepared_ns = time.perf_counter_ns() - started
 
     def _parts(self, rows: int) -> dict[str, int]:
@@ -185,14 +187,19 @@ class Planner:
 
     # ---- the ends ----
 
-    def _make_tight(self, drafting: Drafting) -> Draft:
-        """The plan of the smallest arena: nothing pinned, each layer with its smallest workspace and sliced as its
-        room needs; so that the smallest budget does not depend on the machine's rates, which differ from one
+    def _tightest(self, drafting: Drafting) -> tuple[int, Records]:
+        """Region and choices of the smallest arena: nothing pinned, each layer with its smallest workspace and sliced
+        as its room needs; so that the smallest budget does not depend on the machine's rates, which differ from one
         measurement to the next.
         """
         region = drafting.placement.arena_bytes_min
         choices, _, _ = drafting.choose(self._any_order, region, region, 2, smallest=True)
-        return drafting.place(choices, region)
+        return region, choices
+
+    def _tight_draft(self) -> Draft:
+        """Made anew whenever it is asked for: sessions keep planners, and a draft takes more than all else here."""
+        region, choices = self._tight[0]
+        return self._draftings[0].place(choices.copy(), region)
 
     def _unlimited(self) -> Draft:
         """Everything pinned, each layer by its fastest kernel, beside as small a region as they need."""
@@ -220,7 +227,7 @@ class Planner:
 
     def _limited(self, memory: int) -> Draft:
         """The best draft of at most ``memory`` bytes (as ``Draft.nbytes``)."""
-        best, way = self._tight[0], _Way(0, REGION_SHARES[-1], SHARES[1], 0)
+        best, way = self._tight_draft(), _Way(0, REGION_SHARES[-1], SHARES[1], 0)
         reached, spare = self._least, FIRST_RUNG * self.minimum
         growth = 1 + max(GROWTH, len(self._profile.nodes) / GROWTH_LAYERS)
         while True:
@@ -278,9 +285,8 @@ class Planner:
         where there is none.
         """
         drafting = self._draftings[placement]
-        tight = self._tight[placement]
-        improved = (drafts[0][2] if drafts else tight.choices).copy()
-        region = drafts[0][1] if drafts else tight.region
+        region, choices = drafts[0][1:] if drafts else self._tight[placement]
+        improved = choices.copy()
         seconds = drafting.improve(improved, region, memory, TRIES)
         drafts = sorted([*drafts, (seconds, region, improved)], key=lambda draft: draft[0])
         different = {(region, choices.tobytes()): (seconds, region, choices) for seconds, region, choices in drafts}
@@ -294,8 +300,8 @@ class Planner:
         return best
 
     def _region(self, memory: int, share: float) -> int:
-        least = self._tight[0].region
-        spare = max(memory - self._tight[0].nbytes, 0)
+        least = self._tight[0][0]
+        spare = max(memory - self._tight_bytes, 0)
         return least + int(spare * share) // LINE * LINE
 
     def _orders(self, bound: Bound) -> list[NDArray[np.int32]]:

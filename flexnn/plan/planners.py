@@ -96,9 +96,9 @@ class Planners:
         if memory is not None and memory < self.minimum:
             raise BudgetError(self.minimum, memory)
         if memory is None or self._resident is self._whole or memory > self._weight_bytes:
-            self._resident = self._resident or Planner(self._graph, **self._how)
-            if memory is None or self._resident.everything <= memory:
-                return replace(self._resident.plan(memory), minimum_memory=self.minimum)
+            resident = self._resident or Planner(self._graph, **self._how)  # not kept: rarely asked for, in the budget
+            if memory is None or resident.everything <= memory:
+                return replace(resident.plan(memory), minimum_memory=self.minimum)
         forms = [form for form in self._forms if form.minimum <= memory]
         best = forms[0].plan(memory)
         bound, spent = best.bound_ms, best.plan_ms
