@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from flexnn.graph.ir import Graph
 
-BASE_BYTES = 1_900_544
-"""Python objects of session and plan, library pages touched first: 1.8125 MiB."""
-NODE_BYTES = 10 << 10
+BASE_BYTES = 2_031_616
+"""Python objects of session and plan, library pages touched first: 1.9375 MiB."""
+NODE_BYTES = 8 << 10
 """Graph, parameters and profile of a node, in Python and in the program."""
 STEP_BYTES = 320
 """A step, the load before it, and the engine's copy."""
