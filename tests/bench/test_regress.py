@@ -9,6 +9,7 @@ import sys
 import tarfile
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -128,6 +129,10 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 """
 
 
+TRIES = 4
+"""A neighbour on the machine changes CPU time, too."""
+
+
 class Installed(regress.Checkout):
     """This interpreter's flexnn; if its folder is called "slow", 15 % slower."""
 
@@ -162,13 +167,19 @@ def test_fifteen_percent_fail_and_equal_checkouts_pass(tmp_path: Path, monkeypat
     model = SimpleNamespace(name="conv", make=lambda: path, shapes={}, scale=1.0)
     monkeypatch.setattr(regress, "install", install)
     monkeypatch.setattr(regress, "chosen", lambda names, default: [model])
-    for head, code in (("same", 0), ("slow", 1)):
+
+    def compared(head: str) -> tuple[int, dict[str, Any]]:
         report = tmp_path / f"{head}.json"
         arguments = ["base", "--head", head, "--clock", "cpu", "--rounds", "9", "--seconds", "0.1"]
         monkeypatch.setattr(sys, "argv", ["regress", *arguments, "--json", str(report)])
-        assert regress.main() == code
+        code = regress.main()
         (row,) = json.loads(report.read_text())["rows"]
         assert row["is_slower"] == bool(code)
         assert row["low"] <= row["ratio"] <= row["high"]
-        if head == "slow":
-            assert 1.08 < row["ratio"] < 1.22
+        return code, row
+
+    for _ in range(TRIES):
+        same, (slow, row) = compared("same"), compared("slow")
+        if same[0] == 0 and slow == 1 and 1.08 < row["ratio"] < 1.22:
+            return
+    pytest.fail(f"equal checkouts: {same}; 15 % slower: {slow}, {row}")
