@@ -4,7 +4,8 @@
     python -m bench.regions --vad            silero-VAD, a window of 512 samples: medians of runs in turns
 
 Each row of the first is a process of its own. ``after``: resident set above what it was before the session was opened,
-after that run; ``peak``: the most by then.
+after that run; ``peak``: the most by then. The caller makes each input before its run and drops it after, with
+``--held`` he has them all from before the session to the end: what he drops, glibc may keep for him.
 """
 
 from __future__ import annotations
@@ -33,10 +34,12 @@ def status(field: str) -> int:
     return 0
 
 
-def worker(runtime: str, path: str, threads: int) -> None:
+def worker(runtime: str, path: str, threads: int, held: bool) -> None:
     """Prints one JSON line: what the process grew by after each run, and its peak by then."""
     import numpy as np
 
+    random = np.random.default_rng(0)
+    inputs = {side: random.standard_normal((1, 3, side, side), np.float32) for side in SIDES} if held else {}
     if runtime == "flexnn":
         import flexnn
 
@@ -52,16 +55,17 @@ def worker(runtime: str, path: str, threads: int) -> None:
         run = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"]).run
     rows = []
     for side in SIDES:
-        x = np.random.default_rng(0).standard_normal((1, 3, side, side), np.float32)
+        x = inputs[side] if held else random.standard_normal((1, 3, side, side), np.float32)
         run(None, {"x": x})
         del x
         rows.append((status("VmRSS") - before, status("VmHWM") - before))
     print(json.dumps(rows))
 
 
-def measured(runtime: str, path: str, threads: int) -> list[tuple[int, int]]:
+def measured(runtime: str, path: str, threads: int, held: bool) -> list[tuple[int, int]]:
     """The worker's rows, from a process of its own."""
     command = [sys.executable, "-m", "bench.regions", "--worker", runtime, "--path", path, "--threads", str(threads)]
+    command += ["--held"] if held else []
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     return [(after, peak) for after, peak in json.loads(done.stdout.splitlines()[-1])]
 
@@ -105,13 +109,14 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--worker", choices=("flexnn", "onnxruntime"), help=argparse.SUPPRESS)
     parser.add_argument("--path", help=argparse.SUPPRESS)
+    parser.add_argument("--held", action="store_true", help="the caller has all inputs from the start to the end")
     parser.add_argument("--vad", action="store_true", help="time silero-VAD")
     options = parser.parse_args()
     if options.vad:
         vad(options.threads)
         return 0
     if options.worker:
-        worker(options.worker, options.path, options.threads)
+        worker(options.worker, options.path, options.threads, options.held)
         return 0
     model = str(MODELS / "ppocr_v4_det.onnx")
     with tempfile.TemporaryDirectory() as folder:
@@ -119,7 +124,7 @@ def main() -> int:
 
         artifact = flexnn.compile(model, Path(folder) / "m.flexnn")
         for runtime, path in (("flexnn", artifact), ("onnxruntime", model)):
-            rows = measured(runtime, path, options.threads)
+            rows = measured(runtime, path, options.threads, options.held)
             cells = ", ".join(
                 f"{side}²: {after / MIB:.1f} MiB after, {peak / MIB:.1f} peak"
                 for side, (after, peak) in zip(SIDES, rows, strict=True)

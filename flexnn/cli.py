@@ -28,6 +28,7 @@ from flexnn.graph.model import Port, open_hint
 from flexnn.measure import kept_machine
 from flexnn.plan import Machine, Plan, Planners, check_plan
 from flexnn.plan.explain import Explanation, explain
+from flexnn.plan.overhead import overhead_for
 from flexnn.session import PROFILES, THREADS_MAX, default_profile, default_threads, io_align
 
 if TYPE_CHECKING:
@@ -125,12 +126,15 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--input", metavar="IN.npz", help="arrays by input name; default: seeded random")
     sub.add_argument("--output", metavar="OUT.npz", help="save the outputs")
     sub.add_argument("--trace", metavar="FILE.json", help="save the last run for ui.perfetto.dev: loads, steps, stalls")
+    _add_reuse(sub)
     sub.set_defaults(command=_run)
 
     sub = commands.add_parser("plan", help="what a run would do and cost, without running")
     _add_model(sub)
     sub.add_argument("--check", action="store_true", help="validate the plan independently")
+    _add_reuse(sub)
     sub.set_defaults(command=_plan)
+
     sub = commands.add_parser("bench", help="latency against memory; what each part of the design is worth")
     sub.add_argument("what", choices=("curve", "ablations"))
     _add_model(sub)
@@ -155,6 +159,12 @@ def _add_model(sub: argparse.ArgumentParser) -> None:
         "--profile", choices=PROFILES, help="times of kernels and storage measured when first opened here, or analytic"
     )
     sub.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+
+
+def _add_reuse(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument(
+        "--reuse-outputs", action="store_true", help="each run overwrites the outputs of the last: counted once"
+    )
 
 
 def _add_shape(sub: argparse.ArgumentParser) -> None:
@@ -266,6 +276,7 @@ def _measure(
         profile=options.profile,
         progress=_tell,
         trace=options.trace is not None,
+        reuse_outputs=options.reuse_outputs,
     ) as session:
         open_ms = (time.perf_counter_ns() - start) / NS_PER_MS
         if feed is None:
@@ -429,7 +440,8 @@ def _graph_plan(artifact: Artifact, options: argparse.Namespace) -> tuple[Plan, 
     if default_profile(options.profile) == "measure":
         machine = kept_machine(artifact, threads, direct=options.io == "direct")
     machine = machine or Machine.measure()
-    planners = Planners(artifact.graph, threads=threads, io_align=align, machine=machine)
+    overhead = overhead_for(reuse_outputs=options.reuse_outputs)
+    planners = Planners(artifact.graph, threads=threads, io_align=align, machine=machine, overhead=overhead)
     plan = planners.plan(options.memory)
     if options.check:
         check_plan(plan.graph, plan.program)
@@ -445,7 +457,8 @@ def _region_plan(artifact: Artifact, contents: StoredModel, options: argparse.Na
     generator = np.random.default_rng(INPUT_SEED)
     ports = contents.model.graph.inputs
     feeds = {p.name: _random(generator, known_shape(p), ALL_DTYPES[str(p.dtype)]) for p in ports}
-    plan = plan_regions(Programs(artifact, options.memory, threads, io_align(options.io)), feeds)
+    align = io_align(options.io)
+    plan = plan_regions(Programs(artifact, options.memory, threads, align, reuse_outputs=options.reuse_outputs), feeds)
     if options.check:
         for part in plan.parts:
             check_plan(part.plan.graph, part.plan.program)

@@ -12,7 +12,7 @@ from flexnn.artifact import Artifact, StoredModel, source_of, weight_key
 from flexnn.graph.ir import DTYPES, Graph, Tensor, Weight
 from flexnn.graph.sources import ArraySource
 from flexnn.plan import BudgetError, Plan, Planners
-from flexnn.plan.overhead import NODE_BYTES
+from flexnn.plan.overhead import NODE_BYTES, overhead_for
 from flexnn.plan.types import align_up
 from flexnn.regions import Segment
 
@@ -74,10 +74,13 @@ class Program:
 class Programs:
     """The programs of an artifact's model for ``memory`` bytes (None: no limit), kept as long as their segments."""
 
-    def __init__(self, artifact: Artifact, memory: int | None, threads: int, io_align: int) -> None:
+    def __init__(
+        self, artifact: Artifact, memory: int | None, threads: int, io_align: int, *, reuse_outputs: bool = False
+    ) -> None:
         assert isinstance(artifact.contents, StoredModel)
         self.artifact, self.stored = artifact, artifact.contents
         self.memory, self.threads, self.io_align = memory, threads, io_align
+        self.overhead = overhead_for(reuse_outputs=reuse_outputs)
         self.plan_ms = 0.0
         self._programs: dict[int, Program] = {}
         nodes = sum(len(graph.nodes) for graph in self.stored.model.graph.walk())
@@ -148,7 +151,7 @@ class Programs:
             stored = self.stored.weights[self.stored.keys[str(weight_key(weight))]]
             weight.offset, weight.crc_first, weight.source = stored.offset, stored.crc_first, None
             weight.chunk_bytes = stored.chunk_bytes
-        planner = Planners(graph, threads=self.threads, io_align=self.io_align)
+        planner = Planners(graph, threads=self.threads, io_align=self.io_align, overhead=self.overhead)
         return Program(graph, held, planner, self.io_align)
 
     def _has(self, weight: Weight) -> bool:

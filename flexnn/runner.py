@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from flexnn.graph.ir import DTYPES
+from flexnn.graph.ir import DTYPES, Tensor
+from flexnn.outputs import Outputs
 from flexnn.plan import BudgetError, Plan, moved
 from flexnn.plan.overhead import BASE_BYTES
 from flexnn.regions import Segment, Walker
@@ -38,10 +39,11 @@ class Totals:
 class Runner:
     """Runs the model of an artifact in ``host``, by its ``programs``."""
 
-    def __init__(self, host: Host, programs: Programs) -> None:
+    def __init__(self, host: Host, programs: Programs, results: Outputs) -> None:
         self.host, self.programs = host, programs
         self.walker = Walker(programs.stored.model, self)
         self.totals = Totals()
+        self._results = results
         self.prefetches = True
         """Whether loads of the next program begin while one runs."""
         self._open: dict[Program, None] = {}
@@ -49,6 +51,8 @@ class Runner:
         self._opened_count = 0
         self._last: Program | None = None
         """The program that ran last."""
+        self._feeds: list[Array] = []
+        """The inputs of the run under way."""
         self._shapes: dict[str, tuple[int, ...]] = {}
         """Of the inputs of the last run."""
         self._usual: list[Program] = []
@@ -61,10 +65,15 @@ class Runner:
         if shapes != self._shapes:
             for program in list(self._open):  # first: what other shapes needed must not stay beside what these need
                 self._close(program)
+            self._results.clear()
             self.host.trim(keep=True)
             self._shapes = shapes
-        with np.errstate(all="ignore"):
-            outputs = self.walker.run(feeds)
+        self._feeds = list(feeds.values())
+        try:
+            with np.errstate(all="ignore"):
+                outputs = self.walker.run(feeds)
+        finally:
+            self._feeds = []
         self._usual = list(self.totals.used)
         unused = [program for program in self._open if program not in self.totals.used]
         if unused:
@@ -118,6 +127,7 @@ class Runner:
         """Closes all programs."""
         for program in list(self._open):
             self._close(program)
+        self._results.clear()
         self.host.trim()
 
     # ---- what the walker asks for ----
@@ -127,7 +137,9 @@ class Runner:
         program = self.programs.of(segment)
         engine = self._opened(program, held - sum(array.nbytes for array in inputs))
         graph = program.graph
-        outputs = [np.empty(graph.tensors[i].shape, DTYPES[graph.tensors[i].dtype]) for i in graph.outputs]
+        outputs = [
+            self._empty(segment, name, graph.tensors[i]) for name, i in zip(segment.makes, graph.outputs, strict=True)
+        ]
         ready = [np.require(array, requirements=["C", "ALIGNED"]) for array in inputs]
         self._follow(program)
         following = program.then.engine if program.then is not None and program.is_followed else None
@@ -137,6 +149,13 @@ class Runner:
         self.totals.bytes_read += spent["bytes_read"]
         self.totals.used[program] = None
         return outputs
+
+    def _empty(self, segment: Segment, name: str, tensor: Tensor) -> Array:
+        """An array that a segment will fill: of the model's outputs, or a value between."""
+        region, dtype = segment.region, DTYPES[tensor.dtype]
+        if region is self.walker.region and name in region.outputs:
+            return self._results.array(name, tensor.shape, dtype, self._feeds)
+        return np.empty(tensor.shape, dtype)
 
     def lacking(self, segment: Segment) -> set[str]:
         """As of Programs."""

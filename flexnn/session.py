@@ -24,7 +24,9 @@ from flexnn.graph import bind_shapes
 from flexnn.graph.ir import ALL_DTYPES, Graph
 from flexnn.graph.model import Dim, Port
 from flexnn.measure import Watch, keep_refined, measured_machine, throttled
+from flexnn.outputs import Outputs
 from flexnn.plan import BudgetError, Machine, Plan, Planners
+from flexnn.plan.overhead import overhead_for
 from flexnn.trace import trace_events
 from flexnn.units import parse_bytes
 
@@ -86,7 +88,8 @@ class Session:
     ``profile``: ``"measure"`` kernels and storage when an artifact is first opened here (about 2 s, inside ``memory``;
     kept in the user's cache folder; not where dimensions are open), or ``"analytic"``, rates alone; default: the
     environment's FLEXNN_PROFILE, or "measure". ``progress`` is told what takes a while. ``trace``: keep what
-    ``trace_events`` tells.
+    ``trace_events`` tells. ``reuse_outputs``: each run may overwrite the arrays that the one before returned, so the
+    budget holds outputs once, not twice.
 
     Raises BudgetError (``.minimum`` bytes would do), ArtifactError, CompileError, OSError. Several threads may call
     ``run``; runs take turns.
@@ -103,6 +106,7 @@ class Session:
         profile: str | None = None,
         progress: Callable[[str], None] | None = None,
         trace: bool = False,
+        reuse_outputs: bool = False,
         _poison: bool = False,
         _jitter_seed: int = 0,
         _read_bytes_per_second: int = 0,
@@ -123,6 +127,8 @@ class Session:
         self._watch: Watch | None = None
         self._direct_fd = -1
         self._lock = threading.Lock()
+        self._results = Outputs(reuse=reuse_outputs)
+        self._reuse_outputs = reuse_outputs
         self._process = os.getpid()
         self.last_run: dict[str, int] = {}
         """Of the last run: ``run_ns``, ``stall_ns`` (compute waiting for loads), ``bytes_read``."""
@@ -214,7 +220,8 @@ class Session:
         Arrays have the model's shapes and types. Raises ValueError for wrong names, shapes or types (TypeError where
         there is no list or mapping of names), SessionError when the artifact cannot be read or fails its checksums; the
         session can run again. Where shapes are open, the first run at new ones binds and plans; it raises BudgetError
-        for those that do not fit the budget.
+        for those that do not fit the budget. The budget has room for the outputs of this run and of the one before;
+        older ones that the caller holds are beside it.
         """
         if isinstance(output_names, str):
             raise TypeError(f"output_names is the text {output_names!r}, not a list of names")
@@ -232,7 +239,7 @@ class Session:
             else:
                 graph = self._artifact.graph
                 tensors = [graph.tensors[i] for i in graph.outputs]
-                outputs = [np.empty(tensor.shape, ALL_DTYPES[tensor.dtype]) for tensor in tensors]
+                outputs = [self._results.array(t.name, t.shape, ALL_DTYPES[t.dtype], inputs) for t in tensors]
                 engine = self._opened()
                 self.last_run = engine.run([*inputs, *outputs], engine)
                 if self._watch:
@@ -266,6 +273,7 @@ class Session:
 
     def _give_back(self) -> None:
         self._engine = self._runner = self._host = None
+        self._results.clear()
         if self._direct_fd >= 0:
             os.close(self._direct_fd)
             self._direct_fd = -1
@@ -299,7 +307,10 @@ class Session:
         """The planner for the machine as it is known, and its plan."""
         align = io_align("direct" if self._direct_fd >= 0 else "buffered")
         machine = self._planned_machine()
-        self._planner = Planners(self._artifact.graph, threads=self._threads, io_align=align, machine=machine)
+        overhead = overhead_for(reuse_outputs=self._reuse_outputs)
+        self._planner = Planners(
+            self._artifact.graph, threads=self._threads, io_align=align, machine=machine, overhead=overhead
+        )
         self._plan = self._planner.plan(self._memory)
 
     def _planned_machine(self) -> Machine:
@@ -336,7 +347,8 @@ class Session:
 
         align = io_align("direct" if self._direct_fd >= 0 else "buffered")
         self._host = Host(self._artifact, self._switches())
-        self._runner = Runner(self._host, Programs(self._artifact, self._memory, self._threads, align))
+        programs = Programs(self._artifact, self._memory, self._threads, align, reuse_outputs=self._reuse_outputs)
+        self._runner = Runner(self._host, programs, self._results)
 
     def _switches(self) -> Switches:
         return Switches(self._threads, self._direct_fd, *self._test_switches)

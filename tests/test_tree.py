@@ -19,6 +19,7 @@ LINES_MAX = 550
 # Who may import whom inside flexnn: a package knows those named here, and itself.
 MAY_IMPORT = {
     "_core": set(),
+    "outputs": set(),
     "units": set(),
     "graph": {"_core"},
     "artifact": {"_core", "graph"},
@@ -42,7 +43,7 @@ MAY_IMPORT = {
         "units",
     },
     "programs": {"artifact", "engine", "graph", "plan", "regions"},
-    "runner": {"engine", "graph", "plan", "programs", "regions"},
+    "runner": {"engine", "graph", "outputs", "plan", "programs", "regions"},
     "region_plan": {"graph", "plan", "programs", "regions", "units"},
     "session": {
         "_core",
@@ -51,6 +52,7 @@ MAY_IMPORT = {
         "engine",
         "graph",
         "measure",
+        "outputs",
         "plan",
         "programs",
         "runner",

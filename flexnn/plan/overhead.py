@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from flexnn.graph.ir import Graph
 
@@ -22,15 +23,23 @@ READER_BYTES = 16 << 10
 Overhead = Callable[[Graph, int, int, int], dict[str, int]]
 
 
-def overhead_bytes(graph: Graph, step_count: int, load_count: int, threads: int) -> dict[str, int]:
+def overhead_bytes(
+    graph: Graph, step_count: int, load_count: int, threads: int, *, reuse_outputs: bool = False
+) -> dict[str, int]:
     """Bytes by what takes them: ``io`` (the caller's input and output arrays, in full; outputs twice, as a caller still
-    holds the last run's while the next one's are made), ``program``, ``stacks``, ``base``.
+    holds the last run's while the next one's are made, unless they are the same), ``program``, ``stacks``, ``base``.
     """
+    outputs = sum(graph.tensors[t].nbytes for t in graph.outputs)
     return {
-        "io": sum(graph.tensors[t].nbytes for t in (*graph.inputs, *graph.outputs, *graph.outputs)),
+        "io": sum(graph.tensors[t].nbytes for t in graph.inputs) + outputs * (1 if reuse_outputs else 2),
         "program": NODE_BYTES * len(graph.nodes)
         + STEP_BYTES * max(step_count, load_count)
         + CHECKSUM_BYTES * sum(weight.chunks for weight in graph.weights),
         "stacks": STACK_BYTES * threads + 2 * READER_BYTES,
         "base": BASE_BYTES,
     }
+
+
+def overhead_for(*, reuse_outputs: bool) -> Overhead:
+    """``overhead_bytes`` of sessions that write each run's outputs into the same arrays, or not."""
+    return partial(overhead_bytes, reuse_outputs=reuse_outputs)

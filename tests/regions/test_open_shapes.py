@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper
 from regions_support import BOOL, F32, I64, check_run, graph_of, model_of, numbers, opened, value
@@ -59,6 +62,65 @@ def test_a_small_input_leaves_a_small_session(tmp_path: Path) -> None:
             sizes.append(session.session_bytes)
     assert sizes[0] == sizes[2]
     assert sizes[1] > sizes[0] + (8 << 20)
+
+
+GROWS = """
+import sys
+import numpy, flexnn
+def grown(name):
+    with open("/proc/self/status") as f:
+        return next(int(line.split()[1]) << 10 for line in f if line.startswith(name)) - before
+before = 0
+name, *shapes = sys.argv[2:]
+feeds = [numpy.ones(eval(shape), "int64" if name == "ids" else "float32") for shape in shapes]
+for feed in feeds:
+    feed.sum()  # zeros of numpy take no memory before they are touched
+before = grown("VmRSS:")
+with flexnn.Session(sys.argv[1], threads=2) as session:
+    for feed in feeds:
+        session.run(None, {name: feed})
+        print(grown("VmRSS:"), grown("VmHWM:"), session.session_bytes)
+"""
+
+
+def grown(artifact: str, name: str, *shapes: tuple[int, ...]) -> list[list[int]]:
+    """What a process of its own has grown by after a run of each shape, and had at its peak, and says it may; bytes."""
+    command = [sys.executable, "-P", "-c", GROWS, artifact, name, *map(str, shapes)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    return [[int(number) for number in line.split()] for line in done.stdout.splitlines()]
+
+
+def decoder_model(width: int = 64, vocab: int = 4000) -> onnx.ModelProto:
+    """A table of embeddings, attention of the whole sequence with itself, logits; the length open."""
+    nodes = [
+        helper.make_node("Gather", ["words", "ids"], ["x"]),
+        helper.make_node("Transpose", ["x"], ["t"], perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["x", "t"], ["scores"]),
+        helper.make_node("Softmax", ["scores"], ["shares"], axis=-1),
+        helper.make_node("MatMul", ["shares", "x"], ["mixed"]),
+        helper.make_node("MatMul", ["mixed", "head"], ["y"]),
+    ]
+    constants = {"words": numbers(vocab, width) / 8, "head": numbers(width, vocab, seed=1) / 8}
+    inputs, outputs = [value("ids", I64, [1, "tokens"])], [value("y", F32, [1, "tokens", vocab])]
+    return model_of(graph_of(nodes, inputs, outputs, constants))
+
+
+def test_memory_after_a_small_input_is_what_it_was_before_a_big_one(tmp_path: Path) -> None:
+    """The process's, not the session's account of itself. The big one's binding is kept, and code that it ran first."""
+    cases: list[tuple[onnx.ModelProto, str, list[tuple[int, ...]]]] = [
+        (conv_model(), "x", [(1, 3, 64, 64), (1, 3, 640, 640)]),
+        (decoder_model(), "ids", [(1, 16), (1, 512)]),
+    ]
+    for model, name, (small, big) in cases:
+        path = tmp_path / "m.onnx"
+        path.write_bytes(model.SerializeToString())
+        rows = grown(flexnn.compile(path), name, small, big, small, small, big, small)
+        after = [row[0] for row in rows]
+        assert after[1] > after[0] + (6 << 20)
+        assert after[2] <= after[0] + (1 << 20), after
+        assert max(after[3], after[5]) <= after[2] + (256 << 10), after
+        for _, peak, promised in (rows[0], rows[1]):
+            assert peak <= promised + (1 << 20), rows
 
 
 def test_a_budget_holds_for_every_shape(tmp_path: Path) -> None:

@@ -64,21 +64,6 @@ class _Layout:
         self.new = Graph(weights=list(graph.weights))
         self.stored: dict[int, Stored] = {}
         self.moved: dict[tuple[int, Shape, Perm], int] = {}
-        self.handlers: dict[str, Callable[[Node], Stored]] = {
-            "copy": self._copy,
-            "unary": self._same,
-            "cast": self._same,
-            "binary": self._binary,
-            "pointwise": self._binary,
-            "softmax": self._softmax,
-            REDUCTION: self._reduction,
-            "concat": self._concat,
-            "slice": self._per_axis,
-            "pad": self._per_axis,
-            "gather": self._gather,
-            "reshape": self._reshape,
-            **dict.fromkeys((*_CHANNELS_LAST, *_IN_ORDER), self._channels_last),
-        }
 
     def run(self) -> Graph:
         for i, tensor in enumerate(self.old.tensors):
@@ -94,7 +79,7 @@ class _Layout:
                 perm = tuple(wish.index(a) for a in range(len(wish)))
                 self.stored[i] = (self._in_order(i, perm), perm)
         for node in self.old.nodes:
-            self.stored[node.outputs[0]] = self.handlers[node.op](node)
+            self.stored[node.outputs[0]] = _HANDLERS[node.op](self, node)
         for i in self.old.outputs:
             self._output(i)
         return self.new
@@ -264,6 +249,24 @@ class _Layout:
             assert order is not None
         stored = [target[i] for i in order]
         return self._emit(node, [tensor], {"shape": stored}), tuple(order.index(i) for i in range(len(target)))
+
+
+_HANDLERS: dict[str, Callable[[_Layout, Node], Stored]] = {
+    "copy": _Layout._copy,
+    "unary": _Layout._same,
+    "cast": _Layout._same,
+    "binary": _Layout._binary,
+    "pointwise": _Layout._binary,
+    "softmax": _Layout._softmax,
+    REDUCTION: _Layout._reduction,
+    "concat": _Layout._concat,
+    "slice": _Layout._per_axis,
+    "pad": _Layout._per_axis,
+    "gather": _Layout._gather,
+    "reshape": _Layout._reshape,
+    **dict.fromkeys((*_CHANNELS_LAST, *_IN_ORDER), _Layout._channels_last),
+}
+"""Not of the object: methods bound to itself would keep it, and both graphs, until Python looks for cycles."""
 
 
 def runs_of(shape: Shape, target: Shape) -> list[tuple[list[int], list[int]]]:

@@ -1,0 +1,73 @@
+"""Arrays for a session's outputs: each run writes into what the caller gets, and into the same memory again where the
+caller has dropped it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import mmap
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+OWN_BYTES = 1 << 20
+"""From this size on an output is a mapping of its own: the C library keeps what is freed of its heap, the more so once
+the caller has dropped larger arrays."""
+
+
+class Outputs:
+    """Makes the arrays of one run after the other. ``reuse``: in the same memory, whoever still holds the last ones."""
+
+    def __init__(self, *, reuse: bool = False) -> None:
+        self._reuse = reuse
+        self._last: dict[str, _Memory] = {}
+
+    def array(self, name: str, shape: Sequence[int], dtype: np.dtype[Any], inputs: Iterable[Array]) -> Array:
+        """An array for an output, its numbers anything; the caller's as long as he holds it or a view, unless outputs
+        are reused; never the memory of one of the run's ``inputs``. Raises OSError where there is no memory.
+        """
+        nbytes = math.prod(shape) * dtype.itemsize
+        if not nbytes or (nbytes < OWN_BYTES and not self._reuse):
+            return np.empty(shape, dtype)
+        memory = self._last.pop(name, None)
+        if memory is None or memory.nbytes != nbytes or not self._is_free(memory, inputs):
+            del memory
+            memory = _Memory(nbytes)
+        self._last[name] = memory
+        return np.ndarray(shape, dtype, buffer=memory.mapping)
+
+    def _is_free(self, memory: _Memory, inputs: Iterable[Array]) -> bool:
+        if not memory.is_held:
+            return True
+        return self._reuse and not any(np.may_share_memory(memory.array, x) for x in inputs)
+
+    def clear(self) -> None:
+        """Keeps no memory but what callers hold."""
+        self._last.clear()
+
+
+class _Memory:
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
+        self.mapping = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        with contextlib.suppress(OSError):  # a system without huge pages
+            self.mapping.madvise(mmap.MADV_HUGEPAGE)
+        self._alone = self._references()
+
+    @property
+    def array(self) -> Array:
+        """Its bytes."""
+        return np.frombuffer(self.mapping, np.uint8)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether an array reads it: arrays refer to the mapping, their views to them."""
+        return self._references() > self._alone
+
+    def _references(self) -> int:
+        return sys.getrefcount(self.mapping)
