@@ -2,15 +2,16 @@
 
 A chain of nodes, each of which reads what the one before it made and nobody else does, is walked band by band: rows of
 the last node's output with all that they need of the nodes before. Only a band of the tensors in between is ever in
-memory. A band of a node is a node of its own, which reads and writes views of rows; rows that two bands need are
-computed twice, and streamed weights are read once for each band. Which chains, and how many bands, depends on sizes
-alone: a process may name a smallest budget that another one, which measures other rates, runs in.
+memory. A band of a node is a node of its own, which reads and writes views of rows of one image; rows that two bands
+need are computed twice, and streamed weights are read once for each band. Which chains, and how many bands, depends on
+sizes alone: a process may name a smallest budget that another one, which measures other rates, runs in.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 from math import prod
 
 from flexnn.graph.attributes import int_attr, ints_attr
@@ -21,7 +22,10 @@ from .types import Profile
 
 NODES_MAX = 8
 """Of a chain."""
-BANDS = 2, 4, 8, 16, 32
+BANDS = 1, 2, 4, 8, 16, 32
+"""Of an image; 1 where there are several images."""
+PIECES_MAX = 64
+"""Bands of all images of a chain."""
 CHAINS_MAX = 8
 """Of a graph."""
 WORTH = 0.95
@@ -58,7 +62,7 @@ class Reach:
 
 @dataclass(slots=True, frozen=True, order=True)
 class Chain:
-    """Nodes ``first`` to ``last``, in ``bands`` bands of the last one's rows."""
+    """Nodes ``first`` to ``last``, in ``bands`` bands of the last one's rows of each image."""
 
     first: int
     last: int
@@ -123,14 +127,17 @@ def _best(graph: Graph, profile: Profile, sizes: _Sizes, tiled: set[int]) -> Cha
     for first, last in chains:
         others = max((need for i, need in enumerate(needs) if not first <= i <= last), default=0)
         around = _around(graph, profile, first, last)
-        height = graph.tensors[graph.nodes[last].outputs[0]].shape[1]
+        images, height = graph.tensors[graph.nodes[last].outputs[0]].shape[:2]
         read = BYTE_WORK * sum(profile.nodes[i].weight_bytes for i in range(first, last + 1)) / whole
         for count in BANDS:
-            if count > height or (count - 1) * read > COST_MAX:
+            pieces = images * count
+            if count > height or pieces > PIECES_MAX or (pieces - 1) * read > COST_MAX:
                 break
+            if pieces == 1:
+                continue
             chain = Chain(first, last, count)
             bands = [_band_rows(graph, sizes, chain, band) for band in range(count)]
-            cost = (count - 1) * read + _again(graph, sizes, chain, bands) / whole
+            cost = (pieces - 1) * read + _again(graph, sizes, chain, bands) / whole
             if cost <= COST_MAX:
                 found.append((max(around + _most(graph, sizes, chain, bands), others), cost, chain))
     least = min((peak for peak, _, _ in found), default=needs[worst])
@@ -168,7 +175,7 @@ def _chains(graph: Graph, profile: Profile, sizes: _Sizes, worst: int, tiled: se
 def _usable(graph: Graph, node: Node) -> bool:
     """Whether rows of a node's output need rows of its inputs, and nothing else."""
     tensors = [graph.tensors[t] for t in (*node.inputs, *node.outputs)]
-    if any(len(t.shape) != 4 or t.shape[0] != 1 or t.weight >= 0 for t in tensors):
+    if any(len(t.shape) != 4 or t.weight >= 0 for t in tensors):
         return False
     if node.op == "pool" and node.attrs["kind"] != "max" and int_attr(node, "ceil_mode"):
         return False  # the divisor of its last windows counts what lies beyond the padding
@@ -203,7 +210,7 @@ def _reach(graph: Graph, node: Node) -> Reach:
 
 
 def _band_rows(graph: Graph, sizes: _Sizes, chain: Chain, band: int) -> list[Rows]:
-    """Rows of each node's output in a band."""
+    """Rows of each node's output in a band of an image."""
     height = graph.tensors[graph.nodes[chain.last].outputs[0]].shape[1]
     rows = [(band * height // chain.bands, (band + 1) * height // chain.bands)]
     for index in range(chain.last, chain.first, -1):
@@ -245,7 +252,7 @@ def _most(graph: Graph, sizes: _Sizes, chain: Chain, bands: list[list[Rows]]) ->
         held = 0
         for index, (low, high) in zip(range(chain.first, chain.last + 1), rows, strict=True):
             tensor = graph.tensors[graph.nodes[index].outputs[0]]
-            own = (high - low) * (tensor.nbytes // tensor.shape[1]) if index < chain.last else 0
+            own = (high - low) * (tensor.nbytes // prod(tensor.shape[:2])) if index < chain.last else 0
             most = max(most, held + own + sizes.beside[index])
             held = own
     return most
@@ -256,28 +263,35 @@ def _split(graph: Graph, sizes: _Sizes, chain: Chain) -> tuple[Graph, int]:
     tensors = list(graph.tensors)
     nodes: list[Node] = []
 
-    def rows_of(tensor: int, rows: Rows) -> int:
+    images = graph.tensors[graph.nodes[chain.last].outputs[0]].shape[0]
+
+    def named(name: str, image: int, rows: Rows) -> str:
+        return f"{name}[{rows[0]}:{rows[1]}]" if images == 1 else f"{name}[{image}][{rows[0]}:{rows[1]}]"
+
+    def rows_of(tensor: int, image: int, rows: Rows) -> int:
         whole = graph.tensors[tensor]
-        shape = (whole.shape[0], rows[1] - rows[0], *whole.shape[2:])
-        name, offset = f"{whole.name}[{rows[0]}:{rows[1]}]", whole.offset + rows[0] * whole.strides[1]
-        tensors.append(Tensor(name, shape, whole.dtype, graph.root(tensor), offset, whole.strides))
+        shape = (1, rows[1] - rows[0], *whole.shape[2:])
+        offset = whole.offset + image * whole.strides[0] + rows[0] * whole.strides[1]
+        tensors.append(
+            Tensor(named(whole.name, image, rows), shape, whole.dtype, graph.root(tensor), offset, whole.strides)
+        )
         return len(tensors) - 1
 
-    for band in range(chain.bands):
+    for image, band in product(range(images), range(chain.bands)):
         before = -1
         for index, rows in enumerate(_band_rows(graph, sizes, chain, band), chain.first):
             node, reach = graph.nodes[index], sizes.reach[index]
             assert reach is not None
             needed, top, bottom = reach.of(rows)
-            inputs = [before if before >= 0 else rows_of(node.inputs[0], needed)]
-            inputs += [rows_of(operand, rows) for operand in node.inputs[1:]]
+            inputs = [before if before >= 0 else rows_of(node.inputs[0], image, needed)]
+            inputs += [rows_of(operand, image, rows) for operand in node.inputs[1:]]
             made = node.outputs[0]
             if index == chain.last:
-                before = rows_of(made, rows)
+                before = rows_of(made, image, rows)
             else:
                 whole = graph.tensors[made]
-                shape = (whole.shape[0], rows[1] - rows[0], *whole.shape[2:])
-                tensors.append(Tensor(f"{whole.name}[{rows[0]}:{rows[1]}]", shape, whole.dtype))
+                shape = (1, rows[1] - rows[0], *whole.shape[2:])
+                tensors.append(Tensor(named(whole.name, image, rows), shape, whole.dtype))
                 before = len(tensors) - 1
             attrs = dict(node.attrs)
             if node.op in _WINDOWED:
@@ -285,8 +299,7 @@ def _split(graph: Graph, sizes: _Sizes, chain: Chain) -> tuple[Graph, int]:
                 attrs["pads"] = [top, left, bottom, right]
             if node.op == "pool":
                 attrs["ceil_mode"] = 0
-            nodes.append(
-                replace(node, name=f"{node.name}[{rows[0]}:{rows[1]}]", inputs=inputs, outputs=[before], attrs=attrs)
-            )
+            name = named(node.name, image, rows)
+            nodes.append(replace(node, name=name, inputs=inputs, outputs=[before], attrs=attrs))
     every = [*graph.nodes[: chain.first], *nodes, *graph.nodes[chain.last + 1 :]]
     return replace(graph, tensors=tensors, nodes=every), len(nodes)

@@ -126,18 +126,20 @@ def _model(
     output: bool = False,
 ) -> onnx.ModelProto:
     made = [helper.make_tensor_value_info(name if output else "unused", onnx.TensorProto.FLOAT, None)]
-    x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 8, height, width])
+    x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n", 8, height, width])
     every = nodes if output else [*nodes, helper.make_node("Identity", [name], ["unused"])]
     graph = helper.make_graph(every, "chain", [x], made, weights)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
 @pytest.mark.parametrize("seed", range(24))
-def test_bands_compute_the_same(seed: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize("images", [1, 3])
+def test_bands_compute_the_same(seed: int, images: int, tmp_path: Path) -> None:
     """Any kernels, strides, paddings, dilations and pools; memory starts as NaN. Winograd's tiles may lie otherwise."""
     height, width = _chain(seed, tmp_path / "m.onnx")
-    artifact = flexnn.compile(tmp_path / "m.onnx", tmp_path / "m.flexnn")
-    x = np.random.default_rng(seed).standard_normal((1, 8, height, width)).astype(np.float32)
+    shape = images, 8, height, width
+    artifact = flexnn.compile(tmp_path / "m.onnx", tmp_path / "m.flexnn", shapes={"x": shape})
+    x = np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
     with flexnn.Session(artifact, threads=2, profile="analytic", _poison=True) as session:
         expected = session.run(None, {"x": x})[0]
         least, whole = session.plan.minimum_memory, len(session.plan.graph.nodes)
@@ -150,6 +152,21 @@ def test_bands_compute_the_same(seed: int, tmp_path: Path) -> None:
     with flexnn.Session(artifact, memory=least, threads=2, profile="analytic", _poison=True) as session:
         assert (len(session.plan.graph.nodes) > whole) == tiled
         np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_one_image_at_a_time(tmp_path: Path) -> None:
+    """A batch needs no more between its layers than an image does."""
+    weights = [np.full((32, c, 3, 3), 0.01, np.float32) for c in (8, 32)]
+    nodes = [helper.make_node("Conv", [f"t{i}", f"w{i}"], [f"t{i + 1}"], pads=[1] * 4) for i in range(2)]
+    nodes.append(helper.make_node("MaxPool", ["t2"], ["y"], kernel_shape=[8, 8], strides=[8, 8]))
+    nodes[0].input[0] = "x"
+    constants = [numpy_helper.from_array(w, f"w{i}") for i, w in enumerate(weights)]
+    onnx.save(_model(nodes, constants, "y", 96, 96, output=True), tmp_path / "m.onnx")
+    images, between = 4, 32 * 96 * 96 * 4
+    artifact = flexnn.compile(tmp_path / "m.onnx", tmp_path / "m.flexnn", shapes={"x": (images, 8, 96, 96)})
+    given = images * 8 * 96 * 96 * 4
+    with flexnn.Session(artifact, threads=2, profile="analytic") as session:
+        assert session.plan.minimum_memory < given + images * between
 
 
 def test_output_that_a_later_band_reads_is_no_chain() -> None:
