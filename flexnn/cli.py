@@ -26,7 +26,8 @@ from flexnn.graph import bind_shapes
 from flexnn.graph.ir import ALL_DTYPES
 from flexnn.graph.model import Port, open_hint
 from flexnn.measure import kept_machine
-from flexnn.plan import Machine, Plan, Planners, check_plan
+from flexnn.plan import Machine, Plan, Planners
+from flexnn.plan.check import check_plan
 from flexnn.plan.explain import Explanation, explain
 from flexnn.plan.overhead import overhead_for
 from flexnn.session import PROFILES, THREADS_MAX, default_profile, default_threads, io_align

@@ -43,7 +43,7 @@ def compile(  # noqa: A001 (the name DESIGN fixes)
     CompileError, GraphError (unsupported operator, attribute or shape; nothing is written) or OSError; a file that was
     at ``output`` is replaced only by a complete new one.
     """
-    from flexnn.artifact import write_artifact
+    from flexnn.artifact.writer import write_artifact
 
     source = os.fsdecode(model)
     target = os.fsdecode(output) if output is not None else os.path.splitext(source)[0] + ".flexnn"

@@ -16,7 +16,8 @@ import numpy as np
 
 from flexnn.graph.ir import DTYPES, Tensor
 from flexnn.outputs import Outputs
-from flexnn.plan import BudgetError, Plan, moved
+from flexnn.plan import BudgetError, Plan
+from flexnn.plan.moved import moved
 from flexnn.plan.overhead import BASE_BYTES
 from flexnn.regions import Segment, Walker
 

@@ -7,7 +7,7 @@ import math
 import operator
 import os
 import sys
-import threading
+from _thread import allocate_lock  # threading takes a twentieth of what importing flexnn may
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, Self
@@ -27,7 +27,6 @@ from flexnn.measure import Watch, keep_refined, measured_machine, throttled
 from flexnn.outputs import Outputs
 from flexnn.plan import BudgetError, Machine, Plan, Planners
 from flexnn.plan.overhead import overhead_for
-from flexnn.trace import trace_events
 from flexnn.units import parse_bytes
 
 if TYPE_CHECKING:
@@ -126,7 +125,7 @@ class Session:
         self._runner: Runner | None = None
         self._watch: Watch | None = None
         self._direct_fd = -1
-        self._lock = threading.Lock()
+        self._lock = allocate_lock()
         self._results = Outputs(reuse=reuse_outputs)
         self._reuse_outputs = reuse_outputs
         self._process = os.getpid()
@@ -251,6 +250,8 @@ class Session:
         stalls, each with the load that it waited for, and of each compute thread; memory over time. Raises SessionError
         where ``trace`` was not asked for, before the first run, and where shapes are open.
         """
+        from flexnn.trace import trace_events
+
         with self._lock:
             engine = self._engine if self._traced and self.last_run else None
             trace, lanes = (engine.trace, engine.lanes) if engine is not None else (None, None)

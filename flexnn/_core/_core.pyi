@@ -1,6 +1,6 @@
 """Types of the extension module; what things mean stands in ops.pxi, session.pxi and place.pxi."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -133,7 +133,7 @@ class EngineProgram:
         arena_bytes: int,
         zeros: int,
         zeros_count: int,
-        io_bytes: Iterable[int] | NDArray[np.int64],
+        io_bytes: Sequence[int] | NDArray[np.int64],
         input_count: int,
         groups: NDArray[np.uint32] | None = None,
         tables: NDArray[Any] | None = None,

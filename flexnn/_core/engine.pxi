@@ -1,5 +1,4 @@
 # The engine: a host and the programs bound to it.
-import array
 import os
 
 cimport cython
@@ -174,7 +173,9 @@ cdef class EngineProgram:
                  int64_t zeros_count, io_bytes, uint32_t input_count, groups=None, tables=None):
         if self.bound != NULL:
             raise RuntimeError("the program is bound already")
-        sizes = array.array("q", [int(size) for size in io_bytes])
+        sizes = memoryview(bytearray(sizeof(int64_t) * len(io_bytes))).cast("q")
+        for index, size in enumerate(io_bytes):
+            sizes[index] = size
         if input_count > len(sizes):
             raise ValueError(f"{input_count} inputs of {len(sizes)} buffers")
         cdef _Buffer node_buffer = _records(nodes, sizeof(fx_node), "nodes")

@@ -147,7 +147,7 @@ def fluid_bound(seconds, nbytes, read_s, free_bytes, double bytes_per_second, do
     f.free_bytes = <const int64_t *>free_buffer.view.buf
     f.bytes_per_second, f.compute_share, f.load_share = bytes_per_second, compute_share, load_share
     f.rounds = rounds
-    price = array.array("d", bytes(sizeof(double) * f.count))
+    price = memoryview(bytearray(sizeof(double) * f.count)).cast("d")
     cdef _Buffer price_buffer = _Buffer(price, True)
     with nogil:
         status = fx_fluid_bound(&f, &bound, <double *>price_buffer.view.buf)

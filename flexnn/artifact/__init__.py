@@ -3,7 +3,6 @@
 from .format import ArtifactError
 from .model_section import StoredModel, constants_of, source_of, weight_key
 from .reader import Artifact, open_artifact
-from .writer import write_artifact
 
 __all__ = [
     "Artifact",
@@ -13,5 +12,4 @@ __all__ = [
     "open_artifact",
     "source_of",
     "weight_key",
-    "write_artifact",
 ]

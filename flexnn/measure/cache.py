@@ -19,7 +19,7 @@ from flexnn.plan import Machine
 
 FILE_BYTES_MAX = 4 << 20
 WAYS_MAX = 1 << 14
-VERSION = 1
+VERSION = 2
 _RANGES = {
     "flops_per_second": (1e6, 1e16),
     "bytes_per_second": (1e6, 1e14),

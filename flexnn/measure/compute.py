@@ -9,7 +9,6 @@ channel; the trace of several runs gives both.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +19,8 @@ from flexnn.graph.ir import Graph
 from flexnn.plan.profile import way_key
 from flexnn.plan.program import encode_way
 from flexnn.plan.types import NodeProfile, Profile, Variant, align_up
+
+from .median import median
 
 RUNS_MAX = 7
 WARM_RUNS = 1
@@ -127,11 +128,6 @@ def _shorten(cases: list[Case], seconds: float) -> None:
             case.large = max(int(case.large * share), case.small)
 
 
-def middle(times: Sequence[float]) -> float:
-    """The median (numpy's would bring in half a megabyte of its library)."""
-    return sorted(times)[len(times) // 2]
-
-
 def _fit(case: Case, small_s: float, large_s: float) -> tuple[float, float]:
     """(fixed, channels) seconds from the times of two windows."""
     if case.large <= case.small:
@@ -230,7 +226,7 @@ class Bench:
                 times.append([(last - first) * 1e-9 for first, last in engine.trace[0][1:]])
         finally:
             engine.close()
-        return [middle(step) for step in zip(*(times[WARM_RUNS:] or times), strict=True)]
+        return [median(step) for step in zip(*(times[WARM_RUNS:] or times), strict=True)]
 
     def open(
         self, loads: NDArray[np.void], crcs: NDArray[np.uint32], fd: int, direct_fd: int = -1, arena: int = 0

@@ -15,7 +15,7 @@ from flexnn.plan import Machine, Program
 from flexnn.plan.profile import load_seconds, way_key, with_tile_block
 from flexnn.plan.types import F64, Variant
 
-from .compute import middle
+from .median import median
 
 Trace = tuple[list[tuple[int, int]], list[tuple[int, int]]]
 """(start, end) in ns of each step, and of each load, of a run, from its start."""
@@ -77,7 +77,7 @@ class Watch:
 def _factor(seen: list[float], predicted: float) -> float:
     if predicted <= 0:
         return 1.0
-    factor = 1 + WEIGHT * (middle(seen) / predicted - 1)
+    factor = 1 + WEIGHT * (median(seen) / predicted - 1)
     return min(max(factor, 1 / FACTOR_MAX), FACTOR_MAX)
 
 

@@ -21,7 +21,8 @@ from flexnn.graph.ir import Graph
 from flexnn.plan.program import encode_load
 from flexnn.plan.types import Profile, align_up
 
-from .compute import Bench, Case, middle
+from .compute import Bench, Case
+from .median import median
 
 PAGE = 4096
 BIG_BYTES, SMALL_BYTES = 1 << 20, 96 << 10
@@ -72,7 +73,7 @@ def measure_storage(
         return None
     drop = file.direct_fd < 0 and _cache_room() < os.fstat(file.fd).st_size
     probe = _read(graph, profile, file, _by_size(pieces[:PROBE_PIECES]), room, end, drop, isa)
-    spent = middle(probe.sum(axis=1).tolist())
+    spent = median(probe.sum(axis=1).tolist())
     affordable = int(seconds / 2 / max(spent, 1e-9)) * PROBE_PIECES
     pieces = _by_size(pieces[: max(affordable // 2 * 2, PROBE_PIECES)])
     times = _read(graph, profile, file, pieces, room, end, drop, isa)
@@ -115,11 +116,11 @@ def measure_shares(
             after = computed[:, 0] >= last
             read.append(reading * 1e9 / float((loaded[:, 1] - loaded[:, 0]).sum()))
             if inside.any() and after.any():
-                compute.append(middle(times[after].tolist()) / float(times[inside].mean()))
+                compute.append(median(times[after].tolist()) / float(times[inside].mean()))
     finally:
         engine.close()
     # Whatever else runs on the machine only makes loads slower: of their speeds the upper quartile.
-    shares = middle(compute) if compute else 1.0, sorted(read)[len(read) * 3 // 4]
+    shares = median(compute) if compute else 1.0, sorted(read)[len(read) * 3 // 4]
     return min(max(shares[0], SHARE_MIN), 1.0), min(max(shares[1], SHARE_MIN), 1.0)
 
 
@@ -185,9 +186,9 @@ def _fit(sizes: NDArray[np.int64], times: NDArray[np.float64]) -> Storage:
     """
     big = sizes > sizes.mean()
     if big.all() or not big.any():
-        return Storage(float(sizes.sum()) / middle(times.sum(axis=1).tolist()), 0.0)
+        return Storage(float(sizes.sum()) / median(times.sum(axis=1).tolist()), 0.0)
     size = float(sizes[big].mean()), float(sizes[~big].mean())
-    took = [middle(times[:, kind].mean(axis=1).tolist()) for kind in (big, ~big)]
+    took = [median(times[:, kind].mean(axis=1).tolist()) for kind in (big, ~big)]
     per_byte = min(max((took[0] - took[1]) / (size[0] - size[1]), 1e-12), took[0] / size[0])
     return Storage(1 / per_byte, max(took[0] - per_byte * size[0], 0.0))
 

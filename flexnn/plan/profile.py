@@ -6,7 +6,7 @@ the machine's own rates, fractions of peak per kernel from the check program's b
 
 from __future__ import annotations
 
-import zlib
+from _blake2 import blake2b
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import prod
@@ -81,9 +81,8 @@ def load_seconds(machine: Machine, sizes: NDArray[np.int64]) -> NDArray[np.float
 
 
 def way_key(op: str, params: NDArray[np.int32], way: Variant) -> str:
-    """Names a way to compute a node: operator, kernel, block, and two checksums of the parameters (enough here)."""
-    words = params.tobytes()
-    return f"{op}.{way.kernel}.{way.tile_block}.{zlib.crc32(words):08x}{_core.crc32c(words):08x}"
+    """Names a way to compute a node: operator, kernel, block, and a digest of the parameters."""
+    return f"{op}.{way.kernel}.{way.tile_block}.{blake2b(params.tobytes(), digest_size=8).hexdigest()}"
 
 
 def profile_graph(

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from flexnn import _core
-from flexnn.artifact import ArtifactError, open_artifact, write_artifact
+from flexnn.artifact import ArtifactError, open_artifact
 from flexnn.artifact.format import HEADER_BYTES, PAGE, Header
 from flexnn.artifact.section import dump_graph, load_graph
-from flexnn.artifact.writer import TEMPORARY
+from flexnn.artifact.writer import TEMPORARY, write_artifact
 from flexnn.graph.ir import RAW_CHUNK_BYTES, Graph, GraphError, Node, Tensor, Weight
 from flexnn.graph.pack import PanelSource
 from flexnn.graph.sources import ArraySource

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from flexnn.graph.ir import Graph
-from flexnn.plan import BudgetError, Machine, Plan, check_plan, make_plan
+from flexnn.plan import BudgetError, Machine, Plan, make_plan
+from flexnn.plan.check import check_plan
 
 FAST_DISK = Machine(flops_per_second=2e11, bytes_per_second=4e10, storage_bytes_per_second=3e9)
 PI = Machine(flops_per_second=8e9, bytes_per_second=4e9, storage_bytes_per_second=9e7, request_s=3e-4, step_s=1e-5)

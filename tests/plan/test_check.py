@@ -11,7 +11,8 @@ from plan_graphs import resnet
 from plan_support import checked, minimum_of
 
 from flexnn.graph.ir import Graph
-from flexnn.plan import PlanError, Program, check_plan
+from flexnn.plan import PlanError, Program
+from flexnn.plan.check import check_plan
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,8 @@ from plan_graphs import CLASSICS, Builder, random_graph
 from plan_support import FAST_DISK
 
 from flexnn.graph.ir import Graph
-from flexnn.plan import PlanError, check_plan, make_plan
+from flexnn.plan import PlanError, make_plan
+from flexnn.plan.check import check_plan
 from flexnn.plan.groups import group_nodes, layers, make_grouped_plan
 
 

@@ -13,7 +13,8 @@ from plan_support import ALIGNS, FAST_DISK, checked, minimum_of
 from flexnn import _core
 from flexnn.graph.ir import Graph
 from flexnn.graph.tables import table_of
-from flexnn.plan import PlanError, check_plan, make_plan
+from flexnn.plan import PlanError, make_plan
+from flexnn.plan.check import check_plan
 from flexnn.plan.types import Program
 
 ROWS, WIDE = 3000, 96
