@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from flexnn._core._core import EngineHost, EngineProgram
@@ -13,44 +12,27 @@ from flexnn._core._core import EngineHost, EngineProgram
 Trace = tuple[list[tuple[int, int]], list[tuple[int, int]]]
 
 
+HOST_OPTIONS = (
+    "fd",
+    "direct_fd",
+    "threads",
+    "isa",
+    "poison",
+    "jitter_seed",
+    "read_bytes_per_second",
+    "trace",
+    "fresh",
+)
+
+
 class EngineSession:
-    """One program in a host of its own, run again and again: arguments and errors as of EngineProgram and of
-    EngineHost (``host``).
+    """One program in a host of its own, run again and again: arguments and errors as of EngineHost and of
+    EngineProgram.
     """
 
-    def __init__(
-        self,
-        *,
-        nodes: NDArray[Any],
-        steps: NDArray[Any],
-        pinned: NDArray[Any],
-        loads: NDArray[Any],
-        crcs: NDArray[np.uint32],
-        arena_bytes: int,
-        zeros: int,
-        zeros_count: int,
-        io_bytes: Iterable[int] | NDArray[np.int64],
-        input_count: int,
-        groups: NDArray[np.uint32] | None = None,
-        tables: NDArray[Any] | None = None,
-        **host: Any,
-    ) -> None:
-        self._host = EngineHost(**host)
-        self._program = EngineProgram(
-            self._host,
-            nodes=nodes,
-            steps=steps,
-            pinned=pinned,
-            loads=loads,
-            crcs=crcs,
-            arena_bytes=arena_bytes,
-            zeros=zeros,
-            zeros_count=zeros_count,
-            io_bytes=io_bytes,
-            input_count=input_count,
-            groups=groups,
-            tables=tables,
-        )
+    def __init__(self, **arguments: Any) -> None:
+        self._host = EngineHost(**{name: arguments.pop(name) for name in HOST_OPTIONS if name in arguments})
+        self._program = EngineProgram(self._host, **arguments)
 
     @property
     def bytes(self) -> int:

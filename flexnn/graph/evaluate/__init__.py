@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ..ir import GraphError
-from . import (
+from . import (  # noqa: F401 (each registers its operators)
     attention,
     convolution,
     elementwise,
@@ -31,22 +31,6 @@ from . import (
 from .call import BYTES_MAX, EVALUATORS, Array, Call, Value
 
 __all__ = ["BYTES_MAX", "EVALUATORS", "evaluate"]
-_ROOMS = (
-    attention,
-    convolution,
-    elementwise,
-    indexing,
-    linear,
-    logic,
-    normalisation,
-    pooling,
-    quantised,
-    recurrent,
-    reduction,
-    resizing,
-    shape,
-    signal,
-)
 
 
 def evaluate(

@@ -1,6 +1,6 @@
 """ONNX operators as internal ones, one function each; a module for each family."""
 
-from . import (
+from . import (  # noqa: F401 (each registers its operators)
     attention,
     convolution,
     elementwise,
@@ -17,17 +17,3 @@ from .constant import Const, array_const, of_halves
 from .context import LOWERINGS, Context, UnknownValueError, Value
 
 __all__ = ["LOWERINGS", "Const", "Context", "UnknownValueError", "Value", "array_const", "of_halves"]
-
-_FAMILIES = (
-    attention,
-    convolution,
-    elementwise,
-    linear,
-    logic,
-    pooling,
-    quantised,
-    recurrent,
-    reduction,
-    resizing,
-    shape,
-)
