@@ -64,9 +64,7 @@ static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
     if (operand == 3 && !u->attention.has_mask)
         return;
     const box b = box_of(&u->attention, operand);
-    fx_box_extent(4, b.d, b.s, lo, hi);
-    *lo *= (int64_t)sizeof(float);
-    *hi *= (int64_t)sizeof(float);
+    fx_box_extent(4, b.d, b.s, sizeof(float), lo, hi);
 }
 
 /* Keys of a block: a multiple of FX_NR, all blocks alike. */

@@ -29,9 +29,7 @@ static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
                   operand == FX_OUTPUT ? FX_SIX(u, binary, ys)
                   : operand            ? FX_SIX(u, binary, bs)
                                        : FX_SIX(u, binary, as),
-                  lo, hi);
-    *lo *= (int64_t)sizeof(float);
-    *hi *= (int64_t)sizeof(float);
+                  sizeof(float), lo, hi);
 }
 
 static fx_box box_of(const fx_params *u, fx_window w) {

@@ -1,7 +1,7 @@
 /* Walking boxes of strided operands. */
 #include "box.h"
 
-void fx_box_extent(int rank, const int32_t *d, const int32_t *s, int64_t *lo, int64_t *hi) {
+void fx_box_extent(int rank, const int32_t *d, const int32_t *s, int64_t elem_bytes, int64_t *lo, int64_t *hi) {
     int64_t low = 0, high = 0;
     for (int i = 0; i < rank; i++) {
         if (d[i] < 1) {
@@ -11,8 +11,8 @@ void fx_box_extent(int rank, const int32_t *d, const int32_t *s, int64_t *lo, in
         const int64_t reach = (int64_t)(d[i] - 1) * s[i];
         *(reach < 0 ? &low : &high) += reach;
     }
-    *lo = low;
-    *hi = high + 1;
+    *lo = low * elem_bytes;
+    *hi = (high + 1) * elem_bytes;
 }
 
 int fx_box_fits(const int32_t *d, const int32_t *s) {

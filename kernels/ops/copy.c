@@ -22,10 +22,8 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
 }
 
 static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
-    fx_box_extent(FX_DIMS, FX_SIX(u, copy, d), operand == FX_OUTPUT ? FX_SIX(u, copy, ys) : FX_SIX(u, copy, xs), lo,
-                  hi);
-    *lo *= u->copy.elem_bytes;
-    *hi *= u->copy.elem_bytes;
+    fx_box_extent(FX_DIMS, FX_SIX(u, copy, d), operand == FX_OUTPUT ? FX_SIX(u, copy, ys) : FX_SIX(u, copy, xs),
+                  u->copy.elem_bytes, lo, hi);
 }
 
 static fx_box box_of(const fx_params *u, fx_window w) {

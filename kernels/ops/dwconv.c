@@ -45,13 +45,14 @@ static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
     if (operand == 1 && !p->has_residual)
         return;
     if (operand == 0)
-        fx_box_extent(4, (int32_t[]){p->n, p->h, p->w, p->c}, (int32_t[]){p->x_sn, p->x_sh, p->x_sw, 1}, lo, hi);
+        fx_box_extent(4, (int32_t[]){p->n, p->h, p->w, p->c}, (int32_t[]){p->x_sn, p->x_sh, p->x_sw, 1}, sizeof(float),
+                      lo, hi);
     else if (operand == 1)
-        fx_box_extent(4, (int32_t[]){p->n, p->oh, p->ow, p->c}, (int32_t[]){p->r_sn, p->r_sh, p->r_sw, 1}, lo, hi);
+        fx_box_extent(4, (int32_t[]){p->n, p->oh, p->ow, p->c}, (int32_t[]){p->r_sn, p->r_sh, p->r_sw, 1},
+                      sizeof(float), lo, hi);
     else
-        fx_box_extent(4, (int32_t[]){p->n, p->oh, p->ow, p->c}, (int32_t[]){p->y_sn, p->y_sh, p->y_sw, 1}, lo, hi);
-    *lo *= (int64_t)sizeof(float);
-    *hi *= (int64_t)sizeof(float);
+        fx_box_extent(4, (int32_t[]){p->n, p->oh, p->ow, p->c}, (int32_t[]){p->y_sn, p->y_sh, p->y_sw, 1},
+                      sizeof(float), lo, hi);
 }
 
 static int64_t scratch(const fx_kernels *k, uint32_t kernel, const fx_params *u) {

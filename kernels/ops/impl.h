@@ -26,7 +26,7 @@ FX_OPS(FX_IMPL)
 /* The largest product or sum of sizes that any operator accepts, in elements: bytes of 8-byte elements still fit. */
 #define FX_ELEMENTS_MAX ((int64_t)1 << 40)
 
-/* Extent in elements of a box of dims d with strides s (0 and negative allowed): [*lo, *hi). An empty box: 0, 0. */
-void fx_box_extent(int rank, const int32_t *d, const int32_t *s, int64_t *lo, int64_t *hi);
+/* Extent in bytes of a box of dims d with strides s (0 and negative allowed): [*lo, *hi). An empty box: 0, 0. */
+void fx_box_extent(int rank, const int32_t *d, const int32_t *s, int64_t elem_bytes, int64_t *lo, int64_t *hi);
 
 #endif

@@ -25,11 +25,10 @@ static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
     if (operand == 2 && !p->has_bias)
         return;
     if (operand == 1 || operand == 2)
-        *hi = p->n;
+        *hi = p->n * (int64_t)sizeof(float);
     else
-        fx_box_extent(2, (int32_t[]){p->rows, p->n}, (int32_t[]){operand == 0 ? p->x_s : p->y_s, 1}, lo, hi);
-    *lo *= (int64_t)sizeof(float);
-    *hi *= (int64_t)sizeof(float);
+        fx_box_extent(2, (int32_t[]){p->rows, p->n}, (int32_t[]){operand == 0 ? p->x_s : p->y_s, 1}, sizeof(float), lo,
+                      hi);
 }
 
 static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, fx_window w, int threads) {

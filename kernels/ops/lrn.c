@@ -29,9 +29,7 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
 
 static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
     const fx_lrn_params *p = &u->lrn;
-    fx_box_extent(2, (int32_t[]){p->rows, p->c}, (int32_t[]){operand == 0 ? p->x_s : p->y_s, 1}, lo, hi);
-    *lo *= (int64_t)sizeof(float);
-    *hi *= (int64_t)sizeof(float);
+    fx_box_extent(2, (int32_t[]){p->rows, p->c}, (int32_t[]){operand == 0 ? p->x_s : p->y_s, 1}, sizeof(float), lo, hi);
 }
 
 static int64_t scratch(const fx_kernels *k, uint32_t kernel, const fx_params *u) {

@@ -43,15 +43,14 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
 static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
     const fx_matmul_params *p = &u->matmul;
     if (operand == 0)
-        fx_box_extent(4, (int32_t[]){p->b0, p->b1, p->m, p->k}, (int32_t[]){p->a_s0, p->a_s1, p->a_sm, p->a_sk}, lo,
-                      hi);
+        fx_box_extent(4, (int32_t[]){p->b0, p->b1, p->m, p->k}, (int32_t[]){p->a_s0, p->a_s1, p->a_sm, p->a_sk},
+                      sizeof(float), lo, hi);
     else if (operand == 1)
-        fx_box_extent(4, (int32_t[]){p->b0, p->b1, p->k, p->n}, (int32_t[]){p->b_s0, p->b_s1, p->b_sk, p->b_sn}, lo,
-                      hi);
+        fx_box_extent(4, (int32_t[]){p->b0, p->b1, p->k, p->n}, (int32_t[]){p->b_s0, p->b_s1, p->b_sk, p->b_sn},
+                      sizeof(float), lo, hi);
     else
-        fx_box_extent(4, (int32_t[]){p->b0, p->b1, p->m, p->n}, (int32_t[]){p->y_s0, p->y_s1, p->y_sm, 1}, lo, hi);
-    *lo *= (int64_t)sizeof(float);
-    *hi *= (int64_t)sizeof(float);
+        fx_box_extent(4, (int32_t[]){p->b0, p->b1, p->m, p->n}, (int32_t[]){p->y_s0, p->y_s1, p->y_sm, 1},
+                      sizeof(float), lo, hi);
 }
 
 static int32_t depth(const fx_matmul_params *p) {

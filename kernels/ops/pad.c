@@ -30,11 +30,9 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
 
 static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
     if (operand == FX_OUTPUT)
-        fx_box_extent(FX_DIMS, FX_SIX(u, pad, d), FX_SIX(u, pad, ys), lo, hi);
+        fx_box_extent(FX_DIMS, FX_SIX(u, pad, d), FX_SIX(u, pad, ys), u->pad.elem_bytes, lo, hi);
     else
-        fx_box_extent(FX_DIMS, FX_SIX(u, pad, xd), FX_SIX(u, pad, xs), lo, hi);
-    *lo *= u->pad.elem_bytes;
-    *hi *= u->pad.elem_bytes;
+        fx_box_extent(FX_DIMS, FX_SIX(u, pad, xd), FX_SIX(u, pad, xs), u->pad.elem_bytes, lo, hi);
 }
 
 /* Elements of the window's rows. */

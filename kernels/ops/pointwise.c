@@ -53,9 +53,7 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
 
 static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
     const int o = operand == FX_OUTPUT ? Y : operand;
-    fx_box_extent(FX_DIMS, FX_SIX(u, pointwise, d), strides_of(u, o), lo, hi);
-    *lo *= bytes_of(&u->pointwise, o);
-    *hi *= bytes_of(&u->pointwise, o);
+    fx_box_extent(FX_DIMS, FX_SIX(u, pointwise, d), strides_of(u, o), bytes_of(&u->pointwise, o), lo, hi);
 }
 
 static fx_box box_of(const fx_params *u, fx_window w) {

@@ -25,11 +25,11 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
 static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
     const fx_resize_params *p = &u->resize;
     if (operand == 0)
-        fx_box_extent(4, (int32_t[]){p->n, p->h, p->w, p->c}, (int32_t[]){p->x_sn, p->x_sh, p->x_sw, 1}, lo, hi);
+        fx_box_extent(4, (int32_t[]){p->n, p->h, p->w, p->c}, (int32_t[]){p->x_sn, p->x_sh, p->x_sw, 1}, sizeof(float),
+                      lo, hi);
     else
-        fx_box_extent(4, (int32_t[]){p->n, p->oh, p->ow, p->c}, (int32_t[]){p->y_sn, p->y_sh, p->y_sw, 1}, lo, hi);
-    *lo *= (int64_t)sizeof(float);
-    *hi *= (int64_t)sizeof(float);
+        fx_box_extent(4, (int32_t[]){p->n, p->oh, p->ow, p->c}, (int32_t[]){p->y_sn, p->y_sh, p->y_sw, 1},
+                      sizeof(float), lo, hi);
 }
 
 static int64_t scratch(const fx_kernels *k, uint32_t kernel, const fx_params *u) {

@@ -46,9 +46,7 @@ static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
     if (operand == 3)
         return;
     const box b = box_of(&u->rotary, operand);
-    fx_box_extent(4, b.d, b.s, lo, hi);
-    *lo *= (int64_t)sizeof(float);
-    *hi *= (int64_t)sizeof(float);
+    fx_box_extent(4, b.d, b.s, sizeof(float), lo, hi);
 }
 
 static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, fx_window w, int threads) {

@@ -1,7 +1,6 @@
 /* Softmax over the middle of [outer, n, inner]. */
 #include "units.h"
 
-#define COLUMNS 64                  /* neighbouring columns of one call: a few cache lines of each row */
 #define AXIS_MAX (INT32_MAX - 1024) /* micro kernels count in steps of some vectors */
 
 static fx_window full_window(const fx_params *u) {
@@ -23,23 +22,15 @@ static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
     *hi = (int64_t)p->outer * p->n * p->inner * (int64_t)sizeof(float);
 }
 
-/* An item is a block of columns of one outer index. */
-static int64_t blocks(const fx_window *w) {
-    return fx_div_up(w->c1 - w->c0, COLUMNS);
-}
-
 static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, fx_window w, int threads) {
     (void)k, (void)kernel;
-    const fx_softmax_params *p = &u->softmax;
-    if (w.y0 >= w.y1 || w.c0 >= w.c1)
-        return 0;
-    return fx_units_of((w.y1 - w.y0) * blocks(&w), 4 * fx_min64(w.c1 - w.c0, COLUMNS) * p->n, threads);
+    return fx_column_units(w, u->softmax.n, threads);
 }
 
 static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) {
     const fx_softmax_params *p = &call->params->softmax;
     const fx_window *w = &call->window;
-    const int64_t each = blocks(w), items = (w->y1 - w->y0) * each;
+    const int64_t each = fx_column_blocks(*w), items = (w->y1 - w->y0) * each;
     const int64_t pieces = units(call->kernels, call->kernel, call->params, *w, threads);
     const int64_t first = fx_cut_at(items, pieces, u0), last = fx_cut_at(items, pieces, u1);
     fx_softmax s = {.step = p->inner, .n = p->n, .log = p->log, .columns = 1, .rows = 1};
@@ -52,11 +43,11 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
         return FX_OK;
     }
     for (int64_t i = first; i < last; i++) {
-        const int64_t column = w->c0 + i % each * COLUMNS;
+        const int64_t column = w->c0 + i % each * FX_COLUMNS;
         const int64_t at = (w->y0 + i / each) * p->n * p->inner + column;
         s.x = (const float *)call->in[0] + at;
         s.y = (float *)call->out + at;
-        s.columns = (int32_t)fx_min64(COLUMNS, w->c1 - column);
+        s.columns = (int32_t)fx_min64(FX_COLUMNS, w->c1 - column);
         call->kernels->softmax_f32(&s);
     }
     return FX_OK;

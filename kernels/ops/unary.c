@@ -21,10 +21,8 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
 }
 
 static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
-    fx_box_extent(FX_DIMS, FX_SIX(u, unary, d), operand == FX_OUTPUT ? FX_SIX(u, unary, ys) : FX_SIX(u, unary, xs), lo,
-                  hi);
-    *lo *= (int64_t)sizeof(float);
-    *hi *= (int64_t)sizeof(float);
+    fx_box_extent(FX_DIMS, FX_SIX(u, unary, d), operand == FX_OUTPUT ? FX_SIX(u, unary, ys) : FX_SIX(u, unary, xs),
+                  sizeof(float), lo, hi);
 }
 
 static fx_box box_of(const fx_params *u, fx_window w) {

@@ -16,6 +16,19 @@ static inline uint32_t fx_units_of(int64_t items, int64_t item_bytes, int thread
     return (uint32_t)fx_max64(1, fx_min64(fx_min64(wanted, items), worth));
 }
 
+#define FX_COLUMNS 64 /* neighbouring columns of one call: a few cache lines of each row */
+
+/* Columns c0 .. c1 of rows y0 .. y1, each over `n` numbers: an item is a block of columns of one row. */
+static inline int64_t fx_column_blocks(fx_window w) {
+    return fx_div_up(w.c1 - w.c0, FX_COLUMNS);
+}
+
+static inline uint32_t fx_column_units(fx_window w, int64_t n, int threads) {
+    if (w.y0 >= w.y1 || w.c0 >= w.c1)
+        return 0;
+    return fx_units_of((w.y1 - w.y0) * fx_column_blocks(w), 4 * fx_min64(w.c1 - w.c0, FX_COLUMNS) * n, threads);
+}
+
 /* Up to four dimensions with their strides: fx_box_fits; an output's elements must not share addresses either. */
 static inline int fx_operand_fits(int rank, const int32_t *d, const int32_t *s, int is_output) {
     int32_t sizes[FX_DIMS] = {1, 1, 1, 1, 1, 1}, strides[FX_DIMS] = {0};
