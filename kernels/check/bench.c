@@ -1,6 +1,6 @@
 /* Timing: the best of many runs of one operator, beside the multiply-add peak measured here. Cold: the
  * median, each run with another copy of the weights, which other copies have pushed out of every cache, beside the
- * fastest way to only read that memory. Weights lie in huge pages, as in a session. */
+ * faster of two ways to only read as much, in turns. Weights lie in huge pages, as in a session. */
 #include "crew.h"
 
 #include <stdio.h>
@@ -46,65 +46,80 @@ double check_peak_flops(const fx_kernels *k) {
 
 typedef uint64_t words __attribute__((vector_size(64), aligned(4), may_alias));
 
-/* Bytes per second that reading [from, from + bytes) reaches, asking `ahead` bytes before: the best of three times. */
-static double read_speed(const char *from, int64_t bytes, int64_t ahead) {
+/* Seconds that reading [from, from + bytes) takes, asking `ahead` bytes before. */
+static double read_once(const char *from, int64_t bytes, int64_t ahead) {
     static volatile uint64_t seen; /* or nothing would be read */
-    double best = 1e9;
-    for (int r = 0; r < 3; r++) {
-        words sum[4] = {{0}};
-        const double start = now();
-        for (int64_t i = 0; i + 256 <= bytes; i += 256)
-            for (int64_t line = 0; line < 256; line += 64) {
-                if (ahead)
-                    __builtin_prefetch(from + i + line + ahead);
-                sum[line / 64] += *(const words *)(from + i + line);
-            }
-        const double t = now() - start;
-        best = t < best ? t : best;
-        sum[0] += sum[1] + sum[2] + sum[3];
-        seen = sum[0][0];
-    }
+    words sum[4] = {{0}};
+    const double start = now();
+    for (int64_t i = 0; i + 256 <= bytes; i += 256)
+        for (int64_t line = 0; line < 256; line += 64) {
+            if (ahead)
+                __builtin_prefetch(from + i + line + ahead);
+            sum[line / 64] += *(const words *)(from + i + line);
+        }
+    const double t = now() - start;
+    sum[0] += sum[1] + sum[2] + sum[3];
+    seen = sum[0][0];
     (void)seen;
-    return (double)bytes / best;
-}
-
-static double best_read_speed(const char *from, int64_t bytes) {
-    double best = 0;
-    for (int64_t ahead = 0; ahead <= 4096; ahead = ahead ? 2 * ahead : 512) {
-        const double speed = read_speed(from, bytes, ahead);
-        best = speed > best ? speed : best;
-    }
-    return best;
+    return t;
 }
 
 #define COLD_BYTES (192LL << 20) /* of all copies: more than a last-level cache */
-#define COLD_RUNS 512            /* at most */
+#define COLD_RUNS 256            /* at most */
 
 static int by_time(const void *a, const void *b) {
     const double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
-/* Seconds of a run: the best of some, or the median of one with each copy of the weights. */
-static double time_runs(check_crew *crew, fx_call call, uint32_t units, int64_t weight_bytes, int64_t copies) {
-    const char *weights = (const char *)call.weight;
-    double best = 1e9, spent = 0, times[COLD_RUNS];
-    for (int r = 0; copies > 1 ? r < COLD_RUNS && (r < 5 || spent < 0.5) : r < 5 || (spent < 0.2 && r < 2000); r++) {
-        if (copies > 1)
-            call.weight = (const float *)(weights + r % copies * weight_bytes);
-        const double start = now();
-        if (crew ? check_crew_run(crew, &call, units) : fx_op_run(&call, 1, 0, units) != FX_OK)
-            return -1;
-        const double t = now() - start;
+static double median(double *times, int count) {
+    qsort(times, (size_t)count, sizeof *times, by_time);
+    return times[count / 2];
+}
+
+/* Seconds of a run, below 0 where it fails. */
+static double run_once(check_crew *crew, const fx_call *call, uint32_t units) {
+    const double start = now();
+    if (crew ? check_crew_run(crew, call, units) : fx_op_run(call, 1, 0, units) != FX_OK)
+        return -1;
+    return now() - start;
+}
+
+/* The best of some runs. */
+static double time_warm(check_crew *crew, const fx_call *call, uint32_t units) {
+    double best = 1e9, spent = 0;
+    for (int r = 0; r < 5 || (spent < 0.2 && r < 2000); r++) {
+        const double t = run_once(crew, call, units);
+        if (t < 0)
+            return t;
         best = t < best ? t : best;
         spent += t;
-        if (copies > 1) {
-            times[r] = t;
-            qsort(times, (size_t)r + 1, sizeof *times, by_time);
-            best = times[r / 2];
-        }
     }
     return best;
+}
+
+/* The median of runs with one copy of the weights each, and *reading: that of the faster way to only read a copy, in
+ * turns with them, since other machines' guests take their part of the memory's time. */
+static double time_cold(check_crew *crew, fx_call call, uint32_t units, int64_t weight_bytes, int64_t copies,
+                        double *reading) {
+    static double runs[COLD_RUNS], reads[2][COLD_RUNS];
+    const char *weights = (const char *)call.weight;
+    double spent = 0;
+    int count = 0;
+    for (int64_t at = 0; count < COLD_RUNS && (count < 9 || spent < 1); count++) {
+        call.weight = (const float *)(weights + at++ % copies * weight_bytes);
+        runs[count] = run_once(crew, &call, units);
+        if (runs[count] < 0)
+            return -1;
+        spent += runs[count];
+        for (int way = 0; way < 2; way++) {
+            reads[way][count] = read_once(weights + at++ % copies * weight_bytes, weight_bytes, way * 4096);
+            spent += reads[way][count];
+        }
+    }
+    const double plain = median(reads[0], count), ahead = median(reads[1], count);
+    *reading = plain < ahead ? plain : ahead;
+    return median(runs, count);
 }
 
 void check_bench_op(const check_op *op, uint32_t number, const fx_kernels *k, const char *part, double peak,
@@ -153,7 +168,10 @@ void check_bench_op(const check_op *op, uint32_t number, const fx_kernels *k, co
         const uint32_t units = fx_op_units(k, c.op, c.kernel, &c.params, call.window, threads);
         check_crew *crew = threads > 1 ? check_crew_start(threads, scratch_bytes) : NULL;
         call.scratch = crew ? NULL : check_alloc(scratch_bytes, 1);
-        const double best = threads > 1 && !crew ? -1 : time_runs(crew, call, units, c.weight_bytes, copies);
+        double reading = 0, best = -1;
+        if (crew || threads == 1)
+            best = copies > 1 ? time_cold(crew, call, units, c.weight_bytes, copies, &reading)
+                              : time_warm(crew, &call, units);
         if (crew)
             check_crew_stop(crew);
         if (best < 0)
@@ -164,8 +182,7 @@ void check_bench_op(const check_op *op, uint32_t number, const fx_kernels *k, co
         if (bytes > 0)
             printf(" %6.1f GB/s", bytes / best * 1e-9);
         if (bytes > 0 && copies > 1)
-            printf(" %5.1f %% of reading",
-                   100 * bytes / best / best_read_speed((const char *)c.weight, c.weight_bytes * copies));
+            printf(" %5.1f %% of reading", 100 * reading * bytes / (double)c.weight_bytes / best);
         putchar('\n');
         fflush(stdout);
         check_free_all();

@@ -2,11 +2,23 @@
  * all rows; with few rows several sums for each, so that no multiply-add waits for the one before. */
 #include "load_weights.h"
 
-/* Bytes that are asked for before their use: a core's own look-ahead ends at each page. 2048 took 2 % longer with f32,
- * 9 % with f16, 3 % with s8 (0022). */
-#define AHEAD 4096
-
 #define STEPS 4 /* channels of a round, and most sums side by side */
+
+/* Asks for weights before their use, once for each STEPS channels, since a core's own look-ahead ends at each page. On
+ * x86 what serves best depends on how much there is to compute for a byte (docs/kernels.md): for f16 it is enough to
+ * start the look-ahead in a page to come; s8 wants each line in L2 early and in L1 shortly before. */
+FX_INLINE void look_ahead(const unsigned char *from, const int wtype) {
+    const int bytes = STEPS * FX_NR * weight_bytes(wtype);
+    if (FX_WIDTH == 4 || wtype == FX_WTYPE_F32)
+        FX_UNROLL for (int line = 0; line < bytes; line += 64) __builtin_prefetch(from + 4096 + line);
+    else if (wtype == FX_WTYPE_S8)
+        FX_UNROLL for (int line = 0; line < bytes; line += 64) {
+            __builtin_prefetch(from + 16384 + line, 0, 2);
+            __builtin_prefetch(from + 768 + line);
+        }
+    else if (((uintptr_t)from & 4095) < (uintptr_t)bytes)
+        FX_UNROLL for (int line = 0; line < bytes; line += 64) __builtin_prefetch(from + 16384 + line, 0, 2);
+}
 
 FX_INLINE void finish(const fx_gemv *g, const float *panel, int32_t column, int i, int j, const int wtype, fx_v sum) {
     const int at = column + j * FX_WIDTH;
@@ -33,7 +45,7 @@ FX_INLINE void multiply(const fx_gemv *g, const float *panel, int32_t column, co
             FX_UNROLL for (int i = 0; i < R; i++) row[i] = a[i] + q0;
             int32_t q = 0;
             for (; q + STEPS <= n; q += STEPS, from += STEPS * bytes) {
-                FX_UNROLL for (int line = 0; line < STEPS * bytes; line += 64) __builtin_prefetch(from + AHEAD + line);
+                look_ahead(from, wtype);
                 FX_UNROLL for (int s = 0; s < STEPS; s++) {
                     load_weights(w, from + s * bytes, wtype);
                     FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int j = 0; j < VECTORS; j++)
@@ -67,6 +79,8 @@ FX_INLINE void multiply(const fx_gemv *g, const float *panel, int32_t column, co
 typedef void (*const kernel)(const fx_gemv *);
 
 #if FX_WIDTH == 16 /* 28 sums of 32 registers */
+#include "gemv_s8.h"
+
 FORMS(1, 4)
 FORMS(2, 4)
 FORMS(3, 4)
@@ -78,7 +92,7 @@ FORMS(7, 4)
 void FX_SYMBOL(gemv_f32)(const fx_gemv *g) {
     static kernel kernels[FX_FEW_ROWS][FX_WTYPE_COUNT] = {NAMES(1, 4), NAMES(2, 4), NAMES(3, 4), NAMES(4, 4),
                                                           NAMES(5, 4), NAMES(6, 4), NAMES(7, 4)};
-    kernels[g->rows - 1][g->wtype](g);
+    (g->all_rows == 1 && g->wtype == FX_WTYPE_S8 ? gemv_s8 : kernels[g->rows - 1][g->wtype])(g);
 }
 #else
 FORMS(1, 4)
