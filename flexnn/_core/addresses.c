@@ -14,11 +14,12 @@ typedef struct blocks {
     int64_t fixed, pieces;
 } blocks;
 
-static void hold(blocks *b, int64_t start, int64_t bytes, int64_t first, int64_t last) {
+/* Steps, both included. */
+static void hold(blocks *b, int64_t start, int64_t bytes, int32_t first, int32_t last) {
     b->start[b->fixed] = start;
     b->end[b->fixed] = start + bytes;
-    b->first[b->fixed] = b->begin[first];
-    b->last[b->fixed++] = b->until[last];
+    b->first[b->fixed] = first;
+    b->last[b->fixed++] = last;
 }
 
 static fx_status gather(blocks *b, const fx_draft *d, const fx_problem *p, const fx_choice *choices, int64_t region,
@@ -28,14 +29,15 @@ static fx_status gather(blocks *b, const fx_draft *d, const fx_problem *p, const
     for (uint32_t j = 0; j < d->step_count; j++)
         b->until[d->steps[j].node] = (int32_t)j;
     for (uint32_t h = 0; h < p->held_count; h++)
-        hold(b, p->held[h].low, p->held[h].high - p->held[h].low, p->held[h].first, p->held[h].last);
+        hold(b, p->held[h].low, p->held[h].high - p->held[h].low, b->begin[p->held[h].first],
+             b->until[p->held[h].last]);
     for (uint32_t i = 0; i < p->layer_count; i++) {
         const fx_layer *l = &p->layers[i];
         if (fx_layer_room(p, l, region, &choices[i], layer_address + i * ROW) < 0)
             return FX_ERR_BOUNDS;
         int64_t scratch = p->variants[l->variant + choices[i].variant].scratch_bytes;
         if (scratch)
-            hold(b, layer_address[i * ROW], scratch, i, i);
+            hold(b, layer_address[i * ROW], scratch, b->begin[i], b->until[i]);
     }
     for (uint32_t i = 0; i < d->piece_count; i++) {
         const fx_piece_draft *piece = &d->pieces[i];
@@ -45,6 +47,8 @@ static fx_status gather(blocks *b, const fx_draft *d, const fx_problem *p, const
         if (piece->constant >= 0) {
             int64_t layer = d->steps[piece->step].node, which = piece->constant - p->layers[layer].constant;
             forced = (layer_address[layer * ROW + 1 + which] + p->io_align - 1) & -p->io_align;
+            if (b->until[layer] > piece->step) /* the layer's other steps read it, too */
+                hold(b, forced, piece->arena_bytes, piece->step + 1, b->until[layer]);
         }
         b->bytes[b->pieces] = piece->arena_bytes;
         b->use[b->pieces] = piece->step;
@@ -55,7 +59,7 @@ static fx_status gather(blocks *b, const fx_draft *d, const fx_problem *p, const
 
 fx_status fx_draft_place(fx_draft *d, const fx_problem *p, const fx_choice *choices, int64_t region, int from_top,
                          int64_t *address, int64_t *layer_address) {
-    const size_t fixed = (size_t)p->held_count + p->layer_count, pieces = d->piece_count;
+    const size_t fixed = (size_t)p->held_count + p->layer_count + p->constant_count, pieces = d->piece_count;
     int64_t *memory = malloc((4 * fixed + 5 * pieces + p->layer_count + 1) * sizeof *memory);
     if (!memory)
         return FX_ERR_MEMORY;

@@ -315,15 +315,15 @@ void fx_draft_build(fx_draft *d, const fx_problem *p, const fx_choice *choices, 
             int stays = p0 < choice->pinned_panels;
             p1 = stays ? choice->pinned_panels : p0 + choice->slice_panels;
             p1 = p1 > l->panels ? l->panels : p1;
-            if (p1 > p0) {
-                add_piece(d, p, -1, l->weight_offset + p0 * l->panel_bytes, (p1 - p0) * l->panel_bytes, stays);
-                loads += !stays;
-            }
-            for (int64_t c = 0; first && c < l->constants; c++) {
+            for (int64_t c = 0; first && c < l->constants; c++) { /* first: where they lie is already settled */
                 const fx_constant *constant = &p->constants[l->constant + c];
                 int pinned = choice->pinned_constants >> c & 1;
                 add_piece(d, p, (int32_t)(l->constant + c), constant->file_offset, constant->bytes, pinned);
                 loads += !pinned;
+            }
+            if (p1 > p0) {
+                add_piece(d, p, -1, l->weight_offset + p0 * l->panel_bytes, (p1 - p0) * l->panel_bytes, stays);
+                loads += !stays;
             }
             double share = l->panels ? (double)(p1 - p0) / (double)l->panels : 1.0;
             d->steps[d->step_count++] = (fx_step_draft){.node = (int32_t)i,

@@ -1,0 +1,49 @@
+"""Constants as large as a map beside streamed weights: position embeddings that a convolution adds to its result."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+import flexnn
+
+LAYERS = 5
+
+
+def _write(path: Path, seed: int) -> tuple[int, ...]:
+    """Convolutions, of which every other one adds a constant; the input's shape."""
+    rng = np.random.default_rng(seed)
+    side, channels = int(rng.integers(8, 30)), int(rng.integers(16, 80))
+    shape = (1, channels, side, side)
+    nodes, weights, name = [], [], "x"
+    for i in range(LAYERS):
+        kernel = int(rng.choice([1, 3]))
+        values = rng.standard_normal((channels, channels, kernel, kernel)) / (channels * kernel * kernel) ** 0.5
+        weights.append(numpy_helper.from_array(values.astype(np.float32), f"w{i}"))
+        nodes.append(helper.make_node("Conv", [name, f"w{i}"], [f"c{i}"], pads=[kernel // 2] * 4))
+        name = f"c{i}"
+        if i % 2 == 0:
+            weights.append(numpy_helper.from_array(rng.standard_normal(shape).astype(np.float32), f"p{i}"))
+            nodes.append(helper.make_node("Add", [name, f"p{i}"], [f"a{i}"]))
+            name = f"a{i}"
+    x, y = (helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, s) for n, s in (("x", shape), (name, None)))
+    graph = helper.make_graph(nodes, "constants", [x], [y], weights)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return shape
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_every_budget(seed: int, tmp_path: Path) -> None:
+    """A slice of the weights had been placed where the constant of its step was to lie: no plan at all."""
+    shape = _write(tmp_path / "m.onnx", seed)
+    artifact = flexnn.compile(tmp_path / "m.onnx", tmp_path / "m.flexnn")
+    x = np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+    with flexnn.Session(artifact, threads=2, profile="analytic", _poison=True) as session:
+        whole, least = session.run(None, {"x": x})[0], session.plan.minimum_memory
+        for factor in (1, 1.02, 1.1, 1.3, 1.8):
+            session.memory = int(factor * least)
+            np.testing.assert_allclose(session.run(None, {"x": x})[0], whole, rtol=1e-3, atol=1e-4)
