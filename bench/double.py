@@ -14,7 +14,6 @@ import numpy as np
 import onnxruntime
 
 import flexnn
-from bench.field import relative
 from flexnn.graph import bind_shapes, load_model
 from flexnn.graph.bind import known_shape
 from flexnn.graph.fold import evaluate_node
@@ -47,6 +46,16 @@ def in_double(path: str, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
         results = evaluate_node(plain, [value(name) for name in node.input], model.opset)
         values.update((name, widened(v)) for name, v in zip(node.output, results, strict=False) if name)
     return [values[port.name] for port in model.graph.outputs]
+
+
+def relative(got: list[np.ndarray], want: list[np.ndarray]) -> float:
+    """The largest relative L2 error of an output. Raises AssertionError where shapes or types differ."""
+    errors = [0.0]
+    for a, b in zip(got, want, strict=True):
+        assert (a.shape, a.dtype) == (b.shape, b.dtype), f"{a.dtype}{a.shape}, not {b.dtype}{b.shape}"
+        wide = b.astype(np.float64)
+        errors.append(float(np.linalg.norm(a.astype(np.float64) - wide) / max(np.linalg.norm(wide), 1e-9)))
+    return max(errors)
 
 
 def main() -> int:

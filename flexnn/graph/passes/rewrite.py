@@ -46,21 +46,29 @@ class Rewriter:
 
     def remove(self, node: Node) -> None:
         """Takes a node out whose outputs nothing reads; what nothing reads any more goes too."""
+        self._drop(node)
+        self._release(node, node.inputs)
+
+    def _drop(self, node: Node) -> None:
         self._gone.add(id(node))
         for i in node.outputs:
             self.producer.pop(i, None)
-        self._release(node, node.inputs)
 
     def _release(self, node: Node, inputs: list[int]) -> None:
-        for i in inputs:
-            readers = self.consumers.get(i, [])
-            for at, reader in enumerate(readers):
-                if reader is node:
-                    del readers[at]
-                    break
-            maker = self.producer.get(i)
-            if not readers and maker is not None and i not in self.graph.outputs and id(maker) not in self._gone:
-                self.remove(maker)
+        """``node`` no longer reads ``inputs``. No recursion: any number of dead nodes may follow each other."""
+        waiting = [(node, inputs)]
+        while waiting:
+            reader, read = waiting.pop()
+            for i in read:
+                readers = self.consumers.get(i, [])
+                for at, other in enumerate(readers):
+                    if other is reader:
+                        del readers[at]
+                        break
+                maker = self.producer.get(i)
+                if not readers and maker is not None and i not in self.graph.outputs and id(maker) not in self._gone:
+                    self._drop(maker)
+                    waiting.append((maker, maker.inputs))
 
     def emit(self, before: Node, op: str, inputs: list[int], attrs: dict[str, Attr]) -> int:
         """Adds a node that will stand before ``before`` and has its name; returns its output. Raises GraphError."""
