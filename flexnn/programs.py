@@ -180,11 +180,14 @@ def _hold_constants(graph: Graph) -> list[Array]:
         graph.tensors.append(Tensor(f"constants.{dtype}", (len(array),), dtype))
         graph.inputs.append(len(graph.tensors) - 1)
         at = 0
-        for tensor, size in zip(alike.values(), sizes, strict=True):
+        for (i, tensor), size in zip(alike.items(), sizes, strict=True):
             source = graph.weights[tensor.weight].source
             assert source is not None
             array[at : at + tensor.size] = source.load().reshape(-1)
             tensor.root, tensor.offset, tensor.weight = graph.inputs[-1], at, -1
+            for view in graph.tensors:
+                if view.root == i:
+                    view.root, view.offset = graph.inputs[-1], view.offset + at
             at += size
         held.append(array)
     _drop_unused_weights(graph)

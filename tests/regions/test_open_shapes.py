@@ -46,6 +46,36 @@ def test_any_shape_runs(tmp_path: Path) -> None:
         check_run(session, model, {"x": numbers(1, 3, 5, 6)})
 
 
+def test_a_view_of_computed_constants(tmp_path: Path) -> None:
+    """Positions computed for the shape, added to rows that a convolution takes as a map: a view of a tensor that had
+    become a view itself was read at the wrong place.
+    """
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"]),
+        helper.make_node("Shape", ["c"], ["shape"]),
+        helper.make_node("Slice", ["shape", "0", "2"], ["batch_channels"]),
+        helper.make_node("Concat", ["batch_channels", "-1"], ["flat"], axis=0),
+        helper.make_node("Reshape", ["c", "flat"], ["rows"]),
+        helper.make_node("Transpose", ["rows"], ["tokens"], perm=[0, 2, 1]),
+        helper.make_node("Slice", ["shape", "2", "4"], ["sides"]),
+        helper.make_node("ReduceProd", ["sides"], ["count"], keepdims=0),
+        helper.make_node("Range", ["start", "count", "step"], ["places"]),
+        helper.make_node("Cast", ["places"], ["numbers"], to=F32),
+        helper.make_node("Unsqueeze", ["numbers", "1"], ["column"]),
+        helper.make_node("Mul", ["column", "frequencies"], ["angles"]),
+        helper.make_node("Sin", ["angles"], ["positions"]),
+        helper.make_node("Add", ["tokens", "positions"], ["y"]),
+    ]
+    constants = {str(i): np.array([i], np.int64) for i in (-1, 0, 1, 2, 4)}
+    constants |= {"w": numbers(24, 3, 1, 1), "frequencies": numbers(24, seed=1)}
+    constants |= {"start": np.array(0, np.int64), "step": np.array(1, np.int64)}
+    ports = [value("x", F32, ["n", 3, "h", "w"])], [value("y", F32, ["n", "rows", 24])]
+    model = model_of(graph_of(nodes, *ports, constants))
+    with opened(tmp_path, model) as session:
+        for h, w in ((14, 14), (9, 5)):
+            check_run(session, model, {"x": numbers(1, 3, h, w)})
+
+
 def test_given_shapes_are_bound_when_compiling(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     path.write_bytes(conv_model().SerializeToString())
