@@ -97,12 +97,12 @@ class Engine:
         except _core.EngineError as error:
             raise SessionError(self._explain(error)) from None
 
-    def run(self, buffers: Sequence[NDArray[Any]], then: Engine | None = None) -> dict[str, int]:
+    def run(self, buffers: Sequence[NDArray[Any]], then: Sequence[Engine] = ()) -> dict[str, int]:
         """One run over inputs, then outputs: ``run_ns``, ``stall_ns``, ``bytes_read``. ``then``: what is expected to
-        run next on this host; its loads begin where this run leaves room. Raises SessionError.
+        run next on this host, in order; loads begin where the runs before leave room. Raises SessionError.
         """
         try:
-            return self._bound.run(buffers, then._bound if then is not None else None)
+            return self._bound.run(buffers, [engine._bound for engine in then])
         except _core.EngineError as error:
             raise SessionError(self._explain(error)) from None
 

@@ -27,6 +27,10 @@ from .programs import Program, Programs
 Array = np.ndarray[Any, Any]
 
 
+AHEAD = 4
+"""Programs that the loader is told of while one runs."""
+
+
 @dataclass(slots=True)
 class Totals:
     """Of one run, over all programs."""
@@ -143,8 +147,7 @@ class Runner:
         ]
         ready = [np.require(array, requirements=["C", "ALIGNED"]) for array in inputs]
         self._follow(program)
-        following = program.then.engine if program.then is not None and program.is_followed else None
-        spent = engine.run([*ready, *program.held, *outputs], following if self.prefetches else None)
+        spent = engine.run([*ready, *program.held, *outputs], self._following(program) if self.prefetches else [])
         self.totals.run_ns += spent["run_ns"]
         self.totals.stall_ns += spent["stall_ns"]
         self.totals.bytes_read += spent["bytes_read"]
@@ -181,6 +184,16 @@ class Runner:
             self._last.is_followed = self._last.then is program
             self._last.then = program
         self._last = program
+
+    def _following(self, program: Program) -> list[Engine]:
+        """What is expected to run after a program, as far as that is open."""
+        engines: list[Engine] = []
+        while program.is_followed and program.then is not None and len(engines) < AHEAD:
+            program = program.then
+            if program.engine is None:
+                break
+            engines.append(program.engine)
+        return engines
 
     # ---- programs ----
 

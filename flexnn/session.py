@@ -240,7 +240,7 @@ class Session:
                 tensors = [graph.tensors[i] for i in graph.outputs]
                 outputs = [self._results.array(t.name, t.shape, ALL_DTYPES[t.dtype], inputs) for t in tensors]
                 engine = self._opened()
-                self.last_run = engine.run([*inputs, *outputs], engine)
+                self.last_run = engine.run([*inputs, *outputs], [engine])
                 if self._watch:
                     self._watch.ran(engine.trace)
         return [outputs[names.index(name)] for name in wanted]

@@ -55,7 +55,7 @@ def test_ablations_compute_the_same(artifact: Path, name: str, align: int) -> No
             engine = Engine(host, candidate)
             for _ in range(3):
                 y = np.empty_like(x)
-                read = engine.run([x, y], engine)["bytes_read"]
+                read = engine.run([x, y], [engine])["bytes_read"]
             outputs.append(y)
             host.close()
     np.testing.assert_array_equal(*outputs)

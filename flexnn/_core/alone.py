@@ -56,7 +56,7 @@ class EngineSession:
 
     def run(self, buffers: Sequence[NDArray[Any]]) -> dict[str, int]:
         """As of EngineProgram; the loads of the next run begin in this one."""
-        return self._program.run(buffers, self._program)
+        return self._program.run(buffers, [self._program])
 
     def close(self) -> None:
         """Stops the threads and gives the memory back. Closing twice is fine; RuntimeError during a run."""

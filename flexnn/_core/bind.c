@@ -52,6 +52,7 @@ static int64_t lay_out(char *memory, const fx_program *p, const fx_host *h) {
     COPY(io_bytes, p->input_count + p->output_count);
     for (int i = 0; i < FX_PREDECESSORS; i++)
         CARVE(after[i].steps, p->load_count, 1);
+    CARVE(waits, (int64_t)FX_RUNS * p->load_count, 1);
     CARVE(load_spans, (int64_t)FX_RUNS * p->load_count, h->trace);
     CARVE(spans, (int64_t)p->step_count + p->load_count, h->trace);
     CARVE(lanes, (int64_t)p->step_count * h->pool.threads, h->trace > 1);

@@ -17,6 +17,7 @@ cdef extern from "stored.h" nogil:
 
 cdef extern from "engine.h" nogil:
     const int FX_BASE_FILE
+    enum: FX_AHEAD_MAX
 
     ctypedef struct fx_operand:
         pass
@@ -94,8 +95,8 @@ cdef extern from "engine.h" nogil:
     fx_bound *fx_bind(fx_host *h, const fx_program *p, int (*poll)(void *) noexcept nogil, void *poll_arg,
                       fx_bind_stats *stats, fx_error *error)
     void fx_unbind(fx_bound *b)
-    fx_status fx_run(fx_bound *b, void *const *buffers, fx_bound *next, int (*poll)(void *) noexcept nogil,
-                     void *poll_arg, fx_run_stats *stats, fx_error *error)
+    fx_status fx_run(fx_bound *b, void *const *buffers, fx_bound *const *next, uint32_t next_count,
+                     int (*poll)(void *) noexcept nogil, void *poll_arg, fx_run_stats *stats, fx_error *error)
     const fx_span *fx_trace(const fx_bound *b)
     const fx_span *fx_trace_threads(const fx_bound *b)
 

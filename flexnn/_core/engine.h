@@ -6,9 +6,9 @@
  *   starts step j when loads_done >= l + step[j].wait_loads      (0 <= wait_loads <= L)
  *   starts load i when steps_done >= s + load[i].wait_steps      (-S <= wait_steps < S; below 0: the tail of the run
  *                                                                 before, DESIGN D8)
- * Where the run before is of another program, a load with wait_steps <= 0 starts when no step of that run which is
- * still to come touches its target (fx_touches). Steps run one after the other, each by all threads; loads one after
- * the other. Pinned loads are done once, by fx_bind.
+ * Where the run before is of another program, a load with wait_steps <= 0 starts when no step still to come, of that
+ * run and of those before it, touches its target (fx_touches). Steps run one after the other, each by all threads;
+ * loads one after the other. Pinned loads are done once, by fx_bind.
  *
  * Or steps run in groups, one after the other, the steps of a group at the same time: their units are handed to the
  * threads together. A group starts when the loads that any of its steps waits for are done, and steps_done counts its
@@ -19,6 +19,7 @@
 
 #include "flexnn/ops.h"
 
+#define FX_AHEAD_MAX 4    /* runs that may be announced while one goes on */
 #define FX_BASE_ARENA 0   /* operand base: 0 is the arena, 1 + i the i-th input/output buffer, inputs first */
 #define FX_BASE_FILE (-2) /* a gather's table, which stays in the file: offset is its index in fx_program.tables */
 
@@ -133,12 +134,13 @@ void fx_unbind(fx_bound *b);
  * bound, pinned weights of those unbound stay. Not during a run. */
 void fx_host_trim(fx_host *h, int keep);
 
-/* One run, on the calling thread and the pool. buffers[i]: input/output buffer i. next: the bound program that will run
- * after this one (itself, too), or NULL if that is not known: its loads begin as soon as nothing of this run uses their
- * places. Another one may run all the same. poll, if not NULL, is called by the calling thread about every 20 ms;
- * non-zero cancels the run. After any error the host can run again. */
-fx_status fx_run(fx_bound *b, void *const *buffers, fx_bound *next, int (*poll)(void *), void *poll_arg,
-                 fx_run_stats *stats, fx_error *error);
+/* One run, on the calling thread and the pool. buffers[i]: input/output buffer i. next: the bound programs that will
+ * run after this one (itself, too), in order, as far as that is known: their loads begin as soon as nothing before them
+ * uses their places. Others may run all the same, but then all loads begin anew; so those announced before, and not run
+ * yet, should be named again. poll, if not NULL, is called by the calling thread about every 20 ms; non-zero cancels
+ * the run. After any error the host can run again. */
+fx_status fx_run(fx_bound *b, void *const *buffers, fx_bound *const *next, uint32_t next_count, int (*poll)(void *),
+                 void *poll_arg, fx_run_stats *stats, fx_error *error);
 
 /* Compute threads that run, the caller among them: fewer than asked for where the system gave fewer. */
 int fx_host_threads(const fx_host *h);

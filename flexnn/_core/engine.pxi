@@ -271,13 +271,15 @@ cdef class EngineProgram:
         times = [(spans[i].start_ns, spans[i].end_ns) for i in range(self.step_count * threads)]
         return [times[i:i + threads] for i in range(0, len(times), threads)]
 
-    def run(self, buffers, EngineProgram then=None):
+    def run(self, buffers, then=()):
         """One run: ``buffers`` are contiguous arrays, inputs then outputs, of ``io_bytes`` bytes each; ``then``: the
-        program of the same host that is expected to run after this one, whose loads then begin. Returns ``run_ns``,
+        programs of the same host that are expected to run after this one, whose loads then begin. Returns ``run_ns``,
         ``stall_ns`` (compute waiting for loads) and ``bytes_read``. EngineError; ValueError for wrong buffers or a closed
         session; KeyboardInterrupt within 50 ms of Ctrl-C. Not for two threads at once."""
         cdef fx_bound *bound = self._opened()
-        cdef fx_bound *following = NULL if then is None else then._opened()
+        cdef fx_bound *following[FX_AHEAD_MAX]
+        cdef uint32_t following_count = 0
+        cdef EngineProgram program
         cdef _Buffer held
         cdef fx_run_stats stats
         cdef fx_error error
@@ -285,6 +287,9 @@ cdef class EngineProgram:
         cdef void **pointers
         cdef Py_ssize_t i
         self.host._idle()
+        for program in then[:FX_AHEAD_MAX]:
+            following[following_count] = program._opened()
+            following_count += 1
         if len(buffers) != len(self.io_bytes):
             raise ValueError(f"{len(buffers)} buffers, not {len(self.io_bytes)}")
         holders = []
@@ -302,7 +307,8 @@ cdef class EngineProgram:
         self.host.busy = True
         try:
             with nogil:
-                status = fx_run(bound, pointers, following, _interrupted, <void *>pending, &stats, &error)
+                status = fx_run(bound, pointers, following, following_count, _interrupted, <void *>pending, &stats,
+                                &error)
         finally:
             self.host.busy = False
         if pending:

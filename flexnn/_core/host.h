@@ -11,20 +11,26 @@
 
 #include <sys/types.h>
 
-/* Loads of a turn may begin while the turn before computes, and those of the next one as soon as that is done: so what
- * is kept for each turn lies in slot turn % FX_RUNS. */
-#define FX_RUNS 3
-#define FX_PREDECESSORS 4
+/* Loads of turns that are announced may begin while one computes, and another is announced as soon as that is done: so
+ * what is kept for each turn lies in slot turn % FX_RUNS. */
+#define FX_RUNS (FX_AHEAD_MAX + 2)
+#define FX_PREDECESSORS 6
 
 /* fx_host.loader: from PAUSED on nothing is in flight */
 enum { FX_LOADER_ACTIVE, FX_LOADER_DRAINING, FX_LOADER_PAUSED, FX_LOADER_FAILED };
 enum { FX_COMMAND_GO, FX_COMMAND_PAUSE, FX_COMMAND_STOP }; /* fx_host.command */
 
-/* When the loads of a program may begin while another one runs before it. */
+/* What the loads of a program wait for of another one that runs before it. */
 typedef struct fx_after {
     const fx_bound *before; /* NULL: unused */
     uint32_t *steps;        /* [load_count]: of its steps that must be done */
 } fx_after;
+
+/* A run, and where the counters stand when it begins. */
+typedef struct fx_announced {
+    fx_bound *bound;
+    int64_t steps, loads;
+} fx_announced;
 
 struct fx_bound {
     fx_host *host;
@@ -34,6 +40,7 @@ struct fx_bound {
     fx_touches touches;
     fx_after after[FX_PREDECESSORS];
     uint32_t after_next;     /* the one to be used anew */
+    uint32_t *waits;         /* [FX_RUNS][load_count]: fx_turn.after */
     fx_span *load_spans;     /* [FX_RUNS][load_count], absolute; NULL when not tracing */
     fx_span *spans;          /* [step_count + load_count]; NULL when not tracing */
     fx_span *lanes;          /* [step_count][threads]; NULL when not tracing threads */
@@ -47,8 +54,8 @@ typedef struct fx_turn {
     fx_bound *bound;
     int64_t steps, loads;  /* of the counters, when it begins */
     int repeats;           /* the run before is of the same program */
-    int64_t before;        /* steps_done when the run before began; with */
-    const uint32_t *after; /* what each load waits for of it; NULL: all of it */
+    int64_t before;        /* steps_done when the oldest run before it began that was not done when it was announced; */
+    const uint32_t *after; /* how many steps from there each load waits for; NULL: all before its own run */
 } fx_turn;
 
 /* Bytes of the file that the arena holds, checked. */
@@ -89,9 +96,10 @@ struct fx_host {
     _Atomic int64_t bytes_read[FX_RUNS];
 
     /* The caller's. */
-    int64_t turn;        /* of the run that is next or under way, if its program has loads */
-    fx_bound *announced; /* whose loads may have begun; NULL: none */
-    int must_restart;    /* a run was broken off, or the arena changed: the loader starts afresh */
+    int64_t turn;                     /* of the run that is next or under way, if its program has loads */
+    fx_announced ahead[FX_AHEAD_MAX]; /* runs whose loads may have begun, in order */
+    uint32_t ahead_count;
+    int must_restart; /* a run was broken off, or the arena changed: the loader starts afresh */
     fx_jitter jitter;
 
     /* Rows of tables, read in this run. */

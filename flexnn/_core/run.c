@@ -26,8 +26,7 @@ fx_status fx_host_pause(fx_host *h, fx_poll *poll) {
     return FX_OK;
 }
 
-/* What the loads of a program wait for of the one before, if anything of it is still to come: computed when two
- * programs first meet. Its loads are not under way. */
+/* What the loads of a program wait for of one before it: computed when two programs first meet. */
 static const uint32_t *loads_after(const fx_bound *before, fx_bound *b) {
     for (int i = 0; i < FX_PREDECESSORS; i++)
         if (b->after[i].before == before)
@@ -48,11 +47,48 @@ static void add_turn(fx_host *h, fx_turn turn) {
         fx_event_notify(&h->to_loader);
 }
 
-/* Makes the loader ready for this run, and tells it of the next one. After a run that was broken off, a read that
- * failed, and where another program was expected, it starts afresh: this run reads all its loads itself. */
-static fx_status prepare(fx_bound *b, fx_bound *next, fx_poll *poll) {
+/* The run that follows another one when all is as announced. */
+static fx_announced run_after(const fx_announced *last, fx_bound *b) {
+    return (fx_announced){.bound = b,
+                          .steps = last->steps + last->bound->program.step_count,
+                          .loads = last->loads + last->bound->program.load_count};
+}
+
+/* Steps since the run under way began that each load of a run yet to come waits for: the last one that touches its
+ * place, of that run and of all announced after it. */
+static const uint32_t *waits_of(const fx_host *h, const fx_announced *now, fx_bound *b) {
+    const uint32_t count = b->program.load_count;
+    uint32_t *waits = &b->waits[atomic_load(&h->turns_known) % FX_RUNS * count];
+    memset(waits, 0, count * sizeof *waits);
+    for (int64_t k = -1; k < h->ahead_count; k++) {
+        const fx_announced *run = k < 0 ? now : &h->ahead[k];
+        const uint32_t *until = loads_after(run->bound, b), since = (uint32_t)(run->steps - now->steps);
+        for (uint32_t i = 0; i < count; i++)
+            if (until[i])
+                waits[i] = since + until[i];
+    }
+    return waits;
+}
+
+/* Tells the loader of a run after all that it knows of. */
+static void announce(fx_host *h, const fx_announced *now, fx_bound *b) {
+    const fx_announced *last = h->ahead_count ? &h->ahead[h->ahead_count - 1] : now;
+    const fx_announced run = run_after(last, b);
+    if (b->program.load_count)
+        add_turn(h, (fx_turn){.bound = b,
+                              .steps = run.steps,
+                              .loads = run.loads,
+                              .repeats = last->bound == b,
+                              .before = now->steps,
+                              .after = last->bound == b ? NULL : waits_of(h, now, b)});
+    h->ahead[h->ahead_count++] = run;
+}
+
+/* Makes the loader ready for this run, and tells it of those to come. After a run that was broken off, a read that
+ * failed, and where another program was announced, it starts afresh: this run reads all its loads itself. */
+static fx_status prepare(fx_bound *b, fx_bound *const *next, uint32_t next_count, fx_poll *poll) {
     fx_host *h = b->host;
-    if (h->announced && h->announced != b)
+    if (h->ahead_count && h->ahead[0].bound != b)
         h->must_restart = 1;
     if (h->must_restart) {
         if (fx_host_pause(h, poll) != FX_OK)
@@ -61,25 +97,22 @@ static fx_status prepare(fx_bound *b, fx_bound *next, fx_poll *poll) {
         atomic_store(&h->turns_known, 0);
         for (int i = 0; i < FX_RUNS; i++)
             atomic_store(&h->bytes_read[i], 0);
-        h->announced = NULL;
+        h->ahead_count = 0;
         h->must_restart = 0;
     }
     if (!h->has_loader)
         return FX_OK;
-    const int64_t steps = atomic_load(&h->steps_done);
-    const int has_loads = b->program.load_count > 0;
-    if (has_loads && !h->announced)
-        add_turn(h, (fx_turn){.bound = b, .steps = steps, .loads = atomic_load(&h->loads_done)});
-    h->announced = NULL;
-    if (next && next->program.load_count) {
-        const int64_t loads = has_loads ? h->turns[h->turn % FX_RUNS].loads : atomic_load(&h->loads_done);
-        add_turn(h, (fx_turn){.bound = next,
-                              .steps = steps + b->program.step_count,
-                              .loads = loads + b->program.load_count,
-                              .repeats = next == b,
-                              .before = steps,
-                              .after = next == b ? NULL : loads_after(b, next)});
-        h->announced = next;
+    const fx_announced now = {b, atomic_load(&h->steps_done),
+                              h->ahead_count ? h->ahead[0].loads : atomic_load(&h->loads_done)};
+    if (h->ahead_count)
+        memmove(h->ahead, h->ahead + 1, --h->ahead_count * sizeof *h->ahead);
+    else if (b->program.load_count)
+        add_turn(h, (fx_turn){.bound = b, .steps = now.steps, .loads = now.loads});
+    for (uint32_t i = 0; i < next_count && i < FX_AHEAD_MAX; i++) {
+        if (i == h->ahead_count)
+            announce(h, &now, next[i]);
+        else if (h->ahead[i].bound != next[i])
+            break;
     }
     if (loader_rests(h)) {
         atomic_store(&h->command, FX_COMMAND_GO);
@@ -167,11 +200,11 @@ static void finish_trace(fx_bound *b, int64_t turn, int64_t start) {
     }
 }
 
-static fx_status run_steps(fx_bound *b, void *const *buffers, fx_bound *next, fx_poll *poll, fx_run_stats *stats,
-                           fx_error *error) {
+static fx_status run_steps(fx_bound *b, void *const *buffers, fx_bound *const *next, uint32_t next_count, fx_poll *poll,
+                           fx_run_stats *stats, fx_error *error) {
     fx_host *h = b->host;
     const fx_program *p = &b->program;
-    fx_status status = prepare(b, next, poll);
+    fx_status status = prepare(b, next, next_count, poll);
     if (status != FX_OK)
         return fx_fail(error, status, 0);
     atomic_store(&h->table_failed, 0);
@@ -213,18 +246,21 @@ static fx_status run_steps(fx_bound *b, void *const *buffers, fx_bound *next, fx
     return p->load_count ? wait_loads(h, loads_before + p->load_count, poll, &stats->stall_ns, error) : FX_OK;
 }
 
-fx_status fx_run(fx_bound *b, void *const *buffers, fx_bound *next, int (*ask)(void *), void *poll_arg,
-                 fx_run_stats *stats, fx_error *error) {
+fx_status fx_run(fx_bound *b, void *const *buffers, fx_bound *const *next, uint32_t next_count, int (*ask)(void *),
+                 void *poll_arg, fx_run_stats *stats, fx_error *error) {
     fx_host *h = b->host;
     *stats = (fx_run_stats){0};
     *error = (fx_error){.index = -1};
     if (getpid() != h->process)
         return fx_fail(error, FX_ERR_FORK, 0);
-    if (h->is_lost || (next && next->host != h))
-        return fx_fail(error, h->is_lost ? FX_ERR_MEMORY : FX_ERR_PARAMS, 0);
+    if (h->is_lost)
+        return fx_fail(error, FX_ERR_MEMORY, 0);
+    for (uint32_t i = 0; i < next_count; i++)
+        if (next[i]->host != h)
+            return fx_fail(error, FX_ERR_PARAMS, 0);
     int64_t start = fx_now_ns();
     fx_poll poll = fx_poll_start(ask, poll_arg);
-    fx_status status = run_steps(b, buffers, next, &poll, stats, error);
+    fx_status status = run_steps(b, buffers, next, next_count, &poll, stats, error);
     if (status != FX_OK) {
         h->must_restart = 1;
         if (h->has_loader) {

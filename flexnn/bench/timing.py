@@ -121,7 +121,7 @@ class Running:
         """Runs ``count`` times, after runs that do not count."""
         for number in range(WARMUP + count):
             start = time.perf_counter_ns()
-            run = self._engine.run(self._buffers, self._engine)
+            run = self._engine.run(self._buffers, [self._engine])
             took = time.perf_counter_ns() - start
             if number >= WARMUP:
                 self._times.append(took / 1e6)

@@ -239,19 +239,19 @@ typedef struct bench {
     fx_error error;
 } bench;
 
-static fx_status run(bench *b, int number, fx_bound *next) {
-    return fx_run(b->bound[number], (void *[]){b->x, b->y}, next, NULL, NULL, &b->stats, &b->error);
+static fx_status run(bench *b, int number, fx_bound *const *next, uint32_t count) {
+    return fx_run(b->bound[number], (void *[]){b->x, b->y}, next, count, NULL, NULL, &b->stats, &b->error);
 }
 
 /* One run with new inputs, compared. */
-static void good_run(bench *b, int number, fx_bound *next) {
+static void good_run(bench *b, int number, fx_bound *const *next, uint32_t count) {
     const fixture *f = &b->f[number];
     int64_t streamed = 0;
     for (int64_t i = 0; i < f->map_bytes / 4; i++)
         b->x[i] = random_float();
     memset(b->y, 0xff, (size_t)f->map_bytes);
     reference(f, b->k, b->x, b->expected);
-    CHECK(run(b, number, next) == FX_OK);
+    CHECK(run(b, number, next, count) == FX_OK);
     CHECK(!memcmp(b->y, b->expected, (size_t)f->map_bytes));
     for (uint32_t i = 0; i < f->program.load_count; i++)
         streamed += f->program.loads[i].bytes;
@@ -283,23 +283,35 @@ static void one(bench *b, int group, int runs) {
     bind(b, 0, INT64_MAX);
     CHECK(fx_host_bytes(b->host) >= f->program.arena_bytes);
     for (int i = 0; i < runs; i++)
-        good_run(b, 0, b->bound[0]);
+        good_run(b, 0, b->bound, 1);
     const fx_span *spans = fx_trace(b->bound[0]);
     for (int i = group; i < STEPS; i++)
         CHECK(spans[i].start_ns >= spans[i / group * group - 1].end_ns && spans[i].end_ns >= spans[i].start_ns);
 }
 
-/* Several in turns: mostly the one announced, sometimes another, sometimes none is; at times one leaves and comes back
- * without reading its pinned weights. */
+/* Several in turns, up to three of them announced: mostly as announced, sometimes another, sometimes none is; at times
+ * one leaves and comes back without reading its pinned weights. */
 static void several(bench *b, int runs) {
-    int number = 0, early = 0;
+    int path[4] = {0}, early = 0; /* the one that runs, and what is expected after it */
+    uint32_t known = 0;
     for (int i = 1; i < PROGRAMS; i++)
         bind(b, i, 0); /* the first program has the same weights */
     for (int i = 0; i < runs; i++) {
-        int next = (int)(random_u32() % PROGRAMS);
-        good_run(b, number, random_u32() % 8 ? b->bound[next] : NULL);
-        early += fx_trace(b->bound[number])[STEPS].start_ns < 0;
-        number = random_u32() % 4 ? next : (int)(random_u32() % PROGRAMS);
+        fx_bound *next[3];
+        const uint32_t wanted = random_u32() % 8 ? random_u32() % 4 : known;
+        for (; known < wanted; known++)
+            path[known + 1] = (int)(random_u32() % PROGRAMS);
+        for (uint32_t k = 0; k < known; k++)
+            next[k] = b->bound[path[k + 1]];
+        good_run(b, path[0], next, random_u32() % 8 ? known : 0);
+        early += fx_trace(b->bound[path[0]])[STEPS].start_ns < 0;
+        if (known && random_u32() % 6) {
+            known--;
+            memmove(path, path + 1, (known + 1) * sizeof *path);
+        } else {
+            known = 0;
+            path[0] = (int)(random_u32() % PROGRAMS);
+        }
         if (random_u32() % 16 == 0) {
             int gone = (int)(random_u32() % PROGRAMS);
             fx_unbind(b->bound[gone]);
@@ -326,13 +338,13 @@ static void clash(bench *b) {
     pinned->address = b->f[0].pinned[0].address;
     CHECK(!fx_bind(b->host, &b->f[1].program, NULL, NULL, &stats, &b->error) && b->error.status == FX_ERR_OVERLAP);
     pinned->address = address;
-    good_run(b, 0, b->bound[0]);
+    good_run(b, 0, b->bound, 1);
 }
 
 /* The loader may have read ahead before the file changed, so the second run at the latest fails. */
 static fx_status two_runs(bench *b) {
-    fx_status status = run(b, 0, b->bound[0]);
-    return status == FX_OK ? run(b, 0, b->bound[0]) : status;
+    fx_status status = run(b, 0, b->bound, 1);
+    return status == FX_OK ? run(b, 0, b->bound, 1) : status;
 }
 
 static void faults(bench *b) {
@@ -344,13 +356,13 @@ static void faults(bench *b) {
     CHECK(b->error.is_load && !b->error.is_pinned && b->error.index == f->program.load_count / 2);
     CHECK(pwrite(f->fd, good, (size_t)victim->bytes, victim->file_offset) == victim->bytes);
     for (int i = 0; i < 3; i++)
-        good_run(b, 0, b->bound[0]);
+        good_run(b, 0, b->bound, 1);
 
     CHECK(!ftruncate(f->fd, victim->file_offset + 9));
     CHECK(two_runs(b) == FX_ERR_EOF && b->error.file_offset == victim->file_offset + 9);
     CHECK(pwrite(f->fd, f->weights, (size_t)(SLICES * f->panel_bytes), 0) == SLICES * f->panel_bytes);
     for (int i = 0; i < 3; i++)
-        good_run(b, 0, b->bound[0]);
+        good_run(b, 0, b->bound, 1);
 }
 
 /* With a loader so slow that it happens while waiting. */
@@ -360,9 +372,9 @@ static void cancelled(bench *b) {
     bind(b, 2, INT64_MAX);
     for (int i = 0; i < 2; i++) {
         fx_status status =
-            fx_run(b->bound[0], (void *[]){b->x, b->y}, b->bound[i * 2], cancel_now, &calls, &b->stats, &b->error);
+            fx_run(b->bound[0], (void *[]){b->x, b->y}, &b->bound[i * 2], 1, cancel_now, &calls, &b->stats, &b->error);
         CHECK(status == FX_ERR_CANCELLED);
-        good_run(b, 0, b->bound[2]);
+        good_run(b, 0, &b->bound[2], 1);
     }
 }
 

@@ -7,7 +7,8 @@ begin and end together, with the highest of their thresholds, and are counted to
 anywhere, and the next one begins where both counters stand once nothing is in flight (flexnn/_core/run.c, ``prepare``).
 """
 
-from itertools import product
+from itertools import pairwise, product
+from random import Random
 
 import numpy as np
 import pytest
@@ -216,10 +217,20 @@ def after(before: Program, program: Program) -> list[int]:
     return [max([j + 1 for j in range(before.S) if before.reads[j] == slot], default=0) for slot in program.fills]
 
 
-def explore_turns(turns: list[Program], announced: list[bool], waits: list[list[int]]) -> tuple[set[str], int]:
-    """As ``explore``, for a run of each program in turn. ``announced[t]``: the loader hears of turn t when the turn
-    before begins, else when turn t does; ``waits[t]``: what its loads that wait for no step of their own run need of
-    the turn before. A load of one turn begins after all loads of the turns before have begun.
+def waits_of(turns: list[Program], turn: int, ahead: int) -> list[int]:
+    """Steps since the run ``ahead`` turns before began that each load of a turn waits for (run.c, ``waits_of``)."""
+    waits, since = [0] * turns[turn].L, 0
+    for before in turns[turn - ahead : turn]:
+        until = after(before, turns[turn])
+        waits = [since + steps if steps else wait for wait, steps in zip(waits, until, strict=True)]
+        since += before.S
+    return waits
+
+
+def explore_turns(turns: list[Program], ahead: list[int], waits: list[list[int]]) -> tuple[set[str], int]:
+    """As ``explore``, for a run of each program in turn. The loader hears of turn t when turn t - ahead[t] begins;
+    ``waits[t]``: steps since then that its loads wait for which wait for no step of their own run. A load of one turn
+    begins after all loads of the turns before have begun.
     """
     loads = [(t, i) for t, p in enumerate(turns) for i in range(p.L)]
     first = [sum(p.L for p in turns[:t]) for t in range(len(turns))]
@@ -246,12 +257,11 @@ def explore_turns(turns: list[Program], announced: list[bool], waits: list[list[
             faults.add(f"step {step} of turn {turn} reads what is being written")
         if load + loading < len(loads) and loading < READERS:
             t, i = loads[load + loading]
-            known = t <= turn + announced[t] if t else True
-            wait = turns[t].wait_steps[i]
-            early = t == turn + 1 and wait <= 0 and announced[t] and step >= waits[t][i]
-            ready = step >= wait if t == turn else early
+            heard, wait = t - ahead[t], turns[t].wait_steps[i]
+            since = sum(p.S for p in turns[heard:turn]) + step
+            ready = step >= wait if t == turn else heard <= turn and wait <= 0 and since >= waits[t][i]
             slot = turns[t].fills[i]
-            if known and ready and slot not in going_on:
+            if ready and slot not in going_on:
                 begun = (*slots[:slot], None, *slots[slot + 1 :])
                 following.append((turn, step, running, load, loading + 1, begun))
         if loading:
@@ -274,15 +284,41 @@ def test_programs_in_turns_are_safe():
     checked = tight = 0
     for a, b in product(live, repeat=2):
         turns, waits = [a, b, a], [[], after(a, b), after(b, a)]
-        for announced in ([True] * 3, [True, False, True]):
-            faults, _ = explore_turns(turns, announced, waits)
-            assert not faults, (a.fills, a.owner, b.fills, b.owner, announced, faults)
+        for ahead in ([0, 1, 1], [0, 0, 1]):
+            faults, _ = explore_turns(turns, ahead, [waits_of(turns, t, ahead[t]) for t in range(3)])
+            assert not faults, (a.fills, a.owner, b.fills, b.owner, ahead, faults)
             checked += 1
         for t in (1, 2):  # a threshold that is lower is found wherever it matters
             for i, wait in enumerate(waits[t]):
                 if wait and turns[t].wait_steps[i] <= 0:
                     lower = [list(w) for w in waits]
                     lower[t][i] -= 1
-                    tight += bool(explore_turns(turns, [True] * 3, lower)[0])
+                    tight += bool(explore_turns(turns, [0, 1, 1], lower)[0])
     assert checked > 500
+    assert tight > 100
+
+
+def test_programs_announced_far_ahead_are_safe():
+    """Four turns of programs of two steps and none to two loads: whatever of them the loader hears of at once."""
+    live = [p for n in (1, 2) for p in programs(2, n, 2) if not p.groups and is_live(p)]
+    live += [
+        Program(reads, (), (-1, -1)) for reads in product((None, 0, 1), repeat=2)
+    ]  # keeps values there, loads none
+    random, checked, tight = Random(0), 0, 0
+    for _ in range(400):
+        turns = random.choices(live, k=4)
+        if any(a is b for a, b in pairwise(turns)):
+            continue  # then the program's own thresholds rule
+        ahead = [0, 1, *random.choice(([2, 3], [2, 1], [0, 1], [1, 2]))]
+        waits = [waits_of(turns, t, ahead[t]) for t in range(4)]
+        faults, _ = explore_turns(turns, ahead, waits)
+        assert not faults, ([(p.reads, p.fills, p.owner) for p in turns], ahead, faults)
+        checked += 1
+        for t in (2, 3):
+            for i, wait in enumerate(waits[t]):
+                if wait and ahead[t] > 1 and turns[t].wait_steps[i] <= 0:
+                    lower = [list(w) for w in waits]
+                    lower[t][i] -= 1
+                    tight += bool(explore_turns(turns, ahead, lower)[0])
+    assert checked > 300
     assert tight > 100
