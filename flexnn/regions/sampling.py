@@ -7,6 +7,7 @@ would compute is made up, too (seeded), and host operators compute on that.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 
 import numpy as np
 
@@ -24,7 +25,7 @@ SIDES = (64, 96, 32, 16, 128, 224, 8, 256, 512, 1, 1024, 3)
 LARGER_SIDES = (256, 512, 1024)
 """Tried besides, as long as a layer was lowered at none of those shapes: its window may be larger than they are."""
 SAMPLES = 2
-"""Shapes at which the model has to bind, if it binds at so many; the larger sides come on top."""
+"""Shapes at which the model has to bind, if it binds at so many; the larger sides, and a batch of two, come on top."""
 TENSOR_MAX = 1 << 26
 """Most elements of an input that is made up."""
 
@@ -112,9 +113,10 @@ def sample(model: Model) -> list[Graph]:
     region = Region(model.graph)
     first: GraphError | None = None
     bound = partly = 0
-    for side, shapes in _candidates(model.graph.inputs):
-        if bound >= SAMPLES and (side not in LARGER_SIDES or _all_lowered(region, lowered)):
-            continue
+    twice: list[tuple[int, ...]] = []
+
+    def walk(shapes: list[tuple[int, ...]]) -> None:
+        """Walks the model at these shapes. Raises GraphError where they do not bind."""
         collects = _Collects()
         feeds = {
             port.name: made_up(collects.random, shape, str(port.dtype))
@@ -122,18 +124,33 @@ def sample(model: Model) -> list[Graph]:
         }
         try:
             Sampler(model, collects).run(feeds)
+        except _MadeUpError:
+            keep(collects)
+            raise
+        keep(collects)
+
+    def keep(collects: _Collects) -> None:
+        graphs.extend(collects.graphs)
+        for path, nodes in collects.lowered.items():
+            lowered[path] = lowered.get(path, 0) | nodes
+
+    for side, shapes in _candidates(model.graph.inputs):
+        if bound >= SAMPLES and (side not in LARGER_SIDES or _all_lowered(region, lowered)):
+            continue
+        try:
+            walk(shapes)
             bound += 1
+            twice = twice or _twice(model.graph.inputs, shapes)
         except _MadeUpError as error:
             first = first or error
             partly += 1
         except GraphError as error:
             first = first or error
-            continue
-        graphs += collects.graphs
-        for path, nodes in collects.lowered.items():
-            lowered[path] = lowered.get(path, 0) | nodes
     if not bound and not partly and first:
         raise first
+    if twice:  # rows of a batch of one are also rows of something else, and layers fuse in another way
+        with suppress(GraphError):
+            walk(twice)
     for inner in region.walk():
         _keep_numbers(inner, inner.all & ~lowered.get(inner.path, 0))
     return graphs
@@ -155,6 +172,15 @@ def _keep_numbers(region: Region, nodes: Nodes) -> None:
         for constant in (*attributes, *read):
             assert isinstance(constant.source, ModelSource)
             constant.source.used = True
+
+
+def _twice(ports: Sequence[Port], shapes: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """These shapes with a batch of two; none where no input has an open batch."""
+    found = []
+    for port, shape in zip(ports, shapes, strict=True):
+        is_open = len(shape) > 1 and port.dims is not None and not isinstance(port.dims[0], int)
+        found.append((2, *shape[1:]) if is_open else shape)
+    return found if found != shapes else []
 
 
 def _candidates(ports: Sequence[Port]) -> Iterator[tuple[int, list[tuple[int, ...]]]]:

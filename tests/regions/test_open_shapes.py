@@ -76,6 +76,27 @@ def test_a_view_of_computed_constants(tmp_path: Path) -> None:
             check_run(session, model, {"x": numbers(1, 3, h, w)})
 
 
+def test_a_batch_of_one_fuses_more(tmp_path: Path) -> None:
+    """A token for each row of the batch: of one row it is a constant, which the product takes for its bias, of two rows
+    it is not, and the product's weights are kept in another form.
+    """
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        helper.make_node("Mul", ["a", "gamma"], ["b"]),
+        helper.make_node("Shape", ["x"], ["shape"]),
+        helper.make_node("Slice", ["shape", "0", "1"], ["batch"]),
+        helper.make_node("Concat", ["batch", "1", "size"], ["wanted"], axis=0),
+        helper.make_node("Expand", ["token", "wanted"], ["tokens"]),
+        helper.make_node("Add", ["tokens", "b"], ["y"]),
+    ]
+    constants = {"w": numbers(64, 64) / 8, "gamma": numbers(64, seed=1), "token": numbers(1, 1, 64, seed=2)}
+    constants |= {"0": np.array([0], np.int64), "1": np.array([1], np.int64), "size": np.array([64], np.int64)}
+    model = model_of(graph_of(nodes, [value("x", F32, ["n", 1, 64])], [value("y", F32, ["n", 1, 64])], constants))
+    with opened(tmp_path, model) as session:
+        for n in (1, 2, 3):
+            check_run(session, model, {"x": numbers(n, 1, 64)})
+
+
 def test_given_shapes_are_bound_when_compiling(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     path.write_bytes(conv_model().SerializeToString())
