@@ -25,9 +25,10 @@ from .types import LINE, NodeProfile, Profile, Variant, align_up
 SMALL_CONSTANT_BYTES = 64 << 10
 """Raw constants up to this size always stay: a request for so little costs more than the memory."""
 
-V_BYTES = 3 << 19
-"""Transformed input that a Winograd block aims at: what a second-level cache keeps beside the weights."""
-TILES_MIN, TILES_MAX = 16, 64
+V_BYTES = 15 << 18
+"""Transformed input that a Winograd block aims at: the products read it end to end from a last-level cache."""
+TILES_MIN, TILES_MAX = 16, 49
+"""Of a block: products and transformed weights of the most, with the input's 64 channels at a time, fill 1 MiB."""
 
 PEAK_FRACTION = {"direct": 0.98, "im2col": 0.85, "wino2": 0.9, "wino4": 0.9, "wino_line": 0.9}
 PEAK_FRACTION |= {"narrow": 0.8, "dwconv": 0.5, "matmul": 0.85, "attention": 0.6, "recurrent": 0.2}

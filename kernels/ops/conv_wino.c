@@ -42,7 +42,7 @@ static sizes sizes_of(const fx_kernels *k, uint32_t kernel, const fx_conv_params
     const int64_t channel_bytes = (int64_t)z.planes * k->panels * FX_NR * (int64_t)sizeof(float);
     const int64_t fit = fx_min64(CHAIN_MAX, fx_max64(8, U_BYTES / channel_bytes / 8 * 8));
     z.chunk = (int32_t)fx_round_up(fx_div_up(p->cin, fx_div_up(p->cin, fit)), 8);
-    z.v = fx_round_up(z.planes * ((int64_t)z.tiles * p->cin + PLANE_PAD), 16);
+    z.v = fx_round_up(z.planes * ((int64_t)z.tiles * p->cin + fx_div_up(p->cin, z.chunk) * PLANE_PAD), 16);
     z.u = fx_round_up(z.planes * ((int64_t)z.chunk * k->panels * FX_NR + PLANE_PAD), 16);
     z.s = fx_round_up(z.planes * ((int64_t)z.tiles * k->panels * FX_NR + PLANE_PAD), 16);
     z.w = fx_panels_room(p->act, p->wtype, (int64_t)z.taps * p->cin * FX_NR, k->panels);
@@ -132,17 +132,27 @@ typedef struct block {
     tile_rows rows;
     int64_t first; /* tile of the window */
     int32_t tiles;
-    int64_t v_plane, s_plane;
+    int64_t s_plane;
     float *v, *u, *s, *w; /* w: raw panels, where they are not stored as floats */
 } block;
+
+/* Planes of `count` channels of every tile. */
+static int64_t v_plane(const block *b, int32_t count) {
+    return (int64_t)b->tiles * count + PLANE_PAD;
+}
+
+/* Where the planes of the channels from c0 on begin: the product reads them from end to end. */
+static float *v_chunk(const block *b, int32_t c0) {
+    return b->v + c0 / b->z.chunk * b->z.planes * v_plane(b, b->z.chunk);
+}
 
 static void transform_input(const block *b) {
     const fx_conv_params *p = b->p;
     const sizes *z = &b->z;
     const float *pixels[FX_WINO_PLANES_MAX];
     float *to[FX_MIX_MAX];
-    fx_wino_input t = {.x = pixels, .plane = b->v_plane, .m = z->mh, .channels = p->cin};
-    const fx_mix line = {.x = pixels, .y = to, .m = b->line.input, .n = p->cin, .from = z->planes, .to = z->planes};
+    fx_wino_input t = {.x = pixels, .m = z->mh};
+    fx_mix line = {.x = pixels, .y = to, .m = b->line.input, .from = z->planes, .to = z->planes};
     for (int32_t i = 0; i < b->tiles; i++) {
         int64_t batch, oy;
         locate(p, b->call->window, z->mh, b->rows, (b->first + i) / z->columns, &batch, &oy);
@@ -152,14 +162,22 @@ static void transform_input(const block *b) {
             const int64_t y = iy + q / z->wide, at = ix + q % z->wide;
             pixels[q] = y >= 0 && y < p->h && at >= 0 && at < p->w ? x + y * p->x_sh + at * p->x_sw : b->call->zeros;
         }
-        t.v = b->v + (int64_t)i * p->cin;
-        if (!z->is_line) {
-            b->call->kernels->wino_input_f32(&t);
-            continue;
+        for (int32_t c0 = 0; c0 < p->cin; c0 += z->chunk) {
+            const int32_t count = (int32_t)fx_min64(z->chunk, p->cin - c0);
+            t.plane = v_plane(b, count);
+            t.v = v_chunk(b, c0) + (int64_t)i * count;
+            t.channels = count;
+            if (!z->is_line) {
+                b->call->kernels->wino_input_f32(&t);
+            } else {
+                for (int q = 0; q < z->planes; q++)
+                    to[q] = t.v + q * t.plane;
+                line.n = count;
+                b->call->kernels->mix_f32(&line);
+            }
+            for (int q = 0; q < z->planes; q++)
+                pixels[q] += count;
         }
-        for (int q = 0; q < z->planes; q++)
-            to[q] = t.v + q * b->v_plane;
-        b->call->kernels->mix_f32(&line);
     }
 }
 
@@ -193,7 +211,7 @@ static void transform_weights(const block *b, const float *weights, int32_t c0, 
 
 static void multiply(const block *b, int32_t c0, int32_t count, int32_t panels, int64_t u_plane) {
     const int64_t mr = b->call->kernels->mr, pieces = fx_div_up(b->tiles, mr);
-    fx_wino_gemm g = {.lda = b->p->cin, .ldc = (int64_t)panels * FX_NR, .k = count, .panels = panels};
+    fx_wino_gemm g = {.lda = count, .ldc = (int64_t)panels * FX_NR, .k = count, .panels = panels};
     g.w_panel = (int64_t)count * FX_NR;
     g.is_first = c0 == 0;
     for (int q = 0; q < b->z.planes; q++) {
@@ -201,7 +219,7 @@ static void multiply(const block *b, int32_t c0, int32_t count, int32_t panels, 
         for (int64_t i = 0; i < pieces; i++) {
             const int64_t t0 = fx_cut_at(b->tiles, pieces, i);
             g.rows = (int32_t)(fx_cut_at(b->tiles, pieces, i + 1) - t0);
-            g.a = b->v + q * b->v_plane + t0 * b->p->cin + c0;
+            g.a = v_chunk(b, c0) + q * v_plane(b, count) + t0 * count;
             g.c = b->s + q * b->s_plane + t0 * g.ldc;
             b->call->kernels->wino_gemm_f32(&g);
         }
@@ -302,7 +320,6 @@ fx_status fx_conv_wino_run(const fx_call *call, int threads, uint32_t u0, uint32
         if (part != transformed) {
             b.first = fx_cut_at(cut.items, cut.parts, part);
             b.tiles = (int32_t)(fx_cut_at(cut.items, cut.parts, part + 1) - b.first);
-            b.v_plane = (int64_t)b.tiles * p->cin + PLANE_PAD;
             transform_input(&b);
             transformed = part;
         }
