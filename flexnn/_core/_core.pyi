@@ -179,7 +179,14 @@ class Drafts:
         self, choices: NDArray[Any], region: int, from_top: bool = False
     ) -> tuple[Outcome, bytes, bytes, bytearray, bytearray]: ...
     def fill(
-        self, steps: NDArray[Any], pieces: NDArray[Any], order: NDArray[np.int32], region: int, nbytes: int
+        self,
+        steps: NDArray[Any],
+        pieces: NDArray[Any],
+        order: NDArray[np.int32],
+        region: int,
+        nbytes: int,
+        most: int,
+        looks: int,
     ) -> tuple[Outcome, bytes, bytes]: ...
 
 def fluid_bound(

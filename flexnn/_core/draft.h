@@ -143,9 +143,11 @@ int64_t fx_draft_bytes(const fx_draft *d, const fx_problem *p, int64_t region);
 fx_status fx_draft_place(fx_draft *d, const fx_problem *p, const fx_choice *choices, int64_t region, int from_top,
                          int64_t *address, int64_t *layer_address);
 
-/* Pins streamed pieces of a draft that has its waits, in `order` (pieces), while `bytes` last, and stops where the run
- * was the shortest: more bytes are never slower. */
-void fx_fill(fx_draft *d, const fx_problem *p, const int32_t *order, uint32_t count, int64_t bytes);
+/* Pins streamed pieces of a draft that has its waits, those first that save the most time for a byte, or the next in
+ * `order` (pieces, at most as many as the draft has) where none does, while `bytes` last, and stops where the run was
+ * the shortest. What is pinned first depends on `most`, what `bytes` may be, alone: more bytes are never slower. At
+ * most `looks` pieces are tried; `order` is changed. */
+void fx_fill(fx_draft *d, const fx_problem *p, int32_t *order, uint32_t count, int64_t bytes, int64_t most, int looks);
 
 /* Changes kernels and slices of single layers while that makes the run shorter, those with the most to give first, at
  * most `tries` changes tried; keeps to `memory` bytes (as fx_draft_bytes). d is the draft of the choices before and

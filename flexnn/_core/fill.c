@@ -1,9 +1,24 @@
 /* Pins in a draft that has its addresses: nothing else moves. */
 #include "draft.h"
 
-#define ROUNDING 1e-12 /* of sums of times */
+#include <stdlib.h>
 
-static void pin(fx_draft *d, int32_t i, int stays) {
+#define ROUNDING 1e-12 /* of sums of times */
+#define LOOKS_MIN 8    /* pieces that are tried before one is pinned, at least */
+
+typedef struct candidate {
+    int64_t bytes, piece;
+} candidate;
+
+typedef struct fill {
+    fx_draft *d;
+    const fx_problem *p;
+    candidate *candidates; /* smallest first: they save the most time for a byte */
+    int64_t count;
+    int looks; /* left */
+} fill;
+
+static void pin(fx_draft *d, int64_t i, int stays) {
     fx_piece_draft *piece = &d->pieces[i];
     piece->stays = stays;
     for (uint32_t j = (uint32_t)piece->step; j < d->step_count; j++)
@@ -12,19 +27,70 @@ static void pin(fx_draft *d, int32_t i, int stays) {
     d->stream_bytes -= stays ? piece->arena_bytes : -piece->arena_bytes;
 }
 
-void fx_fill(fx_draft *d, const fx_problem *p, const int32_t *order, uint32_t count, int64_t bytes) {
+static int by_bytes(const void *a, const void *b) {
+    const candidate *x = a, *y = b;
+    if (x->bytes != y->bytes)
+        return x->bytes < y->bytes ? -1 : 1;
+    return (x->piece > y->piece) - (x->piece < y->piece);
+}
+
+/* The piece of at most `most` bytes that saves the most time for each byte, of as many as may be looked at, spread over
+ * all; -1 if none saves any. */
+static int64_t best_piece(fill *f, int64_t most, int turn) {
+    const double before = f->d->seconds;
+    double best = 0.0;
+    int64_t found = -1, fitting = 0;
+    while (fitting < f->count && f->candidates[fitting].bytes <= most)
+        fitting++;
+    int64_t looks = f->looks / 4 > LOOKS_MIN ? f->looks / 4 : LOOKS_MIN;
+    int64_t stride = (fitting + looks - 1) / looks;
+    for (int64_t i = stride ? turn % stride : 0; i < fitting && f->looks > 0; i += stride) {
+        const candidate c = f->candidates[i];
+        const double bytes = (double)c.bytes;
+        if (f->d->pieces[c.piece].stays)
+            continue;
+        if (best * bytes >= bytes / f->p->storage_bytes_per_second + f->p->request_s)
+            break; /* neither this one nor a larger one can save more */
+        pin(f->d, c.piece, 1);
+        fx_draft_simulate(f->d, f->p);
+        f->looks--;
+        double gain = (before - f->d->seconds) / bytes;
+        if (gain * bytes > before * ROUNDING && gain > best) {
+            best = gain;
+            found = c.piece;
+        }
+        pin(f->d, c.piece, 0);
+    }
+    return found;
+}
+
+void fx_fill(fx_draft *d, const fx_problem *p, int32_t *order, uint32_t count, int64_t bytes, int64_t most, int looks) {
+    fill f = {.d = d, .p = p, .candidates = (candidate *)d->work, .count = count, .looks = looks};
+    for (uint32_t i = 0; i < count; i++)
+        f.candidates[i] = (candidate){d->pieces[order[i]].arena_bytes, order[i]};
+    qsort(f.candidates, count, sizeof *f.candidates, by_bytes);
     uint32_t reached = 0, best = 0;
     fx_draft_simulate(d, p);
     double seconds = d->seconds;
-    for (; reached < count && !d->pieces[order[reached]].stays; reached++) {
-        if (d->pieces[order[reached]].arena_bytes > bytes)
+    while (reached < count) {
+        int64_t piece = best_piece(&f, most, (int)reached);
+        uint32_t at = reached;
+        while (at < count &&
+               (piece < 0 ? d->pieces[order[at]].stays || d->pieces[order[at]].arena_bytes > most : order[at] != piece))
+            at++;
+        if (at == count || d->pieces[order[at]].arena_bytes > bytes)
             break;
-        bytes -= d->pieces[order[reached]].arena_bytes;
-        pin(d, order[reached], 1);
+        piece = order[at];
+        for (; at > reached; at--)
+            order[at] = order[at - 1];
+        order[reached++] = (int32_t)piece;
+        bytes -= d->pieces[piece].arena_bytes;
+        most -= d->pieces[piece].arena_bytes;
+        pin(d, piece, 1);
         fx_draft_simulate(d, p);
         if (d->seconds <= seconds * (1 + ROUNDING)) {
             seconds = d->seconds < seconds ? d->seconds : seconds;
-            best = reached + 1;
+            best = reached;
         }
     }
     while (reached > best)

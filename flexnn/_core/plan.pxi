@@ -92,13 +92,13 @@ cdef class Drafts:
         _plan_check(status)
         return self._outcome(region), *self._arrays(), addresses[:8 * self.draft.piece_count], layer_addresses
 
-    def fill(self, steps, pieces, order, int64_t region, int64_t nbytes):
-        """Pins more ``pieces`` of a draft that ``place`` made, in ``order`` (int32, indices of streamed pieces) while
-        ``nbytes`` last (fx_fill): outcome and bytes of steps and pieces, as ``place``."""
+    def fill(self, steps, pieces, order, int64_t region, int64_t nbytes, int64_t most, int looks):
+        """Pins more ``pieces`` of a draft that ``place`` made, in ``order`` (int32, indices of streamed pieces, which
+        changes) while ``nbytes`` last (fx_fill): outcome and bytes of steps and pieces, as ``place``."""
         cdef _Buffer step_buffer = _Buffer(steps)
         cdef _Buffer piece_buffer = _Buffer(pieces)
-        cdef _Buffer rank_buffer = _Buffer(order)
-        cdef const int32_t *rank = <const int32_t *>rank_buffer.view.buf
+        cdef _Buffer rank_buffer = _Buffer(order, True)
+        cdef int32_t *rank = <int32_t *>rank_buffer.view.buf
         cdef Py_ssize_t step_count = step_buffer.view.len // <Py_ssize_t>sizeof(fx_step_draft)
         cdef Py_ssize_t piece_count = piece_buffer.view.len // <Py_ssize_t>sizeof(fx_piece_draft)
         cdef uint32_t count = rank_buffer.view.len // <Py_ssize_t>sizeof(int32_t)
@@ -107,10 +107,10 @@ cdef class Drafts:
         memcpy(self.draft.steps, step_buffer.view.buf, step_count * sizeof(fx_step_draft))
         memcpy(self.draft.pieces, piece_buffer.view.buf, piece_count * sizeof(fx_piece_draft))
         self.draft.step_count, self.draft.piece_count = step_count, piece_count
-        if not fx_draft_sane(&self.draft, rank, count):
+        if count > self.draft.piece_count or not fx_draft_sane(&self.draft, rank, count):
             raise ValueError("a wait, a count or an index is out of range")
         with nogil:
-            fx_fill(&self.draft, &self.problem, rank, count, nbytes)
+            fx_fill(&self.draft, &self.problem, rank, count, nbytes, most, looks)
         return self._outcome(region), *self._arrays()
 
     cdef tuple _arrays(self):

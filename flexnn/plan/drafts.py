@@ -131,14 +131,17 @@ class Drafting:
             stall_s=outcome[1],
         )
 
-    def fill(self, draft: Draft, rank: NDArray[Any], memory: int) -> Draft:
-        """The draft with more pieces pinned, those of layers with the lowest ``rank`` first, in what ``memory`` leaves:
-        nothing else moves, and more memory is never slower (fx_fill).
+    def fill(self, draft: Draft, rank: NDArray[Any], memory: int, most: int, looks: int) -> Draft:
+        """The draft with more pieces pinned in what ``memory`` leaves, those that save the most time first (fx_fill), or
+        those of layers with the lowest ``rank``. Nothing else moves, and more memory up to ``most`` is never slower.
         """
         streamed = np.flatnonzero(draft.pieces["stays"] == 0)
         layer = draft.steps["node"][draft.pieces["step"][streamed]]
         order = streamed[np.argsort(rank[layer], kind="stable")].astype(np.int32)
-        outcome, steps, pieces = self._core.fill(draft.steps, draft.pieces, order, draft.region, memory - draft.nbytes)
+        left = memory - draft.nbytes
+        outcome, steps, pieces = self._core.fill(
+            draft.steps, draft.pieces, order, draft.region, left, most - draft.nbytes, looks
+        )
         return replace(
             draft,
             steps=np.frombuffer(steps, _core.DRAFT_STEP_DTYPE),

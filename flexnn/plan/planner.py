@@ -51,6 +51,8 @@ ROUNDS = 10
 """Of looking for the bound that prices pins on a rung."""
 TRIES = 50
 """Changes of single layers that are tried on each rung's best draft."""
+LOOKS = 20_000
+"""Layers by pieces that are looked at on each rung to pin what memory the rung above has more of."""
 PLACED, FROM_TOP, PLACED_ELSEWHERE = 4, 2, 2
 """Drafts that get addresses on each rung: fragmentation makes them later than drafts suppose. The first of them are
 placed from above, too; and some between activations that lie otherwise.
@@ -234,7 +236,8 @@ class Planner:
             bound = self._bounding.at(reached - self._step_bytes * len(self._profile.nodes), ROUNDS)
             best, way = self._rung(reached, bound, best, way)
             reached, spare = self._least + int(spare), spare * growth
-            best = self._draftings[0].fill(best, bound.price, min(reached, memory))
+            looks = LOOKS // len(self._profile.nodes)
+            best = self._draftings[0].fill(best, bound.price, min(reached, memory), reached, looks)
             if reached > memory:
                 return best
 

@@ -90,15 +90,25 @@ def test_filling_is_monotone() -> None:
     region = placement.arena_bytes_min + (1 << 20)
     draft = drafting.place(drafting.choose(order_of(drafting.item_room), region, region, 4)[0], region)
     rank = np.arange(drafting.layers)
-    times = []
+    times, most = [], draft.nbytes + (60 << 20)
     for spare in range(0, 60 << 20, 5 << 20):
-        filled = drafting.fill(draft, rank, draft.nbytes + spare)
+        filled = drafting.fill(draft, rank, draft.nbytes + spare, most, 200)
         assert filled.nbytes <= draft.nbytes + spare
         assert (filled.pieces["wait_steps"] == draft.pieces["wait_steps"]).all()
         assert filled.steps["loads"][-1] == (filled.pieces["stays"] == 0).sum()
         times.append(filled.seconds)
     assert times == sorted(times, reverse=True)
     assert times[-1] < times[0]
+
+
+def test_filling_pins_what_is_waited_for() -> None:
+    """Rather than what comes first, where memory already hides the reading."""
+    _, placement, drafting = _stages(resnet())
+    region = placement.arena_bytes_min + (1 << 20)
+    draft = drafting.place(drafting.choose(order_of(drafting.item_room), region, region, 4)[0], region)
+    rank, memory = np.arange(drafting.layers), draft.nbytes + (10 << 20)
+    looking, ranked = (drafting.fill(draft, rank, memory, memory, looks).seconds for looks in (2000, 0))
+    assert looking < 0.99 * ranked
 
 
 def test_hostile_tables_are_refused() -> None:
@@ -120,10 +130,10 @@ def test_hostile_tables_are_refused() -> None:
     )
     for order in ([-1], [len(pieces)]):
         with pytest.raises(ValueError, match="range"):
-            core.fill(steps, pieces, np.array(order, np.int32), region, 0)
+            core.fill(steps, pieces, np.array(order, np.int32), region, 0, 0, 0)
     pieces["wait_steps"] = len(steps)
     with pytest.raises(ValueError, match="range"):
-        core.fill(steps, pieces, np.zeros(0, np.int32), region, 0)
+        core.fill(steps, pieces, np.zeros(0, np.int32), region, 0, 0, 0)
 
 
 # ---- times ----
@@ -156,7 +166,7 @@ def _timeline(
     steps["loads"] = [sum(u <= j for u in use) for j in range(len(step_s))]
     pieces = np.zeros(len(use), _core.DRAFT_PIECE_DTYPE)
     pieces["step"], pieces["arena_bytes"], pieces["wait_steps"] = use, load_s, wait_steps
-    (seconds, stall, _), _, _ = core.fill(steps, pieces, np.zeros(0, np.int32), 0, 0)
+    (seconds, stall, _), _, _ = core.fill(steps, pieces, np.zeros(0, np.int32), 0, 0, 0, 0)
     return seconds, stall
 
 
