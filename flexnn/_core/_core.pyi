@@ -193,6 +193,7 @@ def fluid_bound(
     seconds: NDArray[np.float64],
     nbytes: I64,
     read_s: NDArray[np.float64],
+    byte_s: NDArray[np.float64],
     free_bytes: I64,
     bytes_per_second: float,
     compute_share: float = 1.0,

@@ -75,6 +75,7 @@ cdef extern from "fluid.h" nogil:
         const double *seconds
         const int64_t *bytes
         const double *read_s
+        const double *byte_s
         const int64_t *free_bytes
         double bytes_per_second, compute_share, load_share
         int rounds

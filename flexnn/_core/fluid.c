@@ -38,11 +38,6 @@ static int64_t free_at(const fx_fluid *f, int64_t boundary) {
     return here < before ? here : before;
 }
 
-/* Seconds to read a byte of a node's weights, requests spread over them. */
-static double byte_s(const fx_fluid *f, int64_t i) {
-    return f->bytes[i] ? f->read_s[i] / (double)f->bytes[i] : 1.0 / f->bytes_per_second;
-}
-
 /* The fluid run with `pinned` bytes of each node. */
 static void flow(work *w) {
     const fx_fluid *f = w->f;
@@ -60,7 +55,7 @@ static void flow(work *w) {
             loaded = start;
             began = k;
         }
-        double read = f->read_s[i] - w->pinned[i] * byte_s(f, i);
+        double read = f->read_s[i] - w->pinned[i] * f->byte_s[i];
         loaded += read + w->hidden * f->seconds[i];
         now += f->seconds[i] + w->read * read;
         w->from[k + 1] = -1;
@@ -116,14 +111,15 @@ static double pin_by_score(work *w, double left, const double *cost) {
 }
 
 /* Seconds to read the stretch's weights but for `free` bytes of them, those that take the longest to read: for any rate
- * `byte` at or below which bytes are worth keeping it is at least sum of bytes * min(their rate, byte) - byte * free.
+ * `byte` it is at least the sum of (their seconds - bytes * what their rate is above `byte`) - byte * free.
  */
 static double stretch_s(work *w, stretch s, double *byte) {
     const fx_fluid *f = w->f;
-    double left = (double)free_at(f, s.first % f->count), total = 0.0;
+    const double room = (double)free_at(f, s.first % f->count);
+    double left = room, total = 0.0;
     int64_t members = 0;
     for (int64_t k = s.first; k < s.end; k++)
-        w->ranks[members++] = (rank){-byte_s(f, k % f->count), (int32_t)(k % f->count)};
+        w->ranks[members++] = (rank){-f->byte_s[k % f->count], (int32_t)(k % f->count)};
     qsort(w->ranks, (size_t)members, sizeof *w->ranks, by_score);
     *byte = 1.0 / f->bytes_per_second;
     for (int64_t i = 0; i < members; i++) {
@@ -133,10 +129,10 @@ static double stretch_s(work *w, stretch s, double *byte) {
         left -= bytes;
     }
     for (int64_t i = 0; i < members; i++) {
-        double mine = -w->ranks[i].score;
-        total += (double)f->bytes[w->ranks[i].node] * (mine < *byte ? mine : *byte);
+        double dearer = -w->ranks[i].score - *byte;
+        total += f->read_s[w->ranks[i].node] - (dearer > 0.0 ? dearer * (double)f->bytes[w->ranks[i].node] : 0.0);
     }
-    return total - *byte * (double)free_at(f, s.first % f->count);
+    return total - *byte * room;
 }
 
 /* The best mixture of two inequalities, each true for all pins r (R: their sum); read_i: seconds for a byte of node i:
@@ -167,7 +163,7 @@ static double mix(work *w, int64_t stretches, double *price) {
             share = (double)(n - stretches) / (SHARES + 1);
         for (int64_t i = 0; i < count; i++) {
             w->cost[i] = (1.0 - share) * (1.0 - w->read) * (all + w->apart[i]) -
-                         (share + (1.0 - share) * w->read) * byte_s(f, i);
+                         (share + (1.0 - share) * w->read) * f->byte_s[i];
             w->ranks[i] = (rank){w->cost[i], (int32_t)i};
         }
         double value = share * first + (1.0 - share) * second + pin_by_score(w, (double)w->pinned_max, w->cost);
@@ -198,7 +194,7 @@ static void pin(work *w, int round) {
 static double plain(work *w, double *price) {
     const fx_fluid *f = w->f;
     for (int64_t i = 0; i < f->count; i++) {
-        price[i] = -byte_s(f, i);
+        price[i] = -f->byte_s[i];
         w->ranks[i] = (rank){price[i], (int32_t)i};
     }
     double least = w->all_s + pin_by_score(w, (double)w->pinned_max, price);

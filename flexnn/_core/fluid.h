@@ -10,7 +10,8 @@ typedef struct fx_fluid {
     uint32_t count;                   /* of nodes, in order */
     const double *seconds;            /* of each, not more than any plan's */
     const int64_t *bytes;             /* of its weights */
-    const double *read_s;             /* to read them all: bytes and requests */
+    const double *read_s;             /* to read them all: bytes, requests, and computing that no reading can hide; */
+    const double *byte_s;             /* what each byte of them that is not read saves of that, at most */
     const int64_t *free_bytes;        /* most bytes of weights in memory while it computes */
     double bytes_per_second;          /* of storage */
     double compute_share, load_share; /* speed of each while both go on, of that alone: above 0, at most 1 */

@@ -127,16 +127,16 @@ cdef int _plan_check(fx_status status) except -1:
     return 0
 
 
-def fluid_bound(seconds, nbytes, read_s, free_bytes, double bytes_per_second, double compute_share=1.0,
+def fluid_bound(seconds, nbytes, read_s, byte_s, free_bytes, double bytes_per_second, double compute_share=1.0,
                 double load_share=1.0, int rounds=FX_ROUNDS_MAX):
-    """(seconds, price of each node) from float64, int64, float64, int64 of each node (fluid.h)."""
+    """(seconds, price of each node) from float64, int64, float64, float64, int64 of each node (fluid.h)."""
     cdef _Buffer second_buffer = _Buffer(seconds), byte_buffer = _Buffer(nbytes)
-    cdef _Buffer read_buffer = _Buffer(read_s), free_buffer = _Buffer(free_bytes)
+    cdef _Buffer read_buffer = _Buffer(read_s), rate_buffer = _Buffer(byte_s), free_buffer = _Buffer(free_bytes)
     cdef fx_fluid f
     cdef double bound = 0.0
     cdef fx_status status
     f.count = len(seconds)
-    for buffer in (second_buffer, byte_buffer, read_buffer, free_buffer):
+    for buffer in (second_buffer, byte_buffer, read_buffer, rate_buffer, free_buffer):
         if (<_Buffer>buffer).view.len != <Py_ssize_t>(f.count * 8):
             raise ValueError("arrays of different lengths, or not of 64-bit numbers")
     if not (bytes_per_second > 0 and 0 < compute_share <= 1 and 0 < load_share <= 1):
@@ -144,6 +144,7 @@ def fluid_bound(seconds, nbytes, read_s, free_bytes, double bytes_per_second, do
     f.seconds = <const double *>second_buffer.view.buf
     f.bytes = <const int64_t *>byte_buffer.view.buf
     f.read_s = <const double *>read_buffer.view.buf
+    f.byte_s = <const double *>rate_buffer.view.buf
     f.free_bytes = <const int64_t *>free_buffer.view.buf
     f.bytes_per_second, f.compute_share, f.load_share = bytes_per_second, compute_share, load_share
     f.rounds = rounds

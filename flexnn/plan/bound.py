@@ -1,9 +1,8 @@
 """The bound that no plan of a budget can beat (DESIGN D9), on the planner's own profile and storage model.
 
 Let weights flow byte by byte and memory never fragment; steps cost nothing; each node computes as fast as its fastest
-kernel that could fit at all; and what is read of a weight takes at least one request, or one for each time that it
-fills the memory free at its node (a share of them, for a share of the weight). Then of every plan that keeps some bytes
-r of each node's weights pinned (R together) and reads the others once in each run there remains:
+kernel that could fit at all; and requests take the loader as long as 4 says. Then of every plan that keeps some bytes r
+of each node's weights pinned (R together) and reads the others once in each run there remains:
 
 1. The loader reads all weights but r in each run, one after the other.
 2. While node a computes, at most free(a) bytes of weights are in memory: the arena less the activations alive and a's
@@ -12,6 +11,12 @@ r of each node's weights pinned (R together) and reads the others once in each r
    at least the time passes that it takes to read them, whichever they are.
 3. Stretches a .. b that do not meet on the circle of runs take their times one after the other, and so do the nodes
    outside of them, which compute.
+
+4. What is read of a weight takes a request, and more where its panels do not fit in memory at once, but K of them.
+   A slice is read while the one before it computes, and both lie in memory then, K panels at most; or the loader waits
+   until that one was computed. So two neighbours of together s panels cost the loader a request for at most K of them,
+   or a request and the computing of the first: in any case s times the least that these come to for a panel. Over all
+   pairs of neighbours that is twice the weight's panels but for the first and the last slice, at most K each.
 
 Reading and computing at the same time slow each other down: a second of computing inside of a stretch costs it at least
 (1 - load_share) / compute_share, and a second of reading outside of one (1 - compute_share) / load_share.
@@ -35,7 +40,7 @@ from flexnn.graph.ir import Graph
 
 from .layout import Blocks
 from .profile import Machine
-from .types import F64, Profile
+from .types import F64, I64, Profile
 
 
 @dataclass(slots=True, frozen=True)
@@ -58,15 +63,18 @@ class Bounding:
         live = Blocks.of(profile.root_bytes, profile.first, profile.last).live(len(nodes))
         most = max((len(node.variants) for node in nodes), default=1)
         self._seconds = np.full((len(nodes), most), np.inf)
+        self._channels = np.full((len(nodes), most), np.inf)
         self._needs = np.zeros((len(nodes), most), np.int64)
         self._nbytes = np.zeros(len(nodes), np.int64)
         self._panels = np.zeros(len(nodes), np.int64)
         self._panel_bytes = np.array([node.panel_bytes for node in nodes], np.int64)
         self._constants = np.zeros(len(nodes), np.int64)
+        self._constant_bytes = np.zeros(len(nodes), np.int64)
         seen: set[int] = set()
         for i, node in enumerate(nodes):
             for j, variant in enumerate(node.variants):
                 self._seconds[i, j] = variant.seconds()
+                self._channels[i, j] = variant.channels_s
                 self._needs[i, j] = live[i] + variant.scratch_bytes * profile.threads
             own = [(node.weight, node.weight_bytes)] if node.panels else []
             own += [(weight, graph.weights[weight].nbytes) for _, weight, _ in node.constants]
@@ -75,23 +83,45 @@ class Bounding:
             self._nbytes[i] = sum(new.values())
             self._panels[i] = new.get(node.weight, 0) if node.panels else 0
             self._constants[i] = len(new) - (self._panels[i] > 0)
+            self._constant_bytes[i] = min((new[weight] for _, weight, _ in node.constants if weight in new), default=0)
         self._least = self._needs[np.arange(len(nodes)), [len(node.variants) - 1 for node in nodes]]
+
+    def _requests(self, channels: F64, free: I64) -> tuple[F64, F64]:
+        """Seconds that requests for all weights of each node take beside their bytes, and the most that a byte less
+        saves of them (4 above). ``channels``: seconds of computing all channels.
+        """
+        request, panel = self._machine.request_s, np.maximum(self._panel_bytes, 1)
+        panels = self._panels // panel
+        most = np.clip(free // panel, 1, np.maximum(panels, 1))
+        idle = self._machine.load_share if self._machine.compute_share == 1 else 0.0  # of a second of such computing
+        waits = channels / np.maximum(panels, 1) * idle
+        least = np.minimum(request / most, (request + waits) / (most + 1))
+        least = np.minimum(least, (request + waits * most) / (2 * most))
+        # A line below the cost, near that of all panels, or near that of those that are left where much is pinned.
+        steep = (panels > most) & ((panels - most) * panel >= min(free, default=0))
+        slices = np.where(steep, request + 2 * least * (panels - most), request * panels / most)
+        saved = np.where(steep, 2 * least, request / most) / panel
+        constant = np.where(self._constants > 0, request / np.maximum(self._constant_bytes, 1), 0.0)
+        saved = np.maximum(np.where(panels > 0, saved, 0.0), constant)
+        return np.where(panels > 0, slices, 0.0) + request * self._constants, saved
 
     def at(self, region: int | None, rounds: int = _core.ROUNDS_MAX) -> Bound:
         """For an arena of ``region`` bytes beside what always stays (None: no limit). ``rounds``: of looking for the
         stretches that rule; fewer give a bound that may be lower.
         """
-        seconds = self._seconds
+        seconds, channels = self._seconds, self._channels
         if region is not None:
             fits = self._needs <= region
-            seconds = np.where(fits | ~fits.any(axis=1, keepdims=True), seconds, np.inf)
+            fits |= ~fits.any(axis=1, keepdims=True)
+            seconds, channels = np.where(fits, seconds, np.inf), np.where(fits, channels, np.inf)
         free = np.full(len(self._nbytes), self._nbytes.sum()) if region is None else np.maximum(region - self._least, 0)
-        slices = self._panels / np.maximum(np.minimum(np.maximum(free, self._panel_bytes), self._panels), 1)
-        requests = slices + self._constants
+        requests, saved = self._requests(channels.min(axis=1, initial=np.inf), free)
+        byte_s = 1 / self._machine.storage_bytes_per_second
         bound, price = _core.fluid_bound(
             np.ascontiguousarray(seconds.min(axis=1, initial=np.inf)),
             self._nbytes,
-            self._nbytes / self._machine.storage_bytes_per_second + requests * self._machine.request_s,
+            self._nbytes * byte_s + requests,
+            byte_s + saved,
             free,
             self._machine.storage_bytes_per_second,
             self._machine.compute_share,

@@ -132,8 +132,8 @@ class Drafting:
         )
 
     def fill(self, draft: Draft, rank: NDArray[Any], memory: int, most: int, looks: int) -> Draft:
-        """The draft with more pieces pinned in what ``memory`` leaves, those that save the most time first (fx_fill), or
-        those of layers with the lowest ``rank``. Nothing else moves, and more memory up to ``most`` is never slower.
+        """The draft with more pieces pinned in what ``memory`` leaves, those that save the most time first, or those of
+        layers with the lowest ``rank`` (fx_fill). Nothing else moves, and more memory up to ``most`` is never slower.
         """
         streamed = np.flatnonzero(draft.pieces["stays"] == 0)
         layer = draft.steps["node"][draft.pieces["step"][streamed]]

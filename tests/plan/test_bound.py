@@ -83,7 +83,9 @@ def test_no_fluid_run_is_faster(seed: int) -> None:
     seconds = [float(rng.randint(1, 30)) for _ in range(count)]
     rate = rng.choice((0.5, 1.0, 3.0))
     free = [grain * rng.randint(2, 8) for _ in range(count)]
-    bound, price = _core.fluid_bound(np.array(seconds), np.array(nbytes), np.array(nbytes) / rate, np.array(free), rate)
+    bound, price = _core.fluid_bound(
+        np.array(seconds), np.array(nbytes), np.array(nbytes) / rate, np.full(count, 1 / rate), np.array(free), rate
+    )
     assert len(price) == count
     assert bound >= sum(seconds)
     for _ in range(8):
@@ -98,7 +100,9 @@ def test_no_fluid_run_is_faster(seed: int) -> None:
 def test_reading_rules_by_hand() -> None:
     def bound(seconds: list[float], nbytes: list[int], free: list[int], **shares: float) -> float:
         sizes = np.array(nbytes)
-        return _core.fluid_bound(np.array(seconds), sizes, sizes / 1.0, np.array(free), 1.0, **shares)[0]
+        return _core.fluid_bound(
+            np.array(seconds), sizes, sizes / 1.0, np.ones(len(sizes)), np.array(free), 1.0, **shares
+        )[0]
 
     assert bound([5.0, 5.0], [0, 0], [9, 9]) == 10.0
     # All of 30 bytes but 10 are read in each run.
@@ -106,7 +110,7 @@ def test_reading_rules_by_hand() -> None:
     # The second node's 20 bytes have no room while the first computes: its 10 seconds hide nothing.
     assert bound([10.0, 1.0], [0, 20], [0, 20]) == pytest.approx(30.0)
     # Without looking for stretches there is only reading, or only computing.
-    known = np.array([10.0, 1.0]), np.array([0, 20]), np.array([0, 20.0]), np.array([0, 20])
+    known = np.array([10.0, 1.0]), np.array([0, 20]), np.array([0, 20.0]), np.ones(2), np.array([0, 20])
     assert _core.fluid_bound(*known, 1.0, rounds=0)[0] == pytest.approx(20.0)
     # Each at half its speed while both go on.
     assert bound([10.0], [10], [0], compute_share=0.5, load_share=0.5) == pytest.approx(20.0)
@@ -116,12 +120,12 @@ def test_hostile_arguments_are_refused() -> None:
     ok = np.ones(2)
     sizes = np.ones(2, np.int64)
     for bad in (
-        (ok, sizes[:1], ok, sizes, 1.0),
-        (ok, sizes, ok, sizes, 0.0),
-        (ok, sizes, ok, sizes, 1.0, 0.0),
-        (ok, sizes, ok, sizes, 1.0, 1.0, 2.0),
+        (ok, sizes[:1], ok, ok, sizes, 1.0),
+        (ok, sizes, ok, ok, sizes, 0.0),
+        (ok, sizes, ok, ok, sizes, 1.0, 0.0),
+        (ok, sizes, ok, ok, sizes, 1.0, 1.0, 2.0),
     ):
         with pytest.raises(ValueError, match=r"lengths|rate"):
             _core.fluid_bound(*bad)
     with pytest.raises(ValueError, match="planning"):
-        _core.fluid_bound(ok, sizes, ok, sizes, 1.0, 1.0, 1.0, _core.ROUNDS_MAX + 1)
+        _core.fluid_bound(ok, sizes, ok, ok, sizes, 1.0, 1.0, 1.0, _core.ROUNDS_MAX + 1)
