@@ -122,6 +122,10 @@ fx_status fx_load_read(fx_host *h, const fx_program *p, const fx_load *load, int
 int fx_loader_start(fx_host *h);
 void fx_loader_stop(fx_host *h);
 
+/* The caller, which waits for a load, reads the next piece itself if that is work for a CPU; whether it did. Where it
+ * computes there is one thread at work for each CPU, and none has to wait until the system moves it. */
+int fx_loader_help(fx_host *h);
+
 /* Lets the loader finish what it does and rest; the next run starts it afresh. FX_ERR_CANCELLED if poll says so. */
 fx_status fx_host_pause(fx_host *h, fx_poll *poll);
 

@@ -6,10 +6,12 @@
 #include "loader.h"
 #include "arena.h"
 #include "host.h"
+#include "quota.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #define PIECE_BYTES_MAX ((int64_t)5 << 18) /* 1.25 MiB: 28 ms on a slow card, and the device's full speed elsewhere */
@@ -167,15 +169,14 @@ static int64_t steps_before(const fx_turn *turn, uint32_t index) {
     return turn->after ? turn->before + turn->after[index] : turn->steps;
 }
 
-/* Waits until the next piece may begin, and begins it. NULL: look again. */
-static fx_piece *begin(fx_host *h) {
+/* Begins the next piece. NULL if it may not begin yet: *w is what it waits for. */
+static fx_piece *begin(fx_host *h, wanted *w) {
     fx_loader *l = &h->loading;
-    wanted w = wants(h);
+    *w = wants(h);
     if (atomic_load(&h->turns_known) <= l->next_turn) {
-        w.turns = l->next_turn + 1;
+        w->turns = l->next_turn + 1;
         atomic_store(&h->steps_wanted, INT64_MAX);
         atomic_store(&h->turn_wanted, 1);
-        wait_unlocked(h, may_go_on, w);
         return NULL;
     }
     const fx_turn *turn = turn_at(h, l->next_turn);
@@ -183,18 +184,16 @@ static fx_piece *begin(fx_host *h) {
     const int64_t retired = atomic_load(&l->retired);
     atomic_store(&h->turn_wanted, 0);
     if (!l->next_at) {
-        w.steps = steps_before(turn, l->next_index);
-        if (atomic_load(&h->steps_done) < w.steps) {
-            atomic_store(&h->steps_wanted, w.steps);
-            wait_unlocked(h, may_go_on, w);
+        const int64_t steps = steps_before(turn, l->next_index);
+        if (atomic_load(&h->steps_done) < steps) {
+            w->steps = steps;
+            atomic_store(&h->steps_wanted, steps);
             return NULL;
         }
     }
     if (l->begun - retired == FX_PIECES || (!l->next_at && meets_begun(h, load))) {
         l->retired_is_wanted = 1;
-        w = wants(h);
-        w.retired = retired + 1;
-        wait_unlocked(h, may_go_on, w);
+        w->retired = retired + 1;
         return NULL;
     }
     if (!l->next_at && h->poison)
@@ -265,6 +264,8 @@ static void retire(fx_host *h) {
             error.index = piece->index;
             l->error = error;
             l->has_failed = 1;
+            atomic_store(&h->loader, FX_LOADER_DRAINING);
+            fx_event_notify(&h->to_loader);
             break;
         }
         if (!piece->at && h->trace) /* the loader's lane shows one load at a time: the oldest */
@@ -278,6 +279,27 @@ static void retire(fx_host *h) {
         }
     }
     l->is_retiring = 0;
+}
+
+/* Times that this thread has waited for anything. */
+static long sleeps(void) {
+    struct rusage usage;
+    return getrusage(RUSAGE_THREAD, &usage) ? 0 : usage.ru_nvcsw;
+}
+
+/* Reads a piece that has begun and retires what can be. The mutex is open meanwhile. */
+static void read_piece(fx_host *h, fx_piece *piece, fx_jitter *jitter) {
+    fx_loader *l = &h->loading;
+    const fx_load *load = load_of(h, piece);
+    pthread_mutex_unlock(&l->mutex);
+    fx_jitter_pause(jitter);
+    const long before = sleeps();
+    piece->error = fx_read(h, h->arena + load->address + piece->at, piece->bytes, load->file_offset + piece->at);
+    atomic_store(&l->has_slept, sleeps() > before);
+    pause_until(h, piece->ready_ns);
+    pthread_mutex_lock(&l->mutex);
+    piece->has_arrived = 1;
+    retire(h);
 }
 
 static void *read_all(void *arg) {
@@ -294,26 +316,33 @@ static void *read_all(void *arg) {
             rest(h, state == FX_LOADER_DRAINING);
             continue;
         }
-        if (command == FX_COMMAND_PAUSE || l->has_failed) {
+        if (command == FX_COMMAND_PAUSE) {
             atomic_store(&h->loader, FX_LOADER_DRAINING);
             fx_event_notify(&h->to_loader);
             continue;
         }
-        fx_piece *piece = begin(h);
-        if (!piece)
-            continue;
-        const fx_load *load = load_of(h, piece);
-        pthread_mutex_unlock(&l->mutex);
-        fx_jitter_pause(&reader->jitter);
-        char *target = h->arena + load->address + piece->at;
-        piece->error = fx_read(h, target, piece->bytes, load->file_offset + piece->at);
-        pause_until(h, piece->ready_ns);
-        pthread_mutex_lock(&l->mutex);
-        piece->has_arrived = 1;
-        retire(h);
+        wanted w;
+        fx_piece *piece = begin(h, &w);
+        if (piece)
+            read_piece(h, piece, &reader->jitter);
+        else
+            wait_unlocked(h, may_go_on, w);
     }
     pthread_mutex_unlock(&l->mutex);
     return NULL;
+}
+
+int fx_loader_help(fx_host *h) {
+    fx_loader *l = &h->loading;
+    if (l->is_waiting || atomic_load(&l->has_slept))
+        return 0;
+    pthread_mutex_lock(&l->mutex);
+    wanted w;
+    fx_piece *piece = atomic_load(&h->loader) == FX_LOADER_ACTIVE ? begin(h, &w) : NULL;
+    if (piece)
+        read_piece(h, piece, &h->jitter);
+    pthread_mutex_unlock(&l->mutex);
+    return piece != NULL;
 }
 
 int fx_loader_start(fx_host *h) {
@@ -323,8 +352,10 @@ int fx_loader_start(fx_host *h) {
     if (error)
         return error;
     pthread_mutex_lock(&l->mutex); /* readers begin when it is known how many they are */
-    /* What the page cache has takes CPUs and no waiting: a third reader would only take turns with who computes. */
-    const int wanted = h->direct_fd >= 0 || h->read_bytes_per_second ? FX_READERS : FX_READERS - 1;
+    l->is_waiting = h->direct_fd >= 0 || h->read_bytes_per_second;
+    /* What the page cache has takes CPUs and no waiting: of readers as many as steps leave CPUs, at least one. */
+    const double spare = fx_usable_cpus() - h->pool.threads;
+    const int wanted = l->is_waiting || spare >= FX_READERS ? FX_READERS : spare > 1 ? (int)spare : 1;
     for (; l->threads < wanted; l->threads++) {
         fx_reader *reader = &l->readers[l->threads];
         reader->host = h;

@@ -52,6 +52,8 @@ typedef struct fx_loader {
     fx_error error;     /* why it failed */
     int resting;        /* readers that hold no piece and wait to be resumed */
     int threads;
+    int is_waiting;        /* reading takes time of the device, not of a CPU */
+    _Atomic int has_slept; /* whoever read the last piece waited for the device */
     fx_reader readers[FX_READERS];
 } fx_loader;
 

@@ -127,11 +127,17 @@ static fx_status prepare(fx_bound *b, fx_bound *const *next, uint32_t next_count
 typedef struct need {
     const fx_host *h;
     int64_t loads;
+    int64_t seen; /* of them */
 } need;
 
 static int has_loads(const void *p) {
     const need *n = p;
     return atomic_load(&n->h->loads_done) >= n->loads || loader_rests(n->h);
+}
+
+static int has_more_loads(const void *p) {
+    const need *n = p;
+    return atomic_load(&n->h->loads_done) > n->seen || loader_rests(n->h);
 }
 
 /* Waits until loads_done reaches a number; adds the time to *stall_ns. */
@@ -142,7 +148,9 @@ static fx_status wait_loads(fx_host *h, int64_t loads, fx_poll *poll, int64_t *s
     int64_t start = fx_now_ns();
     if (!fx_spin(has_loads, &n, LOAD_SPIN_NS))
         while (!has_loads(&n)) {
-            fx_event_wait(&h->to_caller, has_loads, &n, fx_now_ns() + FX_POLL_NS);
+            n.seen = atomic_load(&h->loads_done);
+            if (!fx_loader_help(h))
+                fx_event_wait(&h->to_caller, has_more_loads, &n, fx_now_ns() + FX_POLL_NS);
             if (fx_polled(poll))
                 return fx_fail(error, FX_ERR_CANCELLED, 0);
         }
