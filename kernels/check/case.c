@@ -142,6 +142,32 @@ static fx_status run_windows(check_case *c, fx_call *call, int64_t scratch_bytes
     return FX_OK;
 }
 
+#define DRAWS 501
+#define DRAWN 60
+
+static int by_size(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* check_case.sampled; elements that are not written, or not finite, count as 0. */
+static double sampled_error(check_case *c, const check_expected *e, const float *got, int64_t elements) {
+    double errors[DRAWS];
+    for (int d = 0; d < DRAWS; d++) {
+        double difference = 0, largest = 0;
+        for (int n = 0; n < DRAWN; n++) {
+            const int32_t i = check_int(c, 0, (int32_t)(elements - 1));
+            if (e->written[i] && isfinite(e->value[i])) {
+                difference = fmax(difference, fabs(got[i] - e->value[i]));
+                largest = fmax(largest, fabs(e->value[i]));
+            }
+        }
+        errors[d] = largest > 0 ? difference / largest : 0;
+    }
+    qsort(errors, DRAWS, sizeof *errors, by_size);
+    return errors[DRAWS / 2];
+}
+
 static int compare_floats(check_case *c, const check_expected *e, int64_t elements) {
     const float *got = (const float *)((const char *)c->out + c->out_lo);
     double difference = 0, largest = 0, differences = 0, squares = 0;
@@ -170,6 +196,8 @@ static int compare_floats(check_case *c, const check_expected *e, int64_t elemen
     }
     c->error = largest > 0 ? difference / largest : 0;
     c->rms = squares > 0 ? sqrt(differences / squares) : 0;
+    if (c->is_sampled)
+        c->sampled = sampled_error(c, e, got, elements);
     return 0;
 }
 

@@ -26,6 +26,8 @@ typedef struct check_case {
     int64_t weight_bytes;
     double error; /* largest difference from what is expected, over the largest value expected; of f32 outputs */
     double rms;   /* the same of root mean squares */
+    int is_sampled;
+    double sampled; /* is_sampled: the same as error of 60 outputs drawn at random, the median of 501 draws */
 } check_case;
 
 /* What must come out. Element i is at out_lo + i * (size of an element); NOT_WRITTEN marks what stays poisoned. */
@@ -47,8 +49,9 @@ typedef struct check_op {
     /* Shape i to time: sets op's kernel, params, name (at most 63 characters), flops and bytes moved by one run; 0 past
      * the end. NULL: nothing to time. */
     int (*bench)(int i, check_case *c, char *name, double *flops, double *bytes);
-    /* The largest error that the shape being timed may have (check_case.error); NULL: it is only printed. */
-    double (*error_max)(const check_case *c);
+    /* The largest errors that the shape being timed may have (check_case.error, .sampled), 0: any; NULL: they are only
+     * printed. */
+    void (*error_max)(const check_case *c, double *error, double *sampled);
     /* The status a run must end with for this case; NULL: FX_OK. */
     fx_status (*status)(const check_case *c);
 } check_op;

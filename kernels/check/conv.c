@@ -254,14 +254,15 @@ static int bench(int i, check_case *c, char *name, double *flops, double *bytes)
     return 1;
 }
 
-/* Of 3x3 convolutions of 512 channels, over the largest of 25,000 outputs; docs/decisions/0022. A fifth more than was
- * measured with sums in runs (vec/fold.h; Winograd's channels in chains of 64); one chain would err 2.2e-6, 0.9e-6 and
- * 2.8e-6. */
-static double error_max(const check_case *c) {
+/* Of 3x3 convolutions of 512 channels; docs/decisions/0022. Over the largest of 25,000 outputs a fifth more than was
+ * measured with sums in runs (vec/fold.h; Winograd's channels in chains of 64 or 32), where one chain would err 2.2e-6,
+ * 0.9e-6 and 2.8e-6; of 60 outputs the figures that the kernels are held to. */
+static void error_max(const check_case *c, double *error, double *sampled) {
     const fx_conv_params *p = &c->params.conv;
     if (p->cin != 512 || p->kh != 3 || p->group != 1)
-        return 0;
-    return c->kernel == FX_CONV_WINO4 ? 1.4e-6 : c->kernel == FX_CONV_WINO2 ? 3.7e-7 : 3.6e-7;
+        return;
+    *error = c->kernel == FX_CONV_WINO4 ? 1.4e-6 : c->kernel == FX_CONV_WINO2 ? 3.3e-7 : 2.9e-7;
+    *sampled = c->kernel == FX_CONV_WINO4 ? 1.1e-6 : c->kernel == FX_CONV_WINO2 ? 2.5e-7 : 2.2e-7;
 }
 
 const check_op check_conv = {.draw = draw, .fill = fill, .expect = expect, .bench = bench, .error_max = error_max};

@@ -209,21 +209,29 @@ static void transform_weights(const block *b, const float *weights, int32_t c0, 
     }
 }
 
+/* Channels of a chain of sums. F(2 x 2, 3 x 3) is chosen where errors count: half a chunk (docs/decisions/0022). */
+static int32_t chain_of(const block *b, int32_t count) {
+    return b->z.planes == FX_WINO_PLANES(2) ? (int32_t)fx_min64(count, 32) : count;
+}
+
 static void multiply(const block *b, int32_t c0, int32_t count, int32_t panels, int64_t u_plane) {
     const int64_t mr = b->call->kernels->mr, pieces = fx_div_up(b->tiles, mr);
-    fx_wino_gemm g = {.lda = count, .ldc = (int64_t)panels * FX_NR, .k = count, .panels = panels};
+    const int32_t chain = chain_of(b, count);
+    fx_wino_gemm g = {.lda = count, .ldc = (int64_t)panels * FX_NR, .panels = panels};
     g.w_panel = (int64_t)count * FX_NR;
-    g.is_first = c0 == 0;
-    for (int q = 0; q < b->z.planes; q++) {
-        g.w = b->u + q * u_plane;
-        for (int64_t i = 0; i < pieces; i++) {
-            const int64_t t0 = fx_cut_at(b->tiles, pieces, i);
-            g.rows = (int32_t)(fx_cut_at(b->tiles, pieces, i + 1) - t0);
-            g.a = v_chunk(b, c0) + q * v_plane(b, count) + t0 * count;
-            g.c = b->s + q * b->s_plane + t0 * g.ldc;
-            b->call->kernels->wino_gemm_f32(&g);
+    for (int q = 0; q < b->z.planes; q++)
+        for (int32_t k0 = 0; k0 < count; k0 += chain) {
+            g.k = fx_min64(chain, count - k0);
+            g.w = b->u + q * u_plane + (int64_t)k0 * FX_NR;
+            g.is_first = c0 + k0 == 0;
+            for (int64_t i = 0; i < pieces; i++) {
+                const int64_t t0 = fx_cut_at(b->tiles, pieces, i);
+                g.rows = (int32_t)(fx_cut_at(b->tiles, pieces, i + 1) - t0);
+                g.a = v_chunk(b, c0) + q * v_plane(b, count) + t0 * count + k0;
+                g.c = b->s + q * b->s_plane + t0 * g.ldc;
+                b->call->kernels->wino_gemm_f32(&g);
+            }
         }
-    }
 }
 
 /* The outputs of one tile and one panel along a line: as many as t has pixels, or rows. */
