@@ -25,6 +25,7 @@ from bench import WIDTH
 from flexnn.artifact import StoredModel, open_artifact
 from flexnn.graph.bind import known_shape
 from flexnn.graph.ir import DTYPES
+from flexnn.plan import Machine
 from flexnn.programs import Programs
 from flexnn.region_plan import plan_regions
 from flexnn.units import parse_shape
@@ -102,7 +103,7 @@ def strategies(path: Path, shapes: dict[str, tuple[int, ...]]) -> dict[str, dict
             feeds = {port.name: np.ones(sizes[port.name], DTYPES[str(port.dtype)]) for port in ports}
             memory = None
             for label in ("no limit", "smallest"):
-                plan = plan_regions(Programs(artifact, memory, THREADS, ALIGN), feeds)
+                plan = plan_regions(Programs(artifact, memory, THREADS, ALIGN, Machine.measure()), feeds)
                 found[label] = plan.memory_by_strategy() | {"programs": len(plan.parts)}
                 memory = plan.describe()["minimum_memory"]
     return found

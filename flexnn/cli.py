@@ -437,16 +437,20 @@ def _plan(options: argparse.Namespace) -> None:
 
 def _graph_plan(artifact: Artifact, options: argparse.Namespace) -> tuple[Plan, Explanation]:
     threads, align = options.threads or default_threads(), io_align(options.io)
-    machine = None
-    if default_profile(options.profile) == "measure":
-        machine = kept_machine(artifact, threads, direct=options.io == "direct")
-    machine = machine or Machine.measure()
+    machine = _known_machine(artifact, options)
     overhead = overhead_for(reuse_outputs=options.reuse_outputs)
     planners = Planners(artifact.graph, threads=threads, io_align=align, machine=machine, overhead=overhead)
     plan = planners.plan(options.memory)
     if options.check:
         check_plan(plan.graph, plan.program)
     return plan, explain(planners, plan, machine)
+
+
+def _known_machine(artifact: Artifact, options: argparse.Namespace) -> Machine:
+    kept = None
+    if default_profile(options.profile) == "measure":
+        kept = kept_machine(artifact, options.threads or default_threads(), direct=options.io == "direct")
+    return kept or Machine.measure()
 
 
 def _region_plan(artifact: Artifact, contents: StoredModel, options: argparse.Namespace) -> RegionPlan:
@@ -459,7 +463,9 @@ def _region_plan(artifact: Artifact, contents: StoredModel, options: argparse.Na
     ports = contents.model.graph.inputs
     feeds = {p.name: _random(generator, known_shape(p), ALL_DTYPES[str(p.dtype)]) for p in ports}
     align = io_align(options.io)
-    plan = plan_regions(Programs(artifact, options.memory, threads, align, reuse_outputs=options.reuse_outputs), feeds)
+    machine = _known_machine(artifact, options)
+    programs = Programs(artifact, options.memory, threads, align, machine, reuse_outputs=options.reuse_outputs)
+    plan = plan_regions(programs, feeds)
     if options.check:
         for part in plan.parts:
             check_plan(part.plan.graph, part.plan.program)

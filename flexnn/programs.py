@@ -11,7 +11,8 @@ import numpy as np
 from flexnn.artifact import Artifact, StoredModel, source_of, weight_key
 from flexnn.graph.ir import DTYPES, Graph, Tensor, Weight
 from flexnn.graph.sources import ArraySource
-from flexnn.plan import BudgetError, Plan, Planners
+from flexnn.measure import Watch
+from flexnn.plan import BudgetError, Machine, Plan, Planners
 from flexnn.plan.overhead import NODE_BYTES, overhead_for
 from flexnn.plan.types import align_up
 from flexnn.regions import Segment
@@ -51,6 +52,10 @@ class Program:
     """What ran after it the last time."""
     is_followed: bool = False
     """And the time before."""
+    watch: Watch | None = None
+    """What its runs tell about the machine."""
+    is_profiled: bool = False
+    """Whether it was looked at for what of it is not measured."""
 
     @property
     def front(self) -> int:
@@ -75,11 +80,18 @@ class Programs:
     """The programs of an artifact's model for ``memory`` bytes (None: no limit), kept as long as their segments."""
 
     def __init__(
-        self, artifact: Artifact, memory: int | None, threads: int, io_align: int, *, reuse_outputs: bool = False
+        self,
+        artifact: Artifact,
+        memory: int | None,
+        threads: int,
+        io_align: int,
+        machine: Machine,
+        *,
+        reuse_outputs: bool = False,
     ) -> None:
         assert isinstance(artifact.contents, StoredModel)
         self.artifact, self.stored = artifact, artifact.contents
-        self.memory, self.threads, self.io_align = memory, threads, io_align
+        self.memory, self.threads, self.io_align, self.machine = memory, threads, io_align, machine
         self.overhead = overhead_for(reuse_outputs=reuse_outputs)
         self.plan_ms = 0.0
         self._programs: dict[int, Program] = {}
@@ -100,6 +112,12 @@ class Programs:
         if program is None:
             program = self._programs[id(segment)] = self._bind(segment)
         return program
+
+    def know(self, machine: Machine) -> None:
+        """Programs are planned for ``machine`` from now on, those that are there anew."""
+        self.machine = machine
+        for program in self:
+            program.planner, program.planned_for = self._planner(program.graph), (None, -1)
 
     def pop(self, segment: Segment) -> Program | None:
         """Forgets the program of a segment that will not run again."""
@@ -151,8 +169,12 @@ class Programs:
             stored = self.stored.weights[self.stored.keys[str(weight_key(weight))]]
             weight.offset, weight.crc_first, weight.source = stored.offset, stored.crc_first, None
             weight.chunk_bytes = stored.chunk_bytes
-        planner = Planners(graph, threads=self.threads, io_align=self.io_align, overhead=self.overhead)
-        return Program(graph, held, planner, self.io_align)
+        return Program(graph, held, self._planner(graph), self.io_align)
+
+    def _planner(self, graph: Graph) -> Planners:
+        return Planners(
+            graph, threads=self.threads, io_align=self.io_align, machine=self.machine, overhead=self.overhead
+        )
 
     def _has(self, weight: Weight) -> bool:
         key = weight_key(weight)

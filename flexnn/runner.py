@@ -8,6 +8,7 @@ leave; where that is too little, those used longest ago are closed. After a run 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,8 @@ from typing import Any
 import numpy as np
 
 from flexnn.graph.ir import DTYPES, Tensor
+from flexnn.measure import Watch
+from flexnn.measure.parts import Parts
 from flexnn.outputs import Outputs
 from flexnn.plan import BudgetError, Plan
 from flexnn.plan.moved import moved
@@ -27,7 +30,7 @@ from .programs import Program, Programs
 Array = np.ndarray[Any, Any]
 
 
-AHEAD = 4
+AHEAD = 2
 """Programs that the loader is told of while one runs."""
 
 
@@ -42,10 +45,12 @@ class Totals:
 
 
 class Runner:
-    """Runs the model of an artifact in ``host``, by its ``programs``."""
+    """Runs the model of an artifact in ``host``, by its ``programs``, with arrays of ``results``; ``parts`` measures
+    what is not known of the machine (None: nothing is measured).
+    """
 
-    def __init__(self, host: Host, programs: Programs, results: Outputs) -> None:
-        self.host, self.programs = host, programs
+    def __init__(self, host: Host, programs: Programs, results: Outputs, parts: Parts | None) -> None:
+        self.host, self.programs, self.parts = host, programs, parts
         self.walker = Walker(programs.stored.model, self)
         self.totals = Totals()
         self._results = results
@@ -128,6 +133,13 @@ class Runner:
             self._open.clear()
         self.host.trim()
 
+    def learn(self) -> None:
+        """Keeps what runs of the longest program have told, for sessions to come."""
+        if self.parts is not None and self._usual:
+            longest = max(self._usual, key=lambda program: program.plan.predicted_ms if program.plan else 0.0)
+            if longest.watch is not None:
+                self.parts.learn(longest.watch)
+
     def close(self) -> None:
         """Closes all programs."""
         for program in list(self._open):
@@ -148,6 +160,8 @@ class Runner:
         ready = [np.require(array, requirements=["C", "ALIGNED"]) for array in inputs]
         self._follow(program)
         spent = engine.run([*ready, *program.held, *outputs], self._following(program) if self.prefetches else [])
+        if program.watch is not None:
+            program.watch.ran(lambda: engine.trace)
         self.totals.run_ns += spent["run_ns"]
         self.totals.stall_ns += spent["stall_ns"]
         self.totals.bytes_read += spent["bytes_read"]
@@ -202,6 +216,8 @@ class Runner:
             self._open[program] = self._open.pop(program)
             return program.engine
         self._close(program)
+        if self.parts is not None and not program.is_profiled:
+            self._profile(self.parts, program, live)
         trimmed = False
         while True:
             try:
@@ -222,6 +238,18 @@ class Runner:
         self._arrange()
         assert program.engine is not None
         return program.engine
+
+    def _profile(self, parts: Parts, program: Program, live: int) -> None:
+        """Measures what a new program has that is not known, in the place of all that is open."""
+        program.is_profiled = True
+        if not parts.lacks(program.planner.tightest.graph, program.planner.tightest.profile):
+            return
+        for other in list(self._open):
+            self._close(other)
+        self.host.trim()
+        with contextlib.suppress(BudgetError):  # planning says it, after all else was tried
+            parts.measure(program.graph, self._planned(program, live).arena_bytes)
+            self.programs.know(parts.machine)
 
     def _planned(self, program: Program, live: int) -> Plan:
         counted = sum(len(other.graph.nodes) for other in {program, *self._open})
@@ -280,6 +308,8 @@ class Runner:
         assert plan is not None
         split = plan.arena_bytes - plan.region_bytes
         program.engine = Engine(self.host, plan, moved(plan.program, split, front, work - split))
+        if self.parts is not None and (program.watch is None or program.watch.program is not plan.program):
+            program.watch = Watch(plan.program, self.programs.machine)
 
     def _unbind(self, program: Program) -> None:
         if program.engine is not None:

@@ -84,11 +84,11 @@ class Session:
     ``memory``: what opening and running may add to the process, in bytes or like ``"48MiB"``; None: no limit,
     everything pinned. ``threads``: compute threads (default: the CPUs this process may use). ``io``: ``"buffered"``, or
     ``"direct"`` to read past the page cache where the file system can. ``shapes``: of inputs whose dimensions are open.
-    ``profile``: ``"measure"`` kernels and storage when an artifact is first opened here (about 2 s, inside ``memory``;
-    kept in the user's cache folder; not where dimensions are open), or ``"analytic"``, rates alone; default: the
-    environment's FLEXNN_PROFILE, or "measure". ``progress`` is told what takes a while. ``trace``: keep what
-    ``trace_events`` tells. ``reuse_outputs``: each run may overwrite the arrays that the one before returned, so the
-    budget holds outputs once, not twice.
+    ``profile``: ``"measure"`` kernels and storage when an artifact is first opened here, where dimensions are open when
+    it first runs (about 2 s, inside ``memory``; kept in the user's cache folder), or ``"analytic"``, rates alone;
+    default: the environment's FLEXNN_PROFILE, or "measure". ``progress`` is told what takes a while. ``trace``: keep
+    what ``trace_events`` tells. ``reuse_outputs``: each run may overwrite the arrays that the one before returned, so
+    the budget holds outputs once, not twice.
 
     Raises BudgetError (``.minimum`` bytes would do), ArtifactError, CompileError, OSError. Several threads may call
     ``run``; runs take turns.
@@ -141,7 +141,7 @@ class Session:
                 if artifact_path == os.fsdecode(path):
                     bind_shapes(contents.model, shapes or {})
                 self._inputs, self._outputs = contents.model.graph.inputs, contents.model.graph.outputs
-                self._open_runner()
+                self._open_runner(progress or (lambda _: None))
             else:
                 if shapes and artifact_path == os.fsdecode(path):
                     raise CompileError(f"{artifact_path}: shapes are bound when the model is compiled; give them there")
@@ -242,7 +242,7 @@ class Session:
                 engine = self._opened()
                 self.last_run = engine.run([*inputs, *outputs], [engine])
                 if self._watch:
-                    self._watch.ran(engine.trace)
+                    self._watch.ran(lambda: engine.trace)
         return [outputs[names.index(name)] for name in wanted]
 
     def trace_events(self) -> dict[str, Any]:
@@ -282,7 +282,7 @@ class Session:
 
     def __del__(self) -> None:
         if sys.is_finalizing():  # Python is being taken apart: nothing can be kept for other sessions
-            self._watch = None
+            self._watch = self._runner = None
         if hasattr(self, "_artifact"):
             self.close()
 
@@ -307,17 +307,17 @@ class Session:
     def _plan_anew(self) -> None:
         """The planner for the machine as it is known, and its plan."""
         align = io_align("direct" if self._direct_fd >= 0 else "buffered")
-        machine = self._planned_machine()
+        machine = self._throttled(self._machine)
         overhead = overhead_for(reuse_outputs=self._reuse_outputs)
         self._planner = Planners(
             self._artifact.graph, threads=self._threads, io_align=align, machine=machine, overhead=overhead
         )
         self._plan = self._planner.plan(self._memory)
 
-    def _planned_machine(self) -> Machine:
+    def _throttled(self, machine: Machine) -> Machine:
         """The machine with the loader's throttle."""
         rate = self._test_switches[2]
-        return throttled(self._machine, rate) if rate else self._machine
+        return throttled(machine, rate) if rate else machine
 
     def _measure(self, progress: Callable[[str], None]) -> None:
         """Plans anew with what is measured in an arena of the first plan's size."""
@@ -331,6 +331,8 @@ class Session:
         """Keeps what the runs of this plan have told, for sessions to come: this one stays with its profile, so that it
         plans each budget the same way again.
         """
+        if self._runner is not None:
+            self._runner.learn()
         refined = self._watch.learnt(self._machine) if self._watch else None
         if refined:
             keep_refined(self._artifact, self._direct_fd, self._threads, refined)
@@ -338,18 +340,25 @@ class Session:
     def _bind(self) -> None:
         """Puts the plan into the host."""
         assert self._host is not None
-        self._watch = Watch(self._plan.program, self._planned_machine()) if self._profile == "measure" else None
+        self._watch = Watch(self._plan.program, self._throttled(self._machine)) if self._profile == "measure" else None
         self._engine = Engine(self._host, self._plan)
         self._host.trim()
 
-    def _open_runner(self) -> None:
+    def _open_runner(self, progress: Callable[[str], None]) -> None:
+        from flexnn.measure.parts import Parts
         from flexnn.programs import Programs  # what binds shapes is imported where shapes are open only
         from flexnn.runner import Runner
 
         align = io_align("direct" if self._direct_fd >= 0 else "buffered")
-        self._host = Host(self._artifact, self._switches())
-        programs = Programs(self._artifact, self._memory, self._threads, align, reuse_outputs=self._reuse_outputs)
-        self._runner = Runner(self._host, programs, self._results)
+        self._host = Host(self._artifact, self._switches(), trace=int(self._profile == "measure"))
+        parts = None
+        if self._profile == "measure":
+            parts = Parts(self._artifact, self._direct_fd, self._threads, progress, self._throttled)
+        machine = parts.machine if parts else self._throttled(Machine.measure())
+        programs = Programs(
+            self._artifact, self._memory, self._threads, align, machine, reuse_outputs=self._reuse_outputs
+        )
+        self._runner = Runner(self._host, programs, self._results, parts)
 
     def _switches(self) -> Switches:
         return Switches(self._threads, self._direct_fd, *self._test_switches)

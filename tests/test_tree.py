@@ -42,8 +42,8 @@ MAY_IMPORT = {
         "session",
         "units",
     },
-    "programs": {"artifact", "engine", "graph", "plan", "regions"},
-    "runner": {"engine", "graph", "outputs", "plan", "programs", "regions"},
+    "programs": {"artifact", "engine", "graph", "measure", "plan", "regions"},
+    "runner": {"engine", "graph", "measure", "outputs", "plan", "programs", "regions"},
     "region_plan": {"graph", "plan", "programs", "regions", "units"},
     "session": {
         "_core",

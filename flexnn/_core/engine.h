@@ -19,7 +19,7 @@
 
 #include "flexnn/ops.h"
 
-#define FX_AHEAD_MAX 4    /* runs that may be announced while one goes on */
+#define FX_AHEAD_MAX 2    /* runs that may be announced while one goes on */
 #define FX_BASE_ARENA 0   /* operand base: 0 is the arena, 1 + i the i-th input/output buffer, inputs first */
 #define FX_BASE_FILE (-2) /* a gather's table, which stays in the file: offset is its index in fx_program.tables */
 

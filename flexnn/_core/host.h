@@ -14,7 +14,7 @@
 /* Loads of turns that are announced may begin while one computes, and another is announced as soon as that is done: so
  * what is kept for each turn lies in slot turn % FX_RUNS. */
 #define FX_RUNS (FX_AHEAD_MAX + 2)
-#define FX_PREDECESSORS 6
+#define FX_PREDECESSORS 4
 
 /* fx_host.loader: from PAUSED on nothing is in flight */
 enum { FX_LOADER_ACTIVE, FX_LOADER_DRAINING, FX_LOADER_PAUSED, FX_LOADER_FAILED };

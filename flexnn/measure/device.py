@@ -21,6 +21,8 @@ from .storage import File, measure_shares, measure_storage
 
 COMPUTE_S, STORAGE_S = 1.2, 0.4
 """About what measuring takes; the shares take about as long as the storage."""
+LATER_S = 0.3
+"""Of computing, for operators that the first program of an artifact did not have."""
 
 
 def measure_device(artifact: Artifact, direct_fd: int, threads: int, room: int, kept: Machine | None) -> Machine:
@@ -29,9 +31,7 @@ def measure_device(artifact: Artifact, direct_fd: int, threads: int, room: int, 
     analytic = kept or Machine.measure()
 
     def profiled(form: Graph, every_way: bool = False) -> Profile:
-        align = PAGE if direct_fd >= 0 else LINE
-        blank = replace(analytic, times={}, scales={})
-        return profile_graph(form, threads=threads, io_align=align, machine=blank, every_way=every_way)
+        return _analytic(form, analytic, threads, direct_fd, every_way)
 
     tiled = banded(graph, profiled(graph), profiled)
     profile, times = profiled(graph, every_way=True), dict(analytic.times)
@@ -43,6 +43,31 @@ def measure_device(artifact: Artifact, direct_fd: int, threads: int, room: int, 
     if kept is None and graph.weights:
         machine = _with_storage(graph, profile, File(artifact.fd, direct_fd, artifact.crcs), machine, room)
     return machine
+
+
+def measure_part(
+    artifact: Artifact, graph: Graph, direct_fd: int, threads: int, room: int, known: Machine, *, storage: bool
+) -> Machine:
+    """Adds to what is ``known`` what a part of a model, bound to shapes, has of other operators and kernels; and the
+    ``storage``. In at most ``room`` bytes and about 2 s. EngineError, OSError.
+    """
+    profile = _analytic(graph, known, threads, direct_fd, True)
+    cases = [case for case in cases_of(graph, profile, {}) if _scale_name(case) not in known.scales]
+    seconds = LATER_S if known.scales else COMPUTE_S
+    times = measure_ways(graph, profile, cases, room=room, seconds=seconds)
+    untold = dict.fromkeys(map(_scale_name, cases), 1.0)  # what cannot be measured is not tried again
+    scales = {**known.scales, **untold, **_scales(cases, times)}
+    machine = replace(known, times={**known.times, **times}, scales=scales)
+    if storage and graph.weights:
+        machine = _with_storage(graph, profile, File(artifact.fd, direct_fd, artifact.crcs), machine, room)
+    return machine
+
+
+def _analytic(graph: Graph, machine: Machine, threads: int, direct_fd: int, every_way: bool) -> Profile:
+    """The profile by rates alone."""
+    align = PAGE if direct_fd >= 0 else LINE
+    blank = replace(machine, times={}, scales={})
+    return profile_graph(graph, threads=threads, io_align=align, machine=blank, every_way=every_way)
 
 
 def _with_storage(graph: Graph, profile: Profile, file: File, machine: Machine, room: int) -> Machine:
@@ -62,13 +87,17 @@ def _with_storage(graph: Graph, profile: Profile, file: File, machine: Machine, 
     )
 
 
+def _scale_name(case: Case) -> str:
+    """What a way shares its scale with: its kernel, or its operator."""
+    return case.way.kernel or case.key.partition(".")[0]
+
+
 def _scales(cases: list[Case], times: Times) -> dict[str, float]:
     """Measured over analytic time, the median for each kernel or operator."""
     ratios: dict[str, list[float]] = {}
     for case in cases:
         if case.key in times and case.way.seconds() > 0:
-            name = case.way.kernel or case.key.partition(".")[0]
-            ratios.setdefault(name, []).append(max(sum(times[case.key]), 1e-9) / case.way.seconds())
+            ratios.setdefault(_scale_name(case), []).append(max(sum(times[case.key]), 1e-9) / case.way.seconds())
     return {name: median(found) for name, found in ratios.items()}
 
 

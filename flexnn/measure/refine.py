@@ -6,6 +6,7 @@ layer before left in the caches, a busy machine) without preferring the kernels 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -31,16 +32,17 @@ class Watch:
     """Looks at the 2nd, 4th, 8th, … run of a program planned for ``machine``."""
 
     def __init__(self, program: Program, machine: Machine) -> None:
-        self._program, self._machine = program, machine
+        self.program, self._machine = program, machine
         self._runs = 0
         self._computed: list[F64] = []
         self._read: list[float] = []
 
-    def ran(self, trace: Trace | None) -> None:
-        """To be called after each run that succeeded, with its times (EngineSession.trace)."""
+    def ran(self, times: Callable[[], Trace | None]) -> None:
+        """To be called after each run that succeeded, with what gives its times (EngineProgram.trace)."""
         self._runs += 1
         if self._runs & (self._runs - 1) or self._runs < 2 or len(self._computed) >= SAMPLES_MAX:
             return
+        trace = times()
         if not trace:
             return
         machine = self._machine
@@ -58,10 +60,10 @@ class Watch:
         """
         if len(self._computed) < SAMPLES_MIN:
             return None
-        predicted = _step_seconds(self._program, machine)
+        predicted = _step_seconds(self.program, machine)
         known = predicted > 0
         compute = _factor([float(times[known].sum()) for times in self._computed], float(predicted.sum()))
-        loads = load_seconds(self._machine, self._program.loads["bytes"])
+        loads = load_seconds(self._machine, self.program.loads["bytes"])
         read = _factor(self._read, float(loads.sum())) if self._machine is machine else 1.0
         if max(abs(compute - 1), abs(read - 1)) < WORTH_KEEPING:
             return None

@@ -51,7 +51,7 @@ def test_a_slower_run_makes_slower_profiles(slower: float, reads: float) -> None
     engine = Engine(steps * slower, load_seconds(machine, plan.loads["bytes"]) * reads)
     for _ in range(2**SAMPLES_MIN):
         assert watch.learnt(machine) is None
-        watch.ran(engine.trace)
+        watch.ran(lambda: engine.trace)
     learnt = watch.learnt(machine)
     assert learnt
     for key, (fixed, channels) in machine.times.items():
@@ -65,7 +65,7 @@ def test_runs_as_predicted_teach_nothing() -> None:
     watch = Watch(plan.program, machine)
     steps = np.full(len(plan.steps), plan.predicted_ms - plan.stall_ms) * 1e-3 / len(plan.steps)
     for _ in range(64):
-        watch.ran(Engine(steps, load_seconds(machine, plan.loads["bytes"])).trace)
+        watch.ran(lambda: Engine(steps, load_seconds(machine, plan.loads["bytes"])).trace)
     assert watch.learnt(machine) is None
 
 

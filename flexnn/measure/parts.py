@@ -1,0 +1,80 @@
+"""Profiles of models whose shapes are open: measured where programs are first bound, kept for all shapes to come.
+
+The first shapes are measured as a model of fixed ones is. What other shapes of the same operators take follows from the
+scales (measured over analytic time, by kernel), so that a new shape costs its planning only; an operator or kernel that
+no program before had is measured with the first one that has it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+from flexnn import _core
+from flexnn.artifact import Artifact
+from flexnn.graph.ir import Graph
+from flexnn.plan import Machine
+from flexnn.plan.types import Profile
+
+from . import ROOM_MARGIN, cache
+from .refine import Watch
+
+_ASSUMED = Machine(1.0, 1.0).storage_bytes_per_second
+
+
+class Parts:
+    """What is known of a machine for an artifact's programs. ``as_planned``: what planning makes of that."""
+
+    def __init__(
+        self,
+        artifact: Artifact,
+        direct_fd: int,
+        threads: int,
+        progress: Callable[[str], None],
+        as_planned: Callable[[Machine], Machine],
+    ) -> None:
+        self._artifact, self._direct_fd, self._threads = artifact, direct_fd, threads
+        self._progress, self._as_planned = progress, as_planned
+        self._key = cache.key_of(artifact, threads, direct_fd >= 0)
+        self._kept = cache.load(self._key) or cache.Kept(Machine.measure(), 0)
+
+    @property
+    def machine(self) -> Machine:
+        """To plan for."""
+        return self._as_planned(self._kept.machine)
+
+    def lacks(self, graph: Graph, profile: Profile) -> bool:
+        """Whether a program has operators or kernels of which nothing is known, or weights and the storage is not."""
+        known = self._kept.machine
+        names = {
+            way.kernel or node.op
+            for node, found in zip(graph.nodes, profile.nodes, strict=True)
+            for way in found.variants
+        }
+        return bool(names - set(known.scales)) or (bool(graph.weights) and not self._reads)
+
+    def measure(self, graph: Graph, arena_bytes: int) -> None:
+        """Measures what a program adds, in so many bytes, which nothing else takes meanwhile, in at most about 2 s. A
+        file that cannot be read is for the run to tell.
+        """
+        self._progress("measuring kernels and storage, once for this model on this machine")
+        from .device import measure_part
+
+        room = max(arena_bytes - ROOM_MARGIN, 0)
+        with contextlib.suppress(_core.EngineError, OSError):
+            machine = measure_part(
+                self._artifact, graph, self._direct_fd, self._threads, room, self._kept.machine, storage=not self._reads
+            )
+            self._kept = cache.Kept(machine, max(room, self._kept.room))
+            cache.store(self._key, self._kept)
+
+    def learn(self, watch: Watch) -> None:
+        """Keeps what a program's runs have told for the sessions to come."""
+        refined = watch.learnt(self._kept.machine)
+        if refined:
+            cache.store(self._key, cache.Kept(refined, self._kept.room))
+
+    @property
+    def _reads(self) -> bool:
+        """Whether the storage's rates are measured."""
+        return self._kept.machine.storage_bytes_per_second != _ASSUMED
