@@ -125,7 +125,8 @@ def _attempt(
             if name in region.forced or not (small or (name in values and is_settled(name))):
                 leave(region, i, error)
             else:
-                region.forced.add(error.value)
+                region.forced.add(name)
+                region.forced |= _origins(region, name, values)
         except GraphError as error:
             leave(region, i, error)
     segment = _finished(region, remaining, done, binder, consumed)
@@ -148,6 +149,26 @@ def leave(region: Region, i: int, error: GraphError) -> None:
     if region.nodes[i].op_type not in EVALUATORS:
         raise error
     region.hosted.add(i)
+
+
+def _origins(region: Region, name: str, values: Mapping[str, Array]) -> set[str]:
+    """The small integers at hand that a value is computed from: known, they make it known while binding. Empty where
+    something else goes into it than these, constants and shapes.
+    """
+    wanted, found = {name}, set[str]()
+    for i in reversed(range(len(region.nodes))):
+        made = wanted.intersection(region.nodes[i].output)
+        wanted -= made
+        inside = {n for n in made if n not in values}
+        found |= made - inside
+        if inside and i in region.children:
+            return set()
+        if inside and region.nodes[i].op_type not in ("Shape", "Size"):
+            wanted |= region.reads[i]
+    wanted -= set(region.constants)
+    found |= wanted
+    known = all(n in values and values[n].dtype.kind in "iub" and values[n].size <= KNOWN_MAX for n in found)
+    return found if known else set()
 
 
 def _admit(binder: Binder, name: str, array: Array, known: bool, consumed: dict[str, Array]) -> None:

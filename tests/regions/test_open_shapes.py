@@ -97,6 +97,54 @@ def test_a_batch_of_one_fuses_more(tmp_path: Path) -> None:
             check_run(session, model, {"x": numbers(n, 1, 64)})
 
 
+def test_sizes_out_of_several_inputs(tmp_path: Path) -> None:
+    """PyTorch's expand to the sizes of a layer's output and of another input: known while binding, so that all is one
+    program, and the compiler meets the layer behind it.
+    """
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"]),
+        helper.make_node("Shape", ["r"], ["shape"]),
+        helper.make_node("Gather", ["shape", "0"], ["rows"]),
+        helper.make_node("Shape", ["mask"], ["mask_shape"]),
+        helper.make_node("Gather", ["mask_shape", "1"], ["columns"]),
+        helper.make_node("Concat", ["columns", "rows", "twos"], ["wanted"], axis=0),
+        helper.make_node("Equal", ["wanted", "-1"], ["is_open"]),
+        helper.make_node("Where", ["is_open", "1", "wanted"], ["sizes"]),
+        helper.make_node("Concat", ["rows", "twos"], ["parts"], axis=0),
+        helper.make_node("Reshape", ["r", "parts"], ["deep"]),
+        helper.make_node("Expand", ["deep", "sizes"], ["wide"]),
+        helper.make_node("Reshape", ["wide", "flat"], ["lines"]),
+        helper.make_node("MatMul", ["lines", "w"], ["y"]),
+    ]
+    constants = {str(i): np.array([i], np.int64) for i in (-1, 0, 1)} | {"w": numbers(64, 16)}
+    constants |= {"twos": np.full(6, 2, np.int64), "flat": np.array([-1, 64], np.int64)}
+    inputs = [value("x", F32, ["n", 64]), value("mask", I64, ["n", "t"])]
+    model = model_of(graph_of(nodes, inputs, [value("y", F32, ["lines", 16])], constants))
+    with opened(tmp_path, model) as session:
+        for n, t in ((1, 5), (3, 7)):
+            check_run(session, model, {"x": numbers(n, 64), "mask": np.ones((n, t), np.int64)})
+            assert len(session._runner.totals.used) == 1
+
+
+@pytest.mark.parametrize("rows", ["n", 4])
+@pytest.mark.parametrize("of", ["x", "constant"])
+def test_noise_is_drawn_at_each_run(rows: str | int, of: str, tmp_path: Path) -> None:
+    """What text to speech adds (VITS), at open and at fixed shapes: no constant, even where its shape is one."""
+    nodes = [
+        helper.make_node("RandomNormalLike", [of], ["noise"], mean=3.0, scale=0.5),
+        helper.make_node("Add", ["x", "noise"], ["y"]),
+    ]
+    constants = {"constant": np.zeros((1, 5000), np.float32)} if of == "constant" else {}
+    ports = [value("x", F32, [rows, 5000])], [value("y", F32, [rows, 5000])]
+    with opened(tmp_path, model_of(graph_of(nodes, *ports, constants))) as session:
+        x = np.zeros((4, 5000), np.float32)
+        first, second = (session.run(None, {"x": x})[0] for _ in range(2))
+    for noise in (first, second):
+        assert abs(noise.mean() - 3) < 0.05
+        assert abs(noise.std() - 0.5) < 0.05
+    assert not np.array_equal(first, second)
+
+
 def test_given_shapes_are_bound_when_compiling(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     path.write_bytes(conv_model().SerializeToString())

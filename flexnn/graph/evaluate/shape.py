@@ -164,6 +164,18 @@ def constant_of_shape(call: Call) -> list[Array]:
     return [np.full(call.allow(call.ints_at(0), value.dtype), value.reshape(-1)[0], value.dtype)]
 
 
+@evaluates("RandomNormalLike")
+def random_normal_like(call: Call) -> list[Array]:
+    """Noise of a tensor's shape, and of its type unless told otherwise: other numbers at each run unless seeded."""
+    x = call.x(0)
+    dtype = call.dtype("dtype", 1) if call.has("dtype") else x.dtype
+    if dtype.kind != "f":
+        raise call.error(f"noise of type {dtype}")
+    seed = int(np.float64(call.number("seed", 0.0)).view(np.uint64)) if call.has("seed") else None
+    noise = np.random.default_rng(seed).standard_normal(call.allow(x.shape, np.dtype(np.float64)))
+    return [(call.number("mean", 0.0) + call.number("scale", 1.0) * noise).astype(dtype)]
+
+
 @evaluates("Range")
 def arange(call: Call) -> list[Array]:
     """Start + i * delta below (or above) limit."""
