@@ -91,6 +91,7 @@ def _open_contents(model: Model, reason: GraphError) -> StoredModel:
     """
     from flexnn.artifact import StoredModel, constants_of, source_of, weight_key
     from flexnn.artifact.model_section import INLINE_BYTES
+    from flexnn.graph.bind import refuse_unknown
     from flexnn.graph.ir import RAW_CHUNK_BYTES, Weight
     from flexnn.regions.sampling import sample
 
@@ -98,6 +99,7 @@ def _open_contents(model: Model, reason: GraphError) -> StoredModel:
     try:
         graphs = sample(model)
     except GraphError as error:
+        refuse_unknown(model.graph)
         raise (error if any(node.graphs for node in model.graph.nodes) else reason) from None
     for weight in (weight for graph in graphs for weight in graph.weights):
         key = weight_key(weight)

@@ -13,6 +13,7 @@ from math import prod
 import numpy as np
 
 from .build import add_node, add_tensor
+from .evaluate import EVALUATORS
 from .fold import fold, folds, is_lazy
 from .ir import ALL_DTYPES, AbsentError, Graph, GraphError
 from .lower import LOWERINGS, Const, Context, Value, array_const, of_halves
@@ -86,8 +87,7 @@ class Binder:
 
     def add(self, node: ModelNode) -> None:
         """Folds or lowers a node. Raises GraphError; the graph may then hold nodes that nothing reads."""
-        if node.domain:
-            raise GraphError(f"{node.where}: operator of domain {node.domain!r} is not supported")
+        _refuse_foreign(node)
         inputs: list[Value | None] = []
         for name in node.input:
             value = self.value(name) if name else None
@@ -162,8 +162,7 @@ class Binder:
     def _lowered(self, node: ModelNode, inputs: list[Value | None]) -> list[Value]:
         lowering = LOWERINGS.get(node.op_type)
         if lowering is None:
-            known = "control flow" if node.graphs else "the operator"
-            raise GraphError(f"{node.where}: {known} is not supported")
+            raise _unknown(node)
         ctx = Context(self.graph, node, self.opset, inputs)
         results = lowering(ctx)
         unread = [name for name in node.attrs if name not in ctx.read]
@@ -185,6 +184,26 @@ class Binder:
         """Gives a computed tensor its ONNX name, unless it has one already (Identity)."""
         if isinstance(value, int) and value not in self.graph.inputs:
             self.graph.tensors[value].name = name
+
+
+def refuse_unknown(graph: ModelGraph) -> None:
+    """Raises GraphError for the first node, nested ones first, that neither the core nor numpy computes."""
+    for node in graph.nodes:
+        for inner in node.graphs:
+            refuse_unknown(inner)
+        _refuse_foreign(node)
+        if not node.graphs and node.op_type not in LOWERINGS and node.op_type not in EVALUATORS:
+            raise _unknown(node)
+
+
+def _refuse_foreign(node: ModelNode) -> None:
+    if node.domain:
+        raise GraphError(f"{node.where}: operator of domain {node.domain!r} is not supported")
+
+
+def _unknown(node: ModelNode) -> GraphError:
+    known = "control flow" if node.graphs else "the operator"
+    return GraphError(f"{node.where}: {known} is not supported")
 
 
 def _located(text: str, node: ModelNode) -> str:

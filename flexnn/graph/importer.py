@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, helper
 
-from .contrib import DOMAIN, EXPANSIONS, Expansion
+from .contrib import EXPANSIONS, Expansion
 from .ir import GraphError, WeightSource
 from .model import Constant, Model, ModelAttr, ModelGraph, ModelNode, Port, dtype_name
 from .onnx_file import OnnxFile
@@ -63,8 +63,8 @@ class _Importer:
         return graph
 
     def _expanded(self, node: ModelNode, graph: ModelGraph) -> list[ModelNode]:
-        """The nodes that stand for one of onnxruntime's own; else the node."""
-        if node.domain != DOMAIN or node.op_type not in EXPANSIONS:
+        """The nodes that stand for one of another domain; else the node."""
+        if (node.domain, node.op_type) not in EXPANSIONS:
             return [node]
         return Expansion(node, graph, self.constants, self._counted, self.lengths).run()
 

@@ -1,10 +1,10 @@
-"""onnxruntime's own operators (domain com.microsoft) as standard ones, while a model is imported.
+"""Operators of other domains as standard ones, while a model is imported.
 
-Models that onnxruntime's tools have optimised or quantised hold them:
-https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md.
+Those of onnxruntime (com.microsoft), which models that its tools have optimised or quantised hold:
+https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md; and classic machine learning (ai.onnx.ml).
 """
 
-from . import fused, quantised  # noqa: F401 (each registers its operators)
-from .expansion import DOMAIN, EXPANSIONS, Expansion
+from . import classic, fused, quantised  # noqa: F401 (each registers its operators)
+from .expansion import EXPANSIONS, Expansion
 
-__all__ = ["DOMAIN", "EXPANSIONS", "Expansion"]
+__all__ = ["EXPANSIONS", "Expansion"]

@@ -40,7 +40,7 @@ class Expansion:
 
     def run(self) -> list[ModelNode]:
         """The nodes that stand for it."""
-        EXPANSIONS[self.node.op_type](self)
+        EXPANSIONS[self.node.domain, self.node.op_type](self)
         made = {name for node in self.nodes for name in node.output}
         missing = [name for name in self.node.output if name and name not in made]
         unread = [name for name in self.node.attrs if name not in self._read]
@@ -100,6 +100,11 @@ class Expansion:
         self._read.update(names)
         return {name: self.node.attrs[name] for name in names if name in self.node.attrs}
 
+    def rank(self, index: int) -> int | None:
+        """Dimensions of an input that is constant, else None."""
+        found = self._graph.constants.get(self.input(index)) or self._outer.get(self.input(index))
+        return len(found.shape) if found else None
+
     def constant(self, index: int, what: str) -> Constant:
         """The constant that an input must be."""
         name = self.input(index)
@@ -139,16 +144,17 @@ class Expansion:
         return name
 
 
-EXPANSIONS: dict[str, Callable[[Expansion], None]] = {}
-"""How each operator becomes standard ones; filled by the modules of this package."""
+Expand = Callable[[Expansion], None]
+EXPANSIONS: dict[tuple[str, str], Expand] = {}
+"""How each operator of a domain becomes standard ones; filled by the modules of this package."""
 
 
-def expands(*operators: str) -> Callable[[Callable[[Expansion], None]], Callable[[Expansion], None]]:
+def expands(*operators: str, domain: str = DOMAIN) -> Callable[[Expand], Expand]:
     """Registers the expansion of these operators."""
 
-    def register(function: Callable[[Expansion], None]) -> Callable[[Expansion], None]:
+    def register(function: Expand) -> Expand:
         for operator in operators:
-            EXPANSIONS[operator] = function
+            EXPANSIONS[domain, operator] = function
         return function
 
     return register
