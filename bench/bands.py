@@ -17,7 +17,8 @@ from rich.table import Table
 from bench import WIDTH
 from bench.catalogue import chosen
 from bench.peers import artifact
-from flexnn.artifact import StoredModel, open_artifact
+from flexnn.artifact import open_artifact
+from flexnn.artifact.model_section import StoredModel
 from flexnn.graph.ir import Graph
 from flexnn.plan import Planners
 from flexnn.plan.planner import Planner

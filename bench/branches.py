@@ -22,7 +22,8 @@ from rich.table import Table
 
 import flexnn
 from bench import WIDTH
-from flexnn.artifact import StoredModel, open_artifact
+from flexnn.artifact import open_artifact
+from flexnn.artifact.model_section import StoredModel
 from flexnn.graph.bind import known_shape
 from flexnn.graph.ir import DTYPES
 from flexnn.plan import Machine

@@ -20,7 +20,8 @@ import numpy as np
 
 import flexnn
 from flexnn import _core, units
-from flexnn.artifact import Artifact, StoredModel, open_artifact
+from flexnn.artifact import Artifact, open_artifact
+from flexnn.artifact.model_section import StoredModel
 from flexnn.compiler import compiled
 from flexnn.graph import bind_shapes
 from flexnn.graph.ir import ALL_DTYPES

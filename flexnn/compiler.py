@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from flexnn.graph.ir import GraphError
 
 if TYPE_CHECKING:
-    from flexnn.artifact import StoredModel
+    from flexnn.artifact.model_section import StoredModel
     from flexnn.graph.ir import Graph, Weight
     from flexnn.graph.model import Model
 
@@ -89,8 +89,7 @@ def _open_contents(model: Model, reason: GraphError) -> StoredModel:
     """The model with all weights in every form that sampled bindings read. Raises GraphError; ``reason``, why it is not
     one bound graph, where that says more.
     """
-    from flexnn.artifact import StoredModel, constants_of, source_of, weight_key
-    from flexnn.artifact.model_section import INLINE_BYTES
+    from flexnn.artifact.model_section import INLINE_BYTES, StoredModel, constants_of, source_of, weight_key
     from flexnn.graph.bind import refuse_unknown
     from flexnn.graph.ir import RAW_CHUNK_BYTES, Weight
     from flexnn.regions.sampling import sample

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flexnn import _core
-from flexnn.artifact import StoredModel, open_artifact
+from flexnn.artifact import open_artifact
 from flexnn.artifact.format import PAGE
 from flexnn.compiler import CompileError, compiled
 from flexnn.engine import Engine, Host, SessionError, Switches
@@ -137,7 +137,7 @@ class Session:
                 self._direct_fd = self._artifact.open_direct()
         contents = self._artifact.contents
         try:
-            if isinstance(contents, StoredModel):
+            if not isinstance(contents, Graph):
                 if artifact_path == os.fsdecode(path):
                     bind_shapes(contents.model, shapes or {})
                 self._inputs, self._outputs = contents.model.graph.inputs, contents.model.graph.outputs

@@ -1,15 +1,9 @@
-"""The ``.flexnn`` file: format, writer, verified reader (docs/format.md)."""
+"""The ``.flexnn`` file: format, writer, verified reader (docs/format.md).
+
+What few sessions need is imported where it is: models whose shapes are open (``model_section``), the writer.
+"""
 
 from .format import ArtifactError
-from .model_section import StoredModel, constants_of, source_of, weight_key
 from .reader import Artifact, open_artifact
 
-__all__ = [
-    "Artifact",
-    "ArtifactError",
-    "StoredModel",
-    "constants_of",
-    "open_artifact",
-    "source_of",
-    "weight_key",
-]
+__all__ = ["Artifact", "ArtifactError", "open_artifact"]

@@ -9,21 +9,22 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flexnn import _core
 from flexnn.graph import ops
-from flexnn.graph.ir import DTYPES, RAW_CHUNK_BYTES, Graph, Node, Tensor, Weight
+from flexnn.graph.ir import RAW_CHUNK_BYTES, Graph, Node, Tensor, Weight
 from flexnn.graph.pack import NR
 from flexnn.graph.tables import CHUNK_BYTES_MIN
 
 from .format import GRAPH, HEADER_BYTES, PAGE, ArtifactError, Header
-from .model_section import StoredModel, load_stored, source_of
 from .section import load_graph
+
+if TYPE_CHECKING:
+    from .model_section import StoredModel
 
 TENSOR_BYTES_MAX = 1 << 40
 
@@ -69,44 +70,6 @@ class Artifact:
         self.close()
 
 
-@dataclass(frozen=True, slots=True)
-class StoredSource:
-    """A raw weight's numbers, read from an open artifact and checked."""
-
-    artifact: Artifact
-    weight: Weight
-    dtype: str
-    shape: tuple[int, ...]
-
-    @property
-    def key(self) -> str:
-        """Its place."""
-        return f"stored:{self.weight.offset}"
-
-    def load(self) -> NDArray[np.generic]:
-        """The whole constant. Raises ArtifactError."""
-        values = np.empty(self.weight.nbytes, np.uint8)
-        view, done = values.data, 0
-        while done < len(view):
-            count = os.preadv(self.artifact.fd, [view[done:]], self.weight.offset + done)
-            if not count:
-                raise ArtifactError(f"{self.artifact.path}: weight {self.weight.name!r} is cut short")
-            done += count
-        for chunk in range(self.weight.chunks):
-            part = view[chunk * self.weight.chunk_bytes : (chunk + 1) * self.weight.chunk_bytes]
-            if _core.crc32c(part) != self.artifact.crcs[self.weight.crc_first + chunk]:
-                raise ArtifactError(f"{self.artifact.path}: weight {self.weight.name!r} fails its checksum")
-        return values.view(DTYPES[self.dtype]).reshape(self.shape)
-
-
-def _attach_values(artifact: Artifact, stored: StoredModel) -> None:
-    """Constants whose numbers are raw weights get them from there."""
-    for index, weight in stored.values.items():
-        constant = stored.constants[index]
-        base = StoredSource(artifact, stored.weights[weight], constant.dtype, constant.shape)
-        source_of(constant).base = base
-
-
 def open_artifact(path: str) -> Artifact:
     """Opens and checks the artifact at ``path``. Raises OSError, or ArtifactError with ``path`` in its message."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO must not make us wait
@@ -123,12 +86,16 @@ def open_artifact(path: str) -> Artifact:
         if header.version == GRAPH:
             contents = load_graph(section)
             check_graph(contents)
-        else:
+        else:  # few sessions need what it takes to bind shapes
+            from .model_section import load_stored
+
             contents = load_stored(section)
         _check_places(contents.weights, header)
         artifact = Artifact(path, fd, header, contents, np.frombuffer(crcs, "<u4"))
-        if isinstance(contents, StoredModel):
-            _attach_values(artifact, contents)
+        if not isinstance(contents, Graph):
+            from .stored_source import attach_values
+
+            attach_values(artifact, contents)
         return artifact
     except ValueError as error:  # ours, or the C core about parameters
         os.close(fd)

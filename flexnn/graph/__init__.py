@@ -6,9 +6,12 @@ Importing this package imports no onnx; ``load_onnx`` does.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from .ir import Graph, GraphError
-from .model import Model
+
+if TYPE_CHECKING:
+    from .model import Model
 
 __all__ = ["Graph", "GraphError", "bind_shapes", "load_model", "load_onnx"]
 
