@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,10 @@ FOLDER = CACHE / "layers"
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """``op``: Conv, Gemm, MaxPool, Softmax. ``size``: height and width (Gemm: rows; Softmax: the axis' length)."""
+    """``op``: Conv, Gemm, MaxPool, Softmax. ``size``: height and width (Gemm: rows; Softmax: the axis' length).
+    ``repeat``: so many nodes in a chain, as large at its end as at its beginning: conversions of layouts at the ends,
+    which a single node pays alone, are shared.
+    """
 
     op: str
     size: int
@@ -31,6 +35,7 @@ class Layer:
     kernel: int = 1
     stride: int = 1
     group: int = 1
+    repeat: int = 1
 
     @property
     def name(self) -> str:
@@ -43,7 +48,8 @@ class Layer:
         channels = f"{self.cin}→{self.cout}" if self.op == "Conv" and not is_depthwise else f"{self.cin}"
         stride = f" /{self.stride}" if self.stride > 1 else ""
         group = f" g{self.group}" if self.group > 1 and not is_depthwise else ""
-        return f"{what} {channels} {self.kernel}² @{self.size}²{stride}{group}"
+        chain = f" ×{self.repeat}" if self.repeat > 1 else ""
+        return f"{what} {channels} {self.kernel}² @{self.size}²{stride}{group}{chain}"
 
     @property
     def flops(self) -> float:
@@ -53,12 +59,14 @@ class Layer:
         if self.op != "Conv":
             return 0.0
         out = -(-self.size // self.stride)
-        return 2.0 * out * out * self.cout * self.kernel**2 * (self.cin // self.group)
+        return 2.0 * out * out * self.cout * self.kernel**2 * (self.cin // self.group) * self.repeat
 
     @property
     def check_name(self) -> str | None:
         """The start of its line in ``flexnn-check --bench``, after the operator and the level."""
         k, s, size = self.kernel, self.stride, self.size
+        if self.repeat > 1:
+            return None
         if self.op == "Conv" and self.group == self.cin:
             return f"{k}x{k} {self.cin}@{size}/{s}"
         if self.op == "Conv":
@@ -115,8 +123,12 @@ class Layer:
             attributes["transB"] = 1
         if self.op == "Softmax":
             attributes["axis"] = -1
+        ends = ["x", *(f"y{n}" for n in range(1, self.repeat)), "y"]
         graph = helper.make_graph(
-            [helper.make_node(self.op, names, ["y"], **attributes)],
+            [
+                helper.make_node(self.op, [before, *names[1:]], [after], **attributes)
+                for before, after in pairwise(ends)
+            ],
             "layer",
             [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, self.shape)],
             [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, self.out_shape)],
@@ -138,17 +150,20 @@ class Ncnn:
         self._net = ncnn_net(threads)
         self._is_in_place = layer.op == "Softmax"
         stem = FOLDER / layer.make().stem
-        stem.with_suffix(".param").write_text(f"7767517\n2 2\nInput in 0 1 x\n{self._line(layer)}\n")
+        count = layer.repeat
+        ends = ["x", *(f"y{n}" for n in range(1, count)), "y"]
+        lines = [self._line(layer, f"layer{n} 1 1 {ends[n]} {ends[n + 1]}") for n in range(count)]
+        text = "\n".join([f"7767517\n{count + 1} {count + 1}\nInput in 0 1 x", *lines, ""])
+        stem.with_suffix(".param").write_text(text)
         weights = layer.weights() if layer.op in ("Conv", "Gemm") else ()
         # A weight starts with a word that says fp32; a bias has none.
-        blob = b"".join(bytes(4) * (n == 0) + w.tobytes() for n, w in enumerate(weights))
+        blob = b"".join(bytes(4) * (n == 0) + w.tobytes() for n, w in enumerate(weights)) * count
         stem.with_suffix(".bin").write_bytes(blob)
         if self._net.load_param(str(stem.with_suffix(".param"))) or self._net.load_model(str(stem.with_suffix(".bin"))):
             raise RuntimeError(f"ncnn cannot load {layer.name}")
 
     @staticmethod
-    def _line(layer: Layer) -> str:
-        ends = "layer 1 1 x y"
+    def _line(layer: Layer, ends: str) -> str:
         window = f"1={layer.kernel} 3={layer.stride} 4={layer.kernel // 2}"
         count = layer.cout * layer.cin // layer.group * layer.kernel**2
         match layer.op:
@@ -188,7 +203,8 @@ def _convs() -> list[Layer]:
     depthwise = [Layer("Conv", size, c, c, 3, group=c) for size, c in ((112, 64), (56, 128), (28, 256), (14, 512))]
     strided = replace(depthwise[1], cin=144, cout=144, stride=2, group=144)
     grouped = Layer("Conv", 14, 512, 512, 3, group=32)
-    return [*square, *others, *depthwise, strided, grouped]
+    chains = [replace(layer, repeat=8) for layer in depthwise]
+    return [*square, *others, *depthwise, *chains, strided, grouped]
 
 
 LAYERS = [

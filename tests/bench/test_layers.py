@@ -21,7 +21,7 @@ def test_models_are_valid_and_of_the_stated_shape(layer: layers.Layer) -> None:
     model.graph.output[0].type.tensor_type.ClearField("shape")
     inferred = onnx.shape_inference.infer_shapes(model, strict_mode=True).graph.output[0]
     assert tuple(d.dim_value for d in inferred.type.tensor_type.shape.dim) == layer.out_shape
-    assert len(model.graph.node) == 1
+    assert len(model.graph.node) == layer.repeat
 
 
 def test_names_tell_layers_apart() -> None:
@@ -32,6 +32,7 @@ def test_names_tell_layers_apart() -> None:
 def test_flops() -> None:
     assert layers.Layer("Conv", 56, 64, 64, 3).flops == 2 * 56 * 56 * 64 * 64 * 9
     assert layers.Layer("Conv", 56, 144, 144, 3, 2, 144).flops == 2 * 28 * 28 * 144 * 9
+    assert layers.Layer("Conv", 14, 512, 512, 3, group=512, repeat=8).flops == 8 * 2 * 14 * 14 * 512 * 9
     assert layers.Layer("Gemm", 64, 768, 3072).flops == 2 * 64 * 768 * 3072
 
 
