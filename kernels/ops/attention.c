@@ -79,6 +79,7 @@ typedef struct scratch {
     float **c;
     float **y;
     float *max, *sum; /* of a run's rows */
+    float *factor;    /* of a tile's */
     float *scores;    /* [mr][keys] */
     float *k;         /* [keys / FX_NR][d][FX_NR] */
     float *v;         /* [panels of dv][keys][FX_NR] */
@@ -94,6 +95,7 @@ static scratch scratch_at(void *base, const fx_kernels *k, const fx_attention_pa
     FX_TAKE(s.y, base, at, k->mr);
     FX_TAKE(s.max, base, at, rows);
     FX_TAKE(s.sum, base, at, rows);
+    FX_TAKE(s.factor, base, at, k->mr);
     FX_TAKE(s.scores, base, at, k->mr * keys);
     FX_TAKE(s.k, base, at, keys * p->d);
     FX_TAKE(s.v, base, at, keys * fx_round_up(p->dv, FX_NR));
@@ -215,14 +217,16 @@ static void multiply_keys(const run_of *r, int32_t rows, int32_t k0, int32_t key
         return;
     }
     const int32_t panels = (int32_t)fx_div_up(keys, FX_NR);
+    /* Half of the last panel is enough, and it is alone: gemm_f32 has tiles of a panel and a half. */
+    const int is_half = k->panels == 2 && panels > 1 && panels % 2 && keys <= panels * FX_NR - FX_NR / 2;
     fx_gemm g = {.a = r->s.a, .c = r->s.c, .w_panel = (int64_t)p->d * FX_NR, .taps = 1, .k = p->d, .block = p->d};
     g.rows = rows;
     g.finish = fx_finish_of(FX_ACT_NONE, 0, 0);
     for (int32_t i = 0; i < panels; i += g.panels) {
-        g.panels = (int32_t)fx_min64(k->panels, panels - i);
+        g.panels = is_half && panels - i == 3 ? 1 : (int32_t)fx_min64(k->panels, panels - i);
         g.w = r->s.k + i * g.w_panel;
         g.c_at = (int64_t)i * FX_NR;
-        g.columns = g.panels * FX_NR;
+        g.columns = g.panels * FX_NR - (is_half && panels - i == 2 ? FX_NR / 2 : 0);
         k->gemm_f32(&g);
     }
 }
@@ -301,20 +305,25 @@ static void run_tile(const run_of *r, int32_t first, int32_t rows, int32_t k0, i
     if (seen <= 0)
         return;
     multiply_keys(r, rows, k0, seen);
-    for (int32_t i = 0; i < rows; i++) {
+    const int32_t step = p->has_mask || p->is_causal ? 1 : rows; /* rows that see the same */
+    for (int32_t i = 0; i < rows; i += step) {
         const int64_t row = r->row0 + first + i;
         const int32_t own = (int32_t)fx_max64(0, fx_min64(seen, visible(p, row) - k0));
-        float factor = 1;
-        fx_online_softmax o = {.x = r->s.c[i], .factor = &factor, .n = own, .mask_step = p->mask_sn, .scale = p->scale};
+        fx_online_softmax o = {.x = r->s.c[i], .x_step = r->keys, .rows = step, .n = own, .mask_step = p->mask_sn};
+        o.scale = p->scale;
         o.max = r->s.max + first + i;
         o.sum = r->s.sum + first + i;
+        o.factor = r->s.factor + i;
         o.mask = mask_row(r, row, k0);
+        r->s.factor[i] = 1;
         if (own)
             r->call->kernels->online_softmax_f32(&o);
-        memset(o.x + own, 0, (size_t)(seen - own) * sizeof(float));
-        if (k0)
-            scale_row(r, r->s.y[i], factor);
+        if (own < seen) /* one row, then */
+            memset(o.x + own, 0, (size_t)(seen - own) * sizeof(float));
     }
+    if (k0)
+        for (int32_t i = 0; i < rows; i++)
+            scale_row(r, r->s.y[i], r->s.factor[i]);
     multiply_values(r, rows, k0, seen);
 }
 

@@ -16,13 +16,15 @@ typedef struct fx_layer_norm {
 /* One block of a softmax that goes on over blocks (Milakov and Gimelshein, "Online normalizer calculation for softmax",
  * 2018): with v[j] = scale x[j] + mask[j * mask_step], j < n, the maximum so far m grows to m' = max(m, v),
  * x[j] becomes exp(v[j] - m'), and the sum so far is scaled by `factor` = exp(m - m') before the new terms join it.
- * While all v are -inf, terms are 0 and the factor 1. A NaN makes everything NaN. */
+ * While all v are -inf, terms are 0 and the factor 1. A NaN makes everything NaN. Rows are x_step floats apart, each
+ * with a maximum, a sum and a factor of its own; with a mask there is one. */
 typedef struct fx_online_softmax {
     float *x;
-    const float *mask;    /* or NULL */
-    float *max, *sum;     /* so far; at first -inf and 0 */
-    float *factor;        /* out */
-    int32_t n, mask_step; /* mask_step: 0 or 1 */
+    int64_t x_step;
+    const float *mask;          /* or NULL */
+    float *max, *sum;           /* [rows] so far; at first -inf and 0 */
+    float *factor;              /* [rows], out */
+    int32_t rows, n, mask_step; /* mask_step: 0 or 1 */
     float scale;
 } fx_online_softmax;
 
