@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from flexnn import _core
 from flexnn.artifact import Artifact
-from flexnn.measure import Trace
+from flexnn.measure import Spans, Trace
 from flexnn.plan import Plan
 from flexnn.plan.types import Program
 
@@ -115,6 +115,11 @@ class Engine:
     def trace(self) -> Trace | None:
         """(start, end) in ns of each step, and of each load, of the last run, from its start; None when not tracing."""
         return self._bound.trace
+
+    @property
+    def spans(self) -> Spans | None:
+        """As ``trace``, without an object for each number."""
+        return self._bound.spans
 
     @property
     def lanes(self) -> list[list[tuple[int, int]]] | None:

@@ -161,7 +161,7 @@ class Runner:
         self._follow(program)
         spent = engine.run([*ready, *program.held, *outputs], self._following(program) if self.prefetches else [])
         if program.watch is not None:
-            program.watch.ran(lambda: engine.trace)
+            program.watch.ran(lambda: engine.spans)
         self.totals.run_ns += spent["run_ns"]
         self.totals.stall_ns += spent["stall_ns"]
         self.totals.bytes_read += spent["bytes_read"]

@@ -242,7 +242,7 @@ class Session:
                 engine = self._opened()
                 self.last_run = engine.run([*inputs, *outputs], [engine])
                 if self._watch:
-                    self._watch.ran(lambda: engine.trace)
+                    self._watch.ran(lambda: engine.spans)
         return [outputs[names.index(name)] for name in wanted]
 
     def trace_events(self) -> dict[str, Any]:

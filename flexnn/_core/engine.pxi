@@ -261,6 +261,17 @@ cdef class EngineProgram:
         return times[:self.step_count], times[self.step_count:]
 
     @property
+    def spans(self):
+        """As ``trace``, start, end, start, … of all steps and of all loads in two buffers of 64-bit numbers: a session
+        looks at them while its budget holds, which has no room for an object for each number. None when not tracing."""
+        cdef const fx_span *spans = fx_trace(self._opened())
+        if spans == NULL or self.host.busy:
+            return None
+        cdef Py_ssize_t count = self.step_count + self.load_count
+        times = memoryview((<const char *>spans)[:count * <Py_ssize_t>sizeof(fx_span)]).cast("q")
+        return times[:2 * self.step_count], times[2 * self.step_count:]
+
+    @property
     def lanes(self):
         """Of the last run that succeeded, for each step [(start, end) of each compute thread] in ns since its start; (0, 0)
         where it took no part, and in a group beyond the first step. None unless the host traces threads (``trace=2``)."""

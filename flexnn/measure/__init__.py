@@ -13,14 +13,14 @@ from flexnn.artifact import Artifact
 from flexnn.plan import Machine
 
 from . import cache
-from .refine import Trace, Watch
+from .refine import Spans, Trace, Watch
 
 ROOM_MARGIN = 512 << 10
 """Of the arena, for what measuring itself needs."""
 ROOM_GROWS = 1.25
 """An arena that is this much larger is worth measuring in what did not fit before."""
 
-__all__ = ["Trace", "Watch", "keep_refined", "kept_machine", "measured_machine", "throttled"]
+__all__ = ["Spans", "Trace", "Watch", "keep_refined", "kept_machine", "measured_machine", "throttled"]
 
 
 def kept_machine(artifact: Artifact, threads: int, *, direct: bool) -> Machine | None:

@@ -20,6 +20,8 @@ from .median import median
 
 Trace = tuple[list[tuple[int, int]], list[tuple[int, int]]]
 """(start, end) in ns of each step, and of each load, of a run, from its start."""
+Spans = tuple[memoryview, memoryview]
+"""The same as numbers that lie one behind the other."""
 SAMPLES_MIN, SAMPLES_MAX = 3, 12
 WEIGHT = 0.5
 """Of what was seen now, against what was known."""
@@ -37,16 +39,16 @@ class Watch:
         self._computed: list[F64] = []
         self._read: list[float] = []
 
-    def ran(self, times: Callable[[], Trace | None]) -> None:
-        """To be called after each run that succeeded, with what gives its times (EngineProgram.trace)."""
+    def ran(self, times: Callable[[], Trace | Spans | None]) -> None:
+        """To be called after each run that succeeded, with what gives its times (Engine.spans)."""
         self._runs += 1
         if self._runs & (self._runs - 1) or self._runs < 2 or len(self._computed) >= SAMPLES_MAX:
             return
-        trace = times()
-        if not trace:
+        spans = times()
+        if not spans:
             return
         machine = self._machine
-        steps, loads = (np.array(spans, np.float64).reshape(-1, 2) * 1e-9 for spans in trace)
+        steps, loads = (np.array(flat, np.float64).reshape(-1, 2) * 1e-9 for flat in spans)
         reading, computing = _overlaps(steps, loads), _overlaps(loads, steps)
         # As if each had been alone.
         computed = (steps[:, 1] - steps[:, 0]) - reading * (1 - machine.compute_share)

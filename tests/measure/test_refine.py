@@ -76,6 +76,17 @@ def test_overlaps() -> None:
     assert _overlaps(spans, np.zeros((0, 2))).tolist() == [0.0] * 4
 
 
+def test_spans_are_the_trace(tmp_path: Path) -> None:
+    with flexnn.Session(write_model(tmp_path / "m.onnx"), threads=1, trace=True) as session:
+        session.run(None, {i.name: np.ones(i.shape, np.float32) for i in session.get_inputs()})
+        engine = session._opened()
+        assert engine.spans
+        assert engine.trace
+        for flat, pairs in zip(engine.spans, engine.trace, strict=True):
+            assert np.array(flat).reshape(-1, 2).tolist() == [list(pair) for pair in pairs]
+        assert any(engine.trace[0])
+
+
 def test_a_session_that_ends_with_the_process_says_nothing(tmp_path: Path) -> None:
     path = flexnn.compile(write_model(tmp_path / "m.onnx"))
     code = """
