@@ -1,6 +1,6 @@
 """Memory of a model with control flow by the ways in which its programs may share it (Wang et al.): planned, not run.
 
-    python -m bench.branches                                  a detector with two heads, one of which branches again
+    python -m bench.branches                                  a light detector and, if it fires, one of two heavy ones
     python -m bench.branches model.onnx --shape input=1,512   any model that branches
 
 Without a budget, and at the smallest one; MiB of all arenas.
@@ -12,6 +12,7 @@ import argparse
 import json
 import sys
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +33,7 @@ from flexnn.region_plan import plan_regions
 from flexnn.units import parse_shape
 
 F32, MIB = onnx.TensorProto.FLOAT, 1 << 20
-SIDE, THREADS, ALIGN = 256, 2, 64
+SIDE, THREADS, ALIGN = 192, 2, 64
 
 
 class Net:
@@ -51,6 +52,12 @@ class Net:
         where = {"pads": [1, 1, 1, 1], "strides": [stride] * 2}
         self.nodes.append(helper.make_node("Conv", [x, f"{made}.w"], [made], **where))
         return made
+
+    def convs(self, x: str, *channels: int) -> str:
+        """3x3 convolutions, the first of stride 2."""
+        for i, (cin, cout) in enumerate(pairwise(channels)):
+            x = self.conv(x, cin, cout, 1 if i else 2)
+        return x
 
     def branch(self, x: str, **bodies: onnx.GraphProto) -> str:
         """An If on whether the mean is positive."""
@@ -71,23 +78,20 @@ class Net:
 
 
 def detector() -> onnx.ModelProto:
-    """A backbone, and by what it finds a wide head, a deep one, or none."""
-    wide, deep, none, choice, whole = (Net(name) for name in ("wide", "deep", "none", "choice", "net"))
-    backbone = whole.conv(whole.conv("x", 3, 16), 16, 32, 2)
-    heads = {
-        "then_branch": wide.graph(wide.conv(wide.conv(backbone, 32, 64), 64, 8), 8, []),
-        "else_branch": choice.graph(
-            choice.branch(
-                choice.conv(backbone, 32, 32),
-                then_branch=deep.graph(deep.conv(deep.conv(deep.conv(backbone, 32, 48), 48, 48), 48, 8), 8, []),
-                else_branch=none.graph(none.conv(backbone, 32, 8), 8, []),
-            ),
-            8,
-            [],
-        ),
+    """A light detector and, if it fires, one of two heavier ones; what either found goes through the same layers."""
+    light, fires, wide, deep, none = (Net(name) for name in ("light", "fires", "wide", "deep", "none"))
+    x = light.conv(light.convs(light.convs("x", 3, 16), 16, 32), 32, 64)
+    heavy = {
+        "then_branch": wide.graph(wide.convs(x, 64, 192, 192, 192, 192, 32), 32, []),
+        "else_branch": deep.graph(deep.convs(x, 64, *[128] * 8, 32), 32, []),
     }
-    x = helper.make_tensor_value_info("x", F32, [1, 3, "h", "w"])
-    graph = whole.graph(whole.branch(backbone, **heads), 8, [x])
+    y = light.branch(
+        x,
+        then_branch=fires.graph(fires.branch(fires.conv(x, 64, 64), **heavy), 32, []),
+        else_branch=none.graph(none.convs(x, 64, 32), 32, []),
+    )
+    y = light.conv(light.conv(light.conv(y, 32, 128), 128, 128), 128, 8)
+    graph = light.graph(y, 8, [helper.make_tensor_value_info("x", F32, [1, 3, "h", "w"])])
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 

@@ -14,6 +14,9 @@ from flexnn.measure import Spans, Trace
 from flexnn.plan import Plan
 from flexnn.plan.types import Program
 
+AHEAD_MAX: int = _core.AHEAD_MAX
+"""Programs that the loader may be told of while one runs."""
+
 
 class SessionError(RuntimeError):
     """A run or an opening that failed; the message says what, where and what would help."""

@@ -24,14 +24,10 @@ from flexnn.plan.moved import moved
 from flexnn.plan.overhead import BASE_BYTES
 from flexnn.regions import Segment, Walker
 
-from .engine import Engine, Host, SessionError
+from .engine import AHEAD_MAX, Engine, Host, SessionError
 from .programs import Program, Programs
 
 Array = np.ndarray[Any, Any]
-
-
-AHEAD = 2
-"""Programs that the loader is told of while one runs."""
 
 
 @dataclass(slots=True)
@@ -202,7 +198,7 @@ class Runner:
     def _following(self, program: Program) -> list[Engine]:
         """What is expected to run after a program, as far as that is open."""
         engines: list[Engine] = []
-        while program.is_followed and program.then is not None and len(engines) < AHEAD:
+        while program.is_followed and program.then is not None and len(engines) < AHEAD_MAX:
             program = program.then
             if program.engine is None:
                 break

@@ -1,6 +1,7 @@
 """The C core: operators one by one, and the engine that runs a program inside one arena."""
 
 from flexnn._core._core import (
+    AHEAD_MAX,
     BASE_FILE,
     CONSTANTS_MAX,
     ENUMS,
@@ -59,6 +60,7 @@ from flexnn._core.params import (
 )
 
 __all__ = [
+    "AHEAD_MAX",
     "BASE_FILE",
     "CHOICE_DTYPE",
     "CONSTANTS_MAX",

@@ -13,6 +13,7 @@ NR: int
 PARAM_WORDS: int
 BASE_FILE: int
 MAX_INPUTS: int
+AHEAD_MAX: int
 MAX_THREADS: int
 SEARCH_BLOCKS_MAX: int
 OPS: tuple[str, ...]
