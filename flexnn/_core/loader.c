@@ -132,20 +132,25 @@ static void wait_unlocked(fx_host *h, int (*ready)(const void *), wanted w) {
     pthread_mutex_lock(&h->loading.mutex);
 }
 
-/* The last reader that comes to rest says so: nothing is in flight, and what is not retired will be read anew. */
+/* Nothing is in flight: what is not retired will be read anew. */
+static void settle(fx_host *h) {
+    fx_loader *l = &h->loading;
+    if (atomic_load(&l->retired) < l->begun) {
+        l->next_turn = l->pieces[atomic_load(&l->retired) % FX_PIECES].turn;
+        l->next_index = l->pieces[atomic_load(&l->retired) % FX_PIECES].index;
+        atomic_store(&l->retired, l->begun);
+    }
+    l->next_at = 0;
+    atomic_store(&h->loader, l->has_failed ? FX_LOADER_FAILED : FX_LOADER_PAUSED);
+    l->has_failed = 0;
+    fx_event_notify(&h->to_caller);
+}
+
+/* The last reader that comes to rest says so. */
 static void rest(fx_host *h, int is_draining) {
     fx_loader *l = &h->loading;
-    if (++l->resting == l->threads && is_draining) {
-        if (atomic_load(&l->retired) < l->begun) {
-            l->next_turn = l->pieces[atomic_load(&l->retired) % FX_PIECES].turn;
-            l->next_index = l->pieces[atomic_load(&l->retired) % FX_PIECES].index;
-            atomic_store(&l->retired, l->begun);
-        }
-        l->next_at = 0;
-        atomic_store(&h->loader, l->has_failed ? FX_LOADER_FAILED : FX_LOADER_PAUSED);
-        l->has_failed = 0;
-        fx_event_notify(&h->to_caller);
-    }
+    if (++l->resting == l->threads && is_draining)
+        settle(h);
     wait_unlocked(h, is_resumed, wants(h));
     l->resting--;
 }
@@ -341,6 +346,9 @@ int fx_loader_help(fx_host *h) {
     fx_piece *piece = atomic_load(&h->loader) == FX_LOADER_ACTIVE ? begin(h, &w) : NULL;
     if (piece)
         read_piece(h, piece, &h->jitter);
+    /* Readers may not have woken since they rested last: none is left to say that this read has failed. */
+    if (piece && atomic_load(&h->loader) == FX_LOADER_DRAINING && l->resting == l->threads)
+        settle(h);
     pthread_mutex_unlock(&l->mutex);
     return piece != NULL;
 }
