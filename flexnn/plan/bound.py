@@ -1,8 +1,9 @@
 """The bound that no plan of a budget can beat (DESIGN D9), on the planner's own profile and storage model.
 
-Let weights flow byte by byte and memory never fragment; steps cost nothing; each node computes as fast as its fastest
-kernel that could fit at all; and requests take the loader as long as 4 says. Then of every plan that keeps some bytes r
-of each node's weights pinned (R together) and reads the others once in each run there remains:
+Let weights flow byte by byte and memory never fragment; each node computes as fast as its fastest kernel that could fit
+at all beside a panel, in as few steps as its panels fit beside it; handing steps out costs nothing; and requests take
+the loader as long as 4 says. Then of every plan that keeps some bytes r of each node's weights pinned (R together) and
+reads the others once in each run there remains:
 
 1. The loader reads all weights but r in each run, one after the other.
 2. While node a computes, at most free(a) bytes of weights are in memory: the arena less the activations alive and a's
@@ -62,22 +63,24 @@ class Bounding:
         self._machine = machine
         live = Blocks.of(profile.root_bytes, profile.first, profile.last).live(len(nodes))
         most = max((len(node.variants) for node in nodes), default=1)
-        self._seconds = np.full((len(nodes), most), np.inf)
+        self._fixed = np.full((len(nodes), most), np.inf)
         self._channels = np.full((len(nodes), most), np.inf)
         self._needs = np.zeros((len(nodes), most), np.int64)
         self._nbytes = np.zeros(len(nodes), np.int64)
         self._panels = np.zeros(len(nodes), np.int64)
         self._panel_bytes = np.array([node.panel_bytes for node in nodes], np.int64)
+        self._panel_count = np.array([node.panels for node in nodes], np.int64)
+        self._constants_room = np.zeros(len(nodes), np.int64)
         self._constants = np.zeros(len(nodes), np.int64)
         self._constant_bytes = np.zeros(len(nodes), np.int64)
         seen: set[int] = set()
         for i, node in enumerate(nodes):
             for j, variant in enumerate(node.variants):
-                self._seconds[i, j] = variant.seconds()
-                self._channels[i, j] = variant.channels_s
+                self._fixed[i, j], self._channels[i, j] = variant.fixed_s, variant.channels_s
                 self._needs[i, j] = live[i] + variant.scratch_bytes * profile.threads
-            own = [(node.weight, node.weight_bytes)] if node.panels else []
-            own += [(weight, graph.weights[weight].nbytes) for _, weight, _ in node.constants]
+            constants = {weight: graph.weights[weight].nbytes for _, weight, _ in node.constants}
+            self._constants_room[i] = sum(constants.values())
+            own = ([(node.weight, node.weight_bytes)] if node.panels else []) + [*constants.items()]
             new = {weight: nbytes for weight, nbytes in own if weight not in seen}
             seen |= new.keys()
             self._nbytes[i] = sum(new.values())
@@ -86,36 +89,26 @@ class Bounding:
             self._constant_bytes[i] = min((new[weight] for _, weight, _ in node.constants if weight in new), default=0)
         self._least = self._needs[np.arange(len(nodes)), [len(node.variants) - 1 for node in nodes]]
 
-    def _requests(self, channels: F64, free: I64) -> tuple[F64, F64]:
-        """Seconds that requests for all weights of each node take beside their bytes, and the most that a byte less
-        saves of them (4 above). ``channels``: seconds of computing all channels.
-        """
-        request, panel = self._machine.request_s, np.maximum(self._panel_bytes, 1)
-        panels = self._panels // panel
-        most = np.clip(free // panel, 1, np.maximum(panels, 1))
-        idle = self._machine.load_share if self._machine.compute_share == 1 else 0.0  # of a second of such computing
-        waits = channels / np.maximum(panels, 1) * idle
-        least = np.minimum(request / most, (request + waits) / (most + 1))
-        least = np.minimum(least, (request + waits * most) / (2 * most))
-        # A line below the cost, near that of all panels, or near that of those that are left where much is pinned.
-        steep = (panels > most) & ((panels - most) * panel >= min(free, default=0))
-        slices = np.where(steep, request + 2 * least * (panels - most), request * panels / most)
-        saved = np.where(steep, 2 * least, request / most) / panel
-        constant = np.where(self._constants > 0, request / np.maximum(self._constant_bytes, 1), 0.0)
-        saved = np.maximum(np.where(panels > 0, saved, 0.0), constant)
-        return np.where(panels > 0, slices, 0.0) + request * self._constants, saved
-
     def at(self, region: int | None, rounds: int = _core.ROUNDS_MAX) -> Bound:
         """For an arena of ``region`` bytes beside what always stays (None: no limit). ``rounds``: of looking for the
         stretches that rule; fewer give a bound that may be lower.
         """
-        seconds, channels = self._seconds, self._channels
+        seconds, channels = self._fixed + self._channels, self._channels
         if region is not None:
-            fits = self._needs <= region
+            beside = region - self._needs - self._constants_room[:, None]
+            fits = beside >= self._panel_bytes[:, None]
             fits |= ~fits.any(axis=1, keepdims=True)
-            seconds, channels = np.where(fits, seconds, np.inf), np.where(fits, channels, np.inf)
+            panel = np.maximum(self._panel_bytes, 1)[:, None]
+            steps = np.maximum(-(-self._panel_count[:, None] // np.maximum(beside // panel, 1)), 1)
+            seconds = np.where(fits, self._fixed * steps + channels, np.inf)
+            channels = np.where(fits, channels, np.inf)
         free = np.full(len(self._nbytes), self._nbytes.sum()) if region is None else np.maximum(region - self._least, 0)
-        requests, saved = self._requests(channels.min(axis=1, initial=np.inf), free)
+        idle = self._machine.load_share if self._machine.compute_share == 1 else 0.0  # of a second of such computing
+        waits = idle * channels.min(axis=1, initial=np.inf) / np.maximum(self._panel_count, 1)
+        requests, saved = slice_requests(self._panels, self._panel_bytes, free, waits, self._machine.request_s)
+        requests += self._machine.request_s * self._constants
+        constant = self._machine.request_s / np.maximum(self._constant_bytes, 1)
+        saved = np.maximum(saved, np.where(self._constants > 0, constant, 0.0))
         byte_s = 1 / self._machine.storage_bytes_per_second
         bound, price = _core.fluid_bound(
             np.ascontiguousarray(seconds.min(axis=1, initial=np.inf)),
@@ -129,3 +122,20 @@ class Bounding:
             rounds,
         )
         return Bound(bound, np.asarray(price, np.float64))
+
+
+def slice_requests(nbytes: I64, panel_bytes: I64, free: I64, waits: F64, request_s: float) -> tuple[F64, F64]:
+    """Of each node with ``nbytes`` of panels (perhaps 0): seconds that requests for them take beside their bytes, and
+    the most that each byte less saves of that (4 above). ``waits``: seconds that the loader waits while a panel
+    computes beside which the next slice has no room.
+    """
+    panel = np.maximum(panel_bytes, 1)
+    panels = nbytes // panel
+    most = np.clip(free // panel, 1, np.maximum(panels, 1))
+    each = np.minimum(request_s / most, (request_s + waits) / (most + 1))
+    each = np.minimum(each, (request_s + waits * most) / (2 * most))
+    # A line near the cost of all panels; or, where much may be pinned, one near that of the last that are left.
+    steep = (panels > most) & ((panels - most) * panel >= free.min(initial=2**62))
+    seconds = np.where(steep, request_s + 2 * each * (panels - most), request_s * panels / most)
+    saved = np.where(steep, 2 * each, request_s / most) / panel
+    return np.where(panels > 0, seconds, 0.0), np.where(panels > 0, saved, 0.0)

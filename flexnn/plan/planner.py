@@ -49,15 +49,15 @@ PRICES = 2.0
 """Steps of a byte's reading time to which prices of pinned bytes are rounded: what is left are ties."""
 ROUNDS = 10
 """Of looking for the bound that prices pins on a rung."""
-TRIES = 50
-"""Changes of single layers that are tried on each rung's best draft."""
+CHANGES = 2_500
+"""Layers by changes of single ones that are tried on each rung's best draft."""
 LOOKS = 20_000
 """Layers by pieces that are looked at on each rung to pin what memory the rung above has more of."""
 PLACED, FROM_TOP, PLACED_ELSEWHERE = 4, 2, 2
 """Drafts that get addresses on each rung: fragmentation makes them later than drafts suppose. The first of them are
 placed from above, too; and some between activations that lie otherwise.
 """
-NEAR, FAR = 1.002, 1.03
+NEAR, FAR = 1.005, 1.03
 """Of the bound: a time below which no better draft is looked for on a rung, and one above which activations that are
 placed otherwise are tried.
 """
@@ -290,7 +290,7 @@ class Planner:
         drafting = self._draftings[placement]
         region, choices = drafts[0][1:] if drafts else self._tight[placement]
         improved = choices.copy()
-        seconds = drafting.improve(improved, region, memory, TRIES)
+        seconds = drafting.improve(improved, region, memory, CHANGES // len(self._profile.nodes))
         drafts = sorted([*drafts, (seconds, region, improved)], key=lambda draft: draft[0])
         different = {(region, choices.tobytes()): (seconds, region, choices) for seconds, region, choices in drafts}
         for rank, (seconds, region, choices) in enumerate(different.values()):
