@@ -25,8 +25,8 @@ from .types import LINE, NodeProfile, Profile, Variant, align_up
 SMALL_CONSTANT_BYTES = 64 << 10
 """Raw constants up to this size always stay: a request for so little costs more than the memory."""
 
-V_BYTES = 15 << 18
-"""Transformed input that a Winograd block aims at: the products read it end to end from a last-level cache."""
+V_BYTES = 3 << 19
+"""Transformed input that a Winograd block aims at: with the rest of its workspace at most 2 MiB."""
 TILES_MIN, TILES_MAX = 16, 49
 """Of a block: products and transformed weights of the most, with the input's 64 channels at a time, fill 1 MiB."""
 
