@@ -57,7 +57,7 @@ PLACED, FROM_TOP, PLACED_ELSEWHERE = 4, 2, 2
 """Drafts that get addresses on each rung: fragmentation makes them later than drafts suppose. The first of them are
 placed from above, too; and some between activations that lie otherwise.
 """
-NEAR, FAR = 1.005, 1.05
+NEAR, FAR = 1.005, 1.03
 """Of the bound: a time below which no better draft is looked for on a rung, and one above which activations that are
 placed otherwise are tried.
 """
