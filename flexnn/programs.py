@@ -195,6 +195,7 @@ def _hold_constants(graph: Graph) -> list[Array]:
     """
     kept = {i: t for i, t in enumerate(graph.tensors) if t.weight >= 0 and weight_key(graph.weights[t.weight]) is None}
     held: list[Array] = []
+    places: dict[int, tuple[int, int]] = {}
     for dtype in sorted({tensor.dtype for tensor in kept.values()}):
         alike = {i: tensor for i, tensor in kept.items() if tensor.dtype == dtype}
         step = _ALIGN // DTYPES[dtype].itemsize
@@ -207,12 +208,13 @@ def _hold_constants(graph: Graph) -> list[Array]:
             source = graph.weights[tensor.weight].source
             assert source is not None
             array[at : at + tensor.size] = source.load().reshape(-1)
-            tensor.root, tensor.offset, tensor.weight = graph.inputs[-1], at, -1
-            for view in graph.tensors:
-                if view.root == i:
-                    view.root, view.offset = graph.inputs[-1], view.offset + at
+            tensor.weight, places[i] = -1, (graph.inputs[-1], at)
             at += size
         held.append(array)
+    for i, tensor in enumerate(graph.tensors):  # the constants and their views
+        place = places.get(i) or places.get(tensor.root)
+        if place is not None:
+            tensor.root, tensor.offset = place[0], tensor.offset + place[1]
     _drop_unused_weights(graph)
     return held
 
