@@ -128,41 +128,43 @@ void FX_SYMBOL(wino_weight_f32)(const fx_wino_weight *t) {
     t->m == 2 ? weights_2(t) : weights_4(t);
 }
 
-/* One vector of channels from j on; `full`: a whole tile of whole vectors, and a clamp. */
-#define OUTPUT(M, full)                                                                                                \
-    do {                                                                                                               \
+/* One vector of channels, from j on, of a pixel with its residual. */
+FX_INLINE fx_v with_residual(const fx_wino_output *t, int whole, int row, int pixel, int j, fx_v v) {
+    const float *r = t->r + row * t->r_row + pixel * t->r_pixel;
+    if (t->r)
+        v += whole ? fx_load(r + j) : fx_load_below(r, j, t->columns);
+    return v;
+}
+
+/* One vector of channels from j on: whole tiles of whole vectors and a clamp first, then whatever there is. */
+#define OUTPUTS(M)                                                                                                     \
+    static void outputs_##M(const fx_wino_output *t, int j) {                                                          \
         enum { N = M + 2 };                                                                                            \
-        fx_v half[M * N];                                                                                              \
+        fx_v half[M * N], row[M];                                                                                      \
         FX_UNROLL for (int l = 0; l < N; l++) {                                                                        \
             fx_v column[N];                                                                                            \
             FX_UNROLL for (int i = 0; i < N; i++) column[i] = fx_load(t->s + (i * N + l) * t->plane + j);              \
             output_##M(column, 1, half + l, N);                                                                        \
         }                                                                                                              \
         const fx_v bias = fx_load(t->panel + j), lo = fx_splat(t->finish.lo), hi = fx_splat(t->finish.hi);             \
-        const int rows = full ? M : t->rows, pixels = full ? M : t->pixels;                                            \
-        FX_UNROLL for (int i = 0; i < rows; i++) {                                                                     \
-            fx_v row[M];                                                                                               \
+        if (t->rows == M && t->pixels == M && j + FX_WIDTH <= t->columns && t->finish.act <= FX_ACT_CLIP) {            \
+            FX_UNROLL for (int i = 0; i < M; i++) {                                                                    \
+                output_##M(half + i * N, 1, row, 1);                                                                   \
+                FX_UNROLL for (int l = 0; l < M; l++) {                                                                \
+                    const fx_v v = with_residual(t, 1, i, l, j, row[l] + bias);                                        \
+                    fx_store(t->y + i * t->y_row + l * t->y_pixel + j, fx_min(hi, fx_max(lo, v)));                     \
+                }                                                                                                      \
+            }                                                                                                          \
+            return;                                                                                                    \
+        }                                                                                                              \
+        for (int i = 0; i < t->rows; i++) { /* not unrolled: clang takes minutes and 5 GB for it */                    \
             output_##M(half + i * N, 1, row, 1);                                                                       \
-            FX_UNROLL for (int l = 0; l < pixels; l++) {                                                               \
-                const float *r = t->r + i * t->r_row + l * t->r_pixel;                                                 \
-                float *y = t->y + i * t->y_row + l * t->y_pixel;                                                       \
-                fx_v v = row[l] + bias;                                                                                \
-                if (t->r)                                                                                              \
-                    v += full ? fx_load(r + j) : fx_load_below(r, j, t->columns);                                      \
-                if (full)                                                                                              \
-                    fx_store(y + j, fx_min(hi, fx_max(lo, v)));                                                        \
-                else                                                                                                   \
-                    fx_store_below(y, j, t->columns, fx_activate(&t->finish, v, t->panel + FX_NR + j));                \
+            for (int l = 0; l < t->pixels; l++) {                                                                      \
+                const fx_v v = with_residual(t, 0, i, l, j, row[l] + bias);                                            \
+                fx_store_below(t->y + i * t->y_row + l * t->y_pixel, j, t->columns,                                    \
+                               fx_activate(&t->finish, v, t->panel + FX_NR + j));                                      \
             }                                                                                                          \
         }                                                                                                              \
-    } while (0)
-
-#define OUTPUTS(M)                                                                                                     \
-    static void outputs_##M(const fx_wino_output *t, int j) {                                                          \
-        if (t->rows == M && t->pixels == M && j + FX_WIDTH <= t->columns && t->finish.act <= FX_ACT_CLIP)              \
-            OUTPUT(M, 1);                                                                                              \
-        else                                                                                                           \
-            OUTPUT(M, 0);                                                                                              \
     }
 OUTPUTS(2)
 OUTPUTS(4)
