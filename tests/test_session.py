@@ -293,15 +293,12 @@ def test_fork_while_another_thread_runs(artifact: Path, minimum: int, expected: 
 def test_ctrl_c(artifact: Path, minimum: int, expected: np.ndarray) -> None:
     with flexnn.Session(artifact, memory=minimum, threads=2, _read_bytes_per_second=5_000_000) as session:
         for delay in (0.02, 0.1):
-            took = []
-            for _ in range(3):  # others use the machine, too
-                timer = threading.Timer(delay, os.kill, (os.getpid(), signal.SIGINT))
-                start = time.monotonic()
-                timer.start()
-                with pytest.raises(KeyboardInterrupt):
-                    session.run(None, feed())
-                took.append(time.monotonic() - start)
-            assert min(took) <= delay + 0.5
+            timer = threading.Timer(delay, os.kill, (os.getpid(), signal.SIGINT))
+            start = time.monotonic()
+            timer.start()
+            with pytest.raises(KeyboardInterrupt):
+                session.run(None, feed())
+            assert time.monotonic() - start <= delay + 0.5
         same(session, expected)
 
 

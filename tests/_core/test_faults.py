@@ -11,9 +11,6 @@ from programs import Chain, run
 
 from flexnn import _core
 
-TRIES = 3
-"""Of what is to happen soon: others use the machine, too."""
-
 
 @pytest.fixture
 def chain() -> Chain:
@@ -119,28 +116,17 @@ def interrupt_after(seconds: float) -> list[float]:
     return sent
 
 
-def seconds_to_stop(session, x) -> float:
+@pytest.mark.parametrize("bytes_per_second", [20_000, 200_000])
+def test_ctrl_c_while_waiting_for_loads(chain, x, bytes_per_second):
+    session = chain.open(read_bytes_per_second=bytes_per_second)
     sent = interrupt_after(0.1)
     with pytest.raises(KeyboardInterrupt):
         for _ in range(100):
             run(session, x)
-    return time.monotonic() - sent[0]
-
-
-def seconds_to_close(session) -> float:
+    assert time.monotonic() - sent[0] < 0.1
     start = time.monotonic()
     session.close()
-    return time.monotonic() - start
-
-
-@pytest.mark.parametrize("bytes_per_second", [20_000, 200_000])
-def test_ctrl_c_while_waiting_for_loads(chain, x, bytes_per_second):
-    took = []
-    for _ in range(TRIES):
-        session = chain.open(read_bytes_per_second=bytes_per_second)
-        took.append((seconds_to_stop(session, x), seconds_to_close(session)))
-    assert min(stop for stop, _ in took) < 0.1
-    assert min(close for _, close in took) < 0.1
+    assert time.monotonic() - start < 0.1
 
 
 def test_ctrl_c_then_run_again(chain, x):
@@ -158,7 +144,11 @@ def test_ctrl_c_while_computing(threads):
     chain = Chain(layers=40, side=28, channels=128, slots=1, kernel=3, pinned_every=1)
     session = chain.open(threads=threads, isa="scalar")
     x = np.zeros(chain.shape, np.float32)
-    assert min(seconds_to_stop(session, x) for _ in range(TRIES)) < 0.25  # two CPUs that others use; 50 ms alone
+    sent = interrupt_after(0.1)
+    with pytest.raises(KeyboardInterrupt):
+        for _ in range(100):
+            run(session, x)
+    assert time.monotonic() - sent[0] < 0.25  # two CPUs that others use; 50 ms alone
     session.close()
 
 
