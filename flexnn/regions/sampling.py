@@ -175,30 +175,53 @@ def _keep_numbers(region: Region, nodes: Nodes) -> None:
 
 
 def _twice(ports: Sequence[Port], shapes: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """These shapes with a batch of two; none where no input has an open batch."""
-    found = []
-    for port, shape in zip(ports, shapes, strict=True):
-        is_open = len(shape) > 1 and port.dims is not None and not isinstance(port.dims[0], int)
-        found.append((2, *shape[1:]) if is_open else shape)
+    """These shapes with a batch of two; none where no input has an open batch of one."""
+    batches = {_names(ports)[i][0] for i, shape in enumerate(shapes) if len(shape) > 1 and shape[0] == 1}
+    found = [
+        tuple(2 if name and name in batches else d for name, d in zip(names, shape, strict=True))
+        for names, shape in zip(_names(ports), shapes, strict=True)
+    ]
     return found if found != shapes else []
 
 
+def _names(ports: Sequence[Port]) -> list[list[str]]:
+    """What the dimensions of each input are called: those of one name have one size. "": known."""
+    return [
+        ["" if isinstance(d, int) else d or f"{port.name}/{i}" for i, d in enumerate(port.dims or ())] for port in ports
+    ]
+
+
 def _candidates(ports: Sequence[Port]) -> Iterator[tuple[int, list[tuple[int, ...]]]]:
-    """Sides, and shapes of all inputs. Of the open dimensions of an input the first is one (a batch), the others a
-    side; or all but a last one are one. No two are the same.
+    """Sides, and shapes of all inputs, no two the same. Of the open dimensions of an input the first is one (a batch),
+    the others a side; or all but a last one are one. A vector's is a side; where it is also another input's first, it
+    is taken for a batch, and when all sides have been tried, for a side.
     """
     seen = set()
-    for side in SIDES:
-        for only_last in (False, True):
-            shapes = []
-            for port in ports:
-                dims = port.dims if port.dims is not None else ()
-                last = len(dims) - 1 if only_last else 0
-                sizes = [side if i and i >= last else 1 for i in range(len(dims))]
-                if len(dims) == 1:
-                    sizes = [side]
-                shapes.append(tuple(d if isinstance(d, int) else s for d, s in zip(dims, sizes, strict=True)))
-            key = tuple(shapes)
-            if key not in seen and all(np.prod(shape, dtype=float) <= TENSOR_MAX for shape in shapes):
-                seen.add(key)
-                yield side, shapes
+    for is_batch in (True, False):
+        for side in SIDES:
+            for only_last in (False, True):
+                sizes = _sizes(ports, side, only_last, is_batch)
+                shapes = [
+                    tuple(sizes[name] if name else int(d or 0) for name, d in zip(names, port.dims or (), strict=True))
+                    for names, port in zip(_names(ports), ports, strict=True)
+                ]
+                key = tuple(shapes)
+                if key not in seen and all(np.prod(shape, dtype=float) <= TENSOR_MAX for shape in shapes):
+                    seen.add(key)
+                    yield side, shapes
+
+
+def _sizes(ports: Sequence[Port], side: int, only_last: bool, is_batch: bool) -> dict[str, int]:
+    """The size of each open dimension, by its name."""
+    large, firsts, alone = set(), set(), set()
+    for names in _names(ports):
+        last = len(names) - 1 if only_last else 0
+        for i, name in enumerate(names):
+            if len(names) == 1:
+                alone.add(name)
+            elif i and i >= last:
+                large.add(name)
+            else:
+                firsts.add(name)
+    large |= alone - firsts if is_batch else alone
+    return {name: side if name in large else 1 for name in large | firsts | alone}

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 import flexnn
 from flexnn.graph import load_model
@@ -29,9 +29,15 @@ def model_of(operator, outputs, constants=(), inputs=("x",), **attrs):
     return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
 
+def inputs_of(dtype=np.float32):
+    return np.random.default_rng(1).standard_normal((ROWS, FEATURES)).astype(dtype)
+
+
 def check(operator, outputs="f", **rest):
-    x = np.random.default_rng(1).standard_normal((ROWS, FEATURES)).astype(np.float32)
-    model = model_of(operator, outputs, **rest).SerializeToString()
+    compare(model_of(operator, outputs, **rest).SerializeToString(), inputs_of())
+
+
+def compare(model, x):
     wanted = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, {"x": x})
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "m.onnx"
@@ -129,6 +135,131 @@ def test_forest_that_says_classes(transform):
         classlabels_int64s=[1, 2, 9],
         post_transform=transform,
     )
+
+
+@pytest.mark.parametrize("least", [0.0, -0.5])
+@pytest.mark.parametrize(
+    ("said_as", "transform", "base"),
+    [
+        (0, "NONE", []),
+        (0, "NONE", [0.2]),
+        (0, "LOGISTIC", []),
+        (0, "LOGISTIC", [-0.3]),
+        (0, "SOFTMAX", []),
+        (1, "NONE", []),
+        (1, "LOGISTIC", []),
+        (1, "SOFTMAX", []),
+    ],
+)
+def test_one_score_of_two_classes(said_as, transform, base, least):
+    """Weights that are all shares are told from those around zero."""
+    attrs = trees(5, 3, "class", 1)
+    attrs["class_ids"] = [said_as] * len(attrs["class_ids"])
+    attrs["class_weights"] = [(weight + least) / 3 for weight in attrs["class_weights"]]
+    rest = {"base_values": base} if base else {}
+    check("TreeEnsembleClassifier", "if", **attrs, **rest, classlabels_int64s=[7, 3], post_transform=transform)
+
+
+def test_missing_values():
+    attrs = trees(9, 5, "target", 2)
+    attrs["nodes_missing_value_tracks_true"] = [int(i % 3 != 0) for i in range(len(attrs["nodes_modes"]))]
+    compare(model_of("TreeEnsembleRegressor", "f", n_targets=2, **attrs).SerializeToString(), with_holes())
+
+
+def with_holes(dtype=np.float32):
+    x = inputs_of(dtype)
+    x[np.random.default_rng(2).random(x.shape) < 0.3] = np.nan
+    return x
+
+
+def table(count, depth, results, dtype, tracks=False, seed=0):
+    """Attributes of a TreeEnsemble: full trees, whose branches and leaves are numbered level by level."""
+    rng = np.random.default_rng(seed)
+    each, leaves = 2**depth - 1, 2**depth
+    at = np.arange(each)
+    ways = []
+    for side in (1, 2):
+        child = 2 * at + side
+        is_leaf = child >= each
+        of_tree = [np.where(is_leaf, child - each + tree * leaves, child + tree * each) for tree in range(count)]
+        ways += [np.concatenate(of_tree).tolist(), np.tile(is_leaf, count).astype(int).tolist()]
+    tensors = {
+        "nodes_splits": rng.standard_normal(count * each).astype(dtype),
+        "nodes_modes": np.zeros(count * each, np.uint8),
+        "leaf_weights": rng.standard_normal(count * leaves).astype(dtype),
+    }
+    return {
+        "tree_roots": (np.arange(count) * each).tolist(),
+        "nodes_featureids": rng.integers(0, FEATURES, count * each).tolist(),
+        **dict(
+            zip(("nodes_truenodeids", "nodes_trueleafs", "nodes_falsenodeids", "nodes_falseleafs"), ways, strict=True)
+        ),
+        "leaf_targetids": rng.integers(0, results, count * leaves).tolist(),
+        "n_targets": results,
+        **{name: numpy_helper.from_array(values, name) for name, values in tensors.items()},
+        **({"nodes_missing_value_tracks_true": rng.integers(0, 2, count * each).tolist()} if tracks else {}),
+    }
+
+
+def table_model(dtype, **attrs):
+    model = model_of("TreeEnsemble", "f", **attrs)
+    model.opset_import[1].version = 5
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    for port in (*model.graph.input, *model.graph.output):
+        port.type.tensor_type.elem_type = kind
+    return model.SerializeToString()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("results", "aggregate"), [(1, 1), (3, 1), (2, 0)])
+def test_a_table_of_trees(dtype, results, aggregate):
+    for tracks in (False, True):
+        attrs = table(7, 4, results, dtype, tracks)
+        model = table_model(dtype, **attrs, aggregate_function=aggregate)
+        compare(model, with_holes(dtype) if tracks else inputs_of(dtype))
+
+
+@pytest.mark.parametrize("mode", [1, 2, 3, 4])
+def test_other_branches_of_a_table(mode):
+    attrs = table(4, 3, 2, np.float32)
+    attrs["nodes_modes"] = numpy_helper.from_array(np.full(4 * 7, mode, np.uint8))
+    splits = inputs_of()[0, :4].repeat(7)  # equal to some
+    compare(table_model(np.float32, **attrs | {"nodes_splits": numpy_helper.from_array(splits)}), inputs_of())
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("nodes_truenodeids", 10**12, "leads to no node"),
+        ("nodes_falsenodeids", -1, "leads to no node"),
+        ("nodes_truenodeids", 0, "levels"),  # a cycle
+        ("tree_roots", 10**9, "a root is no node"),
+        ("nodes_featureids", -3, "below 0"),
+        ("leaf_targetids", 5, "none of 2 results"),
+        ("nodes_trueleafs", None, "differ in length"),
+        ("leaf_targetids", None, "lists of its leaves|no node"),
+        ("n_targets", 10**15, "results"),
+        ("post_transform", 1, "post_transform 1"),
+        ("aggregate_function", 2, "aggregate_function 2"),
+        ("nodes_modes", np.full(14, 6, np.uint8), "branches of kind 6"),
+        ("nodes_splits", np.zeros(14, np.int32), "thresholds of type int32"),
+        ("leaf_weights", np.zeros(16, np.float64), "differ in type"),
+        ("leaf_weights", np.zeros((4, 4), np.float32), "wrong type"),
+    ],
+)
+def test_tables_that_are_none(tmp_path, name, value, message):
+    attrs = table(2, 3, 2, np.float32)
+    if isinstance(value, np.ndarray):
+        attrs[name] = numpy_helper.from_array(value)
+    elif value is None:
+        attrs[name].pop()
+    elif isinstance(attrs.get(name), list):
+        attrs[name][0] = value
+    else:
+        attrs[name] = value
+    (tmp_path / "m.onnx").write_bytes(table_model(np.float32, **attrs))
+    with pytest.raises(GraphError, match=message):
+        load_model(tmp_path / "m.onnx")
 
 
 def refused(tmp_path, message, operator="TreeEnsembleRegressor", outputs="f", **attrs):

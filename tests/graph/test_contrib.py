@@ -63,6 +63,20 @@ def test_there_and_back(kind):
     check("DequantizeLinear", [(kind, (3, 4)), scale(0.02), zero(kind, 7)])
 
 
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+@pytest.mark.parametrize("is_wide", [False, True])
+def test_dynamic_lstm(direction, is_wide):
+    """A scale for each direction, or for each gate of it. onnxruntime quantises what meets the weights, too."""
+    count, hidden, given = 1 + (direction == "bidirectional"), 8, 12
+    scales = np.linspace(0.002, 0.004, 4 * hidden * count).astype(F32).reshape(count, -1)
+    scales = scales if is_wide else scales[:, 0]
+    zeros = np.zeros_like(scales, np.int8)
+    inputs = [("f", (7, 3, given)), numbers("i", count, given, 4 * hidden), numbers("i", count, hidden, 4 * hidden)]
+    inputs += [weights(count, 8 * hidden), None, None, None, None, scales, zeros, scales, zeros]
+    graph = check("DynamicQuantizeLSTM", inputs, "fff", 0.02, direction=direction, hidden_size=hidden)
+    assert [node.op for node in graph.nodes].count("recurrent") == count
+
+
 def test_products():
     q = numbers("i", 40, 33)
     assert forms(

@@ -268,6 +268,18 @@ def test_masks_by_where(form):
         assert nodes[0].inputs[3] == nodes[1].inputs[3]
 
 
+def test_a_row_of_large_scores_that_sees_nothing():
+    """All keys weigh alike then, however large their scores are beside the number that Where puts there."""
+    w = Writer()
+    scores = w("MatMul", "q", w("Transpose", "k", perm=[0, 2, 1]))
+    scores = w("Where", w("Greater", "m", F32(0)), F32(-1e9), scores)
+    model = w.model(dict.fromkeys("qkvm", (2, 5, 5)), w("MatMul", w("Softmax", scores, axis=-1), "v"))
+    feeds = {name: 40 * array for name, array in feeds_of(load(model)).items()}
+    feeds["m"][0, 2] = 1
+    feeds["m"][1] = 1
+    assert "attention" in ops_of(check_model(model, feeds=feeds))
+
+
 @pytest.mark.parametrize("tokens", [1, 3])
 def test_triangle_behind_a_past(tokens):
     """Keys and values of tokens before, as decoders keep them: new ones follow, and a slice of the triangle says so."""

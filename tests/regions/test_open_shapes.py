@@ -370,3 +370,28 @@ def test_a_longer_sequence_than_sampling_tried(tmp_path: Path) -> None:
     with opened(tmp_path, model) as session:
         for tokens in (8, 700, 2048, 1):
             check_run(session, model, {"ids": np.arange(tokens)[None] % 9})
+
+
+def test_sizes_of_one_name_are_one_size(tmp_path: Path) -> None:
+    """A graph's nodes and edges: the artifact has the products' weights as layers, not only as numbers."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["h"]),
+        helper.make_node("Gather", ["h", "edges"], ["each"]),
+        helper.make_node("ScatterElements", ["h", "places", "each"], ["sums"], axis=0, reduction="add"),
+        helper.make_node("MatMul", ["sums", "w"], ["z"]),
+        helper.make_node("Unsqueeze", ["kinds", "one"], ["columns"]),
+        helper.make_node("Add", ["z", "columns"], ["y"]),
+        helper.make_node("Unsqueeze", ["edges", "one"], ["column"]),
+        helper.make_node("Expand", ["column", "wide"], ["places"]),
+    ]
+    nodes = [*nodes[:2], *nodes[6:], *nodes[2:6]]
+    constants = {"w": numbers(9, 9), "one": np.array([1]), "wide": np.array([1, 9])}
+    inputs = [value("x", F32, ["nodes", 9]), value("edges", I64, ["edges"]), value("kinds", F32, ["nodes"])]
+    model = model_of(graph_of(nodes, inputs, [value("y", F32, ["nodes", 9])], constants))
+    with opened(tmp_path, model) as session:
+        for rows, links in ((3, 5), (6, 2)):
+            feed = {"x": numbers(rows, 9), "edges": np.arange(links) % rows, "kinds": numbers(rows)}
+            check_run(session, model, feed)
+        assert session._runner is not None
+        hosted = session._runner.walker.region.hosted
+        assert not any(nodes[i].op_type == "MatMul" for i in hosted)

@@ -4,7 +4,7 @@ Those of onnxruntime (com.microsoft), which models that its tools have optimised
 https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md; and classic machine learning (ai.onnx.ml).
 """
 
-from . import classic, fused, quantised  # noqa: F401 (each registers its operators)
+from . import classic, fused, quantised, trees  # noqa: F401 (each registers its operators)
 from .expansion import EXPANSIONS, Expansion
 
 __all__ = ["EXPANSIONS", "Expansion"]

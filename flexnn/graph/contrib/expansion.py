@@ -8,7 +8,7 @@ import numpy as np
 
 from ..ir import GraphError, WeightSource
 from ..model import Constant, ModelAttr, ModelGraph, ModelNode
-from ..sources import ArraySource
+from ..sources import ArraySource, ModelSource
 
 DOMAIN = "com.microsoft"
 
@@ -95,6 +95,13 @@ class Expansion:
         self._read.add(name)
         return self.node.attrs.get(name, default)
 
+    def numbers(self, name: str) -> np.ndarray:
+        """A tensor attribute of one dimension."""
+        value = self.attr(name, "")
+        if not isinstance(value, Constant) or len(value.shape) != 1:
+            raise self.error(f"attribute {name} is missing or has the wrong type")
+        return numbers_of(value)
+
     def attrs(self, names: Sequence[str]) -> dict[str, ModelAttr]:
         """Those of the attributes that the node has: they go on as they are."""
         self._read.update(names)
@@ -134,7 +141,7 @@ class Expansion:
 
     def array(self, values: np.ndarray) -> str:
         """The name of a new constant."""
-        kinds = {"f4": "f32", "i8": "i64", "i4": "i32", "f2": "f16"}
+        kinds = {"f4": "f32", "i8": "i64", "i4": "i32", "f2": "f16", "f8": "f64", "b1": "bool"}
         return self.stored(values.shape, kinds[values.dtype.str[1:]], ArraySource(values))
 
     def stored(self, shape: tuple[int, ...], dtype: str, source: WeightSource) -> str:
@@ -142,6 +149,17 @@ class Expansion:
         name = f"{self._stem}.constant{len(self._graph.constants)}"
         self._graph.constants[name] = self._counted(name, shape, dtype, source)
         return name
+
+
+def source_of(constant: Constant) -> WeightSource:
+    """Of a model's constant, which shall not count as read itself."""
+    assert isinstance(constant.source, ModelSource)
+    return constant.source.base
+
+
+def numbers_of(constant: Constant) -> np.ndarray:
+    """The values of a model's constant."""
+    return np.asarray(source_of(constant).load())
 
 
 Expand = Callable[[Expansion], None]

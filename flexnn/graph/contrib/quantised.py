@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..ir import WeightSource
-from ..model import Constant
-from ..sources import MappedSource, ModelSource
-from .expansion import Expansion, expands
+from ..sources import MappedSource
+from .expansion import Expansion, expands, numbers_of, source_of
 
 FLOAT = 1
 """TensorProto.DataType."""
@@ -116,6 +114,30 @@ def qlinear_concat(e: Expansion) -> None:
     _quantised(e, e.add("Concat", *parts, axis=e.integer("axis", 0)), 0)
 
 
+@expands("DynamicQuantizeLSTM")
+def dynamic_quantize_lstm(e: Expansion) -> None:
+    """An LSTM whose weights, [directions, inputs, 4 hidden], are quantised; what meets them is not quantised here."""
+    w, r = (_restored_gates(e, i, scale) for i, scale in ((1, 8), (2, 10)))
+    names = ("activation_alpha", "activation_beta", "activations", "clip", "direction", "hidden_size", "input_forget")
+    e.split("LSTM", (e.input(0), w, r, *(e.optional(i) for i in range(3, 8))), e.node.output, e.attrs(names))
+
+
+def _restored_gates(e: Expansion, weights: int, scale: int) -> str:
+    """[directions, 4 hidden, inputs] by a scale for each direction, or for each gate of each."""
+    shape = e.constant(scale, "its scale").shape
+    inputs = (e.input(weights), e.input(scale), e.optional(scale + 1))
+    if len(shape) == 1:
+        return e.add("Transpose", e.add("DequantizeLinear", *inputs, axis=0), perm=[0, 2, 1])
+    if len(shape) != 2 or not shape[0]:
+        raise e.error(f"a scale of shape {shape} is not supported")
+    parts = []
+    for d in range(shape[0]):
+        own = e.add("Gather", inputs[0], e.array(np.array([d], np.int64)), axis=0)
+        steps = [name and e.add("Gather", name, e.array(np.array(d, np.int64)), axis=0) for name in inputs[1:]]
+        parts.append(e.add("DequantizeLinear", own, *steps, axis=2))
+    return e.add("Transpose", e.add("Concat", *parts, axis=0), perm=[0, 2, 1])
+
+
 @expands("MatMulNBits")
 def matmul_n_bits(e: Expansion) -> None:
     """A times the transposed of [N, K] numbers of 4 or 8 bits, a scale for each block along K. Stored as halves."""
@@ -139,26 +161,16 @@ def matmul_n_bits(e: Expansion) -> None:
 
     def restored(v: np.ndarray) -> np.ndarray:
         middle = np.full((n, blocks), 1 << (bits - 1), np.uint8)
-        zero = _unpacked(_numbers(zeros), bits).reshape(n, -1)[:, :blocks] if zeros else middle
+        zero = _unpacked(numbers_of(zeros), bits).reshape(n, -1)[:, :blocks] if zeros else middle
         wide = _unpacked(v, bits).reshape(n, blocks, block).astype(np.float32) - zero[:, :, None]
-        wide *= np.asarray(_numbers(scales), np.float32).reshape(n, blocks, 1)
+        wide *= np.asarray(numbers_of(scales), np.float32).reshape(n, blocks, 1)
         return wide.reshape(n, -1)[:, :k].astype(np.float16)
 
     others = f"{scales.source.key}|{zeros.source.key if zeros else ''}"
     label = f"restored{bits}/{block}of{n}x{k}({others})"
-    halves = e.stored((n, k), "f16", MappedSource(_source(weights), restored, label))
+    halves = e.stored((n, k), "f16", MappedSource(source_of(weights), restored, label))
     wide = e.add("Cast", halves, to=FLOAT)
     _biased(e, e.add("MatMul", e.input(0), e.add("Transpose", wide, perm=[1, 0])), e.optional(5))
-
-
-def _source(constant: Constant) -> WeightSource:
-    """Of a model's constant, which shall not count as read itself."""
-    assert isinstance(constant.source, ModelSource)
-    return constant.source.base
-
-
-def _numbers(constant: Constant) -> np.ndarray:
-    return np.asarray(_source(constant).load())
 
 
 def _unpacked(packed: np.ndarray, bits: int) -> np.ndarray:

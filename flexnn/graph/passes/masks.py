@@ -14,8 +14,9 @@ from ..sources import ArraySource
 from .rewrite import Rewriter, only, operands, scaled
 
 HIDDEN_MAX = -1e9
-"""A number that Where puts in place of scores stands for "not seen" from here down: float32 loses any score that is
-added to it, so that adding the mask gives the same."""
+"""A number that Where puts in place of scores stands for "not seen" from here down: what it hides weighs nothing."""
+ABSORBS = -1e30
+"""Float32 loses any score that is added to it, so that rows that see nothing, too, come out as Where gives them."""
 
 Mask = tuple[str, int, int, float]
 """("add", mask, 0, 0), or ("where", condition, hides, number): the number stands where the condition is ``hides``."""
@@ -29,6 +30,8 @@ class Masks:
 
     def sum(self, uses: Rewriter, before: Node, masks: list[Mask]) -> int:
         """The tensor of all masks together, made before the node."""
+        if len(masks) == 1 and masks[0][0] == "where":
+            masks = [(*masks[0][:3], min(masks[0][3], ABSORBS))]
         parts = [self._part(uses, before, mask) for mask in masks]
         total, *rest = sorted(parts)
         for part in rest:
