@@ -7,7 +7,7 @@
 #define FLOPS_MAX 2.5e8
 #define BYTES_MAX 4e7
 
-int check_accuracy_op(const check_op *op, uint32_t number, const fx_kernels *k, const char *part) {
+int check_accuracy_op(const check_op *op, uint32_t number, const fx_kernels *k, const char *part, int *ran) {
     int failures = 0;
     char name[64];
     double flops, bytes;
@@ -17,6 +17,7 @@ int check_accuracy_op(const check_op *op, uint32_t number, const fx_kernels *k, 
             return failures;
         if ((part && !strstr(name, part)) || op->is_exact || flops > FLOPS_MAX || bytes > BYTES_MAX)
             continue;
+        ++*ran;
         double most = 0, most_sampled = 0;
         if (op->error_max)
             op->error_max(&c, &most, &most_sampled);

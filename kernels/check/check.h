@@ -85,11 +85,11 @@ static inline void check_set(const check_case *c, check_expected *e, int64_t at,
 }
 
 /* The frame: case.c runs one case (0: passed; else says why), drawn or as it stands; bench.c times; accuracy.c tells
- * the errors of the shapes that are timed (0: none is too large). Of shapes, those whose name has `part` in it, if
- * that is not NULL. */
+ * the errors of the shapes that are timed (0: none is too large), and adds their number to *ran. Of shapes, those whose
+ * name has `part` in it, if that is not NULL. */
 int check_run_case(const check_op *op, check_case *c, const fx_kernels *k, const char *op_name);
 int check_run_drawn(const check_op *op, check_case *c, const fx_kernels *k, const char *op_name);
-int check_accuracy_op(const check_op *op, uint32_t number, const fx_kernels *k, const char *part);
+int check_accuracy_op(const check_op *op, uint32_t number, const fx_kernels *k, const char *part, int *ran);
 /* hostile.c: 1: parameters damaged at random were accepted and run; 0: refused, or too big to run; -1: failed. */
 int check_run_hostile(const check_op *op, check_case *c, const fx_kernels *k);
 double check_peak_flops(const fx_kernels *k);

@@ -2,6 +2,8 @@
  *              [--bench [--cold] [--threads N] | --accuracy | --hostile] */
 #include "crew.h"
 
+#include <errno.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,22 +74,30 @@ static int walk(const options *o) {
         for (uint32_t op = 0; op < FX_OP_COUNT; op++) {
             if (o->op && strcmp(o->op, fx_op_name(op)))
                 continue;
-            ran++;
+            ran += !o->accuracy;
             if (!checks[op]) {
                 fprintf(stderr, "FAILED: no check of %s\n", fx_op_name(op));
                 failures++;
             } else if (o->bench) {
                 check_bench_op(checks[op], op, k, o->shape, peak, o->cold, o->threads);
             } else if (o->accuracy) {
-                failures += check_accuracy_op(checks[op], op, k, o->shape);
+                failures += check_accuracy_op(checks[op], op, k, o->shape, &ran);
             } else {
                 failures += check_level(o, op, k);
             }
         }
     }
     if (!ran)
-        fprintf(stderr, "FAILED: this CPU has no such level, or there is no such operator\n");
+        fprintf(stderr, "FAILED: this CPU has no such level, or there is no such operator or shape\n");
     return failures || !ran;
+}
+
+/* A decimal number of at most max, or -1. */
+static long whole(const char *text, long max) {
+    char *end;
+    errno = 0;
+    const long number = strtol(text, &end, 10);
+    return errno || end == text || *end || number < 0 || number > max ? -1 : number;
 }
 
 int main(int argc, char **argv) {
@@ -106,14 +116,14 @@ int main(int argc, char **argv) {
             o.op = value, i++;
         else if (value && !strcmp(argv[i], "--level"))
             o.level = value, i++;
-        else if (value && !strcmp(argv[i], "--threads") && atoi(value) > 0 && atoi(value) <= CHECK_THREADS_MAX)
-            o.threads = atoi(value), i++;
+        else if (value && !strcmp(argv[i], "--threads") && whole(value, CHECK_THREADS_MAX) > 0)
+            o.threads = (int)whole(value, CHECK_THREADS_MAX), i++;
         else if (value && !strcmp(argv[i], "--shape"))
             o.shape = value, i++;
-        else if (value && !strcmp(argv[i], "--cases"))
-            o.cases = atol(value), i++;
-        else if (value && !strcmp(argv[i], "--first"))
-            o.first = atol(value), i++;
+        else if (value && !strcmp(argv[i], "--cases") && whole(value, LONG_MAX) > 0)
+            o.cases = whole(value, LONG_MAX), i++;
+        else if (value && !strcmp(argv[i], "--first") && whole(value, LONG_MAX) >= 0)
+            o.first = whole(value, LONG_MAX), i++;
         else if (value && !strcmp(argv[i], "--seed"))
             o.seed = strtoull(value, NULL, 10), i++;
         else {
@@ -121,6 +131,10 @@ int main(int argc, char **argv) {
                             "[--bench [--cold] [--threads N] | --accuracy | --hostile] [--shape PART_OF_NAME]\n");
             return 2;
         }
+    }
+    if (o.first >= o.cases) {
+        fprintf(stderr, "FAILED: cases %ld to %ld are none\n", o.first, o.cases);
+        return 2;
     }
     signal(SIGSEGV, on_fault);
     signal(SIGBUS, on_fault);

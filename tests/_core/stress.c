@@ -415,9 +415,17 @@ static void stress(const fx_kernels *k, int threads, int group, int runs, uint32
 }
 
 int main(int argc, char **argv) {
-    static const char *const levels[] = {"scalar", "neon", "avx2", "avx512"};
+    static const char *const levels[] = {
+#define LEVEL(level) #level,
+        FX_LEVELS(LEVEL)
+#undef LEVEL
+    };
     const int runs = argc > 1 ? atoi(argv[1]) : 200;
     const uint32_t seed = argc > 2 ? (uint32_t)atoi(argv[2]) : 1;
+    if (runs < 2) {
+        fprintf(stderr, "usage: flexnn-engine-stress [runs [seed]]: 2 runs or more\n");
+        return 2;
+    }
     random_state = seed;
     for (size_t i = 0; i < sizeof levels / sizeof *levels; i++) {
         const fx_kernels *k = fx_kernels_for(levels[i]);
