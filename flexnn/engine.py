@@ -131,6 +131,13 @@ class Engine:
         """
         return self._bound.lanes
 
+    @property
+    def stalls(self) -> list[tuple[int, int]] | None:
+        """(start, end) in ns of each step's wait for loads in the last run, and of its end's: together the run's
+        ``stall_ns``. (0, 0) where none was missing. None unless the host traces threads.
+        """
+        return self._bound.stalls
+
     def close(self) -> None:
         """Unbinds the program; twice is fine. Its pinned weights stay in the arena until their place is needed."""
         self._bound.close()

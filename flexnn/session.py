@@ -254,12 +254,12 @@ class Session:
 
         with self._lock:
             engine = self._engine if self._traced and self.last_run else None
-            trace, lanes = (engine.trace, engine.lanes) if engine is not None else (None, None)
-            if trace is None or lanes is None:
+            trace, lanes, stalls = (engine.trace, engine.lanes, engine.stalls) if engine is not None else (None,) * 3
+            if trace is None or lanes is None or stalls is None:
                 raise SessionError(
                     "there is no trace: open the session with trace=True, and run a model of fixed shapes"
                 )
-            return trace_events(self._plan, trace, lanes)
+            return trace_events(self._plan, trace, lanes, stalls)
 
     def close(self) -> None:
         """Gives everything back, after the run in flight. The session cannot run any more; closing twice is fine."""

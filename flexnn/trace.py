@@ -17,15 +17,16 @@ Event = dict[str, Any]
 
 _LOADER, _STALLS, _COMPUTE = 1, 2, 3
 """Lanes; the first compute thread's, with the others behind it."""
-_STALL_NS_MIN = 1000
-"""Shorter gaps between steps are the engine's own."""
 
 
-def trace_events(plan: Plan, trace: Trace, lanes: list[list[tuple[int, int]]]) -> dict[str, Any]:
-    """The trace of a run of ``plan``, and each thread's part in its steps (Engine.trace, Engine.lanes): an object to be
-    written as JSON.
+def trace_events(
+    plan: Plan, trace: Trace, lanes: list[list[tuple[int, int]]], stalls: list[tuple[int, int]]
+) -> dict[str, Any]:
+    """The trace of a run of ``plan``, each thread's part in its steps, and their waits for loads (Engine.trace, lanes
+    and stalls): an object to be written as JSON.
 
-    Each stall names the load that it waited for, since when that could have run, and why it did not sooner.
+    Each stall names the load that it waited for, since when that could have run, and why it did not sooner. Together
+    they are the run's ``stall_ns``.
     """
     graph = plan.graph
     steps, loads = trace
@@ -46,15 +47,16 @@ def trace_events(plan: Plan, trace: Trace, lanes: list[list[tuple[int, int]]]) -
         }
         events.append(_span(_LOADER, weights[i], start, end, facts))
     together = _together(plan)
-    for j, (start, _) in enumerate(steps):
+    for j in range(len(steps)):
         node = int(plan.steps[j]["node"])
         facts = {"step": j, "op": graph.nodes[node].op, "waits for loads": int(plan.steps[j]["wait_loads"])}
         name = names[j] if together[j] <= 1 else f"{names[j]} and {together[j] - 1} at the same time"
         parts = [(thread, *part) for thread, part in enumerate(lanes[j]) if part[1]]
         events += [_span(_COMPUTE + thread, name, first, last, facts) for thread, first, last in parts]
-        ready = steps[j - 1][1] if j else 0
-        if start - ready >= _STALL_NS_MIN and plan.steps[j]["wait_loads"]:
-            events += _stalls(plan, trace, weights, names, j, ready)
+    awaited = [max(plan.steps[j : j + max(count, 1)]["wait_loads"]) for j, count in enumerate(together)]
+    for j, ((start, end), count) in enumerate(zip(stalls, [*awaited, len(loads)], strict=True)):
+        if end > start:
+            events += _stalls(plan, trace, weights, names, j, int(count), start, end)
     events += _memory(graph, plan, trace)
     return {"traceEvents": events, "displayTimeUnit": "ms"}
 
@@ -72,13 +74,19 @@ def _together(plan: Plan) -> list[int]:
     return sizes
 
 
-def _stalls(plan: Plan, trace: Trace, weights: list[str], names: list[str], step: int, ready: int) -> list[Event]:
-    """What step ``step``, ready to start at ``ready``, waited for: a span for each load that went on meanwhile."""
+def _stalls(
+    plan: Plan, trace: Trace, weights: list[str], names: list[str], step: int, count: int, at: int, until: int
+) -> list[Event]:
+    """What step ``step``, or the run's end, waited for from ``at`` to ``until``, if that was for the first ``count``
+    loads: a span for each load that went on meanwhile. The last one's ends when the step began, which on a busy machine
+    is later than its load's end.
+    """
     steps, loads = trace
-    events, at = [], ready
-    for i in range(int(plan.steps[step]["wait_loads"])):
+    events = []
+    for i in range(count):
         start, end = loads[i]
-        if end <= at:
+        is_last = i == count - 1
+        if end <= at and not is_last:
             continue
         wait = int(plan.loads[i]["wait_steps"])
         freed = steps[wait - 1][1] if wait > 0 else None  # its place: by a step of this run
@@ -91,7 +99,8 @@ def _stalls(plan: Plan, trace: Trace, weights: list[str], names: list[str], step
         else:
             why, since = "it had begun in the run before", start
         facts = {"step": step, "load": i, "weight": weights[i], "could start at us": since / 1e3, "not sooner": why}
-        events.append(_span(_STALLS, f"waiting for {weights[i]}", at, min(end, steps[step][0]), facts))
+        end = until if is_last else min(end, until)
+        events.append(_span(_STALLS, f"waiting for {weights[i]}", at, end, facts))
         at = end
     return events
 

@@ -130,12 +130,8 @@ def test_a_trace_explains_its_stalls(artifact: Path, tmp_path: Path, capsys: pyt
         artifact, memory=smallest(artifact), threads=2, trace=True, _read_bytes_per_second=100_000_000
     ) as s:
         s.run(None, feed())
-        for _ in range(4):  # while another process has the CPU, steps are late that wait for nothing
-            s.run(None, feed())
-            events = s.trace_events()["traceEvents"]
-            stall_ms, plan = pytest.approx(s.last_run["stall_ns"] / 1e6, rel=0.1), s.plan
-            if sum(e["dur"] for e in events if e["name"].startswith("waiting for")) / 1e3 == stall_ms:
-                break
+        s.run(None, feed())
+        events, stall_ns, plan = s.trace_events()["traceEvents"], s.last_run["stall_ns"], s.plan
     lanes = {e["args"]["name"]: e["tid"] for e in events if e["name"] == "thread_name"}
     assert list(lanes) == ["loader", "stalls", "compute 1", "compute 2"]
     spans = {name: [e for e in events if e["ph"] == "X" and e["tid"] == lane] for name, lane in lanes.items()}
@@ -145,7 +141,8 @@ def test_a_trace_explains_its_stalls(artifact: Path, tmp_path: Path, capsys: pyt
     computed = [*spans["compute 1"], *spans["compute 2"]]
     assert {e["args"]["step"] for e in computed} == set(range(len(plan.steps)))
     assert {"waits for loads", "op"} <= computed[0]["args"].keys()
-    assert sum(e["dur"] for e in spans["stalls"]) / 1e3 == stall_ms
+    assert stall_ns
+    assert sum(e["dur"] for e in spans["stalls"]) * 1e3 == pytest.approx(stall_ns, abs=1)
     for event in spans["stalls"]:
         load = spans["loader"][event["args"]["load"]]
         assert event["args"]["weight"] == load["name"]

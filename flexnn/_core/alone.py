@@ -54,6 +54,11 @@ class EngineSession:
         """As of EngineProgram."""
         return self._program.lanes
 
+    @property
+    def stalls(self) -> list[tuple[int, int]] | None:
+        """As of EngineProgram."""
+        return self._program.stalls
+
     def run(self, buffers: Sequence[NDArray[Any]]) -> dict[str, int]:
         """As of EngineProgram; the loads of the next run begin in this one."""
         return self._program.run(buffers, [self._program])

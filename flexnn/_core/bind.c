@@ -56,6 +56,7 @@ static int64_t lay_out(char *memory, const fx_program *p, const fx_host *h) {
     CARVE(load_spans, (int64_t)FX_RUNS * p->load_count, h->trace);
     CARVE(spans, (int64_t)p->step_count + p->load_count, h->trace);
     CARVE(lanes, (int64_t)p->step_count * h->pool.threads, h->trace > 1);
+    CARVE(stalls, (int64_t)p->step_count + 1, h->trace > 1);
     CARVE(first_steps, p->step_count, h->poison);
     CARVE(tasks, largest_group(p), 1);
     CARVE(tables, p->table_count, 1);

@@ -99,6 +99,7 @@ cdef extern from "engine.h" nogil:
                      int (*poll)(void *) noexcept nogil, void *poll_arg, fx_run_stats *stats, fx_error *error)
     const fx_span *fx_trace(const fx_bound *b)
     const fx_span *fx_trace_threads(const fx_bound *b)
+    const fx_span *fx_trace_stalls(const fx_bound *b)
 
 
 cdef extern from "quota.h" nogil:

@@ -155,6 +155,9 @@ const fx_span *fx_trace(const fx_bound *b);
 /* [steps][threads of the host]: from when to when each thread took part in the step, or in the group that begins with
  * it; 0 to 0 where it did not. NULL where the host does not trace threads. */
 const fx_span *fx_trace_threads(const fx_bound *b);
+/* [steps + 1]: from when to when each step waited for loads, and the run's end did; 0 to 0 where none was missing.
+ * Together they are stall_ns. NULL where the host does not trace threads. */
+const fx_span *fx_trace_stalls(const fx_bound *b);
 
 int64_t fx_host_bytes(const fx_host *h); /* everything it owns: arena, programs, stacks */
 

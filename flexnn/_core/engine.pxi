@@ -282,6 +282,17 @@ cdef class EngineProgram:
         times = [(spans[i].start_ns, spans[i].end_ns) for i in range(self.step_count * threads)]
         return [times[i:i + threads] for i in range(0, len(times), threads)]
 
+    @property
+    def stalls(self):
+        """Of the last run that succeeded, (start, end) of each step's wait for loads and of the run's end's, in ns since its
+        start: together ``stall_ns``. (0, 0) where none was missing; a group waits at its first step. None unless the
+        host traces threads."""
+        cdef const fx_span *spans = fx_trace_stalls(self._opened())
+        cdef Py_ssize_t i
+        if spans == NULL or self.host.busy:
+            return None
+        return [(spans[i].start_ns, spans[i].end_ns) for i in range(self.step_count + 1)]
+
     def run(self, buffers, then=()):
         """One run: ``buffers`` are contiguous arrays, inputs then outputs, of ``io_bytes`` bytes each; ``then``: the
         programs of the same host that are expected to run after this one, whose loads then begin. Returns ``run_ns``,

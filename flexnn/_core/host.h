@@ -44,6 +44,7 @@ struct fx_bound {
     fx_span *load_spans;     /* [FX_RUNS][load_count], absolute; NULL when not tracing */
     fx_span *spans;          /* [step_count + load_count]; NULL when not tracing */
     fx_span *lanes;          /* [step_count][threads]; NULL when not tracing threads */
+    fx_span *stalls;         /* [step_count + 1]; NULL when not tracing threads */
     uint8_t *first_steps;    /* [step_count], poison only: the step is the first of its node */
     fx_task *tasks;          /* [steps of the largest group] */
     fx_stored_table *tables; /* [table_count] */

@@ -140,9 +140,13 @@ static int has_more_loads(const void *p) {
     return atomic_load(&n->h->loads_done) > n->seen || loader_rests(n->h);
 }
 
-/* Waits until loads_done reaches a number; adds the time to *stall_ns. */
-static fx_status wait_loads(fx_host *h, int64_t loads, fx_poll *poll, int64_t *stall_ns, fx_error *error) {
+/* Waits until loads_done reaches a number; adds the time to *stall_ns, and says in *stall, if not NULL, when it was: 0
+ * to 0 where nothing was missing. */
+static fx_status wait_loads(fx_host *h, int64_t loads, fx_poll *poll, int64_t *stall_ns, fx_span *stall,
+                            fx_error *error) {
     need n = {.h = h, .loads = loads};
+    if (stall)
+        *stall = (fx_span){0};
     if (atomic_load(&h->loads_done) >= loads)
         return FX_OK;
     int64_t start = fx_now_ns();
@@ -154,7 +158,10 @@ static fx_status wait_loads(fx_host *h, int64_t loads, fx_poll *poll, int64_t *s
             if (fx_polled(poll))
                 return fx_fail(error, FX_ERR_CANCELLED, 0);
         }
-    *stall_ns += fx_now_ns() - start;
+    int64_t end = fx_now_ns();
+    *stall_ns += end - start;
+    if (stall)
+        *stall = (fx_span){start, end};
     if (atomic_load(&h->loads_done) >= loads)
         return FX_OK;
     *error = h->loading.error; /* it rests although nobody paused it: it failed */
@@ -190,6 +197,15 @@ static void make_task(const fx_bound *b, const fx_step *step, void *const *buffe
     task->units = fx_op_units(h->kernels, node->op, node->kernel, &node->params, step->window, h->pool.cut_threads);
 }
 
+/* Takes start from absolute times, but for spans that are none. */
+static void since(fx_span *spans, int64_t count, int64_t start) {
+    for (int64_t i = 0; spans && i < count; i++)
+        if (spans[i].start_ns) {
+            spans[i].start_ns -= start;
+            spans[i].end_ns -= start;
+        }
+}
+
 /* Turns the absolute times of a run in a turn into the trace. */
 static void finish_trace(fx_bound *b, int64_t turn, int64_t start) {
     const uint32_t steps = b->program.step_count, loads = b->program.load_count;
@@ -197,11 +213,8 @@ static void finish_trace(fx_bound *b, int64_t turn, int64_t start) {
         b->spans[i].start_ns -= start;
         b->spans[i].end_ns -= start;
     }
-    for (int64_t i = 0; b->lanes && i < (int64_t)steps * b->host->pool.threads; i++)
-        if (b->lanes[i].start_ns) {
-            b->lanes[i].start_ns -= start;
-            b->lanes[i].end_ns -= start;
-        }
+    since(b->lanes, (int64_t)steps * b->host->pool.threads, start);
+    since(b->stalls, (int64_t)steps + 1, start);
     for (uint32_t i = 0; i < loads; i++) {
         fx_span span = b->load_spans[turn % FX_RUNS * loads + i];
         b->spans[steps + i] = (fx_span){span.start_ns - start, span.end_ns - start};
@@ -225,7 +238,10 @@ static fx_status run_steps(fx_bound *b, void *const *buffers, fx_bound *const *n
         for (uint32_t i = 0; i < count; i++)
             loads = steps[i].wait_loads > loads ? steps[i].wait_loads : loads;
         fx_jitter_pause(&h->jitter);
-        status = loads ? wait_loads(h, loads_before + loads, poll, &stats->stall_ns, error) : FX_OK;
+        fx_span *stall = b->stalls ? &b->stalls[first] : NULL;
+        if (stall)
+            memset(stall, 0, count * sizeof *stall);
+        status = loads ? wait_loads(h, loads_before + loads, poll, &stats->stall_ns, stall, error) : FX_OK;
         if (status != FX_OK)
             return status;
         int64_t start = h->trace ? fx_now_ns() : 0;
@@ -251,7 +267,8 @@ static fx_status run_steps(fx_bound *b, void *const *buffers, fx_bound *const *n
             return fx_fail(error, FX_ERR_CANCELLED, 0);
     }
     /* A program may load what no step waits for; the next turn counts on all loads of this one. */
-    return p->load_count ? wait_loads(h, loads_before + p->load_count, poll, &stats->stall_ns, error) : FX_OK;
+    fx_span *stall = b->stalls ? &b->stalls[p->step_count] : NULL;
+    return wait_loads(h, loads_before + p->load_count, poll, &stats->stall_ns, stall, error);
 }
 
 fx_status fx_run(fx_bound *b, void *const *buffers, fx_bound *const *next, uint32_t next_count, int (*ask)(void *),
@@ -292,4 +309,7 @@ const fx_span *fx_trace(const fx_bound *b) {
 }
 const fx_span *fx_trace_threads(const fx_bound *b) {
     return b->lanes;
+}
+const fx_span *fx_trace_stalls(const fx_bound *b) {
+    return b->stalls;
 }
