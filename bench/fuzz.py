@@ -1,7 +1,8 @@
 """Damaged model files: every one must end in a clear error or a correct run.
 
-    python -m bench.fuzz                          2,000 mutations of five artifacts and five ONNX files
+    python -m bench.fuzz                          2,000 mutations of artifacts and ONNX files
     python -m bench.fuzz --count 200 --seed 7     other ones
+    python -m bench.fuzz --target tiny_           of those whose names begin so
     python -m bench.fuzz --only 1234              one again, with its traceback
 
 Each mutation runs in a worker process: open under a budget, run once. A worker that dies is a crash, one that takes
@@ -39,10 +40,11 @@ from rich.table import Table
 import flexnn
 from bench import ROOT, WIDTH
 from bench.catalogue import CATALOGUE
-from bench.field import SUBJECTS
 from bench.footprint import reset_peak, status
 from bench.mutate import damage, reseal, structure_of_artifact, structure_of_onnx
 from bench.peers import OnnxRuntime, artifact, artifact_of
+from bench.subjects import SUBJECTS
+from bench.tiny import TINY
 
 TARGETS = (  # model, what is mutated
     ("mobilenet_v2_small", "artifact"),
@@ -60,8 +62,14 @@ TARGETS = (  # model, what is mutated
     ("ppocr_v4_rec", "resealed"),
     ("silero_vad_ifless", "onnx"),
     ("aecmos_1", "onnx"),
+    ("tiny_recurrent", "onnx"),
+    ("tiny_recurrent", "resealed"),
+    ("tiny_control", "onnx"),
+    ("tiny_control", "resealed"),
+    ("tiny_trees", "onnx"),
+    ("surfaces_trees", "onnx"),
 )
-OPEN = {subject.name: subject for subject in SUBJECTS}
+OPEN = {subject.name: subject for subject in (*SUBJECTS, *TINY)}
 BUDGET = 64 << 20
 MEMORY_SLACK = 64 << 20
 ADDRESS_SPACE = 4 << 30
@@ -163,7 +171,7 @@ class Judge:
                 with flexnn.Session(self.undamaged(name), memory=BUDGET, threads=2) as session:
                     self.expected[name] = session.run(None, feed)
             expected = self.expected[name]
-        for a, b in zip(outputs, expected, strict=True):
+        for a, b in zip(map(_wide, outputs), map(_wide, expected), strict=True):
             if not np.isfinite(b).all():
                 return Answer("ran, nothing to compare", "numbers overflow")
             if kind == "onnx" and has_extremes(path):
@@ -175,6 +183,11 @@ class Judge:
                     "silently wrong", f"{a.shape} off by {np.abs(a - b).max() if a.shape == b.shape else '?'}"
                 )
         return Answer("correct run")
+
+
+def _wide(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """As numbers that can be subtracted."""
+    return values.astype(np.float64)
 
 
 def path_of(name: str) -> Path:
@@ -324,6 +337,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--target", default="", help="only these: what their names begin with")
     parser.add_argument("--only", type=int, help="one mutation, by its number")
     parser.add_argument("--json", type=Path, help="write every answer there")
     parser.add_argument("--work", type=Path, help=argparse.SUPPRESS)
@@ -331,7 +345,13 @@ def main() -> int:
     if options.work:
         work(options.seed, options.work)
         return 0
-    numbers = list(range(options.count)) if options.only is None else [options.only]
+    wanted = [i for i, (name, _) in enumerate(TARGETS) if name.startswith(options.target)]
+    if not wanted:
+        parser.error(f"no target begins with {options.target}")
+    rounds = -(-options.count // len(wanted))
+    numbers = [k * len(TARGETS) + i for k in range(rounds) for i in wanted][: options.count]
+    if options.only is not None:
+        numbers = [options.only]
     with tempfile.TemporaryDirectory() as folder:
         make_targets(Path(folder))
         answers = fuzz(numbers, options.seed, options.processes, Path(folder), Console(stderr=True))

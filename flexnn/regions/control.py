@@ -38,8 +38,7 @@ def loop(node: ModelNode, inputs: Sequence[Array | None], step: Step) -> list[Ar
     while going.item() and (count is None or iteration < count):
         going, *rest = step([np.array(iteration, np.int64), going, *values])
         going = np.array(truth(node, going))
-        if len(rest) < len(values):
-            raise GraphError(f"{node.where}: its body returns {len(rest)} values for {len(values)} carried ones")
+        _check_count(node, len(rest), len(values))
         values = rest[: len(values)]
         rows.append(rest[len(values) :])
         iteration += 1
@@ -85,8 +84,7 @@ def _scan(
     rows: list[list[Array]] = []
     for slices in zip(*turned, strict=True):
         results = step([*states, *(np.asarray(part, order="C") for part in slices)])
-        if len(results) < len(states):
-            raise GraphError(f"{node.where}: its body returns {len(results)} values for {len(states)} states")
+        _check_count(node, len(results), len(states))
         states = results[: len(states)]
         rows.append(results[len(states) :])
     outs = len(node.output) - len(states)
@@ -101,6 +99,13 @@ def _scan(
         for i in range(outs)
     ]
     return [*states, *stacks]
+
+
+def _check_count(node: ModelNode, returned: int, carried: int) -> None:
+    """Raises GraphError unless the body returns what is carried on and what the node puts out."""
+    wanted = max(carried, len(node.output))
+    if returned < wanted:
+        raise GraphError(f"{node.where}: its body returns {returned} values, {wanted} are wanted")
 
 
 def _ints(node: ModelNode, name: str) -> list[int]:

@@ -48,7 +48,9 @@ def inline(region: Region, i: int, binder: Binder, values: Mapping[str, Array], 
     known = binder.value(node.input[0])
     if not isinstance(known, Const) or known.load().size != 1:
         raise ApartError(f"{node.where}: its condition is not known")
-    branch = region.children[i]["then_branch" if bool(known.load().reshape(-1)[0]) else "else_branch"]
+    branch = region.children[i].get("then_branch" if bool(known.load().reshape(-1)[0]) else "else_branch")
+    if branch is None:
+        raise ApartError(f"{node.where}: it lacks a branch")
     own = {name for inner in branch.nodes for name in inner.output if name} | set(branch.graph.constants)
     hidden = {name: binder.values.pop(name) for name in own if name in binder.values}
     half = binder.halves & own

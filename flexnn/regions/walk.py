@@ -256,6 +256,8 @@ class Walker:
             if i not in region.children or not all(n in scope or n in region.constants for n in region.reads[i]):
                 continue
             node = region.nodes[i]
+            if node.op_type == "If" and not {"then_branch", "else_branch"} <= region.children[i].keys():
+                raise GraphError(f"{node.where}: it lacks a branch")
             inputs = [self._value(region, scope, name) if name else None for name in node.input]
             outputs = self.control(node, region.children[i], scope, inputs)
             scope.own.update((name, value) for name, value in zip(node.output, outputs, strict=False) if name)

@@ -214,3 +214,42 @@ def test_layers_of_branches_run_on_the_core(tmp_path: Path, monkeypatch: pytest.
             x[0, 0, 7] = top
             check_run(session, model, {"x": x})
     assert "Conv" not in hosted
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_an_if_without_a_branch(tmp_path: Path, is_known: bool) -> None:
+    """Whether data decide it, or numbers that the caller hands in."""
+    nodes = [
+        helper.make_node("Relu", ["x"], ["h"]),
+        helper.make_node("ReduceSum", ["count" if is_known else "x"], ["sum"], keepdims=0),
+        helper.make_node("Cast", ["sum"], ["fires"], to=BOOL),
+        helper.make_node("If", ["fires"], ["y"], then_branch=branch("a", "Neg"), else_branch=branch("b", "Abs")),
+    ]
+    inputs = [value("x", F32, ["n", WIDE]), value("count", I64, [1])]
+    model = model_of(graph_of(nodes, inputs, [value("y", F32, ["n", WIDE])]))
+    lacking = model.graph.node[-1].attribute
+    del lacking[[attribute.name for attribute in lacking].index("else_branch")]
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(flexnn.GraphError, match="it lacks a branch"):
+        flexnn.compile(tmp_path / "m.onnx")
+
+
+@pytest.mark.parametrize("kind", ["Loop", "Scan"])
+def test_a_body_that_returns_too_little(tmp_path: Path, kind: str) -> None:
+    taken = [value("i", I64, []), value("go", BOOL, [])] if kind == "Loop" else []
+    taken += [value("s", F32, [4])] + ([value("row", F32, [4])] if kind == "Scan" else [])
+    nodes = [helper.make_node("Tanh", ["s"], ["t"])]
+    made = [value("t", F32, [4])]
+    if kind == "Loop":
+        nodes.append(helper.make_node("Identity", ["go"], ["on"]))
+        made = [value("on", BOOL, []), *made]
+    body = graph_of(nodes, taken, made, name="body")
+    given = ["two", "", "first"] if kind == "Loop" else ["first", "x"]
+    attrs = {} if kind == "Loop" else {"num_scan_inputs": 1}
+    node = helper.make_node(kind, given, ["last", "stacked"], body=body, **attrs)
+    outputs = [value("last", F32, [4]), value("stacked", F32, ["n", 4])]
+    constants = {"two": np.array(2), "first": numbers(4)}
+    model = model_of(graph_of([node], [value("x", F32, ["n", 4])], outputs, constants))
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(flexnn.GraphError, match="its body returns 1 values, 2 are wanted"):
+        flexnn.compile(tmp_path / "m.onnx")
