@@ -29,7 +29,7 @@ int64_t fx_conv_group_scratch(const fx_conv_params *p) {
 
 uint32_t fx_conv_group_units(const fx_conv_params *p, fx_window w, int threads) {
     const fx_dwconv_params d = strips_of(p);
-    return fx_strips_units(&d, w, threads);
+    return fx_strips_units(&d, p->cin_panel, w, threads);
 }
 
 fx_status fx_conv_group_run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) {

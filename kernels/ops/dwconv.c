@@ -66,7 +66,7 @@ static int64_t zeros(const fx_params *u) {
 
 static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, fx_window w, int threads) {
     (void)k, (void)kernel;
-    return w.y0 >= w.y1 || w.c0 >= w.c1 ? 0 : fx_strips_units(&u->dwconv, w, threads);
+    return w.y0 >= w.y1 || w.c0 >= w.c1 ? 0 : fx_strips_units(&u->dwconv, 1, w, threads);
 }
 
 static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) {

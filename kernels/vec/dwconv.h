@@ -23,7 +23,7 @@
                     sum[(p - t) / S] += v * tap[t];                                                                    \
             }                                                                                                          \
         }                                                                                                              \
-        FINISH(N, full, i0, sum);                                                                                      \
+        FINISH(N, full, 0, i0, sum);                                                                                   \
     }                                                                                                                  \
     static void strip_##N##_##KW##_##S(const fx_dwconv *d, int i0) {                                                   \
         int j = 0;                                                                                                     \
@@ -41,6 +41,52 @@ STRIPS(3, 2)
 STRIPS(5, 1)
 STRIPS(5, 2)
 
+/* The same in two output rows, 3 x 3 taps: an input pixel that both see is loaded once. Everything is unrolled, so that
+ * taps stay in registers from one output row to the other where there are as many. */
+#define PAIR(N, S)                                                                                                     \
+    FX_INLINE void two_##N##_##S(const fx_dwconv *d, int i0, const float *panel, int j, const int full) {              \
+        enum { POSITIONS = (N - 1) * S + 3 };                                                                          \
+        const float *w = panel + d->head;                                                                              \
+        const float *const *x = d->x + i0 * S;                                                                         \
+        const int64_t from = (d->at + j) * (int64_t)sizeof(float);                                                     \
+        fx_v upper[N], lower[N];                                                                                       \
+        FX_UNROLL for (int i = 0; i < N; i++) upper[i] = lower[i] = fx_load(panel);                                    \
+        FX_UNROLL for (int row = 0; row < 3 + S; row++, x += d->positions) {                                           \
+            FX_UNROLL for (int p = 0; p < POSITIONS; p++) {                                                            \
+                const float *pixel = (const float *)((const char *)x[p] + from);                                       \
+                const fx_v v = full ? fx_load(pixel) : fx_load_part(pixel, d->channels - j);                           \
+                FX_UNROLL for (int t = 0; t < 3; t++) if (p >= t && (p - t) % S == 0 && (p - t) / S < N) {             \
+                    if (row < 3)                                                                                       \
+                        upper[(p - t) / S] += v * fx_load(w + (row * 3 + t) * FX_NR);                                  \
+                    if (row >= S)                                                                                      \
+                        lower[(p - t) / S] += v * fx_load(w + ((row - S) * 3 + t) * FX_NR);                            \
+                }                                                                                                      \
+            }                                                                                                          \
+        }                                                                                                              \
+        FINISH(N, full, 0, i0, upper);                                                                                 \
+        FINISH(N, full, 1, i0, lower);                                                                                 \
+    }                                                                                                                  \
+    static void pair_##N##_##S(const fx_dwconv *d, int i0) {                                                           \
+        int j = 0;                                                                                                     \
+        for (; j + FX_WIDTH <= d->channels; j += FX_WIDTH)                                                             \
+            two_##N##_##S(d, i0, panel_of(d, j), j, 1);                                                                \
+        if (j < d->channels)                                                                                           \
+            two_##N##_##S(d, i0, panel_of(d, j), j, 0);                                                                \
+    }
+
+/* Twice as many sums as pixels: the 16 registers of AVX2 hold those of four, 32 those of eight. */
+#if FX_WIDTH == 8
+#define PAIR_PIXELS 4
+#define PAIRS(S) PAIR(1, S) PAIR(2, S) PAIR(3, S) PAIR(4, S)
+#define PAIR_LIST(S) {pair_1_##S, pair_2_##S, pair_3_##S, pair_4_##S}
+#else
+#define PAIR_PIXELS 8
+#define PAIRS(S) PAIR(1, S) PAIR(2, S) PAIR(3, S) PAIR(4, S) PAIR(5, S) PAIR(6, S) PAIR(7, S) PAIR(8, S)
+#define PAIR_LIST(S) {pair_1_##S, pair_2_##S, pair_3_##S, pair_4_##S, pair_5_##S, pair_6_##S, pair_7_##S, pair_8_##S}
+#endif
+PAIRS(1)
+PAIRS(2)
+
 /* Any taps, stride and dilation: output pixels [i, i + N). */
 #define ANY(N)                                                                                                         \
     FX_INLINE void any_##N(const fx_dwconv *d, const float *panel, int j, int i, const int full) {                     \
@@ -55,7 +101,7 @@ STRIPS(5, 2)
                     LOAD(full, x[l * d->stride] + d->at, j, d->channels) * tap;                                        \
             }                                                                                                          \
         }                                                                                                              \
-        FINISH(N, full, i, sum);                                                                                       \
+        FINISH(N, full, 0, i, sum);                                                                                    \
     }
 ANY(1)
 ANY(4)
@@ -75,6 +121,16 @@ void FX_SYMBOL(dwconv_f32)(const fx_dwconv *d) {
             strip_6_##KW##_##S, strip_7_##KW##_##S, strip_8_##KW##_##S                                                 \
     }
     static void (*const strips[2][2][8])(const fx_dwconv *, int) = {{LIST(3, 1), LIST(3, 2)}, {LIST(5, 1), LIST(5, 2)}};
+    static void (*const pairs[2][PAIR_PIXELS])(const fx_dwconv *, int) = {PAIR_LIST(1), PAIR_LIST(2)};
+    if (d->rows == 2) {
+        const int count = (d->pixels + PAIR_PIXELS - 1) / PAIR_PIXELS;
+        for (int s = 0, i0 = 0; s < count; s++) {
+            const int i1 = d->pixels * (s + 1) / count;
+            pairs[d->stride - 1][i1 - i0 - 1](d, i0);
+            i0 = i1;
+        }
+        return;
+    }
     if (d->dilation == 1 && (d->kw == 3 || d->kw == 5) && d->stride <= 2) {
         const int count = (d->pixels + 7) / 8;
         for (int s = 0, i0 = 0; s < count; s++) {

@@ -21,7 +21,7 @@
         for (int ky = 0; ky < d->kh; ky++, w += 3 * wide * FX_NR, x += d->positions)                                   \
             MULTIPLY(N, 3, S, POSITIONS, x[p])                                                                         \
         FX_UNROLL for (int i = 0; i < N; i++) END(i);                                                                  \
-        FINISH(N, full, i0, sum);                                                                                      \
+        FINISH(N, full, 0, i0, sum);                                                                                   \
     }                                                                                                                  \
     static void strip_##N##_##S(const fx_gconv *c, int i0, int j) {                                                    \
         const float *panel = panel_of(&c->strip, j);                                                                   \
@@ -49,7 +49,7 @@ STRIPS(2)
                 MULTIPLY(N, 1, 1, N, x[p * d->stride])                                                                 \
         }                                                                                                              \
         FX_UNROLL for (int i = 0; i < N; i++) END(i);                                                                  \
-        FINISH(N, full, i0, sum);                                                                                      \
+        FINISH(N, full, 0, i0, sum);                                                                                   \
     }
 ANY(1)
 ANY(4)

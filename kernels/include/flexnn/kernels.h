@@ -45,23 +45,29 @@ typedef struct fx_gemm {
 /* Most output pixels of one call of dwconv_f32. */
 #define FX_DW_PIXELS 64
 
-/* Neighbouring output pixels of a depthwise convolution, all channels of a window:
- *     y[i * y_step + at + j] = finish(bias[j] + sum over ky < kh, kx < kw of
- *                              x[ky * positions + i * stride + kx * dilation][at + j] * w(ky, kx, j)
- *                              [+ r[i * r_step + at + j]])
- * for i < pixels <= FX_DW_PIXELS, j < channels; positions = (pixels - 1) * stride + (kw - 1) * dilation + 1 input
- * pixels in each row of taps. A panel of FX_NR channels is head floats as in fx_gemm, then [ky][kx][FX_NR]. */
+/* Neighbouring output pixels of a depthwise convolution, in one row of the map or two, all channels of a window:
+ *     y[o * y_row + i * y_step + at + j] = finish(bias[j] + sum over ky < kh, kx < kw of
+ *               x[(o * stride + ky) * positions + i * stride + kx * dilation][at + j] * w(ky, kx, j)
+ *               [+ r[o * r_row + i * r_step + at + j]])
+ * for o < rows, i < pixels <= FX_DW_PIXELS, j < channels; positions = (pixels - 1) * stride + (kw - 1) * dilation + 1
+ * input pixels in each row of x. Two rows only where fx_dw_pairs; so each input row is read twice, not three times. A
+ * panel of FX_NR channels is head floats as in fx_gemm, then [ky][kx][FX_NR]. */
 typedef struct fx_dwconv {
-    const float *const *x; /* [kh][positions] */
+    const float *const *x; /* [kh + (rows - 1) * stride][positions] */
     const float *w;        /* first panel */
     int64_t w_panel;       /* floats from one panel to the next */
     float *y;              /* first pixel */
     const float *r;        /* its residual, or NULL */
-    int64_t y_step, r_step;
+    int64_t y_row, r_row, y_step, r_step;
     int64_t at; /* first channel read and written */
-    int32_t pixels, channels, kh, kw, stride, dilation, positions, head;
+    int32_t rows, pixels, channels, kh, kw, stride, dilation, positions, head;
     fx_finish finish;
 } fx_dwconv;
+
+/* Whether dwconv_f32 computes two output rows at once: taps 3 x 3, `stride` the same both ways. */
+static inline int fx_dw_pairs(int32_t kh, int32_t kw, int32_t sh, int32_t sw, int32_t dh, int32_t dw) {
+    return kh == 3 && kw == 3 && sh == sw && sw <= 2 && dh == 1 && dw == 1;
+}
 
 /* The same where groups of `wide` channels, 2, 4 or 8, see one another: instead of the product of x's channel at + j
  * and w(ky, kx, j), the sum over q < wide of x[...][at + j / wide * wide + q] * w(ky, kx, q, j). After a panel's head
