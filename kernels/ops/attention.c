@@ -160,7 +160,7 @@ static void pack_keys(const run_of *r, int32_t k0, int32_t count) {
             memset(to, 0, (size_t)p->d * FX_NR * sizeof(float));
         const float *from = r->k + (int64_t)(k0 + j) * p->k_st;
         r->call->kernels->transpose_u32(
-            &(fx_transpose){(const uint32_t *)from, (uint32_t *)to, n, p->d, p->k_st, FX_NR});
+            &(fx_transpose){(const uint32_t *)from, (uint32_t *)to, n, p->d, p->k_st, FX_NR, 0, 0});
     }
 }
 

@@ -7,6 +7,8 @@
 /* A transposed block: this many elements, and at least so many along either side. */
 #define BLOCK_ELEMENTS 4096
 #define BLOCK_SIDE 64
+/* A copy that moves this much finds its next block beyond L2, and asks for it; a smaller one would lose by asking. */
+#define ASK_BYTES (1 << 20)
 
 static fx_window full_window(const fx_params *u) {
     return (fx_window){0, u->copy.d0, 0, u->copy.d5};
@@ -91,32 +93,48 @@ static void copy_rows(const fx_call *call, const fx_box *b, int64_t e, int64_t e
     }
 }
 
-/* Blocks [u, end), numbered [place][block j][block i]. */
+/* Where a block's first element lies in x and y, and how many rows (along i) and columns (along j) it has. */
+typedef struct block {
+    int64_t x, y, rows, columns;
+} block;
+
+/* Block u, numbered [place][block j][block i]. */
+static block block_at(const fx_box *b, const transposition *t, int64_t u) {
+    const int64_t *xs = b->s[0], *ys = b->s[1];
+    const int64_t i0 = u % t->blocks_i * t->side_i, j0 = u / t->blocks_i % t->blocks_j * t->side_j;
+    block at = {b->at[0] + i0 * xs[t->i] + j0, b->at[1] + i0 + j0 * ys[t->j], smaller(t->side_i, b->d[t->i] - i0),
+                smaller(t->side_j, b->d[t->j] - j0)};
+    int64_t place = u / (t->blocks_i * t->blocks_j);
+    for (int k = FX_DIMS - 1; k >= 0 && place; k--) {
+        if (k == t->i || k == t->j)
+            continue;
+        at.x += place % b->d[k] * xs[k];
+        at.y += place % b->d[k] * ys[k];
+        place /= b->d[k];
+    }
+    return at;
+}
+
+/* Blocks [u, end). */
 static void copy_blocks(const fx_call *call, const fx_box *b, const transposition *t, int64_t u, int64_t end) {
-    const int64_t bytes = call->params->copy.elem_bytes, *xs = b->s[0], *ys = b->s[1];
-    for (; u < end; u++) {
-        const int64_t i0 = u % t->blocks_i * t->side_i, j0 = u / t->blocks_i % t->blocks_j * t->side_j;
-        int64_t place = u / (t->blocks_i * t->blocks_j);
-        int64_t x_at = b->at[0] + i0 * xs[t->i] + j0, y_at = b->at[1] + i0 + j0 * ys[t->j];
-        for (int k = FX_DIMS - 1; k >= 0 && place; k--) {
-            if (k == t->i || k == t->j)
-                continue;
-            x_at += place % b->d[k] * xs[k];
-            y_at += place % b->d[k] * ys[k];
-            place /= b->d[k];
-        }
-        const int64_t rows = smaller(t->side_i, b->d[t->i] - i0), columns = smaller(t->side_j, b->d[t->j] - j0);
+    const int64_t bytes = call->params->copy.elem_bytes, x_row = b->s[0][t->i], y_row = b->s[1][t->j];
+    const int asks = fx_box_elements(b) * 2 * bytes >= ASK_BYTES;
+    for (block next = block_at(b, t, u); u < end; u++) {
+        const block at = next;
+        next = block_at(b, t, u + 1 < end ? u + 1 : u);
         if (bytes == 4) {
-            const fx_transpose block = {.x = (const uint32_t *)call->in[0] + x_at,
-                                        .y = (uint32_t *)call->out + y_at,
-                                        .rows = rows,
-                                        .columns = columns,
-                                        .x_row = xs[t->i],
-                                        .y_row = ys[t->j]};
-            call->kernels->transpose_u32(&block);
+            const fx_transpose transpose = {.x = (const uint32_t *)call->in[0] + at.x,
+                                            .y = (uint32_t *)call->out + at.y,
+                                            .rows = at.rows,
+                                            .columns = at.columns,
+                                            .x_row = x_row,
+                                            .y_row = y_row,
+                                            .x_next = asks ? next.x - at.x : 0,
+                                            .y_next = asks ? next.y - at.y : 0};
+            call->kernels->transpose_u32(&transpose);
         } else {
-            fx_move(bytes, (const char *)call->in[0] + x_at * bytes, (char *)call->out + y_at * bytes, columns, rows, 1,
-                    xs[t->i], ys[t->j], 1);
+            fx_move(bytes, (const char *)call->in[0] + at.x * bytes, (char *)call->out + at.y * bytes, at.columns,
+                    at.rows, 1, x_row, y_row, 1);
         }
     }
 }

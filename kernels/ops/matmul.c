@@ -119,7 +119,7 @@ static void pack_panel(const fx_kernels *k, const fx_matmul_params *p, const flo
         return;
     }
     if (p->b_sk == 1) {
-        k->transpose_u32(&(fx_transpose){(const uint32_t *)b, (uint32_t *)to, columns, n, p->b_sn, FX_NR});
+        k->transpose_u32(&(fx_transpose){(const uint32_t *)b, (uint32_t *)to, columns, n, p->b_sn, FX_NR, 0, 0});
         return;
     }
     for (int32_t j = 0; j < columns; j++)
@@ -158,7 +158,7 @@ static void run_block(const fx_call *call, const scratch *s, const block *t, int
         }
         if (p->a_sk != 1 && p->a_sm == 1) {
             const float *from = t->a + row + t->k0 * (int64_t)p->a_sk;
-            k->transpose_u32(&(fx_transpose){(const uint32_t *)from, (uint32_t *)s->rows, n, g.rows, p->a_sk, n});
+            k->transpose_u32(&(fx_transpose){(const uint32_t *)from, (uint32_t *)s->rows, n, g.rows, p->a_sk, n, 0, 0});
         }
         for (int32_t i = t->panel0; i < t->panel1; i += g.panels) {
             g.panels = (int32_t)fx_min64(k->panels, t->panel1 - i);

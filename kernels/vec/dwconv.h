@@ -41,6 +41,11 @@ STRIPS(3, 2)
 STRIPS(5, 1)
 STRIPS(5, 2)
 
+#define LIST(KW, S)                                                                                                    \
+    {strip_1_##KW##_##S, strip_2_##KW##_##S, strip_3_##KW##_##S, strip_4_##KW##_##S,                                   \
+     strip_5_##KW##_##S, strip_6_##KW##_##S, strip_7_##KW##_##S, strip_8_##KW##_##S}
+
+#if FX_WIDTH > 4
 /* The same in two output rows, 3 x 3 taps: an input pixel that both see is loaded once. Everything is unrolled, so that
  * taps stay in registers from one output row to the other where there are as many. */
 #define PAIR(N, S)                                                                                                     \
@@ -87,6 +92,33 @@ STRIPS(5, 2)
 PAIRS(1)
 PAIRS(2)
 
+static void two_rows(const fx_dwconv *d) {
+    static void (*const pairs[2][PAIR_PIXELS])(const fx_dwconv *, int) = {PAIR_LIST(1), PAIR_LIST(2)};
+    const int count = (d->pixels + PAIR_PIXELS - 1) / PAIR_PIXELS;
+    for (int s = 0, i0 = 0; s < count; s++) {
+        const int i1 = d->pixels * (s + 1) / count;
+        pairs[d->stride - 1][i1 - i0 - 1](d, i0);
+        i0 = i1;
+    }
+}
+#else
+/* Compilers for NEON spill some of 16 sums beside 9 taps: one row of a strip after the other, the second from L1. */
+static void two_rows(const fx_dwconv *d) {
+    static void (*const strips[2][8])(const fx_dwconv *, int) = {LIST(3, 1), LIST(3, 2)};
+    fx_dwconv lower = *d;
+    lower.x += d->stride * d->positions, lower.y += d->y_row;
+    if (d->r)
+        lower.r += d->r_row;
+    const int count = (d->pixels + 7) / 8;
+    for (int s = 0, i0 = 0; s < count; s++) {
+        const int i1 = d->pixels * (s + 1) / count;
+        strips[d->stride - 1][i1 - i0 - 1](d, i0);
+        strips[d->stride - 1][i1 - i0 - 1](&lower, i0);
+        i0 = i1;
+    }
+}
+#endif
+
 /* Any taps, stride and dilation: output pixels [i, i + N). */
 #define ANY(N)                                                                                                         \
     FX_INLINE void any_##N(const fx_dwconv *d, const float *panel, int j, int i, const int full) {                     \
@@ -115,20 +147,9 @@ FX_INLINE void any(const fx_dwconv *d, int j, const int full) {
 }
 
 void FX_SYMBOL(dwconv_f32)(const fx_dwconv *d) {
-#define LIST(KW, S)                                                                                                    \
-    {                                                                                                                  \
-        strip_1_##KW##_##S, strip_2_##KW##_##S, strip_3_##KW##_##S, strip_4_##KW##_##S, strip_5_##KW##_##S,            \
-            strip_6_##KW##_##S, strip_7_##KW##_##S, strip_8_##KW##_##S                                                 \
-    }
     static void (*const strips[2][2][8])(const fx_dwconv *, int) = {{LIST(3, 1), LIST(3, 2)}, {LIST(5, 1), LIST(5, 2)}};
-    static void (*const pairs[2][PAIR_PIXELS])(const fx_dwconv *, int) = {PAIR_LIST(1), PAIR_LIST(2)};
     if (d->rows == 2) {
-        const int count = (d->pixels + PAIR_PIXELS - 1) / PAIR_PIXELS;
-        for (int s = 0, i0 = 0; s < count; s++) {
-            const int i1 = d->pixels * (s + 1) / count;
-            pairs[d->stride - 1][i1 - i0 - 1](d, i0);
-            i0 = i1;
-        }
+        two_rows(d);
         return;
     }
     if (d->dilation == 1 && (d->kw == 3 || d->kw == 5) && d->stride <= 2) {

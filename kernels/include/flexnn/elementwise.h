@@ -24,11 +24,13 @@ typedef struct fx_binary {
     float lo, hi;
 } fx_binary;
 
-/* y[j * y_row + i] = x[i * x_row + j] for i < rows, j < columns: 4-byte elements of any type. */
+/* y[j * y_row + i] = x[i * x_row + j] for i < rows, j < columns: 4-byte elements of any type. next: how many elements
+ * after x, and after y, the block lies that will be transposed next, which is asked for meanwhile; 0: none, or it is
+ * not known. */
 typedef struct fx_transpose {
     const uint32_t *x;
     uint32_t *y;
-    int64_t rows, columns, x_row, y_row;
+    int64_t rows, columns, x_row, y_row, x_next, y_next;
 } fx_transpose;
 
 #define FX_KERNELS_ELEMENTWISE(X)                                                                                      \
