@@ -45,7 +45,9 @@ STRIPS(5, 2)
     {strip_1_##KW##_##S, strip_2_##KW##_##S, strip_3_##KW##_##S, strip_4_##KW##_##S,                                   \
      strip_5_##KW##_##S, strip_6_##KW##_##S, strip_7_##KW##_##S, strip_8_##KW##_##S}
 
-#if FX_WIDTH > 4
+/* Twice as many sums as pixels: the 16 registers of AVX2 hold those of four, 32 those of eight. Compilers for NEON, and
+ * clang for AVX2, spill more than that gains. */
+#if FX_WIDTH == 16 || (FX_WIDTH == 8 && !defined(__clang__))
 /* The same in two output rows, 3 x 3 taps: an input pixel that both see is loaded once. Everything is unrolled, so that
  * taps stay in registers from one output row to the other where there are as many. */
 #define PAIR(N, S)                                                                                                     \
@@ -79,7 +81,6 @@ STRIPS(5, 2)
             two_##N##_##S(d, i0, panel_of(d, j), j, 0);                                                                \
     }
 
-/* Twice as many sums as pixels: the 16 registers of AVX2 hold those of four, 32 those of eight. */
 #if FX_WIDTH == 8
 #define PAIR_PIXELS 4
 #define PAIRS(S) PAIR(1, S) PAIR(2, S) PAIR(3, S) PAIR(4, S)
@@ -102,7 +103,7 @@ static void two_rows(const fx_dwconv *d) {
     }
 }
 #else
-/* Compilers for NEON spill some of 16 sums beside 9 taps: one row of a strip after the other, the second from L1. */
+/* One row of a strip after the other: the second finds two of its three input rows in L1. */
 static void two_rows(const fx_dwconv *d) {
     static void (*const strips[2][8])(const fx_dwconv *, int) = {LIST(3, 1), LIST(3, 2)};
     fx_dwconv lower = *d;
