@@ -8,6 +8,11 @@
 
 #define SPIN_NS 50000 /* longer than what lies between two steps, shorter than a read */
 
+/* The ticket: units left, the most to take at once, and a number that tells one job from the next. */
+#define MOST_SHIFT 32
+#define GENERATION_SHIFT 40
+#define MOST_MAX 255u
+
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
 #define STACK_BYTES (1 << 20)
 #else
@@ -48,6 +53,22 @@ static int is_done(const void *p) {
     return atomic_load(&pool->done) == pool->wanted;
 }
 
+static uint64_t ticket_of(const fx_pool *pool, uint32_t most, uint32_t left) {
+    return (uint64_t)pool->generation << GENERATION_SHIFT | (uint64_t)most << MOST_SHIFT | left;
+}
+
+/* Units that may be taken at once of what several tasks have: not more than of each task alone, as a unit of one may
+ * take a hundred times as long as that of another, and nobody shall get all of the long ones.
+ */
+static uint32_t most_of(const fx_pool *pool, const fx_task *tasks, uint32_t count) {
+    uint32_t most = MOST_MAX;
+    for (uint32_t i = 0; i < count && count > 1; i++) {
+        uint32_t own = tasks[i].units / (uint32_t)(4 * pool->threads);
+        most = own < most ? own : most;
+    }
+    return most;
+}
+
 /* Takes units: a fraction of what is left, so that the last ones are small. 0: nothing left. */
 static uint32_t take(fx_pool *pool, uint32_t *left) {
     uint64_t ticket = atomic_load(&pool->ticket);
@@ -56,7 +77,9 @@ static uint32_t take(fx_pool *pool, uint32_t *left) {
         *left = (uint32_t)ticket;
         if (!*left)
             return 0;
+        const uint32_t most = (uint32_t)(ticket >> MOST_SHIFT) & MOST_MAX;
         count = *left / (uint32_t)(4 * pool->threads);
+        count = count < most ? count : most;
         count += !count;
     } while (!atomic_compare_exchange_weak(&pool->ticket, &ticket, ticket - count));
     return count;
@@ -189,7 +212,8 @@ fx_status fx_pool_run(fx_pool *pool, fx_task *tasks, uint32_t count, fx_span *la
     }
     atomic_store(&pool->done, 0);
     atomic_store(&pool->status, FX_OK);
-    atomic_store(&pool->ticket, (uint64_t)++pool->generation << 32 | units);
+    pool->generation++;
+    atomic_store(&pool->ticket, ticket_of(pool, most_of(pool, tasks, count), units));
     fx_event_notify(&pool->work);
     compute(pool, 0, &pool->jitter, poll);
     while (!fx_spin(is_done, pool, pool->spin_ns)) {
@@ -198,7 +222,7 @@ fx_status fx_pool_run(fx_pool *pool, fx_task *tasks, uint32_t count, fx_span *la
             break;
     }
     if (poll->cancelled) {
-        uint64_t left = atomic_exchange(&pool->ticket, (uint64_t)pool->generation << 32);
+        uint64_t left = atomic_exchange(&pool->ticket, ticket_of(pool, 0, 0));
         pool->wanted -= (uint32_t)left;
         fx_event_wait(&pool->finished, is_done, pool, 0);
         return FX_ERR_CANCELLED;
