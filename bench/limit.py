@@ -4,8 +4,9 @@
     sudo python -m bench.limit resnet152 --extra 25 50
 
 The limit is what the process takes once its runtime is imported, and so many MiB. Files are cold; FlexNN reads them
-with O_DIRECT. onnxruntime gets the model optimized by itself, with weights as external data, which it maps, without
-prepacking and without its arena.
+with O_DIRECT, and beside its time stands what only reading the same bytes takes in the same process
+(bench/reading.py): below that the device lets nobody come. onnxruntime gets the model optimized by itself, with
+weights as external data, which it maps, without prepacking and without its arena.
 Needs root, a memory controller (cgroup v1 or v2) and, with v1, a machine without swap: with a limit on memory and swap
 together the kernel does not count how often it is met.
 """
@@ -20,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -31,6 +33,7 @@ from rich.table import Table
 from bench import ARTIFACTS, ROOT, WIDTH
 from bench.catalogue import CATALOGUE, Model
 from bench.peers import artifact
+from bench.reading import read_alone
 
 EXTRA = {"resnet152": (25, 50, 100), "vgg19": (50, 100, 200), "vit_b16": (24, 50, 100), "gpt2": (64, 100, 200)}
 PEERS = ("flexnn", "onnxruntime")
@@ -70,14 +73,17 @@ class Group:
             time.sleep(0.1)
 
 
-def open_peer(peer: str, path: Path, threads: int, budget: int, saved: Path) -> Any:
-    """A function that runs the model once, on the inputs in the .npz file ``saved``."""
+Opened = tuple[Callable[[], object], Callable[[], dict[str, Any]]]
+
+
+def open_peer(peer: str, path: Path, threads: int, budget: int, saved: Path) -> Opened:
+    """What runs the model once, on the inputs in the .npz file ``saved``; and what ends it and tells of its reading."""
     feed = dict(np.load(saved))
     if peer == "flexnn":
         import flexnn
 
         session = flexnn.Session(path, memory=budget, threads=threads, io="direct")
-        return lambda: session.run(None, feed)
+        return lambda: session.run(None, feed), lambda: device(session, path)
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -86,11 +92,22 @@ def open_peer(peer: str, path: Path, threads: int, budget: int, saved: Path) -> 
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL  # it is optimized already
     options.add_session_config_entry("session.disable_prepacking", "1")
     other = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    return lambda: other.run(None, feed)
+    return lambda: other.run(None, feed), dict
+
+
+def device(session: Any, path: Path) -> dict[str, Any]:
+    """Closes the session, in whose place there is room then, and reads what its plan streams."""
+    plan, bytes_read = session.plan, session.last_run["bytes_read"]
+    session.close()
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
+    try:
+        return {"predicted": plan.predicted_ms, "bytes": bytes_read, "read_ms": read_alone(plan, fd)}
+    finally:
+        os.close(fd)
 
 
 def worker(peer: str, path: Path, threads: int, budget: int, feed: Path, repeat: int) -> None:
-    """In the group: prints the footprint of the import (budget 0), or the times of runs in ms."""
+    """In the group: prints the footprint of the import (budget 0), or the times of runs in ms and what was read."""
     import importlib
 
     importlib.import_module(peer)
@@ -98,14 +115,14 @@ def worker(peer: str, path: Path, threads: int, budget: int, feed: Path, repeat:
         with open("/proc/self/status", encoding="ascii") as status:
             print(next(int(line.split()[1]) << 10 for line in status if line.startswith("VmRSS:")))
         return
-    run = open_peer(peer, path, threads, budget, feed)
+    run, end_of = open_peer(peer, path, threads, budget, feed)
     times = []
     end = time.perf_counter() + SECONDS_MAX / 2
     while len(times) < repeat + 2 and (len(times) < 3 or time.perf_counter() < end):
         start = time.perf_counter()
         run()
         times.append((time.perf_counter() - start) * 1e3)
-    print(json.dumps(times[2:]))
+    print(json.dumps({"times": times[2:]} | end_of()))
 
 
 def start(
@@ -190,16 +207,10 @@ def _rows(model: Model, source: Path, feed: str, options: argparse.Namespace) ->
             group = Group(f"flexnn-bench-{os.getpid()}", footprint + extra * MIB)
             try:
                 printed = start(peer, path, options, extra * MIB - SLACK, feed, group)
-                times = sorted(json.loads(printed)) if printed else []
-                rows.append(
-                    {
-                        "model": model.name,
-                        "peer": peer,
-                        "extra": extra,
-                        "hits": group.hits(),
-                        "p50": median(times) if times else None,
-                    }
-                )
+                told = json.loads(printed) if printed else {}
+                times = sorted(told.pop("times", []))
+                row = {"model": model.name, "peer": peer, "extra": extra, "hits": group.hits()}
+                rows.append(row | {"p50": median(times) if times else None} | told)
             finally:
                 group.close()
     return rows
@@ -223,11 +234,17 @@ def main() -> None:
         rows += measure(CATALOGUE[name], options)
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1))
-    table = Table("model", "runtime", "MiB beside the import", "p50 ms", "limit met", title="under a hard limit")
+    columns = "model", "runtime", "MiB beside", "p50 ms", "predicted", "limit met", "reads MB", "alone ms", "GB/s"
+    table = Table(*columns, title="under a hard limit: MiB beside the import; the reads of a run, and these alone")
     for row in rows:
         extra = "no limit" if row["extra"] is None else str(row["extra"])
         time_ms = "killed or timed out" if row["p50"] is None else f"{row['p50']:.1f}"
-        table.add_row(row["model"], row["peer"], extra, time_ms, str(row["hits"]))
+        reads = ["", "", ""]
+        if row.get("bytes"):
+            rate = row["bytes"] / row["read_ms"] / 1e6
+            reads = [f"{row['bytes'] / 1e6:.0f}", f"{row['read_ms']:.1f}", f"{rate:.2f}"]
+        predicted = f"{row['predicted']:.1f}" if "predicted" in row else ""
+        table.add_row(row["model"], row["peer"], extra, time_ms, predicted, str(row["hits"]), *reads)
     Console(width=WIDTH).print(table)
     return None
 
