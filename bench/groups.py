@@ -5,6 +5,7 @@
 
 "off" is the graph's own order, one node after the other, each by all threads; with k, each layer of independent nodes
 is split into k groups, and the nodes of a group run at the same time. Outputs are compared with "off", bit for bit.
+Predictions are by the profile that a session measures; "auto" marks what it would take.
 """
 
 from __future__ import annotations
@@ -28,13 +29,17 @@ from flexnn.artifact import Artifact, open_artifact
 from flexnn.engine import Engine, Host, Switches
 from flexnn.graph import passes
 from flexnn.graph.passes.grouped import merge_groups
+from flexnn.measure import measured_machine
 from flexnn.plan import make_plan
-from flexnn.plan.groups import layers, make_grouped_plan
-from flexnn.plan.profile import Machine
+from flexnn.plan.grouping import Grouping
+from flexnn.plan.groups import layers
 
 K = (1, 2, 4, 8, 16, 32)
-TURNS = 7
-BLOCK_SECONDS = 0.4
+TURNS = 60
+BLOCK_SECONDS = 0.06
+"""Short, so that a machine that gets slower does so for all of a turn; the first run of a block is not counted."""
+AGAIN = -1
+"""For k: "off" a second time, in a host of its own. Its ratio to "off" shows what is noise."""
 
 
 def compile_apart(source: Path, target: Path, shapes: dict[str, tuple[int, ...]]) -> None:
@@ -48,31 +53,44 @@ def compile_apart(source: Path, target: Path, shapes: dict[str, tuple[int, ...]]
 
 
 def measure(artifact: Artifact, feed: dict[str, Any], threads: int, ks: list[int]) -> list[dict[str, Any]]:
-    """A row for "off" and each k: the p50 of runs in turns, and what the plan says."""
-    graph, machine = artifact.graph, Machine.measure()
-    plans = {0: make_plan(graph, threads=threads, machine=machine)}
-    plans |= {k: make_grouped_plan(graph, k, threads=threads, machine=machine) for k in ks}
+    """A row for "off" and each k: the p50 of blocks of runs in turns, the median ratio to "off" of the same turn, and
+    what the plan says.
+    """
+    graph = artifact.graph
+    arena = make_plan(graph, threads=threads).arena_bytes
+    machine = measured_machine(artifact, -1, threads, arena, lambda _: None)
+    off = make_plan(graph, threads=threads, machine=machine)
+    grouping = Grouping(graph, threads=threads, machine=machine)
+    taken = grouping.better(off).groups or 0
+    plans = {0: off, AGAIN: off} | {k: grouping.plan(k) for k in ks}
     inputs = [np.ascontiguousarray(feed[graph.tensors[i].name]) for i in graph.inputs]
     engines, outputs, rows = {}, {}, []
     for k, plan in plans.items():
         engines[k] = Engine(Host(artifact, Switches(threads)), plan)
         outputs[k] = [np.empty(graph.tensors[i].shape, np.float32) for i in graph.outputs]
-        barriers = len(plan.program.groups) or len(plan.program.steps)
-        row = {"k": k, "nodes": len(graph.nodes), "barriers": barriers, "predicted_ms": plan.predicted_ms}
-        rows.append(row | {"activation_bytes": plan.activation_bytes, "region_bytes": plan.region_bytes})
+        row = {"k": k, "auto": k == taken, "nodes": len(graph.nodes), "barriers": plan.barriers}
+        sizes = {"activation_bytes": plan.activation_bytes, "region_bytes": plan.region_bytes}
+        rows.append(row | sizes | {"predicted_ms": plan.predicted_ms, "plan_ms": plan.plan_ms})
     times: dict[int, list[float]] = {k: [] for k in engines}
     for turn in range(TURNS):
         for k in list(engines)[:: 1 if turn % 2 else -1]:
-            buffers = [*inputs, *outputs[k]]
-            engines[k].run(buffers, engines[k])
-            end = time.perf_counter() + BLOCK_SECONDS
-            while time.perf_counter() < end:
-                times[k].append(engines[k].run(buffers, engines[k])["run_ns"] / 1e6)
+            times[k].append(block(engines[k], [*inputs, *outputs[k]]))
     for row in rows:
         row["p50_ms"] = float(np.median(times[row["k"]]))
+        row["of_off"] = float(np.median(np.divide(times[row["k"]], times[0])))
         row["equal"] = all(np.array_equal(a, b) for a, b in zip(outputs[row["k"]], outputs[0], strict=True))
         engines[row["k"]].host.close()
     return rows
+
+
+def block(engine: Engine, buffers: list[Any]) -> float:
+    """The median time of a few runs, in ms."""
+    engine.run(buffers, [engine])
+    times: list[float] = []
+    end = time.perf_counter() + BLOCK_SECONDS
+    while not times or time.perf_counter() < end:
+        times.append(engine.run(buffers, [engine])["run_ns"] / 1e6)
+    return float(np.median(times))
 
 
 def main() -> int:
@@ -94,14 +112,14 @@ def main() -> int:
             widest = max(len(layer) for layer in layers(artifact.graph))
             artifact.close()
         title = f"{model.name}, {options.threads} threads: {rows[0]['nodes']} nodes, at most {widest} in a layer"
-        table = Table("k", "barriers", "p50 ms", "of off", "predicted ms", "activations MiB", "region MiB", title=title)
+        names = "k", "barriers", "p50 ms", "of off", "predicted ms", "of off", "activations MiB", "region MiB"
+        table = Table(*names, title=title)
         for row in rows:
-            ratio, mib = (
-                row["p50_ms"] / rows[0]["p50_ms"],
-                [row[n] / 2**20 for n in ("activation_bytes", "region_bytes")],
-            )
-            times = f"{row['p50_ms']:.2f}", f"{ratio:.3f}", f"{row['predicted_ms']:.2f}"
-            table.add_row(str(row["k"] or "off"), str(row["barriers"]), *times, *(f"{m:.2f}" for m in mib))
+            times = [f"{row['p50_ms']:.2f}", f"{row['of_off']:.3f}", f"{row['predicted_ms']:.2f}"]
+            times.append(f"{row['predicted_ms'] / rows[0]['predicted_ms']:.3f}")
+            mib = [f"{row[n] / 2**20:.2f}" for n in ("activation_bytes", "region_bytes")]
+            k = {0: "off", AGAIN: "off again"}.get(row["k"], str(row["k"])) + (" (auto)" if row["auto"] else "")
+            table.add_row(k, str(row["barriers"]), *times, *mib)
         console.print(table)
     if options.json:
         options.json.write_text(json.dumps(results, indent=1))

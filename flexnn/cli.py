@@ -31,7 +31,14 @@ from flexnn.plan import Machine, Plan, Planners
 from flexnn.plan.check import check_plan
 from flexnn.plan.explain import Explanation, explain
 from flexnn.plan.overhead import overhead_for
-from flexnn.session import PROFILES, THREADS_MAX, default_profile, default_threads, io_align
+from flexnn.session import (
+    PROFILES,
+    THREADS_MAX,
+    check_groups_of_regions,
+    default_profile,
+    default_threads,
+    io_align,
+)
 
 if TYPE_CHECKING:
     from flexnn.region_plan import RegionPlan
@@ -159,6 +166,13 @@ def _add_model(sub: argparse.ArgumentParser) -> None:
     sub.add_argument(
         "--profile", choices=PROFILES, help="times of kernels and storage measured when first opened here, or analytic"
     )
+    sub.add_argument(
+        "--groups",
+        type=_groups,
+        metavar="off|auto|K",
+        help="independent nodes run at the same time, where all weights are pinned: each layer of them in K groups, or"
+        " as is predicted to be the fastest (off)",
+    )
     sub.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
 
 
@@ -187,6 +201,7 @@ def _argument(parse: Callable[[str], Any]) -> Callable[[str], Any]:
 _size = _argument(units.parse_bytes)
 _size_per_second = _argument(lambda text: units.parse_bytes(text.removesuffix("/s")))
 _shape = _argument(units.parse_shape)
+_groups = _argument(units.parse_groups)
 
 
 def _positive(text: str) -> int:
@@ -275,6 +290,7 @@ def _measure(
         io=options.io,
         shapes=shapes,
         profile=options.profile,
+        groups=options.groups,
         progress=_tell,
         trace=options.trace is not None,
         reuse_outputs=options.reuse_outputs,
@@ -317,6 +333,8 @@ def _measure(
             "pinned_bytes": plan.pinned_bytes,
             "stall_ms": _quantile(sorted(stalls), 0.5),
             "threads": session.threads,
+            "groups": plan.groups,
+            "barriers": plan.barriers,
             "isa": _core.isa_level(),
         }
         names = [output.name for output in session.get_outputs()]
@@ -418,6 +436,7 @@ def _plan(options: argparse.Namespace) -> None:
             if isinstance(artifact.contents, StoredModel):
                 if path == options.model:
                     bind_shapes(artifact.contents.model, dict(options.shape))
+                check_groups_of_regions(options.groups, path)
                 regions = _region_plan(artifact, artifact.contents, options)
                 told, text = regions.describe(), regions.summary()
             else:
@@ -439,7 +458,9 @@ def _graph_plan(artifact: Artifact, options: argparse.Namespace) -> tuple[Plan, 
     threads, align = options.threads or default_threads(), io_align(options.io)
     machine = _known_machine(artifact, options)
     overhead = overhead_for(reuse_outputs=options.reuse_outputs)
-    planners = Planners(artifact.graph, threads=threads, io_align=align, machine=machine, overhead=overhead)
+    planners = Planners(
+        artifact.graph, threads=threads, io_align=align, machine=machine, overhead=overhead, groups=options.groups
+    )
     plan = planners.plan(options.memory)
     if options.check:
         check_plan(plan.graph, plan.program)

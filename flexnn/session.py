@@ -27,7 +27,7 @@ from flexnn.measure import Watch, keep_refined, measured_machine, throttled
 from flexnn.outputs import Outputs
 from flexnn.plan import BudgetError, Machine, Plan, Planners
 from flexnn.plan.overhead import overhead_for
-from flexnn.units import parse_bytes
+from flexnn.units import Groups, parse_bytes, parse_groups
 
 if TYPE_CHECKING:
     from flexnn.runner import Runner
@@ -54,6 +54,12 @@ def default_profile(profile: str | None) -> str:
     if name not in PROFILES:
         raise ValueError(f"profile is {name!r}, not {' or '.join(map(repr, PROFILES))}")
     return name
+
+
+def check_groups_of_regions(groups: Groups, path: str) -> None:
+    """ValueError where a number of groups is asked for of a model that is planned while it runs."""
+    if isinstance(groups, int):
+        raise ValueError(f"{path}: groups are for models of fixed shapes without control flow; this one runs without")
 
 
 def io_align(io: str) -> int:
@@ -87,8 +93,11 @@ class Session:
     ``profile``: ``"measure"`` kernels and storage when an artifact is first opened here, where dimensions are open when
     it first runs (about 2 s, inside ``memory``; kept in the user's cache folder), or ``"analytic"``, rates alone;
     default: the environment's FLEXNN_PROFILE, or "measure". ``progress`` is told what takes a while. ``trace``: keep
-    what ``trace_events`` tells. ``reuse_outputs``: each run may overwrite the arrays that the one before returned, so
-    the budget holds outputs once, not twice.
+    what ``trace_events`` tells. ``groups``: nodes that do not need each other run at the same time, with one barrier
+    for a group, where all weights are pinned: each layer of such nodes in so many groups (a budget that does not pin
+    all is refused), or ``"auto"``, as many as are predicted to be the fastest, if any are faster; default ``"off"``.
+    ``reuse_outputs``: each run may overwrite the arrays that the one before returned, so the budget holds outputs once,
+    not twice.
 
     Raises BudgetError (``.minimum`` bytes would do), ArtifactError, CompileError, OSError. Several threads may call
     ``run``; runs take turns.
@@ -103,6 +112,7 @@ class Session:
         io: str = "buffered",
         shapes: Mapping[str, tuple[int, ...]] | None = None,
         profile: str | None = None,
+        groups: str | int | None = None,
         progress: Callable[[str], None] | None = None,
         trace: bool = False,
         reuse_outputs: bool = False,
@@ -113,6 +123,7 @@ class Session:
         if io not in ("buffered", "direct"):
             raise ValueError(f"io is {io!r}, not 'buffered' or 'direct'")
         self._profile = default_profile(profile)
+        self._groups = parse_groups(groups)
         self._traced = trace
         self._threads = default_threads() if threads is None else operator.index(threads)
         if not 1 <= self._threads <= THREADS_MAX:
@@ -140,6 +151,7 @@ class Session:
             if not isinstance(contents, Graph):
                 if artifact_path == os.fsdecode(path):
                     bind_shapes(contents.model, shapes or {})
+                check_groups_of_regions(self._groups, artifact_path)
                 self._inputs, self._outputs = contents.model.graph.inputs, contents.model.graph.outputs
                 self._open_runner(progress or (lambda _: None))
             else:
@@ -147,7 +159,7 @@ class Session:
                     raise CompileError(f"{artifact_path}: shapes are bound when the model is compiled; give them there")
                 self._inputs, self._outputs = _ports(contents, contents.inputs), _ports(contents, contents.outputs)
                 self._machine = Machine.measure()
-                self._plan_anew()
+                self._plan_anew(None if self._profile == "measure" else self._groups)
                 if self._profile == "measure":
                     self._measure(progress or (lambda _: None))
                 self._host = Host(
@@ -304,13 +316,18 @@ class Session:
             raise SessionError("the session is closed")
         return self._engine
 
-    def _plan_anew(self) -> None:
+    def _plan_anew(self, groups: Groups) -> None:
         """The planner for the machine as it is known, and its plan."""
         align = io_align("direct" if self._direct_fd >= 0 else "buffered")
         machine = self._throttled(self._machine)
         overhead = overhead_for(reuse_outputs=self._reuse_outputs)
         self._planner = Planners(
-            self._artifact.graph, threads=self._threads, io_align=align, machine=machine, overhead=overhead
+            self._artifact.graph,
+            threads=self._threads,
+            io_align=align,
+            machine=machine,
+            overhead=overhead,
+            groups=groups,
         )
         self._plan = self._planner.plan(self._memory)
 
@@ -325,7 +342,7 @@ class Session:
         del self._plan, self._planner
         with contextlib.suppress(_core.EngineError, OSError):  # a damaged file: the first run says what and where
             self._machine = measured_machine(self._artifact, self._direct_fd, self._threads, arena, progress)
-        self._plan_anew()
+        self._plan_anew(self._groups)
 
     def _learn(self) -> None:
         """Keeps what the runs of this plan have told, for sessions to come: this one stays with its profile, so that it
@@ -338,9 +355,10 @@ class Session:
             keep_refined(self._artifact, self._direct_fd, self._threads, refined)
 
     def _bind(self) -> None:
-        """Puts the plan into the host."""
+        """Puts the plan into the host. The times of groups say nothing of single steps, so nobody learns from them."""
         assert self._host is not None
-        self._watch = Watch(self._plan.program, self._throttled(self._machine)) if self._profile == "measure" else None
+        learns = self._profile == "measure" and self._plan.groups is None
+        self._watch = Watch(self._plan.program, self._throttled(self._machine)) if learns else None
         self._engine = Engine(self._host, self._plan)
         self._host.trim()
 

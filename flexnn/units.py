@@ -1,9 +1,12 @@
-"""Sizes and shapes as people write them: ``48MiB``, ``input=1,3,224,224``."""
+"""Sizes, shapes and other options as people write them: ``48MiB``, ``input=1,3,224,224``."""
 
 from __future__ import annotations
 
 import re
+from typing import Literal
 
+Groups = int | Literal["auto"] | None
+"""Of independent nodes in each layer: so many, those that the profile predicts to be the fastest, or none."""
 _UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 SIZE_MAX = 1 << 46
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
@@ -39,3 +42,14 @@ def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
     if not equals or not name or not all(part.strip().isdigit() for part in parts):
         raise ValueError(f"not a shape: {text!r}; write NAME=1,3,224,224")
     return name, tuple(int(part) for part in parts)
+
+
+def parse_groups(value: str | int | None) -> Groups:
+    """``off`` (or None), ``auto``, or a number from 1. Raises ValueError for anything else."""
+    if value is None or value in ("off", "auto"):
+        return "auto" if value == "auto" else None
+    if isinstance(value, str) and value.isascii() and value.isdigit():
+        value = int(value[:9])
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"not groups: {value!r}; write off, auto or a number from 1")
+    return value

@@ -37,6 +37,37 @@ def write_model(path: Path, output: str = "y") -> Path:
     return path
 
 
+def write_branched_model(path: Path, branches: int = 6, *, batch: int | str = 1) -> Path:
+    """A convolution, 3x3 convolutions of its output beside each other, their outputs joined, and a convolution of it
+    all: layers of 1, ``branches`` and 1 nodes.
+    """
+    rng = np.random.default_rng(1)
+    weights = []
+
+    def conv(name: str, data: str, out: str, outputs: int, inputs: int, kernel: int) -> onnx.NodeProto:
+        w = (
+            rng.standard_normal((outputs, inputs, kernel, kernel)).astype(np.float32)
+            / np.float32(inputs * kernel) ** 0.5
+        )
+        weights.append(numpy_helper.from_array(w, f"w_{name}"))
+        return helper.make_node("Conv", [data, f"w_{name}"], [out], name=name, pads=[kernel // 2] * 4)
+
+    parts = [f"part{i}" for i in range(branches)]
+    nodes = [conv("first", "x", "t", 32, CHANNELS, 1)]
+    nodes += [conv(f"branch{i}", "t", part, 64, 32, 3) for i, part in enumerate(parts)]
+    nodes.append(helper.make_node("Concat", parts, ["joined"], name="joined", axis=1))
+    nodes.append(conv("last", "joined", "y", 32, 64 * branches, 1))
+    graph = helper.make_graph(
+        nodes,
+        "branched",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [batch, CHANNELS, SIDE, SIDE])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [batch, 32, SIDE, SIDE])],
+        weights,
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
 def write_wide_model(path: Path) -> Path:
     """One 1x1 convolution whose output, 8 MiB, is nearly all that there is."""
     weight = numpy_helper.from_array(np.ones((8, 1, 1, 1), np.float32), "w")

@@ -17,6 +17,8 @@ from . import ablations, compare, curve, timing
 
 def run(options: argparse.Namespace) -> int:
     """Measures, prints a table or JSON, draws; 1 where a stored measurement was faster by more than the tolerance."""
+    if options.what == "ablations" and options.groups is not None:
+        raise ValueError("ablations are of streamed weights, which groups do not have: leave out --groups")
     stored = compare.load(options.compare) if options.compare else None  # first: a wrong name costs no minutes
     if options.draw:
         try:
@@ -27,7 +29,14 @@ def run(options: argparse.Namespace) -> int:
     points = []
     with (
         compiled(options.model, dict(options.shape)) as path,
-        timing.opened(path, threads=threads, io=options.io, storage=options.storage, repeat=options.repeat) as setting,
+        timing.opened(
+            path,
+            threads=threads,
+            io=options.io,
+            storage=options.storage,
+            repeat=options.repeat,
+            groups=options.groups,
+        ) as setting,
     ):
         source = setting.artifact.header.source_sha256.hex()
         if options.what == "curve":
@@ -47,6 +56,7 @@ def run(options: argparse.Namespace) -> int:
         "what": options.what,
         "source": source,
         "threads": threads,
+        "groups": options.groups,
         "io": options.io,
         "storage": options.storage or None,
         "isa": cpu["isa"],

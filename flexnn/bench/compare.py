@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-SAME = ("what", "source", "threads", "storage", "io", "isa", "cpu")
+SAME = ("what", "source", "threads", "groups", "storage", "io", "isa", "cpu")
 """What must be equal, or times cannot be compared. The version may differ: it is what is compared."""
 
 

@@ -18,6 +18,7 @@ from flexnn.graph.ir import DTYPES
 from flexnn.measure import measured_machine, throttled
 from flexnn.plan import BudgetError, Machine, Plan, make_plan
 from flexnn.plan.types import LINE
+from flexnn.units import Groups
 
 WARMUP = 2
 BLOCK = 5
@@ -53,6 +54,7 @@ class Setting:
     machine: Machine
     switches: Switches
     repeat: int
+    groups: Groups = None
 
     @property
     def align(self) -> int:
@@ -67,6 +69,7 @@ class Setting:
             threads=self.switches.threads,
             io_align=self.align,
             machine=machine or self.machine,
+            groups=self.groups,
         )
 
     def minimum(self) -> int:
@@ -148,7 +151,7 @@ class Running:
 
 
 @contextlib.contextmanager
-def opened(path: str, *, threads: int, io: str, storage: int, repeat: int) -> Iterator[Setting]:
+def opened(path: str, *, threads: int, io: str, storage: int, repeat: int, groups: Groups = None) -> Iterator[Setting]:
     """Opens an artifact; ``storage``: bytes a second that the loader reads at most, 0: as fast as it can."""
     with open_artifact(path) as artifact:
         direct_fd = artifact.open_direct() if io == "direct" else -1
@@ -158,7 +161,7 @@ def opened(path: str, *, threads: int, io: str, storage: int, repeat: int) -> It
             if storage:
                 machine = throttled(machine, storage)
             switches = Switches(threads, direct_fd, read_bytes_per_second=storage)
-            yield Setting(artifact, machine, switches, repeat)
+            yield Setting(artifact, machine, switches, repeat, groups)
         finally:
             if direct_fd >= 0:
                 os.close(direct_fd)

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 
 class BudgetError(ValueError):
-    """No plan fits the budget. ``minimum``: bytes of the smallest budget that has one; ``budget``: bytes asked for."""
+    """No plan fits the budget. ``minimum``: bytes of the smallest budget that has one; ``budget``: bytes asked for;
+    ``how``: what beside the model it is the smallest for, as text.
+    """
 
-    def __init__(self, minimum: int, budget: int) -> None:
-        super().__init__(f"a budget of {budget} bytes is too small: the smallest for this model is {minimum} bytes")
+    def __init__(self, minimum: int, budget: int, how: str = "") -> None:
+        super().__init__(
+            f"a budget of {budget} bytes is too small: the smallest for this model{how} is {minimum} bytes"
+        )
         self.minimum = minimum
         self.budget = budget
+        self.how = how
 
-    def __reduce__(self) -> tuple[type[BudgetError], tuple[int, int]]:
-        return BudgetError, (self.minimum, self.budget)
+    def __reduce__(self) -> tuple[type[BudgetError], tuple[int, int, str]]:
+        return BudgetError, (self.minimum, self.budget, self.how)
 
 
 class PlanError(AssertionError):

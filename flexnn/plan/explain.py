@@ -11,6 +11,7 @@ import numpy as np
 from flexnn.graph.ir import Graph
 from flexnn.units import format_bytes
 
+from .groups import at_once
 from .planners import Planners
 from .profile import Machine, load_seconds, profile_graph
 from .report import Plan
@@ -69,6 +70,8 @@ class Explanation:
     """Where the arena holds the most, were the loader always as far ahead as it may be."""
     smallest: Moment
     """The node that needs the most: no budget holds less. Its smallest workspace, one panel of its weights."""
+    minimum: int
+    """The smallest budget, which runs steps one by one, whatever groups were asked for."""
     smallest_without: int
     """The smallest budget if that node needed no more than the next one does."""
     compute_ms: float
@@ -91,10 +94,10 @@ class Explanation:
 
     def summary(self, plan: Plan) -> str:
         """For people: lines below those of the plan."""
-        minimum, memory, predicted_ms = plan.minimum_memory, plan.memory, plan.predicted_ms
+        memory, predicted_ms = plan.memory, plan.predicted_ms
         lines = [
             f"peak     step {self.peak.step}, node {self.peak.node!r}: {self.peak.text()}",
-            f"smallest {format_bytes(minimum)} because of node {self.smallest.node!r}: {self.smallest.text()};"
+            f"smallest {format_bytes(self.minimum)} because of node {self.smallest.node!r}: {self.smallest.text()};"
             f" without it {format_bytes(self.smallest_without)}",
             f"ruled by {'reading' if self.read_ms > self.compute_ms else 'computing'}:"
             f" computing takes {self.compute_ms:.2f} ms, reading {self.read_ms:.2f} ms",
@@ -126,7 +129,8 @@ def explain(planners: Planners, plan: Plan, machine: Machine) -> Explanation:
     return Explanation(
         peak_of(plan, machine),
         smallest,
-        plan.minimum_memory - beyond,
+        planners.minimum,
+        planners.minimum - beyond,
         plan.predicted_ms - plan.stall_ms,
         float(load_seconds(machine, plan.loads["bytes"]).sum()) * 1e3,
         offers,
@@ -138,6 +142,10 @@ def peak_of(plan: Plan, machine: Machine) -> Moment:
     graph, program = plan.graph, plan.program
     in_file = len(program.tables) > 0
     profile = profile_graph(graph, threads=program.threads, io_align=LINE, machine=machine, in_file=in_file)
+    if len(program.groups):
+        group = np.repeat(np.arange(len(program.groups)), program.groups)
+        nodes = np.unique(np.stack((group, program.steps["node"])), axis=1)[0]
+        profile = at_once(profile, np.bincount(nodes, minlength=len(program.groups)).tolist())
     node = program.steps["node"]
     activations = _live(profile)[node]
     workspace = program.nodes["scratch_bytes"].astype(np.int64)[node] * profile.threads

@@ -7,35 +7,20 @@ nodes, thread by thread. Paths run through memory, not only through values: a no
 what it overwrites.
 
 The units of all nodes of a group are handed to the threads together, so a group has as much intra-operator parallelism
-as its nodes leave threads idle. All weights are pinned: a group needs those of all its nodes at once.
+as its nodes leave threads idle. What that takes is in grouping.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-
-import numpy as np
+from dataclasses import replace
 
 from flexnn.graph.ir import Graph, Node, Tensor
 
-from .overhead import Overhead, overhead_bytes
-from .planners import make_plan
-from .profile import Machine, profile_graph
-from .report import Plan
 from .types import Profile
 
 INTERLEAVING = {"conv", "dwconv", "pool"}
 """Operators whose outputs the engine knows to be rows of channels, pixel by pixel (flexnn/_core/overlaps.c)."""
-
-
-@dataclass(slots=True, frozen=True)
-class Grouped:
-    """A graph whose nodes stand in the order of their groups."""
-
-    graph: Graph
-    sizes: list[int]
-    """Nodes of each group."""
 
 
 def layers(graph: Graph) -> list[list[int]]:
@@ -57,43 +42,39 @@ def layers(graph: Graph) -> list[list[int]]:
     return result
 
 
-def group_nodes(graph: Graph, k: int) -> Grouped:
-    """Each layer in ``k`` groups of the same size (the last may be smaller), or fewer where it has fewer nodes."""
-    order: list[int] = []
+def group_sizes(counts: list[int], k: int) -> list[int]:
+    """Nodes of each group: each layer, of so many nodes, in ``k`` of the same size (the last may be smaller), or fewer
+    where it has fewer nodes.
+    """
     sizes: list[int] = []
-    for layer in layers(graph):
-        size = -(-len(layer) // k)
-        sizes += [min(size, len(layer) - at) for at in range(0, len(layer), size)]
-        order += layer
-    return Grouped(replace(graph, nodes=[graph.nodes[i] for i in order]), sizes)
+    for count in counts:
+        size = -(-count // k)
+        sizes += [min(size, count - at) for at in range(0, count, size)]
+    return sizes
 
 
-def make_grouped_plan(
-    graph: Graph,
-    k: int,
-    *,
-    threads: int = 1,
-    io_align: int = 64,
-    machine: Machine | None = None,
-    overhead: Overhead = overhead_bytes,
-    isa: str | None = None,
-) -> Plan:
-    """The plan of the graph in the order of its groups, with everything pinned; arguments as of ``make_plan``."""
-    machine = machine or Machine.measure(isa)
-    grouped = group_nodes(graph, k)
-    known = profile_graph(grouped.graph, threads=threads, io_align=io_align, machine=machine, isa=isa)
-    profile = _at_once(known, grouped.sizes)
-    plan = make_plan(
-        grouped.graph, threads=threads, io_align=io_align, machine=machine, overhead=overhead, isa=isa, profile=profile
-    )
-    node_group = np.repeat(np.arange(len(grouped.sizes)), grouped.sizes)
-    steps = np.bincount(node_group[plan.program.steps["node"]], minlength=len(grouped.sizes)).astype(np.uint32)
-    barriers_saved = len(plan.program.steps) - len(steps)
-    return replace(
-        plan,
-        program=replace(plan.program, groups=steps),
-        predicted_ms=plan.predicted_ms - barriers_saved * machine.step_s * 1e3,
-    )
+def in_order(graph: Graph, order: list[int]) -> Graph:
+    """The graph with its nodes in another order."""
+    return replace(graph, nodes=[graph.nodes[i] for i in order])
+
+
+def at_once(profile: Profile, sizes: list[int], *, smallest: bool = False) -> Profile:
+    """The profile when groups of nodes run at once: lifetimes reach to the bounds of the groups, and every node of a
+    group takes the same workspace, the largest of theirs by their fastest kernels, or by those with the ``smallest``.
+    """
+    ways = [node.variants[-1 if smallest else 0] for node in profile.nodes]
+    begin: list[int] = []
+    end: list[int] = []
+    for size in sizes:
+        begin += [len(begin)] * size
+        end += [len(begin) - 1] * size
+    nodes = []
+    for index, (node, way) in enumerate(zip(profile.nodes, ways, strict=True)):
+        members = range(begin[index], end[index] + 1)
+        scratch = max(ways[i].scratch_bytes for i in members) if way.scratch_bytes else 0
+        nodes.append(replace(node, variants=[replace(way, scratch_bytes=scratch)]))
+    first, last = [begin[i] for i in profile.first], [end[i] for i in profile.last]
+    return replace(profile, nodes=nodes, first=first, last=last)
 
 
 def _accesses(graph: Graph, node: Node) -> Iterator[tuple[int, Tensor, bool]]:
@@ -131,22 +112,3 @@ def _pitch(view: Tensor) -> int:
         return 0
     pitch = view.strides[-2]
     return 0 if any(stride % pitch for stride in view.strides[:-1]) else pitch
-
-
-def _at_once(profile: Profile, sizes: list[int]) -> Profile:
-    """The profile when groups of nodes run at once: lifetimes reach to the bounds of the groups, and every node of a
-    group takes the same workspace, the largest of theirs.
-    """
-    begin: list[int] = []
-    end: list[int] = []
-    for size in sizes:
-        begin += [len(begin)] * size
-        end += [len(begin) - 1] * size
-    nodes = []
-    for index, node in enumerate(profile.nodes):
-        fastest = node.variants[0]
-        members = range(begin[index], end[index] + 1)
-        scratch = max(profile.nodes[i].variants[0].scratch_bytes for i in members) if fastest.scratch_bytes else 0
-        nodes.append(replace(node, variants=[replace(fastest, scratch_bytes=scratch)]))
-    first, last = [begin[i] for i in profile.first], [end[i] for i in profile.last]
-    return replace(profile, nodes=nodes, first=first, last=last)

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flexnn.graph.ir import Graph
+from flexnn.units import Groups
 
 from .bands import WORTH, banded
 from .errors import BudgetError
-from .overhead import Overhead, overhead_bytes
+from .overhead import Overhead, overhead_bytes, with_groups
 from .planner import Planner
 from .profile import Machine, profile_graph, stored_table
 from .report import Plan
 from .types import Profile
+
+if TYPE_CHECKING:
+    from .grouping import Grouping
 
 
 def make_plan(
@@ -26,22 +30,33 @@ def make_plan(
     overhead: Overhead = overhead_bytes,
     isa: str | None = None,
     profile: Profile | None = None,
+    groups: Groups = None,
 ) -> Plan:
     """The plan for ``memory`` bytes (None: no limit, everything pinned), of an artifact's graph.
 
     ``io_align``: 64, or 4096 for direct I/O. ``overhead`` says what a session takes beside its arena. Raises
     BudgetError, naming the smallest budget, when ``memory`` is below it. Tables stay in the file (graph/tables.py) and
     activations may be tiled (plan/bands.py), unless there is room for everything. ``profile``: of the graph, where it
-    is not as ``profile_graph`` makes it; such a graph is planned as it is.
+    is not as ``profile_graph`` makes it; such a graph is planned as it is. ``groups``: as of ``Planners``.
     """
     planners = Planners(
-        graph, threads=threads, io_align=io_align, machine=machine, overhead=overhead, isa=isa, profile=profile
+        graph,
+        threads=threads,
+        io_align=io_align,
+        machine=machine,
+        overhead=overhead,
+        isa=isa,
+        profile=profile,
+        groups=groups,
     )
     return planners.plan(memory)
 
 
 class Planners:
-    """Plans of one graph for one budget after the other (``make_plan``)."""
+    """Plans of one graph for one budget after the other (``make_plan``). ``groups`` of independent nodes run at the
+    same time (plan/grouping.py): a number of them is refused where not everything can be pinned, "auto" takes them
+    where they are predicted to be faster.
+    """
 
     def __init__(
         self,
@@ -52,9 +67,13 @@ class Planners:
         machine: Machine | None = None,
         isa: str | None = None,
         profile: Profile | None = None,
+        groups: Groups = None,
+        overhead: Overhead = overhead_bytes,
         **how: Any,
     ) -> None:
         machine = machine or Machine.measure(isa)
+        self._groups = groups
+        how["overhead"] = overhead if groups is None else with_groups(overhead)
         has_tables = profile is None and any(stored_table(graph, node) for node in graph.nodes)
 
         def profiled(form: Graph) -> Profile:
@@ -90,8 +109,30 @@ class Planners:
         return [self._whole, self._tiled] if self._tiled else [self._whole]
 
     def plan(self, memory: int | None) -> Plan:
-        """As ``make_plan``: of the forms that fit, the one that is predicted to be the fastest. Each is not slower with
-        more memory, and so is the fastest of them.
+        """As ``make_plan``, in groups where they were asked for. Raises BudgetError."""
+        if self._groups is None:
+            return self._one_by_one(memory)
+        if self._groups == "auto":
+            plan = self._one_by_one(memory)
+            return plan if plan.streams else self._grouping().better(plan)
+        grouping = self._grouping()
+        smallest = grouping.smallest(self._groups)
+        minimum = smallest.session_bytes
+        if memory is not None and memory < minimum:
+            raise BudgetError(minimum, memory, " in groups, which need all weights pinned,")
+        fastest = grouping.plan(self._groups)
+        plan = fastest if memory is None or fastest.session_bytes <= memory else smallest
+        spent = smallest.plan_ms + fastest.plan_ms
+        return replace(plan, memory=memory, minimum_memory=min(minimum, plan.session_bytes), plan_ms=spent)
+
+    def _grouping(self) -> Grouping:
+        from .grouping import Grouping  # few sessions have groups; it is not kept: budgets change rarely
+
+        return Grouping(self._graph, **self._how)
+
+    def _one_by_one(self, memory: int | None) -> Plan:
+        """Of the forms that fit, the one that is predicted to be the fastest. Each is not slower with more memory, and
+        so is the fastest of them.
         """
         if memory is not None and memory < self.minimum:
             raise BudgetError(self.minimum, memory)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,22 @@ class Plan:
     """Most bytes of activations alive at once."""
     region_bytes: int
     """The part of the arena where activations, workspaces and streamed weights live."""
+    groups: int | None = None
+    """Into so many each layer of independent nodes is split, and a group's nodes run at the same time; None: steps run
+    one by one.
+    """
+    forecasts_ms: dict[int | None, float] = field(default_factory=dict)
+    """Predicted times by ``groups``, where these were chosen by them."""
+
+    @property
+    def streams(self) -> bool:
+        """Whether runs read weights."""
+        return len(self.program.loads) > 0 or len(self.program.tables) > 0
+
+    @property
+    def barriers(self) -> int:
+        """Moments of a run at which all threads wait for the last: the end of each group, or step."""
+        return len(self.program.groups) or len(self.program.steps)
 
     @property
     def steps(self) -> np.ndarray[Any, Any]:
@@ -99,6 +115,9 @@ class Plan:
             "gap": self.gap,
             "plan_ms": self.plan_ms,
             "steps": len(self.program.steps),
+            "groups": self.groups,
+            "barriers": self.barriers,
+            "forecasts_ms": {_named(k): ms for k, ms in self.forecasts_ms.items()},
             "loads": len(self.program.loads),
             "pinned_bytes": self.pinned_bytes,
             "bytes_read_per_run": self.bytes_read_per_run,
@@ -123,6 +142,8 @@ class Plan:
         parts = ", ".join(f"{name} {format_bytes(size)}" for name, size in self.overhead.items())
         kernels = ", ".join(f"{name} {count}" for name, count in self.kernels.items())
         beside = format_bytes(self.region_bytes - self.activation_bytes)
+        grouped = "one by one" if self.groups is None else f"each layer in {self.groups} groups at most"
+        told = ", ".join(f"{_named(k)} {ms:.2f}" for k, ms in self.forecasts_ms.items())
         return "\n".join(
             (
                 f"memory   {format_bytes(self.session_bytes)} (budget {budget},"
@@ -132,9 +153,14 @@ class Plan:
                 f" pinned weights {format_bytes(self.pinned_bytes)}",
                 f"beside   {parts}",
                 f"steps    {len(self.program.steps)} of {len(self.program.nodes)} nodes; {kernels}",
+                f"groups   {grouped}: {self.barriers} barriers" + (f"; predicted ms: {told}" if told else ""),
                 f"loads    {len(self.program.loads)}, {format_bytes(self.bytes_read_per_run)} per run",
                 f"time     {self.predicted_ms:.2f} ms predicted ({self.stall_ms:.2f} waiting for loads),"
                 f" no plan below {self.bound_ms:.2f} ms: {self.gap:.1%} above it",
                 f"planned  in {self.plan_ms:.0f} ms",
             )
         )
+
+
+def _named(groups: int | None) -> str:
+    return "off" if groups is None else str(groups)
