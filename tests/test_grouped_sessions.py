@@ -133,7 +133,7 @@ def test_plan_says_groups_barriers_and_times(artifact: Path, capsys: pytest.Capt
     assert set(auto["forecasts_ms"]) == {"off", "1", "2", "4"}
     assert auto["predicted_ms"] == auto["forecasts_ms"][str(auto["groups"] or "off")]
     assert cli.main([*map(str, common), "--groups", "2"]) == 0
-    assert "groups   each layer in 2 groups at most: 6 barriers\n" in capsys.readouterr().out
+    assert "groups   each layer in 2 at most: 6 barriers\n" in capsys.readouterr().out
     assert cli.main([*map(str, common), "--groups", "auto"]) == 0
     assert "; predicted ms: off " in capsys.readouterr().out
     assert cli.main([*map(str, common), "--groups", "2", "--memory", str(two["minimum_memory"] - 1), "--json"]) == 2

@@ -22,9 +22,9 @@ typedef struct fx_task {
 } fx_task;
 
 struct fx_pool {
-    /* generation | most units at once | units not yet handed out (pool.c). A unit taken by a successful compare-and-swap belongs to the job
-     * that stands there now, and the job stays until all its units are done: so a worker that wakes late meets either
-     * nothing to take or a good job, and nobody waits for workers that sleep. */
+    /* generation | most units at once | units not yet handed out (pool.c). A unit taken by a successful
+     * compare-and-swap belongs to the job that stands there now, and the job stays until all its units are done: so a
+     * worker that wakes late meets either nothing to take or a good job, and nobody waits for workers that sleep. */
     _Alignas(64) _Atomic uint64_t ticket;
     _Alignas(64) _Atomic uint32_t done; /* units of the job */
     _Atomic uint32_t status;            /* first failure in the job */

@@ -142,7 +142,9 @@ class Plan:
         parts = ", ".join(f"{name} {format_bytes(size)}" for name, size in self.overhead.items())
         kernels = ", ".join(f"{name} {count}" for name, count in self.kernels.items())
         beside = format_bytes(self.region_bytes - self.activation_bytes)
-        grouped = "one by one" if self.groups is None else f"each layer in {self.groups} groups at most"
+        grouped = "steps one by one"
+        if self.groups is not None:
+            grouped = f"each layer in {self.groups} at most" if self.groups > 1 else "each layer in one"
         told = ", ".join(f"{_named(k)} {ms:.2f}" for k, ms in self.forecasts_ms.items())
         return "\n".join(
             (
