@@ -83,37 +83,47 @@ static void raise(skyline *s, int64_t floor) {
     join(s, 1, s->count);
 }
 
-/* Last step in which any of [start, end) is in use, or one after `enough`; INT64_MAX where it leaves the arena. */
-static int64_t in_use(const skyline *s, int64_t start, int64_t end, int64_t first_span, int64_t enough) {
-    if (start < 0 || end > s->spans[s->count - 1].start)
-        return INT64_MAX;
+/* Last step in which any of [start, end) is in use, or one after `enough`. No span from `beyond` on is part of it. */
+static int64_t used_below(const skyline *s, int64_t start, int64_t end, int64_t beyond, int64_t enough) {
     int64_t until = s->floor - 1;
-    while (first_span > 0 && s->spans[first_span].start > start)
-        first_span--;
-    for (int64_t i = first_span; s->spans[i].start < end && until <= enough; i++)
+    for (int64_t i = beyond - 1; i >= 0 && s->spans[i + 1].start > start && until <= enough; i--)
+        if (s->spans[i].start < end && s->spans[i].until > until)
+            until = s->spans[i].until;
+    return until;
+}
+
+/* The same; no span before `first` is part of it. */
+static int64_t used_above(const skyline *s, int64_t start, int64_t end, int64_t first, int64_t enough) {
+    int64_t until = s->floor - 1;
+    for (int64_t i = first; s->spans[i].start < end && until <= enough; i++)
         if (s->spans[i + 1].start > start && s->spans[i].until > until)
             until = s->spans[i].until;
     return until;
 }
 
-/* The best address for a piece; *until: last step in which it is in use (INT64_MAX: there is no room). */
+/* The best address for a piece; *until: last step in which it is in use (INT64_MAX: there is no room). Spans are looked
+ * at from the end that is preferred, so the first place that nothing uses is the best. */
 static int64_t find(const skyline *s, const fx_streams *p, int64_t piece, int64_t *until) {
     const int64_t bytes = p->bytes[piece], forced = p->forced[piece], align = p->align;
-    if (forced >= 0) {
-        *until = in_use(s, forced, forced + bytes, s->count - 1, INT64_MAX);
-        return forced;
-    }
+    const int64_t arena = s->spans[s->count - 1].start;
     int64_t best = -1;
     *until = INT64_MAX;
-    for (int64_t i = 0; i < s->count; i++) {
-        int64_t edge = s->spans[i].start;
-        int64_t at[2] = {(edge - bytes) & -align, (edge + align - 1) & -align};
-        for (int j = 0; j < 2; j++) {
-            int64_t now = in_use(s, at[j], at[j] + bytes, i, *until);
-            int beyond = p->from_top ? at[j] > best : at[j] < best;
-            if (now < *until || (now == *until && now < INT64_MAX && beyond)) {
+    if (forced >= 0) {
+        if (forced + bytes <= arena)
+            *until = used_below(s, forced, forced + bytes, s->count - 1, INT64_MAX);
+        return forced;
+    }
+    for (int64_t n = 0; n < s->count && *until >= s->floor; n++) {
+        const int64_t i = p->from_top ? s->count - 1 - n : n, edge = s->spans[i].start;
+        for (int above = 0; above < 2; above++) {
+            const int64_t at = above ? (edge + align - 1) & -align : (edge - bytes) & -align;
+            if (at < 0 || at + bytes > arena)
+                continue;
+            int64_t now = above ? used_above(s, at, at + bytes, i, *until) : used_below(s, at, at + bytes, i, *until);
+            int beyond = p->from_top ? at > best : at < best;
+            if (now < *until || (now == *until && beyond)) {
                 *until = now;
-                best = at[j];
+                best = at;
             }
         }
     }
