@@ -21,7 +21,7 @@ cdef extern from "flexnn/ops.h" nogil:
 
     ctypedef enum fx_status:
         FX_OK
-        FX_ERR_MEMORY
+        FX_ERR_MEMORY, FX_ERR_BOUNDS
         FX_ERR_IO
         FX_ERR_EOF
         FX_ERR_CHECKSUM

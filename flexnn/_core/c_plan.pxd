@@ -65,6 +65,8 @@ cdef extern from "draft.h" nogil:
     void fx_fill(fx_draft *d, const fx_problem *p, int32_t *order, uint32_t count, int64_t bytes, int64_t most,
                  int looks)
     void fx_improve(fx_draft *d, const fx_problem *p, fx_choice *choices, int64_t region, int64_t memory, int tries)
+    fx_status fx_anneal(fx_draft *d, const fx_problem *p, fx_choice *choices, int64_t *region, int *from_top,
+                        int64_t memory, int tries)
     int fx_draft_sane(fx_draft *d, const int32_t *order, uint32_t count)
     int fx_choices_fit(const fx_problem *p, const fx_choice *choices)
 

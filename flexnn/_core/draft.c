@@ -262,31 +262,34 @@ static int32_t slice_panels(const fx_problem *p, int64_t panels, int64_t panel_b
     return (int32_t)(even % 2 && even > 1 && even < most ? even + 1 : even); /* AVX-512 computes two panels at once */
 }
 
+void fx_choose_layer(const fx_problem *p, uint32_t i, int64_t region, int share, int smallest, fx_choice *choice) {
+    const fx_layer *l = &p->layers[i];
+    int64_t address[1 + FX_CONSTANTS_MAX], streamed = l->panels - choice->pinned_panels, room = 0;
+    const int32_t last = (int32_t)l->variants - 1;
+    for (choice->variant = smallest ? last : 0;; choice->variant++) {
+        room = fx_layer_room(p, l, region, choice, address);
+        if (choice->variant == last)
+            break;
+        int64_t scratch = p->variants[l->variant + choice->variant].scratch_bytes;
+        int64_t panel = streamed ? room_of(p, l->panel_bytes) : 0;
+        int64_t weight = streamed ? room_of(p, streamed * l->panel_bytes) : 0;
+        int64_t wanted = scratch > panel ? scratch : panel;
+        if (room >= panel && room >= (weight < wanted ? weight : wanted))
+            break;
+    }
+    choice->slice_panels = streamed ? slice_panels(p, streamed, l->panel_bytes, room, share) : 0;
+}
+
 /* Kernel and slices of the layers whose pins are not as in `before` (NULL: of all). */
 static void choose(const fx_problem *p, int64_t region, int share, int smallest, const fx_choice *before,
                    fx_choice *choices) {
     for (uint32_t i = 0; i < p->layer_count; i++) {
-        const fx_layer *l = &p->layers[i];
         fx_choice *choice = &choices[i];
         if (before && before[i].pinned_panels == choice->pinned_panels &&
-            before[i].pinned_constants == choice->pinned_constants) {
+            before[i].pinned_constants == choice->pinned_constants)
             *choice = before[i];
-            continue;
-        }
-        int64_t address[1 + FX_CONSTANTS_MAX], streamed = l->panels - choice->pinned_panels, room = 0;
-        const int32_t last = (int32_t)l->variants - 1;
-        for (choice->variant = smallest ? last : 0;; choice->variant++) {
-            room = fx_layer_room(p, l, region, choice, address);
-            if (choice->variant == last)
-                break;
-            int64_t scratch = p->variants[l->variant + choice->variant].scratch_bytes;
-            int64_t panel = streamed ? room_of(p, l->panel_bytes) : 0;
-            int64_t weight = streamed ? room_of(p, streamed * l->panel_bytes) : 0;
-            int64_t wanted = scratch > panel ? scratch : panel;
-            if (room >= panel && room >= (weight < wanted ? weight : wanted))
-                break;
-        }
-        choice->slice_panels = streamed ? slice_panels(p, streamed, l->panel_bytes, room, share) : 0;
+        else
+            fx_choose_layer(p, i, region, share, smallest, choice);
     }
 }
 

@@ -124,6 +124,9 @@ int64_t fx_layer_room(const fx_problem *p, const fx_layer *layer, int64_t region
 void fx_choose(fx_draft *d, const fx_problem *p, const int32_t *order, int64_t region, int64_t memory, int share,
                int smallest, fx_choice *choices);
 
+/* Kernel and slices of a layer whose pins are chosen, as fx_choose. */
+void fx_choose_layer(const fx_problem *p, uint32_t layer, int64_t region, int share, int smallest, fx_choice *choice);
+
 /* Steps and pieces of `choices`, each with its predicted time. */
 void fx_draft_build(fx_draft *d, const fx_problem *p, const fx_choice *choices, int64_t region);
 
@@ -153,5 +156,11 @@ void fx_fill(fx_draft *d, const fx_problem *p, int32_t *order, uint32_t count, i
  * most `tries` changes tried; keeps to `memory` bytes (as fx_draft_bytes). d is the draft of the choices before and
  * after. */
 void fx_improve(fx_draft *d, const fx_problem *p, fx_choice *choices, int64_t region, int64_t memory, int tries);
+
+/* Changes pins, slices and kernels of `choices` and the region, and sets from_top, while that makes the run with
+ * addresses shorter: `tries` random changes, the same ones each time; keeps to `memory` bytes (as fx_draft_bytes). d is
+ * some draft after it. FX_ERR_MEMORY; FX_ERR_BOUNDS if the choices that come in take more, or have no places. */
+fx_status fx_anneal(fx_draft *d, const fx_problem *p, fx_choice *choices, int64_t *region, int *from_top,
+                    int64_t memory, int tries);
 
 #endif

@@ -74,6 +74,19 @@ cdef class Drafts:
             fx_improve(&self.draft, &self.problem, <fx_choice *>given.view.buf, region, memory, tries)
         return self._outcome(region)
 
+    def anneal(self, choices, int64_t region, int64_t memory, int tries):
+        """Changes ``choices`` for the better (fx_anneal): the region and whether places are from above; None, and
+        nothing changed, where they have no places in ``memory``."""
+        cdef _Buffer given = self._choices(choices, True)
+        cdef int top = 0
+        cdef fx_status status
+        with nogil:
+            status = fx_anneal(&self.draft, &self.problem, <fx_choice *>given.view.buf, &region, &top, memory, tries)
+        if status == FX_ERR_BOUNDS:
+            return None
+        _plan_check(status)
+        return region, bool(top)
+
     def place(self, choices, int64_t region, bint from_top=False):
         """The draft of ``choices`` with addresses (fx_draft_place): (seconds, stall seconds, bytes), and bytes of the
         arrays of steps (fx_step_draft), pieces (fx_piece_draft), pieces' addresses and layers' addresses (int64)."""

@@ -81,6 +81,7 @@ class Drafting:
         self.items = _items(profile)
         self.item_room = _item_room(graph, profile, self.items)
         layers, variants, constants, gaps = _tables(graph, profile, placement)
+        self._panels, self._constants = layers["panels"].astype(np.int32), layers["constant"]
         held = np.zeros(len(profile.roots), _core.HELD_DTYPE)
         held["low"] = placement.address
         held["high"] = held["low"] + np.asarray(profile.root_bytes, np.int64)
@@ -113,6 +114,29 @@ class Drafting:
     def improve(self, choices: Records, region: int, memory: int, tries: int) -> float:
         """Changes single layers of ``choices`` while that makes the run shorter (fx_improve); seconds as ``choose``."""
         return self._core.improve(choices, region, memory, tries)[0]
+
+    def anneal(self, draft: Draft, memory: int, tries: int) -> Draft:
+        """``draft`` after ``tries`` random changes, those kept that let its run be short (fx_anneal)."""
+        for choices in (self._as_pinned(draft), draft.choices.copy()):
+            found = self._core.anneal(choices, draft.region, memory, tries)
+            if found:
+                annealed = self.place(choices, found[0], from_top=found[1])
+                return annealed if annealed.seconds < draft.seconds else draft
+        return draft
+
+    def _as_pinned(self, draft: Draft) -> Records:
+        """Choices with as much of each layer pinned as ``draft`` has: after filling, more than its choices say."""
+        choices = draft.choices.copy()
+        steps, pieces = draft.steps, draft.pieces[draft.pieces["stays"] != 0]
+        layer = steps["node"][pieces["step"]]
+        panels = pieces["constant"] < 0
+        own = pieces["step"][panels]
+        choices["pinned_panels"] = 0
+        np.add.at(choices["pinned_panels"], layer[panels], steps["p1"][own] - steps["p0"][own])
+        np.minimum(choices["slice_panels"], self._panels - choices["pinned_panels"], out=choices["slice_panels"])
+        bits = np.left_shift(1, pieces["constant"][~panels] - self._constants[layer[~panels]]).astype(np.uint32)
+        np.bitwise_or.at(choices["pinned_constants"], layer[~panels], bits)
+        return choices
 
     def place(self, choices: Records, region: int, *, from_top: bool = False) -> Draft:
         """The draft of ``choices`` with addresses (fx_draft_place); ``from_top``: among equals the highest."""

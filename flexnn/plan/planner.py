@@ -13,6 +13,7 @@ depends on the clock: the same budget and profile always give the same plan.
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, replace
 
@@ -61,6 +62,13 @@ NEAR, FAR = 1.005, 1.03
 """Of the bound: a time below which no better draft is looked for on a rung, and one above which activations that are
 placed otherwise are tried.
 """
+SMALL_SIZE, SMALL_WEIGHTS = 200, 12
+"""Small graphs have at most so many layers and slices of the tightest plan together, and weights of at most so many
+times its memory. There is time for random changes of a rung's best draft; others have more rungs, or a change of them
+takes longer.
+"""
+TRIES, TRIES_LOWEST = 3_000, 750
+"""Random changes where the rung above has twice the memory, in proportion elsewhere; on the lowest rung."""
 WORTH_PLACING = 0.9995
 """Another draft gets addresses when it promises at most this share of the best time so far."""
 DRAFTING_BYTES = 160 << 10
@@ -75,6 +83,17 @@ class _Way:
     region_share: float
     share: int
     order: int
+
+
+@dataclass(slots=True, frozen=True)
+class _Rung:
+    """What the ladder came to on a rung."""
+
+    memory: int
+    end: int
+    """Memory of the rung above."""
+    bound: Bound
+    best: Draft
 
 
 _Unplaced = tuple[float, int, Records]
@@ -113,6 +132,10 @@ class Planner:
         self._tight = [self._tightest(drafting) for drafting in self._draftings]
         tight = self._tight_draft()
         self._tight_bytes = tight.nbytes
+        self._is_small = (
+            len(self._profile.nodes) + len(tight.steps) <= SMALL_SIZE
+            and self._draftings[0].item_room.sum() <= SMALL_WEIGHTS * tight.nbytes
+        )
         self._least = tight.nbytes + step_bytes * (tight.rows // SPARE_ROWS + 1)
         self._prepared_ns = time.perf_counter_ns() - started
 
@@ -162,14 +185,16 @@ class Planner:
         """Most bytes of activations alive at once."""
         return self._draftings[0].placement.live_bytes_max
 
-    def plan(self, memory: int | None) -> Plan:
-        """As ``make_plan`` (plan/planners.py), of the graph as it is."""
+    def plan(self, memory: int | None, known_ms: float = math.inf) -> Plan:
+        """As ``make_plan`` (plan/planners.py), of the graph as it is. One that takes at least ``known_ms`` need not be
+        the best.
+        """
         started = time.perf_counter_ns()
         if memory is not None and memory < self.minimum:
             raise BudgetError(self.minimum, memory)
         draft = self._unlimited()
         if memory is not None and self._beside + draft.nbytes > memory:
-            draft = self._limited(max(memory - DRAFTING_BYTES, self.minimum) - self._beside)
+            draft = self._limited(max(memory - DRAFTING_BYTES, self.minimum) - self._beside, known_ms / 1e3)
         program = encode_program(self._graph, self._profile, draft)
         plan = Plan(
             program=program,
@@ -227,19 +252,48 @@ class Planner:
 
     # ---- the ladder ----
 
-    def _limited(self, memory: int) -> Draft:
-        """The best draft of at most ``memory`` bytes (as ``Draft.nbytes``)."""
+    def _limited(self, memory: int, known: float = math.inf) -> Draft:
+        """The best draft of at most ``memory`` bytes (as ``Draft.nbytes``). One that takes ``known`` seconds or more
+        need not be the best.
+        """
         best, way = self._tight_draft(), _Way(0, REGION_SHARES[-1], SHARES[1], 0)
         reached, spare = self._least, FIRST_RUNG * self.minimum
         growth = 1 + max(GROWTH, len(self._profile.nodes) / GROWTH_LAYERS)
-        while True:
-            bound = self._bounding.at(reached - self._step_bytes * len(self._profile.nodes), ROUNDS)
+        rungs: list[_Rung] = []
+        while reached <= memory:
+            bound = self._bounding.at(self._arena(reached), ROUNDS)
             best, way = self._rung(reached, bound, best, way)
-            reached, spare = self._least + int(spare), spare * growth
-            looks = LOOKS // len(self._profile.nodes)
-            best = self._draftings[0].fill(best, bound.price, min(reached, memory), reached, looks)
-            if reached > memory:
-                return best
+            rungs.append(_Rung(reached, self._least + int(spare), bound, best))
+            reached = rungs[-1].end
+            spare *= growth
+            best = self._fill(best, rungs[-1], min(reached, memory))
+        return self._annealed(rungs, best, memory, known)
+
+    def _annealed(self, rungs: list[_Rung], best: Draft, memory: int, known: float) -> Draft:
+        """The best of ``best`` and of each rung's best after random changes, which do not depend on ``memory``: so more
+        of it is never slower. Mostly the bound says of all rungs but the highest that they cannot have a better one.
+        """
+        if not self._is_small:
+            return best
+        floors = [rung.bound.seconds for rung in rungs[1:]] + [self._bounding.at(self._arena(memory), ROUNDS).seconds]
+        for rung, floor in reversed(list(zip(rungs, floors, strict=True))):
+            if floor >= min(best.seconds, known) or rung.best.seconds <= rung.bound.seconds * NEAR:
+                continue
+            drafting = next(d for d in self._draftings if d.placement is rung.best.placement)
+            tries = TRIES_LOWEST if rung is rungs[0] else TRIES * (rung.end - rung.memory) // rung.memory
+            changed = drafting.anneal(rung.best, rung.memory, tries)
+            changed = self._fill(changed, rung, min(rung.end, memory))
+            best = changed if changed.seconds < best.seconds else best
+        return best
+
+    def _arena(self, memory: int) -> int:
+        """The largest arena of drafts of ``memory`` bytes, beside what always stays."""
+        return memory - self._step_bytes * len(self._profile.nodes)
+
+    def _fill(self, draft: Draft, rung: _Rung, memory: int) -> Draft:
+        """A draft of the rung with more pinned in ``memory``."""
+        looks = LOOKS // len(self._profile.nodes)
+        return self._draftings[0].fill(draft, rung.bound.price, memory, rung.end, looks)
 
     def _rung(self, memory: int, bound: Bound, best: Draft, way: _Way) -> tuple[Draft, _Way]:
         """The best of ``best`` and of new drafts near the way in which the rung below was made, and its own way."""

@@ -140,14 +140,13 @@ class Planners:
             resident = self._resident or Planner(self._graph, **self._how)  # not kept: rarely asked for, in the budget
             if memory is None or resident.everything <= memory:
                 return replace(resident.plan(memory), minimum_memory=self.minimum)
-        forms = [form for form in self._forms if form.minimum <= memory]
-        best = forms[0].plan(memory)
-        bound, spent = best.bound_ms, best.plan_ms
-        for form in forms[1:]:
-            other_bound = form.bound_ms(memory)
-            bound = min(bound, other_bound)
-            if other_bound < best.predicted_ms:
-                other = form.plan(memory)
+        bounds = [(form.bound_ms(memory), form) for form in self._forms if form.minimum <= memory]
+        bounds.sort(key=lambda pair: pair[0])
+        best = bounds[0][1].plan(memory)
+        spent = best.plan_ms
+        for bound, form in bounds[1:]:
+            if bound < best.predicted_ms:
+                other = form.plan(memory, best.predicted_ms)
                 spent += other.plan_ms
                 best = other if other.predicted_ms < best.predicted_ms else best
-        return replace(best, minimum_memory=self.minimum, bound_ms=bound, plan_ms=spent)
+        return replace(best, minimum_memory=self.minimum, bound_ms=bounds[0][0], plan_ms=spent)

@@ -1,0 +1,202 @@
+/* Pins, slices, kernels and the region by threshold accepting (Dueck, Scheuer 1990), each change judged with addresses:
+ * a random change stays when it makes the run no more than a little longer, less and less of it. What fragmentation
+ * costs no draft without addresses can tell. */
+#include "draft.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LINE 64
+#define REPAIRS 8       /* layers that are pinned or unpinned after a change, to keep to the memory and to use it */
+#define THRESHOLD 0.005 /* of the run, which a change may cost at first */
+#define REGION_SHARE 8  /* a change of the region is at most this part of the memory */
+#define SEED UINT64_C(0x9e3779b97f4a7c15)
+
+typedef struct state {
+    fx_choice *choices; /* [layers] */
+    int64_t region;
+    int from_top;
+    double seconds;
+} state;
+
+typedef struct annealing {
+    fx_draft *d;
+    const fx_problem *p;
+    int64_t memory, region_min;
+    uint64_t random;
+    int64_t *address, *layer_address;
+} annealing;
+
+static uint32_t below(annealing *a, uint32_t count) { /* xorshift64* */
+    a->random ^= a->random >> 12;
+    a->random ^= a->random << 25;
+    a->random ^= a->random >> 27;
+    return (uint32_t)(((a->random * UINT64_C(2685821657736338717)) >> 32) * count >> 32);
+}
+
+static void copy(const annealing *a, state *to, const state *from) {
+    memcpy(to->choices, from->choices, a->p->layer_count * sizeof *to->choices);
+    to->region = from->region;
+    to->from_top = from->from_top;
+    to->seconds = from->seconds;
+}
+
+/* A layer with panels, or -1. */
+static int64_t some_layer(annealing *a) {
+    const fx_item *item = &a->p->items[below(a, a->p->item_count)];
+    return item->constant < 0 ? item->layer : -1;
+}
+
+static void slice(annealing *a, state *s, int64_t i, int share) {
+    const fx_choice before = s->choices[i];
+    fx_choose_layer(a->p, (uint32_t)i, s->region, share, 0, &s->choices[i]);
+    if (before.variant > s->choices[i].variant && below(a, 2))
+        s->choices[i].variant = before.variant;
+}
+
+static void pin(annealing *a, state *s, int64_t i, int64_t panels) {
+    static const int shares[] = {1, 2, 2, 4, 4, 8};
+    s->choices[i].pinned_panels = (int32_t)panels;
+    slice(a, s, i, shares[below(a, 6)]);
+}
+
+static void change(annealing *a, state *s) {
+    const fx_problem *p = a->p;
+    const uint32_t kind = below(a, 100);
+    if (kind < 18) {
+        int64_t by = a->memory / REGION_SHARE / (1 << below(a, 6)), at = (int64_t)below(a, 2 * 1024) - 1024;
+        int64_t region = (s->region + by * at / 1024) & -LINE;
+        s->region = region < a->region_min ? a->region_min : region > a->memory ? s->region : region;
+        return;
+    }
+    if (kind < 22) {
+        s->from_top = !s->from_top;
+        return;
+    }
+    const int64_t i = some_layer(a);
+    if (i < 0)
+        return;
+    const fx_layer *l = &p->layers[i];
+    fx_choice *c = &s->choices[i];
+    const int64_t streamed = l->panels - c->pinned_panels;
+    if (kind < 55) {
+        pin(a, s, i, streamed ? l->panels : 0);
+    } else if (kind < 65) {
+        pin(a, s, i, (int64_t)below(a, (uint32_t)l->panels + 1));
+    } else if (kind < 85) {
+        if (!streamed)
+            return;
+        int64_t count = (streamed + c->slice_panels - 1) / c->slice_panels + (below(a, 2) ? 1 : -1);
+        count = count < 1 ? 1 : count > streamed ? streamed : count;
+        c->slice_panels = (int32_t)((streamed + count - 1) / count);
+    } else {
+        c->variant = (int32_t)below(a, (uint32_t)l->variants);
+    }
+}
+
+/* Unpins layers while the draft takes too much memory, pins others where some is left; 0 if it takes too much. */
+static int repair(annealing *a, state *s) {
+    const fx_problem *p = a->p;
+    int64_t over = 1;
+    fx_draft_build(a->d, p, s->choices, s->region);
+    for (int n = 0; n < 3 * REPAIRS; n++) {
+        over = fx_draft_bytes(a->d, p, s->region) - a->memory;
+        const int64_t i = some_layer(a);
+        if (i < 0 || (over <= 0 && n >= REPAIRS))
+            continue;
+        const fx_layer *l = &p->layers[i];
+        const int64_t pinned = s->choices[i].pinned_panels;
+        const int64_t needed = (over + p->io_align + l->panel_bytes - 1) / l->panel_bytes;
+        if (over > 0 && pinned) {
+            pin(a, s, i, pinned > needed && needed * 2 < pinned ? pinned - needed : 0);
+        } else if (over <= 0 && pinned < l->panels &&
+                   (l->panels - pinned) * l->panel_bytes + 2 * p->io_align <= -over) {
+            pin(a, s, i, l->panels);
+        } else {
+            continue;
+        }
+        fx_draft_build(a->d, p, s->choices, s->region);
+    }
+    return fx_draft_bytes(a->d, p, s->region) <= a->memory;
+}
+
+/* Whether the state's run takes at most `most` seconds; sets them. */
+static fx_status judge(annealing *a, state *s, double most, int *good) {
+    *good = 0;
+    fx_draft_time(a->d, a->p); /* addresses make no run shorter */
+    if (a->d->seconds > most)
+        return FX_OK;
+    fx_status status = fx_draft_place(a->d, a->p, s->choices, s->region, s->from_top, a->address, a->layer_address);
+    if (status == FX_ERR_BOUNDS)
+        return FX_OK;
+    s->seconds = a->d->seconds;
+    *good = status == FX_OK && s->seconds <= most;
+    return status;
+}
+
+/* The better direction for the state's places; FX_ERR_BOUNDS if it has none, or takes too much memory. */
+static fx_status begin(annealing *a, state *s) {
+    double best = INFINITY;
+    int found = 0, top = 0, good;
+    fx_draft_build(a->d, a->p, s->choices, s->region);
+    if (fx_draft_bytes(a->d, a->p, s->region) > a->memory)
+        return FX_ERR_BOUNDS;
+    for (s->from_top = 0; s->from_top < 2; s->from_top++) {
+        fx_status status = judge(a, s, best, &good);
+        if (status != FX_OK)
+            return status;
+        if (good) {
+            best = s->seconds;
+            top = s->from_top;
+            found = 1;
+        }
+    }
+    s->from_top = top;
+    s->seconds = best;
+    return found ? FX_OK : FX_ERR_BOUNDS;
+}
+
+static fx_status anneal(annealing *a, state *best, state *now, state *next, int tries) {
+    fx_status status = begin(a, best);
+    if (status == FX_OK)
+        copy(a, now, best);
+    for (int n = 0; n < tries && status == FX_OK; n++) {
+        int good;
+        copy(a, next, now);
+        for (uint32_t changes = 1 + below(a, 2); changes; changes--)
+            change(a, next);
+        if (!repair(a, next))
+            continue;
+        status = judge(a, next, now->seconds * (1.0 + THRESHOLD * (double)(tries - n) / (double)tries), &good);
+        if (!good)
+            continue;
+        copy(a, now, next);
+        if (now->seconds < best->seconds)
+            copy(a, best, now);
+    }
+    return status;
+}
+
+fx_status fx_anneal(fx_draft *d, const fx_problem *p, fx_choice *choices, int64_t *region, int *from_top,
+                    int64_t memory, int tries) {
+    const size_t layers = p->layer_count;
+    annealing a = {.d = d, .p = p, .memory = memory, .random = SEED};
+    for (size_t i = 0; i < layers; i++)
+        a.region_min = p->layers[i].tight_bytes > a.region_min ? p->layers[i].tight_bytes : a.region_min;
+    a.region_min = (a.region_min + LINE - 1) & -LINE;
+    fx_choice *changed = malloc((2 * layers + 1) * sizeof *changed);
+    a.address = malloc(((size_t)d->piece_max + 1 + layers * (1 + FX_CONSTANTS_MAX)) * sizeof *a.address);
+    fx_status status = FX_ERR_MEMORY;
+    if (changed && a.address) {
+        a.layer_address = a.address + d->piece_max + 1;
+        state best = {.choices = choices, .region = *region};
+        state now = {.choices = changed}, next = {.choices = changed + layers};
+        status = anneal(&a, &best, &now, &next, p->item_count ? tries : 0);
+        *region = best.region;
+        *from_top = best.from_top;
+    }
+    free(changed);
+    free(a.address);
+    return status;
+}
