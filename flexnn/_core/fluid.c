@@ -1,5 +1,6 @@
 #include "fluid.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #define RUNS 4    /* simulated before the last is taken for the steady state */
@@ -23,6 +24,7 @@ typedef struct work {
     double read;   /* and a second of reading one that computes all the time */
     int64_t bytes, pinned_max;
     double *pinned; /* [count] bytes */
+    double *ahead;  /* [count] seconds of reading that memory lets the loader be ahead of each node */
     double *now;    /* [RUNS * count + 1] end of each node */
     int64_t *from;  /* [RUNS * count + 1] where the stretch that ends here begins; -1: it was computed */
     rank *ranks;    /* [count] */
@@ -38,19 +40,37 @@ static int64_t free_at(const fx_fluid *f, int64_t boundary) {
     return here < before ? here : before;
 }
 
-/* The fluid run with `pinned` bytes of each node. */
-static void flow(work *w) {
+/* Seconds to read the first weights from node `first` on that `room` bytes hold beside what is pinned. */
+static double ahead_s(const work *w, int64_t first, double room) {
+    const fx_fluid *f = w->f;
+    double total = 0.0;
+    for (int64_t k = first; k < first + f->count && room > 0.0; k++) {
+        const int64_t i = k % f->count;
+        const double bytes = (double)f->bytes[i] - w->pinned[i];
+        total += bytes > room ? room * f->byte_s[i] : f->read_s[i] - w->pinned[i] * f->byte_s[i];
+        room -= bytes;
+    }
+    return total;
+}
+
+/* The fluid run with `pinned` bytes of each node. What is read ahead takes requests, too, if `ordered`, else its bytes
+ * alone: stretches that rule are found by the one or by the other. */
+static void flow(work *w, int ordered) {
     const fx_fluid *f = w->f;
     const int64_t count = f->count;
     double pinned = 0.0, now = 0.0, loaded = 0.0;
     int64_t began = -1;
     for (int64_t i = 0; i < count; i++)
         pinned += w->pinned[i];
+    for (int64_t i = 0; i < count; i++) {
+        const double room = (double)free_at(f, i) - pinned;
+        w->ahead[i] = ordered ? ahead_s(w, i, room) : room / f->bytes_per_second;
+    }
     w->now[0] = 0.0;
     for (int64_t k = 0; k < RUNS * count; k++) {
         int64_t i = k % count;
         /* From here the loader has to bring what the next nodes need, but for what may lie in memory now. */
-        double start = now - ((double)free_at(f, i) - pinned) / f->bytes_per_second;
+        double start = now - w->ahead[i];
         if (began < 0 || start > loaded) {
             loaded = start;
             began = k;
@@ -135,13 +155,33 @@ static double stretch_s(work *w, stretch s, double *byte) {
     return total - *byte * room;
 }
 
+/* The same where nothing is pinned and what is kept are the first weights of the stretch, in the order of their use:
+ * what these take beside their bytes at the storage's rate, and `room` bytes at that rate, are all that is saved. */
+static double ordered_s(const work *w, stretch s) {
+    const fx_fluid *f = w->f;
+    const double room = (double)free_at(f, s.first % f->count), rate = 1.0 / f->bytes_per_second;
+    double left = room, total = -rate * room;
+    for (int64_t k = s.first; k < s.end; k++) {
+        const int64_t i = k % f->count;
+        const double bytes = (double)f->bytes[i], beside = f->read_s[i] - rate * bytes;
+        const double most = (f->byte_s[i] - rate) * bytes; /* of one that is kept in part */
+        total += f->read_s[i];
+        if (left > 0.0)
+            total -= beside > most ? beside : most;
+        left -= bytes;
+    }
+    return total;
+}
+
 /* The best mixture of two inequalities, each true for all pins r (R: their sum); read_i: seconds for a byte of node i:
  *   T >= sum of (W_i - r_i) read_i + hidden * compute
  *   T >= (1 - read) * sum over stretches of (their reading but for free - (R - R_s) bytes) + hidden * the stretches'
  * computing
  *        + read * sum of (W_i - r_i) read_i + the other nodes' computing
- * For a mixture the least over r is plain: pin what costs the least, while it costs less than nothing. */
-static double mix(work *w, int64_t stretches, double *price) {
+ * With `ordered`, where that is more, a stretch's reading is what it is in order but for free - R bytes and the seconds
+ * of its own pins. For a mixture the least over r is plain: pin what costs the least, while it costs less than nothing.
+ */
+static double mix(work *w, int64_t stretches, int ordered, double *price) {
     const fx_fluid *f = w->f;
     const int64_t count = f->count;
     const double first = w->all_s + w->hidden * w->compute;
@@ -149,12 +189,16 @@ static double mix(work *w, int64_t stretches, double *price) {
     for (int64_t i = 0; i < count; i++)
         w->apart[i] = 0.0;
     for (int64_t s = 0; s < stretches; s++) {
-        double byte;
-        second += (1.0 - w->read) * stretch_s(w, w->stretches[s], &byte);
+        double byte, reading = stretch_s(w, w->stretches[s], &byte);
+        const double in_order = ordered ? ordered_s(w, w->stretches[s]) : -INFINITY;
+        const int use_order = in_order > reading;
+        if (use_order)
+            byte = 1.0 / f->bytes_per_second;
+        second += (1.0 - w->read) * (use_order ? in_order : reading);
         all += byte;
         for (int64_t k = w->stretches[s].first; k < w->stretches[s].end; k++) {
+            w->apart[k % count] -= use_order ? f->byte_s[k % count] : byte;
             second -= (1.0 - w->hidden) * f->seconds[k % count];
-            w->apart[k % count] -= byte;
         }
     }
     for (int64_t n = 0; n <= stretches + SHARES; n++) {
@@ -209,8 +253,10 @@ static double search(work *w, double *price, double *tried) {
     for (int64_t i = 0; i < count; i++)
         w->kept[i] = tried[i] = 0.0;
     for (int round = 0; round < w->f->rounds; round++) {
+        const int by_order = round >= LEVELS; /* takes time: not for the prices of a rung */
+        known = round == LEVELS ? 0 : known;
         pin(w, round);
-        flow(w);
+        flow(w, by_order);
         int64_t found = trace(w);
         if (!found)
             continue;
@@ -222,10 +268,12 @@ static double search(work *w, double *price, double *tried) {
             seen = prints[i] == print;
         if (!seen) {
             prints[known++] = print;
-            double value = mix(w, found, tried);
-            for (int64_t i = 0; i < count && value > best; i++)
-                price[i] = tried[i];
-            best = value > best ? value : best;
+            for (int ordered = 0; ordered <= by_order; ordered++) {
+                double value = mix(w, found, ordered, tried);
+                for (int64_t i = 0; i < count && value > best; i++)
+                    price[i] = tried[i];
+                best = value > best ? value : best;
+            }
         }
         for (int64_t i = 0; i < count; i++)
             w->kept[i] += tried[i];
@@ -248,7 +296,7 @@ fx_status fx_fluid_bound(const fx_fluid *f, double *bound_s, double *price) {
     w.pinned_max = least < 0 ? 0 : least < w.bytes ? least : w.bytes;
     w.hidden = f->load_share + f->compute_share < 1 ? 1.0 : (1.0 - f->load_share) / f->compute_share;
     w.read = f->load_share + f->compute_share < 1 ? 1.0 : (1.0 - f->compute_share) / f->load_share;
-    double *memory = malloc((5 * count + RUNS * count + 1) * sizeof *memory);
+    double *memory = malloc((6 * count + RUNS * count + 1) * sizeof *memory);
     w.from = malloc((RUNS * count + 1) * sizeof *w.from);
     w.ranks = malloc((count + 1) * sizeof *w.ranks);
     w.stretches = malloc((count + 1) * sizeof *w.stretches);
@@ -258,7 +306,8 @@ fx_status fx_fluid_bound(const fx_fluid *f, double *bound_s, double *price) {
         w.apart = memory + count;
         w.cost = memory + 2 * count;
         w.kept = memory + 3 * count;
-        w.now = memory + 5 * count;
+        w.ahead = memory + 5 * count;
+        w.now = memory + 6 * count;
         *bound_s = search(&w, price, memory + 4 * count);
         status = FX_OK;
     }

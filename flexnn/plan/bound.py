@@ -10,6 +10,10 @@ reads the others once in each run there remains:
    smallest workspace. Of the weights of nodes a .. b at most free(a) - (R - R_ab) bytes were there when a began, as the
    R - R_ab pinned bytes of other nodes were there, too. The others are read before b ends. So from a's begin to b's end
    at least the time passes that it takes to read them, whichever they are.
+   Weights are read in the order of their use, so what was there beside pins are the first of a .. b. In other words:
+   what their reading takes is at most what free(a) - R bytes take at the storage's rate, and the requests of the nodes
+   that free(a) bytes reach, the last one in part. This says more than the above where requests for what comes later
+   would be dearer.
 3. Stretches a .. b that do not meet on the circle of runs take their times one after the other, and so do the nodes
    outside of them, which compute.
 
@@ -24,10 +28,10 @@ Reading and computing at the same time slow each other down: a second of computi
 
 Weights that several nodes share, pinned once for all of them, count at the first of these nodes only.
 
-For given stretches both 1 and 2 + 3 are linear in r, so any mixture of the two, minimised over 0 <= r <= the nodes'
-weights and R <= the least free(a), is a bound, whichever stretches are taken; fx_fluid_bound takes those that rule
-fluid runs with pins chosen well. On the classics, without requests, the best mixture is the optimum of the linear
-programme over all pins and times (docs/decisions/0016): more stretches would gain nothing.
+For given stretches both 1 and 2 + 3, with either form of 2, are linear in r, so any mixture of the two, minimised over
+0 <= r <= the nodes' weights and R <= the least free(a), is a bound, whichever stretches are taken; fx_fluid_bound takes
+those that rule fluid runs with pins chosen well. On the classics, without requests, the best mixture is the optimum of
+the linear programme over all pins and times (docs/decisions/0016): more stretches would gain nothing.
 """
 
 from __future__ import annotations

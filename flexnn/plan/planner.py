@@ -259,28 +259,31 @@ class Planner:
         best, way = self._tight_draft(), _Way(0, REGION_SHARES[-1], SHARES[1], 0)
         reached, spare = self._least, FIRST_RUNG * self.minimum
         growth = 1 + max(GROWTH, len(self._profile.nodes) / GROWTH_LAYERS)
-        rungs: list[_Rung] = []
-        while reached <= memory:
+        pending: list[tuple[_Rung, float]] = []
+        while True:
             bound = self._bounding.at(self._arena(reached), ROUNDS)
             best, way = self._rung(reached, bound, best, way)
-            rungs.append(_Rung(reached, self._least + int(spare), bound, best))
-            reached = rungs[-1].end
-            spare *= growth
-            best = self._fill(best, rungs[-1], min(reached, memory))
-        return self._annealed(rungs, best, memory, known)
+            rung = _Rung(reached, self._least + int(spare), bound, best)
+            reached, spare = rung.end, spare * growth
+            best = self._fill(best, rung, min(reached, memory))
+            above = self._bounding.at(self._arena(min(reached, memory)), ROUNDS).seconds if self._is_small else math.inf
+            if best.seconds > above and rung.best.seconds > bound.seconds * NEAR:
+                pending.append((rung, above))
+            pending = [(lower, floor) for lower, floor in pending if floor < best.seconds]  # drafts take memory
+            if reached > memory:
+                return self._annealed(pending, best, memory, known)
 
-    def _annealed(self, rungs: list[_Rung], best: Draft, memory: int, known: float) -> Draft:
+    def _annealed(self, rungs: list[tuple[_Rung, float]], best: Draft, memory: int, known: float) -> Draft:
         """The best of ``best`` and of each rung's best after random changes, which do not depend on ``memory``: so more
-        of it is never slower. Mostly the bound says of all rungs but the highest that they cannot have a better one.
+        of it is never slower. With each rung what nothing on it is faster than: mostly that says of all but the highest
+        ones that they cannot have a better draft.
         """
-        if not self._is_small:
-            return best
-        floors = [rung.bound.seconds for rung in rungs[1:]] + [self._bounding.at(self._arena(memory), ROUNDS).seconds]
-        for rung, floor in reversed(list(zip(rungs, floors, strict=True))):
-            if floor >= min(best.seconds, known) or rung.best.seconds <= rung.bound.seconds * NEAR:
+        for rung, floor in reversed(rungs):
+            if floor >= min(best.seconds, known):
                 continue
             drafting = next(d for d in self._draftings if d.placement is rung.best.placement)
-            tries = TRIES_LOWEST if rung is rungs[0] else TRIES * (rung.end - rung.memory) // rung.memory
+            lowest = rung.memory == self._least
+            tries = TRIES_LOWEST if lowest else TRIES * (rung.end - rung.memory) // rung.memory
             changed = drafting.anneal(rung.best, rung.memory, tries)
             changed = self._fill(changed, rung, min(rung.end, memory))
             best = changed if changed.seconds < best.seconds else best

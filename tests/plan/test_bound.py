@@ -28,7 +28,7 @@ def test_plans_come_near_it() -> None:
         for factor in FACTORS:
             plan = checked(graph, int(minimum * factor), machine=USB)
             logs.append(math.log(plan.predicted_ms / plan.bound_ms))
-    assert math.exp(sum(logs) / len(logs)) < 1.07
+    assert math.exp(sum(logs) / len(logs)) < 1.065
 
 
 def test_falls_with_memory() -> None:
@@ -39,7 +39,13 @@ def test_falls_with_memory() -> None:
 
 
 def _fluid_run(
-    seconds: list[float], nbytes: list[int], free: list[int], rate: float, pinned: list[int], grain: int, runs: int
+    seconds: list[float],
+    nbytes: list[int],
+    free: list[int],
+    byte_s: list[float],
+    pinned: list[int],
+    grain: int,
+    runs: int,
 ) -> float:
     """The last of some runs, byte by byte (``grain`` of them at a time): the loader reads ahead as memory lets it,
     each grain is computed as soon as it is there. A node's grains give their memory back one by one.
@@ -68,7 +74,7 @@ def _fluid_run(
                 waiting = sum(1 for k in order[max(0, at - 2 * total) : at + 1] if k >= i)
                 if resident + waiting * grain > free[steps[i % total][0]]:
                     after = i + 1
-            loaded = max(loaded, computed[after]) + grain / rate
+            loaded = max(loaded, computed[after]) + grain * byte_s[steps[target % total][0]]
             came[target] = loaded
             at += 1
         node, took, streamed = steps[j % total]
@@ -76,7 +82,7 @@ def _fluid_run(
     return computed[runs * total] - computed[(runs - 1) * total]
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(200))
 def test_no_fluid_run_is_faster(seed: int) -> None:
     """Whatever is pinned."""
     rng = random.Random(seed)
@@ -85,8 +91,10 @@ def test_no_fluid_run_is_faster(seed: int) -> None:
     seconds = [float(rng.randint(1, 30)) for _ in range(count)]
     rate = rng.choice((0.5, 1.0, 3.0))
     free = [grain * rng.randint(2, 8) for _ in range(count)]
+    byte_s = [rng.choice((1, 1, 1.5, 4)) / rate for _ in range(count)]  # with requests
+    read_s = np.array(nbytes) * byte_s
     bound, price = _core.fluid_bound(
-        np.array(seconds), np.array(nbytes), np.array(nbytes) / rate, np.full(count, 1 / rate), np.array(free), rate
+        np.array(seconds), np.array(nbytes), read_s, np.array(byte_s), np.array(free), rate
     )
     assert len(price) == count
     assert bound >= sum(seconds)
@@ -96,7 +104,7 @@ def test_no_fluid_run_is_faster(seed: int) -> None:
         for i in rng.sample(range(count), count):
             pinned[i] = grain * rng.randint(0, min(nbytes[i], left) // grain)
             left -= pinned[i]
-        assert _fluid_run(seconds, nbytes, free, rate, pinned, grain, 5) >= bound * (1 - 1e-9)
+        assert _fluid_run(seconds, nbytes, free, byte_s, pinned, grain, 5) >= bound * (1 - 1e-9)
 
 
 def test_reading_rules_by_hand() -> None:
@@ -111,6 +119,14 @@ def test_reading_rules_by_hand() -> None:
     assert bound([1.0, 1.0], [15, 15], [10, 10]) == pytest.approx(20.0)
     # The second node's 20 bytes have no room while the first computes: its 10 seconds hide nothing.
     assert bound([10.0, 1.0], [0, 20], [0, 20]) == pytest.approx(30.0)
+    # What is dear to read, the last two bytes, comes last: memory holds some of the twenty before it.
+    dear = (
+        np.array([10.0, 1.0, 1.0, 1.0]),
+        np.array([0, 20, 2, 0]),
+        np.array([0, 20, 10.0, 0]),
+        np.array([1, 1, 5.0, 1]),
+    )
+    assert _core.fluid_bound(*dear, np.array([4, 4, 4, 0]), 1.0)[0] == pytest.approx(10 + 16 + 10 + 1)
     # Without looking for stretches there is only reading, or only computing.
     known = np.array([10.0, 1.0]), np.array([0, 20]), np.array([0, 20.0]), np.ones(2), np.array([0, 20])
     assert _core.fluid_bound(*known, 1.0, rounds=0)[0] == pytest.approx(20.0)

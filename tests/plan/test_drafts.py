@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from plan_graphs import random_graph, resnet
+from plan_graphs import mobilenet, random_graph, resnet
 from plan_support import ALIGNS, FAST_DISK
 
 from flexnn import _core
@@ -18,13 +18,14 @@ from flexnn.plan.layout import place_activations
 from flexnn.plan.profile import profile_graph
 from flexnn.plan.types import Placement, Profile
 
+USB = Machine(flops_per_second=2e10, bytes_per_second=4e9, storage_bytes_per_second=257e6, request_s=1e-4)
 ALONE = Machine(flops_per_second=1e9, bytes_per_second=1e9)
 
 
-def _stages(graph: Graph, io_align: int = 64) -> tuple[Profile, Placement, Drafting]:
-    profile = profile_graph(graph, threads=2, io_align=io_align, machine=FAST_DISK)
+def _stages(graph: Graph, io_align: int = 64, machine: Machine = FAST_DISK) -> tuple[Profile, Placement, Drafting]:
+    profile = profile_graph(graph, threads=2, io_align=io_align, machine=machine)
     placement = place_activations(profile)[0]
-    return profile, placement, Drafting(graph, profile, placement, FAST_DISK, 320)
+    return profile, placement, Drafting(graph, profile, placement, machine, 320)
 
 
 @pytest.mark.parametrize("io_align", ALIGNS)
@@ -109,6 +110,39 @@ def test_filling_pins_what_is_waited_for() -> None:
     rank, memory = np.arange(drafting.layers), draft.nbytes + (10 << 20)
     looking, ranked = (drafting.fill(draft, rank, memory, memory, looks).seconds for looks in (2000, 0))
     assert looking < 0.99 * ranked
+
+
+def test_annealing_keeps_to_the_memory_and_pays() -> None:
+    _, placement, drafting = _stages(mobilenet(), machine=USB)
+    region = placement.arena_bytes_min + (1 << 18)
+    memory = region + (6 << 20)
+    choices, _, nbytes = drafting.choose(order_of(drafting.item_room), region, memory, 2)
+    assert nbytes <= memory
+    draft = drafting.place(choices, region)
+    before = choices.copy()
+    annealed = drafting.anneal(draft, memory, 500)
+    assert annealed.nbytes <= memory
+    assert annealed.seconds < 0.99 * draft.seconds
+    assert (draft.choices == before).all()
+    again = drafting.anneal(draft, memory, 500)
+    assert (again.choices == annealed.choices).all()
+    assert again.seconds == annealed.seconds
+    for little in (0, nbytes - 1):  # no room for what comes in: it is left as it is
+        assert drafting.anneal(draft, little, 500) is draft
+
+
+def test_annealing_goes_on_from_what_filling_pinned() -> None:
+    _, placement, drafting = _stages(mobilenet())
+    region = placement.arena_bytes_min + (1 << 18)
+    draft = drafting.place(drafting.choose(order_of(drafting.item_room), region, region, 4)[0], region)
+    memory = draft.nbytes + (3 << 20)
+    filled = drafting.fill(draft, np.arange(drafting.layers), memory, memory, 200)
+    annealed = drafting.anneal(filled, memory, 0)
+    assert annealed.seconds <= filled.seconds < draft.seconds
+    pinned = drafting._as_pinned(filled)
+    placed = drafting.place(pinned, region)
+    assert placed.pinned_bytes == filled.pinned_bytes
+    assert placed.nbytes <= filled.nbytes
 
 
 def test_hostile_tables_are_refused() -> None:
