@@ -114,7 +114,9 @@ void FX_SYMBOL(gemv_f32)(const fx_gemv *g) {
                                                        NAMES(5, 1), NAMES(6, 1), NAMES(7, 1)};
     if (g->all_rows == 1)
         single[g->wtype](g);
+    else if (g->all_rows <= 3)
+        few[g->rows - 1][g->wtype](g);
     else
-        (g->all_rows <= 3 ? few : many)[g->rows - 1][g->wtype](g);
+        many[g->rows - 1][g->wtype](g);
 }
 #endif

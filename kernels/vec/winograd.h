@@ -130,10 +130,10 @@ void FX_SYMBOL(wino_weight_f32)(const fx_wino_weight *t) {
 
 /* One vector of channels, from j on, of a pixel with its residual. */
 FX_INLINE fx_v with_residual(const fx_wino_output *t, int whole, int row, int pixel, int j, fx_v v) {
+    if (!t->r)
+        return v;
     const float *r = t->r + row * t->r_row + pixel * t->r_pixel;
-    if (t->r)
-        v += whole ? fx_load(r + j) : fx_load_below(r, j, t->columns);
-    return v;
+    return v + (whole ? fx_load(r + j) : fx_load_below(r, j, t->columns));
 }
 
 /* One vector of channels from j on: whole tiles of whole vectors and a clamp first, then whatever there is. */
