@@ -25,7 +25,8 @@ class Outputs:
 
     def __init__(self, *, reuse: bool = False) -> None:
         self._reuse = reuse
-        self._last: dict[str, _Memory] = {}
+        self._kept_max = 1 if reuse else 2  # what a budget counts: callers hold the last ones while the next are made
+        self._kept: dict[str, list[_Memory]] = {}
 
     def array(self, name: str, shape: Sequence[int], dtype: np.dtype[Any], inputs: Iterable[Array]) -> Array:
         """An array for an output, its numbers anything; the caller's as long as he holds it or a view, unless outputs
@@ -34,11 +35,9 @@ class Outputs:
         nbytes = math.prod(shape) * dtype.itemsize
         if not nbytes or (nbytes < OWN_BYTES and not self._reuse):
             return np.empty(shape, dtype)
-        memory = self._last.pop(name, None)
-        if memory is None or memory.nbytes != nbytes or not self._is_free(memory, inputs):
-            del memory
-            memory = _Memory(nbytes)
-        self._last[name] = memory
+        kept = [memory for memory in self._kept.pop(name, []) if memory.nbytes == nbytes]
+        memory = next((memory for memory in kept if self._is_free(memory, inputs)), None) or _Memory(nbytes)
+        self._kept[name] = [memory, *(other for other in kept if other is not memory)][: self._kept_max]
         return np.ndarray(shape, dtype, buffer=memory.mapping)
 
     def _is_free(self, memory: _Memory, inputs: Iterable[Array]) -> bool:
@@ -48,7 +47,7 @@ class Outputs:
 
     def clear(self) -> None:
         """Keeps no memory but what callers hold."""
-        self._last.clear()
+        self._kept.clear()
 
 
 class _Memory:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,26 @@ def test_what_is_dropped_serves_again() -> None:
     del x
     assert outputs.array("x", LARGE, F32, ()).ctypes.data == place
     assert outputs.array("y", LARGE, F32, ()).ctypes.data != place
+
+
+def test_two_take_turns_while_the_last_one_is_held() -> None:
+    outputs = Outputs()
+    places = []
+    for _ in range(6):
+        x = outputs.array("x", LARGE, F32, ())  # the one before is dropped only now
+        places.append(x.ctypes.data)
+    assert places == places[:2] * 3
+    assert places[0] != places[1]
+
+
+def test_nothing_of_another_size_is_kept() -> None:
+    outputs = Outputs()
+    x = outputs.array("x", LARGE, F32, ())
+    mapping = weakref.ref(x.base)
+    y = outputs.array("x", (2, *LARGE), F32, ())
+    del x
+    assert mapping() is None
+    assert y.size
 
 
 @pytest.mark.parametrize("hold", [lambda x: x, lambda x: x[5:9], memoryview, lambda x: x.reshape(2, -1).T])
