@@ -33,6 +33,7 @@ from rich.table import Table
 from bench import ARTIFACTS, ROOT, WIDTH
 from bench.catalogue import CATALOGUE, Model
 from bench.peers import artifact
+from bench.promise import flexnn as command
 from bench.reading import read_alone
 
 EXTRA = {"resnet152": (25, 50, 100), "vgg19": (50, 100, 200), "vit_b16": (24, 50, 100), "gpt2": (64, 100, 200)}
@@ -180,24 +181,7 @@ def measure(model: Model, options: argparse.Namespace) -> list[dict[str, Any]]:
 
 def _rows(model: Model, source: Path, feed: str, options: argparse.Namespace) -> list[dict[str, Any]]:
     files = {"flexnn": artifact(source, model.shapes), "onnxruntime": external(source)}
-    free = json.loads(
-        subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "flexnn",
-                "run",
-                files["flexnn"],
-                "--input",
-                feed,
-                "--threads",
-                str(options.threads),
-                "--json",
-            ],
-            stdout=subprocess.PIPE,
-            check=True,
-        ).stdout
-    )
+    free = command("run", files["flexnn"], "--input", feed, "--threads", options.threads)
     rows = [{"model": model.name, "peer": "flexnn", "extra": None, "p50": free["latency_ms"]["p50"], "hits": 0}]
     for peer in options.peers:
         path = files[peer]
