@@ -10,6 +10,8 @@ set(CMAKE_C_ARCHIVE_APPEND "\"${FLEXNN_ZIG}\" ar q <TARGET> <OBJECTS>")
 set(CMAKE_C_ARCHIVE_FINISH "\"${FLEXNN_ZIG}\" ranlib <TARGET>")
 
 if(FLEXNN_ZIG_TARGET MATCHES "musl")
+  # patchelf leaves the old section headers in the file; those of debug sections tell the length of the source's path.
+  set(CMAKE_MODULE_LINKER_FLAGS_INIT "-s")
   # Zig's stub of musl is called libc.so; distributions with musl, and auditwheel, know it by this name.
   find_program(FLEXNN_PATCHELF patchelf REQUIRED)
   list(APPEND CMAKE_TRY_COMPILE_PLATFORM_VARIABLES FLEXNN_PATCHELF)
