@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,21 @@ from session_support import feed, smallest, write_branched_model, write_model
 
 import flexnn
 from flexnn import cli
+from flexnn.plan import Machine
 from flexnn.plan.check import check_plan
 from flexnn.plan.overhead import GROUPING_BYTES
 
 BRANCHES, OTHERS = 6, 4
 """Nodes: the others are two convolutions, and copies of input and output to and from channels last."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def kernels_by_rates() -> Iterator[None]:
+    """Bits depend on kernels, and these on rates: measured ones may differ from session to session."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FLEXNN_PROFILE", "analytic")
+        patch.setattr(Machine, "measure", lambda isa=None: Machine(100e9, 10e9))
+        yield
 
 
 @pytest.fixture(scope="module")
