@@ -58,7 +58,6 @@ TARGETS = (  # model, what is mutated
     ("aecmos_1", "artifact"),
     ("silero_vad_ifless", "resealed"),
     ("aecmos_1", "resealed"),
-    ("silero_vad_ifless", "resealed"),
     ("ppocr_v4_rec", "resealed"),
     ("silero_vad_ifless", "onnx"),
     ("aecmos_1", "onnx"),

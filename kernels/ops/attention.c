@@ -22,22 +22,18 @@ static fx_window full_window(const fx_params *u) {
 }
 
 /* Sizes and strides of an operand, FX_OUTPUT too. */
-typedef struct box {
-    int32_t d[4], s[4];
-} box;
-
-static box box_of(const fx_attention_params *p, int operand) {
+static fx_operand operand_of(const fx_attention_params *p, int operand) {
     switch (operand) {
     case 0:
-        return (box){{p->batch, p->heads, p->m, p->d}, {p->q_sb, p->q_sh, p->q_st, 1}};
+        return (fx_operand){{p->batch, p->heads, p->m, p->d}, {p->q_sb, p->q_sh, p->q_st, 1}};
     case 1:
-        return (box){{p->batch, p->groups, p->n, p->d}, {p->k_sb, p->k_sh, p->k_st, 1}};
+        return (fx_operand){{p->batch, p->groups, p->n, p->d}, {p->k_sb, p->k_sh, p->k_st, 1}};
     case 2:
-        return (box){{p->batch, p->groups, p->n, p->dv}, {p->v_sb, p->v_sh, p->v_st, 1}};
+        return (fx_operand){{p->batch, p->groups, p->n, p->dv}, {p->v_sb, p->v_sh, p->v_st, 1}};
     case 3:
-        return (box){{p->batch, p->heads, p->m, p->n}, {p->mask_sb, p->mask_sh, p->mask_sm, p->mask_sn}};
+        return (fx_operand){{p->batch, p->heads, p->m, p->n}, {p->mask_sb, p->mask_sh, p->mask_sm, p->mask_sn}};
     default:
-        return (box){{p->batch, p->heads, p->m, p->dv}, {p->y_sb, p->y_sh, p->y_st, 1}};
+        return (fx_operand){{p->batch, p->heads, p->m, p->dv}, {p->y_sb, p->y_sh, p->y_st, 1}};
     }
 }
 
@@ -53,8 +49,8 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
     if ((int64_t)p->batch * p->heads > INT32_MAX / p->m)
         return FX_ERR_PARAMS;
     for (int i = 0; i <= FX_OUTPUT; i++) {
-        const box b = box_of(p, i);
-        if ((i != 3 || p->has_mask) && !fx_operand_fits(4, b.d, b.s, i == FX_OUTPUT))
+        const fx_operand o = operand_of(p, i);
+        if ((i != 3 || p->has_mask) && !fx_operand_fits(o, i == FX_OUTPUT))
             return FX_ERR_PARAMS;
     }
     return FX_OK;
@@ -63,8 +59,8 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
 static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
     if (operand == 3 && !u->attention.has_mask)
         return;
-    const box b = box_of(&u->attention, operand);
-    fx_box_extent(4, b.d, b.s, sizeof(float), lo, hi);
+    const fx_operand o = operand_of(&u->attention, operand);
+    fx_operand_extent(o, lo, hi);
 }
 
 /* Keys of a block: a multiple of FX_NR, all blocks alike. */

@@ -44,32 +44,43 @@ int fx_conv_kernel_fits(uint32_t kernel, const fx_conv_params *p) {
     }
 }
 
-int fx_span_fits(int rank, const int32_t *d, const int32_t *s) {
+int fx_span_fits(fx_operand o) {
     int64_t sum = 0;
-    for (int i = 0; i < rank; i++) {
-        if (d[i] < 1 || s[i] < 0)
+    for (int i = 0; i < 4; i++) {
+        if (o.d[i] < 1 || o.s[i] < 0)
             return 0;
-        sum += (int64_t)(d[i] - 1) * s[i];
+        sum += (int64_t)(o.d[i] - 1) * o.s[i];
         if (sum >= FX_ELEMENTS_MAX)
             return 0;
     }
     return 1;
 }
 
-int fx_span_is_injective(int rank, const int32_t *d, const int32_t *s) {
+int fx_span_is_injective(fx_operand o) {
     int64_t inside = 0; /* last element of what is inside a dimension */
-    if (!fx_span_fits(rank, d, s))
+    if (!fx_span_fits(o))
         return 0;
-    for (int i = rank - 1; i >= 0; i--) {
-        if (d[i] > 1 && s[i] <= inside)
+    for (int i = 3; i >= 0; i--) {
+        if (o.d[i] > 1 && o.s[i] <= inside)
             return 0;
-        inside += (int64_t)(d[i] - 1) * s[i];
+        inside += (int64_t)(o.d[i] - 1) * o.s[i];
     }
     return 1;
 }
 
 static int is_winograd(uint32_t kernel) {
     return kernel == FX_CONV_WINO2 || kernel == FX_CONV_WINO4 || kernel == FX_CONV_WINO_LINE;
+}
+
+static fx_operand operand_of(const fx_conv_params *p, int operand) {
+    switch (operand) {
+    case 0:
+        return (fx_operand){{p->n, p->h, p->w, p->cin}, {p->x_sn, p->x_sh, p->x_sw, 1}};
+    case 1: /* the residual */
+        return (fx_operand){{p->n, p->oh, p->ow, p->cout}, {p->r_sn, p->r_sh, p->r_sw, 1}};
+    default:
+        return (fx_operand){{p->n, p->oh, p->ow, p->cout}, {p->y_sn, p->y_sh, p->y_sw, 1}};
+    }
 }
 
 static fx_status check(uint32_t kernel, const fx_params *u) {
@@ -92,11 +103,8 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
     if (taps > 1 << 20 || taps * p->cin_panel > FX_ELEMENTS_MAX / FX_NR ||
         (taps * p->cin_panel + 3) * FX_NR * fx_div_up(p->cout, FX_NR) > FX_ELEMENTS_MAX)
         return FX_ERR_PARAMS;
-    if (!fx_span_fits(4, (int32_t[]){p->n, p->h, p->w, p->cin}, (int32_t[]){p->x_sn, p->x_sh, p->x_sw, 1}) ||
-        !fx_span_is_injective(4, (int32_t[]){p->n, p->oh, p->ow, p->cout}, (int32_t[]){p->y_sn, p->y_sh, p->y_sw, 1}))
-        return FX_ERR_PARAMS;
-    if (p->has_residual &&
-        !fx_span_fits(4, (int32_t[]){p->n, p->oh, p->ow, p->cout}, (int32_t[]){p->r_sn, p->r_sh, p->r_sw, 1}))
+    if (!fx_span_fits(operand_of(p, 0)) || (p->has_residual && !fx_span_fits(operand_of(p, 1))) ||
+        !fx_span_is_injective(operand_of(p, FX_OUTPUT)))
         return FX_ERR_PARAMS;
     if (!fx_conv_kernel_fits(kernel, p) || (fx_conv_is_narrow(p) && !fx_conv_group_fits(p)))
         return FX_ERR_PARAMS;
@@ -106,18 +114,9 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
 }
 
 static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
-    const fx_conv_params *p = &u->conv;
-    if (operand == 1 && !p->has_residual)
+    if (operand == 1 && !u->conv.has_residual)
         return;
-    if (operand == 0)
-        fx_box_extent(4, (int32_t[]){p->n, p->h, p->w, p->cin}, (int32_t[]){p->x_sn, p->x_sh, p->x_sw, 1},
-                      sizeof(float), lo, hi);
-    else if (operand == 1)
-        fx_box_extent(4, (int32_t[]){p->n, p->oh, p->ow, p->cout}, (int32_t[]){p->r_sn, p->r_sh, p->r_sw, 1},
-                      sizeof(float), lo, hi);
-    else
-        fx_box_extent(4, (int32_t[]){p->n, p->oh, p->ow, p->cout}, (int32_t[]){p->y_sn, p->y_sh, p->y_sw, 1},
-                      sizeof(float), lo, hi);
+    fx_operand_extent(operand_of(&u->conv, operand), lo, hi);
 }
 
 /* A run of taps of one row outside the map: im2col reads kw * cin zeros, direct cin. */

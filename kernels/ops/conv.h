@@ -83,10 +83,10 @@ static inline void fx_activate_rows(const fx_kernels *k, int32_t act, float alph
 }
 
 /* (d - 1) * s added up over dims without overflow: 0 if a size is below 1, a stride below 0, or the sum too big. */
-int fx_span_fits(int rank, const int32_t *d, const int32_t *s);
+int fx_span_fits(fx_operand o);
 
 /* 1 if besides no two elements of a box share an address: each stride clears what is inside it. */
-int fx_span_is_injective(int rank, const int32_t *d, const int32_t *s);
+int fx_span_is_injective(fx_operand o);
 
 /* 1 if the last tap of the last output still has a 32-bit coordinate. */
 static inline int fx_taps_fit(int32_t outputs, int32_t stride, int32_t taps, int32_t dilation) {

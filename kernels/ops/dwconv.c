@@ -17,6 +17,17 @@ static int32_t panels(const fx_params *u) {
     return (int32_t)fx_div_up(u->dwconv.c, FX_NR);
 }
 
+static fx_operand operand_of(const fx_dwconv_params *p, int operand) {
+    switch (operand) {
+    case 0:
+        return (fx_operand){{p->n, p->h, p->w, p->c}, {p->x_sn, p->x_sh, p->x_sw, 1}};
+    case 1: /* the residual */
+        return (fx_operand){{p->n, p->oh, p->ow, p->c}, {p->r_sn, p->r_sh, p->r_sw, 1}};
+    default:
+        return (fx_operand){{p->n, p->oh, p->ow, p->c}, {p->y_sn, p->y_sh, p->y_sw, 1}};
+    }
+}
+
 static fx_status check(uint32_t kernel, const fx_params *u) {
     const fx_dwconv_params *p = &u->dwconv;
     const int32_t positive[] = {p->n, p->h, p->w, p->c, p->oh, p->ow, p->kh, p->kw, p->sh, p->sw, p->dh, p->dw};
@@ -31,28 +42,16 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
         ((int64_t)p->kh * p->kw + 3) * FX_NR * fx_div_up(p->c, FX_NR) > FX_ELEMENTS_MAX || !fx_strips_fit(p) ||
         !fx_taps_fit(p->oh, p->sh, p->kh, p->dh) || !fx_taps_fit(p->ow, p->sw, p->kw, p->dw))
         return FX_ERR_PARAMS;
-    if (!fx_span_fits(4, (int32_t[]){p->n, p->h, p->w, p->c}, (int32_t[]){p->x_sn, p->x_sh, p->x_sw, 1}) ||
-        !fx_span_is_injective(4, (int32_t[]){p->n, p->oh, p->ow, p->c}, (int32_t[]){p->y_sn, p->y_sh, p->y_sw, 1}))
-        return FX_ERR_PARAMS;
-    if (p->has_residual &&
-        !fx_span_fits(4, (int32_t[]){p->n, p->oh, p->ow, p->c}, (int32_t[]){p->r_sn, p->r_sh, p->r_sw, 1}))
+    if (!fx_span_fits(operand_of(p, 0)) || (p->has_residual && !fx_span_fits(operand_of(p, 1))) ||
+        !fx_span_is_injective(operand_of(p, FX_OUTPUT)))
         return FX_ERR_PARAMS;
     return FX_OK;
 }
 
 static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
-    const fx_dwconv_params *p = &u->dwconv;
-    if (operand == 1 && !p->has_residual)
+    if (operand == 1 && !u->dwconv.has_residual)
         return;
-    if (operand == 0)
-        fx_box_extent(4, (int32_t[]){p->n, p->h, p->w, p->c}, (int32_t[]){p->x_sn, p->x_sh, p->x_sw, 1}, sizeof(float),
-                      lo, hi);
-    else if (operand == 1)
-        fx_box_extent(4, (int32_t[]){p->n, p->oh, p->ow, p->c}, (int32_t[]){p->r_sn, p->r_sh, p->r_sw, 1},
-                      sizeof(float), lo, hi);
-    else
-        fx_box_extent(4, (int32_t[]){p->n, p->oh, p->ow, p->c}, (int32_t[]){p->y_sn, p->y_sh, p->y_sw, 1},
-                      sizeof(float), lo, hi);
+    fx_operand_extent(operand_of(&u->dwconv, operand), lo, hi);
 }
 
 static int64_t scratch(const fx_kernels *k, uint32_t kernel, const fx_params *u) {

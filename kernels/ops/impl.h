@@ -29,4 +29,14 @@ FX_OPS(FX_IMPL)
 /* Extent in bytes of a box of dims d with strides s (0 and negative allowed): [*lo, *hi). An empty box: 0, 0. */
 void fx_box_extent(int rank, const int32_t *d, const int32_t *s, int64_t elem_bytes, int64_t *lo, int64_t *hi);
 
+/* Sizes and strides of an operand of floats. Drivers whose operands have four dimensions say each one once, for check
+ * and extent. */
+typedef struct fx_operand {
+    int32_t d[4], s[4];
+} fx_operand;
+
+static inline void fx_operand_extent(fx_operand o, int64_t *lo, int64_t *hi) {
+    fx_box_extent(4, o.d, o.s, sizeof(float), lo, hi);
+}
+
 #endif

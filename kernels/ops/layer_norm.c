@@ -9,15 +9,17 @@ static fx_window full_window(const fx_params *u) {
     return (fx_window){0, u->layer_norm.rows, 0, u->layer_norm.n};
 }
 
+/* in[0] or the output; in[1] and in[2], scale and bias, are n floats. */
+static fx_operand operand_of(const fx_layer_norm_params *p, int operand) {
+    return (fx_operand){{1, 1, p->rows, p->n}, {0, 0, operand == 0 ? p->x_s : p->y_s, 1}};
+}
+
 static fx_status check(uint32_t kernel, const fx_params *u) {
     const fx_layer_norm_params *p = &u->layer_norm;
     if (kernel != 0 || p->rows < 1 || p->n < 1 || p->n > AXIS_MAX || p->is_rms < 0 || p->is_rms > 1 ||
         p->has_bias < 0 || p->has_bias > 1 || isnan(p->epsilon))
         return FX_ERR_PARAMS;
-    if (!fx_operand_fits(2, (int32_t[]){p->rows, p->n}, (int32_t[]){p->x_s, 1}, 0) ||
-        !fx_operand_fits(2, (int32_t[]){p->rows, p->n}, (int32_t[]){p->y_s, 1}, 1))
-        return FX_ERR_PARAMS;
-    return FX_OK;
+    return fx_operand_fits(operand_of(p, 0), 0) && fx_operand_fits(operand_of(p, FX_OUTPUT), 1) ? FX_OK : FX_ERR_PARAMS;
 }
 
 static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
@@ -27,8 +29,7 @@ static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
     if (operand == 1 || operand == 2)
         *hi = p->n * (int64_t)sizeof(float);
     else
-        fx_box_extent(2, (int32_t[]){p->rows, p->n}, (int32_t[]){operand == 0 ? p->x_s : p->y_s, 1}, sizeof(float), lo,
-                      hi);
+        fx_operand_extent(operand_of(p, operand), lo, hi);
 }
 
 static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, fx_window w, int threads) {

@@ -16,20 +16,20 @@ static int32_t after(const fx_lrn_params *p) {
     return (int32_t)fx_min64(p->size / 2, p->c - 1);
 }
 
+static fx_operand operand_of(const fx_lrn_params *p, int operand) {
+    return (fx_operand){{1, 1, p->rows, p->c}, {0, 0, operand == 0 ? p->x_s : p->y_s, 1}};
+}
+
 static fx_status check(uint32_t kernel, const fx_params *u) {
     const fx_lrn_params *p = &u->lrn;
     if (kernel != 0 || p->size < 1 || p->c > INT32_MAX / 4 || !isfinite(p->alpha) || !isfinite(p->beta) ||
         !isfinite(p->bias))
         return FX_ERR_PARAMS;
-    if (!fx_operand_fits(2, (int32_t[]){p->rows, p->c}, (int32_t[]){p->x_s, 1}, 0) ||
-        !fx_operand_fits(2, (int32_t[]){p->rows, p->c}, (int32_t[]){p->y_s, 1}, 1))
-        return FX_ERR_PARAMS;
-    return FX_OK;
+    return fx_operand_fits(operand_of(p, 0), 0) && fx_operand_fits(operand_of(p, FX_OUTPUT), 1) ? FX_OK : FX_ERR_PARAMS;
 }
 
 static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
-    const fx_lrn_params *p = &u->lrn;
-    fx_box_extent(2, (int32_t[]){p->rows, p->c}, (int32_t[]){operand == 0 ? p->x_s : p->y_s, 1}, sizeof(float), lo, hi);
+    fx_operand_extent(operand_of(&u->lrn, operand), lo, hi);
 }
 
 static int64_t scratch(const fx_kernels *k, uint32_t kernel, const fx_params *u) {

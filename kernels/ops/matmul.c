@@ -22,6 +22,17 @@ static fx_window full_window(const fx_params *u) {
     return (fx_window){0, p->b0 * p->b1 * p->m, 0, p->n};
 }
 
+static fx_operand operand_of(const fx_matmul_params *p, int operand) {
+    switch (operand) {
+    case 0:
+        return (fx_operand){{p->b0, p->b1, p->m, p->k}, {p->a_s0, p->a_s1, p->a_sm, p->a_sk}};
+    case 1:
+        return (fx_operand){{p->b0, p->b1, p->k, p->n}, {p->b_s0, p->b_s1, p->b_sk, p->b_sn}};
+    default:
+        return (fx_operand){{p->b0, p->b1, p->m, p->n}, {p->y_s0, p->y_s1, p->y_sm, 1}};
+    }
+}
+
 static fx_status check(uint32_t kernel, const fx_params *u) {
     const fx_matmul_params *p = &u->matmul;
     if (kernel != 0 || p->b0 < 1 || p->b1 < 1 || p->m < 1 || p->n < 1 || p->k < 1 || p->n > INT32_MAX - 1024 ||
@@ -31,26 +42,14 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
         return FX_ERR_PARAMS;
     if ((int64_t)p->b0 * p->b1 > INT32_MAX / p->m)
         return FX_ERR_PARAMS;
-    if (!fx_operand_fits(4, (int32_t[]){p->b0, p->b1, p->m, p->k}, (int32_t[]){p->a_s0, p->a_s1, p->a_sm, p->a_sk},
-                         0) ||
-        !fx_operand_fits(4, (int32_t[]){p->b0, p->b1, p->k, p->n}, (int32_t[]){p->b_s0, p->b_s1, p->b_sk, p->b_sn},
-                         0) ||
-        !fx_operand_fits(4, (int32_t[]){p->b0, p->b1, p->m, p->n}, (int32_t[]){p->y_s0, p->y_s1, p->y_sm, 1}, 1))
+    if (!fx_operand_fits(operand_of(p, 0), 0) || !fx_operand_fits(operand_of(p, 1), 0) ||
+        !fx_operand_fits(operand_of(p, FX_OUTPUT), 1))
         return FX_ERR_PARAMS;
     return FX_OK;
 }
 
 static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
-    const fx_matmul_params *p = &u->matmul;
-    if (operand == 0)
-        fx_box_extent(4, (int32_t[]){p->b0, p->b1, p->m, p->k}, (int32_t[]){p->a_s0, p->a_s1, p->a_sm, p->a_sk},
-                      sizeof(float), lo, hi);
-    else if (operand == 1)
-        fx_box_extent(4, (int32_t[]){p->b0, p->b1, p->k, p->n}, (int32_t[]){p->b_s0, p->b_s1, p->b_sk, p->b_sn},
-                      sizeof(float), lo, hi);
-    else
-        fx_box_extent(4, (int32_t[]){p->b0, p->b1, p->m, p->n}, (int32_t[]){p->y_s0, p->y_s1, p->y_sm, 1},
-                      sizeof(float), lo, hi);
+    fx_operand_extent(operand_of(&u->matmul, operand), lo, hi);
 }
 
 static int32_t depth(const fx_matmul_params *p) {

@@ -9,6 +9,12 @@ static fx_window full_window(const fx_params *u) {
     return (fx_window){0, p->n * p->oh, 0, p->c};
 }
 
+static fx_operand operand_of(const fx_resize_params *p, int operand) {
+    if (operand == 0)
+        return (fx_operand){{p->n, p->h, p->w, p->c}, {p->x_sn, p->x_sh, p->x_sw, 1}};
+    return (fx_operand){{p->n, p->oh, p->ow, p->c}, {p->y_sn, p->y_sh, p->y_sw, 1}};
+}
+
 static fx_status check(uint32_t kernel, const fx_params *u) {
     const fx_resize_params *p = &u->resize;
     if (kernel != 0 || p->mode < 0 || p->mode >= FX_RESIZE_COUNT || p->coord < 0 || p->coord >= FX_COORD_COUNT ||
@@ -16,20 +22,11 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
         return FX_ERR_PARAMS;
     if (!(p->scale_h > 0) || !(p->scale_w > 0) || isinf(p->scale_h) || isinf(p->scale_w))
         return FX_ERR_PARAMS;
-    if (!fx_operand_fits(4, (int32_t[]){p->n, p->h, p->w, p->c}, (int32_t[]){p->x_sn, p->x_sh, p->x_sw, 1}, 0) ||
-        !fx_operand_fits(4, (int32_t[]){p->n, p->oh, p->ow, p->c}, (int32_t[]){p->y_sn, p->y_sh, p->y_sw, 1}, 1))
-        return FX_ERR_PARAMS;
-    return FX_OK;
+    return fx_operand_fits(operand_of(p, 0), 0) && fx_operand_fits(operand_of(p, FX_OUTPUT), 1) ? FX_OK : FX_ERR_PARAMS;
 }
 
 static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
-    const fx_resize_params *p = &u->resize;
-    if (operand == 0)
-        fx_box_extent(4, (int32_t[]){p->n, p->h, p->w, p->c}, (int32_t[]){p->x_sn, p->x_sh, p->x_sw, 1}, sizeof(float),
-                      lo, hi);
-    else
-        fx_box_extent(4, (int32_t[]){p->n, p->oh, p->ow, p->c}, (int32_t[]){p->y_sn, p->y_sh, p->y_sw, 1},
-                      sizeof(float), lo, hi);
+    fx_operand_extent(operand_of(&u->resize, operand), lo, hi);
 }
 
 static int64_t scratch(const fx_kernels *k, uint32_t kernel, const fx_params *u) {

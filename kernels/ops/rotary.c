@@ -9,19 +9,15 @@ static fx_window full_window(const fx_params *u) {
 }
 
 /* Sizes and strides of an operand, FX_OUTPUT too; in[1] and in[2], cosines and sines, are alike. */
-typedef struct box {
-    int32_t d[4], s[4];
-} box;
-
-static box box_of(const fx_rotary_params *p, int operand) {
+static fx_operand operand_of(const fx_rotary_params *p, int operand) {
     const int32_t angles = p->turned / 2 + p->second;
     switch (operand) {
     case 0:
-        return (box){{p->batch, p->heads, p->tokens, p->d}, {p->x_sb, p->x_sh, p->x_st, 1}};
+        return (fx_operand){{p->batch, p->heads, p->tokens, p->d}, {p->x_sb, p->x_sh, p->x_st, 1}};
     case FX_OUTPUT:
-        return (box){{p->batch, p->heads, p->tokens, p->d}, {p->y_sb, p->y_sh, p->y_st, 1}};
+        return (fx_operand){{p->batch, p->heads, p->tokens, p->d}, {p->y_sb, p->y_sh, p->y_st, 1}};
     default:
-        return (box){{p->batch, p->heads, p->tokens, angles}, {p->c_sb, p->c_sh, p->c_st, 1}};
+        return (fx_operand){{p->batch, p->heads, p->tokens, angles}, {p->c_sb, p->c_sh, p->c_st, 1}};
     }
 }
 
@@ -35,8 +31,8 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
     if ((int64_t)p->batch * p->heads > INT32_MAX / p->tokens)
         return FX_ERR_PARAMS;
     for (int i = 0; i <= FX_OUTPUT; i++) {
-        const box b = box_of(p, i);
-        if (i != 3 && !fx_operand_fits(4, b.d, b.s, i == FX_OUTPUT))
+        const fx_operand o = operand_of(p, i);
+        if (i != 3 && !fx_operand_fits(o, i == FX_OUTPUT))
             return FX_ERR_PARAMS;
     }
     return FX_OK;
@@ -45,8 +41,8 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
 static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
     if (operand == 3)
         return;
-    const box b = box_of(&u->rotary, operand);
-    fx_box_extent(4, b.d, b.s, sizeof(float), lo, hi);
+    const fx_operand o = operand_of(&u->rotary, operand);
+    fx_operand_extent(o, lo, hi);
 }
 
 static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, fx_window w, int threads) {

@@ -29,11 +29,10 @@ static inline uint32_t fx_column_units(fx_window w, int64_t n, int threads) {
     return fx_units_of((w.y1 - w.y0) * fx_column_blocks(w), 4 * fx_min64(w.c1 - w.c0, FX_COLUMNS) * n, threads);
 }
 
-/* Up to four dimensions with their strides: fx_box_fits; an output's elements must not share addresses either. */
-static inline int fx_operand_fits(int rank, const int32_t *d, const int32_t *s, int is_output) {
-    int32_t sizes[FX_DIMS] = {1, 1, 1, 1, 1, 1}, strides[FX_DIMS] = {0};
-    for (int i = 0; i < rank; i++)
-        sizes[i] = d[i], strides[i] = s[i];
+/* fx_box_fits; an output's elements must not share addresses either. */
+static inline int fx_operand_fits(fx_operand o, int is_output) {
+    const int32_t sizes[FX_DIMS] = {1, 1, o.d[0], o.d[1], o.d[2], o.d[3]};
+    const int32_t strides[FX_DIMS] = {0, 0, o.s[0], o.s[1], o.s[2], o.s[3]};
     return fx_box_fits(sizes, strides) && (!is_output || fx_box_is_injective(sizes, strides));
 }
 
