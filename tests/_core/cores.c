@@ -1,19 +1,12 @@
 /* What Linux shows of cores and quotas, read from folders made here: flexnn-cores-check */
 #include "cores.h"
 #include "quota.h"
+#include "require.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#define CHECK(condition)                                                                                               \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #condition);                                  \
-            exit(1);                                                                                                   \
-        }                                                                                                              \
-    } while (0)
 
 static char root[] = "/tmp/flexnn-cores-XXXXXX";
 

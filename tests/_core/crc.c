@@ -3,6 +3,7 @@
  * usage: flexnn-crc-check [seed] */
 #include "crc32c.h"
 #include "crc32c_powers.h"
+#include "require.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,20 +13,7 @@
 
 enum { LENGTHS = 1100, ALIGNMENTS = 64, LONG = 300000, CHAINS = 200 };
 
-#define CHECK(condition)                                                                                               \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #condition);                                  \
-            exit(1);                                                                                                   \
-        }                                                                                                              \
-    } while (0)
-
 static uint32_t random_state = 1;
-
-static uint32_t random_u32(void) {
-    random_state = random_state * 1664525u + 1013904223u;
-    return random_state >> 8;
-}
 
 /* x^n modulo the polynomial, bits reversed. */
 static uint32_t power(int n) {
@@ -55,7 +43,7 @@ static void check_table(void) {
 static void check_short(fx_crc_path path, const unsigned char *data) {
     for (size_t alignment = 0; alignment < ALIGNMENTS; alignment++) {
         const unsigned char *p = data + alignment;
-        uint32_t before = random_u32(), crc = before;
+        uint32_t before = random_u32(&random_state), crc = before;
         for (size_t n = 0; n <= LENGTHS; n++) {
             CHECK(fx_crc32c_by(path, before, p, n) == crc);
             crc = fx_crc32c_by(FX_CRC_TABLE, crc, p + n, 1);
@@ -73,10 +61,10 @@ static void check_ends(fx_crc_path path, const unsigned char *end) {
 
 static void check_chains(fx_crc_path path, const unsigned char *data) {
     for (int i = 0; i < CHAINS; i++) {
-        size_t n = random_u32() % LONG, done = 0;
+        size_t n = random_u32(&random_state) % LONG, done = 0;
         uint32_t crc = 0;
         while (done < n) {
-            size_t part = 1 + random_u32() % n;
+            size_t part = 1 + random_u32(&random_state) % n;
             if (part > n - done)
                 part = n - done;
             crc = fx_crc32c_by(path, crc, data + done, part);
@@ -93,7 +81,7 @@ int main(int argc, char **argv) {
     unsigned char *data = mmap(NULL, bytes + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(data != MAP_FAILED && mprotect(data + bytes, page, PROT_NONE) == 0);
     for (size_t i = 0; i < bytes; i++)
-        data[i] = (unsigned char)random_u32();
+        data[i] = (unsigned char)random_u32(&random_state);
     check_powers();
     check_table();
     for (fx_crc_path path = FX_CRC_TABLE; path <= fx_crc_path_best(); path++) {

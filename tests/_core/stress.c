@@ -6,6 +6,7 @@
 #include "crc32c.h"
 #include "engine.h"
 #include "flexnn/kernels.h"
+#include "require.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,23 +31,10 @@ enum {
 /* Where in the region each program begins: the first two meet in part, the third is apart from them. */
 static const int64_t region_at[PROGRAMS] = {0, 40 << 10, 512 << 10};
 
-#define CHECK(condition)                                                                                               \
-    do {                                                                                                               \
-        if (!(condition)) {                                                                                            \
-            fprintf(stderr, "%s:%d: not true: %s\n", __FILE__, __LINE__, #condition);                                  \
-            exit(1);                                                                                                   \
-        }                                                                                                              \
-    } while (0)
-
 static uint32_t random_state = 1;
 
-static uint32_t random_u32(void) {
-    random_state = random_state * 1664525u + 1013904223u;
-    return random_state >> 8;
-}
-
 static float random_float(void) {
-    return (float)(random_u32() % 2001) / 1000.0f - 1.0f;
+    return (float)(random_u32(&random_state) % 2001) / 1000.0f - 1.0f;
 }
 
 typedef struct fixture {
@@ -298,24 +286,24 @@ static void several(bench *b, int runs) {
         bind(b, i, 0); /* the first program has the same weights */
     for (int i = 0; i < runs; i++) {
         fx_bound *next[3];
-        const uint32_t wanted = random_u32() % 8 ? random_u32() % 4 : known;
+        const uint32_t wanted = random_u32(&random_state) % 8 ? random_u32(&random_state) % 4 : known;
         for (; known < wanted; known++)
-            path[known + 1] = (int)(random_u32() % PROGRAMS);
+            path[known + 1] = (int)(random_u32(&random_state) % PROGRAMS);
         for (uint32_t k = 0; k < known; k++)
             next[k] = b->bound[path[k + 1]];
-        good_run(b, path[0], next, random_u32() % 8 ? known : 0);
+        good_run(b, path[0], next, random_u32(&random_state) % 8 ? known : 0);
         early += fx_trace(b->bound[path[0]])[STEPS].start_ns < 0;
-        if (known && random_u32() % 6) {
+        if (known && random_u32(&random_state) % 6) {
             known--;
             memmove(path, path + 1, (known + 1) * sizeof *path);
         } else {
             known = 0;
-            path[0] = (int)(random_u32() % PROGRAMS);
+            path[0] = (int)(random_u32(&random_state) % PROGRAMS);
         }
-        if (random_u32() % 16 == 0) {
-            int gone = (int)(random_u32() % PROGRAMS);
+        if (random_u32(&random_state) % 16 == 0) {
+            int gone = (int)(random_u32(&random_state) % PROGRAMS);
             fx_unbind(b->bound[gone]);
-            if (random_u32() % 2)
+            if (random_u32(&random_state) % 2)
                 fx_host_trim(b->host, 0);
             bind(b, gone, 0);
         }
