@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
@@ -165,13 +166,17 @@ def test_full_disk(model: Path, artifact: Path, tmp_path: Path) -> None:
     """A limit on the size of files: what is written whole or not at all stays as it was."""
     import resource
 
-    def limit() -> None:
+    def limit(most: int) -> None:
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
 
-    for arguments in (("compile", model, "-o", "old"), ("run", artifact, "--output", "old", "--repeat", 1)):
+    for most, *arguments in (
+        (20_000, "compile", model, "-o", "old"),
+        (20_000, "run", artifact, "--output", "old", "--repeat", 1),
+        (1_000, "run", artifact, "--trace", "old", "--repeat", 1),
+    ):
         (tmp_path / "old").write_text("old")
-        done = flexnn_cli(*arguments, folder=tmp_path, preexec_fn=limit)
+        done = flexnn_cli(*arguments, folder=tmp_path, preexec_fn=functools.partial(limit, most))
         assert done.returncode == 2, done
         assert done.stderr == "error: old: File too large\n"
         assert (tmp_path / "old").read_text() == "old"

@@ -1,0 +1,200 @@
+"""The command line (DESIGN §6): compile, run, plan, bench, doctor.
+
+Results go to stdout, progress and errors to stderr. Exit 0: good; 2: the user's mistake or an infeasible budget, one
+line ``error: …``; 1: anything else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import NoReturn
+
+import flexnn
+from flexnn import units
+from flexnn.session import PROFILES
+
+from . import kinds
+from .plan import plan
+from .run import run
+
+ABLATIONS = (
+    "without preloading",
+    "without static memory",
+    "without both",
+    "direct kernels only",
+    "layer by layer",
+    "fixed slices",
+)
+"""Explained in flexnn/bench/ablations.py."""
+TARGETS = ("any", "aarch64", "x86_64")
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        sys.exit(_fail(f"{message}; see {self.prog} --help", 2))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command; returns the exit status."""
+    options = _parser().parse_args(arguments)
+    if sys.stdout is None:
+        return _fail("standard output is closed", 2)
+    try:
+        command: Callable[[argparse.Namespace], int | None] = options.command
+        status = command(options) or 0
+        sys.stdout.flush()
+        return status
+    except (flexnn.SessionError, MemoryError) as error:
+        return _fail(str(error) or "out of memory", 1)
+    except (ValueError, OSError) as error:
+        _forget_output()
+        return _fail(_one_line(error), 2)
+    except KeyboardInterrupt:
+        return _fail("interrupted", 130)
+    except Exception as error:  # a defect of ours: still one line, no traceback
+        return _fail(f"internal: {type(error).__name__}: {_one_line(error)}", 1)
+
+
+def _forget_output() -> None:
+    """Lets go of what standard output does not take: the interpreter would try once more, and complain, at its end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
+def _fail(message: str, status: int) -> int:
+    if sys.stderr is not None:  # closed: print would take standard output instead
+        print(f"error: {message}", file=sys.stderr)
+    return status
+
+
+def _one_line(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return " ".join(str(error).split())
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="flexnn", description="Runs ONNX models inside a memory budget.")
+    parser.add_argument("--version", action="version", version=f"flexnn {flexnn.__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
+
+    sub = commands.add_parser("compile", help="compile an ONNX model into an artifact")
+    sub.add_argument("model", metavar="MODEL.onnx")
+    sub.add_argument("-o", "--output", metavar="OUT.flexnn", help="default: beside the model")
+    _add_shape(sub)
+    sub.add_argument(
+        "--target",
+        choices=TARGETS,
+        default="any",
+        help="where it will run; one artifact serves all, so the bytes are equal",
+    )
+    sub.add_argument("--quiet", action="store_true", help="no progress bar")
+    sub.set_defaults(command=_compile)
+
+    sub = commands.add_parser("doctor", help="what of this machine decides how models run")
+    sub.add_argument("path", nargs="?", default=".", metavar="PATH", help="whose storage to time: a file or folder (.)")
+    sub.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    sub.set_defaults(command=_doctor)
+
+    sub = commands.add_parser("run", help="run a model and report memory and latency")
+    _add_model(sub)
+    sub.add_argument("--repeat", type=kinds.positive, default=10, metavar="N", help="timed runs (10)")
+    sub.add_argument("--warmup", type=kinds.count, default=2, metavar="N", help="runs before them (2)")
+    sub.add_argument("--input", metavar="IN.npz", help="arrays by input name; default: seeded random")
+    sub.add_argument("--output", metavar="OUT.npz", help="save the outputs")
+    sub.add_argument("--trace", metavar="FILE.json", help="save the last run for ui.perfetto.dev: loads, steps, stalls")
+    _add_reuse(sub)
+    sub.set_defaults(command=run)
+
+    sub = commands.add_parser("plan", help="what a run would do and cost, without running")
+    _add_model(sub)
+    sub.add_argument("--check", action="store_true", help="validate the plan independently")
+    _add_reuse(sub)
+    sub.set_defaults(command=plan)
+    sub = commands.add_parser("bench", help="latency against memory; what each part of the design is worth")
+    sub.add_argument("what", choices=("curve", "ablations"))
+    _add_model(sub)
+    sub.add_argument(
+        "--storage", type=kinds.size_per_second, default=0, metavar="RATE", help="read no faster: like 40MB/s"
+    )
+    sub.add_argument("--repeat", type=kinds.positive, default=10, metavar="N", help="timed runs of each (10)")
+    sub.add_argument("--only", action="append", choices=ABLATIONS, metavar="PART", help=f"of {', '.join(ABLATIONS)}")
+    sub.add_argument("--no-peers", action="store_true", help="not onnxruntime, which an .onnx MODEL is compared with")
+    sub.add_argument("--compare", metavar="STORED.json", help="what --json printed before: exit 1 if this is slower")
+    sub.add_argument("--tolerance", type=kinds.share, default=0.1, metavar="SHARE", help="by more than this (0.1)")
+    sub.add_argument("--draw", metavar="FILE", help="draw the curve as .svg or .png (needs matplotlib)")
+    sub.set_defaults(command=_bench)
+    return parser
+
+
+def _add_model(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("model", metavar="MODEL", help=".onnx or .flexnn")
+    sub.add_argument(
+        "--memory", type=kinds.size, metavar="SIZE", help="budget: bytes, or like 64MiB; default: no limit"
+    )
+    sub.add_argument("--threads", type=kinds.threads, metavar="N", help="compute threads; default: the CPUs there are")
+    _add_shape(sub)
+    sub.add_argument("--io", choices=("buffered", "direct"), default="buffered", help="how weights are read")
+    sub.add_argument(
+        "--profile", choices=PROFILES, help="times of kernels and storage measured when first opened here, or analytic"
+    )
+    sub.add_argument(
+        "--groups",
+        type=kinds.groups,
+        metavar="off|auto|K",
+        help="independent nodes run at the same time, where all weights are pinned: each layer of them in K groups, or"
+        " as is predicted to be the fastest (off)",
+    )
+    sub.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+
+
+def _add_reuse(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument(
+        "--reuse-outputs", action="store_true", help="each run overwrites the outputs of the last: counted once"
+    )
+
+
+def _add_shape(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument(
+        "--shape", action="append", default=[], type=kinds.shape, metavar="NAME=1,3,224,224", help="bind an open input"
+    )
+
+
+def _compile(options: argparse.Namespace) -> None:
+    shapes = dict(options.shape)
+    if options.quiet or sys.stderr is None or not sys.stderr.isatty():
+        path = flexnn.compile(options.model, options.output, shapes=shapes)
+    else:
+        from rich.console import Console
+        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True))
+        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+            task = bar.add_task("reading the model", total=None)
+
+            def report(name: str, done: int, total: int) -> None:
+                bar.update(task, description="packing weights", completed=done, total=total)
+
+            path = flexnn.compile(options.model, options.output, shapes=shapes, progress=report)
+    print(f"{path}  {units.format_bytes(os.path.getsize(path))}")
+
+
+def _bench(options: argparse.Namespace) -> int:
+    from flexnn.bench import command  # costs memory that other commands promise not to take
+
+    return command.run(options)
+
+
+def _doctor(options: argparse.Namespace) -> None:
+    from flexnn import doctor
+
+    report = doctor.examine(options.path)
+    print(json.dumps(report) if options.json else doctor.summary(report))

@@ -1,0 +1,61 @@
+"""The arrays that `flexnn run` reads, and the files that it leaves: whole, or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from typing import IO, Any
+
+import numpy as np
+
+
+def load_arrays(path: str) -> dict[str, np.ndarray[Any, Any]]:
+    """The arrays of an .npz file by name. Raises ValueError for what is none, OSError, MemoryError."""
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays.files}
+    except (OSError, MemoryError):
+        raise
+    except Exception:  # a damaged file makes numpy and zipfile raise nearly anything
+        raise ValueError(f"{path}: not an .npz file of arrays, or damaged") from None
+
+
+def check_writable(path: str) -> None:
+    """OSError where ``written`` could not begin: before a run that would be for nothing."""
+    folder = os.path.dirname(path) or "."
+    if not path or not os.path.isdir(folder):
+        raise FileNotFoundError(errno.ENOENT, "no such folder for the outputs", folder if path else "''")
+    if os.path.isdir(path):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+
+
+@contextlib.contextmanager
+def written(path: str) -> Iterator[IO[bytes]]:
+    """A file that takes its name when the block has ended well, else is gone; what is no regular file (a pipe,
+    /dev/null) is written to, not replaced. OSError of the block and of closing names ``path``.
+    """
+    special = os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode)
+    temporary = path if special else f"{path}.{os.getpid()}.tmp"
+    try:
+        with open(temporary, "wb" if special else "xb") as file:
+            yield file
+        if not special:
+            os.replace(temporary, path)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from None
+    finally:
+        if not special and os.path.exists(temporary):
+            os.unlink(temporary)
+
+
+def write_npz(file: IO[bytes], arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
+    """np.savez for any names: it takes those like ``file`` for its own parameters."""
+    import zipfile
+
+    with zipfile.ZipFile(file, "w", allowZip64=True) as archive:
+        for name, array in arrays.items():
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)

@@ -1,0 +1,33 @@
+"""Inputs for who brings none: random, the same ones each time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import flexnn
+from flexnn.graph.model import Port, open_hint
+
+SEED = 0
+
+
+def seeded() -> np.random.Generator:
+    """What the functions below draw from."""
+    return np.random.default_rng(SEED)
+
+
+def random_input(generator: np.random.Generator, argument: flexnn.NodeArg) -> np.ndarray[Any, Any]:
+    """An array that the input takes. ValueError where its shape is open."""
+    dtype = argument.numpy_dtype
+    shape = [d for d in argument.shape if isinstance(d, int)]
+    if len(shape) < len(argument.shape):
+        raise ValueError(f"input {argument.name!r}: {open_hint(Port(argument.name, None, tuple(argument.shape)))}")
+    return random_array(generator, tuple(shape), dtype)
+
+
+def random_array(generator: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Normally distributed numbers, or zeros and ones where ``dtype`` is no float."""
+    if dtype.kind == "f":
+        return generator.standard_normal(shape, np.float32).astype(dtype, copy=False)
+    return generator.integers(0, 2, shape).astype(dtype)  # small: may be indices

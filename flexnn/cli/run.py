@@ -1,0 +1,126 @@
+"""``flexnn run``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+import flexnn
+from flexnn import _core, units
+from flexnn.compiler import compiled
+
+from .files import check_writable, load_arrays, write_npz, written
+from .inputs import random_input, seeded
+
+NS_PER_MS = 1e6
+
+
+def run(options: argparse.Namespace) -> None:
+    """``flexnn run``: memory and latency of runs; outputs and a trace where asked for."""
+    for path in (options.output, options.trace):
+        if path is not None:
+            check_writable(path)
+    with compiled(options.model, dict(options.shape)) as artifact:
+        shapes = dict(options.shape) if artifact == options.model else {}
+        report, outputs = _measure(artifact, options, shapes)
+    if options.output is not None:
+        with written(options.output) as file:
+            write_npz(file, outputs)
+    if options.json:
+        print(json.dumps(report))
+        return
+    latency = report["latency_ms"]
+    added = report["peak_rss"] - report["baseline_rss"]
+    budget = "no limit" if report["memory_budget"] is None else units.format_bytes(report["memory_budget"])
+    print(f"memory   {units.format_bytes(added)} added to the process (budget {budget})")
+    print(f"latency  p50 {latency['p50']:.2f} ms, p95 {latency['p95']:.2f} ms over {latency['runs']} runs")
+    read = units.format_bytes(report["bytes_read_per_run"])
+    print(f"reading  {read} per run, {report['stall_ms']:.2f} ms waited for")
+
+
+def _measure(
+    path: str, options: argparse.Namespace, shapes: dict[str, tuple[int, ...]]
+) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]:
+    feed = load_arrays(options.input) if options.input else None
+    generator = seeded()
+    baseline = _peak_rss()
+    start = time.perf_counter_ns()
+    with flexnn.Session(
+        path,
+        memory=options.memory,
+        threads=options.threads,
+        io=options.io,
+        shapes=shapes,
+        profile=options.profile,
+        groups=options.groups,
+        progress=_tell,
+        trace=options.trace is not None,
+        reuse_outputs=options.reuse_outputs,
+    ) as session:
+        open_ms = (time.perf_counter_ns() - start) / NS_PER_MS
+        if feed is None:
+            feed = {i.name: random_input(generator, i) for i in session.get_inputs()}
+        for _ in range(options.warmup):
+            session.run(None, feed)
+        latencies, stalls, read = [], [], 0
+        for _ in range(options.repeat):
+            start = time.perf_counter_ns()
+            outputs = session.run(None, feed)
+            latencies.append((time.perf_counter_ns() - start) / NS_PER_MS)
+            stalls.append(session.last_run["stall_ns"] / NS_PER_MS)
+            read = session.last_run["bytes_read"]
+        peak = _peak_rss()
+        if options.trace is not None:
+            with written(options.trace) as file:
+                file.write(json.dumps(session.trace_events()).encode())
+        plan = session.plan
+        latencies.sort()
+        report = {
+            "memory_budget": session.memory,
+            "arena_bytes": plan.arena_bytes,
+            "session_bytes": session.session_bytes,
+            "baseline_rss": baseline,
+            "peak_rss": peak,
+            "latency_ms": {
+                "p50": _quantile(latencies, 0.5),
+                "p95": _quantile(latencies, 0.95),
+                "min": latencies[0],
+                "runs": len(latencies),
+            },
+            "open_ms": open_ms,
+            "plan_ms": plan.plan_ms,
+            "predicted_ms": plan.predicted_ms,
+            "bound_ms": plan.bound_ms,
+            "bytes_read_per_run": read,
+            "pinned_bytes": plan.pinned_bytes,
+            "stall_ms": _quantile(sorted(stalls), 0.5),
+            "threads": session.threads,
+            "groups": plan.groups,
+            "barriers": plan.barriers,
+            "isa": _core.isa_level(),
+        }
+        names = [output.name for output in session.get_outputs()]
+    return report, dict(zip(names, outputs, strict=True))
+
+
+def _tell(what: str) -> None:
+    if sys.stderr is not None and sys.stderr.isatty():
+        print(what, file=sys.stderr)
+
+
+def _quantile(ordered: list[float], q: float) -> float:
+    return ordered[min(len(ordered) - 1, round(q * (len(ordered) - 1)))]
+
+
+def _peak_rss() -> int:
+    """VmHWM of this process, in bytes."""
+    with open("/proc/self/status", encoding="ascii") as status:
+        for line in status:
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) << 10
+    return 0
