@@ -38,17 +38,18 @@ uint32_t fx_strips_units(const fx_dwconv_params *p, int32_t wide, fx_window w, i
     return (uint32_t)(cut.parts * cut.cuts);
 }
 
-/* Pointers to input pixels [ix, ix + count) of one row, to zeros outside the map. */
+/* Pointers to input pixels [ix, ix + count) of one row, to zeros outside the map. No pixel is asked where it lies: with
+ * few channels the pointers of a strip take a sixth of the time its products take. */
 static void point_row(const fx_call *call, const fx_dwconv_params *p, const float *row, int64_t ix, int32_t count,
                       const float **x) {
-    if (ix >= 0 && ix + count <= p->w) {
-        const float *at = row + ix * p->x_sw;
-        for (int32_t i = 0; i < count; i++, at += p->x_sw)
-            x[i] = at;
-        return;
-    }
-    for (int32_t i = 0; i < count; i++, ix++)
-        x[i] = ix >= 0 && ix < p->w ? row + ix * p->x_sw : call->zeros;
+    const int32_t left = (int32_t)fx_min64(ix < 0 ? -ix : 0, count);
+    const int32_t right = (int32_t)fx_min64(fx_max64(p->w - ix, left), count);
+    for (int32_t i = 0; i < left; i++)
+        x[i] = call->zeros;
+    for (int32_t i = left; i < right; i++)
+        x[i] = row + (ix + i) * p->x_sw;
+    for (int32_t i = right; i < count; i++)
+        x[i] = call->zeros;
 }
 
 /* Output pixels [x0, x0 + pixels) of d->rows rows of an image from oy on. */
