@@ -56,13 +56,17 @@ int64_t fx_conv_gemm_scratch(const fx_kernels *k, uint32_t kernel, const fx_conv
 
 /* ---- a tile of output pixels ---- */
 
+typedef enum asking { ASK_NOTHING, ASK_NOW, ASK_AHEAD } asking; /* for lines that a tile will touch */
+
 typedef struct walk {
     const fx_call *call;
     const fx_conv_params *p;
     const float *x, *r, *zeros;
     float *y;
     scratch s;
-    int is_run;            /* IM2COL: taps of a row inside the map are one run of the input */
+    int is_run;    /* IM2COL: taps of a row inside the map are one run of the input */
+    int is_single; /* one tap, which no pixel has outside the map */
+    asking asks;
     int64_t batch, oy, ox; /* the next output pixel */
 } walk;
 
@@ -128,15 +132,13 @@ static void start_walk(walk *w, int64_t pixel) {
 /* The next `rows` pixels. */
 static void point_tile(walk *w, int rows) {
     const fx_conv_params *p = w->p;
-    const int is_single = p->kh == 1 && p->kw == 1 && p->pt == 0 && p->pl == 0 && (int64_t)(p->oh - 1) * p->sh < p->h &&
-                          (int64_t)(p->ow - 1) * p->sw < p->w;
     for (int i = 0; i < rows;) {
         const float *x = w->x + w->batch * p->x_sn;
         float *y = w->y + w->batch * p->y_sn + w->oy * p->y_sh + w->ox * p->y_sw;
         const int64_t iy = w->oy * p->sh - p->pt;
         int64_t ix = w->ox * p->sw - p->pl;
         const int first = i, last = (int)fx_min64(rows, i + p->ow - w->ox);
-        if (is_single && w->call->kernel == FX_CONV_DIRECT)
+        if (w->is_single && w->call->kernel == FX_CONV_DIRECT)
             for (int j = first; j < last; j++, ix += p->sw)
                 w->s.a[j] = x + iy * p->x_sh + ix * p->x_sw;
         else if (w->call->kernel == FX_CONV_DIRECT)
@@ -176,18 +178,59 @@ uint32_t fx_conv_gemm_units(const fx_kernels *k, uint32_t kernel, const fx_conv_
     return (uint32_t)(cut.parts * cut.cuts);
 }
 
-/* A tile's columns of each row are asked for before it is computed: stores wait in a queue, which fills up where they
- * miss (measured: 8.5 ms for 9.1 at 128 -> 128 @147^2), and the residual would be waited for at the end. */
 #define FX_LINE_FLOATS 16
-#define ASK_PRODUCTS_MIN 64 /* of an output: fewer take less time than asking (0.42 ms for 0.45 at 16 -> 96 @112^2) */
+/* Maps of this many bytes together leave L2 before they are read again. There a tile's output and residual, and the
+ * input of one tap, are asked for in L2 while the tile before it is computed, a share with each call of that one's
+ * panels (measured: 7.0 ms for 8.5 at 128 -> 128 @147^2). */
+#define ASK_AHEAD_BYTES (4 << 20)
+/* Else output and residual are asked for right before they are computed: stores wait in a queue, which fills up where
+ * they miss L1 (measured: 2.8 ms for 3.1 at 3 -> 64, 7x7, @224^2). */
+#define ASK_PRODUCTS_MIN 64 /* of an output; and of an input that is asked for: fewer take less time than asking */
+#define ASK_AHEAD_PRODUCTS_MIN 24
 
-static void ask_for(const fx_gemm *g) {
+static asking asking_of(const fx_conv_params *p, const fx_gemm *g) {
+    const int64_t in = (int64_t)p->n * p->h * p->w * p->cin, out = (int64_t)p->n * p->oh * p->ow * p->cout;
+    const int64_t bytes = (in + out * (1 + p->has_residual)) * (int64_t)sizeof(float),
+                  products = (int64_t)g->taps * g->k;
+    if (bytes >= ASK_AHEAD_BYTES)
+        return products >= ASK_AHEAD_PRODUCTS_MIN ? ASK_AHEAD : ASK_NOTHING;
+    return products >= ASK_PRODUCTS_MIN ? ASK_NOW : ASK_NOTHING;
+}
+
+/* Without the volatile nothing in both, gcc drops calls of what only asks, as those of a function that does nothing. */
+static void ask_now(const fx_gemm *g) {
+    __asm__ volatile("");
     for (int i = 0; i < g->rows; i++)
         for (int32_t j = 0; j < g->columns; j += FX_LINE_FLOATS) {
             __builtin_prefetch(g->c[i] + g->c_at + j, 1);
             if (g->r)
                 __builtin_prefetch(g->r[i] + g->c_at + j);
         }
+}
+
+/* `floats` of what lies `ahead` of p, which may be past the map's end: an address, no pointer. */
+static void ask(const float *p, int64_t ahead, int64_t floats) {
+    const uintptr_t at = (uintptr_t)p + (uintptr_t)ahead * sizeof(float);
+    __asm__ volatile("");
+    for (int64_t i = 0; i < floats; i += FX_LINE_FLOATS)
+        __builtin_prefetch((const void *)(at + (uintptr_t)i * sizeof(float)), 0, 2);
+}
+
+/* Of the next tile; panels [panel, panel + g->panels) of [first, last) are computed next. */
+static void ask_ahead(const walk *w, const fx_gemm *g, int32_t first, int32_t panel, int32_t last) {
+    const fx_conv_params *p = w->p;
+    for (int i = 0; i < g->rows; i++) {
+        ask(g->c[i] + g->c_at, (int64_t)g->rows * p->y_sw, g->columns);
+        if (g->r)
+            ask(g->r[i] + g->c_at, (int64_t)g->rows * p->r_sw, g->columns);
+    }
+    if (!w->is_single || w->call->kernel != FX_CONV_DIRECT || g->k < ASK_PRODUCTS_MIN)
+        return;
+    const int64_t lines = fx_div_up(g->k, FX_LINE_FLOATS);
+    const int64_t line = fx_cut_at(lines, last - first, panel - first) * FX_LINE_FLOATS;
+    const int64_t end = fx_cut_at(lines, last - first, panel + g->panels - first) * FX_LINE_FLOATS;
+    for (int i = 0; i < g->rows; i++)
+        ask(g->a[i] + g->a_at, (int64_t)g->rows * p->sw * p->x_sw + line, end - line);
 }
 
 /* All panels of [first, last), which lie at `weight`, for the tile whose pointers stand in scratch. */
@@ -204,8 +247,10 @@ static void run_tile(const walk *w, fx_gemm *g, const float *weight, int32_t fir
         g->w = weight + (panel - first) * g->w_panel;
         g->c_at = (int64_t)panel * FX_NR;
         g->columns = (int32_t)fx_min64((int64_t)g->panels * FX_NR, win->c1 - g->c_at);
-        if ((int64_t)g->taps * g->k >= ASK_PRODUCTS_MIN)
-            ask_for(g);
+        if (w->asks == ASK_AHEAD)
+            ask_ahead(w, g, first, panel, last);
+        else if (w->asks == ASK_NOW)
+            ask_now(g);
         w->call->kernels->gemm_f32(g);
     }
     if (!fx_finish_is_partial(p->act))
@@ -225,6 +270,8 @@ fx_status fx_conv_gemm_run(const fx_call *call, int threads, uint32_t u0, uint32
     walk w = {.call = call, .p = p, .x = call->in[0], .zeros = call->zeros, .y = call->out};
     w.r = p->has_residual ? call->in[1] : NULL;
     w.is_run = p->x_sw == p->cin && p->dw == 1;
+    w.is_single = p->kh == 1 && p->kw == 1 && p->pt == 0 && p->pl == 0 && (int64_t)(p->oh - 1) * p->sh < p->h &&
+                  (int64_t)(p->ow - 1) * p->sw < p->w;
     w.s = scratch_at(call->scratch, k, call->kernel, p);
     if (!gathers)
         for (int ky = 0, t = 0; ky < p->kh; ky++)
@@ -237,6 +284,7 @@ fx_status fx_conv_gemm_run(const fx_call *call, int threads, uint32_t u0, uint32
     g.k = gathers ? p->kw * p->cin : p->cin_panel;
     g.block = gathers ? g.k : (int32_t)fx_min64(p->cin_block, g.k);
     g.finish = fx_finish_of(p->act, p->alpha, p->beta);
+    w.asks = asking_of(p, &g);
     fx_panels panels = {.call = call, .room = w.s.panels, .act = p->act, .wtype = p->wtype};
     panels.weights = g.w_panel - g.head;
     for (uint32_t u = u0; u < u1; u++) {
