@@ -38,6 +38,16 @@ uint32_t fx_strips_units(const fx_dwconv_params *p, int32_t wide, fx_window w, i
     return (uint32_t)(cut.parts * cut.cuts);
 }
 
+/* Bytes of both maps from which on asking for pixels pays: depthwise, and in groups, whose lines are read in an order
+ * that no prefetcher follows. */
+#define ASK_DEPTHWISE_BYTES (8 << 20)
+#define ASK_GROUPS_BYTES (3 << 20)
+
+static int32_t asks(const fx_dwconv_params *p, int32_t wide) {
+    const int64_t pixels = (int64_t)p->n * p->h * p->w + (int64_t)p->n * p->oh * p->ow;
+    return pixels * p->c * (int64_t)sizeof(float) >= (wide == 1 ? ASK_DEPTHWISE_BYTES : ASK_GROUPS_BYTES);
+}
+
 /* Pointers to input pixels [ix, ix + count) of one row, to zeros outside the map. No pixel is asked where it lies: with
  * few channels the pointers of a strip take a sixth of the time its products take. */
 static void point_row(const fx_call *call, const fx_dwconv_params *p, const float *row, int64_t ix, int32_t count,
@@ -108,6 +118,7 @@ void fx_strips_run(const fx_call *call, const fx_dwconv_params *p, int32_t wide,
                               .act = p->act,
                               .wtype = p->wtype};
     d->kh = p->kh, d->kw = p->kw, d->stride = p->sw, d->dilation = p->dw;
+    d->asks = asks(p, wide);
     d->finish = fx_finish_of(p->act, p->alpha, p->beta);
     for (uint32_t u = u0; u < u1; u++) {
         const int64_t part = u % cut.parts, group = u / cut.parts;

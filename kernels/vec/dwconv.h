@@ -48,6 +48,18 @@ STRIPS(5, 2)
 /* Twice as many sums as pixels: the 16 registers of AVX2 hold those of four, 32 those of eight. Compilers for NEON, and
  * clang for AVX2, spill more than that gains. */
 #if FX_WIDTH == 16 || (FX_WIDTH == 8 && !defined(__clang__))
+/* The next N output pixels, and their input pixels in the rows that the pair before has not read: on maps larger than a
+ * cache. They are in L2 a strip later. */
+#define ASK_FOR_PIXELS(N, S)                                                                                           \
+    {                                                                                                                  \
+        for (int row = 3 - S; row < 3 + S; row++)                                                                      \
+            FX_UNROLL for (int p = POSITIONS - N * S; p < POSITIONS; p++)                                              \
+                __builtin_prefetch((const char *)x[row * d->positions + p + ahead] + from, 0, 2);                      \
+        const float *y = d->y + d->at + j + (i0 + N) * d->y_step;                                                      \
+        FX_UNROLL for (int i = 0; i < N; i++) __builtin_prefetch(y + i * d->y_step, 0, 2),                             \
+            __builtin_prefetch(y + d->y_row + i * d->y_step, 0, 2);                                                    \
+    }
+
 /* The same in two output rows, 3 x 3 taps: an input pixel that both see is loaded once. Everything is unrolled, so that
  * taps stay in registers from one output row to the other where there are as many. */
 #define PAIR(N, S)                                                                                                     \
@@ -56,6 +68,9 @@ STRIPS(5, 2)
         const float *w = panel + d->head;                                                                              \
         const float *const *x = d->x + i0 * S;                                                                         \
         const int64_t from = (d->at + j) * (int64_t)sizeof(float);                                                     \
+        const int ahead = d->asks && (i0 + N) * S + POSITIONS <= d->positions ? N * S : 0;                             \
+        if (ahead)                                                                                                     \
+            ASK_FOR_PIXELS(N, S)                                                                                       \
         fx_v upper[N], lower[N];                                                                                       \
         FX_UNROLL for (int i = 0; i < N; i++) upper[i] = lower[i] = fx_load(panel);                                    \
         FX_UNROLL for (int row = 0; row < 3 + S; row++, x += d->positions) {                                           \

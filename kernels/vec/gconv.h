@@ -7,6 +7,11 @@
 #define START(i) sum[i] = paired ? fx_splat(0) : fx_load(panel), other[i] = fx_splat(0)
 #define END(i) sum[i] = paired ? fx_load(panel) + JOIN(sum[i], other[i]) : sum[i]
 
+/* Pixels are asked for a line of channels before they are read and written: the next panel's turn comes when all of the
+ * strip have had this one's, and no prefetcher sees how one line of each pixel leads to the next. */
+#define LINE_FLOATS 16
+#define ASKS (FX_WIDTH >= 8) /* compilers for NEON spill around it */
+
 /* Output pixels [i0, i0 + N), three taps in a row, stride S, dilation 1, of one vector of channels. */
 #define STRIP(N, S)                                                                                                    \
     FX_INLINE void part_##N##_##S(const fx_gconv *c, int i0, const float *panel, int j, const int full,                \
@@ -16,10 +21,17 @@
         const int wide = c->wide;                                                                                      \
         const float *w = panel + d->head;                                                                              \
         const float *const *x = d->x + i0 * S;                                                                         \
+        const int asks = ASKS && d->asks && j % LINE_FLOATS == 0 && j + LINE_FLOATS < d->channels;                     \
+        const int64_t next = d->at + j + LINE_FLOATS;                                                                  \
         fx_v sum[N], other[N];                                                                                         \
         FX_UNROLL for (int i = 0; i < N; i++) START(i);                                                                \
-        for (int ky = 0; ky < d->kh; ky++, w += 3 * wide * FX_NR, x += d->positions)                                   \
+        for (int ky = 0; ky < d->kh; ky++, w += 3 * wide * FX_NR, x += d->positions) {                                 \
+            if (asks)                                                                                                  \
+                FX_UNROLL for (int p = 0; p < POSITIONS; p++) __builtin_prefetch(x[p] + next, 0, 2);                   \
             MULTIPLY(N, 3, S, POSITIONS, x[p])                                                                         \
+        }                                                                                                              \
+        if (asks)                                                                                                      \
+            FX_UNROLL for (int i = 0; i < N; i++) __builtin_prefetch(d->y + next + (i0 + i) * d->y_step, 0, 2);        \
         FX_UNROLL for (int i = 0; i < N; i++) END(i);                                                                  \
         FINISH(N, full, 0, i0, sum);                                                                                   \
     }                                                                                                                  \

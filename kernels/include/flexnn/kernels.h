@@ -61,6 +61,7 @@ typedef struct fx_dwconv {
     int64_t y_row, r_row, y_step, r_step;
     int64_t at; /* first channel read and written */
     int32_t rows, pixels, channels, kh, kw, stride, dilation, positions, head;
+    int32_t asks; /* 1: the maps are larger than a cache; a level may ask for what it reads and writes next */
     fx_finish finish;
 } fx_dwconv;
 
