@@ -82,7 +82,7 @@ static int bench(int i, check_case *c, char *name, double *flops, double *bytes)
         int size, c, k, s;
     } shapes[] = {{112, 64, 3, 1}, {56, 128, 3, 1}, {28, 256, 3, 1}, {14, 512, 3, 1}, {7, 1024, 3, 1},
                   {112, 96, 3, 2}, {56, 144, 3, 2}, {28, 192, 3, 2}, {14, 576, 3, 2}, {28, 240, 5, 1},
-                  {14, 480, 5, 1}, {56, 144, 5, 2}, {28, 64, 7, 1},  {14, 480, 3, 1}};
+                  {14, 480, 5, 1}, {56, 144, 5, 2}, {28, 64, 7, 1},  {14, 480, 3, 1}, {147, 128, 3, 1}};
     if (i >= (int)(sizeof shapes / sizeof *shapes))
         return 0;
     fx_dwconv_params *p = &c->params.dwconv;
