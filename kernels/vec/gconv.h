@@ -10,7 +10,7 @@
 /* Pixels are asked for a line of channels before they are read and written: the next panel's turn comes when all of the
  * strip have had this one's, and no prefetcher sees how one line of each pixel leads to the next. */
 #define LINE_FLOATS 16
-#define ASKS (FX_WIDTH >= 8) /* compilers for NEON spill around it */
+#define ASKS (FX_WIDTH >= 8) /* NEON's strips lose by it, by llvm-mca */
 
 /* Output pixels [i0, i0 + N), three taps in a row, stride S, dilation 1, of one vector of channels. */
 #define STRIP(N, S)                                                                                                    \
