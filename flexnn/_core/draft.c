@@ -92,6 +92,7 @@ int fx_choices_fit(const fx_problem *p, const fx_choice *choices) {
 int fx_draft_sane(fx_draft *d, const int32_t *order, uint32_t count) {
     int32_t loads = 0, streamed = 0;
     uint32_t next = 0;
+    d->is_built = 0;
     d->pinned_bytes = d->stream_bytes = 0;
     for (uint32_t i = 0; i < d->piece_count; i++) {
         const fx_piece_draft *piece = &d->pieces[i];
@@ -124,10 +125,14 @@ fx_status fx_draft_make(fx_draft *d, const fx_problem *p) {
     *d = (fx_draft){.step_max = (uint32_t)steps, .piece_max = (uint32_t)pieces};
     d->steps = malloc((steps + 1) * sizeof *d->steps);
     d->pieces = malloc((pieces + 1) * sizeof *d->pieces);
+    d->loads = malloc((pieces + 1) * sizeof *d->loads);
     d->work = malloc((4 * pieces + 2) * sizeof *d->work);
+    d->starts = malloc((p->layer_count + (size_t)1) * sizeof *d->starts);
+    d->built = malloc((p->layer_count + (size_t)1) * sizeof *d->built);
     d->before = malloc((p->layer_count + (size_t)1) * sizeof *d->before);
     d->ranks = malloc((p->layer_count + (size_t)1) * sizeof *d->ranks);
-    if (d->steps && d->pieces && d->work && d->before && d->ranks)
+    if (d->steps && d->pieces && d->loads && d->starts && d->built && d->work && d->before &&
+        d->ranks)
         return FX_OK;
     fx_draft_free(d);
     return FX_ERR_MEMORY;
@@ -136,6 +141,9 @@ fx_status fx_draft_make(fx_draft *d, const fx_problem *p) {
 void fx_draft_free(fx_draft *d) {
     free(d->steps);
     free(d->pieces);
+    free(d->loads);
+    free(d->starts);
+    free(d->built);
     free(d->work);
     free(d->before);
     free(d->ranks);
@@ -306,38 +314,91 @@ static void add_piece(fx_draft *d, const fx_problem *p, int32_t constant, int64_
     *(stays ? &d->pinned_bytes : &d->stream_bytes) += piece->arena_bytes;
 }
 
-void fx_draft_build(fx_draft *d, const fx_problem *p, const fx_choice *choices, int64_t region) {
-    d->step_count = d->piece_count = 0;
-    d->pinned_bytes = d->stream_bytes = 0;
-    int32_t loads = 0;
-    for (uint32_t i = 0; i < p->layer_count; i++) {
-        const fx_layer *l = &p->layers[i];
-        const fx_choice *choice = &choices[i];
-        const fx_variant *way = &p->variants[l->variant + choice->variant];
-        for (int64_t p0 = 0, p1, first = 1; first || p0 < l->panels; p0 = p1, first = 0) {
-            int stays = p0 < choice->pinned_panels;
-            p1 = stays ? choice->pinned_panels : p0 + choice->slice_panels;
-            p1 = p1 > l->panels ? l->panels : p1;
-            for (int64_t c = 0; first && c < l->constants; c++) { /* first: where they lie is already settled */
-                const fx_constant *constant = &p->constants[l->constant + c];
-                int pinned = choice->pinned_constants >> c & 1;
-                add_piece(d, p, (int32_t)(l->constant + c), constant->file_offset, constant->bytes, pinned);
-                loads += !pinned;
-            }
-            if (p1 > p0) {
-                add_piece(d, p, -1, l->weight_offset + p0 * l->panel_bytes, (p1 - p0) * l->panel_bytes, stays);
-                loads += !stays;
-            }
-            double share = l->panels ? (double)(p1 - p0) / (double)l->panels : 1.0;
-            d->steps[d->step_count++] = (fx_step_draft){.node = (int32_t)i,
-                                                        .p0 = (int32_t)p0,
-                                                        .p1 = (int32_t)p1,
-                                                        .loads = loads,
-                                                        .seconds = way->fixed_s + way->channels_s * share,
-                                                        .free_bytes = region - l->live_bytes - way->scratch_bytes};
-            if (!l->panels)
-                break;
+/* Steps and pieces of a layer, after those that are there. */
+static void add_layer(fx_draft *d, const fx_problem *p, uint32_t i, const fx_choice *choice, int64_t region,
+                      int32_t *loads) {
+    const fx_layer *l = &p->layers[i];
+    const fx_variant *way = &p->variants[l->variant + choice->variant];
+    for (int64_t p0 = 0, p1, first = 1; first || p0 < l->panels; p0 = p1, first = 0) {
+        int stays = p0 < choice->pinned_panels;
+        p1 = stays ? choice->pinned_panels : p0 + choice->slice_panels;
+        p1 = p1 > l->panels ? l->panels : p1;
+        for (int64_t c = 0; first && c < l->constants; c++) { /* first: where they lie is already settled */
+            const fx_constant *constant = &p->constants[l->constant + c];
+            int pinned = choice->pinned_constants >> c & 1;
+            add_piece(d, p, (int32_t)(l->constant + c), constant->file_offset, constant->bytes, pinned);
+            *loads += !pinned;
         }
+        if (p1 > p0) {
+            add_piece(d, p, -1, l->weight_offset + p0 * l->panel_bytes, (p1 - p0) * l->panel_bytes, stays);
+            *loads += !stays;
+        }
+        double share = l->panels ? (double)(p1 - p0) / (double)l->panels : 1.0;
+        d->steps[d->step_count++] = (fx_step_draft){.node = (int32_t)i,
+                                                    .p0 = (int32_t)p0,
+                                                    .p1 = (int32_t)p1,
+                                                    .loads = *loads,
+                                                    .seconds = way->fixed_s + way->channels_s * share,
+                                                    .free_bytes = region - l->live_bytes - way->scratch_bytes};
+        if (!l->panels)
+            break;
+    }
+}
+
+/* How many steps a layer has. */
+static uint32_t steps_of(const fx_layer *l, const fx_choice *choice) {
+    const uint32_t streamed = (uint32_t)l->panels - (uint32_t)choice->pinned_panels;
+    const uint32_t slices = streamed ? (streamed - 1) / (uint32_t)choice->slice_panels + 1 : 0;
+    return l->panels ? slices + (choice->pinned_panels > 0) : 1;
+}
+
+static int same_choice(const fx_choice *a, const fx_choice *b) {
+    return a->variant == b->variant && a->slice_panels == b->slice_panels && a->pinned_panels == b->pinned_panels &&
+           a->pinned_constants == b->pinned_constants;
+}
+
+void fx_draft_build(fx_draft *d, const fx_problem *p, const fx_choice *choices, int64_t region) {
+    uint32_t first = 0, last = p->layer_count;
+    if (d->is_built && d->region == region) {
+        while (first < last && same_choice(&choices[first], &d->built[first]))
+            first++;
+        while (last > first && same_choice(&choices[last - 1], &d->built[last - 1]))
+            last--;
+    } else {
+        memset(d->starts, 0, (p->layer_count + (size_t)1) * sizeof *d->starts);
+        d->pinned_bytes = d->stream_bytes = 0;
+        d->is_built = 1;
+        d->region = region;
+    }
+    const fx_start from = d->starts[first], tail = d->starts[last], end = d->starts[p->layer_count];
+    for (uint32_t i = from.piece; i < tail.piece; i++)
+        *(d->pieces[i].stays ? &d->pinned_bytes : &d->stream_bytes) -= d->pieces[i].arena_bytes;
+    fx_start to = from; /* where the tail goes */
+    for (uint32_t i = first; i < last; i++) {
+        const uint32_t steps = steps_of(&p->layers[i], &choices[i]);
+        to.step += steps;
+        to.piece += (uint32_t)p->layers[i].constants + (p->layers[i].panels ? steps : 0);
+    }
+    memmove(d->steps + to.step, d->steps + tail.step, (end.step - tail.step) * sizeof *d->steps);
+    memmove(d->pieces + to.piece, d->pieces + tail.piece, (end.piece - tail.piece) * sizeof *d->pieces);
+    d->step_count = from.step;
+    d->piece_count = from.piece;
+    to.loads = from.loads;
+    for (uint32_t i = first; i < last; i++) {
+        d->starts[i] = (fx_start){d->step_count, d->piece_count, to.loads};
+        d->built[i] = choices[i];
+        add_layer(d, p, i, &choices[i], region, &to.loads);
+    }
+    d->step_count += end.step - tail.step;
+    d->piece_count += end.piece - tail.piece;
+    for (uint32_t j = to.step; j < d->step_count; j++)
+        d->steps[j].loads += to.loads - tail.loads;
+    for (uint32_t i = to.piece; i < d->piece_count; i++)
+        d->pieces[i].step += (int32_t)(to.step - tail.step);
+    for (uint32_t i = last; i <= p->layer_count; i++) {
+        fx_start *start = &d->starts[i];
+        *start = (fx_start){start->step + to.step - tail.step, start->piece + to.piece - tail.piece,
+                            start->loads + to.loads - tail.loads};
     }
 }
 

@@ -83,6 +83,18 @@ typedef struct fx_piece_draft {
     int32_t wait_steps; /* streamed: as in fx_load */
 } fx_piece_draft;
 
+/* A streamed piece as the simulation sees it. */
+typedef struct fx_load_draft {
+    double seconds;
+    int64_t wait_steps;
+} fx_load_draft;
+
+/* Where a layer's steps and pieces begin, and how many streamed pieces come before. */
+typedef struct fx_start {
+    uint32_t step, piece;
+    int32_t loads;
+} fx_start;
+
 typedef struct fx_rank {
     double score;
     uint32_t layer;
@@ -95,6 +107,11 @@ typedef struct fx_draft {
     int64_t pinned_bytes; /* in the arena */
     int64_t stream_bytes;
     double seconds, stall_s; /* predicted; of an fx_draft_time: were memory never fragmented */
+    fx_load_draft *loads;    /* [piece_max + 1] */
+    int is_built;            /* steps and pieces are those of the choices `built` in `region` */
+    int64_t region;
+    fx_choice *built;        /* [layers] */
+    fx_start *starts;        /* [layers + 1] */
     int64_t *work;           /* [4 piece_max + 2] */
     fx_choice *before;       /* [layers] */
     fx_rank *ranks;          /* [layers] */
@@ -106,7 +123,8 @@ fx_status fx_problem_check(const fx_problem *p);
 /* Whether each layer has such a variant and so many panels. */
 int fx_choices_fit(const fx_problem *p, const fx_choice *choices);
 
-/* Whether steps and pieces that came from outside agree, and `order` names streamed pieces; counts their bytes. */
+/* Whether steps and pieces that came from outside agree, and `order` names streamed pieces; counts their bytes. They are
+ * no choices' from then on. */
 int fx_draft_sane(fx_draft *d, const int32_t *order, uint32_t count);
 
 /* Room for the drafts of a problem. FX_ERR_MEMORY. */
@@ -127,7 +145,8 @@ void fx_choose(fx_draft *d, const fx_problem *p, const int32_t *order, int64_t r
 /* Kernel and slices of a layer whose pins are chosen, as fx_choose. */
 void fx_choose_layer(const fx_problem *p, uint32_t layer, int64_t region, int share, int smallest, fx_choice *choice);
 
-/* Steps and pieces of `choices`, each with its predicted time. */
+/* Steps and pieces of `choices`, each with its predicted time. What d has of the same region stays: only layers from the
+ * first to the last whose choice is another one are made anew. */
 void fx_draft_build(fx_draft *d, const fx_problem *p, const fx_choice *choices, int64_t region);
 
 /* Earliest wait_steps of the streamed pieces were memory never fragmented, and the time of such a run. */

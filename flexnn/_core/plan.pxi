@@ -120,7 +120,7 @@ cdef class Drafts:
         memcpy(self.draft.steps, step_buffer.view.buf, step_count * sizeof(fx_step_draft))
         memcpy(self.draft.pieces, piece_buffer.view.buf, piece_count * sizeof(fx_piece_draft))
         self.draft.step_count, self.draft.piece_count = step_count, piece_count
-        if count > self.draft.piece_count or not fx_draft_sane(&self.draft, rank, count):
+        if not fx_draft_sane(&self.draft, rank, count) or count > self.draft.piece_count:
             raise ValueError("a wait, a count or an index is out of range")
         with nogil:
             fx_fill(&self.draft, &self.problem, rank, count, nbytes, most, looks)

@@ -17,7 +17,8 @@ typedef struct span { /* of addresses, from start to the next span's */
 } span;
 
 typedef struct skyline {
-    span *spans; /* the last one, at the arena's end, stands for no memory */
+    span *spans; /* neighbours differ; the last one, at the arena's end, stands for no memory */
+    span *made;  /* of the same length: what spans become */
     int64_t count, floor;
 } skyline;
 
@@ -33,54 +34,60 @@ static void clear(skyline *s, int64_t arena, int64_t floor) {
     s->floor = floor;
 }
 
-/* Makes a span begin at an address below the arena's end; returns its index. */
-static int64_t split(skyline *s, int64_t at) {
-    int64_t low = 0, high = s->count - 1; /* spans[low].start <= at < spans[high].start */
-    while (high - low > 1) {
-        int64_t middle = (low + high) / 2;
-        if (s->spans[middle].start <= at)
-            low = middle;
-        else
-            high = middle;
+/* The span that holds an address below the arena's end. */
+static int64_t span_at(const skyline *s, int64_t at) {
+    int64_t found = 0;
+    for (int64_t left = s->count - 1; left > 1;) { /* it is one of the `left` from `found` on */
+        const int64_t half = left / 2;
+        found += s->spans[found + half].start <= at ? half : 0;
+        left -= half;
     }
-    if (s->spans[low].start == at)
-        return low;
-    memmove(s->spans + low + 2, s->spans + low + 1, (size_t)(s->count++ - low - 1) * sizeof *s->spans);
-    s->spans[low + 1] = (span){at, s->spans[low].until};
-    return low + 1;
-}
-
-/* Makes one span of neighbours alike, of which only those from `first` to `last` may be. */
-static void join(skyline *s, int64_t first, int64_t last) {
-    int64_t i = first > 1 ? first : 1, count = i;
-    for (; i < s->count && i <= last; i++)
-        if (s->spans[i].until != s->spans[count - 1].until)
-            s->spans[count++] = s->spans[i];
-    if (count == i)
-        return;
-    memmove(s->spans + count, s->spans + i, (size_t)(s->count - i) * sizeof *s->spans);
-    s->count -= i - count;
+    return found;
 }
 
 /* Bytes [start, end) are in use up to a step. */
 static void add(skyline *s, int64_t start, int64_t end, int64_t until) {
+    const int64_t arena = s->spans[s->count - 1].start;
+    end = end < arena ? end : arena;
     if (until < s->floor || start >= end)
         return;
-    int64_t from = split(s, start);
-    int64_t to = end < s->spans[s->count - 1].start ? split(s, end) : s->count - 1;
-    for (int64_t i = from; i < to; i++)
-        if (s->spans[i].until < until)
-            s->spans[i].until = until;
-    join(s, from, to);
+    const int64_t first = span_at(s, start);
+    int64_t count = 0, last = first, now = first ? s->spans[first - 1].until : INT64_MIN;
+    if (s->spans[first].start < start) {
+        now = s->spans[first].until;
+        s->made[count++] = s->spans[first];
+    }
+    for (int64_t at = start;; at = s->spans[++last].start) {
+        const int64_t used = s->spans[last].until > until ? s->spans[last].until : until;
+        if (used != now)
+            s->made[count++] = (span){at, used};
+        now = used;
+        if (s->spans[last + 1].start >= end)
+            break;
+    }
+    if (end < s->spans[last + 1].start && s->spans[last].until != now) {
+        now = s->spans[last].until;
+        s->made[count++] = (span){end, now};
+    }
+    const int64_t rest = s->spans[last + 1].until == now ? last + 2 : last + 1, to = first + count;
+    if (to != rest) {
+        memmove(s->spans + to, s->spans + rest, (size_t)(s->count - rest) * sizeof *s->spans);
+        s->count += to - rest;
+    }
+    for (int64_t i = 0; i < count; i++)
+        s->spans[first + i] = s->made[i];
 }
 
 /* What ended before `floor` no longer matters. */
 static void raise(skyline *s, int64_t floor) {
+    int64_t count = 0;
     s->floor = floor;
-    for (int64_t i = 0; i < s->count; i++)
-        if (s->spans[i].until < floor - 1)
-            s->spans[i].until = floor - 1;
-    join(s, 1, s->count);
+    for (int64_t i = 0; i < s->count; i++) {
+        const int64_t until = s->spans[i].until < floor - 1 ? floor - 1 : s->spans[i].until;
+        if (!count || until != s->spans[count - 1].until)
+            s->spans[count++] = (span){s->spans[i].start, until};
+    }
+    s->count = count;
 }
 
 /* Last step in which any of [start, end) is in use, or one after `enough`. No span from `beyond` on is part of it. */
@@ -202,11 +209,11 @@ static void copy(skyline *to, const skyline *from) {
 }
 
 /* Places again the pieces that could start before the cut, now that the others are known. Both the floor and the step
- * that matters only rise from piece to piece, so `base`, the fixed blocks' skyline, grows; pieces are added to a copy.
- */
+ * that matters only rise from piece to piece, so `base` grows: the skyline of fixed blocks, of what the run before left,
+ * and of the pieces placed again. Those that come after the piece in hand are added to a copy. */
 static void look_back(const fx_streams *p, int64_t cut, const place *fixed, int64_t fixed_count, skyline *base,
                       skyline *sky, place *placed) {
-    int64_t entered = 0, past = 0;
+    int64_t entered = 0;
     for (int64_t i = 0; i < p->count && placed[i].first <= cut; i++) {
         place *own = &placed[i];
         const int64_t step = own->last;
@@ -218,22 +225,20 @@ static void look_back(const fx_streams *p, int64_t cut, const place *fixed, int6
             clear(base, p->arena, floor);
             for (int64_t j = 0; j < fixed_count; j++)
                 add(base, fixed[j].start, fixed[j].end, fixed[j].last - p->steps);
+            for (int64_t j = p->count; j-- > 0 && placed[j].last - p->steps >= floor;)
+                add(base, placed[j].start, placed[j].end, placed[j].last - p->steps);
         }
         for (; entered < fixed_count && fixed[entered].first <= step; entered++)
             add(base, fixed[entered].start, fixed[entered].end, fixed[entered].last);
         copy(sky, base);
-        while (past < p->count && placed[past].last < floor)
-            past++;
-        for (int64_t j = past; j < p->count && placed[j].first <= step; j++)
-            if (j != i)
-                add(sky, placed[j].start, placed[j].end, placed[j].last);
-        for (int64_t j = p->count; j-- > 0 && placed[j].last - p->steps >= floor;)
-            add(sky, placed[j].start, placed[j].end, placed[j].last - p->steps);
+        for (int64_t j = i + 1; j < p->count && placed[j].first <= step; j++)
+            add(sky, placed[j].start, placed[j].end, placed[j].last);
         int64_t until, bytes = p->bytes[own->piece];
         int64_t at = find(sky, p, own->piece, &until);
         if (until >= own->first - 1)
             return;
         *own = (place){at, at + bytes, until + 1, step, own->piece};
+        add(base, own->start, own->end, own->last);
     }
 }
 
@@ -260,11 +265,12 @@ fx_status fx_place_streams(const fx_streams *p, int64_t *address, int64_t *wait_
     place *fixed = malloc((fixed_max + count + 1) * sizeof *fixed);
     int64_t *change = calloc((size_t)p->steps + 1, sizeof *change);
     const size_t spans = 2 * (fixed_max * 2 + 2 * count) + 4;
-    span *memory = malloc(2 * spans * sizeof *memory);
+    span *memory = malloc(3 * spans * sizeof *memory);
     fx_status status = FX_ERR_MEMORY;
     if (fixed && change && memory) {
         place *placed = fixed + fixed_max;
-        skyline sky = {.spans = memory}, base = {.spans = memory + spans};
+        skyline sky = {.spans = memory, .made = memory + 2 * spans};
+        skyline base = {.spans = memory + spans, .made = memory + 2 * spans};
         int64_t cut = fullest_step(p, change), head = 0;
         while (head < p->count && p->use[head] < cut)
             head++;

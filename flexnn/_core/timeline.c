@@ -7,44 +7,41 @@
 
 /* The loader: its next load, over all runs. */
 typedef struct loader {
-    const fx_draft *d;
-    const fx_problem *p;
-    uint32_t piece; /* of the load */
-    int64_t done;   /* loads before it */
-    int64_t base;   /* steps of the runs before its own */
-    int64_t after;  /* steps after which it may start */
-    double left;    /* seconds of it, alone */
-    double byte_s;  /* seconds of a byte */
+    const fx_load_draft *loads;
+    int64_t count, steps; /* of a run */
+    int64_t next;         /* load of its run */
+    int64_t done;         /* loads before it */
+    int64_t base;         /* steps of the runs before its own */
+    int64_t after;        /* steps after which it may start */
+    double left;          /* seconds of it, alone */
 } loader;
 
-/* Goes on to the next streamed piece; there is one. */
-static void next_load(loader *l) {
-    const fx_draft *d = l->d;
-    while (d->pieces[l->piece].stays)
-        if (++l->piece == d->piece_count) {
-            l->piece = 0;
-            l->base += d->step_count;
-        }
-    const fx_piece_draft *piece = &d->pieces[l->piece];
-    l->after = l->base + piece->wait_steps;
-    l->left = (double)piece->arena_bytes * l->byte_s + l->p->request_s;
+static void begin_load(loader *l) {
+    l->after = l->base + l->loads[l->next].wait_steps;
+    l->left = l->loads[l->next].seconds;
 }
 
 static void finish_load(loader *l) {
     l->done++;
-    if (++l->piece == l->d->piece_count) {
-        l->piece = 0;
-        l->base += l->d->step_count;
+    if (++l->next == l->count) {
+        l->next = 0;
+        l->base += l->steps;
     }
-    next_load(l);
+    begin_load(l);
 }
 
 void fx_draft_simulate(fx_draft *d, const fx_problem *p) {
     const int64_t steps = d->step_count, loads = steps ? d->steps[steps - 1].loads : 0;
+    const double byte_s = 1.0 / p->storage_bytes_per_second;
+    for (uint32_t i = 0, k = 0; i < d->piece_count; i++) { /* each is written; the next one overwrites what stays */
+        const fx_piece_draft *piece = &d->pieces[i];
+        d->loads[k] = (fx_load_draft){(double)piece->arena_bytes * byte_s + p->request_s, piece->wait_steps};
+        k += !piece->stays;
+    }
     double now = 0.0, started = 0.0, stall = 0.0;
-    loader l = {.d = d, .p = p, .after = INT64_MAX, .byte_s = 1.0 / p->storage_bytes_per_second};
+    loader l = {.loads = d->loads, .count = loads, .steps = steps, .after = INT64_MAX};
     if (loads)
-        next_load(&l);
+        begin_load(&l);
     const double loads_s = 1.0 / p->load_share, steps_s = 1.0 / p->compute_share; /* of a second of each alone */
     const double progress = p->load_share * steps_s; /* of a load while a second of computing is done */
     int64_t ahead = -1; /* loads done when the run before began; and what was left of the one in flight */
@@ -78,6 +75,32 @@ void fx_draft_simulate(fx_draft *d, const fx_problem *p) {
     d->stall_s = stall;
 }
 
+/* The last k from `low` to `high` with total[k] <= room, or `low`; totals rise. Looked for from `near` on, in steps that
+ * double. */
+static int64_t last_within(const int64_t *total, int64_t low, int64_t high, int64_t near, int64_t room) {
+    int64_t by = 1;
+    near = near < low ? low : near;
+    if (total[near] <= room) {
+        for (; near + by <= high && total[near + by] <= room; by *= 2)
+            near += by;
+        low = near;
+        high = near + by - 1 < high ? near + by - 1 : high;
+    } else {
+        for (; near - by > low && total[near - by] > room; by *= 2)
+            near -= by;
+        high = near > low ? near - 1 : low;
+        low = near - by > low ? near - by : low;
+    }
+    while (low < high) {
+        int64_t middle = (low + high + 1) / 2;
+        if (total[middle] <= room)
+            low = middle;
+        else
+            high = middle - 1;
+    }
+    return low;
+}
+
 /* On the circle of runs, two of which are unrolled: a piece may enter when no step up to its use has less free memory
  * than the pieces that are needed at or after that step and come no later than it. */
 void fx_draft_time(fx_draft *d, const fx_problem *p) {
@@ -98,22 +121,12 @@ void fx_draft_time(fx_draft *d, const fx_problem *p) {
         total[k] = k < 2 * count ? total[k - count] + sum : 2 * sum;
     for (int64_t k = 0; k <= 2 * count; k++)
         latest[k] = -1;
-    for (int64_t i = 0, needed = 0; i < steps; i++) {
-        int64_t room = d->steps[i].free_bytes + total[needed];
-        int64_t low = needed, high = 2 * count; /* the last k with total[k] <= room: pieces before it fit */
-        while (low < high) {
-            int64_t middle = (low + high + 1) / 2;
-            if (total[middle] <= room)
-                low = middle;
-            else
-                high = middle - 1;
-        }
+    for (int64_t i = 0, low = 0, needed = 0; i < steps; i++) {
+        low = last_within(total, needed, 2 * count, low, d->steps[i].free_bytes + total[needed]);
         /* Piece number `low` is the first that step i has no room for; in the next run, piece low + count. */
-        if (latest[low] < i)
-            latest[low] = i;
-        int64_t next = low + count < 2 * count ? low + count : 2 * count;
-        if (latest[next] < i + steps)
-            latest[next] = i + steps;
+        latest[low] = latest[low] > i ? latest[low] : i;
+        const int64_t next = low + count < 2 * count ? low + count : 2 * count;
+        latest[next] = latest[next] > i + steps ? latest[next] : i + steps;
         needed = d->steps[i].loads;
     }
     int64_t barred = -1, k = 0;
