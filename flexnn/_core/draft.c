@@ -127,12 +127,13 @@ fx_status fx_draft_make(fx_draft *d, const fx_problem *p) {
     d->pieces = malloc((pieces + 1) * sizeof *d->pieces);
     d->loads = malloc((pieces + 1) * sizeof *d->loads);
     d->work = malloc((4 * pieces + 2) * sizeof *d->work);
+    d->marks = malloc((steps + 1) * sizeof *d->marks);
     d->starts = malloc((p->layer_count + (size_t)1) * sizeof *d->starts);
     d->built = malloc((p->layer_count + (size_t)1) * sizeof *d->built);
     d->before = malloc((p->layer_count + (size_t)1) * sizeof *d->before);
     d->ranks = malloc((p->layer_count + (size_t)1) * sizeof *d->ranks);
-    if (d->steps && d->pieces && d->loads && d->starts && d->built && d->work && d->before &&
-        d->ranks)
+    if (d->steps && d->pieces && d->loads && d->marks && d->starts && d->built && d->work &&
+        d->before && d->ranks)
         return FX_OK;
     fx_draft_free(d);
     return FX_ERR_MEMORY;
@@ -142,6 +143,7 @@ void fx_draft_free(fx_draft *d) {
     free(d->steps);
     free(d->pieces);
     free(d->loads);
+    free(d->marks);
     free(d->starts);
     free(d->built);
     free(d->work);

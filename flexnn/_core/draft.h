@@ -89,6 +89,13 @@ typedef struct fx_load_draft {
     int64_t wait_steps;
 } fx_load_draft;
 
+/* Where a simulated run was when a step began: seconds, and the loader's state. */
+typedef struct fx_mark {
+    double now, stall;
+    double left;  /* seconds of the next load */
+    int64_t done; /* loads */
+} fx_mark;
+
 /* Where a layer's steps and pieces begin, and how many streamed pieces come before. */
 typedef struct fx_start {
     uint32_t step, piece;
@@ -108,6 +115,7 @@ typedef struct fx_draft {
     int64_t stream_bytes;
     double seconds, stall_s; /* predicted; of an fx_draft_time: were memory never fragmented */
     fx_load_draft *loads;    /* [piece_max + 1] */
+    fx_mark *marks;          /* [step_max] */
     int is_built;            /* steps and pieces are those of the choices `built` in `region` */
     int64_t region;
     fx_choice *built;        /* [layers] */

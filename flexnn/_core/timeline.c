@@ -3,15 +3,15 @@
  * go on they slow each other down as the machine was measured to do. */
 #include "draft.h"
 
-#define RUNS 3 /* one after the other; the last is the steady state, or the first that begins as the one before did */
+#define RUNS 3 /* one after the other; the last is the steady state, or the one that meets the run before it */
 
-/* The loader: its next load, over all runs. */
+/* The loader: its next load, counted from the begin of the run. */
 typedef struct loader {
     const fx_load_draft *loads;
     int64_t count, steps; /* of a run */
     int64_t next;         /* load of its run */
     int64_t done;         /* loads before it */
-    int64_t base;         /* steps of the runs before its own */
+    int64_t base;         /* steps before its run */
     int64_t after;        /* steps after which it may start */
     double left;          /* seconds of it, alone */
 } loader;
@@ -38,41 +38,46 @@ void fx_draft_simulate(fx_draft *d, const fx_problem *p) {
         d->loads[k] = (fx_load_draft){(double)piece->arena_bytes * byte_s + p->request_s, piece->wait_steps};
         k += !piece->stays;
     }
-    double now = 0.0, started = 0.0, stall = 0.0;
     loader l = {.loads = d->loads, .count = loads, .steps = steps, .after = INT64_MAX};
     if (loads)
         begin_load(&l);
     const double loads_s = 1.0 / p->load_share, steps_s = 1.0 / p->compute_share; /* of a second of each alone */
     const double progress = p->load_share * steps_s; /* of a load while a second of computing is done */
-    int64_t ahead = -1; /* loads done when the run before began; and what was left of the one in flight */
-    double left = 0.0;
-    for (int64_t run = 0; run < RUNS && (ahead != l.done - run * loads || left != l.left); run++) {
-        started = now;
-        stall = 0.0;
-        ahead = l.done - run * loads;
-        left = l.left;
+    d->seconds = d->stall_s = 0.0;
+    for (int64_t run = 0; run < RUNS; run++) {
+        double now = 0.0, stall = 0.0;
         for (int64_t j = 0; j < steps; j++) {
-            while (l.done < run * loads + d->steps[j].loads) { /* no load that a step waits for waits for that step */
+            fx_mark *mark = &d->marks[j];
+            if (run && mark->done == l.done && mark->left == l.left) { /* from here on all runs are alike */
+                d->seconds += now - mark->now;
+                d->stall_s += stall - mark->stall;
+                return;
+            }
+            *mark = (fx_mark){now, stall, l.left, l.done};
+            while (l.done < d->steps[j].loads) { /* no load that a step waits for waits for that step */
                 now += l.left;
                 stall += l.left;
                 finish_load(&l);
             }
             double work = d->steps[j].seconds;
-            while (l.after <= run * steps + j && l.left < work * progress) {
+            while (l.after <= j && l.left < work * progress) {
                 now += l.left * loads_s;
                 work -= l.left * loads_s * p->compute_share;
                 finish_load(&l);
             }
-            if (l.after <= run * steps + j) {
+            if (l.after <= j) {
                 l.left -= work * progress;
                 now += work * steps_s;
             } else {
                 now += work;
             }
         }
+        d->seconds = now;
+        d->stall_s = stall;
+        l.done -= loads;
+        l.base -= steps;
+        l.after -= steps;
     }
-    d->seconds = now - started;
-    d->stall_s = stall;
 }
 
 /* The last k from `low` to `high` with total[k] <= room, or `low`; totals rise. Looked for from `near` on, in steps that
