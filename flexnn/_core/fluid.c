@@ -112,20 +112,17 @@ static int by_score(const void *a, const void *b) {
     return (x->node > y->node) - (x->node < y->node);
 }
 
-/* Pins in the order of the scores, at most `left` bytes; returns what that costs, with `cost` for each byte (NULL: 0).
- */
-static double pin_by_score(work *w, double left, const double *cost) {
+/* Pins the first `count` of the ranks in their order, at most `left` bytes, and returns their scores by their bytes. */
+static double pin_by_score(work *w, int64_t count, double left) {
     const fx_fluid *f = w->f;
     double total = 0.0;
-    qsort(w->ranks, f->count, sizeof *w->ranks, by_score);
-    for (int64_t i = 0; i < f->count; i++) {
-        int32_t node = w->ranks[i].node;
-        double bytes = (double)f->bytes[node] < left ? (double)f->bytes[node] : left;
-        if (cost && cost[node] >= 0.0)
-            bytes = 0.0;
-        w->pinned[node] = bytes;
+    qsort(w->ranks, (size_t)count, sizeof *w->ranks, by_score);
+    for (int64_t i = 0; i < count; i++) {
+        const rank *r = &w->ranks[i];
+        double bytes = (double)f->bytes[r->node] < left ? (double)f->bytes[r->node] : left;
+        w->pinned[r->node] = bytes;
         left -= bytes;
-        total += cost ? cost[node] * bytes : 0.0;
+        total += r->score * bytes;
     }
     return total;
 }
@@ -205,12 +202,17 @@ static double mix(work *w, int64_t stretches, int ordered, double *price) {
         double odds = (1.0 - w->read) * (double)n - w->read, share = odds > 0.0 ? odds / (1.0 + odds) : 0.0;
         if (n > stretches)
             share = (double)(n - stretches) / (SHARES + 1);
+        double value = share * first + (1.0 - share) * second;
+        if (value <= best)
+            continue; /* pins only lower it */
+        int64_t worth = 0;
         for (int64_t i = 0; i < count; i++) {
             w->cost[i] = (1.0 - share) * (1.0 - w->read) * (all + w->apart[i]) -
                          (share + (1.0 - share) * w->read) * f->byte_s[i];
-            w->ranks[i] = (rank){w->cost[i], (int32_t)i};
+            if (w->cost[i] < 0.0)
+                w->ranks[worth++] = (rank){w->cost[i], (int32_t)i};
         }
-        double value = share * first + (1.0 - share) * second + pin_by_score(w, (double)w->pinned_max, w->cost);
+        value += pin_by_score(w, worth, (double)w->pinned_max);
         if (value <= best)
             continue;
         best = value;
@@ -227,7 +229,7 @@ static void pin(work *w, int round) {
     if (round >= LEVELS) {
         for (int64_t i = 0; i < f->count; i++)
             w->ranks[i] = (rank){w->kept[i], (int32_t)i};
-        pin_by_score(w, left, NULL);
+        pin_by_score(w, f->count, left);
         return;
     }
     for (int64_t i = 0; i < f->count; i++)
@@ -241,7 +243,7 @@ static double plain(work *w, double *price) {
         price[i] = -f->byte_s[i];
         w->ranks[i] = (rank){price[i], (int32_t)i};
     }
-    double least = w->all_s + pin_by_score(w, (double)w->pinned_max, price);
+    double least = w->all_s + pin_by_score(w, f->count, (double)w->pinned_max);
     double reading = least + w->hidden * w->compute, computing = w->compute + w->read * least;
     return reading > computing ? reading : computing;
 }

@@ -87,23 +87,30 @@ cdef class Drafts:
         _plan_check(status)
         return region, bool(top)
 
-    def place(self, choices, int64_t region, bint from_top=False):
+    def place(self, choices, int64_t region, bint from_top=False, double below=INFINITY):
         """The draft of ``choices`` with addresses (fx_draft_place): (seconds, stall seconds, bytes), and bytes of the
-        arrays of steps (fx_step_draft), pieces (fx_piece_draft), pieces' addresses and layers' addresses (int64)."""
+        arrays of steps (fx_step_draft), pieces (fx_piece_draft), pieces' addresses and layers' addresses (int64). None
+        where its run does not take less than ``below`` seconds."""
         cdef _Buffer given = self._choices(choices, False)
         cdef const fx_choice *chosen = <const fx_choice *>given.view.buf
         cdef fx_status status
-        cdef int64_t *address
+        cdef Py_ssize_t rows = self.draft.piece_max + (1 + FX_CONSTANTS_MAX) * <Py_ssize_t>self.problem.layer_count
         cdef int64_t *layer_address
-        with nogil:
-            fx_draft_build(&self.draft, &self.problem, chosen, region)
-        addresses = bytearray(8 * (self.draft.piece_count + 1))
-        layer_addresses = bytearray(8 * (1 + FX_CONSTANTS_MAX) * (self.problem.layer_count + 1))
-        address, layer_address = <int64_t *><char *>addresses, <int64_t *><char *>layer_addresses
-        with nogil:
-            status = fx_draft_place(&self.draft, &self.problem, chosen, region, from_top, address, layer_address)
-        _plan_check(status)
-        return self._outcome(region), *self._arrays(), addresses[:8 * self.draft.piece_count], layer_addresses
+        cdef int64_t *address = <int64_t *>malloc(sizeof(int64_t) * (rows + 1))
+        if not address:
+            raise MemoryError()
+        try:
+            layer_address = address + self.draft.piece_max
+            with nogil:
+                fx_draft_build(&self.draft, &self.problem, chosen, region)
+                status = fx_draft_place(&self.draft, &self.problem, chosen, region, from_top, address, layer_address)
+            _plan_check(status)
+            if self.draft.seconds >= below:
+                return None
+            return (self._outcome(region), *self._arrays(), (<char *>address)[:8 * self.draft.piece_count],
+                    (<char *>layer_address)[:8 * (1 + FX_CONSTANTS_MAX) * <Py_ssize_t>self.problem.layer_count])
+        finally:
+            free(address)
 
     def fill(self, steps, pieces, order, int64_t region, int64_t nbytes, int64_t most, int looks):
         """Pins more ``pieces`` of a draft that ``place`` made, in ``order`` (int32, indices of streamed pieces, which

@@ -8,6 +8,7 @@ the kernels, which gather tile by tile: what it leaves is each variant's ``scrat
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -120,8 +121,7 @@ class Drafting:
         for choices in (self._as_pinned(draft), draft.choices.copy()):
             found = self._core.anneal(choices, draft.region, memory, tries)
             if found:
-                annealed = self.place(choices, found[0], from_top=found[1])
-                return annealed if annealed.seconds < draft.seconds else draft
+                return self.place_faster(choices, found[0], draft.seconds, from_top=found[1]) or draft
         return draft
 
     def _as_pinned(self, draft: Draft) -> Records:
@@ -140,8 +140,16 @@ class Drafting:
 
     def place(self, choices: Records, region: int, *, from_top: bool = False) -> Draft:
         """The draft of ``choices`` with addresses (fx_draft_place); ``from_top``: among equals the highest."""
-        outcome, steps, pieces, address, layer_address = self._core.place(choices, region, from_top)
-        rows = np.frombuffer(layer_address, np.int64)[: self.layers * (1 + _core.CONSTANTS_MAX)]
+        draft = self.place_faster(choices, region, math.inf, from_top=from_top)
+        assert draft is not None
+        return draft
+
+    def place_faster(self, choices: Records, region: int, below: float, *, from_top: bool = False) -> Draft | None:
+        """As ``place``, if its run takes less than ``below`` seconds."""
+        placed = self._core.place(choices, region, from_top, below)
+        if placed is None:
+            return None
+        outcome, steps, pieces, address, layer_address = placed
         return Draft(
             placement=self.placement,
             region=region,
@@ -149,7 +157,7 @@ class Drafting:
             steps=np.frombuffer(steps, _core.DRAFT_STEP_DTYPE),
             pieces=np.frombuffer(pieces, _core.DRAFT_PIECE_DTYPE),
             address=np.frombuffer(address, np.int64),
-            layer_address=rows.reshape(self.layers, 1 + _core.CONSTANTS_MAX),
+            layer_address=np.frombuffer(layer_address, np.int64).reshape(self.layers, 1 + _core.CONSTANTS_MAX),
             nbytes=outcome[2],
             seconds=outcome[0],
             stall_s=outcome[1],

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -75,8 +76,7 @@ DRAFTING_BYTES = 160 << 10
 """What looking for a better plan than the tightest leaves in the heap: measured, up to 0.1 MiB beyond the overhead."""
 
 
-@dataclass(slots=True, frozen=True)
-class _Way:
+class _Way(NamedTuple):
     """How a draft was made; the next rung starts from here."""
 
     placement: int
@@ -128,7 +128,9 @@ class Planner:
         self._draftings = [Drafting(graph, self._profile, place, self._machine, step_bytes) for place in placements]
         self._bounding = Bounding(graph, self._profile, self._machine)
         self._any_order = np.arange(len(self._draftings[0].items), dtype=np.int32)
-        self._spread = _evenly(len(self._any_order))
+        self._item_layer, room = self._draftings[0].items["layer"], self._draftings[0].item_room
+        item_seconds = np.array([max(node.variants[0].seconds(), 1e-9) for node in self._profile.nodes])[self._item_layer]
+        self._pin_ways = _evenly(len(room)), -room / item_seconds, room
         self._tight = [self._tightest(drafting) for drafting in self._draftings]
         tight = self._tight_draft()
         self._tight_bytes = tight.nbytes
@@ -316,28 +318,28 @@ class Planner:
         def best_way() -> _Way:
             return min(found, key=lambda tried: found[tried][0], default=way)
 
-        shares = [replace(way, region_share=region_share) for region_share in REGION_SHARES]
+        shares = [way._replace(region_share=region_share) for region_share in REGION_SHARES]
         for tried in shares:
             attempt(tried)
         for share in SHARES:
-            attempt(replace(best_way(), share=share))
+            attempt(best_way()._replace(share=share))
         for order in range(len(orders)):
-            attempt(replace(best_way(), order=order))
+            attempt(best_way()._replace(order=order))
         first = best_way()
         for factor in (0.8, 1.2):
-            attempt(replace(first, region_share=min(first.region_share * factor, 1.0)))
+            attempt(first._replace(region_share=min(first.region_share * factor, 1.0)))
         ways = sorted(found, key=lambda tried: found[tried][0])[:PLACED]
         winner, way = self._placed(way.placement, [found[tried] for tried in ways], memory, best), best_way()
         for other in range(len(self._draftings)):
             if other == first.placement or winner.seconds <= bound.seconds * FAR:
                 continue
-            elsewhere = [replace(tried, placement=other) for tried in ways[:PLACED_ELSEWHERE] or shares]
+            elsewhere = [tried._replace(placement=other) for tried in ways[:PLACED_ELSEWHERE] or shares]
             for tried in elsewhere:
                 attempt(tried)
             drafts = [found[tried] for tried in elsewhere if tried in found]
             placed = self._placed(other, drafts, memory, winner)
             if placed is not winner:
-                winner, way = placed, replace(way, placement=other)
+                winner, way = placed, way._replace(placement=other)
         return winner, way
 
     def _placed(self, placement: int, drafts: list[_Unplaced], memory: int, best: Draft) -> Draft:
@@ -354,9 +356,7 @@ class Planner:
             if seconds >= best.seconds * WORTH_PLACING:
                 break
             for from_top in (False, True) if rank < FROM_TOP else (False,):
-                placed = drafting.place(choices, region, from_top=from_top)
-                if placed.seconds < best.seconds:
-                    best = placed
+                best = drafting.place_faster(choices, region, best.seconds, from_top=from_top) or best
         return best
 
     def _region(self, memory: int, share: float) -> int:
@@ -369,11 +369,8 @@ class Planner:
         demand needs the least room to run ahead; or first what has the most bytes for each second of its layer, which
         no computing could hide; or the smallest first, which leaves the fewest requests.
         """
-        layer, nbytes = self._draftings[0].items["layer"], self._draftings[0].item_room
-        seconds = np.array([max(node.variants[0].seconds(), 1e-9) for node in self._profile.nodes])[layer]
-        price = np.round(bound.price[layer] * (PRICES * self._machine.storage_bytes_per_second))
-        ways = self._spread, -nbytes / seconds, nbytes
-        return [np.lexsort((way, price)).astype(np.int32) for way in ways]
+        price = np.round(bound.price[self._item_layer] * (PRICES * self._machine.storage_bytes_per_second))
+        return [np.lexsort((way, price)).astype(np.int32) for way in self._pin_ways]
 
 
 def _evenly(count: int) -> NDArray[np.float64]:
