@@ -5,17 +5,19 @@ has, which weights are pinned and how the others are sliced; its predicted time 
 circle of runs, requests and the memory that is free at each step included. All three are chosen together, by that
 time.
 
-Budgets are a ladder. Its lowest rung is the tightest plan, which exists before anything else, so the smallest
-budget is known, and a budget at or above it never fails. On each rung up to the budget new drafts compete with the
-best of the rung below, in which what memory was added pins more; so more memory is never predicted slower. Nothing
-depends on the clock: the same budget and profile always give the same plan.
+Budgets are a ladder. Its lowest rung has room for the tightest plan, which exists before anything else, so the
+smallest budget is known, and a budget at or above it never fails. Drafts are looked for on rungs, each by itself, and a
+rung's best pins more in the memory up to the rung above. The best of all rungs in a budget is its plan, so more memory
+is never predicted slower. Rungs are taken from the highest one down: where the bound of one is no less than the best so
+far, it and those below have nothing better, so mostly one to three are looked at. Nothing depends on the clock: the
+same budget and profile always give the same plan.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -77,7 +79,7 @@ DRAFTING_BYTES = 160 << 10
 
 
 class _Way(NamedTuple):
-    """How a draft was made; the next rung starts from here."""
+    """How a draft is made."""
 
     placement: int
     region_share: float
@@ -85,15 +87,16 @@ class _Way(NamedTuple):
     order: int
 
 
-@dataclass(slots=True, frozen=True)
-class _Rung:
-    """What the ladder came to on a rung."""
+START = _Way(0, REGION_SHARES[-1], SHARES[1], 0)
+"""The first way tried; the others differ from the best so far in one thing."""
+
+
+class _Rung(NamedTuple):
+    """Of the ladder."""
 
     memory: int
     end: int
     """Memory of the rung above."""
-    bound: Bound
-    best: Draft
 
 
 _Unplaced = tuple[float, int, Records]
@@ -129,8 +132,8 @@ class Planner:
         self._bounding = Bounding(graph, self._profile, self._machine)
         self._any_order = np.arange(len(self._draftings[0].items), dtype=np.int32)
         self._item_layer, room = self._draftings[0].items["layer"], self._draftings[0].item_room
-        item_seconds = np.array([max(node.variants[0].seconds(), 1e-9) for node in self._profile.nodes])[self._item_layer]
-        self._pin_ways = _evenly(len(room)), -room / item_seconds, room
+        seconds = np.array([max(node.variants[0].seconds(), 1e-9) for node in self._profile.nodes])
+        self._pin_ways = _evenly(len(room)), -room / seconds[self._item_layer], room
         self._tight = [self._tightest(drafting) for drafting in self._draftings]
         tight = self._tight_draft()
         self._tight_bytes = tight.nbytes
@@ -258,52 +261,48 @@ class Planner:
         """The best draft of at most ``memory`` bytes (as ``Draft.nbytes``). One that takes ``known`` seconds or more
         need not be the best.
         """
-        best, way = self._tight_draft(), _Way(0, REGION_SHARES[-1], SHARES[1], 0)
-        reached, spare = self._least, FIRST_RUNG * self.minimum
-        growth = 1 + max(GROWTH, len(self._profile.nodes) / GROWTH_LAYERS)
-        pending: list[tuple[_Rung, float]] = []
-        while True:
-            bound = self._bounding.at(self._arena(reached), ROUNDS)
-            best, way = self._rung(reached, bound, best, way)
-            rung = _Rung(reached, self._least + int(spare), bound, best)
-            reached, spare = rung.end, spare * growth
-            best = self._fill(best, rung, min(reached, memory))
-            above = self._bounding.at(self._arena(min(reached, memory)), ROUNDS).seconds if self._is_small else math.inf
-            if best.seconds > above and rung.best.seconds > bound.seconds * NEAR:
-                pending.append((rung, above))
-            pending = [(lower, floor) for lower, floor in pending if floor < best.seconds]  # drafts take memory
-            if reached > memory:
-                return self._annealed(pending, best, memory, known)
-
-    def _annealed(self, rungs: list[tuple[_Rung, float]], best: Draft, memory: int, known: float) -> Draft:
-        """The best of ``best`` and of each rung's best after random changes, which do not depend on ``memory``: so more
-        of it is never slower. With each rung what nothing on it is faster than: mostly that says of all but the highest
-        ones that they cannot have a better draft.
-        """
-        for rung, floor in reversed(rungs):
-            if floor >= min(best.seconds, known):
-                continue
-            drafting = next(d for d in self._draftings if d.placement is rung.best.placement)
-            lowest = rung.memory == self._least
-            tries = TRIES_LOWEST if lowest else TRIES * (rung.end - rung.memory) // rung.memory
-            changed = drafting.anneal(rung.best, rung.memory, tries)
-            changed = self._fill(changed, rung, min(rung.end, memory))
-            best = changed if changed.seconds < best.seconds else best
+        best = tight = self._tight_draft()
+        for rung in reversed(self._rungs(memory)):
+            end = min(rung.end, memory)
+            if self._bounding.at(self._arena(end), ROUNDS).seconds >= min(best.seconds, known):
+                break  # nor is any lower rung's draft better
+            bound = self._bounding.at(self._arena(rung.memory), ROUNDS)
+            draft = self._fill(self._found(rung, bound, tight), bound, rung, end)
+            best = draft if draft.seconds < best.seconds else best
         return best
+
+    def _rungs(self, memory: int) -> list[_Rung]:
+        """From the lowest to the highest one in ``memory``."""
+        rungs, reached, spare = [], self._least, FIRST_RUNG * self.minimum
+        growth = 1 + max(GROWTH, len(self._profile.nodes) / GROWTH_LAYERS)
+        while reached <= memory:
+            rungs.append(_Rung(reached, self._least + int(spare)))
+            reached, spare = rungs[-1].end, spare * growth
+        return rungs
+
+    def _found(self, rung: _Rung, bound: Bound, tight: Draft) -> Draft:
+        """The best draft of the rung's memory that is found, the tightest one if nothing better."""
+        best = self._drafted(rung.memory, bound, tight)
+        if not self._is_small or best.seconds <= bound.seconds * NEAR:
+            return best
+        drafting = next(d for d in self._draftings if d.placement is best.placement)
+        lowest = rung.memory == self._least
+        tries = TRIES_LOWEST if lowest else TRIES * (rung.end - rung.memory) // rung.memory
+        return drafting.anneal(best, rung.memory, tries)
 
     def _arena(self, memory: int) -> int:
         """The largest arena of drafts of ``memory`` bytes, beside what always stays."""
         return memory - self._step_bytes * len(self._profile.nodes)
 
-    def _fill(self, draft: Draft, rung: _Rung, memory: int) -> Draft:
+    def _fill(self, draft: Draft, bound: Bound, rung: _Rung, memory: int) -> Draft:
         """A draft of the rung with more pinned in ``memory``."""
         looks = LOOKS // len(self._profile.nodes)
-        return self._draftings[0].fill(draft, rung.bound.price, memory, rung.end, looks)
+        return self._draftings[0].fill(draft, bound.price, memory, rung.end, looks)
 
-    def _rung(self, memory: int, bound: Bound, best: Draft, way: _Way) -> tuple[Draft, _Way]:
-        """The best of ``best`` and of new drafts near the way in which the rung below was made, and its own way."""
+    def _drafted(self, memory: int, bound: Bound, best: Draft) -> Draft:
+        """The best of ``best`` and of new drafts."""
         if best.seconds <= bound.seconds * NEAR:
-            return best, way
+            return best
         orders = self._orders(bound)
         found: dict[_Way, _Unplaced] = {}
 
@@ -316,9 +315,9 @@ class Planner:
                     found[tried] = seconds, region, choices
 
         def best_way() -> _Way:
-            return min(found, key=lambda tried: found[tried][0], default=way)
+            return min(found, key=lambda tried: found[tried][0], default=START)
 
-        shares = [way._replace(region_share=region_share) for region_share in REGION_SHARES]
+        shares = [START._replace(region_share=region_share) for region_share in REGION_SHARES]
         for tried in shares:
             attempt(tried)
         for share in SHARES:
@@ -329,18 +328,15 @@ class Planner:
         for factor in (0.8, 1.2):
             attempt(first._replace(region_share=min(first.region_share * factor, 1.0)))
         ways = sorted(found, key=lambda tried: found[tried][0])[:PLACED]
-        winner, way = self._placed(way.placement, [found[tried] for tried in ways], memory, best), best_way()
-        for other in range(len(self._draftings)):
-            if other == first.placement or winner.seconds <= bound.seconds * FAR:
-                continue
+        best = self._placed(0, [found[tried] for tried in ways], memory, best)
+        for other in range(1, len(self._draftings)):
+            if best.seconds <= bound.seconds * FAR:
+                break
             elsewhere = [tried._replace(placement=other) for tried in ways[:PLACED_ELSEWHERE] or shares]
             for tried in elsewhere:
                 attempt(tried)
-            drafts = [found[tried] for tried in elsewhere if tried in found]
-            placed = self._placed(other, drafts, memory, winner)
-            if placed is not winner:
-                winner, way = placed, way._replace(placement=other)
-        return winner, way
+            best = self._placed(other, [found[tried] for tried in elsewhere if tried in found], memory, best)
+        return best
 
     def _placed(self, placement: int, drafts: list[_Unplaced], memory: int, best: Draft) -> Draft:
         """The best of ``best`` and of ``drafts`` with addresses; the first of them improved, too, or the tightest plan
