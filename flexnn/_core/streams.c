@@ -90,50 +90,54 @@ static void raise(skyline *s, int64_t floor) {
     s->count = count;
 }
 
-/* Last step in which any of [start, end) is in use, or one after `enough`. No span from `beyond` on is part of it. */
-static int64_t used_below(const skyline *s, int64_t start, int64_t end, int64_t beyond, int64_t enough) {
-    int64_t until = s->floor - 1;
-    for (int64_t i = beyond - 1; i >= 0 && s->spans[i + 1].start > start && until <= enough; i--)
-        if (s->spans[i].start < end && s->spans[i].until > until)
-            until = s->spans[i].until;
+/* Last step in which any of [start, end) is in use, or one after `enough`, not before `until`. No span from `beyond` on is
+ * part of it. */
+static int64_t used_below(const span *spans, int64_t start, int64_t end, int64_t beyond, int64_t until,
+                          int64_t enough) {
+    for (int64_t i = beyond - 1; i >= 0 && spans[i + 1].start > start && until <= enough; i--)
+        if (spans[i].start < end && spans[i].until > until)
+            until = spans[i].until;
     return until;
 }
 
 /* The same; no span before `first` is part of it. */
-static int64_t used_above(const skyline *s, int64_t start, int64_t end, int64_t first, int64_t enough) {
-    int64_t until = s->floor - 1;
-    for (int64_t i = first; s->spans[i].start < end && until <= enough; i++)
-        if (s->spans[i + 1].start > start && s->spans[i].until > until)
-            until = s->spans[i].until;
+static int64_t used_above(const span *spans, int64_t start, int64_t end, int64_t first, int64_t until, int64_t enough) {
+    for (int64_t i = first; spans[i].start < end && until <= enough; i++)
+        if (spans[i + 1].start > start && spans[i].until > until)
+            until = spans[i].until;
     return until;
 }
 
 /* The best address for a piece; *until: last step in which it is in use (INT64_MAX: there is no room). Spans are looked
  * at from the end that is preferred, so the first place that nothing uses is the best. */
 static int64_t find(const skyline *s, const fx_streams *p, int64_t piece, int64_t *until) {
-    const int64_t bytes = p->bytes[piece], forced = p->forced[piece], align = p->align;
-    const int64_t arena = s->spans[s->count - 1].start;
-    int64_t best = -1;
-    *until = INT64_MAX;
+    const int64_t bytes = p->bytes[piece], forced = p->forced[piece], align = p->align, none = s->floor - 1;
+    const int64_t count = s->count, arena = s->spans[count - 1].start, from_top = p->from_top;
+    const span *spans = s->spans;
+    int64_t best = -1, least = INT64_MAX;
     if (forced >= 0) {
-        if (forced + bytes <= arena)
-            *until = used_below(s, forced, forced + bytes, s->count - 1, INT64_MAX);
+        *until = forced + bytes <= arena ? used_below(spans, forced, forced + bytes, count - 1, none, INT64_MAX) : least;
         return forced;
     }
-    for (int64_t n = 0; n < s->count && *until >= s->floor; n++) {
-        const int64_t i = p->from_top ? s->count - 1 - n : n, edge = s->spans[i].start;
-        for (int above = 0; above < 2; above++) {
-            const int64_t at = above ? (edge + align - 1) & -align : (edge - bytes) & -align;
-            if (at < 0 || at + bytes > arena)
-                continue;
-            int64_t now = above ? used_above(s, at, at + bytes, i, *until) : used_below(s, at, at + bytes, i, *until);
-            int beyond = p->from_top ? at > best : at < best;
-            if (now < *until || (now == *until && beyond)) {
-                *until = now;
-                best = at;
+    for (int64_t n = 0; n < count && least > none; n++) {
+        const int64_t i = from_top ? count - 1 - n : n, edge = spans[i].start;
+        const int64_t above = (edge + align - 1) & -align, below = (edge - bytes) & -align;
+        if (above + bytes <= arena) {
+            const int64_t now = used_above(spans, above, above + bytes, i, none, least);
+            if (now < least || (now == least && (from_top ? above > best : above < best))) {
+                least = now;
+                best = above;
+            }
+        }
+        if (below >= 0) {
+            const int64_t now = used_below(spans, below, below + bytes, i, none, least);
+            if (now < least || (now == least && (from_top ? below > best : below < best))) {
+                least = now;
+                best = below;
             }
         }
     }
+    *until = least;
     return best;
 }
 

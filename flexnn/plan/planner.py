@@ -52,6 +52,7 @@ the half hundredth of memory that they take.
 PRICES = 2.0
 """Steps of a byte's reading time to which prices of pinned bytes are rounded: what is left are ties."""
 ROUNDS = 10
+FLOOR_ROUNDS = 10
 """Of looking for the bound that prices pins on a rung."""
 CHANGES = 2_500
 """Layers by changes of single ones that are tried on each rung's best draft."""
@@ -264,7 +265,7 @@ class Planner:
         best = tight = self._tight_draft()
         for rung in reversed(self._rungs(memory)):
             end = min(rung.end, memory)
-            if self._bounding.at(self._arena(end), ROUNDS).seconds >= min(best.seconds, known):
+            if self._bounding.at(self._arena(end), FLOOR_ROUNDS if self._is_small else ROUNDS).seconds >= min(best.seconds, known):
                 break  # nor is any lower rung's draft better
             bound = self._bounding.at(self._arena(rung.memory), ROUNDS)
             draft = self._fill(self._found(rung, bound, tight), bound, rung, end)
