@@ -42,6 +42,11 @@ static void copy(const annealing *a, state *to, const state *from) {
     to->seconds = from->seconds;
 }
 
+static int alike(const annealing *a, const state *x, const state *y) {
+    return x->region == y->region && x->from_top == y->from_top &&
+           !memcmp(x->choices, y->choices, a->p->layer_count * sizeof *x->choices);
+}
+
 /* A layer with panels, or -1. */
 static int64_t some_layer(annealing *a) {
     const fx_item *item = &a->p->items[below(a, a->p->item_count)];
@@ -166,7 +171,7 @@ static fx_status anneal(annealing *a, state *best, state *now, state *next, int 
         copy(a, next, now);
         for (uint32_t changes = 1 + below(a, 2); changes; changes--)
             change(a, next);
-        if (!repair(a, next))
+        if (!repair(a, next) || alike(a, next, now))
             continue;
         status = judge(a, next, now->seconds * (1.0 + THRESHOLD * (double)(tries - n) / (double)tries), &good);
         if (!good)

@@ -1,9 +1,9 @@
 """The bound that no plan of a budget can beat (DESIGN D9), on the planner's own profile and storage model.
 
 Let weights flow byte by byte and memory never fragment; each node computes as fast as its fastest kernel that could fit
-at all beside a panel, in as few steps as its panels fit beside it; handing steps out costs nothing; and requests take
-the loader as long as 4 says. Then of every plan that keeps some bytes r of each node's weights pinned (R together) and
-reads the others once in each run there remains:
+at all beside a panel, in steps as 5 says; handing steps out costs nothing; and requests take the loader as long as 4
+says. Then of every plan that keeps some bytes r of each node's weights pinned (R together) and reads the others once in
+each run there remains:
 
 1. The loader reads all weights but r in each run, one after the other.
 2. While node a computes, at most free(a) bytes of weights are in memory: the arena less the activations alive and a's
@@ -20,8 +20,16 @@ reads the others once in each run there remains:
 4. What is read of a weight takes a request, and more where its panels do not fit in memory at once, but K of them.
    A slice is read while the one before it computes, and both lie in memory then, K panels at most; or the loader waits
    until that one was computed. So two neighbours of together s panels cost the loader a request for at most K of them,
-   or a request and the computing of the first: in any case s times the least that these come to for a panel. Over all
-   pairs of neighbours that is twice the weight's panels but for the first and the last slice, at most K each.
+   which needs K > 1, or a request and the computing of the first, what each step takes beside its panels included: in
+   any case s times the least that these come to for a panel. Over all pairs of neighbours that is twice the weight's
+   panels but for the first and the last slice, at most K each.
+
+5. The same for who computes: a slice of such a weight costs a step, and where two neighbours do not lie in memory both,
+   nothing computes while the second is read, request and bytes. So two neighbours of together s panels cost a step for
+   at most K of them, or a step and the reading of the second; over all pairs that is as often as in 4, and the last
+   slice's step. Panels that may be pinned are left out, as many as are free in the node with the least. Nodes outside
+   of stretches take this time, too, one after the other; where reading slows computing, what it does to it is in 3
+   already. Where computing slows reading, such waiting is not counted.
 
 Reading and computing at the same time slow each other down: a second of computing inside of a stretch costs it at least
 (1 - load_share) / compute_share, and a second of reading outside of one (1 - compute_share) / load_share.
@@ -67,7 +75,7 @@ class Bounding:
         self._machine = machine
         live = Blocks.of(profile.root_bytes, profile.first, profile.last).live(len(nodes))
         most = max((len(node.variants) for node in nodes), default=1)
-        self._fixed = np.full((len(nodes), most), np.inf)
+        self._fixed = np.zeros((len(nodes), most))
         self._channels = np.full((len(nodes), most), np.inf)
         self._needs = np.zeros((len(nodes), most), np.int64)
         self._nbytes = np.zeros(len(nodes), np.int64)
@@ -102,14 +110,27 @@ class Bounding:
             beside = region - self._needs - self._constants_room[:, None]
             fits = beside >= self._panel_bytes[:, None]
             fits |= ~fits.any(axis=1, keepdims=True)
-            panel = np.maximum(self._panel_bytes, 1)[:, None]
-            steps = np.maximum(-(-self._panel_count[:, None] // np.maximum(beside // panel, 1)), 1)
-            seconds = np.where(fits, self._fixed * steps + channels, np.inf)
+            free = np.maximum(region - self._least, 0)
+            stall = self._machine.compute_share if self._machine.load_share == 1 else 0.0  # of a second of such reading
+            steps = step_seconds(
+                self._panel_count[:, None],
+                self._panel_bytes[:, None],
+                beside,
+                int(free.min(initial=self._nbytes.sum())),
+                self._fixed,
+                stall * self._machine.request_s,
+                stall / self._machine.storage_bytes_per_second,
+            )
+            seconds = np.where(fits, steps + channels, np.inf)
             channels = np.where(fits, channels, np.inf)
-        free = np.full(len(self._nbytes), self._nbytes.sum()) if region is None else np.maximum(region - self._least, 0)
+        else:
+            free = np.full(len(self._nbytes), self._nbytes.sum())
         idle = self._machine.load_share if self._machine.compute_share == 1 else 0.0  # of a second of such computing
         waits = idle * channels.min(axis=1, initial=np.inf) / np.maximum(self._panel_count, 1)
-        requests, saved = slice_requests(self._panels, self._panel_bytes, free, waits, self._machine.request_s)
+        waits_first = idle * np.where(np.isfinite(channels), self._fixed, np.inf).min(axis=1, initial=np.inf)
+        requests, saved = slice_requests(
+            self._panels, self._panel_bytes, free, waits, waits_first, self._machine.request_s
+        )
         requests += self._machine.request_s * self._constants
         constant = self._machine.request_s / np.maximum(self._constant_bytes, 1)
         saved = np.maximum(saved, np.where(self._constants > 0, constant, 0.0))
@@ -128,16 +149,36 @@ class Bounding:
         return Bound(bound, np.asarray(price, np.float64))
 
 
-def slice_requests(nbytes: I64, panel_bytes: I64, free: I64, waits: F64, request_s: float) -> tuple[F64, F64]:
+def step_seconds(
+    panels: I64, panel_bytes: I64, room: I64, pinned: int, fixed: F64, request_s: float, byte_s: float
+) -> F64:
+    """Of each node: what its steps take beside its channels, ``fixed`` each, and waiting for slices between them (5
+    above). ``room``: bytes beside it; ``pinned``: no more than that are; ``request_s`` and ``byte_s``: of reading while
+    nothing is computed.
+    """
+    panel = np.maximum(panel_bytes, 1)
+    most = np.maximum(room // panel, 1)
+    wait_s = byte_s * panel
+    each = np.minimum((fixed + request_s + wait_s) / (most + 1), (fixed + request_s + wait_s * most) / (2 * most))
+    each = np.minimum(each, np.where(most > 1, fixed / most, np.inf))
+    streamed = panels - np.minimum(panels, -(-pinned // panel))
+    few = fixed * np.maximum(-(-panels // most), 1)
+    return np.where(streamed > most, np.maximum(few, fixed + 2 * each * (streamed - most)), few)
+
+
+def slice_requests(
+    nbytes: I64, panel_bytes: I64, free: I64, waits: F64, waits_first: F64, request_s: float
+) -> tuple[F64, F64]:
     """Of each node with ``nbytes`` of panels (perhaps 0): seconds that requests for them take beside their bytes, and
     the most that each byte less saves of that (4 above). ``waits``: seconds that the loader waits while a panel
-    computes beside which the next slice has no room.
+    computes beside which the next slice has no room; ``waits_first``: while a step does without its panels.
     """
     panel = np.maximum(panel_bytes, 1)
     panels = nbytes // panel
     most = np.clip(free // panel, 1, np.maximum(panels, 1))
-    each = np.minimum(request_s / most, (request_s + waits) / (most + 1))
-    each = np.minimum(each, (request_s + waits * most) / (2 * most))
+    alone = request_s + waits_first
+    each = np.minimum((alone + waits) / (most + 1), (alone + waits * most) / (2 * most))
+    each = np.minimum(each, np.where(most > 1, request_s / most, np.inf))
     # A line near the cost of all panels; or, where much may be pinned, one near that of the last that are left.
     steep = (panels > most) & ((panels - most) * panel >= free.min(initial=2**62))
     seconds = np.where(steep, request_s + 2 * each * (panels - most), request_s * panels / most)

@@ -23,6 +23,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from flexnn import _core
 from flexnn.graph.ir import Graph
 
 from .bound import Bound, Bounding
@@ -37,9 +38,10 @@ from .types import LINE, Placement, Profile
 
 FIRST_RUNG = 0.03
 """Memory beside the tightest plan on the second rung, of the smallest budget."""
-GROWTH, GROWTH_LAYERS = 0.4, 400
+GROWTH, GROWTH_LAYERS, GROWTH_SMALL = 0.4, 400, 0.2
 """What each higher rung has more of it than the one below: this share, or layers by this number where that is more: a
-rung costs time by layers, and all of them shall take tens of milliseconds.
+rung costs time by layers, and all of them shall take tens of milliseconds. In small graphs memory between rungs, which
+only pins, costs the most.
 """
 REGION_SHARES = (0.02, 0.08, 0.2, 0.4, 0.7, 1.0)
 """Of the memory beside the tightest plan, tried for the streaming region; the rest pins weights."""
@@ -52,13 +54,14 @@ the half hundredth of memory that they take.
 PRICES = 2.0
 """Steps of a byte's reading time to which prices of pinned bytes are rounded: what is left are ties."""
 ROUNDS = 10
-FLOOR_ROUNDS = 10
-"""Of looking for the bound that prices pins on a rung."""
-CHANGES = 2_500
+"""Of looking for the bound that prices pins on a rung, or says that a rung has nothing better; all of them in small
+graphs, where a rung costs more than a bound.
+"""
+CHANGES = 5_000
 """Layers by changes of single ones that are tried on each rung's best draft."""
 LOOKS = 20_000
 """Layers by pieces that are looked at on each rung to pin what memory the rung above has more of."""
-PLACED, FROM_TOP, PLACED_ELSEWHERE = 4, 2, 2
+PLACED, FROM_TOP, PLACED_ELSEWHERE = 8, 4, 4
 """Drafts that get addresses on each rung: fragmentation makes them later than drafts suppose. The first of them are
 placed from above, too; and some between activations that lie otherwise.
 """
@@ -68,10 +71,9 @@ placed otherwise are tried.
 """
 SMALL_SIZE, SMALL_WEIGHTS = 200, 12
 """Small graphs have at most so many layers and slices of the tightest plan together, and weights of at most so many
-times its memory. There is time for random changes of a rung's best draft; others have more rungs, or a change of them
-takes longer.
+times its memory. There is time for random changes of a rung's best draft; in others a change takes longer.
 """
-TRIES, TRIES_LOWEST = 3_000, 750
+TRIES, TRIES_LOWEST = 6_000, 1_500
 """Random changes where the rung above has twice the memory, in proportion elsewhere; on the lowest rung."""
 WORTH_PLACING = 0.9995
 """Another draft gets addresses when it promises at most this share of the best time so far."""
@@ -263,9 +265,10 @@ class Planner:
         need not be the best.
         """
         best = tight = self._tight_draft()
+        rounds = _core.ROUNDS_MAX if self._is_small else ROUNDS
         for rung in reversed(self._rungs(memory)):
             end = min(rung.end, memory)
-            if self._bounding.at(self._arena(end), FLOOR_ROUNDS if self._is_small else ROUNDS).seconds >= min(best.seconds, known):
+            if self._bounding.at(self._arena(end), rounds).seconds >= min(best.seconds, known):
                 break  # nor is any lower rung's draft better
             bound = self._bounding.at(self._arena(rung.memory), ROUNDS)
             draft = self._fill(self._found(rung, bound, tight), bound, rung, end)
@@ -275,7 +278,8 @@ class Planner:
     def _rungs(self, memory: int) -> list[_Rung]:
         """From the lowest to the highest one in ``memory``."""
         rungs, reached, spare = [], self._least, FIRST_RUNG * self.minimum
-        growth = 1 + max(GROWTH, len(self._profile.nodes) / GROWTH_LAYERS)
+        layers = len(self._profile.nodes)
+        growth = 1 + (GROWTH_SMALL if self._is_small else max(GROWTH, layers / GROWTH_LAYERS))
         while reached <= memory:
             rungs.append(_Rung(reached, self._least + int(spare)))
             reached, spare = rungs[-1].end, spare * growth

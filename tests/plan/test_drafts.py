@@ -86,6 +86,30 @@ def test_improving_keeps_to_the_memory_and_pays() -> None:
     assert drafting.place(choices, region).nbytes <= memory
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_what_was_drafted_before_does_not_matter(seed: int) -> None:
+    """Drafts are made from what the one before has: with any other before it they are the same."""
+    rng = random.Random(seed)
+    graph = random_graph(seed)
+    profile, placement, used = _stages(graph)
+    region = placement.arena_bytes_min + int(used.item_room.sum()) + (1 << 20)
+    choices, _, _ = used.choose(order_of(used.item_room), region, region + (1 << 30), 2)
+    for turn in range(30):
+        node = rng.randrange(len(choices))
+        panels = profile.nodes[node].panels
+        choices["pinned_panels"][node] = pinned = rng.choice((0, panels, rng.randint(0, panels)))
+        choices["slice_panels"][node] = rng.randint(1, panels - pinned) if pinned < panels else 0
+        choices["variant"][node] = len(profile.nodes[node].variants) - 1
+        wide = region + (1 << 22) * (turn % 7 == 6)
+        draft = used.place(choices.copy(), wide)
+        fresh = Drafting(graph, profile, placement, FAST_DISK, 320).place(choices.copy(), wide)
+        assert draft.steps.tobytes() == fresh.steps.tobytes()
+        assert draft.pieces.tobytes() == fresh.pieces.tobytes()
+        assert (draft.nbytes, draft.seconds) == (fresh.nbytes, fresh.seconds)
+        if turn % 5 == 4:  # leaves pieces that are no choices'
+            used.fill(draft, np.arange(used.layers), draft.nbytes + (1 << 20), draft.nbytes + (1 << 20), 50)
+
+
 def test_filling_is_monotone() -> None:
     _, placement, drafting = _stages(resnet())
     region = placement.arena_bytes_min + (1 << 20)
