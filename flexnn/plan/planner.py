@@ -57,11 +57,11 @@ ROUNDS = 10
 """Of looking for the bound that prices pins on a rung, or says that a rung has nothing better; all of them in small
 graphs, where a rung costs more than a bound.
 """
-CHANGES = 5_000
+CHANGES = 2_500
 """Layers by changes of single ones that are tried on each rung's best draft."""
 LOOKS = 20_000
 """Layers by pieces that are looked at on each rung to pin what memory the rung above has more of."""
-PLACED, FROM_TOP, PLACED_ELSEWHERE = 8, 4, 4
+PLACED, FROM_TOP, PLACED_ELSEWHERE = 6, 3, 3
 """Drafts that get addresses on each rung: fragmentation makes them later than drafts suppose. The first of them are
 placed from above, too; and some between activations that lie otherwise.
 """
@@ -266,13 +266,14 @@ class Planner:
         """
         best = tight = self._tight_draft()
         rounds = _core.ROUNDS_MAX if self._is_small else ROUNDS
+        end, above = memory, self._bounding.at(self._arena(memory), rounds)
         for rung in reversed(self._rungs(memory)):
-            end = min(rung.end, memory)
-            if self._bounding.at(self._arena(end), rounds).seconds >= min(best.seconds, known):
+            if above.seconds >= min(best.seconds, known):
                 break  # nor is any lower rung's draft better
-            bound = self._bounding.at(self._arena(rung.memory), ROUNDS)
+            bound = self._bounding.at(self._arena(rung.memory), rounds)
             draft = self._fill(self._found(rung, bound, tight), bound, rung, end)
             best = draft if draft.seconds < best.seconds else best
+            end, above = rung.memory, bound
         return best
 
     def _rungs(self, memory: int) -> list[_Rung]:
