@@ -132,8 +132,7 @@ fx_status fx_draft_make(fx_draft *d, const fx_problem *p) {
     d->built = malloc((p->layer_count + (size_t)1) * sizeof *d->built);
     d->before = malloc((p->layer_count + (size_t)1) * sizeof *d->before);
     d->ranks = malloc((p->layer_count + (size_t)1) * sizeof *d->ranks);
-    if (d->steps && d->pieces && d->loads && d->marks && d->starts && d->built && d->work &&
-        d->before && d->ranks)
+    if (d->steps && d->pieces && d->loads && d->marks && d->starts && d->built && d->work && d->before && d->ranks)
         return FX_OK;
     fx_draft_free(d);
     return FX_ERR_MEMORY;

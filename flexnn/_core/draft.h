@@ -118,11 +118,11 @@ typedef struct fx_draft {
     fx_mark *marks;          /* [step_max] */
     int is_built;            /* steps and pieces are those of the choices `built` in `region` */
     int64_t region;
-    fx_choice *built;        /* [layers] */
-    fx_start *starts;        /* [layers + 1] */
-    int64_t *work;           /* [4 piece_max + 2] */
-    fx_choice *before;       /* [layers] */
-    fx_rank *ranks;          /* [layers] */
+    fx_choice *built;  /* [layers] */
+    fx_start *starts;  /* [layers + 1] */
+    int64_t *work;     /* [4 piece_max + 2] */
+    fx_choice *before; /* [layers] */
+    fx_rank *ranks;    /* [layers] */
 } fx_draft;
 
 /* Whether the problem's counts and sizes are sane: nothing in the functions below overflows or leaves its arrays. */
@@ -131,8 +131,8 @@ fx_status fx_problem_check(const fx_problem *p);
 /* Whether each layer has such a variant and so many panels. */
 int fx_choices_fit(const fx_problem *p, const fx_choice *choices);
 
-/* Whether steps and pieces that came from outside agree, and `order` names streamed pieces; counts their bytes. They are
- * no choices' from then on. */
+/* Whether steps and pieces that came from outside agree, and `order` names streamed pieces; counts their bytes. They
+ * are no choices' from then on. */
 int fx_draft_sane(fx_draft *d, const int32_t *order, uint32_t count);
 
 /* Room for the drafts of a problem. FX_ERR_MEMORY. */
@@ -153,8 +153,8 @@ void fx_choose(fx_draft *d, const fx_problem *p, const int32_t *order, int64_t r
 /* Kernel and slices of a layer whose pins are chosen, as fx_choose. */
 void fx_choose_layer(const fx_problem *p, uint32_t layer, int64_t region, int share, int smallest, fx_choice *choice);
 
-/* Steps and pieces of `choices`, each with its predicted time. What d has of the same region stays: only layers from the
- * first to the last whose choice is another one are made anew. */
+/* Steps and pieces of `choices`, each with its predicted time. What d has of the same region stays: only layers from
+ * the first to the last whose choice is another one are made anew. */
 void fx_draft_build(fx_draft *d, const fx_problem *p, const fx_choice *choices, int64_t region);
 
 /* Earliest wait_steps of the streamed pieces were memory never fragmented, and the time of such a run. */

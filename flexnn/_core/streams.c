@@ -90,8 +90,8 @@ static void raise(skyline *s, int64_t floor) {
     s->count = count;
 }
 
-/* Last step in which any of [start, end) is in use, or one after `enough`, not before `until`. No span from `beyond` on is
- * part of it. */
+/* Last step in which any of [start, end) is in use, or one after `enough`, not before `until`. No span from `beyond` on
+ * is part of it. */
 static int64_t used_below(const span *spans, int64_t start, int64_t end, int64_t beyond, int64_t until,
                           int64_t enough) {
     for (int64_t i = beyond - 1; i >= 0 && spans[i + 1].start > start && until <= enough; i--)
@@ -116,7 +116,8 @@ static int64_t find(const skyline *s, const fx_streams *p, int64_t piece, int64_
     const span *spans = s->spans;
     int64_t best = -1, least = INT64_MAX;
     if (forced >= 0) {
-        *until = forced + bytes <= arena ? used_below(spans, forced, forced + bytes, count - 1, none, INT64_MAX) : least;
+        *until =
+            forced + bytes <= arena ? used_below(spans, forced, forced + bytes, count - 1, none, INT64_MAX) : least;
         return forced;
     }
     for (int64_t n = 0; n < count && least > none; n++) {
@@ -213,8 +214,8 @@ static void copy(skyline *to, const skyline *from) {
 }
 
 /* Places again the pieces that could start before the cut, now that the others are known. Both the floor and the step
- * that matters only rise from piece to piece, so `base` grows: the skyline of fixed blocks, of what the run before left,
- * and of the pieces placed again. Those that come after the piece in hand are added to a copy. */
+ * that matters only rise from piece to piece, so `base` grows: the skyline of fixed blocks, of what the run before
+ * left, and of the pieces placed again. Those that come after the piece in hand are added to a copy. */
 static void look_back(const fx_streams *p, int64_t cut, const place *fixed, int64_t fixed_count, skyline *base,
                       skyline *sky, place *placed) {
     int64_t entered = 0;

@@ -80,8 +80,8 @@ void fx_draft_simulate(fx_draft *d, const fx_problem *p) {
     }
 }
 
-/* The last k from `low` to `high` with total[k] <= room, or `low`; totals rise. Looked for from `near` on, in steps that
- * double. */
+/* The last k from `low` to `high` with total[k] <= room, or `low`; totals rise. Looked for from `near` on, in steps
+ * that double. */
 static int64_t last_within(const int64_t *total, int64_t low, int64_t high, int64_t near, int64_t room) {
     int64_t by = 1;
     near = near < low ? low : near;
