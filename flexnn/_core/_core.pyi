@@ -170,6 +170,7 @@ class Drafts:
         compute_share: float = 1.0,
         load_share: float = 1.0,
     ) -> None: ...
+    def release(self) -> None: ...
     def choose(
         self,
         choices: NDArray[Any],

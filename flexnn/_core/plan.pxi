@@ -35,10 +35,18 @@ cdef class Drafts:
         p.storage_bytes_per_second, p.request_s = storage_bytes_per_second, request_s
         p.compute_share, p.load_share = compute_share, load_share
         _plan_check(fx_problem_check(p))
-        _plan_check(fx_draft_make(&self.draft, p))
 
     def __dealloc__(self):
         fx_draft_free(&self.draft)
+
+    def release(self):
+        """Frees what drafts are made in; the next method that makes one takes it again."""
+        fx_draft_free(&self.draft)
+
+    cdef int _take(self) except -1:
+        if not self.draft.steps:
+            _plan_check(fx_draft_make(&self.draft, &self.problem))
+        return 0
 
     cdef _Buffer _choices(self, choices, bint writable, bint given=True):
         cdef _Buffer buffer = _Buffer(choices, writable)
@@ -63,6 +71,7 @@ cdef class Drafts:
         for i in range(self.problem.item_count):
             if rank[i] < 0 or <uint32_t>rank[i] >= self.problem.item_count:
                 raise ValueError(f"order names item {rank[i]}")
+        self._take()
         with nogil:
             fx_choose(&self.draft, &self.problem, rank, region, memory, share, smallest, <fx_choice *>given.view.buf)
         return self._outcome(region)
@@ -70,6 +79,7 @@ cdef class Drafts:
     def improve(self, choices, int64_t region, int64_t memory, int tries):
         """Changes ``choices`` for the better (fx_improve); (seconds, stall seconds, bytes) as ``choose``."""
         cdef _Buffer given = self._choices(choices, True)
+        self._take()
         with nogil:
             fx_improve(&self.draft, &self.problem, <fx_choice *>given.view.buf, region, memory, tries)
         return self._outcome(region)
@@ -80,6 +90,7 @@ cdef class Drafts:
         cdef _Buffer given = self._choices(choices, True)
         cdef int top = 0
         cdef fx_status status
+        self._take()
         with nogil:
             status = fx_anneal(&self.draft, &self.problem, <fx_choice *>given.view.buf, &region, &top, memory, tries)
         if status == FX_ERR_BOUNDS:
@@ -94,8 +105,9 @@ cdef class Drafts:
         cdef _Buffer given = self._choices(choices, False)
         cdef const fx_choice *chosen = <const fx_choice *>given.view.buf
         cdef fx_status status
-        cdef Py_ssize_t rows = self.draft.piece_max + (1 + FX_CONSTANTS_MAX) * <Py_ssize_t>self.problem.layer_count
         cdef int64_t *layer_address
+        self._take()
+        cdef Py_ssize_t rows = self.draft.piece_max + (1 + FX_CONSTANTS_MAX) * <Py_ssize_t>self.problem.layer_count
         cdef int64_t *address = <int64_t *>malloc(sizeof(int64_t) * (rows + 1))
         if not address:
             raise MemoryError()
@@ -122,6 +134,7 @@ cdef class Drafts:
         cdef Py_ssize_t step_count = step_buffer.view.len // <Py_ssize_t>sizeof(fx_step_draft)
         cdef Py_ssize_t piece_count = piece_buffer.view.len // <Py_ssize_t>sizeof(fx_piece_draft)
         cdef uint32_t count = rank_buffer.view.len // <Py_ssize_t>sizeof(int32_t)
+        self._take()
         if step_count > self.draft.step_max or piece_count > self.draft.piece_max:
             raise ValueError("more steps or pieces than the graph can have")
         memcpy(self.draft.steps, step_buffer.view.buf, step_count * sizeof(fx_step_draft))

@@ -102,6 +102,10 @@ class Drafting:
             load_share=machine.load_share,
         )
 
+    def release(self) -> None:
+        """Gives back what drafts are made in, megabytes for graphs of many panels, until the next one is made."""
+        self._core.release()
+
     def choose(
         self, order: NDArray[np.int32], region: int, memory: int, share: int, *, smallest: bool = False
     ) -> tuple[Records, float, int]:

@@ -9,7 +9,7 @@ Budgets are a ladder. Its lowest rung has room for the tightest plan, which exis
 smallest budget is known, and a budget at or above it never fails. Drafts are looked for on rungs, each by itself, and a
 rung's best pins more in the memory up to the rung above. The best of all rungs in a budget is its plan, so more memory
 is never predicted slower. Rungs are taken from the highest one down: where the bound of one is no less than the best so
-far, it and those below have nothing better, so mostly one to three are looked at. Nothing depends on the clock: the
+far, it and those below have nothing better, so few are looked at. Nothing depends on the clock: the
 same budget and profile always give the same plan.
 """
 
@@ -145,7 +145,13 @@ class Planner:
             and self._draftings[0].item_room.sum() <= SMALL_WEIGHTS * tight.nbytes
         )
         self._least = tight.nbytes + step_bytes * (tight.rows // SPARE_ROWS + 1)
+        self._release()
         self._prepared_ns = time.perf_counter_ns() - started
+
+    def _release(self) -> None:
+        """Sessions keep planners, but plan seldom."""
+        for drafting in self._draftings:
+            drafting.release()
 
     def _parts(self, rows: int) -> dict[str, int]:
         return self._overhead(self._graph, rows, rows, self._profile.threads)
@@ -158,7 +164,9 @@ class Planner:
     @property
     def everything(self) -> int:
         """The budget from which on everything is pinned, in bytes."""
-        return self._beside + self._unlimited().nbytes
+        draft = self._unlimited()
+        self._release()
+        return self._beside + draft.nbytes
 
     @property
     def least_region(self) -> int:
@@ -203,6 +211,7 @@ class Planner:
         draft = self._unlimited()
         if memory is not None and self._beside + draft.nbytes > memory:
             draft = self._limited(max(memory - DRAFTING_BYTES, self.minimum) - self._beside, known_ms / 1e3)
+        self._release()
         program = encode_program(self._graph, self._profile, draft)
         plan = Plan(
             program=program,
