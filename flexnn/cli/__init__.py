@@ -119,6 +119,7 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--check", action="store_true", help="validate the plan independently")
     _add_reuse(sub)
     sub.set_defaults(command=plan)
+
     sub = commands.add_parser("bench", help="latency against memory; what each part of the design is worth")
     sub.add_argument("what", choices=("curve", "ablations"))
     _add_model(sub)

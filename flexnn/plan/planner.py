@@ -9,8 +9,8 @@ Budgets are a ladder. Its lowest rung has room for the tightest plan, which exis
 smallest budget is known, and a budget at or above it never fails. Drafts are looked for on rungs, each by itself, and a
 rung's best pins more in the memory up to the rung above. The best of all rungs in a budget is its plan, so more memory
 is never predicted slower. Rungs are taken from the highest one down: where the bound of one is no less than the best so
-far, it and those below have nothing better, so few are looked at. Nothing depends on the clock: the
-same budget and profile always give the same plan.
+far, it and those below have nothing better, so few are looked at. Nothing depends on the clock: the same budget and
+profile always give the same plan.
 """
 
 from __future__ import annotations
