@@ -27,8 +27,8 @@ import flexnn
 from bench import WIDTH
 from bench.branches import MIB, SIDE, THREADS, detector
 from flexnn.bench.ablations import on_demand
-from flexnn.plan import Plan
-from flexnn.programs import Program, Programs
+from flexnn.planning import Plan
+from flexnn.run.segments import Program, Programs
 from flexnn.units import parse_bytes
 
 SHARES = (1.0, 1.5)

@@ -20,12 +20,12 @@ from bench.peers import artifact
 from flexnn.artifact import open_artifact
 from flexnn.artifact.model_section import StoredModel
 from flexnn.graph.ir import Graph
-from flexnn.plan import Planners
-from flexnn.plan.planner import Planner
-from flexnn.plan.profile import Machine
+from flexnn.planning import Planner
+from flexnn.planning.costs import MachineProfile
+from flexnn.planning.variant_planner import VariantPlanner
 
 MIB = 1 << 20
-MACHINE = Machine(2e11, 2e10)
+MACHINE = MachineProfile(2e11, 2e10)
 THREADS = 2
 
 
@@ -34,8 +34,8 @@ def measure(graph: Graph) -> dict[str, Any]:
     smallest budget of the whole one.
     """
     whole, planners = (
+        VariantPlanner(graph, threads=THREADS, machine=MACHINE),
         Planner(graph, threads=THREADS, machine=MACHINE),
-        Planners(graph, threads=THREADS, machine=MACHINE),
     )
     tightest = planners.tightest
     return {

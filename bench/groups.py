@@ -26,13 +26,13 @@ from bench import WIDTH
 from bench.catalogue import chosen
 from flexnn import compile as compile_model
 from flexnn.artifact import Artifact, open_artifact
-from flexnn.engine import Engine, Host, Switches
 from flexnn.graph import passes
 from flexnn.graph.passes.grouped import merge_groups
 from flexnn.measure import measured_machine
-from flexnn.plan import make_plan
-from flexnn.plan.grouping import Grouping
-from flexnn.plan.groups import layers
+from flexnn.planning import make_plan
+from flexnn.planning.grouping import Grouping
+from flexnn.planning.groups import layers
+from flexnn.run.engine import BoundProgram, Engine, Switches
 
 K = (1, 2, 4, 8, 16, 32)
 TURNS = 60
@@ -66,10 +66,10 @@ def measure(artifact: Artifact, feed: dict[str, Any], threads: int, ks: list[int
     inputs = [np.ascontiguousarray(feed[graph.tensors[i].name]) for i in graph.inputs]
     engines, outputs, rows = {}, {}, []
     for k, plan in plans.items():
-        engines[k] = Engine(Host(artifact, Switches(threads)), plan)
+        engines[k] = BoundProgram(Engine(artifact, Switches(threads)), plan)
         outputs[k] = [np.empty(graph.tensors[i].shape, np.float32) for i in graph.outputs]
         row = {"k": k, "auto": k == taken, "nodes": len(graph.nodes), "barriers": plan.barriers}
-        sizes = {"activation_bytes": plan.activation_bytes, "region_bytes": plan.region_bytes}
+        sizes = {"activation_bytes": plan.activation_bytes, "working_bytes": plan.working_bytes}
         rows.append(row | sizes | {"predicted_ms": plan.predicted_ms, "plan_ms": plan.plan_ms})
     times: dict[int, list[float]] = {k: [] for k in engines}
     for turn in range(TURNS):
@@ -83,7 +83,7 @@ def measure(artifact: Artifact, feed: dict[str, Any], threads: int, ks: list[int
     return rows
 
 
-def block(engine: Engine, buffers: list[Any]) -> float:
+def block(engine: BoundProgram, buffers: list[Any]) -> float:
     """The median time of a few runs, in ms."""
     engine.run(buffers, [engine])
     times: list[float] = []
@@ -117,7 +117,7 @@ def main() -> int:
         for row in rows:
             times = [f"{row['p50_ms']:.2f}", f"{row['of_off']:.3f}", f"{row['predicted_ms']:.2f}"]
             times.append(f"{row['predicted_ms'] / rows[0]['predicted_ms']:.3f}")
-            mib = [f"{row[n] / 2**20:.2f}" for n in ("activation_bytes", "region_bytes")]
+            mib = [f"{row[n] / 2**20:.2f}" for n in ("activation_bytes", "working_bytes")]
             k = {0: "off", AGAIN: "off again"}.get(row["k"], str(row["k"])) + (" (auto)" if row["auto"] else "")
             table.add_row(k, str(row["barriers"]), *times, *mib)
         console.print(table)

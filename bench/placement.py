@@ -28,7 +28,7 @@ from bench import WIDTH
 from bench.net import Net
 from bench.zoo import ZOO, make
 from flexnn import _core
-from flexnn.plan.layout import STRATEGIES, Blocks, search
+from flexnn.planning.layout import STRATEGIES, Blocks, search
 
 THESIS = {
     "resnext50_split": (393.7, 108.8),

@@ -17,20 +17,20 @@ from bench.catalogue import CATALOGUE, FULL
 from bench.peers import artifact
 from flexnn.artifact import open_artifact
 from flexnn.graph.ir import Graph
-from flexnn.plan import make_plan
-from flexnn.plan.profile import Machine
+from flexnn.planning import make_plan
+from flexnn.planning.costs import MachineProfile
 
 MACHINES = {
-    "257 MB/s, 20 GFLOP/s": Machine(20e9, 5e9, 257e6, 100e-6),
-    "1 GB/s, 115 GFLOP/s": Machine(115e9, 12e9, 1e9, 60e-6),
-    "4 GB/s, 200 GFLOP/s": Machine(200e9, 20e9, 4e9, 60e-6),
+    "257 MB/s, 20 GFLOP/s": MachineProfile(20e9, 5e9, 257e6, 100e-6),
+    "1 GB/s, 115 GFLOP/s": MachineProfile(115e9, 12e9, 1e9, 60e-6),
+    "4 GB/s, 200 GFLOP/s": MachineProfile(200e9, 20e9, 4e9, 60e-6),
 }
 FACTORS = (1.0, 1.25, 1.5, 2.0, 4.0)
 CLASSICS = ("vgg19", "resnet152", "mobilenet_v2", "squeezenet1_1")
 ROUNDS = 3
 
 
-def measure(graph: Graph, machine: Machine, factors: list[float]) -> list[dict[str, Any]]:
+def measure(graph: Graph, machine: MachineProfile, factors: list[float]) -> list[dict[str, Any]]:
     """Predicted time and bound in ms, and the median of planning's time, at each factor of the smallest budget."""
     minimum = make_plan(graph, machine=machine).minimum_memory
     rows = []

@@ -15,7 +15,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from flexnn.plan import Plan
+    from flexnn.planning import Plan
 
 READERS, PIECE_BYTES_MAX = 3, 5 << 18
 """As in flexnn/_core/loader.h and loader.c."""

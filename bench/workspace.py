@@ -44,7 +44,7 @@ def largest(model: Model, threads: int) -> tuple[Layer, str, int]:
     path = artifact(model.make(), model.shapes)
     with flexnn.artifact.open_artifact(str(path)) as opened:
         graph = opened.graph
-        plan = flexnn.plan.make_plan(graph, threads=threads)
+        plan = flexnn.planning.make_plan(graph, threads=threads)
     found: list[tuple[int, Layer, str]] = []
     kernels = flexnn._core.ENUMS["conv_kernel"]
     for node, planned in zip(graph.nodes, plan.program.nodes, strict=True):
@@ -54,7 +54,7 @@ def largest(model: Model, threads: int) -> tuple[Layer, str, int]:
         x, y = (graph.tensors[t].shape for t in (node.inputs[0], node.outputs[0]))
         assert isinstance(strides, list)
         layer = Layer("Conv", x[1], x[3], y[3], int(kernel[0]), int(strides[0]), int(str(node.attrs["group"])))
-        found.append((int(planned["scratch_bytes"]), layer, kernels[int(planned["kernel"])]))
+        found.append((int(planned["workspace_bytes"]), layer, kernels[int(planned["kernel"])]))
     bytes_, layer, name = max(found, key=lambda f: f[0])
     return layer, name, bytes_
 

@@ -3,7 +3,7 @@
 from flexnn.artifact import ArtifactError
 from flexnn.compiler import CompileError, compile  # noqa: A004
 from flexnn.graph.ir import GraphError
-from flexnn.plan import BudgetError
+from flexnn.planning import BudgetError
 from flexnn.session import NodeArg, Session, SessionError
 
 __version__ = "0.1.0"

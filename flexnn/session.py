@@ -19,18 +19,18 @@ from flexnn import _core
 from flexnn.artifact import open_artifact
 from flexnn.artifact.format import PAGE
 from flexnn.compiler import CompileError, compiled
-from flexnn.engine import Engine, Host, SessionError, Switches
 from flexnn.graph import bind_shapes
 from flexnn.graph.ir import ALL_DTYPES, Graph
 from flexnn.graph.model import Dim, Port
 from flexnn.measure import Watch, keep_refined, measured_machine, throttled
-from flexnn.outputs import Outputs
-from flexnn.plan import BudgetError, Machine, Plan, Planners
-from flexnn.plan.overhead import overhead_for
+from flexnn.planning import BudgetError, MachineProfile, Plan, Planner
+from flexnn.planning.overhead import overhead_for
+from flexnn.run.engine import BoundProgram, Engine, SessionError, Switches
+from flexnn.run.outputs import Outputs
 from flexnn.units import Groups, parse_bytes, parse_groups
 
 if TYPE_CHECKING:
-    from flexnn.runner import Runner
+    from flexnn.run.open_shapes import Runner
 
 Array = NDArray[Any]
 
@@ -131,8 +131,8 @@ class Session:
         self._memory = None if memory is None else parse_bytes(memory)
         self._test_switches = (_poison, _jitter_seed, _read_bytes_per_second)
         self._plan: Plan
-        self._host: Host | None = None
-        self._engine: Engine | None = None
+        self._host: Engine | None = None
+        self._engine: BoundProgram | None = None
         self._runner: Runner | None = None
         self._watch: Watch | None = None
         self._direct_fd = -1
@@ -158,11 +158,11 @@ class Session:
                 if shapes and artifact_path == os.fsdecode(path):
                     raise CompileError(f"{artifact_path}: shapes are bound when the model is compiled; give them there")
                 self._inputs, self._outputs = _ports(contents, contents.inputs), _ports(contents, contents.outputs)
-                self._machine = Machine.measure()
+                self._machine = MachineProfile.measure()
                 self._plan_anew(None if self._profile == "measure" else self._groups)
                 if self._profile == "measure":
                     self._measure(progress or (lambda _: None))
-                self._host = Host(
+                self._host = Engine(
                     self._artifact, self._switches(), trace=2 if trace else int(self._profile == "measure")
                 )
                 self._bind()
@@ -262,7 +262,7 @@ class Session:
         stalls, each with the load that it waited for, and of each compute thread; memory over time. Raises SessionError
         where ``trace`` was not asked for, before the first run, and where shapes are open.
         """
-        from flexnn.trace import trace_events
+        from flexnn.run.trace import trace_events
 
         with self._lock:
             engine = self._engine if self._traced and self.last_run else None
@@ -311,7 +311,7 @@ class Session:
         if os.getpid() != self._process:
             raise SessionError("the session belongs to the process that this one was forked from: open another one")
 
-    def _opened(self) -> Engine:
+    def _opened(self) -> BoundProgram:
         if self._engine is None:
             raise SessionError("the session is closed")
         return self._engine
@@ -321,7 +321,7 @@ class Session:
         align = io_align("direct" if self._direct_fd >= 0 else "buffered")
         machine = self._throttled(self._machine)
         overhead = overhead_for(reuse_outputs=self._reuse_outputs)
-        self._planner = Planners(
+        self._planner = Planner(
             self._artifact.graph,
             threads=self._threads,
             io_align=align,
@@ -331,7 +331,7 @@ class Session:
         )
         self._plan = self._planner.plan(self._memory)
 
-    def _throttled(self, machine: Machine) -> Machine:
+    def _throttled(self, machine: MachineProfile) -> MachineProfile:
         """The machine with the loader's throttle."""
         rate = self._test_switches[2]
         return throttled(machine, rate) if rate else machine
@@ -359,20 +359,20 @@ class Session:
         assert self._host is not None
         learns = self._profile == "measure" and self._plan.groups is None
         self._watch = Watch(self._plan.program, self._throttled(self._machine)) if learns else None
-        self._engine = Engine(self._host, self._plan)
+        self._engine = BoundProgram(self._host, self._plan)
         self._host.trim()
 
     def _open_runner(self, progress: Callable[[str], None]) -> None:
         from flexnn.measure.parts import Parts
-        from flexnn.programs import Programs  # what binds shapes is imported where shapes are open only
-        from flexnn.runner import Runner
+        from flexnn.run.open_shapes import Runner
+        from flexnn.run.segments import Programs  # what binds shapes is imported where shapes are open only
 
         align = io_align("direct" if self._direct_fd >= 0 else "buffered")
-        self._host = Host(self._artifact, self._switches(), trace=int(self._profile == "measure"))
+        self._host = Engine(self._artifact, self._switches(), trace=int(self._profile == "measure"))
         parts = None
         if self._profile == "measure":
             parts = Parts(self._artifact, self._direct_fd, self._threads, progress, self._throttled)
-        machine = parts.machine if parts else self._throttled(Machine.measure())
+        machine = parts.machine if parts else self._throttled(MachineProfile.measure())
         programs = Programs(
             self._artifact, self._memory, self._threads, align, machine, reuse_outputs=self._reuse_outputs
         )

@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from session_support import LAYERS, feed, smallest, write_model
 
 import flexnn
 from flexnn import cli
 from flexnn.artifact import open_artifact
 from flexnn.bench import ablations, timing
-from flexnn.engine import Engine, Host, Switches
-from flexnn.plan import Machine, make_plan
+from flexnn.planning import MachineProfile, make_plan
+from flexnn.run.engine import BoundProgram, Engine, Switches
+from tests.support.sessions import LAYERS, feed, smallest, write_model
 
-MACHINE = Machine(flops_per_second=5e10, bytes_per_second=1e10)
+MACHINE = MachineProfile(flops_per_second=5e10, bytes_per_second=1e10)
 
 
 @pytest.fixture(scope="module")
@@ -51,8 +51,8 @@ def test_ablations_compute_the_same(artifact: Path, name: str, align: int) -> No
         outputs = []
         for candidate in (tight if name in ("on demand", "fresh") else whole, plan):
             fresh = name == "fresh" and candidate is plan
-            host = Host(opened, Switches(2, direct_fd, poison=not fresh, fresh=fresh))
-            engine = Engine(host, candidate)
+            host = Engine(opened, Switches(2, direct_fd, poison=not fresh, fresh=fresh))
+            engine = BoundProgram(host, candidate)
             for _ in range(3):
                 y = np.empty_like(x)
                 read = engine.run([x, y], [engine])["bytes_read"]

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from session_support import feed, smallest, write_model, write_wide_model
 
 import flexnn
+from tests.support.sessions import feed, smallest, write_model, write_wide_model
 
 COMMAND = [sys.executable, "-P", "-m", "flexnn"]
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from session_support import feed, smallest, write_branched_model, write_model
 
 import flexnn
 from flexnn import cli
-from flexnn.plan import Machine
-from flexnn.plan.check import check_plan
-from flexnn.plan.overhead import GROUPING_BYTES
+from flexnn.planning import MachineProfile
+from flexnn.planning.check import check_plan
+from flexnn.planning.overhead import GROUPING_BYTES
+from tests.support.sessions import feed, smallest, write_branched_model, write_model
 
 BRANCHES, OTHERS = 6, 4
 """Nodes: the others are two convolutions, and copies of input and output to and from channels last."""
@@ -26,7 +26,7 @@ def kernels_by_rates() -> Iterator[None]:
     """Bits depend on kernels, and these on rates: measured ones may differ from session to session."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FLEXNN_PROFILE", "analytic")
-        patch.setattr(Machine, "measure", lambda isa=None: Machine(100e9, 10e9))
+        patch.setattr(MachineProfile, "measure", lambda isa=None: MachineProfile(100e9, 10e9))
         yield
 
 

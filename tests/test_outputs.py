@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from session_support import write_wide_model
 
 import flexnn
-from flexnn.outputs import OWN_BYTES, Outputs
+from flexnn.run.outputs import OWN_BYTES, Outputs
+from tests.support.sessions import write_wide_model
 
 F32 = np.dtype(np.float32)
 LARGE = (OWN_BYTES // 4 + 1000,)

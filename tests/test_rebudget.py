@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from session_support import feed, smallest, write_model
 
 import flexnn
+from tests.support.sessions import feed, smallest, write_model
 
 STEPS = (0.0, 0.3, 0.7, 2.0, 0.5, 0.1, 1.2, 0.0)
 """Of the weights, beside the smallest budget."""

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from session_support import feed, smallest, write_model
 
 import flexnn
 from flexnn import _core
+from tests.support.sessions import feed, smallest, write_model
 
 
 @pytest.fixture(scope="module")
@@ -195,13 +195,13 @@ def test_a_new_budget_that_cannot_be_opened_leaves_the_old(
 ) -> None:
     """Was left closed."""
     with flexnn.Session(artifact, memory=minimum, threads=2) as session:
-        bound = _core.EngineProgram
+        bound = _core.BoundProgram
 
         def fails(*_: Any, **__: Any) -> None:
-            monkeypatch.setattr(_core, "EngineProgram", bound)
+            monkeypatch.setattr(_core, "BoundProgram", bound)
             raise error
 
-        monkeypatch.setattr(_core, "EngineProgram", fails)
+        monkeypatch.setattr(_core, "BoundProgram", fails)
         with pytest.raises((flexnn.SessionError, KeyboardInterrupt)):
             session.memory = None
         assert session.memory == session.plan.memory == minimum

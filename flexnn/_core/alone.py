@@ -7,7 +7,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from flexnn._core._core import EngineHost, EngineProgram
+from flexnn._core._core import BoundProgram, Engine
 
 Trace = tuple[list[tuple[int, int]], list[tuple[int, int]]]
 
@@ -26,13 +26,13 @@ HOST_OPTIONS = (
 
 
 class EngineSession:
-    """One program in a host of its own, run again and again: arguments and errors as of EngineHost and of
-    EngineProgram.
+    """One program in a host of its own, run again and again: arguments and errors as of Engine and of
+    BoundProgram.
     """
 
     def __init__(self, **arguments: Any) -> None:
-        self._host = EngineHost(**{name: arguments.pop(name) for name in HOST_OPTIONS if name in arguments})
-        self._program = EngineProgram(self._host, **arguments)
+        self._host = Engine(**{name: arguments.pop(name) for name in HOST_OPTIONS if name in arguments})
+        self._program = BoundProgram(self._host, **arguments)
 
     @property
     def bytes(self) -> int:
@@ -46,21 +46,21 @@ class EngineSession:
 
     @property
     def trace(self) -> Trace | None:
-        """As of EngineProgram."""
+        """As of BoundProgram."""
         return self._program.trace
 
     @property
     def lanes(self) -> list[list[tuple[int, int]]] | None:
-        """As of EngineProgram."""
+        """As of BoundProgram."""
         return self._program.lanes
 
     @property
     def stalls(self) -> list[tuple[int, int]] | None:
-        """As of EngineProgram."""
+        """As of BoundProgram."""
         return self._program.stalls
 
     def run(self, buffers: Sequence[NDArray[Any]]) -> dict[str, int]:
-        """As of EngineProgram; the loads of the next run begin in this one."""
+        """As of BoundProgram; the loads of the next run begin in this one."""
         return self._program.run(buffers, [self._program])
 
     def close(self) -> None:

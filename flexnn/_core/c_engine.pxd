@@ -12,14 +12,14 @@ cdef extern from "crc32c.h" nogil:
 cdef extern from "rates.h" nogil:
     fx_status fx_measure_rates(const fx_kernels *k, double *flops, double *bytes)
 
-cdef extern from "stored.h" nogil:
-    int64_t fx_table_scratch(int64_t chunk_bytes)
+cdef extern from "table_rows.h" nogil:
+    int64_t fx_table_workspace(int64_t chunk_bytes)
 
 cdef extern from "engine.h" nogil:
     const int FX_BASE_FILE
     enum: FX_AHEAD_MAX
 
-    ctypedef struct fx_operand:
+    ctypedef struct fx_place:
         pass
 
     ctypedef struct fx_node:
@@ -80,19 +80,19 @@ cdef extern from "engine.h" nogil:
     ctypedef struct fx_bind_stats:
         int64_t kept, moved, read
 
-    ctypedef struct fx_host:
+    ctypedef struct fx_engine:
         pass
 
     ctypedef struct fx_bound:
         pass
 
     fx_status fx_program_check(const fx_program *p, int threads, const fx_kernels *k, fx_error *error)
-    fx_host *fx_host_open(const fx_options *o, fx_error *error)
-    void fx_host_close(fx_host *h)
-    void fx_host_trim(fx_host *h, int keep)
-    int64_t fx_host_bytes(const fx_host *h)
-    int fx_host_threads(const fx_host *h)
-    fx_bound *fx_bind(fx_host *h, const fx_program *p, int (*poll)(void *) noexcept nogil, void *poll_arg,
+    fx_engine *fx_engine_open(const fx_options *o, fx_error *error)
+    void fx_engine_close(fx_engine *h)
+    void fx_engine_trim(fx_engine *h, int keep)
+    int64_t fx_engine_bytes(const fx_engine *h)
+    int fx_engine_threads(const fx_engine *h)
+    fx_bound *fx_bind(fx_engine *h, const fx_program *p, int (*poll)(void *) noexcept nogil, void *poll_arg,
                       fx_bind_stats *stats, fx_error *error)
     void fx_unbind(fx_bound *b)
     fx_status fx_run(fx_bound *b, void *const *buffers, fx_bound *const *next, uint32_t next_count,

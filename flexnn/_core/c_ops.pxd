@@ -47,7 +47,7 @@ cdef extern from "flexnn/ops.h" nogil:
         void *out
         const float *weight
         const float *zeros
-        void *scratch
+        void *workspace
         const fx_table *table
 
     uint32_t fx_op_traits(uint32_t op)
@@ -58,7 +58,7 @@ cdef extern from "flexnn/ops.h" nogil:
     int32_t fx_op_panels(uint32_t op, const fx_params *p)
     int32_t fx_conv_panel_cin(const fx_conv_params *p, int32_t panel)
     int fx_conv_kernel_fits(uint32_t kernel, const fx_conv_params *p)
-    int64_t fx_op_scratch(const fx_kernels *k, uint32_t op, uint32_t kernel, const fx_params *p)
+    int64_t fx_op_workspace(const fx_kernels *k, uint32_t op, uint32_t kernel, const fx_params *p)
     int64_t fx_op_zeros(uint32_t op, const fx_params *p)
     uint32_t fx_op_units(const fx_kernels *k, uint32_t op, uint32_t kernel, const fx_params *p, fx_window w, int threads)
     fx_status fx_op_run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)

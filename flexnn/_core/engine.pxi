@@ -16,9 +16,9 @@ if len(_STATUS_NAMES) != FX_STATUS_COUNT:
 BASE_FILE = FX_BASE_FILE
 
 
-def table_scratch(int64_t chunk_bytes):
+def table_workspace(int64_t chunk_bytes):
     """Bytes of workspace that a step takes for each thread where it reads chunks of ``chunk_bytes`` from the file."""
-    return fx_table_scratch(chunk_bytes)
+    return fx_table_workspace(chunk_bytes)
 
 
 class EngineError(RuntimeError):
@@ -80,11 +80,11 @@ def usable_cpus():
     return fx_usable_cpus()
 
 
-cdef class EngineHost:
+cdef class Engine:
     """An arena, compute threads and a loader that programs share; arguments as fx_options in engine.h names them.
     ``fd`` and ``direct_fd`` stay the caller's and must stay open. EngineError where threads do not start."""
 
-    cdef fx_host *host
+    cdef fx_engine *host
     cdef bint busy
     cdef bint tracing
     cdef list doomed  # addresses of programs dropped while something ran
@@ -104,21 +104,21 @@ cdef class EngineHost:
         self.doomed = []
         self.tracing = trace
         with nogil:
-            self.host = fx_host_open(&options, &error)
+            self.host = fx_engine_open(&options, &error)
         if self.host == NULL:
             _err_raise(&error)
 
     def __dealloc__(self):
-        fx_host_close(self.host)
+        fx_engine_close(self.host)
 
-    cdef fx_host *_opened(self) except NULL:
+    cdef fx_engine *_opened(self) except NULL:
         if self.host == NULL:
             raise ValueError("the session is closed")
         return self.host
 
-    cdef fx_host *_idle(self) except NULL:
+    cdef fx_engine *_idle(self) except NULL:
         """The host while nothing runs; lets go of what was dropped meanwhile."""
-        cdef fx_host *host = self._opened()
+        cdef fx_engine *host = self._opened()
         if self.busy:
             raise RuntimeError("the session is running already")
         while self.doomed:
@@ -128,39 +128,39 @@ cdef class EngineHost:
     @property
     def bytes(self):
         """Bytes it owns: arena, programs, thread stacks."""
-        return fx_host_bytes(self._opened())
+        return fx_engine_bytes(self._opened())
 
     @property
     def threads(self):
         """Compute threads that run."""
-        return fx_host_threads(self._opened())
+        return fx_engine_threads(self._opened())
 
     def trim(self, bint keep=False):
         """Gives back the arena beyond what the bound programs need; ``keep``: pinned weights stay where none is bound.
         RuntimeError during a run."""
-        cdef fx_host *host = self._idle()
+        cdef fx_engine *host = self._idle()
         with nogil:
-            fx_host_trim(host, keep)
+            fx_engine_trim(host, keep)
 
     def close(self):
         """Stops the threads and gives the memory back. Closing twice is fine; RuntimeError during a run."""
-        cdef fx_host *host = self.host
+        cdef fx_engine *host = self.host
         if self.busy:
             raise RuntimeError("the session is running")
         self.host = NULL
         self.doomed = []
         with nogil:
-            fx_host_close(host)
+            fx_engine_close(host)
 
 
 @cython.no_gc_clear
-cdef class EngineProgram:
+cdef class BoundProgram:
     """A program bound to a host. Arguments as fx_program in engine.h names them: ``nodes``, ``steps``, ``pinned``,
     ``loads``, ``tables`` (None: none) arrays of NODE_DTYPE, STEP_DTYPE and LOAD_DTYPE, ``crcs`` and ``groups`` (steps of
     each; None: every step by itself) of uint32, ``io_bytes`` sizes of the input and output buffers, ``input_count`` of them inputs. EngineError
     if the program is wrong or a pinned load fails; RuntimeError during a run."""
 
-    cdef EngineHost host
+    cdef Engine host
     cdef fx_bound *bound
     cdef object io_bytes
     cdef Py_ssize_t input_count
@@ -169,7 +169,7 @@ cdef class EngineProgram:
     cdef readonly dict pinning
     """Bytes of pinned weights that were ``kept`` in place, ``moved`` inside the arena, ``read``."""
 
-    def __init__(self, EngineHost host not None, *, nodes, steps, pinned, loads, crcs, int64_t arena_bytes, int64_t zeros,
+    def __init__(self, Engine host not None, *, nodes, steps, pinned, loads, crcs, int64_t arena_bytes, int64_t zeros,
                  int64_t zeros_count, io_bytes, uint32_t input_count, groups=None, tables=None):
         if self.bound != NULL:
             raise RuntimeError("the program is bound already")
@@ -190,7 +190,7 @@ cdef class EngineProgram:
         cdef fx_bind_stats stats
         cdef fx_error error
         cdef fx_bound *bound
-        cdef fx_host *opened = host._idle()
+        cdef fx_engine *opened = host._idle()
         program.nodes = <const fx_node *>node_buffer.view.buf
         program.node_count = len(nodes)
         program.steps = <const fx_step *>step_buffer.view.buf
@@ -276,7 +276,7 @@ cdef class EngineProgram:
         """Of the last run that succeeded, for each step [(start, end) of each compute thread] in ns since its start; (0, 0)
         where it took no part, and in a group beyond the first step. None unless the host traces threads (``trace=2``)."""
         cdef const fx_span *spans = fx_trace_threads(self._opened())
-        cdef Py_ssize_t i, threads = fx_host_threads(self.host.host)
+        cdef Py_ssize_t i, threads = fx_engine_threads(self.host.host)
         if spans == NULL or self.host.busy:
             return None
         times = [(spans[i].start_ns, spans[i].end_ns) for i in range(self.step_count * threads)]
@@ -301,7 +301,7 @@ cdef class EngineProgram:
         cdef fx_bound *bound = self._opened()
         cdef fx_bound *following[FX_AHEAD_MAX]
         cdef uint32_t following_count = 0
-        cdef EngineProgram program
+        cdef BoundProgram program
         cdef _Buffer held
         cdef fx_run_stats stats
         cdef fx_error error

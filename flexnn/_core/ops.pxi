@@ -147,10 +147,10 @@ def op_panel_bytes(str op not None, params):
     return fx_op_panel_bytes(o.op, &o.params)
 
 
-def op_scratch(str op not None, str kernel not None, params, isa=None):
-    """Scratch bytes per thread for any window."""
+def op_workspace(str op not None, str kernel not None, params, isa=None):
+    """Workspace bytes per thread for any window."""
     cdef _Op o = _Op(op, kernel, params)
-    return fx_op_scratch(_kernels(isa), o.op, o.kernel, &o.params)
+    return fx_op_workspace(_kernels(isa), o.op, o.kernel, &o.params)
 
 
 def op_zeros(str op not None, params):
@@ -279,7 +279,7 @@ def run_op(str op not None, str kernel not None, params, inputs, out, weight=Non
            isa=None, offsets=()):
     """Runs one operator, for tests. ``inputs``, ``out``, ``weight``: contiguous arrays, the whole storage of each
     operand; operand i starts ``offsets[i]`` bytes into its array (0 where ``offsets`` ends; the output is last, after
-    ``inputs``). ``weight``: all panels. Units for ``threads`` run one by one, last first, each with scratch full of NaN.
+    ``inputs``). ``weight``: all panels. Units for ``threads`` run one by one, last first, each with workspace full of NaN.
     ValueError if an array is too small; RuntimeError if the operator fails."""
     cdef const fx_kernels *k = _kernels(isa)
     cdef _Op o = _Op(op, kernel, params)
@@ -287,9 +287,9 @@ def run_op(str op not None, str kernel not None, params, inputs, out, weight=Non
     cdef fx_window w = _window(o, window)
     cdef uint32_t unit, units
     cdef int i
-    cdef int64_t scratch_bytes, zeros_bytes, panel_bytes
+    cdef int64_t workspace_bytes, zeros_bytes, panel_bytes
     cdef fx_status status = FX_OK
-    cdef void *scratch = NULL
+    cdef void *workspace = NULL
     cdef void *zeros = NULL
     if not 1 <= threads <= FX_MAX_THREADS:
         raise ValueError(f"{threads} threads")
@@ -319,24 +319,24 @@ def run_op(str op not None, str kernel not None, params, inputs, out, weight=Non
     elif weight is not None:
         raise ValueError(f"{op} has no panel weight")
     call.kernels, call.params, call.op, call.kernel, call.window = k, &o.params, o.op, o.kernel, w
-    scratch_bytes = (fx_op_scratch(k, o.op, o.kernel, &o.params) + 63) // 64 * 64
+    workspace_bytes = (fx_op_workspace(k, o.op, o.kernel, &o.params) + 63) // 64 * 64
     zeros_bytes = (fx_op_zeros(o.op, &o.params) * 4 + 63) // 64 * 64
     try:
-        scratch = aligned_alloc(64, scratch_bytes + 64)
+        workspace = aligned_alloc(64, workspace_bytes + 64)
         zeros = aligned_alloc(64, zeros_bytes + 64)
-        if scratch == NULL or zeros == NULL:
+        if workspace == NULL or zeros == NULL:
             raise MemoryError()
-        call.scratch, call.zeros, call.table = scratch, <const float *>zeros, NULL
+        call.workspace, call.zeros, call.table = workspace, <const float *>zeros, NULL
         memset(zeros, 0, zeros_bytes)
         with nogil:
             units = fx_op_units(k, o.op, o.kernel, &o.params, w, threads)
             for unit in range(units):
-                memset(scratch, 0xff, scratch_bytes)
+                memset(workspace, 0xff, workspace_bytes)
                 status = fx_op_run(&call, threads, units - 1 - unit, units - unit)
                 if status != FX_OK:
                     break
     finally:
-        free(scratch)
+        free(workspace)
         free(zeros)
     if status != FX_OK:
         raise RuntimeError(f"{op}: {fx_status_text(status).decode()}")

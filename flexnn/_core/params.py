@@ -20,8 +20,8 @@ NODE_DTYPE = np.dtype(
         ("kernel", "u4"),
         ("in", OPERAND_DTYPE, MAX_INPUTS),
         ("out", OPERAND_DTYPE),
-        ("scratch", "i8"),
-        ("scratch_bytes", "i8"),
+        ("workspace", "i8"),
+        ("workspace_bytes", "i8"),
         ("params", "i4", PARAM_WORDS),
     ]
 )
@@ -49,7 +49,7 @@ LAYER_DTYPE = np.dtype(
         )
     ]
 )
-VARIANT_DTYPE = np.dtype([("scratch_bytes", "i8"), ("fixed_s", "f8"), ("channels_s", "f8")])
+VARIANT_DTYPE = np.dtype([("workspace_bytes", "i8"), ("fixed_s", "f8"), ("channels_s", "f8")])
 CONSTANT_DTYPE = np.dtype([("file_offset", "i8"), ("bytes", "i8"), ("room", "i8"), ("operand", "i8")])
 GAP_DTYPE = np.dtype([("start", "i8"), ("end", "i8")])
 ITEM_DTYPE = np.dtype([("layer", "i8"), ("constant", "i8")])

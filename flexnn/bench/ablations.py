@@ -18,9 +18,9 @@ import numpy as np
 from flexnn import _core
 from flexnn.artifact.format import PAGE
 from flexnn.graph.ir import Graph
-from flexnn.plan import Machine, Plan
-from flexnn.plan.program import encode_load
-from flexnn.plan.types import align_up
+from flexnn.planning import MachineProfile, Plan
+from flexnn.planning.program import encode_load
+from flexnn.planning.types import align_up
 
 from .timing import Setting, Timing
 
@@ -88,7 +88,7 @@ def streamed(graph: Graph, plan: Plan, slice_bytes: int | None, buffers: int, al
     return replace(plan, program=changed), plan.session_bytes - unused + buffers * size
 
 
-def _direct_only(machine: Machine) -> Machine:
+def _direct_only(machine: MachineProfile) -> MachineProfile:
     slow = {kernel: SLOWER for kernel in _core.ENUMS["conv_kernel"] if kernel != "direct"}
     times = {way: time for way, time in machine.times.items() if way.split(".")[1] not in slow}
     return replace(machine, times=times, scales={**machine.scales, **slow})

@@ -13,11 +13,11 @@ import numpy as np
 
 from flexnn.artifact import Artifact, open_artifact
 from flexnn.artifact.format import PAGE
-from flexnn.engine import Engine, Host, Switches
 from flexnn.graph.ir import DTYPES
 from flexnn.measure import measured_machine, throttled
-from flexnn.plan import BudgetError, Machine, Plan, make_plan
-from flexnn.plan.types import LINE
+from flexnn.planning import BudgetError, MachineProfile, Plan, make_plan
+from flexnn.planning.types import LINE
+from flexnn.run.engine import BoundProgram, Engine, Switches
 from flexnn.units import Groups
 
 WARMUP = 2
@@ -51,7 +51,7 @@ class Setting:
     """An artifact opened for measuring, with the machine's profile and the loader's throttle in it."""
 
     artifact: Artifact
-    machine: Machine
+    machine: MachineProfile
     switches: Switches
     repeat: int
     groups: Groups = None
@@ -61,7 +61,7 @@ class Setting:
         """Alignment of reads in bytes."""
         return PAGE if self.switches.direct_fd >= 0 else LINE
 
-    def plan(self, memory: int | None, machine: Machine | None = None) -> Plan:
+    def plan(self, memory: int | None, machine: MachineProfile | None = None) -> Plan:
         """The plan for a budget. Raises BudgetError."""
         return make_plan(
             self.artifact.graph,
@@ -114,8 +114,8 @@ class Running:
             )
             self._buffers.append(np.ascontiguousarray(values, DTYPES[tensor.dtype]))
         self._plan = plan
-        self._host = Host(setting.artifact, replace(setting.switches, fresh=fresh))
-        self._engine = Engine(self._host, plan)
+        self._host = Engine(setting.artifact, replace(setting.switches, fresh=fresh))
+        self._engine = BoundProgram(self._host, plan)
         self._times: list[float] = []
         self._stalls: list[float] = []
         self._read = 0

@@ -13,16 +13,16 @@ from flexnn.compiler import compiled
 from flexnn.graph import bind_shapes
 from flexnn.graph.ir import ALL_DTYPES
 from flexnn.measure import kept_machine
-from flexnn.plan import Machine, Plan, Planners
-from flexnn.plan.check import check_plan
-from flexnn.plan.explain import Explanation, explain
-from flexnn.plan.overhead import overhead_for
+from flexnn.planning import MachineProfile, Plan, Planner
+from flexnn.planning.check import check_plan
+from flexnn.planning.explain import Explanation, explain
+from flexnn.planning.overhead import overhead_for
 from flexnn.session import check_groups_of_regions, default_profile, default_threads, io_align
 
 from .inputs import random_array, seeded
 
 if TYPE_CHECKING:
-    from flexnn.region_plan import RegionPlan
+    from flexnn.run.region_plan import RegionPlan
 
 
 def plan(options: argparse.Namespace) -> None:
@@ -54,7 +54,7 @@ def _graph_plan(artifact: Artifact, options: argparse.Namespace) -> tuple[Plan, 
     threads, align = options.threads or default_threads(), io_align(options.io)
     machine = _known_machine(artifact, options)
     overhead = overhead_for(reuse_outputs=options.reuse_outputs)
-    planners = Planners(
+    planners = Planner(
         artifact.graph, threads=threads, io_align=align, machine=machine, overhead=overhead, groups=options.groups
     )
     found = planners.plan(options.memory)
@@ -63,17 +63,17 @@ def _graph_plan(artifact: Artifact, options: argparse.Namespace) -> tuple[Plan, 
     return found, explain(planners, found, machine)
 
 
-def _known_machine(artifact: Artifact, options: argparse.Namespace) -> Machine:
+def _known_machine(artifact: Artifact, options: argparse.Namespace) -> MachineProfile:
     kept = None
     if default_profile(options.profile) == "measure":
         kept = kept_machine(artifact, options.threads or default_threads(), direct=options.io == "direct")
-    return kept or Machine.measure()
+    return kept or MachineProfile.measure()
 
 
 def _region_plan(artifact: Artifact, contents: StoredModel, options: argparse.Namespace) -> RegionPlan:
     from flexnn.graph.bind import known_shape
-    from flexnn.programs import Programs
-    from flexnn.region_plan import plan_regions
+    from flexnn.run.region_plan import plan_regions
+    from flexnn.run.segments import Programs
 
     threads = options.threads or default_threads()
     generator = seeded()

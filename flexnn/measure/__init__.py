@@ -1,7 +1,8 @@
 """Profiles measured on the machine itself, when a session first opens an artifact (DESIGN D9).
 
-What measuring finds becomes a ``Machine``, all that the planner needs to know; it is kept in the user's cache folder.
-Measuring runs the engine on programs made for it, in an arena no larger than the session's own, before that is mapped.
+What measuring finds becomes a ``MachineProfile``, all that the planner needs to know; it is kept in the user's cache
+folder. Measuring runs the engine on programs made for it, in an arena no larger than the session's own, before that is
+mapped.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from flexnn.artifact import Artifact
-from flexnn.plan import Machine
+from flexnn.planning import MachineProfile
 
 from . import cache
 from .refine import Spans, Trace, Watch
@@ -23,7 +24,7 @@ ROOM_GROWS = 1.25
 __all__ = ["Spans", "Trace", "Watch", "keep_refined", "kept_machine", "measured_machine", "throttled"]
 
 
-def kept_machine(artifact: Artifact, threads: int, *, direct: bool) -> Machine | None:
+def kept_machine(artifact: Artifact, threads: int, *, direct: bool) -> MachineProfile | None:
     """What sessions measured before, with direct I/O or buffered; None where nothing is kept."""
     kept = cache.load(cache.key_of(artifact, threads, direct))
     return kept.machine if kept else None
@@ -31,7 +32,7 @@ def kept_machine(artifact: Artifact, threads: int, *, direct: bool) -> Machine |
 
 def measured_machine(
     artifact: Artifact, direct_fd: int, threads: int, arena_bytes: int, progress: Callable[[str], None]
-) -> Machine:
+) -> MachineProfile:
     """What was measured before, or is now, in at most ``arena_bytes`` and about 2 s. EngineError, OSError."""
     key = cache.key_of(artifact, threads, direct_fd >= 0)
     kept = cache.load(key)
@@ -46,7 +47,7 @@ def measured_machine(
     return machine
 
 
-def keep_refined(artifact: Artifact, direct_fd: int, threads: int, machine: Machine) -> None:
+def keep_refined(artifact: Artifact, direct_fd: int, threads: int, machine: MachineProfile) -> None:
     """Keeps what runs have told (``Watch.learnt``) for the sessions to come."""
     key = cache.key_of(artifact, threads, direct_fd >= 0)
     kept = cache.load(key)
@@ -54,7 +55,7 @@ def keep_refined(artifact: Artifact, direct_fd: int, threads: int, machine: Mach
         cache.store(key, replace(kept, machine=machine))
 
 
-def throttled(machine: Machine, bytes_per_second: int) -> Machine:
+def throttled(machine: MachineProfile, bytes_per_second: int) -> MachineProfile:
     """The machine with a loader that reads at most ``bytes_per_second``: in the pauses it disturbs nobody."""
     busy = min(bytes_per_second / machine.storage_bytes_per_second, 1.0)
     return replace(

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from flexnn import _core
 from flexnn._core import _core as extension
 from flexnn.artifact import Artifact
-from flexnn.plan import Machine
+from flexnn.planning import MachineProfile
 
 FILE_BYTES_MAX = 4 << 20
 WAYS_MAX = 1 << 14
@@ -37,7 +37,7 @@ _SCALE_MAX = 1e4
 class Kept:
     """A machine as measured, and the arena in which it was: a larger one can measure more."""
 
-    machine: Machine
+    machine: MachineProfile
     room: int
 
 
@@ -94,7 +94,7 @@ def _decode(found: object, key: str) -> Kept | None:
     times, scales = found["times"], found["scales"]
     if not isinstance(times, dict) or not isinstance(scales, dict) or max(len(times), len(scales)) > WAYS_MAX:
         return None
-    machine = Machine(
+    machine = MachineProfile(
         **rates,
         times={
             str(way): (_number(a, 0.0, _SECONDS_MAX), _number(b, 0.0, _SECONDS_MAX)) for way, (a, b) in times.items()

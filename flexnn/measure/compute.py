@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from flexnn import _core
 from flexnn.graph.ir import Graph
-from flexnn.plan.profile import way_key
-from flexnn.plan.program import encode_way
-from flexnn.plan.types import NodeProfile, Profile, Variant, align_up
+from flexnn.planning.costs import way_key
+from flexnn.planning.program import encode_way
+from flexnn.planning.types import Costs, NodeCosts, Variant, align_up
 
 from .median import median
 
@@ -47,7 +47,7 @@ class Case:
     index: int
     """Of the node."""
     way: Variant
-    known: NodeProfile
+    known: NodeCosts
     beside: int
     """Bytes of its operands and workspace."""
     small: int
@@ -55,7 +55,7 @@ class Case:
     """Panels of the two windows; 0 and 0 without panels."""
 
 
-def cases_of(graph: Graph, profile: Profile, known: Times) -> list[Case]:
+def cases_of(graph: Graph, profile: Costs, known: Times) -> list[Case]:
     """Each different way once, those in ``known`` left out."""
     cases = {}
     for index, (node, of_node) in enumerate(zip(graph.nodes, profile.nodes, strict=True)):
@@ -63,14 +63,14 @@ def cases_of(graph: Graph, profile: Profile, known: Times) -> list[Case]:
         for way in of_node.variants:
             key = way_key(node.op, of_node.params, way)
             if key not in known and key not in cases:
-                beside = operands + way.scratch_bytes * profile.threads
+                beside = operands + way.workspace_bytes * profile.threads
                 panels = of_node.panels
                 cases[key] = Case(key, index, way, of_node, beside, min(panels, SMALL_PANELS), panels)
     return list(cases.values())
 
 
 def measure_ways(
-    graph: Graph, profile: Profile, cases: list[Case], *, room: int, seconds: float, isa: str | None = None
+    graph: Graph, profile: Costs, cases: list[Case], *, room: int, seconds: float, isa: str | None = None
 ) -> Times:
     """Times of ``cases`` with ``profile.threads`` threads, of those that an arena of ``room`` bytes can hold, in about
     ``seconds``.
@@ -103,7 +103,7 @@ def _roots(graph: Graph, index: int) -> dict[int, int]:
     return {root: max(graph.tensors[root].nbytes, 1) for root in map(graph.root, (*node.inputs, node.outputs[0]))}
 
 
-def _fitting(cases: list[Case], profile: Profile, room: int) -> tuple[list[Case], int]:
+def _fitting(cases: list[Case], profile: Costs, room: int) -> tuple[list[Case], int]:
     """The cases that fit, and the bytes that they leave for weights; large windows shrink to what fits."""
     room = (room - profile.zeros_bytes) // 64 * 64
     chosen = [case for case in cases if case.beside <= room - room // WEIGHTS_SHARE]
@@ -149,7 +149,7 @@ def _fit(case: Case, small_s: float, large_s: float) -> tuple[float, float]:
 class Bench:
     """A program of single windows. Arena: zeros, rotating weights, then operands and workspace of each node in turn."""
 
-    def __init__(self, graph: Graph, profile: Profile, weights: int, isa: str | None) -> None:
+    def __init__(self, graph: Graph, profile: Costs, weights: int, isa: str | None) -> None:
         self._graph, self._profile, self._isa = graph, profile, isa
         self._weights_at = profile.zeros_bytes
         self._weights_end = self._beside_at = self._weights_at + weights
@@ -206,8 +206,8 @@ class Bench:
             known = graph.tensors[tensor]
             operand["base"] = 0
             operand["offset"] = places[graph.root(tensor)] + known.offset * (known.nbytes // max(known.size, 1))
-        node["scratch"], node["scratch_bytes"] = at, case.way.scratch_bytes
-        self._arena = max(self._arena, at + case.way.scratch_bytes * self._profile.threads)
+        node["workspace"], node["workspace_bytes"] = at, case.way.workspace_bytes
+        self._arena = max(self._arena, at + case.way.workspace_bytes * self._profile.threads)
         return node
 
     @property

@@ -10,10 +10,10 @@ from dataclasses import replace
 from flexnn.artifact import Artifact
 from flexnn.artifact.format import PAGE
 from flexnn.graph.ir import Graph
-from flexnn.plan import Machine
-from flexnn.plan.bands import banded
-from flexnn.plan.profile import profile_graph
-from flexnn.plan.types import LINE, Profile
+from flexnn.planning import MachineProfile
+from flexnn.planning.bands import banded
+from flexnn.planning.costs import graph_costs
+from flexnn.planning.types import LINE, Costs
 
 from .compute import Case, Times, cases_of, measure_ways
 from .median import median
@@ -25,12 +25,14 @@ LATER_S = 0.3
 """Of computing, for operators that the first program of an artifact did not have."""
 
 
-def measure_device(artifact: Artifact, direct_fd: int, threads: int, room: int, kept: Machine | None) -> Machine:
+def measure_device(
+    artifact: Artifact, direct_fd: int, threads: int, room: int, kept: MachineProfile | None
+) -> MachineProfile:
     """Adds to what was ``kept``, in at most ``room`` bytes and about 2 s. EngineError, OSError."""
     graph = artifact.graph
-    analytic = kept or Machine.measure()
+    analytic = kept or MachineProfile.measure()
 
-    def profiled(form: Graph, every_way: bool = False) -> Profile:
+    def profiled(form: Graph, every_way: bool = False) -> Costs:
         return _analytic(form, analytic, threads, direct_fd, every_way)
 
     tiled = banded(graph, profiled(graph), profiled)
@@ -46,8 +48,8 @@ def measure_device(artifact: Artifact, direct_fd: int, threads: int, room: int, 
 
 
 def measure_part(
-    artifact: Artifact, graph: Graph, direct_fd: int, threads: int, room: int, known: Machine, *, storage: bool
-) -> Machine:
+    artifact: Artifact, graph: Graph, direct_fd: int, threads: int, room: int, known: MachineProfile, *, storage: bool
+) -> MachineProfile:
     """Adds to what is ``known`` what a part of a model, bound to shapes, has of other operators and kernels; and the
     ``storage``. In at most ``room`` bytes and about 2 s. EngineError, OSError.
     """
@@ -63,14 +65,14 @@ def measure_part(
     return machine
 
 
-def _analytic(graph: Graph, machine: Machine, threads: int, direct_fd: int, every_way: bool) -> Profile:
+def _analytic(graph: Graph, machine: MachineProfile, threads: int, direct_fd: int, every_way: bool) -> Costs:
     """The profile by rates alone."""
     align = PAGE if direct_fd >= 0 else LINE
     blank = replace(machine, times={}, scales={})
-    return profile_graph(graph, threads=threads, io_align=align, machine=blank, every_way=every_way)
+    return graph_costs(graph, threads=threads, io_align=align, machine=blank, every_way=every_way)
 
 
-def _with_storage(graph: Graph, profile: Profile, file: File, machine: Machine, room: int) -> Machine:
+def _with_storage(graph: Graph, profile: Costs, file: File, machine: MachineProfile, room: int) -> MachineProfile:
     storage = measure_storage(graph, profile, file, room=room, seconds=STORAGE_S)
     if storage is None:
         return machine

@@ -13,13 +13,13 @@ from collections.abc import Callable
 from flexnn import _core
 from flexnn.artifact import Artifact
 from flexnn.graph.ir import Graph
-from flexnn.plan import Machine
-from flexnn.plan.types import Profile
+from flexnn.planning import MachineProfile
+from flexnn.planning.types import Costs
 
 from . import ROOM_MARGIN, cache
 from .refine import Watch
 
-_ASSUMED = Machine(1.0, 1.0).storage_bytes_per_second
+_ASSUMED = MachineProfile(1.0, 1.0).storage_bytes_per_second
 
 
 class Parts:
@@ -31,19 +31,19 @@ class Parts:
         direct_fd: int,
         threads: int,
         progress: Callable[[str], None],
-        as_planned: Callable[[Machine], Machine],
+        as_planned: Callable[[MachineProfile], MachineProfile],
     ) -> None:
         self._artifact, self._direct_fd, self._threads = artifact, direct_fd, threads
         self._progress, self._as_planned = progress, as_planned
         self._key = cache.key_of(artifact, threads, direct_fd >= 0)
-        self._kept = cache.load(self._key) or cache.Kept(Machine.measure(), 0)
+        self._kept = cache.load(self._key) or cache.Kept(MachineProfile.measure(), 0)
 
     @property
-    def machine(self) -> Machine:
+    def machine(self) -> MachineProfile:
         """To plan for."""
         return self._as_planned(self._kept.machine)
 
-    def lacks(self, graph: Graph, profile: Profile) -> bool:
+    def lacks(self, graph: Graph, profile: Costs) -> bool:
         """Whether a program has operators or kernels of which nothing is known, or weights and the storage is not."""
         known = self._kept.machine
         names = {

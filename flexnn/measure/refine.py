@@ -12,9 +12,9 @@ from dataclasses import replace
 import numpy as np
 
 from flexnn import _core
-from flexnn.plan import Machine, Program
-from flexnn.plan.profile import load_seconds, way_key, with_tile_block
-from flexnn.plan.types import F64, Variant
+from flexnn.planning import MachineProfile, Program
+from flexnn.planning.costs import load_seconds, way_key, with_tile_block
+from flexnn.planning.types import F64, Variant
 
 from .median import median
 
@@ -33,14 +33,14 @@ WORTH_KEEPING = 0.02
 class Watch:
     """Looks at the 2nd, 4th, 8th, … run of a program planned for ``machine``."""
 
-    def __init__(self, program: Program, machine: Machine) -> None:
+    def __init__(self, program: Program, machine: MachineProfile) -> None:
         self.program, self._machine = program, machine
         self._runs = 0
         self._computed: list[F64] = []
         self._read: list[float] = []
 
     def ran(self, times: Callable[[], Trace | Spans | None]) -> None:
-        """To be called after each run that succeeded, with what gives its times (Engine.spans)."""
+        """To be called after each run that succeeded, with what gives its times (BoundProgram.spans)."""
         self._runs += 1
         if self._runs & (self._runs - 1) or self._runs < 2 or len(self._computed) >= SAMPLES_MAX:
             return
@@ -56,7 +56,7 @@ class Watch:
         self._computed.append(computed)
         self._read.append(float(read.sum()))
 
-    def learnt(self, machine: Machine) -> Machine | None:
+    def learnt(self, machine: MachineProfile) -> MachineProfile | None:
         """``machine``, of which the program's is the throttled one or the same, corrected; None where the runs were too
         few, or as predicted.
         """
@@ -85,7 +85,7 @@ def _factor(seen: list[float], predicted: float) -> float:
     return min(max(factor, 1 / FACTOR_MAX), FACTOR_MAX)
 
 
-def _step_seconds(program: Program, machine: Machine) -> F64:
+def _step_seconds(program: Program, machine: MachineProfile) -> F64:
     """Of each step; 0 where its way to compute was not measured."""
     tile_block = [name for name, _ in _core.FIELDS["conv"]].index("tile_block")
     ways = []

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from flexnn import _core
 from flexnn.graph.ir import Graph
-from flexnn.plan.program import encode_load
-from flexnn.plan.types import Profile, align_up
+from flexnn.planning.program import encode_load
+from flexnn.planning.types import Costs, align_up
 
 from .compute import Bench, Case
 from .median import median
@@ -61,7 +61,7 @@ Loads = np.ndarray[tuple[int], np.dtype[np.void]]
 
 
 def measure_storage(
-    graph: Graph, profile: Profile, file: File, *, room: int, seconds: float, isa: str | None = None
+    graph: Graph, profile: Costs, file: File, *, room: int, seconds: float, isa: str | None = None
 ) -> Storage | None:
     """Rates of reading alone, measured in about ``seconds`` in an arena of ``room`` bytes; None where nothing big
     enough can be read.
@@ -81,7 +81,7 @@ def measure_storage(
 
 
 def measure_shares(
-    graph: Graph, profile: Profile, file: File, case: Case, storage: Storage, *, room: int, isa: str | None = None
+    graph: Graph, profile: Costs, file: File, case: Case, storage: Storage, *, room: int, isa: str | None = None
 ) -> tuple[float, float]:
     """Speeds of computing while a load is read, and of loads while steps compute, each of that alone (0 to 1).
 
@@ -124,7 +124,7 @@ def measure_shares(
     return min(max(shares[0], SHARE_MIN), 1.0), min(max(shares[1], SHARE_MIN), 1.0)
 
 
-def _pieces(graph: Graph, profile: Profile, room: int) -> list[Piece]:
+def _pieces(graph: Graph, profile: Costs, room: int) -> list[Piece]:
     """Big and small pieces in turn, spread over the file; none larger than ``room`` allows."""
     found: list[list[Piece]] = [[], []]
     for kind, wanted in enumerate((min(BIG_BYTES, room // 2), SMALL_BYTES)):
@@ -144,7 +144,7 @@ def _by_size(pieces: list[Piece]) -> list[Piece]:
     return sorted(pieces, key=lambda piece: -piece[2])
 
 
-def _encode(graph: Graph, profile: Profile, pieces: list[Piece], at: int, room: int) -> tuple[Loads, int]:
+def _encode(graph: Graph, profile: Costs, pieces: list[Piece], at: int, room: int) -> tuple[Loads, int]:
     """Loads to rotating places from ``at`` on, and the arena that they need."""
     loads = np.zeros(len(pieces), _core.LOAD_DTYPE)
     start, arena = at, at
@@ -159,7 +159,7 @@ def _encode(graph: Graph, profile: Profile, pieces: list[Piece], at: int, room: 
 
 
 def _read(
-    graph: Graph, profile: Profile, file: File, pieces: list[Piece], room: int, end: float, drop: bool, isa: str | None
+    graph: Graph, profile: Costs, file: File, pieces: list[Piece], room: int, end: float, drop: bool, isa: str | None
 ) -> NDArray[np.float64]:
     """Seconds of each piece in each of the runs until ``end``; ``drop``: the page cache forgets them before each."""
     bench = Bench(graph, profile, 64, isa)

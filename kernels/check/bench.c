@@ -164,10 +164,10 @@ void check_bench_op(const check_op *op, uint32_t number, const fx_kernels *k, co
         for (int64_t n = 1; n < copies; n++)
             memcpy((char *)c.weight + n * c.weight_bytes, c.weight, (size_t)c.weight_bytes);
         call.zeros = check_alloc(fx_op_zeros(c.op, &c.params) * (int64_t)sizeof(float), 1);
-        const int64_t scratch_bytes = fx_op_scratch(k, c.op, c.kernel, &c.params);
+        const int64_t workspace_bytes = fx_op_workspace(k, c.op, c.kernel, &c.params);
         const uint32_t units = fx_op_units(k, c.op, c.kernel, &c.params, call.window, threads);
-        check_crew *crew = threads > 1 ? check_crew_start(threads, scratch_bytes) : NULL;
-        call.scratch = crew ? NULL : check_alloc(scratch_bytes, 1);
+        check_crew *crew = threads > 1 ? check_crew_start(threads, workspace_bytes) : NULL;
+        call.workspace = crew ? NULL : check_alloc(workspace_bytes, 1);
         double reading = 0, best = -1;
         if (crew || threads == 1)
             best = copies > 1 ? time_cold(crew, call, units, c.weight_bytes, copies, &reading)

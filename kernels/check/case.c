@@ -88,8 +88,8 @@ static void shuffle(check_case *c, int32_t *list, int32_t n) {
     }
 }
 
-/* All units of a window, some at a time, in random order, with scratch poisoned again each time. */
-static fx_status run_window(check_case *c, fx_call *call, int64_t scratch_bytes) {
+/* All units of a window, some at a time, in random order, with workspace poisoned again each time. */
+static fx_status run_window(check_case *c, fx_call *call, int64_t workspace_bytes) {
     const int threads = check_int(c, 1, 5);
     const uint32_t units = fx_op_units(call->kernels, c->op, c->kernel, &c->params, call->window, threads);
     int32_t order[64];
@@ -100,7 +100,7 @@ static fx_status run_window(check_case *c, fx_call *call, int64_t scratch_bytes)
     for (int32_t i = 0; i < chunks; i++) {
         const uint32_t u0 = (uint32_t)((uint64_t)units * (uint32_t)order[i] / (uint32_t)chunks);
         const uint32_t u1 = (uint32_t)((uint64_t)units * (uint32_t)(order[i] + 1) / (uint32_t)chunks);
-        memset(call->scratch, 0xff, (size_t)scratch_bytes);
+        memset(call->workspace, 0xff, (size_t)workspace_bytes);
         const fx_status s = fx_op_run(call, threads, u0, u1);
         if (s != FX_OK)
             return s;
@@ -121,7 +121,7 @@ static int cut(check_case *c, int32_t lo, int32_t hi, int32_t step, int32_t *at)
     return n;
 }
 
-static fx_status run_windows(check_case *c, fx_call *call, int64_t scratch_bytes) {
+static fx_status run_windows(check_case *c, fx_call *call, int64_t workspace_bytes) {
     const fx_window full = fx_op_full_window(c->op, &c->params);
     const uint32_t traits = fx_op_traits(c->op);
     int32_t rows[4], channels[4], order[9];
@@ -135,7 +135,7 @@ static fx_status run_windows(check_case *c, fx_call *call, int64_t scratch_bytes
         call->window = (fx_window){rows[y], rows[y + 1], channels[x], channels[x + 1]};
         if (c->weight)
             call->weight = (float *)((char *)c->weight + channels[x] / FX_NR * fx_op_panel_bytes(c->op, &c->params));
-        const fx_status s = run_window(c, call, scratch_bytes);
+        const fx_status s = run_window(c, call, workspace_bytes);
         if (s != FX_OK)
             return s;
     }
@@ -251,11 +251,11 @@ int check_run_drawn(const check_op *op, check_case *c, const fx_kernels *k, cons
     float *zeros = check_alloc(zeros_bytes, 0);
     memset(zeros, 0, (size_t)zeros_bytes);
     call.zeros = zeros;
-    /* Scratch is aligned to 64 bytes, so the guard may stand a few bytes behind its end. */
-    const int64_t scratch_bytes = fx_op_scratch(k, c->op, c->kernel, &c->params);
-    call.scratch = check_alloc((scratch_bytes + 63) / 64 * 64, 0);
+    /* Workspace is aligned to 64 bytes, so the guard may stand a few bytes behind its end. */
+    const int64_t workspace_bytes = fx_op_workspace(k, c->op, c->kernel, &c->params);
+    call.workspace = check_alloc((workspace_bytes + 63) / 64 * 64, 0);
 
-    const fx_status status = run_windows(c, &call, scratch_bytes);
+    const fx_status status = run_windows(c, &call, workspace_bytes);
     const fx_status wanted = op->status ? op->status(c) : FX_OK;
     int failed = status != wanted;
     if (failed)

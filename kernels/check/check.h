@@ -2,7 +2,7 @@
  *
  * An operator's file (check/<op>.c) defines `const check_op check_<op>`: how to draw a case, and what must come out.
  * The frame (case.c) does the rest for each case: allocates every operand exactly as long as fx_op_extent says with an
- * unreadable page after it (every other case: before it), poisons output and scratch with NaNs, cuts the output into
+ * unreadable page after it (every other case: before it), poisons output and workspace with NaNs, cuts the output into
  * random windows and units, runs them in random order, and compares: elements that the reference does not write must
  * still hold the poison. */
 #ifndef FLEXNN_CHECK_H

@@ -6,20 +6,20 @@
 #include <stdlib.h>
 
 struct check_crew {
-    fx_call call; /* of the current turn; each member has its own scratch */
+    fx_call call; /* of the current turn; each member has its own workspace */
     uint32_t units;
     int threads;
     atomic_uint turn, next, busy, failed;
     struct member {
         struct check_crew *crew;
-        void *scratch;
+        void *workspace;
         pthread_t thread;
     } members[CHECK_THREADS_MAX];
 };
 
-static void take_units(check_crew *crew, void *scratch) {
+static void take_units(check_crew *crew, void *workspace) {
     fx_call call = crew->call;
-    call.scratch = scratch;
+    call.workspace = workspace;
     for (uint32_t u = atomic_fetch_add(&crew->next, 1); u < crew->units; u = atomic_fetch_add(&crew->next, 1))
         if (fx_op_run(&call, crew->threads, u, u + 1) != FX_OK)
             atomic_store(&crew->failed, 1);
@@ -33,19 +33,19 @@ static void *work(void *argument) {
             ;
         if (!crew->units)
             return NULL;
-        take_units(crew, m->scratch);
+        take_units(crew, m->workspace);
         atomic_fetch_sub(&crew->busy, 1);
     }
 }
 
-check_crew *check_crew_start(int threads, int64_t scratch_bytes) {
+check_crew *check_crew_start(int threads, int64_t workspace_bytes) {
     check_crew *crew = calloc(1, sizeof *crew);
     if (!crew)
         return NULL;
     for (crew->threads = 0; crew->threads < threads; crew->threads++) {
         struct member *m = &crew->members[crew->threads];
         m->crew = crew;
-        m->scratch = check_alloc(scratch_bytes, 1);
+        m->workspace = check_alloc(workspace_bytes, 1);
         if (crew->threads && pthread_create(&m->thread, NULL, work, m))
             break;
     }
@@ -61,7 +61,7 @@ int check_crew_run(check_crew *crew, const fx_call *call, uint32_t units) {
     atomic_store(&crew->next, 0);
     atomic_store(&crew->busy, (unsigned)crew->threads - 1);
     atomic_fetch_add(&crew->turn, 1);
-    take_units(crew, crew->members[0].scratch);
+    take_units(crew, crew->members[0].workspace);
     while (atomic_load(&crew->busy))
         ;
     return atomic_load(&crew->failed) ? -1 : 0;

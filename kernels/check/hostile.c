@@ -1,5 +1,5 @@
 /* Damaged parameters: a legal case with some of its words replaced. fx_op_check may refuse it; what it accepts must
- * stay inside the memory that fx_op_extent, fx_op_scratch and fx_op_zeros name, whatever comes out. */
+ * stay inside the memory that fx_op_extent, fx_op_workspace and fx_op_zeros name, whatever comes out. */
 #include "check.h"
 
 #include <stdio.h>
@@ -101,14 +101,14 @@ static int operand(check_case *c, int number, int before, void **at) {
 static int run(check_case *c, const fx_kernels *k) {
     fx_call call = {.kernels = k, .params = &c->params, .op = c->op, .kernel = c->kernel};
     const int before = check_one_in(c, 2), threads = check_int(c, 1, 5);
-    const int64_t scratch = fx_op_scratch(k, c->op, c->kernel, &c->params);
+    const int64_t workspace = fx_op_workspace(k, c->op, c->kernel, &c->params);
     const int64_t zeros = fx_op_zeros(c->op, &c->params) * (int64_t)sizeof(float);
     const int64_t weight = fx_op_panel_bytes(c->op, &c->params) * fx_op_panels(c->op, &c->params);
     call.window = fx_op_full_window(c->op, &c->params);
     const uint32_t units = fx_op_units(k, c->op, c->kernel, &c->params, call.window, threads);
-    if (scratch < 0 || zeros < 0 || weight < 0) {
-        fprintf(stderr, "negative size: scratch %lld, zeros %lld, weight %lld\n", (long long)scratch, (long long)zeros,
-                (long long)weight);
+    if (workspace < 0 || zeros < 0 || weight < 0) {
+        fprintf(stderr, "negative size: workspace %lld, zeros %lld, weight %lld\n", (long long)workspace,
+                (long long)zeros, (long long)weight);
         return -1;
     }
     void *at = NULL;
@@ -119,10 +119,10 @@ static int run(check_case *c, const fx_kernels *k) {
     }
     if (!operand(c, FX_OUTPUT, before, &call.out))
         return 0;
-    if (scratch > BYTES_MAX || zeros > BYTES_MAX || weight > BYTES_MAX || outputs(c) * reads(c) > WORK_MAX)
+    if (workspace > BYTES_MAX || zeros > BYTES_MAX || weight > BYTES_MAX || outputs(c) * reads(c) > WORK_MAX)
         return 0;
-    call.scratch = check_alloc((scratch + 63) / 64 * 64, 0);
-    memset(call.scratch, 0xff, (size_t)scratch);
+    call.workspace = check_alloc((workspace + 63) / 64 * 64, 0);
+    memset(call.workspace, 0xff, (size_t)workspace);
     call.zeros = memset(check_alloc(zeros, 0), 0, (size_t)zeros);
     float *panels = check_alloc(weight, 0);
     check_fill(c, panels, weight);

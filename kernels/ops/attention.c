@@ -70,7 +70,7 @@ static int32_t block_keys(const fx_attention_params *p) {
     return (int32_t)fx_round_up(fx_div_up(p->n, fx_div_up(p->n, most)), FX_NR);
 }
 
-typedef struct scratch {
+typedef struct workspace {
     const float **a; /* of a tile */
     float **c;
     float **y;
@@ -80,12 +80,12 @@ typedef struct scratch {
     float *k;         /* [keys / FX_NR][d][FX_NR] */
     float *v;         /* [panels of dv][keys][FX_NR] */
     int64_t bytes;
-} scratch;
+} workspace;
 
-static scratch scratch_at(void *base, const fx_kernels *k, const fx_attention_params *p) {
+static workspace workspace_at(void *base, const fx_kernels *k, const fx_attention_params *p) {
     const int64_t keys = block_keys(p), rows = fx_min64(RUN_ROWS, (int64_t)p->heads / p->groups * p->m);
     int64_t at = 0;
-    scratch s;
+    workspace s;
     FX_TAKE(s.a, base, at, k->mr);
     FX_TAKE(s.c, base, at, k->mr);
     FX_TAKE(s.y, base, at, k->mr);
@@ -99,9 +99,9 @@ static scratch scratch_at(void *base, const fx_kernels *k, const fx_attention_pa
     return s;
 }
 
-static int64_t scratch_bytes(const fx_kernels *k, uint32_t kernel, const fx_params *u) {
+static int64_t workspace_bytes(const fx_kernels *k, uint32_t kernel, const fx_params *u) {
     (void)kernel;
-    return scratch_at(NULL, k, &u->attention).bytes;
+    return workspace_at(NULL, k, &u->attention).bytes;
 }
 
 /* ---- units ---- */
@@ -141,7 +141,7 @@ typedef struct run_of {
     const fx_call *call;
     const fx_attention_params *p;
     const float *k, *v;
-    scratch s;
+    workspace s;
     int64_t row0;       /* of the whole */
     int32_t rows, keys; /* keys: of a block */
     int is_few;
@@ -351,7 +351,7 @@ static void run_rows(run_of *r) {
 static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) {
     const fx_attention_params *p = &call->params->attention;
     const pieces cut = pieces_of(p, call->window, threads);
-    run_of r = {.call = call, .p = p, .s = scratch_at(call->scratch, call->kernels, p), .keys = block_keys(p)};
+    run_of r = {.call = call, .p = p, .s = workspace_at(call->workspace, call->kernels, p), .keys = block_keys(p)};
     const int64_t end = piece_at(p, call->window, cut, u1), per = rows_of_run(p);
     for (r.row0 = piece_at(p, call->window, cut, u0); r.row0 < end; r.row0 += r.rows) {
         r.rows = (int32_t)fx_min64(fx_min64(RUN_ROWS, per - r.row0 % per), end - r.row0);
@@ -365,7 +365,7 @@ const fx_op_impl fx_attention_impl = {
     .full_window = full_window,
     .check = check,
     .extent = extent,
-    .scratch = scratch_bytes,
+    .workspace = workspace_bytes,
     .units = units,
     .run = run,
 };

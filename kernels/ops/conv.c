@@ -124,12 +124,13 @@ static int64_t zeros(const fx_params *u) {
     return (int64_t)u->conv.kw * u->conv.cin;
 }
 
-static int64_t scratch(const fx_kernels *k, uint32_t kernel, const fx_params *u) {
+static int64_t workspace(const fx_kernels *k, uint32_t kernel, const fx_params *u) {
     if (fx_conv_is_narrow(&u->conv))
-        return fx_conv_group_scratch(&u->conv);
+        return fx_conv_group_workspace(&u->conv);
     if (fx_conv_is_gemv(kernel, &u->conv))
-        return fx_conv_gemv_scratch(&u->conv);
-    return is_winograd(kernel) ? fx_conv_wino_scratch(k, kernel, &u->conv) : fx_conv_gemm_scratch(k, kernel, &u->conv);
+        return fx_conv_gemv_workspace(&u->conv);
+    return is_winograd(kernel) ? fx_conv_wino_workspace(k, kernel, &u->conv)
+                               : fx_conv_gemm_workspace(k, kernel, &u->conv);
 }
 
 static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, fx_window w, int threads) {
@@ -200,7 +201,7 @@ const fx_op_impl fx_conv_impl = {
     .extent = extent,
     .panel_bytes = panel_bytes,
     .panels = panels,
-    .scratch = scratch,
+    .workspace = workspace,
     .zeros = zeros,
     .units = units,
     .run = run,

@@ -2,13 +2,13 @@
  *
  * DIRECT (Dukhan, "The Indirect Convolution Algorithm", 2019, without the stored indirection buffer): a pointer for
  * each tap and pixel, to zeros outside the map. IM2COL: a pointer for each row of taps, whose kw * cin floats are one
- * run of the input; only runs that leave the map, or are not contiguous, are gathered into scratch.
+ * run of the input; only runs that leave the map, or are not contiguous, are gathered into workspace.
  *
  * Inside a unit tiles are the outer loop and panels the inner one: a tile's input stays in L1 while the unit's panels,
  * at most FX_CACHE_BYTES unless one tile of panels is bigger, come from L2. */
 #include "conv.h"
 
-typedef struct scratch {
+typedef struct workspace {
     int64_t *tap_offset; /* floats from the first tap to each tap; DIRECT */
     const float **a;     /* [taps][rows] */
     float **c;           /* [rows] */
@@ -16,7 +16,7 @@ typedef struct scratch {
     float *gathered;     /* [rows][kh][kw * cin]; IM2COL */
     float *panels;       /* of a unit, where they are not stored as floats */
     int64_t bytes;
-} scratch;
+} workspace;
 
 /* Pixels a multiple of 4 KiB apart share one set of an L1 cache, mostly of 8 ways: with more rows in a tile their lines
  * push each other out (measured: 87 against 115 GFLOP/s with 14 and 7 rows of 1024 channels). */
@@ -33,11 +33,11 @@ static int64_t groups_at_most(const fx_kernels *k, const fx_conv_params *p) {
     return fx_max64(1, FX_CACHE_BYTES / group_bytes);
 }
 
-static scratch scratch_at(void *base, const fx_kernels *k, uint32_t kernel, const fx_conv_params *p) {
+static workspace workspace_at(void *base, const fx_kernels *k, uint32_t kernel, const fx_conv_params *p) {
     const int gathers = kernel == FX_CONV_IM2COL;
     const int64_t taps = gathers ? p->kh : (int64_t)p->kh * p->kw;
     int64_t at = 0;
-    scratch s;
+    workspace s;
     FX_TAKE(s.tap_offset, base, at, gathers ? 0 : taps);
     FX_TAKE(s.a, base, at, taps * k->mr);
     FX_TAKE(s.c, base, at, k->mr);
@@ -50,8 +50,8 @@ static scratch scratch_at(void *base, const fx_kernels *k, uint32_t kernel, cons
     return s;
 }
 
-int64_t fx_conv_gemm_scratch(const fx_kernels *k, uint32_t kernel, const fx_conv_params *p) {
-    return scratch_at(NULL, k, kernel, p).bytes;
+int64_t fx_conv_gemm_workspace(const fx_kernels *k, uint32_t kernel, const fx_conv_params *p) {
+    return workspace_at(NULL, k, kernel, p).bytes;
 }
 
 /* ---- a tile of output pixels ---- */
@@ -63,7 +63,7 @@ typedef struct walk {
     const fx_conv_params *p;
     const float *x, *r, *zeros;
     float *y;
-    scratch s;
+    workspace s;
     int is_run;    /* IM2COL: taps of a row inside the map are one run of the input */
     int is_single; /* one tap, which no pixel has outside the map */
     asking asks;
@@ -233,7 +233,7 @@ static void ask_ahead(const walk *w, const fx_gemm *g, int32_t first, int32_t pa
         ask(g->a[i] + g->a_at, (int64_t)g->rows * p->sw * p->x_sw + line, end - line);
 }
 
-/* All panels of [first, last), which lie at `weight`, for the tile whose pointers stand in scratch. */
+/* All panels of [first, last), which lie at `weight`, for the tile whose pointers stand in workspace. */
 static void run_tile(const walk *w, fx_gemm *g, const float *weight, int32_t first, int32_t last) {
     const fx_conv_params *p = w->p;
     const fx_window *win = &w->call->window;
@@ -272,7 +272,7 @@ fx_status fx_conv_gemm_run(const fx_call *call, int threads, uint32_t u0, uint32
     w.is_run = p->x_sw == p->cin && p->dw == 1;
     w.is_single = p->kh == 1 && p->kw == 1 && p->pt == 0 && p->pl == 0 && (int64_t)(p->oh - 1) * p->sh < p->h &&
                   (int64_t)(p->ow - 1) * p->sw < p->w;
-    w.s = scratch_at(call->scratch, k, call->kernel, p);
+    w.s = workspace_at(call->workspace, k, call->kernel, p);
     if (!gathers)
         for (int ky = 0, t = 0; ky < p->kh; ky++)
             for (int kx = 0; kx < p->kw; kx++, t++)

@@ -7,16 +7,16 @@ int fx_conv_is_gemv(uint32_t kernel, const fx_conv_params *p) {
     return kernel == FX_CONV_DIRECT && p->group == 1 && (int64_t)p->n * p->oh <= FX_FEW_ROWS / p->ow;
 }
 
-typedef struct scratch {
+typedef struct workspace {
     const float **a; /* [taps][rows] */
     float **c;       /* [rows] */
     const float **r; /* [rows] */
     int64_t bytes;
-} scratch;
+} workspace;
 
-static scratch scratch_at(void *base, const fx_conv_params *p) {
+static workspace workspace_at(void *base, const fx_conv_params *p) {
     int64_t at = 0;
-    scratch s;
+    workspace s;
     FX_TAKE(s.a, base, at, (int64_t)p->kh * p->kw * FX_FEW_ROWS);
     FX_TAKE(s.c, base, at, FX_FEW_ROWS);
     FX_TAKE(s.r, base, at, FX_FEW_ROWS);
@@ -24,8 +24,8 @@ static scratch scratch_at(void *base, const fx_conv_params *p) {
     return s;
 }
 
-int64_t fx_conv_gemv_scratch(const fx_conv_params *p) {
-    return scratch_at(NULL, p).bytes;
+int64_t fx_conv_gemv_workspace(const fx_conv_params *p) {
+    return workspace_at(NULL, p).bytes;
 }
 
 static int64_t weights_of_panel(const fx_conv_params *p) {
@@ -42,7 +42,7 @@ uint32_t fx_conv_gemv_units(const fx_conv_params *p, fx_window w, int threads) {
 }
 
 /* Pointers to row i of `rows`: output row `row` of all images, pixel ox. */
-static void point(const fx_call *call, const scratch *s, int i, int rows, int64_t row, int64_t ox) {
+static void point(const fx_call *call, const workspace *s, int i, int rows, int64_t row, int64_t ox) {
     const fx_conv_params *p = &call->params->conv;
     const int64_t batch = row / p->oh, oy = row % p->oh;
     const float *x = (const float *)call->in[0] + batch * p->x_sn;
@@ -62,7 +62,7 @@ static void point(const fx_call *call, const scratch *s, int i, int rows, int64_
 fx_status fx_conv_gemv_run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) {
     const fx_conv_params *p = &call->params->conv;
     const fx_window *win = &call->window;
-    const scratch s = scratch_at(call->scratch, p);
+    const workspace s = workspace_at(call->workspace, p);
     const int64_t panels = fx_div_up(win->c1 - win->c0, FX_NR), pieces = units_of(p, *win, threads);
     const int64_t first = fx_cut_at(panels, pieces, u0), last = fx_cut_at(panels, pieces, u1);
     fx_gemv g = {.a = s.a, .c = s.c, .r = p->has_residual ? s.r : NULL, .wtype = p->wtype};

@@ -22,9 +22,9 @@ int fx_conv_group_fits(const fx_conv_params *p) {
     return fx_strips_fit(&d);
 }
 
-int64_t fx_conv_group_scratch(const fx_conv_params *p) {
+int64_t fx_conv_group_workspace(const fx_conv_params *p) {
     const fx_dwconv_params d = strips_of(p);
-    return fx_strips_scratch(&d, p->cin_panel);
+    return fx_strips_workspace(&d, p->cin_panel);
 }
 
 uint32_t fx_conv_group_units(const fx_conv_params *p, fx_window w, int threads) {

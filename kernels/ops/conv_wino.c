@@ -50,7 +50,7 @@ static sizes sizes_of(const fx_kernels *k, uint32_t kernel, const fx_conv_params
     return z;
 }
 
-int64_t fx_conv_wino_scratch(const fx_kernels *k, uint32_t kernel, const fx_conv_params *p) {
+int64_t fx_conv_wino_workspace(const fx_kernels *k, uint32_t kernel, const fx_conv_params *p) {
     return sizes_of(k, kernel, p).bytes;
 }
 
@@ -316,7 +316,7 @@ fx_status fx_conv_wino_run(const fx_call *call, int threads, uint32_t u0, uint32
     block b = {.call = call, .p = p, .z = sizes_of(k, call->kernel, p)};
     b.line = fx_wino_line_of(b.z.taps);
     b.rows = tile_rows_of(p, *win, b.z.mh);
-    b.v = call->scratch;
+    b.v = call->workspace;
     b.u = b.v + b.z.v;
     b.s = b.u + b.z.u;
     b.w = b.s + b.z.s;

@@ -54,9 +54,9 @@ static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
     fx_operand_extent(operand_of(&u->dwconv, operand), lo, hi);
 }
 
-static int64_t scratch(const fx_kernels *k, uint32_t kernel, const fx_params *u) {
+static int64_t workspace(const fx_kernels *k, uint32_t kernel, const fx_params *u) {
     (void)k, (void)kernel;
-    return fx_strips_scratch(&u->dwconv, 1);
+    return fx_strips_workspace(&u->dwconv, 1);
 }
 
 static int64_t zeros(const fx_params *u) {
@@ -80,7 +80,7 @@ const fx_op_impl fx_dwconv_impl = {
     .extent = extent,
     .panel_bytes = panel_bytes,
     .panels = panels,
-    .scratch = scratch,
+    .workspace = workspace,
     .zeros = zeros,
     .units = units,
     .run = run,

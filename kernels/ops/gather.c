@@ -54,7 +54,7 @@ static fx_status row_of_table(const fx_call *call, int64_t index, int64_t bytes,
     const int64_t rows = call->table->chunk_bytes / bytes, number = index / rows;
     if (number != c->number) {
         c->number = number;
-        const fx_status status = call->table->read(call->table, number, call->scratch, &c->data);
+        const fx_status status = call->table->read(call->table, number, call->workspace, &c->data);
         if (status != FX_OK)
             return status;
     }

@@ -32,7 +32,7 @@ static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
     fx_operand_extent(operand_of(&u->lrn, operand), lo, hi);
 }
 
-static int64_t scratch(const fx_kernels *k, uint32_t kernel, const fx_params *u) {
+static int64_t workspace(const fx_kernels *k, uint32_t kernel, const fx_params *u) {
     (void)k, (void)kernel;
     return fx_round_up(((int64_t)u->lrn.c + before(&u->lrn) + after(&u->lrn)) * (int64_t)sizeof(float), 64);
 }
@@ -48,7 +48,7 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
     const fx_window *w = &call->window;
     const int64_t rows = w->y1 - w->y0;
     const int64_t pieces = units(call->kernels, call->kernel, call->params, *w, threads);
-    float *padded = call->scratch;
+    float *padded = call->workspace;
     fx_lrn l = {.padded = padded, .channels = p->c, .before = before(p), .taps = before(p) + 1 + after(p)};
     l.scale = p->alpha / (float)p->size, l.beta = p->beta, l.bias = p->bias;
     memset(padded, 0, (size_t)(p->c + l.taps - 1) * sizeof(float));
@@ -66,7 +66,7 @@ const fx_op_impl fx_lrn_impl = {
     .full_window = full_window,
     .check = check,
     .extent = extent,
-    .scratch = scratch,
+    .workspace = workspace,
     .units = units,
     .run = run,
 };

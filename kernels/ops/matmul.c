@@ -63,17 +63,17 @@ static int64_t group_panels(const fx_kernels *k, const fx_matmul_params *p, int6
     return fx_min64(all, fx_max64(1, fit / k->panels) * k->panels);
 }
 
-typedef struct scratch {
+typedef struct workspace {
     const float **a;
     float **c;
     float *b;    /* [panels][depth][FX_NR] */
     float *rows; /* of a, where its elements are not neighbours: [mr][depth] */
     int64_t bytes;
-} scratch;
+} workspace;
 
-static scratch scratch_at(void *base, const fx_kernels *k, const fx_matmul_params *p) {
+static workspace workspace_at(void *base, const fx_kernels *k, const fx_matmul_params *p) {
     int64_t at = 0;
-    scratch s;
+    workspace s;
     FX_TAKE(s.a, base, at, fx_max64(k->mr, FEW));
     FX_TAKE(s.c, base, at, fx_max64(k->mr, FEW));
     FX_TAKE(s.b, base, at, is_few(p) ? 0 : group_panels(k, p, fx_div_up(p->n, FX_NR)) * depth(p) * FX_NR);
@@ -82,9 +82,9 @@ static scratch scratch_at(void *base, const fx_kernels *k, const fx_matmul_param
     return s;
 }
 
-static int64_t scratch_bytes(const fx_kernels *k, uint32_t kernel, const fx_params *u) {
+static int64_t workspace_bytes(const fx_kernels *k, uint32_t kernel, const fx_params *u) {
     (void)kernel;
-    return scratch_at(NULL, k, &u->matmul).bytes;
+    return workspace_at(NULL, k, &u->matmul).bytes;
 }
 
 /* items: rows; groups: of panels. Whole matrices first, then columns, then rows. */
@@ -133,7 +133,7 @@ typedef struct block {
     int32_t r0, r1, k0, k1, panel0, panel1;
 } block;
 
-static void run_block(const fx_call *call, const scratch *s, const block *t, int32_t column_end) {
+static void run_block(const fx_call *call, const workspace *s, const block *t, int32_t column_end) {
     const fx_matmul_params *p = &call->params->matmul;
     const fx_kernels *k = call->kernels;
     const int32_t n = t->k1 - t->k0;
@@ -172,7 +172,7 @@ static void run_block(const fx_call *call, const scratch *s, const block *t, int
 }
 
 /* Columns [c0, c1) of a few rows. */
-static void run_few(const fx_call *call, const scratch *s, const block *t, int64_t c0, int64_t c1) {
+static void run_few(const fx_call *call, const workspace *s, const block *t, int64_t c0, int64_t c1) {
     const fx_matmul_params *p = &call->params->matmul;
     fx_few_rows f = {.a = s->a, .b = t->b + c0 * p->b_sn, .c = s->c, .b_k = p->b_sk, .b_n = p->b_sn, .k = p->k};
     f.rows = t->r1 - t->r0, f.columns = (int32_t)(c1 - c0);
@@ -192,7 +192,7 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
     const fx_kernels *k = call->kernels;
     const fx_window *w = &call->window;
     const fx_cut cut = cut_window(k, p, *w, threads);
-    const scratch s = scratch_at(call->scratch, k, p);
+    const workspace s = workspace_at(call->workspace, k, p);
     const int64_t at_most = group_panels(k, p, fx_div_up(p->n, FX_NR));
     for (uint32_t u = u0; u < u1; u++) {
         const int64_t part = u % cut.parts, group = u / cut.parts;
@@ -228,7 +228,7 @@ const fx_op_impl fx_matmul_impl = {
     .full_window = full_window,
     .check = check,
     .extent = extent,
-    .scratch = scratch_bytes,
+    .workspace = workspace_bytes,
     .units = units,
     .run = run,
 };

@@ -35,8 +35,8 @@ int32_t fx_op_panels(uint32_t op, const fx_params *p) {
     return impls[op]->panels ? impls[op]->panels(p) : 0;
 }
 
-int64_t fx_op_scratch(const fx_kernels *k, uint32_t op, uint32_t kernel, const fx_params *p) {
-    return impls[op]->scratch ? impls[op]->scratch(k, kernel, p) : 0;
+int64_t fx_op_workspace(const fx_kernels *k, uint32_t op, uint32_t kernel, const fx_params *p) {
+    return impls[op]->workspace ? impls[op]->workspace(k, kernel, p) : 0;
 }
 
 int64_t fx_op_zeros(uint32_t op, const fx_params *p) {

@@ -54,17 +54,17 @@ static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
     *hi = floats * (int64_t)sizeof(float);
 }
 
-typedef struct scratch {
+typedef struct workspace {
     const float **a, **r;
     float **c;
     float *gates; /* [mr][gates * hidden] */
     float *inner; /* [mr][hidden] */
     int64_t bytes;
-} scratch;
+} workspace;
 
-static scratch scratch_at(void *base, const fx_kernels *k, const fx_recurrent_params *p) {
+static workspace workspace_at(void *base, const fx_kernels *k, const fx_recurrent_params *p) {
     int64_t at = 0;
-    scratch s;
+    workspace s;
     FX_TAKE(s.a, base, at, k->mr);
     FX_TAKE(s.r, base, at, k->mr);
     FX_TAKE(s.c, base, at, k->mr);
@@ -74,9 +74,9 @@ static scratch scratch_at(void *base, const fx_kernels *k, const fx_recurrent_pa
     return s;
 }
 
-static int64_t scratch_bytes(const fx_kernels *k, uint32_t kernel, const fx_params *u) {
+static int64_t workspace_bytes(const fx_kernels *k, uint32_t kernel, const fx_params *u) {
     (void)kernel;
-    return scratch_at(NULL, k, &u->recurrent).bytes;
+    return workspace_at(NULL, k, &u->recurrent).bytes;
 }
 
 static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, fx_window w, int threads) {
@@ -91,7 +91,7 @@ static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, 
 typedef struct step {
     const fx_kernels *k;
     const fx_recurrent_params *p;
-    const scratch *s;
+    const workspace *s;
     const float *x;      /* the input's part of the gates: row 0 */
     const float *h;      /* hidden values before: row 0 */
     float *y;            /* hidden values after: row 0 */
@@ -181,7 +181,7 @@ static void run_rnn(const step *t) {
 static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) {
     const fx_recurrent_params *p = &call->params->recurrent;
     const uint32_t count = units(call->kernels, 0, call->params, call->window, threads);
-    const scratch s = scratch_at(call->scratch, call->kernels, p);
+    const workspace s = workspace_at(call->workspace, call->kernels, p);
     const int64_t n = p->hidden, gates = gates_of(p->kind) * n, batch = p->batch;
     const int64_t end = fx_cut_at(batch, count, u1);
     float *y = call->out, *last = y + p->steps * batch * n, *cell = last + batch * n;
@@ -215,7 +215,7 @@ const fx_op_impl fx_recurrent_impl = {
     .full_window = full_window,
     .check = check,
     .extent = extent,
-    .scratch = scratch_bytes,
+    .workspace = workspace_bytes,
     .units = units,
     .run = run,
 };

@@ -29,7 +29,7 @@ static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
     fx_operand_extent(operand_of(&u->resize, operand), lo, hi);
 }
 
-static int64_t scratch(const fx_kernels *k, uint32_t kernel, const fx_params *u) {
+static int64_t workspace(const fx_kernels *k, uint32_t kernel, const fx_params *u) {
     (void)k, (void)kernel;
     return fx_round_up((int64_t)sizeof(fx_resize_tap) * u->resize.ow, 64);
 }
@@ -90,7 +90,7 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
     const fx_window *w = &call->window;
     const int64_t rows = w->y1 - w->y0;
     const int64_t pieces = units(call->kernels, call->kernel, call->params, *w, threads);
-    fx_resize_tap *taps = call->scratch;
+    fx_resize_tap *taps = call->workspace;
     for (int32_t i = 0; i < p->ow; i++) {
         const place at = place_of(p, i, p->w, p->ow, p->scale_w);
         taps[i] = (fx_resize_tap){(int64_t)at.low * p->x_sw, (int64_t)at.high * p->x_sw, at.weight};
@@ -119,7 +119,7 @@ const fx_op_impl fx_resize_impl = {
     .full_window = full_window,
     .check = check,
     .extent = extent,
-    .scratch = scratch,
+    .workspace = workspace,
     .units = units,
     .run = run,
 };

@@ -21,7 +21,7 @@ static int64_t pointer_bytes(const fx_dwconv_params *p, int32_t wide) {
     return fx_round_up((int64_t)sizeof(float *) * rows * positions(p, fx_min64(FX_DW_PIXELS, p->ow)), 64);
 }
 
-int64_t fx_strips_scratch(const fx_dwconv_params *p, int32_t wide) {
+int64_t fx_strips_workspace(const fx_dwconv_params *p, int32_t wide) {
     const int64_t weights = (int64_t)p->kh * p->kw * wide * FX_NR;
     const int64_t room = fx_panels_room(p->act, p->wtype, weights, fx_div_up(p->c, FX_NR));
     return pointer_bytes(p, wide) + fx_round_up(room * (int64_t)sizeof(float), 64);
@@ -67,7 +67,7 @@ static void run_strip(const fx_call *call, const fx_dwconv_params *p, fx_gconv *
                       int64_t x0) {
     fx_dwconv *d = &g->strip;
     const float *map = (const float *)call->in[0] + batch * p->x_sn;
-    const float **x = call->scratch;
+    const float **x = call->workspace;
     d->positions = (int32_t)positions(p, d->pixels);
     for (int64_t k = 0; k < p->kh + (d->rows - 1) * (int64_t)p->sh; k++, x += d->positions) {
         const int64_t iy = oy * p->sh - p->pt + k * p->dh;
@@ -107,13 +107,13 @@ void fx_strips_run(const fx_call *call, const fx_dwconv_params *p, int32_t wide,
     const int32_t rows = rows_at_once(p, wide);
     const int64_t strips = fx_div_up(p->ow, FX_DW_PIXELS); /* of a row */
     fx_gconv g = {
-        .strip = {.x = call->scratch, .y_row = p->y_sh, .r_row = p->r_sh, .y_step = p->y_sw, .r_step = p->r_sw},
+        .strip = {.x = call->workspace, .y_row = p->y_sh, .r_row = p->r_sh, .y_step = p->y_sw, .r_step = p->r_sw},
         .wide = wide};
     fx_dwconv *const d = &g.strip;
     d->head = fx_panel_head(p->act);
     d->w_panel = d->head + (int64_t)p->kh * p->kw * wide * FX_NR;
     const fx_panels panels = {.call = call,
-                              .room = (void *)((char *)call->scratch + pointer_bytes(p, wide)),
+                              .room = (void *)((char *)call->workspace + pointer_bytes(p, wide)),
                               .weights = d->w_panel - d->head,
                               .act = p->act,
                               .wtype = p->wtype};

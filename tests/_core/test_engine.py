@@ -5,12 +5,13 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
-from programs import Chain, run, up
 
 from flexnn import _core
+from tests.support.programs import Chain, run, up
 
 RUNS = int(os.environ.get("FLEXNN_ENGINE_RUNS", "300"))
 
@@ -172,10 +173,10 @@ def test_bytes_count_arena_program_and_stacks():
 def test_fewer_threads_where_the_system_gives_fewer():
     code = """
 import os, resource, sys
-sys.path.insert(0, sys.argv[1])
+sys.path.append(sys.argv[1])
 import numpy as np
 from flexnn import _core
-from programs import Chain, run
+from tests.support.programs import Chain, run
 streaming = Chain(layers=2, side=4, channels=32, slots=1)
 resident = Chain(layers=2, side=4, channels=32, slots=1, pinned_every=1)
 if os.getuid() == 0:
@@ -190,7 +191,7 @@ try:
 except _core.EngineError as error:
     print(error.status, "again" in str(error) or "unavailable" in str(error))
 """
-    here = os.path.dirname(__file__)
+    here = str(Path(__file__).resolve().parents[2])
     done = subprocess.run([sys.executable, "-c", code, here], capture_output=True, text=True, timeout=60)
     assert done.stdout == "1\nthread True\n", done.stderr
 

@@ -7,9 +7,9 @@ import time
 
 import numpy as np
 import pytest
-from programs import Chain, run
 
 from flexnn import _core
+from tests.support.programs import Chain, run
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from programs import conv_params
 
 from flexnn import _core
+from tests.support.programs import conv_params
 
 
 def fields(op: str) -> dict[str, int | float]:
@@ -74,7 +74,7 @@ def test_queries_check_the_parameters_first():
         lambda: _core.op_check("conv", "direct", params),
         lambda: _core.op_panels("conv", params),
         lambda: _core.op_panel_bytes("conv", params),
-        lambda: _core.op_scratch("conv", "", params),
+        lambda: _core.op_workspace("conv", "", params),
         lambda: _core.op_extent("conv", params, 0),
         lambda: _core.op_full_window("conv", params),
         lambda: _core.op_units("conv", "", params, None, 1),

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from programs import Chain, run
 
 from flexnn import _core
+from tests.support.programs import Chain, run
 
 
 def chain(**options) -> Chain:
@@ -76,12 +76,12 @@ LIES = {
     "output absent": (set_out(0, -1, 0), "bounds"),
     "output beyond its buffer": (set_out(2, 2, 4), "bounds"),
     "output overflowing": (set_out(1, 0, (1 << 63) - 64), "bounds"),
-    "scratch outside": (set_field("nodes", 0, "scratch", value=lambda p: p["arena_bytes"]), "bounds"),
-    "scratch negative": (set_field("nodes", 0, "scratch", value=-64), "bounds"),
-    "scratch not aligned": (set_field("nodes", 0, "scratch", value=32), "bounds"),
-    "scratch too small": (set_field("nodes", 0, "scratch_bytes", value=0), "bounds"),
-    "scratch bytes negative": (set_field("nodes", 0, "scratch_bytes", value=-64), "bounds"),
-    "scratch overflowing": (set_field("nodes", 0, "scratch_bytes", value=BIG), "bounds"),
+    "workspace outside": (set_field("nodes", 0, "workspace", value=lambda p: p["arena_bytes"]), "bounds"),
+    "workspace negative": (set_field("nodes", 0, "workspace", value=-64), "bounds"),
+    "workspace not aligned": (set_field("nodes", 0, "workspace", value=32), "bounds"),
+    "workspace too small": (set_field("nodes", 0, "workspace_bytes", value=0), "bounds"),
+    "workspace bytes negative": (set_field("nodes", 0, "workspace_bytes", value=-64), "bounds"),
+    "workspace overflowing": (set_field("nodes", 0, "workspace_bytes", value=BIG), "bounds"),
     "step of no node": (set_field("steps", 0, "node", value=3), "params"),
     "step waits for too many": (set_field("steps", 0, "wait_loads", value=100), "params"),
     "window below": (set_field("steps", 0, "window", "y0", value=-1), "params"),
@@ -111,13 +111,13 @@ LIES = {
     "threshold too high": (set_field("loads", 0, "wait_steps", value=10**6), "params"),
     "threshold too low": (set_field("loads", 0, "wait_steps", value=-(10**6)), "params"),
     "deadlock": (set_field("loads", 0, "wait_steps", value=3), "params"),
-    "scratch over the output": (set_field("nodes", 0, "scratch", value=own_output), "overlap"),
-    "scratch over the input": (set_field("nodes", 1, "scratch", value=own_output), "overlap"),
-    "scratch over a pinned weight": (
-        set_field("nodes", 0, "scratch", value=lambda p: p["pinned"]["address"][0]),
+    "workspace over the output": (set_field("nodes", 0, "workspace", value=own_output), "overlap"),
+    "workspace over the input": (set_field("nodes", 1, "workspace", value=own_output), "overlap"),
+    "workspace over a pinned weight": (
+        set_field("nodes", 0, "workspace", value=lambda p: p["pinned"]["address"][0]),
         "overlap",
     ),
-    "scratch over a load": (set_field("nodes", 0, "scratch", value=lambda p: p["loads"]["address"][1]), "overlap"),
+    "workspace over a load": (set_field("nodes", 0, "workspace", value=lambda p: p["loads"]["address"][1]), "overlap"),
     "output over a pinned weight": (lambda p: set_out(0, 0, p["pinned"]["address"][0])(p), "overlap"),
     "output over the zeros": (lambda p: set_out(0, 0, p["zeros"])(p), "overlap"),
     "zeros over a load": (set_value("zeros", lambda p: p["loads"]["address"][0]), "overlap"),
@@ -151,11 +151,11 @@ def test_lies_are_refused(lie):
     assert caught.value.status == status
 
 
-def test_scratch_counts_for_every_thread():
+def test_workspace_counts_for_every_thread():
     c = chain(threads_max=2)
-    assert c.program["nodes"]["scratch_bytes"][0] > 0
-    c.program["nodes"]["scratch"] = c.program["arena_bytes"]
-    c.program["arena_bytes"] += 2 * int(c.program["nodes"]["scratch_bytes"][0])
+    assert c.program["nodes"]["workspace_bytes"][0] > 0
+    c.program["nodes"]["workspace"] = c.program["arena_bytes"]
+    c.program["arena_bytes"] += 2 * int(c.program["nodes"]["workspace_bytes"][0])
     c.open(threads=2).close()
     with pytest.raises(_core.EngineError):
         c.open(threads=3)

@@ -12,9 +12,9 @@ from random import Random
 
 import numpy as np
 import pytest
-from programs import conv_params, up
 
 from flexnn import _core
+from tests.support.programs import conv_params, up
 
 RUNS = 3
 READERS = 2
@@ -163,13 +163,13 @@ def accepts(program: Program) -> bool:
     """Whether the engine takes such a program: every step a 1x1 convolution with its weights in its slot."""
     params = conv_params(side=1, channels=16)
     place = up(_core.op_panel_bytes("conv", params))
-    scratch_bytes, zeros_count = up(_core.op_scratch("conv", "", params)), _core.op_zeros("conv", params)
+    workspace_bytes, zeros_count = up(_core.op_workspace("conv", "", params)), _core.op_zeros("conv", params)
     nodes = np.zeros(program.S, _core.NODE_DTYPE)  # one for each step, as windows of one would meet
     nodes["op"], nodes["params"] = _core.OPS.index("conv"), params
     nodes["in"]["base"] = -1
     for node in range(program.S):
         nodes[node]["in"][0] = nodes[node]["out"] = (0, 0, (6 + node) * place)
-    nodes["scratch"], nodes["scratch_bytes"] = (6 + program.S) * place, scratch_bytes
+    nodes["workspace"], nodes["workspace_bytes"] = (6 + program.S) * place, workspace_bytes
     window = _core.op_full_window("conv", params)
     slots = [4 if slot is None else 1 + slot for slot in program.reads]
     steps = np.array(
@@ -178,7 +178,7 @@ def accepts(program: Program) -> bool:
     loads = np.zeros(program.L, _core.LOAD_DTYPE)
     loads["bytes"], loads["chunk_bytes"], loads["wait_steps"] = place, place, program.wait_steps
     loads["address"] = [(1 + slot) * place for slot in program.fills]
-    end = (6 + program.S) * place + scratch_bytes
+    end = (6 + program.S) * place + workspace_bytes
     try:
         _core.EngineSession(
             nodes=nodes, steps=steps, pinned=loads[:0], loads=loads, crcs=np.zeros(0, np.uint32),

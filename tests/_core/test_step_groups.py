@@ -6,16 +6,16 @@ import tempfile
 
 import numpy as np
 import pytest
-from programs import Chain, conv_params, run, up
 
 from flexnn import _core
+from tests.support.programs import Chain, conv_params, run, up
 
 SIDE, WIDTH = 5, 16
 
 
 class Branches:
     """``count`` convolutions of the input; each writes 16 channels of the one output, pixel by pixel between the
-    others. The weights are pinned; all use one scratch."""
+    others. The weights are pinned; all use one workspace."""
 
     def __init__(self, count: int, threads_max: int = 4):
         rng = np.random.default_rng(count)
@@ -32,8 +32,8 @@ class Branches:
             self.file.write(weight.tobytes().ljust(place, b"\xee"))
         self.file.flush()
         zeros_count = _core.op_zeros("conv", self.params)
-        scratch_bytes = up(max(_core.op_scratch("conv", "direct", self.params, isa) for isa in _core.isa_levels()))
-        scratch = count * place
+        workspace_bytes = up(max(_core.op_workspace("conv", "direct", self.params, isa) for isa in _core.isa_levels()))
+        workspace = count * place
         pinned = np.zeros(count, _core.LOAD_DTYPE)
         pinned["file_offset"] = pinned["address"] = np.arange(count) * place
         pinned["bytes"], pinned["chunk_bytes"], pinned["check_bytes"] = place, panel_bytes, panel_bytes
@@ -41,10 +41,10 @@ class Branches:
         nodes = np.zeros(count, _core.NODE_DTYPE)
         nodes["op"], nodes["params"] = _core.OPS.index("conv"), self.params
         nodes["in"]["base"] = -1
-        nodes["scratch"], nodes["scratch_bytes"] = scratch, scratch_bytes
+        nodes["workspace"], nodes["workspace_bytes"] = workspace, workspace_bytes
         for i in range(count):
             nodes[i]["in"][0], nodes[i]["out"] = (1, 0, 0), (2, 0, 4 * WIDTH * i)
-        zeros = scratch + scratch_bytes * threads_max
+        zeros = workspace + workspace_bytes * threads_max
         window = _core.op_full_window("conv", self.params)
         self.program = {
             "nodes": nodes,
@@ -128,11 +128,11 @@ def _writes_into_the_arena(program):
     program["arena_bytes"] += program["io_bytes"][1]
 
 
-def _writes_over_scratch(program):
-    """Of the second: the first one has a scratch of its own."""
+def _writes_over_workspace(program):
+    """Of the second: the first one has a workspace of its own."""
     _writes_into_the_arena(program)
-    program["nodes"]["scratch"][1] = up(int(program["nodes"]["out"]["offset"][0]))
-    program["arena_bytes"] += 4 * int(program["nodes"]["scratch_bytes"][1])
+    program["nodes"]["workspace"][1] = up(int(program["nodes"]["out"]["offset"][0]))
+    program["arena_bytes"] += 4 * int(program["nodes"]["workspace_bytes"][1])
 
 
 def _same_windows(program):
@@ -147,9 +147,9 @@ CLASHES = {
         (1, [n for n, _ in _core.FIELDS["conv"]].index("y_sw")), 2 * WIDTH
     ),
     "what the other reads": _reads_what_another_writes,
-    "scratch of another size": _set("nodes", 1, "scratch_bytes", lambda p: p["nodes"]["scratch_bytes"][0] + 64),
-    "scratch shifted": _set("nodes", 1, "scratch", lambda p: p["nodes"]["scratch"][0] + 64),
-    "the other's scratch": _writes_over_scratch,
+    "workspace of another size": _set("nodes", 1, "workspace_bytes", lambda p: p["nodes"]["workspace_bytes"][0] + 64),
+    "workspace shifted": _set("nodes", 1, "workspace", lambda p: p["nodes"]["workspace"][0] + 64),
+    "the other's workspace": _writes_over_workspace,
     "the same windows of one node": _same_windows,
 }
 
@@ -157,7 +157,7 @@ CLASHES = {
 @pytest.mark.parametrize("clash", CLASHES)
 def test_steps_that_could_meet_are_refused(clash):
     branches = Branches(3)
-    if clash == "the other's scratch":
+    if clash == "the other's workspace":
         branches.program["arena_bytes"] += 1 << 16
     CLASHES[clash](branches.program)
     branches.open(groups=None, threads=2).close()  # one after the other they are legal

@@ -31,7 +31,7 @@ class Stored:
         self.nodes["op"], self.nodes["params"] = _core.OPS.index("gather"), params
         self.nodes[0]["in"] = [(_core.BASE_FILE, 0, 0), (1, 0, 0), (-1, 0, 0), (-1, 0, 0)]
         self.nodes[0]["out"] = (2, 0, 0)
-        self.nodes["scratch_bytes"] = _core.table_scratch(CHUNK)
+        self.nodes["workspace_bytes"] = _core.table_workspace(CHUNK)
         self.steps = np.array([(0, 0, _core.op_full_window("gather", params), -1)], _core.STEP_DTYPE)
         self.tables = np.zeros(1, _core.LOAD_DTYPE)
         self.tables["file_offset"], self.tables["chunk_bytes"] = PAGE, CHUNK
@@ -42,7 +42,7 @@ class Stored:
         nothing = np.zeros(0, _core.LOAD_DTYPE)
         return _core.EngineSession(
             nodes=self.nodes, steps=self.steps, pinned=nothing, loads=nothing, tables=self.tables, crcs=self.crcs,
-            arena_bytes=threads * int(self.nodes["scratch_bytes"][0]), zeros=0, zeros_count=0,
+            arena_bytes=threads * int(self.nodes["workspace_bytes"][0]), zeros=0, zeros_count=0,
             io_bytes=[8 * self.count, ROW * self.count], input_count=1, fd=self.file.fileno(), direct_fd=direct_fd,
             threads=threads, **switches,
         )  # fmt: skip
@@ -173,7 +173,7 @@ DEFECTS = {
     "no such checksums": (_set("tables", "crc_first", 1), "bounds"),
     "before the file": (_set("tables", "file_offset", -1), "params"),
     "offset that overflows": (_set("tables", "file_offset", (1 << 63) - 1), "params"),
-    "no room for a chunk": (_set("nodes", "scratch_bytes", 4096), "bounds"),
+    "no room for a chunk": (_set("nodes", "workspace_bytes", 4096), "bounds"),
 }
 
 

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.append(str(Path(__file__).resolve().parents[2]))  # last: an installed flexnn wins over the source tree
 
 from bench.onnx_suite import count
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import onnx
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT))  # last: an installed flexnn wins over the source tree
+from bench import kernels, layers
 
-from bench import kernels, layers  # noqa: E402
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("layer", layers.LAYERS, ids=lambda layer: layer.name)

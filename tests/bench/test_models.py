@@ -8,13 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT))  # last: an installed flexnn wins over the source tree
+from bench.converted import worst_error
+from bench.layers import Layer
+from bench.models import best_peer
+from bench.turns import Worker
 
-from bench.converted import worst_error  # noqa: E402
-from bench.layers import Layer  # noqa: E402
-from bench.models import best_peer  # noqa: E402
-from bench.turns import Worker  # noqa: E402
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_a_peer_that_is_wrong_is_not_the_best() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from bench.placement import blocks_of, shaped
 from bench.zoo import ZOO, make
-from flexnn.plan.layout import STRATEGIES
+from flexnn.planning.layout import STRATEGIES
 
 
 @pytest.mark.parametrize("name", ZOO)

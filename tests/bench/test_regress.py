@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT))  # last: an installed flexnn wins over the source tree
+from bench import regress
 
-from bench import regress  # noqa: E402
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def rounds(true_ratio: float, noise: float, count: int, seed: int) -> list[float]:
@@ -117,6 +116,8 @@ WORKER = """
 import runpy, sys, time
 import numpy as np
 import flexnn
+
+ROOT = Path(__file__).resolve().parents[2]
 run, passed, clock = flexnn.Session.run, 0, time.process_time_ns
 rng = np.random.default_rng({seed})
 def took(ns):

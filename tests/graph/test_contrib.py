@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from compare import check_model, load, numbers_of_type, weights
 from onnx import TensorProto, helper, numpy_helper
 
 from flexnn.graph import load_model
 from flexnn.graph.ir import GraphError
+from tests.support.compare import check_model, load, numbers_of_type, weights
 
 F32 = np.float32
 KINDS = {"f": TensorProto.FLOAT, "u": TensorProto.UINT8, "i": TensorProto.INT8, "w": TensorProto.INT32}

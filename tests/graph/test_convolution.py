@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from compare import check_model, load, model_of, ops_of, weights
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
+
+from tests.support.compare import check_model, load, model_of, ops_of, weights
 
 
 def conv_model(x, w, *, bias=True, op="Conv", opset=17, **attrs):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from compare import check_model, model_of, ops_of
 from onnx import TensorProto, helper
+
+from tests.support.compare import check_model, model_of, ops_of
 
 TYPES = {"f32": TensorProto.FLOAT, "i64": TensorProto.INT64, "i32": TensorProto.INT32, "bool": TensorProto.BOOL}
 NUMPY = {"f32": np.float32, "i64": np.int64, "i32": np.int32, "bool": np.bool_}

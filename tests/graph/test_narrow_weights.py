@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from compare import check_model, expected, load, model_of, numbers_of_type, ops_of, run_on_core, weights
 from onnx import TensorProto, helper
 
 import flexnn
 from flexnn.graph.ir import GraphError
+from tests.support.compare import check_model, expected, load, model_of, numbers_of_type, ops_of, run_on_core, weights
 
 F32 = np.float32
 

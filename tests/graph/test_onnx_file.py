@@ -11,13 +11,13 @@ import sys
 import numpy as np
 import onnx
 import pytest
-from compare import check_model, expected, feeds_of, model_of, run_graph, weights
 from onnx import TensorProto, helper, numpy_helper
 
 from flexnn.graph import load_onnx
 from flexnn.graph.ir import GraphError
 from flexnn.graph.onnx_file import BULK_BYTES, open_onnx
 from flexnn.graph.sources import FileSource
+from tests.support.compare import check_model, expected, feeds_of, model_of, run_graph, weights
 
 BIG = BULK_BYTES // 4
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from compare import check_model, feeds_of, load, model_of, ops_of, weights
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
+
+from tests.support.compare import check_model, feeds_of, load, model_of, ops_of, weights
 
 F32 = np.float32
 
@@ -86,7 +87,7 @@ def test_old_broadcasting():
     for axis in (0, 1, 2):
         node = helper.make_node("Add", ["x", "b"], ["y"], broadcast=1, axis=axis)
         graph = load(model_of([node], {"x": (2, 3, 4)}, ["y"], {"b": weights(2 + axis)}, 6))
-        from reference import run_graph
+        from tests.support.reference import run_graph
 
         feeds = feeds_of(graph)
         want = feeds["x"] + weights(2 + axis).reshape([-1 if i == axis else 1 for i in range(3)])

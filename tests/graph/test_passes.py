@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from compare import check_model, model_of, ops_of, weights
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
@@ -15,6 +14,7 @@ from flexnn.graph.dump import dump
 from flexnn.graph.importer import import_onnx
 from flexnn.graph.onnx_file import open_onnx
 from flexnn.graph.passes import EARLY_PASSES, IN_PLACE_PASSES, run_passes
+from tests.support.compare import check_model, model_of, ops_of, weights
 
 F32 = np.float32
 IMAGE = (1, 8, 6, 6)

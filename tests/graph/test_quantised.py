@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from compare import check_model, model_of, numbers_of_type, weights
 from onnx import TensorProto, helper
+
+from tests.support.compare import check_model, model_of, numbers_of_type, weights
 
 F32 = np.float32
 TYPES = {np.uint8: TensorProto.UINT8, np.int8: TensorProto.INT8}

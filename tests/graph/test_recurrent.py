@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from compare import check_model, load, model_of, ops_of, weights
 from onnx import helper
 
 from flexnn.graph.ir import GraphError
+from tests.support.compare import check_model, load, model_of, ops_of, weights
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 

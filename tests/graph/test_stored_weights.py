@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from compare import check_model, feeds_of, load, model_of, weights
 from onnx import helper
-from reference import run_graph
 
 import flexnn
 from flexnn.graph import pack
 from flexnn.graph.ir import GraphError
 from flexnn.graph.pack import PanelSource
 from flexnn.graph.sources import ArraySource
+from tests.support.compare import check_model, feeds_of, load, model_of, weights
+from tests.support.reference import run_graph
 
 # Of the largest output: rounding each weight once to 11 bits, or to 1/254 of its channel's largest.
 TOLERANCE = {"f16": 1e-3, "s8": 2e-2}

@@ -7,10 +7,10 @@ import math
 import numpy as np
 import onnx
 import pytest
-from compare import check_model, expected, feeds_of, load, model_of, ops_of, weights
 from onnx import helper
 
 import flexnn
+from tests.support.compare import check_model, expected, feeds_of, load, model_of, ops_of, weights
 
 F32 = np.float32
 I64 = np.int64

@@ -17,8 +17,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from loops import CORES, TOOL, Core, Loop, cycles, cycles_in_order, innermost_loops, utilisation, waits
-from missing import missing
+
+from tests.support.loops import CORES, TOOL, Core, Loop, cycles, cycles_in_order, innermost_loops, utilisation, waits
+from tests.support.missing import missing
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPILERS = ("gcc", "clang")

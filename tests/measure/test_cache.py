@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from flexnn.measure import cache
-from flexnn.plan import Machine
+from flexnn.planning import MachineProfile
 
 KEY = "1 0123456789abcdef0123 rest of the key"
 KEPT = cache.Kept(
-    Machine(1e11, 1e10, 2e9, 1e-5, 1e-6, 0.9, 0.8, {"conv.direct.0.a": (1e-6, 1e-3)}, {"dwconv": 0.5}), 77
+    MachineProfile(1e11, 1e10, 2e9, 1e-5, 1e-6, 0.9, 0.8, {"conv.direct.0.a": (1e-6, 1e-3)}, {"dwconv": 0.5}), 77
 )
 
 

@@ -10,17 +10,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from session_support import feed, smallest, write_model
 
 import flexnn
 from flexnn import _core, measure
 from flexnn.artifact import open_artifact
 from flexnn.graph.ir import Graph, Node, Tensor
 from flexnn.measure import cache, compute, storage
-from flexnn.plan import Machine
-from flexnn.plan.profile import profile_graph
+from flexnn.planning import MachineProfile
+from flexnn.planning.costs import graph_costs
+from tests.support.sessions import feed, smallest, write_model
 
-ANALYTIC = Machine(flops_per_second=1e11, bytes_per_second=1e10)
+ANALYTIC = MachineProfile(flops_per_second=1e11, bytes_per_second=1e10)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("threads", [1, 2])
 def test_every_way_gets_a_time(artifact: Path, threads: int) -> None:
     with open_artifact(str(artifact)) as opened:
-        profile = profile_graph(opened.graph, threads=threads, io_align=64, machine=ANALYTIC, every_way=True)
+        profile = graph_costs(opened.graph, threads=threads, io_align=64, machine=ANALYTIC, every_way=True)
         cases = compute.cases_of(opened.graph, profile, {})
         assert {case.way.kernel for case in cases} >= {"direct", "wino2", "wino4"}
         times = compute.measure_ways(opened.graph, profile, cases, room=32 << 20, seconds=0.1)
@@ -84,14 +84,14 @@ def test_a_node_that_refuses_zeros_is_left_out() -> None:
         inputs=[0, 2, 3],
         outputs=[1, 4],
     )
-    profile = profile_graph(graph, threads=1, io_align=64, machine=ANALYTIC, every_way=True)
+    profile = graph_costs(graph, threads=1, io_align=64, machine=ANALYTIC, every_way=True)
     cases = compute.cases_of(graph, profile, {})
     times = compute.measure_ways(graph, profile, cases, room=1 << 20, seconds=0.05)
     assert set(times) == {cases[0].key}
 
 
 def test_two_windows_give_a_fixed_part_and_one_per_channel() -> None:
-    known = compute.NodeProfile([], np.zeros(1, np.int32), 16, 64, 0, ())
+    known = compute.NodeCosts([], np.zeros(1, np.int32), 16, 64, 0, ())
     way = compute.Variant("direct", 0, 0, 1e-6, 1e-3)
     case = compute.Case("k", 0, way, known, 0, small=2, large=16)
     assert compute._fit(case, 3e-3, 17e-3) == pytest.approx((1e-3, 16e-3))

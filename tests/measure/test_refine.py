@@ -11,18 +11,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from plan_graphs import resnet
-from plan_support import FAST_DISK
-from session_support import write_model
 
 import flexnn
 from flexnn.measure.refine import SAMPLES_MIN, Watch, _overlaps
-from flexnn.plan import Machine
-from flexnn.plan.planner import Planner
-from flexnn.plan.profile import load_seconds, profile_graph, way_key
+from flexnn.planning import MachineProfile
+from flexnn.planning.costs import graph_costs, load_seconds, way_key
+from flexnn.planning.variant_planner import VariantPlanner
+from tests.support.plan_graphs import resnet
+from tests.support.plans import FAST_DISK
+from tests.support.sessions import write_model
 
 
-class Engine:
+class BoundProgram:
     """Runs as slow as it is told, loads and steps never at once."""
 
     def __init__(self, step_s: Any, load_s: Any) -> None:
@@ -31,15 +31,15 @@ class Engine:
         self.trace = spans[: len(step_s)], spans[len(step_s) :]
 
 
-def planned(machine: Machine) -> tuple[Any, Machine]:
+def planned(machine: MachineProfile) -> tuple[Any, MachineProfile]:
     graph = resnet()
-    profile = profile_graph(graph, threads=1, io_align=64, machine=machine, every_way=True)
+    profile = graph_costs(graph, threads=1, io_align=64, machine=machine, every_way=True)
     times = {}
     for node, known in zip(graph.nodes, profile.nodes, strict=True):
         for way in known.variants:
             times[way_key(node.op, known.params, way)] = way.fixed_s, way.channels_s
     machine = replace(machine, times=times, scales={"direct": 2.0})
-    planner = Planner(graph, machine=machine)
+    planner = VariantPlanner(graph, machine=machine)
     return planner.plan(planner.minimum), machine
 
 
@@ -48,7 +48,7 @@ def test_a_slower_run_makes_slower_profiles(slower: float, reads: float) -> None
     plan, machine = planned(FAST_DISK)
     watch = Watch(plan.program, machine)
     steps = np.full(len(plan.steps), plan.predicted_ms - plan.stall_ms) * 1e-3 / len(plan.steps)
-    engine = Engine(steps * slower, load_seconds(machine, plan.loads["bytes"]) * reads)
+    engine = BoundProgram(steps * slower, load_seconds(machine, plan.loads["bytes"]) * reads)
     for _ in range(2**SAMPLES_MIN):
         assert watch.learnt(machine) is None
         watch.ran(lambda: engine.trace)
@@ -65,7 +65,7 @@ def test_runs_as_predicted_teach_nothing() -> None:
     watch = Watch(plan.program, machine)
     steps = np.full(len(plan.steps), plan.predicted_ms - plan.stall_ms) * 1e-3 / len(plan.steps)
     for _ in range(64):
-        watch.ran(lambda: Engine(steps, load_seconds(machine, plan.loads["bytes"])).trace)
+        watch.ran(lambda: BoundProgram(steps, load_seconds(machine, plan.loads["bytes"])).trace)
     assert watch.learnt(machine) is None
 
 

@@ -1,5 +1,5 @@
 """The fixture of this folder's tests; the module beside it makes it."""
 
-from models_support import compiled
+from tests.support.models import compiled
 
 __all__ = ["compiled"]

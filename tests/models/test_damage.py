@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from missing import missing
 from rich.console import Console
 
 from bench.fetch_models import FetchError
 from bench.fuzz import GOOD, fuzz, make_targets
+from tests.support.missing import missing
 
 COUNT = 150
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from models_support import ALL, Compiled
 
 import flexnn
 from bench.peers import OnnxRuntime
+from tests.support.models import ALL, Compiled
 
 TOLERANCE = 1e-4
 SEEDS = (1, 2, 3)

@@ -9,8 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from missing import missing
-from models_support import ALL, ROOT, Compiled
+
+from tests.support.missing import missing
+from tests.support.models import ALL, ROOT, Compiled
 
 ALLOWANCE = 1 << 20
 """What the interpreter itself may take while running (DESIGN: the promise is about the process)."""

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from onnx import helper
-from regions_support import BOOL, F32, I64, check_run, graph_of, model_of, numbers, opened, value
 
 import flexnn
 from flexnn import cli
 from flexnn.regions import walk
+from tests.support.regions import BOOL, F32, I64, check_run, graph_of, model_of, numbers, opened, value
 
 WIDE = 96
 

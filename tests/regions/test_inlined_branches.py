@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 from onnx import helper
-from regions_support import F32, I64, check_run, graph_of, model_of, numbers, opened, value
 
 import flexnn
+from tests.support.regions import F32, I64, check_run, graph_of, model_of, numbers, opened, value
 
 
 def programs(session: flexnn.Session) -> int:

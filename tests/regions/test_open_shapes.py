@@ -10,10 +10,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from regions_support import BOOL, F32, I64, check_run, graph_of, model_of, numbers, opened, value
 
 import flexnn
 from flexnn.regions import walk
+from tests.support.regions import BOOL, F32, I64, check_run, graph_of, model_of, numbers, opened, value
 
 
 def conv_model(channels: int = 24):

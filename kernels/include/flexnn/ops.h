@@ -37,12 +37,12 @@ typedef struct fx_window {
     int32_t y0, y1, c0, c1;
 } fx_window;
 
-/* A table that is not in memory. read gives chunk i, checked; it has scratch_bytes of scratch and may leave the chunk
- * there. Any thread may ask. */
+/* A table that is not in memory. read gives chunk i, checked; it has workspace_bytes of workspace and may leave the
+ * chunk there. Any thread may ask. */
 typedef struct fx_table {
     int64_t chunk_bytes; /* a whole number of rows */
-    int64_t scratch_bytes;
-    fx_status (*read)(const struct fx_table *table, int64_t i, void *scratch, const char **chunk);
+    int64_t workspace_bytes;
+    fx_status (*read)(const struct fx_table *table, int64_t i, void *workspace, const char **chunk);
 } fx_table;
 
 typedef struct fx_call {
@@ -54,8 +54,8 @@ typedef struct fx_call {
     void *out;
     const float *weight;   /* the panel that holds channel window.c0, followed by the others of the window */
     const float *zeros;    /* at least fx_op_zeros floats of 0.0 */
-    void *scratch;         /* this thread's, fx_op_scratch bytes, 64-byte aligned */
-    const fx_table *table; /* GATHER whose outer is 1: stands for in[0], and scratch is the table's; else NULL */
+    void *workspace;       /* this thread's, fx_op_workspace bytes, 64-byte aligned */
+    const fx_table *table; /* GATHER whose outer is 1: stands for in[0], and workspace is the table's; else NULL */
 } fx_call;
 
 /* Properties of an operator. */
@@ -86,8 +86,8 @@ int32_t fx_conv_panel_cin(const fx_conv_params *p, int32_t panel);
 /* 1 if the kernel can compute this convolution. */
 int fx_conv_kernel_fits(uint32_t kernel, const fx_conv_params *p);
 
-/* Scratch bytes per thread for any window of the node, and floats of zeros that it reads. */
-int64_t fx_op_scratch(const fx_kernels *k, uint32_t op, uint32_t kernel, const fx_params *p);
+/* Workspace bytes per thread for any window of the node, and floats of zeros that it reads. */
+int64_t fx_op_workspace(const fx_kernels *k, uint32_t op, uint32_t kernel, const fx_params *p);
 int64_t fx_op_zeros(uint32_t op, const fx_params *p);
 
 /* Independent units of work in a window, for this many threads: they may run in any order and at the same time. */

@@ -1,0 +1,192 @@
+/* Programs bound to a host: checked, copied, their pinned weights in place. */
+#include "arena.h"
+#include "state.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Takes bytes for an array out of the allocation; counts only while memory is NULL. */
+static void *carve(char *memory, int64_t *used, int64_t bytes) {
+    int64_t at = *used;
+    *used = (at + bytes + 63) / 64 * 64;
+    return memory ? memory + at : NULL;
+}
+
+static uint32_t largest_group(const fx_program *p) {
+    uint32_t largest = 1;
+    for (uint32_t i = 0; i < p->group_count; i++)
+        largest = p->groups[i] > largest ? p->groups[i] : largest;
+    return largest;
+}
+
+/* Lays the bound program out in memory (NULL: only counts); bytes it takes. */
+static int64_t lay_out(char *memory, const fx_program *p, const fx_engine *h) {
+    int64_t used = 0;
+    fx_bound *b = carve(memory, &used, sizeof *b);
+#define CARVE(field, count, wanted)                                                                                    \
+    do {                                                                                                               \
+        void *at = carve(memory, &used, (wanted) ? (int64_t)(count) * (int64_t)sizeof *b->field : 0);                  \
+        if (memory)                                                                                                    \
+            b->field = (wanted) ? at : NULL;                                                                           \
+    } while (0)
+#define COPY(field, count)                                                                                             \
+    do {                                                                                                               \
+        void *at = carve(memory, &used, (int64_t)(count) * (int64_t)sizeof *p->field);                                 \
+        if (memory) {                                                                                                  \
+            if (count)                                                                                                 \
+                memcpy(at, p->field, (size_t)(count) * sizeof *p->field);                                              \
+            b->program.field = at;                                                                                     \
+        }                                                                                                              \
+    } while (0)
+    if (memory)
+        b->program = *p;
+    COPY(nodes, p->node_count);
+    COPY(steps, p->step_count);
+    COPY(groups, p->group_count);
+    COPY(pinned, p->pinned_count);
+    COPY(loads, p->load_count);
+    COPY(tables, p->table_count);
+    COPY(crcs, p->crc_count);
+    COPY(io_bytes, p->input_count + p->output_count);
+    for (int i = 0; i < FX_PREDECESSORS; i++)
+        CARVE(after[i].steps, p->load_count, 1);
+    CARVE(waits, (int64_t)FX_RUNS * p->load_count, 1);
+    CARVE(load_spans, (int64_t)FX_RUNS * p->load_count, h->trace);
+    CARVE(spans, (int64_t)p->step_count + p->load_count, h->trace);
+    CARVE(lanes, (int64_t)p->step_count * h->pool.threads, h->trace > 1);
+    CARVE(stalls, (int64_t)p->step_count + 1, h->trace > 1);
+    CARVE(first_steps, p->step_count, h->poison);
+    CARVE(tasks, largest_group(p), 1);
+    CARVE(tables, p->table_count, 1);
+#undef COPY
+#undef CARVE
+    return used;
+}
+
+static void mark_first_steps(fx_bound *b) {
+    const fx_program *p = &b->program;
+    for (uint32_t i = 0; i < p->step_count; i++) {
+        uint32_t before = 0;
+        while (before < i && p->steps[before].node != p->steps[i].node)
+            before++;
+        b->first_steps[i] = before == i;
+    }
+}
+
+/* A copy of the program with what it touches; not in the host's list. */
+static fx_bound *make(fx_engine *h, const fx_program *p, fx_error *error) {
+    int64_t bytes = lay_out(NULL, p, h);
+    char *memory = aligned_alloc(64, (size_t)bytes);
+    if (!memory) {
+        fx_fail(error, FX_ERR_MEMORY, ENOMEM);
+        return NULL;
+    }
+    memset(memory, 0, sizeof(fx_bound));
+    lay_out(memory, p, h);
+    fx_bound *b = (fx_bound *)memory;
+    b->host = h;
+    fx_tables_start(b);
+    if (fx_touches_make(&b->touches, p, h->pool.threads) != FX_OK) {
+        fx_fail(error, FX_ERR_MEMORY, ENOMEM);
+        free(b);
+        return NULL;
+    }
+    b->bytes = bytes + b->touches.bytes;
+    if (h->poison)
+        mark_first_steps(b);
+    return b;
+}
+
+/* Whether two programs leave each other what they keep. */
+static int agree(const fx_touches *a, const fx_touches *b) {
+    return !fx_lists_meet(a->keeps, a->keep_count, b->keeps, b->keep_count) &&
+           !fx_lists_meet(a->keeps, a->keep_count, b->writes, b->write_count) &&
+           !fx_lists_meet(a->writes, a->write_count, b->keeps, b->keep_count);
+}
+
+/* An arena of at least so many bytes; what it holds stays. */
+static fx_status grow(fx_engine *h, int64_t bytes, fx_error *error) {
+    if (h->arena && bytes <= h->arena_bytes)
+        return FX_OK;
+    if (!fx_arena_grow(&h->arena, h->arena_bytes, bytes)) {
+        h->is_lost = !h->arena && h->arena_bytes;
+        return fx_fail(error, FX_ERR_MEMORY, ENOMEM);
+    }
+    if (h->poison)
+        fx_poison(h->arena + h->arena_bytes, bytes - h->arena_bytes);
+    h->arena_bytes = bytes;
+    return FX_OK;
+}
+
+static fx_status start_loader(fx_engine *h, fx_error *error) {
+    int os_error = fx_loader_start(h);
+    h->has_loader = !os_error;
+    return os_error ? fx_fail(error, FX_ERR_THREAD, os_error) : FX_OK;
+}
+
+static fx_status bring(fx_engine *h, fx_bound *b, fx_poll *poll, fx_bind_stats *stats, fx_error *error) {
+    const fx_program *p = &b->program;
+    if (fx_engine_pause(h, poll) != FX_OK)
+        return fx_fail(error, FX_ERR_CANCELLED, 0);
+    fx_status status = grow(h, p->arena_bytes, error);
+    if (status == FX_OK)
+        status = fx_residents_bring(h, p, &b->touches, poll, stats, error);
+    if (status != FX_OK)
+        return status;
+    for (int64_t i = 0; i < b->touches.write_count && h->poison; i++)
+        fx_poison(h->arena + b->touches.writes[i].lo, b->touches.writes[i].hi - b->touches.writes[i].lo);
+    if (p->zeros_count)
+        memset(h->arena + p->zeros, 0, (size_t)p->zeros_count * 4);
+    return p->load_count && !h->has_loader ? start_loader(h, error) : FX_OK;
+}
+
+static void free_bound(fx_bound *b) {
+    fx_touches_free(&b->touches);
+    free(b);
+}
+
+fx_bound *fx_bind(fx_engine *h, const fx_program *p, int (*ask)(void *), void *poll_arg, fx_bind_stats *stats,
+                  fx_error *error) {
+    fx_poll poll = fx_poll_start(ask, poll_arg);
+    *stats = (fx_bind_stats){0};
+    if (getpid() != h->process || h->is_lost) {
+        fx_fail(error, h->is_lost ? FX_ERR_MEMORY : FX_ERR_FORK, ENOMEM);
+        return NULL;
+    }
+    if (fx_program_check(p, h->pool.threads, h->kernels, error) != FX_OK)
+        return NULL;
+    fx_bound *b = make(h, p, error);
+    if (!b)
+        return NULL;
+    for (const fx_bound *other = h->bound; other; other = other->others)
+        if (!agree(&b->touches, &other->touches)) {
+            fx_fail(error, FX_ERR_OVERLAP, 0);
+            free_bound(b);
+            return NULL;
+        }
+    if (bring(h, b, &poll, stats, error) != FX_OK) {
+        free_bound(b);
+        return NULL;
+    }
+    b->others = h->bound;
+    h->bound = b;
+    return b;
+}
+
+void fx_unbind(fx_bound *b) {
+    fx_engine *h = b->host;
+    fx_poll poll = fx_poll_start(NULL, NULL);
+    if (getpid() == h->process)
+        fx_engine_pause(h, &poll);
+    fx_bound **at = &h->bound;
+    while (*at != b)
+        at = &(*at)->others;
+    *at = b->others;
+    for (fx_bound *other = h->bound; other; other = other->others)
+        for (int i = 0; i < FX_PREDECESSORS; i++)
+            if (other->after[i].before == b)
+                other->after[i].before = NULL;
+    free_bound(b);
+}

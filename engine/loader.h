@@ -1,0 +1,60 @@
+/* The loader's state: what its readers share. */
+#ifndef FLEXNN_LOADER_H
+#define FLEXNN_LOADER_H
+
+#include "crc32c.h"
+#include "engine.h"
+#include "sync.h"
+
+#define FX_READERS 3 /* threads that read past the page cache: the device has a request while one waits for a CPU */
+#define FX_PIECES 8  /* begun and not yet retired */
+
+/* Checks the chunks of a load as its bytes arrive, in order, while they are in the cache. */
+typedef struct fx_checker {
+    const uint32_t *expected;
+    const char *data; /* first checked byte */
+    int64_t chunk_bytes, bytes, done;
+    uint32_t crc;
+    fx_crc_path path;
+} fx_checker;
+
+/* A part of a load that is read at once. */
+typedef struct fx_piece {
+    int64_t turn;      /* the run */
+    uint32_t index;    /* of the load */
+    int64_t at, bytes; /* of the load */
+    int64_t begun_ns;  /* when tracing */
+    int64_t ready_ns;  /* throttle: it arrives then; else 0 */
+    int has_arrived;
+    fx_error error; /* status FX_OK: none */
+} fx_piece;
+
+typedef struct fx_reader {
+    struct fx_engine *host;
+    pthread_t thread;
+    fx_jitter jitter;
+} fx_reader;
+
+/* Guarded by the mutex; while the loader rests, what is next and error are the caller's. */
+typedef struct fx_loader {
+    pthread_mutex_t mutex;
+    int64_t next_turn;   /* what is read next: of this run */
+    uint32_t next_index; /* this load, */
+    int64_t next_at;     /* from this byte of it on */
+    /* A ring: pieces number retired to begun - 1, each at its number % FX_PIECES. */
+    fx_piece pieces[FX_PIECES];
+    int64_t begun;
+    _Atomic int64_t retired;
+    int is_retiring, has_failed, retired_is_wanted;
+    fx_checker check;   /* of the oldest piece's load */
+    int64_t ended_ns;   /* when tracing: of the last load retired */
+    int64_t read_at_ns; /* throttle: when the device is free */
+    fx_error error;     /* why it failed */
+    int resting;        /* readers that hold no piece and wait to be resumed */
+    int threads;
+    int is_waiting;        /* reading takes time of the device, not of a CPU */
+    _Atomic int has_slept; /* whoever read the last piece waited for the device */
+    fx_reader readers[FX_READERS];
+} fx_loader;
+
+#endif

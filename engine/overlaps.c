@@ -1,0 +1,208 @@
+#include "overlaps.h"
+#include "flexnn/kernels.h"
+#include "touches.h"
+
+#include <stdlib.h>
+
+#define PAIRS_MAX ((int64_t)1 << 28)
+
+static fx_status fail(fx_error *error, fx_status status, int64_t index, const fx_load *load) {
+    *error = (fx_error){.status = status, .index = index, .is_load = load != NULL};
+    if (load)
+        error->file_offset = load->file_offset;
+    return status;
+}
+
+/* What is written by steps or streamed over: not the zeros, not pinned weights, and no workspace over its node's own.
+ */
+static fx_status check_places(const fx_program *p, const fx_node_ranges *nodes, fx_error *error) {
+    const fx_range zeros = {p->zeros, p->zeros + 4 * p->zeros_count};
+    for (uint32_t i = 0; i < p->node_count; i++) {
+        const fx_range *r = nodes[i].ranges;
+        int bad = fx_ranges_meet(r[FX_OUTPUT], zeros) || fx_ranges_meet(r[FX_WORKSPACE], zeros);
+        for (int j = 0; j < FX_WORKSPACE; j++)
+            bad |= fx_ranges_meet(r[FX_WORKSPACE], r[j]);
+        for (uint32_t j = 0; j < p->pinned_count; j++)
+            bad |= fx_ranges_meet(r[FX_OUTPUT], fx_load_target(&p->pinned[j])) ||
+                   fx_ranges_meet(r[FX_WORKSPACE], fx_load_target(&p->pinned[j]));
+        if (bad)
+            return fail(error, FX_ERR_OVERLAP, i, NULL);
+    }
+    for (uint32_t i = 0; i < p->load_count; i++) {
+        int bad = fx_ranges_meet(fx_load_target(&p->loads[i]), zeros);
+        for (uint32_t j = 0; j < p->pinned_count; j++)
+            bad |= fx_ranges_meet(fx_load_target(&p->loads[i]), fx_load_target(&p->pinned[j]));
+        if (bad)
+            return fail(error, FX_ERR_OVERLAP, i, &p->loads[i]);
+    }
+    for (uint32_t i = 0; i < p->pinned_count; i++)
+        if (fx_ranges_meet(fx_load_target(&p->pinned[i]), zeros)) {
+            fail(error, FX_ERR_OVERLAP, i, &p->pinned[i]);
+            error->is_pinned = 1;
+            return FX_ERR_OVERLAP;
+        }
+    return FX_OK;
+}
+
+/* Bytes of an output that is rows of `run` bytes, `pitch` apart; pitch 0: only its extent is known. */
+static void comb(const fx_node *node, int64_t *run, int64_t *pitch) {
+    const fx_params *p = &node->params;
+    int64_t row = 0, sw = 0, sh = 0, sn = 0;
+    if (node->op == FX_OP_CONV)
+        row = p->conv.cout, sw = p->conv.y_sw, sh = p->conv.y_sh, sn = p->conv.y_sn;
+    else if (node->op == FX_OP_DWCONV)
+        row = p->dwconv.c, sw = p->dwconv.y_sw, sh = p->dwconv.y_sh, sn = p->dwconv.y_sn;
+    else if (node->op == FX_OP_POOL)
+        row = p->pool.c, sw = p->pool.y_sw, sh = p->pool.y_sh, sn = p->pool.y_sn;
+    *run = 4 * row;
+    *pitch = sw >= row && sw > 0 && sh % sw == 0 && sn % sw == 0 ? 4 * sw : 0;
+}
+
+/* Whether two outputs share no byte: neighbours in the channels of one tensor interleave without meeting. */
+static int outputs_apart(const fx_node *a, const fx_node *b, fx_range ra, fx_range rb) {
+    int64_t run_a, run_b, pitch_a, pitch_b;
+    if (a->out.base != b->out.base || !fx_ranges_meet(ra, rb))
+        return 1;
+    comb(a, &run_a, &pitch_a);
+    comb(b, &run_b, &pitch_b);
+    if (!pitch_a || pitch_a != pitch_b)
+        return 0;
+    int64_t shift = (ra.lo - rb.lo) % pitch_a;
+    shift += shift < 0 ? pitch_a : 0;
+    return shift >= run_b && shift + run_a <= pitch_a;
+}
+
+/* What an operand touches, in its own buffer. */
+static fx_range extent(const fx_node *node, int operand) {
+    const fx_place *o = operand == FX_OUTPUT ? &node->out : &node->in[operand];
+    int64_t lo, hi;
+    fx_op_extent(node->op, &node->params, operand, &lo, &hi);
+    return o->base < 0 ? (fx_range){0, 0} : (fx_range){o->offset + lo, o->offset + hi};
+}
+
+/* Whether the output of one step and what else the other touches keep apart. */
+static int output_apart(const fx_program *p, const fx_step *writer, const fx_step *other, const fx_node_ranges *nodes) {
+    const fx_node *a = &p->nodes[writer->node], *b = &p->nodes[other->node];
+    fx_range out = extent(a, FX_OUTPUT);
+    for (int i = 0; i < FX_MAX_INPUTS; i++)
+        if (b->in[i].base == a->out.base && fx_ranges_meet(out, extent(b, i)))
+            return 0;
+    return a->out.base != FX_BASE_ARENA || (!fx_ranges_meet(out, nodes[other->node].ranges[FX_WORKSPACE]) &&
+                                            !fx_ranges_meet(out, fx_step_weights(p, other)));
+}
+
+/* Whether the workspace of one step meets nothing of the other but, thread by thread, the same workspace. */
+static int workspace_apart(const fx_program *p, const fx_step *step, const fx_step *other,
+                           const fx_node_ranges *nodes) {
+    const fx_node *a = &p->nodes[step->node], *b = &p->nodes[other->node];
+    fx_range own = nodes[step->node].ranges[FX_WORKSPACE];
+    for (int i = 0; i <= FX_OUTPUT; i++)
+        if (fx_ranges_meet(own, nodes[other->node].ranges[i]))
+            return 0;
+    return !fx_ranges_meet(own, fx_step_weights(p, other)) &&
+           (!fx_ranges_meet(own, nodes[other->node].ranges[FX_WORKSPACE]) ||
+            (a->workspace == b->workspace && a->workspace_bytes == b->workspace_bytes));
+}
+
+/* Whether two steps may run at the same time: windows of one node that do not meet, or nodes that keep apart. */
+static int steps_apart(const fx_program *p, const fx_step *a, const fx_step *b, const fx_node_ranges *nodes) {
+    if (a->node == b->node) {
+        fx_window v = a->window, w = b->window;
+        return v.y1 <= w.y0 || w.y1 <= v.y0 || v.c1 <= w.c0 || w.c1 <= v.c0;
+    }
+    const fx_node *m = &p->nodes[a->node], *n = &p->nodes[b->node];
+    return outputs_apart(m, n, extent(m, FX_OUTPUT), extent(n, FX_OUTPUT)) && output_apart(p, a, b, nodes) &&
+           output_apart(p, b, a, nodes) && workspace_apart(p, a, b, nodes) && workspace_apart(p, b, a, nodes);
+}
+
+static fx_status check_groups(const fx_program *p, const fx_node_ranges *nodes, fx_error *error) {
+    int64_t pairs = 0;
+    for (uint32_t group = 0, first = 0; group < p->group_count; first += p->groups[group++]) {
+        const uint32_t end = first + p->groups[group];
+        pairs += (int64_t)p->groups[group] * p->groups[group];
+        if (pairs > PAIRS_MAX)
+            return fail(error, FX_ERR_PARAMS, p->steps[first].node, NULL);
+        for (uint32_t i = first; i < end; i++)
+            for (uint32_t j = first; j < i; j++)
+                if (!steps_apart(p, &p->steps[j], &p->steps[i], nodes))
+                    return fail(error, FX_ERR_OVERLAP, p->steps[i].node, NULL);
+    }
+    return FX_OK;
+}
+
+/* Group after group, or step after step. */
+typedef struct cursor {
+    uint32_t group, first, count;
+} cursor;
+
+static cursor cursor_start(const fx_program *p) {
+    return (cursor){0, 0, p->group_count ? p->groups[0] : 1};
+}
+
+static void cursor_next(const fx_program *p, cursor *c) {
+    c->first += c->count;
+    c->group++;
+    c->count = p->group_count && c->group < p->group_count ? p->groups[c->group] : 1;
+}
+
+static int group_waits_for(const fx_program *p, const cursor *c, uint32_t load) {
+    for (uint32_t i = c->first; i < c->first + c->count; i++)
+        if (p->steps[i].wait_loads > load)
+            return 1;
+    return 0;
+}
+
+/* Steps that are done for certain once `done` of a run's are: whole groups. c: a cursor that only goes forward. */
+static int64_t whole_groups(const fx_program *p, cursor *c, int64_t done) {
+    while (c->first < done)
+        cursor_next(p, c);
+    return c->first;
+}
+
+/* Load i of a run may run from the moment `begin` steps of that run are done (below 0: of the run before) until step
+ * `end` begins, the first one of the group that waits for it; both follow the order of loads and steps, so they are
+ * running maxima. The steps in between must not touch its target. */
+static fx_status check_times(const fx_program *p, const fx_node_ranges *nodes, fx_error *error) {
+    const int64_t steps = p->step_count;
+    int64_t wait = -steps, pairs = 0;
+    cursor before = cursor_start(p), own = before, use = before; /* begin in the run before, and in this one; end */
+    for (uint32_t i = 0; i < p->load_count; i++)                 /* the last loads of the run before come first */
+        if (p->loads[i].wait_steps - steps > wait)
+            wait = p->loads[i].wait_steps - steps;
+    for (uint32_t i = 0; i < p->load_count; i++) {
+        const fx_load *load = &p->loads[i];
+        wait = load->wait_steps > wait ? load->wait_steps : wait;
+        int64_t begin = wait < 0 ? whole_groups(p, &before, wait + steps) - steps : whole_groups(p, &own, wait);
+        while (use.first < steps && !group_waits_for(p, &use, i))
+            cursor_next(p, &use);
+        pairs += use.first - begin;
+        if (pairs > PAIRS_MAX)
+            return fail(error, FX_ERR_PARAMS, i, load);
+        for (int64_t j = begin; j < use.first; j++) {
+            const fx_step *step = &p->steps[j < 0 ? j + steps : j];
+            int bad = fx_ranges_meet(fx_load_target(load), fx_step_weights(p, step));
+            for (int k = 0; k < FX_RANGES; k++)
+                bad |= fx_ranges_meet(fx_load_target(load), nodes[step->node].ranges[k]);
+            if (bad)
+                return fail(error, FX_ERR_OVERLAP, i, load);
+        }
+    }
+    return FX_OK;
+}
+
+fx_status fx_program_check_overlaps(const fx_program *p, int threads, fx_error *error) {
+    if ((p->node_count + (int64_t)p->load_count) * p->pinned_count > PAIRS_MAX)
+        return fail(error, FX_ERR_PARAMS, -1, NULL);
+    fx_node_ranges *nodes = malloc((p->node_count + 1) * sizeof *nodes);
+    if (!nodes)
+        return fail(error, FX_ERR_MEMORY, -1, NULL);
+    for (uint32_t i = 0; i < p->node_count; i++)
+        fx_node_touches(&p->nodes[i], threads, &nodes[i]);
+    fx_status status = check_places(p, nodes, error);
+    if (status == FX_OK)
+        status = check_groups(p, nodes, error);
+    if (status == FX_OK)
+        status = check_times(p, nodes, error);
+    free(nodes);
+    return status;
+}

@@ -1,0 +1,147 @@
+/* What engine.c, bind.c, pinned.c, run.c, loader.c and poison.c share: hosts and bound programs. */
+#ifndef FLEXNN_STATE_H
+#define FLEXNN_STATE_H
+
+#include "engine.h"
+#include "loader.h"
+#include "sync.h"
+#include "table_rows.h"
+#include "touches.h"
+#include "workers.h"
+
+#include <sys/types.h>
+
+/* Loads of turns that are announced may begin while one computes, and another is announced as soon as that is done: so
+ * what is kept for each turn lies in slot turn % FX_RUNS. */
+#define FX_RUNS (FX_AHEAD_MAX + 2)
+#define FX_PREDECESSORS 4
+
+/* fx_engine.loader: from PAUSED on nothing is in flight */
+enum { FX_LOADER_ACTIVE, FX_LOADER_DRAINING, FX_LOADER_PAUSED, FX_LOADER_FAILED };
+enum { FX_COMMAND_GO, FX_COMMAND_PAUSE, FX_COMMAND_STOP }; /* fx_engine.command */
+
+/* What the loads of a program wait for of another one that runs before it. */
+typedef struct fx_after {
+    const fx_bound *before; /* NULL: unused */
+    uint32_t *steps;        /* [load_count]: of its steps that must be done */
+} fx_after;
+
+/* A run, and where the counters stand when it begins. */
+typedef struct fx_announced {
+    fx_bound *bound;
+    int64_t steps, loads;
+} fx_announced;
+
+struct fx_bound {
+    fx_engine *host;
+    fx_bound *others;   /* list of the host */
+    fx_program program; /* its arrays lie behind this, in the same allocation */
+    int64_t bytes;      /* of the allocation and of what follows */
+    fx_touches touches;
+    fx_after after[FX_PREDECESSORS];
+    uint32_t after_next;     /* the one to be used anew */
+    uint32_t *waits;         /* [FX_RUNS][load_count]: fx_turn.after */
+    fx_span *load_spans;     /* [FX_RUNS][load_count], absolute; NULL when not tracing */
+    fx_span *spans;          /* [step_count + load_count]; NULL when not tracing */
+    fx_span *lanes;          /* [step_count][threads]; NULL when not tracing threads */
+    fx_span *stalls;         /* [step_count + 1]; NULL when not tracing threads */
+    uint8_t *first_steps;    /* [step_count], poison only: the step is the first of its node */
+    fx_task *tasks;          /* [steps of the largest group] */
+    fx_stored_table *tables; /* [table_count] */
+};
+
+/* A run as the loader sees it: of a program that has loads. */
+typedef struct fx_turn {
+    fx_bound *bound;
+    int64_t steps, loads;  /* of the counters, when it begins */
+    int repeats;           /* the run before is of the same program */
+    int64_t before;        /* steps_done when the oldest run before it began that was not done when it was announced; */
+    const uint32_t *after; /* how many steps from there each load waits for; NULL: all before its own run */
+} fx_turn;
+
+/* Bytes of the file that the arena holds, checked. */
+typedef struct fx_resident {
+    int64_t file_offset, bytes, address;
+} fx_resident;
+
+struct fx_engine {
+    fx_bound *bound;
+    char *arena; /* NULL: none yet */
+    int64_t arena_bytes;
+    int is_lost; /* the arena, when it grew: nothing can run any more */
+    fx_resident *residents;
+    int64_t resident_count;
+    const fx_kernels *kernels;
+    int fd, direct_fd;
+    fx_crc_path crc_path;
+    int poison, trace, fresh;
+    uint32_t jitter_seed;
+    int64_t read_bytes_per_second;
+    pid_t process; /* threads do not survive a fork */
+    fx_placement placement;
+
+    /* The two counters, over all runs. */
+    _Alignas(64) _Atomic int64_t loads_done;
+    _Alignas(64) _Atomic int64_t steps_done;
+
+    /* Between the caller and the loader's readers. The caller writes command; the loader leaves ACTIVE by itself, and
+     * only the caller makes it ACTIVE again. The caller writes turns, then turns_known. */
+    atomic_int command, loader;
+    _Atomic int64_t steps_wanted; /* by the loader, so that it is not woken for less */
+    atomic_int turn_wanted;
+    _Atomic int64_t turns_known;
+    fx_turn turns[FX_RUNS];
+    fx_event to_loader, to_caller;
+    int has_loader;
+    fx_loader loading;
+    _Atomic int64_t bytes_read[FX_RUNS];
+
+    /* The caller's. */
+    int64_t turn;                     /* of the run that is next or under way, if its program has loads */
+    fx_announced ahead[FX_AHEAD_MAX]; /* runs whose loads may have begun, in order */
+    uint32_t ahead_count;
+    int must_restart; /* a run was broken off, or the arena changed: the loader starts afresh */
+    fx_jitter jitter;
+
+    /* Rows of tables, read in this run. */
+    _Atomic int64_t table_bytes_read;
+    atomic_int table_failed; /* who sets it fills in: */
+    fx_error table_error;    /* os_error, file_offset */
+
+    fx_workers pool;
+};
+
+/* `bytes` of the file from `offset` on, with O_DIRECT where file, offset, bytes and target allow it. */
+fx_error fx_read(const fx_engine *h, char *target, int64_t bytes, int64_t offset);
+
+/* Reads one load of a program into the arena and checks it. interrupted(arg) is asked between pieces; FX_ERR_CANCELLED
+ * if so. */
+fx_status fx_load_read(fx_engine *h, const fx_program *p, const fx_load *load, int (*interrupted)(void *), void *arg,
+                       fx_error *error);
+
+/* 0, or an errno; with fewer readers where the system has no thread for another. */
+int fx_loader_start(fx_engine *h);
+void fx_loader_stop(fx_engine *h);
+
+/* The caller, which waits for a load, reads the next piece itself if that is work for a CPU; whether it did. Where it
+ * computes there is one thread at work for each CPU, and none has to wait until the system moves it. */
+int fx_loader_help(fx_engine *h);
+
+/* Lets the loader finish what it does and rest; the next run starts it afresh. FX_ERR_CANCELLED if poll says so. */
+fx_status fx_engine_pause(fx_engine *h, fx_poll *poll);
+
+/* Brings the pinned weights of a program to their places; keeps account of what the arena holds. */
+fx_status fx_residents_bring(fx_engine *h, const fx_program *p, const fx_touches *touches, fx_poll *poll,
+                             fx_bind_stats *stats, fx_error *error);
+/* What lies beyond so many bytes of the arena is gone. */
+void fx_residents_cut(fx_engine *h, int64_t arena_bytes);
+/* Gives back the memory around what the arena holds of the file. */
+void fx_residents_only(fx_engine *h);
+
+/* Makes the workspace of a step NaN, and before its node's first step the output too, where that harms nobody. */
+void fx_poison_step(const fx_bound *b, const fx_step *step, const fx_call *call);
+void fx_poison(void *memory, int64_t bytes);
+
+fx_status fx_fail(fx_error *error, fx_status status, int os_error);
+
+#endif

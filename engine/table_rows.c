@@ -1,0 +1,64 @@
+#include "table_rows.h"
+#include "state.h"
+
+#include <time.h>
+
+#define DIRECT_ALIGN 4096
+#define CHUNK_MAX ((int64_t)1 << 30)
+
+int64_t fx_table_workspace(int64_t chunk_bytes) {
+    return (chunk_bytes + 3 * DIRECT_ALIGN + 63) / 64 * 64; /* begin, end and address are rounded for direct reads */
+}
+
+fx_status fx_table_check(const fx_program *p, const fx_node *node, const fx_place *o) {
+    if (node->op != FX_OP_GATHER || o->offset < 0 || o->offset >= p->table_count)
+        return FX_ERR_BOUNDS;
+    const fx_gather_params *g = &node->params.gather;
+    const fx_load *table = &p->tables[o->offset];
+    const int64_t row = (int64_t)g->inner * g->elem_bytes;
+    if (g->outer != 1 || table->chunk_bytes > CHUNK_MAX || table->chunk_bytes % row ||
+        node->workspace_bytes < fx_table_workspace(table->chunk_bytes))
+        return FX_ERR_PARAMS;
+    return table->bytes / row >= g->axis ? FX_OK : FX_ERR_BOUNDS;
+}
+
+static fx_status fail(fx_engine *h, fx_error error) {
+    int none = 0; /* the first thread that fails tells */
+    if (atomic_compare_exchange_strong(&h->table_failed, &none, 1))
+        h->table_error = error;
+    return error.status;
+}
+
+static fx_status read_chunk(const fx_table *face, int64_t i, void *workspace, const char **chunk) {
+    const fx_stored_table *t = (const fx_stored_table *)face;
+    fx_engine *h = t->bound->host;
+    const int64_t from = i * face->chunk_bytes, rest = t->place->bytes - from;
+    const int64_t bytes = rest < face->chunk_bytes ? rest : face->chunk_bytes, offset = t->place->file_offset + from;
+    int64_t begin = offset, end = offset + bytes;
+    char *to = workspace;
+    if (h->direct_fd >= 0) {
+        begin = begin / DIRECT_ALIGN * DIRECT_ALIGN;
+        end = (end + DIRECT_ALIGN - 1) / DIRECT_ALIGN * DIRECT_ALIGN;
+        to += -(intptr_t)to & (DIRECT_ALIGN - 1);
+    }
+    const fx_error error = fx_read(h, to, end - begin, begin);
+    if (error.status != FX_OK)
+        return fail(h, error);
+    atomic_fetch_add(&h->table_bytes_read, end - begin);
+    if (h->read_bytes_per_second) {
+        const int64_t ns = (int64_t)((double)(end - begin) * 1e9 / (double)h->read_bytes_per_second);
+        nanosleep(&(struct timespec){.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000}, NULL);
+    }
+    *chunk = to + (offset - begin);
+    if (fx_crc32c_by(h->crc_path, 0, *chunk, (size_t)bytes) != t->bound->program.crcs[t->place->crc_first + i])
+        return fail(h, (fx_error){.status = FX_ERR_CHECKSUM, .file_offset = offset});
+    return FX_OK;
+}
+
+void fx_tables_start(fx_bound *b) {
+    for (uint32_t i = 0; i < b->program.table_count; i++) {
+        const fx_load *place = &b->program.tables[i];
+        const fx_table face = {place->chunk_bytes, fx_table_workspace(place->chunk_bytes), read_chunk};
+        b->tables[i] = (fx_stored_table){face, b, place};
+    }
+}

@@ -1,0 +1,59 @@
+/* The compute threads: the caller and threads - 1 workers share the units of one group of steps after the other. */
+#ifndef FLEXNN_WORKERS_H
+#define FLEXNN_WORKERS_H
+
+#include "engine.h"
+#include "placement.h"
+#include "sync.h"
+
+typedef struct fx_workers fx_workers;
+
+typedef struct fx_worker {
+    fx_workers *pool;
+    pthread_t thread;
+    int number; /* from 1; the caller is 0 */
+    fx_jitter jitter;
+} fx_worker;
+
+typedef struct fx_task {
+    fx_call call; /* workspace is thread 0's, that of thread t is t * workspace_bytes behind */
+    int64_t workspace_bytes;
+    uint32_t units, end; /* end: units of this task and those before it in the job */
+} fx_task;
+
+struct fx_workers {
+    /* generation | most units at once | units not yet handed out (workers.c). A unit taken by a successful
+     * compare-and-swap belongs to the job that stands there now, and the job stays until all its units are done: so a
+     * worker that wakes late meets either nothing to take or a good job, and nobody waits for workers that sleep. */
+    _Alignas(64) _Atomic uint64_t ticket;
+    _Alignas(64) _Atomic uint32_t done; /* units of the job */
+    _Atomic uint32_t status;            /* first failure in the job */
+    _Alignas(64) const fx_task *tasks;  /* the job */
+    fx_span *lanes;                     /* of the job; NULL when nobody asks */
+    uint32_t task_count;
+    uint32_t units, wanted; /* wanted: units that will be done, fewer than units once cancelled */
+    uint32_t generation;
+    int threads;     /* the caller among them */
+    int cut_threads; /* for how many equal threads steps are cut into units */
+    int64_t spin_ns;
+    atomic_int stopping;
+    fx_event work, finished;
+    fx_jitter jitter;
+    fx_worker workers[FX_MAX_THREADS];
+};
+
+/* Starts up to threads - 1 workers; pool->threads says how many compute. 0, or an errno. The caller's thread stays
+ * where it is: it is not ours, and the system moves a busy one to a big core by itself. */
+int fx_workers_start(fx_workers *pool, int threads, const fx_placement *placement, uint32_t jitter_seed);
+void fx_workers_stop(fx_workers *pool);
+
+/* Runs all units of all tasks, at the same time; sets their end. FX_ERR_CANCELLED if poll says so: the units not yet
+ * begun are then left out. FX_ERR_PARAMS if they are too many. lanes, if not NULL: [threads], zeros; gets from when to
+ * when each thread computed. */
+fx_status fx_workers_run(fx_workers *pool, fx_task *tasks, uint32_t count, fx_span *lanes, fx_poll *poll);
+
+/* Starts a thread with a small stack and all signals blocked, on one of the cores (NULL: any). 0, or an errno. */
+int fx_thread_start(pthread_t *thread, void *(*body)(void *), void *arg, const char *name, const cpu_set_t *cores);
+int64_t fx_thread_stack_bytes(void);
+
+#endif

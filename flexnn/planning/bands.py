@@ -1,0 +1,305 @@
+"""Activations tiled by rows through several layers (DESIGN D1; patches of Lin et al., "MCUNetV2", NeurIPS 2021, §3).
+
+A chain of nodes, each of which reads what the one before it made and nobody else does, is walked band by band: rows of
+the last node's output with all that they need of the nodes before. Only a band of the tensors in between is ever in
+memory. A band of a node is a node of its own, which reads and writes views of rows of one image; rows that two bands
+need are computed twice, and streamed weights are read once for each band. Which chains, and how many bands, depends on
+sizes alone: a process may name a smallest budget that another one, which measures other rates, runs in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+from math import prod
+
+from flexnn.graph.attributes import int_attr, ints_attr
+from flexnn.graph.ir import Graph, Node, Tensor
+
+from .layout import Blocks, node_needs
+from .types import Costs
+
+NODES_MAX = 8
+"""Of a chain."""
+BANDS = 1, 2, 4, 8, 16, 32
+"""Of an image; 1 where there are several images."""
+PIECES_MAX = 64
+"""Bands of all images of a chain."""
+CHAINS_MAX = 8
+"""Of a graph."""
+WORTH = 0.95
+"""A chain is tiled when what its nodes need falls to this share, a graph when what all of them need, and the smallest
+budget with it, do.
+"""
+ENOUGH = 1.02
+"""Of the least that a chain could need: what is good enough, and then the cheapest."""
+COST_MAX = 0.15
+"""Of the graph's multiplications and reading: what bands may compute and read again."""
+BYTE_WORK = 64
+"""Multiplications that take as long as reading a byte of weights, about: 40 on a Pi 4 with a USB disk."""
+_WINDOWED = {"conv", "dwconv", "pool"}
+_ROW_BY_ROW = {"unary", "binary", "lrn"}
+
+Rows = tuple[int, int]
+
+
+@dataclass(slots=True, frozen=True)
+class Reach:
+    """Of a node's rows: which rows of its first input they need."""
+
+    stride: int
+    pad: int
+    span: int
+    height: int
+    """Rows of the input."""
+
+    def of(self, rows: Rows) -> tuple[Rows, int, int]:
+        """Rows of the input, and the padding above and below them."""
+        low, high = rows[0] * self.stride - self.pad, (rows[1] - 1) * self.stride - self.pad + self.span
+        return (max(low, 0), min(high, self.height)), max(-low, 0), max(high - self.height, 0)
+
+
+@dataclass(slots=True, frozen=True, order=True)
+class Chain:
+    """Nodes ``first`` to ``last``, in ``bands`` bands of the last one's rows of each image."""
+
+    first: int
+    last: int
+    bands: int
+
+
+def banded(graph: Graph, profile: Costs, profiled: Callable[[Graph], Costs]) -> tuple[Graph, Costs] | None:
+    """The graph with chains in bands, and its profile, where that lowers what the neediest node needs; else None.
+    ``profiled`` makes profiles.
+    """
+    sizes = _Sizes.of(graph, profile)
+    least, tiled = max(sizes.needs, default=0), set[int]()
+    for _ in range(CHAINS_MAX):
+        chain = _best(graph, profile, sizes, tiled)
+        if chain is None:
+            break
+        graph, count = _split(graph, sizes, chain)
+        added = count - (chain.last - chain.first + 1)
+        tiled = {node + added * (node > chain.last) for node in tiled} | set(range(chain.first, chain.first + count))
+        profile = profiled(graph)
+        sizes = _Sizes.of(graph, profile)
+    return (graph, profile) if tiled and max(sizes.needs) <= WORTH * least else None
+
+
+@dataclass(slots=True, frozen=True)
+class _Sizes:
+    """Of each node of a graph."""
+
+    beside: list[int]
+    """Bytes of its smallest workspace, one panel, constants."""
+    needs: list[int]
+    """These, and the activations alive."""
+    work: list[int]
+    """Multiplications, about."""
+    reach: list[Reach | None]
+    """What rows of its output need; None where they do not need rows only."""
+
+    @classmethod
+    def of(cls, graph: Graph, profile: Costs) -> _Sizes:
+        count = len(profile.nodes)
+        live = Blocks.of(profile.root_bytes, profile.first, profile.last).live(count).tolist()
+        beside = [sum(node_needs(profile, i, -1, 1)) for i in range(count)]
+        needs = [alive + own for alive, own in zip(live, beside, strict=True)]
+        reach = [_reach(graph, node) if _usable(graph, node) else None for node in graph.nodes]
+        return cls(beside, needs, [_work(graph, node) for node in graph.nodes], reach)
+
+
+def _best(graph: Graph, profile: Costs, sizes: _Sizes, tiled: set[int]) -> Chain | None:
+    """The cheapest of the chains that bring the neediest node down to what the others need, or near the least that any
+    chain brings it to; None where that is no gain.
+    """
+    needs = sizes.needs
+    worst = max(range(len(needs)), key=needs.__getitem__, default=0)
+    if not needs or worst in tiled:
+        return None
+    chains = list(_chains(graph, profile, sizes, worst, tiled))
+    reached = range(min((first for first, _ in chains), default=0), max((last for _, last in chains), default=-1) + 1)
+    if max((need for i, need in enumerate(needs) if i not in reached), default=0) > WORTH * needs[worst]:
+        return None
+    whole = max(sum(sizes.work) + BYTE_WORK * sum(node.weight_bytes for node in profile.nodes), 1)
+    found = []
+    for first, last in chains:
+        others = max((need for i, need in enumerate(needs) if not first <= i <= last), default=0)
+        around = _around(graph, profile, first, last)
+        images, height = graph.tensors[graph.nodes[last].outputs[0]].shape[:2]
+        read = BYTE_WORK * sum(profile.nodes[i].weight_bytes for i in range(first, last + 1)) / whole
+        for count in BANDS:
+            pieces = images * count
+            if count > height or pieces > PIECES_MAX or (pieces - 1) * read > COST_MAX:
+                break
+            if pieces == 1:
+                continue
+            chain = Chain(first, last, count)
+            bands = [_band_rows(graph, sizes, chain, band) for band in range(count)]
+            cost = (pieces - 1) * read + _again(graph, sizes, chain, bands) / whole
+            if cost <= COST_MAX:
+                found.append((max(around + _most(graph, sizes, chain, bands), others), cost, chain))
+    least = min((peak for peak, _, _ in found), default=needs[worst])
+    if not found or least > WORTH * needs[worst]:
+        return None
+    return min((cost, peak, chain) for peak, cost, chain in found if peak <= ENOUGH * least)[2]
+
+
+def _chains(graph: Graph, profile: Costs, sizes: _Sizes, worst: int, tiled: set[int]) -> Iterator[tuple[int, int]]:
+    """First and last node of the chains that can be walked in bands and lower what node ``worst`` needs."""
+    lives = dict(zip(profile.roots, zip(profile.first, profile.last, strict=True), strict=True))
+
+    def usable(node: int) -> bool:
+        return 0 <= node < len(graph.nodes) and node not in tiled and sizes.reach[node] is not None
+
+    def links(node: int) -> bool:
+        """Whether a node's output is read by the next node and by nobody else."""
+        made = graph.nodes[node].outputs[0]
+        next_inputs = graph.nodes[node + 1].inputs
+        return lives.get(made) == (node, node + 1) and next_inputs[0] == made and made not in next_inputs[1:]
+
+    if not usable(worst):
+        return
+    low = high = worst
+    while worst - low < NODES_MAX and usable(low - 1) and links(low - 1):
+        low -= 1
+    while high - worst < NODES_MAX and usable(high + 1) and links(high):
+        high += 1
+    for first in range(low, worst + 1):
+        for last in range(max(worst, first + 1), min(high, first + NODES_MAX - 1) + 1):
+            if _apart(graph, first, last):
+                yield first, last
+
+
+def _usable(graph: Graph, node: Node) -> bool:
+    """Whether rows of a node's output need rows of its inputs, and nothing else."""
+    tensors = [graph.tensors[t] for t in (*node.inputs, *node.outputs)]
+    if any(len(t.shape) != 4 or t.weight >= 0 for t in tensors):
+        return False
+    if node.op == "pool" and node.attrs["kind"] != "max" and int_attr(node, "ceil_mode"):
+        return False  # the divisor of its last windows counts what lies beyond the padding
+    if node.op in _ROW_BY_ROW:
+        return all(t.shape == tensors[-1].shape for t in tensors)
+    return node.op in _WINDOWED
+
+
+def _apart(graph: Graph, first: int, last: int) -> bool:
+    """Whether no band writes what another one reads: the storage of the output is read by none of the nodes but the
+    last, in place, row by row.
+    """
+    final = graph.nodes[last].outputs[0]
+    written = graph.tensors[final]
+    for index in range(first, last + 1):
+        node = graph.nodes[index]
+        for operand, tensor in enumerate(node.inputs):
+            view = graph.tensors[tensor]
+            if graph.root(tensor) != graph.root(final):
+                continue
+            if index < last or operand == 0 or (view.offset, view.strides) != (written.offset, written.strides):
+                return False
+    return True
+
+
+def _reach(graph: Graph, node: Node) -> Reach:
+    height = graph.tensors[node.inputs[0]].shape[1]
+    if node.op not in _WINDOWED:
+        return Reach(1, 0, 1, height)
+    span = (ints_attr(node, "kernel")[0] - 1) * ints_attr(node, "dilations")[0] + 1
+    return Reach(ints_attr(node, "strides")[0], ints_attr(node, "pads")[0], span, height)
+
+
+def _band_rows(graph: Graph, sizes: _Sizes, chain: Chain, band: int) -> list[Rows]:
+    """Rows of each node's output in a band of an image."""
+    height = graph.tensors[graph.nodes[chain.last].outputs[0]].shape[1]
+    rows = [(band * height // chain.bands, (band + 1) * height // chain.bands)]
+    for index in range(chain.last, chain.first, -1):
+        reach = sizes.reach[index]
+        assert reach is not None
+        rows.append(reach.of(rows[-1])[0])
+    return rows[::-1]
+
+
+def _work(graph: Graph, node: Node) -> int:
+    work = graph.tensors[node.outputs[0]].size
+    if node.op in _WINDOWED:
+        work *= prod(ints_attr(node, "kernel"))
+    if node.op == "conv":
+        work *= graph.tensors[node.inputs[0]].shape[-1] // int_attr(node, "group")
+    return work
+
+
+def _again(graph: Graph, sizes: _Sizes, chain: Chain, bands: list[list[Rows]]) -> float:
+    """Multiplications that bands do twice."""
+    total = 0.0
+    for index, rows in zip(range(chain.first, chain.last + 1), zip(*bands, strict=True), strict=True):
+        height = graph.tensors[graph.nodes[index].outputs[0]].shape[1]
+        total += max(sum(high - low for low, high in rows) / height - 1, 0.0) * sizes.work[index]
+    return total
+
+
+def _around(graph: Graph, profile: Costs, first: int, last: int) -> int:
+    """Bytes of what lives while a chain runs, beside the tensors inside it."""
+    made = {graph.nodes[i].outputs[0] for i in range(first, last)}
+    lives = zip(profile.roots, profile.root_bytes, profile.first, profile.last, strict=True)
+    return sum(size for root, size, begin, end in lives if begin <= last and end >= first and root not in made)
+
+
+def _most(graph: Graph, sizes: _Sizes, chain: Chain, bands: list[list[Rows]]) -> int:
+    """Bytes that the neediest node of a chain needs in a band, beside what lives around the chain."""
+    most = 0
+    for rows in bands:
+        held = 0
+        for index, (low, high) in zip(range(chain.first, chain.last + 1), rows, strict=True):
+            tensor = graph.tensors[graph.nodes[index].outputs[0]]
+            own = (high - low) * (tensor.nbytes // prod(tensor.shape[:2])) if index < chain.last else 0
+            most = max(most, held + own + sizes.beside[index])
+            held = own
+    return most
+
+
+def _split(graph: Graph, sizes: _Sizes, chain: Chain) -> tuple[Graph, int]:
+    """The graph with the chain's nodes band by band, and their number."""
+    tensors = list(graph.tensors)
+    nodes: list[Node] = []
+
+    images = graph.tensors[graph.nodes[chain.last].outputs[0]].shape[0]
+
+    def named(name: str, image: int, rows: Rows) -> str:
+        return f"{name}[{rows[0]}:{rows[1]}]" if images == 1 else f"{name}[{image}][{rows[0]}:{rows[1]}]"
+
+    def rows_of(tensor: int, image: int, rows: Rows) -> int:
+        whole = graph.tensors[tensor]
+        shape = (1, rows[1] - rows[0], *whole.shape[2:])
+        offset = whole.offset + image * whole.strides[0] + rows[0] * whole.strides[1]
+        tensors.append(
+            Tensor(named(whole.name, image, rows), shape, whole.dtype, graph.root(tensor), offset, whole.strides)
+        )
+        return len(tensors) - 1
+
+    for image, band in product(range(images), range(chain.bands)):
+        before = -1
+        for index, rows in enumerate(_band_rows(graph, sizes, chain, band), chain.first):
+            node, reach = graph.nodes[index], sizes.reach[index]
+            assert reach is not None
+            needed, top, bottom = reach.of(rows)
+            inputs = [before if before >= 0 else rows_of(node.inputs[0], image, needed)]
+            inputs += [rows_of(operand, image, rows) for operand in node.inputs[1:]]
+            made = node.outputs[0]
+            if index == chain.last:
+                before = rows_of(made, image, rows)
+            else:
+                whole = graph.tensors[made]
+                shape = (1, rows[1] - rows[0], *whole.shape[2:])
+                tensors.append(Tensor(named(whole.name, image, rows), shape, whole.dtype))
+                before = len(tensors) - 1
+            attrs = dict(node.attrs)
+            if node.op in _WINDOWED:
+                _, left, _, right = ints_attr(node, "pads")
+                attrs["pads"] = [top, left, bottom, right]
+            if node.op == "pool":
+                attrs["ceil_mode"] = 0
+            name = named(node.name, image, rows)
+            nodes.append(replace(node, name=name, inputs=inputs, outputs=[before], attrs=attrs))
+    every = [*graph.nodes[: chain.first], *nodes, *graph.nodes[chain.last + 1 :]]
+    return replace(graph, tensors=tensors, nodes=every), len(nodes)

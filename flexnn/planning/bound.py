@@ -1,0 +1,186 @@
+"""The bound that no plan of a budget can beat (DESIGN D9), on the planner's own profile and storage model.
+
+Let weights flow byte by byte and memory never fragment; each node computes as fast as its fastest kernel that could fit
+at all beside a panel, in steps as 5 says; handing steps out costs nothing; and requests take the loader as long as 4
+says. Then of every plan that keeps some bytes r of each node's weights pinned (R together) and reads the others once in
+each run there remains:
+
+1. The loader reads all weights but r in each run, one after the other.
+2. While node a computes, at most free(a) bytes of weights are in memory: the arena less the activations alive and a's
+   smallest workspace. Of the weights of nodes a .. b at most free(a) - (R - R_ab) bytes were there when a began, as the
+   R - R_ab pinned bytes of other nodes were there, too. The others are read before b ends. So from a's begin to b's end
+   at least the time passes that it takes to read them, whichever they are.
+   Weights are read in the order of their use, so what was there beside pins are the first of a .. b. In other words:
+   what their reading takes is at most what free(a) - R bytes take at the storage's rate, and the requests of the nodes
+   that free(a) bytes reach, the last one in part. This says more than the above where requests for what comes later
+   would be dearer.
+3. Stretches a .. b that do not meet on the circle of runs take their times one after the other, and so do the nodes
+   outside of them, which compute.
+
+4. What is read of a weight takes a request, and more where its panels do not fit in memory at once, but K of them.
+   A slice is read while the one before it computes, and both lie in memory then, K panels at most; or the loader waits
+   until that one was computed. So two neighbours of together s panels cost the loader a request for at most K of them,
+   which needs K > 1, or a request and the computing of the first, what each step takes beside its panels included: in
+   any case s times the least that these come to for a panel. Over all pairs of neighbours that is twice the weight's
+   panels but for the first and the last slice, at most K each.
+
+5. The same for who computes: a slice of such a weight costs a step, and where two neighbours do not lie in memory both,
+   nothing computes while the second is read, request and bytes. So two neighbours of together s panels cost a step for
+   at most K of them, or a step and the reading of the second; over all pairs that is as often as in 4, and the last
+   slice's step. Panels that may be pinned are left out, as many as are free in the node with the least. Nodes outside
+   of stretches take this time, too, one after the other; where reading slows computing, what it does to it is in 3
+   already. Where computing slows reading, such waiting is not counted.
+
+Reading and computing at the same time slow each other down: a second of computing inside of a stretch costs it at least
+(1 - load_share) / compute_share, and a second of reading outside of one (1 - compute_share) / load_share.
+
+Weights that several nodes share, pinned once for all of them, count at the first of these nodes only.
+
+For given stretches both 1 and 2 + 3, with either form of 2, are linear in r, so any mixture of the two, minimised over
+0 <= r <= the nodes' weights and R <= the least free(a), is a bound, whichever stretches are taken; fx_fluid_bound takes
+those that rule fluid runs with pins chosen well. On the classics, without requests, the best mixture is the optimum of
+the linear programme over all pins and times (docs/decisions/0016): more stretches would gain nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from flexnn import _core
+from flexnn.graph.ir import Graph
+
+from .costs import MachineProfile
+from .layout import Blocks
+from .types import F64, I64, Costs
+
+
+@dataclass(slots=True, frozen=True)
+class Bound:
+    """A lower bound on a run's seconds in the steady state."""
+
+    seconds: float
+    price: F64
+    """Of each node: seconds that the bound changes by with each byte of its weights that is pinned, the memory it takes
+    included. What has the lowest is best pinned.
+    """
+
+
+class Bounding:
+    """Bounds of one graph on one machine."""
+
+    def __init__(self, graph: Graph, profile: Costs, machine: MachineProfile) -> None:
+        nodes = profile.nodes
+        self._machine = machine
+        live = Blocks.of(profile.root_bytes, profile.first, profile.last).live(len(nodes))
+        most = max((len(node.variants) for node in nodes), default=1)
+        self._fixed = np.zeros((len(nodes), most))
+        self._channels = np.full((len(nodes), most), np.inf)
+        self._needs = np.zeros((len(nodes), most), np.int64)
+        self._nbytes = np.zeros(len(nodes), np.int64)
+        self._panels = np.zeros(len(nodes), np.int64)
+        self._panel_bytes = np.array([node.panel_bytes for node in nodes], np.int64)
+        self._panel_count = np.array([node.panels for node in nodes], np.int64)
+        self._constants_room = np.zeros(len(nodes), np.int64)
+        self._constants = np.zeros(len(nodes), np.int64)
+        self._constant_bytes = np.zeros(len(nodes), np.int64)
+        seen: set[int] = set()
+        for i, node in enumerate(nodes):
+            for j, variant in enumerate(node.variants):
+                self._fixed[i, j], self._channels[i, j] = variant.fixed_s, variant.channels_s
+                self._needs[i, j] = live[i] + variant.workspace_bytes * profile.threads
+            constants = {weight: graph.weights[weight].nbytes for _, weight, _ in node.constants}
+            self._constants_room[i] = sum(constants.values())
+            own = ([(node.weight, node.weight_bytes)] if node.panels else []) + [*constants.items()]
+            new = {weight: nbytes for weight, nbytes in own if weight not in seen}
+            seen |= new.keys()
+            self._nbytes[i] = sum(new.values())
+            self._panels[i] = new.get(node.weight, 0) if node.panels else 0
+            self._constants[i] = len(new) - (self._panels[i] > 0)
+            self._constant_bytes[i] = min((new[weight] for _, weight, _ in node.constants if weight in new), default=0)
+        self._least = self._needs[np.arange(len(nodes)), [len(node.variants) - 1 for node in nodes]]
+
+    def at(self, region: int | None, rounds: int = _core.ROUNDS_MAX) -> Bound:
+        """For an arena of ``region`` bytes beside what always stays (None: no limit). ``rounds``: of looking for the
+        stretches that rule; fewer give a bound that may be lower.
+        """
+        seconds, channels = self._fixed + self._channels, self._channels
+        if region is not None:
+            beside = region - self._needs - self._constants_room[:, None]
+            fits = beside >= self._panel_bytes[:, None]
+            fits |= ~fits.any(axis=1, keepdims=True)
+            free = np.maximum(region - self._least, 0)
+            stall = self._machine.compute_share if self._machine.load_share == 1 else 0.0  # of a second of such reading
+            steps = step_seconds(
+                self._panel_count[:, None],
+                self._panel_bytes[:, None],
+                beside,
+                int(free.min(initial=self._nbytes.sum())),
+                self._fixed,
+                stall * self._machine.request_s,
+                stall / self._machine.storage_bytes_per_second,
+            )
+            seconds = np.where(fits, steps + channels, np.inf)
+            channels = np.where(fits, channels, np.inf)
+        else:
+            free = np.full(len(self._nbytes), self._nbytes.sum())
+        idle = self._machine.load_share if self._machine.compute_share == 1 else 0.0  # of a second of such computing
+        waits = idle * channels.min(axis=1, initial=np.inf) / np.maximum(self._panel_count, 1)
+        waits_first = idle * np.where(np.isfinite(channels), self._fixed, np.inf).min(axis=1, initial=np.inf)
+        requests, saved = slice_requests(
+            self._panels, self._panel_bytes, free, waits, waits_first, self._machine.request_s
+        )
+        requests += self._machine.request_s * self._constants
+        constant = self._machine.request_s / np.maximum(self._constant_bytes, 1)
+        saved = np.maximum(saved, np.where(self._constants > 0, constant, 0.0))
+        byte_s = 1 / self._machine.storage_bytes_per_second
+        bound, price = _core.fluid_bound(
+            np.ascontiguousarray(seconds.min(axis=1, initial=np.inf)),
+            self._nbytes,
+            self._nbytes * byte_s + requests,
+            byte_s + saved,
+            free,
+            self._machine.storage_bytes_per_second,
+            self._machine.compute_share,
+            self._machine.load_share,
+            rounds,
+        )
+        return Bound(bound, np.asarray(price, np.float64))
+
+
+def step_seconds(
+    panels: I64, panel_bytes: I64, room: I64, pinned: int, fixed: F64, request_s: float, byte_s: float
+) -> F64:
+    """Of each node: what its steps take beside its channels, ``fixed`` each, and waiting for slices between them (5
+    above). ``room``: bytes beside it; ``pinned``: no more than that are; ``request_s`` and ``byte_s``: of reading while
+    nothing is computed.
+    """
+    panel = np.maximum(panel_bytes, 1)
+    most = np.maximum(room // panel, 1)
+    wait_s = byte_s * panel
+    each = np.minimum((fixed + request_s + wait_s) / (most + 1), (fixed + request_s + wait_s * most) / (2 * most))
+    each = np.minimum(each, np.where(most > 1, fixed / most, np.inf))
+    streamed = panels - np.minimum(panels, -(-pinned // panel))
+    few = fixed * np.maximum(-(-panels // most), 1)
+    return np.where(streamed > most, np.maximum(few, fixed + 2 * each * (streamed - most)), few)
+
+
+def slice_requests(
+    nbytes: I64, panel_bytes: I64, free: I64, waits: F64, waits_first: F64, request_s: float
+) -> tuple[F64, F64]:
+    """Of each node with ``nbytes`` of panels (perhaps 0): seconds that requests for them take beside their bytes, and
+    the most that each byte less saves of that (4 above). ``waits``: seconds that the loader waits while a panel
+    computes beside which the next slice has no room; ``waits_first``: while a step does without its panels.
+    """
+    panel = np.maximum(panel_bytes, 1)
+    panels = nbytes // panel
+    most = np.clip(free // panel, 1, np.maximum(panels, 1))
+    alone = request_s + waits_first
+    each = np.minimum((alone + waits) / (most + 1), (alone + waits * most) / (2 * most))
+    each = np.minimum(each, np.where(most > 1, request_s / most, np.inf))
+    # A line near the cost of all panels; or, where much may be pinned, one near that of the last that are left.
+    steep = (panels > most) & ((panels - most) * panel >= free.min(initial=2**62))
+    seconds = np.where(steep, request_s + 2 * each * (panels - most), request_s * panels / most)
+    saved = np.where(steep, 2 * each, request_s / most) / panel
+    return np.where(panels > 0, seconds, 0.0), np.where(panels > 0, saved, 0.0)

@@ -1,0 +1,222 @@
+"""What a plan's memory is made of where it is fullest, what keeps its smallest budget up, and what more would buy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from flexnn.graph.ir import Graph
+from flexnn.units import format_bytes
+
+from .costs import MachineProfile, graph_costs, load_seconds
+from .groups import at_once
+from .planner import Planner
+from .report import Plan
+from .types import I64, LINE, Costs, Placement, Program
+
+OFFERS = 0.125, 0.5, 1.0
+"""Of the budget, added to it to see what that would buy."""
+TENSORS_TOLD = 4
+"""Activations named one by one, the largest; the rest are summed."""
+
+
+@dataclass(slots=True, frozen=True)
+class Moment:
+    """A node and what the arena holds for it. Sizes in bytes."""
+
+    node: str
+    step: int
+    """Of the plan's steps; -1 where no plan is looked at."""
+    activations: dict[str, int]
+    """By tensor: the largest ones, then "…" for all others together."""
+    workspace: int
+    weights: int
+    """Streamed slices and constants: those of this step, and those read ahead."""
+    pinned: int
+    """Weights that stay, zeros and small constants."""
+
+    @property
+    def nbytes(self) -> int:
+        """Everything."""
+        return sum(self.activations.values()) + self.workspace + self.weights + self.pinned
+
+    def text(self) -> str:
+        """In one line, without the node."""
+        tensors = ", ".join(f"{name!r} {format_bytes(size)}" for name, size in self.activations.items())
+        parts = [
+            f"activations {format_bytes(sum(self.activations.values()))}" + (f" ({tensors})" if tensors else ""),
+            f"workspace {format_bytes(self.workspace)}",
+            f"streamed weights {format_bytes(self.weights)}",
+        ]
+        return ", ".join([*parts, f"pinned {format_bytes(self.pinned)}"] if self.pinned else parts)
+
+
+@dataclass(slots=True, frozen=True)
+class Offer:
+    """What another budget would do."""
+
+    memory: int
+    predicted_ms: float
+
+
+@dataclass(slots=True, frozen=True)
+class Explanation:
+    """Of one plan."""
+
+    peak: Moment
+    """Where the arena holds the most, were the loader always as far ahead as it may be."""
+    smallest: Moment
+    """The node that needs the most: no budget holds less. Its smallest workspace, one panel of its weights."""
+    minimum: int
+    """The smallest budget, which runs steps one by one, whatever groups were asked for."""
+    smallest_without: int
+    """The smallest budget if that node needed no more than the next one does."""
+    compute_ms: float
+    """The run without its stalls."""
+    read_ms: float
+    """Its loads one after the other, were nothing computed."""
+    offers: list[Offer]
+    """Larger budgets, the last with everything pinned; none where this plan pins everything."""
+
+    def describe(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "peak": asdict(self.peak) | {"nbytes": self.peak.nbytes},
+            "smallest": asdict(self.smallest) | {"nbytes": self.smallest.nbytes},
+            "smallest_without": self.smallest_without,
+            "compute_ms": self.compute_ms,
+            "read_ms": self.read_ms,
+            "offers": [asdict(offer) for offer in self.offers],
+        }
+
+    def summary(self, plan: Plan) -> str:
+        """For people: lines below those of the plan."""
+        memory, predicted_ms = plan.memory, plan.predicted_ms
+        lines = [
+            f"peak     step {self.peak.step}, node {self.peak.node!r}: {self.peak.text()}",
+            f"smallest {format_bytes(self.minimum)} because of node {self.smallest.node!r}: {self.smallest.text()};"
+            f" without it {format_bytes(self.smallest_without)}",
+            f"ruled by {'reading' if self.read_ms > self.compute_ms else 'computing'}:"
+            f" computing takes {self.compute_ms:.2f} ms, reading {self.read_ms:.2f} ms",
+        ]
+        if self.offers and memory is not None:
+            told = [
+                f"+{format_bytes(offer.memory - memory)} {offer.predicted_ms - predicted_ms:+.2f} ms"
+                for offer in self.offers
+            ]
+            lines.append(f"more     {', '.join(told)} (the last: everything pinned)")
+        return "\n".join(lines)
+
+
+def explain(planners: Planner, plan: Plan, machine: MachineProfile) -> Explanation:
+    """What ``plan``, which ``planners`` made for ``machine``, is made of."""
+    tightest = planners.tightest
+    smallest, beyond = smallest_of(tightest.graph, tightest.profile, tightest.placement)
+
+    def offer(memory: int | None) -> Offer:
+        other = planners.plan(memory)
+        return Offer(memory or other.session_bytes, other.predicted_ms)
+
+    offers = []
+    if plan.memory is not None:
+        everything = offer(None)
+        budgets = [int(plan.memory * (1 + share)) for share in OFFERS]
+        offers = [offer(memory) for memory in budgets if memory < everything.memory]
+        offers += [everything] if plan.memory < everything.memory else []
+    return Explanation(
+        peak_of(plan, machine),
+        smallest,
+        planners.minimum,
+        planners.minimum - beyond,
+        plan.predicted_ms - plan.stall_ms,
+        float(load_seconds(machine, plan.loads["bytes"]).sum()) * 1e3,
+        offers,
+    )
+
+
+def peak_of(plan: Plan, machine: MachineProfile) -> Moment:
+    """The step of the plan at which the arena holds the most."""
+    graph, program = plan.graph, plan.program
+    in_file = len(program.tables) > 0
+    profile = graph_costs(graph, threads=program.threads, io_align=LINE, machine=machine, in_file=in_file)
+    if len(program.groups):
+        group = np.repeat(np.arange(len(program.groups)), program.groups)
+        nodes = np.unique(np.stack((group, program.steps["node"])), axis=1)[0]
+        profile = at_once(profile, np.bincount(nodes, minlength=len(program.groups)).tolist())
+    node = program.steps["node"]
+    activations = _live(profile)[node]
+    workspace = program.nodes["workspace_bytes"].astype(np.int64)[node] * profile.threads
+    weights = _streamed(program)
+    step = int(np.argmax(activations + workspace + weights)) if len(node) else 0
+    if not len(node):
+        return Moment("", 0, {}, 0, 0, int(program.pinned["bytes"].sum()))
+    index = int(node[step])
+    return Moment(
+        graph.nodes[index].name,
+        step,
+        _tensors(graph, profile, index),
+        int(workspace[step]),
+        int(weights[step]),
+        int(program.pinned["bytes"].sum()) + profile.zeros_bytes,
+    )
+
+
+def smallest_of(graph: Graph, profile: Costs, placement: Placement) -> tuple[Moment, int]:
+    """The node that keeps the smallest arena up, and the bytes by which it stands out above all others."""
+    order = np.argsort(-np.asarray(placement.tight_bytes, np.int64), kind="stable")
+    if not len(order):
+        return Moment("", -1, {}, 0, 0, 0), 0
+    index = int(order[0])
+    node = profile.nodes[index]
+    panel = profile.room(node.panel_bytes) if node.panels else 0
+    moment = Moment(
+        graph.nodes[index].name,
+        -1,
+        _tensors(graph, profile, index),
+        node.variants[-1].workspace_bytes * profile.threads,
+        panel + sum(room for _, _, room in node.constants),
+        0,
+    )
+    second = placement.tight_bytes[int(order[1])] if len(order) > 1 else 0
+    return moment, placement.tight_bytes[index] - second
+
+
+def _live(profile: Costs) -> I64:
+    """Bytes of activations alive at each node."""
+    change = np.zeros(len(profile.nodes) + 1, np.int64)
+    sizes = np.asarray(profile.root_bytes, np.int64)
+    np.add.at(change, np.asarray(profile.first, np.int64), sizes)
+    np.subtract.at(change, np.asarray(profile.last, np.int64) + 1, sizes)
+    return np.cumsum(change)[:-1]
+
+
+def _tensors(graph: Graph, profile: Costs, node: int) -> dict[str, int]:
+    """Activations alive at a node, the largest by name."""
+    alive: Iterable[tuple[int, str]] = (
+        (size, graph.tensors[root].name)
+        for root, size, first, last in zip(profile.roots, profile.root_bytes, profile.first, profile.last, strict=True)
+        if first <= node <= last
+    )
+    ordered = sorted(alive, key=lambda pair: (-pair[0], pair[1]))
+    named = {name: size for size, name in ordered[:TENSORS_TOLD]}
+    rest = sum(size for size, _ in ordered[TENSORS_TOLD:])
+    return named | ({"…": rest} if rest else {})
+
+
+def _streamed(program: Program) -> I64:
+    """Bytes of streamed weights in memory at each step, were each read as early as its threshold permits: from then
+    on, in this run or, where that is negative, in the run before, up to the step that uses it.
+    """
+    steps, loads = len(program.steps), program.loads
+    change = np.zeros(steps + 1, np.int64)
+    use = np.searchsorted(program.steps["wait_loads"].astype(np.int64), np.arange(len(loads)), side="right")
+    begin = loads["wait_steps"].astype(np.int64)
+    np.add.at(change, np.maximum(begin, 0), loads["bytes"])
+    np.subtract.at(change, use + 1, loads["bytes"])
+    early = begin < 0
+    np.add.at(change, begin[early] + steps, loads["bytes"][early])
+    change[steps] = 0  # what was begun in the run before's tail stays to its end
+    return np.cumsum(change)[:steps]

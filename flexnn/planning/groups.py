@@ -1,0 +1,114 @@
+"""Groups of independent nodes (Oplachko §3.2, §4): the nodes of a group run at the same time, with one barrier behind.
+
+A node's layer is the length of the longest path to it, so the nodes of a layer are independent (statement 3.1); each
+layer is split into ``k`` groups of equal size. Predicate F, that tensors which one group uses share no memory, needs no
+extra case: lifetimes reach to the bounds of their groups, and so do workspaces, of which a group has one for all its
+nodes, thread by thread. Paths run through memory, not only through values: a node also depends on the readers of
+what it overwrites.
+
+The units of all nodes of a group are handed to the threads together, so a group has as much intra-operator parallelism
+as its nodes leave threads idle. What that takes is in grouping.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from flexnn.graph.ir import Graph, Node, Tensor
+
+from .types import Costs
+
+INTERLEAVING = {"conv", "dwconv", "pool"}
+"""Operators whose outputs the engine knows to be rows of channels, pixel by pixel (flexnn/_core/overlaps.c)."""
+
+
+def layers(graph: Graph) -> list[list[int]]:
+    """Nodes by the length of the longest path to them, each layer in the graph's order."""
+    depth: list[int] = []
+    accesses: dict[int, list[tuple[int, Tensor, bool, bool]]] = {}  # of each root: node, view, writes, interleaves
+    for index, node in enumerate(graph.nodes):
+        own = 0
+        for root, view, writes in _accesses(graph, node):
+            interleaves = writes and node.op in INTERLEAVING
+            for other, before, wrote, interleaved in accesses.setdefault(root, []):
+                if other != index and (writes or wrote) and _meet(view, before, interleaves and interleaved):
+                    own = max(own, depth[other] + 1)
+            accesses[root].append((index, view, writes, interleaves))
+        depth.append(own)
+    result: list[list[int]] = [[] for _ in range(max(depth, default=-1) + 1)]
+    for index, own in enumerate(depth):
+        result[own].append(index)
+    return result
+
+
+def group_sizes(counts: list[int], k: int) -> list[int]:
+    """Nodes of each group: each layer, of so many nodes, in ``k`` of the same size (the last may be smaller), or fewer
+    where it has fewer nodes.
+    """
+    sizes: list[int] = []
+    for count in counts:
+        size = -(-count // k)
+        sizes += [min(size, count - at) for at in range(0, count, size)]
+    return sizes
+
+
+def in_order(graph: Graph, order: list[int]) -> Graph:
+    """The graph with its nodes in another order."""
+    return replace(graph, nodes=[graph.nodes[i] for i in order])
+
+
+def at_once(profile: Costs, sizes: list[int], *, smallest: bool = False) -> Costs:
+    """The profile when groups of nodes run at once: lifetimes reach to the bounds of the groups, and every node of a
+    group takes the same workspace, the largest of theirs by their fastest kernels, or by those with the ``smallest``.
+    """
+    ways = [node.variants[-1 if smallest else 0] for node in profile.nodes]
+    begin: list[int] = []
+    end: list[int] = []
+    for size in sizes:
+        begin += [len(begin)] * size
+        end += [len(begin) - 1] * size
+    nodes = []
+    for index, (node, way) in enumerate(zip(profile.nodes, ways, strict=True)):
+        members = range(begin[index], end[index] + 1)
+        workspace = max(ways[i].workspace_bytes for i in members) if way.workspace_bytes else 0
+        nodes.append(replace(node, variants=[replace(way, workspace_bytes=workspace)]))
+    first, last = [begin[i] for i in profile.first], [end[i] for i in profile.last]
+    return replace(profile, nodes=nodes, first=first, last=last)
+
+
+def _accesses(graph: Graph, node: Node) -> Iterator[tuple[int, Tensor, bool]]:
+    """(root, view, whether it is written) of each operand that is not a constant."""
+    for tensors, writes in ((node.inputs, False), (node.outputs, True)):
+        for tensor in tensors:
+            root = graph.root(tensor)
+            if graph.tensors[root].weight < 0:
+                yield root, graph.tensors[tensor], writes
+
+
+def _meet(a: Tensor, b: Tensor, interleave: bool) -> bool:
+    """Whether two views of one root may share an element. ``interleave``: rows of channels are told apart."""
+    (low_a, high_a), (low_b, high_b) = _extent(a), _extent(b)
+    if low_a >= high_b or low_b >= high_a:
+        return False
+    pitch = _pitch(a)
+    if not interleave or not pitch or pitch != _pitch(b):
+        return True
+    shift = (a.offset - b.offset) % pitch
+    return shift < b.shape[-1] or shift + a.shape[-1] > pitch
+
+
+def _extent(view: Tensor) -> tuple[int, int]:
+    """Elements [low, high) of the root that a view lies in."""
+    reach = [(size - 1) * stride for size, stride in zip(view.shape, view.strides, strict=True)]
+    if 0 in view.shape:
+        return 0, 0
+    return view.offset + sum(min(r, 0) for r in reach), view.offset + sum(max(r, 0) for r in reach) + 1
+
+
+def _pitch(view: Tensor) -> int:
+    """Elements from one row of channels to the next; 0 where the view is not rows of channels."""
+    if len(view.shape) < 2 or view.strides[-1] != 1 or view.strides[-2] < view.shape[-1]:
+        return 0
+    pitch = view.strides[-2]
+    return 0 if any(stride % pitch for stride in view.strides[:-1]) else pitch

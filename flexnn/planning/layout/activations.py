@@ -1,0 +1,67 @@
+"""Addresses of the activations (FlexNN §3.3.2, "plan activations").
+
+An activation lives from the first node that writes any view of its storage to the last that reads one, both included,
+so an operand never shares memory with the output of the node that reads it. Activations are placed first; each node's
+workspace and weights then take what is free at that node, as in the paper's Algorithm 1. A placement is therefore
+judged by the arena that the worst node needs for activations, smallest workspace and one panel together. These needs
+are blocks, too, that live for their node alone; the orders place them after the activations, only the rest of the
+search places both at once. The bound, live bytes and needs, ends the looking.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from flexnn.planning.types import I64, Costs, Placement
+
+from .blocks import Blocks
+from .gaps import arena_for, gaps_of
+from .strategies import ORDERS, alternate, place_in_order, search
+
+ALTERNATIVES = "both ends", "long-lived first"
+"""Orders that leave free memory of another shape: a hole in the middle, or above what lives long."""
+
+
+def place_activations(profile: Costs) -> list[Placement]:
+    """The placement whose tightest plan needs the smallest arena, at the bound mostly with the first order; then
+    alternatives that need no more: which one scatters the free memory the least only the streams can tell.
+    """
+    nodes = len(profile.nodes)
+    needs = [node_needs(profile, i, -1, 1) for i in range(nodes)]
+    acts = Blocks.of(profile.root_bytes, profile.first, profile.last)
+    of_node = [i for i, sizes in enumerate(needs) for _ in sizes]
+    every = acts + Blocks.of([size for sizes in needs for size in sizes], of_node, of_node)
+    found = [search(every, known=(address for _, address in _with_needs(every, len(acts)))).address]
+    found += [address for name, address in _with_needs(every, len(acts)) if name in ALTERNATIVES]
+    placements: list[Placement] = []
+    for address in {address[: len(acts)].tobytes(): address[: len(acts)] for address in found}.values():
+        gaps = gaps_of(acts, address, nodes)
+        tight = [arena_for(around, sizes) for around, sizes in zip(gaps, needs, strict=True)]
+        if not placements or max(tight, default=0) <= placements[0].arena_bytes_min:
+            placements.append(Placement(address.tolist(), gaps, tight, max(tight, default=0), acts.bound))
+    return placements
+
+
+def _with_needs(every: Blocks, count: int) -> Iterator[tuple[str, I64]]:
+    """Placements of the first ``count`` blocks, the activations, by each order, the other blocks after them."""
+    acts = Blocks(every.sizes[:count], every.first[:count], every.last[:count])
+    needs = np.argsort(-every.sizes[count:], kind="stable").astype(np.int32) + np.int32(count)
+
+    for name, order in ORDERS.items():
+        yield name, place_in_order(every, np.concatenate((order(acts), needs)))
+    alternating, hangs = alternate(acts)
+    hangs = np.concatenate((hangs, np.zeros(len(needs), np.uint8)))
+    yield "both ends", place_in_order(every, np.concatenate((alternating, needs)), hangs=hangs)
+
+
+def node_needs(profile: Costs, index: int, variant: int, panels: int) -> list[int]:
+    """Blocks that a node needs beside the activations: workspace of all threads, streamed constants, ``panels``
+    panels; zero sizes left out, largest first.
+    """
+    node = profile.nodes[index]
+    sizes = [node.variants[variant].workspace_bytes * profile.threads, *(size for _, _, size in node.constants)]
+    if panels and node.panels:
+        sizes.append(profile.room(panels * node.panel_bytes))
+    return sorted((size for size in sizes if size), reverse=True)

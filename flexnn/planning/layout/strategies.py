@@ -1,0 +1,153 @@
+"""Strategies of placement behind one interface: blocks → addresses.
+
+"naive" gives every block memory of its own. "sequential", "large first" (Oplachko's algorithm 2, from Pisarchyk & Lee)
+and "short-lived first" are those of Wang et al. (§1.1); "both ends" is what FlexNN does with activations (§3.3.2,
+figure 7: they alternate between the ends of memory and leave one hole in the middle); "area" is size times lifetime;
+"breadth" takes the moments with the most bytes first. All of them use best fit but "both ends" on its far side.
+"search" takes the best of all orders with best and first fit and, where they miss the live-bytes bound, searches below
+them exhaustively (flexnn/_core/search.c).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flexnn import _core
+from flexnn.planning.types import I64
+
+from .blocks import I32, Blocks
+
+Strategy = Callable[[Blocks], I64]
+Hangs = NDArray[np.uint8]
+
+SEARCH_NODES = 2000
+"""Nodes that a search may visit while planning: about 20 ms."""
+TRIES = 6
+"""Capacities that a search tries between the bound and the best it knows."""
+
+
+def _keys(*columns: I64 | I32) -> I32:
+    """Order by the first column, then the next, then the index."""
+    return np.lexsort(columns[::-1]).astype(np.int32)
+
+
+def _breadth(blocks: Blocks) -> I32:
+    moments = int(blocks.last.max(initial=-1)) + 1
+    live = blocks.live(moments)
+    rank = np.empty(moments, np.int64)
+    rank[np.argsort(-live, kind="stable")] = np.arange(moments)
+    fullest = [int(rank[a : b + 1].min()) for a, b in zip(blocks.first, blocks.last, strict=True)]
+    return _keys(np.array(fullest, np.int64), -blocks.sizes)
+
+
+ORDERS: dict[str, Callable[[Blocks], I32]] = {
+    "large first": lambda b: _keys(-b.sizes, b.first),
+    "area": lambda b: _keys(-b.sizes * (b.last - b.first + 1), b.first),
+    "sequential": lambda b: _keys(b.first, -b.last),
+    "short-lived first": lambda b: _keys(b.last - b.first, -b.sizes),
+    "long-lived first": lambda b: _keys(b.first - b.last, -b.sizes),
+    "breadth": _breadth,
+}
+
+
+def place_in_order(blocks: Blocks, order: I32, *, first_fit: bool = False, hangs: Hangs | None = None) -> I64:
+    """Each block in the smallest (or, first fit, the lowest) hole between those before it in ``order``. Blocks that
+    ``hangs`` marks hang from the end of the highest hole below the bound instead.
+    """
+    address = np.empty(len(blocks), np.int64)
+    _core.place_in_order(
+        blocks.sizes,
+        blocks.first,
+        blocks.last,
+        order,
+        address,
+        first_fit=first_fit,
+        hangs=hangs,
+        ceiling=blocks.bound if hangs is not None else 0,
+    )
+    return address
+
+
+def alternate(blocks: Blocks) -> tuple[I32, Hangs]:
+    """The order of "both ends", and which blocks hang: each second one in the order of use."""
+    order = ORDERS["sequential"](blocks)
+    hangs = np.zeros(len(blocks), np.uint8)
+    hangs[order[1::2]] = 1
+    return order, hangs
+
+
+def both_ends(blocks: Blocks) -> I64:
+    """Blocks in the order of their use, alternately from below and hanging from the bound."""
+    order, hangs = alternate(blocks)
+    return place_in_order(blocks, order, hangs=hangs)
+
+
+def naive(blocks: Blocks) -> I64:
+    """One block after the other: the sum of all sizes."""
+    return np.cumsum(blocks.sizes) - blocks.sizes
+
+
+@dataclass(slots=True, frozen=True)
+class Found:
+    """What a search came to."""
+
+    address: I64
+    top: int
+    """Bytes it takes."""
+    lower: int
+    """Proven: nothing takes less."""
+    nodes: int
+    """Visited."""
+
+
+def portfolio(blocks: Blocks) -> Iterator[I64]:
+    """Placements by all orders with best fit, then with first fit."""
+    for first_fit in (False, True):
+        for order in ORDERS.values():
+            yield place_in_order(blocks, order(blocks), first_fit=first_fit)
+
+
+def search(blocks: Blocks, nodes_max: int = SEARCH_NODES, known: Iterable[I64] = ()) -> Found:
+    """The lowest placement of the portfolio, of ``known`` and of an exhaustive search of ``nodes_max`` nodes."""
+    best, top = naive(blocks), int(blocks.sizes.sum())
+    lower, nodes = blocks.bound, 0
+    for address in chain(known, portfolio(blocks)):
+        if blocks.top(address) < top:
+            best, top = address, blocks.top(address)
+        if top == lower:
+            break
+    if top > lower and len(blocks) <= _core.SEARCH_BLOCKS_MAX:
+        grain = int(np.gcd.reduce(blocks.sizes))
+        capacity = low = lower
+        for attempt in range(TRIES):
+            if low >= top or nodes >= nodes_max:
+                break
+            allowed = (nodes_max - nodes) // 2 if attempt + 1 < TRIES else nodes_max - nodes
+            address = np.empty(len(blocks), np.int64)
+            args = blocks.sizes, blocks.first, blocks.last, capacity, allowed, address
+            outcome, visited = _core.place_search(*args)
+            nodes += visited
+            if outcome == "some":
+                best, top = address, blocks.top(address)
+            else:
+                low = capacity + grain
+                lower = low if outcome == "none" else lower
+            capacity = low + (top - grain - low) // 2 // grain * grain
+    return Found(best, top, lower, nodes)
+
+
+def _in_order(order: Callable[[Blocks], I32]) -> Strategy:
+    return lambda blocks: place_in_order(blocks, order(blocks))
+
+
+STRATEGIES: dict[str, Strategy] = {
+    "naive": naive,
+    **{name: _in_order(order) for name, order in ORDERS.items()},
+    "both ends": both_ends,
+    "search": lambda blocks: search(blocks).address,
+}

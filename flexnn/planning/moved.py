@@ -1,0 +1,34 @@
+"""A program at other addresses: what several programs that share an arena need."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from .types import Program
+
+
+def moved(program: Program, split: int, front: int, rest: int) -> Program:
+    """The program with what lies below arena offset ``split`` (what it keeps) moved up by ``front`` bytes and what lies
+    above it (where it works) moved by ``rest``, both multiples of the I/O alignment.
+    """
+    if not front and not rest:
+        return program
+    nodes, steps, pinned, loads = (
+        table.copy() for table in (program.nodes, program.steps, program.pinned, program.loads)
+    )
+    for operand in (nodes["in"], nodes["out"]):
+        inside = operand["base"] == 0
+        below = inside & (operand["offset"] < split)
+        operand["offset"][below] += front
+        operand["offset"][inside & ~below] += rest
+    nodes["workspace"][nodes["workspace_bytes"] > 0] += rest
+    weighs = steps["weight"] >= 0
+    below = weighs & (steps["weight"] < split)
+    steps["weight"][below] += front
+    steps["weight"][weighs & ~below] += rest
+    pinned["address"] += front
+    loads["address"] += rest
+    end = max(split + front, program.arena_bytes + rest)
+    return replace(
+        program, nodes=nodes, steps=steps, pinned=pinned, loads=loads, arena_bytes=end, zeros=program.zeros + front
+    )

@@ -1,0 +1,168 @@
+"""A finished plan: the program, what it costs, and how to tell people."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from flexnn import _core
+from flexnn.graph.ir import Graph
+from flexnn.units import format_bytes
+
+from .types import Program
+
+
+@dataclass(slots=True)
+class Plan:
+    """A program with its predicted cost. Times in milliseconds, sizes in bytes."""
+
+    graph: Graph
+    """That the program runs: the artifact's, or that with some of its nodes in bands or in the order of groups."""
+    program: Program
+    memory: int | None
+    """The budget; None: no limit."""
+    minimum_memory: int
+    """The smallest budget that has a plan."""
+    overhead: dict[str, int]
+    """What the session takes beside the arena, by what takes it."""
+    predicted_ms: float
+    stall_ms: float
+    """Compute waiting for loads, in ``predicted_ms``."""
+    bound_ms: float
+    """No plan of this budget is faster (planning/bound.py)."""
+    plan_ms: float
+    activation_bytes: int
+    """Most bytes of activations alive at once."""
+    working_bytes: int
+    """The part of the arena where activations, workspaces and streamed weights live."""
+    groups: int | None = None
+    """Into so many each layer of independent nodes is split, and a group's nodes run at the same time; None: steps run
+    one by one.
+    """
+    forecasts_ms: dict[int | None, float] = field(default_factory=dict)
+    """Predicted times by ``groups``, where these were chosen by them."""
+
+    @property
+    def streams(self) -> bool:
+        """Whether runs read weights."""
+        return len(self.program.loads) > 0 or len(self.program.tables) > 0
+
+    @property
+    def barriers(self) -> int:
+        """Moments of a run at which all threads wait for the last: the end of each group, or step."""
+        return len(self.program.groups) or len(self.program.steps)
+
+    @property
+    def steps(self) -> np.ndarray[Any, Any]:
+        """The steps in order, as records: node, wait_loads, window, weight (fx_step, flexnn/_core/engine.h)."""
+        return self.program.steps
+
+    @property
+    def loads(self) -> np.ndarray[Any, Any]:
+        """The loads of each run in order, as records: file_offset, bytes, address, wait_steps, … (fx_load)."""
+        return self.program.loads
+
+    @property
+    def arena_bytes(self) -> int:
+        """The one buffer that the engine maps."""
+        return self.program.arena_bytes
+
+    @property
+    def session_bytes(self) -> int:
+        """Everything that opening and running takes: arena and overhead."""
+        return self.arena_bytes + sum(self.overhead.values())
+
+    @property
+    def pinned_bytes(self) -> int:
+        """Weights that stay."""
+        return int(self.program.pinned["check_bytes"].sum())
+
+    @property
+    def bytes_read_per_run(self) -> int:
+        """What the loads of a run read from the file."""
+        return int(self.program.loads["bytes"].sum())
+
+    @property
+    def gap(self) -> float:
+        """Predicted time above the bound, as a share of the bound."""
+        return self.predicted_ms / self.bound_ms - 1 if self.bound_ms else 0.0
+
+    @property
+    def kernels(self) -> dict[str, int]:
+        """Number of nodes by convolution kernel, or by operator."""
+        counts: dict[str, int] = {}
+        convolution = _core.OPS.index("conv")
+        for op, kernel in zip(self.program.nodes["op"].tolist(), self.program.nodes["kernel"].tolist(), strict=True):
+            name = _core.ENUMS["conv_kernel"][kernel] if op == convolution else _core.OPS[op]
+            counts[name] = counts.get(name, 0) + 1
+        return dict(sorted(counts.items()))
+
+    def describe(self) -> dict[str, Any]:
+        """What ``flexnn plan --json`` prints."""
+        return {
+            "memory_budget": self.memory,
+            "minimum_memory": self.minimum_memory,
+            "session_bytes": self.session_bytes,
+            "arena_bytes": self.arena_bytes,
+            "activation_bytes": self.activation_bytes,
+            "working_bytes": self.working_bytes,
+            "overhead": dict(self.overhead),
+            "predicted_ms": self.predicted_ms,
+            "stall_ms": self.stall_ms,
+            "bound_ms": self.bound_ms,
+            "gap": self.gap,
+            "plan_ms": self.plan_ms,
+            "steps": len(self.program.steps),
+            "groups": self.groups,
+            "barriers": self.barriers,
+            "forecasts_ms": {_named(k): ms for k, ms in self.forecasts_ms.items()},
+            "loads": len(self.program.loads),
+            "pinned_bytes": self.pinned_bytes,
+            "bytes_read_per_run": self.bytes_read_per_run,
+            "kernels": self.kernels,
+        }
+
+    def addresses(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Addresses for inspection, as arrays: ``loads`` and ``pinned`` [n, 2] (address, bytes), ``outputs`` [nodes, 2]
+        (operand base, offset), ``workspace`` [nodes, 2] (address, bytes of one thread).
+        """
+        p = self.program
+        return {
+            "loads": np.stack((p.loads["address"], p.loads["bytes"]), axis=1),
+            "pinned": np.stack((p.pinned["address"], p.pinned["bytes"]), axis=1),
+            "outputs": np.stack((p.nodes["out"]["base"].astype(np.int64), p.nodes["out"]["offset"]), axis=1),
+            "workspace": np.stack((p.nodes["workspace"], p.nodes["workspace_bytes"]), axis=1),
+        }
+
+    def summary(self) -> str:
+        """For people: what the memory goes to, and the time."""
+        budget = "no limit" if self.memory is None else format_bytes(self.memory)
+        parts = ", ".join(f"{name} {format_bytes(size)}" for name, size in self.overhead.items())
+        kernels = ", ".join(f"{name} {count}" for name, count in self.kernels.items())
+        beside = format_bytes(self.working_bytes - self.activation_bytes)
+        grouped = "steps one by one"
+        if self.groups is not None:
+            grouped = f"each layer in {self.groups} at most" if self.groups > 1 else "each layer in one"
+        told = ", ".join(f"{_named(k)} {ms:.2f}" for k, ms in self.forecasts_ms.items())
+        return "\n".join(
+            (
+                f"memory   {format_bytes(self.session_bytes)} (budget {budget},"
+                f" smallest {format_bytes(self.minimum_memory)})",
+                f"arena    {format_bytes(self.arena_bytes)}: activations at their peak"
+                f" {format_bytes(self.activation_bytes)}, beside them for workspaces and streams {beside},"
+                f" pinned weights {format_bytes(self.pinned_bytes)}",
+                f"beside   {parts}",
+                f"steps    {len(self.program.steps)} of {len(self.program.nodes)} nodes; {kernels}",
+                f"groups   {grouped}: {self.barriers} barriers" + (f"; predicted ms: {told}" if told else ""),
+                f"loads    {len(self.program.loads)}, {format_bytes(self.bytes_read_per_run)} per run",
+                f"time     {self.predicted_ms:.2f} ms predicted ({self.stall_ms:.2f} waiting for loads),"
+                f" no plan below {self.bound_ms:.2f} ms: {self.gap:.1%} above it",
+                f"planned  in {self.plan_ms:.0f} ms",
+            )
+        )
+
+
+def _named(groups: int | None) -> str:
+    return "off" if groups is None else str(groups)

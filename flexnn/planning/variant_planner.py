@@ -1,0 +1,393 @@
+"""Planning: a graph and a budget become the engine's program (DESIGN D3–D9).
+
+profile → activations' placement → drafts → addresses of the streams → program. A draft says which kernel each layer
+has, which weights are pinned and how the others are sliced; its predicted time is that of the whole run on the
+circle of runs, requests and the memory that is free at each step included. All three are chosen together, by that
+time.
+
+Budgets are a ladder. Its lowest rung has room for the tightest plan, which exists before anything else, so the
+smallest budget is known, and a budget at or above it never fails. Drafts are looked for on rungs, each by itself, and a
+rung's best pins more in the memory up to the rung above. The best of all rungs in a budget is its plan, so more memory
+is never predicted slower. Rungs are taken from the highest one down: where the bound of one is no less than the best so
+far, it and those below have nothing better, so few are looked at. Nothing depends on the clock: the same budget and
+profile always give the same plan.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flexnn import _core
+from flexnn.graph.ir import Graph
+
+from .bound import Bound, Bounding
+from .costs import MachineProfile, graph_costs
+from .drafts import Draft, Drafting, Records
+from .errors import BudgetError
+from .layout import place_activations
+from .overhead import Overhead, overhead_bytes
+from .program import encode_program, front_bytes
+from .report import Plan
+from .types import LINE, Costs, Placement
+
+FIRST_RUNG = 0.03
+"""Memory beside the tightest plan on the second rung, of the smallest budget."""
+GROWTH, GROWTH_LAYERS, GROWTH_SMALL = 0.4, 400, 0.2
+"""What each higher rung has more of it than the one below: this share, or layers by this number where that is more: a
+rung costs time by layers, and all of them shall take tens of milliseconds. In small graphs memory between rungs, which
+only pins, costs the most.
+"""
+REGION_SHARES = (0.02, 0.08, 0.2, 0.4, 0.7, 1.0)
+"""Of the memory beside the tightest plan, tried for the streaming region; the rest pins weights."""
+SHARES = (2, 4, 8)
+"""Slices that the room of a layer holds at once, tried."""
+SPARE_ROWS = 2
+"""The smallest budget leaves room for half as many steps again as the tightest plan has: finer slices save more than
+the half hundredth of memory that they take.
+"""
+PRICES = 2.0
+"""Steps of a byte's reading time to which prices of pinned bytes are rounded: what is left are ties."""
+ROUNDS = 10
+"""Of looking for the bound that prices pins on a rung, or says that a rung has nothing better; all of them in small
+graphs, where a rung costs more than a bound.
+"""
+CHANGES = 2_500
+"""Layers by changes of single ones that are tried on each rung's best draft."""
+LOOKS = 20_000
+"""Layers by pieces that are looked at on each rung to pin what memory the rung above has more of."""
+PLACED, FROM_TOP, PLACED_ELSEWHERE = 6, 3, 3
+"""Drafts that get addresses on each rung: fragmentation makes them later than drafts suppose. The first of them are
+placed from above, too; and some between activations that lie otherwise.
+"""
+NEAR, FAR = 1.005, 1.03
+"""Of the bound: a time below which no better draft is looked for on a rung, and one above which activations that are
+placed otherwise are tried.
+"""
+SMALL_SIZE, SMALL_WEIGHTS = 200, 12
+"""Small graphs have at most so many layers and slices of the tightest plan together, and weights of at most so many
+times its memory. There is time for random changes of a rung's best draft; in others a change takes longer.
+"""
+TRIES, TRIES_LOWEST = 6_000, 1_500
+"""Random changes where the rung above has twice the memory, in proportion elsewhere; on the lowest rung."""
+WORTH_PLACING = 0.9995
+"""Another draft gets addresses when it promises at most this share of the best time so far."""
+DRAFTING_BYTES = 160 << 10
+"""What looking for a better plan than the tightest leaves in the heap: measured, up to 0.1 MiB beyond the overhead."""
+
+
+class _Way(NamedTuple):
+    """How a draft is made."""
+
+    placement: int
+    region_share: float
+    share: int
+    order: int
+
+
+START = _Way(0, REGION_SHARES[-1], SHARES[1], 0)
+"""The first way tried; the others differ from the best so far in one thing."""
+
+
+class _Rung(NamedTuple):
+    """Of the ladder."""
+
+    memory: int
+    end: int
+    """Memory of the rung above."""
+
+
+_Unplaced = tuple[float, int, Records]
+"""Seconds were memory never fragmented, bytes of the region, choices."""
+
+
+class VariantPlanner:
+    """Plans of one graph for any budget; what does not depend on the budget is done once."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        *,
+        threads: int = 1,
+        io_align: int = 64,
+        machine: MachineProfile | None = None,
+        overhead: Overhead = overhead_bytes,
+        isa: str | None = None,
+        profile: Costs | None = None,
+        in_file: bool = False,
+    ) -> None:
+        started = time.perf_counter_ns()
+        self._graph, self._overhead = graph, overhead
+        self._machine = machine or MachineProfile.measure(isa)
+        self._profile = profile or graph_costs(
+            graph, threads=threads, io_align=io_align, machine=self._machine, isa=isa, in_file=in_file
+        )
+        placements = place_activations(self._profile)
+        step_bytes = sum(self._parts(1).values()) - sum(self._parts(0).values())
+        self._beside = sum(self._parts(0).values()) + front_bytes(self._profile)
+        self._step_bytes = step_bytes
+        self._draftings = [Drafting(graph, self._profile, place, self._machine, step_bytes) for place in placements]
+        self._bounding = Bounding(graph, self._profile, self._machine)
+        self._any_order = np.arange(len(self._draftings[0].items), dtype=np.int32)
+        self._item_layer, room = self._draftings[0].items["layer"], self._draftings[0].item_room
+        seconds = np.array([max(node.variants[0].seconds(), 1e-9) for node in self._profile.nodes])
+        self._pin_ways = _evenly(len(room)), -room / seconds[self._item_layer], room
+        self._tight = [self._tightest(drafting) for drafting in self._draftings]
+        tight = self._tight_draft()
+        self._tight_bytes = tight.nbytes
+        self._is_small = (
+            len(self._profile.nodes) + len(tight.steps) <= SMALL_SIZE
+            and self._draftings[0].item_room.sum() <= SMALL_WEIGHTS * tight.nbytes
+        )
+        self._least = tight.nbytes + step_bytes * (tight.rows // SPARE_ROWS + 1)
+        self._release()
+        self._prepared_ns = time.perf_counter_ns() - started
+
+    def _release(self) -> None:
+        """Sessions keep planners, but plan seldom."""
+        for drafting in self._draftings:
+            drafting.release()
+
+    def _parts(self, rows: int) -> dict[str, int]:
+        return self._overhead(self._graph, rows, rows, self._profile.threads)
+
+    @property
+    def minimum(self) -> int:
+        """The smallest budget, in bytes."""
+        return self._beside + self._least
+
+    @property
+    def everything(self) -> int:
+        """The budget from which on everything is pinned, in bytes."""
+        draft = self._unlimited()
+        self._release()
+        return self._beside + draft.nbytes
+
+    @property
+    def least_working_bytes(self) -> int:
+        """Bytes of the smallest streaming region: no plan has a smaller one."""
+        return min(drafting.placement.arena_bytes_min for drafting in self._draftings)
+
+    @property
+    def graph(self) -> Graph:
+        """What is planned."""
+        return self._graph
+
+    @property
+    def profile(self) -> Costs:
+        """Of the graph."""
+        return self._profile
+
+    @property
+    def placement(self) -> Placement:
+        """Of the activations, in the tightest plan."""
+        return self._draftings[0].placement
+
+    def bound_ms(self, memory: int) -> float:
+        """No plan of the graph for ``memory`` bytes is faster (planning/bound.py)."""
+        return self._bound(memory).seconds * 1e3
+
+    def _bound(self, memory: int | None) -> Bound:
+        arena = None if memory is None else memory - self._beside - self._step_bytes * len(self._profile.nodes)
+        return self._bounding.at(arena)
+
+    @property
+    def activation_bytes(self) -> int:
+        """Most bytes of activations alive at once."""
+        return self._draftings[0].placement.live_bytes_max
+
+    def plan(self, memory: int | None, known_ms: float = math.inf) -> Plan:
+        """As ``make_plan`` (plan/planners.py), of the graph as it is. One that takes at least ``known_ms`` need not be
+        the best.
+        """
+        started = time.perf_counter_ns()
+        if memory is not None and memory < self.minimum:
+            raise BudgetError(self.minimum, memory)
+        draft = self._unlimited()
+        if memory is not None and self._beside + draft.nbytes > memory:
+            draft = self._limited(max(memory - DRAFTING_BYTES, self.minimum) - self._beside, known_ms / 1e3)
+        self._release()
+        program = encode_program(self._graph, self._profile, draft)
+        plan = Plan(
+            program=program,
+            memory=memory,
+            minimum_memory=self.minimum,
+            overhead=self._parts(draft.rows),
+            predicted_ms=draft.seconds * 1e3,
+            stall_ms=draft.stall_s * 1e3,
+            bound_ms=self._bound(memory).seconds * 1e3,
+            plan_ms=(time.perf_counter_ns() - started + self._prepared_ns) / 1e6,
+            graph=self._graph,
+            activation_bytes=draft.placement.live_bytes_max,
+            working_bytes=draft.region,
+        )
+        self._prepared_ns = 0
+        return plan
+
+    # ---- the ends ----
+
+    def _tightest(self, drafting: Drafting) -> tuple[int, Records]:
+        """Region and choices of the smallest arena: nothing pinned, each layer with its smallest workspace and sliced
+        as its room needs; so that the smallest budget does not depend on the machine's rates, which differ from one
+        measurement to the next.
+        """
+        region = drafting.placement.arena_bytes_min
+        choices, _, _ = drafting.choose(self._any_order, region, region, 2, smallest=True)
+        return region, choices
+
+    def _tight_draft(self) -> Draft:
+        """Made anew whenever it is asked for: sessions keep planners, and a draft takes more than all else here."""
+        region, choices = self._tight[0]
+        return self._draftings[0].place(choices.copy(), region)
+
+    def _unlimited(self) -> Draft:
+        """Everything pinned, each layer by its fastest kernel, beside as small a region as they need."""
+        fastest = [node.variants[0].workspace_bytes * self._profile.threads for node in self._profile.nodes]
+        gaps = self._draftings[0].placement.gaps
+        tops = (around[-1][0] + size for around, size in zip(gaps, fastest, strict=True))
+        return self._resident(max(tops, default=0))
+
+    def _resident(self, region: int) -> Draft:
+        drafting = self._draftings[0]
+        everything = int(drafting.item_room.sum()) + self._step_bytes * len(self._profile.nodes)
+        choices, _, _ = drafting.choose(self._any_order, region, region + 2 * everything, 1)
+        draft = drafting.place(choices, region)
+        ends = [a + size for a, size in zip(draft.placement.address, self._profile.root_bytes, strict=True)]
+        for node, variant, at in zip(
+            self._profile.nodes, choices["variant"].tolist(), draft.layer_address[:, 0].tolist(), strict=True
+        ):
+            if workspace := node.variants[variant].workspace_bytes * self._profile.threads:
+                ends.append(at + workspace)
+        used = max(ends, default=0)
+        again = int(draft.pieces["arena_bytes"][draft.pieces["stays"] != 0].sum()) - draft.pinned_bytes
+        return replace(draft, region=used, nbytes=draft.nbytes - region + used - again)
+
+    # ---- the ladder ----
+
+    def _limited(self, memory: int, known: float = math.inf) -> Draft:
+        """The best draft of at most ``memory`` bytes (as ``Draft.nbytes``). One that takes ``known`` seconds or more
+        need not be the best.
+        """
+        best = tight = self._tight_draft()
+        rounds = _core.ROUNDS_MAX if self._is_small else ROUNDS
+        end, above = memory, self._bounding.at(self._arena(memory), rounds)
+        for rung in reversed(self._rungs(memory)):
+            if above.seconds >= min(best.seconds, known):
+                break  # nor is any lower rung's draft better
+            bound = self._bounding.at(self._arena(rung.memory), rounds)
+            draft = self._fill(self._found(rung, bound, tight), bound, rung, end)
+            best = draft if draft.seconds < best.seconds else best
+            end, above = rung.memory, bound
+        return best
+
+    def _rungs(self, memory: int) -> list[_Rung]:
+        """From the lowest to the highest one in ``memory``."""
+        rungs, reached, spare = [], self._least, FIRST_RUNG * self.minimum
+        layers = len(self._profile.nodes)
+        growth = 1 + (GROWTH_SMALL if self._is_small else max(GROWTH, layers / GROWTH_LAYERS))
+        while reached <= memory:
+            rungs.append(_Rung(reached, self._least + int(spare)))
+            reached, spare = rungs[-1].end, spare * growth
+        return rungs
+
+    def _found(self, rung: _Rung, bound: Bound, tight: Draft) -> Draft:
+        """The best draft of the rung's memory that is found, the tightest one if nothing better."""
+        best = self._drafted(rung.memory, bound, tight)
+        if not self._is_small or best.seconds <= bound.seconds * NEAR:
+            return best
+        drafting = next(d for d in self._draftings if d.placement is best.placement)
+        lowest = rung.memory == self._least
+        tries = TRIES_LOWEST if lowest else TRIES * (rung.end - rung.memory) // rung.memory
+        return drafting.anneal(best, rung.memory, tries)
+
+    def _arena(self, memory: int) -> int:
+        """The largest arena of drafts of ``memory`` bytes, beside what always stays."""
+        return memory - self._step_bytes * len(self._profile.nodes)
+
+    def _fill(self, draft: Draft, bound: Bound, rung: _Rung, memory: int) -> Draft:
+        """A draft of the rung with more pinned in ``memory``."""
+        looks = LOOKS // len(self._profile.nodes)
+        return self._draftings[0].fill(draft, bound.price, memory, rung.end, looks)
+
+    def _drafted(self, memory: int, bound: Bound, best: Draft) -> Draft:
+        """The best of ``best`` and of new drafts."""
+        if best.seconds <= bound.seconds * NEAR:
+            return best
+        orders = self._orders(bound)
+        found: dict[_Way, _Unplaced] = {}
+
+        def attempt(tried: _Way) -> None:
+            if tried not in found:
+                region = self._region(memory, tried.region_share)
+                drafting = self._draftings[tried.placement]
+                choices, seconds, nbytes = drafting.choose(orders[tried.order], region, memory, tried.share)
+                if nbytes <= memory:
+                    found[tried] = seconds, region, choices
+
+        def best_way() -> _Way:
+            return min(found, key=lambda tried: found[tried][0], default=START)
+
+        shares = [START._replace(region_share=region_share) for region_share in REGION_SHARES]
+        for tried in shares:
+            attempt(tried)
+        for share in SHARES:
+            attempt(best_way()._replace(share=share))
+        for order in range(len(orders)):
+            attempt(best_way()._replace(order=order))
+        first = best_way()
+        for factor in (0.8, 1.2):
+            attempt(first._replace(region_share=min(first.region_share * factor, 1.0)))
+        ways = sorted(found, key=lambda tried: found[tried][0])[:PLACED]
+        best = self._placed(0, [found[tried] for tried in ways], memory, best)
+        for other in range(1, len(self._draftings)):
+            if best.seconds <= bound.seconds * FAR:
+                break
+            elsewhere = [tried._replace(placement=other) for tried in ways[:PLACED_ELSEWHERE] or shares]
+            for tried in elsewhere:
+                attempt(tried)
+            best = self._placed(other, [found[tried] for tried in elsewhere if tried in found], memory, best)
+        return best
+
+    def _placed(self, placement: int, drafts: list[_Unplaced], memory: int, best: Draft) -> Draft:
+        """The best of ``best`` and of ``drafts`` with addresses; the first of them improved, too, or the tightest plan
+        where there is none.
+        """
+        drafting = self._draftings[placement]
+        region, choices = drafts[0][1:] if drafts else self._tight[placement]
+        improved = choices.copy()
+        seconds = drafting.improve(improved, region, memory, CHANGES // len(self._profile.nodes))
+        drafts = sorted([*drafts, (seconds, region, improved)], key=lambda draft: draft[0])
+        different = {(region, choices.tobytes()): (seconds, region, choices) for seconds, region, choices in drafts}
+        for rank, (seconds, region, choices) in enumerate(different.values()):
+            if seconds >= best.seconds * WORTH_PLACING:
+                break
+            for from_top in (False, True) if rank < FROM_TOP else (False,):
+                best = drafting.place_faster(choices, region, best.seconds, from_top=from_top) or best
+        return best
+
+    def _region(self, memory: int, share: float) -> int:
+        least = self._tight[0][0]
+        spare = max(memory - self._tight_bytes, 0)
+        return least + int(spare * share) // LINE * LINE
+
+    def _orders(self, bound: Bound) -> list[NDArray[np.int32]]:
+        """Items in the order in which they are pinned, what is priced the same spread evenly along the run, as an even
+        demand needs the least room to run ahead; or first what has the most bytes for each second of its layer, which
+        no computing could hide; or the smallest first, which leaves the fewest requests.
+        """
+        price = np.round(bound.price[self._item_layer] * (PRICES * self._machine.storage_bytes_per_second))
+        return [np.lexsort((way, price)).astype(np.int32) for way in self._pin_ways]
+
+
+def _evenly(count: int) -> NDArray[np.float64]:
+    """Ranks of which the lowest, however many, are spread evenly: the numbers 0, 1, … with their bits reversed."""
+    rank, scale, left = np.zeros(count), 0.5, np.arange(count)
+    while left.any():
+        rank += scale * (left % 2)
+        left, scale = left // 2, scale / 2
+    return rank

@@ -1,0 +1,1 @@
+"""Running programs: the engine from Python, bound segments, models of open shapes, outputs, traces."""

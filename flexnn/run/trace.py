@@ -1,0 +1,167 @@
+"""A run as Chrome and Perfetto show it: JSON of trace events, with lanes for the loader, stalls, each compute thread,
+and memory.
+
+https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU (Trace Event Format); times in
+microseconds from the start of the run. Loads that began while the run before computed have negative times.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flexnn.graph.ir import Graph
+from flexnn.measure import Trace
+from flexnn.planning import Plan
+
+Event = dict[str, Any]
+
+_LOADER, _STALLS, _COMPUTE = 1, 2, 3
+"""Lanes; the first compute thread's, with the others behind it."""
+
+
+def trace_events(
+    plan: Plan, trace: Trace, lanes: list[list[tuple[int, int]]], stalls: list[tuple[int, int]]
+) -> dict[str, Any]:
+    """The trace of a run of ``plan``, each thread's part in its steps, and their waits for loads (BoundProgram.trace,
+    lanes and stalls): an object to be written as JSON.
+
+    Each stall names the load that it waited for, since when that could have run, and why it did not sooner. Together
+    they are the run's ``stall_ns``.
+    """
+    graph = plan.graph
+    steps, loads = trace
+    weights = [_weight_name(graph, load) for load in plan.loads]
+    names = [f"{graph.nodes[step['node']].name} [{step['window']['c0']}:{step['window']['c1']}]" for step in plan.steps]
+    events = [_named("process_name", 0, "flexnn")]
+    threads = len(lanes[0]) if lanes else 0
+    rows = ["loader", "stalls", *(f"compute {thread + 1}" for thread in range(threads))]
+    events += [_named("thread_name", lane, name) for lane, name in enumerate(rows, _LOADER)]
+    for i, (start, end) in enumerate(loads):
+        size = int(plan.loads[i]["bytes"])
+        rate = size / max(end - start, 1)
+        facts: dict[str, Any] = {
+            "load": i,
+            "bytes": size,
+            "GB/s": round(rate, 3),
+            "after step": int(plan.loads[i]["wait_steps"]) - 1,
+        }
+        events.append(_span(_LOADER, weights[i], start, end, facts))
+    together = _together(plan)
+    for j in range(len(steps)):
+        node = int(plan.steps[j]["node"])
+        facts = {"step": j, "op": graph.nodes[node].op, "waits for loads": int(plan.steps[j]["wait_loads"])}
+        name = names[j] if together[j] <= 1 else f"{names[j]} and {together[j] - 1} at the same time"
+        parts = [(thread, *part) for thread, part in enumerate(lanes[j]) if part[1]]
+        events += [_span(_COMPUTE + thread, name, first, last, facts) for thread, first, last in parts]
+    awaited = [max(plan.steps[j : j + max(count, 1)]["wait_loads"]) for j, count in enumerate(together)]
+    for j, ((start, end), count) in enumerate(zip(stalls, [*awaited, len(loads)], strict=True)):
+        if end > start:
+            events += _stalls(plan, trace, weights, names, j, int(count), start, end)
+    events += _memory(graph, plan, trace)
+    return {"traceEvents": events, "displayTimeUnit": "ms"}
+
+
+def _together(plan: Plan) -> list[int]:
+    """Steps of the group that begins with each step; 0 inside one, 1 where steps run one by one."""
+    groups = plan.program.groups
+    if not len(groups):
+        return [1] * len(plan.steps)
+    sizes = [0] * len(plan.steps)
+    first = 0
+    for size in groups.tolist():
+        sizes[first] = size
+        first += size
+    return sizes
+
+
+def _stalls(
+    plan: Plan, trace: Trace, weights: list[str], names: list[str], step: int, count: int, at: int, until: int
+) -> list[Event]:
+    """What step ``step``, or the run's end, waited for from ``at`` to ``until``, if that was for the first ``count``
+    loads: a span for each load that went on meanwhile. The last one's ends when the step began, which on a busy machine
+    is later than its load's end.
+    """
+    steps, loads = trace
+    events = []
+    for i in range(count):
+        start, end = loads[i]
+        is_last = i == count - 1
+        if end <= at and not is_last:
+            continue
+        wait = int(plan.loads[i]["wait_steps"])
+        freed = steps[wait - 1][1] if wait > 0 else None  # its place: by a step of this run
+        busy = loads[i - 1][1] if i else None  # the loader: with the load before
+        if freed is not None and (busy is None or freed >= busy):
+            why = f"its place was in use until step {wait - 1}, {names[wait - 1]}, was done"
+            since = freed
+        elif busy is not None:
+            why, since = f"the loader was busy with load {i - 1}, {weights[i - 1]}", busy
+        else:
+            why, since = "it had begun in the run before", start
+        facts = {"step": step, "load": i, "weight": weights[i], "could start at us": since / 1e3, "not sooner": why}
+        end = until if is_last else min(end, until)
+        events.append(_span(_STALLS, f"waiting for {weights[i]}", at, end, facts))
+        at = end
+    return events
+
+
+def _memory(graph: Graph, plan: Plan, trace: Trace) -> list[Event]:
+    """Bytes in use over time: pinned weights, streamed ones from the start of their load to the end of the last step
+    that waited for them, activations from their first node to their last.
+    """
+    steps, loads = trace
+    begin: dict[int, int] = {}
+    until: dict[int, int] = {}
+    for j, step in enumerate(plan.steps):
+        begin.setdefault(int(step["node"]), steps[j][0])
+        until[int(step["node"])] = steps[j][1]
+    changes: list[tuple[int, str, int]] = []
+    spans: dict[int, tuple[int, int]] = {}
+    for index, node in enumerate(graph.nodes):
+        for tensor in (*node.inputs, *node.outputs):
+            root = graph.root(tensor)
+            if graph.tensors[root].weight < 0 and root not in (*graph.inputs, *graph.outputs):
+                spans[root] = spans.get(root, (begin[index], 0))[0], until[index]
+    for root, (first, last) in spans.items():
+        changes += [
+            (first, "activations", graph.tensors[root].nbytes),
+            (last, "activations", -graph.tensors[root].nbytes),
+        ]
+    wanted = iter(range(len(plan.steps)))
+    user = next(wanted, 0)
+    for i, (start, _) in enumerate(loads):
+        while plan.steps[user]["wait_loads"] <= i:
+            user = next(wanted)
+        size = int(plan.loads[i]["bytes"])
+        changes += [(start, "streamed", size), (steps[user][1], "streamed", -size)]
+    now = {"pinned": plan.pinned_bytes, "streamed": 0, "activations": 0}
+    events = [_counter(0 if not changes else min(0, min(changes)[0]), now)]
+    for at, kind, size in sorted(changes):
+        now[kind] += size
+        events.append(_counter(at, now))
+    return events
+
+
+def _weight_name(graph: Graph, load: Any) -> str:
+    first = int(load["file_offset"] + load["check_lead"])
+    return next((w.name for w in graph.weights if w.offset <= first < w.offset + w.nbytes), "?")
+
+
+def _span(lane: int, name: str, start: int, end: int, facts: dict[str, Any]) -> Event:
+    return {
+        "ph": "X",
+        "pid": 0,
+        "tid": lane,
+        "name": name,
+        "ts": start / 1e3,
+        "dur": (end - start) / 1e3,
+        "args": facts,
+    }
+
+
+def _counter(at: int, values: dict[str, int]) -> Event:
+    return {"ph": "C", "pid": 0, "name": "memory in bytes", "ts": at / 1e3, "args": dict(values)}
+
+
+def _named(kind: str, lane: int, name: str) -> Event:
+    return {"ph": "M", "pid": 0, "tid": lane, "name": kind, "args": {"name": name}}

@@ -1,0 +1,173 @@
+/* What Linux shows of cores and quotas, read from folders made here: flexnn-cores-check */
+#include "placement.h"
+#include "quota.h"
+#include "require.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static char root[] = "/tmp/flexnn-cores-XXXXXX";
+
+static void make(const char *path) {
+    CHECK(mkdir(path, 0700) == 0);
+}
+
+static void write_text(const char *path, const char *text) {
+    FILE *file = fopen(path, "w");
+    CHECK(file && fputs(text, file) >= 0 && fclose(file) == 0);
+}
+
+static void show(int core, const char *name, const char *text) {
+    char path[256];
+    snprintf(path, sizeof path, "%s/cpu%d/%s", root, core, name);
+    write_text(path, text);
+}
+
+static void add_core(int core) {
+    char path[256];
+    static const char *const folders[] = {"", "/regs", "/regs/identification"};
+    for (int i = 0; i < 3; i++) {
+        snprintf(path, sizeof path, "%s/cpu%d%s", root, core, folders[i]);
+        make(path);
+    }
+}
+
+static void midr(int core, const char *text) {
+    show(core, "regs/identification/midr_el1", text);
+}
+
+static void names_of_cores(void) {
+    CHECK(fx_core_is_in_order(0x410fd034));  /* Cortex-A53 r0p4 */
+    CHECK(fx_core_is_in_order(0x412fd050));  /* A55 */
+    CHECK(fx_core_is_in_order(0x51df805e));  /* Kryo 4xx Silver */
+    CHECK(!fx_core_is_in_order(0x410fd083)); /* A72 */
+    CHECK(!fx_core_is_in_order(0x414fd0b1)); /* A76 */
+    CHECK(!fx_core_is_in_order(0x420fd034)); /* another maker's */
+
+    CHECK(fx_cores_are_in_order(root) == -1);
+    add_core(0);
+    add_core(1);
+    add_core(12); /* with a gap */
+    CHECK(fx_cores_are_in_order(root) == -1);
+    midr(0, "0x00000000410fd034\n");
+    midr(1, "0x00000000412fd050\n");
+    CHECK(fx_cores_are_in_order(root) == 1);
+    midr(12, "0x00000000410fd083\n");
+    CHECK(fx_cores_are_in_order(root) == 0);
+    midr(12, "nonsense\n");
+    CHECK(fx_cores_are_in_order(root) == 1);
+    CHECK(fx_cores_are_in_order("/nowhere") == -1);
+}
+
+static void online(const char *text) {
+    char path[64];
+    snprintf(path, sizeof path, "%s/online", root);
+    write_text(path, text);
+}
+
+static cpu_set_t set_of(const int *cores, int count) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    for (int i = 0; i < count; i++)
+        CPU_SET((unsigned)cores[i], &set);
+    return set;
+}
+
+/* Three cores of that capacity, one of them numbered 12; what is made of them. */
+static fx_placement place(const char *a, const char *b, const char *c, int threads) {
+    const cpu_set_t all = set_of((int[]){0, 1, 12}, 3);
+    show(0, "cpu_capacity", a);
+    show(1, "cpu_capacity", b);
+    show(12, "cpu_capacity", c);
+    return fx_place_threads(root, &all, threads);
+}
+
+static void capacities(void) {
+    const cpu_set_t all = set_of((int[]){0, 1, 12}, 3), first = set_of((int[]){0, 1}, 2);
+    CHECK(!fx_place_threads(root, &all, 2).is_set); /* nothing to be read yet */
+    online("0-1,12\n");
+    CHECK(!fx_place_threads(root, &all, 2).is_set);
+
+    fx_placement p = place("1024\n", "1024\n", "1024\n", 2);
+    CHECK(!p.is_set && p.fineness == 1); /* equal cores */
+
+    p = place("325\n", "1024\n", "870\n", 2); /* enough big ones: the little one only loads */
+    const cpu_set_t big = set_of((int[]){1, 12}, 2), little = set_of((int[]){0}, 1);
+    CHECK(p.is_set && CPU_EQUAL(&p.compute, &big) && CPU_EQUAL(&p.load, &little) && p.fineness == 2);
+    p = place("325\n", "1024\n", "870\n", 3); /* all compute, in pieces for the slowest */
+    CHECK(p.is_set && CPU_EQUAL(&p.compute, &all) && CPU_EQUAL(&p.load, &little) && p.fineness == 4);
+    p = place("1\n", "1024\n", "870\n", 3);
+    CHECK(p.fineness == 4);
+
+    CHECK(!fx_place_threads(root, &first, 2).is_set); /* a container has some of the cores */
+    online("0-1\n");
+    CHECK(fx_place_threads(root, &first, 2).is_set); /* the third is off */
+    online("0,1,12\n");
+    CHECK(place("325\n", "1024\n", "870\n", 2).is_set);
+    CHECK(!place("325\n", "", "870\n", 2).is_set);
+    CHECK(!place("325\n", "0\n", "870\n", 2).is_set);
+    place("325\n", "1024\n", "870\n", 2);
+    static const char *const broken[] = {"", "\n", "x", "0-", "12-0", "0-99999999", "0-1,12,99999999", "-1", "0 1 12"};
+    for (size_t i = 0; i < sizeof broken / sizeof *broken; i++) {
+        online(broken[i]);
+        CHECK(!fx_place_threads(root, &all, 2).is_set || i == 6);
+    }
+}
+
+static void group(const char *folder, const char *name, const char *text) {
+    char path[256];
+    snprintf(path, sizeof path, "%s/%s", root, folder);
+    if (access(path, F_OK))
+        make(path);
+    snprintf(path, sizeof path, "%s/%s/%s", root, folder, name);
+    write_text(path, text);
+}
+
+static double quota(const char *groups) {
+    char path[256];
+    snprintf(path, sizeof path, "%s/groups", root);
+    write_text(path, groups);
+    return fx_cpu_quota(path, root);
+}
+
+static void quotas(void) {
+    CHECK(fx_cpu_quota("/no/such/file", root) == 0);
+    CHECK(quota("0::/\n") == 0);
+    group("outer", "cpu.max", "300000 100000\n");
+    group("outer/inner", "cpu.max", "max 100000\n");
+    CHECK(quota("0::/outer/inner\n") == 3.0); /* the group above has less */
+    group("outer/inner", "cpu.max", "150000 100000\n");
+    CHECK(quota("0::/outer/inner\n") == 1.5);
+    CHECK(quota("0::/outer\n") == 3.0);
+    CHECK(quota("0::/elsewhere/inner\n") == 0);
+    group("", "cpu.max", "50000 100000\n"); /* a container shows its own group as the root, under a name from outside */
+    CHECK(quota("0::/elsewhere/inner\n") == 0.5);
+    group("cpu,cpuacct", "cpu.cfs_quota_us", "-1\n");
+    group("cpu,cpuacct", "cpu.cfs_period_us", "100000\n");
+    CHECK(quota("4:cpu,cpuacct:/\n3:cpuset:/outer\n") == 0);
+    group("cpu,cpuacct", "cpu.cfs_quota_us", "250000\n");
+    CHECK(quota("4:cpu,cpuacct:/docker/x\n3:cpuset:/outer\n") == 2.5);
+    CHECK(quota("3:cpuset:/outer\n") == 0);
+    static const char *const broken[] = {"", "\n", "0::", "0", "::::", "0:cpu", "x:cpu,cpuacct:y"};
+    for (size_t i = 0; i < sizeof broken / sizeof *broken; i++)
+        CHECK(quota(broken[i]) == 0);
+    static const char *const limits[] = {"", "max", "-5 100000", "100000 0", "nan nan", "1e999 -1"};
+    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
+        group("", "cpu.max", limits[i]);
+        CHECK(quota("0::/\n") == 0);
+    }
+}
+
+int main(void) {
+    CHECK(mkdtemp(root));
+    names_of_cores();
+    capacities();
+    quotas();
+    char command[64];
+    snprintf(command, sizeof command, "rm -r %s", root);
+    CHECK(system(command) == 0);
+    puts("cores: good");
+    return 0;
+}

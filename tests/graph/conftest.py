@@ -1,6 +1,0 @@
-"""The reference interpreter lies one folder up."""
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))

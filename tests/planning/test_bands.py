@@ -1,0 +1,183 @@
+"""Chains of layers in bands of rows: the same numbers in less memory."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+import flexnn
+from flexnn.graph.ir import Graph
+from flexnn.planning.bands import banded
+from flexnn.planning.costs import graph_costs
+from flexnn.planning.types import Costs
+from flexnn.planning.variant_planner import VariantPlanner
+from tests.support.plan_graphs import CLASSICS, random_graph
+from tests.support.plans import ALIGNS, FAST_DISK, PI, checked, minimum_of
+
+
+def _profiled(graph: Graph) -> Costs:
+    return graph_costs(graph, threads=2, io_align=64, machine=FAST_DISK)
+
+
+def _whole(graph: Graph) -> VariantPlanner:
+    return VariantPlanner(graph, threads=2, machine=FAST_DISK)
+
+
+@pytest.mark.parametrize(("name", "share"), [("vgg19", 0.5), ("mobilenet_v2", 0.85), ("squeezenet1_1", 0.85)])
+def test_the_smallest_budget_falls(name: str, share: float) -> None:
+    """VGG-19's first layers keep 24.5 MiB of activations; their input and what the pool leaves of them are 3 MiB."""
+    graph = CLASSICS[name]()
+    assert minimum_of(graph) <= share * _whole(graph).minimum
+    for io_align in ALIGNS:
+        for machine in (FAST_DISK, PI):
+            minimum = minimum_of(graph, io_align=io_align, machine=machine)
+            for factor in (1, 1.2, 3):
+                checked(graph, int(minimum * factor), io_align=io_align, machine=machine)
+
+
+def test_the_faster_form_is_taken() -> None:
+    """At the smallest budget of the whole graph its bands leave weights room to be read ahead; with everything pinned
+    rows are not computed twice.
+    """
+    graph = CLASSICS["mobilenet_v2"]()
+    whole = _whole(graph)
+    plan = checked(graph, whole.minimum)
+    assert len(plan.graph.nodes) > len(graph.nodes)
+    assert plan.predicted_ms < 0.9 * whole.plan(whole.minimum).predicted_ms
+    assert checked(graph, None).graph is graph
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_random_graphs(seed: int) -> None:
+    """Rows of each band meet, and every plan of them is legal."""
+    graph = random_graph(seed)
+    tiled = banded(graph, _profiled(graph), _profiled)
+    if tiled is None:
+        return
+    assert minimum_of(graph) <= _whole(graph).minimum
+    for extra in (0, 10_000, 1_000_000):
+        checked(graph, minimum_of(graph) + extra)
+    for output in graph.outputs:
+        rows = [
+            (tensor.offset, tensor.shape[1])
+            for node in tiled[0].nodes
+            for tensor in (tiled[0].tensors[node.outputs[0]],)
+            if tiled[0].root(node.outputs[0]) == output and len(tensor.shape) == 4
+        ]
+        if len(rows) > 1:
+            pitch = graph.tensors[output].strides[1]
+            assert [offset // pitch for offset, _ in rows] == np.cumsum([0, *(count for _, count in rows)])[
+                :-1
+            ].tolist()
+
+
+def _chain(seed: int, path: Path) -> tuple[int, int]:
+    """A model of 4 to 8 windowed layers on a large map, with all that can be at their borders; height and width."""
+    rng, numbers = random.Random(seed), np.random.default_rng(seed)
+    height, width, channels = rng.randint(40, 90), rng.randint(20, 60), 8
+    nodes, weights, name, rows, columns = [], [], "x", height, width
+    for i in range(rng.randint(4, 8)):
+        kind = rng.choice(["conv", "conv", "depthwise", "max", "average", "relu", "add"])
+        kernel, stride, dilation = rng.choice([1, 2, 3, 5]), rng.choice([1, 1, 2]), rng.choice([1, 1, 2])
+        span = (kernel - 1) * (dilation if kind in ("conv", "depthwise") else 1) + 1
+        pads = [rng.randint(0, kernel // 2) for _ in range(4)]
+        if min(rows + pads[0] + pads[2], columns + pads[1] + pads[3]) < 2 * span + stride:
+            kind = "relu"
+        after = f"t{i}"
+        where = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": pads}
+        if kind in ("conv", "depthwise"):
+            out = channels if kind == "depthwise" else rng.choice([8, 24, 32])
+            group = channels if kind == "depthwise" else 1
+            values = numbers.standard_normal((out, channels // group, kernel, kernel)).astype(np.float32)
+            weights.append(numpy_helper.from_array(values / np.float32(values[0].size) ** 0.5, f"w{i}"))
+            dilations = [dilation] * 2
+            nodes.append(helper.make_node("Conv", [name, f"w{i}"], [after], group=group, dilations=dilations, **where))
+            channels = out
+        elif kind == "max":
+            nodes.append(helper.make_node("MaxPool", [name], [after], ceil_mode=rng.randint(0, 1), **where))
+        elif kind == "average":
+            count = rng.randint(0, 1)
+            nodes.append(helper.make_node("AveragePool", [name], [after], count_include_pad=count, **where))
+        elif kind == "add":
+            nodes.append(helper.make_node("Mul", [name, name], [after]))
+        else:
+            nodes.append(helper.make_node("Relu", [name], [after]))
+        name = after
+        if kind not in ("add", "relu"):
+            shape = onnx.shape_inference.infer_shapes(_model(nodes, weights, name, height, width), strict_mode=True)
+            found = next(v for v in shape.graph.value_info if v.name == name) if shape.graph.value_info else None
+            if found is not None:
+                rows, columns = (d.dim_value for d in found.type.tensor_type.shape.dim[2:])
+    onnx.save(_model(nodes, weights, name, height, width, output=True), path)
+    return height, width
+
+
+def _model(
+    nodes: list[onnx.NodeProto],
+    weights: list[onnx.TensorProto],
+    name: str,
+    height: int,
+    width: int,
+    output: bool = False,
+) -> onnx.ModelProto:
+    made = [helper.make_tensor_value_info(name if output else "unused", onnx.TensorProto.FLOAT, None)]
+    x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n", 8, height, width])
+    every = nodes if output else [*nodes, helper.make_node("Identity", [name], ["unused"])]
+    graph = helper.make_graph(every, "chain", [x], made, weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("images", [1, 3])
+def test_bands_compute_the_same(seed: int, images: int, tmp_path: Path) -> None:
+    """Any kernels, strides, paddings, dilations and pools; memory starts as NaN. Winograd's tiles may lie otherwise."""
+    height, width = _chain(seed, tmp_path / "m.onnx")
+    shape = images, 8, height, width
+    artifact = flexnn.compile(tmp_path / "m.onnx", tmp_path / "m.flexnn", shapes={"x": shape})
+    x = np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+    with flexnn.Session(artifact, threads=2, profile="analytic", _poison=True) as session:
+        expected = session.run(None, {"x": x})[0]
+        least, whole = session.plan.minimum_memory, len(session.plan.graph.nodes)
+        session.memory = least  # from whole activations to bands, and back
+        tiled = len(session.plan.graph.nodes) > whole
+        for _ in range(2):
+            np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, rtol=1e-4, atol=1e-5)
+        session.memory = None
+        np.testing.assert_array_equal(session.run(None, {"x": x})[0], expected)
+    with flexnn.Session(artifact, memory=least, threads=2, profile="analytic", _poison=True) as session:
+        assert (len(session.plan.graph.nodes) > whole) == tiled
+        np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_one_image_at_a_time(tmp_path: Path) -> None:
+    """A batch needs no more between its layers than an image does."""
+    weights = [np.full((32, c, 3, 3), 0.01, np.float32) for c in (8, 32)]
+    nodes = [helper.make_node("Conv", [f"t{i}", f"w{i}"], [f"t{i + 1}"], pads=[1] * 4) for i in range(2)]
+    nodes.append(helper.make_node("MaxPool", ["t2"], ["y"], kernel_shape=[8, 8], strides=[8, 8]))
+    nodes[0].input[0] = "x"
+    constants = [numpy_helper.from_array(w, f"w{i}") for i, w in enumerate(weights)]
+    onnx.save(_model(nodes, constants, "y", 96, 96, output=True), tmp_path / "m.onnx")
+    images, between = 4, 32 * 96 * 96 * 4
+    artifact = flexnn.compile(tmp_path / "m.onnx", tmp_path / "m.flexnn", shapes={"x": (images, 8, 96, 96)})
+    given = images * 8 * 96 * 96 * 4
+    with flexnn.Session(artifact, threads=2, profile="analytic") as session:
+        assert session.plan.minimum_memory < given + images * between
+
+
+def test_output_that_a_later_band_reads_is_no_chain() -> None:
+    """In place over the chain's own input: rows below a band are still to be read."""
+    from flexnn.planning.bands import _apart
+
+    graph = CLASSICS["mobilenet_v2"]()
+    residual = next(
+        i for i, node in enumerate(graph.nodes) if len(node.inputs) == 2 and graph.root(node.inputs[1]) >= 0
+    )
+    first = next(i for i in range(residual, -1, -1) if graph.nodes[i].inputs[0] == graph.nodes[residual].inputs[1])
+    graph.tensors[graph.nodes[residual].outputs[0]].root = graph.root(graph.nodes[residual].inputs[1])
+    assert not _apart(graph, first, residual)
+    assert _apart(graph, first + 1, residual)

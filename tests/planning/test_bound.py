@@ -1,0 +1,217 @@
+"""The bound: below every plan, close to it, and never rising with memory."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from flexnn import _core
+from flexnn.planning import MachineProfile
+from flexnn.planning.bound import slice_requests, step_seconds
+from tests.support.plan_graphs import CLASSICS
+from tests.support.plans import PI, checked, minimum_of
+
+USB = MachineProfile(
+    flops_per_second=2e10, bytes_per_second=4e9, storage_bytes_per_second=257e6, request_s=1e-4, step_s=1e-5
+)
+FACTORS = (1, 1.25, 1.5, 2, 4)
+
+
+def test_plans_come_near_it() -> None:
+    logs = []
+    for make in CLASSICS.values():
+        graph = make()
+        minimum = minimum_of(graph, machine=USB)
+        for factor in FACTORS:
+            plan = checked(graph, int(minimum * factor), machine=USB)
+            logs.append(math.log(plan.predicted_ms / plan.bound_ms))
+    assert math.exp(sum(logs) / len(logs)) < 1.059
+
+
+def test_falls_with_memory() -> None:
+    graph = CLASSICS["resnet152"]()
+    minimum = minimum_of(graph, machine=PI)
+    bounds = [checked(graph, int(minimum * factor), machine=PI).bound_ms for factor in FACTORS]
+    assert all(b <= a for a, b in pairwise(bounds))
+
+
+def _fluid_run(
+    seconds: list[float],
+    nbytes: list[int],
+    free: list[int],
+    byte_s: list[float],
+    pinned: list[int],
+    grain: int,
+    runs: int,
+) -> float:
+    """The last of some runs, byte by byte (``grain`` of them at a time): the loader reads ahead as memory lets it,
+    each grain is computed as soon as it is there. A node's grains give their memory back one by one.
+    """
+    steps, reads = [], []
+    for node, (took, size, stays) in enumerate(zip(seconds, nbytes, pinned, strict=True)):
+        count = size // grain
+        for i in range(max(count, 1)):
+            streamed = i >= stays // grain and i < count
+            steps.append((node, took / max(count, 1), streamed))
+            if streamed:
+                reads.append(len(steps) - 1)
+    total = len(steps)
+    computed = [0.0] * (runs * total + 1)
+    loaded = 0.0
+    order = [run * total + step for run in range(runs) for step in reads]
+    came: dict[int, float] = {}
+    at = 0
+    resident = sum(pinned)
+    for j in range(runs * total):
+        while at < len(order) and order[at] <= j:
+            target = order[at]
+            # Grains read and not computed yet fit, in every node that is computed until this one is.
+            after = 0
+            for i in range(max(target - 2 * total, 0), target + 1):
+                waiting = sum(1 for k in order[max(0, at - 2 * total) : at + 1] if k >= i)
+                if resident + waiting * grain > free[steps[i % total][0]]:
+                    after = i + 1
+            loaded = max(loaded, computed[after]) + grain * byte_s[steps[target % total][0]]
+            came[target] = loaded
+            at += 1
+        node, took, streamed = steps[j % total]
+        computed[j + 1] = max(computed[j], came.get(j, 0.0) if streamed else 0.0) + took
+    return computed[runs * total] - computed[(runs - 1) * total]
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_no_fluid_run_is_faster(seed: int) -> None:
+    """Whatever is pinned."""
+    rng = random.Random(seed)
+    count, grain = rng.randint(1, 5), 4
+    nbytes = [grain * rng.randint(0, 5) for _ in range(count)]
+    seconds = [float(rng.randint(1, 30)) for _ in range(count)]
+    rate = rng.choice((0.5, 1.0, 3.0))
+    free = [grain * rng.randint(2, 8) for _ in range(count)]
+    byte_s = [rng.choice((1, 1, 1.5, 4)) / rate for _ in range(count)]  # with requests
+    read_s = np.array(nbytes) * byte_s
+    bound, price = _core.fluid_bound(
+        np.array(seconds), np.array(nbytes), read_s, np.array(byte_s), np.array(free), rate
+    )
+    assert len(price) == count
+    assert bound >= sum(seconds)
+    for _ in range(8):
+        left = max(min(free) - grain, 0)
+        pinned = [0] * count
+        for i in rng.sample(range(count), count):
+            pinned[i] = grain * rng.randint(0, min(nbytes[i], left) // grain)
+            left -= pinned[i]
+        assert _fluid_run(seconds, nbytes, free, byte_s, pinned, grain, 5) >= bound * (1 - 1e-9)
+
+
+def test_reading_rules_by_hand() -> None:
+    def bound(seconds: list[float], nbytes: list[int], free: list[int], **shares: float) -> float:
+        sizes = np.array(nbytes)
+        return _core.fluid_bound(
+            np.array(seconds), sizes, sizes / 1.0, np.ones(len(sizes)), np.array(free), 1.0, **shares
+        )[0]
+
+    assert bound([5.0, 5.0], [0, 0], [9, 9]) == 10.0
+    # All of 30 bytes but 10 are read in each run.
+    assert bound([1.0, 1.0], [15, 15], [10, 10]) == pytest.approx(20.0)
+    # The second node's 20 bytes have no room while the first computes: its 10 seconds hide nothing.
+    assert bound([10.0, 1.0], [0, 20], [0, 20]) == pytest.approx(30.0)
+    # What is dear to read, the last two bytes, comes last: memory holds some of the twenty before it.
+    dear = (
+        np.array([10.0, 1.0, 1.0, 1.0]),
+        np.array([0, 20, 2, 0]),
+        np.array([0, 20, 10.0, 0]),
+        np.array([1, 1, 5.0, 1]),
+    )
+    assert _core.fluid_bound(*dear, np.array([4, 4, 4, 0]), 1.0)[0] == pytest.approx(10 + 16 + 10 + 1)
+    # Without looking for stretches there is only reading, or only computing.
+    known = np.array([10.0, 1.0]), np.array([0, 20]), np.array([0, 20.0]), np.ones(2), np.array([0, 20])
+    assert _core.fluid_bound(*known, 1.0, rounds=0)[0] == pytest.approx(20.0)
+    # Each at half its speed while both go on.
+    assert bound([10.0], [10], [0], compute_share=0.5, load_share=0.5) == pytest.approx(20.0)
+
+
+def _loader_s(slices: list[int], most: int, request_s: float, wait_s: float, first_s: float) -> float:
+    """Of slices of so many panels, ``most`` of which fit in memory: requests, and waiting for a step where a slice has
+    no room beside the one that computes.
+    """
+    alone = [first_s + wait_s * a for a, b in pairwise(slices) if a + b > most]
+    return request_s * len(slices) + sum(alone)
+
+
+def _steps_s(slices: list[int], most: int, fixed_s: float, request_s: float, panel_s: float) -> float:
+    """The same for who computes: steps, and reading while nothing computes."""
+    return fixed_s * len(slices) + sum(request_s + panel_s * b for a, b in pairwise(slices) if a + b > most)
+
+
+def _slicings(panels: int, most: int) -> Iterator[list[int]]:
+    if not panels:
+        yield []
+    for first in range(1, min(panels, most) + 1):
+        yield from ([first, *rest] for rest in _slicings(panels - first, most))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_no_slicing_takes_fewer_requests(seed: int) -> None:
+    """However many panels are pinned, in whatever slices the others come."""
+    rng = random.Random(seed)
+    panels, most, panel = rng.randint(1, 10), rng.randint(1, 6), rng.choice((64, 640))
+    request_s, wait_s = rng.choice((0.0, 1.0, 5.0)), rng.choice((0.0, 0.1, 1.0, 7.0))
+    first_s = rng.choice((0.0, 0.5, 4.0))
+    least_free = rng.choice((0, 1, 3)) * panel  # of another node
+    one = np.array([panels * panel, 0]), np.array([panel, 0]), np.array([most * panel + 63, least_free])
+    seconds, saved = slice_requests(*one, np.array([wait_s, 0.0]), np.array([first_s, 0.0]), request_s)
+    for pinned in range(panels + 1):
+        slicings = _slicings(panels - pinned, most)
+        costs = [_loader_s(slices, most, request_s, wait_s, first_s) for slices in slicings]
+        assert min(costs) >= seconds[0] - pinned * panel * saved[0] - 1e-9
+    assert seconds[1] == saved[1] == 0
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_no_slicing_computes_in_less(seed: int) -> None:
+    """However many panels are pinned of those that may be."""
+    rng = random.Random(seed)
+    panels, most, panel = rng.randint(1, 10), rng.randint(1, 6), rng.choice((64, 640))
+    fixed_s, request_s, panel_s = (rng.choice((0.0, 0.3, 1.0, 5.0)) for _ in range(3))
+    may_stay = rng.choice((0, 0, 1, 3))
+    room = np.array([most * panel + 63, 0])
+    seconds = step_seconds(
+        np.array([panels, 0]),
+        np.array([panel, 0]),
+        room,
+        may_stay * panel,
+        np.array([fixed_s, fixed_s]),
+        request_s,
+        panel_s / panel,
+    )
+    for pinned in range(min(panels, may_stay, most) + 1):
+        first = fixed_s if pinned else 0.0  # pinned panels are a step, and take of the room
+        costs = [
+            first + _steps_s(slices, most - pinned, fixed_s, request_s, panel_s)
+            for slices in _slicings(panels - pinned, most - pinned)
+        ]
+        assert min(costs, default=math.inf) >= seconds[0] - 1e-9
+    assert seconds[1] == fixed_s  # a node without panels is one step
+    alone = np.array([2]), np.array([64]), np.array([64]), 0, np.array([2.0]), 0.5, 3 / 64
+    assert step_seconds(*alone)[0] == pytest.approx(2 * 2.0 + 0.5 + 3)  # nothing hides the second panel
+
+
+def test_hostile_arguments_are_refused() -> None:
+    ok = np.ones(2)
+    sizes = np.ones(2, np.int64)
+    for bad in (
+        (ok, sizes[:1], ok, ok, sizes, 1.0),
+        (ok, sizes, ok, ok, sizes, 0.0),
+        (ok, sizes, ok, ok, sizes, 1.0, 0.0),
+        (ok, sizes, ok, ok, sizes, 1.0, 1.0, 2.0),
+    ):
+        with pytest.raises(ValueError, match=r"lengths|rate"):
+            _core.fluid_bound(*bad)
+    with pytest.raises(ValueError, match="planning"):
+        _core.fluid_bound(ok, sizes, ok, ok, sizes, 1.0, 1.0, 1.0, _core.ROUNDS_MAX + 1)

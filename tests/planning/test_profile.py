@@ -1,0 +1,86 @@
+"""Profiles: lifetimes over views, variants in order, what always stays."""
+
+from __future__ import annotations
+
+import pytest
+
+from flexnn.planning import MachineProfile
+from flexnn.planning.costs import SMALL_CONSTANT_BYTES, graph_costs, with_tile_block
+from tests.support.plan_graphs import CLASSICS, Builder, resnet
+from tests.support.plans import FAST_DISK
+
+
+def test_a_view_keeps_its_root_alive() -> None:
+    b = Builder()
+    x = b.conv(b.input(1, 8, 8, 16), 16)
+    whole, (left, right) = b.concat((1, 8, 8, 48), [16, 32])
+    b.conv(x, 16, out=left)
+    b.conv(x, 32, out=right)
+    y = b.conv(whole, 16)
+    graph = b.finish(b.conv(y, 16, 1, residual=x))
+    profile = graph_costs(graph, threads=1, io_align=64, machine=FAST_DISK)
+    spans = dict(zip(profile.roots, zip(profile.first, profile.last, strict=True), strict=True))
+    assert spans == {x: (0, 5), whole: (1, 3), y: (3, 4)}
+    assert profile.io_bytes == [8 * 8 * 16 * 4, 8 * 8 * 16 * 4]
+
+
+@pytest.mark.parametrize("name", CLASSICS)
+def test_variants_are_ordered(name: str) -> None:
+    profile = graph_costs(CLASSICS[name](), threads=2, io_align=64, machine=FAST_DISK)
+    for node in profile.nodes:
+        times = [way.seconds() for way in node.variants]
+        assert times == sorted(times)
+        assert node.variants[-1].workspace_bytes == min(way.workspace_bytes for way in node.variants)
+        assert all(way.workspace_bytes % 64 == 0 for way in node.variants)
+
+
+def test_kernels_suit_their_layers() -> None:
+    """The stem gathers rows of few channels, 3x3 layers of stride 1 take Winograd, others compute directly."""
+    graph = resnet()
+    profile = graph_costs(graph, threads=2, io_align=64, machine=FAST_DISK)
+    for node, known in zip(graph.nodes, profile.nodes, strict=True):
+        if node.op == "conv":
+            channels = graph.tensors[node.inputs[0]].shape[-1]
+            plain = node.attrs["kernel"] == [3, 3] and node.attrs["strides"] == [1, 1]
+            expected = "im2col" if channels == 3 else "wino4" if plain else "direct"
+            assert known.variants[0].kernel == expected
+
+
+@pytest.mark.parametrize("kernel", [[1, 7], [7, 1]])
+def test_lines_of_taps_take_winograd(kernel: list[int]) -> None:
+    """17 pixels are five tiles of four outputs and ten inputs: 50 products instead of 119."""
+    b = Builder()
+    graph = b.finish(b.conv(b.input(1, 17, 17, 192), 192, 7))
+    graph.nodes[0].attrs |= {"kernel": kernel, "pads": [kernel[0] // 2, kernel[1] // 2] * 2}
+    fastest, *others = graph_costs(graph, threads=1, io_align=64, machine=FAST_DISK).nodes[0].variants
+    assert fastest.kernel == "wino_line"
+    assert fastest.workspace_bytes <= 2 << 20
+    direct = next(way for way in others if way.kernel == "direct")
+    assert 0.4 < fastest.seconds() / direct.seconds() < 0.65
+
+
+def test_only_big_constants_are_streamed() -> None:
+    b = Builder()
+    x = b.conv(b.input(1, 64, 64, 16), 32)
+    add = {"kind": "add", "act": "none", "alpha": 0.0, "beta": 0.0}
+    y = b.node("binary", [x, b.constant(32)], dict(add))
+    z = b.node("binary", [y, b.constant(1, 64, 64, 32)], dict(add))
+    profile = graph_costs(b.finish(z), threads=1, io_align=64, machine=FAST_DISK)
+    assert len(profile.small_constants) == 1
+    assert [len(node.constants) for node in profile.nodes] == [0, 0, 1, 0]
+    assert profile.nodes[2].constants[0][2] > SMALL_CONSTANT_BYTES
+    assert profile.small_bytes == 32 * 4
+
+
+def test_tile_block_goes_into_a_copy() -> None:
+    profile = graph_costs(resnet((1, 1, 1, 1), 64), threads=1, io_align=64, machine=FAST_DISK)
+    params = profile.nodes[0].params
+    changed = with_tile_block(params, 7)
+    assert (changed != params).sum() == 1
+    assert 7 in changed
+
+
+def test_rates_are_measured() -> None:
+    machine = MachineProfile.measure()
+    assert 1e8 < machine.flops_per_second < 1e13
+    assert 1e8 < machine.bytes_per_second < 1e13
