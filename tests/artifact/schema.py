@@ -1,4 +1,4 @@
-"""The operators' schema as the reader of artifacts demands it. To pin it: ``python -P tests/artifact/schema.py FILE``."""
+"""The schema of the operators as artifacts need it. To pin it: ``python -P tests/artifact/schema.py FILE``."""
 
 from __future__ import annotations
 
