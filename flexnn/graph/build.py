@@ -14,8 +14,8 @@ import numpy as np
 
 from .attributes import int_attr, ints_attr
 from .ir import ALL_DTYPES, DTYPES, RAW_CHUNK_BYTES, Attr, Graph, GraphError, Node, Tensor, Weight, WeightSource
+from .operators import infer_shapes
 from .pack import PanelSource
-from .shapes import infer_shapes
 from .sources import ArraySource
 
 Shape = tuple[int, ...]

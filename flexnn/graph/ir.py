@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 Attr = int | float | str | list[int]
+Shape = tuple[int, ...]
+Array = NDArray[np.generic]
 
 DTYPES: dict[str, np.dtype] = {
     "f32": np.dtype("<f4"),
@@ -136,7 +138,7 @@ RAW_CHUNK_BYTES = 1 << 20
 
 @dataclass(slots=True)
 class Node:
-    """One internal operator (graph/ops.py)."""
+    """One internal operator (graph/operators)."""
 
     name: str
     """The ONNX node it came from, for messages and plans."""
