@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from flexnn import _core
 from flexnn.graph import operators
-from flexnn.graph.ir import RAW_CHUNK_BYTES, Graph, Node, Tensor, Weight
+from flexnn.graph.ir import RAW_CHUNK_BYTES, TENSOR_BYTES_MAX, Graph, Node, Tensor, Weight
 from flexnn.graph.pack import NR
 from flexnn.graph.tables import CHUNK_BYTES_MIN
 
@@ -25,8 +25,6 @@ from .section import load_graph
 
 if TYPE_CHECKING:
     from .model_section import StoredModel
-
-TENSOR_BYTES_MAX = 1 << 40
 
 
 class Artifact:

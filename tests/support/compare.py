@@ -82,7 +82,7 @@ def run_on_core(graph: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:
     for node in graph.nodes:
         params = _core.encode_params(node.op, operators.encode(graph, node))
         kernel = "direct" if node.op == "conv" else ""
-        weight = np.concatenate(list(graph.weights[node.weight].source)) if node.weight >= 0 else None
+        weight = np.concatenate(list(graph.weights[node.weight].panels)) if node.weight >= 0 else None
         operands = [graph.tensors[i] for i in (*node.inputs, node.outputs[0])]
         offsets = [t.offset * DTYPES[t.dtype].itemsize for t in operands]
         arrays = [storage[graph.root(i)] for i in (*node.inputs, node.outputs[0])]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from ..attributes import DIMS_MAX, Enum, Int, int_attr, node_error
-from ..ir import Node, Shape, Tensor
+from ..attributes import Enum, Int, int_attr, node_error
+from ..ir import RANK_MAX, Node, Shape, Tensor
 from ..strided import Collapsed, broadcast, collapse, fits_inner, merge_groups
 from .fields import PLAIN_ACT, act_fields, enum_index
 from .record import ANY_DTYPE, FLOAT, Cost, Operator, Values, always_together, any_strides, contiguous_operands
@@ -106,7 +106,7 @@ OPERATORS = (
     ),
     Operator(
         name="quantize",
-        attrs={"to": Enum(("f32", "u8", "i8")), "axis": Int(0, DIMS_MAX - 1)},
+        attrs={"to": Enum(("f32", "u8", "i8")), "axis": Int(0, RANK_MAX - 1)},
         inputs=(2, 3),  # x, scales, zero points: one for all, or one for each slice of ``axis``
         dtypes=ANY_DTYPE,
         infer=_infer_quantize,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from math import prod
 
-from ..attributes import DIMS_MAX, INT_MAX, Float, Int, Ints, float_attr, int_attr, ints_attr, node_error
-from ..ir import DTYPES, Node, Shape, Tensor
+from ..attributes import INT_MAX, Float, Int, Ints, float_attr, int_attr, ints_attr, node_error
+from ..ir import DTYPES, RANK_MAX, Node, Shape, Tensor
 from ..strided import collapse
 from .fields import box_fields, enum, enum_index, numbered
 from .record import ANY_DTYPE, Cost, Operator, Values, always_together, contiguous_operands, elementwise_strides
@@ -82,7 +82,7 @@ OPERATORS = (
     Operator(
         name="copy",
         # ``perm`` transposes; then ``expand`` broadcasts axes of size 1 to the sizes that it states (0 keeps an axis).
-        attrs={"perm": Ints(-1, 0, DIMS_MAX - 1), "expand": Ints()},
+        attrs={"perm": Ints(-1, 0, RANK_MAX - 1), "expand": Ints()},
         inputs=(1, 1),
         dtypes=ANY_DTYPE,
         infer=_infer_copy,
@@ -125,7 +125,7 @@ OPERATORS = (
     ),
     Operator(
         name="gather",
-        attrs={"axis": Int(0, DIMS_MAX - 1)},
+        attrs={"axis": Int(0, RANK_MAX - 1)},
         inputs=(2, 2),  # data, indices
         dtypes=ANY_DTYPE,
         infer=_infer_gather,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from math import prod
 
-from ..attributes import DIMS_MAX, Int, Ints, int_attr, ints_attr, node_error
-from ..ir import Node, Shape, Tensor
+from ..attributes import Int, Ints, int_attr, ints_attr, node_error
+from ..ir import RANK_MAX, Node, Shape, Tensor
 from .fields import enum, enum_index
 from .record import FLOAT, Cost, Operator, Values, always_together, contiguous_operands
 
@@ -40,7 +40,7 @@ def _encode_reduce(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
 OPERATORS = (
     Operator(
         name="softmax",
-        attrs={"axis": Int(0, DIMS_MAX - 1), "log": Int(0, 1)},
+        attrs={"axis": Int(0, RANK_MAX - 1), "log": Int(0, 1)},
         inputs=(1, 1),
         dtypes=FLOAT,
         infer=_infer_softmax,
@@ -59,7 +59,7 @@ OPERATORS = (
     Operator(
         name="reduce",
         # ``axes`` are consecutive and ascending.
-        attrs={"kind": enum("reduce_kind"), "axes": Ints(-1, 0, DIMS_MAX - 1), "keepdims": Int(0, 1)},
+        attrs={"kind": enum("reduce_kind"), "axes": Ints(-1, 0, RANK_MAX - 1), "keepdims": Int(0, 1)},
         inputs=(1, 1),
         dtypes=FLOAT,
         infer=_infer_reduce,

@@ -1,4 +1,4 @@
-"""Passes over the graph, from what the importer makes to what the artifact stores; one file each, in this order."""
+"""Passes over the graph, from the bound one to the one that the artifact stores; one file each, in this order."""
 
 from __future__ import annotations
 

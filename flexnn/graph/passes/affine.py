@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from ..build import constant_value, panels_of
-from ..ir import Graph, Node
+from ..ir import Array, Graph, Node
 from ..operators import has_panels
 from ..pack import PanelSource
-from ..sources import Array, ArraySource, MappedSource
+from ..sources import ArraySource, MappedSource
 from .rewrite import Rewriter, operands
 
 _KINDS = ("add", "sub", "mul", "div")
