@@ -1,6 +1,6 @@
 /* What Linux shows of cores and quotas, read from folders made here: flexnn-cores-check */
 #include "placement.h"
-#include "quota.h"
+#include "flexnn/quota.h"
 #include "require.h"
 
 #include <stdio.h>

@@ -3,8 +3,8 @@
  * output must equal, to the bit, what the operators give one by one. Programs follow each other as announced, and not;
  * they come and go; then a damaged file, a short one and a cancelled run, each followed by a good run. For the
  * sanitizers, and for targets that only an emulator runs here.   usage: flexnn-engine-stress [runs] [seed] */
-#include "crc32c.h"
-#include "engine.h"
+#include "flexnn/crc32c.h"
+#include "flexnn/engine.h"
 #include "flexnn/kernels.h"
 #include "require.h"
 
@@ -24,7 +24,7 @@ enum {
     WINDOWS = 2, /* in rows */
     STEPS = SLICES * WINDOWS,
     PROGRAMS = 3,
-    REGION = 1 << 20, /* shared by the programs; what each keeps lies behind it */
+    REGION = 1 << 20, /* shared by the programs; what each pinned lies behind it */
     KEPT = 1 << 17,
 };
 
@@ -145,7 +145,7 @@ static void build(fixture *f, const fx_kernels *k, int threads, int group, int n
             f->steps[slice * WINDOWS + w] =
                 (fx_step){.node = (uint32_t)layer,
                           .wait_loads = loads,
-                          .weight = load.address,
+                          .panel_offset = load.address,
                           .window = {.y0 = w ? SIDE / 2 : 0,
                                      .y1 = w ? SIDE : SIDE / 2,
                                      .c0 = panel * FX_NR,
@@ -160,7 +160,7 @@ static void build(fixture *f, const fx_kernels *k, int threads, int group, int n
                       .kernel = FX_CONV_DIRECT,
                       .in = {{.base = i ? 0 : 1, .offset = i ? maps[i % 2] : 0}, {.base = -1}, {.base = -1}},
                       .out = {.base = i < LAYERS - 1 ? 0 : 2, .offset = i < LAYERS - 1 ? maps[(i + 1) % 2] : 0},
-                      .workspace = workspace,
+                      .workspace_offset = workspace,
                       .workspace_bytes = workspace_bytes,
                       .params = params};
     for (int i = 0; i < STEPS / group; i++)
@@ -179,7 +179,7 @@ static void build(fixture *f, const fx_kernels *k, int threads, int group, int n
                               .crcs = f->crcs,
                               .crc_count = SLICES,
                               .arena_bytes = at,
-                              .zeros = zeros,
+                              .zeros_offset = zeros,
                               .zeros_count = zeros_count,
                               .io_bytes = f->io_bytes,
                               .input_count = 1,
@@ -216,11 +216,11 @@ static int cancel_now(void *calls) {
     return ++*(int *)calls >= 1;
 }
 
-/* Programs in a host, and what their runs need. */
+/* Programs in an engine, and what their runs need. */
 typedef struct bench {
     const fx_kernels *k;
     fixture f[PROGRAMS];
-    fx_engine *host;
+    fx_engine *engine;
     fx_bound *bound[PROGRAMS];
     float *x, *y, *expected;
     fx_run_stats stats;
@@ -248,11 +248,11 @@ static void good_run(bench *b, int number, fx_bound *const *next, uint32_t count
 
 static void bind(bench *b, int number, int64_t read_max) {
     fx_bind_stats stats;
-    b->bound[number] = fx_bind(b->host, &b->f[number].program, NULL, NULL, &stats, &b->error);
+    b->bound[number] = fx_bind(b->engine, &b->f[number].program, NULL, NULL, &stats, &b->error);
     CHECK(b->bound[number] && stats.read <= read_max);
 }
 
-static void open_host(bench *b, int threads, uint32_t seed, int64_t read_bytes_per_second) {
+static void open_engine(bench *b, int threads, uint32_t seed, int64_t read_bytes_per_second) {
     fx_options options = {.fd = b->f[0].fd,
                           .direct_fd = -1,
                           .threads = threads,
@@ -261,15 +261,15 @@ static void open_host(bench *b, int threads, uint32_t seed, int64_t read_bytes_p
                           .jitter_seed = seed,
                           .trace = 1,
                           .read_bytes_per_second = read_bytes_per_second};
-    b->host = fx_engine_open(&options, &b->error);
-    CHECK(b->host && fx_engine_threads(b->host) == threads);
+    b->engine = fx_engine_open(&options, &b->error);
+    CHECK(b->engine && fx_engine_threads(b->engine) == threads);
 }
 
 /* One program again and again. */
 static void one(bench *b, int group, int runs) {
     const fixture *f = &b->f[0];
     bind(b, 0, INT64_MAX);
-    CHECK(fx_engine_bytes(b->host) >= f->program.arena_bytes);
+    CHECK(fx_engine_bytes(b->engine) >= f->program.arena_bytes);
     for (int i = 0; i < runs; i++)
         good_run(b, 0, b->bound, 1);
     const fx_span *spans = fx_trace(b->bound[0]);
@@ -304,16 +304,16 @@ static void several(bench *b, int runs) {
             int gone = (int)(random_u32(&random_state) % PROGRAMS);
             fx_unbind(b->bound[gone]);
             if (random_u32(&random_state) % 2)
-                fx_engine_trim(b->host, 0);
+                fx_engine_trim(b->engine, 0);
             bind(b, gone, 0);
         }
     }
     CHECK(runs < 20 || early);
     for (int i = 1; i < PROGRAMS; i++)
         fx_unbind(b->bound[i]);
-    const int64_t bytes = fx_engine_bytes(b->host);
-    fx_engine_trim(b->host, 0);
-    CHECK(bytes - fx_engine_bytes(b->host) >= KEPT);
+    const int64_t bytes = fx_engine_bytes(b->engine);
+    fx_engine_trim(b->engine, 0);
+    CHECK(bytes - fx_engine_bytes(b->engine) >= KEPT);
 }
 
 /* Over the pinned weights of one lies the region of another: refused, and both as they were. */
@@ -322,9 +322,9 @@ static void clash(bench *b) {
     fx_load *pinned = &b->f[1].pinned[0];
     const int64_t address = pinned->address;
     pinned->address = region_at[0];
-    CHECK(!fx_bind(b->host, &b->f[1].program, NULL, NULL, &stats, &b->error) && b->error.status == FX_ERR_OVERLAP);
+    CHECK(!fx_bind(b->engine, &b->f[1].program, NULL, NULL, &stats, &b->error) && b->error.status == FX_ERR_OVERLAP);
     pinned->address = b->f[0].pinned[0].address;
-    CHECK(!fx_bind(b->host, &b->f[1].program, NULL, NULL, &stats, &b->error) && b->error.status == FX_ERR_OVERLAP);
+    CHECK(!fx_bind(b->engine, &b->f[1].program, NULL, NULL, &stats, &b->error) && b->error.status == FX_ERR_OVERLAP);
     pinned->address = address;
     good_run(b, 0, b->bound, 1);
 }
@@ -383,16 +383,16 @@ static void stress(const fx_kernels *k, int threads, int group, int runs, uint32
     b.y = malloc(bytes);
     b.expected = malloc(bytes);
     CHECK(b.x && b.y && b.expected);
-    open_host(&b, threads, seed, 0);
+    open_engine(&b, threads, seed, 0);
     one(&b, group, runs);
     several(&b, runs);
     clash(&b);
     faults(&b);
-    fx_engine_close(b.host);
+    fx_engine_close(b.engine);
 
-    open_host(&b, threads, 0, b.f[0].panel_bytes * 40);
+    open_engine(&b, threads, 0, b.f[0].panel_bytes * 40);
     cancelled(&b);
-    fx_engine_close(b.host);
+    fx_engine_close(b.engine);
 
     for (int i = 0; i < PROGRAMS; i++)
         free(b.f[i].weights);
