@@ -19,6 +19,7 @@ SEARCH_BLOCKS_MAX: int
 OPS: tuple[str, ...]
 FIELDS: dict[str, tuple[tuple[str, bool], ...]]
 ENUMS: dict[str, tuple[str, ...]]
+RECORDS: dict[str, tuple[int, tuple[tuple[str, str, int, int], ...]]]
 
 CONSTANTS_MAX: int
 ROUNDS_MAX: int
@@ -91,7 +92,9 @@ def place_streams(
 ) -> None: ...
 
 class EngineError(RuntimeError):
-    status: Literal["params", "bounds", "index", "memory", "io", "eof", "checksum", "thread", "fork", "overlap"]
+    status: Literal[
+        "params", "bounds", "index", "memory", "io", "eof", "checksum", "thread", "fork", "overlap", "running"
+    ]
     index: int
     is_load: bool
     is_pinned: bool
@@ -132,7 +135,7 @@ class BoundProgram:
         loads: NDArray[Any],
         crcs: NDArray[np.uint32],
         arena_bytes: int,
-        zeros: int,
+        zeros_offset: int,
         zeros_count: int,
         io_bytes: Sequence[int] | NDArray[np.int64],
         input_count: int,

@@ -1,4 +1,4 @@
-"""The plan as the engine's program: arrays of its structs (flexnn/_core/engine.h).
+"""The plan as the engine's program: arrays of its structs (engine.h).
 
 The arena: zeros, small constants, pinned pieces, then the region where activations, workspaces and streams live. Graph
 inputs and outputs are the caller's buffers and take no arena.
@@ -49,7 +49,7 @@ def encode_program(graph: Graph, profile: Costs, draft: Draft) -> Program:
         pinned=np.concatenate((small, loads[kept])),
         loads=loads[~stays],
         arena_bytes=base + draft.region,
-        zeros=0,
+        zeros_offset=0,
         zeros_count=profile.zeros_count,
         io_bytes=np.array(profile.io_bytes, np.int64),
         threads=profile.threads,
@@ -150,7 +150,7 @@ def _encode_nodes(
         row = nodes[index]
         encode_way(row, item.op, known.params, way)
         if way.workspace_bytes:
-            row["workspace"] = base + workspace[index]
+            row["workspace_offset"] = base + workspace[index]
             row["workspace_bytes"] = way.workspace_bytes
         for operand, tensor in enumerate([*item.inputs, item.outputs[0]]):
             root = graph.root(tensor)
@@ -181,10 +181,10 @@ def _encode_steps(
 ) -> np.ndarray[tuple[int], np.dtype[np.void]]:
     steps = np.zeros(len(draft.steps), _core.STEP_DTYPE)
     steps["node"] = draft.steps["node"]
-    steps["weight"] = -1
+    steps["panel_offset"] = -1
     steps["wait_loads"] = draft.steps["loads"]
     panels = draft.pieces["constant"] < 0
-    steps["weight"][draft.pieces["step"][panels]] = (loads["address"] + loads["check_lead"])[panels]
+    steps["panel_offset"][draft.pieces["step"][panels]] = (loads["address"] + loads["check_lead"])[panels]
     whole = [_core.op_full_window(n.op, p.params) for n, p in zip(graph.nodes, profile.nodes, strict=True)]
     window = steps["window"]
     rows = np.asarray(whole, np.int32).reshape(-1, 4)[steps["node"]]

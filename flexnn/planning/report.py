@@ -57,7 +57,7 @@ class Plan:
 
     @property
     def steps(self) -> np.ndarray[Any, Any]:
-        """The steps in order, as records: node, wait_loads, window, weight (fx_step, flexnn/_core/engine.h)."""
+        """The steps in order, as records: node, wait_loads, window, panel_offset (fx_step, engine.h)."""
         return self.program.steps
 
     @property
@@ -133,7 +133,7 @@ class Plan:
             "loads": np.stack((p.loads["address"], p.loads["bytes"]), axis=1),
             "pinned": np.stack((p.pinned["address"], p.pinned["bytes"]), axis=1),
             "outputs": np.stack((p.nodes["out"]["base"].astype(np.int64), p.nodes["out"]["offset"]), axis=1),
-            "workspace": np.stack((p.nodes["workspace"], p.nodes["workspace_bytes"]), axis=1),
+            "workspace": np.stack((p.nodes["workspace_offset"], p.nodes["workspace_bytes"]), axis=1),
         }
 
     def summary(self) -> str:

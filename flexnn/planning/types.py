@@ -124,14 +124,14 @@ class Placement:
 
 @dataclass(slots=True, frozen=True)
 class Program:
-    """The engine's program (flexnn/_core/engine.h), as arrays of its structs."""
+    """The engine's program (engine.h), as arrays of its structs."""
 
     nodes: NDArray[Any]
     steps: NDArray[Any]
     pinned: NDArray[Any]
     loads: NDArray[Any]
     arena_bytes: int
-    zeros: int
+    zeros_offset: int
     zeros_count: int
     io_bytes: NDArray[np.int64]
     threads: int
