@@ -23,38 +23,53 @@
 #define FX_BASE_ARENA 0   /* operand base: 0 is the arena, 1 + i the i-th input/output buffer, inputs first */
 #define FX_BASE_FILE (-2) /* a gather's table, which stays in the file: offset is its index in fx_program.tables */
 
-typedef struct fx_place {
-    int32_t base; /* -1: absent */
-    int32_t unused;
-    int64_t offset; /* bytes */
-} fx_place;
+/* The records that Python fills, an array of each (flexnn/record.h). */
 
-typedef struct fx_node {
-    uint32_t op, kernel;
-    fx_place in[FX_MAX_INPUTS];
-    fx_place out;
-    int64_t workspace; /* arena offset of the workspace of thread 0; thread t's is at workspace + t * workspace_bytes */
-    int64_t workspace_bytes; /* both multiples of 64 */
-    fx_params params;
-} fx_node;
+/* Where an operand lies. base: -1: absent; offset: bytes from there. */
+#define FX_PLACE_FIELDS(F, A, R) F(R, int32_t, base) F(R, int32_t, unused) F(R, int64_t, offset)
+FX_RECORD(fx_place, FX_PLACE_FIELDS);
 
-typedef struct fx_step {
-    uint32_t node;
-    uint32_t wait_loads;
-    fx_window window;
-    int64_t weight; /* arena offset of the panel of channel window.c0; -1 without panels */
-} fx_step;
+/* workspace: arena offset of the workspace of thread 0; thread t's is at workspace + t * workspace_bytes. Both are
+ * multiples of 64. */
+#define FX_NODE_FIELDS(F, A, R)                                                                                        \
+    F(R, uint32_t, op)                                                                                                 \
+    F(R, uint32_t, kernel)                                                                                             \
+    A(R, fx_place, in, FX_MAX_INPUTS)                                                                                  \
+    F(R, fx_place, out)                                                                                                \
+    F(R, int64_t, workspace)                                                                                           \
+    F(R, int64_t, workspace_bytes)                                                                                     \
+    F(R, fx_params, params)
+FX_RECORD(fx_node, FX_NODE_FIELDS);
 
-typedef struct fx_load {
-    int64_t file_offset; /* what pread gets; with direct I/O offset, bytes and address are multiples of io_align */
-    int64_t bytes;
-    int64_t address;     /* arena offset */
-    int64_t check_lead;  /* bytes between file_offset and the first chunk that is checked */
-    int64_t chunk_bytes; /* each chunk but perhaps the last has this many bytes, */
-    int64_t check_bytes; /* and together they have this many */
-    uint32_t crc_first;  /* index of the first chunk's CRC32C in the program's table */
-    int32_t wait_steps;
-} fx_load;
+/* weight: arena offset of the panel of channel window.c0; -1 without panels. */
+#define FX_STEP_FIELDS(F, A, R)                                                                                        \
+    F(R, uint32_t, node)                                                                                               \
+    F(R, uint32_t, wait_loads)                                                                                         \
+    F(R, fx_window, window)                                                                                            \
+    F(R, int64_t, weight)
+FX_RECORD(fx_step, FX_STEP_FIELDS);
+
+/* A read of [file_offset, file_offset + bytes) to an arena offset, address; with direct I/O all three are multiples of
+ * io_align. Chunks of chunk_bytes (the last may have fewer), check_bytes together, begin check_lead bytes after
+ * file_offset; the first one's CRC32C is number crc_first of the program's. */
+#define FX_LOAD_FIELDS(F, A, R)                                                                                        \
+    F(R, int64_t, file_offset)                                                                                         \
+    F(R, int64_t, bytes)                                                                                               \
+    F(R, int64_t, address)                                                                                             \
+    F(R, int64_t, check_lead)                                                                                          \
+    F(R, int64_t, chunk_bytes)                                                                                         \
+    F(R, int64_t, check_bytes)                                                                                         \
+    F(R, uint32_t, crc_first)                                                                                          \
+    F(R, int32_t, wait_steps)
+FX_RECORD(fx_load, FX_LOAD_FIELDS);
+
+#define FX_ENGINE_RECORDS(R)                                                                                           \
+    R(fx_window, FX_WINDOW_FIELDS)                                                                                     \
+    R(fx_place, FX_PLACE_FIELDS)                                                                                       \
+    R(fx_node, FX_NODE_FIELDS)                                                                                         \
+    R(fx_step, FX_STEP_FIELDS)                                                                                         \
+    R(fx_load, FX_LOAD_FIELDS)
+extern const fx_record fx_engine_records[];
 
 typedef struct fx_program {
     const fx_node *nodes;

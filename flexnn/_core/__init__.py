@@ -50,14 +50,10 @@ from flexnn._core.params import (
     HELD_DTYPE,
     ITEM_DTYPE,
     LAYER_DTYPE,
-    LOAD_DTYPE,
-    NODE_DTYPE,
-    OPERAND_DTYPE,
-    STEP_DTYPE,
     VARIANT_DTYPE,
-    WINDOW_DTYPE,
     encode_params,
 )
+from flexnn._core.records import DTYPES, LOAD_DTYPE, NODE_DTYPE, STEP_DTYPE
 
 __all__ = [
     "AHEAD_MAX",
@@ -67,6 +63,7 @@ __all__ = [
     "CONSTANT_DTYPE",
     "DRAFT_PIECE_DTYPE",
     "DRAFT_STEP_DTYPE",
+    "DTYPES",
     "ENUMS",
     "FIELDS",
     "GAP_DTYPE",
@@ -78,13 +75,11 @@ __all__ = [
     "MAX_THREADS",
     "NODE_DTYPE",
     "NR",
-    "OPERAND_DTYPE",
     "OPS",
     "ROUNDS_MAX",
     "SEARCH_BLOCKS_MAX",
     "STEP_DTYPE",
     "VARIANT_DTYPE",
-    "WINDOW_DTYPE",
     "BoundProgram",
     "Drafts",
     "Engine",

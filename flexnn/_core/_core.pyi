@@ -19,6 +19,7 @@ SEARCH_BLOCKS_MAX: int
 OPS: tuple[str, ...]
 FIELDS: dict[str, tuple[tuple[str, bool], ...]]
 ENUMS: dict[str, tuple[str, ...]]
+RECORDS: dict[str, tuple[int, tuple[tuple[str, str, int, int], ...]]]
 
 CONSTANTS_MAX: int
 ROUNDS_MAX: int

@@ -2,6 +2,7 @@
 from libc.stdint cimport int32_t, int64_t, uint32_t
 
 from flexnn._core.c_ops cimport fx_kernels, fx_params, fx_status, fx_window
+from flexnn._core.c_record cimport fx_record
 
 cdef extern from "crc32c.h" nogil:
     ctypedef enum fx_crc_path:
@@ -16,6 +17,7 @@ cdef extern from "table_rows.h" nogil:
     int64_t fx_table_workspace(int64_t chunk_bytes)
 
 cdef extern from "engine.h" nogil:
+    const fx_record fx_engine_records[]
     const int FX_BASE_FILE
     enum: FX_AHEAD_MAX
 

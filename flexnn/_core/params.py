@@ -8,36 +8,9 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from flexnn._core._core import FIELDS, MAX_INPUTS, PARAM_WORDS
+from flexnn._core._core import FIELDS, PARAM_WORDS
 
 _FORMATS = {op: struct.Struct("=" + "".join("f" if is_float else "i" for _, is_float in FIELDS[op])) for op in FIELDS}
-
-OPERAND_DTYPE = np.dtype([("base", "i4"), ("unused", "i4"), ("offset", "i8")])
-WINDOW_DTYPE = np.dtype([("y0", "i4"), ("y1", "i4"), ("c0", "i4"), ("c1", "i4")])
-NODE_DTYPE = np.dtype(
-    [
-        ("op", "u4"),
-        ("kernel", "u4"),
-        ("in", OPERAND_DTYPE, MAX_INPUTS),
-        ("out", OPERAND_DTYPE),
-        ("workspace", "i8"),
-        ("workspace_bytes", "i8"),
-        ("params", "i4", PARAM_WORDS),
-    ]
-)
-STEP_DTYPE = np.dtype([("node", "u4"), ("wait_loads", "u4"), ("window", WINDOW_DTYPE), ("weight", "i8")])
-LOAD_DTYPE = np.dtype(
-    [
-        ("file_offset", "i8"),
-        ("bytes", "i8"),
-        ("address", "i8"),
-        ("check_lead", "i8"),
-        ("chunk_bytes", "i8"),
-        ("check_bytes", "i8"),
-        ("crc_first", "u4"),
-        ("wait_steps", "i4"),
-    ]
-)
 
 # Of the planner's drafts (draft.h).
 LAYER_DTYPE = np.dtype(

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "flexnn/params.h"
+#include "flexnn/record.h"
 
 #define FX_MAX_INPUTS 4
 #define FX_OUTPUT FX_MAX_INPUTS /* operand number of the output in fx_op_extent */
@@ -33,9 +34,8 @@ typedef enum fx_status {
 
 /* Output rows [y0, y1) of n*oh and output channels [c0, c1). c0 is a multiple of the panel width; c1 too, or cout.
  * Operators whose fx_op_traits has no FX_TRAIT_ROWS get all rows; those without FX_TRAIT_CHANNELS all channels. */
-typedef struct fx_window {
-    int32_t y0, y1, c0, c1;
-} fx_window;
+#define FX_WINDOW_FIELDS(F, A, R) F(R, int32_t, y0) F(R, int32_t, y1) F(R, int32_t, c0) F(R, int32_t, c1)
+FX_RECORD(fx_window, FX_WINDOW_FIELDS);
 
 /* A table that is not in memory. read gives chunk i, checked; it has workspace_bytes of workspace and may leave the
  * chunk there. Any thread may ask. */
