@@ -38,9 +38,9 @@ PASSES |= {"layer_norm": 2.0}
 """Times that an operator's bytes cost what a plain copy does."""
 
 
-def graph_costs(graph: Graph, setting: Setting, *, every_way: bool = False, in_file: bool = False) -> Costs:
-    """Sizes, lifetimes in nodes, and the ways to compute each node, fastest first. ``every_way``: also those that are
-    neither the fastest nor save workspace. ``in_file``: tables stay in the file where they can.
+def graph_costs(graph: Graph, setting: Setting, *, every_variant: bool = False, in_file: bool = False) -> Costs:
+    """Return sizes, lifetimes in nodes, and the variants of each node, the fastest first. ``every_variant``: also those
+    that are neither the fastest nor save workspace. ``in_file``: tables stay in the file where they can.
     """
     first, last = _lifetimes(graph)
     small: dict[int, None] = {}
@@ -60,12 +60,12 @@ def graph_costs(graph: Graph, setting: Setting, *, every_way: bool = False, in_f
             if table is not None:
                 known.variants = [_reading_rows(table, setting)]
             else:
-                known.variants = [setting.machine.timed(node.op, params, way) for way in known.variants]
-                known.variants = known.variants if every_way else _useful(known.variants)
+                known.variants = [setting.machine.timed(node.op, params, variant) for variant in known.variants]
+                known.variants = known.variants if every_variant else _useful(known.variants)
             seen[alike] = known
         own_table = table.weight if table is not None else -1
         nodes.append(replace(seen[alike], weight=node.weight, constants=constants, table=own_table))
-    profile = Costs(
+    costs = Costs(
         nodes=nodes,
         roots=list(first),
         root_bytes=[align_up(max(graph.tensors[r].nbytes, 1)) for r in first],
@@ -79,8 +79,8 @@ def graph_costs(graph: Graph, setting: Setting, *, every_way: bool = False, in_f
         io_align=setting.io_align,
     )
     for w in small:
-        profile.small_bytes += profile.occupied(graph.weights[w].offset, graph.weights[w].nbytes)
-    return profile
+        costs.small_bytes += costs.occupied_bytes(graph.weights[w].offset, graph.weights[w].nbytes)
+    return costs
 
 
 def _lifetimes(graph: Graph) -> tuple[dict[int, int], dict[int, int]]:
