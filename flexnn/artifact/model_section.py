@@ -9,15 +9,25 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from flexnn.graph.ir import ALL_DTYPES, AbsentError, Weight
-from flexnn.graph.model import Constant, Model, ModelAttr, ModelGraph, ModelNode, Port
-from flexnn.graph.sources import Array, ArraySource, ModelSource
+from flexnn.graph.ir import ALL_DTYPES, RANK_MAX, AbsentError, Array, Weight
+from flexnn.graph.model import (
+    NESTING_MAX,
+    OPSET_MAX,
+    OPSET_MIN,
+    Constant,
+    Model,
+    ModelAttr,
+    ModelGraph,
+    ModelNode,
+    Port,
+)
+from flexnn.graph.sources import ArraySource, Descriptor, ModelSource
 
 from .format import ArtifactError
 from .section import (
     BYTES_MAX,
-    DIMS_MAX,
     INT_MAX,
     TENSORS_MAX,
     check_tables,
@@ -27,13 +37,25 @@ from .section import (
     load_json,
     load_weights,
     name_of,
+    row_of,
 )
+from .stored_source import StoredSource
+
+PARTS = ("weights", "keys", "model")
+"""The parts of a model section."""
+MODEL_PARTS = ("opset", "constants", "graph")
+GRAPH_PARTS = ("nodes", "constants", "inputs", "outputs")
+"""The parts of the model in it, and of each of its graphs."""
+ROWS = {
+    "constants": ("name", "dtype", "shape", "value"),
+    "nodes": ("op_type", "domain", "name", "inputs", "outputs", "attrs"),
+    "inputs": ("name", "dtype", "dims"),
+}
+"""The fields of each table's rows, in order; outputs have those of inputs."""
 
 INLINE_BYTES = 64 << 10
 """Values up to this size are in the section itself."""
-NESTING_MAX = 64
 LIST_MAX = 1 << 16
-OPSET_MAX = 64
 
 
 class AbsentSource:
@@ -86,11 +108,12 @@ class StoredModel:
 
 def weight_key(weight: Weight) -> str | None:
     """By which a bound graph's weight is found in the artifact; None: small or made while binding, held beside it."""
-    assert weight.source is not None
+    origin = weight.origin
+    assert origin is not None
     made = isinstance(weight.source, ArraySource)
     if weight.kind == "raw" and (made or weight.nbytes <= INLINE_BYTES):
         return None
-    return blake2b(f"{weight.kind}:{weight.source.key}".encode(), digest_size=16).hexdigest()
+    return blake2b(f"{weight.kind}:{origin.key}".encode(), digest_size=16).hexdigest()
 
 
 def dump_stored(stored: StoredModel) -> bytes:
@@ -105,7 +128,7 @@ def dump_stored(stored: StoredModel) -> bytes:
 
 def load_stored(raw: bytes) -> StoredModel:
     """The model in ``raw``. Raises ArtifactError saying what is wrong."""
-    rows = load_json(raw, {"weights", "keys", "model"}, "model")
+    rows = load_json(raw, set(PARTS), "model")
     check_tables(rows, {"weights", "keys"}, "model")
     weights = load_weights(rows["weights"])
     try:
@@ -116,6 +139,13 @@ def load_stored(raw: bytes) -> StoredModel:
     except (TypeError, ValueError, RecursionError) as error:
         raise ArtifactError(f"model section: {error}") from None
     return StoredModel(model, weights, keys, values, constants)
+
+
+def attach_values(stored: StoredModel, file: Descriptor, crcs: NDArray[np.uint32]) -> None:
+    """Let constants whose numbers are raw weights read them from the artifact ``file``, checked against ``crcs``."""
+    for index, weight in stored.values.items():
+        constant = stored.constants[index]
+        source_of(constant).base = StoredSource(file, crcs, stored.weights[weight], constant.dtype, constant.shape)
 
 
 def _dump_model(stored: StoredModel) -> dict[str, Any]:
@@ -151,7 +181,7 @@ def _dump_attr(value: ModelAttr) -> Any:
 
 
 def _load_model(rows: Any, weights: list[tuple[str, int]]) -> tuple[Model, dict[int, int], list[Constant]]:
-    if not isinstance(rows, dict) or rows.keys() != {"opset", "constants", "graph"}:
+    if not isinstance(rows, dict) or rows.keys() != set(MODEL_PARTS):
         raise ValueError("it has not the three parts")
     if not isinstance(rows["constants"], list) or len(rows["constants"]) > TENSORS_MAX:
         raise ValueError("constants are not a list, or too many")
@@ -162,16 +192,14 @@ def _load_model(rows: Any, weights: list[tuple[str, int]]) -> tuple[Model, dict[
         constants.append(constant)
         if weight >= 0:
             stored[index] = weight
-    return Model(_graph(rows["graph"], constants, 0), int_in(rows["opset"], 1, OPSET_MAX)), stored, constants
+    return Model(_graph(rows["graph"], constants, 0), int_in(rows["opset"], OPSET_MIN, OPSET_MAX)), stored, constants
 
 
 def _constant(row: Any, index: int, weights: list[tuple[str, int]]) -> tuple[Constant, int]:
-    if not isinstance(row, list) or len(row) != 4:
-        raise ValueError(f"constant {index} is malformed")
-    name, dtype, shape, value = row
+    name, dtype, shape, value = row_of(row, ROWS["constants"])
     if not isinstance(dtype, str) or dtype not in ALL_DTYPES:
         raise ValueError(f"constant {index} has an unknown dtype")
-    dims = tuple(ints_in(shape, 0, INT_MAX, DIMS_MAX))
+    dims = tuple(ints_in(shape, 0, INT_MAX, RANK_MAX))
     constant = Constant(name_of(name), dims, dtype, ModelSource(index, AbsentSource(name_of(name))))
     if not 0 <= constant.nbytes <= BYTES_MAX:
         raise ValueError(f"constant {index} is too large")
@@ -195,7 +223,7 @@ def _constant(row: Any, index: int, weights: list[tuple[str, int]]) -> tuple[Con
 def _graph(rows: Any, constants: list[Constant], depth: int) -> ModelGraph:
     if depth > NESTING_MAX:
         raise ValueError("graphs are nested too deeply")
-    if not isinstance(rows, dict) or rows.keys() != {"nodes", "constants", "inputs", "outputs"}:
+    if not isinstance(rows, dict) or rows.keys() != set(GRAPH_PARTS):
         raise ValueError("a graph has not the four tables")
     if not isinstance(rows["constants"], dict) or not isinstance(rows["nodes"], list):
         raise ValueError("a graph's constants or nodes are malformed")
@@ -216,23 +244,21 @@ def _list(value: Any) -> list[Any]:
 
 
 def _port(row: Any, typed: bool) -> Port:
-    if not isinstance(row, list) or len(row) != 3:
-        raise ValueError("an input or output is malformed")
-    name, dtype, dims = row
+    name, dtype, dims = row_of(row, ROWS["inputs"])
     if (dtype is None and typed) or (dtype is not None and (not isinstance(dtype, str) or dtype not in ALL_DTYPES)):
         raise ValueError("an input has no known dtype")
     if dims is None:
         return Port(name_of(name), dtype, None)
-    if len(_list(dims)) > DIMS_MAX:
+    if len(_list(dims)) > RANK_MAX:
         raise ValueError("an input has too many dimensions")
     parsed = (d if d is None else name_of(d) if isinstance(d, str) else int_in(d, 1, BYTES_MAX) for d in dims)
     return Port(name_of(name), dtype, tuple(parsed))
 
 
 def _node(row: Any, constants: list[Constant], depth: int) -> ModelNode:
-    if not isinstance(row, list) or len(row) != 6 or not isinstance(row[5], dict):
+    op_type, domain, name, inputs, outputs, attrs = row_of(row, ROWS["nodes"])
+    if not isinstance(attrs, dict):
         raise ValueError("a node is malformed")
-    op_type, domain, name, inputs, outputs, attrs = row
     node = ModelNode(name_of(op_type), name_of(name), [name_of(n) for n in _list(inputs)], domain=name_of(domain))
     node.output = [name_of(n) for n in _list(outputs)]
     node.attrs = {name_of(key): _attr(value, constants, depth) for key, value in attrs.items()}

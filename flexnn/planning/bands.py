@@ -16,6 +16,7 @@ from math import prod
 
 from flexnn.graph.attributes import int_attr, ints_attr
 from flexnn.graph.ir import Graph, Node, Tensor
+from flexnn.graph.operators import OPERATORS
 
 from .layout import Blocks, node_needs
 from .types import Costs
@@ -38,8 +39,6 @@ COST_MAX = 0.15
 """Of the graph's multiplications and reading: what bands may compute and read again."""
 BYTE_WORK = 64
 """Multiplications that take as long as reading a byte of weights, about: 40 on a Pi 4 with a USB disk."""
-_WINDOWED = {"conv", "dwconv", "pool"}
-_ROW_BY_ROW = {"unary", "binary", "lrn"}
 
 Rows = tuple[int, int]
 
@@ -179,9 +178,13 @@ def _usable(graph: Graph, node: Node) -> bool:
         return False
     if node.op == "pool" and node.attrs["kind"] != "max" and int_attr(node, "ceil_mode"):
         return False  # the divisor of its last windows counts what lies beyond the padding
-    if node.op in _ROW_BY_ROW:
+    if OPERATORS[node.op].rows == "row":
         return all(t.shape == tensors[-1].shape for t in tensors)
-    return node.op in _WINDOWED
+    return _is_windowed(node)
+
+
+def _is_windowed(node: Node) -> bool:
+    return OPERATORS[node.op].rows == "window"
 
 
 def _apart(graph: Graph, first: int, last: int) -> bool:
@@ -203,7 +206,7 @@ def _apart(graph: Graph, first: int, last: int) -> bool:
 
 def _reach(graph: Graph, node: Node) -> Reach:
     height = graph.tensors[node.inputs[0]].shape[1]
-    if node.op not in _WINDOWED:
+    if not _is_windowed(node):
         return Reach(1, 0, 1, height)
     span = (ints_attr(node, "kernel")[0] - 1) * ints_attr(node, "dilations")[0] + 1
     return Reach(ints_attr(node, "strides")[0], ints_attr(node, "pads")[0], span, height)
@@ -222,7 +225,7 @@ def _band_rows(graph: Graph, sizes: _Sizes, chain: Chain, band: int) -> list[Row
 
 def _work(graph: Graph, node: Node) -> int:
     work = graph.tensors[node.outputs[0]].size
-    if node.op in _WINDOWED:
+    if _is_windowed(node):
         work *= prod(ints_attr(node, "kernel"))
     if node.op == "conv":
         work *= graph.tensors[node.inputs[0]].shape[-1] // int_attr(node, "group")
@@ -294,7 +297,7 @@ def _split(graph: Graph, sizes: _Sizes, chain: Chain) -> tuple[Graph, int]:
                 tensors.append(Tensor(named(whole.name, image, rows), shape, whole.dtype))
                 before = len(tensors) - 1
             attrs = dict(node.attrs)
-            if node.op in _WINDOWED:
+            if _is_windowed(node):
                 _, left, _, right = ints_attr(node, "pads")
                 attrs["pads"] = [top, left, bottom, right]
             if node.op == "pool":

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from flexnn import _core
 from flexnn.graph.ir import DTYPES, Graph
+from flexnn.graph.operators import OPERATORS
 
 from .errors import PlanError
 from .types import Program
@@ -133,7 +134,7 @@ def _check_order(graph: Graph, program: Program) -> None:
     for index, (item, params) in enumerate(_params(graph, program)):
         if _core.OPS[program.nodes["op"][index]] != item.op:
             raise PlanError("operator", f"node {index} is not a {item.op}")
-        kernel = _core.ENUMS["conv_kernel"][program.nodes["kernel"][index]] if item.op == "conv" else ""
+        kernel = OPERATORS[item.op].kernel(program.nodes["kernel"][index])
         try:
             _core.op_check(item.op, kernel, params)
         except ValueError as error:
@@ -235,7 +236,7 @@ def _activations(graph: Graph, program: Program, spans: _Spans) -> None:
 def _workspaces(graph: Graph, program: Program, spans: _Spans) -> None:
     begin, end = _step_range(program, len(graph.nodes))
     for index, (item, params) in enumerate(_params(graph, program)):
-        kernel = _core.ENUMS["conv_kernel"][program.nodes["kernel"][index]] if item.op == "conv" else ""
+        kernel = OPERATORS[item.op].kernel(program.nodes["kernel"][index])
         given, at = int(program.nodes["workspace_bytes"][index]), int(program.nodes["workspace"][index])
         if given < _core.op_workspace(item.op, kernel, params):
             raise PlanError("workspace", f"node {index} has {given} bytes of workspace for each thread")

@@ -16,11 +16,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from flexnn.graph.ir import Graph, Node, Tensor
+from flexnn.graph.operators import OPERATORS
 
 from .types import Costs
-
-INTERLEAVING = {"conv", "dwconv", "pool"}
-"""Operators whose outputs the engine knows to be rows of channels, pixel by pixel (flexnn/_core/overlaps.c)."""
 
 
 def layers(graph: Graph) -> list[list[int]]:
@@ -30,7 +28,7 @@ def layers(graph: Graph) -> list[list[int]]:
     for index, node in enumerate(graph.nodes):
         own = 0
         for root, view, writes in _accesses(graph, node):
-            interleaves = writes and node.op in INTERLEAVING
+            interleaves = writes and OPERATORS[node.op].interleaves
             for other, before, wrote, interleaved in accesses.setdefault(root, []):
                 if other != index and (writes or wrote) and _meet(view, before, interleaves and interleaved):
                     own = max(own, depth[other] + 1)

@@ -9,6 +9,7 @@ import numpy as np
 
 from flexnn import _core
 from flexnn.graph.ir import Graph
+from flexnn.graph.operators import OPERATORS
 from flexnn.units import format_bytes
 
 from .types import Program
@@ -93,9 +94,8 @@ class Plan:
     def kernels(self) -> dict[str, int]:
         """Number of nodes by convolution kernel, or by operator."""
         counts: dict[str, int] = {}
-        convolution = _core.OPS.index("conv")
         for op, kernel in zip(self.program.nodes["op"].tolist(), self.program.nodes["kernel"].tolist(), strict=True):
-            name = _core.ENUMS["conv_kernel"][kernel] if op == convolution else _core.OPS[op]
+            name = OPERATORS[_core.OPS[op]].kernel(kernel) or _core.OPS[op]
             counts[name] = counts.get(name, 0) + 1
         return dict(sorted(counts.items()))
 

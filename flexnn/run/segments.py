@@ -156,7 +156,8 @@ class Programs:
         held = _hold_constants(graph)
         for weight in graph.weights:
             stored = self.stored.weights[self.stored.keys[str(weight_key(weight))]]
-            weight.offset, weight.crc_first, weight.source = stored.offset, stored.crc_first, None
+            weight.offset, weight.crc_first = stored.offset, stored.crc_first
+            weight.source = weight.panels = None
             weight.chunk_bytes = stored.chunk_bytes
         return Program(graph, held, self._planner(graph), self.setting.io_align)
 

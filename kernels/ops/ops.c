@@ -27,6 +27,10 @@ void fx_op_extent(uint32_t op, const fx_params *p, int operand, int64_t *lo, int
         impls[op]->extent(p, operand, lo, hi);
 }
 
+int64_t fx_op_output_bytes(uint32_t op, const fx_params *p) {
+    return impls[op]->output_bytes(p);
+}
+
 int64_t fx_op_panel_bytes(uint32_t op, const fx_params *p) {
     return impls[op]->panel_bytes ? impls[op]->panel_bytes(p) : 0;
 }

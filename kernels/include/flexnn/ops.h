@@ -72,6 +72,10 @@ fx_status fx_op_check(uint32_t op, uint32_t kernel, const fx_params *p);
  * strides are negative). Only for params that fx_op_check accepts. An operand the operator has not: *lo = *hi = 0. */
 void fx_op_extent(uint32_t op, const fx_params *p, int operand, int64_t *lo, int64_t *hi);
 
+/* Bytes of the output's elements: as many as its extent has, or fewer where it is a view with others' values between.
+ */
+int64_t fx_op_output_bytes(uint32_t op, const fx_params *p);
+
 /* Bytes of one weight panel (0 without FX_TRAIT_PANELS), and the number of panels. */
 int64_t fx_op_panel_bytes(uint32_t op, const fx_params *p);
 int32_t fx_op_panels(uint32_t op, const fx_params *p);
