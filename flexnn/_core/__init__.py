@@ -41,19 +41,22 @@ from flexnn._core._core import (
     usable_cpus,
 )
 from flexnn._core.alone import EngineSession
-from flexnn._core.params import (
+from flexnn._core.params import encode_params
+from flexnn._core.records import (
     CHOICE_DTYPE,
     CONSTANT_DTYPE,
-    DRAFT_PIECE_DTYPE,
+    DRAFT_NODE_DTYPE,
+    DRAFT_SLICE_DTYPE,
     DRAFT_STEP_DTYPE,
+    DTYPES,
     GAP_DTYPE,
-    HELD_DTYPE,
     ITEM_DTYPE,
-    LAYER_DTYPE,
+    LIFETIME_DTYPE,
+    LOAD_DTYPE,
+    NODE_DTYPE,
+    STEP_DTYPE,
     VARIANT_DTYPE,
-    encode_params,
 )
-from flexnn._core.records import DTYPES, LOAD_DTYPE, NODE_DTYPE, STEP_DTYPE
 
 __all__ = [
     "AHEAD_MAX",
@@ -61,15 +64,15 @@ __all__ = [
     "CHOICE_DTYPE",
     "CONSTANTS_MAX",
     "CONSTANT_DTYPE",
-    "DRAFT_PIECE_DTYPE",
+    "DRAFT_NODE_DTYPE",
+    "DRAFT_SLICE_DTYPE",
     "DRAFT_STEP_DTYPE",
     "DTYPES",
     "ENUMS",
     "FIELDS",
     "GAP_DTYPE",
-    "HELD_DTYPE",
     "ITEM_DTYPE",
-    "LAYER_DTYPE",
+    "LIFETIME_DTYPE",
     "LOAD_DTYPE",
     "MAX_INPUTS",
     "MAX_THREADS",

@@ -19,7 +19,7 @@ from flexnn import _core
 from flexnn.artifact.format import PAGE
 from flexnn.graph.ir import Graph
 from flexnn.planning import MachineProfile, Plan
-from flexnn.planning.program import encode_load
+from flexnn.planning.program import encode_loads
 from flexnn.planning.types import align_up
 
 from .timing import Setting, Timing
@@ -63,8 +63,8 @@ def streamed(graph: Graph, plan: Plan, slice_bytes: int | None, buffers: int, al
         width = count if slice_bytes is None else max(slice_bytes // panel, 1)
         for first in range(0, count, width):
             last, place = min(first + width, count), len(loads) % buffers
-            load, part = np.zeros(1, _core.LOAD_DTYPE), step.copy()
-            encode_load(load, graph, number, weight.offset + first * panel, (last - first) * panel, place, align)
+            offset, size, part = weight.offset + first * panel, (last - first) * panel, step.copy()
+            load = encode_loads(graph, [number], [offset], [size], [place], align)
             load["wait_steps"] = len(steps) if buffers == 1 else free_from[place]
             window = part["window"]
             window["c0"], window["c1"] = first * _core.NR, min(last * _core.NR, int(window["c1"]))

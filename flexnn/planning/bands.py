@@ -25,7 +25,7 @@ NODES_MAX = 8
 """Of a chain."""
 BANDS = 1, 2, 4, 8, 16, 32
 """Of an image; 1 where there are several images."""
-PIECES_MAX = 64
+BANDS_MAX = 64
 """Bands of all images of a chain."""
 CHAINS_MAX = 8
 """Of a graph."""
@@ -68,22 +68,22 @@ class Chain:
     bands: int
 
 
-def banded(graph: Graph, profile: Costs, profiled: Callable[[Graph], Costs]) -> tuple[Graph, Costs] | None:
-    """The graph with chains in bands, and its profile, where that lowers what the neediest node needs; else None.
-    ``profiled`` makes profiles.
+def banded(graph: Graph, costs: Costs, costs_of: Callable[[Graph], Costs]) -> tuple[Graph, Costs] | None:
+    """The graph with chains in bands, and its costs, where that lowers what the neediest node needs; else None.
+    ``costs_of`` makes profiles.
     """
-    sizes = _Sizes.of(graph, profile)
+    sizes = _Sizes.of(graph, costs)
     least, tiled = max(sizes.needs, default=0), set[int]()
     for _ in range(CHAINS_MAX):
-        chain = _best(graph, profile, sizes, tiled)
+        chain = _best(graph, costs, sizes, tiled)
         if chain is None:
             break
         graph, count = _split(graph, sizes, chain)
         added = count - (chain.last - chain.first + 1)
         tiled = {node + added * (node > chain.last) for node in tiled} | set(range(chain.first, chain.first + count))
-        profile = profiled(graph)
-        sizes = _Sizes.of(graph, profile)
-    return (graph, profile) if tiled and max(sizes.needs) <= WORTH * least else None
+        costs = costs_of(graph)
+        sizes = _Sizes.of(graph, costs)
+    return (graph, costs) if tiled and max(sizes.needs) <= WORTH * least else None
 
 
 @dataclass(slots=True, frozen=True)
@@ -100,16 +100,16 @@ class _Sizes:
     """What rows of its output need; None where they do not need rows only."""
 
     @classmethod
-    def of(cls, graph: Graph, profile: Costs) -> _Sizes:
-        count = len(profile.nodes)
-        live = Blocks.of(profile.root_bytes, profile.first, profile.last).live(count).tolist()
-        beside = [sum(node_needs(profile, i, -1, 1)) for i in range(count)]
+    def of(cls, graph: Graph, costs: Costs) -> _Sizes:
+        count = len(costs.nodes)
+        live = Blocks.of(costs.root_bytes, costs.first, costs.last).live(count).tolist()
+        beside = [sum(node_needs(costs, i, -1, 1)) for i in range(count)]
         needs = [alive + own for alive, own in zip(live, beside, strict=True)]
         reach = [_reach(graph, node) if _usable(graph, node) else None for node in graph.nodes]
         return cls(beside, needs, [_work(graph, node) for node in graph.nodes], reach)
 
 
-def _best(graph: Graph, profile: Costs, sizes: _Sizes, tiled: set[int]) -> Chain | None:
+def _best(graph: Graph, costs: Costs, sizes: _Sizes, tiled: set[int]) -> Chain | None:
     """The cheapest of the chains that bring the neediest node down to what the others need, or near the least that any
     chain brings it to; None where that is no gain.
     """
@@ -117,26 +117,26 @@ def _best(graph: Graph, profile: Costs, sizes: _Sizes, tiled: set[int]) -> Chain
     worst = max(range(len(needs)), key=needs.__getitem__, default=0)
     if not needs or worst in tiled:
         return None
-    chains = list(_chains(graph, profile, sizes, worst, tiled))
+    chains = list(_chains(graph, costs, sizes, worst, tiled))
     reached = range(min((first for first, _ in chains), default=0), max((last for _, last in chains), default=-1) + 1)
     if max((need for i, need in enumerate(needs) if i not in reached), default=0) > WORTH * needs[worst]:
         return None
-    whole = max(sum(sizes.work) + BYTE_WORK * sum(node.weight_bytes for node in profile.nodes), 1)
+    whole = max(sum(sizes.work) + BYTE_WORK * sum(node.weight_bytes for node in costs.nodes), 1)
     found = []
     for first, last in chains:
         others = max((need for i, need in enumerate(needs) if not first <= i <= last), default=0)
-        around = _around(graph, profile, first, last)
+        around = _around(graph, costs, first, last)
         images, height = graph.tensors[graph.nodes[last].outputs[0]].shape[:2]
-        read = BYTE_WORK * sum(profile.nodes[i].weight_bytes for i in range(first, last + 1)) / whole
+        read = BYTE_WORK * sum(costs.nodes[i].weight_bytes for i in range(first, last + 1)) / whole
         for count in BANDS:
-            pieces = images * count
-            if count > height or pieces > PIECES_MAX or (pieces - 1) * read > COST_MAX:
+            total = images * count
+            if count > height or total > BANDS_MAX or (total - 1) * read > COST_MAX:
                 break
-            if pieces == 1:
+            if total == 1:
                 continue
             chain = Chain(first, last, count)
             bands = [_band_rows(graph, sizes, chain, band) for band in range(count)]
-            cost = (pieces - 1) * read + _again(graph, sizes, chain, bands) / whole
+            cost = (total - 1) * read + _again(graph, sizes, chain, bands) / whole
             if cost <= COST_MAX:
                 found.append((max(around + _most(graph, sizes, chain, bands), others), cost, chain))
     least = min((peak for peak, _, _ in found), default=needs[worst])
@@ -145,9 +145,9 @@ def _best(graph: Graph, profile: Costs, sizes: _Sizes, tiled: set[int]) -> Chain
     return min((cost, peak, chain) for peak, cost, chain in found if peak <= ENOUGH * least)[2]
 
 
-def _chains(graph: Graph, profile: Costs, sizes: _Sizes, worst: int, tiled: set[int]) -> Iterator[tuple[int, int]]:
+def _chains(graph: Graph, costs: Costs, sizes: _Sizes, worst: int, tiled: set[int]) -> Iterator[tuple[int, int]]:
     """First and last node of the chains that can be walked in bands and lower what node ``worst`` needs."""
-    lives = dict(zip(profile.roots, zip(profile.first, profile.last, strict=True), strict=True))
+    lives = dict(zip(costs.roots, zip(costs.first, costs.last, strict=True), strict=True))
 
     def usable(node: int) -> bool:
         return 0 <= node < len(graph.nodes) and node not in tiled and sizes.reach[node] is not None
@@ -241,10 +241,10 @@ def _again(graph: Graph, sizes: _Sizes, chain: Chain, bands: list[list[Rows]]) -
     return total
 
 
-def _around(graph: Graph, profile: Costs, first: int, last: int) -> int:
+def _around(graph: Graph, costs: Costs, first: int, last: int) -> int:
     """Bytes of what lives while a chain runs, beside the tensors inside it."""
     made = {graph.nodes[i].outputs[0] for i in range(first, last)}
-    lives = zip(profile.roots, profile.root_bytes, profile.first, profile.last, strict=True)
+    lives = zip(costs.roots, costs.root_bytes, costs.first, costs.last, strict=True)
     return sum(size for root, size, begin, end in lives if begin <= last and end >= first and root not in made)
 
 

@@ -56,23 +56,23 @@ def in_order(graph: Graph, order: list[int]) -> Graph:
     return replace(graph, nodes=[graph.nodes[i] for i in order])
 
 
-def at_once(profile: Costs, sizes: list[int], *, smallest: bool = False) -> Costs:
-    """The profile when groups of nodes run at once: lifetimes reach to the bounds of the groups, and every node of a
+def at_once(costs: Costs, sizes: list[int], *, smallest: bool = False) -> Costs:
+    """The costs when groups of nodes run at once: lifetimes reach to the bounds of the groups, and every node of a
     group takes the same workspace, the largest of theirs by their fastest kernels, or by those with the ``smallest``.
     """
-    ways = [node.variants[-1 if smallest else 0] for node in profile.nodes]
+    variants = [node.variants[-1 if smallest else 0] for node in costs.nodes]
     begin: list[int] = []
     end: list[int] = []
     for size in sizes:
         begin += [len(begin)] * size
         end += [len(begin) - 1] * size
     nodes = []
-    for index, (node, way) in enumerate(zip(profile.nodes, ways, strict=True)):
+    for index, (node, variant) in enumerate(zip(costs.nodes, variants, strict=True)):
         members = range(begin[index], end[index] + 1)
-        workspace = max(ways[i].workspace_bytes for i in members) if way.workspace_bytes else 0
-        nodes.append(replace(node, variants=[replace(way, workspace_bytes=workspace)]))
-    first, last = [begin[i] for i in profile.first], [end[i] for i in profile.last]
-    return replace(profile, nodes=nodes, first=first, last=last)
+        workspace = max(variants[i].workspace_bytes for i in members) if variant.workspace_bytes else 0
+        nodes.append(replace(node, variants=[replace(variant, workspace_bytes=workspace)]))
+    first, last = [begin[i] for i in costs.first], [end[i] for i in costs.last]
+    return replace(costs, nodes=nodes, first=first, last=last)
 
 
 def _accesses(graph: Graph, node: Node) -> Iterator[tuple[int, Tensor, bool]]:

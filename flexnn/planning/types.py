@@ -17,7 +17,9 @@ I64 = NDArray[np.int64]
 F64 = NDArray[np.float64]
 
 LINE = 64
-"""Alignment of everything in the arena."""
+"""Alignment of everything in the arena, in bytes."""
+PAGE = 4096
+"""Alignment of direct reads, in bytes: of their place in the file and in memory, and of their length."""
 
 
 def align_up(size: int, align: int = LINE) -> int:
@@ -25,9 +27,19 @@ def align_up(size: int, align: int = LINE) -> int:
     return -(-size // align) * align
 
 
+def io_alignment(*, direct: bool) -> int:
+    """Alignment of reads in bytes, past the page cache (``direct``) or through it."""
+    return PAGE if direct else LINE
+
+
+def room_bytes(size: int, io_align: int) -> int:
+    """Arena bytes that ``size`` bytes of the file take, wherever they lie in it, rounded to the alignment of reads."""
+    return align_up(size) if io_align <= LINE else align_up(size, io_align) + 2 * io_align
+
+
 @dataclass(slots=True, frozen=True)
 class Variant:
-    """One way to compute a node: a kernel with its workspace."""
+    """One variant to compute a node: a kernel with its workspace."""
 
     kernel: str
     """Name of a convolution's kernel; "" for other operators."""
@@ -96,14 +108,14 @@ class Costs:
         """Arena bytes of the zeros."""
         return align_up(4 * self.zeros_count)
 
-    def occupied(self, offset: int, size: int) -> int:
+    def occupied_bytes(self, offset: int, size: int) -> int:
         """Arena bytes that ``size`` bytes of the file from ``offset`` take: rounded outwards to the I/O alignment."""
         align = self.io_align
         return align_up(offset + size, align) - offset // align * align
 
-    def room(self, size: int) -> int:
+    def room_bytes(self, size: int) -> int:
         """Arena bytes that ``size`` bytes take wherever they lie in the file."""
-        return align_up(size) if self.io_align <= LINE else align_up(size, self.io_align) + 2 * self.io_align
+        return room_bytes(size, self.io_align)
 
 
 @dataclass(slots=True)
@@ -111,7 +123,7 @@ class Placement:
     """Addresses of the activations, and what they leave free at each node."""
 
     address: list[int]
-    """Of each activation of the profile."""
+    """Of each activation of the costs."""
     gaps: list[list[tuple[int, int]]]
     """Of each node: free ranges between live activations, then (top, top): above ``top`` everything is free."""
     tight_bytes: list[int]
