@@ -1,7 +1,8 @@
 """FlexNN: ONNX models inside a memory budget given in bytes."""
 
 from flexnn.artifact import ArtifactError
-from flexnn.compiler import CompileError, compile  # noqa: A004
+from flexnn.compiler import compile  # noqa: A004
+from flexnn.errors import CompileError, FlexNNError
 from flexnn.graph.ir import GraphError
 from flexnn.planning import BudgetError
 from flexnn.session import NodeArg, Session, SessionError
@@ -12,6 +13,7 @@ __all__ = [
     "ArtifactError",
     "BudgetError",
     "CompileError",
+    "FlexNNError",
     "GraphError",
     "NodeArg",
     "Session",

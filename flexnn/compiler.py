@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from flexnn.errors import CompileError
 from flexnn.graph.ir import GraphError
 
 if TYPE_CHECKING:
@@ -24,10 +25,6 @@ Progress = Callable[[str, int, int], None]
 """Called with what was just done, bytes done and bytes in all."""
 
 _READ_BYTES = 1 << 20
-
-
-class CompileError(ValueError):
-    """A model that does not compile; the message is one line saying what, where and what would help."""
 
 
 def compile(  # noqa: A001 (the name DESIGN fixes)

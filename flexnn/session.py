@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from flexnn import _core
 from flexnn.artifact import open_artifact
 from flexnn.artifact.format import PAGE
-from flexnn.compiler import CompileError, compiled
+from flexnn.compiler import compiled
+from flexnn.errors import CompileError
 from flexnn.graph import bind_shapes
 from flexnn.graph.ir import ALL_DTYPES, Graph
 from flexnn.graph.model import Dim, Port

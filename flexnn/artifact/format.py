@@ -6,6 +6,7 @@ import struct
 from dataclasses import dataclass
 
 from flexnn._core import crc32c
+from flexnn.errors import FlexNNError
 
 MAGIC = b"\x89FLEXNN\n"
 VERSIONS = (GRAPH, MODEL) = (1, 2)
@@ -20,7 +21,7 @@ _FIELDS = struct.Struct("<8sIIIIQQQQQQQ32sIII")
 HEADER_BYTES = _FIELDS.size + 4
 
 
-class ArtifactError(ValueError):
+class ArtifactError(FlexNNError, ValueError):
     """A file that is not a usable artifact; the message is one line saying what is wrong."""
 
 

@@ -14,6 +14,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from flexnn.errors import FlexNNError
+
 Attr = int | float | str | list[int]
 
 DTYPES: dict[str, np.dtype] = {
@@ -36,7 +38,7 @@ ALL_DTYPES = DTYPES | {
 """And what only numpy computes."""
 
 
-class GraphError(ValueError):
+class GraphError(FlexNNError, ValueError):
     """A model or graph that cannot be used; the message is one line naming what and where."""
 
 

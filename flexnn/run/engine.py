@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from flexnn import _core
 from flexnn.artifact import Artifact
+from flexnn.errors import FlexNNError
 from flexnn.measure import Spans, Trace
 from flexnn.planning import Plan
 from flexnn.planning.types import Program
@@ -18,7 +19,7 @@ AHEAD_MAX: int = _core.AHEAD_MAX
 """Programs that the loader may be told of while one runs."""
 
 
-class SessionError(RuntimeError):
+class SessionError(FlexNNError, RuntimeError):
     """A run or an opening that failed; the message says what, where and what would help."""
 
 
