@@ -20,13 +20,11 @@ from bench.peers import artifact
 from flexnn.artifact import open_artifact
 from flexnn.artifact.model_section import StoredModel
 from flexnn.graph.ir import Graph
-from flexnn.planning import Planner
-from flexnn.planning.costs import MachineProfile
+from flexnn.planning import MachineProfile, Planner, Setting
 from flexnn.planning.variant_planner import VariantPlanner
 
 MIB = 1 << 20
-MACHINE = MachineProfile(2e11, 2e10)
-THREADS = 2
+SETTING = Setting(MachineProfile(2e11, 2e10), threads=2)
 
 
 def measure(graph: Graph) -> dict[str, Any]:
@@ -34,8 +32,8 @@ def measure(graph: Graph) -> dict[str, Any]:
     smallest budget of the whole one.
     """
     whole, planners = (
-        VariantPlanner(graph, threads=THREADS, machine=MACHINE),
-        Planner(graph, threads=THREADS, machine=MACHINE),
+        VariantPlanner(graph, SETTING),
+        Planner(graph, SETTING),
     )
     tightest = planners.tightest
     return {

@@ -27,13 +27,13 @@ from flexnn.artifact import open_artifact
 from flexnn.artifact.model_section import StoredModel
 from flexnn.graph.bind import known_shape
 from flexnn.graph.ir import DTYPES
-from flexnn.planning import MachineProfile
+from flexnn.planning import MachineProfile, Setting
 from flexnn.run.region_plan import plan_regions
 from flexnn.run.segments import Programs
 from flexnn.units import parse_shape
 
 F32, MIB = onnx.TensorProto.FLOAT, 1 << 20
-SIDE, THREADS, ALIGN = 192, 2, 64
+SIDE, THREADS = 192, 2
 
 
 class Net:
@@ -108,7 +108,7 @@ def strategies(path: Path, shapes: dict[str, tuple[int, ...]]) -> dict[str, dict
             feeds = {port.name: np.ones(sizes[port.name], DTYPES[str(port.dtype)]) for port in ports}
             memory = None
             for label in ("no limit", "smallest"):
-                plan = plan_regions(Programs(artifact, memory, THREADS, ALIGN, MachineProfile.measure()), feeds)
+                plan = plan_regions(Programs(artifact, memory, Setting(MachineProfile.measure(), THREADS)), feeds)
                 found[label] = plan.memory_by_strategy() | {"programs": len(plan.parts)}
                 memory = plan.describe()["minimum_memory"]
     return found

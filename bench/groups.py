@@ -29,7 +29,7 @@ from flexnn.artifact import Artifact, open_artifact
 from flexnn.graph import passes
 from flexnn.graph.passes.grouped import merge_groups
 from flexnn.measure import measured_machine
-from flexnn.planning import make_plan
+from flexnn.planning import MachineProfile, Setting, make_plan
 from flexnn.planning.grouping import Grouping
 from flexnn.planning.groups import layers
 from flexnn.run.engine import BoundProgram, Engine, Switches
@@ -57,10 +57,10 @@ def measure(artifact: Artifact, feed: dict[str, Any], threads: int, ks: list[int
     what the plan says.
     """
     graph = artifact.graph
-    arena = make_plan(graph, threads=threads).arena_bytes
+    arena = make_plan(graph, Setting(MachineProfile.measure(), threads)).arena_bytes
     machine = measured_machine(artifact, -1, threads, arena, lambda _: None)
-    off = make_plan(graph, threads=threads, machine=machine)
-    grouping = Grouping(graph, threads=threads, machine=machine)
+    setting = Setting(machine, threads)
+    off, grouping = make_plan(graph, setting), Grouping(graph, setting)
     taken = grouping.better(off).groups or 0
     plans = {0: off, AGAIN: off} | {k: grouping.plan(k) for k in ks}
     inputs = [np.ascontiguousarray(feed[graph.tensors[i].name]) for i in graph.inputs]

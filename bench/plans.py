@@ -17,8 +17,7 @@ from bench.catalogue import CATALOGUE, FULL
 from bench.peers import artifact
 from flexnn.artifact import open_artifact
 from flexnn.graph.ir import Graph
-from flexnn.planning import make_plan
-from flexnn.planning.costs import MachineProfile
+from flexnn.planning import MachineProfile, Setting, make_plan
 
 MACHINES = {
     "257 MB/s, 20 GFLOP/s": MachineProfile(20e9, 5e9, 257e6, 100e-6),
@@ -32,13 +31,13 @@ ROUNDS = 3
 
 def measure(graph: Graph, machine: MachineProfile, factors: list[float]) -> list[dict[str, Any]]:
     """Predicted time and bound in ms, and the median of planning's time, at each factor of the smallest budget."""
-    minimum = make_plan(graph, machine=machine).minimum_memory
+    minimum = make_plan(graph, Setting(machine)).minimum_memory
     rows = []
     for factor in factors:
         memory, times = int(minimum * factor), []
         for _ in range(ROUNDS):
             started = time.perf_counter()
-            plan = make_plan(graph, memory=memory, machine=machine)
+            plan = make_plan(graph, Setting(machine), memory)
             times.append((time.perf_counter() - started) * 1e3)
         rows.append(
             {"memory": memory, "predicted_ms": plan.predicted_ms, "bound_ms": plan.bound_ms, "plan_ms": median(times)}

@@ -44,7 +44,8 @@ def largest(model: Model, threads: int) -> tuple[Layer, str, int]:
     path = artifact(model.make(), model.shapes)
     with flexnn.artifact.open_artifact(str(path)) as opened:
         graph = opened.graph
-        plan = flexnn.planning.make_plan(graph, threads=threads)
+        planning = flexnn.planning
+        plan = planning.make_plan(graph, planning.Setting(planning.MachineProfile.measure(), threads))
     found: list[tuple[int, Layer, str]] = []
     kernels = flexnn._core.ENUMS["conv_kernel"]
     for node, planned in zip(graph.nodes, plan.program.nodes, strict=True):

@@ -17,15 +17,15 @@ from numpy.typing import NDArray
 
 from flexnn import _core
 from flexnn.artifact import open_artifact
-from flexnn.artifact.format import PAGE
 from flexnn.compiler import compiled
 from flexnn.errors import CompileError
 from flexnn.graph import bind_shapes
 from flexnn.graph.ir import ALL_DTYPES, Graph
 from flexnn.graph.model import Dim, Port
 from flexnn.measure import Watch, keep_refined, measured_machine, throttled
-from flexnn.planning import BudgetError, MachineProfile, Plan, Planner
+from flexnn.planning import BudgetError, MachineProfile, Plan, Planner, Setting
 from flexnn.planning.overhead import overhead_for
+from flexnn.planning.types import io_alignment
 from flexnn.run.engine import BoundProgram, Engine, SessionError, Switches
 from flexnn.run.outputs import Outputs
 from flexnn.units import Groups, parse_bytes, parse_groups
@@ -39,7 +39,6 @@ _TYPES = {"f32": "float", "f64": "double"} | {
     name: str(dtype) for name, dtype in ALL_DTYPES.items() if name not in ("f32", "f64")
 }
 """onnxruntime's names of element types."""
-_BUFFER_ALIGN = 64
 THREADS_MAX = 64
 PROFILES = ("measure", "analytic")
 
@@ -61,11 +60,6 @@ def check_groups_of_regions(groups: Groups, path: str) -> None:
     """ValueError where a number of groups is asked for of a model that is planned while it runs."""
     if isinstance(groups, int):
         raise ValueError(f"{path}: groups are for models of fixed shapes without control flow; this one runs without")
-
-
-def io_align(io: str) -> int:
-    """Alignment of reads in bytes, for ``io`` "buffered" or "direct"."""
-    return PAGE if io == "direct" else _BUFFER_ALIGN
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,18 +313,13 @@ class Session:
 
     def _plan_anew(self, groups: Groups) -> None:
         """The planner for the machine as it is known, and its plan."""
-        align = io_align("direct" if self._direct_fd >= 0 else "buffered")
-        machine = self._throttled(self._machine)
-        overhead = overhead_for(reuse_outputs=self._reuse_outputs)
-        self._planner = Planner(
-            self._artifact.graph,
-            threads=self._threads,
-            io_align=align,
-            machine=machine,
-            overhead=overhead,
-            groups=groups,
-        )
+        setting = self._setting(self._throttled(self._machine))
+        self._planner = Planner(self._artifact.graph, setting, groups=groups)
         self._plan = self._planner.plan(self._memory)
+
+    def _setting(self, machine: MachineProfile) -> Setting:
+        align = io_alignment(direct=self._direct_fd >= 0)
+        return Setting(machine, self._threads, align, overhead_for(reuse_outputs=self._reuse_outputs))
 
     def _throttled(self, machine: MachineProfile) -> MachineProfile:
         """The machine with the loader's throttle."""
@@ -368,15 +357,12 @@ class Session:
         from flexnn.run.open_shapes import Runner
         from flexnn.run.segments import Programs  # what binds shapes is imported where shapes are open only
 
-        align = io_align("direct" if self._direct_fd >= 0 else "buffered")
         self._host = Engine(self._artifact, self._switches(), trace=int(self._profile == "measure"))
         parts = None
         if self._profile == "measure":
             parts = Parts(self._artifact, self._direct_fd, self._threads, progress, self._throttled)
         machine = parts.machine if parts else self._throttled(MachineProfile.measure())
-        programs = Programs(
-            self._artifact, self._memory, self._threads, align, machine, reuse_outputs=self._reuse_outputs
-        )
+        programs = Programs(self._artifact, self._memory, self._setting(machine))
         self._runner = Runner(self._host, programs, self._results, parts)
 
     def _switches(self) -> Switches:

@@ -14,7 +14,7 @@ import flexnn
 from flexnn import cli
 from flexnn.artifact import open_artifact
 from flexnn.bench import ablations, timing
-from flexnn.planning import MachineProfile, make_plan
+from flexnn.planning import MachineProfile, Setting, make_plan
 from flexnn.run.engine import BoundProgram, Engine, Switches
 from tests.support.sessions import LAYERS, feed, smallest, write_model
 
@@ -39,9 +39,9 @@ def test_ablations_compute_the_same(artifact: Path, name: str, align: int) -> No
     with open_artifact(str(artifact)) as opened:
         graph = opened.graph
         direct_fd = opened.open_direct() if align > 64 else -1
-        whole = make_plan(graph, threads=2, io_align=align, machine=MACHINE)
-        minimum = make_plan(graph, threads=2, io_align=align, machine=MACHINE).minimum_memory
-        tight = make_plan(graph, memory=minimum, threads=2, io_align=align, machine=MACHINE)
+        whole = make_plan(graph, Setting(MACHINE, 2, align))
+        minimum = make_plan(graph, Setting(MACHINE, 2, align)).minimum_memory
+        tight = make_plan(graph, Setting(MACHINE, 2, align), minimum)
         plan = {
             "on demand": lambda: ablations.on_demand(tight),
             "fresh": lambda: tight,

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from flexnn import planning
 from flexnn.artifact import Artifact, open_artifact
-from flexnn.artifact.format import PAGE
 from flexnn.graph.ir import DTYPES
 from flexnn.measure import measured_machine, throttled
 from flexnn.planning import BudgetError, MachineProfile, Plan, make_plan
-from flexnn.planning.types import LINE
+from flexnn.planning.types import io_alignment
 from flexnn.run.engine import BoundProgram, Engine, Switches
 from flexnn.units import Groups
 
@@ -59,18 +59,12 @@ class Setting:
     @property
     def align(self) -> int:
         """Alignment of reads in bytes."""
-        return PAGE if self.switches.direct_fd >= 0 else LINE
+        return io_alignment(direct=self.switches.direct_fd >= 0)
 
     def plan(self, memory: int | None, machine: MachineProfile | None = None) -> Plan:
         """The plan for a budget. Raises BudgetError."""
-        return make_plan(
-            self.artifact.graph,
-            memory=memory,
-            threads=self.switches.threads,
-            io_align=self.align,
-            machine=machine or self.machine,
-            groups=self.groups,
-        )
+        setting = planning.Setting(machine or self.machine, self.switches.threads, self.align)
+        return make_plan(self.artifact.graph, setting, memory, groups=self.groups)
 
     def minimum(self) -> int:
         """The smallest budget."""
@@ -156,7 +150,7 @@ def opened(path: str, *, threads: int, io: str, storage: int, repeat: int, group
     with open_artifact(path) as artifact:
         direct_fd = artifact.open_direct() if io == "direct" else -1
         try:
-            arena = make_plan(artifact.graph, threads=threads).arena_bytes
+            arena = make_plan(artifact.graph, planning.Setting(MachineProfile.measure(), threads)).arena_bytes
             machine = measured_machine(artifact, direct_fd, threads, arena, lambda _: None)
             if storage:
                 machine = throttled(machine, storage)

@@ -13,11 +13,12 @@ from flexnn.compiler import compiled
 from flexnn.graph import bind_shapes
 from flexnn.graph.ir import ALL_DTYPES
 from flexnn.measure import kept_machine
-from flexnn.planning import MachineProfile, Plan, Planner
+from flexnn.planning import MachineProfile, Plan, Planner, Setting
 from flexnn.planning.check import check_plan
 from flexnn.planning.explain import Explanation, explain
 from flexnn.planning.overhead import overhead_for
-from flexnn.session import check_groups_of_regions, default_profile, default_threads, io_align
+from flexnn.planning.types import io_alignment
+from flexnn.session import check_groups_of_regions, default_profile, default_threads
 
 from .inputs import random_array, seeded
 
@@ -51,23 +52,20 @@ def plan(options: argparse.Namespace) -> None:
 
 
 def _graph_plan(artifact: Artifact, options: argparse.Namespace) -> tuple[Plan, Explanation]:
-    threads, align = options.threads or default_threads(), io_align(options.io)
-    machine = _known_machine(artifact, options)
-    overhead = overhead_for(reuse_outputs=options.reuse_outputs)
-    planners = Planner(
-        artifact.graph, threads=threads, io_align=align, machine=machine, overhead=overhead, groups=options.groups
-    )
+    setting = _setting(artifact, options)
+    planners = Planner(artifact.graph, setting, groups=options.groups)
     found = planners.plan(options.memory)
     if options.check:
         check_plan(found.graph, found.program)
-    return found, explain(planners, found, machine)
+    return found, explain(planners, found, setting.machine)
 
 
-def _known_machine(artifact: Artifact, options: argparse.Namespace) -> MachineProfile:
-    kept = None
+def _setting(artifact: Artifact, options: argparse.Namespace) -> Setting:
+    threads, direct, kept = options.threads or default_threads(), options.io == "direct", None
     if default_profile(options.profile) == "measure":
-        kept = kept_machine(artifact, options.threads or default_threads(), direct=options.io == "direct")
-    return kept or MachineProfile.measure()
+        kept = kept_machine(artifact, threads, direct=direct)
+    overhead = overhead_for(reuse_outputs=options.reuse_outputs)
+    return Setting(kept or MachineProfile.measure(), threads, io_alignment(direct=direct), overhead)
 
 
 def _region_plan(artifact: Artifact, contents: StoredModel, options: argparse.Namespace) -> RegionPlan:
@@ -75,13 +73,10 @@ def _region_plan(artifact: Artifact, contents: StoredModel, options: argparse.Na
     from flexnn.run.region_plan import plan_regions
     from flexnn.run.segments import Programs
 
-    threads = options.threads or default_threads()
     generator = seeded()
     ports = contents.model.graph.inputs
     feeds = {p.name: random_array(generator, known_shape(p), ALL_DTYPES[str(p.dtype)]) for p in ports}
-    align = io_align(options.io)
-    machine = _known_machine(artifact, options)
-    programs = Programs(artifact, options.memory, threads, align, machine, reuse_outputs=options.reuse_outputs)
+    programs = Programs(artifact, options.memory, _setting(artifact, options))
     regions = plan_regions(programs, feeds)
     if options.check:
         for part in regions.parts:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from flexnn import _core
 from flexnn.graph.ir import Graph
-from flexnn.planning.costs import way_key
+from flexnn.planning.machine import way_key
 from flexnn.planning.program import encode_way
 from flexnn.planning.types import Costs, NodeCosts, Variant, align_up
 
@@ -69,9 +69,7 @@ def cases_of(graph: Graph, profile: Costs, known: Times) -> list[Case]:
     return list(cases.values())
 
 
-def measure_ways(
-    graph: Graph, profile: Costs, cases: list[Case], *, room: int, seconds: float, isa: str | None = None
-) -> Times:
+def measure_ways(graph: Graph, profile: Costs, cases: list[Case], *, room: int, seconds: float) -> Times:
     """Times of ``cases`` with ``profile.threads`` threads, of those that an arena of ``room`` bytes can hold, in about
     ``seconds``.
     """
@@ -82,7 +80,7 @@ def measure_ways(
         if not chosen:
             break
         _shorten(chosen, seconds / (RUNS_MAX + WARM_RUNS))
-        bench = Bench(graph, profile, weights, isa)
+        bench = Bench(graph, profile, weights)
         for case in chosen:
             bench.add(case, case.small)
             bench.add(case, case.large)
@@ -149,8 +147,8 @@ def _fit(case: Case, small_s: float, large_s: float) -> tuple[float, float]:
 class Bench:
     """A program of single windows. Arena: zeros, rotating weights, then operands and workspace of each node in turn."""
 
-    def __init__(self, graph: Graph, profile: Costs, weights: int, isa: str | None) -> None:
-        self._graph, self._profile, self._isa = graph, profile, isa
+    def __init__(self, graph: Graph, profile: Costs, weights: int) -> None:
+        self._graph, self._profile = graph, profile
         self._weights_at = profile.zeros_bytes
         self._weights_end = self._beside_at = self._weights_at + weights
         self._cursor = self._weights_at
@@ -246,7 +244,6 @@ class Bench:
             fd=fd,
             direct_fd=direct_fd,
             threads=self._profile.threads,
-            isa=self._isa,
             trace=True,
         )
 

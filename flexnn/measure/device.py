@@ -8,12 +8,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from flexnn.artifact import Artifact
-from flexnn.artifact.format import PAGE
 from flexnn.graph.ir import Graph
-from flexnn.planning import MachineProfile
+from flexnn.planning import MachineProfile, Setting
 from flexnn.planning.bands import banded
 from flexnn.planning.costs import graph_costs
-from flexnn.planning.types import LINE, Costs
+from flexnn.planning.types import Costs, io_alignment
 
 from .compute import Case, Times, cases_of, measure_ways
 from .median import median
@@ -67,9 +66,9 @@ def measure_part(
 
 def _analytic(graph: Graph, machine: MachineProfile, threads: int, direct_fd: int, every_way: bool) -> Costs:
     """The profile by rates alone."""
-    align = PAGE if direct_fd >= 0 else LINE
     blank = replace(machine, times={}, scales={})
-    return graph_costs(graph, threads=threads, io_align=align, machine=blank, every_way=every_way)
+    setting = Setting(blank, threads, io_alignment(direct=direct_fd >= 0))
+    return graph_costs(graph, setting, every_way=every_way)
 
 
 def _with_storage(graph: Graph, profile: Costs, file: File, machine: MachineProfile, room: int) -> MachineProfile:

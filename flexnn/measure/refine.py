@@ -13,7 +13,8 @@ import numpy as np
 
 from flexnn import _core
 from flexnn.planning import MachineProfile, Program
-from flexnn.planning.costs import load_seconds, way_key, with_tile_block
+from flexnn.planning.costs import with_tile_block
+from flexnn.planning.machine import load_seconds, way_key
 from flexnn.planning.types import F64, Variant
 
 from .median import median

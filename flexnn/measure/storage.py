@@ -19,12 +19,11 @@ from numpy.typing import NDArray
 from flexnn import _core
 from flexnn.graph.ir import Graph
 from flexnn.planning.program import encode_load
-from flexnn.planning.types import Costs, align_up
+from flexnn.planning.types import LINE, PAGE, Costs, align_up
 
 from .compute import Bench, Case
 from .median import median
 
-PAGE = 4096
 BIG_BYTES, SMALL_BYTES = 1 << 20, 96 << 10
 """Aimed at; pieces are whole panels."""
 PIECES_MAX = 24
@@ -60,9 +59,7 @@ Piece = tuple[int, int, int]
 Loads = np.ndarray[tuple[int], np.dtype[np.void]]
 
 
-def measure_storage(
-    graph: Graph, profile: Costs, file: File, *, room: int, seconds: float, isa: str | None = None
-) -> Storage | None:
+def measure_storage(graph: Graph, profile: Costs, file: File, *, room: int, seconds: float) -> Storage | None:
     """Rates of reading alone, measured in about ``seconds`` in an arena of ``room`` bytes; None where nothing big
     enough can be read.
     """
@@ -72,16 +69,16 @@ def measure_storage(
     if not pieces:
         return None
     drop = file.direct_fd < 0 and _cache_room() < os.fstat(file.fd).st_size
-    probe = _read(graph, profile, file, _by_size(pieces[:PROBE_PIECES]), room, end, drop, isa)
+    probe = _read(graph, profile, file, _by_size(pieces[:PROBE_PIECES]), room, end, drop)
     spent = median(probe.sum(axis=1).tolist())
     affordable = int(seconds / 2 / max(spent, 1e-9)) * PROBE_PIECES
     pieces = _by_size(pieces[: max(affordable // 2 * 2, PROBE_PIECES)])
-    times = _read(graph, profile, file, pieces, room, end, drop, isa)
+    times = _read(graph, profile, file, pieces, room, end, drop)
     return _fit(np.array([size for *_, size in pieces]), times)
 
 
 def measure_shares(
-    graph: Graph, profile: Costs, file: File, case: Case, storage: Storage, *, room: int, isa: str | None = None
+    graph: Graph, profile: Costs, file: File, case: Case, storage: Storage, *, room: int
 ) -> tuple[float, float]:
     """Speeds of computing while a load is read, and of loads while steps compute, each of that alone (0 to 1).
 
@@ -92,7 +89,7 @@ def measure_shares(
     pieces = _pieces(graph, profile, room)[::2]
     if not pieces:
         return 1.0, 1.0
-    bench = Bench(graph, profile, align_up(max(case.large * case.known.panel_bytes, 64)), isa)
+    bench = Bench(graph, profile, align_up(max(case.large * case.known.panel_bytes, LINE)))
     reading = sum(size / storage.bytes_per_second + storage.request_s for *_, size in pieces)
     steps = max(int(reading / READS_PER_STEP_TIME / max(step_s, 1e-6)), 8)
     while steps > 400 and len(pieces) > 2:
@@ -159,10 +156,10 @@ def _encode(graph: Graph, profile: Costs, pieces: list[Piece], at: int, room: in
 
 
 def _read(
-    graph: Graph, profile: Costs, file: File, pieces: list[Piece], room: int, end: float, drop: bool, isa: str | None
+    graph: Graph, profile: Costs, file: File, pieces: list[Piece], room: int, end: float, drop: bool
 ) -> NDArray[np.float64]:
     """Seconds of each piece in each of the runs until ``end``; ``drop``: the page cache forgets them before each."""
-    bench = Bench(graph, profile, 64, isa)
+    bench = Bench(graph, profile, LINE)
     at = align_up(bench.arena_bytes, PAGE)
     loads, arena = _encode(graph, profile, pieces, at, room)
     engine = bench.open(loads, file.crcs, file.fd, file.direct_fd, arena)

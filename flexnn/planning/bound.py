@@ -51,8 +51,8 @@ import numpy as np
 from flexnn import _core
 from flexnn.graph.ir import Graph
 
-from .costs import MachineProfile
 from .layout import Blocks
+from .machine import MachineProfile
 from .types import F64, I64, Costs
 
 

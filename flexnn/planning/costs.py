@@ -6,9 +6,7 @@ the machine's own rates, fractions of peak per kernel from the check program's b
 
 from __future__ import annotations
 
-from _blake2 import blake2b
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -20,7 +18,8 @@ from flexnn.graph.ir import DTYPES, Graph, Node
 from flexnn.graph.pack import is_narrow
 from flexnn.graph.tables import Table, table_of
 
-from .types import LINE, Costs, NodeCosts, Variant, align_up
+from .setting import Setting
+from .types import Costs, NodeCosts, Variant, align_up, room_bytes
 
 SMALL_CONSTANT_BYTES = 64 << 10
 """Raw constants up to this size always stay: a request for so little costs more than the memory."""
@@ -39,104 +38,33 @@ PASSES |= {"layer_norm": 2.0}
 """Times that an operator's bytes cost what a plain copy does."""
 
 
-@dataclass(slots=True, frozen=True)
-class MachineProfile:
-    """Rates of the machine a plan is for."""
-
-    flops_per_second: float
-    """Of one thread, multiply-add counted twice."""
-    bytes_per_second: float
-    """Memory to a core."""
-    storage_bytes_per_second: float = 1.0e9
-    request_s: float = 60e-6
-    """Each read, beside its bytes."""
-    step_s: float = 4e-6
-    """Each step: handing it to the threads and waiting for the last."""
-    compute_share: float = 1.0
-    """Speed of computing while a load is read, of that alone."""
-    load_share: float = 1.0
-    """Speed of a load while steps compute, of that alone."""
-    times: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    """(fixed, channels) seconds of the ways to compute that were measured with the plan's threads, by ``way_key``."""
-    scales: Mapping[str, float] = field(default_factory=dict)
-    """Measured over analytic time, by kernel or operator: for the ways that were not measured."""
-
-    @classmethod
-    def measure(cls, isa: str | None = None) -> MachineProfile:
-        """Measures compute and memory rates here, in about 2 ms. The rest is assumed."""
-        flops, memory = _core.measure_rates(isa)
-        return cls(flops, memory)
-
-    def timed(self, op: str, params: NDArray[np.int32], way: Variant) -> Variant:
-        """A way to compute with its measured time, where it has one."""
-        known = self.times.get(way_key(op, params, way))
-        if known is None:
-            scale = self.scales.get(way.kernel or op, 1.0)
-            known = way.fixed_s * scale, way.channels_s * scale
-        return replace(way, fixed_s=known[0], channels_s=known[1])
-
-
-def load_seconds(machine: MachineProfile, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Of loads of these bytes, each alone, as drafts predict them."""
-    return np.asarray(sizes / machine.storage_bytes_per_second + machine.request_s, np.float64)
-
-
-def way_key(op: str, params: NDArray[np.int32], way: Variant) -> str:
-    """Names a way to compute a node: operator, kernel, block, and a digest of the parameters."""
-    return f"{op}.{way.kernel}.{way.tile_block}.{blake2b(params.tobytes(), digest_size=8).hexdigest()}"
-
-
-def graph_costs(
-    graph: Graph,
-    *,
-    threads: int,
-    io_align: int,
-    machine: MachineProfile,
-    isa: str | None = None,
-    every_way: bool = False,
-    in_file: bool = False,
-) -> Costs:
+def graph_costs(graph: Graph, setting: Setting, *, every_way: bool = False, in_file: bool = False) -> Costs:
     """Sizes, lifetimes in nodes, and the ways to compute each node, fastest first. ``every_way``: also those that are
     neither the fastest nor save workspace. ``in_file``: tables stay in the file where they can.
     """
-    io = {root: i for i, root in enumerate([*graph.inputs, *graph.outputs])}
-    first: dict[int, int] = {}
-    last: dict[int, int] = {}
+    first, last = _lifetimes(graph)
     small: dict[int, None] = {}
     nodes: list[NodeCosts] = []
     seen: dict[tuple[object, ...], NodeCosts] = {}
     zeros = 0
-    for index, node in enumerate(graph.nodes):
-        constants = []
+    for node in graph.nodes:
         table = stored_table(graph, node) if in_file else None
-        for operand, tensor in enumerate(node.inputs):
-            if table is not None and operand == 0:
-                continue
-            weight = graph.tensors[graph.root(tensor)].weight
-            if weight >= 0 and graph.weights[weight].nbytes > SMALL_CONSTANT_BYTES:
-                size = align_up(graph.weights[weight].nbytes, io_align) + (2 * io_align if io_align > LINE else 0)
-                constants.append((operand, weight, size))
-            elif weight >= 0:
-                small[weight] = None
-        for tensor in (*node.inputs, *node.outputs):
-            root = graph.root(tensor)
-            if root not in io and graph.tensors[root].weight < 0:
-                first.setdefault(root, index)
-                last[root] = index
+        constants, small_ones = _constants(graph, node, setting.io_align, has_table=table is not None)
+        small |= dict.fromkeys(small_ones)
         params = _core.encode_params(node.op, ops.encode(graph, node))
         zeros = max(zeros, _core.op_zeros(node.op, params))
         shapes = tuple((graph.tensors[t].shape, graph.tensors[t].dtype) for t in (*node.inputs, *node.outputs))
         alike = node.op, params.tobytes(), shapes, table and (table.rows, table.chunk_bytes)
         if alike not in seen:
-            known = _profile_node(graph, node, params, threads, machine, isa)
+            known = _node_costs(graph, node, params, setting)
             if table is not None:
-                known.variants = [_reading_rows(table, threads, machine)]
+                known.variants = [_reading_rows(table, setting)]
             else:
-                known.variants = [machine.timed(node.op, params, way) for way in known.variants]
+                known.variants = [setting.machine.timed(node.op, params, way) for way in known.variants]
                 known.variants = known.variants if every_way else _useful(known.variants)
             seen[alike] = known
         own_table = table.weight if table is not None else -1
-        nodes.append(replace(seen[alike], weight=node.weight, constants=tuple(constants), table=own_table))
+        nodes.append(replace(seen[alike], weight=node.weight, constants=constants, table=own_table))
     profile = Costs(
         nodes=nodes,
         roots=list(first),
@@ -146,32 +74,57 @@ def graph_costs(
         small_constants=list(small),
         small_bytes=0,
         zeros_count=zeros,
-        io_bytes=[graph.tensors[r].nbytes for r in io],
-        threads=threads,
-        io_align=io_align,
+        io_bytes=[graph.tensors[r].nbytes for r in dict.fromkeys([*graph.inputs, *graph.outputs])],
+        threads=setting.threads,
+        io_align=setting.io_align,
     )
     for w in small:
         profile.small_bytes += profile.occupied(graph.weights[w].offset, graph.weights[w].nbytes)
     return profile
 
 
-def _profile_node(
-    graph: Graph,
-    node: Node,
-    params: NDArray[np.int32],
-    threads: int,
-    machine: MachineProfile,
-    isa: str | None,
-) -> NodeCosts:
+def _lifetimes(graph: Graph) -> tuple[dict[int, int], dict[int, int]]:
+    """First and last node that touches each activation."""
+    io = {*graph.inputs, *graph.outputs}
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for index, node in enumerate(graph.nodes):
+        for tensor in (*node.inputs, *node.outputs):
+            root = graph.root(tensor)
+            if root not in io and graph.tensors[root].weight < 0:
+                first.setdefault(root, index)
+                last[root] = index
+    return first, last
+
+
+def _constants(
+    graph: Graph, node: Node, io_align: int, *, has_table: bool
+) -> tuple[tuple[tuple[int, int, int], ...], list[int]]:
+    """A node's raw constants: the big ones (``NodeCosts.constants``), and the weights of the small ones. ``has_table``:
+    the first operand stays in the file.
+    """
+    big, small = [], []
+    for operand, tensor in enumerate(node.inputs):
+        weight = graph.tensors[graph.root(tensor)].weight
+        if weight < 0 or (has_table and operand == 0):
+            continue
+        if graph.weights[weight].nbytes > SMALL_CONSTANT_BYTES:
+            big.append((operand, weight, room_bytes(graph.weights[weight].nbytes, io_align)))
+        else:
+            small.append(weight)
+    return tuple(big), small
+
+
+def _node_costs(graph: Graph, node: Node, params: NDArray[np.int32], setting: Setting) -> NodeCosts:
     """Without its weight and constants, which nodes alike have of their own."""
     panel_bytes = _core.op_panel_bytes(node.op, params)
     panels = _core.op_panels(node.op, params) if panel_bytes else 0
     if node.op == "conv":
-        variants = _conv_variants(params, panels, panel_bytes, threads, machine, isa)
+        variants = _conv_variants(params, panels, panel_bytes, setting)
     else:
-        workspace = align_up(_core.op_workspace(node.op, "", params, isa))
-        seconds = _plain_seconds(graph, node, panels * panel_bytes, threads, machine)
-        variants = [Variant("", 0, workspace, machine.step_s, seconds)]
+        workspace = align_up(_core.op_workspace(node.op, "", params, setting.isa))
+        seconds = _plain_seconds(graph, node, panels * panel_bytes, setting)
+        variants = [Variant("", 0, workspace, setting.machine.step_s, seconds)]
     return NodeCosts(variants, params, panels, panel_bytes, -1, ())
 
 
@@ -181,10 +134,11 @@ def stored_table(graph: Graph, node: Node) -> Table | None:
     return table if table is not None and graph.weights[table.weight].chunk_bytes == table.chunk_bytes else None
 
 
-def _reading_rows(table: Table, threads: int, machine: MachineProfile) -> Variant:
+def _reading_rows(table: Table, setting: Setting) -> Variant:
     """A gather whose threads read a chunk for each row."""
+    machine = setting.machine
     reads_s = table.rows * (machine.request_s + table.chunk_bytes / machine.storage_bytes_per_second)
-    return Variant("", 0, align_up(_core.table_workspace(table.chunk_bytes)), machine.step_s, reads_s / threads)
+    return Variant("", 0, align_up(_core.table_workspace(table.chunk_bytes)), machine.step_s, reads_s / setting.threads)
 
 
 def with_tile_block(params: NDArray[np.int32], tile_block: int) -> NDArray[np.int32]:
@@ -197,9 +151,8 @@ def with_tile_block(params: NDArray[np.int32], tile_block: int) -> NDArray[np.in
 _CONV_FIELD = {name: i for i, (name, _) in enumerate(_core.FIELDS["conv"])}
 
 
-def _conv_variants(
-    params: NDArray[np.int32], panels: int, panel_bytes: int, threads: int, machine: MachineProfile, isa: str | None
-) -> list[Variant]:
+def _conv_variants(params: NDArray[np.int32], panels: int, panel_bytes: int, setting: Setting) -> list[Variant]:
+    threads, machine = setting.threads, setting.machine
     words = params.tolist()
     n, oh, ow, cin, kh, kw = (words[_CONV_FIELD[f]] for f in ("n", "oh", "ow", "cin_panel", "kh", "kw"))
     group = words[_CONV_FIELD["group"]]
@@ -215,7 +168,7 @@ def _conv_variants(
         if kernel == "direct" and not narrow:  # a tap's channels are a run of the inner loop: short ones do not fill it
             fraction *= cin / (cin + 3.0)
         seconds = max(2.0 * n * oh * ow * kh * kw * cin * cout / (fraction * rate), read_s)
-        workspace = align_up(_core.op_workspace("conv", kernel, params, isa))
+        workspace = align_up(_core.op_workspace("conv", kernel, params, setting.isa))
         variants.append(Variant(kernel, 0, workspace, machine.step_s, seconds))
     for kernel, side in (("wino4", 4), ("wino2", 2), ("wino_line", 4)):
         if not _core.conv_kernel_fits(kernel, params):
@@ -231,7 +184,7 @@ def _conv_variants(
             flops += blocks * cin * cout * weight_flops + tiles * cout * tile_flops
             busy = min(threads, blocks) / threads
             seconds = max(flops / rate, read_s)
-            workspace = align_up(_core.op_workspace("conv", kernel, with_tile_block(params, block), isa))
+            workspace = align_up(_core.op_workspace("conv", kernel, with_tile_block(params, block), setting.isa))
             fixed = machine.step_s + tiles * cin * tile_flops / (rate * busy)
             variants.append(Variant(kernel, block, workspace, fixed, seconds))
     return variants
@@ -244,10 +197,10 @@ def _useful(variants: list[Variant]) -> list[Variant]:
     return [*ordered, smallest]
 
 
-def _plain_seconds(graph: Graph, node: Node, weight_bytes: int, threads: int, machine: MachineProfile) -> float:
+def _plain_seconds(graph: Graph, node: Node, weight_bytes: int, setting: Setting) -> float:
     """Of an operator with one kernel: its bytes, or its flops where they are the more."""
     sizes = [graph.tensors[t].size * DTYPES[graph.tensors[t].dtype].itemsize for t in (*node.inputs, *node.outputs)]
-    moved = (sum(sizes) * PASSES.get(node.op, 1.0) + weight_bytes) / machine.bytes_per_second
+    moved = (sum(sizes) * PASSES.get(node.op, 1.0) + weight_bytes) / setting.machine.bytes_per_second
     flops = 0.0
     if node.op == "dwconv":
         kernel = node.attrs["kernel"]
@@ -261,5 +214,5 @@ def _plain_seconds(graph: Graph, node: Node, weight_bytes: int, threads: int, ma
     elif node.op == "attention":
         (_, _, keys, d), dv = graph.tensors[node.inputs[1]].shape, graph.tensors[node.outputs[0]].shape[-1]
         flops = 2.0 * graph.tensors[node.outputs[0]].size / dv * keys * (d + dv)
-    rate = machine.flops_per_second * threads * PEAK_FRACTION.get(node.op, 1.0)
-    return max(flops / rate, moved / threads)
+    rate = setting.machine.flops_per_second * setting.threads * PEAK_FRACTION.get(node.op, 1.0)
+    return max(flops / rate, moved / setting.threads)

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from flexnn import _core
 from flexnn.graph.ir import Graph
 
-from .costs import MachineProfile
 from .layout import Blocks
+from .machine import MachineProfile
 from .types import I64, Costs, Placement
 
 Records = NDArray[Any]

@@ -11,11 +11,13 @@ import numpy as np
 from flexnn.graph.ir import Graph
 from flexnn.units import format_bytes
 
-from .costs import MachineProfile, graph_costs, load_seconds
+from .costs import graph_costs
 from .groups import at_once
+from .machine import MachineProfile, load_seconds
 from .planner import Planner
 from .report import Plan
-from .types import I64, LINE, Costs, Placement, Program
+from .setting import Setting
+from .types import I64, Costs, Placement, Program
 
 OFFERS = 0.125, 0.5, 1.0
 """Of the budget, added to it to see what that would buy."""
@@ -114,7 +116,7 @@ class Explanation:
 def explain(planners: Planner, plan: Plan, machine: MachineProfile) -> Explanation:
     """What ``plan``, which ``planners`` made for ``machine``, is made of."""
     tightest = planners.tightest
-    smallest, beyond = smallest_of(tightest.graph, tightest.profile, tightest.placement)
+    smallest, beyond = smallest_of(tightest.graph, tightest.costs, tightest.placement)
 
     def offer(memory: int | None) -> Offer:
         other = planners.plan(memory)
@@ -141,7 +143,7 @@ def peak_of(plan: Plan, machine: MachineProfile) -> Moment:
     """The step of the plan at which the arena holds the most."""
     graph, program = plan.graph, plan.program
     in_file = len(program.tables) > 0
-    profile = graph_costs(graph, threads=program.threads, io_align=LINE, machine=machine, in_file=in_file)
+    profile = graph_costs(graph, Setting(machine, program.threads), in_file=in_file)
     if len(program.groups):
         group = np.repeat(np.arange(len(program.groups)), program.groups)
         nodes = np.unique(np.stack((group, program.steps["node"])), axis=1)[0]

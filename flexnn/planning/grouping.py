@@ -19,10 +19,10 @@ import numpy as np
 from flexnn import _core
 from flexnn.graph.ir import Graph
 
-from .costs import MachineProfile, graph_costs, with_tile_block
+from .costs import graph_costs, with_tile_block
 from .groups import at_once, group_sizes, in_order, layers
-from .overhead import Overhead, overhead_bytes
 from .report import Plan
+from .setting import Setting
 from .types import F64, Variant
 from .variant_planner import VariantPlanner
 
@@ -49,26 +49,14 @@ class _Times:
 class Grouping:
     """A graph's plans in groups, everything pinned, on one machine."""
 
-    def __init__(
-        self,
-        graph: Graph,
-        *,
-        threads: int = 1,
-        io_align: int = 64,
-        machine: MachineProfile | None = None,
-        overhead: Overhead = overhead_bytes,
-        isa: str | None = None,
-    ) -> None:
+    def __init__(self, graph: Graph, setting: Setting) -> None:
         started = time.perf_counter_ns()
-        self._machine = machine or MachineProfile.measure(isa)
+        self._setting = setting
         layered = layers(graph)
         self._layers = [len(layer) for layer in layered]
         self._graph = in_order(graph, [node for layer in layered for node in layer])
-        self._profile = graph_costs(
-            self._graph, threads=threads, io_align=io_align, machine=self._machine, isa=isa, in_file=False
-        )
-        self._overhead, self._isa = overhead, isa
-        self._fastest = self._times([node.variants[0] for node in self._profile.nodes])
+        self._costs = graph_costs(self._graph, setting)
+        self._fastest = self._times([node.variants[0] for node in self._costs.nodes])
         self._prepared_ns = time.perf_counter_ns() - started
 
     @property
@@ -104,22 +92,16 @@ class Grouping:
 
     def smallest(self, k: int) -> Plan:
         """Of a run in ``k`` groups, each node by the kernel with the smallest workspace, whatever rates it has."""
-        return self._planned(k, self._times([node.variants[-1] for node in self._profile.nodes]), smallest=True)
+        return self._planned(k, self._times([node.variants[-1] for node in self._costs.nodes]), smallest=True)
 
     def _planned(self, k: int, times: _Times, *, smallest: bool = False) -> Plan:
         started = time.perf_counter_ns()
         sizes = group_sizes(self._layers, k)
         group = np.repeat(np.arange(len(sizes)), sizes)
         order = list(range(len(group))) if smallest else np.lexsort((-times.unit, group)).tolist()
-        profile = replace(self._profile, nodes=[self._profile.nodes[i] for i in order])
-        planner = VariantPlanner(
-            in_order(self._graph, order),
-            threads=self._profile.threads,
-            machine=self._machine,
-            overhead=self._overhead,
-            isa=self._isa,
-            profile=at_once(profile, sizes, smallest=smallest),
-        )
+        costs = replace(self._costs, nodes=[self._costs.nodes[i] for i in order])
+        costs = at_once(costs, sizes, smallest=smallest)
+        planner = VariantPlanner(in_order(self._graph, order), self._setting, costs=costs)
         plan = planner.plan(None)
         steps = np.bincount(group[plan.program.steps["node"]], minlength=len(sizes)).astype(np.uint32)
         spent = self._prepared_ns + time.perf_counter_ns() - started
@@ -152,17 +134,17 @@ class Grouping:
 
     def _times(self, ways: list[Variant]) -> _Times:
         """Of the nodes, each computed its way."""
-        threads = self._profile.threads
+        threads = self._costs.threads
         seconds = np.array([way.seconds() for way in ways])
         # One thread hands nothing over: its steps cost what they cost in a group.
-        barrier = np.minimum(seconds, self._machine.step_s if threads > 1 else 0.0)
+        barrier = np.minimum(seconds, self._setting.machine.step_s if threads > 1 else 0.0)
         alike: dict[tuple[int, str, int], int] = {}
         units = np.empty(len(ways))
-        for i, (item, node, way) in enumerate(zip(self._graph.nodes, self._profile.nodes, ways, strict=True)):
+        for i, (item, node, way) in enumerate(zip(self._graph.nodes, self._costs.nodes, ways, strict=True)):
             key = id(node.params), way.kernel, way.tile_block
             if key not in alike:
                 params = with_tile_block(node.params, way.tile_block) if way.kernel else node.params
-                alike[key] = max(_core.op_units(item.op, way.kernel, params, None, threads, self._isa), 1)
+                alike[key] = max(_core.op_units(item.op, way.kernel, params, None, threads, self._setting.isa), 1)
             units[i] = alike[key]
         unit = (seconds - barrier) / -(-units // threads)
         return _Times(seconds, barrier, unit, unit * units / threads)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from flexnn.graph.ir import Graph
 from flexnn.units import Groups
 
 from .bands import WORTH, banded
-from .costs import MachineProfile, graph_costs, stored_table
+from .costs import graph_costs, stored_table
 from .errors import BudgetError
-from .overhead import Overhead, overhead_bytes, with_groups
+from .overhead import with_groups
 from .report import Plan
+from .setting import Setting
 from .types import Costs
 from .variant_planner import VariantPlanner
 
@@ -20,36 +21,14 @@ if TYPE_CHECKING:
     from .grouping import Grouping
 
 
-def make_plan(
-    graph: Graph,
-    *,
-    memory: int | None = None,
-    threads: int = 1,
-    io_align: int = 64,
-    machine: MachineProfile | None = None,
-    overhead: Overhead = overhead_bytes,
-    isa: str | None = None,
-    profile: Costs | None = None,
-    groups: Groups = None,
-) -> Plan:
+def make_plan(graph: Graph, setting: Setting, memory: int | None = None, *, groups: Groups = None) -> Plan:
     """The plan for ``memory`` bytes (None: no limit, everything pinned), of an artifact's graph.
 
-    ``io_align``: 64, or 4096 for direct I/O. ``overhead`` says what a session takes beside its arena. Raises
-    BudgetError, naming the smallest budget, when ``memory`` is below it. Tables stay in the file (graph/tables.py) and
-    activations may be tiled (planning/bands.py), unless there is room for everything. ``profile``: of the graph,
-    where it is not as ``graph_costs`` makes it; such a graph is planned as it is. ``groups``: as of ``Planner``.
+    Raises BudgetError, naming the smallest budget, when ``memory`` is below it. Tables stay in the file
+    (graph/tables.py) and activations may be tiled (planning/bands.py), unless there is room for everything.
+    ``groups``: as of ``Planner``.
     """
-    planners = Planner(
-        graph,
-        threads=threads,
-        io_align=io_align,
-        machine=machine,
-        overhead=overhead,
-        isa=isa,
-        profile=profile,
-        groups=groups,
-    )
-    return planners.plan(memory)
+    return Planner(graph, setting, groups=groups).plan(memory)
 
 
 class Planner:
@@ -58,33 +37,19 @@ class Planner:
     where they are predicted to be faster.
     """
 
-    def __init__(
-        self,
-        graph: Graph,
-        *,
-        threads: int = 1,
-        io_align: int = 64,
-        machine: MachineProfile | None = None,
-        isa: str | None = None,
-        profile: Costs | None = None,
-        groups: Groups = None,
-        overhead: Overhead = overhead_bytes,
-        **how: Any,
-    ) -> None:
-        machine = machine or MachineProfile.measure(isa)
-        self._groups = groups
-        how["overhead"] = overhead if groups is None else with_groups(overhead)
-        has_tables = profile is None and any(stored_table(graph, node) for node in graph.nodes)
+    def __init__(self, graph: Graph, setting: Setting, *, groups: Groups = None) -> None:
+        if groups is not None:
+            setting = replace(setting, overhead=with_groups(setting.overhead))
+        has_tables = any(stored_table(graph, node) for node in graph.nodes)
 
-        def profiled(form: Graph) -> Costs:
-            return graph_costs(form, threads=threads, io_align=io_align, machine=machine, isa=isa, in_file=has_tables)
+        def costs_of(form: Graph) -> Costs:
+            return graph_costs(form, setting, in_file=has_tables)
 
-        self._graph = graph
-        self._how: dict[str, Any] = how | {"threads": threads, "io_align": io_align, "machine": machine, "isa": isa}
-        self._whole = VariantPlanner(graph, profile=profile, in_file=has_tables, **self._how)
+        self._graph, self._setting, self._groups = graph, setting, groups
+        self._whole = VariantPlanner(graph, setting, in_file=has_tables)
         self._resident = None if has_tables else self._whole
-        tiled = banded(graph, self._whole.profile, profiled) if profile is None else None
-        bands = VariantPlanner(tiled[0], profile=tiled[1], **self._how) if tiled else None
+        tiled = banded(graph, self._whole.costs, costs_of)
+        bands = VariantPlanner(tiled[0], setting, costs=tiled[1]) if tiled else None
         self._tiled = bands if bands and bands.minimum <= WORTH * self._whole.minimum else None
         self._weight_bytes = sum(weight.nbytes for weight in graph.weights)
 
@@ -128,7 +93,7 @@ class Planner:
     def _grouping(self) -> Grouping:
         from .grouping import Grouping  # few sessions have groups; it is not kept: budgets change rarely
 
-        return Grouping(self._graph, **self._how)
+        return Grouping(self._graph, self._setting)
 
     def _one_by_one(self, memory: int | None) -> Plan:
         """Of the forms that fit, the one that is predicted to be the fastest. Each is not slower with more memory, and
@@ -137,9 +102,8 @@ class Planner:
         if memory is not None and memory < self.minimum:
             raise BudgetError(self.minimum, memory)
         if memory is None or self._resident is self._whole or memory > self._weight_bytes:
-            resident = self._resident or VariantPlanner(
-                self._graph, **self._how
-            )  # not kept: rarely asked for, in the budget
+            # Not kept: rarely asked for, in the budget.
+            resident = self._resident or VariantPlanner(self._graph, self._setting)
             if memory is None or resident.everything <= memory:
                 return replace(resident.plan(memory), minimum_memory=self.minimum)
         bounds = [(form.bound_ms(memory), form) for form in self._forms if form.minimum <= memory]

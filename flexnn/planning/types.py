@@ -17,12 +17,24 @@ I64 = NDArray[np.int64]
 F64 = NDArray[np.float64]
 
 LINE = 64
-"""Alignment of everything in the arena."""
+"""Alignment of everything in the arena, in bytes."""
+PAGE = 4096
+"""Alignment of direct reads, in bytes: of their place in the file and in memory, and of their length."""
 
 
 def align_up(size: int, align: int = LINE) -> int:
     """The next multiple of ``align``."""
     return -(-size // align) * align
+
+
+def io_alignment(*, direct: bool) -> int:
+    """Alignment of reads in bytes, past the page cache (``direct``) or through it."""
+    return PAGE if direct else LINE
+
+
+def room_bytes(size: int, io_align: int) -> int:
+    """Arena bytes that ``size`` bytes of the file take, wherever they lie in it, rounded to the alignment of reads."""
+    return align_up(size) if io_align <= LINE else align_up(size, io_align) + 2 * io_align
 
 
 @dataclass(slots=True, frozen=True)
@@ -103,7 +115,7 @@ class Costs:
 
     def room(self, size: int) -> int:
         """Arena bytes that ``size`` bytes take wherever they lie in the file."""
-        return align_up(size) if self.io_align <= LINE else align_up(size, self.io_align) + 2 * self.io_align
+        return room_bytes(size, self.io_align)
 
 
 @dataclass(slots=True)

@@ -27,13 +27,13 @@ from flexnn import _core
 from flexnn.graph.ir import Graph
 
 from .bound import Bound, Bounding
-from .costs import MachineProfile, graph_costs
+from .costs import graph_costs
 from .drafts import Draft, Drafting, Records
 from .errors import BudgetError
 from .layout import place_activations
-from .overhead import Overhead, overhead_bytes
 from .program import encode_program, front_bytes
 from .report import Plan
+from .setting import Setting
 from .types import LINE, Costs, Placement
 
 FIRST_RUNG = 0.03
@@ -109,39 +109,25 @@ _Unplaced = tuple[float, int, Records]
 class VariantPlanner:
     """Plans of one graph for any budget; what does not depend on the budget is done once."""
 
-    def __init__(
-        self,
-        graph: Graph,
-        *,
-        threads: int = 1,
-        io_align: int = 64,
-        machine: MachineProfile | None = None,
-        overhead: Overhead = overhead_bytes,
-        isa: str | None = None,
-        profile: Costs | None = None,
-        in_file: bool = False,
-    ) -> None:
+    def __init__(self, graph: Graph, setting: Setting, *, costs: Costs | None = None, in_file: bool = False) -> None:
         started = time.perf_counter_ns()
-        self._graph, self._overhead = graph, overhead
-        self._machine = machine or MachineProfile.measure(isa)
-        self._profile = profile or graph_costs(
-            graph, threads=threads, io_align=io_align, machine=self._machine, isa=isa, in_file=in_file
-        )
-        placements = place_activations(self._profile)
+        self._graph, self._overhead, self._machine = graph, setting.overhead, setting.machine
+        self._costs = costs or graph_costs(graph, setting, in_file=in_file)
+        placements = place_activations(self._costs)
         step_bytes = sum(self._parts(1).values()) - sum(self._parts(0).values())
-        self._beside = sum(self._parts(0).values()) + front_bytes(self._profile)
+        self._beside = sum(self._parts(0).values()) + front_bytes(self._costs)
         self._step_bytes = step_bytes
-        self._draftings = [Drafting(graph, self._profile, place, self._machine, step_bytes) for place in placements]
-        self._bounding = Bounding(graph, self._profile, self._machine)
+        self._draftings = [Drafting(graph, self._costs, place, self._machine, step_bytes) for place in placements]
+        self._bounding = Bounding(graph, self._costs, self._machine)
         self._any_order = np.arange(len(self._draftings[0].items), dtype=np.int32)
         self._item_layer, room = self._draftings[0].items["layer"], self._draftings[0].item_room
-        seconds = np.array([max(node.variants[0].seconds(), 1e-9) for node in self._profile.nodes])
+        seconds = np.array([max(node.variants[0].seconds(), 1e-9) for node in self._costs.nodes])
         self._pin_ways = _evenly(len(room)), -room / seconds[self._item_layer], room
         self._tight = [self._tightest(drafting) for drafting in self._draftings]
         tight = self._tight_draft()
         self._tight_bytes = tight.nbytes
         self._is_small = (
-            len(self._profile.nodes) + len(tight.steps) <= SMALL_SIZE
+            len(self._costs.nodes) + len(tight.steps) <= SMALL_SIZE
             and self._draftings[0].item_room.sum() <= SMALL_WEIGHTS * tight.nbytes
         )
         self._least = tight.nbytes + step_bytes * (tight.rows // SPARE_ROWS + 1)
@@ -154,7 +140,7 @@ class VariantPlanner:
             drafting.release()
 
     def _parts(self, rows: int) -> dict[str, int]:
-        return self._overhead(self._graph, rows, rows, self._profile.threads)
+        return self._overhead(self._graph, rows, rows, self._costs.threads)
 
     @property
     def minimum(self) -> int:
@@ -179,9 +165,9 @@ class VariantPlanner:
         return self._graph
 
     @property
-    def profile(self) -> Costs:
+    def costs(self) -> Costs:
         """Of the graph."""
-        return self._profile
+        return self._costs
 
     @property
     def placement(self) -> Placement:
@@ -193,7 +179,7 @@ class VariantPlanner:
         return self._bound(memory).seconds * 1e3
 
     def _bound(self, memory: int | None) -> Bound:
-        arena = None if memory is None else memory - self._beside - self._step_bytes * len(self._profile.nodes)
+        arena = None if memory is None else memory - self._beside - self._step_bytes * len(self._costs.nodes)
         return self._bounding.at(arena)
 
     @property
@@ -212,7 +198,7 @@ class VariantPlanner:
         if memory is not None and self._beside + draft.nbytes > memory:
             draft = self._limited(max(memory - DRAFTING_BYTES, self.minimum) - self._beside, known_ms / 1e3)
         self._release()
-        program = encode_program(self._graph, self._profile, draft)
+        program = encode_program(self._graph, self._costs, draft)
         plan = Plan(
             program=program,
             memory=memory,
@@ -247,21 +233,21 @@ class VariantPlanner:
 
     def _unlimited(self) -> Draft:
         """Everything pinned, each layer by its fastest kernel, beside as small a region as they need."""
-        fastest = [node.variants[0].workspace_bytes * self._profile.threads for node in self._profile.nodes]
+        fastest = [node.variants[0].workspace_bytes * self._costs.threads for node in self._costs.nodes]
         gaps = self._draftings[0].placement.gaps
         tops = (around[-1][0] + size for around, size in zip(gaps, fastest, strict=True))
         return self._resident(max(tops, default=0))
 
     def _resident(self, region: int) -> Draft:
         drafting = self._draftings[0]
-        everything = int(drafting.item_room.sum()) + self._step_bytes * len(self._profile.nodes)
+        everything = int(drafting.item_room.sum()) + self._step_bytes * len(self._costs.nodes)
         choices, _, _ = drafting.choose(self._any_order, region, region + 2 * everything, 1)
         draft = drafting.place(choices, region)
-        ends = [a + size for a, size in zip(draft.placement.address, self._profile.root_bytes, strict=True)]
+        ends = [a + size for a, size in zip(draft.placement.address, self._costs.root_bytes, strict=True)]
         for node, variant, at in zip(
-            self._profile.nodes, choices["variant"].tolist(), draft.layer_address[:, 0].tolist(), strict=True
+            self._costs.nodes, choices["variant"].tolist(), draft.layer_address[:, 0].tolist(), strict=True
         ):
-            if workspace := node.variants[variant].workspace_bytes * self._profile.threads:
+            if workspace := node.variants[variant].workspace_bytes * self._costs.threads:
                 ends.append(at + workspace)
         used = max(ends, default=0)
         again = int(draft.pieces["arena_bytes"][draft.pieces["stays"] != 0].sum()) - draft.pinned_bytes
@@ -288,7 +274,7 @@ class VariantPlanner:
     def _rungs(self, memory: int) -> list[_Rung]:
         """From the lowest to the highest one in ``memory``."""
         rungs, reached, spare = [], self._least, FIRST_RUNG * self.minimum
-        layers = len(self._profile.nodes)
+        layers = len(self._costs.nodes)
         growth = 1 + (GROWTH_SMALL if self._is_small else max(GROWTH, layers / GROWTH_LAYERS))
         while reached <= memory:
             rungs.append(_Rung(reached, self._least + int(spare)))
@@ -307,11 +293,11 @@ class VariantPlanner:
 
     def _arena(self, memory: int) -> int:
         """The largest arena of drafts of ``memory`` bytes, beside what always stays."""
-        return memory - self._step_bytes * len(self._profile.nodes)
+        return memory - self._step_bytes * len(self._costs.nodes)
 
     def _fill(self, draft: Draft, bound: Bound, rung: _Rung, memory: int) -> Draft:
         """A draft of the rung with more pinned in ``memory``."""
-        looks = LOOKS // len(self._profile.nodes)
+        looks = LOOKS // len(self._costs.nodes)
         return self._draftings[0].fill(draft, bound.price, memory, rung.end, looks)
 
     def _drafted(self, memory: int, bound: Bound, best: Draft) -> Draft:
@@ -360,7 +346,7 @@ class VariantPlanner:
         drafting = self._draftings[placement]
         region, choices = drafts[0][1:] if drafts else self._tight[placement]
         improved = choices.copy()
-        seconds = drafting.improve(improved, region, memory, CHANGES // len(self._profile.nodes))
+        seconds = drafting.improve(improved, region, memory, CHANGES // len(self._costs.nodes))
         drafts = sorted([*drafts, (seconds, region, improved)], key=lambda draft: draft[0])
         different = {(region, choices.tobytes()): (seconds, region, choices) for seconds, region, choices in drafts}
         for rank, (seconds, region, choices) in enumerate(different.values()):

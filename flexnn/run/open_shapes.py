@@ -238,7 +238,7 @@ class Runner:
     def _profile(self, parts: Parts, program: Program, live: int) -> None:
         """Measures what a new program has that is not known, in the place of all that is open."""
         program.is_profiled = True
-        if not parts.lacks(program.planner.tightest.graph, program.planner.tightest.profile):
+        if not parts.lacks(program.planner.tightest.graph, program.planner.tightest.costs):
             return
         for other in list(self._open):
             self._close(other)
@@ -267,7 +267,7 @@ class Runner:
             other.planner.minimum - sum(plan.overhead[part] for part in ("io", "stacks", "base"))
             for other, plan in zip(self._usual, plans, strict=True)
         ]
-        slack = 2 * self.programs.io_align * len(self._usual)
+        slack = 2 * self.programs.setting.io_align * len(self._usual)
         spare = memory - around - slack - sum(least) + sum(regions) - max(regions)
         if spare < 0:
             return None
@@ -305,7 +305,7 @@ class Runner:
         split = plan.arena_bytes - plan.working_bytes
         program.engine = BoundProgram(self.host, plan, moved(plan.program, split, front, work - split))
         if self.parts is not None and (program.watch is None or program.watch.program is not plan.program):
-            program.watch = Watch(plan.program, self.programs.machine)
+            program.watch = Watch(plan.program, self.programs.setting.machine)
 
     def _unbind(self, program: Program) -> None:
         if program.engine is not None:

@@ -13,9 +13,9 @@ from flexnn.artifact.model_section import StoredModel, source_of, weight_key
 from flexnn.graph.ir import DTYPES, Graph, Tensor, Weight
 from flexnn.graph.sources import ArraySource
 from flexnn.measure import Watch
-from flexnn.planning import BudgetError, MachineProfile, Plan, Planner
-from flexnn.planning.overhead import NODE_BYTES, overhead_for
-from flexnn.planning.types import align_up
+from flexnn.planning import BudgetError, MachineProfile, Plan, Planner, Setting
+from flexnn.planning.overhead import NODE_BYTES
+from flexnn.planning.types import LINE, align_up
 from flexnn.regions import Segment
 
 from .engine import BoundProgram
@@ -26,8 +26,6 @@ MODEL_NODE_BYTES = 3 << 10
 """An ONNX node in Python, with its attributes and its part of the section."""
 CODE_BYTES = 4 << 20
 """What binding imports and leaves in the heap: measured 3.6 MiB."""
-_ALIGN = 64
-"""Bytes between the starts of held constants."""
 
 
 @dataclass(slots=True, eq=False)
@@ -80,20 +78,10 @@ class Program:
 class Programs:
     """The programs of an artifact's model for ``memory`` bytes (None: no limit), kept as long as their segments."""
 
-    def __init__(
-        self,
-        artifact: Artifact,
-        memory: int | None,
-        threads: int,
-        io_align: int,
-        machine: MachineProfile,
-        *,
-        reuse_outputs: bool = False,
-    ) -> None:
+    def __init__(self, artifact: Artifact, memory: int | None, setting: Setting) -> None:
         assert isinstance(artifact.contents, StoredModel)
         self.artifact, self.stored = artifact, artifact.contents
-        self.memory, self.threads, self.io_align, self.machine = memory, threads, io_align, machine
-        self.overhead = overhead_for(reuse_outputs=reuse_outputs)
+        self.memory, self.setting = memory, setting
         self.plan_ms = 0.0
         self._programs: dict[int, Program] = {}
         nodes = sum(len(graph.nodes) for graph in self.stored.model.graph.walk())
@@ -116,7 +104,7 @@ class Programs:
 
     def know(self, machine: MachineProfile) -> None:
         """Programs are planned for ``machine`` from now on, those that are there anew."""
-        self.machine = machine
+        self.setting = replace(self.setting, machine=machine)
         for program in self:
             program.planner, program.planned_for = self._planner(program.graph), (None, -1)
 
@@ -142,7 +130,7 @@ class Programs:
             "model": self.model_bytes,
             "programs": sum(other.front + other.beside for other in others)
             + max(0, region - planner.least_working_bytes)
-            + 2 * self.io_align * (1 + len(others)),
+            + 2 * self.setting.io_align * (1 + len(others)),
             "kept": NODE_BYTES * kept_nodes,
         }
         around = sum(parts.values())
@@ -170,12 +158,10 @@ class Programs:
             stored = self.stored.weights[self.stored.keys[str(weight_key(weight))]]
             weight.offset, weight.crc_first, weight.source = stored.offset, stored.crc_first, None
             weight.chunk_bytes = stored.chunk_bytes
-        return Program(graph, held, self._planner(graph), self.io_align)
+        return Program(graph, held, self._planner(graph), self.setting.io_align)
 
     def _planner(self, graph: Graph) -> Planner:
-        return Planner(
-            graph, threads=self.threads, io_align=self.io_align, machine=self.machine, overhead=self.overhead
-        )
+        return Planner(graph, self.setting)
 
     def _has(self, weight: Weight) -> bool:
         key = weight_key(weight)
@@ -198,7 +184,7 @@ def _hold_constants(graph: Graph) -> list[Array]:
     places: dict[int, tuple[int, int]] = {}
     for dtype in sorted({tensor.dtype for tensor in kept.values()}):
         alike = {i: tensor for i, tensor in kept.items() if tensor.dtype == dtype}
-        step = _ALIGN // DTYPES[dtype].itemsize
+        step = LINE // DTYPES[dtype].itemsize
         sizes = [-(-tensor.size // step) * step for tensor in alike.values()]
         array = np.zeros(sum(sizes), DTYPES[dtype])
         graph.tensors.append(Tensor(f"constants.{dtype}", (len(array),), dtype))

@@ -16,7 +16,7 @@ from flexnn import _core, measure
 from flexnn.artifact import open_artifact
 from flexnn.graph.ir import Graph, Node, Tensor
 from flexnn.measure import cache, compute, storage
-from flexnn.planning import MachineProfile
+from flexnn.planning import MachineProfile, Setting
 from flexnn.planning.costs import graph_costs
 from tests.support.sessions import feed, smallest, write_model
 
@@ -36,7 +36,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("threads", [1, 2])
 def test_every_way_gets_a_time(artifact: Path, threads: int) -> None:
     with open_artifact(str(artifact)) as opened:
-        profile = graph_costs(opened.graph, threads=threads, io_align=64, machine=ANALYTIC, every_way=True)
+        profile = graph_costs(opened.graph, Setting(ANALYTIC, threads), every_way=True)
         cases = compute.cases_of(opened.graph, profile, {})
         assert {case.way.kernel for case in cases} >= {"direct", "wino2", "wino4"}
         times = compute.measure_ways(opened.graph, profile, cases, room=32 << 20, seconds=0.1)
@@ -84,7 +84,7 @@ def test_a_node_that_refuses_zeros_is_left_out() -> None:
         inputs=[0, 2, 3],
         outputs=[1, 4],
     )
-    profile = graph_costs(graph, threads=1, io_align=64, machine=ANALYTIC, every_way=True)
+    profile = graph_costs(graph, Setting(ANALYTIC), every_way=True)
     cases = compute.cases_of(graph, profile, {})
     times = compute.measure_ways(graph, profile, cases, room=1 << 20, seconds=0.05)
     assert set(times) == {cases[0].key}

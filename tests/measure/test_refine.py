@@ -14,8 +14,9 @@ import pytest
 
 import flexnn
 from flexnn.measure.refine import SAMPLES_MIN, Watch, _overlaps
-from flexnn.planning import MachineProfile
-from flexnn.planning.costs import graph_costs, load_seconds, way_key
+from flexnn.planning import MachineProfile, Setting
+from flexnn.planning.costs import graph_costs
+from flexnn.planning.machine import load_seconds, way_key
 from flexnn.planning.variant_planner import VariantPlanner
 from tests.support.plan_graphs import resnet
 from tests.support.plans import FAST_DISK
@@ -33,13 +34,13 @@ class BoundProgram:
 
 def planned(machine: MachineProfile) -> tuple[Any, MachineProfile]:
     graph = resnet()
-    profile = graph_costs(graph, threads=1, io_align=64, machine=machine, every_way=True)
+    profile = graph_costs(graph, Setting(machine), every_way=True)
     times = {}
     for node, known in zip(graph.nodes, profile.nodes, strict=True):
         for way in known.variants:
             times[way_key(node.op, known.params, way)] = way.fixed_s, way.channels_s
     machine = replace(machine, times=times, scales={"direct": 2.0})
-    planner = VariantPlanner(graph, machine=machine)
+    planner = VariantPlanner(graph, Setting(machine))
     return planner.plan(planner.minimum), machine
 
 

@@ -12,6 +12,7 @@ from onnx import helper, numpy_helper
 
 import flexnn
 from flexnn.graph.ir import Graph
+from flexnn.planning import Setting
 from flexnn.planning.bands import banded
 from flexnn.planning.costs import graph_costs
 from flexnn.planning.types import Costs
@@ -21,11 +22,11 @@ from tests.support.plans import ALIGNS, FAST_DISK, PI, checked, minimum_of
 
 
 def _profiled(graph: Graph) -> Costs:
-    return graph_costs(graph, threads=2, io_align=64, machine=FAST_DISK)
+    return graph_costs(graph, Setting(FAST_DISK, threads=2))
 
 
 def _whole(graph: Graph) -> VariantPlanner:
-    return VariantPlanner(graph, threads=2, machine=FAST_DISK)
+    return VariantPlanner(graph, Setting(FAST_DISK, threads=2))
 
 
 @pytest.mark.parametrize(("name", "share"), [("vgg19", 0.5), ("mobilenet_v2", 0.85), ("squeezenet1_1", 0.85)])

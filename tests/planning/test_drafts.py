@@ -10,7 +10,7 @@ import pytest
 
 from flexnn import _core
 from flexnn.graph.ir import Graph
-from flexnn.planning import MachineProfile
+from flexnn.planning import MachineProfile, Setting
 from flexnn.planning.costs import graph_costs
 from flexnn.planning.drafts import Drafting, order_of
 from flexnn.planning.layout import place_activations
@@ -23,7 +23,7 @@ ALONE = MachineProfile(flops_per_second=1e9, bytes_per_second=1e9)
 
 
 def _stages(graph: Graph, io_align: int = 64, machine: MachineProfile = FAST_DISK) -> tuple[Costs, Placement, Drafting]:
-    profile = graph_costs(graph, threads=2, io_align=io_align, machine=machine)
+    profile = graph_costs(graph, Setting(machine, 2, io_align))
     placement = place_activations(profile)[0]
     return profile, placement, Drafting(graph, profile, placement, machine, 320)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from flexnn.graph.ir import Graph
-from flexnn.planning import Plan, Planner, make_plan
+from flexnn.planning import Plan, Planner, Setting, make_plan
 from flexnn.planning.costs import graph_costs
 from flexnn.planning.explain import Explanation, explain
 from tests.support.plan_graphs import random_graph, vgg19
@@ -16,7 +16,7 @@ from tests.support.plans import FAST_DISK, PI, minimum_of
 
 
 def _explained(graph: Graph, memory: int | None, io_align: int = 64) -> tuple[Plan, Explanation]:
-    planners = Planner(graph, threads=2, io_align=io_align, machine=FAST_DISK)
+    planners = Planner(graph, Setting(FAST_DISK, 2, io_align))
     plan = planners.plan(memory)
     return plan, explain(planners, plan, FAST_DISK)
 
@@ -29,7 +29,7 @@ def test_peak_is_what_the_program_holds(seed: int, io_align: int) -> None:
     minimum = minimum_of(graph, io_align=io_align)
     for extra in (0, 40_000, 1_000_000):
         plan, told = _explained(graph, minimum + extra, io_align)
-        profile = graph_costs(plan.graph, threads=2, io_align=io_align, machine=FAST_DISK)
+        profile = graph_costs(plan.graph, Setting(FAST_DISK, 2, io_align))
         steps, loads = plan.steps, plan.loads
         held = []
         for step, node in enumerate(steps["node"].tolist()):
@@ -63,7 +63,7 @@ def test_more_memory_is_offered_with_its_time() -> None:
     graph = vgg19()
     minimum = minimum_of(graph)
     plan, told = _explained(graph, minimum)
-    assert told.offers[-1].predicted_ms == pytest.approx(make_plan(graph, threads=2, machine=FAST_DISK).predicted_ms)
+    assert told.offers[-1].predicted_ms == pytest.approx(make_plan(graph, Setting(FAST_DISK, threads=2)).predicted_ms)
     offered = [(plan.memory or 0, plan.predicted_ms), *((o.memory, o.predicted_ms) for o in told.offers)]
     assert len(offered) == 5
     assert all(a[0] < b[0] and a[1] >= b[1] for a, b in pairwise(offered))
@@ -82,6 +82,6 @@ def test_nothing_is_offered_where_everything_stays() -> None:
 
 def test_gap_is_the_time_above_the_bound() -> None:
     graph = vgg19()
-    plan = make_plan(graph, memory=minimum_of(graph, machine=PI), threads=2, machine=PI)
+    plan = make_plan(graph, Setting(PI, threads=2), minimum_of(graph, machine=PI))
     assert plan.gap == pytest.approx(plan.predicted_ms / plan.bound_ms - 1)
     assert plan.describe()["gap"] == plan.gap

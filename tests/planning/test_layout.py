@@ -12,6 +12,7 @@ import pytest
 
 from flexnn import _core
 from flexnn.graph.ir import Graph
+from flexnn.planning import Setting
 from flexnn.planning.costs import graph_costs
 from flexnn.planning.layout import STRATEGIES, Blocks, arena_for, fit, node_needs, place_activations, search
 from flexnn.planning.types import Costs
@@ -25,7 +26,7 @@ CAPACITY = 1 << 20
 
 
 def _profile(graph: Graph) -> Costs:
-    return graph_costs(graph, threads=2, io_align=64, machine=FAST_DISK)
+    return graph_costs(graph, Setting(FAST_DISK, threads=2))
 
 
 def _overlaps(blocks: Blocks, address: np.ndarray) -> bool:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flexnn.graph.ir import Graph
-from flexnn.planning import BudgetError, MachineProfile, make_plan
+from flexnn.planning import BudgetError, MachineProfile, Setting, make_plan
 from flexnn.planning.layout import activations
 from flexnn.planning.variant_planner import VariantPlanner
 from tests.support.plan_graphs import CLASSICS, random_graph, resnet, vgg19
@@ -30,7 +30,7 @@ def test_minimum_is_small_and_true(classic: tuple[str, Graph]) -> None:
     assert minimum <= MINIMUM_MIB[name] * MIB
     checked(graph, minimum)
     with pytest.raises(BudgetError, match=str(minimum)) as refusal:
-        make_plan(graph, memory=minimum - 1, threads=2, machine=FAST_DISK)
+        make_plan(graph, Setting(FAST_DISK, threads=2), minimum - 1)
     assert (refusal.value.minimum, refusal.value.budget) == (minimum, minimum - 1)
 
 
@@ -42,7 +42,7 @@ def test_minimum_by_bisection(classic: tuple[str, Graph]) -> None:
     while high - low > 1:
         middle = (low + high) // 2
         try:
-            make_plan(graph, memory=middle, threads=2, machine=FAST_DISK)
+            make_plan(graph, Setting(FAST_DISK, threads=2), middle)
             high = middle
         except BudgetError:
             low = middle
@@ -90,7 +90,7 @@ def test_minimum_does_not_depend_on_rates(classic: tuple[str, Graph]) -> None:
 def test_memory_left_over_is_used() -> None:
     """Weights are not streamed while memory lies idle."""
     graph = resnet()
-    planner = VariantPlanner(graph, threads=2, machine=FAST_DISK)
+    planner = VariantPlanner(graph, Setting(FAST_DISK, threads=2))
     unlimited = planner.plan(None)
     plan = planner.plan(unlimited.session_bytes * 3 // 4)
     assert plan.session_bytes >= 0.98 * (unlimited.session_bytes * 3 // 4)
@@ -111,7 +111,7 @@ def test_activations_lie_where_streams_lose_the_least(monkeypatch: pytest.Monkey
     graph, machine = vgg19(), MachineProfile(20e9, 5e9, 257e6, 100e-6)
 
     def predicted_ms() -> float:
-        planner = VariantPlanner(graph, machine=machine)
+        planner = VariantPlanner(graph, Setting(machine))
         return planner.plan(planner.minimum).predicted_ms
 
     several = predicted_ms()
@@ -151,7 +151,7 @@ def test_random_graphs(seed: int) -> None:
             for extra in (0, 64, 5000, 40_000, 300_000, 3_000_000):
                 checked(graph, minimum + extra, threads=threads, io_align=io_align)
             with pytest.raises(BudgetError):
-                make_plan(graph, memory=minimum - 1, threads=threads, io_align=io_align, machine=FAST_DISK)
+                make_plan(graph, Setting(FAST_DISK, threads, io_align), minimum - 1)
             checked(graph, None, threads=threads, io_align=io_align)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flexnn.planning import MachineProfile
+from flexnn.planning import MachineProfile, Setting
 from flexnn.planning.costs import SMALL_CONSTANT_BYTES, graph_costs, with_tile_block
 from tests.support.plan_graphs import CLASSICS, Builder, resnet
 from tests.support.plans import FAST_DISK
@@ -18,7 +18,7 @@ def test_a_view_keeps_its_root_alive() -> None:
     b.conv(x, 32, out=right)
     y = b.conv(whole, 16)
     graph = b.finish(b.conv(y, 16, 1, residual=x))
-    profile = graph_costs(graph, threads=1, io_align=64, machine=FAST_DISK)
+    profile = graph_costs(graph, Setting(FAST_DISK))
     spans = dict(zip(profile.roots, zip(profile.first, profile.last, strict=True), strict=True))
     assert spans == {x: (0, 5), whole: (1, 3), y: (3, 4)}
     assert profile.io_bytes == [8 * 8 * 16 * 4, 8 * 8 * 16 * 4]
@@ -26,7 +26,7 @@ def test_a_view_keeps_its_root_alive() -> None:
 
 @pytest.mark.parametrize("name", CLASSICS)
 def test_variants_are_ordered(name: str) -> None:
-    profile = graph_costs(CLASSICS[name](), threads=2, io_align=64, machine=FAST_DISK)
+    profile = graph_costs(CLASSICS[name](), Setting(FAST_DISK, threads=2))
     for node in profile.nodes:
         times = [way.seconds() for way in node.variants]
         assert times == sorted(times)
@@ -37,7 +37,7 @@ def test_variants_are_ordered(name: str) -> None:
 def test_kernels_suit_their_layers() -> None:
     """The stem gathers rows of few channels, 3x3 layers of stride 1 take Winograd, others compute directly."""
     graph = resnet()
-    profile = graph_costs(graph, threads=2, io_align=64, machine=FAST_DISK)
+    profile = graph_costs(graph, Setting(FAST_DISK, threads=2))
     for node, known in zip(graph.nodes, profile.nodes, strict=True):
         if node.op == "conv":
             channels = graph.tensors[node.inputs[0]].shape[-1]
@@ -52,7 +52,7 @@ def test_lines_of_taps_take_winograd(kernel: list[int]) -> None:
     b = Builder()
     graph = b.finish(b.conv(b.input(1, 17, 17, 192), 192, 7))
     graph.nodes[0].attrs |= {"kernel": kernel, "pads": [kernel[0] // 2, kernel[1] // 2] * 2}
-    fastest, *others = graph_costs(graph, threads=1, io_align=64, machine=FAST_DISK).nodes[0].variants
+    fastest, *others = graph_costs(graph, Setting(FAST_DISK)).nodes[0].variants
     assert fastest.kernel == "wino_line"
     assert fastest.workspace_bytes <= 2 << 20
     direct = next(way for way in others if way.kernel == "direct")
@@ -65,7 +65,7 @@ def test_only_big_constants_are_streamed() -> None:
     add = {"kind": "add", "act": "none", "alpha": 0.0, "beta": 0.0}
     y = b.node("binary", [x, b.constant(32)], dict(add))
     z = b.node("binary", [y, b.constant(1, 64, 64, 32)], dict(add))
-    profile = graph_costs(b.finish(z), threads=1, io_align=64, machine=FAST_DISK)
+    profile = graph_costs(b.finish(z), Setting(FAST_DISK))
     assert len(profile.small_constants) == 1
     assert [len(node.constants) for node in profile.nodes] == [0, 0, 1, 0]
     assert profile.nodes[2].constants[0][2] > SMALL_CONSTANT_BYTES
@@ -73,7 +73,7 @@ def test_only_big_constants_are_streamed() -> None:
 
 
 def test_tile_block_goes_into_a_copy() -> None:
-    profile = graph_costs(resnet((1, 1, 1, 1), 64), threads=1, io_align=64, machine=FAST_DISK)
+    profile = graph_costs(resnet((1, 1, 1, 1), 64), Setting(FAST_DISK))
     params = profile.nodes[0].params
     changed = with_tile_block(params, 7)
     assert (changed != params).sum() == 1

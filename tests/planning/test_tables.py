@@ -11,7 +11,7 @@ import pytest
 from flexnn import _core
 from flexnn.graph.ir import Graph
 from flexnn.graph.tables import table_of
-from flexnn.planning import PlanError, make_plan
+from flexnn.planning import PlanError, Setting, make_plan
 from flexnn.planning.check import check_plan
 from flexnn.planning.types import Program
 from tests.support.plan_graphs import Builder
@@ -62,7 +62,7 @@ def test_a_table_is_in_memory_only_with_everything(io_align: int) -> None:
 )
 def test_what_is_no_table(graph: Graph, why: str) -> None:
     assert table_of(graph, graph.nodes[0]) is None, why
-    assert not len(make_plan(graph, memory=minimum_of(graph), machine=FAST_DISK).program.tables)
+    assert not len(make_plan(graph, Setting(FAST_DISK), minimum_of(graph)).program.tables)
 
 
 def _field(name: str, add: int) -> Callable[[Program], Program]:
@@ -97,7 +97,7 @@ def _indices(p: Program) -> Program:
 )  # fmt: skip
 def test_wrong_tables_are_refused(defect: Callable[[Program], Program]) -> None:
     graph = embedding()
-    program = make_plan(graph, memory=minimum_of(graph), machine=FAST_DISK).program
+    program = make_plan(graph, Setting(FAST_DISK), minimum_of(graph)).program
     check_plan(graph, program)
     copied = {
         field.name: np.copy(value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flexnn.graph.ir import Graph
-from flexnn.planning import BudgetError, MachineProfile, Plan, make_plan
+from flexnn.planning import BudgetError, MachineProfile, Plan, Setting, make_plan
 from flexnn.planning.check import check_plan
 
 FAST_DISK = MachineProfile(flops_per_second=2e11, bytes_per_second=4e10, storage_bytes_per_second=3e9)
@@ -16,7 +16,7 @@ ALIGNS = (64, 4096)
 def minimum_of(graph: Graph, *, threads: int = 2, io_align: int = 64, machine: MachineProfile = FAST_DISK) -> int:
     """The smallest budget, as the refusal of one byte names it."""
     try:
-        make_plan(graph, memory=1, threads=threads, io_align=io_align, machine=machine)
+        make_plan(graph, Setting(machine, threads, io_align), memory=1)
     except BudgetError as error:
         return error.minimum
     raise AssertionError("one byte was enough")
@@ -26,7 +26,7 @@ def checked(
     graph: Graph, memory: int | None, *, threads: int = 2, io_align: int = 64, machine: MachineProfile = FAST_DISK
 ) -> Plan:
     """A plan that the independent checker accepts, and that keeps its budget and its own bound."""
-    plan = make_plan(graph, memory=memory, threads=threads, io_align=io_align, machine=machine)
+    plan = make_plan(graph, Setting(machine, threads, io_align), memory)
     check_plan(plan.graph, plan.program)
     assert memory is None or plan.session_bytes <= memory
     assert plan.predicted_ms >= plan.bound_ms * (1 - 1e-9)

@@ -1,0 +1,25 @@
+"""The setting of a plan: everything that a graph's plans depend on, apart from the graph and the budget."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .machine import MachineProfile
+from .overhead import Overhead, overhead_bytes
+from .types import LINE
+
+
+@dataclass(slots=True, frozen=True)
+class Setting:
+    """Machine, threads and I/O of the sessions that a plan is for."""
+
+    machine: MachineProfile
+    """Rates and measured times."""
+    threads: int = 1
+    """Compute threads."""
+    io_align: int = LINE
+    """Alignment of reads in bytes (``types.io_alignment``)."""
+    overhead: Overhead = overhead_bytes
+    """Function that counts the bytes of a session outside its arena."""
+    isa: str | None = None
+    """Instruction-set level; None: the best one of this CPU."""
