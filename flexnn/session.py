@@ -6,8 +6,8 @@ import os
 import sys
 from _thread import allocate_lock  # threading takes a twentieth of what importing flexnn may
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NoReturn, Self
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +19,10 @@ from flexnn.planning import BudgetError, Plan
 from flexnn.run.engine import SessionError
 from flexnn.run.opening import open_run
 from flexnn.run.options import RunOptions, run_options
-from flexnn.run.protocol import Run
 from flexnn.units import parse_bytes
+
+if TYPE_CHECKING:
+    from flexnn.run.protocol import Run
 
 Array = NDArray[Any]
 
@@ -66,6 +68,8 @@ class Session:
     ``run``; runs take turns.
     """
 
+    _run: Run
+
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -98,7 +102,7 @@ class Session:
         self._lock = allocate_lock()
         self._is_closed = False
         with compiled(path, shapes) as artifact:
-            self._run: Run = open_run(artifact, shapes if artifact == path else {}, options)
+            self._run = open_run(artifact, shapes if artifact == path else {}, options)
 
     @property
     def plan(self) -> Plan:
@@ -233,8 +237,7 @@ def open_for_tests(
     """Open a session with what only tests and benches change (RunOptions says what each is); ``options`` as Session's.
     No part of the public interface.
     """
-    chosen = replace(
-        run_options(memory, threads, **options),
+    chosen = run_options(memory, threads, **options)._replace(
         poison=poison,
         jitter_seed=jitter_seed,
         read_bytes_per_second=read_bytes_per_second,

@@ -6,7 +6,7 @@ import math
 import operator
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from flexnn import _core
 from flexnn.measure import throttled
@@ -39,8 +39,7 @@ def no_progress(_: str) -> None:
     """Tell nobody."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunOptions:
+class RunOptions(NamedTuple):
     """Options of a run, as ``run_options`` checks them."""
 
     memory: int | None
