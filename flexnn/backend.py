@@ -12,12 +12,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import onnx
-from onnx import helper
-from onnx.backend.base import Backend as OnnxBackend
-from onnx.backend.base import BackendRep, Device, DeviceType
 
-from flexnn.compiler import compile  # noqa: A004
+from flexnn.compiler import ONNX_LACKS, compile  # noqa: A004
+
+try:
+    import onnx
+    from onnx import helper
+    from onnx.backend.base import Backend as OnnxBackend
+    from onnx.backend.base import BackendRep, Device, DeviceType
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(f"flexnn.backend needs {ONNX_LACKS}", name=error.name) from None
+
 from flexnn.graph.ir import GraphError
 from flexnn.session import Session
 

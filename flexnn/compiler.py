@@ -21,13 +21,17 @@ if TYPE_CHECKING:
     from flexnn.graph.ir import Graph, Weight
     from flexnn.graph.model import Model
 
+ONNX_LACKS = "the onnx package: pip install 'flexnn[compile]'"
+_EXTRA = ("onnx", "google", "ml_dtypes")
+"""Packages that come with the extra ``compile``."""
 Progress = Callable[[str, int, int], None]
 """Called with what was just done, bytes done and bytes in all."""
+_Trace = Callable[[str, "Model | Graph | StoredModel | GraphError"], None]
 
 _READ_BYTES = 1 << 20
 
 
-def compile(  # noqa: A001 (the name DESIGN fixes)
+def compile(  # noqa: A001 (a public name)
     model: str | os.PathLike[str],
     output: str | os.PathLike[str] | None = None,
     *,
@@ -47,11 +51,8 @@ def compile(  # noqa: A001 (the name DESIGN fixes)
     _check_places(source, target)
     if os.path.exists(target) and os.path.samefile(source, target):
         raise CompileError(f"{target}: the artifact would overwrite the model; name another with -o")
+    contents = _contents(source, dict(shapes or {}))
     digest = _sha256(source)
-    try:
-        contents = _contents(source, dict(shapes or {}))
-    except ModuleNotFoundError as error:
-        raise CompileError(f"compiling needs the package {error.name}: pip install {error.name}") from None
     total = sum(weight.nbytes for weight in contents.weights)
     done = 0
 
@@ -65,21 +66,99 @@ def compile(  # noqa: A001 (the name DESIGN fixes)
     return target
 
 
-def _contents(source: str, shapes: dict[str, tuple[int, ...]]) -> Graph | StoredModel:
-    """What the artifact holds: the bound graph, or the model where its shapes or its path are open."""
+def dump_stage(
+    model: str | os.PathLike[str],
+    stage: str,
+    write: Callable[[str], object],
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+) -> None:
+    """Hand ``write`` the text of one stage of compiling ``model`` (flexnn/graph/dump.py names them), or of all.
+
+    Raises as ``compile`` does, and CompileError where this model has no such stage.
+    """
+    from flexnn.graph.dump import stages
+
+    source, names = os.fsdecode(model), stages()
+    if stage not in (*names, "all"):
+        raise CompileError(f"no stage {stage!r}: {', '.join(names)}, all")
+    _check_regular(source)
+    with contextlib.suppress(_Reached):
+        _contents(source, dict(shapes or {}), _Dump(source, stage, write).stage)
+
+
+class _Reached(Exception):  # noqa: N818 (no error)
+    """The stage that was asked for is written: the rest is for nothing."""
+
+
+class _Dump:
+    """Writes stages as compiling reaches them."""
+
+    def __init__(self, source: str, wanted: str, write: Callable[[str], object]) -> None:
+        from flexnn.graph.dump import namer
+
+        self._source, self._wanted, self._write = source, wanted, write
+        self._unique = namer()
+
+    def stage(self, name: str, made: Model | Graph | StoredModel | GraphError) -> None:
+        """Called with each stage; with the reason, where a model is not bound before it runs."""
+        if isinstance(made, GraphError):
+            lacking = f"no stages between imported and packed: the model is bound when it runs: {made}"
+            if self._wanted == "all":
+                self._write(f"== {lacking}\n")
+            elif self._wanted != "packed":
+                raise CompileError(f"{self._source}: {lacking}")
+            return
+        unique = self._unique(name)
+        if self._wanted == "all":
+            self._write(f"== {unique}\n{_text(made, unique)}")
+        elif self._wanted == unique:
+            self._write(_text(made, unique))
+            raise _Reached
+
+
+def _text(made: Model | Graph | StoredModel, stage: str) -> str:
+    from flexnn.graph.dump import dump, dump_model, dump_weights
+    from flexnn.graph.ir import Graph
+    from flexnn.graph.model import Model
+
+    if isinstance(made, Model):
+        return dump_model(made)
+    if isinstance(made, Graph):
+        return dump(made) + (dump_weights(made.weights) if stage == "packed" else "")
+    return dump_model(made.model) + dump_weights(made.weights)
+
+
+def _contents(source: str, shapes: dict[str, tuple[int, ...]], trace: _Trace | None = None) -> Graph | StoredModel:
+    """What the artifact holds: the bound graph, or the model where its shapes or its path are open.
+
+    ``trace`` is called with each stage. Raises CompileError where onnx is not installed.
+    """
     import numpy as np
 
     from flexnn.graph import bind_shapes, load_model
     from flexnn.graph.bind import bind_model
     from flexnn.graph.passes import run_passes
 
-    model = load_model(source)
+    trace = trace or (lambda name, made: None)
+    try:
+        model = load_model(source)
+    except ModuleNotFoundError as error:
+        if str(error.name).partition(".")[0] not in _EXTRA:
+            raise
+        raise CompileError(f"compiling needs {ONNX_LACKS}") from None
     bind_shapes(model, shapes)
+    trace("imported", model)
+    contents: Graph | StoredModel
     with np.errstate(all="ignore"):  # constants may be infinite or no numbers: they are the model's
         try:
-            return run_passes(bind_model(model))
+            graph = bind_model(model)
+            trace("bound", graph)
+            contents = run_passes(graph, trace)
         except GraphError as error:
-            return _open_contents(model, error)
+            contents = _open_contents(model, error)
+            trace("open", error)
+    trace("packed", contents)
+    return contents
 
 
 def _open_contents(model: Model, reason: GraphError) -> StoredModel:
@@ -118,13 +197,17 @@ def _open_contents(model: Model, reason: GraphError) -> StoredModel:
 
 def _check_places(source: str, target: str) -> None:
     """Refuses what would hang, be for nothing, or replace a device: before the model is read."""
-    if not stat.S_ISREG(os.stat(source).st_mode):
-        raise CompileError(f"{source}: not a regular file")
+    _check_regular(source)
     folder = os.path.dirname(target) or "."
     if not target or not os.path.isdir(folder):
         raise FileNotFoundError(errno.ENOENT, "no such folder for the artifact", folder if target else "''")
     if os.path.exists(target) and not os.path.isfile(target):
         raise CompileError(f"{target}: not a regular file, an artifact cannot replace it")
+
+
+def _check_regular(source: str) -> None:
+    if not stat.S_ISREG(os.stat(source).st_mode):
+        raise CompileError(f"{source}: not a regular file")
 
 
 def _sha256(path: str) -> bytes:

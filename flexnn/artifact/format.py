@@ -9,7 +9,11 @@ from flexnn._core import crc32c
 from flexnn.errors import FlexNNError
 
 MAGIC = b"\x89FLEXNN\n"
-VERSIONS = (GRAPH, MODEL) = (1, 2)
+VERSION = 3
+"""Raised whenever files of the version before could be misread or refused: a changed attribute of an operator, another
+layout of panels. The file then says "compile it again". Versions 1 and 2 stood for what is ``kind`` now.
+"""
+KINDS = (GRAPH, MODEL) = (1, 2)
 """A bound graph; a model whose shapes are bound at run time."""
 PAGE = 4096
 """Alignment of each weight, in bytes: what O_DIRECT asks for on every common device."""
@@ -17,8 +21,31 @@ GRAPH_BYTES_MAX = 64 << 20
 CHUNKS_MAX = 1 << 24
 FILE_BYTES_MAX = 1 << 46
 
-_FIELDS = struct.Struct("<8sIIIIQQQQQQQ32sIII")
+LAYOUT = {
+    "magic": "8s",
+    "version": "I",
+    "header_bytes": "I",
+    "panel_width": "I",
+    "kind": "I",
+    "file_bytes": "Q",
+    "graph_offset": "Q",
+    "graph_bytes": "Q",
+    "crc_offset": "Q",
+    "crc_count": "Q",
+    "data_offset": "Q",
+    "data_bytes": "Q",
+    "source_sha256": "32s",
+    "graph_crc": "I",
+    "crcs_crc": "I",
+    "reserved": "I",
+}
+"""The header's fields, in order, and their types as ``struct`` names them; ``header_crc`` follows. Magic and version
+keep their places in every version.
+"""
+_FIELDS = struct.Struct("<" + "".join(LAYOUT.values()))
+_VERSION = struct.Struct("<8sI")
 HEADER_BYTES = _FIELDS.size + 4
+_FIXED = {"magic": MAGIC, "version": VERSION, "header_bytes": HEADER_BYTES, "reserved": 0}
 
 
 class ArtifactError(FlexNNError, ValueError):
@@ -30,13 +57,34 @@ def page_up(offset: int) -> int:
     return -(-offset // PAGE) * PAGE
 
 
+def check_version(raw: bytes, path: str) -> None:
+    """Raise ArtifactError, saying what to do, unless the file at ``path``, which starts with ``raw``, is an artifact of
+    this version.
+    """
+    if len(raw) < _VERSION.size or raw[: len(MAGIC)] != MAGIC:
+        raise ArtifactError("not a .flexnn artifact")
+    version = _VERSION.unpack_from(raw)[1]
+    this = f"format version {version}, this FlexNN reads version {VERSION}"
+    if version > VERSION:
+        raise ArtifactError(f"{this}: a newer FlexNN wrote it: upgrade FlexNN, or {again(path)}")
+    if version < VERSION:
+        raise ArtifactError(f"{this}: {again(path)}")
+
+
+def again(path: str) -> str:
+    """The advice to compile the artifact at ``path`` again, with the command."""
+    from shlex import quote  # costs memory, which a session that opens does not have to spare
+
+    return f"compile it again: flexnn compile MODEL.onnx -o {quote(path)}"
+
+
 @dataclass(slots=True)
 class Header:
     """Where the sections are. Offsets and sizes in bytes from the start of the file."""
 
-    version: int
-    """GRAPH or MODEL: what the graph section holds."""
     panel_width: int
+    kind: int
+    """GRAPH or MODEL: what the graph section holds."""
     file_bytes: int
     graph_offset: int
     graph_bytes: int
@@ -50,42 +98,26 @@ class Header:
 
     def pack(self) -> bytes:
         """The header's bytes, with its checksum."""
-        head = _FIELDS.pack(
-            MAGIC,
-            self.version,
-            HEADER_BYTES,
-            self.panel_width,
-            0,
-            self.file_bytes,
-            self.graph_offset,
-            self.graph_bytes,
-            self.crc_offset,
-            self.crc_count,
-            self.data_offset,
-            self.data_bytes,
-            self.source_sha256,
-            self.graph_crc,
-            self.crcs_crc,
-            0,
-        )
+        values = [_FIXED[name] if name in _FIXED else getattr(self, name) for name in LAYOUT]
+        head = _FIELDS.pack(*values)
         return head + struct.pack("<I", crc32c(head))
 
     @classmethod
-    def unpack(cls, raw: bytes, file_bytes: int) -> Header:
-        """The header in ``raw``, every field checked against ``file_bytes``, the true size. Raises ArtifactError."""
-        if len(raw) < HEADER_BYTES or raw[: len(MAGIC)] != MAGIC:
-            raise ArtifactError("not a .flexnn artifact")
-        fields = _FIELDS.unpack(raw[: _FIELDS.size])
-        version, header_bytes, width, flags, size = fields[1:6]
-        if version not in VERSIONS:
-            raise ArtifactError(f"artifact version {version}, this FlexNN reads {VERSIONS}: compile the model again")
-        if struct.unpack_from("<I", raw, _FIELDS.size)[0] != crc32c(raw[: _FIELDS.size]):
+    def unpack(cls, raw: bytes, file_bytes: int, path: str = "OUT.flexnn") -> Header:
+        """The header in ``raw``, every field checked; ``file_bytes`` is the true size of the file at ``path``. Raises
+        ArtifactError.
+        """
+        check_version(raw, path)
+        if len(raw) < HEADER_BYTES or struct.unpack_from("<I", raw, _FIELDS.size)[0] != crc32c(raw[: _FIELDS.size]):
             raise ArtifactError("header checksum does not match: the file is damaged")
-        header = cls(version, width, *fields[5:-1])
-        if header_bytes != HEADER_BYTES or flags or fields[-1]:
+        fields = dict(zip(LAYOUT, _FIELDS.unpack_from(raw), strict=True))
+        if any(fields.pop(name) != value for name, value in _FIXED.items()) or fields["kind"] not in KINDS:
             raise ArtifactError("header has fields this version does not know")
-        if size != file_bytes or size > FILE_BYTES_MAX:
-            raise ArtifactError(f"file has {file_bytes} bytes, its header says {size}: truncated or appended to")
+        header = cls(**fields)
+        if header.file_bytes != file_bytes or file_bytes > FILE_BYTES_MAX:
+            raise ArtifactError(
+                f"file has {file_bytes} bytes, its header says {header.file_bytes}: truncated or appended to"
+            )
         header._check_sections()
         return header
 

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flexnn.graph.ir import ALL_DTYPES, AbsentError, Weight
 from flexnn.graph.model import Constant, Model, ModelAttr, ModelGraph, ModelNode, Port
-from flexnn.graph.sources import Array, ArraySource, ModelSource
+from flexnn.graph.sources import Array, ArraySource, Descriptor, ModelSource
 
 from .format import ArtifactError
 from .section import (
@@ -27,7 +28,21 @@ from .section import (
     load_json,
     load_weights,
     name_of,
+    row_of,
 )
+from .stored_source import StoredSource
+
+PARTS = ("weights", "keys", "model")
+"""The parts of a model section."""
+MODEL_PARTS = ("opset", "constants", "graph")
+GRAPH_PARTS = ("nodes", "constants", "inputs", "outputs")
+"""The parts of the model in it, and of each of its graphs."""
+ROWS = {
+    "constants": ("name", "dtype", "shape", "value"),
+    "nodes": ("op_type", "domain", "name", "inputs", "outputs", "attrs"),
+    "inputs": ("name", "dtype", "dims"),
+}
+"""The fields of each table's rows, in order; outputs have those of inputs."""
 
 INLINE_BYTES = 64 << 10
 """Values up to this size are in the section itself."""
@@ -105,7 +120,7 @@ def dump_stored(stored: StoredModel) -> bytes:
 
 def load_stored(raw: bytes) -> StoredModel:
     """The model in ``raw``. Raises ArtifactError saying what is wrong."""
-    rows = load_json(raw, {"weights", "keys", "model"}, "model")
+    rows = load_json(raw, set(PARTS), "model")
     check_tables(rows, {"weights", "keys"}, "model")
     weights = load_weights(rows["weights"])
     try:
@@ -116,6 +131,13 @@ def load_stored(raw: bytes) -> StoredModel:
     except (TypeError, ValueError, RecursionError) as error:
         raise ArtifactError(f"model section: {error}") from None
     return StoredModel(model, weights, keys, values, constants)
+
+
+def attach_values(stored: StoredModel, file: Descriptor, crcs: NDArray[np.uint32]) -> None:
+    """Let constants whose numbers are raw weights read them from the artifact ``file``, checked against ``crcs``."""
+    for index, weight in stored.values.items():
+        constant = stored.constants[index]
+        source_of(constant).base = StoredSource(file, crcs, stored.weights[weight], constant.dtype, constant.shape)
 
 
 def _dump_model(stored: StoredModel) -> dict[str, Any]:
@@ -151,7 +173,7 @@ def _dump_attr(value: ModelAttr) -> Any:
 
 
 def _load_model(rows: Any, weights: list[tuple[str, int]]) -> tuple[Model, dict[int, int], list[Constant]]:
-    if not isinstance(rows, dict) or rows.keys() != {"opset", "constants", "graph"}:
+    if not isinstance(rows, dict) or rows.keys() != set(MODEL_PARTS):
         raise ValueError("it has not the three parts")
     if not isinstance(rows["constants"], list) or len(rows["constants"]) > TENSORS_MAX:
         raise ValueError("constants are not a list, or too many")
@@ -166,9 +188,7 @@ def _load_model(rows: Any, weights: list[tuple[str, int]]) -> tuple[Model, dict[
 
 
 def _constant(row: Any, index: int, weights: list[tuple[str, int]]) -> tuple[Constant, int]:
-    if not isinstance(row, list) or len(row) != 4:
-        raise ValueError(f"constant {index} is malformed")
-    name, dtype, shape, value = row
+    name, dtype, shape, value = row_of(row, ROWS["constants"])
     if not isinstance(dtype, str) or dtype not in ALL_DTYPES:
         raise ValueError(f"constant {index} has an unknown dtype")
     dims = tuple(ints_in(shape, 0, INT_MAX, DIMS_MAX))
@@ -195,7 +215,7 @@ def _constant(row: Any, index: int, weights: list[tuple[str, int]]) -> tuple[Con
 def _graph(rows: Any, constants: list[Constant], depth: int) -> ModelGraph:
     if depth > NESTING_MAX:
         raise ValueError("graphs are nested too deeply")
-    if not isinstance(rows, dict) or rows.keys() != {"nodes", "constants", "inputs", "outputs"}:
+    if not isinstance(rows, dict) or rows.keys() != set(GRAPH_PARTS):
         raise ValueError("a graph has not the four tables")
     if not isinstance(rows["constants"], dict) or not isinstance(rows["nodes"], list):
         raise ValueError("a graph's constants or nodes are malformed")
@@ -216,9 +236,7 @@ def _list(value: Any) -> list[Any]:
 
 
 def _port(row: Any, typed: bool) -> Port:
-    if not isinstance(row, list) or len(row) != 3:
-        raise ValueError("an input or output is malformed")
-    name, dtype, dims = row
+    name, dtype, dims = row_of(row, ROWS["inputs"])
     if (dtype is None and typed) or (dtype is not None and (not isinstance(dtype, str) or dtype not in ALL_DTYPES)):
         raise ValueError("an input has no known dtype")
     if dims is None:
@@ -230,9 +248,9 @@ def _port(row: Any, typed: bool) -> Port:
 
 
 def _node(row: Any, constants: list[Constant], depth: int) -> ModelNode:
-    if not isinstance(row, list) or len(row) != 6 or not isinstance(row[5], dict):
+    op_type, domain, name, inputs, outputs, attrs = row_of(row, ROWS["nodes"])
+    if not isinstance(attrs, dict):
         raise ValueError("a node is malformed")
-    op_type, domain, name, inputs, outputs, attrs = row
     node = ModelNode(name_of(op_type), name_of(name), [name_of(n) for n in _list(inputs)], domain=name_of(domain))
     node.output = [name_of(n) for n in _list(outputs)]
     node.attrs = {name_of(key): _attr(value, constants, depth) for key, value in attrs.items()}

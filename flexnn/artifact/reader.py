@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +18,10 @@ from flexnn import _core
 from flexnn.graph import ops
 from flexnn.graph.ir import RAW_CHUNK_BYTES, Graph, Node, Tensor, Weight
 from flexnn.graph.pack import NR
+from flexnn.graph.sources import Descriptor
 from flexnn.graph.tables import CHUNK_BYTES_MIN
 
-from .format import GRAPH, HEADER_BYTES, PAGE, ArtifactError, Header
+from .format import GRAPH, HEADER_BYTES, PAGE, ArtifactError, Header, again
 from .section import load_graph
 
 if TYPE_CHECKING:
@@ -30,31 +31,40 @@ TENSOR_BYTES_MAX = 1 << 40
 
 
 class Artifact:
-    """An open artifact: ``contents`` (a bound graph, or a model whose shapes are open), ``crcs`` (uint32, one per
-    chunk), ``fd`` (owned; later changes of the path do not matter). Close it, or use it as a context manager.
+    """An open artifact: ``contents`` (a bound graph, or a model whose shapes are open: ``kind`` says which), ``crcs``
+    (uint32, one per chunk), ``fd`` (owned; later changes of the path do not matter). Close it, or use it as a context
+    manager.
     """
 
     def __init__(
-        self, path: str, fd: int, header: Header, contents: Graph | StoredModel, crcs: NDArray[np.uint32]
+        self, file: Descriptor, header: Header, contents: Graph | StoredModel, crcs: NDArray[np.uint32]
     ) -> None:
-        self.path = path
-        self.fd = fd
+        self._file = file
+        self.path = file.path
         self.header = header
         self.contents = contents
         self.crcs = crcs
 
     @property
+    def fd(self) -> int:
+        """The open file; -1 once it is closed."""
+        return self._file.fd
+
+    @property
+    def kind(self) -> int:
+        """GRAPH or MODEL."""
+        return self.header.kind
+
+    @property
     def graph(self) -> Graph:
         """The bound graph. Raises ArtifactError where shapes are open."""
-        if isinstance(self.contents, Graph):
-            return self.contents
+        if self.kind == GRAPH:
+            return cast("Graph", self.contents)
         raise ArtifactError(f"{self.path}: the model's shapes are open: a run binds them")
 
     def close(self) -> None:
-        """Closes the file; twice is fine."""
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
+        """Close the file; twice is fine."""
+        self._file.close()
 
     def open_direct(self) -> int:
         """A second descriptor of the same file with O_DIRECT, or -1 where the file system does not take it."""
@@ -72,46 +82,41 @@ class Artifact:
 
 def open_artifact(path: str) -> Artifact:
     """Opens and checks the artifact at ``path``. Raises OSError, or ArtifactError with ``path`` in its message."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a FIFO must not make us wait
+    file = Descriptor(path, os.O_NONBLOCK)  # a FIFO must not make us wait
     try:
-        status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode):
-            raise ArtifactError("not a regular file")
-        header = Header.unpack(os.pread(fd, HEADER_BYTES, 0), status.st_size)
-        if header.panel_width != NR:
-            raise ArtifactError(f"panels of {header.panel_width} channels, this FlexNN computes {NR}: compile again")
-        section = _section(fd, header.graph_offset, header.graph_bytes, header.graph_crc, "graph")
-        crcs = _section(fd, header.crc_offset, 4 * header.crc_count, header.crcs_crc, "checksum table")
-        contents: Graph | StoredModel
-        if header.version == GRAPH:
-            contents = load_graph(section)
-            check_graph(contents)
-        else:  # few sessions need what it takes to bind shapes
-            from .model_section import load_stored
-
-            contents = load_stored(section)
-        _check_places(contents.weights, header)
-        artifact = Artifact(path, fd, header, contents, np.frombuffer(crcs, "<u4"))
-        if not isinstance(contents, Graph):
-            from .stored_source import attach_values
-
-            attach_values(artifact, contents)
-        return artifact
+        return _read(file)
     except ValueError as error:  # ours, or the C core about parameters
-        os.close(fd)
+        file.close()
         raise ArtifactError(f"{path}: {error}") from None
     except BaseException:
-        os.close(fd)
+        file.close()
         raise
 
 
-def _section(fd: int, offset: int, size: int, crc: int, what: str) -> bytes:
-    raw = b""
-    while len(raw) < size:
-        more = os.pread(fd, size - len(raw), offset + len(raw))
-        if not more:
-            raise ArtifactError(f"{what} is cut short")
-        raw += more
+def _read(file: Descriptor) -> Artifact:
+    if not stat.S_ISREG(os.fstat(file.fd).st_mode):
+        raise ArtifactError("not a regular file")
+    header = Header.unpack(os.pread(file.fd, HEADER_BYTES, 0), file.size, file.path)
+    if header.panel_width != NR:
+        raise ArtifactError(f"panels of {header.panel_width} channels, this FlexNN computes {NR}: {again(file.path)}")
+    section = _section(file, header.graph_offset, header.graph_bytes, header.graph_crc, "graph")
+    table = _section(file, header.crc_offset, 4 * header.crc_count, header.crcs_crc, "checksum table")
+    crcs = np.frombuffer(table, "<u4")
+    contents: Graph | StoredModel
+    if header.kind == GRAPH:
+        contents = load_graph(section)
+        check_graph(contents)
+    else:  # few sessions need what it takes to bind shapes
+        from .model_section import attach_values, load_stored
+
+        contents = load_stored(section)
+        attach_values(contents, file, crcs)
+    _check_places(contents.weights, header)
+    return Artifact(file, header, contents, crcs)
+
+
+def _section(file: Descriptor, offset: int, size: int, crc: int, what: str) -> bytes:
+    raw = file.read(offset, size)
     if _core.crc32c(raw) != crc:
         raise ArtifactError(f"{what} checksum does not match: the file is damaged")
     return raw

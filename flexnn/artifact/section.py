@@ -21,17 +21,28 @@ NAME_MAX = 4096
 LIST_MAX = 64
 TENSORS_MAX = 1 << 20
 
+ROWS = {
+    "tensors": ("name", "dtype", "shape", "root", "offset", "strides", "weight"),
+    "nodes": ("name", "op", "inputs", "outputs", "attrs", "weight"),
+    "weights": ("name", "kind", "nbytes", "chunk_bytes", "offset", "crc_first"),
+}
+"""The fields of each table's rows, in order."""
+TABLES = {*ROWS, "inputs", "outputs"}
+"""The parts of a graph section."""
+
 Row = TypeVar("Row", Tensor, Weight, Node)
 
 
 def dump_graph(graph: Graph) -> bytes:
-    """The section's bytes: compact JSON in ASCII; rows in the order of the fields that ``load_graph`` reads."""
+    """The section's bytes: compact JSON in ASCII."""
+    tensors = [_fields(tensor, "tensors") for tensor in graph.tensors]
+    strides = ROWS["tensors"].index("strides")
+    for tensor, row in zip(graph.tensors, tensors, strict=True):
+        if _plain(tensor):
+            row[strides] = None
     rows = {
-        "tensors": [
-            [t.name, t.dtype, t.shape, t.root, t.offset, None if _plain(t) else t.strides, t.weight]
-            for t in graph.tensors
-        ],
-        "nodes": [[n.name, n.op, n.inputs, n.outputs, n.attrs, n.weight] for n in graph.nodes],
+        "tensors": tensors,
+        "nodes": [_fields(node, "nodes") for node in graph.nodes],
         "weights": dump_weights(graph.weights),
         "inputs": graph.inputs,
         "outputs": graph.outputs,
@@ -39,9 +50,13 @@ def dump_graph(graph: Graph) -> bytes:
     return json.dumps(rows, separators=(",", ":")).encode("ascii")
 
 
-def dump_weights(weights: list[Weight]) -> list[list[int | str]]:
+def dump_weights(weights: list[Weight]) -> list[list[Any]]:
     """The table of weights."""
-    return [[w.name, w.kind, w.nbytes, w.chunk_bytes, w.offset, w.crc_first] for w in weights]
+    return [_fields(weight, "weights") for weight in weights]
+
+
+def _fields(item: Tensor | Node | Weight, table: str) -> list[Any]:
+    return [getattr(item, name) for name in ROWS[table]]
 
 
 def load_json(raw: bytes, keys: set[str], what: str) -> dict[str, Any]:
@@ -71,9 +86,8 @@ def load_weights(rows: list[Any]) -> list[Weight]:
 
 def load_graph(raw: bytes) -> Graph:
     """The graph in ``raw``. Raises ArtifactError naming the row that is wrong."""
-    tables = {"tensors", "nodes", "weights", "inputs", "outputs"}
-    rows = load_json(raw, tables, "graph")
-    check_tables(rows, tables, "graph")
+    rows = load_json(raw, TABLES, "graph")
+    check_tables(rows, TABLES, "graph")
     graph = Graph()
     weight_count, tensor_count = len(rows["weights"]), len(rows["tensors"])
     graph.weights = load_weights(rows["weights"])
@@ -104,7 +118,7 @@ def _plain(tensor: Tensor) -> bool:
 
 
 def _tensor(row: Any, tensors: int, weights: int) -> Tensor:
-    name, dtype, shape, root, offset, strides, weight = _row(row, 7)
+    name, dtype, shape, root, offset, strides, weight = row_of(row, ROWS["tensors"])
     dims = tuple(ints_in(shape, 0, INT_MAX, DIMS_MAX))
     if not isinstance(dtype, str) or dtype not in DTYPES:
         raise ValueError("unknown dtype")
@@ -120,7 +134,7 @@ def _tensor(row: Any, tensors: int, weights: int) -> Tensor:
 
 
 def _weight(row: Any, tensors: int, weights: int) -> Weight:
-    name, kind, nbytes, chunk_bytes, offset, crc_first = _row(row, 6)
+    name, kind, nbytes, chunk_bytes, offset, crc_first = row_of(row, ROWS["weights"])
     if kind not in ("raw", "panels"):
         raise ValueError("unknown kind of weight")
     return Weight(
@@ -134,7 +148,7 @@ def _weight(row: Any, tensors: int, weights: int) -> Weight:
 
 
 def _node(row: Any, tensors: int, weights: int) -> Node:
-    name, op, inputs, outputs, attrs, weight = _row(row, 6)
+    name, op, inputs, outputs, attrs, weight = row_of(row, ROWS["nodes"])
     if not isinstance(op, str) or not isinstance(attrs, dict) or len(attrs) > LIST_MAX:
         raise ValueError("operator or attributes are malformed")
     return Node(
@@ -147,9 +161,10 @@ def _node(row: Any, tensors: int, weights: int) -> Node:
     )
 
 
-def _row(row: Any, fields: int) -> list[Any]:
-    if not isinstance(row, list) or len(row) != fields:
-        raise ValueError(f"not a row of {fields} fields")
+def row_of(row: Any, fields: tuple[str, ...]) -> list[Any]:
+    """``row``, which must be a list of these fields. Raises ValueError."""
+    if not isinstance(row, list) or len(row) != len(fields):
+        raise ValueError(f"not a row of {len(fields)} fields")
     return row
 
 

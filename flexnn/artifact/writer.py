@@ -6,6 +6,8 @@ import errno
 import glob
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from typing import BinaryIO
 
 import numpy as np
@@ -36,15 +38,14 @@ def write_artifact(
     ArtifactError or GraphError before anything is written when the graph is inconsistent, OSError when writing fails;
     in both cases a file that was at ``path`` is untouched.
     """
-    if isinstance(contents, Graph):
-        check_graph(contents)
+    section = _section_of(contents)
     groups = _alike(contents.weights)
     _place_checksums(groups)
     _sweep(path)
     temporary = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}{TEMPORARY}{os.getpid()}")
     try:
         with open(temporary, "xb") as file:
-            header, section, crcs = _lay_out(contents, groups, source_sha256)
+            header, raw, crcs = _lay_out(section, groups, source_sha256)
             for group in groups:
                 _write_weight(file, group[0], crcs)
                 if progress:
@@ -52,10 +53,10 @@ def write_artifact(
                         progress(weight)
             file.truncate(header.file_bytes)
             header.crcs_crc = crc32c(crcs)
-            parts = ((header.graph_offset, section), (header.crc_offset, crcs.tobytes()), (0, header.pack()))
-            for offset, raw in parts:
+            parts = ((header.graph_offset, raw), (header.crc_offset, crcs.tobytes()), (0, header.pack()))
+            for offset, part in parts:
                 file.seek(offset)
-                file.write(raw)
+                file.write(part)
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
@@ -66,6 +67,22 @@ def write_artifact(
             error.filename = path  # what the user asked for; writing names no file at all
         raise
     return header.file_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Section:
+    """The first section: ``dump`` makes its bytes, in which the offsets of the weights stand."""
+
+    kind: int
+    dump: Callable[[], bytes]
+
+
+def _section_of(contents: Graph | StoredModel) -> _Section:
+    """The section that will hold ``contents``. Raises ArtifactError or GraphError where a graph is inconsistent."""
+    if isinstance(contents, Graph):
+        check_graph(contents)
+        return _Section(GRAPH, partial(dump_graph, contents))
+    return _Section(MODEL, partial(dump_stored, contents))
 
 
 def _alike(weights: list[Weight]) -> list[list[Weight]]:
@@ -86,44 +103,39 @@ def _place_checksums(groups: list[list[Weight]]) -> None:
 
 
 def _lay_out(
-    contents: Graph | StoredModel, groups: list[list[Weight]], source_sha256: bytes
+    section: _Section, groups: list[list[Weight]], source_sha256: bytes
 ) -> tuple[Header, bytes, NDArray[np.uint32]]:
     """Header, graph section and empty checksum table. The section's length depends on the offsets it holds, and these
     on its length: laid out until nothing moves.
     """
     count = sum(group[0].chunks for group in groups)
-    section = _section(contents)
+    raw = section.dump()
     while True:
-        crc_offset = -(-(HEADER_BYTES + len(section)) // 4) * 4
+        crc_offset = -(-(HEADER_BYTES + len(raw)) // 4) * 4
         data_offset = end = page_up(crc_offset + 4 * count)
         for group in groups:
             for weight in group:
                 weight.offset = page_up(end)
             end = group[0].offset + group[0].nbytes
-        again = _section(contents)
-        if len(again) == len(section):
+        before, raw = raw, section.dump()
+        if len(raw) == len(before):
             break
-        section = again
     end = page_up(end)
     header = Header(
-        version=GRAPH if isinstance(contents, Graph) else MODEL,
         panel_width=NR,
+        kind=section.kind,
         file_bytes=end,
         graph_offset=HEADER_BYTES,
-        graph_bytes=len(again),
+        graph_bytes=len(raw),
         crc_offset=crc_offset,
         crc_count=count,
         data_offset=data_offset,
         data_bytes=end - data_offset,
         source_sha256=source_sha256,
-        graph_crc=crc32c(again),
+        graph_crc=crc32c(raw),
         crcs_crc=0,
     )
-    return header, again, np.zeros(count, "<u4")
-
-
-def _section(contents: Graph | StoredModel) -> bytes:
-    return dump_graph(contents) if isinstance(contents, Graph) else dump_stored(contents)
+    return header, raw, np.zeros(count, "<u4")
 
 
 def _write_weight(file: BinaryIO, weight: Weight, crcs: NDArray[np.uint32]) -> None:

@@ -1,4 +1,4 @@
-"""The command line (DESIGN §6): compile, run, plan, bench, doctor.
+"""The command line: compile, run, plan, bench, doctor.
 
 Results go to stdout, progress and errors to stderr. Exit 0: good; 2: the user's mistake or an infeasible budget, one
 line ``error: …``; 1: anything else.
@@ -18,6 +18,7 @@ from flexnn import units
 from flexnn.run.options import IO, PROFILES
 
 from . import options as option
+from . import progress
 from .plan import plan
 from .run import run
 
@@ -30,7 +31,6 @@ ABLATIONS = (
     "fixed slices",
 )
 """Explained in flexnn/bench/ablations.py."""
-TARGETS = ("any", "aarch64", "x86_64")
 
 
 class _Parser(argparse.ArgumentParser):
@@ -87,16 +87,16 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
 
     sub = commands.add_parser("compile", help="compile an ONNX model into an artifact")
-    sub.add_argument("model", metavar="MODEL.onnx")
+    sub.add_argument("model", metavar="MODEL.onnx", nargs="?")
     sub.add_argument("-o", "--output", metavar="OUT.flexnn", help="default: beside the model")
     _add_shape(sub)
     sub.add_argument(
-        "--target",
-        choices=TARGETS,
-        default="any",
-        help="where it will run; one artifact serves all, so the bytes are equal",
+        "--dump",
+        metavar="STAGE",
+        help="print the model as this stage of compiling leaves it, and write no artifact unless -o is given;"
+        " list: the names of the stages; all: every stage",
     )
-    sub.add_argument("--quiet", action="store_true", help="no progress bar")
+    sub.add_argument("--quiet", action="store_true", help="do not report progress")
     sub.set_defaults(command=_compile)
 
     sub = commands.add_parser("doctor", help="what of this machine decides how models run")
@@ -170,22 +170,23 @@ def _add_shape(sub: argparse.ArgumentParser) -> None:
 
 
 def _compile(options: argparse.Namespace) -> None:
+    if options.dump == "list":
+        from flexnn.graph.dump import stages
+
+        print("\n".join(stages()))
+        return
+    if options.model is None:
+        raise flexnn.CompileError("MODEL.onnx is missing; see flexnn compile --help")
     shapes = dict(options.shape)
-    if options.quiet or sys.stderr is None or not sys.stderr.isatty():
-        path = flexnn.compile(options.model, options.output, shapes=shapes)
-    else:
-        from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+    if options.dump:
+        from flexnn.compiler import dump_stage
 
-        columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True))
-        with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-            task = bar.add_task("reading the model", total=None)
-
-            def report(name: str, done: int, total: int) -> None:
-                bar.update(task, description="packing weights", completed=done, total=total)
-
-            path = flexnn.compile(options.model, options.output, shapes=shapes, progress=report)
-    print(f"{path}  {units.format_bytes(os.path.getsize(path))}")
+        dump_stage(options.model, options.dump, sys.stdout.write, shapes)
+        if options.output is None:
+            return
+    with progress.shown(quiet=options.quiet) as report:
+        path = flexnn.compile(options.model, options.output, shapes=shapes, progress=report)
+    print(f"{path}  {units.format_bytes(os.path.getsize(path))}", file=sys.stderr if options.dump else sys.stdout)
 
 
 def _bench(options: argparse.Namespace) -> int:

@@ -20,7 +20,10 @@ Array = NDArray[np.generic]
 
 
 class Descriptor:
-    """An open file that closes with its last user; reading by offset, so the file may be replaced meanwhile."""
+    """An open file that closes with its last user; reading by offset, so the file may be replaced meanwhile.
+
+    ``fd`` is -1 once it is closed.
+    """
 
     __slots__ = ("fd", "path", "size")
 
@@ -32,8 +35,13 @@ class Descriptor:
         self.size = os.fstat(self.fd).st_size
 
     def __del__(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; twice is fine."""
         if self.fd >= 0:
             os.close(self.fd)
+            self.fd = -1
 
     def read(self, offset: int, size: int) -> bytes:
         """``size`` bytes at ``offset``. Raises GraphError when the file ends before."""

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from .fixed import FixedRun
 from .model_file import ModelFile
 from .options import RunOptions
-
-if TYPE_CHECKING:
-    from .protocol import Run
+from .protocol import Run
 
 
 def open_run(path: str, shapes: Mapping[str, tuple[int, ...]], options: RunOptions) -> Run:

@@ -121,8 +121,8 @@ def forge(path: Path, section: bytes) -> None:
     data_offset = -(-(crc_offset + len(crcs)) // PAGE) * PAGE
     data = raw[old.data_offset :]
     header = Header(
-        old.version,
         old.panel_width,
+        old.kind,
         data_offset + len(data),
         HEADER_BYTES,
         len(section),
