@@ -173,7 +173,26 @@ class Session:
         return [outputs[names.index(name)] for name in wanted]
 
     def statistics(self) -> dict[str, Any]:
-        """Return figures of the session."""
+        """Return figures of the session and of its last run.
+
+        Returns:
+            A dictionary that JSON takes:
+
+            - ``segments``: parts of the model that are bound and kept; 1 where shapes are fixed.
+            - ``segments_of_last_run``: those of them that the last run ran; 0 before it.
+            - ``kept_nodes``: nodes of all segments.
+            - ``hosted_operators``: ONNX operators that numpy computed in the last run, and how often.
+            - ``bytes``: what ``session_bytes`` is made of: ``arena``, ``base``, ``stacks``; where shapes are fixed,
+              ``io`` (the caller's arrays), ``program`` and, with groups, ``groups``; where they are open, ``values``
+              (the caller's arrays and those between segments), ``programs`` and ``model``.
+            - ``engine_bytes``: what the engine holds now: arena, programs, stacks.
+            - ``pinning``: bytes of pinned weights that the last binding ``kept`` in place, ``moved`` in the arena, and
+              ``read`` from the file.
+            - ``machine``: what plans know of it: ``measured_times`` of kernels, ``storage_bytes_per_second``.
+
+        Raises:
+            SessionError: The session is closed.
+        """
         self._check_process()
         with self._lock:
             return self._opened().statistics()

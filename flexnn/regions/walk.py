@@ -116,10 +116,13 @@ class Walker:
         self.model = model
         self.runner = runner
         self.region = Region(model.graph)
+        self.hosted: dict[str, int] = {}
+        """Operators that numpy computed in the last run, and how often."""
         self._kept: dict[tuple[Region, Nodes, Key], list[Segment]] = {}
 
     def run(self, feeds: Mapping[str, Array]) -> list[Array]:
         """The model's outputs, in its order, for all its inputs."""
+        self.hosted = {}
         scope = Scope(dict(feeds))
         scope.steady.update(n for n, x in feeds.items() if x.dtype.kind in "iub" and x.nbytes <= SMALL_BYTES)
         return self.walk(self.region, scope)
@@ -159,6 +162,7 @@ class Walker:
             empty = node.op_type in HEAVY and any(name in scope and not scope[name].size for name in node.input)
             inputs = [self._value(region, scope, name, empty) if name else None for name in node.input]
             values = self.evaluated(node, inputs)
+            self.hosted[node.op_type] = self.hosted.get(node.op_type, 0) + 1
             scope.own.update((name, v) for name, v in zip(node.output, values, strict=False) if name)
             if node.op_type in ("Shape", "Size") or all(scope.is_steady(n) for n in node.input if n in scope):
                 scope.steady.update(node.output)

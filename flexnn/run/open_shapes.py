@@ -139,11 +139,6 @@ class OpenShapesRun:
 
     def statistics(self) -> dict[str, Any]:
         """Return figures of the run (Session.statistics)."""
-        hosted: dict[str, int] = {}
-        for region in self._walker.region.walk():
-            for i in region.hosted:
-                name = region.nodes[i].op_type
-                hosted[name] = hosted.get(name, 0) + 1
         pinning = {"kept": 0, "moved": 0, "read": 0}
         for segment in self._open:
             assert segment.bound is not None
@@ -153,7 +148,7 @@ class OpenShapesRun:
             "segments": len(self._segments),
             "segments_of_last_run": len(self._totals.used),
             "kept_nodes": self._walker.kept_nodes,
-            "hosted_operators": dict(sorted(hosted.items())),
+            "hosted_operators": dict(sorted(self._walker.hosted.items())),
             "bytes": self._bytes(),
             "engine_bytes": self._engine.nbytes,
             "pinning": pinning,
