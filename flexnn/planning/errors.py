@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from flexnn.errors import FlexNNError
 
-class BudgetError(ValueError):
+
+class BudgetError(FlexNNError, ValueError):
     """No plan fits the budget. ``minimum``: bytes of the smallest budget that has one; ``budget``: bytes asked for;
     ``how``: what beside the model it is the smallest for, as text.
     """

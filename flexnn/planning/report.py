@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from flexnn.graph.operators import OPERATORS
 from flexnn.units import format_bytes
 
 from .types import Program
+
+if TYPE_CHECKING:
+    from .explain import Explanation
 
 
 @dataclass(slots=True)
@@ -44,6 +47,8 @@ class Plan:
     """
     forecasts_ms: dict[int | None, float] = field(default_factory=dict)
     """Predicted times by ``groups``, where these were chosen by them."""
+    explanation: Explanation | None = None
+    """What the plan's memory and time are made of, where that was asked for."""
 
     @property
     def streams(self) -> bool:
@@ -122,7 +127,13 @@ class Plan:
             "pinned_bytes": self.pinned_bytes,
             "bytes_read_per_run": self.bytes_read_per_run,
             "kernels": self.kernels,
-        }
+        } | (self.explanation.describe() if self.explanation else {})
+
+    def check(self) -> None:
+        """Validate the plan independently of the planner. Raises PlanError."""
+        from .check import check_plan
+
+        check_plan(self.graph, self.program)
 
     def addresses(self) -> dict[str, np.ndarray[Any, Any]]:
         """Addresses for inspection, as arrays: ``loads`` and ``pinned`` [n, 2] (address, bytes), ``outputs`` [nodes, 2]
@@ -146,7 +157,7 @@ class Plan:
         if self.groups is not None:
             grouped = f"each layer in {self.groups} at most" if self.groups > 1 else "each layer in one"
         told = ", ".join(f"{_named(k)} {ms:.2f}" for k, ms in self.forecasts_ms.items())
-        return "\n".join(
+        lines = "\n".join(
             (
                 f"memory   {format_bytes(self.session_bytes)} (budget {budget},"
                 f" smallest {format_bytes(self.minimum_memory)})",
@@ -162,6 +173,7 @@ class Plan:
                 f"planned  in {self.plan_ms:.0f} ms",
             )
         )
+        return f"{lines}\n{self.explanation.summary(self)}" if self.explanation else lines
 
 
 def _named(groups: int | None) -> str:
