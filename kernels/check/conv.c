@@ -246,8 +246,8 @@ static int bench(int i, check_case *c, char *name, double *flops, double *bytes)
     p->tile_block = 64;
     p->wtype = shapes[i].kernel / FORM;
     *flops = 2.0 * p->oh * p->ow * p->cout * p->kh * p->kw * (p->cin / p->group);
-    *bytes = 4.0 * ((double)p->h * p->w * p->cin + (double)p->oh * p->ow * p->cout +
-                    (double)p->kh * p->kw * p->cin_panel * p->cout / (p->wtype ? 2 * p->wtype : 1));
+    *bytes = 4.0 * ((double)p->h * p->w * p->cin + (double)p->oh * p->ow * p->cout) +
+             (double)fx_weights_bytes(p->wtype, (int64_t)p->kh * p->kw * p->cin_panel * p->cout);
     static const char *const forms[] = {"", " f16", " s8"};
     snprintf(name, 64, "%dx%d %d->%d@%dx%d/%d g%d kernel %d%s", p->kh, p->kw, p->cin, p->cout, p->h, p->w, p->sh,
              p->group, shapes[i].kernel % FORM, forms[p->wtype]);

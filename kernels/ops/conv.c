@@ -13,7 +13,7 @@ static fx_window full_window(const fx_params *u) {
 
 static int64_t panel_bytes(const fx_params *u) {
     const fx_conv_params *p = &u->conv;
-    return fx_stored_bytes(p->act, p->wtype, (int64_t)p->kh * p->kw * p->cin_panel * FX_NR);
+    return fx_panel_layout_of(p->act, p->wtype, (int64_t)p->kh * p->kw * p->cin_panel * FX_NR).bytes;
 }
 
 static int32_t panels(const fx_params *u) {
@@ -25,6 +25,23 @@ int32_t fx_conv_panel_cin(const fx_conv_params *p, int32_t panel) {
         return 0;
     int64_t first_group = (int64_t)panel * FX_NR / (p->cout / p->group);
     return (int32_t)fx_min64(first_group * (p->cin / p->group), p->cin - p->cin_panel);
+}
+
+int fx_conv_groups_are_narrow(int64_t cin, int64_t cout, int64_t group) {
+    const int64_t wide = cin / group;
+    return group > 1 && cin == cout && (wide == 2 || wide == 4 || wide == 8);
+}
+
+int64_t fx_conv_cin_panel(int64_t cin, int64_t cout, int64_t group) {
+    const int64_t outputs = cout / group;
+    if (group == 1 || fx_conv_groups_are_narrow(cin, cout, group))
+        return cin / group;
+    int64_t most = 0;
+    for (int64_t c0 = 0; c0 < cout; c0 += FX_NR) {
+        const int64_t last = fx_min64(c0 + FX_NR, cout) - 1;
+        most = fx_max64(most, last / outputs - c0 / outputs + 1);
+    }
+    return most * (cin / group);
 }
 
 int fx_conv_kernel_fits(uint32_t kernel, const fx_conv_params *p) {
@@ -158,16 +175,17 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
 }
 
 const float *fx_panels_at(const fx_panels *p, int64_t first, int64_t count) {
-    const int64_t stored = fx_stored_bytes(p->act, p->wtype, p->weights), head = fx_panel_head(p->act);
-    const char *from = (const char *)p->call->weight + first * stored;
+    const fx_panel_layout stored = fx_panel_layout_of(p->act, p->wtype, p->weights);
+    const int64_t head = fx_panel_head(p->act);
+    const char *from = (const char *)p->call->weight + first * stored.bytes;
     if (p->wtype == FX_WTYPE_F32)
         return (const float *)from;
     float *to = p->room;
-    for (int64_t i = 0; i < count; i++, from += stored, to += head + p->weights) {
+    for (int64_t i = 0; i < count; i++, from += stored.bytes, to += head + p->weights) {
         memcpy(to, from, (size_t)head * sizeof(float));
         fx_weights w = {.to = to + head, .n = p->weights, .wtype = p->wtype};
-        w.scale = (const float *)from + head;
-        w.from = (const float *)from + fx_stored_head(p->act, p->wtype);
+        w.scale = (const float *)(from + stored.scales);
+        w.from = from + stored.weights;
         p->call->kernels->weights_f32(&w);
     }
     return p->room;

@@ -29,20 +29,6 @@ static inline int64_t fx_round_up(int64_t a, int64_t b) {
     (member) = (void *)((uintptr_t)(base) + (uintptr_t)(at));                                                          \
     (at) += fx_round_up((int64_t)sizeof *(member) * (count), 64)
 
-/* Floats before the weights in a panel: bias, and slopes of PRELU. */
-static inline int32_t fx_panel_head(int32_t act) {
-    return act == FX_ACT_PRELU ? 2 * FX_NR : FX_NR;
-}
-
-/* Panels as they are stored: with the scales of S8, and weights of one, two or four bytes. */
-static inline int32_t fx_stored_head(int32_t act, int32_t wtype) {
-    return fx_panel_head(act) + (wtype == FX_WTYPE_S8 ? FX_NR : 0);
-}
-static inline int64_t fx_stored_bytes(int32_t act, int32_t wtype, int64_t weights) {
-    const int64_t bytes = wtype == FX_WTYPE_F32 ? 4 : wtype == FX_WTYPE_F16 ? 2 : 1;
-    return fx_stored_head(act, wtype) * (int64_t)sizeof(float) + weights * bytes;
-}
-
 /* A window's panels as floats: where they lie, or expanded into `room` when they are stored in another form. */
 typedef struct fx_panels {
     const fx_call *call;

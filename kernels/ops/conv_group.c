@@ -3,8 +3,7 @@
 #include "strips.h"
 
 int fx_conv_is_narrow(const fx_conv_params *p) {
-    const int32_t wide = p->cin / p->group;
-    return p->group > 1 && p->cin == p->cout && (wide == 2 || wide == 4 || wide == 8) && p->cin_panel == wide;
+    return fx_conv_groups_are_narrow(p->cin, p->cout, p->group) && p->cin_panel == p->cin / p->group;
 }
 
 static fx_dwconv_params strips_of(const fx_conv_params *p) {

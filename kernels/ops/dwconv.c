@@ -10,7 +10,7 @@ static fx_window full_window(const fx_params *u) {
 
 static int64_t panel_bytes(const fx_params *u) {
     const fx_dwconv_params *p = &u->dwconv;
-    return fx_stored_bytes(p->act, p->wtype, (int64_t)p->kh * p->kw * FX_NR);
+    return fx_panel_layout_of(p->act, p->wtype, (int64_t)p->kh * p->kw * FX_NR).bytes;
 }
 
 static int32_t panels(const fx_params *u) {

@@ -13,6 +13,7 @@
 #include "flexnn/panel.h"
 #include "flexnn/params.h"
 #include "flexnn/rows.h"
+#include "flexnn/weight_form.h"
 
 /* Products that gemm_f32 adds up before it folds them into sums of earlier ones (vec/run_sums.h), unless one tap has
  * more: rounding errors of a sum grow with the length of its chains. */

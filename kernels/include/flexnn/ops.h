@@ -88,6 +88,11 @@ int32_t fx_op_panels(uint32_t op, const fx_params *p);
  * weight of input channel j / g * g + q from the panel's first on. */
 int32_t fx_conv_panel_cin(const fx_conv_params *p, int32_t panel);
 
+/* 1 if these are narrow groups; and the cin_panel of a convolution's panels, of narrow groups without zeros. cin and
+ * cout are multiples of group. */
+int fx_conv_groups_are_narrow(int64_t cin, int64_t cout, int64_t group);
+int64_t fx_conv_cin_panel(int64_t cin, int64_t cout, int64_t group);
+
 /* 1 if the kernel can compute this convolution. */
 int fx_conv_kernel_fits(uint32_t kernel, const fx_conv_params *p);
 
