@@ -35,7 +35,7 @@ cdef extern from "flexnn/ops.h" nogil:
     ctypedef struct fx_window:
         int32_t y0, y1, c0, c1
 
-    ctypedef struct fx_table:
+    ctypedef struct fx_row_table:
         pass
 
     ctypedef struct fx_call:
@@ -48,7 +48,7 @@ cdef extern from "flexnn/ops.h" nogil:
         const float *weight
         const float *zeros
         void *workspace
-        const fx_table *table
+        const fx_row_table *table
 
     uint32_t fx_op_traits(uint32_t op)
     fx_window fx_op_full_window(uint32_t op, const fx_params *p)

@@ -180,11 +180,11 @@ typedef struct fx_reduce {
     int32_t kind, n, columns; /* kind: fx_reduce_kind */
 } fx_reduce;
 
-/* Bilinear interpolation of a row of pixels: between rows x[0] and x[1] by `weight` (0: all x[0]), and in each between
- * the pixels at floats left and right of the row by the tap's weight. */
+/* Bilinear interpolation of a row of pixels: between rows x[0] and x[1] by `fraction` (0: all x[0]), and in each
+ * between the pixels at floats left and right of the row by the tap's fraction. */
 typedef struct fx_resize_tap {
     int64_t left, right;
-    float weight;
+    float fraction;
 } fx_resize_tap;
 typedef struct fx_resize {
     const float *x[2];
@@ -192,7 +192,7 @@ typedef struct fx_resize {
     float *y;
     int64_t y_pixel;
     int32_t pixels, channels;
-    float weight;
+    float fraction;
 } fx_resize;
 
 /* y[j] = x[j] (bias + scale sum x[i]^2)^-beta over the `taps` channels i from j - before on; padded is x with `before`

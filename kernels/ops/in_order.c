@@ -1,4 +1,4 @@
-/* Cores by the names they bear in MIDR_EL1: bits 24-31 the implementer, 4-15 the part. */
+/* Which cores execute in order, by MIDR_EL1: bits 24-31 name the implementer, 4-15 the part. */
 #include "flexnn/cpu.h"
 
 #include <stdio.h>
