@@ -1,6 +1,7 @@
 /* Convolution with a few output pixels only (a fully connected layer, a token): its time is that of reading the
  * weights, so all pixels are computed as a panel goes by, and the panels, in whatever form they are stored, go by in
  * order. */
+#include "conv.h"
 #include "units.h"
 
 int fx_conv_is_gemv(uint32_t kernel, const fx_conv_params *p) {

@@ -1,5 +1,6 @@
 /* Convolution in groups of 2, 4 or 8 channels whose panels hold no zeros: a depthwise one whose channels see their
  * group. */
+#include "conv.h"
 #include "strips.h"
 
 int fx_conv_is_narrow(const fx_conv_params *p) {
