@@ -53,11 +53,11 @@ def plan(options: argparse.Namespace) -> None:
 
 def _graph_plan(artifact: Artifact, options: argparse.Namespace) -> tuple[Plan, Explanation]:
     setting = _setting(artifact, options)
-    planners = Planner(artifact.graph, setting, groups=options.groups)
-    found = planners.plan(options.memory)
+    planner = Planner(artifact.graph, setting, groups=options.groups)
+    found = planner.plan(options.memory)
     if options.check:
         check_plan(found.graph, found.program)
-    return found, explain(planners, found, setting.machine)
+    return found, explain(planner, found, setting.machine)
 
 
 def _setting(artifact: Artifact, options: argparse.Namespace) -> Setting:

@@ -66,7 +66,7 @@ def check_plan(graph: Graph, program: Program) -> None:
     if needed > program.zeros_count:
         raise PlanError("zeros", f"{program.zeros_count} zeros, a node reads {needed}")
     if program.zeros_count:
-        spans.add(program.zeros, program.zeros + 4 * program.zeros_count, *everything, "zeros")
+        spans.add(program.zeros_offset, program.zeros_offset + 4 * program.zeros_count, *everything, "zeros")
     for i in range(len(spans.low)):
         if spans.low[i] < 0 or spans.high[i] > program.arena_bytes:
             raise PlanError("bounds", f"{spans.name[i]} lies outside the arena")
@@ -276,8 +276,8 @@ def _weights(graph: Graph, program: Program, spans: _Spans) -> None:
         spans.add(address, address + size, int(earliest[i]), last, f"load {i}")
 
 
-def _holds(piece: tuple[int, int, int], file_at: int, address: int) -> bool:
-    offset, size, where = piece
+def _holds(load: tuple[int, int, int], file_at: int, address: int) -> bool:
+    offset, size, where = load
     return offset <= file_at < offset + size and address - where == file_at - offset
 
 

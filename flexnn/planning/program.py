@@ -44,7 +44,7 @@ def encode_program(graph: Graph, costs: Costs, draft: Draft) -> Program:
         pinned=np.concatenate((small, loads[owns])),
         loads=loads[~is_pinned],
         arena_bytes=base + draft.working_bytes,
-        zeros=0,
+        zeros_offset=0,
         zeros_count=costs.zeros_count,
         io_bytes=np.array(costs.io_bytes, np.int64),
         threads=costs.threads,

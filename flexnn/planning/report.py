@@ -46,7 +46,7 @@ class Plan:
     """Predicted times by ``groups``, where these were chosen by them."""
 
     @property
-    def streams(self) -> bool:
+    def is_streaming(self) -> bool:
         """Whether runs read weights."""
         return len(self.program.loads) > 0 or len(self.program.tables) > 0
 

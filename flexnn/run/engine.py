@@ -92,7 +92,7 @@ class BoundProgram:
                 tables=program.tables,
                 crcs=host.artifact.crcs,
                 arena_bytes=program.arena_bytes,
-                zeros=program.zeros,
+                zeros=program.zeros_offset,
                 zeros_count=program.zeros_count,
                 io_bytes=program.io_bytes,
                 input_count=len(plan.graph.inputs),

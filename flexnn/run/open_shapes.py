@@ -19,8 +19,8 @@ from flexnn.graph.ir import DTYPES, Tensor
 from flexnn.measure import Watch
 from flexnn.measure.parts import Parts
 from flexnn.planning import BudgetError, Plan
-from flexnn.planning.moved import moved
 from flexnn.planning.overhead import BASE_BYTES
+from flexnn.planning.relocate import relocated
 from flexnn.regions import Segment, Walker
 from flexnn.run.outputs import Outputs
 
@@ -303,7 +303,7 @@ class Runner:
         plan = program.plan
         assert plan is not None
         split = plan.arena_bytes - plan.working_bytes
-        program.engine = BoundProgram(self.host, plan, moved(plan.program, split, front, work - split))
+        program.engine = BoundProgram(self.host, plan, relocated(plan.program, split, front, work - split))
         if self.parts is not None and (program.watch is None or program.watch.program is not plan.program):
             program.watch = Watch(plan.program, self.programs.setting.machine)
 

@@ -88,7 +88,7 @@ def _lose_zeros(p: Program) -> Program:
 
 
 def _zeros_in_use(p: Program) -> Program:
-    return dataclasses.replace(p, zeros=int(p.nodes["out"]["offset"][1]))
+    return dataclasses.replace(p, zeros_offset=int(p.nodes["out"]["offset"][1]))
 
 
 def _wrong_checksum(p: Program) -> Program:
