@@ -1,4 +1,4 @@
-"""The bound that no plan of a budget can beat (DESIGN D9), on the planner's own costs and storage model.
+"""The bound that no plan of a budget beats (docs/architecture.md, D9), from the planner's own costs and storage model.
 
 Let weights flow byte by byte and memory never fragment; each node computes as fast as its fastest kernel that could fit
 at all beside a panel, in steps as 5 says; handing steps out costs nothing; and requests take the loader as long as 4
@@ -58,12 +58,12 @@ from .types import F64, I64, Costs
 
 @dataclass(slots=True, frozen=True)
 class Bound:
-    """A lower bound on a run's seconds in the steady state."""
+    """A lower bound on the time of a run in the steady state."""
 
     seconds: float
     price: F64
-    """Of each node: seconds that the bound changes by with each byte of its weights that is pinned, the memory it takes
-    included. What has the lowest is best pinned.
+    """Change of the bound, in seconds, per byte of each node's weights that is pinned, its memory included. The nodes
+    with the lowest price are best pinned.
     """
 
 
@@ -152,9 +152,9 @@ class Bounding:
 def step_seconds(
     panels: I64, panel_bytes: I64, room: I64, pinned: int, fixed: F64, request_s: float, byte_s: float
 ) -> F64:
-    """Of each node: what its steps take beside its channels, ``fixed`` each, and waiting for slices between them (5
-    above). ``room``: bytes beside it; ``pinned``: no more than that are; ``request_s`` and ``byte_s``: of reading while
-    nothing is computed.
+    """Return the time of each node's steps in addition to its channels: ``fixed`` for each, and waiting for slices
+    between them (5 above). ``room``: bytes for slices; ``pinned``: most bytes that are pinned; ``request_s`` and
+    ``byte_s``: time of a request and of a byte that are read while nothing is computed.
     """
     panel = np.maximum(panel_bytes, 1)
     most = np.maximum(room // panel, 1)
@@ -169,9 +169,9 @@ def step_seconds(
 def slice_requests(
     nbytes: I64, panel_bytes: I64, free: I64, waits: F64, waits_first: F64, request_s: float
 ) -> tuple[F64, F64]:
-    """Of each node with ``nbytes`` of panels (perhaps 0): seconds that requests for them take beside their bytes, and
-    the most that each byte less saves of that (4 above). ``waits``: seconds that the loader waits while a panel
-    computes beside which the next slice has no room; ``waits_first``: while a step does without its panels.
+    """Return for each node with ``nbytes`` of panels (perhaps 0) the time of requests for them in addition to their
+    bytes, and the most that each byte less saves of it (4 above). ``waits``: time that the loader waits while a panel
+    computes for lack of room for the next slice; ``waits_first``: time that it waits for a step's fixed part.
     """
     panel = np.maximum(panel_bytes, 1)
     panels = nbytes // panel
