@@ -1,21 +1,21 @@
-/* Pins, slices, kernels and the region by threshold accepting (Dueck, Scheuer 1990), each change judged with addresses:
- * a random change stays when it makes the run no more than a little longer, less and less of it. What fragmentation
- * costs no draft without addresses can tell. */
-#include "draft.h"
+/* Pins, slices, kernels and the size of the working part by threshold accepting (Dueck, Scheuer 1990), each change
+ * judged with addresses: a random change stays when it makes the run no more than a little longer, less and less of it.
+ * What fragmentation costs no draft without addresses can tell. */
+#include "flexnn/draft.h"
+#include "sizes.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define LINE 64
-#define REPAIRS 8       /* layers that are pinned or unpinned after a change, to keep to the memory and to use it */
+#define REPAIRS 8       /* nodes that are pinned or unpinned after a change, to keep to the memory and to use it */
 #define THRESHOLD 0.005 /* of the run, which a change may cost at first */
-#define REGION_SHARE 8  /* a change of the region is at most this part of the memory */
+#define WORKING_PART 8  /* a change of the working part is at most this part of bytes_max */
 #define SEED UINT64_C(0x9e3779b97f4a7c15)
 
 typedef struct state {
-    fx_choice *choices; /* [layers] */
-    int64_t region;
+    fx_choice *choices; /* [nodes] */
+    int64_t working_bytes;
     int from_top;
     double seconds;
 } state;
@@ -23,9 +23,9 @@ typedef struct state {
 typedef struct annealing {
     fx_draft *d;
     const fx_problem *p;
-    int64_t memory, region_min;
+    int64_t bytes_max, working_bytes_min;
     uint64_t random;
-    int64_t *address, *layer_address;
+    int64_t *address, *node_address;
 } annealing;
 
 static uint32_t below(annealing *a, uint32_t count) { /* xorshift64* */
@@ -36,59 +36,60 @@ static uint32_t below(annealing *a, uint32_t count) { /* xorshift64* */
 }
 
 static void copy(const annealing *a, state *to, const state *from) {
-    memcpy(to->choices, from->choices, a->p->layer_count * sizeof *to->choices);
-    to->region = from->region;
+    memcpy(to->choices, from->choices, a->p->node_count * sizeof *to->choices);
+    to->working_bytes = from->working_bytes;
     to->from_top = from->from_top;
     to->seconds = from->seconds;
 }
 
 static int alike(const annealing *a, const state *x, const state *y) {
-    return x->region == y->region && x->from_top == y->from_top &&
-           !memcmp(x->choices, y->choices, a->p->layer_count * sizeof *x->choices);
+    return x->working_bytes == y->working_bytes && x->from_top == y->from_top &&
+           !memcmp(x->choices, y->choices, a->p->node_count * sizeof *x->choices);
 }
 
-/* A layer with panels, or -1. */
-static int64_t some_layer(annealing *a) {
+/* A node with panels, or -1. */
+static int64_t some_node(annealing *a) {
     const fx_item *item = &a->p->items[below(a, a->p->item_count)];
-    return item->constant < 0 ? item->layer : -1;
+    return item->constant < 0 ? item->node : -1;
 }
 
-static void slice(annealing *a, state *s, int64_t i, int share) {
+static void choose_slices(annealing *a, state *s, int64_t i, int slices_in_room) {
     const fx_choice before = s->choices[i];
-    fx_choose_layer(a->p, (uint32_t)i, s->region, share, 0, &s->choices[i]);
+    fx_choose_node(a->p, (uint32_t)i, s->working_bytes, slices_in_room, 0, &s->choices[i]);
     if (before.variant > s->choices[i].variant && below(a, 2))
         s->choices[i].variant = before.variant;
 }
 
 static void pin(annealing *a, state *s, int64_t i, int64_t panels) {
-    static const int shares[] = {1, 2, 2, 4, 4, 8};
+    static const int slices_in_room[] = {1, 2, 2, 4, 4, 8};
     s->choices[i].pinned_panels = (int32_t)panels;
-    slice(a, s, i, shares[below(a, 6)]);
+    choose_slices(a, s, i, slices_in_room[below(a, 6)]);
 }
 
 static void change(annealing *a, state *s) {
     const fx_problem *p = a->p;
     const uint32_t kind = below(a, 100);
     if (kind < 18) {
-        int64_t by = a->memory / REGION_SHARE / (1 << below(a, 6)), at = (int64_t)below(a, 2 * 1024) - 1024;
-        int64_t region = (s->region + by * at / 1024) & -LINE;
-        s->region = region < a->region_min ? a->region_min : region > a->memory ? s->region : region;
+        int64_t by = a->bytes_max / WORKING_PART / (1 << below(a, 6)), at = (int64_t)below(a, 2 * 1024) - 1024;
+        const int64_t changed = (s->working_bytes + by * at / 1024) & -FX_LINE;
+        if (changed <= a->bytes_max)
+            s->working_bytes = changed < a->working_bytes_min ? a->working_bytes_min : changed;
         return;
     }
     if (kind < 22) {
         s->from_top = !s->from_top;
         return;
     }
-    const int64_t i = some_layer(a);
+    const int64_t i = some_node(a);
     if (i < 0)
         return;
-    const fx_layer *l = &p->layers[i];
+    const fx_draft_node *node = &p->nodes[i];
     fx_choice *c = &s->choices[i];
-    const int64_t streamed = l->panels - c->pinned_panels;
+    const int64_t streamed = node->panel_count - c->pinned_panels;
     if (kind < 55) {
-        pin(a, s, i, streamed ? l->panels : 0);
+        pin(a, s, i, streamed ? node->panel_count : 0);
     } else if (kind < 65) {
-        pin(a, s, i, (int64_t)below(a, (uint32_t)l->panels + 1));
+        pin(a, s, i, (int64_t)below(a, (uint32_t)node->panel_count + 1));
     } else if (kind < 85) {
         if (!streamed)
             return;
@@ -96,34 +97,34 @@ static void change(annealing *a, state *s) {
         count = count < 1 ? 1 : count > streamed ? streamed : count;
         c->slice_panels = (int32_t)((streamed + count - 1) / count);
     } else {
-        c->variant = (int32_t)below(a, (uint32_t)l->variants);
+        c->variant = (int32_t)below(a, (uint32_t)node->variant_count);
     }
 }
 
-/* Unpins layers while the draft takes too much memory, pins others where some is left; 0 if it takes too much. */
+/* Unpins nodes while the draft takes too much memory, pins others where some is left; 0 if it takes too much. */
 static int repair(annealing *a, state *s) {
     const fx_problem *p = a->p;
     int64_t over = 1;
-    fx_draft_build(a->d, p, s->choices, s->region);
+    fx_draft_build(a->d, p, s->choices, s->working_bytes);
     for (int n = 0; n < 3 * REPAIRS; n++) {
-        over = fx_draft_bytes(a->d, p, s->region) - a->memory;
-        const int64_t i = some_layer(a);
+        over = fx_draft_bytes(a->d, p, s->working_bytes) - a->bytes_max;
+        const int64_t i = some_node(a);
         if (i < 0 || (over <= 0 && n >= REPAIRS))
             continue;
-        const fx_layer *l = &p->layers[i];
+        const fx_draft_node *node = &p->nodes[i];
         const int64_t pinned = s->choices[i].pinned_panels;
-        const int64_t needed = (over + p->io_align + l->panel_bytes - 1) / l->panel_bytes;
+        const int64_t needed = (over + p->io_align + node->panel_bytes - 1) / node->panel_bytes;
         if (over > 0 && pinned) {
             pin(a, s, i, pinned > needed && needed * 2 < pinned ? pinned - needed : 0);
-        } else if (over <= 0 && pinned < l->panels &&
-                   (l->panels - pinned) * l->panel_bytes + 2 * p->io_align <= -over) {
-            pin(a, s, i, l->panels);
+        } else if (over <= 0 && pinned < node->panel_count &&
+                   (node->panel_count - pinned) * node->panel_bytes + 2 * p->io_align <= -over) {
+            pin(a, s, i, node->panel_count);
         } else {
             continue;
         }
-        fx_draft_build(a->d, p, s->choices, s->region);
+        fx_draft_build(a->d, p, s->choices, s->working_bytes);
     }
-    return fx_draft_bytes(a->d, p, s->region) <= a->memory;
+    return fx_draft_bytes(a->d, p, s->working_bytes) <= a->bytes_max;
 }
 
 /* Whether the state's run takes at most `most` seconds; sets them. */
@@ -132,7 +133,8 @@ static fx_status judge(annealing *a, state *s, double most, int *good) {
     fx_draft_time(a->d, a->p); /* addresses make no run shorter */
     if (a->d->seconds > most)
         return FX_OK;
-    fx_status status = fx_draft_place(a->d, a->p, s->choices, s->region, s->from_top, a->address, a->layer_address);
+    fx_status status =
+        fx_draft_place(a->d, a->p, s->choices, s->working_bytes, s->from_top, a->address, a->node_address);
     if (status == FX_ERR_BOUNDS)
         return FX_OK;
     s->seconds = a->d->seconds;
@@ -144,8 +146,8 @@ static fx_status judge(annealing *a, state *s, double most, int *good) {
 static fx_status begin(annealing *a, state *s) {
     double best = INFINITY;
     int found = 0, top = 0, good;
-    fx_draft_build(a->d, a->p, s->choices, s->region);
-    if (fx_draft_bytes(a->d, a->p, s->region) > a->memory)
+    fx_draft_build(a->d, a->p, s->choices, s->working_bytes);
+    if (fx_draft_bytes(a->d, a->p, s->working_bytes) > a->bytes_max)
         return FX_ERR_BOUNDS;
     for (s->from_top = 0; s->from_top < 2; s->from_top++) {
         fx_status status = judge(a, s, best, &good);
@@ -183,22 +185,23 @@ static fx_status anneal(annealing *a, state *best, state *now, state *next, int 
     return status;
 }
 
-fx_status fx_anneal(fx_draft *d, const fx_problem *p, fx_choice *choices, int64_t *region, int *from_top,
-                    int64_t memory, int tries) {
-    const size_t layers = p->layer_count;
-    annealing a = {.d = d, .p = p, .memory = memory, .random = SEED};
-    for (size_t i = 0; i < layers; i++)
-        a.region_min = p->layers[i].tight_bytes > a.region_min ? p->layers[i].tight_bytes : a.region_min;
-    a.region_min = (a.region_min + LINE - 1) & -LINE;
-    fx_choice *changed = malloc((2 * layers + 1) * sizeof *changed);
-    a.address = malloc(((size_t)d->piece_max + 1 + layers * (1 + FX_CONSTANTS_MAX)) * sizeof *a.address);
+fx_status fx_anneal(fx_draft *d, const fx_problem *p, fx_choice *choices, int64_t *working_bytes, int *from_top,
+                    int64_t bytes_max, int tries) {
+    const size_t nodes = p->node_count;
+    annealing a = {.d = d, .p = p, .bytes_max = bytes_max, .random = SEED};
+    for (size_t i = 0; i < nodes; i++)
+        a.working_bytes_min =
+            p->nodes[i].tight_bytes > a.working_bytes_min ? p->nodes[i].tight_bytes : a.working_bytes_min;
+    a.working_bytes_min = fx_align_up(a.working_bytes_min, FX_LINE);
+    fx_choice *changed = malloc((2 * nodes + 1) * sizeof *changed);
+    a.address = malloc(((size_t)d->slice_max + 1 + nodes * (1 + FX_CONSTANTS_MAX)) * sizeof *a.address);
     fx_status status = FX_ERR_MEMORY;
     if (changed && a.address) {
-        a.layer_address = a.address + d->piece_max + 1;
-        state best = {.choices = choices, .region = *region};
-        state now = {.choices = changed}, next = {.choices = changed + layers};
+        a.node_address = a.address + d->slice_max + 1;
+        state best = {.choices = choices, .working_bytes = *working_bytes};
+        state now = {.choices = changed}, next = {.choices = changed + nodes};
         status = anneal(&a, &best, &now, &next, p->item_count ? tries : 0);
-        *region = best.region;
+        *working_bytes = best.working_bytes;
         *from_top = best.from_top;
     }
     free(changed);

@@ -1,13 +1,13 @@
 /* Pins in a draft that has its addresses: nothing else moves. */
-#include "draft.h"
+#include "flexnn/draft.h"
 
 #include <stdlib.h>
 
 #define ROUNDING 1e-12 /* of sums of times */
-#define LOOKS_MIN 8    /* pieces that are tried before one is pinned, at least */
+#define LOOKS_MIN 8    /* slices that are tried before one is pinned, at least */
 
 typedef struct candidate {
-    int64_t bytes, piece;
+    int64_t bytes, slice;
 } candidate;
 
 typedef struct fill {
@@ -18,25 +18,25 @@ typedef struct fill {
     int looks; /* left */
 } fill;
 
-static void pin(fx_draft *d, int64_t i, int stays) {
-    fx_piece_draft *piece = &d->pieces[i];
-    piece->stays = stays;
-    for (uint32_t j = (uint32_t)piece->step; j < d->step_count; j++)
-        d->steps[j].loads += stays ? -1 : 1;
-    d->pinned_bytes += stays ? piece->arena_bytes : -piece->arena_bytes;
-    d->stream_bytes -= stays ? piece->arena_bytes : -piece->arena_bytes;
+static void pin(fx_draft *d, int64_t i, int pinned) {
+    fx_draft_slice *slice = &d->slices[i];
+    slice->is_pinned = pinned;
+    for (uint32_t j = (uint32_t)slice->step; j < d->step_count; j++)
+        d->steps[j].wait_loads += pinned ? -1 : 1;
+    d->pinned_bytes += pinned ? slice->arena_bytes : -slice->arena_bytes;
+    d->stream_bytes -= pinned ? slice->arena_bytes : -slice->arena_bytes;
 }
 
 static int by_bytes(const void *a, const void *b) {
     const candidate *x = a, *y = b;
     if (x->bytes != y->bytes)
         return x->bytes < y->bytes ? -1 : 1;
-    return (x->piece > y->piece) - (x->piece < y->piece);
+    return (x->slice > y->slice) - (x->slice < y->slice);
 }
 
-/* The piece of at most `most` bytes that saves the most time for each byte, of as many as may be looked at, spread over
+/* The slice of at most `most` bytes that saves the most time for each byte, of as many as may be looked at, spread over
  * all; -1 if none saves any. */
-static int64_t best_piece(fill *f, int64_t most, int turn) {
+static int64_t best_slice(fill *f, int64_t most, int turn) {
     const double before = f->d->seconds;
     double best = 0.0;
     int64_t found = -1, fitting = 0;
@@ -47,46 +47,48 @@ static int64_t best_piece(fill *f, int64_t most, int turn) {
     for (int64_t i = stride ? turn % stride : 0; i < fitting && f->looks > 0; i += stride) {
         const candidate c = f->candidates[i];
         const double bytes = (double)c.bytes;
-        if (f->d->pieces[c.piece].stays)
+        if (f->d->slices[c.slice].is_pinned)
             continue;
         if (best * bytes >= bytes / f->p->storage_bytes_per_second + f->p->request_s)
             break; /* neither this one nor a larger one can save more */
-        pin(f->d, c.piece, 1);
+        pin(f->d, c.slice, 1);
         fx_draft_simulate(f->d, f->p);
         f->looks--;
         double gain = (before - f->d->seconds) / bytes;
         if (gain * bytes > before * ROUNDING && gain > best) {
             best = gain;
-            found = c.piece;
+            found = c.slice;
         }
-        pin(f->d, c.piece, 0);
+        pin(f->d, c.slice, 0);
     }
     return found;
 }
 
-void fx_fill(fx_draft *d, const fx_problem *p, int32_t *order, uint32_t count, int64_t bytes, int64_t most, int looks) {
+void fx_fill(fx_draft *d, const fx_problem *p, int32_t *order, uint32_t count, int64_t spare_bytes,
+             int64_t spare_bytes_max, int looks) {
     fill f = {.d = d, .p = p, .candidates = (candidate *)d->work, .count = count, .looks = looks};
     for (uint32_t i = 0; i < count; i++)
-        f.candidates[i] = (candidate){d->pieces[order[i]].arena_bytes, order[i]};
+        f.candidates[i] = (candidate){d->slices[order[i]].arena_bytes, order[i]};
     qsort(f.candidates, count, sizeof *f.candidates, by_bytes);
     uint32_t reached = 0, best = 0;
     fx_draft_simulate(d, p);
     double seconds = d->seconds;
     while (reached < count) {
-        int64_t piece = best_piece(&f, most, (int)reached);
+        int64_t slice = best_slice(&f, spare_bytes_max, (int)reached);
         uint32_t at = reached;
         while (at < count &&
-               (piece < 0 ? d->pieces[order[at]].stays || d->pieces[order[at]].arena_bytes > most : order[at] != piece))
+               (slice < 0 ? d->slices[order[at]].is_pinned || d->slices[order[at]].arena_bytes > spare_bytes_max
+                          : order[at] != slice))
             at++;
-        if (at == count || d->pieces[order[at]].arena_bytes > bytes)
+        if (at == count || d->slices[order[at]].arena_bytes > spare_bytes)
             break;
-        piece = order[at];
+        slice = order[at];
         for (; at > reached; at--)
             order[at] = order[at - 1];
-        order[reached++] = (int32_t)piece;
-        bytes -= d->pieces[piece].arena_bytes;
-        most -= d->pieces[piece].arena_bytes;
-        pin(d, piece, 1);
+        order[reached++] = (int32_t)slice;
+        spare_bytes -= d->slices[slice].arena_bytes;
+        spare_bytes_max -= d->slices[slice].arena_bytes;
+        pin(d, slice, 1);
         fx_draft_simulate(d, p);
         if (d->seconds <= seconds * (1 + ROUNDING)) {
             seconds = d->seconds < seconds ? d->seconds : seconds;

@@ -1,30 +1,30 @@
-/* Kernels and slices layer by layer: changes that make the whole run shorter stay. */
-#include "draft.h"
+/* Kernels and slices node by node: changes that make the whole run shorter stay. */
+#include "flexnn/draft.h"
 
 #include <stdlib.h>
 
-#define WORTH 1e-5 /* a change stays when it saves this share of the run */
+#define WORTH 1e-5 /* a change stays when it saves this part of the run */
 
 typedef struct trial {
     fx_draft *d;
     const fx_problem *p;
     fx_choice *choices;
-    int64_t region, memory;
+    int64_t working_bytes, bytes_max;
     double best;
     int left;
 } trial;
 
-/* Whether the layer's choice fits: workspace, constants and a slice, each where it lies in one piece. */
+/* Whether the node's choice fits: workspace, constants and a slice, each in one piece of memory. */
 static int fits(const trial *t, uint32_t i) {
-    const fx_layer *l = &t->p->layers[i];
+    const fx_draft_node *node = &t->p->nodes[i];
     const fx_choice *choice = &t->choices[i];
     int64_t address[1 + FX_CONSTANTS_MAX];
-    int64_t room = fx_layer_room(t->p, l, t->region, choice, address), align = t->p->io_align;
+    int64_t room = fx_node_room(t->p, node, t->working_bytes, choice, address), align = t->p->io_align;
     if (room < 0)
         return 0;
-    if (choice->pinned_panels == l->panels)
+    if (choice->pinned_panels == node->panel_count)
         return 1;
-    int64_t bytes = choice->slice_panels * l->panel_bytes;
+    int64_t bytes = choice->slice_panels * node->panel_bytes;
     return room >= (align > 64 ? ((bytes + align - 1) & -align) + 2 * align : bytes);
 }
 
@@ -35,8 +35,8 @@ static int try(trial *t, uint32_t i, fx_choice changed) {
     t->choices[i] = changed;
     if (fits(t, i)) {
         t->left--;
-        fx_draft_build(t->d, t->p, t->choices, t->region);
-        if (fx_draft_bytes(t->d, t->p, t->region) <= t->memory) {
+        fx_draft_build(t->d, t->p, t->choices, t->working_bytes);
+        if (fx_draft_bytes(t->d, t->p, t->working_bytes) <= t->bytes_max) {
             fx_draft_time(t->d, t->p);
             if (t->d->seconds < t->best * (1 - WORTH)) {
                 t->best = t->d->seconds;
@@ -49,15 +49,15 @@ static int try(trial *t, uint32_t i, fx_choice changed) {
 }
 
 static int try_variants(trial *t, uint32_t i) {
-    const fx_layer *l = &t->p->layers[i];
+    const fx_draft_node *node = &t->p->nodes[i];
     int better = 0;
-    for (int32_t v = 0; v < l->variants; v++) {
+    for (int32_t v = 0; v < node->variant_count; v++) {
         fx_choice changed = t->choices[i];
         if (v == changed.variant)
             continue;
         changed.variant = v;
         better |= try(t, i, changed);
-        int64_t streamed = l->panels - changed.pinned_panels;
+        int64_t streamed = node->panel_count - changed.pinned_panels;
         if (v < t->choices[i].variant && streamed > 1) { /* a faster one may need smaller slices */
             changed.slice_panels = (changed.slice_panels + 1) / 2;
             better |= try(t, i, changed);
@@ -67,8 +67,8 @@ static int try_variants(trial *t, uint32_t i) {
 }
 
 static int try_slices(trial *t, uint32_t i) {
-    const fx_layer *l = &t->p->layers[i];
-    int64_t streamed = l->panels - t->choices[i].pinned_panels;
+    const fx_draft_node *node = &t->p->nodes[i];
+    int64_t streamed = node->panel_count - t->choices[i].pinned_panels;
     int better = 0;
     if (streamed < 2)
         return 0;
@@ -87,38 +87,40 @@ static int try_slices(trial *t, uint32_t i) {
     return better;
 }
 
-/* Seconds that a layer may give: what its kernel takes above the fastest, and what slices cost. */
+/* Seconds that a node may give: what its kernel takes above the fastest, and what slices cost. */
 static double promise(const trial *t, uint32_t i) {
-    const fx_layer *l = &t->p->layers[i];
+    const fx_draft_node *node = &t->p->nodes[i];
     const fx_choice *c = &t->choices[i];
-    const fx_variant *fastest = &t->p->variants[l->variant], *way = fastest + c->variant;
-    int64_t streamed = l->panels - c->pinned_panels;
+    const fx_variant *fastest = &t->p->variants[node->variant_first], *variant = fastest + c->variant;
+    int64_t streamed = node->panel_count - c->pinned_panels;
     double slices = streamed ? (double)((streamed + c->slice_panels - 1) / c->slice_panels) : 0.0;
-    return way->channels_s - fastest->channels_s + slices * (way->fixed_s + t->p->request_s);
+    return variant->channels_s - fastest->channels_s + slices * (variant->fixed_s + t->p->request_s);
 }
 
 static int by_promise(const void *a, const void *b) {
     const fx_rank *x = a, *y = b;
     if (x->score != y->score)
         return x->score > y->score ? -1 : 1;
-    return (x->layer > y->layer) - (x->layer < y->layer);
+    return (x->node > y->node) - (x->node < y->node);
 }
 
-void fx_improve(fx_draft *d, const fx_problem *p, fx_choice *choices, int64_t region, int64_t memory, int tries) {
-    trial t = {.d = d, .p = p, .choices = choices, .region = region, .memory = memory, .left = tries};
-    fx_draft_build(d, p, choices, region);
+void fx_improve(fx_draft *d, const fx_problem *p, fx_choice *choices, int64_t working_bytes, int64_t bytes_max,
+                int tries) {
+    trial t = {
+        .d = d, .p = p, .choices = choices, .working_bytes = working_bytes, .bytes_max = bytes_max, .left = tries};
+    fx_draft_build(d, p, choices, working_bytes);
     fx_draft_time(d, p);
     t.best = d->seconds;
-    for (uint32_t i = 0; i < p->layer_count; i++)
+    for (uint32_t i = 0; i < p->node_count; i++)
         d->ranks[i] = (fx_rank){promise(&t, i), i};
-    qsort(d->ranks, p->layer_count, sizeof *d->ranks, by_promise);
+    qsort(d->ranks, p->node_count, sizeof *d->ranks, by_promise);
     for (int better = 1; better && t.left > 0;) {
         better = 0;
-        for (uint32_t i = 0; i < p->layer_count && t.left > 0; i++) {
-            better |= try_variants(&t, d->ranks[i].layer);
-            better |= try_slices(&t, d->ranks[i].layer);
+        for (uint32_t i = 0; i < p->node_count && t.left > 0; i++) {
+            better |= try_variants(&t, d->ranks[i].node);
+            better |= try_slices(&t, d->ranks[i].node);
         }
     }
-    fx_draft_build(d, p, choices, region);
+    fx_draft_build(d, p, choices, working_bytes);
     fx_draft_time(d, p);
 }

@@ -1,4 +1,4 @@
-#include "place.h"
+#include "flexnn/place.h"
 
 #include <stdlib.h>
 
@@ -21,12 +21,14 @@ typedef struct placed {
     int32_t first, last;
 } placed;
 
-/* Address of a block of `bytes` that lives in [first, last], among `count` placed ones in the order of their start. */
-static int64_t find_hole(const placed *done, int32_t count, int64_t bytes, int32_t first, int32_t last, fx_fit fit,
-                         int hangs, int64_t ceiling) {
+/* Address of block i, among `count` placed ones in the order of their start. */
+static int64_t find_hole(const placed *done, int32_t count, const fx_blocks *b, int32_t i, fx_fit fit, int hangs,
+                         int64_t ceiling) {
+    const int64_t bytes = b->bytes[i];
+    const int32_t first = b->first[i], last = b->last[i];
     int64_t top = 0, best = -1, slack = INT64_MAX, highest = -1;
-    for (int32_t i = 0; i < count; i++) {
-        const placed *d = &done[i];
+    for (int32_t n = 0; n < count; n++) {
+        const placed *d = &done[n];
         if (d->first > last || d->last < first)
             continue;
         int64_t left = d->start - top - bytes;
@@ -63,7 +65,7 @@ fx_status fx_place_in_order(const fx_blocks *b, const int32_t *order, const uint
             status = FX_ERR_PARAMS;
             break;
         }
-        int64_t at = find_hole(done, n, b->bytes[i], b->first[i], b->last[i], fit, hangs && hangs[i], ceiling);
+        int64_t at = find_hole(done, n, b, i, fit, hangs && hangs[i], ceiling);
         address[i] = at;
         int32_t where = n;
         for (; where > 0 && done[where - 1].start > at; where--)

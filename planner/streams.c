@@ -1,10 +1,10 @@
 /* FlexNN Algorithm 1, "plan weights with preloading", on the circle of runs. The circle is cut at the step where the
- * fixed blocks leave the least memory: pieces used before the cut come last, one run later, so that they may be loaded
- * while the tail of the run before computes. The first pieces after the cut are then placed again, to look back across
- * it. The start of loading never falls from piece to piece: loads have one order.
+ * fixed blocks leave the least memory: slices used before the cut come last, one run later, so that they may be loaded
+ * while the tail of the run before computes. The first slices after the cut are then placed again, to look back across
+ * it. The start of loading never falls from slice to slice: loads have one order.
  *
  * What is known of memory is a skyline over addresses: the last step in which each is in use. */
-#include "streams.h"
+#include "flexnn/streams.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -24,7 +24,7 @@ typedef struct skyline {
 
 typedef struct place {
     int64_t start, end, first, last;
-    int64_t piece;
+    int64_t slice;
 } place;
 
 static void clear(skyline *s, int64_t arena, int64_t floor) {
@@ -108,10 +108,10 @@ static int64_t used_above(const span *spans, int64_t start, int64_t end, int64_t
     return until;
 }
 
-/* The best address for a piece; *until: last step in which it is in use (INT64_MAX: there is no room). Spans are looked
+/* The best address for a slice; *until: last step in which it is in use (INT64_MAX: there is no room). Spans are looked
  * at from the end that is preferred, so the first place that nothing uses is the best. */
-static int64_t find(const skyline *s, const fx_streams *p, int64_t piece, int64_t *until) {
-    const int64_t bytes = p->bytes[piece], forced = p->forced[piece], align = p->align, none = s->floor - 1;
+static int64_t find(const skyline *s, const fx_streams *p, int64_t slice, int64_t *until) {
+    const int64_t bytes = p->bytes[slice], forced = p->forced[slice], align = p->align, none = s->floor - 1;
     const int64_t count = s->count, arena = s->spans[count - 1].start, from_top = p->from_top;
     const span *spans = s->spans;
     int64_t best = -1, least = INT64_MAX;
@@ -194,8 +194,8 @@ static fx_status place_from_cut(const fx_streams *p, int64_t cut, const place *f
         place *own = &placed[i];
         for (; entered < fixed_count && fixed[entered].first <= own->last; entered++)
             add(sky, fixed[entered].start, fixed[entered].end, fixed[entered].last);
-        int64_t until, bytes = p->bytes[own->piece];
-        own->start = find(sky, p, own->piece, &until);
+        int64_t until, bytes = p->bytes[own->slice];
+        own->start = find(sky, p, own->slice, &until);
         if (until >= own->last)
             return FX_ERR_BOUNDS;
         own->end = own->start + bytes;
@@ -213,9 +213,9 @@ static void copy(skyline *to, const skyline *from) {
     to->floor = from->floor;
 }
 
-/* Places again the pieces that could start before the cut, now that the others are known. Both the floor and the step
- * that matters only rise from piece to piece, so `base` grows: the skyline of fixed blocks, of what the run before
- * left, and of the pieces placed again. Those that come after the piece in hand are added to a copy. */
+/* Places again the slices that could start before the cut, now that the others are known. Both the floor and the step
+ * that matters only rise from slice to slice, so `base` grows: the skyline of fixed blocks, of what the run before
+ * left, and of the slices placed again. Those that come after the slice in hand are added to a copy. */
 static void look_back(const fx_streams *p, int64_t cut, const place *fixed, int64_t fixed_count, skyline *base,
                       skyline *sky, place *placed) {
     int64_t entered = 0;
@@ -238,11 +238,11 @@ static void look_back(const fx_streams *p, int64_t cut, const place *fixed, int6
         copy(sky, base);
         for (int64_t j = i + 1; j < p->count && placed[j].first <= step; j++)
             add(sky, placed[j].start, placed[j].end, placed[j].last);
-        int64_t until, bytes = p->bytes[own->piece];
-        int64_t at = find(sky, p, own->piece, &until);
+        int64_t until, bytes = p->bytes[own->slice];
+        int64_t at = find(sky, p, own->slice, &until);
         if (until >= own->first - 1)
             return;
-        *own = (place){at, at + bytes, until + 1, step, own->piece};
+        *own = (place){at, at + bytes, until + 1, step, own->slice};
         add(base, own->start, own->end, own->last);
     }
 }
@@ -280,17 +280,17 @@ fx_status fx_place_streams(const fx_streams *p, int64_t *address, int64_t *wait_
         while (head < p->count && p->use[head] < cut)
             head++;
         for (int64_t i = 0; i < p->count; i++) { /* in the order of the circle, from the cut */
-            int64_t piece = (i + head) % p->count;
-            placed[i] = (place){0, 0, 0, p->use[piece] + (piece < head ? p->steps : 0), piece};
+            int64_t slice = (i + head) % p->count;
+            placed[i] = (place){0, 0, 0, p->use[slice] + (slice < head ? p->steps : 0), slice};
         }
         const int64_t fixed_count = around(p, cut, change, fixed);
         status = place_from_cut(p, cut, fixed, fixed_count, &sky, placed);
         if (status == FX_OK)
             look_back(p, cut, fixed, fixed_count, &base, &sky, placed);
         for (int64_t i = 0; i < p->count && status == FX_OK; i++) {
-            int64_t piece = placed[i].piece;
-            address[piece] = placed[i].start;
-            wait_steps[piece] = placed[i].first + p->use[piece] - placed[i].last;
+            int64_t slice = placed[i].slice;
+            address[slice] = placed[i].start;
+            wait_steps[slice] = placed[i].first + p->use[slice] - placed[i].last;
         }
     }
     free(memory);

@@ -1,13 +1,13 @@
 /* Predicted times. The model is the engine's protocol (engine.h): loads one after the other, steps one after the other,
  * two counters. A load takes its bytes by the storage's rate plus a request, a step what its kernel takes; while both
  * go on they slow each other down as the machine was measured to do. */
-#include "draft.h"
+#include "flexnn/draft.h"
 
 #define RUNS 3 /* one after the other; the last is the steady state, or the one that meets the run before it */
 
 /* The loader: its next load, counted from the begin of the run. */
 typedef struct loader {
-    const fx_load_draft *loads;
+    const fx_draft_load *loads;
     int64_t count, steps; /* of a run */
     int64_t next;         /* load of its run */
     int64_t done;         /* loads before it */
@@ -31,18 +31,18 @@ static void finish_load(loader *l) {
 }
 
 void fx_draft_simulate(fx_draft *d, const fx_problem *p) {
-    const int64_t steps = d->step_count, loads = steps ? d->steps[steps - 1].loads : 0;
+    const int64_t steps = d->step_count, loads = steps ? d->steps[steps - 1].wait_loads : 0;
     const double byte_s = 1.0 / p->storage_bytes_per_second;
-    for (uint32_t i = 0, k = 0; i < d->piece_count; i++) { /* each is written; the next one overwrites what stays */
-        const fx_piece_draft *piece = &d->pieces[i];
-        d->loads[k] = (fx_load_draft){(double)piece->arena_bytes * byte_s + p->request_s, piece->wait_steps};
-        k += !piece->stays;
+    for (uint32_t i = 0, k = 0; i < d->slice_count; i++) { /* each is written; the next one overwrites what is pinned */
+        const fx_draft_slice *slice = &d->slices[i];
+        d->loads[k] = (fx_draft_load){(double)slice->arena_bytes * byte_s + p->request_s, slice->wait_steps};
+        k += !slice->is_pinned;
     }
     loader l = {.loads = d->loads, .count = loads, .steps = steps, .after = INT64_MAX};
     if (loads)
         begin_load(&l);
-    const double loads_s = 1.0 / p->load_share, steps_s = 1.0 / p->compute_share; /* of a second of each alone */
-    const double progress = p->load_share * steps_s; /* of a load while a second of computing is done */
+    const double loads_s = 1.0 / p->load_speed, steps_s = 1.0 / p->compute_speed; /* of a second of each alone */
+    const double progress = p->load_speed * steps_s; /* of a load while a second of computing is done */
     d->seconds = d->stall_s = 0.0;
     for (int64_t run = 0; run < RUNS; run++) {
         double now = 0.0, stall = 0.0;
@@ -54,7 +54,7 @@ void fx_draft_simulate(fx_draft *d, const fx_problem *p) {
                 return;
             }
             *mark = (fx_mark){now, stall, l.left, l.done};
-            while (l.done < d->steps[j].loads) { /* no load that a step waits for waits for that step */
+            while (l.done < d->steps[j].wait_loads) { /* no load that a step waits for waits for that step */
                 now += l.left;
                 stall += l.left;
                 finish_load(&l);
@@ -62,7 +62,7 @@ void fx_draft_simulate(fx_draft *d, const fx_problem *p) {
             double work = d->steps[j].seconds;
             while (l.after <= j && l.left < work * progress) {
                 now += l.left * loads_s;
-                work -= l.left * loads_s * p->compute_share;
+                work -= l.left * loads_s * p->compute_speed;
                 finish_load(&l);
             }
             if (l.after <= j) {
@@ -106,16 +106,16 @@ static int64_t last_within(const int64_t *total, int64_t low, int64_t high, int6
     return low;
 }
 
-/* On the circle of runs, two of which are unrolled: a piece may enter when no step up to its use has less free memory
- * than the pieces that are needed at or after that step and come no later than it. */
+/* On the circle of runs, two of which are unrolled: a slice may enter when no step up to its use has less free memory
+ * than the slices that are needed at or after that step and come no later than it. */
 void fx_draft_time(fx_draft *d, const fx_problem *p) {
     const int64_t steps = d->step_count;
-    int64_t *total = d->work; /* [2 count + 1] bytes of streamed pieces before each */
+    int64_t *total = d->work; /* [2 count + 1] bytes of streamed slices before each */
     int64_t count = 0;
-    for (uint32_t i = 0; i < d->piece_count; i++)
-        if (!d->pieces[i].stays)
-            total[count++] = d->pieces[i].arena_bytes;
-    int64_t *latest = total + 2 * count + 1; /* [2 count + 1] last step that bars each piece and all after it */
+    for (uint32_t i = 0; i < d->slice_count; i++)
+        if (!d->slices[i].is_pinned)
+            total[count++] = d->slices[i].arena_bytes;
+    int64_t *latest = total + 2 * count + 1; /* [2 count + 1] last step that bars each slice and all after it */
     int64_t sum = 0;
     for (int64_t k = 0; k < count; k++) {
         int64_t bytes = total[k];
@@ -128,24 +128,24 @@ void fx_draft_time(fx_draft *d, const fx_problem *p) {
         latest[k] = -1;
     for (int64_t i = 0, low = 0, needed = 0; i < steps; i++) {
         low = last_within(total, needed, 2 * count, low, d->steps[i].free_bytes + total[needed]);
-        /* Piece number `low` is the first that step i has no room for; in the next run, piece low + count. */
+        /* Slice number `low` is the first that step i has no room for; in the next run, slice low + count. */
         latest[low] = latest[low] > i ? latest[low] : i;
         const int64_t next = low + count < 2 * count ? low + count : 2 * count;
         latest[next] = latest[next] > i + steps ? latest[next] : i + steps;
-        needed = d->steps[i].loads;
+        needed = d->steps[i].wait_loads;
     }
     int64_t barred = -1, k = 0;
     for (; k < count; k++)
         barred = latest[k] > barred ? latest[k] : barred;
-    for (uint32_t i = 0; i < d->piece_count; i++) {
-        fx_piece_draft *piece = &d->pieces[i];
-        if (piece->stays)
+    for (uint32_t i = 0; i < d->slice_count; i++) {
+        fx_draft_slice *slice = &d->slices[i];
+        if (slice->is_pinned)
             continue;
         barred = latest[k] > barred ? latest[k] : barred;
         k++;
-        int64_t wait = barred + 1 - steps, least = piece->step + 1 - steps;
+        int64_t wait = barred + 1 - steps, least = slice->step + 1 - steps;
         wait = wait < least ? least : wait;
-        piece->wait_steps = (int32_t)(wait > piece->step ? piece->step : wait);
+        slice->wait_steps = (int32_t)(wait > slice->step ? slice->step : wait);
     }
     fx_draft_simulate(d, p);
 }

@@ -19,6 +19,7 @@ SEARCH_BLOCKS_MAX: int
 OPS: tuple[str, ...]
 FIELDS: dict[str, tuple[tuple[str, bool], ...]]
 ENUMS: dict[str, tuple[str, ...]]
+RECORDS: dict[str, tuple[int, tuple[tuple[str, str, int, int], ...]]]
 
 CONSTANTS_MAX: int
 ROUNDS_MAX: int
@@ -91,7 +92,9 @@ def place_streams(
 ) -> None: ...
 
 class EngineError(RuntimeError):
-    status: Literal["params", "bounds", "index", "memory", "io", "eof", "checksum", "thread", "fork", "overlap"]
+    status: Literal[
+        "params", "bounds", "index", "memory", "io", "eof", "checksum", "thread", "fork", "overlap", "running"
+    ]
     index: int
     is_load: bool
     is_pinned: bool
@@ -132,7 +135,7 @@ class BoundProgram:
         loads: NDArray[Any],
         crcs: NDArray[np.uint32],
         arena_bytes: int,
-        zeros: int,
+        zeros_offset: int,
         zeros_count: int,
         io_bytes: Sequence[int] | NDArray[np.int64],
         input_count: int,
@@ -157,42 +160,44 @@ class Drafts:
     def __init__(
         self,
         *,
-        layers: NDArray[Any],
+        nodes: NDArray[Any],
         variants: NDArray[Any],
         constants: NDArray[Any],
         gaps: NDArray[Any],
         items: NDArray[Any],
-        held: NDArray[Any],
+        lifetimes: NDArray[Any],
         io_align: int,
         step_bytes: int,
         storage_bytes_per_second: float,
         request_s: float,
-        compute_share: float = 1.0,
-        load_share: float = 1.0,
+        compute_speed: float = 1.0,
+        load_speed: float = 1.0,
     ) -> None: ...
     def release(self) -> None: ...
     def choose(
         self,
         choices: NDArray[Any],
         order: NDArray[np.int32],
-        region: int,
-        memory: int,
-        share: int,
+        working_bytes: int,
+        bytes_max: int,
+        slices_in_room: int,
         smallest: bool = False,
     ) -> Outcome: ...
-    def improve(self, choices: NDArray[Any], region: int, memory: int, tries: int) -> Outcome: ...
-    def anneal(self, choices: NDArray[Any], region: int, memory: int, tries: int) -> tuple[int, bool] | None: ...
+    def improve(self, choices: NDArray[Any], working_bytes: int, bytes_max: int, tries: int) -> Outcome: ...
+    def anneal(
+        self, choices: NDArray[Any], working_bytes: int, bytes_max: int, tries: int
+    ) -> tuple[int, bool] | None: ...
     def place(
-        self, choices: NDArray[Any], region: int, from_top: bool = False, below: float = ...
+        self, choices: NDArray[Any], working_bytes: int, from_top: bool = False, below: float = ...
     ) -> tuple[Outcome, bytes, bytes, bytes, bytes] | None: ...
     def fill(
         self,
         steps: NDArray[Any],
-        pieces: NDArray[Any],
+        slices: NDArray[Any],
         order: NDArray[np.int32],
-        region: int,
-        nbytes: int,
-        most: int,
+        working_bytes: int,
+        spare_bytes: int,
+        spare_bytes_max: int,
         looks: int,
     ) -> tuple[Outcome, bytes, bytes]: ...
 
@@ -202,9 +207,10 @@ def fluid_bound(
     read_s: NDArray[np.float64],
     byte_s: NDArray[np.float64],
     free_bytes: I64,
+    *,
     bytes_per_second: float,
-    compute_share: float = 1.0,
-    load_share: float = 1.0,
+    compute_speed: float = 1.0,
+    load_speed: float = 1.0,
     rounds: int = ...,
 ) -> tuple[float, Sequence[float]]: ...
 def usable_cpus() -> float: ...

@@ -1,9 +1,9 @@
-# place.h, streams.h.
+# flexnn/place.h, flexnn/streams.h.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from flexnn._core.c_ops cimport fx_status
 
-cdef extern from "place.h" nogil:
+cdef extern from "flexnn/place.h" nogil:
     const int FX_PLACE_BLOCKS_MAX
     const int FX_SEARCH_BLOCKS_MAX
 
@@ -27,7 +27,7 @@ cdef extern from "place.h" nogil:
     fx_status fx_place_search(const fx_blocks *b, int64_t capacity, int64_t nodes_max, int64_t *address,
                               fx_found *found, int64_t *nodes)
 
-cdef extern from "streams.h" nogil:
+cdef extern from "flexnn/streams.h" nogil:
     ctypedef struct fx_streams:
         int64_t steps, arena, align
         int64_t fixed_count

@@ -1,12 +1,14 @@
-# draft.h, fluid.h.
+# flexnn/draft.h, flexnn/fluid_bound.h.
 from libc.stdint cimport int32_t, int64_t, uint32_t
 
 from flexnn._core.c_ops cimport fx_status
+from flexnn._core.c_record cimport fx_record
 
-cdef extern from "draft.h" nogil:
+cdef extern from "flexnn/draft.h" nogil:
+    const fx_record fx_planner_records[]
     int FX_CONSTANTS_MAX
 
-    ctypedef struct fx_layer:
+    ctypedef struct fx_draft_node:
         pass
 
     ctypedef struct fx_variant:
@@ -21,56 +23,61 @@ cdef extern from "draft.h" nogil:
     ctypedef struct fx_item:
         pass
 
-    ctypedef struct fx_held:
+    ctypedef struct fx_lifetime:
         pass
 
     ctypedef struct fx_choice:
         pass
 
-    ctypedef struct fx_step_draft:
+    ctypedef struct fx_draft_step:
         pass
 
-    ctypedef struct fx_piece_draft:
+    ctypedef struct fx_draft_slice:
         pass
 
     ctypedef struct fx_problem:
-        const fx_layer *layers
+        const fx_draft_node *nodes
         const fx_variant *variants
         const fx_constant *constants
         const fx_gap *gaps
         const fx_item *items
-        const fx_held *held
-        uint32_t layer_count, variant_count, constant_count, gap_count, item_count, held_count
+        const fx_lifetime *lifetimes
+        uint32_t node_count, variant_count, constant_count, gap_count, item_count, lifetime_count
         int64_t io_align, step_bytes
-        double storage_bytes_per_second, request_s, compute_share, load_share
+        double storage_bytes_per_second, request_s, compute_speed, load_speed
 
     ctypedef struct fx_draft:
-        fx_step_draft *steps
-        fx_piece_draft *pieces
-        uint32_t step_count, piece_count, step_max, piece_max
+        fx_draft_step *steps
+        fx_draft_slice *slices
+        uint32_t step_count, slice_count, step_max, slice_max
         int64_t pinned_bytes, stream_bytes
         double seconds, stall_s
 
     fx_status fx_problem_check(const fx_problem *p)
     fx_status fx_draft_make(fx_draft *d, const fx_problem *p)
     void fx_draft_free(fx_draft *d)
-    void fx_choose(fx_draft *d, const fx_problem *p, const int32_t *order, int64_t region, int64_t memory, int share,
-                   int smallest, fx_choice *choices)
-    void fx_draft_build(fx_draft *d, const fx_problem *p, const fx_choice *choices, int64_t region)
+    ctypedef struct fx_recipe:
+        const int32_t *order
+        int64_t working_bytes, bytes_max
+        int slices_in_room, smallest
+
+    void fx_choose(fx_draft *d, const fx_problem *p, const fx_recipe *recipe, fx_choice *choices)
+    void fx_draft_build(fx_draft *d, const fx_problem *p, const fx_choice *choices, int64_t working_bytes)
     void fx_draft_time(fx_draft *d, const fx_problem *p)
     void fx_draft_simulate(fx_draft *d, const fx_problem *p)
-    int64_t fx_draft_bytes(const fx_draft *d, const fx_problem *p, int64_t region)
-    fx_status fx_draft_place(fx_draft *d, const fx_problem *p, const fx_choice *choices, int64_t region, int from_top,
-                             int64_t *address, int64_t *layer_address)
-    void fx_fill(fx_draft *d, const fx_problem *p, int32_t *order, uint32_t count, int64_t bytes, int64_t most,
-                 int looks)
-    void fx_improve(fx_draft *d, const fx_problem *p, fx_choice *choices, int64_t region, int64_t memory, int tries)
-    fx_status fx_anneal(fx_draft *d, const fx_problem *p, fx_choice *choices, int64_t *region, int *from_top,
-                        int64_t memory, int tries)
+    int64_t fx_draft_bytes(const fx_draft *d, const fx_problem *p, int64_t working_bytes)
+    fx_status fx_draft_place(fx_draft *d, const fx_problem *p, const fx_choice *choices, int64_t working_bytes,
+                             int from_top, int64_t *address, int64_t *node_address)
+    void fx_fill(fx_draft *d, const fx_problem *p, int32_t *order, uint32_t count, int64_t spare_bytes,
+                 int64_t spare_bytes_max, int looks)
+    void fx_improve(fx_draft *d, const fx_problem *p, fx_choice *choices, int64_t working_bytes, int64_t bytes_max,
+                    int tries)
+    fx_status fx_anneal(fx_draft *d, const fx_problem *p, fx_choice *choices, int64_t *working_bytes, int *from_top,
+                        int64_t bytes_max, int tries)
     int fx_draft_sane(fx_draft *d, const int32_t *order, uint32_t count)
     int fx_choices_fit(const fx_problem *p, const fx_choice *choices)
 
-cdef extern from "fluid.h" nogil:
+cdef extern from "flexnn/fluid_bound.h" nogil:
     ctypedef struct fx_fluid:
         uint32_t count
         const double *seconds
@@ -78,7 +85,7 @@ cdef extern from "fluid.h" nogil:
         const double *read_s
         const double *byte_s
         const int64_t *free_bytes
-        double bytes_per_second, compute_share, load_share
+        double bytes_per_second, compute_speed, load_speed
         int rounds
 
     int FX_ROUNDS_MAX

@@ -8,69 +8,9 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from flexnn._core._core import FIELDS, MAX_INPUTS, PARAM_WORDS
+from flexnn._core._core import FIELDS, PARAM_WORDS
 
 _FORMATS = {op: struct.Struct("=" + "".join("f" if is_float else "i" for _, is_float in FIELDS[op])) for op in FIELDS}
-
-OPERAND_DTYPE = np.dtype([("base", "i4"), ("unused", "i4"), ("offset", "i8")])
-WINDOW_DTYPE = np.dtype([("y0", "i4"), ("y1", "i4"), ("c0", "i4"), ("c1", "i4")])
-NODE_DTYPE = np.dtype(
-    [
-        ("op", "u4"),
-        ("kernel", "u4"),
-        ("in", OPERAND_DTYPE, MAX_INPUTS),
-        ("out", OPERAND_DTYPE),
-        ("workspace", "i8"),
-        ("workspace_bytes", "i8"),
-        ("params", "i4", PARAM_WORDS),
-    ]
-)
-STEP_DTYPE = np.dtype([("node", "u4"), ("wait_loads", "u4"), ("window", WINDOW_DTYPE), ("weight", "i8")])
-LOAD_DTYPE = np.dtype(
-    [
-        ("file_offset", "i8"),
-        ("bytes", "i8"),
-        ("address", "i8"),
-        ("check_lead", "i8"),
-        ("chunk_bytes", "i8"),
-        ("check_bytes", "i8"),
-        ("crc_first", "u4"),
-        ("wait_steps", "i4"),
-    ]
-)
-
-# Of the planner's drafts (draft.h).
-LAYER_DTYPE = np.dtype(
-    [
-        (name, "i8")
-        for name in (
-            *("panels", "panel_bytes", "weight_offset", "variant", "variants", "constant", "constants"),
-            *("gap", "gaps", "top", "live_bytes", "tight_bytes"),
-        )
-    ]
-)
-VARIANT_DTYPE = np.dtype([("workspace_bytes", "i8"), ("fixed_s", "f8"), ("channels_s", "f8")])
-CONSTANT_DTYPE = np.dtype([("file_offset", "i8"), ("bytes", "i8"), ("room", "i8"), ("operand", "i8")])
-GAP_DTYPE = np.dtype([("start", "i8"), ("end", "i8")])
-ITEM_DTYPE = np.dtype([("layer", "i8"), ("constant", "i8")])
-HELD_DTYPE = np.dtype([("low", "i8"), ("high", "i8"), ("first", "i8"), ("last", "i8")])
-CHOICE_DTYPE = np.dtype(
-    [("variant", "i4"), ("slice_panels", "i4"), ("pinned_panels", "i4"), ("pinned_constants", "u4")]
-)
-DRAFT_STEP_DTYPE = np.dtype(
-    [("node", "i4"), ("p0", "i4"), ("p1", "i4"), ("loads", "i4"), ("seconds", "f8"), ("free_bytes", "i8")]
-)
-DRAFT_PIECE_DTYPE = np.dtype(
-    [
-        ("step", "i4"),
-        ("constant", "i4"),
-        ("file_offset", "i8"),
-        ("bytes", "i8"),
-        ("arena_bytes", "i8"),
-        ("stays", "i4"),
-        ("wait_steps", "i4"),
-    ]
-)
 
 
 def encode_params(op: str, fields: Mapping[str, int | float]) -> NDArray[np.int32]:

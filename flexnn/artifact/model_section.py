@@ -11,14 +11,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flexnn.graph.ir import ALL_DTYPES, AbsentError, Weight
-from flexnn.graph.model import Constant, Model, ModelAttr, ModelGraph, ModelNode, Port
-from flexnn.graph.sources import Array, ArraySource, Descriptor, ModelSource
+from flexnn.graph.ir import ALL_DTYPES, RANK_MAX, AbsentError, Array, Weight
+from flexnn.graph.model import (
+    NESTING_MAX,
+    OPSET_MAX,
+    OPSET_MIN,
+    Constant,
+    Model,
+    ModelAttr,
+    ModelGraph,
+    ModelNode,
+    Port,
+)
+from flexnn.graph.sources import ArraySource, Descriptor, ModelSource
 
 from .format import ArtifactError
 from .section import (
     BYTES_MAX,
-    DIMS_MAX,
     INT_MAX,
     TENSORS_MAX,
     check_tables,
@@ -46,9 +55,7 @@ ROWS = {
 
 INLINE_BYTES = 64 << 10
 """Values up to this size are in the section itself."""
-NESTING_MAX = 64
 LIST_MAX = 1 << 16
-OPSET_MAX = 64
 
 
 class AbsentSource:
@@ -101,11 +108,12 @@ class StoredModel:
 
 def weight_key(weight: Weight) -> str | None:
     """By which a bound graph's weight is found in the artifact; None: small or made while binding, held beside it."""
-    assert weight.source is not None
+    origin = weight.origin
+    assert origin is not None
     made = isinstance(weight.source, ArraySource)
     if weight.kind == "raw" and (made or weight.nbytes <= INLINE_BYTES):
         return None
-    return blake2b(f"{weight.kind}:{weight.source.key}".encode(), digest_size=16).hexdigest()
+    return blake2b(f"{weight.kind}:{origin.key}".encode(), digest_size=16).hexdigest()
 
 
 def dump_stored(stored: StoredModel) -> bytes:
@@ -184,14 +192,14 @@ def _load_model(rows: Any, weights: list[tuple[str, int]]) -> tuple[Model, dict[
         constants.append(constant)
         if weight >= 0:
             stored[index] = weight
-    return Model(_graph(rows["graph"], constants, 0), int_in(rows["opset"], 1, OPSET_MAX)), stored, constants
+    return Model(_graph(rows["graph"], constants, 0), int_in(rows["opset"], OPSET_MIN, OPSET_MAX)), stored, constants
 
 
 def _constant(row: Any, index: int, weights: list[tuple[str, int]]) -> tuple[Constant, int]:
     name, dtype, shape, value = row_of(row, ROWS["constants"])
     if not isinstance(dtype, str) or dtype not in ALL_DTYPES:
         raise ValueError(f"constant {index} has an unknown dtype")
-    dims = tuple(ints_in(shape, 0, INT_MAX, DIMS_MAX))
+    dims = tuple(ints_in(shape, 0, INT_MAX, RANK_MAX))
     constant = Constant(name_of(name), dims, dtype, ModelSource(index, AbsentSource(name_of(name))))
     if not 0 <= constant.nbytes <= BYTES_MAX:
         raise ValueError(f"constant {index} is too large")
@@ -241,7 +249,7 @@ def _port(row: Any, typed: bool) -> Port:
         raise ValueError("an input has no known dtype")
     if dims is None:
         return Port(name_of(name), dtype, None)
-    if len(_list(dims)) > DIMS_MAX:
+    if len(_list(dims)) > RANK_MAX:
         raise ValueError("an input has too many dimensions")
     parsed = (d if d is None else name_of(d) if isinstance(d, str) else int_in(d, 1, BYTES_MAX) for d in dims)
     return Port(name_of(name), dtype, tuple(parsed))

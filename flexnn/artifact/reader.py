@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flexnn import _core
-from flexnn.graph import ops
-from flexnn.graph.ir import RAW_CHUNK_BYTES, Graph, Node, Tensor, Weight
+from flexnn.graph import operators
+from flexnn.graph.ir import RAW_CHUNK_BYTES, TENSOR_BYTES_MAX, Graph, Node, Tensor, Weight
 from flexnn.graph.pack import NR
 from flexnn.graph.sources import Descriptor
 from flexnn.graph.tables import CHUNK_BYTES_MIN
@@ -26,8 +26,6 @@ from .section import load_graph
 
 if TYPE_CHECKING:
     from .model_section import StoredModel
-
-TENSOR_BYTES_MAX = 1 << 40
 
 
 class Artifact:
@@ -166,11 +164,11 @@ def _check_tensor(graph: Graph, index: int, tensor: Tensor) -> None:
 
 def _check_node(graph: Graph, node: Node, ready: set[int], written_roots: set[int]) -> None:
     where = f"node {node.name!r} ({node.op})"
-    ops.check(node)
+    operators.check(node)
     for i in node.inputs:
         if i not in ready and graph.root(i) not in written_roots:
             raise ArtifactError(f"{where}: reads {graph.tensors[i].name!r} before it is computed")
-    shapes = ops.infer(graph, node)
+    shapes = operators.infer(graph, node)
     if len(shapes) != len(node.outputs):
         raise ArtifactError(f"{where}: has {len(node.outputs)} outputs, computes {len(shapes)}")
     written = {graph.root(i) for i in node.outputs}
@@ -185,7 +183,7 @@ def _check_node(graph: Graph, node: Node, ready: set[int], written_roots: set[in
             raise ArtifactError(f"{where}: computes {dtype}{shape}, {tensor.name!r} is {tensor.dtype}{tensor.shape}")
         ready.add(i)
     written_roots |= written
-    params = _core.encode_params(node.op, ops.encode(graph, node))
+    params = _core.encode_params(node.op, operators.encode(graph, node))
     if (node.weight >= 0) != bool(_core.op_panel_bytes(node.op, params)):
         raise ArtifactError(f"{where}: has panels it should not have, or lacks them")
     if node.weight >= 0:

@@ -10,13 +10,12 @@ import json
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from flexnn.graph.ir import DTYPES, Attr, Graph, Node, Tensor, Weight, contiguous_strides
+from flexnn.graph.ir import DTYPES, RANK_MAX, Attr, Graph, Node, Tensor, Weight, contiguous_strides
 
 from .format import ArtifactError
 
 INT_MAX = 2**31 - 1
 BYTES_MAX = 1 << 46
-DIMS_MAX = 8
 NAME_MAX = 4096
 LIST_MAX = 64
 TENSORS_MAX = 1 << 20
@@ -119,7 +118,7 @@ def _plain(tensor: Tensor) -> bool:
 
 def _tensor(row: Any, tensors: int, weights: int) -> Tensor:
     name, dtype, shape, root, offset, strides, weight = row_of(row, ROWS["tensors"])
-    dims = tuple(ints_in(shape, 0, INT_MAX, DIMS_MAX))
+    dims = tuple(ints_in(shape, 0, INT_MAX, RANK_MAX))
     if not isinstance(dtype, str) or dtype not in DTYPES:
         raise ValueError("unknown dtype")
     return Tensor(
@@ -128,7 +127,7 @@ def _tensor(row: Any, tensors: int, weights: int) -> Tensor:
         dtype,
         int_in(root, -1, tensors - 1),
         int_in(offset, 0, BYTES_MAX),
-        contiguous_strides(dims) if strides is None else tuple(ints_in(strides, 0, BYTES_MAX, DIMS_MAX)),
+        contiguous_strides(dims) if strides is None else tuple(ints_in(strides, 0, BYTES_MAX, RANK_MAX)),
         int_in(weight, -1, weights - 1),
     )
 

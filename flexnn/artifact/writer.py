@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from flexnn._core import crc32c
 from flexnn.graph.ir import Graph, Weight
-from flexnn.graph.pack import NR, PanelSource
+from flexnn.graph.pack import NR
 
 from .format import GRAPH, HEADER_BYTES, MODEL, ArtifactError, Header, page_up
 from .model_section import StoredModel, dump_stored, weight_key
@@ -89,7 +89,7 @@ def _alike(weights: list[Weight]) -> list[list[Weight]]:
     """The weights, those of the same numbers in the same form together: a model that repeats a layer has them once."""
     groups: dict[tuple[object, ...], list[Weight]] = {}
     for index, weight in enumerate(weights):
-        key = weight_key(weight) if weight.source is not None else None
+        key = weight_key(weight) if weight.origin is not None else None
         groups.setdefault((key, weight.nbytes, weight.chunk_bytes) if key else (index,), []).append(weight)
     return list(groups.values())
 
@@ -150,9 +150,9 @@ def _write_weight(file: BinaryIO, weight: Weight, crcs: NDArray[np.uint32]) -> N
 
 
 def _chunks(weight: Weight) -> Iterator[bytes | memoryview]:
-    if isinstance(weight.source, PanelSource):
-        for panel in weight.source:
-            yield memoryview(panel).cast("B")
+    if weight.panels is not None:
+        for panel in weight.panels:
+            yield panel.data.cast("B")
     elif weight.source is not None:
         raw = np.ascontiguousarray(weight.source.load()).reshape(-1).view(np.uint8)
         for start in range(0, len(raw), weight.chunk_bytes):

@@ -19,7 +19,7 @@ from flexnn import _core
 from flexnn.artifact.format import PAGE
 from flexnn.graph.ir import Graph
 from flexnn.planning import MachineProfile, Plan
-from flexnn.planning.program import encode_load
+from flexnn.planning.program import encode_loads
 from flexnn.planning.types import align_up
 
 from .timing import Setting, Timing
@@ -63,12 +63,12 @@ def streamed(graph: Graph, plan: Plan, slice_bytes: int | None, buffers: int, al
         width = count if slice_bytes is None else max(slice_bytes // panel, 1)
         for first in range(0, count, width):
             last, place = min(first + width, count), len(loads) % buffers
-            load, part = np.zeros(1, _core.LOAD_DTYPE), step.copy()
-            encode_load(load, graph, number, weight.offset + first * panel, (last - first) * panel, place, align)
+            offset, size, part = weight.offset + first * panel, (last - first) * panel, step.copy()
+            load = encode_loads(graph, [number], [offset], [size], [place], align)
             load["wait_steps"] = len(steps) if buffers == 1 else free_from[place]
             window = part["window"]
             window["c0"], window["c1"] = first * _core.NR, min(last * _core.NR, int(window["c1"]))
-            part["wait_loads"], part["weight"] = len(loads) + 1, len(loads)
+            part["wait_loads"], part["panel_offset"] = len(loads) + 1, len(loads)
             loads.append(load)
             steps.append(part)
             free_from[place] = len(steps)
@@ -77,8 +77,8 @@ def streamed(graph: Graph, plan: Plan, slice_bytes: int | None, buffers: int, al
     every["address"] = base + every["address"] * size
     rows = np.array(steps, _core.STEP_DTYPE)
     panels = np.array([graph.nodes[node].weight >= 0 for node in rows["node"]], bool)
-    users = rows["weight"][panels]
-    rows["weight"][panels] = (every["address"] + every["check_lead"])[users]
+    users = rows["panel_offset"][panels]
+    rows["panel_offset"][panels] = (every["address"] + every["check_lead"])[users]
     spans = [(w.offset, w.offset + w.nbytes) for w in graph.weights if w.kind == "panels"]
     first = program.pinned["file_offset"] + program.pinned["check_lead"]
     raw = np.array([not any(low <= at < high for low, high in spans) for at in first.tolist()], bool)

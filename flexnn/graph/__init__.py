@@ -5,15 +5,16 @@ Importing this package imports no onnx; ``load_onnx`` does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from .ir import Graph, GraphError
 
 if TYPE_CHECKING:
+    from .coverage import Support
     from .model import Model
 
-__all__ = ["Graph", "GraphError", "bind_shapes", "load_model", "load_onnx"]
+__all__ = ["Graph", "GraphError", "bind_shapes", "load_model", "load_onnx", "support", "supported"]
 
 
 def load_model(path: str) -> Model:
@@ -50,3 +51,17 @@ def load_onnx(path: str, shapes: Mapping[str, tuple[int, ...]] | None = None) ->
     bind_shapes(model, shapes or {})
     with np.errstate(all="ignore"):  # constants may be infinite or no numbers: they are the model's
         return run_passes(bind_model(model))
+
+
+def support(names: Iterable[str], domain: str = "") -> dict[str, Support]:
+    """Return how each ONNX operator of ``domain`` is supported, by name and in the order given (graph/coverage.py)."""
+    from . import coverage
+
+    return coverage.support(names, domain)
+
+
+def supported(domain: str = "") -> dict[str, Support]:
+    """Return the supported ONNX operators of ``domain`` in alphabetical order, and how (graph/coverage.py)."""
+    from . import coverage
+
+    return coverage.supported(domain)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from .ir import Attr, GraphError, Node
+from .ir import RANK_MAX, Attr, GraphError, Node
 
 INT_MAX = 2**31 - 1
-DIMS_MAX = 8
 FLOAT_MAX = 3.4028234663852886e38
 
 
@@ -26,7 +25,7 @@ class Int:
 
 @dataclass(frozen=True, slots=True)
 class Ints:
-    """A list of integers in [low, high]; ``count`` of them, or at most DIMS_MAX."""
+    """A list of integers in [low, high]; ``count`` of them, or at most RANK_MAX."""
 
     count: int = -1
     low: int = 0
@@ -34,7 +33,7 @@ class Ints:
 
     def accepts(self, value: Attr) -> bool:
         """Whether ``value`` is legal."""
-        if type(value) is not list or (len(value) != self.count if self.count >= 0 else len(value) > DIMS_MAX):
+        if type(value) is not list or (len(value) != self.count if self.count >= 0 else len(value) > RANK_MAX):
             return False
         return all(type(v) is int and self.low <= v <= self.high for v in value)
 

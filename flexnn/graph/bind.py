@@ -15,11 +15,10 @@ import numpy as np
 from .build import add_node, add_tensor
 from .evaluate import EVALUATORS
 from .fold import fold, folds, is_lazy
-from .ir import ALL_DTYPES, AbsentError, Graph, GraphError
+from .ir import ALL_DTYPES, RANK_MAX, AbsentError, Graph, GraphError
 from .lower import LOWERINGS, Const, Context, Value, array_const, of_halves
 from .model import Constant, Model, ModelGraph, ModelNode, Port, open_hint, reads
 
-RANK_MAX = 8
 INPUT_BYTES_MAX = 1 << 36
 FLOAT16 = 10
 """TensorProto.DataType."""

@@ -1,6 +1,6 @@
-"""Building a graph: what the importer and the passes use to add tensors and nodes.
+"""Building a graph: functions by which lowerings and passes add tensors and nodes.
 
-Between import and the storage pass a graph has values only: every tensor is a root, and three operators stand for
+Between binding and the storage pass a graph has values only: every tensor is a root, and three operators stand for
 views: ``reshape`` {shape}, ``slice`` {starts, sizes, steps} and ``concat`` {axis}. The storage pass turns them into
 places. ``reduction`` {kind, axes, keepdims} is ``reduce`` over any axes; the layout pass, which knows the order in
 memory, makes reduces of it. No artifact has these four.
@@ -13,12 +13,24 @@ from math import prod
 import numpy as np
 
 from .attributes import int_attr, ints_attr
-from .ir import ALL_DTYPES, DTYPES, RAW_CHUNK_BYTES, Attr, Graph, GraphError, Node, Tensor, Weight, WeightSource
+from .ir import (
+    ALL_DTYPES,
+    DTYPES,
+    RANK_MAX,
+    RAW_CHUNK_BYTES,
+    Array,
+    Attr,
+    Graph,
+    GraphError,
+    Node,
+    Shape,
+    Tensor,
+    Weight,
+    WeightSource,
+)
+from .operators import infer_shapes
 from .pack import PanelSource
-from .shapes import infer_shapes
 from .sources import ArraySource
-
-Shape = tuple[int, ...]
 
 VIEWS = ("reshape", "slice", "concat")
 REDUCTION = "reduction"
@@ -29,7 +41,7 @@ def infer_any(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape
     """Shape and dtype of the output of an internal operator or a view operator. Raises GraphError."""
     if node.op == "reshape":
         shape = tuple(ints_attr(node, "shape"))
-        if prod(shape) != prod(shapes[0]) or len(shape) > 8:
+        if prod(shape) != prod(shapes[0]) or len(shape) > RANK_MAX:
             raise GraphError(f"node {node.name!r}: {shapes[0]} does not reshape to {shape}")
         return shape, dtypes[0]
     if node.op == "slice":
@@ -71,25 +83,24 @@ def _require_stored(name: str, dtype: str) -> None:
         raise GraphError(f"value {name!r} is {ALL_DTYPES[dtype]}: not for the core")
 
 
-def add_array(graph: Graph, name: str, values: np.ndarray) -> int:
+def add_array(graph: Graph, name: str, values: Array) -> int:
     """A new constant tensor with these values."""
     names = {str(dtype): key for key, dtype in DTYPES.items()}
     values = np.ascontiguousarray(values).reshape(values.shape)
     return add_constant(graph, name, ArraySource(values), values.shape, names[str(values.dtype)])
 
 
-def add_panels(graph: Graph, name: str, source: PanelSource) -> int:
-    """A new panel weight; returns its index. Sizes are final once ``finish_panels`` ran."""
-    graph.weights.append(Weight(name, "panels", source.nbytes, source.panel_bytes))
-    graph.weights[-1].source = source  # type: ignore[assignment]
+def add_panels(graph: Graph, name: str, panels: PanelSource) -> int:
+    """A new panel weight; returns its index. Its sizes are final after the last pass (passes/__init__.py)."""
+    graph.weights.append(Weight(name, "panels", panels.nbytes, panels.panel_bytes, panels=panels))
     return len(graph.weights) - 1
 
 
 def panels_of(graph: Graph, node: Node) -> PanelSource:
-    """The panel source of a conv or dwconv node, while compiling."""
-    source = graph.weights[node.weight].source
-    assert isinstance(source, PanelSource)
-    return source
+    """The panels of a node that has such, while compiling."""
+    panels = graph.weights[node.weight].panels
+    assert panels is not None
+    return panels
 
 
 def add_node(
@@ -109,7 +120,7 @@ def copy_attrs(rank: int, perm: list[int] | None = None, expand: list[int] | Non
     return {"perm": perm or list(range(rank)), "expand": expand or [0] * rank}
 
 
-def constant_value(graph: Graph, tensor: int) -> np.ndarray | None:
+def constant_value(graph: Graph, tensor: int) -> Array | None:
     """The value of a constant tensor, or None."""
     weight = graph.tensors[tensor].weight
     if weight < 0:

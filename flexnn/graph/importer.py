@@ -9,13 +9,11 @@ import onnx
 from onnx import AttributeProto, helper
 
 from .contrib import EXPANSIONS, Expansion
-from .ir import GraphError, WeightSource
-from .model import Constant, Model, ModelAttr, ModelGraph, ModelNode, Port, dtype_name
+from .ir import RANK_MAX, GraphError, WeightSource
+from .model import OPSET_MAX, OPSET_MIN, Constant, Model, ModelAttr, ModelGraph, ModelNode, Port, dtype_name
 from .onnx_file import OnnxFile
 from .sources import ArraySource, ModelSource
 
-OPSET_MIN, OPSET_MAX = 6, 28
-RANK_MAX = 8
 DIM_MAX = 1 << 40
 _VALUES = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64}
 """Attributes of a Constant node that are no tensor."""

@@ -9,14 +9,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import prod
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flexnn.errors import FlexNNError
 
+if TYPE_CHECKING:
+    from .pack import PanelSource
+
 Attr = int | float | str | list[int]
+Shape = tuple[int, ...]
+Array = np.ndarray
+
+RANK_MAX = 8
+"""Dimensions of a tensor."""
+TENSOR_BYTES_MAX = 1 << 40
 
 DTYPES: dict[str, np.dtype] = {
     "f32": np.dtype("<f4"),
@@ -125,7 +134,14 @@ class Weight:
     crc_first: int = 0
     """Index of its first chunk's CRC32C in the artifact's table."""
     source: WeightSource | None = None
-    """While compiling: ``raw``: the constant; ``panels``: an iterator over panels comes from graph/pack.py."""
+    """The numbers of a ``raw`` weight, while compiling."""
+    panels: PanelSource | None = None
+    """The panels of a ``panels`` weight, while compiling."""
+
+    @property
+    def origin(self) -> WeightSource | PanelSource | None:
+        """Where the bytes come from; None outside compilation."""
+        return self.source if self.panels is None else self.panels
 
     @property
     def chunks(self) -> int:
@@ -138,7 +154,7 @@ RAW_CHUNK_BYTES = 1 << 20
 
 @dataclass(slots=True)
 class Node:
-    """One internal operator (graph/ops.py)."""
+    """One internal operator (graph/operators)."""
 
     name: str
     """The ONNX node it came from, for messages and plans."""

@@ -14,6 +14,11 @@ from .ir import ALL_DTYPES, GraphError, WeightSource
 
 Dim = int | str | None
 
+OPSET_MIN, OPSET_MAX = 6, 28
+"""Versions of the default domain whose operators are known."""
+NESTING_MAX = 64
+"""Depth of graphs inside graphs."""
+
 _DTYPE_NAMES = {1: "f32", 2: "u8", 3: "i8", 4: "u16", 5: "i16", 6: "i32", 7: "i64", 9: "bool", 10: "f16", 11: "f64"}
 _DTYPE_NAMES |= {12: "u32", 13: "u64"}
 _OTHER_TYPES = {8: "STRING", 14: "COMPLEX64", 15: "COMPLEX128", 16: "BFLOAT16"}

@@ -17,16 +17,14 @@ import onnx
 from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
 from onnx import numpy_helper
 
-from .ir import ALL_DTYPES, GraphError, WeightSource
-from .model import dtype_name
+from .ir import ALL_DTYPES, TENSOR_BYTES_MAX, GraphError, WeightSource
+from .model import NESTING_MAX, dtype_name
 from .sources import ArraySource, Descriptor, FileSource
 
 BULK_BYTES = 64 << 10
 """Tensor data from this size on stay in the file."""
 KEPT_BYTES_MAX = 256 << 20
 """Most bytes of everything else; a file with more is not a sane model."""
-NESTING_MAX = 64
-TENSOR_BYTES_MAX = 1 << 40
 
 _MODEL: dict[int, str] = {7: "graph"}
 _MESSAGES: dict[str, dict[int, str]] = {

@@ -12,11 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from .ir import GraphError, WeightSource
-
-Array = NDArray[np.generic]
+from .ir import Array, GraphError, WeightSource
 
 
 class Descriptor:

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from .ir import contiguous_strides
-
-Shape = tuple[int, ...]
+from .ir import Shape, contiguous_strides
 
 DIMS = 6
 """FX_DIMS of the C core."""
@@ -26,6 +24,20 @@ def is_contiguous(shape: Shape, strides: Shape) -> bool:
 def fits_inner(shape: Shape, strides: Shape) -> bool:
     """Whether the innermost dimension is contiguous."""
     return not shape or shape[-1] == 1 or strides[-1] == 1
+
+
+def broadcast(a: Shape, b: Shape) -> Shape | None:
+    """Numpy's broadcast shape, or None."""
+    rank = max(len(a), len(b))
+    a, b = (1,) * (rank - len(a)) + a, (1,) * (rank - len(b)) + b
+    if any(x != y and x != 1 and y != 1 for x, y in zip(a, b, strict=True)):
+        return None
+    return tuple(y if x == 1 else x for x, y in zip(a, b, strict=True))
+
+
+def has_rows(shape: Shape, strides: Shape) -> bool:
+    """Whether one stride walks all dimensions but the last, and the last has stride 1."""
+    return merge_rows(shape, strides) is not None
 
 
 def merge_rows(shape: Shape, strides: Shape) -> int | None:

@@ -18,16 +18,16 @@ from flexnn.artifact import Artifact
 from flexnn.planning import MachineProfile
 
 FILE_BYTES_MAX = 4 << 20
-WAYS_MAX = 1 << 14
-VERSION = 2
+VARIANTS_MAX = 1 << 14
+VERSION = 3
 _RANGES = {
     "flops_per_second": (1e6, 1e16),
     "bytes_per_second": (1e6, 1e14),
     "storage_bytes_per_second": (1e3, 1e13),
     "request_s": (0.0, 10.0),
     "step_s": (0.0, 1.0),
-    "compute_share": (0.01, 1.0),
-    "load_share": (0.01, 1.0),
+    "compute_speed": (0.01, 1.0),
+    "load_speed": (0.01, 1.0),
 }
 _SECONDS_MAX = 1e5
 _SCALE_MAX = 1e4
@@ -92,12 +92,12 @@ def _decode(found: object, key: str) -> Kept | None:
         return None
     rates = {name: _number(found[name], *limits) for name, limits in _RANGES.items()}
     times, scales = found["times"], found["scales"]
-    if not isinstance(times, dict) or not isinstance(scales, dict) or max(len(times), len(scales)) > WAYS_MAX:
+    if not isinstance(times, dict) or not isinstance(scales, dict) or max(len(times), len(scales)) > VARIANTS_MAX:
         return None
     machine = MachineProfile(
         **rates,
         times={
-            str(way): (_number(a, 0.0, _SECONDS_MAX), _number(b, 0.0, _SECONDS_MAX)) for way, (a, b) in times.items()
+            str(key): (_number(a, 0.0, _SECONDS_MAX), _number(b, 0.0, _SECONDS_MAX)) for key, (a, b) in times.items()
         },
         scales={str(name): _number(scale, 1 / _SCALE_MAX, _SCALE_MAX) for name, scale in scales.items()},
     )

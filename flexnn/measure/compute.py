@@ -1,6 +1,6 @@
-"""Times of the ways to compute each node, measured by the engine itself on programs made for it.
+"""Times of the variants to compute each node, measured by the engine itself on programs made for it.
 
-A program holds every way to compute every different node, each as two steps: a small window, which also brings its
+A program holds every variant to compute every different node, each as two steps: a small window, which also brings its
 inputs into the cache as the layer before it would have done, and a large one. Weights are zeros that rotate through
 what the arena has left, so they are as cold as those of a run. From the two times follow a fixed part and one per
 channel; the trace of several runs gives both.
@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from flexnn import _core
 from flexnn.graph.ir import Graph
-from flexnn.planning.machine import way_key
-from flexnn.planning.program import encode_way
+from flexnn.planning.machine import variant_key
+from flexnn.planning.program import encode_variant
 from flexnn.planning.types import Costs, NodeCosts, Variant, align_up
 
 from .median import median
@@ -27,8 +27,8 @@ WARM_RUNS = 1
 """Runs that are not counted, where there is time for others: the first touches memory that nobody has touched."""
 WEIGHTS_MAX = 64 << 20
 """Weights that rotate: beyond the caches of the CPUs in question."""
-WEIGHTS_SHARE = 4
-"""At least this part of the arena is left for weights; ways that need more beside them are not measured."""
+WEIGHTS_PART = 4
+"""At least this part of the arena is left for weights; variants that need more beside them are not measured."""
 SMALL_PANELS = 2
 FIXED_MAX = 3.0
 """A fixed part that is so many times the analytic model's is not believed where it is extrapolated from."""
@@ -36,17 +36,17 @@ REFUSED_MAX = 8
 """Nodes that fail on zeros (an index out of range) before measuring gives up."""
 
 Times = dict[str, tuple[float, float]]
-"""(fixed, channels) seconds by ``way_key``."""
+"""(fixed, channels) seconds by ``variant_key``."""
 
 
 @dataclass(slots=True)
 class Case:
-    """A way to compute a node, and the windows to measure."""
+    """A variant to compute a node, and the windows to measure."""
 
     key: str
     index: int
     """Of the node."""
-    way: Variant
+    variant: Variant
     known: NodeCosts
     beside: int
     """Bytes of its operands and workspace."""
@@ -55,32 +55,32 @@ class Case:
     """Panels of the two windows; 0 and 0 without panels."""
 
 
-def cases_of(graph: Graph, profile: Costs, known: Times) -> list[Case]:
-    """Each different way once, those in ``known`` left out."""
+def cases_of(graph: Graph, costs: Costs, known: Times) -> list[Case]:
+    """Each different variant once, those in ``known`` left out."""
     cases = {}
-    for index, (node, of_node) in enumerate(zip(graph.nodes, profile.nodes, strict=True)):
+    for index, (node, of_node) in enumerate(zip(graph.nodes, costs.nodes, strict=True)):
         operands = sum(align_up(size) for size in _roots(graph, index).values())
-        for way in of_node.variants:
-            key = way_key(node.op, of_node.params, way)
+        for variant in of_node.variants:
+            key = variant_key(node.op, of_node.params, variant)
             if key not in known and key not in cases:
-                beside = operands + way.workspace_bytes * profile.threads
+                beside = operands + variant.workspace_bytes * costs.threads
                 panels = of_node.panels
-                cases[key] = Case(key, index, way, of_node, beside, min(panels, SMALL_PANELS), panels)
+                cases[key] = Case(key, index, variant, of_node, beside, min(panels, SMALL_PANELS), panels)
     return list(cases.values())
 
 
-def measure_ways(graph: Graph, profile: Costs, cases: list[Case], *, room: int, seconds: float) -> Times:
-    """Times of ``cases`` with ``profile.threads`` threads, of those that an arena of ``room`` bytes can hold, in about
+def measure_variants(graph: Graph, costs: Costs, cases: list[Case], *, room: int, seconds: float) -> Times:
+    """Times of ``cases`` with ``costs.threads`` threads, of those that an arena of ``room`` bytes can hold, in about
     ``seconds``.
     """
     end = time.perf_counter() + seconds
     refused: set[int] = set()
     while len(refused) <= REFUSED_MAX:
-        chosen, weights = _fitting([case for case in cases if case.index not in refused], profile, room)
+        chosen, weights = _fitting([case for case in cases if case.index not in refused], costs, room)
         if not chosen:
             break
         _shorten(chosen, seconds / (RUNS_MAX + WARM_RUNS))
-        bench = Bench(graph, profile, weights)
+        bench = Bench(graph, costs, weights)
         for case in chosen:
             bench.add(case, case.small)
             bench.add(case, case.large)
@@ -101,10 +101,10 @@ def _roots(graph: Graph, index: int) -> dict[int, int]:
     return {root: max(graph.tensors[root].nbytes, 1) for root in map(graph.root, (*node.inputs, node.outputs[0]))}
 
 
-def _fitting(cases: list[Case], profile: Costs, room: int) -> tuple[list[Case], int]:
+def _fitting(cases: list[Case], costs: Costs, room: int) -> tuple[list[Case], int]:
     """The cases that fit, and the bytes that they leave for weights; large windows shrink to what fits."""
-    room = (room - profile.zeros_bytes) // 64 * 64
-    chosen = [case for case in cases if case.beside <= room - room // WEIGHTS_SHARE]
+    room = (room - costs.zeros_bytes) // 64 * 64
+    chosen = [case for case in cases if case.beside <= room - room // WEIGHTS_PART]
     weights = min(room - max((case.beside for case in chosen), default=0), WEIGHTS_MAX)
     needed = sum((c.small + c.large) * c.known.panel_bytes for c in chosen)
     weights = min(weights, align_up(needed))
@@ -120,26 +120,26 @@ def _fitting(cases: list[Case], profile: Costs, room: int) -> tuple[list[Case], 
 
 def _shorten(cases: list[Case], seconds: float) -> None:
     """Shortens the large windows where a slow machine would take more than ``seconds`` for all."""
-    share = seconds / max(sum(case.way.seconds() for case in cases), 1e-9)
-    if share < 1:
+    fraction = seconds / max(sum(case.variant.seconds() for case in cases), 1e-9)
+    if fraction < 1:
         for case in cases:
-            case.large = max(int(case.large * share), case.small)
+            case.large = max(int(case.large * fraction), case.small)
 
 
 def _fit(case: Case, small_s: float, large_s: float) -> tuple[float, float]:
     """(fixed, channels) seconds from the times of two windows."""
     if case.large <= case.small:
-        fixed = min(case.way.fixed_s, large_s)
-        share = case.large / case.known.panels if case.large else 1.0
-        return fixed, (large_s - fixed) / share
+        fixed = min(case.variant.fixed_s, large_s)
+        part = case.large / case.known.panels if case.large else 1.0
+        return fixed, (large_s - fixed) / part
     panel_s = max(large_s - small_s, 0.0) / (case.large - case.small)
     panel_s = min(panel_s, large_s / case.large)
     fixed_s = max(large_s - panel_s * case.large, 0.0)
     if case.large < case.known.panels:  # noise in the small window would make what is beyond the large one free
-        expected = case.way.fixed_s + case.way.channels_s * case.large / case.known.panels
-        share = case.way.fixed_s / max(expected, 1e-12)
-        if fixed_s > FIXED_MAX * share * large_s:
-            fixed_s = share * large_s
+        expected = case.variant.fixed_s + case.variant.channels_s * case.large / case.known.panels
+        fraction = case.variant.fixed_s / max(expected, 1e-12)
+        if fixed_s > FIXED_MAX * fraction * large_s:
+            fixed_s = fraction * large_s
             panel_s = (large_s - fixed_s) / case.large
     return fixed_s, panel_s * case.known.panels
 
@@ -147,9 +147,9 @@ def _fit(case: Case, small_s: float, large_s: float) -> tuple[float, float]:
 class Bench:
     """A program of single windows. Arena: zeros, rotating weights, then operands and workspace of each node in turn."""
 
-    def __init__(self, graph: Graph, profile: Costs, weights: int) -> None:
-        self._graph, self._profile = graph, profile
-        self._weights_at = profile.zeros_bytes
+    def __init__(self, graph: Graph, costs: Costs, weights: int) -> None:
+        self._graph, self._costs = graph, costs
+        self._weights_at = costs.zeros_bytes
         self._weights_end = self._beside_at = self._weights_at + weights
         self._cursor = self._weights_at
         self._node_of: dict[str, int] = {}
@@ -164,7 +164,7 @@ class Bench:
         values: dict[str, float] = {**boxes, "d5": max(count, 1), "kind": _core.ENUMS["unary_kind"].index("relu")}
         node = _blank_node()
         params = _core.encode_params("unary", values | {"alpha": 0.0, "beta": 0.0})
-        encode_way(node[0], "unary", params, Variant("", 0, 0, 0.0, 0.0))
+        encode_variant(node[0], "unary", params, Variant("", 0, 0, 0.0, 0.0))
         for operand in (node["in"][0, 0], node["out"][0]):
             operand["base"], operand["offset"] = 0, self._weights_at
         self._arena = max(self._arena, self._weights_at + 64)
@@ -189,13 +189,13 @@ class Bench:
         step = np.zeros(1, _core.STEP_DTYPE)
         y0, y1, c0, c1 = _core.op_full_window(op, params)
         window = (y0, y1, c0, min(c1, panels * _core.NR) if panels else c1)
-        step["node"], step["window"], step["weight"] = node, window, at
+        step["node"], step["window"], step["panel_offset"] = node, window, at
         self._steps.append(step)
 
     def _encode(self, case: Case) -> np.ndarray[tuple[int], np.dtype[np.void]]:
         graph, source = self._graph, self._graph.nodes[case.index]
         node = _blank_node()
-        encode_way(node[0], source.op, case.known.params, case.way)
+        encode_variant(node[0], source.op, case.known.params, case.variant)
         at, places = self._beside_at, {}
         for root, size in _roots(graph, case.index).items():
             places[root], at = at, at + align_up(size)
@@ -204,8 +204,8 @@ class Bench:
             known = graph.tensors[tensor]
             operand["base"] = 0
             operand["offset"] = places[graph.root(tensor)] + known.offset * (known.nbytes // max(known.size, 1))
-        node["workspace"], node["workspace_bytes"] = at, case.way.workspace_bytes
-        self._arena = max(self._arena, at + case.way.workspace_bytes * self._profile.threads)
+        node["workspace_offset"], node["workspace_bytes"] = at, case.variant.workspace_bytes
+        self._arena = max(self._arena, at + case.variant.workspace_bytes * self._costs.threads)
         return node
 
     @property
@@ -237,13 +237,13 @@ class Bench:
             loads=loads,
             crcs=crcs,
             arena_bytes=max(self._arena, arena),
-            zeros=0,
-            zeros_count=self._profile.zeros_count,
+            zeros_offset=0,
+            zeros_count=self._costs.zeros_count,
             io_bytes=[],
             input_count=0,
             fd=fd,
             direct_fd=direct_fd,
-            threads=self._profile.threads,
+            threads=self._costs.threads,
             trace=True,
         )
 

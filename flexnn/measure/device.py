@@ -14,12 +14,12 @@ from flexnn.planning.bands import banded
 from flexnn.planning.costs import graph_costs
 from flexnn.planning.types import Costs, io_alignment
 
-from .compute import Case, Times, cases_of, measure_ways
+from .compute import Case, Times, cases_of, measure_variants
 from .median import median
-from .storage import File, measure_shares, measure_storage
+from .storage import File, measure_overlap, measure_storage
 
 COMPUTE_S, STORAGE_S = 1.2, 0.4
-"""About what measuring takes; the shares take about as long as the storage."""
+"""About what measuring takes; overlap takes about as long as the storage."""
 LATER_S = 0.3
 """Of computing, for operators that the first program of an artifact did not have."""
 
@@ -31,18 +31,18 @@ def measure_device(
     graph = artifact.graph
     analytic = kept or MachineProfile.measure()
 
-    def profiled(form: Graph, every_way: bool = False) -> Costs:
-        return _analytic(form, analytic, threads, direct_fd, every_way)
+    def costs_of(form: Graph, every_variant: bool = False) -> Costs:
+        return _analytic(form, analytic, threads, direct_fd, every_variant)
 
-    tiled = banded(graph, profiled(graph), profiled)
-    profile, times = profiled(graph, every_way=True), dict(analytic.times)
-    forms = [(graph, profile), *([(tiled[0], profiled(tiled[0], every_way=True))] if tiled else [])]
+    tiled = banded(graph, costs_of(graph), costs_of)
+    costs, times = costs_of(graph, every_variant=True), dict(analytic.times)
+    forms = [(graph, costs), *([(tiled[0], costs_of(tiled[0], every_variant=True))] if tiled else [])]
     for form, known in forms:
         cases = cases_of(form, known, times)
-        times |= measure_ways(form, known, cases, room=room, seconds=COMPUTE_S / len(forms))
-    machine = replace(analytic, times=times, scales=_scales(cases_of(graph, profile, {}), times))
+        times |= measure_variants(form, known, cases, room=room, seconds=COMPUTE_S / len(forms))
+    machine = replace(analytic, times=times, scales=_scales(cases_of(graph, costs, {}), times))
     if kept is None and graph.weights:
-        machine = _with_storage(graph, profile, File(artifact.fd, direct_fd, artifact.crcs), machine, room)
+        machine = _with_storage(graph, costs, File(artifact.fd, direct_fd, artifact.crcs), machine, room)
     return machine
 
 
@@ -52,53 +52,53 @@ def measure_part(
     """Adds to what is ``known`` what a part of a model, bound to shapes, has of other operators and kernels; and the
     ``storage``. In at most ``room`` bytes and about 2 s. EngineError, OSError.
     """
-    profile = _analytic(graph, known, threads, direct_fd, True)
-    cases = [case for case in cases_of(graph, profile, {}) if _scale_name(case) not in known.scales]
+    costs = _analytic(graph, known, threads, direct_fd, True)
+    cases = [case for case in cases_of(graph, costs, {}) if _scale_name(case) not in known.scales]
     seconds = LATER_S if known.scales else COMPUTE_S
-    times = measure_ways(graph, profile, cases, room=room, seconds=seconds)
+    times = measure_variants(graph, costs, cases, room=room, seconds=seconds)
     untold = dict.fromkeys(map(_scale_name, cases), 1.0)  # what cannot be measured is not tried again
     scales = {**known.scales, **untold, **_scales(cases, times)}
     machine = replace(known, times={**known.times, **times}, scales=scales)
     if storage and graph.weights:
-        machine = _with_storage(graph, profile, File(artifact.fd, direct_fd, artifact.crcs), machine, room)
+        machine = _with_storage(graph, costs, File(artifact.fd, direct_fd, artifact.crcs), machine, room)
     return machine
 
 
-def _analytic(graph: Graph, machine: MachineProfile, threads: int, direct_fd: int, every_way: bool) -> Costs:
-    """The profile by rates alone."""
+def _analytic(graph: Graph, machine: MachineProfile, threads: int, direct_fd: int, every_variant: bool) -> Costs:
+    """The costs by rates alone."""
     blank = replace(machine, times={}, scales={})
     setting = Setting(blank, threads, io_alignment(direct=direct_fd >= 0))
-    return graph_costs(graph, setting, every_way=every_way)
+    return graph_costs(graph, setting, every_variant=every_variant)
 
 
-def _with_storage(graph: Graph, profile: Costs, file: File, machine: MachineProfile, room: int) -> MachineProfile:
-    storage = measure_storage(graph, profile, file, room=room, seconds=STORAGE_S)
+def _with_storage(graph: Graph, costs: Costs, file: File, machine: MachineProfile, room: int) -> MachineProfile:
+    storage = measure_storage(graph, costs, file, room=room, seconds=STORAGE_S)
     if storage is None:
         return machine
-    shares = machine.compute_share, machine.load_share
-    case = _typical(cases_of(graph, profile, {}), dict(machine.times), room)
+    speeds = machine.compute_speed, machine.load_speed
+    case = _typical(cases_of(graph, costs, {}), dict(machine.times), room)
     if case:
-        shares = measure_shares(graph, profile, file, case, storage, room=room)
+        speeds = measure_overlap(graph, costs, file, case, storage, room=room)
     return replace(
         machine,
         storage_bytes_per_second=storage.bytes_per_second,
         request_s=storage.request_s,
-        compute_share=shares[0],
-        load_share=shares[1],
+        compute_speed=speeds[0],
+        load_speed=speeds[1],
     )
 
 
 def _scale_name(case: Case) -> str:
-    """What a way shares its scale with: its kernel, or its operator."""
-    return case.way.kernel or case.key.partition(".")[0]
+    """What a variant shares its scale with: its kernel, or its operator."""
+    return case.variant.kernel or case.key.partition(".")[0]
 
 
 def _scales(cases: list[Case], times: Times) -> dict[str, float]:
     """Measured over analytic time, the median for each kernel or operator."""
     ratios: dict[str, list[float]] = {}
     for case in cases:
-        if case.key in times and case.way.seconds() > 0:
-            ratios.setdefault(_scale_name(case), []).append(max(sum(times[case.key]), 1e-9) / case.way.seconds())
+        if case.key in times and case.variant.seconds() > 0:
+            ratios.setdefault(_scale_name(case), []).append(max(sum(times[case.key]), 1e-9) / case.variant.seconds())
     return {name: median(found) for name, found in ratios.items()}
 
 

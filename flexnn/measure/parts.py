@@ -43,13 +43,13 @@ class Parts:
         """To plan for."""
         return self._as_planned(self._kept.machine)
 
-    def lacks(self, graph: Graph, profile: Costs) -> bool:
+    def lacks(self, graph: Graph, costs: Costs) -> bool:
         """Whether a program has operators or kernels of which nothing is known, or weights and the storage is not."""
         known = self._kept.machine
         names = {
-            way.kernel or node.op
-            for node, found in zip(graph.nodes, profile.nodes, strict=True)
-            for way in found.variants
+            variant.kernel or node.op
+            for node, found in zip(graph.nodes, costs.nodes, strict=True)
+            for variant in found.variants
         }
         return bool(names - set(known.scales)) or (bool(graph.weights) and not self._reads)
 

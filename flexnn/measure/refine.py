@@ -1,4 +1,4 @@
-"""What real runs tell about a profile: the times of steps and loads that the engine kept of some of them.
+"""What real runs tell about a costs: the times of steps and loads that the engine kept of some of them.
 
 One factor for all computing and one for all reading: they correct what measuring each kernel alone cannot see (what the
 layer before left in the caches, a busy machine) without preferring the kernels that ran to those that did not.
@@ -14,7 +14,7 @@ import numpy as np
 from flexnn import _core
 from flexnn.planning import MachineProfile, Program
 from flexnn.planning.costs import with_tile_block
-from flexnn.planning.machine import load_seconds, way_key
+from flexnn.planning.machine import load_seconds, variant_key
 from flexnn.planning.types import F64, Variant
 
 from .median import median
@@ -27,7 +27,7 @@ SAMPLES_MIN, SAMPLES_MAX = 3, 12
 WEIGHT = 0.5
 """Of what was seen now, against what was known."""
 FACTOR_MAX = 1.5
-"""A profile that is wrong by more comes there in several sessions."""
+"""A costs that is wrong by more comes there in several sessions."""
 WORTH_KEEPING = 0.02
 
 
@@ -52,8 +52,8 @@ class Watch:
         steps, loads = (np.array(flat, np.float64).reshape(-1, 2) * 1e-9 for flat in spans)
         reading, computing = _overlaps(steps, loads), _overlaps(loads, steps)
         # As if each had been alone.
-        computed = (steps[:, 1] - steps[:, 0]) - reading * (1 - machine.compute_share)
-        read = (loads[:, 1] - loads[:, 0]) - computing * (1 - machine.load_share)
+        computed = (steps[:, 1] - steps[:, 0]) - reading * (1 - machine.compute_speed)
+        read = (loads[:, 1] - loads[:, 0]) - computing * (1 - machine.load_speed)
         self._computed.append(computed)
         self._read.append(float(read.sum()))
 
@@ -72,7 +72,9 @@ class Watch:
             return None
         return replace(
             machine,
-            times={way: (fixed * compute, channels * compute) for way, (fixed, channels) in machine.times.items()},
+            times={
+                variant: (fixed * compute, channels * compute) for variant, (fixed, channels) in machine.times.items()
+            },
             scales={name: scale * compute for name, scale in machine.scales.items()},
             storage_bytes_per_second=machine.storage_bytes_per_second / read,
             request_s=machine.request_s * read,
@@ -87,18 +89,18 @@ def _factor(seen: list[float], predicted: float) -> float:
 
 
 def _step_seconds(program: Program, machine: MachineProfile) -> F64:
-    """Of each step; 0 where its way to compute was not measured."""
+    """Of each step; 0 where its variant to compute was not measured."""
     tile_block = [name for name, _ in _core.FIELDS["conv"]].index("tile_block")
-    ways = []
+    variants = []
     for node in program.nodes:
         op, params = _core.OPS[node["op"]], np.array(node["params"])
-        way = Variant("", 0, 0, 0.0, 0.0)
+        variant = Variant("", 0, 0, 0.0, 0.0)
         if op == "conv":
-            way = Variant(_core.ENUMS["conv_kernel"][node["kernel"]], int(params[tile_block]), 0, 0.0, 0.0)
+            variant = Variant(_core.ENUMS["conv_kernel"][node["kernel"]], int(params[tile_block]), 0, 0.0, 0.0)
             params = with_tile_block(params, 0)
-        fixed, channels = machine.times.get(way_key(op, params, way), (0.0, 0.0))
-        ways.append((fixed, channels, max(_core.op_full_window(op, params)[3], 1)))
-    fixed_s, channels_s, whole = np.array(ways).reshape(-1, 3)[program.steps["node"]].T
+        fixed, channels = machine.times.get(variant_key(op, params, variant), (0.0, 0.0))
+        variants.append((fixed, channels, max(_core.op_full_window(op, params)[3], 1)))
+    fixed_s, channels_s, whole = np.array(variants).reshape(-1, 3)[program.steps["node"]].T
     window = program.steps["window"]
     return np.asarray(fixed_s + channels_s * (window["c1"] - window["c0"]) / whole, np.float64)
 

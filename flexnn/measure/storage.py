@@ -1,7 +1,7 @@
-"""The storage's rates, and what loads and steps cost each other: pieces of the artifact read by the engine itself.
+"""The storage's rates, and what loads and steps cost each other: slices of the artifact read by the engine itself.
 
 Pieces of two sizes give bytes per second and seconds per request, first alone, then while steps compute. The loader
-reads several at the same time, so a piece's time is what it adds to those before it, among its like. What matters is
+reads several at the same time, so a slice's time is what it adds to those before it, among its like. What matters is
 the state in which runs will find the file: where the page cache can hold all of it, what reading a second time costs;
 where it cannot, and with direct I/O, what reading from the device costs.
 """
@@ -16,23 +16,22 @@ from itertools import zip_longest
 import numpy as np
 from numpy.typing import NDArray
 
-from flexnn import _core
 from flexnn.graph.ir import Graph
-from flexnn.planning.program import encode_load
+from flexnn.planning.program import encode_loads
 from flexnn.planning.types import LINE, PAGE, Costs, align_up
 
 from .compute import Bench, Case
-from .median import median
+from .median import median, quantile
 
 BIG_BYTES, SMALL_BYTES = 1 << 20, 96 << 10
-"""Aimed at; pieces are whole panels."""
-PIECES_MAX = 24
-PROBE_PIECES = 2
+"""Aimed at; slices are whole panels."""
+SLICES_MAX = 24
+PROBE_SLICES = 2
 RUNS_MAX = 9
 READS_PER_STEP_TIME = 0.5
 """Loads of a run with computing take about this share of its steps."""
-SHARES_S = 0.3
-SHARE_MIN = 0.05
+OVERLAP_S = 0.3
+SPEED_MIN = 0.05
 TARGET_BYTES = 16 << 20
 """Pieces go to places that rotate through so much: whole huge pages, as an arena has them."""
 
@@ -54,51 +53,51 @@ class File:
     crcs: NDArray[np.uint32]
 
 
-Piece = tuple[int, int, int]
+Slice = tuple[int, int, int]
 """Weight, offset in the file, bytes."""
 Loads = np.ndarray[tuple[int], np.dtype[np.void]]
 
 
-def measure_storage(graph: Graph, profile: Costs, file: File, *, room: int, seconds: float) -> Storage | None:
+def measure_storage(graph: Graph, costs: Costs, file: File, *, room: int, seconds: float) -> Storage | None:
     """Rates of reading alone, measured in about ``seconds`` in an arena of ``room`` bytes; None where nothing big
     enough can be read.
     """
     end = time.perf_counter() + seconds
-    room -= profile.zeros_bytes + 2 * PAGE
-    pieces = _pieces(graph, profile, room)
-    if not pieces:
+    room -= costs.zeros_bytes + 2 * PAGE
+    slices = _slices(graph, costs, room)
+    if not slices:
         return None
     drop = file.direct_fd < 0 and _cache_room() < os.fstat(file.fd).st_size
-    probe = _read(graph, profile, file, _by_size(pieces[:PROBE_PIECES]), room, end, drop)
+    probe = _read(graph, costs, file, _by_size(slices[:PROBE_SLICES]), room, end, drop)
     spent = median(probe.sum(axis=1).tolist())
-    affordable = int(seconds / 2 / max(spent, 1e-9)) * PROBE_PIECES
-    pieces = _by_size(pieces[: max(affordable // 2 * 2, PROBE_PIECES)])
-    times = _read(graph, profile, file, pieces, room, end, drop)
-    return _fit(np.array([size for *_, size in pieces]), times)
+    affordable = int(seconds / 2 / max(spent, 1e-9)) * PROBE_SLICES
+    slices = _by_size(slices[: max(affordable // 2 * 2, PROBE_SLICES)])
+    times = _read(graph, costs, file, slices, room, end, drop)
+    return _fit(np.array([size for *_, size in slices]), times)
 
 
-def measure_shares(
-    graph: Graph, profile: Costs, file: File, case: Case, storage: Storage, *, room: int
+def measure_overlap(
+    graph: Graph, costs: Costs, file: File, case: Case, storage: Storage, *, room: int
 ) -> tuple[float, float]:
     """Speeds of computing while a load is read, and of loads while steps compute, each of that alone (0 to 1).
 
     Steps of ``case`` outlast the loads of each run, so the same run shows both kinds of them.
     """
-    step_s = case.way.seconds() * (case.large / case.known.panels if case.large else 1.0)
-    room = (room - case.beside - profile.zeros_bytes - case.large * case.known.panel_bytes) // PAGE * PAGE - PAGE
-    pieces = _pieces(graph, profile, room)[::2]
-    if not pieces:
+    step_s = case.variant.seconds() * (case.large / case.known.panels if case.large else 1.0)
+    room = (room - case.beside - costs.zeros_bytes - case.large * case.known.panel_bytes) // PAGE * PAGE - PAGE
+    slices = _slices(graph, costs, room)[::2]
+    if not slices:
         return 1.0, 1.0
-    bench = Bench(graph, profile, align_up(max(case.large * case.known.panel_bytes, LINE)))
-    reading = sum(size / storage.bytes_per_second + storage.request_s for *_, size in pieces)
+    bench = Bench(graph, costs, align_up(max(case.large * case.known.panel_bytes, LINE)))
+    reading = sum(size / storage.bytes_per_second + storage.request_s for *_, size in slices)
     steps = max(int(reading / READS_PER_STEP_TIME / max(step_s, 1e-6)), 8)
-    while steps > 400 and len(pieces) > 2:
-        pieces, steps = pieces[: len(pieces) // 2], steps // 2
-    end = time.perf_counter() + SHARES_S
+    while steps > 400 and len(slices) > 2:
+        slices, steps = slices[: len(slices) // 2], steps // 2
+    end = time.perf_counter() + OVERLAP_S
     for _ in range(steps):
         bench.add(case, case.large)
     at = align_up(bench.arena_bytes, PAGE)
-    loads, arena = _encode(graph, profile, pieces, at, room)
+    loads, arena = _encode(graph, costs, slices, at, room)
     engine = bench.open(loads, file.crcs, file.fd, file.direct_fd, arena)
     compute: list[float] = []
     read: list[float] = []
@@ -117,57 +116,58 @@ def measure_shares(
     finally:
         engine.close()
     # Whatever else runs on the machine only makes loads slower: of their speeds the upper quartile.
-    shares = median(compute) if compute else 1.0, sorted(read)[len(read) * 3 // 4]
-    return min(max(shares[0], SHARE_MIN), 1.0), min(max(shares[1], SHARE_MIN), 1.0)
+    speeds = median(compute) if compute else 1.0, quantile(read, 0.75)
+    return min(max(speeds[0], SPEED_MIN), 1.0), min(max(speeds[1], SPEED_MIN), 1.0)
 
 
-def _pieces(graph: Graph, profile: Costs, room: int) -> list[Piece]:
-    """Big and small pieces in turn, spread over the file; none larger than ``room`` allows."""
-    found: list[list[Piece]] = [[], []]
+def _slices(graph: Graph, costs: Costs, room: int) -> list[Slice]:
+    """Big and small slices in turn, spread over the file; none larger than ``room`` allows."""
+    found: list[list[Slice]] = [[], []]
     for kind, wanted in enumerate((min(BIG_BYTES, room // 2), SMALL_BYTES)):
-        every: list[Piece] = []
+        every: list[Slice] = []
         for number, weight in enumerate(graph.weights):
             chunk = weight.chunk_bytes
             size = max(min(wanted, weight.nbytes) // chunk, 1) * chunk if weight.nbytes >= chunk else weight.nbytes
-            if 0 < size <= 2 * wanted and profile.room(size) <= room:
+            if 0 < size <= 2 * wanted and costs.room_bytes(size) <= room:
                 every += [(number, weight.offset + i * size, size) for i in range(min(weight.nbytes // size, 4))]
-        stride = max(len(every) // PIECES_MAX, 1)
-        found[kind] = every[::stride][:PIECES_MAX]
-    return [piece for pair in zip_longest(*found) for piece in pair if piece]
+        stride = max(len(every) // SLICES_MAX, 1)
+        found[kind] = every[::stride][:SLICES_MAX]
+    return [found_slice for pair in zip_longest(*found) for found_slice in pair if found_slice]
 
 
-def _by_size(pieces: list[Piece]) -> list[Piece]:
+def _by_size(slices: list[Slice]) -> list[Slice]:
     """The big ones first."""
-    return sorted(pieces, key=lambda piece: -piece[2])
+    return sorted(slices, key=lambda each: -each[2])
 
 
-def _encode(graph: Graph, profile: Costs, pieces: list[Piece], at: int, room: int) -> tuple[Loads, int]:
-    """Loads to rotating places from ``at`` on, and the arena that they need."""
-    loads = np.zeros(len(pieces), _core.LOAD_DTYPE)
+def _encode(graph: Graph, costs: Costs, slices: list[Slice], at: int, room: int) -> tuple[Loads, int]:
+    """Return loads of the slices to rotating places from ``at`` on, and the bytes of the arena that they need."""
+    weights, offsets, sizes = zip(*slices, strict=True)
+    loads = encode_loads(graph, weights, offsets, sizes, 0, costs.io_align)
     start, arena = at, at
-    largest = max(profile.room(size) for *_, size in pieces)
-    for i, (weight, offset, size) in enumerate(pieces):
-        if at + profile.room(size) > start + max(min(room, TARGET_BYTES), largest):
+    largest = max(costs.room_bytes(size) for size in sizes)
+    for i, size in enumerate(sizes):
+        if at + costs.room_bytes(size) > start + max(min(room, TARGET_BYTES), largest):
             at = start
-        encode_load(loads[i : i + 1], graph, weight, offset, size, at, profile.io_align)
-        at = align_up(at + int(loads[i]["bytes"]), profile.io_align)
+        loads["address"][i] = at
+        at = align_up(at + int(loads["bytes"][i]), costs.io_align)
         arena = max(arena, at)
     return loads, arena
 
 
 def _read(
-    graph: Graph, profile: Costs, file: File, pieces: list[Piece], room: int, end: float, drop: bool
+    graph: Graph, costs: Costs, file: File, slices: list[Slice], room: int, end: float, drop: bool
 ) -> NDArray[np.float64]:
-    """Seconds of each piece in each of the runs until ``end``; ``drop``: the page cache forgets them before each."""
-    bench = Bench(graph, profile, LINE)
+    """Seconds of each slice in each of the runs until ``end``; ``drop``: the page cache forgets them before each."""
+    bench = Bench(graph, costs, LINE)
     at = align_up(bench.arena_bytes, PAGE)
-    loads, arena = _encode(graph, profile, pieces, at, room)
+    loads, arena = _encode(graph, costs, slices, at, room)
     engine = bench.open(loads, file.crcs, file.fd, file.direct_fd, arena)
     times: list[list[float]] = []
     try:
         while len(times) < 2 or (len(times) < RUNS_MAX and time.perf_counter() < end):
             if drop:
-                for _, offset, size in pieces:
+                for _, offset, size in slices:
                     os.posix_fadvise(file.fd, offset, size, os.POSIX_FADV_DONTNEED)
             engine.run([])
             assert engine.trace
@@ -178,7 +178,7 @@ def _read(
 
 
 def _fit(sizes: NDArray[np.int64], times: NDArray[np.float64]) -> Storage:
-    """Bytes a second and seconds a request: from all the big pieces of a run and all the small ones, of which the
+    """Bytes a second and seconds a request: from all the big slices of a run and all the small ones, of which the
     readers end several at once.
     """
     big = sizes > sizes.mean()

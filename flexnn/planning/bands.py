@@ -16,6 +16,7 @@ from math import prod
 
 from flexnn.graph.attributes import int_attr, ints_attr
 from flexnn.graph.ir import Graph, Node, Tensor
+from flexnn.graph.operators import OPERATORS
 
 from .layout import Blocks, node_needs
 from .types import Costs
@@ -24,7 +25,7 @@ NODES_MAX = 8
 """Of a chain."""
 BANDS = 1, 2, 4, 8, 16, 32
 """Of an image; 1 where there are several images."""
-PIECES_MAX = 64
+BANDS_MAX = 64
 """Bands of all images of a chain."""
 CHAINS_MAX = 8
 """Of a graph."""
@@ -38,8 +39,6 @@ COST_MAX = 0.15
 """Of the graph's multiplications and reading: what bands may compute and read again."""
 BYTE_WORK = 64
 """Multiplications that take as long as reading a byte of weights, about: 40 on a Pi 4 with a USB disk."""
-_WINDOWED = {"conv", "dwconv", "pool"}
-_ROW_BY_ROW = {"unary", "binary", "lrn"}
 
 Rows = tuple[int, int]
 
@@ -69,22 +68,22 @@ class Chain:
     bands: int
 
 
-def banded(graph: Graph, profile: Costs, profiled: Callable[[Graph], Costs]) -> tuple[Graph, Costs] | None:
-    """The graph with chains in bands, and its profile, where that lowers what the neediest node needs; else None.
-    ``profiled`` makes profiles.
+def banded(graph: Graph, costs: Costs, costs_of: Callable[[Graph], Costs]) -> tuple[Graph, Costs] | None:
+    """The graph with chains in bands, and its costs, where that lowers what the neediest node needs; else None.
+    ``costs_of`` makes profiles.
     """
-    sizes = _Sizes.of(graph, profile)
+    sizes = _Sizes.of(graph, costs)
     least, tiled = max(sizes.needs, default=0), set[int]()
     for _ in range(CHAINS_MAX):
-        chain = _best(graph, profile, sizes, tiled)
+        chain = _best(graph, costs, sizes, tiled)
         if chain is None:
             break
         graph, count = _split(graph, sizes, chain)
         added = count - (chain.last - chain.first + 1)
         tiled = {node + added * (node > chain.last) for node in tiled} | set(range(chain.first, chain.first + count))
-        profile = profiled(graph)
-        sizes = _Sizes.of(graph, profile)
-    return (graph, profile) if tiled and max(sizes.needs) <= WORTH * least else None
+        costs = costs_of(graph)
+        sizes = _Sizes.of(graph, costs)
+    return (graph, costs) if tiled and max(sizes.needs) <= WORTH * least else None
 
 
 @dataclass(slots=True, frozen=True)
@@ -101,16 +100,16 @@ class _Sizes:
     """What rows of its output need; None where they do not need rows only."""
 
     @classmethod
-    def of(cls, graph: Graph, profile: Costs) -> _Sizes:
-        count = len(profile.nodes)
-        live = Blocks.of(profile.root_bytes, profile.first, profile.last).live(count).tolist()
-        beside = [sum(node_needs(profile, i, -1, 1)) for i in range(count)]
+    def of(cls, graph: Graph, costs: Costs) -> _Sizes:
+        count = len(costs.nodes)
+        live = Blocks.of(costs.root_bytes, costs.first, costs.last).live(count).tolist()
+        beside = [sum(node_needs(costs, i, -1, 1)) for i in range(count)]
         needs = [alive + own for alive, own in zip(live, beside, strict=True)]
         reach = [_reach(graph, node) if _usable(graph, node) else None for node in graph.nodes]
         return cls(beside, needs, [_work(graph, node) for node in graph.nodes], reach)
 
 
-def _best(graph: Graph, profile: Costs, sizes: _Sizes, tiled: set[int]) -> Chain | None:
+def _best(graph: Graph, costs: Costs, sizes: _Sizes, tiled: set[int]) -> Chain | None:
     """The cheapest of the chains that bring the neediest node down to what the others need, or near the least that any
     chain brings it to; None where that is no gain.
     """
@@ -118,26 +117,26 @@ def _best(graph: Graph, profile: Costs, sizes: _Sizes, tiled: set[int]) -> Chain
     worst = max(range(len(needs)), key=needs.__getitem__, default=0)
     if not needs or worst in tiled:
         return None
-    chains = list(_chains(graph, profile, sizes, worst, tiled))
+    chains = list(_chains(graph, costs, sizes, worst, tiled))
     reached = range(min((first for first, _ in chains), default=0), max((last for _, last in chains), default=-1) + 1)
     if max((need for i, need in enumerate(needs) if i not in reached), default=0) > WORTH * needs[worst]:
         return None
-    whole = max(sum(sizes.work) + BYTE_WORK * sum(node.weight_bytes for node in profile.nodes), 1)
+    whole = max(sum(sizes.work) + BYTE_WORK * sum(node.weight_bytes for node in costs.nodes), 1)
     found = []
     for first, last in chains:
         others = max((need for i, need in enumerate(needs) if not first <= i <= last), default=0)
-        around = _around(graph, profile, first, last)
+        around = _around(graph, costs, first, last)
         images, height = graph.tensors[graph.nodes[last].outputs[0]].shape[:2]
-        read = BYTE_WORK * sum(profile.nodes[i].weight_bytes for i in range(first, last + 1)) / whole
+        read = BYTE_WORK * sum(costs.nodes[i].weight_bytes for i in range(first, last + 1)) / whole
         for count in BANDS:
-            pieces = images * count
-            if count > height or pieces > PIECES_MAX or (pieces - 1) * read > COST_MAX:
+            total = images * count
+            if count > height or total > BANDS_MAX or (total - 1) * read > COST_MAX:
                 break
-            if pieces == 1:
+            if total == 1:
                 continue
             chain = Chain(first, last, count)
             bands = [_band_rows(graph, sizes, chain, band) for band in range(count)]
-            cost = (pieces - 1) * read + _again(graph, sizes, chain, bands) / whole
+            cost = (total - 1) * read + _again(graph, sizes, chain, bands) / whole
             if cost <= COST_MAX:
                 found.append((max(around + _most(graph, sizes, chain, bands), others), cost, chain))
     least = min((peak for peak, _, _ in found), default=needs[worst])
@@ -146,9 +145,9 @@ def _best(graph: Graph, profile: Costs, sizes: _Sizes, tiled: set[int]) -> Chain
     return min((cost, peak, chain) for peak, cost, chain in found if peak <= ENOUGH * least)[2]
 
 
-def _chains(graph: Graph, profile: Costs, sizes: _Sizes, worst: int, tiled: set[int]) -> Iterator[tuple[int, int]]:
+def _chains(graph: Graph, costs: Costs, sizes: _Sizes, worst: int, tiled: set[int]) -> Iterator[tuple[int, int]]:
     """First and last node of the chains that can be walked in bands and lower what node ``worst`` needs."""
-    lives = dict(zip(profile.roots, zip(profile.first, profile.last, strict=True), strict=True))
+    lives = dict(zip(costs.roots, zip(costs.first, costs.last, strict=True), strict=True))
 
     def usable(node: int) -> bool:
         return 0 <= node < len(graph.nodes) and node not in tiled and sizes.reach[node] is not None
@@ -179,9 +178,13 @@ def _usable(graph: Graph, node: Node) -> bool:
         return False
     if node.op == "pool" and node.attrs["kind"] != "max" and int_attr(node, "ceil_mode"):
         return False  # the divisor of its last windows counts what lies beyond the padding
-    if node.op in _ROW_BY_ROW:
+    if OPERATORS[node.op].rows == "row":
         return all(t.shape == tensors[-1].shape for t in tensors)
-    return node.op in _WINDOWED
+    return _is_windowed(node)
+
+
+def _is_windowed(node: Node) -> bool:
+    return OPERATORS[node.op].rows == "window"
 
 
 def _apart(graph: Graph, first: int, last: int) -> bool:
@@ -203,7 +206,7 @@ def _apart(graph: Graph, first: int, last: int) -> bool:
 
 def _reach(graph: Graph, node: Node) -> Reach:
     height = graph.tensors[node.inputs[0]].shape[1]
-    if node.op not in _WINDOWED:
+    if not _is_windowed(node):
         return Reach(1, 0, 1, height)
     span = (ints_attr(node, "kernel")[0] - 1) * ints_attr(node, "dilations")[0] + 1
     return Reach(ints_attr(node, "strides")[0], ints_attr(node, "pads")[0], span, height)
@@ -222,7 +225,7 @@ def _band_rows(graph: Graph, sizes: _Sizes, chain: Chain, band: int) -> list[Row
 
 def _work(graph: Graph, node: Node) -> int:
     work = graph.tensors[node.outputs[0]].size
-    if node.op in _WINDOWED:
+    if _is_windowed(node):
         work *= prod(ints_attr(node, "kernel"))
     if node.op == "conv":
         work *= graph.tensors[node.inputs[0]].shape[-1] // int_attr(node, "group")
@@ -238,10 +241,10 @@ def _again(graph: Graph, sizes: _Sizes, chain: Chain, bands: list[list[Rows]]) -
     return total
 
 
-def _around(graph: Graph, profile: Costs, first: int, last: int) -> int:
+def _around(graph: Graph, costs: Costs, first: int, last: int) -> int:
     """Bytes of what lives while a chain runs, beside the tensors inside it."""
     made = {graph.nodes[i].outputs[0] for i in range(first, last)}
-    lives = zip(profile.roots, profile.root_bytes, profile.first, profile.last, strict=True)
+    lives = zip(costs.roots, costs.root_bytes, costs.first, costs.last, strict=True)
     return sum(size for root, size, begin, end in lives if begin <= last and end >= first and root not in made)
 
 
@@ -294,7 +297,7 @@ def _split(graph: Graph, sizes: _Sizes, chain: Chain) -> tuple[Graph, int]:
                 tensors.append(Tensor(named(whole.name, image, rows), shape, whole.dtype))
                 before = len(tensors) - 1
             attrs = dict(node.attrs)
-            if node.op in _WINDOWED:
+            if _is_windowed(node):
                 _, left, _, right = ints_attr(node, "pads")
                 attrs["pads"] = [top, left, bottom, right]
             if node.op == "pool":

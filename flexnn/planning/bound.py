@@ -1,4 +1,4 @@
-"""The bound that no plan of a budget can beat (DESIGN D9), on the planner's own profile and storage model.
+"""The bound that no plan of a budget can beat (DESIGN D9), on the planner's own costs and storage model.
 
 Let weights flow byte by byte and memory never fragment; each node computes as fast as its fastest kernel that could fit
 at all beside a panel, in steps as 5 says; handing steps out costs nothing; and requests take the loader as long as 4
@@ -32,7 +32,7 @@ each run there remains:
    already. Where computing slows reading, such waiting is not counted.
 
 Reading and computing at the same time slow each other down: a second of computing inside of a stretch costs it at least
-(1 - load_share) / compute_share, and a second of reading outside of one (1 - compute_share) / load_share.
+(1 - load_speed) / compute_speed, and a second of reading outside of one (1 - compute_speed) / load_speed.
 
 Weights that several nodes share, pinned once for all of them, count at the first of these nodes only.
 
@@ -70,10 +70,10 @@ class Bound:
 class Bounding:
     """Bounds of one graph on one machine."""
 
-    def __init__(self, graph: Graph, profile: Costs, machine: MachineProfile) -> None:
-        nodes = profile.nodes
+    def __init__(self, graph: Graph, costs: Costs, machine: MachineProfile) -> None:
+        nodes = costs.nodes
         self._machine = machine
-        live = Blocks.of(profile.root_bytes, profile.first, profile.last).live(len(nodes))
+        live = Blocks.of(costs.root_bytes, costs.first, costs.last).live(len(nodes))
         most = max((len(node.variants) for node in nodes), default=1)
         self._fixed = np.zeros((len(nodes), most))
         self._channels = np.full((len(nodes), most), np.inf)
@@ -89,7 +89,7 @@ class Bounding:
         for i, node in enumerate(nodes):
             for j, variant in enumerate(node.variants):
                 self._fixed[i, j], self._channels[i, j] = variant.fixed_s, variant.channels_s
-                self._needs[i, j] = live[i] + variant.workspace_bytes * profile.threads
+                self._needs[i, j] = live[i] + variant.workspace_bytes * costs.threads
             constants = {weight: graph.weights[weight].nbytes for _, weight, _ in node.constants}
             self._constants_room[i] = sum(constants.values())
             own = ([(node.weight, node.weight_bytes)] if node.panels else []) + [*constants.items()]
@@ -101,17 +101,17 @@ class Bounding:
             self._constant_bytes[i] = min((new[weight] for _, weight, _ in node.constants if weight in new), default=0)
         self._least = self._needs[np.arange(len(nodes)), [len(node.variants) - 1 for node in nodes]]
 
-    def at(self, region: int | None, rounds: int = _core.ROUNDS_MAX) -> Bound:
-        """For an arena of ``region`` bytes beside what always stays (None: no limit). ``rounds``: of looking for the
-        stretches that rule; fewer give a bound that may be lower.
+    def at(self, arena_bytes: int | None, rounds: int = _core.ROUNDS_MAX) -> Bound:
+        """Return the bound for an arena of ``arena_bytes``, without what is always pinned (None: no limit). ``rounds``
+        of looking for the stretches that rule: fewer give a bound that may be lower.
         """
         seconds, channels = self._fixed + self._channels, self._channels
-        if region is not None:
-            beside = region - self._needs - self._constants_room[:, None]
+        if arena_bytes is not None:
+            beside = arena_bytes - self._needs - self._constants_room[:, None]
             fits = beside >= self._panel_bytes[:, None]
             fits |= ~fits.any(axis=1, keepdims=True)
-            free = np.maximum(region - self._least, 0)
-            stall = self._machine.compute_share if self._machine.load_share == 1 else 0.0  # of a second of such reading
+            free = np.maximum(arena_bytes - self._least, 0)
+            stall = self._machine.compute_speed if self._machine.load_speed == 1 else 0.0  # of a second of such reading
             steps = step_seconds(
                 self._panel_count[:, None],
                 self._panel_bytes[:, None],
@@ -125,7 +125,7 @@ class Bounding:
             channels = np.where(fits, channels, np.inf)
         else:
             free = np.full(len(self._nbytes), self._nbytes.sum())
-        idle = self._machine.load_share if self._machine.compute_share == 1 else 0.0  # of a second of such computing
+        idle = self._machine.load_speed if self._machine.compute_speed == 1 else 0.0  # of a second of such computing
         waits = idle * channels.min(axis=1, initial=np.inf) / np.maximum(self._panel_count, 1)
         waits_first = idle * np.where(np.isfinite(channels), self._fixed, np.inf).min(axis=1, initial=np.inf)
         requests, saved = slice_requests(
@@ -141,10 +141,10 @@ class Bounding:
             self._nbytes * byte_s + requests,
             byte_s + saved,
             free,
-            self._machine.storage_bytes_per_second,
-            self._machine.compute_share,
-            self._machine.load_share,
-            rounds,
+            bytes_per_second=self._machine.storage_bytes_per_second,
+            compute_speed=self._machine.compute_speed,
+            load_speed=self._machine.load_speed,
+            rounds=rounds,
         )
         return Bound(bound, np.asarray(price, np.float64))
 

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from flexnn import _core
 from flexnn.graph.ir import DTYPES, Graph
+from flexnn.graph.operators import OPERATORS
 
 from .errors import PlanError
 from .types import Program
@@ -65,7 +66,7 @@ def check_plan(graph: Graph, program: Program) -> None:
     if needed > program.zeros_count:
         raise PlanError("zeros", f"{program.zeros_count} zeros, a node reads {needed}")
     if program.zeros_count:
-        spans.add(program.zeros, program.zeros + 4 * program.zeros_count, *everything, "zeros")
+        spans.add(program.zeros_offset, program.zeros_offset + 4 * program.zeros_count, *everything, "zeros")
     for i in range(len(spans.low)):
         if spans.low[i] < 0 or spans.high[i] > program.arena_bytes:
             raise PlanError("bounds", f"{spans.name[i]} lies outside the arena")
@@ -133,7 +134,7 @@ def _check_order(graph: Graph, program: Program) -> None:
     for index, (item, params) in enumerate(_params(graph, program)):
         if _core.OPS[program.nodes["op"][index]] != item.op:
             raise PlanError("operator", f"node {index} is not a {item.op}")
-        kernel = _core.ENUMS["conv_kernel"][program.nodes["kernel"][index]] if item.op == "conv" else ""
+        kernel = OPERATORS[item.op].kernel(program.nodes["kernel"][index])
         try:
             _core.op_check(item.op, kernel, params)
         except ValueError as error:
@@ -235,8 +236,8 @@ def _activations(graph: Graph, program: Program, spans: _Spans) -> None:
 def _workspaces(graph: Graph, program: Program, spans: _Spans) -> None:
     begin, end = _step_range(program, len(graph.nodes))
     for index, (item, params) in enumerate(_params(graph, program)):
-        kernel = _core.ENUMS["conv_kernel"][program.nodes["kernel"][index]] if item.op == "conv" else ""
-        given, at = int(program.nodes["workspace_bytes"][index]), int(program.nodes["workspace"][index])
+        kernel = OPERATORS[item.op].kernel(program.nodes["kernel"][index])
+        given, at = int(program.nodes["workspace_bytes"][index]), int(program.nodes["workspace_offset"][index])
         if given < _core.op_workspace(item.op, kernel, params):
             raise PlanError("workspace", f"node {index} has {given} bytes of workspace for each thread")
         if given:
@@ -284,7 +285,7 @@ def _reads(graph: Graph, program: Program) -> list[tuple[int, tuple[int, int, in
     """(step, (file offset, bytes, arena address)) of everything stored that steps read."""
     reads = []
     panel_bytes = [_core.op_panel_bytes(node.op, params) for node, params in _params(graph, program)]
-    for step, (node, weight) in enumerate(zip(program.steps["node"], program.steps["weight"], strict=True)):
+    for step, (node, weight) in enumerate(zip(program.steps["node"], program.steps["panel_offset"], strict=True)):
         item = graph.nodes[node]
         if item.weight >= 0:
             window, size = program.steps["window"][step], panel_bytes[node]

@@ -7,14 +7,13 @@ the machine's own rates, fractions of peak per kernel from the check program's b
 from __future__ import annotations
 
 from dataclasses import replace
-from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
 
 from flexnn import _core
-from flexnn.graph import ops
-from flexnn.graph.ir import DTYPES, Graph, Node
+from flexnn.graph import operators
+from flexnn.graph.ir import Graph, Node
 from flexnn.graph.pack import is_narrow
 from flexnn.graph.tables import Table, table_of
 
@@ -29,18 +28,14 @@ V_BYTES = 3 << 19
 TILES_MIN, TILES_MAX = 16, 49
 """Of a block: products and transformed weights of the most, with the input's 64 channels at a time, fill 1 MiB."""
 
-PEAK_FRACTION = {"direct": 0.98, "im2col": 0.85, "wino2": 0.9, "wino4": 0.9, "wino_line": 0.9}
-PEAK_FRACTION |= {"narrow": 0.8, "dwconv": 0.5, "matmul": 0.85, "attention": 0.6, "recurrent": 0.2}
+PEAK_FRACTION = {"direct": 0.98, "im2col": 0.85, "wino2": 0.9, "wino4": 0.9, "wino_line": 0.9, "narrow": 0.8}
 TRANSFORM_FLOPS = {"wino2": (270.0, 450.0), "wino4": (460.0, 1000.0), "wino_line": (260.0, 260.0)}
 """Worth in multiply-adds' flops of transforming one channel pair's weights, and one channel of one tile."""
-PASSES = {"softmax": 4.0, "lrn": 4.0, "instance_norm": 3.0, "pool": 4.0, "resize": 3.0, "gather": 2.0, "unary": 2.0}
-PASSES |= {"layer_norm": 2.0}
-"""Times that an operator's bytes cost what a plain copy does."""
 
 
-def graph_costs(graph: Graph, setting: Setting, *, every_way: bool = False, in_file: bool = False) -> Costs:
-    """Sizes, lifetimes in nodes, and the ways to compute each node, fastest first. ``every_way``: also those that are
-    neither the fastest nor save workspace. ``in_file``: tables stay in the file where they can.
+def graph_costs(graph: Graph, setting: Setting, *, every_variant: bool = False, in_file: bool = False) -> Costs:
+    """Return sizes, lifetimes in nodes, and the variants of each node, the fastest first. ``every_variant``: also those
+    that are neither the fastest nor save workspace. ``in_file``: tables stay in the file where they can.
     """
     first, last = _lifetimes(graph)
     small: dict[int, None] = {}
@@ -51,7 +46,7 @@ def graph_costs(graph: Graph, setting: Setting, *, every_way: bool = False, in_f
         table = stored_table(graph, node) if in_file else None
         constants, small_ones = _constants(graph, node, setting.io_align, has_table=table is not None)
         small |= dict.fromkeys(small_ones)
-        params = _core.encode_params(node.op, ops.encode(graph, node))
+        params = _core.encode_params(node.op, operators.encode(graph, node))
         zeros = max(zeros, _core.op_zeros(node.op, params))
         shapes = tuple((graph.tensors[t].shape, graph.tensors[t].dtype) for t in (*node.inputs, *node.outputs))
         alike = node.op, params.tobytes(), shapes, table and (table.rows, table.chunk_bytes)
@@ -60,12 +55,12 @@ def graph_costs(graph: Graph, setting: Setting, *, every_way: bool = False, in_f
             if table is not None:
                 known.variants = [_reading_rows(table, setting)]
             else:
-                known.variants = [setting.machine.timed(node.op, params, way) for way in known.variants]
-                known.variants = known.variants if every_way else _useful(known.variants)
+                known.variants = [setting.machine.timed(node.op, params, variant) for variant in known.variants]
+                known.variants = known.variants if every_variant else _useful(known.variants)
             seen[alike] = known
         own_table = table.weight if table is not None else -1
         nodes.append(replace(seen[alike], weight=node.weight, constants=constants, table=own_table))
-    profile = Costs(
+    costs = Costs(
         nodes=nodes,
         roots=list(first),
         root_bytes=[align_up(max(graph.tensors[r].nbytes, 1)) for r in first],
@@ -79,8 +74,8 @@ def graph_costs(graph: Graph, setting: Setting, *, every_way: bool = False, in_f
         io_align=setting.io_align,
     )
     for w in small:
-        profile.small_bytes += profile.occupied(graph.weights[w].offset, graph.weights[w].nbytes)
-    return profile
+        costs.small_bytes += costs.occupied_bytes(graph.weights[w].offset, graph.weights[w].nbytes)
+    return costs
 
 
 def _lifetimes(graph: Graph) -> tuple[dict[int, int], dict[int, int]]:
@@ -119,7 +114,7 @@ def _node_costs(graph: Graph, node: Node, params: NDArray[np.int32], setting: Se
     """Without its weight and constants, which nodes alike have of their own."""
     panel_bytes = _core.op_panel_bytes(node.op, params)
     panels = _core.op_panels(node.op, params) if panel_bytes else 0
-    if node.op == "conv":
+    if operators.OPERATORS[node.op].kernels:
         variants = _conv_variants(params, panels, panel_bytes, setting)
     else:
         workspace = align_up(_core.op_workspace(node.op, "", params, setting.isa))
@@ -199,20 +194,11 @@ def _useful(variants: list[Variant]) -> list[Variant]:
 
 def _plain_seconds(graph: Graph, node: Node, weight_bytes: int, setting: Setting) -> float:
     """Of an operator with one kernel: its bytes, or its flops where they are the more."""
-    sizes = [graph.tensors[t].size * DTYPES[graph.tensors[t].dtype].itemsize for t in (*node.inputs, *node.outputs)]
-    moved = (sum(sizes) * PASSES.get(node.op, 1.0) + weight_bytes) / setting.machine.bytes_per_second
-    flops = 0.0
-    if node.op == "dwconv":
-        kernel = node.attrs["kernel"]
-        assert isinstance(kernel, list)
-        flops = 2.0 * graph.tensors[node.outputs[0]].size * prod(kernel)
-    elif node.op == "matmul":
-        flops = 2.0 * graph.tensors[node.outputs[0]].size * graph.tensors[node.inputs[0]].shape[-1]
-    elif node.op == "recurrent":
-        x, _, initial = (graph.tensors[i].shape for i in node.inputs)
-        flops = 2.0 * prod(x) * initial[2]
-    elif node.op == "attention":
-        (_, _, keys, d), dv = graph.tensors[node.inputs[1]].shape, graph.tensors[node.outputs[0]].shape[-1]
-        flops = 2.0 * graph.tensors[node.outputs[0]].size / dv * keys * (d + dv)
-    rate = setting.machine.flops_per_second * setting.threads * PEAK_FRACTION.get(node.op, 1.0)
-    return max(flops / rate, moved / setting.threads)
+    cost = operators.OPERATORS[node.op].cost
+    inputs, output = [graph.tensors[t] for t in node.inputs], graph.tensors[node.outputs[0]]
+    sizes = [tensor.nbytes for tensor in (*inputs, output)]
+    moved = (sum(sizes) * cost.passes + weight_bytes) / setting.machine.bytes_per_second
+    flops = cost.flops(node, [tensor.shape for tensor in inputs], output.shape)
+    return max(
+        flops / (setting.machine.flops_per_second * setting.threads * cost.peak_fraction), moved / setting.threads
+    )

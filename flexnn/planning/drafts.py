@@ -1,15 +1,14 @@
-"""Drafts: what kernels, slices and pins make of a graph (FlexNN §3.2, §3.3). The work is in C (flexnn/_core/draft.h);
-here are its tables, and a draft as the other stages see it.
+"""Drafts: what kernels, slices and pins make of a graph (FlexNN §3.2, §3.3). The work is in C (planner/); here are its
+records, and a draft as the other stages see it.
 
-Each layer's panels are pinned from the first to some panel and streamed in even slices after it; a slice is whole
-panels, one piece of the file, read by one step. Input slicing (the paper's bounded im2col workspace) happens inside
-the kernels, which gather tile by tile: what it leaves is each variant's ``workspace_bytes``.
+Each node's panels are pinned from the first to some panel and streamed in even slices after it. A slice is whole
+panels, contiguous in the file, and read by one step; a load is a streamed slice. Input slicing (the paper's bounded
+im2col workspace) happens inside the kernels, which gather tile by tile and need a variant's ``workspace_bytes``.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,197 +27,207 @@ Records = NDArray[Any]
 
 @dataclass(slots=True)
 class Draft:
-    """Steps and pieces with addresses: all of a plan but its encoding. Times in seconds, sizes in bytes."""
+    """Steps and slices with addresses: all of a plan but its encoding. Times in seconds, sizes in bytes."""
 
     placement: Placement
-    """Of the activations."""
-    region: int
-    """Bytes of the streaming region, where activations, workspaces and streamed pieces live."""
+    """Addresses of the activations."""
+    working_bytes: int
+    """Bytes of the arena's working part, where activations, workspaces and loads lie."""
     choices: Records
-    """Of each layer (CHOICE_DTYPE)."""
+    """Choice for each node (CHOICE_DTYPE)."""
     steps: Records
-    """DRAFT_STEP_DTYPE."""
-    pieces: Records
-    """DRAFT_PIECE_DTYPE."""
+    """Steps (DRAFT_STEP_DTYPE)."""
+    slices: Records
+    """Slices, pinned and streamed (DRAFT_SLICE_DTYPE)."""
     address: I64
-    """Of each piece, from the region's start; -1: pinned."""
-    layer_address: I64
-    """[layers, 1 + CONSTANTS_MAX]: of the workspace and the streamed constants of each layer, -1: none."""
+    """Address of each slice from the start of the working part; -1: pinned."""
+    node_address: I64
+    """Addresses of each node's workspace and streamed constants, -1: none. [nodes, 1 + CONSTANTS_MAX]."""
     nbytes: int
-    """Region, pinned pieces, and what steps take."""
+    """Bytes of the working part, of pinned slices, and of the records of steps."""
     seconds: float
+    """Predicted time of a run."""
     stall_s: float
-    """Computing that waits for loads, in ``seconds``."""
+    """Part of ``seconds`` in which computing waits for loads."""
 
     def homes(self) -> I64:
-        """Of each piece the one in whose place it lies: where layers share weights, the first piece that stays with the
-        same bytes of the file; else itself.
+        """Return for each slice the index of the slice in whose place it lies: where nodes share weights, the first
+        pinned one with the same bytes of the file; else its own.
         """
-        homes = np.arange(len(self.pieces))
-        stays = np.flatnonzero(self.pieces["stays"])
-        ranges = np.stack((self.pieces["file_offset"][stays], self.pieces["bytes"][stays]), axis=1)
+        homes = np.arange(len(self.slices))
+        pinned = np.flatnonzero(self.slices["is_pinned"])
+        ranges = np.stack((self.slices["file_offset"][pinned], self.slices["bytes"][pinned]), axis=1)
         _, first, alike = np.unique(ranges, axis=0, return_index=True, return_inverse=True)
-        homes[stays] = stays[first[alike.reshape(-1)]]
+        homes[pinned] = pinned[first[alike.reshape(-1)]]
         return homes
 
     @property
     def pinned_bytes(self) -> int:
-        """Of the arena."""
-        kept = (self.pieces["stays"] != 0) & (self.homes() == np.arange(len(self.pieces)))
-        return int(self.pieces["arena_bytes"][kept].sum())
+        """Arena bytes of pinned slices, shared ones counted once."""
+        owners = (self.slices["is_pinned"] != 0) & (self.homes() == np.arange(len(self.slices)))
+        return int(self.slices["arena_bytes"][owners].sum())
 
     @property
     def rows(self) -> int:
-        """Steps or pieces, whichever are more: what the overhead counts."""
-        return max(len(self.steps), len(self.pieces))
+        """Number of steps or of slices, whichever is larger: what the overhead counts."""
+        return max(len(self.steps), len(self.slices))
 
 
 class Drafting:
     """Drafts of one graph on one machine."""
 
     def __init__(
-        self, graph: Graph, profile: Costs, placement: Placement, machine: MachineProfile, step_bytes: int
+        self, graph: Graph, costs: Costs, placement: Placement, machine: MachineProfile, step_bytes: int
     ) -> None:
-        self.layers = len(profile.nodes)
+        self.node_count = len(costs.nodes)
         self.placement = placement
-        self.items = _items(profile)
-        self.item_room = _item_room(graph, profile, self.items)
-        layers, variants, constants, gaps = _tables(graph, profile, placement)
-        self._panels, self._constants = layers["panels"].astype(np.int32), layers["constant"]
-        held = np.zeros(len(profile.roots), _core.HELD_DTYPE)
-        held["low"] = placement.address
-        held["high"] = held["low"] + np.asarray(profile.root_bytes, np.int64)
-        held["first"], held["last"] = profile.first, profile.last
+        self.items = _items(costs)
+        self.item_bytes = _item_bytes(graph, costs, self.items)
+        nodes, variants, constants, gaps = _node_records(graph, costs, placement)
+        self._panels, self._constants = nodes["panel_count"].astype(np.int32), nodes["constant_first"]
+        lifetimes = np.zeros(len(costs.roots), _core.LIFETIME_DTYPE)
+        lifetimes["start"] = placement.address
+        lifetimes["end"] = lifetimes["start"] + np.asarray(costs.root_bytes, np.int64)
+        lifetimes["first_node"], lifetimes["last_node"] = costs.first, costs.last
         self._core = _core.Drafts(
-            layers=layers,
+            nodes=nodes,
             variants=variants,
             constants=constants,
             gaps=gaps,
             items=self.items,
-            held=held,
-            io_align=profile.io_align,
+            lifetimes=lifetimes,
+            io_align=costs.io_align,
             step_bytes=step_bytes,
             storage_bytes_per_second=machine.storage_bytes_per_second,
             request_s=machine.request_s,
-            compute_share=machine.compute_share,
-            load_share=machine.load_share,
+            compute_speed=machine.compute_speed,
+            load_speed=machine.load_speed,
         )
 
     def release(self) -> None:
-        """Gives back what drafts are made in, megabytes for graphs of many panels, until the next one is made."""
+        """Free the memory that drafts are made in (megabytes for graphs of many panels) until the next one is made."""
         self._core.release()
 
     def choose(
-        self, order: NDArray[np.int32], region: int, memory: int, share: int, *, smallest: bool = False
+        self,
+        order: NDArray[np.int32],
+        working_bytes: int,
+        bytes_max: int,
+        slices_in_room: int,
+        *,
+        smallest: bool = False,
     ) -> tuple[Records, float, int]:
-        """Choices with items pinned in ``order`` while ``memory`` lasts, ``share`` slices in a room (fx_choose);
-        predicted seconds were memory never fragmented; bytes, more than ``memory`` where nothing could be done.
+        """Return choices with items pinned in ``order`` while ``bytes_max`` lasts (fx_choose), their predicted seconds
+        if memory were never fragmented, and their bytes: more than ``bytes_max`` where no choice has fewer.
         """
-        choices = np.empty(self.layers, _core.CHOICE_DTYPE)
-        seconds, _, nbytes = self._core.choose(choices, order, region, memory, share, smallest)
+        choices = np.empty(self.node_count, _core.CHOICE_DTYPE)
+        seconds, _, nbytes = self._core.choose(choices, order, working_bytes, bytes_max, slices_in_room, smallest)
         return choices, seconds, nbytes
 
-    def improve(self, choices: Records, region: int, memory: int, tries: int) -> float:
-        """Changes single layers of ``choices`` while that makes the run shorter (fx_improve); seconds as ``choose``."""
-        return self._core.improve(choices, region, memory, tries)[0]
+    def improve(self, choices: Records, working_bytes: int, bytes_max: int, tries: int) -> float:
+        """Change single nodes of ``choices`` while that shortens the run (fx_improve); return seconds as ``choose``."""
+        return self._core.improve(choices, working_bytes, bytes_max, tries)[0]
 
-    def anneal(self, draft: Draft, memory: int, tries: int) -> Draft:
-        """``draft`` after ``tries`` random changes, those kept that let its run be short (fx_anneal)."""
+    def anneal(self, draft: Draft, bytes_max: int, tries: int) -> Draft:
+        """Return ``draft`` after ``tries`` random changes, of which those stay that keep its run short (fx_anneal)."""
         for choices in (self._as_pinned(draft), draft.choices.copy()):
-            found = self._core.anneal(choices, draft.region, memory, tries)
+            found = self._core.anneal(choices, draft.working_bytes, bytes_max, tries)
             if found:
                 return self.place_faster(choices, found[0], draft.seconds, from_top=found[1]) or draft
         return draft
 
     def _as_pinned(self, draft: Draft) -> Records:
-        """Choices with as much of each layer pinned as ``draft`` has: after filling, more than its choices say."""
+        """Return choices that pin as much of each node as ``draft`` does: after filling, more than its choices say."""
         choices = draft.choices.copy()
-        steps, pieces = draft.steps, draft.pieces[draft.pieces["stays"] != 0]
-        layer = steps["node"][pieces["step"]]
-        panels = pieces["constant"] < 0
-        own = pieces["step"][panels]
+        steps, slices = draft.steps, draft.slices[draft.slices["is_pinned"] != 0]
+        node = steps["node"][slices["step"]]
+        panels = slices["constant"] < 0
+        own = slices["step"][panels]
         choices["pinned_panels"] = 0
-        np.add.at(choices["pinned_panels"], layer[panels], steps["p1"][own] - steps["p0"][own])
+        np.add.at(choices["pinned_panels"], node[panels], steps["p1"][own] - steps["p0"][own])
         np.minimum(choices["slice_panels"], self._panels - choices["pinned_panels"], out=choices["slice_panels"])
-        bits = np.left_shift(1, pieces["constant"][~panels] - self._constants[layer[~panels]]).astype(np.uint32)
-        np.bitwise_or.at(choices["pinned_constants"], layer[~panels], bits)
+        bits = np.left_shift(1, slices["constant"][~panels] - self._constants[node[~panels]]).astype(np.uint32)
+        np.bitwise_or.at(choices["pinned_constants"], node[~panels], bits)
         return choices
 
-    def place(self, choices: Records, region: int, *, from_top: bool = False) -> Draft:
-        """The draft of ``choices`` with addresses (fx_draft_place); ``from_top``: among equals the highest."""
-        draft = self.place_faster(choices, region, math.inf, from_top=from_top)
+    def place(self, choices: Records, working_bytes: int, *, from_top: bool = False) -> Draft:
+        """Return the draft of ``choices`` with addresses (fx_draft_place), the highest ones if ``from_top``."""
+        draft = self.place_faster(choices, working_bytes, math.inf, from_top=from_top)
         assert draft is not None
         return draft
 
-    def place_faster(self, choices: Records, region: int, below: float, *, from_top: bool = False) -> Draft | None:
-        """As ``place``, if its run takes less than ``below`` seconds."""
-        placed = self._core.place(choices, region, from_top, below)
+    def place_faster(
+        self, choices: Records, working_bytes: int, below: float, *, from_top: bool = False
+    ) -> Draft | None:
+        """Return what ``place`` does if its run takes less than ``below`` seconds, else None."""
+        placed = self._core.place(choices, working_bytes, from_top, below)
         if placed is None:
             return None
-        outcome, steps, pieces, address, layer_address = placed
+        outcome, steps, slices, address, node_address = placed
         return Draft(
             placement=self.placement,
-            region=region,
+            working_bytes=working_bytes,
             choices=choices,
             steps=np.frombuffer(steps, _core.DRAFT_STEP_DTYPE),
-            pieces=np.frombuffer(pieces, _core.DRAFT_PIECE_DTYPE),
+            slices=np.frombuffer(slices, _core.DRAFT_SLICE_DTYPE),
             address=np.frombuffer(address, np.int64),
-            layer_address=np.frombuffer(layer_address, np.int64).reshape(self.layers, 1 + _core.CONSTANTS_MAX),
+            node_address=np.frombuffer(node_address, np.int64).reshape(self.node_count, 1 + _core.CONSTANTS_MAX),
             nbytes=outcome[2],
             seconds=outcome[0],
             stall_s=outcome[1],
         )
 
-    def fill(self, draft: Draft, rank: NDArray[Any], memory: int, most: int, looks: int) -> Draft:
-        """The draft with more pieces pinned in what ``memory`` leaves, those that save the most time first, or those of
-        layers with the lowest ``rank`` (fx_fill). Nothing else moves, and more memory up to ``most`` is never slower.
+    def fill(self, draft: Draft, rank: NDArray[Any], bytes_max: int, next_bytes_max: int, looks: int) -> Draft:
+        """Return the draft with more slices pinned in ``bytes_max``, those that save the most time first, or those of
+        nodes with the lowest ``rank`` (fx_fill). Nothing else moves, and more bytes up to ``next_bytes_max`` are never
+        slower.
         """
-        streamed = np.flatnonzero(draft.pieces["stays"] == 0)
-        layer = draft.steps["node"][draft.pieces["step"][streamed]]
-        order = streamed[np.argsort(rank[layer], kind="stable")].astype(np.int32)
-        left = memory - draft.nbytes
-        outcome, steps, pieces = self._core.fill(
-            draft.steps, draft.pieces, order, draft.region, left, most - draft.nbytes, looks
+        streamed = np.flatnonzero(draft.slices["is_pinned"] == 0)
+        node = draft.steps["node"][draft.slices["step"][streamed]]
+        order = streamed[np.argsort(rank[node], kind="stable")].astype(np.int32)
+        spare_bytes = bytes_max - draft.nbytes
+        outcome, steps, slices = self._core.fill(
+            draft.steps, draft.slices, order, draft.working_bytes, spare_bytes, next_bytes_max - draft.nbytes, looks
         )
         return replace(
             draft,
             steps=np.frombuffer(steps, _core.DRAFT_STEP_DTYPE),
-            pieces=np.frombuffer(pieces, _core.DRAFT_PIECE_DTYPE),
+            slices=np.frombuffer(slices, _core.DRAFT_SLICE_DTYPE),
             nbytes=outcome[2],
             seconds=outcome[0],
             stall_s=outcome[1],
         )
 
 
-def _items(profile: Costs) -> Records:
+def _items(costs: Costs) -> Records:
     rows = []
-    for index, node in enumerate(profile.nodes):
+    for index, node in enumerate(costs.nodes):
         if node.panels:
             rows.append((index, -1))
         rows += [(index, i) for i in range(len(node.constants))]
     return np.array(rows, _core.ITEM_DTYPE)
 
 
-def _item_room(graph: Graph, profile: Costs, items: Records) -> I64:
+def _item_bytes(graph: Graph, costs: Costs, items: Records) -> I64:
     """Arena bytes that each item takes where it is pinned."""
     sizes = []
-    for layer, constant in items.tolist():
-        node = profile.nodes[layer]
+    for index, constant in items.tolist():
+        node = costs.nodes[index]
         weight = graph.weights[node.weight if constant < 0 else node.constants[constant][1]]
-        sizes.append(profile.occupied(weight.offset, node.weight_bytes if constant < 0 else weight.nbytes))
+        sizes.append(costs.occupied_bytes(weight.offset, node.weight_bytes if constant < 0 else weight.nbytes))
     return np.array(sizes, np.int64)
 
 
-def _tables(graph: Graph, profile: Costs, placement: Placement) -> tuple[Records, Records, Records, Records]:
-    layers: list[tuple[int, ...]] = []
+def _node_records(graph: Graph, costs: Costs, placement: Placement) -> tuple[Records, Records, Records, Records]:
+    nodes: list[tuple[int, ...]] = []
     variants: list[tuple[float, ...]] = []
     constants: list[tuple[int, ...]] = []
     gaps: list[tuple[int, int]] = []
-    live = Blocks.of(profile.root_bytes, profile.first, profile.last).live(len(profile.nodes)).tolist()
-    for index, node in enumerate(profile.nodes):
+    live = Blocks.of(costs.root_bytes, costs.first, costs.last).live(len(costs.nodes)).tolist()
+    for index, node in enumerate(costs.nodes):
         around = placement.gaps[index]
         weight = graph.weights[node.weight].offset if node.panels else 0
-        layers.append(
+        nodes.append(
             (
                 *(node.panels, node.panel_bytes if node.panels else 0, weight),
                 *(len(variants), len(node.variants), len(constants), len(node.constants)),
@@ -226,18 +235,13 @@ def _tables(graph: Graph, profile: Costs, placement: Placement) -> tuple[Records
                 placement.tight_bytes[index],
             )
         )
-        variants += [(v.workspace_bytes * profile.threads, v.fixed_s, v.channels_s) for v in node.variants]
+        variants += [(v.workspace_bytes * costs.threads, v.fixed_s, v.channels_s) for v in node.variants]
         for operand, w, room in node.constants:
             constants.append((graph.weights[w].offset, graph.weights[w].nbytes, room, operand))
         gaps += around[:-1]
     return (
-        np.array(layers, _core.LAYER_DTYPE),
+        np.array(nodes, _core.DRAFT_NODE_DTYPE),
         np.array(variants, _core.VARIANT_DTYPE),
         np.array(constants, _core.CONSTANT_DTYPE),
         np.array(gaps, _core.GAP_DTYPE),
     )
-
-
-def order_of(rank: Sequence[float] | NDArray[Any]) -> NDArray[np.int32]:
-    """Items by their rank, lowest first."""
-    return np.argsort(np.asarray(rank), kind="stable").astype(np.int32)

@@ -125,7 +125,7 @@ def explain(planners: Planner, plan: Plan, machine: MachineProfile) -> Explanati
     offers = []
     if plan.memory is not None:
         everything = offer(None)
-        budgets = [int(plan.memory * (1 + share)) for share in OFFERS]
+        budgets = [int(plan.memory * (1 + more)) for more in OFFERS]
         offers = [offer(memory) for memory in budgets if memory < everything.memory]
         offers += [everything] if plan.memory < everything.memory else []
     return Explanation(
@@ -143,14 +143,14 @@ def peak_of(plan: Plan, machine: MachineProfile) -> Moment:
     """The step of the plan at which the arena holds the most."""
     graph, program = plan.graph, plan.program
     in_file = len(program.tables) > 0
-    profile = graph_costs(graph, Setting(machine, program.threads), in_file=in_file)
+    costs = graph_costs(graph, Setting(machine, program.threads), in_file=in_file)
     if len(program.groups):
         group = np.repeat(np.arange(len(program.groups)), program.groups)
         nodes = np.unique(np.stack((group, program.steps["node"])), axis=1)[0]
-        profile = at_once(profile, np.bincount(nodes, minlength=len(program.groups)).tolist())
+        costs = at_once(costs, np.bincount(nodes, minlength=len(program.groups)).tolist())
     node = program.steps["node"]
-    activations = _live(profile)[node]
-    workspace = program.nodes["workspace_bytes"].astype(np.int64)[node] * profile.threads
+    activations = _live(costs)[node]
+    workspace = program.nodes["workspace_bytes"].astype(np.int64)[node] * costs.threads
     weights = _streamed(program)
     step = int(np.argmax(activations + workspace + weights)) if len(node) else 0
     if not len(node):
@@ -159,26 +159,26 @@ def peak_of(plan: Plan, machine: MachineProfile) -> Moment:
     return Moment(
         graph.nodes[index].name,
         step,
-        _tensors(graph, profile, index),
+        _tensors(graph, costs, index),
         int(workspace[step]),
         int(weights[step]),
-        int(program.pinned["bytes"].sum()) + profile.zeros_bytes,
+        int(program.pinned["bytes"].sum()) + costs.zeros_bytes,
     )
 
 
-def smallest_of(graph: Graph, profile: Costs, placement: Placement) -> tuple[Moment, int]:
+def smallest_of(graph: Graph, costs: Costs, placement: Placement) -> tuple[Moment, int]:
     """The node that keeps the smallest arena up, and the bytes by which it stands out above all others."""
     order = np.argsort(-np.asarray(placement.tight_bytes, np.int64), kind="stable")
     if not len(order):
         return Moment("", -1, {}, 0, 0, 0), 0
     index = int(order[0])
-    node = profile.nodes[index]
-    panel = profile.room(node.panel_bytes) if node.panels else 0
+    node = costs.nodes[index]
+    panel = costs.room_bytes(node.panel_bytes) if node.panels else 0
     moment = Moment(
         graph.nodes[index].name,
         -1,
-        _tensors(graph, profile, index),
-        node.variants[-1].workspace_bytes * profile.threads,
+        _tensors(graph, costs, index),
+        node.variants[-1].workspace_bytes * costs.threads,
         panel + sum(room for _, _, room in node.constants),
         0,
     )
@@ -186,20 +186,20 @@ def smallest_of(graph: Graph, profile: Costs, placement: Placement) -> tuple[Mom
     return moment, placement.tight_bytes[index] - second
 
 
-def _live(profile: Costs) -> I64:
+def _live(costs: Costs) -> I64:
     """Bytes of activations alive at each node."""
-    change = np.zeros(len(profile.nodes) + 1, np.int64)
-    sizes = np.asarray(profile.root_bytes, np.int64)
-    np.add.at(change, np.asarray(profile.first, np.int64), sizes)
-    np.subtract.at(change, np.asarray(profile.last, np.int64) + 1, sizes)
+    change = np.zeros(len(costs.nodes) + 1, np.int64)
+    sizes = np.asarray(costs.root_bytes, np.int64)
+    np.add.at(change, np.asarray(costs.first, np.int64), sizes)
+    np.subtract.at(change, np.asarray(costs.last, np.int64) + 1, sizes)
     return np.cumsum(change)[:-1]
 
 
-def _tensors(graph: Graph, profile: Costs, node: int) -> dict[str, int]:
+def _tensors(graph: Graph, costs: Costs, node: int) -> dict[str, int]:
     """Activations alive at a node, the largest by name."""
     alive: Iterable[tuple[int, str]] = (
         (size, graph.tensors[root].name)
-        for root, size, first, last in zip(profile.roots, profile.root_bytes, profile.first, profile.last, strict=True)
+        for root, size, first, last in zip(costs.roots, costs.root_bytes, costs.first, costs.last, strict=True)
         if first <= node <= last
     )
     ordered = sorted(alive, key=lambda pair: (-pair[0], pair[1]))

@@ -1,4 +1,4 @@
-"""Plans in groups of independent nodes (groups.py): what they would take, by the profile, and which are the fastest.
+"""Plans in groups of independent nodes (groups.py): what they would take, by the costs, and which are the fastest.
 
 A group takes as long as its units need on the threads: all of their work shared evenly, or its longest unit where that
 is more, and one barrier. A node's time, as it was measured with these threads, has a barrier of its own, and threads
@@ -42,8 +42,8 @@ class _Times:
     """Of these, what handing over and waiting for the last thread takes."""
     unit: F64
     """One unit, on one thread."""
-    share: F64
-    """What all units add to a group that shares them evenly."""
+    even: F64
+    """What all units add to a group whose threads have equal parts of them."""
 
 
 class Grouping:
@@ -68,7 +68,7 @@ class Grouping:
     @property
     def bound_ms(self) -> float:
         """No plan that pins everything is faster, in groups or without: all work shared evenly, and no barrier."""
-        return float(self._fastest.share.sum()) * 1e3
+        return float(self._fastest.even.sum()) * 1e3
 
     def predicted_ms(self, k: int) -> float:
         """Of a run in ``k`` groups."""
@@ -83,7 +83,7 @@ class Grouping:
         def longest(of: F64) -> F64:
             return np.asarray(np.maximum.reduceat(of, first), np.float64)
 
-        together = np.maximum(np.add.reduceat(times.share, first), longest(times.unit)) + longest(times.barrier)
+        together = np.maximum(np.add.reduceat(times.even, first), longest(times.unit)) + longest(times.barrier)
         return float(np.where(sizes > 1, together, times.seconds[first]).sum()) * 1e3
 
     def plan(self, k: int) -> Plan:
@@ -132,19 +132,19 @@ class Grouping:
         forecasts: list[tuple[int | None, float]] = [(None, plan.predicted_ms), *predicted.items()]
         return replace(best, forecasts_ms=dict(forecasts))
 
-    def _times(self, ways: list[Variant]) -> _Times:
-        """Of the nodes, each computed its way."""
+    def _times(self, variants: list[Variant]) -> _Times:
+        """Of the nodes, each computed its variant."""
         threads = self._costs.threads
-        seconds = np.array([way.seconds() for way in ways])
+        seconds = np.array([variant.seconds() for variant in variants])
         # One thread hands nothing over: its steps cost what they cost in a group.
         barrier = np.minimum(seconds, self._setting.machine.step_s if threads > 1 else 0.0)
         alike: dict[tuple[int, str, int], int] = {}
-        units = np.empty(len(ways))
-        for i, (item, node, way) in enumerate(zip(self._graph.nodes, self._costs.nodes, ways, strict=True)):
-            key = id(node.params), way.kernel, way.tile_block
+        units = np.empty(len(variants))
+        for i, (item, node, variant) in enumerate(zip(self._graph.nodes, self._costs.nodes, variants, strict=True)):
+            key = id(node.params), variant.kernel, variant.tile_block
             if key not in alike:
-                params = with_tile_block(node.params, way.tile_block) if way.kernel else node.params
-                alike[key] = max(_core.op_units(item.op, way.kernel, params, None, threads, self._setting.isa), 1)
+                params = with_tile_block(node.params, variant.tile_block) if variant.kernel else node.params
+                alike[key] = max(_core.op_units(item.op, variant.kernel, params, None, threads, self._setting.isa), 1)
             units[i] = alike[key]
         unit = (seconds - barrier) / -(-units // threads)
         return _Times(seconds, barrier, unit, unit * units / threads)

@@ -16,11 +16,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from flexnn.graph.ir import Graph, Node, Tensor
+from flexnn.graph.operators import OPERATORS
 
 from .types import Costs
-
-INTERLEAVING = {"conv", "dwconv", "pool"}
-"""Operators whose outputs the engine knows to be rows of channels, pixel by pixel (flexnn/_core/overlaps.c)."""
 
 
 def layers(graph: Graph) -> list[list[int]]:
@@ -30,7 +28,7 @@ def layers(graph: Graph) -> list[list[int]]:
     for index, node in enumerate(graph.nodes):
         own = 0
         for root, view, writes in _accesses(graph, node):
-            interleaves = writes and node.op in INTERLEAVING
+            interleaves = writes and OPERATORS[node.op].interleaves
             for other, before, wrote, interleaved in accesses.setdefault(root, []):
                 if other != index and (writes or wrote) and _meet(view, before, interleaves and interleaved):
                     own = max(own, depth[other] + 1)
@@ -58,23 +56,23 @@ def in_order(graph: Graph, order: list[int]) -> Graph:
     return replace(graph, nodes=[graph.nodes[i] for i in order])
 
 
-def at_once(profile: Costs, sizes: list[int], *, smallest: bool = False) -> Costs:
-    """The profile when groups of nodes run at once: lifetimes reach to the bounds of the groups, and every node of a
+def at_once(costs: Costs, sizes: list[int], *, smallest: bool = False) -> Costs:
+    """The costs when groups of nodes run at once: lifetimes reach to the bounds of the groups, and every node of a
     group takes the same workspace, the largest of theirs by their fastest kernels, or by those with the ``smallest``.
     """
-    ways = [node.variants[-1 if smallest else 0] for node in profile.nodes]
+    variants = [node.variants[-1 if smallest else 0] for node in costs.nodes]
     begin: list[int] = []
     end: list[int] = []
     for size in sizes:
         begin += [len(begin)] * size
         end += [len(begin) - 1] * size
     nodes = []
-    for index, (node, way) in enumerate(zip(profile.nodes, ways, strict=True)):
+    for index, (node, variant) in enumerate(zip(costs.nodes, variants, strict=True)):
         members = range(begin[index], end[index] + 1)
-        workspace = max(ways[i].workspace_bytes for i in members) if way.workspace_bytes else 0
-        nodes.append(replace(node, variants=[replace(way, workspace_bytes=workspace)]))
-    first, last = [begin[i] for i in profile.first], [end[i] for i in profile.last]
-    return replace(profile, nodes=nodes, first=first, last=last)
+        workspace = max(variants[i].workspace_bytes for i in members) if variant.workspace_bytes else 0
+        nodes.append(replace(node, variants=[replace(variant, workspace_bytes=workspace)]))
+    first, last = [begin[i] for i in costs.first], [end[i] for i in costs.last]
+    return replace(costs, nodes=nodes, first=first, last=last)
 
 
 def _accesses(graph: Graph, node: Node) -> Iterator[tuple[int, Tensor, bool]]:

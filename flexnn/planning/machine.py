@@ -27,14 +27,14 @@ class MachineProfile:
     """Each read, beside its bytes."""
     step_s: float = 4e-6
     """Each step: handing it to the threads and waiting for the last."""
-    compute_share: float = 1.0
+    compute_speed: float = 1.0
     """Speed of computing while a load is read, of that alone."""
-    load_share: float = 1.0
+    load_speed: float = 1.0
     """Speed of a load while steps compute, of that alone."""
     times: Mapping[str, tuple[float, float]] = field(default_factory=dict)
-    """(fixed, channels) seconds of the ways to compute that were measured with the plan's threads, by ``way_key``."""
+    """(fixed, channels) seconds of the variants that were measured with the plan's threads, by ``variant_key``."""
     scales: Mapping[str, float] = field(default_factory=dict)
-    """Measured over analytic time, by kernel or operator: for the ways that were not measured."""
+    """Measured over analytic time, by kernel or operator: for the variants that were not measured."""
 
     @classmethod
     def measure(cls, isa: str | None = None) -> MachineProfile:
@@ -42,13 +42,13 @@ class MachineProfile:
         flops, memory = _core.measure_rates(isa)
         return cls(flops, memory)
 
-    def timed(self, op: str, params: NDArray[np.int32], way: Variant) -> Variant:
-        """A way to compute with its measured time, where it has one."""
-        known = self.times.get(way_key(op, params, way))
+    def timed(self, op: str, params: NDArray[np.int32], variant: Variant) -> Variant:
+        """A variant to compute with its measured time, where it has one."""
+        known = self.times.get(variant_key(op, params, variant))
         if known is None:
-            scale = self.scales.get(way.kernel or op, 1.0)
-            known = way.fixed_s * scale, way.channels_s * scale
-        return replace(way, fixed_s=known[0], channels_s=known[1])
+            scale = self.scales.get(variant.kernel or op, 1.0)
+            known = variant.fixed_s * scale, variant.channels_s * scale
+        return replace(variant, fixed_s=known[0], channels_s=known[1])
 
 
 def load_seconds(machine: MachineProfile, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -56,6 +56,6 @@ def load_seconds(machine: MachineProfile, sizes: NDArray[np.int64]) -> NDArray[n
     return np.asarray(sizes / machine.storage_bytes_per_second + machine.request_s, np.float64)
 
 
-def way_key(op: str, params: NDArray[np.int32], way: Variant) -> str:
-    """Names a way to compute a node: operator, kernel, block, and a digest of the parameters."""
-    return f"{op}.{way.kernel}.{way.tile_block}.{blake2b(params.tobytes(), digest_size=8).hexdigest()}"
+def variant_key(op: str, params: NDArray[np.int32], variant: Variant) -> str:
+    """Names a variant to compute a node: operator, kernel, block, and a digest of the parameters."""
+    return f"{op}.{variant.kernel}.{variant.tile_block}.{blake2b(params.tobytes(), digest_size=8).hexdigest()}"

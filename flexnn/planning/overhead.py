@@ -10,7 +10,7 @@ from flexnn.graph.ir import Graph
 BASE_BYTES = 2_031_616
 """Python objects of session and plan, library pages touched first: 1.9375 MiB."""
 NODE_BYTES = 8 << 10
-"""Graph, parameters and profile of a node, in Python and in the program."""
+"""Graph, parameters and costs of a node, in Python and in the program."""
 STEP_BYTES = 512
 """A step and the load before it: 88 in the plan, 260 in the engine, the rest what watching runs keeps of times."""
 CHECKSUM_BYTES = 8

@@ -9,6 +9,7 @@ import numpy as np
 
 from flexnn import _core
 from flexnn.graph.ir import Graph
+from flexnn.graph.operators import OPERATORS
 from flexnn.units import format_bytes
 
 from .types import Program
@@ -61,7 +62,7 @@ class Plan:
 
     @property
     def steps(self) -> np.ndarray[Any, Any]:
-        """The steps in order, as records: node, wait_loads, window, weight (fx_step, flexnn/_core/engine.h)."""
+        """The steps in order, as records: node, wait_loads, window, panel_offset (fx_step, engine.h)."""
         return self.program.steps
 
     @property
@@ -98,9 +99,8 @@ class Plan:
     def kernels(self) -> dict[str, int]:
         """Number of nodes by convolution kernel, or by operator."""
         counts: dict[str, int] = {}
-        convolution = _core.OPS.index("conv")
         for op, kernel in zip(self.program.nodes["op"].tolist(), self.program.nodes["kernel"].tolist(), strict=True):
-            name = _core.ENUMS["conv_kernel"][kernel] if op == convolution else _core.OPS[op]
+            name = OPERATORS[_core.OPS[op]].kernel(kernel) or _core.OPS[op]
             counts[name] = counts.get(name, 0) + 1
         return dict(sorted(counts.items()))
 
@@ -144,7 +144,7 @@ class Plan:
             "loads": np.stack((p.loads["address"], p.loads["bytes"]), axis=1),
             "pinned": np.stack((p.pinned["address"], p.pinned["bytes"]), axis=1),
             "outputs": np.stack((p.nodes["out"]["base"].astype(np.int64), p.nodes["out"]["offset"]), axis=1),
-            "workspace": np.stack((p.nodes["workspace"], p.nodes["workspace_bytes"]), axis=1),
+            "workspace": np.stack((p.nodes["workspace_offset"], p.nodes["workspace_bytes"]), axis=1),
         }
 
     def summary(self) -> str:

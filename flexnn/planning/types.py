@@ -39,7 +39,7 @@ def room_bytes(size: int, io_align: int) -> int:
 
 @dataclass(slots=True, frozen=True)
 class Variant:
-    """One way to compute a node: a kernel with its workspace."""
+    """One variant to compute a node: a kernel with its workspace."""
 
     kernel: str
     """Name of a convolution's kernel; "" for other operators."""
@@ -108,12 +108,12 @@ class Costs:
         """Arena bytes of the zeros."""
         return align_up(4 * self.zeros_count)
 
-    def occupied(self, offset: int, size: int) -> int:
+    def occupied_bytes(self, offset: int, size: int) -> int:
         """Arena bytes that ``size`` bytes of the file from ``offset`` take: rounded outwards to the I/O alignment."""
         align = self.io_align
         return align_up(offset + size, align) - offset // align * align
 
-    def room(self, size: int) -> int:
+    def room_bytes(self, size: int) -> int:
         """Arena bytes that ``size`` bytes take wherever they lie in the file."""
         return room_bytes(size, self.io_align)
 
@@ -123,7 +123,7 @@ class Placement:
     """Addresses of the activations, and what they leave free at each node."""
 
     address: list[int]
-    """Of each activation of the profile."""
+    """Of each activation of the costs."""
     gaps: list[list[tuple[int, int]]]
     """Of each node: free ranges between live activations, then (top, top): above ``top`` everything is free."""
     tight_bytes: list[int]
@@ -136,14 +136,14 @@ class Placement:
 
 @dataclass(slots=True, frozen=True)
 class Program:
-    """The engine's program (flexnn/_core/engine.h), as arrays of its structs."""
+    """The engine's program (engine.h), as arrays of its structs."""
 
     nodes: NDArray[Any]
     steps: NDArray[Any]
     pinned: NDArray[Any]
     loads: NDArray[Any]
     arena_bytes: int
-    zeros: int
+    zeros_offset: int
     zeros_count: int
     io_bytes: NDArray[np.int64]
     threads: int

@@ -1,6 +1,6 @@
 """Planning: a graph and a budget become the engine's program (DESIGN D3–D9).
 
-profile → activations' placement → drafts → addresses of the streams → program. A draft says which kernel each layer
+costs → activations' placement → drafts → addresses of the streams → program. A draft says which kernel each layer
 has, which weights are pinned and how the others are sliced; its predicted time is that of the whole run on the
 circle of runs, requests and the memory that is free at each step included. All three are chosen together, by that
 time.
@@ -10,7 +10,7 @@ smallest budget is known, and a budget at or above it never fails. Drafts are lo
 rung's best pins more in the memory up to the rung above. The best of all rungs in a budget is its plan, so more memory
 is never predicted slower. Rungs are taken from the highest one down: where the bound of one is no less than the best so
 far, it and those below have nothing better, so few are looked at. Nothing depends on the clock: the same budget and
-profile always give the same plan.
+costs always give the same plan.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from .setting import Setting
 from .types import LINE, Costs, Placement
 
 FIRST_RUNG = 0.03
-"""Memory beside the tightest plan on the second rung, of the smallest budget."""
-GROWTH, GROWTH_LAYERS, GROWTH_SMALL = 0.4, 400, 0.2
-"""What each higher rung has more of it than the one below: this share, or layers by this number where that is more: a
-rung costs time by layers, and all of them shall take tens of milliseconds. In small graphs memory between rungs, which
-only pins, costs the most.
+"""Spare memory (beyond the tightest plan) of the second rung, as a fraction of the smallest budget."""
+GROWTH, GROWTH_NODES, GROWTH_SMALL = 0.4, 400, 0.2
+"""Growth of the spare memory from rung to rung: GROWTH, or nodes / GROWTH_NODES where that is more, as a rung costs
+time by nodes and all rungs shall take tens of milliseconds; GROWTH_SMALL in small graphs, where memory between rungs,
+which only pins, costs the most.
 """
-REGION_SHARES = (0.02, 0.08, 0.2, 0.4, 0.7, 1.0)
-"""Of the memory beside the tightest plan, tried for the streaming region; the rest pins weights."""
-SHARES = (2, 4, 8)
-"""Slices that the room of a layer holds at once, tried."""
+WORKING_FRACTIONS = (0.02, 0.08, 0.2, 0.4, 0.7, 1.0)
+"""Fractions of the spare memory that are tried for the arena's working part; the rest pins weights."""
+SLICES_IN_ROOM = (2, 4, 8)
+"""Numbers of slices that are tried to fit the room of a node at once."""
 SPARE_ROWS = 2
 """The smallest budget leaves room for half as many steps again as the tightest plan has: finer slices save more than
 the half hundredth of memory that they take.
@@ -58,9 +58,9 @@ ROUNDS = 10
 graphs, where a rung costs more than a bound.
 """
 CHANGES = 2_500
-"""Layers by changes of single ones that are tried on each rung's best draft."""
+"""Nodes times changes of single nodes that are tried on each rung's best draft."""
 LOOKS = 20_000
-"""Layers by pieces that are looked at on each rung to pin what memory the rung above has more of."""
+"""Nodes times slices that are tried on each rung to fill the memory up to the rung above with pins."""
 PLACED, FROM_TOP, PLACED_ELSEWHERE = 6, 3, 3
 """Drafts that get addresses on each rung: fragmentation makes them later than drafts suppose. The first of them are
 placed from above, too; and some between activations that lie otherwise.
@@ -70,8 +70,8 @@ NEAR, FAR = 1.005, 1.03
 placed otherwise are tried.
 """
 SMALL_SIZE, SMALL_WEIGHTS = 200, 12
-"""Small graphs have at most so many layers and slices of the tightest plan together, and weights of at most so many
-times its memory. There is time for random changes of a rung's best draft; in others a change takes longer.
+"""Most nodes plus steps of the tightest plan, and most bytes of weights as a multiple of its memory, of a small graph.
+There is time for random changes of a rung's best draft; in others a change takes longer.
 """
 TRIES, TRIES_LOWEST = 6_000, 1_500
 """Random changes where the rung above has twice the memory, in proportion elsewhere; on the lowest rung."""
@@ -81,29 +81,34 @@ DRAFTING_BYTES = 160 << 10
 """What looking for a better plan than the tightest leaves in the heap: measured, up to 0.1 MiB beyond the overhead."""
 
 
-class _Way(NamedTuple):
+class _Recipe(NamedTuple):
     """How a draft is made."""
 
     placement: int
-    region_share: float
-    share: int
+    """Index of the activations' placement."""
+    working_fraction: float
+    """Fraction of the spare memory that the working part has."""
+    slices_in_room: int
+    """Slices that fit the room of a node at once."""
     order: int
+    """Index of the order in which items are pinned."""
 
 
-START = _Way(0, REGION_SHARES[-1], SHARES[1], 0)
-"""The first way tried; the others differ from the best so far in one thing."""
+START = _Recipe(0, WORKING_FRACTIONS[-1], SLICES_IN_ROOM[1], 0)
+"""First recipe tried; each other one differs from the best so far in one field."""
 
 
 class _Rung(NamedTuple):
-    """Of the ladder."""
+    """A rung of the ladder. Sizes in bytes of drafts (``Draft.nbytes``)."""
 
-    memory: int
-    end: int
-    """Memory of the rung above."""
+    bytes_max: int
+    """Most bytes of its drafts."""
+    next_bytes_max: int
+    """Most bytes of the rung above."""
 
 
 _Unplaced = tuple[float, int, Records]
-"""Seconds were memory never fragmented, bytes of the region, choices."""
+"""Seconds if memory were never fragmented, bytes of the working part, choices."""
 
 
 class VariantPlanner:
@@ -120,15 +125,15 @@ class VariantPlanner:
         self._draftings = [Drafting(graph, self._costs, place, self._machine, step_bytes) for place in placements]
         self._bounding = Bounding(graph, self._costs, self._machine)
         self._any_order = np.arange(len(self._draftings[0].items), dtype=np.int32)
-        self._item_layer, room = self._draftings[0].items["layer"], self._draftings[0].item_room
+        self._item_node, item_bytes = self._draftings[0].items["node"], self._draftings[0].item_bytes
         seconds = np.array([max(node.variants[0].seconds(), 1e-9) for node in self._costs.nodes])
-        self._pin_ways = _evenly(len(room)), -room / seconds[self._item_layer], room
+        self._pin_ranks = _evenly(len(item_bytes)), -item_bytes / seconds[self._item_node], item_bytes
         self._tight = [self._tightest(drafting) for drafting in self._draftings]
         tight = self._tight_draft()
         self._tight_bytes = tight.nbytes
         self._is_small = (
             len(self._costs.nodes) + len(tight.steps) <= SMALL_SIZE
-            and self._draftings[0].item_room.sum() <= SMALL_WEIGHTS * tight.nbytes
+            and self._draftings[0].item_bytes.sum() <= SMALL_WEIGHTS * tight.nbytes
         )
         self._least = tight.nbytes + step_bytes * (tight.rows // SPARE_ROWS + 1)
         self._release()
@@ -156,7 +161,7 @@ class VariantPlanner:
 
     @property
     def least_working_bytes(self) -> int:
-        """Bytes of the smallest streaming region: no plan has a smaller one."""
+        """Bytes of the smallest streaming working_bytes: no plan has a smaller one."""
         return min(drafting.placement.arena_bytes_min for drafting in self._draftings)
 
     @property
@@ -196,7 +201,8 @@ class VariantPlanner:
             raise BudgetError(self.minimum, memory)
         draft = self._unlimited()
         if memory is not None and self._beside + draft.nbytes > memory:
-            draft = self._limited(max(memory - DRAFTING_BYTES, self.minimum) - self._beside, known_ms / 1e3)
+            bytes_max = max(memory - DRAFTING_BYTES, self.minimum) - self._beside
+            draft = self._found_within(bytes_max, known_ms / 1e3)
         self._release()
         program = encode_program(self._graph, self._costs, draft)
         plan = Plan(
@@ -210,7 +216,7 @@ class VariantPlanner:
             plan_ms=(time.perf_counter_ns() - started + self._prepared_ns) / 1e6,
             graph=self._graph,
             activation_bytes=draft.placement.live_bytes_max,
-            working_bytes=draft.region,
+            working_bytes=draft.working_bytes,
         )
         self._prepared_ns = 0
         return plan
@@ -218,156 +224,161 @@ class VariantPlanner:
     # ---- the ends ----
 
     def _tightest(self, drafting: Drafting) -> tuple[int, Records]:
-        """Region and choices of the smallest arena: nothing pinned, each layer with its smallest workspace and sliced
-        as its room needs; so that the smallest budget does not depend on the machine's rates, which differ from one
-        measurement to the next.
+        """Return the working part's bytes and the choices of the smallest arena: nothing pinned, each node with its
+        smallest workspace and sliced as its room needs; so that the smallest budget does not depend on the machine's
+        rates, which differ from one measurement to the next.
         """
-        region = drafting.placement.arena_bytes_min
-        choices, _, _ = drafting.choose(self._any_order, region, region, 2, smallest=True)
-        return region, choices
+        working_bytes = drafting.placement.arena_bytes_min
+        choices, _, _ = drafting.choose(self._any_order, working_bytes, working_bytes, 2, smallest=True)
+        return working_bytes, choices
 
     def _tight_draft(self) -> Draft:
         """Made anew whenever it is asked for: sessions keep planners, and a draft takes more than all else here."""
-        region, choices = self._tight[0]
-        return self._draftings[0].place(choices.copy(), region)
+        working_bytes, choices = self._tight[0]
+        return self._draftings[0].place(choices.copy(), working_bytes)
 
     def _unlimited(self) -> Draft:
-        """Everything pinned, each layer by its fastest kernel, beside as small a region as they need."""
+        """Return the draft that pins everything, each node by its fastest kernel, in the smallest working part."""
         fastest = [node.variants[0].workspace_bytes * self._costs.threads for node in self._costs.nodes]
         gaps = self._draftings[0].placement.gaps
         tops = (around[-1][0] + size for around, size in zip(gaps, fastest, strict=True))
         return self._resident(max(tops, default=0))
 
-    def _resident(self, region: int) -> Draft:
+    def _resident(self, working_bytes: int) -> Draft:
         drafting = self._draftings[0]
-        everything = int(drafting.item_room.sum()) + self._step_bytes * len(self._costs.nodes)
-        choices, _, _ = drafting.choose(self._any_order, region, region + 2 * everything, 1)
-        draft = drafting.place(choices, region)
+        everything = int(drafting.item_bytes.sum()) + self._step_bytes * len(self._costs.nodes)
+        choices, _, _ = drafting.choose(self._any_order, working_bytes, working_bytes + 2 * everything, 1)
+        draft = drafting.place(choices, working_bytes)
         ends = [a + size for a, size in zip(draft.placement.address, self._costs.root_bytes, strict=True)]
         for node, variant, at in zip(
-            self._costs.nodes, choices["variant"].tolist(), draft.layer_address[:, 0].tolist(), strict=True
+            self._costs.nodes, choices["variant"].tolist(), draft.node_address[:, 0].tolist(), strict=True
         ):
             if workspace := node.variants[variant].workspace_bytes * self._costs.threads:
                 ends.append(at + workspace)
         used = max(ends, default=0)
-        again = int(draft.pieces["arena_bytes"][draft.pieces["stays"] != 0].sum()) - draft.pinned_bytes
-        return replace(draft, region=used, nbytes=draft.nbytes - region + used - again)
+        again = int(draft.slices["arena_bytes"][draft.slices["is_pinned"] != 0].sum()) - draft.pinned_bytes
+        return replace(draft, working_bytes=used, nbytes=draft.nbytes - working_bytes + used - again)
 
     # ---- the ladder ----
 
-    def _limited(self, memory: int, known: float = math.inf) -> Draft:
-        """The best draft of at most ``memory`` bytes (as ``Draft.nbytes``). One that takes ``known`` seconds or more
-        need not be the best.
+    def _found_within(self, bytes_max: int, known: float = math.inf) -> Draft:
+        """Return the best draft of at most ``bytes_max`` bytes. One that takes ``known`` seconds or more need not be
+        the best.
         """
         best = tight = self._tight_draft()
         rounds = _core.ROUNDS_MAX if self._is_small else ROUNDS
-        end, above = memory, self._bounding.at(self._arena(memory), rounds)
-        for rung in reversed(self._rungs(memory)):
+        end, above = bytes_max, self._bounding.at(self._arena_bytes(bytes_max), rounds)
+        for rung in reversed(self._rungs(bytes_max)):
             if above.seconds >= min(best.seconds, known):
                 break  # nor is any lower rung's draft better
-            bound = self._bounding.at(self._arena(rung.memory), rounds)
+            bound = self._bounding.at(self._arena_bytes(rung.bytes_max), rounds)
             draft = self._fill(self._found(rung, bound, tight), bound, rung, end)
             best = draft if draft.seconds < best.seconds else best
-            end, above = rung.memory, bound
+            end, above = rung.bytes_max, bound
         return best
 
-    def _rungs(self, memory: int) -> list[_Rung]:
-        """From the lowest to the highest one in ``memory``."""
+    def _rungs(self, bytes_max: int) -> list[_Rung]:
+        """Return the rungs up to ``bytes_max``, the lowest first."""
         rungs, reached, spare = [], self._least, FIRST_RUNG * self.minimum
-        layers = len(self._costs.nodes)
-        growth = 1 + (GROWTH_SMALL if self._is_small else max(GROWTH, layers / GROWTH_LAYERS))
-        while reached <= memory:
+        nodes = len(self._costs.nodes)
+        growth = 1 + (GROWTH_SMALL if self._is_small else max(GROWTH, nodes / GROWTH_NODES))
+        while reached <= bytes_max:
             rungs.append(_Rung(reached, self._least + int(spare)))
-            reached, spare = rungs[-1].end, spare * growth
+            reached, spare = rungs[-1].next_bytes_max, spare * growth
         return rungs
 
     def _found(self, rung: _Rung, bound: Bound, tight: Draft) -> Draft:
-        """The best draft of the rung's memory that is found, the tightest one if nothing better."""
-        best = self._drafted(rung.memory, bound, tight)
+        """Return the best draft of the rung that is found, the tightest one if nothing better."""
+        best = self._drafted(rung.bytes_max, bound, tight)
         if not self._is_small or best.seconds <= bound.seconds * NEAR:
             return best
         drafting = next(d for d in self._draftings if d.placement is best.placement)
-        lowest = rung.memory == self._least
-        tries = TRIES_LOWEST if lowest else TRIES * (rung.end - rung.memory) // rung.memory
-        return drafting.anneal(best, rung.memory, tries)
+        lowest = rung.bytes_max == self._least
+        tries = TRIES_LOWEST if lowest else TRIES * (rung.next_bytes_max - rung.bytes_max) // rung.bytes_max
+        return drafting.anneal(best, rung.bytes_max, tries)
 
-    def _arena(self, memory: int) -> int:
-        """The largest arena of drafts of ``memory`` bytes, beside what always stays."""
-        return memory - self._step_bytes * len(self._costs.nodes)
+    def _arena_bytes(self, bytes_max: int) -> int:
+        """Return the largest arena of drafts of ``bytes_max`` bytes, without what is always pinned."""
+        return bytes_max - self._step_bytes * len(self._costs.nodes)
 
-    def _fill(self, draft: Draft, bound: Bound, rung: _Rung, memory: int) -> Draft:
-        """A draft of the rung with more pinned in ``memory``."""
+    def _fill(self, draft: Draft, bound: Bound, rung: _Rung, bytes_max: int) -> Draft:
+        """Return a draft of the rung with more pinned in ``bytes_max``."""
         looks = LOOKS // len(self._costs.nodes)
-        return self._draftings[0].fill(draft, bound.price, memory, rung.end, looks)
+        return self._draftings[0].fill(draft, bound.price, bytes_max, rung.next_bytes_max, looks)
 
-    def _drafted(self, memory: int, bound: Bound, best: Draft) -> Draft:
-        """The best of ``best`` and of new drafts."""
+    def _drafted(self, bytes_max: int, bound: Bound, best: Draft) -> Draft:
+        """Return the best of ``best`` and of new drafts."""
         if best.seconds <= bound.seconds * NEAR:
             return best
         orders = self._orders(bound)
-        found: dict[_Way, _Unplaced] = {}
+        found: dict[_Recipe, _Unplaced] = {}
 
-        def attempt(tried: _Way) -> None:
-            if tried not in found:
-                region = self._region(memory, tried.region_share)
-                drafting = self._draftings[tried.placement]
-                choices, seconds, nbytes = drafting.choose(orders[tried.order], region, memory, tried.share)
-                if nbytes <= memory:
-                    found[tried] = seconds, region, choices
+        def attempt(recipe: _Recipe) -> None:
+            if recipe not in found:
+                working_bytes = self._working_bytes(bytes_max, recipe.working_fraction)
+                drafting = self._draftings[recipe.placement]
+                chosen = drafting.choose(orders[recipe.order], working_bytes, bytes_max, recipe.slices_in_room)
+                choices, seconds, nbytes = chosen
+                if nbytes <= bytes_max:
+                    found[recipe] = seconds, working_bytes, choices
 
-        def best_way() -> _Way:
-            return min(found, key=lambda tried: found[tried][0], default=START)
+        def best_recipe() -> _Recipe:
+            return min(found, key=lambda recipe: found[recipe][0], default=START)
 
-        shares = [START._replace(region_share=region_share) for region_share in REGION_SHARES]
-        for tried in shares:
-            attempt(tried)
-        for share in SHARES:
-            attempt(best_way()._replace(share=share))
+        fractions = [START._replace(working_fraction=fraction) for fraction in WORKING_FRACTIONS]
+        for recipe in fractions:
+            attempt(recipe)
+        for slices_in_room in SLICES_IN_ROOM:
+            attempt(best_recipe()._replace(slices_in_room=slices_in_room))
         for order in range(len(orders)):
-            attempt(best_way()._replace(order=order))
-        first = best_way()
+            attempt(best_recipe()._replace(order=order))
+        first = best_recipe()
         for factor in (0.8, 1.2):
-            attempt(first._replace(region_share=min(first.region_share * factor, 1.0)))
-        ways = sorted(found, key=lambda tried: found[tried][0])[:PLACED]
-        best = self._placed(0, [found[tried] for tried in ways], memory, best)
+            attempt(first._replace(working_fraction=min(first.working_fraction * factor, 1.0)))
+        recipes = sorted(found, key=lambda recipe: found[recipe][0])[:PLACED]
+        best = self._placed(0, [found[recipe] for recipe in recipes], bytes_max, best)
         for other in range(1, len(self._draftings)):
             if best.seconds <= bound.seconds * FAR:
                 break
-            elsewhere = [tried._replace(placement=other) for tried in ways[:PLACED_ELSEWHERE] or shares]
-            for tried in elsewhere:
-                attempt(tried)
-            best = self._placed(other, [found[tried] for tried in elsewhere if tried in found], memory, best)
+            elsewhere = [recipe._replace(placement=other) for recipe in recipes[:PLACED_ELSEWHERE] or fractions]
+            for recipe in elsewhere:
+                attempt(recipe)
+            best = self._placed(other, [found[recipe] for recipe in elsewhere if recipe in found], bytes_max, best)
         return best
 
-    def _placed(self, placement: int, drafts: list[_Unplaced], memory: int, best: Draft) -> Draft:
+    def _placed(self, placement: int, drafts: list[_Unplaced], bytes_max: int, best: Draft) -> Draft:
         """The best of ``best`` and of ``drafts`` with addresses; the first of them improved, too, or the tightest plan
         where there is none.
         """
         drafting = self._draftings[placement]
-        region, choices = drafts[0][1:] if drafts else self._tight[placement]
+        working_bytes, choices = drafts[0][1:] if drafts else self._tight[placement]
         improved = choices.copy()
-        seconds = drafting.improve(improved, region, memory, CHANGES // len(self._costs.nodes))
-        drafts = sorted([*drafts, (seconds, region, improved)], key=lambda draft: draft[0])
-        different = {(region, choices.tobytes()): (seconds, region, choices) for seconds, region, choices in drafts}
-        for rank, (seconds, region, choices) in enumerate(different.values()):
+        seconds = drafting.improve(improved, working_bytes, bytes_max, CHANGES // len(self._costs.nodes))
+        drafts = sorted([*drafts, (seconds, working_bytes, improved)], key=lambda draft: draft[0])
+        different = {
+            (working_bytes, choices.tobytes()): (seconds, working_bytes, choices)
+            for seconds, working_bytes, choices in drafts
+        }
+        for rank, (seconds, working_bytes, choices) in enumerate(different.values()):
             if seconds >= best.seconds * WORTH_PLACING:
                 break
             for from_top in (False, True) if rank < FROM_TOP else (False,):
-                best = drafting.place_faster(choices, region, best.seconds, from_top=from_top) or best
+                best = drafting.place_faster(choices, working_bytes, best.seconds, from_top=from_top) or best
         return best
 
-    def _region(self, memory: int, share: float) -> int:
+    def _working_bytes(self, bytes_max: int, fraction: float) -> int:
+        """Return the size of a working part that has a fraction of the spare memory."""
         least = self._tight[0][0]
-        spare = max(memory - self._tight_bytes, 0)
-        return least + int(spare * share) // LINE * LINE
+        spare = max(bytes_max - self._tight_bytes, 0)
+        return least + int(spare * fraction) // LINE * LINE
 
     def _orders(self, bound: Bound) -> list[NDArray[np.int32]]:
         """Items in the order in which they are pinned, what is priced the same spread evenly along the run, as an even
         demand needs the least room to run ahead; or first what has the most bytes for each second of its layer, which
         no computing could hide; or the smallest first, which leaves the fewest requests.
         """
-        price = np.round(bound.price[self._item_layer] * (PRICES * self._machine.storage_bytes_per_second))
-        return [np.lexsort((way, price)).astype(np.int32) for way in self._pin_ways]
+        price = np.round(bound.price[self._item_node] * (PRICES * self._machine.storage_bytes_per_second))
+        return [np.lexsort((rank, price)).astype(np.int32) for rank in self._pin_ranks]
 
 
 def _evenly(count: int) -> NDArray[np.float64]:

@@ -93,7 +93,7 @@ class BoundProgram:
                 tables=program.tables,
                 crcs=engine.artifact.crcs,
                 arena_bytes=program.arena_bytes,
-                zeros=program.zeros,
+                zeros_offset=program.zeros_offset,
                 zeros_count=program.zeros_count,
                 io_bytes=program.io_bytes,
                 input_count=len(plan.graph.inputs),

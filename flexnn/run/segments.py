@@ -169,7 +169,8 @@ class BoundSegments:
         constants = _constants_as_inputs(graph)
         for weight in graph.weights:
             stored = self.stored.weights[self.stored.keys[str(weight_key(weight))]]
-            weight.offset, weight.crc_first, weight.source = stored.offset, stored.crc_first, None
+            weight.offset, weight.crc_first = stored.offset, stored.crc_first
+            weight.source = weight.panels = None
             weight.chunk_bytes = stored.chunk_bytes
         return BoundSegment(graph, constants, Planner(graph, self.setting), self.setting.io_align)
 

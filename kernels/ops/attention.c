@@ -63,6 +63,10 @@ static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
     fx_operand_extent(o, lo, hi);
 }
 
+static int64_t output_bytes(const fx_params *u) {
+    return fx_operand_bytes(operand_of(&u->attention, FX_OUTPUT));
+}
+
 /* Keys of a block: a multiple of FX_NR, all blocks alike. */
 static int32_t block_keys(const fx_attention_params *p) {
     const int64_t fit = PACKED_BYTES / (((int64_t)p->d + p->dv) * (int64_t)sizeof(float)) / FX_NR * FX_NR;
@@ -360,12 +364,4 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
     return FX_OK;
 }
 
-const fx_op_impl fx_attention_impl = {
-    .traits = FX_TRAIT_ROWS,
-    .full_window = full_window,
-    .check = check,
-    .extent = extent,
-    .workspace = workspace_bytes,
-    .units = units,
-    .run = run,
-};
+FX_DRIVER(attention, .traits = FX_TRAIT_ROWS, .workspace = workspace_bytes);

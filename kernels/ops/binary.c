@@ -32,6 +32,10 @@ static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
                   sizeof(float), lo, hi);
 }
 
+static int64_t output_bytes(const fx_params *u) {
+    return fx_six_bytes(FX_SIX(u, binary, d), sizeof(float));
+}
+
 static fx_box box_of(const fx_params *u, fx_window w) {
     return fx_box_window(FX_SIX(u, binary, d),
                          (const int32_t *[]){FX_SIX(u, binary, as), FX_SIX(u, binary, bs), FX_SIX(u, binary, ys)}, 3,
@@ -91,11 +95,4 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
     return FX_OK;
 }
 
-const fx_op_impl fx_binary_impl = {
-    .traits = FX_TRAIT_ROWS,
-    .full_window = full_window,
-    .check = check,
-    .extent = extent,
-    .units = units,
-    .run = run,
-};
+FX_DRIVER(binary, .traits = FX_TRAIT_ROWS);

@@ -119,6 +119,10 @@ static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
     fx_operand_extent(operand_of(&u->conv, operand), lo, hi);
 }
 
+static int64_t output_bytes(const fx_params *u) {
+    return fx_operand_bytes(operand_of(&u->conv, FX_OUTPUT));
+}
+
 /* A run of taps of one row outside the map: im2col reads kw * cin zeros, direct cin. */
 static int64_t zeros(const fx_params *u) {
     return (int64_t)u->conv.kw * u->conv.cin;
@@ -194,15 +198,5 @@ fx_cut fx_cut_window(int64_t items, int64_t groups, int64_t min_cuts, int thread
     return cut;
 }
 
-const fx_op_impl fx_conv_impl = {
-    .traits = FX_TRAIT_ROWS | FX_TRAIT_CHANNELS | FX_TRAIT_PANELS,
-    .full_window = full_window,
-    .check = check,
-    .extent = extent,
-    .panel_bytes = panel_bytes,
-    .panels = panels,
-    .workspace = workspace,
-    .zeros = zeros,
-    .units = units,
-    .run = run,
-};
+FX_DRIVER(conv, .traits = FX_TRAIT_ROWS | FX_TRAIT_CHANNELS | FX_TRAIT_PANELS, .panel_bytes = panel_bytes,
+          .panels = panels, .workspace = workspace, .zeros = zeros);

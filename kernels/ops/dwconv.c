@@ -54,6 +54,10 @@ static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
     fx_operand_extent(operand_of(&u->dwconv, operand), lo, hi);
 }
 
+static int64_t output_bytes(const fx_params *u) {
+    return fx_operand_bytes(operand_of(&u->dwconv, FX_OUTPUT));
+}
+
 static int64_t workspace(const fx_kernels *k, uint32_t kernel, const fx_params *u) {
     (void)k, (void)kernel;
     return fx_strips_workspace(&u->dwconv, 1);
@@ -73,15 +77,5 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
     return FX_OK;
 }
 
-const fx_op_impl fx_dwconv_impl = {
-    .traits = FX_TRAIT_ROWS | FX_TRAIT_CHANNELS | FX_TRAIT_PANELS,
-    .full_window = full_window,
-    .check = check,
-    .extent = extent,
-    .panel_bytes = panel_bytes,
-    .panels = panels,
-    .workspace = workspace,
-    .zeros = zeros,
-    .units = units,
-    .run = run,
-};
+FX_DRIVER(dwconv, .traits = FX_TRAIT_ROWS | FX_TRAIT_CHANNELS | FX_TRAIT_PANELS, .panel_bytes = panel_bytes,
+          .panels = panels, .workspace = workspace, .zeros = zeros);

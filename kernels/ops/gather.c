@@ -24,6 +24,10 @@ static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
     *hi = operand == 1 ? (int64_t)p->count * p->index_bytes : operand == FX_OUTPUT ? rows * p->count : rows * p->axis;
 }
 
+static int64_t output_bytes(const fx_params *u) {
+    return fx_contiguous_bytes(extent, u);
+}
+
 /* Rows of `inner` elements that come out. */
 static int64_t rows_of(const fx_gather_params *p) {
     return (int64_t)p->outer * p->count;
@@ -84,11 +88,4 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
     return FX_OK;
 }
 
-const fx_op_impl fx_gather_impl = {
-    .traits = 0,
-    .full_window = full_window,
-    .check = check,
-    .extent = extent,
-    .units = units,
-    .run = run,
-};
+FX_DRIVER(gather, .traits = 0);

@@ -9,13 +9,25 @@ typedef struct fx_op_impl {
     fx_window (*full_window)(const fx_params *p);
     fx_status (*check)(uint32_t kernel, const fx_params *p);
     void (*extent)(const fx_params *p, int operand, int64_t *lo, int64_t *hi);
-    int64_t (*panel_bytes)(const fx_params *p);                                     /* NULL without FX_TRAIT_PANELS */
-    int32_t (*panels)(const fx_params *p);                                          /* NULL without FX_TRAIT_PANELS */
+    int64_t (*output_bytes)(const fx_params *p); /* of the elements: less than the extent where others lie between */
+    int64_t (*panel_bytes)(const fx_params *p);  /* NULL without FX_TRAIT_PANELS */
+    int32_t (*panels)(const fx_params *p);       /* NULL without FX_TRAIT_PANELS */
     int64_t (*workspace)(const fx_kernels *k, uint32_t kernel, const fx_params *p); /* NULL: none */
     int64_t (*zeros)(const fx_params *p);                                           /* NULL: none */
     uint32_t (*units)(const fx_kernels *k, uint32_t kernel, const fx_params *p, fx_window w, int threads);
     fx_status (*run)(const fx_call *call, int threads, uint32_t u0, uint32_t u1);
 } fx_op_impl;
+
+/* The entry of an operator. Functions that every driver must have go by their names, so a driver that lacks one does
+ * not compile; then come .traits and what the driver has besides. */
+#define FX_DRIVER(name, ...)                                                                                           \
+    const fx_op_impl fx_##name##_impl = {.full_window = full_window,                                                   \
+                                         .check = check,                                                               \
+                                         .extent = extent,                                                             \
+                                         .output_bytes = output_bytes,                                                 \
+                                         .units = units,                                                               \
+                                         .run = run,                                                                   \
+                                         __VA_ARGS__}
 
 #define FX_IMPL(NAME, name, inputs, panels) extern const fx_op_impl fx_##name##_impl;
 FX_OPS(FX_IMPL)
@@ -37,6 +49,22 @@ typedef struct fx_operand {
 
 static inline void fx_operand_extent(fx_operand o, int64_t *lo, int64_t *hi) {
     fx_box_extent(4, o.d, o.s, sizeof(float), lo, hi);
+}
+
+/* Bytes of an output: that is such an operand; that is a box of six sizes d; that is always contiguous. */
+static inline int64_t fx_operand_bytes(fx_operand o) {
+    return (int64_t)o.d[0] * o.d[1] * o.d[2] * o.d[3] * (int64_t)sizeof(float);
+}
+
+static inline int64_t fx_six_bytes(const int32_t *d, int64_t elem_bytes) {
+    return (int64_t)d[0] * d[1] * d[2] * d[3] * d[4] * d[5] * elem_bytes;
+}
+
+static inline int64_t fx_contiguous_bytes(void (*extent)(const fx_params *p, int operand, int64_t *lo, int64_t *hi),
+                                          const fx_params *p) {
+    int64_t lo, hi;
+    extent(p, FX_OUTPUT, &lo, &hi);
+    return hi - lo;
 }
 
 #endif

@@ -32,6 +32,10 @@ static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
         fx_operand_extent(operand_of(p, operand), lo, hi);
 }
 
+static int64_t output_bytes(const fx_params *u) {
+    return fx_operand_bytes(operand_of(&u->layer_norm, FX_OUTPUT));
+}
+
 static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, fx_window w, int threads) {
     (void)k, (void)kernel;
     return fx_units_of(w.y1 - w.y0, (int64_t)u->layer_norm.n * (int64_t)sizeof(float), threads);
@@ -53,11 +57,4 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
     return FX_OK;
 }
 
-const fx_op_impl fx_layer_norm_impl = {
-    .traits = FX_TRAIT_ROWS,
-    .full_window = full_window,
-    .check = check,
-    .extent = extent,
-    .units = units,
-    .run = run,
-};
+FX_DRIVER(layer_norm, .traits = FX_TRAIT_ROWS);

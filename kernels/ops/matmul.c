@@ -52,6 +52,10 @@ static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
     fx_operand_extent(operand_of(&u->matmul, operand), lo, hi);
 }
 
+static int64_t output_bytes(const fx_params *u) {
+    return fx_operand_bytes(operand_of(&u->matmul, FX_OUTPUT));
+}
+
 static int32_t depth(const fx_matmul_params *p) {
     const int64_t blocks = fx_div_up(p->k, DEPTH_MAX);
     return (int32_t)fx_div_up(p->k, blocks);
@@ -223,12 +227,4 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
     return FX_OK;
 }
 
-const fx_op_impl fx_matmul_impl = {
-    .traits = FX_TRAIT_ROWS | FX_TRAIT_CHANNELS,
-    .full_window = full_window,
-    .check = check,
-    .extent = extent,
-    .workspace = workspace_bytes,
-    .units = units,
-    .run = run,
-};
+FX_DRIVER(matmul, .traits = FX_TRAIT_ROWS | FX_TRAIT_CHANNELS, .workspace = workspace_bytes);

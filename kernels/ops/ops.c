@@ -27,6 +27,10 @@ void fx_op_extent(uint32_t op, const fx_params *p, int operand, int64_t *lo, int
         impls[op]->extent(p, operand, lo, hi);
 }
 
+int64_t fx_op_output_bytes(uint32_t op, const fx_params *p) {
+    return impls[op]->output_bytes(p);
+}
+
 int64_t fx_op_panel_bytes(uint32_t op, const fx_params *p) {
     return impls[op]->panel_bytes ? impls[op]->panel_bytes(p) : 0;
 }
@@ -133,6 +137,7 @@ const char *fx_status_text(fx_status s) {
         [FX_ERR_CANCELLED] = "cancelled",
         [FX_ERR_FORK] = "the session was opened before a fork, in the parent process",
         [FX_ERR_OVERLAP] = "memory in use is written by something else",
+        [FX_ERR_RUNNING] = "a run is going on",
     };
     return (unsigned)s < FX_STATUS_COUNT ? texts[s] : "unknown error";
 }

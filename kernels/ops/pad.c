@@ -35,6 +35,10 @@ static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
         fx_box_extent(FX_DIMS, FX_SIX(u, pad, xd), FX_SIX(u, pad, xs), u->pad.elem_bytes, lo, hi);
 }
 
+static int64_t output_bytes(const fx_params *u) {
+    return fx_six_bytes(FX_SIX(u, pad, d), u->pad.elem_bytes);
+}
+
 /* Elements of the window's rows. */
 static int64_t elements(const fx_params *u, fx_window w) {
     const int32_t *d = FX_SIX(u, pad, d);
@@ -148,11 +152,4 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
     return FX_OK;
 }
 
-const fx_op_impl fx_pad_impl = {
-    .traits = FX_TRAIT_ROWS,
-    .full_window = full_window,
-    .check = check,
-    .extent = extent,
-    .units = units,
-    .run = run,
-};
+FX_DRIVER(pad, .traits = FX_TRAIT_ROWS);

@@ -56,6 +56,10 @@ static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
     fx_box_extent(FX_DIMS, FX_SIX(u, pointwise, d), strides_of(u, o), bytes_of(&u->pointwise, o), lo, hi);
 }
 
+static int64_t output_bytes(const fx_params *u) {
+    return fx_six_bytes(FX_SIX(u, pointwise, d), bytes_of(&u->pointwise, Y));
+}
+
 static fx_box box_of(const fx_params *u, fx_window w) {
     const int32_t *const s[] = {strides_of(u, A), strides_of(u, B), strides_of(u, C), strides_of(u, Y)};
     return fx_box_window(FX_SIX(u, pointwise, d), s, 4, w.y0, w.y1);
@@ -187,11 +191,4 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
     return FX_OK;
 }
 
-const fx_op_impl fx_pointwise_impl = {
-    .traits = FX_TRAIT_ROWS,
-    .full_window = full_window,
-    .check = check,
-    .extent = extent,
-    .units = units,
-    .run = run,
-};
+FX_DRIVER(pointwise, .traits = FX_TRAIT_ROWS);

@@ -30,6 +30,10 @@ static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
     fx_operand_extent(operand_of(&u->pool, operand), lo, hi);
 }
 
+static int64_t output_bytes(const fx_params *u) {
+    return fx_operand_bytes(operand_of(&u->pool, FX_OUTPUT));
+}
+
 /* Blocks of channels are units of their own: a global pool has one pixel only. */
 static fx_cut cut_window(const fx_pool_params *p, fx_window w, int threads) {
     const int64_t pixels = (int64_t)(w.y1 - w.y0) * p->ow, channels = w.c1 - w.c0;
@@ -109,11 +113,4 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
     return FX_OK;
 }
 
-const fx_op_impl fx_pool_impl = {
-    .traits = FX_TRAIT_ROWS | FX_TRAIT_CHANNELS,
-    .full_window = full_window,
-    .check = check,
-    .extent = extent,
-    .units = units,
-    .run = run,
-};
+FX_DRIVER(pool, .traits = FX_TRAIT_ROWS | FX_TRAIT_CHANNELS);

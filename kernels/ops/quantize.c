@@ -40,6 +40,10 @@ static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
                                  : 0;
 }
 
+static int64_t output_bytes(const fx_params *u) {
+    return fx_contiguous_bytes(extent, u);
+}
+
 static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, fx_window w, int threads) {
     (void)k, (void)kernel;
     const fx_quantize_params *p = &u->quantize;
@@ -101,11 +105,4 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
     return FX_OK;
 }
 
-const fx_op_impl fx_quantize_impl = {
-    .traits = 0,
-    .full_window = full_window,
-    .check = check,
-    .extent = extent,
-    .units = units,
-    .run = run,
-};
+FX_DRIVER(quantize, .traits = 0);

@@ -54,6 +54,10 @@ static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
     *hi = floats * (int64_t)sizeof(float);
 }
 
+static int64_t output_bytes(const fx_params *u) {
+    return fx_contiguous_bytes(extent, u);
+}
+
 typedef struct workspace {
     const float **a, **r;
     float **c;
@@ -210,12 +214,4 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
     return FX_OK;
 }
 
-const fx_op_impl fx_recurrent_impl = {
-    .traits = 0,
-    .full_window = full_window,
-    .check = check,
-    .extent = extent,
-    .workspace = workspace_bytes,
-    .units = units,
-    .run = run,
-};
+FX_DRIVER(recurrent, .traits = 0, .workspace = workspace_bytes);

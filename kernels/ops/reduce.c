@@ -22,6 +22,10 @@ static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
     *hi = (int64_t)p->outer * (operand == 0 ? p->n : 1) * p->inner * (int64_t)sizeof(float);
 }
 
+static int64_t output_bytes(const fx_params *u) {
+    return fx_contiguous_bytes(extent, u);
+}
+
 static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, fx_window w, int threads) {
     (void)k, (void)kernel;
     return fx_column_units(w, u->reduce.n, threads);
@@ -43,11 +47,4 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
     return FX_OK;
 }
 
-const fx_op_impl fx_reduce_impl = {
-    .traits = FX_TRAIT_ROWS | FX_TRAIT_CHANNELS,
-    .full_window = full_window,
-    .check = check,
-    .extent = extent,
-    .units = units,
-    .run = run,
-};
+FX_DRIVER(reduce, .traits = FX_TRAIT_ROWS | FX_TRAIT_CHANNELS);

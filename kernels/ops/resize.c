@@ -29,6 +29,10 @@ static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
     fx_operand_extent(operand_of(&u->resize, operand), lo, hi);
 }
 
+static int64_t output_bytes(const fx_params *u) {
+    return fx_operand_bytes(operand_of(&u->resize, FX_OUTPUT));
+}
+
 static int64_t workspace(const fx_kernels *k, uint32_t kernel, const fx_params *u) {
     (void)k, (void)kernel;
     return fx_round_up((int64_t)sizeof(fx_resize_tap) * u->resize.ow, 64);
@@ -114,12 +118,4 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
     return FX_OK;
 }
 
-const fx_op_impl fx_resize_impl = {
-    .traits = FX_TRAIT_ROWS | FX_TRAIT_CHANNELS,
-    .full_window = full_window,
-    .check = check,
-    .extent = extent,
-    .workspace = workspace,
-    .units = units,
-    .run = run,
-};
+FX_DRIVER(resize, .traits = FX_TRAIT_ROWS | FX_TRAIT_CHANNELS, .workspace = workspace);

@@ -22,6 +22,10 @@ static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
     *hi = (int64_t)p->outer * p->n * p->inner * (int64_t)sizeof(float);
 }
 
+static int64_t output_bytes(const fx_params *u) {
+    return fx_contiguous_bytes(extent, u);
+}
+
 static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, fx_window w, int threads) {
     (void)k, (void)kernel;
     return fx_column_units(w, u->softmax.n, threads);
@@ -53,11 +57,4 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
     return FX_OK;
 }
 
-const fx_op_impl fx_softmax_impl = {
-    .traits = FX_TRAIT_ROWS,
-    .full_window = full_window,
-    .check = check,
-    .extent = extent,
-    .units = units,
-    .run = run,
-};
+FX_DRIVER(softmax, .traits = FX_TRAIT_ROWS);

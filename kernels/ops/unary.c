@@ -25,6 +25,10 @@ static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
                   sizeof(float), lo, hi);
 }
 
+static int64_t output_bytes(const fx_params *u) {
+    return fx_six_bytes(FX_SIX(u, unary, d), sizeof(float));
+}
+
 static fx_box box_of(const fx_params *u, fx_window w) {
     return fx_box_window(FX_SIX(u, unary, d), (const int32_t *[]){FX_SIX(u, unary, xs), FX_SIX(u, unary, ys)}, 2, w.y0,
                          w.y1);
@@ -60,11 +64,4 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
     return FX_OK;
 }
 
-const fx_op_impl fx_unary_impl = {
-    .traits = FX_TRAIT_ROWS,
-    .full_window = full_window,
-    .check = check,
-    .extent = extent,
-    .units = units,
-    .run = run,
-};
+FX_DRIVER(unary, .traits = FX_TRAIT_ROWS);

@@ -25,7 +25,7 @@ SHA = bytes(range(32))
 def small_graph() -> Graph:
     """x[1,6,5,3] -> conv 3x3 to 20 channels -> + constant -> y."""
     rng = np.random.default_rng(0)
-    source = PanelSource("conv", (20, 3, 3, 3), 1, ArraySource(rng.standard_normal((20, 3, 3, 3), np.float32)))
+    panels = PanelSource("conv", (20, 3, 3, 3), 1, ArraySource(rng.standard_normal((20, 3, 3, 3), np.float32)))
     shape = (1, 6, 5, 20)
     graph = Graph(
         tensors=[
@@ -35,7 +35,7 @@ def small_graph() -> Graph:
             Tensor("y", shape),
         ],
         weights=[
-            Weight("w", "panels", source.nbytes, source.panel_bytes, source=source),
+            Weight("w", "panels", panels.nbytes, panels.panel_bytes, panels=panels),
             Weight("k", "raw", 80, RAW_CHUNK_BYTES, source=ArraySource(rng.standard_normal(20, np.float32))),
         ],
         inputs=[0],
@@ -43,7 +43,7 @@ def small_graph() -> Graph:
     )
     act = {"act": "none", "alpha": 0.0, "beta": 0.0}
     spatial = {"kernel": [3, 3], "strides": [1, 1], "dilations": [1, 1], "pads": [1, 1, 1, 1]}
-    conv = {**spatial, "group": 1, "cout": 20, "cin_block": source.cin_block, "wtype": "f32", **act}
+    conv = {**spatial, "group": 1, "cout": 20, "cin_block": panels.cin_block, "wtype": "f32", **act}
     graph.nodes = [
         Node("conv0", "conv", [0], [1], conv, weight=0),
         Node("add0", "binary", [1, 2], [3], {"kind": "add", **act}),
@@ -70,8 +70,7 @@ def test_round_trip(artifact: Path) -> None:
         for weight, original in zip(read.graph.weights, written.weights, strict=True):
             assert weight.offset % PAGE == 0
             data = raw[weight.offset : weight.offset + weight.nbytes]
-            source = original.source
-            pieces = source if isinstance(source, PanelSource) else [source.load()]
+            pieces = original.panels or [original.source.load()]
             expected = b"".join(piece.tobytes() for piece in pieces)
             assert data == expected
             for i in range(weight.chunks):

@@ -69,7 +69,7 @@ def test_narrow_groups_hold_no_zeros(wide, group):
     (conv,) = [n for n in graph.nodes if n.op == "conv"]
     weight = graph.weights[conv.weight]
     assert weight.nbytes == 4 * 16 * (1 + 9 * wide) * -(-channels // 16)
-    numbers = np.concatenate(list(weight.source))
+    numbers = np.concatenate(list(weight.panels))
     assert np.count_nonzero(numbers) == channels * (1 + 9 * wide)
 
 

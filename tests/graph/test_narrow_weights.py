@@ -232,7 +232,7 @@ def test_large_factors_make_floats_of_halves():
     model = model_of(nodes, {"x": (1, 6, 3, 3)}, ["y"], constants, 17, {"x": TensorProto.FLOAT16})
     graph = load(model)
     assert forms(graph) == ["f32"]
-    list(graph.weights[next(n.weight for n in graph.nodes if n.weight >= 0)].source)
+    list(graph.weights[next(n.weight for n in graph.nodes if n.weight >= 0)].panels)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
-from flexnn.graph import ops
+from flexnn.graph import operators
 from flexnn.graph.bind import bind_model
 from flexnn.graph.dump import dump
 from flexnn.graph.importer import import_onnx
@@ -403,4 +403,4 @@ def test_random_nets(data):
     outputs = sorted({*shapes, computed[-1]})
     graph = check_model(model_of(nodes, {"x": (1, 4, size, size)}, outputs, constants), tolerance=1e-4)
     for n in graph.nodes:
-        ops.check(n)
+        operators.check(n)

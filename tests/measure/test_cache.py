@@ -1,4 +1,4 @@
-"""The kept profile: a file that nobody trusts."""
+"""The kept costs: a file that nobody trusts."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ def test_it_comes_back_whole() -> None:
         ("storage_bytes_per_second", -1.0),
         ("storage_bytes_per_second", None),
         ("request_s", 1e9),
-        ("compute_share", 0.0),
-        ("load_share", 2.0),
-        ("load_share", True),
+        ("compute_speed", 0.0),
+        ("load_speed", 2.0),
+        ("load_speed", True),
         ("times", {"a": [1.0]}),
         ("times", {"a": [-1.0, 1.0]}),
         ("times", {"a": [1e300, 1.0]}),

@@ -37,16 +37,16 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("threads", [1, 2])
 def test_every_way_gets_a_time(artifact: Path, threads: int) -> None:
     with open_artifact(str(artifact)) as opened:
-        profile = graph_costs(opened.graph, Setting(ANALYTIC, threads), every_way=True)
-        cases = compute.cases_of(opened.graph, profile, {})
-        assert {case.way.kernel for case in cases} >= {"direct", "wino2", "wino4"}
-        times = compute.measure_ways(opened.graph, profile, cases, room=32 << 20, seconds=0.1)
+        costs = graph_costs(opened.graph, Setting(ANALYTIC, threads), every_variant=True)
+        cases = compute.cases_of(opened.graph, costs, {})
+        assert {case.variant.kernel for case in cases} >= {"direct", "wino2", "wino4"}
+        times = compute.measure_variants(opened.graph, costs, cases, room=32 << 20, seconds=0.1)
     assert set(times) == {case.key for case in cases}
     for fixed, channels in times.values():
         assert fixed >= 0
         assert channels >= 0
         assert 1e-7 < fixed + channels < 1
-    assert not compute.cases_of(opened.graph, profile, times)
+    assert not compute.cases_of(opened.graph, costs, times)
 
 
 def test_an_arena_limits_what_is_measured(artifact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,20 +85,20 @@ def test_a_node_that_refuses_zeros_is_left_out() -> None:
         inputs=[0, 2, 3],
         outputs=[1, 4],
     )
-    profile = graph_costs(graph, Setting(ANALYTIC), every_way=True)
-    cases = compute.cases_of(graph, profile, {})
-    times = compute.measure_ways(graph, profile, cases, room=1 << 20, seconds=0.05)
+    costs = graph_costs(graph, Setting(ANALYTIC), every_variant=True)
+    cases = compute.cases_of(graph, costs, {})
+    times = compute.measure_variants(graph, costs, cases, room=1 << 20, seconds=0.05)
     assert set(times) == {cases[0].key}
 
 
 def test_two_windows_give_a_fixed_part_and_one_per_channel() -> None:
     known = compute.NodeCosts([], np.zeros(1, np.int32), 16, 64, 0, ())
-    way = compute.Variant("direct", 0, 0, 1e-6, 1e-3)
-    case = compute.Case("k", 0, way, known, 0, small=2, large=16)
+    variant = compute.Variant("direct", 0, 0, 1e-6, 1e-3)
+    case = compute.Case("k", 0, variant, known, 0, small=2, large=16)
     assert compute._fit(case, 3e-3, 17e-3) == pytest.approx((1e-3, 16e-3))
     assert compute._fit(case, 9e-3, 3e-3) == pytest.approx((3e-3, 0.0))  # noise never makes a time negative
     case.large = 8
-    case.way = compute.Variant("direct", 0, 0, 1e-3, 16e-3)
+    case.variant = compute.Variant("direct", 0, 0, 1e-3, 16e-3)
     assert compute._fit(case, 3e-3, 9e-3) == pytest.approx((1e-3, 16e-3))
     assert compute._fit(case, 9e-3, 9e-3) == pytest.approx((1e-3, 16e-3))  # nor free what was not measured
     case.small = case.large = 4
@@ -179,9 +179,15 @@ def test_measuring_stays_inside_the_budget(artifact: Path) -> None:
 
 
 def test_a_throttled_loader_disturbs_less() -> None:
-    machine = replace(ANALYTIC, storage_bytes_per_second=4e9, request_s=1e-4, compute_share=0.6, load_share=0.8)
+    machine = replace(
+        ANALYTIC,
+        storage_bytes_per_second=4e9,
+        request_s=1e-4,
+        compute_speed=0.6,
+        load_speed=0.8,
+    )
     slow = measure.throttled(machine, 10**9)
     assert slow.storage_bytes_per_second == 10**9
-    assert slow.compute_share == pytest.approx(0.9)
-    assert slow.load_share == pytest.approx(0.95)
+    assert slow.compute_speed == pytest.approx(0.9)
+    assert slow.load_speed == pytest.approx(0.95)
     assert measure.throttled(machine, 10**11) == machine

@@ -1,4 +1,4 @@
-"""What runs tell about a profile."""
+"""What runs tell about a costs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from flexnn.artifact import open_artifact
 from flexnn.measure.refine import SAMPLES_MIN, Watch, _overlaps
 from flexnn.planning import MachineProfile, Setting, make_plan
 from flexnn.planning.costs import graph_costs
-from flexnn.planning.machine import load_seconds, way_key
+from flexnn.planning.machine import load_seconds, variant_key
 from flexnn.planning.variant_planner import VariantPlanner
 from flexnn.run import engine
 from tests.support.plan_graphs import resnet
@@ -36,11 +36,11 @@ class BoundProgram:
 
 def planned(machine: MachineProfile) -> tuple[Any, MachineProfile]:
     graph = resnet()
-    profile = graph_costs(graph, Setting(machine), every_way=True)
+    costs = graph_costs(graph, Setting(machine), every_variant=True)
     times = {}
-    for node, known in zip(graph.nodes, profile.nodes, strict=True):
-        for way in known.variants:
-            times[way_key(node.op, known.params, way)] = way.fixed_s, way.channels_s
+    for node, known in zip(graph.nodes, costs.nodes, strict=True):
+        for variant in known.variants:
+            times[variant_key(node.op, known.params, variant)] = variant.fixed_s, variant.channels_s
     machine = replace(machine, times=times, scales={"direct": 2.0})
     planner = VariantPlanner(graph, Setting(machine))
     return planner.plan(planner.minimum), machine

@@ -22,7 +22,7 @@ from tests.support.plan_graphs import CLASSICS, random_graph
 from tests.support.plans import ALIGNS, FAST_DISK, PI, checked, minimum_of
 
 
-def _profiled(graph: Graph) -> Costs:
+def _costs_of(graph: Graph) -> Costs:
     return graph_costs(graph, Setting(FAST_DISK, threads=2))
 
 
@@ -58,7 +58,7 @@ def test_the_faster_form_is_taken() -> None:
 def test_random_graphs(seed: int) -> None:
     """Rows of each band meet, and every plan of them is legal."""
     graph = random_graph(seed)
-    tiled = banded(graph, _profiled(graph), _profiled)
+    tiled = banded(graph, _costs_of(graph), _costs_of)
     if tiled is None:
         return
     assert minimum_of(graph) <= _whole(graph).minimum

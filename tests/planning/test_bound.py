@@ -96,7 +96,7 @@ def test_no_fluid_run_is_faster(seed: int) -> None:
     byte_s = [rng.choice((1, 1, 1.5, 4)) / rate for _ in range(count)]  # with requests
     read_s = np.array(nbytes) * byte_s
     bound, price = _core.fluid_bound(
-        np.array(seconds), np.array(nbytes), read_s, np.array(byte_s), np.array(free), rate
+        np.array(seconds), np.array(nbytes), read_s, np.array(byte_s), np.array(free), bytes_per_second=rate
     )
     assert len(price) == count
     assert bound >= sum(seconds)
@@ -110,11 +110,10 @@ def test_no_fluid_run_is_faster(seed: int) -> None:
 
 
 def test_reading_rules_by_hand() -> None:
-    def bound(seconds: list[float], nbytes: list[int], free: list[int], **shares: float) -> float:
+    def bound(seconds: list[float], nbytes: list[int], free: list[int], **speeds: float) -> float:
         sizes = np.array(nbytes)
-        return _core.fluid_bound(
-            np.array(seconds), sizes, sizes / 1.0, np.ones(len(sizes)), np.array(free), 1.0, **shares
-        )[0]
+        known = np.array(seconds), sizes, sizes / 1.0, np.ones(len(sizes)), np.array(free)
+        return _core.fluid_bound(*known, bytes_per_second=1.0, **speeds)[0]
 
     assert bound([5.0, 5.0], [0, 0], [9, 9]) == 10.0
     # All of 30 bytes but 10 are read in each run.
@@ -128,12 +127,12 @@ def test_reading_rules_by_hand() -> None:
         np.array([0, 20, 10.0, 0]),
         np.array([1, 1, 5.0, 1]),
     )
-    assert _core.fluid_bound(*dear, np.array([4, 4, 4, 0]), 1.0)[0] == pytest.approx(10 + 16 + 10 + 1)
+    assert _core.fluid_bound(*dear, np.array([4, 4, 4, 0]), bytes_per_second=1.0)[0] == pytest.approx(10 + 16 + 10 + 1)
     # Without looking for stretches there is only reading, or only computing.
     known = np.array([10.0, 1.0]), np.array([0, 20]), np.array([0, 20.0]), np.ones(2), np.array([0, 20])
-    assert _core.fluid_bound(*known, 1.0, rounds=0)[0] == pytest.approx(20.0)
+    assert _core.fluid_bound(*known, bytes_per_second=1.0, rounds=0)[0] == pytest.approx(20.0)
     # Each at half its speed while both go on.
-    assert bound([10.0], [10], [0], compute_share=0.5, load_share=0.5) == pytest.approx(20.0)
+    assert bound([10.0], [10], [0], compute_speed=0.5, load_speed=0.5) == pytest.approx(20.0)
 
 
 def _loader_s(slices: list[int], most: int, request_s: float, wait_s: float, first_s: float) -> float:
@@ -205,13 +204,13 @@ def test_no_slicing_computes_in_less(seed: int) -> None:
 def test_hostile_arguments_are_refused() -> None:
     ok = np.ones(2)
     sizes = np.ones(2, np.int64)
-    for bad in (
-        (ok, sizes[:1], ok, ok, sizes, 1.0),
-        (ok, sizes, ok, ok, sizes, 0.0),
-        (ok, sizes, ok, ok, sizes, 1.0, 0.0),
-        (ok, sizes, ok, ok, sizes, 1.0, 1.0, 2.0),
+    for few, rate, speeds in (
+        (sizes[:1], 1.0, {}),
+        (sizes, 0.0, {}),
+        (sizes, 1.0, {"compute_speed": 0.0}),
+        (sizes, 1.0, {"load_speed": 2.0}),
     ):
         with pytest.raises(ValueError, match=r"lengths|rate"):
-            _core.fluid_bound(*bad)
+            _core.fluid_bound(ok, few, ok, ok, sizes, bytes_per_second=rate, **speeds)
     with pytest.raises(ValueError, match="planning"):
-        _core.fluid_bound(ok, sizes, ok, ok, sizes, 1.0, 1.0, 1.0, _core.ROUNDS_MAX + 1)
+        _core.fluid_bound(ok, sizes, ok, ok, sizes, bytes_per_second=1.0, rounds=_core.ROUNDS_MAX + 1)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from flexnn import _core
 from flexnn.graph.ir import Graph
 from flexnn.planning import MachineProfile, Setting
 from flexnn.planning.costs import graph_costs
-from flexnn.planning.drafts import Drafting, order_of
+from flexnn.planning.drafts import Drafting
 from flexnn.planning.layout import place_activations
 from flexnn.planning.types import Costs, Placement
 from tests.support.plan_graphs import mobilenet, random_graph, resnet
@@ -22,68 +24,73 @@ USB = MachineProfile(flops_per_second=2e10, bytes_per_second=4e9, storage_bytes_
 ALONE = MachineProfile(flops_per_second=1e9, bytes_per_second=1e9)
 
 
+def order_of(rank: NDArray[Any]) -> NDArray[np.int32]:
+    """Items by their rank, the lowest first."""
+    return np.argsort(rank, kind="stable").astype(np.int32)
+
+
 def _stages(graph: Graph, io_align: int = 64, machine: MachineProfile = FAST_DISK) -> tuple[Costs, Placement, Drafting]:
-    profile = graph_costs(graph, Setting(machine, 2, io_align))
-    placement = place_activations(profile)[0]
-    return profile, placement, Drafting(graph, profile, placement, machine, 320)
+    costs = graph_costs(graph, Setting(machine, 2, io_align))
+    placement = place_activations(costs)[0]
+    return costs, placement, Drafting(graph, costs, placement, machine, 320)
 
 
 @pytest.mark.parametrize("io_align", ALIGNS)
 @pytest.mark.parametrize("seed", range(20))
 def test_slices_cover_each_weight_once(seed: int, io_align: int) -> None:
     rng = random.Random(seed)
-    profile, placement, drafting = _stages(random_graph(seed), io_align)
-    for share in (1, 2, 4, 8):
-        region = placement.arena_bytes_min + rng.choice((0, 10_000, 1_000_000))
-        memory = region + rng.choice((0, 50_000, 500_000, 1 << 30))
+    costs, placement, drafting = _stages(random_graph(seed), io_align)
+    for slices_in_room in (1, 2, 4, 8):
+        working = placement.arena_bytes_min + rng.choice((0, 10_000, 1_000_000))
+        memory = working + rng.choice((0, 50_000, 500_000, 1 << 30))
         order = np.array(rng.sample(range(len(drafting.items)), len(drafting.items)), np.int32)
-        choices, seconds, nbytes = drafting.choose(order, region, memory, share)
-        draft = drafting.place(choices, region)
+        choices, seconds, nbytes = drafting.choose(order, working, memory, slices_in_room)
+        draft = drafting.place(choices, working)
         assert draft.seconds >= seconds * (1 - 1e-9)  # addresses never make a run shorter
-        assert draft.nbytes == nbytes == region + draft.pinned_bytes + 320 * draft.rows
+        assert draft.nbytes == nbytes == working + draft.pinned_bytes + 320 * draft.rows
         assert nbytes <= memory or not draft.pinned_bytes
-        reached = [0] * len(profile.nodes)
+        reached = [0] * len(costs.nodes)
         for node, p0, p1 in draft.steps[["node", "p0", "p1"]].tolist():
             assert p0 == reached[node]
-            assert p1 > p0 or not profile.nodes[node].panels
+            assert p1 > p0 or not costs.nodes[node].panels
             reached[node] = p1
-        assert reached == [node.panels for node in profile.nodes]
-        panels = draft.pieces["constant"] < 0
-        assert draft.pieces["bytes"][panels].sum() == sum(node.weight_bytes for node in profile.nodes)
-        assert draft.steps["loads"][-1] == (draft.pieces["stays"] == 0).sum()
+        assert reached == [node.panels for node in costs.nodes]
+        panels = draft.slices["constant"] < 0
+        assert draft.slices["bytes"][panels].sum() == sum(node.weight_bytes for node in costs.nodes)
+        assert draft.steps["wait_loads"][-1] == (draft.slices["is_pinned"] == 0).sum()
 
 
 def test_more_room_makes_fewer_slices() -> None:
     _, placement, drafting = _stages(resnet())
-    order = order_of(drafting.item_room)
+    order = order_of(drafting.item_bytes)
     counts = []
     for extra in (0, 1 << 20, 1 << 24, 1 << 26):
-        region = placement.arena_bytes_min + extra
-        counts.append(len(drafting.place(drafting.choose(order, region, region, 2)[0], region).steps))
-    assert counts[0] > counts[1] > counts[2] >= counts[3] == drafting.layers
+        working = placement.arena_bytes_min + extra
+        counts.append(len(drafting.place(drafting.choose(order, working, working, 2)[0], working).steps))
+    assert counts[0] > counts[1] > counts[2] >= counts[3] == drafting.node_count
 
 
 def test_workspace_gives_way_to_weights() -> None:
     """With little room a kernel with a small workspace; with much, the fastest."""
-    profile, placement, drafting = _stages(resnet())
-    order = order_of(drafting.item_room)
+    costs, placement, drafting = _stages(resnet())
+    order = order_of(drafting.item_bytes)
     least = placement.arena_bytes_min
     tight, _, _ = drafting.choose(order, least, least, 2, smallest=True)
     loose, _, _ = drafting.choose(order, 1 << 30, 1 << 31, 2)
-    assert tight["variant"].tolist() == [len(node.variants) - 1 for node in profile.nodes]
+    assert tight["variant"].tolist() == [len(node.variants) - 1 for node in costs.nodes]
     assert not loose["variant"].any()
-    assert any(len(node.variants) > 1 for node in profile.nodes)
+    assert any(len(node.variants) > 1 for node in costs.nodes)
 
 
 def test_improving_keeps_to_the_memory_and_pays() -> None:
     _, placement, drafting = _stages(resnet())
-    region = placement.arena_bytes_min + (1 << 19)
-    memory = region + 400 * 320
-    choices, seconds, nbytes = drafting.choose(order_of(drafting.item_room), region, memory, 2)
+    working = placement.arena_bytes_min + (1 << 19)
+    memory = working + 400 * 320
+    choices, seconds, nbytes = drafting.choose(order_of(drafting.item_bytes), working, memory, 2)
     assert nbytes <= memory
-    better = drafting.improve(choices, region, memory, 2000)
+    better = drafting.improve(choices, working, memory, 2000)
     assert better < seconds * 0.99
-    assert drafting.place(choices, region).nbytes <= memory
+    assert drafting.place(choices, working).nbytes <= memory
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -91,36 +98,36 @@ def test_what_was_drafted_before_does_not_matter(seed: int) -> None:
     """Drafts are made from what the one before has: with any other before it they are the same."""
     rng = random.Random(seed)
     graph = random_graph(seed)
-    profile, placement, used = _stages(graph)
-    region = placement.arena_bytes_min + int(used.item_room.sum()) + (1 << 20)
-    choices, _, _ = used.choose(order_of(used.item_room), region, region + (1 << 30), 2)
+    costs, placement, used = _stages(graph)
+    working = placement.arena_bytes_min + int(used.item_bytes.sum()) + (1 << 20)
+    choices, _, _ = used.choose(order_of(used.item_bytes), working, working + (1 << 30), 2)
     for turn in range(30):
         node = rng.randrange(len(choices))
-        panels = profile.nodes[node].panels
+        panels = costs.nodes[node].panels
         choices["pinned_panels"][node] = pinned = rng.choice((0, panels, rng.randint(0, panels)))
         choices["slice_panels"][node] = rng.randint(1, panels - pinned) if pinned < panels else 0
-        choices["variant"][node] = len(profile.nodes[node].variants) - 1
-        wide = region + (1 << 22) * (turn % 7 == 6)
+        choices["variant"][node] = len(costs.nodes[node].variants) - 1
+        wide = working + (1 << 22) * (turn % 7 == 6)
         draft = used.place(choices.copy(), wide)
-        fresh = Drafting(graph, profile, placement, FAST_DISK, 320).place(choices.copy(), wide)
+        fresh = Drafting(graph, costs, placement, FAST_DISK, 320).place(choices.copy(), wide)
         assert draft.steps.tobytes() == fresh.steps.tobytes()
-        assert draft.pieces.tobytes() == fresh.pieces.tobytes()
+        assert draft.slices.tobytes() == fresh.slices.tobytes()
         assert (draft.nbytes, draft.seconds) == (fresh.nbytes, fresh.seconds)
-        if turn % 5 == 4:  # leaves pieces that are no choices'
-            used.fill(draft, np.arange(used.layers), draft.nbytes + (1 << 20), draft.nbytes + (1 << 20), 50)
+        if turn % 5 == 4:  # leaves slices that are no choices'
+            used.fill(draft, np.arange(used.node_count), draft.nbytes + (1 << 20), draft.nbytes + (1 << 20), 50)
 
 
 def test_filling_is_monotone() -> None:
     _, placement, drafting = _stages(resnet())
-    region = placement.arena_bytes_min + (1 << 20)
-    draft = drafting.place(drafting.choose(order_of(drafting.item_room), region, region, 4)[0], region)
-    rank = np.arange(drafting.layers)
+    working = placement.arena_bytes_min + (1 << 20)
+    draft = drafting.place(drafting.choose(order_of(drafting.item_bytes), working, working, 4)[0], working)
+    rank = np.arange(drafting.node_count)
     times, most = [], draft.nbytes + (60 << 20)
     for spare in range(0, 60 << 20, 5 << 20):
         filled = drafting.fill(draft, rank, draft.nbytes + spare, most, 200)
         assert filled.nbytes <= draft.nbytes + spare
-        assert (filled.pieces["wait_steps"] == draft.pieces["wait_steps"]).all()
-        assert filled.steps["loads"][-1] == (filled.pieces["stays"] == 0).sum()
+        assert (filled.slices["wait_steps"] == draft.slices["wait_steps"]).all()
+        assert filled.steps["wait_loads"][-1] == (filled.slices["is_pinned"] == 0).sum()
         times.append(filled.seconds)
     assert times == sorted(times, reverse=True)
     assert times[-1] < times[0]
@@ -129,20 +136,20 @@ def test_filling_is_monotone() -> None:
 def test_filling_pins_what_is_waited_for() -> None:
     """Rather than what comes first, where memory already hides the reading."""
     _, placement, drafting = _stages(resnet())
-    region = placement.arena_bytes_min + (1 << 20)
-    draft = drafting.place(drafting.choose(order_of(drafting.item_room), region, region, 4)[0], region)
-    rank, memory = np.arange(drafting.layers), draft.nbytes + (10 << 20)
+    working = placement.arena_bytes_min + (1 << 20)
+    draft = drafting.place(drafting.choose(order_of(drafting.item_bytes), working, working, 4)[0], working)
+    rank, memory = np.arange(drafting.node_count), draft.nbytes + (10 << 20)
     looking, ranked = (drafting.fill(draft, rank, memory, memory, looks).seconds for looks in (2000, 0))
     assert looking < 0.99 * ranked
 
 
 def test_annealing_keeps_to_the_memory_and_pays() -> None:
     _, placement, drafting = _stages(mobilenet(), machine=USB)
-    region = placement.arena_bytes_min + (1 << 18)
-    memory = region + (6 << 20)
-    choices, _, nbytes = drafting.choose(order_of(drafting.item_room), region, memory, 2)
+    working = placement.arena_bytes_min + (1 << 18)
+    memory = working + (6 << 20)
+    choices, _, nbytes = drafting.choose(order_of(drafting.item_bytes), working, memory, 2)
     assert nbytes <= memory
-    draft = drafting.place(choices, region)
+    draft = drafting.place(choices, working)
     before = choices.copy()
     annealed = drafting.anneal(draft, memory, 500)
     assert annealed.nbytes <= memory
@@ -157,14 +164,14 @@ def test_annealing_keeps_to_the_memory_and_pays() -> None:
 
 def test_annealing_goes_on_from_what_filling_pinned() -> None:
     _, placement, drafting = _stages(mobilenet())
-    region = placement.arena_bytes_min + (1 << 18)
-    draft = drafting.place(drafting.choose(order_of(drafting.item_room), region, region, 4)[0], region)
+    working = placement.arena_bytes_min + (1 << 18)
+    draft = drafting.place(drafting.choose(order_of(drafting.item_bytes), working, working, 4)[0], working)
     memory = draft.nbytes + (3 << 20)
-    filled = drafting.fill(draft, np.arange(drafting.layers), memory, memory, 200)
+    filled = drafting.fill(draft, np.arange(drafting.node_count), memory, memory, 200)
     annealed = drafting.anneal(filled, memory, 0)
     assert annealed.seconds <= filled.seconds < draft.seconds
     pinned = drafting._as_pinned(filled)
-    placed = drafting.place(pinned, region)
+    placed = drafting.place(pinned, working)
     assert placed.pinned_bytes == filled.pinned_bytes
     assert placed.nbytes <= filled.nbytes
 
@@ -172,26 +179,26 @@ def test_annealing_goes_on_from_what_filling_pinned() -> None:
 def test_hostile_tables_are_refused() -> None:
     _, placement, drafting = _stages(random_graph(1))
     core = drafting._core
-    region = placement.arena_bytes_min
-    choices, _, _ = drafting.choose(order_of(drafting.item_room), region, region, 2)
+    working = placement.arena_bytes_min
+    choices, _, _ = drafting.choose(order_of(drafting.item_bytes), working, working, 2)
     for name, value in (("variant", 99), ("variant", -1), ("slice_panels", 0), ("pinned_panels", 1 << 30)):
         wrong = choices.copy()
         wrong[name] = value
         with pytest.raises(ValueError, match="choice"):
-            core.place(wrong, region)
+            core.place(wrong, working)
     with pytest.raises(ValueError, match="order"):
-        core.choose(choices, np.full(len(drafting.items), 1 << 20, np.int32), region, region, 2)
+        core.choose(choices, np.full(len(drafting.items), 1 << 20, np.int32), working, working, 2)
     with pytest.raises(ValueError, match="choices have"):
-        core.place(choices[:-1], region)
-    steps, pieces = (
-        np.array(x) for x in (drafting.place(choices, region).steps, drafting.place(choices, region).pieces)
+        core.place(choices[:-1], working)
+    steps, slices = (
+        np.array(x) for x in (drafting.place(choices, working).steps, drafting.place(choices, working).slices)
     )
-    for order in ([-1], [len(pieces)]):
+    for order in ([-1], [len(slices)]):
         with pytest.raises(ValueError, match="range"):
-            core.fill(steps, pieces, np.array(order, np.int32), region, 0, 0, 0)
-    pieces["wait_steps"] = len(steps)
+            core.fill(steps, slices, np.array(order, np.int32), working, 0, 0, 0)
+    slices["wait_steps"] = len(steps)
     with pytest.raises(ValueError, match="range"):
-        core.fill(steps, pieces, np.zeros(0, np.int32), region, 0, 0, 0)
+        core.fill(steps, slices, np.zeros(0, np.int32), working, 0, 0, 0)
 
 
 # ---- times ----
@@ -200,31 +207,31 @@ def test_hostile_tables_are_refused() -> None:
 def _timeline(
     machine: MachineProfile, step_s: list[float], use: list[int], load_s: list[float], wait_steps: list[int]
 ) -> tuple[float, float]:
-    """(seconds, stall) of the core for steps and loads of these times: loads of as many bytes, one layer for each step
+    """(seconds, stall) of the core for steps and loads of these times: loads of as many bytes, one node for each step
     with room for all of them.
     """
-    layers = np.zeros(len(step_s), _core.LAYER_DTYPE)
-    layers["panels"], layers["panel_bytes"], layers["variants"] = 16, 64, 1
+    nodes = np.zeros(len(step_s), _core.DRAFT_NODE_DTYPE)
+    nodes["panel_count"], nodes["panel_bytes"], nodes["variant_count"] = 16, 64, 1
     core = _core.Drafts(
-        layers=layers,
+        nodes=nodes,
         variants=np.zeros(1, _core.VARIANT_DTYPE),
         constants=np.zeros(0, _core.CONSTANT_DTYPE),
         gaps=np.zeros(0, _core.GAP_DTYPE),
         items=np.array([(i, -1) for i in range(len(step_s))], _core.ITEM_DTYPE),
-        held=np.zeros(0, _core.HELD_DTYPE),
+        lifetimes=np.zeros(0, _core.LIFETIME_DTYPE),
         io_align=64,
         step_bytes=0,
         storage_bytes_per_second=1.0,
         request_s=0.0,
-        compute_share=machine.compute_share,
-        load_share=machine.load_share,
+        compute_speed=machine.compute_speed,
+        load_speed=machine.load_speed,
     )
     steps = np.zeros(len(step_s), _core.DRAFT_STEP_DTYPE)
     steps["seconds"] = step_s
-    steps["loads"] = [sum(u <= j for u in use) for j in range(len(step_s))]
-    pieces = np.zeros(len(use), _core.DRAFT_PIECE_DTYPE)
-    pieces["step"], pieces["arena_bytes"], pieces["wait_steps"] = use, load_s, wait_steps
-    (seconds, stall, _), _, _ = core.fill(steps, pieces, np.zeros(0, np.int32), 0, 0, 0, 0)
+    steps["wait_loads"] = [sum(u <= j for u in use) for j in range(len(step_s))]
+    slices = np.zeros(len(use), _core.DRAFT_SLICE_DTYPE)
+    slices["step"], slices["arena_bytes"], slices["wait_steps"] = use, load_s, wait_steps
+    (seconds, stall, _), _, _ = core.fill(steps, slices, np.zeros(0, np.int32), 0, 0, 0, 0)
     return seconds, stall
 
 
@@ -237,7 +244,7 @@ def test_pipelines_by_hand() -> None:
     # Reading rules.
     assert _timeline(ALONE, [1.0, 1.0], [0, 1], [3.0, 3.0], [-1, 0])[0] == pytest.approx(6.0)
     # Where each halves the other's speed nothing is gained by doing both at once.
-    halved = replace(ALONE, compute_share=0.5, load_share=0.5)
+    halved = replace(ALONE, compute_speed=0.5, load_speed=0.5)
     assert _timeline(halved, [4.0, 4.0], [0, 1], [3.0, 3.0], [-1, 0])[0] == pytest.approx(14.0)
 
 
@@ -265,8 +272,8 @@ def _events(
             if done_steps >= run * steps + wait_steps[i]:
                 load_left = load_s[i]
         both = step_left is not None and load_left is not None
-        compute, load = (machine.compute_share, machine.load_share) if both else (1.0, 1.0)
-        passed = min(left / share for left, share in ((step_left, compute), (load_left, load)) if left is not None)
+        compute, load = (machine.compute_speed, machine.load_speed) if both else (1.0, 1.0)
+        passed = min(left / speed for left, speed in ((step_left, compute), (load_left, load)) if left is not None)
         now += passed
         if step_left is not None:
             step_left -= passed * compute
@@ -293,6 +300,10 @@ def test_equals_the_event_driven_definition(seed: int) -> None:
     wait_loads = [sum(u <= j for u in uses) for j in range(steps)]
     step_s = [float(rng.randint(1, 9)) for _ in range(steps)]
     load_s = [float(rng.randint(1, 9)) for _ in range(loads)]
-    machine = replace(ALONE, compute_share=rng.choice((0.4, 0.75, 1.0)), load_share=rng.choice((0.4, 0.75, 1.0)))
+    machine = replace(
+        ALONE,
+        compute_speed=rng.choice((0.4, 0.75, 1.0)),
+        load_speed=rng.choice((0.4, 0.75, 1.0)),
+    )
     found, _ = _timeline(machine, step_s, uses, load_s, waits)
     assert found == pytest.approx(_events(machine, step_s, wait_loads, load_s, waits, 3))

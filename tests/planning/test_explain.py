@@ -29,13 +29,13 @@ def test_peak_is_what_the_program_holds(seed: int, io_align: int) -> None:
     minimum = minimum_of(graph, io_align=io_align)
     for extra in (0, 40_000, 1_000_000):
         plan, told = _explained(graph, minimum + extra, io_align)
-        profile = graph_costs(plan.graph, Setting(FAST_DISK, 2, io_align))
+        costs = graph_costs(plan.graph, Setting(FAST_DISK, 2, io_align))
         steps, loads = plan.steps, plan.loads
         held = []
         for step, node in enumerate(steps["node"].tolist()):
             alive = sum(
                 size
-                for size, first, last in zip(profile.root_bytes, profile.first, profile.last, strict=True)
+                for size, first, last in zip(costs.root_bytes, costs.first, costs.last, strict=True)
                 if first <= node <= last
             )
             streamed = 0
@@ -43,7 +43,7 @@ def test_peak_is_what_the_program_holds(seed: int, io_align: int) -> None:
                 use = next(s for s in range(len(steps)) if steps["wait_loads"][s] > load)
                 streamed += int(loads["bytes"][load]) * ((wait <= step <= use) + (wait + len(steps) <= step))
             held.append(alive + int(plan.program.nodes["workspace_bytes"][node]) * 2 + streamed)
-        pinned = int(plan.program.pinned["bytes"].sum()) + profile.zeros_bytes
+        pinned = int(plan.program.pinned["bytes"].sum()) + costs.zeros_bytes
         assert told.peak.nbytes == max(held) + pinned <= plan.arena_bytes
         assert told.peak.step == int(np.argmax(held))
         assert told.peak.node == plan.graph.nodes[int(steps["node"][told.peak.step])].name

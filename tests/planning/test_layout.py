@@ -25,7 +25,7 @@ CAPACITY = 1 << 20
 """Stated by the names of the instances' files."""
 
 
-def _profile(graph: Graph) -> Costs:
+def _costs(graph: Graph) -> Costs:
     return graph_costs(graph, Setting(FAST_DISK, threads=2))
 
 
@@ -46,18 +46,18 @@ def _random_blocks(rng: random.Random, count: int, times: int, size_max: int) ->
 
 @pytest.mark.parametrize("name", CLASSICS)
 def test_classics_reach_the_bound(name: str) -> None:
-    profile = _profile(CLASSICS[name]())
-    placement = place_activations(profile)[0]
-    needs = [sum(node_needs(profile, i, -1, 1)) for i in range(len(profile.nodes))]
-    live = Blocks.of(profile.root_bytes, profile.first, profile.last).live(len(profile.nodes))
+    costs = _costs(CLASSICS[name]())
+    placement = place_activations(costs)[0]
+    needs = [sum(node_needs(costs, i, -1, 1)) for i in range(len(costs.nodes))]
+    live = Blocks.of(costs.root_bytes, costs.first, costs.last).live(len(costs.nodes))
     assert placement.arena_bytes_min == max(live + needs)
 
 
 @pytest.mark.parametrize("seed", range(30))
 def test_activations_leave_each_node_its_needs(seed: int) -> None:
-    profile = _profile(random_graph(seed))
-    blocks = Blocks.of(profile.root_bytes, profile.first, profile.last)
-    placements = place_activations(profile)
+    costs = _costs(random_graph(seed))
+    blocks = Blocks.of(costs.root_bytes, costs.first, costs.last)
+    placements = place_activations(costs)
     assert len({tuple(placement.address) for placement in placements}) == len(placements)
     for placement in placements:
         address = np.array(placement.address, np.int64)
@@ -68,7 +68,7 @@ def test_activations_leave_each_node_its_needs(seed: int) -> None:
             alive = [i for i in range(len(blocks)) if blocks.first[i] <= node <= blocks.last[i]]
             for start, end in gaps:
                 assert not any(address[i] < end and address[i] + blocks.sizes[i] > start for i in alive)
-            assert fit(gaps, placement.tight_bytes[node], node_needs(profile, node, -1, 1)) is not None
+            assert fit(gaps, placement.tight_bytes[node], node_needs(costs, node, -1, 1)) is not None
             assert placement.tight_bytes[node] <= placement.arena_bytes_min
 
 

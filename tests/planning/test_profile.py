@@ -18,27 +18,27 @@ def test_a_view_keeps_its_root_alive() -> None:
     b.conv(x, 32, out=right)
     y = b.conv(whole, 16)
     graph = b.finish(b.conv(y, 16, 1, residual=x))
-    profile = graph_costs(graph, Setting(FAST_DISK))
-    spans = dict(zip(profile.roots, zip(profile.first, profile.last, strict=True), strict=True))
+    costs = graph_costs(graph, Setting(FAST_DISK))
+    spans = dict(zip(costs.roots, zip(costs.first, costs.last, strict=True), strict=True))
     assert spans == {x: (0, 5), whole: (1, 3), y: (3, 4)}
-    assert profile.io_bytes == [8 * 8 * 16 * 4, 8 * 8 * 16 * 4]
+    assert costs.io_bytes == [8 * 8 * 16 * 4, 8 * 8 * 16 * 4]
 
 
 @pytest.mark.parametrize("name", CLASSICS)
 def test_variants_are_ordered(name: str) -> None:
-    profile = graph_costs(CLASSICS[name](), Setting(FAST_DISK, threads=2))
-    for node in profile.nodes:
-        times = [way.seconds() for way in node.variants]
+    costs = graph_costs(CLASSICS[name](), Setting(FAST_DISK, threads=2))
+    for node in costs.nodes:
+        times = [variant.seconds() for variant in node.variants]
         assert times == sorted(times)
-        assert node.variants[-1].workspace_bytes == min(way.workspace_bytes for way in node.variants)
-        assert all(way.workspace_bytes % 64 == 0 for way in node.variants)
+        assert node.variants[-1].workspace_bytes == min(variant.workspace_bytes for variant in node.variants)
+        assert all(variant.workspace_bytes % 64 == 0 for variant in node.variants)
 
 
 def test_kernels_suit_their_layers() -> None:
     """The stem gathers rows of few channels, 3x3 layers of stride 1 take Winograd, others compute directly."""
     graph = resnet()
-    profile = graph_costs(graph, Setting(FAST_DISK, threads=2))
-    for node, known in zip(graph.nodes, profile.nodes, strict=True):
+    costs = graph_costs(graph, Setting(FAST_DISK, threads=2))
+    for node, known in zip(graph.nodes, costs.nodes, strict=True):
         if node.op == "conv":
             channels = graph.tensors[node.inputs[0]].shape[-1]
             plain = node.attrs["kernel"] == [3, 3] and node.attrs["strides"] == [1, 1]
@@ -55,7 +55,7 @@ def test_lines_of_taps_take_winograd(kernel: list[int]) -> None:
     fastest, *others = graph_costs(graph, Setting(FAST_DISK)).nodes[0].variants
     assert fastest.kernel == "wino_line"
     assert fastest.workspace_bytes <= 2 << 20
-    direct = next(way for way in others if way.kernel == "direct")
+    direct = next(variant for variant in others if variant.kernel == "direct")
     assert 0.4 < fastest.seconds() / direct.seconds() < 0.65
 
 
@@ -65,16 +65,16 @@ def test_only_big_constants_are_streamed() -> None:
     add = {"kind": "add", "act": "none", "alpha": 0.0, "beta": 0.0}
     y = b.node("binary", [x, b.constant(32)], dict(add))
     z = b.node("binary", [y, b.constant(1, 64, 64, 32)], dict(add))
-    profile = graph_costs(b.finish(z), Setting(FAST_DISK))
-    assert len(profile.small_constants) == 1
-    assert [len(node.constants) for node in profile.nodes] == [0, 0, 1, 0]
-    assert profile.nodes[2].constants[0][2] > SMALL_CONSTANT_BYTES
-    assert profile.small_bytes == 32 * 4
+    costs = graph_costs(b.finish(z), Setting(FAST_DISK))
+    assert len(costs.small_constants) == 1
+    assert [len(node.constants) for node in costs.nodes] == [0, 0, 1, 0]
+    assert costs.nodes[2].constants[0][2] > SMALL_CONSTANT_BYTES
+    assert costs.small_bytes == 32 * 4
 
 
 def test_tile_block_goes_into_a_copy() -> None:
-    profile = graph_costs(resnet((1, 1, 1, 1), 64), Setting(FAST_DISK))
-    params = profile.nodes[0].params
+    costs = graph_costs(resnet((1, 1, 1, 1), 64), Setting(FAST_DISK))
+    params = costs.nodes[0].params
     changed = with_tile_block(params, 7)
     assert (changed != params).sum() == 1
     assert 7 in changed

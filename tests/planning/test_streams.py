@@ -1,4 +1,4 @@
-"""Placement of pieces that may come early: against an exhaustive definition of the earliest start, on the circle."""
+"""Placement of slices that may come early: against an exhaustive definition of the earliest start, on the circle."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _meets(a: tuple[int, int, int, int], b: tuple[int, int, int, int], steps: in
 
 
 def _random_case(rng: random.Random) -> tuple:
-    """Fixed blocks that leave room at every step, and pieces of which the largest always finds some."""
+    """Fixed blocks that leave room at every step, and slices of which the largest always finds some."""
     steps, align = rng.randint(1, 12), rng.choice((1, 4, 16))
     rows, at = [], 0
     for _ in range(rng.randint(0, 6)):
@@ -35,7 +35,7 @@ def _random_case(rng: random.Random) -> tuple:
     rows = [r for i, r in enumerate(rows) if not any(_meets(r, other, steps) for other in rows[:i])]
     arena = max((r[1] for r in rows), default=0) + 3 * 16 + rng.randint(0, 100)
     use = sorted(rng.randrange(steps) for _ in range(rng.randint(0, 8)))
-    # One piece at a step, so that each finds room above the fixed blocks.
+    # One slice at a step, so that each finds room above the fixed blocks.
     use = sorted(set(use))
     sizes = [rng.randint(1, 16) for _ in use]
     fixed = np.array(rows, np.int64).reshape(-1, 4).T.copy()
@@ -43,20 +43,20 @@ def _random_case(rng: random.Random) -> tuple:
 
 
 @pytest.mark.parametrize("seed", range(200))
-def test_pieces_never_meet_what_is_in_use(seed: int) -> None:
+def test_slices_never_meet_what_is_in_use(seed: int) -> None:
     steps, arena, align, fixed, sizes, use = _random_case(random.Random(seed))
     address, waits = _place(steps, arena, align, fixed, sizes, use, [-1] * len(sizes))
-    pieces = [(a, a + s, w, u) for a, s, w, u in zip(address, sizes, waits, use, strict=True)]
+    slices = [(a, a + s, w, u) for a, s, w, u in zip(address, sizes, waits, use, strict=True)]
     blocks = [tuple(column) for column in fixed.T.tolist()]
-    # What a wait promises holds for the piece and all that come before it: loads have one order.
-    started = [(a, e, max([w, *(p[2] for p in pieces[:i])]), u) for i, (a, e, w, u) in enumerate(pieces)]
-    for i, piece in enumerate(started):
-        assert piece[0] >= 0
-        assert piece[1] <= arena
-        assert piece[0] % align == 0
-        assert piece[3] - steps < piece[2] <= piece[3]
-        assert not any(_meets(piece, block, steps) for block in blocks)
-        assert not any(_meets(piece, other, steps) for other in started[:i])
+    # What a wait promises holds for the slice and all that come before it: loads have one order.
+    started = [(a, e, max([w, *(p[2] for p in slices[:i])]), u) for i, (a, e, w, u) in enumerate(slices)]
+    for i, placed in enumerate(started):
+        assert placed[0] >= 0
+        assert placed[1] <= arena
+        assert placed[0] % align == 0
+        assert placed[3] - steps < placed[2] <= placed[3]
+        assert not any(_meets(placed, block, steps) for block in blocks)
+        assert not any(_meets(placed, other, steps) for other in started[:i])
 
 
 @pytest.mark.parametrize("seed", range(200))
@@ -85,7 +85,7 @@ def test_a_forced_piece_keeps_its_place() -> None:
     assert _place(4, 256, 64, fixed, [64, 64], [2, 3], [0, -1]) == ([0, 64], [2, 2])
 
 
-def test_pieces_of_the_head_start_in_the_run_before() -> None:
+def test_slices_of_the_head_start_in_the_run_before() -> None:
     fixed = np.array([[0], [64], [2], [2]], np.int64)  # fullest at step 2
     address, waits = _place(4, 192, 64, fixed, [64, 64], [0, 3], [-1, -1])
     assert waits[0] < 0

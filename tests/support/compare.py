@@ -12,7 +12,7 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 from flexnn import _core
-from flexnn.graph import load_onnx, ops
+from flexnn.graph import load_onnx, operators
 from flexnn.graph.ir import DTYPES, Graph
 from tests.support.reference import run_graph
 
@@ -80,9 +80,9 @@ def run_on_core(graph: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:
             elif i in graph.inputs:
                 storage[i][:] = feeds[tensor.name].reshape(-1)
     for node in graph.nodes:
-        params = _core.encode_params(node.op, ops.encode(graph, node))
+        params = _core.encode_params(node.op, operators.encode(graph, node))
         kernel = "direct" if node.op == "conv" else ""
-        weight = np.concatenate(list(graph.weights[node.weight].source)) if node.weight >= 0 else None
+        weight = np.concatenate(list(graph.weights[node.weight].panels)) if node.weight >= 0 else None
         operands = [graph.tensors[i] for i in (*node.inputs, node.outputs[0])]
         offsets = [t.offset * DTYPES[t.dtype].itemsize for t in operands]
         arrays = [storage[graph.root(i)] for i in (*node.inputs, node.outputs[0])]

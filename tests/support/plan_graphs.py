@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from flexnn.graph import ops
+from flexnn.graph import operators
 from flexnn.graph.ir import RAW_CHUNK_BYTES, Attr, Graph, Node, Tensor, Weight
 from flexnn.graph.pack import NR, conv_cin_panel
 
@@ -49,9 +49,9 @@ class Builder:
     def node(self, op: str, inputs: list[int], attrs: dict[str, Attr], out: int = -1, weight: int = -1) -> int:
         node = Node(f"n{len(self.graph.nodes)}", op, inputs, [out], attrs, weight)
         if out < 0:
-            ((shape, dtype),) = ops.infer(self.graph, node)
+            ((shape, dtype),) = operators.infer(self.graph, node)
             node.outputs = [self.tensor(shape, dtype=dtype)]
-        ops.check(node)
+        operators.check(node)
         self.graph.nodes.append(node)
         return node.outputs[0]
 

@@ -167,9 +167,10 @@ def unpack(graph: Graph, node: Node, cin: int, cout: int) -> tuple[Array, Array,
     weights = np.zeros((taps, cin, cout), np.float32)
     bias, slope = np.zeros(cout, np.float32), np.zeros(cout, np.float32)
     per_group, cin_group = cout // group, cin // group
-    source = graph.weights[node.weight].source
+    panels = graph.weights[node.weight].panels
+    assert panels is not None
     sizes = []
-    for p, panel in enumerate(source):
+    for p, panel in enumerate(panels):
         sizes.append(panel.nbytes)
         lanes = slice(p * NR, min((p + 1) * NR, cout))
         count = lanes.stop - lanes.start

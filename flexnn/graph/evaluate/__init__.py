@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ..ir import GraphError
+from ..ir import Array, GraphError
 from . import (  # noqa: F401 (each registers its operators)
     attention,
     convolution,
@@ -28,7 +28,7 @@ from . import (  # noqa: F401 (each registers its operators)
     shape,
     signal,
 )
-from .call import BYTES_MAX, EVALUATORS, Array, Call, Value
+from .call import BYTES_MAX, EVALUATORS, Call, Value
 
 __all__ = ["BYTES_MAX", "EVALUATORS", "evaluate"]
 

@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 
-from .call import Array, Call, evaluates
+from ..ir import Array
+from .call import Call, evaluates
 from .elementwise import converted, sigmoid
 from .reduction import softmax
 

@@ -8,9 +8,8 @@ from math import prod
 
 import numpy as np
 
-from ..ir import GraphError
+from ..ir import Array, GraphError
 
-Array = np.ndarray
 Value = object
 """An attribute: int, float, str or bytes, a list of them, or an array (a tensor)."""
 

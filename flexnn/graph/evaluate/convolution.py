@@ -6,7 +6,8 @@ from math import prod
 
 import numpy as np
 
-from .call import Array, Call, evaluates
+from ..ir import Array
+from .call import Call, evaluates
 from .elementwise import sigmoid
 from .windows import automatic_pads, integers_for, last, windows_of
 

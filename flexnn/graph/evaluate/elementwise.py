@@ -8,7 +8,8 @@ from functools import reduce
 
 import numpy as np
 
-from .call import ELEMENT_TYPES, Array, Call, broadcast_shape, evaluates, old_broadcast
+from ..ir import Array
+from .call import ELEMENT_TYPES, Call, broadcast_shape, evaluates, old_broadcast
 
 _each_erf = np.frompyfunc(math.erf, 1, 1)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from .call import Array, Call, broadcast_shape, evaluates, old_broadcast
+from ..ir import Array
+from .call import Call, broadcast_shape, evaluates, old_broadcast
 
 _COMPARE = {
     "Equal": np.equal,

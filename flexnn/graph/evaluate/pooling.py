@@ -6,7 +6,8 @@ from math import prod
 
 import numpy as np
 
-from .call import Array, Call, evaluates
+from ..ir import Array
+from .call import Call, evaluates
 from .windows import windows_of
 
 

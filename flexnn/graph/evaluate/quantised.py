@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from .call import ELEMENT_TYPES, Array, Call, evaluates
+from ..ir import Array
+from .call import ELEMENT_TYPES, Call, evaluates
 from .convolution import convolve
 
 

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .call import Array, Call, evaluates
+from ..ir import Array
+from .call import Call, evaluates
 from .elementwise import sigmoid, softplus
 
 Activation = Callable[[Array], Array]

@@ -6,7 +6,8 @@ import math
 
 import numpy as np
 
-from .call import Array, Call, evaluates
+from ..ir import Array
+from .call import Call, evaluates
 
 
 def _source(call: Call, mode: str, size: int, target: int, scale: float, roi: tuple[float, float]) -> Array:

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from .call import Array, Call
+from ..ir import Array
+from .call import Call
 
 TAPS_MAX = 1 << 20
 

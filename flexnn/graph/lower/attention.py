@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from ..ir import Attr
-from ..shapes import broadcast
+from ..strided import broadcast
 from .context import Context, Value, lowers
 
 _HEADS = [0, 2, 1, 3]

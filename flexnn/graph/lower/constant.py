@@ -11,10 +11,9 @@ from operator import mul
 import numpy as np
 
 from .. import pack
-from ..ir import ALL_DTYPES, GraphError, WeightSource
+from ..ir import ALL_DTYPES, GraphError, Shape, WeightSource
 from ..sources import ArraySource, KeptSource, MappedSource
 
-Shape = tuple[int, ...]
 SMALL_BYTES = 1 << 20
 """Constants up to this size keep their value in memory while importing."""
 

@@ -9,10 +9,10 @@ from math import prod
 import numpy as np
 
 from ..build import add_constant, add_node, add_panels, copy_attrs
-from ..ir import Attr, Graph, GraphError
+from ..ir import Attr, Graph, GraphError, Shape
 from ..model import ModelNode
 from ..pack import PanelSource
-from .constant import Const, Shape, array_const
+from .constant import Const, array_const
 
 
 class UnknownValueError(GraphError):

@@ -8,8 +8,8 @@ import numpy as np
 
 from ..build import NO_ACT
 from ..pack import PanelSource
-from ..shapes import broadcast
 from ..sources import ArraySource, MappedSource
+from ..strided import broadcast
 from .constant import Const, stored_form
 from .context import Context, Value, lowers
 from .convolution import emit_conv

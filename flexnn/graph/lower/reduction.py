@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from ..ir import Attr
-from ..shapes import broadcast
+from ..strided import broadcast
 from .context import Context, Value, lowers
 from .shape import expanded
 from .spatial import from_image, to_image

@@ -1,10 +1,10 @@
-"""Passes over the graph, from what the importer makes to what the artifact stores; one file each, in this order."""
+"""Passes over the graph, from the bound one to the one that the artifact stores; one file each, in this order."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from .. import ops
+from .. import operators
 from ..build import panels_of
 from ..ir import Graph, GraphError
 from ..tables import table_of
@@ -79,11 +79,12 @@ def _finish_weights(graph: Graph) -> None:
 def _check(graph: Graph) -> None:
     """Every node is legal, and computes what its output tensor is."""
     for node in graph.nodes:
-        ops.check(node)
+        operators.check(node)
         made = [(graph.tensors[i].shape, graph.tensors[i].dtype) for i in node.outputs]
-        if ops.infer(graph, node) != made:
-            raise GraphError(f"node {node.name!r} ({node.op}): computes {ops.infer(graph, node)}, stored as {made}")
-        ops.encode(graph, node)
+        computed = operators.infer(graph, node)
+        if computed != made:
+            raise GraphError(f"node {node.name!r} ({node.op}): computes {computed}, stored as {made}")
+        operators.encode(graph, node)
 
 
 __all__ = ["EARLY_PASSES", "IN_PLACE_PASSES", "layout", "run_passes"]

@@ -11,11 +11,10 @@ from flexnn import _core
 from ..attributes import float_attr
 from ..build import panels_of
 from ..ir import Graph, Node
+from ..operators import has_panels
 from ..sources import ArraySource
 from .affine import channel_values
 from .rewrite import Rewriter, operands
-
-_HOSTS = ("conv", "dwconv", "binary", "matmul")
 
 
 def recognise_activations(graph: Graph) -> None:
@@ -224,7 +223,7 @@ def fuse_activations(graph: Graph) -> None:
     acts = {*_core.ENUMS["act"]} - {"none", "prelu"}
     uses = Rewriter(graph)
     for host in graph.nodes:
-        if host.op not in _HOSTS or host.attrs["act"] != "none" or host.outputs[0] not in uses.producer:
+        if host.attrs.get("act") != "none" or host.outputs[0] not in uses.producer:
             continue
         found = uses.after_reshapes(host.outputs[0])
         if found is None:
@@ -232,7 +231,7 @@ def fuse_activations(graph: Graph) -> None:
         tensor, node = found
         if node.op == "unary" and node.attrs["kind"] in acts:
             host.attrs |= {"act": node.attrs["kind"], "alpha": node.attrs["alpha"], "beta": node.attrs["beta"]}
-        elif host.op in ("conv", "dwconv") and _binary(node, "prelu") and node.inputs[0] == tensor:
+        elif has_panels(host) and _binary(node, "prelu") and node.inputs[0] == tensor:
             channels = uses.shape(host.outputs[0])[-1]
             if uses.shape(tensor)[-1:] != (channels,) or not _same_shape(uses, tensor, node):
                 continue

@@ -9,9 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from ..build import constant_value, panels_of
-from ..ir import Graph, Node
+from ..ir import Array, Graph, Node
+from ..operators import has_panels
 from ..pack import PanelSource
-from ..sources import Array, ArraySource, MappedSource
+from ..sources import ArraySource, MappedSource
 from .rewrite import Rewriter, operands
 
 _KINDS = ("add", "sub", "mul", "div")
@@ -22,7 +23,7 @@ HALVES_SCALE_MAX = 256
 def fold_affine(graph: Graph) -> None:
     """Folds binary nodes with constants into the convolutions beside them."""
     uses = Rewriter(graph)
-    convolutions = [n for n in graph.nodes if n.op in ("conv", "dwconv")]
+    convolutions = [n for n in graph.nodes if has_panels(n)]
     for fold in (_fold_behind, _fold_before):
         for node in convolutions:
             while fold(uses, node):

@@ -37,7 +37,7 @@ def fold_flatten(graph: Graph) -> None:
         packed = PanelSource(
             "conv", shape, 1, source, panels.bias, panels.scale, panels.slope, panels.wtype, panels.step
         )
-        graph.weights[node.weight].source = packed  # type: ignore[assignment]
+        graph.weights[node.weight].panels = packed
         node.attrs |= {"kernel": [h, w], "cin_block": packed.cin_block}
         uses.feed(node, [copy.inputs[0]])
         y = node.outputs[0]

@@ -13,10 +13,10 @@ import numpy as np
 
 from ..attributes import int_attr, ints_attr
 from ..build import NO_ACT, add_panels, panels_of
-from ..ir import Graph, Node, WeightSource
+from ..ir import Array, Graph, Node, WeightSource
 from ..lower.convolution import conv_op
 from ..pack import PanelSource
-from ..sources import Array, ArraySource
+from ..sources import ArraySource
 from .rewrite import Rewriter
 
 _SAME = ("kernel", "strides", "dilations", "pads")

@@ -13,18 +13,12 @@ from collections.abc import Callable
 
 from ..attributes import int_attr, ints_attr
 from ..build import REDUCTION, add_constant, add_node, copy_attrs
-from ..ir import Attr, Graph, Node, Tensor
+from ..ir import Attr, Graph, Node, Shape, Tensor
+from ..operators import OPERATORS
 from ..sources import MappedSource
 
 Perm = tuple[int, ...]
-Shape = tuple[int, ...]
 Stored = tuple[int, Perm]
-
-_CHANNELS_LAST = (
-    *("conv", "dwconv", "pool", "resize", "lrn", "instance_norm"),
-    *("matmul", "layer_norm", "attention", "rotary"),
-)
-_IN_ORDER = ("recurrent", "quantize")
 
 
 def layout(graph: Graph) -> Graph:
@@ -136,14 +130,10 @@ class _Layout:
 
     # ---- operators ----
 
-    def _channels_last(self, node: Node) -> Stored:
+    def _fixed(self, node: Node) -> Stored:
         inputs = [self._in_order(i, _identity(len(self.old.tensors[i].shape))) for i in node.inputs]
         out = self._emit(node, inputs, node.attrs)
         return out, _identity(len(self.new.tensors[out].shape))
-
-    def _same(self, node: Node) -> Stored:
-        tensor, perm = self.stored[node.inputs[0]]
-        return self._emit(node, [tensor], node.attrs), perm
 
     def _copy(self, node: Node) -> Stored:
         tensor, perm = self.stored[node.inputs[0]]
@@ -159,7 +149,7 @@ class _Layout:
             grow[moved[i]] = size
         return self._emit(node, [tensor], copy_attrs(rank, expand=grow)), moved
 
-    def _binary(self, node: Node) -> Stored:
+    def _any_order(self, node: Node) -> Stored:
         tensors = [self.old.tensors[i] for i in node.inputs]
         rank = max(len(t.shape) for t in tensors)
         computed = [(t.size, k) for k, t in enumerate(tensors) if t.weight < 0 and len(t.shape) == rank]
@@ -253,10 +243,6 @@ class _Layout:
 
 _HANDLERS: dict[str, Callable[[_Layout, Node], Stored]] = {
     "copy": _Layout._copy,
-    "unary": _Layout._same,
-    "cast": _Layout._same,
-    "binary": _Layout._binary,
-    "pointwise": _Layout._binary,
     "softmax": _Layout._softmax,
     REDUCTION: _Layout._reduction,
     "concat": _Layout._concat,
@@ -264,7 +250,8 @@ _HANDLERS: dict[str, Callable[[_Layout, Node], Stored]] = {
     "pad": _Layout._per_axis,
     "gather": _Layout._gather,
     "reshape": _Layout._reshape,
-    **dict.fromkeys((*_CHANNELS_LAST, *_IN_ORDER), _Layout._channels_last),
+    **{name: _Layout._any_order for name, record in OPERATORS.items() if record.order == "any"},
+    **{name: _Layout._fixed for name, record in OPERATORS.items() if record.order == "fixed"},
 }
 """Not of the object: methods bound to itself would keep it, and both graphs, until Python looks for cycles."""
 

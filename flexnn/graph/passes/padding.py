@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..attributes import float_attr, ints_attr
 from ..ir import Graph, Node
+from ..operators import OPERATORS
 from .rewrite import Rewriter
 
 
@@ -11,7 +12,8 @@ def fold_padding(graph: Graph) -> None:
     """Folds ``pad`` nodes over height and width into their only reader."""
     uses = Rewriter(graph)
     for node in graph.nodes:
-        if node.op in ("conv", "dwconv", "pool"):
+        record = OPERATORS.get(node.op)
+        if record is not None and record.rows == "window":
             pad = uses.producer.get(node.inputs[0])
             if pad is not None and pad.op == "pad" and _fits(uses, pad, node):
                 before, after, own = ints_attr(pad, "before"), ints_attr(pad, "after"), ints_attr(node, "pads")

@@ -7,6 +7,7 @@ Between the convolution and the sum there may be a reshape (of rows to tokens): 
 from __future__ import annotations
 
 from ..ir import Graph, Node
+from ..operators import has_panels
 from .rewrite import Rewriter
 
 
@@ -56,7 +57,7 @@ def _host(uses: Rewriter, add: Node, tensor: int) -> Node | None:
     if host is not None and host.op == "reshape":
         reader, out = host, host.inputs[0]
         host = uses.producer.get(out)
-    if host is None or host.op not in ("conv", "dwconv") or host.attrs["act"] != "none" or len(host.inputs) > 1:
+    if host is None or not has_panels(host) or host.attrs["act"] != "none" or len(host.inputs) > 1:
         return None
     if uses.only_consumer(tensor) is not add or uses.only_consumer(out) is not reader:
         return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from ..attributes import int_attr, ints_attr
 from ..ir import Graph, Node
-from ..shapes import broadcast
+from ..strided import broadcast
 from .rewrite import Rewriter, operands
 
 

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from ..attributes import int_attr, ints_attr
 from ..build import VIEWS, copy_attrs
-from ..encode import IN_PLACE, OUTPUT, fits, matmul_batches
-from ..ir import Graph, Node, Tensor, contiguous_strides
+from ..ir import Graph, Node, Shape, Tensor, contiguous_strides
+from ..operators import OPERATORS, OUTPUT, fits
 from ..strided import reshape_strides
-
-Shape = tuple[int, ...]
 
 
 def assign_storage(graph: Graph) -> None:
@@ -201,9 +199,9 @@ class _Storage:
         x = self._tensor(node.inputs[0])
         strides = tuple(x.strides[p] for p in ints_attr(node, "perm"))
         for reader, operand in readers:
-            if reader.op not in ("matmul", "attention", "rotary") or not fits(
-                reader.op, operand, self._tensor(target).shape, strides
-            ):
+            if reader.op in VIEWS or not OPERATORS[reader.op].reads_transposes:
+                return False
+            if not fits(reader.op, operand, self._tensor(target).shape, strides):
                 return False
         self._put(target, self.graph.root(node.inputs[0]), x.offset, strides)
         return True
@@ -213,7 +211,8 @@ class _Storage:
     def _compute(self, node: Node, position: int) -> None:
         operands = [self._tensor(i) for i in (*node.inputs, *node.outputs)]
         # Views that one at a time would do, but not side by side.
-        apart = node.op == "matmul" and matmul_batches(operands[0], operands[1], operands[2])[0] is None
+        record = OPERATORS[node.op]
+        apart = not record.together(operands)
         for operand, i in enumerate(node.inputs):
             tensor = operands[operand]
             if not fits(node.op, operand, tensor.shape, tensor.strides) or (apart and not tensor.contiguous):
@@ -221,7 +220,7 @@ class _Storage:
                 packed = len(self.graph.tensors) - 1
                 self._copy(node, i, packed)
                 node.inputs[operand] = packed
-        for operand in IN_PLACE.get(node.op, ()):
+        for operand in record.in_place:
             if operand < len(node.inputs) and self._take(node, operand, position):
                 break
         self.nodes.append(node)
@@ -239,7 +238,7 @@ class _Storage:
         for other in node.inputs:
             if other != source and self.graph.root(other) == root:
                 return False
-        if node.op in ("conv", "dwconv") and node.inputs[0] == source:
+        if any(i == source and k not in OPERATORS[node.op].in_place for k, i in enumerate(node.inputs)):
             return False
         if target in self.outputs:
             if not self._whole(source):

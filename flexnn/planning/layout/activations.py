@@ -24,13 +24,13 @@ ALTERNATIVES = "both ends", "long-lived first"
 """Orders that leave free memory of another shape: a hole in the middle, or above what lives long."""
 
 
-def place_activations(profile: Costs) -> list[Placement]:
+def place_activations(costs: Costs) -> list[Placement]:
     """The placement whose tightest plan needs the smallest arena, at the bound mostly with the first order; then
     alternatives that need no more: which one scatters the free memory the least only the streams can tell.
     """
-    nodes = len(profile.nodes)
-    needs = [node_needs(profile, i, -1, 1) for i in range(nodes)]
-    acts = Blocks.of(profile.root_bytes, profile.first, profile.last)
+    nodes = len(costs.nodes)
+    needs = [node_needs(costs, i, -1, 1) for i in range(nodes)]
+    acts = Blocks.of(costs.root_bytes, costs.first, costs.last)
     of_node = [i for i, sizes in enumerate(needs) for _ in sizes]
     every = acts + Blocks.of([size for sizes in needs for size in sizes], of_node, of_node)
     found = [search(every, known=(address for _, address in _with_needs(every, len(acts)))).address]
@@ -56,12 +56,12 @@ def _with_needs(every: Blocks, count: int) -> Iterator[tuple[str, I64]]:
     yield "both ends", place_in_order(every, np.concatenate((alternating, needs)), hangs=hangs)
 
 
-def node_needs(profile: Costs, index: int, variant: int, panels: int) -> list[int]:
+def node_needs(costs: Costs, index: int, variant: int, panels: int) -> list[int]:
     """Blocks that a node needs beside the activations: workspace of all threads, streamed constants, ``panels``
     panels; zero sizes left out, largest first.
     """
-    node = profile.nodes[index]
-    sizes = [node.variants[variant].workspace_bytes * profile.threads, *(size for _, _, size in node.constants)]
+    node = costs.nodes[index]
+    sizes = [node.variants[variant].workspace_bytes * costs.threads, *(size for _, _, size in node.constants)]
     if panels and node.panels:
-        sizes.append(profile.room(panels * node.panel_bytes))
+        sizes.append(costs.room_bytes(panels * node.panel_bytes))
     return sorted((size for size in sizes if size), reverse=True)

@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "flexnn/params.h"
+#include "flexnn/record.h"
 
 #define FX_MAX_INPUTS 4
 #define FX_OUTPUT FX_MAX_INPUTS /* operand number of the output in fx_op_extent */
@@ -28,14 +29,14 @@ typedef enum fx_status {
     FX_ERR_CANCELLED,
     FX_ERR_FORK,    /* the session belongs to the process before a fork */
     FX_ERR_OVERLAP, /* a load, or another operand, lies over memory that is in use */
+    FX_ERR_RUNNING, /* refused while a run goes on */
     FX_STATUS_COUNT
 } fx_status;
 
 /* Output rows [y0, y1) of n*oh and output channels [c0, c1). c0 is a multiple of the panel width; c1 too, or cout.
  * Operators whose fx_op_traits has no FX_TRAIT_ROWS get all rows; those without FX_TRAIT_CHANNELS all channels. */
-typedef struct fx_window {
-    int32_t y0, y1, c0, c1;
-} fx_window;
+#define FX_WINDOW_FIELDS(F, A, R) F(R, int32_t, y0) F(R, int32_t, y1) F(R, int32_t, c0) F(R, int32_t, c1)
+FX_RECORD(fx_window, FX_WINDOW_FIELDS);
 
 /* A table that is not in memory. read gives chunk i, checked; it has workspace_bytes of workspace and may leave the
  * chunk there. Any thread may ask. */
@@ -71,6 +72,10 @@ fx_status fx_op_check(uint32_t op, uint32_t kernel, const fx_params *p);
 /* Byte range [*lo, *hi) that the operator may touch of an operand, relative to the operand's address (lo <= 0 where
  * strides are negative). Only for params that fx_op_check accepts. An operand the operator has not: *lo = *hi = 0. */
 void fx_op_extent(uint32_t op, const fx_params *p, int operand, int64_t *lo, int64_t *hi);
+
+/* Bytes of the output's elements: as many as its extent has, or fewer where it is a view with others' values between.
+ */
+int64_t fx_op_output_bytes(uint32_t op, const fx_params *p);
 
 /* Bytes of one weight panel (0 without FX_TRAIT_PANELS), and the number of panels. */
 int64_t fx_op_panel_bytes(uint32_t op, const fx_params *p);

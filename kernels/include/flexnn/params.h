@@ -1,8 +1,9 @@
 /* Parameters of every operator, each list declared once.
  *
  * An operator's parameters are a struct of 4-byte fields: I(name) is an int32_t, F(name) a float. The same list makes
- * the C struct, and the table of field names from which Python encodes a node (flexnn/graph/ops.py), so the two cannot
- * disagree. Sizes are in elements unless the name says otherwise; strides are in elements of the operand's type. */
+ * the C struct, and the table of field names from which Python encodes a node (flexnn/graph/operators), so the two
+ * cannot disagree. Sizes are in elements unless the name says otherwise; strides are in elements of the operand's type.
+ */
 #ifndef FLEXNN_PARAMS_H
 #define FLEXNN_PARAMS_H
 

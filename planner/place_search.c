@@ -1,13 +1,13 @@
 /* Exhaustive placement, after MiniMalloc (Moffitt, ASPLOS 2023). Time is cut into sections: the largest sets of blocks
  * that live at once. Blocks are placed one by one in the order of their addresses, each at the lowest address that
- * those before leave it: every placement, pushed down as far as it goes, can be had that way. A state is left early
+ * those before leave it: every placement, pushed down as far as it goes, can be had that variant. A state is left early
  *  - when what is not placed of a section no longer fits above the section's floor;
  *  - when another block fits below a candidate: who starts from that one is no worse off;
  *  - when a block that nothing can lie on has failed: its place matters to nobody else;
  *  - when it was left before: states are remembered by what is not placed and how low each of that may lie.
  * Where placed blocks separate the others in time, the parts are solved one by one. Three orders of candidates take
  * turns, with limits that double, as none is good everywhere. */
-#include "place.h"
+#include "flexnn/place.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -196,7 +196,7 @@ static void take_back(search *s, int32_t block, int64_t least_count, int64_t flo
 
 static fx_found explore(search *s, const int32_t *part, int32_t count, int32_t begin, int32_t end, low from);
 
-/* Goes on once `block` of a part is placed: with the part, or where nothing crosses any more with its pieces. */
+/* Goes on once `block` of a part is placed: with the part, or where nothing crosses any more, with its parts. */
 static fx_found go_on(search *s, const int32_t *part, int32_t count, int32_t begin, int32_t end, int32_t block,
                       int64_t sort) {
     int32_t *cuts = s->lists + s->list_top, cut_count = 0;
@@ -211,19 +211,19 @@ static fx_found go_on(search *s, const int32_t *part, int32_t count, int32_t beg
         cuts[cut_count++] = end;
         s->list_top += cut_count;
         for (int32_t c = 1; c < cut_count && found == FX_FOUND_SOME; c++) {
-            int32_t *piece = s->lists + s->list_top, size = 0;
+            int32_t *sub = s->lists + s->list_top, size = 0;
             for (int32_t i = 0; i < count; i++)
                 if (s->address[part[i]] < 0 && s->begin[part[i]] < cuts[c] && s->end[part[i]] > cuts[c - 1])
-                    piece[size++] = part[i];
+                    sub[size++] = part[i];
             if (!size)
                 continue;
-            int32_t *ranks = piece + size;
+            int32_t *ranks = sub + size;
             for (int32_t i = 0; i < size; i++)
-                ranks[i] = s->rank[piece[i]];
+                ranks[i] = s->rank[sub[i]];
             s->list_top += 3 * size;
-            memcpy(ranks + size, piece, (size_t)size * sizeof *piece);
-            int64_t piece_sort = sort_part(s, piece, size);
-            found = explore(s, piece, size, cuts[c - 1], cuts[c], (low){s->address[block], piece_sort, 0});
+            memcpy(ranks + size, sub, (size_t)size * sizeof *sub);
+            int64_t sub_sort = sort_part(s, sub, size);
+            found = explore(s, sub, size, cuts[c - 1], cuts[c], (low){s->address[block], sub_sort, 0});
             s->list_top -= 3 * size;
             for (int32_t i = 0; i < size; i++)
                 s->rank[ranks[size + i]] = ranks[i];
@@ -366,7 +366,7 @@ static int64_t lay_out(search *s, char *memory, int64_t pairs, int64_t members) 
     CARVE(crossing, sections);
     CARVE(least_undo, pairs);                       /* a block raises those that meet it */
     CARVE(floor_undo, members + n * sections);      /* its own sections, and at most all for those */
-    CARVE(lists, n * (5 * (n + 1) + sections + 2)); /* each placed block: cuts, piece, left, candidates */
+    CARVE(lists, n * (5 * (n + 1) + sections + 2)); /* each placed block: cuts, part, left, candidates */
     CARVE(sorting, n);
     CARVE(from, n);
     CARVE(amount, n);

@@ -1,11 +1,11 @@
-#include "fluid.h"
+#include "flexnn/fluid_bound.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-#define RUNS 4    /* simulated before the last is taken for the steady state */
-#define LEVELS 10 /* amounts of them */
-#define SHARES 12 /* mixtures of two inequalities that are tried, beside those that make pins of a kind free */
+#define RUNS 4      /* simulated before the last is taken for the steady state */
+#define LEVELS 10   /* amounts of them */
+#define MIXTURES 12 /* mixtures of two inequalities that are tried, beside those that make pins of a kind free */
 
 /* A stretch of the circle in which reading is what takes the time: nodes [first, end). */
 typedef struct stretch {
@@ -23,15 +23,15 @@ typedef struct work {
     double hidden; /* what a second of computing costs a run that reads all the time; */
     double read;   /* and a second of reading one that computes all the time */
     int64_t bytes, pinned_max;
-    double *pinned; /* [count] bytes */
-    double *ahead;  /* [count] seconds of reading that memory lets the loader be ahead of each node */
-    double *now;    /* [RUNS * count + 1] end of each node */
-    int64_t *from;  /* [RUNS * count + 1] where the stretch that ends here begins; -1: it was computed */
-    rank *ranks;    /* [count] */
-    double *apart;  /* [count] what a byte of it takes from their free memory, in seconds */
-    double *cost;   /* [count] seconds for each pinned byte, of a mixture */
-    double *kept;   /* [count] total of prices over the rounds */
-    double all_s;   /* to read everything */
+    double *pinned;    /* [count] bytes */
+    double *ahead;     /* [count] seconds of reading that memory lets the loader be ahead of each node */
+    double *now;       /* [RUNS * count + 1] end of each node */
+    int64_t *from;     /* [RUNS * count + 1] where the stretch that ends here begins; -1: it was computed */
+    rank *ranks;       /* [count] */
+    double *apart;     /* [count] what a byte of it takes from their free memory, in seconds */
+    double *cost;      /* [count] seconds for each pinned byte, of a mixture */
+    double *price_sum; /* [count] sums of prices over the rounds */
+    double all_s;      /* to read everything */
     stretch *stretches;
 } work;
 
@@ -198,17 +198,17 @@ static double mix(work *w, int64_t stretches, int ordered, double *price) {
             second -= (1.0 - w->hidden) * f->seconds[k % count];
         }
     }
-    for (int64_t n = 0; n <= stretches + SHARES; n++) {
-        double odds = (1.0 - w->read) * (double)n - w->read, share = odds > 0.0 ? odds / (1.0 + odds) : 0.0;
+    for (int64_t n = 0; n <= stretches + MIXTURES; n++) {
+        double odds = (1.0 - w->read) * (double)n - w->read, part = odds > 0.0 ? odds / (1.0 + odds) : 0.0;
         if (n > stretches)
-            share = (double)(n - stretches) / (SHARES + 1);
-        double value = share * first + (1.0 - share) * second;
+            part = (double)(n - stretches) / (MIXTURES + 1);
+        double value = part * first + (1.0 - part) * second;
         if (value <= best)
             continue; /* pins only lower it */
         int64_t worth = 0;
         for (int64_t i = 0; i < count; i++) {
-            w->cost[i] = (1.0 - share) * (1.0 - w->read) * (all + w->apart[i]) -
-                         (share + (1.0 - share) * w->read) * f->byte_s[i];
+            w->cost[i] =
+                (1.0 - part) * (1.0 - w->read) * (all + w->apart[i]) - (part + (1.0 - part) * w->read) * f->byte_s[i];
             if (w->cost[i] < 0.0)
                 w->ranks[worth++] = (rank){w->cost[i], (int32_t)i};
         }
@@ -225,15 +225,15 @@ static double mix(work *w, int64_t stretches, int ordered, double *price) {
 /* Pins another amount: at first evenly, later what was the cheapest so far. */
 static void pin(work *w, int round) {
     const fx_fluid *f = w->f;
-    double left = (double)w->pinned_max * (round % LEVELS) / (LEVELS - 1), share = left / (double)(w->bytes + 1);
+    double left = (double)w->pinned_max * (round % LEVELS) / (LEVELS - 1), part = left / (double)(w->bytes + 1);
     if (round >= LEVELS) {
         for (int64_t i = 0; i < f->count; i++)
-            w->ranks[i] = (rank){w->kept[i], (int32_t)i};
+            w->ranks[i] = (rank){w->price_sum[i], (int32_t)i};
         pin_by_score(w, f->count, left);
         return;
     }
     for (int64_t i = 0; i < f->count; i++)
-        w->pinned[i] = share * (double)f->bytes[i];
+        w->pinned[i] = part * (double)f->bytes[i];
 }
 
 /* Without stretches: everything read but what is dearest to read, or everything computed. */
@@ -253,7 +253,7 @@ static double search(work *w, double *price, double *tried) {
     double best = plain(w, price), prints[FX_ROUNDS_MAX];
     int known = 0;
     for (int64_t i = 0; i < count; i++)
-        w->kept[i] = tried[i] = 0.0;
+        w->price_sum[i] = tried[i] = 0.0;
     for (int round = 0; round < w->f->rounds; round++) {
         const int by_order = round >= LEVELS; /* takes time: not for the prices of a rung */
         known = round == LEVELS ? 0 : known;
@@ -278,7 +278,7 @@ static double search(work *w, double *price, double *tried) {
             }
         }
         for (int64_t i = 0; i < count; i++)
-            w->kept[i] += tried[i];
+            w->price_sum[i] += tried[i];
     }
     return best;
 }
@@ -296,8 +296,8 @@ fx_status fx_fluid_bound(const fx_fluid *f, double *bound_s, double *price) {
         least = f->free_bytes[i] < least ? f->free_bytes[i] : least;
     }
     w.pinned_max = least < 0 ? 0 : least < w.bytes ? least : w.bytes;
-    w.hidden = f->load_share + f->compute_share < 1 ? 1.0 : (1.0 - f->load_share) / f->compute_share;
-    w.read = f->load_share + f->compute_share < 1 ? 1.0 : (1.0 - f->compute_share) / f->load_share;
+    w.hidden = f->load_speed + f->compute_speed < 1 ? 1.0 : (1.0 - f->load_speed) / f->compute_speed;
+    w.read = f->load_speed + f->compute_speed < 1 ? 1.0 : (1.0 - f->compute_speed) / f->load_speed;
     double *memory = malloc((6 * count + RUNS * count + 1) * sizeof *memory);
     w.from = malloc((RUNS * count + 1) * sizeof *w.from);
     w.ranks = malloc((count + 1) * sizeof *w.ranks);
@@ -307,7 +307,7 @@ fx_status fx_fluid_bound(const fx_fluid *f, double *bound_s, double *price) {
         w.pinned = memory;
         w.apart = memory + count;
         w.cost = memory + 2 * count;
-        w.kept = memory + 3 * count;
+        w.price_sum = memory + 3 * count;
         w.ahead = memory + 5 * count;
         w.now = memory + 6 * count;
         *bound_s = search(&w, price, memory + 4 * count);

@@ -1,0 +1,6 @@
+/* The tables of the records that Python fills. */
+#include "flexnn/engine.h"
+
+FX_ENGINE_RECORDS(FX_RECORD_TABLE)
+
+const fx_record fx_engine_records[] = {FX_ENGINE_RECORDS(FX_RECORD_ENTRY){NULL, 0, NULL}};

@@ -1,0 +1,122 @@
+"""The internal operators, one record each, a module for each family; and what one can ask of a node.
+
+``check`` and ``infer`` are what the artifact's reader trusts a file by, so they accept nothing that is malformed;
+``encode`` turns a node into the fields of its operator's struct (kernels/include/flexnn/params.h). Attributes say what
+a node means and hold no shapes, except where a shape is the meaning (``expand`` of copy, ``sizes`` of resize).
+
+Adding an operator: its record in a family's ``OPERATORS``. Importing this package fails where the records and the
+operators of the C core are not the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from flexnn import _core
+
+from ..attributes import INT_MAX, node_error
+from ..ir import Graph, Node, Shape
+from . import attention, convolution, elementwise, linear, movement, normalisation, recurrent, reduction, window
+from .elementwise import COMPARISONS
+from .record import OUTPUT, Operator, Values
+
+__all__ = [
+    "COMPARISONS",
+    "OPERATORS",
+    "OUTPUT",
+    "Operator",
+    "check",
+    "collect",
+    "encode",
+    "fits",
+    "has_panels",
+    "infer",
+    "infer_shapes",
+]
+
+FAMILIES = (attention, convolution, elementwise, linear, movement, normalisation, recurrent, reduction, window)
+
+
+def collect(records: Iterable[Operator], core: Sequence[str] = _core.OPS) -> dict[str, Operator]:
+    """The records by name, in the order of the C core's operators.
+
+    Raises TypeError, naming every operator, unless each of ``core`` has exactly one record, and each record is of one,
+    with as many inputs and with panels where the core's has them.
+    """
+    found: dict[str, Operator] = {}
+    wrong = []
+    for record in records:
+        if record.name in found:
+            wrong.append(f"operator {record.name}: two records")
+        elif record.name not in core:
+            wrong.append(f"operator {record.name}: not in FX_OPS (kernels/include/flexnn/params.h)")
+        elif record.has_panels != ("panels" in _core.op_traits(record.name)):
+            wrong.append(f"operator {record.name}: has_panels {record.has_panels}, unlike its driver")
+        found[record.name] = record
+    wrong += [f"operator {name}: no record in flexnn/graph/operators" for name in core if name not in found]
+    if wrong:
+        raise TypeError("; ".join(wrong))
+    return {name: found[name] for name in core}
+
+
+OPERATORS = collect(record for family in FAMILIES for record in family.OPERATORS)
+"""The record of each internal operator."""
+
+
+def check(node: Node) -> None:
+    """Raises GraphError unless operator, attributes and numbers of inputs and outputs are legal."""
+    record = OPERATORS.get(node.op)
+    if record is None:
+        raise node_error(node, "unknown operator")
+    if node.attrs.keys() != record.attrs.keys():
+        raise node_error(node, f"attributes {sorted(node.attrs)}, expected {sorted(record.attrs)}")
+    for name, spec in record.attrs.items():
+        if not spec.accepts(node.attrs[name]):
+            raise node_error(node, f"attribute {name} = {str(node.attrs[name])[:60]} is out of range")
+    low, high = record.inputs
+    if not low <= len(node.inputs) <= high or len(node.outputs) != 1:
+        raise node_error(node, f"{len(node.inputs)} inputs and {len(node.outputs)} outputs")
+
+
+def infer(graph: Graph, node: Node) -> list[tuple[Shape, str]]:
+    """Shape and dtype of each output, from the inputs' and the attributes. Raises GraphError where they do not fit."""
+    inputs = [graph.tensors[i] for i in node.inputs]
+    return infer_shapes(node, [t.shape for t in inputs], [t.dtype for t in inputs])
+
+
+def infer_shapes(node: Node, shapes: list[Shape], dtypes: list[str]) -> list[tuple[Shape, str]]:
+    """Infer outputs from shapes and dtypes alone, as ``infer`` does."""
+    record = OPERATORS[node.op]
+    if any(dtype not in record.dtypes for dtype in dtypes):
+        raise node_error(node, f"computes float32 only, not {', '.join(dtypes)}")
+    shape, dtype = record.infer(node, shapes, dtypes)
+    if any(not 1 <= d <= INT_MAX for d in shape):
+        raise node_error(node, f"inputs {', '.join(map(str, shapes))} make an output of shape {shape}")
+    return [(shape, dtype)]
+
+
+def encode(graph: Graph, node: Node) -> Values:
+    """Every field of the operator's struct. Raises GraphError where strides do not suit the operator or a number does
+    not fit into 32 bits. Only for nodes that ``check`` and ``infer`` accept.
+    """
+    tensors = [graph.tensors[i] for i in node.inputs] + [graph.tensors[node.outputs[0]]]
+    for i, tensor in enumerate(tensors):
+        operand = OUTPUT if i == len(node.inputs) else i
+        if not fits(node.op, operand, tensor.shape, tensor.strides):
+            raise node_error(node, f"takes no operand with strides {tensor.strides} (tensor {tensor.name!r})")
+    values = OPERATORS[node.op].encode(node, tensors[:-1], tensors[-1])
+    for name, value in values.items():
+        if type(value) is int and not -INT_MAX - 1 <= value <= INT_MAX:
+            raise node_error(node, f"{name} = {value} is too large")
+    return values
+
+
+def fits(op: str, operand: int, shape: Shape, strides: Shape) -> bool:
+    """Whether ``op`` takes this operand (an input's number, or OUTPUT) with these strides."""
+    return OPERATORS[op].strided[operand](shape, strides)
+
+
+def has_panels(node: Node) -> bool:
+    """Whether a node, which may be a view, takes packed panels."""
+    record = OPERATORS.get(node.op)
+    return record is not None and record.has_panels

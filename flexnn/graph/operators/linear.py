@@ -1,0 +1,125 @@
+"""Products of two computed operands, and the quantisation of values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from ..attributes import Enum, Int, int_attr, node_error
+from ..ir import RANK_MAX, Node, Shape, Tensor
+from ..strided import Collapsed, broadcast, collapse, fits_inner, merge_groups
+from .fields import PLAIN_ACT, act_fields, enum_index
+from .record import ANY_DTYPE, FLOAT, Cost, Operator, Values, always_together, any_strides, contiguous_operands
+
+
+def _infer_matmul(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
+    a, b = shapes
+    if len(a) < 2 or len(b) < 2 or a[-1] != b[-2]:
+        raise node_error(node, f"shapes {a} and {b} do not multiply")
+    batch = broadcast(a[:-2], b[:-2])
+    if batch is None:
+        raise node_error(node, f"shapes {a} and {b} do not broadcast")
+    return (*batch, a[-2], b[-1]), "f32"
+
+
+def _batches(a: Tensor, b: Tensor, y: Tensor) -> tuple[Collapsed | None, list[Shape]]:
+    """The batch dimensions of a @ b = y in two runs, or None where they do not collapse so far; a's and b's strides."""
+    batch = y.shape[:-2]
+    steps = []
+    for tensor in (a, b):
+        missing = (0,) * (len(batch) - len(tensor.shape) + 2)
+        own = zip(tensor.shape, tensor.strides, batch[len(missing) :], strict=False)
+        steps.append(missing + tuple(0 if d == 1 and out != 1 else s for d, s, out in own))
+    return collapse(batch, (*steps, y.strides), rank=2, rows=False), steps
+
+
+def _encode_matmul(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
+    a, b = inputs
+    box, steps = _batches(a, b, y)
+    if box is None:
+        raise node_error(node, f"batches {y.shape[:-2]} with strides that do not collapse to two dimensions")
+    b0, b1 = box.sizes(y.shape[:-2])
+    (a_s0, a_s1), (b_s0, b_s1), (y_s0, y_s1) = (box.strides(s) for s in (*steps, y.strides))
+    values: Values = {"b0": b0, "b1": b1, "m": a.shape[-2], "n": b.shape[-1], "k": a.shape[-1]}
+    values |= {"a_s0": a_s0, "a_s1": a_s1, "a_sm": a.strides[-2], "a_sk": a.strides[-1]}
+    values |= {"b_s0": b_s0, "b_s1": b_s1, "b_sk": b.strides[-2], "b_sn": b.strides[-1]}
+    return values | {"y_s0": y_s0, "y_s1": y_s1, "y_sm": y.strides[-2]} | act_fields(node)
+
+
+def _together(operands: Sequence[Tensor]) -> bool:
+    """Whether the batches of both inputs and the output collapse to two dimensions."""
+    a, b, y = operands
+    return _batches(a, b, y)[0] is not None
+
+
+def _output_strides(shape: Shape, strides: Shape) -> bool:
+    """Accept contiguous rows; from three batch dimensions on, only those that one stride walks."""
+    if len(shape) > 4 and len(merge_groups(shape[:-2], (strides,))) > 1:
+        return False
+    return fits_inner(shape, strides)
+
+
+def _matmul_flops(node: Node, inputs: Sequence[Shape], output: Shape) -> float:
+    return 2.0 * prod(output) * inputs[0][-1]
+
+
+def _infer_quantize(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
+    to, axis, integer = str(node.attrs["to"]), int_attr(node, "axis"), dtypes[0]
+    if to != "f32":
+        integer = to
+    known = dtypes[0] == "f32" if to != "f32" else dtypes[0] in ("u8", "i8", "i32")
+    if not known or dtypes[1] != "f32" or any(d != integer for d in dtypes[2:]):
+        raise node_error(node, f"{', '.join(dtypes)} to {to}")
+    count = prod(shapes[1])
+    if any(prod(s) != count for s in shapes[2:]) or (
+        count != 1 and (axis >= len(shapes[0]) or shapes[0][axis] != count)
+    ):
+        raise node_error(node, f"shapes {shapes}, axis {axis}")
+    return shapes[0], to
+
+
+def _encode_quantize(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
+    axis, shape, n = int_attr(node, "axis"), y.shape, inputs[1].size
+    outer, inner = (prod(shape[:axis]), prod(shape[axis + 1 :])) if n > 1 else (1, y.size)
+    values: Values = {"from": enum_index("dtype", inputs[0].dtype), "to": enum_index("dtype", y.dtype), "n": n}
+    return values | {"outer": outer, "inner": inner, "has_zero": int(len(inputs) == 3)}
+
+
+OPERATORS = (
+    Operator(
+        name="matmul",
+        attrs={**PLAIN_ACT},
+        inputs=(2, 2),
+        dtypes=FLOAT,
+        infer=_infer_matmul,
+        encode=_encode_matmul,
+        strided=(any_strides, any_strides, _output_strides),
+        together=_together,
+        in_place=(),
+        reads_transposes=True,
+        order="fixed",
+        rows="whole",
+        interleaves=False,
+        has_panels=False,
+        kernels=(),
+        cost=Cost(passes=1.0, peak_fraction=0.85, flops=_matmul_flops),
+    ),
+    Operator(
+        name="quantize",
+        attrs={"to": Enum(("f32", "u8", "i8")), "axis": Int(0, RANK_MAX - 1)},
+        inputs=(2, 3),  # x, scales, zero points: one for all, or one for each slice of ``axis``
+        dtypes=ANY_DTYPE,
+        infer=_infer_quantize,
+        encode=_encode_quantize,
+        strided=contiguous_operands(3),
+        together=always_together,
+        in_place=(),
+        reads_transposes=False,
+        order="fixed",
+        rows="whole",
+        interleaves=False,
+        has_panels=False,
+        kernels=(),
+        cost=Cost(passes=1.0),
+    ),
+)

@@ -1,0 +1,144 @@
+"""Operators that move elements and compute none: copies, pads, gathers."""
+
+from __future__ import annotations
+
+from math import prod
+
+from ..attributes import INT_MAX, Float, Int, Ints, float_attr, int_attr, ints_attr, node_error
+from ..ir import DTYPES, RANK_MAX, Node, Shape, Tensor
+from ..strided import collapse
+from .fields import box_fields, enum, enum_index, numbered
+from .record import ANY_DTYPE, Cost, Operator, Values, always_together, contiguous_operands, elementwise_strides
+
+
+def _infer_copy(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
+    perm, expand, shape = ints_attr(node, "perm"), ints_attr(node, "expand"), shapes[0]
+    if sorted(perm) != list(range(len(shape))) or len(expand) != len(shape):
+        raise node_error(node, f"perm {perm}, expand {expand} of shape {shape}")
+    moved = [shape[p] for p in perm]
+    if any(e and d not in (1, e) for d, e in zip(moved, expand, strict=True)):
+        raise node_error(node, f"shape {tuple(moved)} does not expand to {expand}")
+    return tuple(e or d for d, e in zip(moved, expand, strict=True)), dtypes[0]
+
+
+def _encode_copy(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
+    x = inputs[0]
+    moved = [(x.shape[p], x.strides[p]) for p in ints_attr(node, "perm")]
+    strides = tuple(0 if d == 1 and out != 1 else s for (d, s), out in zip(moved, y.shape, strict=True))
+    return box_fields(node, y.shape, ("xs", "ys"), (strides, y.strides)) | {"elem_bytes": DTYPES[y.dtype].itemsize}
+
+
+def _infer_pad(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
+    lists = [ints_attr(node, name) for name in ("before", "after", "interior")]
+    if any(len(values) != len(shapes[0]) for values in lists):
+        raise node_error(node, f"{[len(values) for values in lists]} pads for shape {shapes[0]}")
+    before, after, interior = lists
+    if node.attrs["mode"] != "constant":
+        limit = 1 if node.attrs["mode"] == "reflect" else INT_MAX
+        if any(interior) or any(
+            max(b, a) > 0 and limit == 1 and max(b, a) > d - 1 for b, a, d in zip(before, after, shapes[0], strict=True)
+        ):
+            raise node_error(node, f"pads {before}, {after} exceed shape {shapes[0]}")
+    shape = tuple(d + (d - 1) * i + b + a for d, b, a, i in zip(shapes[0], before, after, interior, strict=True))
+    return shape, dtypes[0]
+
+
+def _encode_pad(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
+    x, interior = inputs[0], ints_attr(node, "interior")
+    # An axis that is padded stays alone; between axes that are not, x and y have the same sizes.
+    alone = tuple(dx != dy for dx, dy in zip(x.shape, y.shape, strict=True))
+    before = ints_attr(node, "before")
+    alone = tuple(a or bool(b) for a, b in zip(alone, before, strict=True))
+    box = collapse(y.shape, (x.strides, y.strides), alone=alone)
+    if box is None:
+        raise node_error(node, f"more than 6 dimensions with strides of their own: {y.shape}")
+    values: Values = {"mode": enum_index("pad_mode", node.attrs["mode"]), "elem_bytes": DTYPES[y.dtype].itemsize}
+    values |= numbered("d", box.sizes(y.shape)) | numbered("xd", box.sizes(x.shape))
+    values |= numbered("b", box.sums(before)) | numbered("interior", box.sums(interior))
+    values |= numbered("xs", box.strides(x.strides)) | numbered("ys", box.strides(y.strides))
+    return values | {"value": float_attr(node, "value"), "value_int": int_attr(node, "value_int")}
+
+
+def _infer_gather(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
+    axis = int_attr(node, "axis")
+    if axis >= len(shapes[0]) or dtypes[1] not in ("i64", "i32"):
+        raise node_error(node, f"axis {axis} of shape {shapes[0]}, indices {dtypes[1]}")
+    return shapes[0][:axis] + shapes[1] + shapes[0][axis + 1 :], dtypes[0]
+
+
+def _encode_gather(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
+    axis, (data, indices) = int_attr(node, "axis"), inputs
+    return {
+        "elem_bytes": DTYPES[data.dtype].itemsize,
+        "index_bytes": DTYPES[indices.dtype].itemsize,
+        "outer": prod(data.shape[:axis]),
+        "axis": data.shape[axis],
+        "inner": prod(data.shape[axis + 1 :]),
+        "count": indices.size,
+    }
+
+
+OPERATORS = (
+    Operator(
+        name="copy",
+        # ``perm`` transposes; then ``expand`` broadcasts axes of size 1 to the sizes that it states (0 keeps an axis).
+        attrs={"perm": Ints(-1, 0, RANK_MAX - 1), "expand": Ints()},
+        inputs=(1, 1),
+        dtypes=ANY_DTYPE,
+        infer=_infer_copy,
+        encode=_encode_copy,
+        strided=elementwise_strides(1),
+        together=always_together,
+        in_place=(),
+        reads_transposes=False,
+        order="axes",
+        rows="whole",
+        interleaves=False,
+        has_panels=False,
+        kernels=(),
+        cost=Cost(passes=1.0),
+    ),
+    Operator(
+        name="pad",
+        attrs={
+            "mode": enum("pad_mode"),
+            "before": Ints(-1, -INT_MAX),
+            "after": Ints(-1, -INT_MAX),
+            "interior": Ints(),
+            "value": Float(),
+            "value_int": Int(-INT_MAX - 1),
+        },
+        inputs=(1, 1),
+        dtypes=ANY_DTYPE,
+        infer=_infer_pad,
+        encode=_encode_pad,
+        strided=elementwise_strides(1),
+        together=always_together,
+        in_place=(),
+        reads_transposes=False,
+        order="axes",
+        rows="whole",
+        interleaves=False,
+        has_panels=False,
+        kernels=(),
+        cost=Cost(passes=1.0),
+    ),
+    Operator(
+        name="gather",
+        attrs={"axis": Int(0, RANK_MAX - 1)},
+        inputs=(2, 2),  # data, indices
+        dtypes=ANY_DTYPE,
+        infer=_infer_gather,
+        encode=_encode_gather,
+        strided=contiguous_operands(2),
+        together=always_together,
+        in_place=(),
+        reads_transposes=False,
+        order="axes",
+        rows="whole",
+        interleaves=False,
+        has_panels=False,
+        kernels=(),
+        cost=Cost(passes=2.0),
+    ),
+)

@@ -1,0 +1,57 @@
+"""Recurrent cells: RNN, GRU and LSTM over a sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from ..attributes import Int, int_attr, node_error
+from ..ir import Node, Shape, Tensor
+from ..pack import NR
+from .fields import enum, enum_index
+from .record import FLOAT, Cost, Operator, Values, always_together, contiguous_operands
+
+
+def _infer_recurrent(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
+    x, packed, initial = shapes
+    kind = str(node.attrs["kind"])
+    gates, states = (4, 2) if kind == "lstm" else (3, 1) if kind.startswith("gru") else (1, 1)
+    hidden = initial[2] if len(initial) == 3 else 0
+    parts = [2 * hidden, hidden] if gates == 3 else [gates * hidden]
+    floats = sum(-(-part // NR) * NR * hidden for part in parts) + (hidden if kind == "gru_after" else 0)
+    if len(x) != 3 or x[2] != gates * hidden or initial != (states, x[1], hidden) or packed != (floats,):
+        raise node_error(node, f"{kind} of shapes {shapes}")
+    return (x[0] + states, x[1], hidden), "f32"
+
+
+def _encode_recurrent(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
+    steps, batch, _ = inputs[0].shape
+    values: Values = {"kind": enum_index("cell_kind", node.attrs["kind"]), "is_reverse": int_attr(node, "is_reverse")}
+    return values | {"steps": steps, "batch": batch, "hidden": y.shape[2]}
+
+
+def _flops(node: Node, inputs: Sequence[Shape], output: Shape) -> float:
+    x, _, initial = inputs
+    return 2.0 * prod(x) * initial[2]
+
+
+OPERATORS = (
+    Operator(
+        name="recurrent",
+        attrs={"kind": enum("cell_kind"), "is_reverse": Int(0, 1)},
+        inputs=(3, 3),  # as params.h states
+        dtypes=FLOAT,
+        infer=_infer_recurrent,
+        encode=_encode_recurrent,
+        strided=contiguous_operands(3),
+        together=always_together,
+        in_place=(),
+        reads_transposes=False,
+        order="fixed",
+        rows="whole",
+        interleaves=False,
+        has_panels=False,
+        kernels=(),
+        cost=Cost(passes=1.0, peak_fraction=0.2, flops=_flops),
+    ),
+)

@@ -1,0 +1,87 @@
+"""Operators over images [n,h,w,c] without weights: pooling, resizing."""
+
+from __future__ import annotations
+
+import math
+
+from ..attributes import Float, Int, float_attr, int_attr, ints_attr, node_error
+from ..ir import Node, Shape, Tensor
+from ..strided import fits_inner
+from .fields import PAIR, SPATIAL, enum, enum_index, image, pixel_strides, window_fields, window_sizes
+from .record import FLOAT, Cost, Operator, Values, always_together
+
+
+def _infer_pool(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
+    n, h, w, c = image(node, shapes[0])
+    return (n, *window_sizes(node, h, w, bool(int_attr(node, "ceil_mode"))), c), "f32"
+
+
+def _encode_pool(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
+    (n, h, w, c), (_, oh, ow, _) = inputs[0].shape, y.shape
+    values: Values = {"kind": enum_index("pool_kind", node.attrs["kind"]), "n": n, "h": h, "w": w, "c": c}
+    values |= {"oh": oh, "ow": ow, "pb": ints_attr(node, "pads")[2], "pr": ints_attr(node, "pads")[3]}
+    values |= {"count_include_pad": int_attr(node, "count_include_pad")} | window_fields(node)
+    return values | pixel_strides("x", inputs[0]) | pixel_strides("y", y)
+
+
+def _infer_resize(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
+    n, _, _, c = image(node, shapes[0])
+    if not all(0 < float_attr(node, name) < math.inf for name in ("scale_h", "scale_w")):
+        raise node_error(node, "a scale is not positive")
+    return (n, *ints_attr(node, "sizes"), c), "f32"
+
+
+def _encode_resize(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
+    (n, h, w, c), (_, oh, ow, _) = inputs[0].shape, y.shape
+    values: Values = {"n": n, "h": h, "w": w, "c": c, "oh": oh, "ow": ow}
+    for field, enumeration in (("mode", "resize_mode"), ("coord", "resize_coord"), ("nearest", "resize_nearest")):
+        values[field] = enum_index(enumeration, node.attrs[field])
+    values |= {name: float_attr(node, name) for name in ("scale_h", "scale_w")}
+    return values | pixel_strides("x", inputs[0]) | pixel_strides("y", y)
+
+
+OPERATORS = (
+    Operator(
+        name="pool",
+        attrs={"kind": enum("pool_kind"), **SPATIAL, "ceil_mode": Int(0, 1), "count_include_pad": Int(0, 1)},
+        inputs=(1, 1),
+        dtypes=FLOAT,
+        infer=_infer_pool,
+        encode=_encode_pool,
+        strided=(fits_inner,) * 2,
+        together=always_together,
+        in_place=(),
+        reads_transposes=False,
+        order="fixed",
+        rows="window",
+        interleaves=True,
+        has_panels=False,
+        kernels=(),
+        cost=Cost(passes=4.0),
+    ),
+    Operator(
+        name="resize",
+        attrs={
+            "mode": enum("resize_mode"),
+            "coord": enum("resize_coord"),
+            "nearest": enum("resize_nearest"),
+            "sizes": PAIR,  # height and width of the output
+            "scale_h": Float(),
+            "scale_w": Float(),
+        },
+        inputs=(1, 1),
+        dtypes=FLOAT,
+        infer=_infer_resize,
+        encode=_encode_resize,
+        strided=(fits_inner,) * 2,
+        together=always_together,
+        in_place=(),
+        reads_transposes=False,
+        order="fixed",
+        rows="whole",
+        interleaves=False,
+        has_panels=False,
+        kernels=(),
+        cost=Cost(passes=3.0),
+    ),
+)

@@ -1,0 +1,27 @@
+/* The bound that no plan of a budget can beat, from a run in which weights flow byte by byte. */
+#ifndef FLEXNN_FLUID_BOUND_H
+#define FLEXNN_FLUID_BOUND_H
+
+#include "flexnn/ops.h"
+
+#define FX_ROUNDS_MAX 40 /* more gain nothing */
+
+typedef struct fx_fluid {
+    uint32_t count;            /* of nodes, in order */
+    const double *seconds;     /* of each, not more than any plan's */
+    const int64_t *bytes;      /* of its weights */
+    const double *read_s;      /* to read them all: bytes, requests, and computing that no reading can hide; */
+    const double *byte_s;      /* what each byte of them that is not read saves of that, at most */
+    const int64_t *free_bytes; /* most bytes of weights in memory while it computes */
+    double bytes_per_second;   /* of storage */
+    double compute_speed;      /* as a fraction of that alone: above 0, at most 1 */
+    double load_speed;
+    int rounds; /* distributions of the pinned bytes that are tried, at most FX_ROUNDS_MAX */
+} fx_fluid;
+
+/* A lower bound on the time of one run of many (flexnn/planning/bound.py says why), and price[i]: seconds that the
+ * bound changes by with each byte of node i that is pinned, the memory it takes included; weights with the lowest are
+ * best pinned. FX_ERR_MEMORY. */
+fx_status fx_fluid_bound(const fx_fluid *f, double *bound_s, double *price);
+
+#endif

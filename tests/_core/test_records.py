@@ -1,0 +1,42 @@
+"""Records that C and numpy share: their layout is what it has always been, on every machine."""
+
+import numpy as np
+import pytest
+
+from flexnn import _core
+from flexnn._core._core import PARAM_WORDS, RECORDS
+
+ENGINE = {
+    "fx_window": "y0 0, y1 4, c0 8, c1 12, 16",
+    "fx_place": "base 0, unused 4, offset 8, 16",
+    "fx_node": "op 0, kernel 4, in 8, out 72, workspace_offset 88, workspace_bytes 96, params 104, 296",
+    "fx_step": "node 0, wait_loads 4, window 8, panel_offset 24, 32",
+    "fx_load": "file_offset 0, bytes 8, address 16, check_lead 24, chunk_bytes 32, check_bytes 40, crc_first 48,"
+    " wait_steps 52, 56",
+}
+
+
+@pytest.mark.parametrize("record", ENGINE)
+def test_the_layout_of_records(record):
+    dtype = _core.DTYPES[record]
+    offsets = [f"{name} {dtype.fields[name][1]}" for name in dtype.names]
+    assert ", ".join([*offsets, str(dtype.itemsize)]) == ENGINE[record]
+
+
+@pytest.mark.parametrize("record", RECORDS)
+def test_records_have_no_padding(record):
+    nbytes, fields = RECORDS[record]
+    dtype = _core.DTYPES[record]
+    at = 0
+    for name, _, offset, _ in fields:
+        assert dtype.fields[name][1] == offset == at
+        at += dtype[name].itemsize
+    assert at == dtype.itemsize == nbytes
+
+
+def test_records_nest():
+    node = np.zeros(2, _core.NODE_DTYPE)
+    assert node["in"].shape == (2, _core.MAX_INPUTS)
+    assert node["in"].dtype == _core.DTYPES["fx_place"]
+    assert node["params"].shape == (2, PARAM_WORDS)
+    assert np.zeros(1, _core.STEP_DTYPE)["window"].dtype == _core.DTYPES["fx_window"]

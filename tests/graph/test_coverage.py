@@ -1,0 +1,61 @@
+"""Which ONNX operators are supported: the answer agrees with what importing and running does."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from flexnn.graph import GraphError, support, supported
+from flexnn.graph.contrib import EXPANSIONS
+from flexnn.graph.evaluate import EVALUATORS
+from flexnn.graph.lower import LOWERINGS
+from tests.support.compare import load, model_of
+
+
+def onnx_names(domain: str) -> list[str]:
+    return sorted({schema.name for schema in onnx.defs.get_all_schemas() if schema.domain == domain})
+
+
+def test_every_operator_of_onnx_has_an_answer() -> None:
+    answers = support(onnx_names(""))
+    assert list(answers) == onnx_names("")
+    assert {name for name, how in answers.items() if how == "native"} <= LOWERINGS.keys() | {"Constant"}
+    assert {name for name, how in answers.items() if how == "numpy"} <= EVALUATORS.keys() - LOWERINGS.keys()
+    assert [name for name, how in answers.items() if how == "walked"] == ["If", "Loop", "Scan"]
+    assert answers["Conv"] == answers["Constant"] == "native"
+    assert answers["NonMaxSuppression"] == "numpy"
+    assert answers["StringSplit"] == answers["SequenceAt"] == "unsupported"
+
+
+@pytest.mark.parametrize("domain", ["", "com.microsoft", "ai.onnx.ml"])
+def test_supported_names_all_that_is_and_no_more(domain: str) -> None:
+    listed = supported(domain)
+    assert list(listed) == sorted(listed)
+    assert "unsupported" not in listed.values()
+    known = support(onnx_names(domain), domain)
+    assert {name for name, how in known.items() if how != "unsupported"} <= listed.keys()
+    if domain:
+        assert listed == {name: "rewritten" for owner, name in sorted(EXPANSIONS) if owner == domain}
+    else:
+        assert listed.keys() == {*LOWERINGS, *EVALUATORS, "If", "Loop", "Scan", "Constant"}
+
+
+def test_domains_are_told_apart() -> None:
+    assert support(["Conv", "Gelu"], "com.microsoft") == {"Conv": "unsupported", "Gelu": "rewritten"}
+    assert support(["Conv"], "ai.onnx") == {"Conv": "native"}
+    assert support(["Conv"], "elsewhere") == {"Conv": "unsupported"}
+
+
+def test_an_unsupported_operator_is_refused_by_its_name() -> None:
+    node = helper.make_node("RandomUniformLike", ["x"], ["y"], dtype=TensorProto.FLOAT)
+    with pytest.raises(GraphError, match="RandomUniformLike"):
+        load(model_of([node], {"x": (2, 3)}, ["y"]))
+
+
+def test_the_answer_needs_no_onnx() -> None:
+    code = "import sys, flexnn.graph; flexnn.graph.supported(); sys.exit('onnx' in sys.modules)"
+    assert subprocess.run([sys.executable, "-P", "-c", code], check=False).returncode == 0
