@@ -36,14 +36,14 @@ def measured_machine(
     """What was measured before, or is now, in at most ``arena_bytes`` and about 2 s. EngineError, OSError."""
     key = cache.key_of(artifact, threads, direct_fd >= 0)
     kept = cache.load(key)
-    room = arena_bytes - ROOM_MARGIN
-    if kept and room <= kept.room * ROOM_GROWS:
+    usable_bytes = arena_bytes - ROOM_MARGIN
+    if kept and usable_bytes <= kept.arena_bytes * ROOM_GROWS:
         return kept.machine
     progress("measuring kernels and storage, once for this model on this machine")
     from .device import measure_device
 
-    machine = measure_device(artifact, direct_fd, threads, room, kept.machine if kept else None)
-    cache.store(key, cache.Kept(machine, max(room, 0)))
+    machine = measure_device(artifact, direct_fd, threads, usable_bytes, kept.machine if kept else None)
+    cache.store(key, cache.Kept(machine, max(usable_bytes, 0)))
     return machine
 
 

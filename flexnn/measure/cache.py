@@ -38,7 +38,7 @@ class Kept:
     """A machine as measured, and the arena in which it was: a larger one can measure more."""
 
     machine: MachineProfile
-    room: int
+    arena_bytes: int
 
 
 def folder() -> str:
@@ -76,7 +76,7 @@ def store(key: str, kept: Kept) -> None:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         try:
             with open(temporary, "x") as file:
-                json.dump({"key": key, "room": kept.room, **asdict(kept.machine)}, file)
+                json.dump({"key": key, "arena_bytes": kept.arena_bytes, **asdict(kept.machine)}, file)
             os.replace(temporary, path)
         except BaseException:
             os.unlink(temporary)
@@ -88,7 +88,7 @@ def _path(key: str) -> str:
 
 
 def _decode(found: object, key: str) -> Kept | None:
-    if not isinstance(found, dict) or found["key"] != key or not isinstance(found["room"], int):
+    if not isinstance(found, dict) or found["key"] != key or not isinstance(found["arena_bytes"], int):
         return None
     rates = {name: _number(found[name], *limits) for name, limits in _RANGES.items()}
     times, scales = found["times"], found["scales"]
@@ -101,7 +101,7 @@ def _decode(found: object, key: str) -> Kept | None:
         },
         scales={str(name): _number(scale, 1 / _SCALE_MAX, _SCALE_MAX) for name, scale in scales.items()},
     )
-    return Kept(machine, found["room"])
+    return Kept(machine, found["arena_bytes"])
 
 
 def _number(value: object, low: float, high: float) -> float:

@@ -18,7 +18,7 @@ from flexnn import _core
 from flexnn.graph.ir import Graph
 from flexnn.planning.machine import variant_key
 from flexnn.planning.program import encode_variant
-from flexnn.planning.types import Costs, NodeCosts, Variant, align_up
+from flexnn.planning.types import LINE, Costs, NodeCosts, Variant, align_up
 
 from .median import median
 
@@ -47,8 +47,8 @@ class Case:
     index: int
     """Of the node."""
     variant: Variant
-    known: NodeCosts
-    beside: int
+    costs: NodeCosts
+    beside_bytes: int
     """Bytes of its operands and workspace."""
     small: int
     large: int
@@ -69,14 +69,14 @@ def cases_of(graph: Graph, costs: Costs, known: Times) -> list[Case]:
     return list(cases.values())
 
 
-def measure_variants(graph: Graph, costs: Costs, cases: list[Case], *, room: int, seconds: float) -> Times:
-    """Times of ``cases`` with ``costs.threads`` threads, of those that an arena of ``room`` bytes can hold, in about
-    ``seconds``.
+def measure_variants(graph: Graph, costs: Costs, cases: list[Case], *, arena_bytes: int, seconds: float) -> Times:
+    """Return times of those ``cases`` that an arena of ``arena_bytes`` can hold, with ``costs.threads`` threads, measured
+    in about ``seconds``.
     """
     end = time.perf_counter() + seconds
     refused: set[int] = set()
     while len(refused) <= REFUSED_MAX:
-        chosen, weights = _fitting([case for case in cases if case.index not in refused], costs, room)
+        chosen, weights = _fitting([case for case in cases if case.index not in refused], costs, arena_bytes)
         if not chosen:
             break
         _shorten(chosen, seconds / (RUNS_MAX + WARM_RUNS))
@@ -101,16 +101,16 @@ def _roots(graph: Graph, index: int) -> dict[int, int]:
     return {root: max(graph.tensors[root].nbytes, 1) for root in map(graph.root, (*node.inputs, node.outputs[0]))}
 
 
-def _fitting(cases: list[Case], costs: Costs, room: int) -> tuple[list[Case], int]:
+def _fitting(cases: list[Case], costs: Costs, arena_bytes: int) -> tuple[list[Case], int]:
     """The cases that fit, and the bytes that they leave for weights; large windows shrink to what fits."""
-    room = (room - costs.zeros_bytes) // 64 * 64
-    chosen = [case for case in cases if case.beside <= room - room // WEIGHTS_PART]
-    weights = min(room - max((case.beside for case in chosen), default=0), WEIGHTS_MAX)
-    needed = sum((c.small + c.large) * c.known.panel_bytes for c in chosen)
+    arena_bytes = (arena_bytes - costs.zeros_bytes) // LINE * LINE
+    chosen = [case for case in cases if case.beside_bytes <= arena_bytes - arena_bytes // WEIGHTS_PART]
+    weights = min(arena_bytes - max((case.beside_bytes for case in chosen), default=0), WEIGHTS_MAX)
+    needed = sum((c.small + c.large) * c.costs.panel_bytes for c in chosen)
     weights = min(weights, align_up(needed))
     fitting = []
     for case in chosen:
-        panels = weights // case.known.panel_bytes if case.large else 0
+        panels = weights // case.costs.panel_bytes if case.large else 0
         if panels or not case.large:
             case.large = min(case.large, panels)
             case.small = min(case.small, case.large)
@@ -130,18 +130,18 @@ def _fit(case: Case, small_s: float, large_s: float) -> tuple[float, float]:
     """(fixed, channels) seconds from the times of two windows."""
     if case.large <= case.small:
         fixed = min(case.variant.fixed_s, large_s)
-        part = case.large / case.known.panels if case.large else 1.0
+        part = case.large / case.costs.panels if case.large else 1.0
         return fixed, (large_s - fixed) / part
     panel_s = max(large_s - small_s, 0.0) / (case.large - case.small)
     panel_s = min(panel_s, large_s / case.large)
     fixed_s = max(large_s - panel_s * case.large, 0.0)
-    if case.large < case.known.panels:  # noise in the small window would make what is beyond the large one free
-        expected = case.variant.fixed_s + case.variant.channels_s * case.large / case.known.panels
+    if case.large < case.costs.panels:  # noise in the small window would make what is beyond the large one free
+        expected = case.variant.fixed_s + case.variant.channels_s * case.large / case.costs.panels
         fraction = case.variant.fixed_s / max(expected, 1e-12)
         if fixed_s > FIXED_MAX * fraction * large_s:
             fixed_s = fraction * large_s
             panel_s = (large_s - fixed_s) / case.large
-    return fixed_s, panel_s * case.known.panels
+    return fixed_s, panel_s * case.costs.panels
 
 
 class Bench:
@@ -178,11 +178,11 @@ class Bench:
             self._nodes.append(self._encode(case))
         at = -1
         if panels:
-            size = panels * case.known.panel_bytes
+            size = panels * case.costs.panel_bytes
             self._cursor = self._cursor if self._cursor + size <= self._weights_end else self._weights_at
             at, self._cursor = self._cursor, align_up(self._cursor + size)
         op = self._graph.nodes[case.index].op
-        self._step(self._node_of[case.key], op, case.known.params, panels, at)
+        self._step(self._node_of[case.key], op, case.costs.params, panels, at)
         return len(self._steps) - 2
 
     def _step(self, node: int, op: str, params: NDArray[np.int32], panels: int, at: int) -> None:
@@ -195,7 +195,7 @@ class Bench:
     def _encode(self, case: Case) -> np.ndarray[tuple[int], np.dtype[np.void]]:
         graph, source = self._graph, self._graph.nodes[case.index]
         node = _blank_node()
-        encode_variant(node[0], source.op, case.known.params, case.variant)
+        encode_variant(node[0], source.op, case.costs.params, case.variant)
         at, places = self._beside_at, {}
         for root, size in _roots(graph, case.index).items():
             places[root], at = at, at + align_up(size)

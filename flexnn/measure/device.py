@@ -25,9 +25,9 @@ LATER_S = 0.3
 
 
 def measure_device(
-    artifact: Artifact, direct_fd: int, threads: int, room: int, kept: MachineProfile | None
+    artifact: Artifact, direct_fd: int, threads: int, arena_bytes: int, kept: MachineProfile | None
 ) -> MachineProfile:
-    """Adds to what was ``kept``, in at most ``room`` bytes and about 2 s. EngineError, OSError."""
+    """Adds to what was ``kept``, in at most ``arena_bytes`` bytes and about 2 s. EngineError, OSError."""
     graph = artifact.graph
     analytic = kept or MachineProfile.measure()
 
@@ -39,28 +39,35 @@ def measure_device(
     forms = [(graph, costs), *([(tiled[0], costs_of(tiled[0], every_variant=True))] if tiled else [])]
     for form, known in forms:
         cases = cases_of(form, known, times)
-        times |= measure_variants(form, known, cases, room=room, seconds=COMPUTE_S / len(forms))
+        times |= measure_variants(form, known, cases, arena_bytes=arena_bytes, seconds=COMPUTE_S / len(forms))
     machine = replace(analytic, times=times, scales=_scales(cases_of(graph, costs, {}), times))
     if kept is None and graph.weights:
-        machine = _with_storage(graph, costs, File(artifact.fd, direct_fd, artifact.crcs), machine, room)
+        machine = _with_storage(graph, costs, File(artifact.fd, direct_fd, artifact.crcs), machine, arena_bytes)
     return machine
 
 
 def measure_part(
-    artifact: Artifact, graph: Graph, direct_fd: int, threads: int, room: int, known: MachineProfile, *, storage: bool
+    artifact: Artifact,
+    graph: Graph,
+    direct_fd: int,
+    threads: int,
+    arena_bytes: int,
+    known: MachineProfile,
+    *,
+    storage: bool,
 ) -> MachineProfile:
     """Adds to what is ``known`` what a part of a model, bound to shapes, has of other operators and kernels; and the
-    ``storage``. In at most ``room`` bytes and about 2 s. EngineError, OSError.
+    ``storage``. In at most ``arena_bytes`` bytes and about 2 s. EngineError, OSError.
     """
     costs = _analytic(graph, known, threads, direct_fd, True)
     cases = [case for case in cases_of(graph, costs, {}) if _scale_name(case) not in known.scales]
     seconds = LATER_S if known.scales else COMPUTE_S
-    times = measure_variants(graph, costs, cases, room=room, seconds=seconds)
+    times = measure_variants(graph, costs, cases, arena_bytes=arena_bytes, seconds=seconds)
     untold = dict.fromkeys(map(_scale_name, cases), 1.0)  # what cannot be measured is not tried again
     scales = {**known.scales, **untold, **_scales(cases, times)}
     machine = replace(known, times={**known.times, **times}, scales=scales)
     if storage and graph.weights:
-        machine = _with_storage(graph, costs, File(artifact.fd, direct_fd, artifact.crcs), machine, room)
+        machine = _with_storage(graph, costs, File(artifact.fd, direct_fd, artifact.crcs), machine, arena_bytes)
     return machine
 
 
@@ -71,14 +78,14 @@ def _analytic(graph: Graph, machine: MachineProfile, threads: int, direct_fd: in
     return graph_costs(graph, setting, every_variant=every_variant)
 
 
-def _with_storage(graph: Graph, costs: Costs, file: File, machine: MachineProfile, room: int) -> MachineProfile:
-    storage = measure_storage(graph, costs, file, room=room, seconds=STORAGE_S)
+def _with_storage(graph: Graph, costs: Costs, file: File, machine: MachineProfile, arena_bytes: int) -> MachineProfile:
+    storage = measure_storage(graph, costs, file, arena_bytes=arena_bytes, seconds=STORAGE_S)
     if storage is None:
         return machine
     speeds = machine.compute_speed, machine.load_speed
-    case = _typical(cases_of(graph, costs, {}), dict(machine.times), room)
+    case = _typical(cases_of(graph, costs, {}), dict(machine.times), arena_bytes)
     if case:
-        speeds = measure_overlap(graph, costs, file, case, storage, room=room)
+        speeds = measure_overlap(graph, costs, file, case, storage, arena_bytes=arena_bytes)
     return replace(
         machine,
         storage_bytes_per_second=storage.bytes_per_second,
@@ -102,8 +109,13 @@ def _scales(cases: list[Case], times: Times) -> dict[str, float]:
     return {name: median(found) for name, found in ratios.items()}
 
 
-def _typical(cases: list[Case], times: Times, room: int) -> Case | None:
+def _typical(cases: list[Case], times: Times, arena_bytes: int) -> Case | None:
     """Among the convolutions and products measured the one of middling time, in half of the arena."""
-    usable = [c for c in cases if c.large and c.key in times and c.beside + c.large * c.known.panel_bytes <= room // 2]
+    usable = [
+        case
+        for case in cases
+        if case.large and case.key in times
+        if case.beside_bytes + case.large * case.costs.panel_bytes <= arena_bytes // 2
+    ]
     usable.sort(key=lambda case: sum(times[case.key]))
     return usable[len(usable) // 2] if usable else None

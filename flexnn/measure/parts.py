@@ -60,19 +60,25 @@ class Parts:
         self._progress("measuring kernels and storage, once for this model on this machine")
         from .device import measure_part
 
-        room = max(arena_bytes - ROOM_MARGIN, 0)
+        most_bytes = max(arena_bytes - ROOM_MARGIN, 0)
         with contextlib.suppress(_core.EngineError, OSError):
             machine = measure_part(
-                self._artifact, graph, self._direct_fd, self._threads, room, self._kept.machine, storage=not self._reads
+                self._artifact,
+                graph,
+                self._direct_fd,
+                self._threads,
+                most_bytes,
+                self._kept.machine,
+                storage=not self._reads,
             )
-            self._kept = cache.Kept(machine, max(room, self._kept.room))
+            self._kept = cache.Kept(machine, max(most_bytes, self._kept.arena_bytes))
             cache.store(self._key, self._kept)
 
     def learn(self, watch: Watch) -> None:
         """Keeps what a program's runs have told for the sessions to come."""
         refined = watch.learnt(self._kept.machine)
         if refined:
-            cache.store(self._key, cache.Kept(refined, self._kept.room))
+            cache.store(self._key, cache.Kept(refined, self._kept.arena_bytes))
 
     @property
     def _reads(self) -> bool:

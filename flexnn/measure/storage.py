@@ -58,12 +58,12 @@ Slice = tuple[int, int, int]
 Loads = np.ndarray[tuple[int], np.dtype[np.void]]
 
 
-def measure_storage(graph: Graph, costs: Costs, file: File, *, room: int, seconds: float) -> Storage | None:
-    """Rates of reading alone, measured in about ``seconds`` in an arena of ``room`` bytes; None where nothing big
+def measure_storage(graph: Graph, costs: Costs, file: File, *, arena_bytes: int, seconds: float) -> Storage | None:
+    """Rates of reading alone, measured in about ``seconds`` in an arena of ``arena_bytes``; None where nothing big
     enough can be read.
     """
     end = time.perf_counter() + seconds
-    room -= costs.zeros_bytes + 2 * PAGE
+    room = arena_bytes - costs.zeros_bytes - 2 * PAGE
     slices = _slices(graph, costs, room)
     if not slices:
         return None
@@ -77,18 +77,19 @@ def measure_storage(graph: Graph, costs: Costs, file: File, *, room: int, second
 
 
 def measure_overlap(
-    graph: Graph, costs: Costs, file: File, case: Case, storage: Storage, *, room: int
+    graph: Graph, costs: Costs, file: File, case: Case, storage: Storage, *, arena_bytes: int
 ) -> tuple[float, float]:
     """Speeds of computing while a load is read, and of loads while steps compute, each of that alone (0 to 1).
 
     Steps of ``case`` outlast the loads of each run, so the same run shows both kinds of them.
     """
-    step_s = case.variant.seconds() * (case.large / case.known.panels if case.large else 1.0)
-    room = (room - case.beside - costs.zeros_bytes - case.large * case.known.panel_bytes) // PAGE * PAGE - PAGE
+    step_s = case.variant.seconds() * (case.large / case.costs.panels if case.large else 1.0)
+    taken = case.beside_bytes + costs.zeros_bytes + case.large * case.costs.panel_bytes
+    room = (arena_bytes - taken) // PAGE * PAGE - PAGE
     slices = _slices(graph, costs, room)[::2]
     if not slices:
         return 1.0, 1.0
-    bench = Bench(graph, costs, align_up(max(case.large * case.known.panel_bytes, LINE)))
+    bench = Bench(graph, costs, align_up(max(case.large * case.costs.panel_bytes, LINE)))
     reading = sum(size / storage.bytes_per_second + storage.request_s for *_, size in slices)
     steps = max(int(reading / READS_PER_STEP_TIME / max(step_s, 1e-6)), 8)
     while steps > 400 and len(slices) > 2:

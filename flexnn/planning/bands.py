@@ -102,7 +102,7 @@ class _Sizes:
     @classmethod
     def of(cls, graph: Graph, costs: Costs) -> _Sizes:
         count = len(costs.nodes)
-        live = Blocks.of(costs.root_bytes, costs.first, costs.last).live(count).tolist()
+        live = Blocks.of(costs.root_bytes, costs.first_node, costs.last_node).live(count).tolist()
         beside = [sum(node_needs(costs, i, -1, 1)) for i in range(count)]
         needs = [alive + own for alive, own in zip(live, beside, strict=True)]
         reach = [_reach(graph, node) if _usable(graph, node) else None for node in graph.nodes]
@@ -147,7 +147,7 @@ def _best(graph: Graph, costs: Costs, sizes: _Sizes, tiled: set[int]) -> Chain |
 
 def _chains(graph: Graph, costs: Costs, sizes: _Sizes, worst: int, tiled: set[int]) -> Iterator[tuple[int, int]]:
     """First and last node of the chains that can be walked in bands and lower what node ``worst`` needs."""
-    lives = dict(zip(costs.roots, zip(costs.first, costs.last, strict=True), strict=True))
+    lives = dict(zip(costs.roots, zip(costs.first_node, costs.last_node, strict=True), strict=True))
 
     def usable(node: int) -> bool:
         return 0 <= node < len(graph.nodes) and node not in tiled and sizes.reach[node] is not None
@@ -244,7 +244,7 @@ def _again(graph: Graph, sizes: _Sizes, chain: Chain, bands: list[list[Rows]]) -
 def _around(graph: Graph, costs: Costs, first: int, last: int) -> int:
     """Bytes of what lives while a chain runs, beside the tensors inside it."""
     made = {graph.nodes[i].outputs[0] for i in range(first, last)}
-    lives = zip(costs.roots, costs.root_bytes, costs.first, costs.last, strict=True)
+    lives = zip(costs.roots, costs.root_bytes, costs.first_node, costs.last_node, strict=True)
     return sum(size for root, size, begin, end in lives if begin <= last and end >= first and root not in made)
 
 

@@ -73,7 +73,7 @@ class Bounding:
     def __init__(self, graph: Graph, costs: Costs, machine: MachineProfile) -> None:
         nodes = costs.nodes
         self._machine = machine
-        live = Blocks.of(costs.root_bytes, costs.first, costs.last).live(len(nodes))
+        live = Blocks.of(costs.root_bytes, costs.first_node, costs.last_node).live(len(nodes))
         most = max((len(node.variants) for node in nodes), default=1)
         self._fixed = np.zeros((len(nodes), most))
         self._channels = np.full((len(nodes), most), np.inf)

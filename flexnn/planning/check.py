@@ -276,8 +276,8 @@ def _weights(graph: Graph, program: Program, spans: _Spans) -> None:
         spans.add(address, address + size, int(earliest[i]), last, f"load {i}")
 
 
-def _holds(piece: tuple[int, int, int], file_at: int, address: int) -> bool:
-    offset, size, where = piece
+def _holds(load: tuple[int, int, int], file_at: int, address: int) -> bool:
+    offset, size, where = load
     return offset <= file_at < offset + size and address - where == file_at - offset
 
 

@@ -113,13 +113,13 @@ class Explanation:
         return "\n".join(lines)
 
 
-def explain(planners: Planner, plan: Plan, machine: MachineProfile) -> Explanation:
-    """What ``plan``, which ``planners`` made for ``machine``, is made of."""
-    tightest = planners.tightest
+def explain(planner: Planner, plan: Plan, machine: MachineProfile) -> Explanation:
+    """What ``plan``, which ``planner`` made for ``machine``, is made of."""
+    tightest = planner.tightest
     smallest, beyond = smallest_of(tightest.graph, tightest.costs, tightest.placement)
 
     def offer(memory: int | None) -> Offer:
-        other = planners.plan(memory)
+        other = planner.plan(memory)
         return Offer(memory or other.session_bytes, other.predicted_ms)
 
     offers = []
@@ -131,8 +131,8 @@ def explain(planners: Planner, plan: Plan, machine: MachineProfile) -> Explanati
     return Explanation(
         peak_of(plan, machine),
         smallest,
-        planners.minimum,
-        planners.minimum - beyond,
+        planner.minimum,
+        planner.minimum - beyond,
         plan.predicted_ms - plan.stall_ms,
         float(load_seconds(machine, plan.loads["bytes"]).sum()) * 1e3,
         offers,
@@ -190,8 +190,8 @@ def _live(costs: Costs) -> I64:
     """Bytes of activations alive at each node."""
     change = np.zeros(len(costs.nodes) + 1, np.int64)
     sizes = np.asarray(costs.root_bytes, np.int64)
-    np.add.at(change, np.asarray(costs.first, np.int64), sizes)
-    np.subtract.at(change, np.asarray(costs.last, np.int64) + 1, sizes)
+    np.add.at(change, np.asarray(costs.first_node, np.int64), sizes)
+    np.subtract.at(change, np.asarray(costs.last_node, np.int64) + 1, sizes)
     return np.cumsum(change)[:-1]
 
 
@@ -199,7 +199,9 @@ def _tensors(graph: Graph, costs: Costs, node: int) -> dict[str, int]:
     """Activations alive at a node, the largest by name."""
     alive: Iterable[tuple[int, str]] = (
         (size, graph.tensors[root].name)
-        for root, size, first, last in zip(costs.roots, costs.root_bytes, costs.first, costs.last, strict=True)
+        for root, size, first, last in zip(
+            costs.roots, costs.root_bytes, costs.first_node, costs.last_node, strict=True
+        )
         if first <= node <= last
     )
     ordered = sorted(alive, key=lambda pair: (-pair[0], pair[1]))

@@ -71,8 +71,8 @@ def at_once(costs: Costs, sizes: list[int], *, smallest: bool = False) -> Costs:
         members = range(begin[index], end[index] + 1)
         workspace = max(variants[i].workspace_bytes for i in members) if variant.workspace_bytes else 0
         nodes.append(replace(node, variants=[replace(variant, workspace_bytes=workspace)]))
-    first, last = [begin[i] for i in costs.first], [end[i] for i in costs.last]
-    return replace(costs, nodes=nodes, first=first, last=last)
+    first, last = [begin[i] for i in costs.first_node], [end[i] for i in costs.last_node]
+    return replace(costs, nodes=nodes, first_node=first, last_node=last)
 
 
 def _accesses(graph: Graph, node: Node) -> Iterator[tuple[int, Tensor, bool]]:

@@ -47,7 +47,7 @@ class Planner:
 
         self._graph, self._setting, self._groups = graph, setting, groups
         self._whole = VariantPlanner(graph, setting, in_file=has_tables)
-        self._resident = None if has_tables else self._whole
+        self._all_pinned = None if has_tables else self._whole
         tiled = banded(graph, self._whole.costs, costs_of)
         bands = VariantPlanner(tiled[0], setting, costs=tiled[1]) if tiled else None
         self._tiled = bands if bands and bands.minimum <= WORTH * self._whole.minimum else None
@@ -66,7 +66,7 @@ class Planner:
     @property
     def least_working_bytes(self) -> int:
         """Bytes that the streaming region of every plan has: workspace for reading tables is not in all of them."""
-        least = self._whole.least_working_bytes if self._resident is self._whole else self._whole.activation_bytes
+        least = self._whole.least_working_bytes if self._all_pinned is self._whole else self._whole.activation_bytes
         return min(least, self._tiled.least_working_bytes) if self._tiled else least
 
     @property
@@ -79,7 +79,7 @@ class Planner:
             return self._one_by_one(memory)
         if self._groups == "auto":
             plan = self._one_by_one(memory)
-            return plan if plan.streams else self._grouping().better(plan)
+            return plan if plan.is_streaming else self._grouping().better(plan)
         grouping = self._grouping()
         smallest = grouping.smallest(self._groups)
         minimum = smallest.session_bytes
@@ -101,11 +101,11 @@ class Planner:
         """
         if memory is not None and memory < self.minimum:
             raise BudgetError(self.minimum, memory)
-        if memory is None or self._resident is self._whole or memory > self._weight_bytes:
+        if memory is None or self._all_pinned is self._whole or memory > self._weight_bytes:
             # Not kept: rarely asked for, in the budget.
-            resident = self._resident or VariantPlanner(self._graph, self._setting)
-            if memory is None or resident.everything <= memory:
-                return replace(resident.plan(memory), minimum_memory=self.minimum)
+            all_pinned = self._all_pinned or VariantPlanner(self._graph, self._setting)
+            if memory is None or all_pinned.pinning_memory <= memory:
+                return replace(all_pinned.plan(memory), minimum_memory=self.minimum)
         bounds = [(form.bound_ms(memory), form) for form in self._forms if form.minimum <= memory]
         bounds.sort(key=lambda pair: pair[0])
         best = bounds[0][1].plan(memory)

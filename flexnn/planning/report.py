@@ -51,7 +51,7 @@ class Plan:
     """What the plan's memory and time are made of, where that was asked for."""
 
     @property
-    def streams(self) -> bool:
+    def is_streaming(self) -> bool:
         """Whether runs read weights."""
         return len(self.program.loads) > 0 or len(self.program.tables) > 0
 

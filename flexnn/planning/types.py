@@ -89,10 +89,10 @@ class Costs:
     roots: list[int]
     """Tensors that own arena storage: the activations."""
     root_bytes: list[int]
-    first: list[int]
+    first_node: list[int]
     """Node that first writes each activation."""
-    last: list[int]
-    """Last node that reads (or writes) it."""
+    last_node: list[int]
+    """Node that last reads (or writes) each activation."""
     small_constants: list[int]
     """Raw weights that always stay."""
     small_bytes: int
@@ -128,7 +128,7 @@ class Placement:
     """Of each node: free ranges between live activations, then (top, top): above ``top`` everything is free."""
     tight_bytes: list[int]
     """Of each node: the smallest arena in which it finds room for its smallest workspace and one panel."""
-    arena_bytes_min: int
+    working_bytes_min: int
     """The largest of them."""
     live_bytes_max: int
     """Most bytes of activations alive at once: no placement is lower."""

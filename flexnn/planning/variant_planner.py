@@ -120,7 +120,7 @@ class VariantPlanner:
         self._costs = costs or graph_costs(graph, setting, in_file=in_file)
         placements = place_activations(self._costs)
         step_bytes = sum(self._parts(1).values()) - sum(self._parts(0).values())
-        self._beside = sum(self._parts(0).values()) + front_bytes(self._costs)
+        self._fixed_bytes = sum(self._parts(0).values()) + front_bytes(self._costs)
         self._step_bytes = step_bytes
         self._draftings = [Drafting(graph, self._costs, place, self._machine, step_bytes) for place in placements]
         self._bounding = Bounding(graph, self._costs, self._machine)
@@ -130,12 +130,12 @@ class VariantPlanner:
         self._pin_ranks = _evenly(len(item_bytes)), -item_bytes / seconds[self._item_node], item_bytes
         self._tight = [self._tightest(drafting) for drafting in self._draftings]
         tight = self._tight_draft()
-        self._tight_bytes = tight.nbytes
+        self._tight_draft_bytes = tight.nbytes
         self._is_small = (
             len(self._costs.nodes) + len(tight.steps) <= SMALL_SIZE
             and self._draftings[0].item_bytes.sum() <= SMALL_WEIGHTS * tight.nbytes
         )
-        self._least = tight.nbytes + step_bytes * (tight.rows // SPARE_ROWS + 1)
+        self._least_bytes = tight.nbytes + step_bytes * (tight.rows // SPARE_ROWS + 1)
         self._release()
         self._prepared_ns = time.perf_counter_ns() - started
 
@@ -150,19 +150,19 @@ class VariantPlanner:
     @property
     def minimum(self) -> int:
         """The smallest budget, in bytes."""
-        return self._beside + self._least
+        return self._fixed_bytes + self._least_bytes
 
     @property
-    def everything(self) -> int:
+    def pinning_memory(self) -> int:
         """The budget from which on everything is pinned, in bytes."""
         draft = self._unlimited()
         self._release()
-        return self._beside + draft.nbytes
+        return self._fixed_bytes + draft.nbytes
 
     @property
     def least_working_bytes(self) -> int:
         """Bytes of the smallest streaming working_bytes: no plan has a smaller one."""
-        return min(drafting.placement.arena_bytes_min for drafting in self._draftings)
+        return min(drafting.placement.working_bytes_min for drafting in self._draftings)
 
     @property
     def graph(self) -> Graph:
@@ -184,7 +184,7 @@ class VariantPlanner:
         return self._bound(memory).seconds * 1e3
 
     def _bound(self, memory: int | None) -> Bound:
-        arena = None if memory is None else memory - self._beside - self._step_bytes * len(self._costs.nodes)
+        arena = None if memory is None else memory - self._fixed_bytes - self._step_bytes * len(self._costs.nodes)
         return self._bounding.at(arena)
 
     @property
@@ -200,8 +200,8 @@ class VariantPlanner:
         if memory is not None and memory < self.minimum:
             raise BudgetError(self.minimum, memory)
         draft = self._unlimited()
-        if memory is not None and self._beside + draft.nbytes > memory:
-            bytes_max = max(memory - DRAFTING_BYTES, self.minimum) - self._beside
+        if memory is not None and self._fixed_bytes + draft.nbytes > memory:
+            bytes_max = max(memory - DRAFTING_BYTES, self.minimum) - self._fixed_bytes
             draft = self._found_within(bytes_max, known_ms / 1e3)
         self._release()
         program = encode_program(self._graph, self._costs, draft)
@@ -228,7 +228,7 @@ class VariantPlanner:
         smallest workspace and sliced as its room needs; so that the smallest budget does not depend on the machine's
         rates, which differ from one measurement to the next.
         """
-        working_bytes = drafting.placement.arena_bytes_min
+        working_bytes = drafting.placement.working_bytes_min
         choices, _, _ = drafting.choose(self._any_order, working_bytes, working_bytes, 2, smallest=True)
         return working_bytes, choices
 
@@ -242,9 +242,9 @@ class VariantPlanner:
         fastest = [node.variants[0].workspace_bytes * self._costs.threads for node in self._costs.nodes]
         gaps = self._draftings[0].placement.gaps
         tops = (around[-1][0] + size for around, size in zip(gaps, fastest, strict=True))
-        return self._resident(max(tops, default=0))
+        return self._pin_all(max(tops, default=0))
 
-    def _resident(self, working_bytes: int) -> Draft:
+    def _pin_all(self, working_bytes: int) -> Draft:
         drafting = self._draftings[0]
         everything = int(drafting.item_bytes.sum()) + self._step_bytes * len(self._costs.nodes)
         choices, _, _ = drafting.choose(self._any_order, working_bytes, working_bytes + 2 * everything, 1)
@@ -279,11 +279,11 @@ class VariantPlanner:
 
     def _rungs(self, bytes_max: int) -> list[_Rung]:
         """Return the rungs up to ``bytes_max``, the lowest first."""
-        rungs, reached, spare = [], self._least, FIRST_RUNG * self.minimum
+        rungs, reached, spare = [], self._least_bytes, FIRST_RUNG * self.minimum
         nodes = len(self._costs.nodes)
         growth = 1 + (GROWTH_SMALL if self._is_small else max(GROWTH, nodes / GROWTH_NODES))
         while reached <= bytes_max:
-            rungs.append(_Rung(reached, self._least + int(spare)))
+            rungs.append(_Rung(reached, self._least_bytes + int(spare)))
             reached, spare = rungs[-1].next_bytes_max, spare * growth
         return rungs
 
@@ -293,7 +293,7 @@ class VariantPlanner:
         if not self._is_small or best.seconds <= bound.seconds * NEAR:
             return best
         drafting = next(d for d in self._draftings if d.placement is best.placement)
-        lowest = rung.bytes_max == self._least
+        lowest = rung.bytes_max == self._least_bytes
         tries = TRIES_LOWEST if lowest else TRIES * (rung.next_bytes_max - rung.bytes_max) // rung.bytes_max
         return drafting.anneal(best, rung.bytes_max, tries)
 
@@ -369,7 +369,7 @@ class VariantPlanner:
     def _working_bytes(self, bytes_max: int, fraction: float) -> int:
         """Return the size of a working part that has a fraction of the spare memory."""
         least = self._tight[0][0]
-        spare = max(bytes_max - self._tight_bytes, 0)
+        spare = max(bytes_max - self._tight_draft_bytes, 0)
         return least + int(spare * fraction) // LINE * LINE
 
     def _orders(self, bound: Bound) -> list[NDArray[np.int32]]:

@@ -81,7 +81,7 @@ def test_measuring_keeps_to_the_budget(artifact: str, monkeypatch: pytest.Monkey
         minimum = session.plan.minimum_memory
     rooms: list[int] = []
     store = cache.store
-    monkeypatch.setattr(cache, "store", lambda key, kept: (rooms.append(kept.room), store(key, kept)))
+    monkeypatch.setattr(cache, "store", lambda key, kept: (rooms.append(kept.arena_bytes), store(key, kept)))
     with flexnn.Session(artifact, minimum, threads=2, profile="measure") as session:
         run(session, 64, -1.0)
         assert session.session_bytes <= minimum

@@ -30,7 +30,7 @@ def place_activations(costs: Costs) -> list[Placement]:
     """
     nodes = len(costs.nodes)
     needs = [node_needs(costs, i, -1, 1) for i in range(nodes)]
-    acts = Blocks.of(costs.root_bytes, costs.first, costs.last)
+    acts = Blocks.of(costs.root_bytes, costs.first_node, costs.last_node)
     of_node = [i for i, sizes in enumerate(needs) for _ in sizes]
     every = acts + Blocks.of([size for sizes in needs for size in sizes], of_node, of_node)
     found = [search(every, known=(address for _, address in _with_needs(every, len(acts)))).address]
@@ -39,7 +39,7 @@ def place_activations(costs: Costs) -> list[Placement]:
     for address in {address[: len(acts)].tobytes(): address[: len(acts)] for address in found}.values():
         gaps = gaps_of(acts, address, nodes)
         tight = [arena_for(around, sizes) for around, sizes in zip(gaps, needs, strict=True)]
-        if not placements or max(tight, default=0) <= placements[0].arena_bytes_min:
+        if not placements or max(tight, default=0) <= placements[0].working_bytes_min:
             placements.append(Placement(address.tolist(), gaps, tight, max(tight, default=0), acts.bound))
     return placements
 
