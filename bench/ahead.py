@@ -27,8 +27,7 @@ import flexnn
 from bench import WIDTH
 from bench.branches import MIB, SIDE, THREADS, detector
 from flexnn.bench.ablations import on_demand
-from flexnn.planning import Plan
-from flexnn.run.segments import Program, Programs
+from flexnn.session import open_for_tests
 from flexnn.units import parse_bytes
 
 SHARES = (1.0, 1.5)
@@ -39,22 +38,17 @@ PICTURES = 40
 """Looked through for some of each kind."""
 
 
-class OnDemand(Programs):
-    """Programs in which no load starts before its step's turn."""
-
-    def planned(self, program: Program, *arguments: Any) -> Plan:
-        program.plan = on_demand(super().planned(program, *arguments))
-        return program.plan
-
-
 def opened(artifact: str, memory: int, bytes_per_second: int, way: str) -> flexnn.Session:
     """A session that loads ahead as ``way`` says."""
-    session = flexnn.Session(artifact, memory, THREADS, profile="analytic", _read_bytes_per_second=bytes_per_second)
-    assert session._runner is not None
-    if way == "none":
-        session._runner.programs.__class__ = OnDemand
-    session._runner.prefetches = way == "across"
-    return session
+    return open_for_tests(
+        artifact,
+        memory,
+        THREADS,
+        profile="analytic",
+        read_bytes_per_second=bytes_per_second,
+        prefetches=way == "across",
+        rewrite=on_demand if way == "none" else None,
+    )
 
 
 def pictures(artifact: str) -> dict[str, list[np.ndarray]]:
@@ -65,8 +59,7 @@ def pictures(artifact: str) -> dict[str, list[np.ndarray]]:
         for _ in range(PICTURES):
             x = (random.standard_normal((1, 3, SIDE, SIDE)) + random.normal(0, 2)).astype(np.float32)
             session.run(None, {"x": x})
-            assert session._runner is not None
-            found.setdefault(len(session._runner.totals.used), x)
+            found.setdefault(session.statistics()["segments_of_last_run"], x)
     quiet, fires = found[min(found)], found[max(found)]
     return {"fires": [fires], "quiet": [quiet], "by turns": [fires, quiet]}
 

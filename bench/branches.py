@@ -29,7 +29,7 @@ from flexnn.graph.bind import known_shape
 from flexnn.graph.ir import DTYPES
 from flexnn.planning import MachineProfile, Setting
 from flexnn.run.region_plan import plan_regions
-from flexnn.run.segments import Programs
+from flexnn.run.segments import BoundSegments
 from flexnn.units import parse_shape
 
 F32, MIB = onnx.TensorProto.FLOAT, 1 << 20
@@ -106,9 +106,9 @@ def strategies(path: Path, shapes: dict[str, tuple[int, ...]]) -> dict[str, dict
             ports = artifact.contents.model.graph.inputs
             sizes = {port.name: shapes.get(port.name) or known_shape(port) for port in ports}
             feeds = {port.name: np.ones(sizes[port.name], DTYPES[str(port.dtype)]) for port in ports}
-            memory = None
+            memory, setting = None, Setting(MachineProfile.measure(), THREADS)
             for label in ("no limit", "smallest"):
-                plan = plan_regions(Programs(artifact, memory, Setting(MachineProfile.measure(), THREADS)), feeds)
+                plan = plan_regions(BoundSegments(artifact.contents, memory, setting), feeds)
                 found[label] = plan.memory_by_strategy() | {"programs": len(plan.parts)}
                 memory = plan.describe()["minimum_memory"]
     return found

@@ -79,7 +79,7 @@ def measure(artifact: Artifact, feed: dict[str, Any], threads: int, ks: list[int
         row["p50_ms"] = float(np.median(times[row["k"]]))
         row["of_off"] = float(np.median(np.divide(times[row["k"]], times[0])))
         row["equal"] = all(np.array_equal(a, b) for a, b in zip(outputs[row["k"]], outputs[0], strict=True))
-        engines[row["k"]].host.close()
+        engines[row["k"]].engine.close()
     return rows
 
 

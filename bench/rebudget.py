@@ -36,12 +36,11 @@ def measured(artifact: str, threads: int, repeat: int) -> list[dict[str, float]]
             start = time.perf_counter()
             session.memory = budget
             took = time.perf_counter() - start
-            engine = session._engine
-            assert engine is not None
+            pinning = session.statistics()["pinning"]
             session.run(None, feed)
             rows.append(
                 {"share": share, "budget": budget / MIB, "ms": took * 1e3, "plan_ms": session.plan.plan_ms}
-                | {name: size / MIB for name, size in engine.pinning.items()}
+                | {name: size / MIB for name, size in pinning.items()}
                 | {"rss": (status("VmRSS") - before) / MIB}
             )
     return rows

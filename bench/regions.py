@@ -99,9 +99,8 @@ def vad(threads: int) -> None:
                         run(None, feed)
                         if number >= BLOCK // 2:
                             times[name].append((time.perf_counter() - start) * 1e3)
-            assert session._runner is not None
             cells = ", ".join(f"{name} {np.median(t):.3f} ms" for name, t in times.items())
-            print(f"silero-VAD: {cells}; {len(session._runner.totals.used)} program(s)")
+            print(f"silero-VAD: {cells}; {session.statistics()['segments_of_last_run']} segment(s)")
 
 
 def main() -> int:

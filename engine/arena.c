@@ -48,28 +48,67 @@ static int move_pages(char *from, char *to, int64_t size) {
     return half && errno == EFAULT && move_pages(from, to, half) && move_pages(from + half, to + half, size - half);
 }
 
-int fx_arena_grow(char **arena, int64_t old_bytes, int64_t bytes) {
+static void unmap(char *memory, int64_t bytes) {
+    munmap(memory, (size_t)fx_arena_size(bytes));
+}
+
+fx_status fx_arena_grow(fx_arena *a, int64_t bytes) {
+    if (fx_arena_is_running(a))
+        return FX_ERR_RUNNING;
+    if (a->memory && bytes <= a->bytes)
+        return FX_OK;
 #ifdef __GLIBC__
     malloc_trim(0); /* what planning has freed goes back first: the budget holds both */
 #endif
-    char *old = *arena, *larger = map(bytes);
+    char *larger = fx_arena_is_lost(a) ? NULL : map(bytes);
     if (!larger)
-        return 0;
-    if (old && !move_pages(old, larger, fx_arena_size(old_bytes))) {
-        fx_arena_unmap(larger, bytes);
-        fx_arena_unmap(old, old_bytes);
-        *arena = NULL;
-        return 0;
+        return FX_ERR_MEMORY;
+    if (a->memory && !move_pages(a->memory, larger, fx_arena_size(a->bytes))) {
+        unmap(larger, bytes);
+        unmap(a->memory, a->bytes);
+        a->memory = NULL;
+        return FX_ERR_MEMORY;
     }
     take_huge_pages(larger, fx_arena_size(bytes));
-    *arena = larger;
-    return 1;
+    a->memory = larger;
+    a->bytes = bytes;
+    return FX_OK;
 }
 
-void fx_arena_cut(void *arena, int64_t old_bytes, int64_t bytes) {
-    const int64_t size = fx_arena_size(bytes), old_size = fx_arena_size(old_bytes);
+fx_status fx_arena_cut(fx_arena *a, int64_t bytes) {
+    if (fx_arena_is_running(a))
+        return FX_ERR_RUNNING;
+    if (!a->memory || bytes >= a->bytes)
+        return FX_OK;
+    const int64_t size = fx_arena_size(bytes), old_size = fx_arena_size(a->bytes);
     if (size < old_size)
-        munmap((char *)arena + size, (size_t)(old_size - size));
+        munmap(a->memory + size, (size_t)(old_size - size));
+    a->bytes = bytes;
+    return FX_OK;
+}
+
+void fx_arena_free(fx_arena *a) {
+    if (a->memory)
+        unmap(a->memory, a->bytes);
+    a->memory = NULL;
+    a->bytes = 0;
+    atomic_store(&a->state, FX_ARENA_OPEN);
+}
+
+fx_status fx_arena_bind(fx_arena *a, int is_bound) {
+    if (fx_arena_is_running(a))
+        return FX_ERR_RUNNING;
+    atomic_store(&a->state, is_bound ? FX_ARENA_BOUND : FX_ARENA_OPEN);
+    return FX_OK;
+}
+
+fx_status fx_arena_begin(fx_arena *a) {
+    int state = FX_ARENA_BOUND;
+    return atomic_compare_exchange_strong(&a->state, &state, FX_ARENA_RUNNING) ? FX_OK : FX_ERR_RUNNING;
+}
+
+void fx_arena_end(fx_arena *a) {
+    atomic_store(&a->state, FX_ARENA_BOUND);
 }
 
 void fx_arena_forget(void *start, int64_t bytes) {
@@ -77,8 +116,4 @@ void fx_arena_forget(void *start, int64_t bytes) {
     uintptr_t high = ((uintptr_t)start + (uintptr_t)bytes) / page * page;
     if (low < high)
         madvise((char *)start + (low - (uintptr_t)start), (size_t)(high - low), MADV_DONTNEED);
-}
-
-void fx_arena_unmap(void *arena, int64_t bytes) {
-    munmap(arena, (size_t)fx_arena_size(bytes));
 }

@@ -1,18 +1,50 @@
-/* The one buffer of a host. */
-#ifndef FLEXNN_ARENA_H
-#define FLEXNN_ARENA_H
+/* The one buffer of an engine. While a run goes on it neither grows nor shrinks: its own state refuses it. */
+#ifndef FLEXNN_ENGINE_ARENA_H
+#define FLEXNN_ENGINE_ARENA_H
 
+#include "flexnn/ops.h"
+
+#include <stdatomic.h>
 #include <stdint.h>
 
-/* Makes *arena one of `bytes`, more than it has (NULL and 0: none): what it holds comes along, the rest is zeroed. On
- * huge pages where whole ones fit; aligned to a page, and to a huge page if one fits. Untouched pages take no memory.
- * 0: there is no memory, and *arena is as it was; or NULL, if the system has moved only a part of it. */
-int fx_arena_grow(char **arena, int64_t old_bytes, int64_t bytes);
-/* Gives back what lies beyond `bytes`. */
-void fx_arena_cut(void *arena, int64_t old_bytes, int64_t bytes);
+typedef enum fx_arena_state {
+    FX_ARENA_OPEN,    /* no program is bound */
+    FX_ARENA_BOUND,   /* it may grow, and shrink to what the bound programs need */
+    FX_ARENA_RUNNING, /* it stays as it is */
+} fx_arena_state;
+
+/* All zeros: an arena without memory, open. */
+typedef struct fx_arena {
+    char *memory; /* NULL: none; with bytes > 0: the system lost it as it grew, and nothing can run any more */
+    int64_t bytes;
+    atomic_int state; /* fx_arena_state */
+} fx_arena;
+
+/* Makes the arena one of at least `bytes`: what it holds comes along, the rest is zeros. On huge pages where whole ones
+ * fit; aligned to a page, and to a huge page if one fits. Untouched pages take no memory. FX_ERR_RUNNING;
+ * FX_ERR_MEMORY: the arena is as it was, or lost. */
+fx_status fx_arena_grow(fx_arena *a, int64_t bytes);
+/* Gives back what lies beyond `bytes`. FX_ERR_RUNNING. */
+fx_status fx_arena_cut(fx_arena *a, int64_t bytes);
+/* Gives all of it back; whatever the state is. */
+void fx_arena_free(fx_arena *a);
+
+/* From open to bound, or back. FX_ERR_RUNNING. */
+fx_status fx_arena_bind(fx_arena *a, int is_bound);
+/* From bound to running. FX_ERR_RUNNING if it is not bound, or running already. */
+fx_status fx_arena_begin(fx_arena *a);
+/* From running to bound. */
+void fx_arena_end(fx_arena *a);
+
+static inline int fx_arena_is_running(const fx_arena *a) {
+    return atomic_load(&a->state) == FX_ARENA_RUNNING;
+}
+static inline int fx_arena_is_lost(const fx_arena *a) {
+    return !a->memory && a->bytes;
+}
+
 /* Gives the whole pages inside a range of an arena back; they read as zeros until written. */
 void fx_arena_forget(void *start, int64_t bytes);
-void fx_arena_unmap(void *arena, int64_t bytes);
 
 /* What an arena of so many bytes takes: rounded up to pages, at least one. */
 int64_t fx_arena_size(int64_t bytes);

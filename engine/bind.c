@@ -1,5 +1,4 @@
-/* Programs bound to a host: checked, copied, their pinned weights in place. */
-#include "arena.h"
+/* Programs bound to the engine: checked, copied, their pinned weights in place. */
 #include "state.h"
 
 #include <errno.h>
@@ -22,7 +21,7 @@ static uint32_t largest_group(const fx_program *p) {
 }
 
 /* Lays the bound program out in memory (NULL: only counts); bytes it takes. */
-static int64_t lay_out(char *memory, const fx_program *p, const fx_engine *h) {
+static int64_t lay_out(char *memory, const fx_program *p, const fx_engine *e) {
     int64_t used = 0;
     fx_bound *b = carve(memory, &used, sizeof *b);
 #define CARVE(field, count, wanted)                                                                                    \
@@ -53,11 +52,11 @@ static int64_t lay_out(char *memory, const fx_program *p, const fx_engine *h) {
     for (int i = 0; i < FX_PREDECESSORS; i++)
         CARVE(after[i].steps, p->load_count, 1);
     CARVE(waits, (int64_t)FX_RUNS * p->load_count, 1);
-    CARVE(load_spans, (int64_t)FX_RUNS * p->load_count, h->trace);
-    CARVE(spans, (int64_t)p->step_count + p->load_count, h->trace);
-    CARVE(lanes, (int64_t)p->step_count * h->pool.threads, h->trace > 1);
-    CARVE(stalls, (int64_t)p->step_count + 1, h->trace > 1);
-    CARVE(first_steps, p->step_count, h->poison);
+    CARVE(load_spans, (int64_t)FX_RUNS * p->load_count, e->trace);
+    CARVE(spans, (int64_t)p->step_count + p->load_count, e->trace);
+    CARVE(lanes, (int64_t)p->step_count * e->workers.threads, e->trace > 1);
+    CARVE(stalls, (int64_t)p->step_count + 1, e->trace > 1);
+    CARVE(first_steps, p->step_count, e->poison);
     CARVE(tasks, largest_group(p), 1);
     CARVE(tables, p->table_count, 1);
 #undef COPY
@@ -75,71 +74,68 @@ static void mark_first_steps(fx_bound *b) {
     }
 }
 
-/* A copy of the program with what it touches; not in the host's list. */
-static fx_bound *make(fx_engine *h, const fx_program *p, fx_error *error) {
-    int64_t bytes = lay_out(NULL, p, h);
+/* A copy of the program with what it touches; not in the engine's list. */
+static fx_bound *make(fx_engine *e, const fx_program *p, fx_error *error) {
+    int64_t bytes = lay_out(NULL, p, e);
     char *memory = aligned_alloc(64, (size_t)bytes);
     if (!memory) {
         fx_fail(error, FX_ERR_MEMORY, ENOMEM);
         return NULL;
     }
     memset(memory, 0, sizeof(fx_bound));
-    lay_out(memory, p, h);
+    lay_out(memory, p, e);
     fx_bound *b = (fx_bound *)memory;
-    b->host = h;
+    b->engine = e;
     fx_tables_start(b);
-    if (fx_touches_make(&b->touches, p, h->pool.threads) != FX_OK) {
+    if (fx_touches_make(&b->touches, p, e->workers.threads) != FX_OK) {
         fx_fail(error, FX_ERR_MEMORY, ENOMEM);
         free(b);
         return NULL;
     }
     b->bytes = bytes + b->touches.bytes;
-    if (h->poison)
+    if (e->poison)
         mark_first_steps(b);
     return b;
 }
 
-/* Whether two programs leave each other what they keep. */
+/* Whether two programs leave each other's pinned weights and zeros alone. */
 static int agree(const fx_touches *a, const fx_touches *b) {
-    return !fx_lists_meet(a->keeps, a->keep_count, b->keeps, b->keep_count) &&
-           !fx_lists_meet(a->keeps, a->keep_count, b->writes, b->write_count) &&
-           !fx_lists_meet(a->writes, a->write_count, b->keeps, b->keep_count);
+    return !fx_lists_meet(a->pinned, a->pinned_count, b->pinned, b->pinned_count) &&
+           !fx_lists_meet(a->pinned, a->pinned_count, b->writes, b->write_count) &&
+           !fx_lists_meet(a->writes, a->write_count, b->pinned, b->pinned_count);
 }
 
-/* An arena of at least so many bytes; what it holds stays. */
-static fx_status grow(fx_engine *h, int64_t bytes, fx_error *error) {
-    if (h->arena && bytes <= h->arena_bytes)
-        return FX_OK;
-    if (!fx_arena_grow(&h->arena, h->arena_bytes, bytes)) {
-        h->is_lost = !h->arena && h->arena_bytes;
-        return fx_fail(error, FX_ERR_MEMORY, ENOMEM);
-    }
-    if (h->poison)
-        fx_poison(h->arena + h->arena_bytes, bytes - h->arena_bytes);
-    h->arena_bytes = bytes;
+/* Makes the arena one of at least so many bytes; what it holds stays. */
+static fx_status grow(fx_engine *e, int64_t bytes, fx_error *error) {
+    const int64_t before = e->arena.memory ? e->arena.bytes : 0;
+    const fx_status status = fx_arena_grow(&e->arena, bytes);
+    if (status != FX_OK)
+        return fx_fail(error, status, ENOMEM);
+    if (e->poison && e->arena.bytes > before)
+        fx_poison(e->arena.memory + before, e->arena.bytes - before);
     return FX_OK;
 }
 
-static fx_status start_loader(fx_engine *h, fx_error *error) {
-    int os_error = fx_loader_start(h);
-    h->has_loader = !os_error;
+static fx_status start_loader(fx_engine *e, fx_error *error) {
+    int os_error = fx_loader_start(e);
+    e->has_loader = !os_error;
     return os_error ? fx_fail(error, FX_ERR_THREAD, os_error) : FX_OK;
 }
 
-static fx_status bring(fx_engine *h, fx_bound *b, fx_poll *poll, fx_bind_stats *stats, fx_error *error) {
+static fx_status bring(fx_engine *e, fx_bound *b, fx_poll *poll, fx_bind_stats *stats, fx_error *error) {
     const fx_program *p = &b->program;
-    if (fx_engine_pause(h, poll) != FX_OK)
+    if (fx_loader_pause(e, poll) != FX_OK)
         return fx_fail(error, FX_ERR_CANCELLED, 0);
-    fx_status status = grow(h, p->arena_bytes, error);
+    fx_status status = grow(e, p->arena_bytes, error);
     if (status == FX_OK)
-        status = fx_residents_bring(h, p, &b->touches, poll, stats, error);
+        status = fx_pinned_bring(e, p, &b->touches, poll, stats, error);
     if (status != FX_OK)
         return status;
-    for (int64_t i = 0; i < b->touches.write_count && h->poison; i++)
-        fx_poison(h->arena + b->touches.writes[i].lo, b->touches.writes[i].hi - b->touches.writes[i].lo);
+    for (int64_t i = 0; i < b->touches.write_count && e->poison; i++)
+        fx_poison(e->arena.memory + b->touches.writes[i].lo, b->touches.writes[i].hi - b->touches.writes[i].lo);
     if (p->zeros_count)
-        memset(h->arena + p->zeros, 0, (size_t)p->zeros_count * 4);
-    return p->load_count && !h->has_loader ? start_loader(h, error) : FX_OK;
+        memset(e->arena.memory + p->zeros_offset, 0, (size_t)p->zeros_count * 4);
+    return p->load_count && !e->has_loader ? start_loader(e, error) : FX_OK;
 }
 
 static void free_bound(fx_bound *b) {
@@ -147,46 +143,56 @@ static void free_bound(fx_bound *b) {
     free(b);
 }
 
-fx_bound *fx_bind(fx_engine *h, const fx_program *p, int (*ask)(void *), void *poll_arg, fx_bind_stats *stats,
+fx_bound *fx_bind(fx_engine *e, const fx_program *p, int (*ask)(void *), void *poll_arg, fx_bind_stats *stats,
                   fx_error *error) {
     fx_poll poll = fx_poll_start(ask, poll_arg);
     *stats = (fx_bind_stats){0};
-    if (getpid() != h->process || h->is_lost) {
-        fx_fail(error, h->is_lost ? FX_ERR_MEMORY : FX_ERR_FORK, ENOMEM);
+    const fx_status refused = getpid() != e->process           ? FX_ERR_FORK
+                              : fx_arena_is_running(&e->arena) ? FX_ERR_RUNNING
+                              : fx_arena_is_lost(&e->arena)    ? FX_ERR_MEMORY
+                                                               : FX_OK;
+    if (refused != FX_OK) {
+        fx_fail(error, refused, 0);
         return NULL;
     }
-    if (fx_program_check(p, h->pool.threads, h->kernels, error) != FX_OK)
+    if (fx_program_check(p, e->workers.threads, e->kernels, error) != FX_OK)
         return NULL;
-    fx_bound *b = make(h, p, error);
+    fx_bound *b = make(e, p, error);
     if (!b)
         return NULL;
-    for (const fx_bound *other = h->bound; other; other = other->others)
+    for (const fx_bound *other = e->bound; other; other = other->others)
         if (!agree(&b->touches, &other->touches)) {
             fx_fail(error, FX_ERR_OVERLAP, 0);
             free_bound(b);
             return NULL;
         }
-    if (bring(h, b, &poll, stats, error) != FX_OK) {
+    if (bring(e, b, &poll, stats, error) != FX_OK) {
         free_bound(b);
         return NULL;
     }
-    b->others = h->bound;
-    h->bound = b;
+    b->others = e->bound;
+    e->bound = b;
+    fx_arena_bind(&e->arena, 1);
     return b;
 }
 
-void fx_unbind(fx_bound *b) {
-    fx_engine *h = b->host;
+fx_status fx_unbind(fx_bound *b) {
+    fx_engine *e = b->engine;
     fx_poll poll = fx_poll_start(NULL, NULL);
-    if (getpid() == h->process)
-        fx_engine_pause(h, &poll);
-    fx_bound **at = &h->bound;
+    const int is_ours = getpid() == e->process;
+    if (is_ours && fx_arena_is_running(&e->arena))
+        return FX_ERR_RUNNING;
+    if (is_ours)
+        fx_loader_pause(e, &poll);
+    fx_bound **at = &e->bound;
     while (*at != b)
         at = &(*at)->others;
     *at = b->others;
-    for (fx_bound *other = h->bound; other; other = other->others)
+    for (fx_bound *other = e->bound; other; other = other->others)
         for (int i = 0; i < FX_PREDECESSORS; i++)
             if (other->after[i].before == b)
                 other->after[i].before = NULL;
     free_bound(b);
+    fx_arena_bind(&e->arena, e->bound != NULL);
+    return FX_OK;
 }

@@ -1,6 +1,6 @@
 /* The one clock of the engine. */
-#ifndef FLEXNN_CLOCK_H
-#define FLEXNN_CLOCK_H
+#ifndef FLEXNN_ENGINE_CLOCK_H
+#define FLEXNN_ENGINE_CLOCK_H
 
 #include <stdint.h>
 #include <time.h>

@@ -1,5 +1,5 @@
 /* CRC32C: the choice of the path, and the table for CPUs without any instruction for it. */
-#include "crc32c.h"
+#include "flexnn/crc32c.h"
 #include "crc32c_cpu.h"
 
 static const uint32_t byte_table[256] = {

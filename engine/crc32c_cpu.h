@@ -1,8 +1,8 @@
 /* CRC32C by what the CPU has for it. Without the inversions: s is the CRC's remainder itself. */
-#ifndef FLEXNN_CRC32C_CPU_H
-#define FLEXNN_CRC32C_CPU_H
+#ifndef FLEXNN_ENGINE_CRC32C_CPU_H
+#define FLEXNN_ENGINE_CRC32C_CPU_H
 
-#include "crc32c.h"
+#include "flexnn/crc32c.h"
 
 #if defined __x86_64__ || defined __aarch64__
 #define FX_CRC_CPU

@@ -1,9 +1,9 @@
 /* The constants of CRC32C's fast paths: x^n modulo the polynomial x^32 + x^28 + x^27 + ... + 1 (0x82f63b78), bits
  * reversed, so that bit 31 is x^0. tests/_core/crc.c computes them anew. */
-#ifndef FLEXNN_CRC32C_POWERS_H
-#define FLEXNN_CRC32C_POWERS_H
+#ifndef FLEXNN_ENGINE_CRC32C_POWERS_H
+#define FLEXNN_ENGINE_CRC32C_POWERS_H
 
-#include "crc32c.h"
+#include "flexnn/crc32c.h"
 
 #define FX_CRC_POLYNOMIAL 0x82f63b78u
 

@@ -1,25 +1,14 @@
 /* The loader's state: what its readers share. */
-#ifndef FLEXNN_LOADER_H
-#define FLEXNN_LOADER_H
+#ifndef FLEXNN_ENGINE_LOADER_H
+#define FLEXNN_ENGINE_LOADER_H
 
-#include "crc32c.h"
-#include "engine.h"
-#include "sync.h"
+#include "read.h"
 
-#define FX_READERS 3 /* threads that read past the page cache: the device has a request while one waits for a CPU */
-#define FX_PIECES 8  /* begun and not yet retired */
+#define FX_READERS 3  /* threads that read past the page cache: the device has a request while one waits for a CPU */
+#define FX_REQUESTS 8 /* begun and not yet retired */
 
-/* Checks the chunks of a load as its bytes arrive, in order, while they are in the cache. */
-typedef struct fx_checker {
-    const uint32_t *expected;
-    const char *data; /* first checked byte */
-    int64_t chunk_bytes, bytes, done;
-    uint32_t crc;
-    fx_crc_path path;
-} fx_checker;
-
-/* A part of a load that is read at once. */
-typedef struct fx_piece {
+/* A part of a load that one read brings (fx_request_bytes). */
+typedef struct fx_request {
     int64_t turn;      /* the run */
     uint32_t index;    /* of the load */
     int64_t at, bytes; /* of the load */
@@ -27,10 +16,10 @@ typedef struct fx_piece {
     int64_t ready_ns;  /* throttle: it arrives then; else 0 */
     int has_arrived;
     fx_error error; /* status FX_OK: none */
-} fx_piece;
+} fx_request;
 
 typedef struct fx_reader {
-    struct fx_engine *host;
+    struct fx_engine *engine;
     pthread_t thread;
     fx_jitter jitter;
 } fx_reader;
@@ -41,19 +30,19 @@ typedef struct fx_loader {
     int64_t next_turn;   /* what is read next: of this run */
     uint32_t next_index; /* this load, */
     int64_t next_at;     /* from this byte of it on */
-    /* A ring: pieces number retired to begun - 1, each at its number % FX_PIECES. */
-    fx_piece pieces[FX_PIECES];
+    /* A ring: requests number retired to begun - 1, each at its number % FX_REQUESTS. */
+    fx_request requests[FX_REQUESTS];
     int64_t begun;
     _Atomic int64_t retired;
     int is_retiring, has_failed, retired_is_wanted;
-    fx_checker check;   /* of the oldest piece's load */
+    fx_checker check;   /* of the oldest request's load */
     int64_t ended_ns;   /* when tracing: of the last load retired */
     int64_t read_at_ns; /* throttle: when the device is free */
     fx_error error;     /* why it failed */
-    int resting;        /* readers that hold no piece and wait to be resumed */
+    int resting;        /* readers that hold no request and wait to be resumed */
     int threads;
     int is_waiting;        /* reading takes time of the device, not of a CPU */
-    _Atomic int has_slept; /* whoever read the last piece waited for the device */
+    _Atomic int has_slept; /* whoever read the last request waited for the device */
     fx_reader readers[FX_READERS];
 } fx_loader;
 

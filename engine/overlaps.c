@@ -16,7 +16,7 @@ static fx_status fail(fx_error *error, fx_status status, int64_t index, const fx
 /* What is written by steps or streamed over: not the zeros, not pinned weights, and no workspace over its node's own.
  */
 static fx_status check_places(const fx_program *p, const fx_node_ranges *nodes, fx_error *error) {
-    const fx_range zeros = {p->zeros, p->zeros + 4 * p->zeros_count};
+    const fx_range zeros = {p->zeros_offset, p->zeros_offset + 4 * p->zeros_count};
     for (uint32_t i = 0; i < p->node_count; i++) {
         const fx_range *r = nodes[i].ranges;
         int bad = fx_ranges_meet(r[FX_OUTPUT], zeros) || fx_ranges_meet(r[FX_WORKSPACE], zeros);
@@ -101,7 +101,7 @@ static int workspace_apart(const fx_program *p, const fx_step *step, const fx_st
             return 0;
     return !fx_ranges_meet(own, fx_step_weights(p, other)) &&
            (!fx_ranges_meet(own, nodes[other->node].ranges[FX_WORKSPACE]) ||
-            (a->workspace == b->workspace && a->workspace_bytes == b->workspace_bytes));
+            (a->workspace_offset == b->workspace_offset && a->workspace_bytes == b->workspace_bytes));
 }
 
 /* Whether two steps may run at the same time: windows of one node that do not meet, or nodes that keep apart. */

@@ -1,8 +1,8 @@
 /* The second half of fx_program_check: who may write where, and when. */
-#ifndef FLEXNN_OVERLAPS_H
-#define FLEXNN_OVERLAPS_H
+#ifndef FLEXNN_ENGINE_OVERLAPS_H
+#define FLEXNN_ENGINE_OVERLAPS_H
 
-#include "engine.h"
+#include "flexnn/engine.h"
 
 /* Whether in a program that is otherwise good
  *   - a node's workspace is apart from its operands (it holds addresses), from pinned weights and from the zeros,

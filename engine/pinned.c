@@ -1,29 +1,27 @@
 /* What the arena holds of the file, and how a newly bound program gets its pinned weights: from their places, from
  * other places of the arena, from the file. */
-#include "arena.h"
 #include "state.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define MOVES_MAX 4096 /* pairs of them are compared */
-#define DIRECT_ALIGN 4096
 
 /* Whole chunks of a pinned load that come from one place. */
-typedef struct piece {
+typedef struct part {
     uint32_t load;
     int64_t begin, end; /* of the checked bytes of the load */
     int64_t from;       /* arena address; -1: the file */
     int64_t to;
-} piece;
+} part;
 
-typedef struct pieces {
-    piece *list;
+typedef struct parts {
+    part *list;
     int64_t count, room;
-} pieces;
+} parts;
 
-static int add(pieces *p, piece new) {
-    piece *last = p->count ? &p->list[p->count - 1] : NULL;
+static int add(parts *p, part new) {
+    part *last = p->count ? &p->list[p->count - 1] : NULL;
     if (last && last->load == new.load && last->end == new.begin &&
         (last->from < 0 ? new.from < 0 : new.from >= 0 && new.from - last->from == new.to - last->to)) {
         last->end = new.end;
@@ -31,7 +29,7 @@ static int add(pieces *p, piece new) {
     }
     if (p->count == p->room) {
         int64_t room = p->room ? 2 * p->room : 64;
-        piece *list = realloc(p->list, (size_t)room * sizeof *list);
+        part *list = realloc(p->list, (size_t)room * sizeof *list);
         if (!list)
             return 0;
         p->list = list;
@@ -42,10 +40,10 @@ static int add(pieces *p, piece new) {
 }
 
 /* Where the arena holds bytes of the file; rather at `to` than elsewhere. -1: nowhere. */
-static int64_t found(const fx_engine *h, int64_t file_offset, int64_t bytes, int64_t to) {
+static int64_t found(const fx_engine *e, int64_t file_offset, int64_t bytes, int64_t to) {
     int64_t from = -1;
-    for (int64_t i = 0; i < h->resident_count && from != to; i++) {
-        const fx_resident *r = &h->residents[i];
+    for (int64_t i = 0; i < e->pinned_count && from != to; i++) {
+        const fx_pinned_range *r = &e->pinned[i];
         if (r->file_offset <= file_offset && file_offset + bytes <= r->file_offset + r->bytes) {
             int64_t at = r->address + (file_offset - r->file_offset);
             from = from < 0 || at == to ? at : from;
@@ -54,44 +52,44 @@ static int64_t found(const fx_engine *h, int64_t file_offset, int64_t bytes, int
     return from;
 }
 
-/* Cuts the pinned loads into pieces by where they are now. */
-static int cut(const fx_engine *h, const fx_program *p, pieces *out) {
+/* Cuts the pinned loads into parts by where they are now. */
+static int cut(const fx_engine *e, const fx_program *p, parts *out) {
     for (uint32_t i = 0; i < p->pinned_count; i++) {
         const fx_load *load = &p->pinned[i];
         const int64_t start = load->file_offset + load->check_lead, to = load->address + load->check_lead;
-        int64_t all = load->check_bytes ? found(h, start, load->check_bytes, to) : -1;
+        int64_t all = load->check_bytes ? found(e, start, load->check_bytes, to) : -1;
         for (int64_t at = 0, end; at < load->check_bytes; at = end) {
             end = all >= 0 || load->check_bytes - at < load->chunk_bytes ? load->check_bytes : at + load->chunk_bytes;
-            int64_t from = all >= 0 ? all : found(h, start + at, end - at, to + at);
-            if (!add(out, (piece){i, at, end, from, to + at}))
+            int64_t from = all >= 0 ? all : found(e, start + at, end - at, to + at);
+            if (!add(out, (part){i, at, end, from, to + at}))
                 return 0;
         }
     }
     return 1;
 }
 
-/* Down first, the lowest first; then up, the highest first: so pieces that keep their order do not write over each
+/* Down first, the lowest first; then up, the highest first: so parts that keep their order do not write over each
  * other. Others may: those are read. */
 static int by_turn(const void *a, const void *b) {
-    const piece *x = a, *y = b;
+    const part *x = a, *y = b;
     const int x_up = x->to > x->from, y_up = y->to > y->from;
     if (x_up != y_up)
         return x_up - y_up;
     return x_up ? (x->from < y->from) - (x->from > y->from) : (x->from > y->from) - (x->from < y->from);
 }
 
-static fx_range source(const piece *p) {
+static fx_range source(const part *p) {
     return (fx_range){p->from, p->from + (p->end - p->begin)};
 }
 
-static fx_range destination(const piece *p) {
+static fx_range destination(const part *p) {
     return (fx_range){p->to, p->to + (p->end - p->begin)};
 }
 
-static void move(fx_engine *h, pieces *all, fx_bind_stats *stats) {
+static void move(fx_engine *e, parts *all, fx_bind_stats *stats) {
     qsort(all->list, (size_t)all->count, sizeof *all->list, by_turn);
     for (int64_t i = 0; i < all->count; i++) {
-        piece *p = &all->list[i];
+        part *p = &all->list[i];
         const int64_t bytes = p->end - p->begin;
         if (p->from < 0 || p->from == p->to) {
             stats->kept += p->from < 0 ? 0 : bytes;
@@ -104,111 +102,103 @@ static void move(fx_engine *h, pieces *all, fx_bind_stats *stats) {
         for (int64_t j = i + 1; j < all->count; j++)
             if (all->list[j].from >= 0 && fx_ranges_meet(destination(p), source(&all->list[j])))
                 all->list[j].from = -1;
-        memmove(h->arena + p->to, h->arena + p->from, (size_t)bytes);
+        memmove(e->arena.memory + p->to, e->arena.memory + p->from, (size_t)bytes);
         stats->moved += bytes;
     }
 }
 
-static int is_interrupted(void *poll) {
-    return fx_polled(poll);
-}
-
-static int64_t up(int64_t n) {
-    return (n + DIRECT_ALIGN - 1) / DIRECT_ALIGN * DIRECT_ALIGN;
-}
-
-/* Reads a piece of a pinned load, rounded outwards inside the load where reads go past the page cache. */
-static fx_status read_piece(fx_engine *h, const fx_program *p, const piece *piece, fx_poll *poll, fx_error *error) {
-    const fx_load *load = &p->pinned[piece->load];
-    int64_t first = load->check_lead + piece->begin, end = load->check_lead + piece->end;
-    if (h->direct_fd >= 0) {
-        first = (load->file_offset + first) / DIRECT_ALIGN * DIRECT_ALIGN - load->file_offset;
-        end = up(load->file_offset + end) - load->file_offset;
+/* Reads a part of a pinned load, rounded outwards inside the load where reads go past the page cache. */
+static fx_status read_part(fx_engine *e, const fx_program *p, const part *wanted, fx_poll *poll, fx_error *error) {
+    const fx_load *load = &p->pinned[wanted->load];
+    int64_t first = load->check_lead + wanted->begin, end = load->check_lead + wanted->end;
+    if (e->file.direct_fd >= 0) {
+        first = fx_direct_down(load->file_offset + first) - load->file_offset;
+        end = fx_direct_up(load->file_offset + end) - load->file_offset;
     }
     first = first < 0 ? 0 : first;
     end = end > load->bytes ? load->bytes : end;
-    fx_load part = *load;
-    part.file_offset += first;
-    part.address += first;
-    part.bytes = end - first;
-    part.check_lead = load->check_lead + piece->begin - first;
-    part.check_bytes = piece->end - piece->begin;
-    part.crc_first += (uint32_t)(piece->begin / load->chunk_bytes);
-    if (h->poison)
-        fx_poison(h->arena + part.address, part.bytes);
-    fx_status status = fx_load_read(h, p, &part, is_interrupted, poll, error);
+    fx_load read = *load;
+    read.file_offset += first;
+    read.address += first;
+    read.bytes = end - first;
+    read.check_lead = load->check_lead + wanted->begin - first;
+    read.check_bytes = wanted->end - wanted->begin;
+    read.crc_first += (uint32_t)(wanted->begin / load->chunk_bytes);
+    if (e->poison)
+        fx_poison(e->arena.memory + read.address, read.bytes);
+    fx_status status = fx_load_read(&e->file, p->crcs, &read, e->arena.memory, poll, error);
     if (status != FX_OK) {
         error->is_load = error->is_pinned = 1;
-        error->index = piece->load;
+        error->index = wanted->load;
     }
     return status;
 }
 
-/* Forgets what lies where the program keeps or writes, and with `all` adds what it keeps. */
-static int account(fx_engine *h, const fx_program *p, const fx_touches *touches, int all) {
-    fx_resident *list = malloc((size_t)(h->resident_count + p->pinned_count + 1) * sizeof *list);
+/* Forgets what lies where the program pinned or writes, and with `all` adds what it pinned. */
+static int account(fx_engine *e, const fx_program *p, const fx_touches *touches, int all) {
+    fx_pinned_range *list = malloc((size_t)(e->pinned_count + p->pinned_count + 1) * sizeof *list);
     int64_t count = 0;
     if (!list)
         return 0;
-    for (int64_t i = 0; i < h->resident_count; i++) {
-        const fx_range place = {h->residents[i].address, h->residents[i].address + h->residents[i].bytes};
-        if (!fx_lists_meet(&place, 1, touches->keeps, touches->keep_count) &&
+    for (int64_t i = 0; i < e->pinned_count; i++) {
+        const fx_range place = {e->pinned[i].address, e->pinned[i].address + e->pinned[i].bytes};
+        if (!fx_lists_meet(&place, 1, touches->pinned, touches->pinned_count) &&
             !fx_lists_meet(&place, 1, touches->writes, touches->write_count))
-            list[count++] = h->residents[i];
+            list[count++] = e->pinned[i];
     }
     for (uint32_t i = 0; i < p->pinned_count && all; i++) {
         const fx_load *load = &p->pinned[i];
-        list[count++] =
-            (fx_resident){load->file_offset + load->check_lead, load->check_bytes, load->address + load->check_lead};
+        list[count++] = (fx_pinned_range){load->file_offset + load->check_lead, load->check_bytes,
+                                          load->address + load->check_lead};
     }
-    free(h->residents);
-    h->residents = list;
-    h->resident_count = count;
+    free(e->pinned);
+    e->pinned = list;
+    e->pinned_count = count;
     return 1;
 }
 
-fx_status fx_residents_bring(fx_engine *h, const fx_program *p, const fx_touches *touches, fx_poll *poll,
-                             fx_bind_stats *stats, fx_error *error) {
-    pieces all = {0};
-    if (!cut(h, p, &all) || !account(h, p, touches, 0)) {
+fx_status fx_pinned_bring(fx_engine *e, const fx_program *p, const fx_touches *touches, fx_poll *poll,
+                          fx_bind_stats *stats, fx_error *error) {
+    parts all = {0};
+    if (!cut(e, p, &all) || !account(e, p, touches, 0)) {
         free(all.list);
         return fx_fail(error, FX_ERR_MEMORY, 0);
     }
-    move(h, &all, stats);
+    move(e, &all, stats);
     fx_status status = FX_OK;
     for (int64_t i = 0; i < all.count && status == FX_OK; i++)
         if (all.list[i].from < 0) {
-            status = read_piece(h, p, &all.list[i], poll, error);
+            status = read_part(e, p, &all.list[i], poll, error);
             stats->read += all.list[i].end - all.list[i].begin;
         }
     free(all.list);
-    if (status == FX_OK && !account(h, p, touches, 1))
+    if (status == FX_OK && !account(e, p, touches, 1))
         return fx_fail(error, FX_ERR_MEMORY, 0);
     return status;
 }
 
-void fx_residents_cut(fx_engine *h, int64_t arena_bytes) {
-    int64_t kept = 0;
-    for (int64_t i = 0; i < h->resident_count; i++)
-        if (h->residents[i].address + h->residents[i].bytes <= arena_bytes)
-            h->residents[kept++] = h->residents[i];
-    h->resident_count = kept;
+void fx_pinned_cut(fx_engine *e, int64_t arena_bytes) {
+    int64_t left = 0;
+    for (int64_t i = 0; i < e->pinned_count; i++)
+        if (e->pinned[i].address + e->pinned[i].bytes <= arena_bytes)
+            e->pinned[left++] = e->pinned[i];
+    e->pinned_count = left;
 }
 
 static int by_address(const void *a, const void *b) {
-    const int64_t x = ((const fx_resident *)a)->address, y = ((const fx_resident *)b)->address;
+    const int64_t x = ((const fx_pinned_range *)a)->address, y = ((const fx_pinned_range *)b)->address;
     return (x > y) - (x < y);
 }
 
-void fx_residents_only(fx_engine *h) {
+void fx_pinned_forget_others(fx_engine *e) {
     int64_t at = 0;
-    if (h->resident_count)
-        qsort(h->residents, (size_t)h->resident_count, sizeof *h->residents, by_address);
-    for (int64_t i = 0; i <= h->resident_count; i++) {
-        const int is_end = i == h->resident_count;
-        const int64_t next = is_end ? h->arena_bytes : h->residents[i].address;
+    if (e->pinned_count)
+        qsort(e->pinned, (size_t)e->pinned_count, sizeof *e->pinned, by_address);
+    for (int64_t i = 0; i <= e->pinned_count; i++) {
+        const int is_end = i == e->pinned_count;
+        const int64_t next = is_end ? e->arena.bytes : e->pinned[i].address;
         if (next > at)
-            fx_arena_forget(h->arena + at, next - at);
-        at = is_end || h->residents[i].address + h->residents[i].bytes < at ? at : next + h->residents[i].bytes;
+            fx_arena_forget(e->arena.memory + at, next - at);
+        at = is_end || e->pinned[i].address + e->pinned[i].bytes < at ? at : next + e->pinned[i].bytes;
     }
 }

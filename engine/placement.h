@@ -1,6 +1,6 @@
 /* Which cores compute and which one loads, where they differ (big.LITTLE). */
-#ifndef FLEXNN_PLACEMENT_H
-#define FLEXNN_PLACEMENT_H
+#ifndef FLEXNN_ENGINE_PLACEMENT_H
+#define FLEXNN_ENGINE_PLACEMENT_H
 
 #include <sched.h>
 

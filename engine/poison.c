@@ -10,7 +10,7 @@ void fx_poison(void *memory, int64_t bytes) {
 void fx_poison_step(const fx_bound *b, const fx_step *step, const fx_call *call) {
     const fx_node *node = &b->program.nodes[step->node];
     if (node->workspace_bytes)
-        fx_poison(call->workspace, node->workspace_bytes * b->host->pool.threads);
+        fx_poison(call->workspace, node->workspace_bytes * b->engine->workers.threads);
     if (!b->first_steps[step - b->program.steps])
         return;
     int64_t lo, hi;

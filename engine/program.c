@@ -1,5 +1,5 @@
 /* Whether a program may be run: nothing in it is trusted. */
-#include "engine.h"
+#include "flexnn/engine.h"
 #include "flexnn/kernels.h"
 #include "overlaps.h"
 #include "table_rows.h"
@@ -69,8 +69,8 @@ static fx_status check_node(const fx_program *p, const fx_node *node, int thread
     int64_t workspace = fx_op_workspace(k, node->op, node->kernel, &node->params);
     if (node->workspace_bytes < workspace || node->workspace_bytes > BYTES_MAX / FX_MAX_THREADS)
         return FX_ERR_BOUNDS;
-    if (node->workspace_bytes && (node->workspace % 64 || node->workspace_bytes % 64 ||
-                                  !inside(node->workspace, threads * node->workspace_bytes, p->arena_bytes)))
+    if (node->workspace_bytes && (node->workspace_offset % 64 || node->workspace_bytes % 64 ||
+                                  !inside(node->workspace_offset, threads * node->workspace_bytes, p->arena_bytes)))
         return FX_ERR_BOUNDS;
     if (fx_op_zeros(node->op, &node->params) > p->zeros_count)
         return FX_ERR_BOUNDS;
@@ -95,7 +95,8 @@ static fx_status check_step(const fx_program *p, const fx_step *step) {
     int64_t panels = (w.c1 + FX_NR - 1) / FX_NR - w.c0 / FX_NR, panel = fx_op_panel_bytes(node->op, &node->params);
     if (w.c0 / FX_NR + panels > fx_op_panels(node->op, &node->params))
         return FX_ERR_PARAMS;
-    if (step->weight % 4 || panel > BYTES_MAX / (panels + 1) || !inside(step->weight, panels * panel, p->arena_bytes))
+    if (step->panel_offset % 4 || panel > BYTES_MAX / (panels + 1) ||
+        !inside(step->panel_offset, panels * panel, p->arena_bytes))
         return FX_ERR_BOUNDS;
     return FX_OK;
 }
@@ -171,7 +172,7 @@ fx_status fx_program_check(const fx_program *p, int threads, const fx_kernels *k
     if (!groups_cover(p))
         return fail(error, FX_ERR_PARAMS, -1, 0);
     if (p->arena_bytes < 0 || p->arena_bytes > BYTES_MAX || p->zeros_count < 0 || p->zeros_count > BYTES_MAX / 4 ||
-        (p->zeros_count && (p->zeros % 4 || !inside(p->zeros, p->zeros_count * 4, p->arena_bytes))))
+        (p->zeros_count && (p->zeros_offset % 4 || !inside(p->zeros_offset, p->zeros_count * 4, p->arena_bytes))))
         return fail(error, FX_ERR_BOUNDS, -1, 0);
     for (uint32_t i = 0; i < p->input_count + p->output_count; i++)
         if (p->io_bytes[i] < 0 || p->io_bytes[i] > BYTES_MAX)

@@ -1,4 +1,4 @@
-#include "quota.h"
+#include "flexnn/quota.h"
 
 #include <sched.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-#include "rates.h"
+#include "flexnn/rates.h"
 
 #include "arena.h"
 #include "clock.h"
@@ -14,12 +14,12 @@
 #define ROUND_NS 150000      /* long against the clock's grain */
 #define ROUNDS 4             /* the best counts: others may run on this machine */
 
-typedef struct memory {
+typedef struct operands {
     float a[ROWS_MAX][ROW], c[ROWS_MAX][PANELS_MAX * FX_NR], w[PANELS_MAX][DEPTH * FX_NR];
     uint64_t stream[READ_BYTES / 8];
-} memory;
+} operands;
 
-static double gemm_rate(const fx_kernels *k, memory *m) {
+static double gemm_rate(const fx_kernels *k, operands *m) {
     const float *a[ROWS_MAX];
     float *c[ROWS_MAX];
     for (int i = 0; i < ROWS_MAX; i++) {
@@ -52,7 +52,7 @@ static double gemm_rate(const fx_kernels *k, memory *m) {
     return best;
 }
 
-static double read_rate(const memory *m) {
+static double read_rate(const operands *m) {
     double best = 0;
     for (int round = 0; round < ROUNDS; round++) {
         int64_t start = fx_now_ns();
@@ -69,13 +69,13 @@ static double read_rate(const memory *m) {
 }
 
 fx_status fx_measure_rates(const fx_kernels *k, double *flops, double *bytes) {
-    char *arena = NULL; /* huge pages: it costs little to touch */
-    if (!fx_arena_grow(&arena, 0, sizeof(memory)))
+    fx_arena arena = {0}; /* huge pages: it costs little to touch */
+    if (fx_arena_grow(&arena, sizeof(operands)) != FX_OK)
         return FX_ERR_MEMORY;
-    memory *m = (memory *)arena;
+    operands *m = (operands *)arena.memory;
     memset(m->stream, 1, sizeof m->stream);
     *flops = gemm_rate(k, m);
     *bytes = read_rate(m);
-    fx_arena_unmap(arena, sizeof(memory));
+    fx_arena_free(&arena);
     return FX_OK;
 }

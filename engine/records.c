@@ -1,5 +1,5 @@
 /* The tables of the records that Python fills. */
-#include "engine.h"
+#include "flexnn/engine.h"
 
 FX_ENGINE_RECORDS(FX_RECORD_TABLE)
 

@@ -1,9 +1,11 @@
-/* What engine.c, bind.c, pinned.c, run.c, loader.c and poison.c share: hosts and bound programs. */
-#ifndef FLEXNN_STATE_H
-#define FLEXNN_STATE_H
+/* What engine.c, bind.c, pinned.c, run.c, loader.c and poison.c share: the engine and its bound programs. */
+#ifndef FLEXNN_ENGINE_STATE_H
+#define FLEXNN_ENGINE_STATE_H
 
-#include "engine.h"
+#include "arena.h"
+#include "flexnn/engine.h"
 #include "loader.h"
+#include "read.h"
 #include "sync.h"
 #include "table_rows.h"
 #include "touches.h"
@@ -33,8 +35,8 @@ typedef struct fx_announced {
 } fx_announced;
 
 struct fx_bound {
-    fx_engine *host;
-    fx_bound *others;   /* list of the host */
+    fx_engine *engine;
+    fx_bound *others;   /* list of the engine */
     fx_program program; /* its arrays lie behind this, in the same allocation */
     int64_t bytes;      /* of the allocation and of what follows */
     fx_touches touches;
@@ -59,21 +61,18 @@ typedef struct fx_turn {
     const uint32_t *after; /* how many steps from there each load waits for; NULL: all before its own run */
 } fx_turn;
 
-/* Bytes of the file that the arena holds, checked. */
-typedef struct fx_resident {
+/* Bytes of the file that the arena holds, checked: pinned weights of this program or of one before. */
+typedef struct fx_pinned_range {
     int64_t file_offset, bytes, address;
-} fx_resident;
+} fx_pinned_range;
 
 struct fx_engine {
     fx_bound *bound;
-    char *arena; /* NULL: none yet */
-    int64_t arena_bytes;
-    int is_lost; /* the arena, when it grew: nothing can run any more */
-    fx_resident *residents;
-    int64_t resident_count;
+    fx_arena arena;
+    fx_pinned_range *pinned; /* what the arena holds of the file */
+    int64_t pinned_count;
     const fx_kernels *kernels;
-    int fd, direct_fd;
-    fx_crc_path crc_path;
+    fx_file file;
     int poison, trace, fresh;
     uint32_t jitter_seed;
     int64_t read_bytes_per_second;
@@ -108,40 +107,41 @@ struct fx_engine {
     atomic_int table_failed; /* who sets it fills in: */
     fx_error table_error;    /* os_error, file_offset */
 
-    fx_workers pool;
+    fx_workers workers;
 };
 
-/* `bytes` of the file from `offset` on, with O_DIRECT where file, offset, bytes and target allow it. */
-fx_error fx_read(const fx_engine *h, char *target, int64_t bytes, int64_t offset);
-
-/* Reads one load of a program into the arena and checks it. interrupted(arg) is asked between pieces; FX_ERR_CANCELLED
- * if so. */
-fx_status fx_load_read(fx_engine *h, const fx_program *p, const fx_load *load, int (*interrupted)(void *), void *arg,
-                       fx_error *error);
-
 /* 0, or an errno; with fewer readers where the system has no thread for another. */
-int fx_loader_start(fx_engine *h);
-void fx_loader_stop(fx_engine *h);
-
-/* The caller, which waits for a load, reads the next piece itself if that is work for a CPU; whether it did. Where it
- * computes there is one thread at work for each CPU, and none has to wait until the system moves it. */
-int fx_loader_help(fx_engine *h);
+int fx_loader_start(fx_engine *e);
+void fx_loader_stop(fx_engine *e);
 
 /* Lets the loader finish what it does and rest; the next run starts it afresh. FX_ERR_CANCELLED if poll says so. */
-fx_status fx_engine_pause(fx_engine *h, fx_poll *poll);
+fx_status fx_loader_pause(fx_engine *e, fx_poll *poll);
+/* Asks it to, and does not wait. */
+void fx_loader_ask_to_pause(fx_engine *e);
+/* Whether nothing is being read; arg: the engine. */
+int fx_loader_rests(const void *arg);
+/* Wakes a loader that rests. */
+void fx_loader_resume(fx_engine *e);
 
-/* Brings the pinned weights of a program to their places; keeps account of what the arena holds. */
-fx_status fx_residents_bring(fx_engine *h, const fx_program *p, const fx_touches *touches, fx_poll *poll,
-                             fx_bind_stats *stats, fx_error *error);
+/* The caller, which waits for a load, reads the next request itself if that is work for a CPU; whether it did. Where it
+ * computes there is one thread at work for each CPU, and none has to wait until the system moves it. */
+int fx_loader_help(fx_engine *e);
+
+/* Brings the pinned weights of a program to their places; pinned account of what the arena holds. */
+fx_status fx_pinned_bring(fx_engine *e, const fx_program *p, const fx_touches *touches, fx_poll *poll,
+                          fx_bind_stats *stats, fx_error *error);
 /* What lies beyond so many bytes of the arena is gone. */
-void fx_residents_cut(fx_engine *h, int64_t arena_bytes);
-/* Gives back the memory around what the arena holds of the file. */
-void fx_residents_only(fx_engine *h);
+void fx_pinned_cut(fx_engine *e, int64_t arena_bytes);
+/* Gives back the memory around the pinned ranges. */
+void fx_pinned_forget_others(fx_engine *e);
 
 /* Makes the workspace of a step NaN, and before its node's first step the output too, where that harms nobody. */
 void fx_poison_step(const fx_bound *b, const fx_step *step, const fx_call *call);
 void fx_poison(void *memory, int64_t bytes);
 
-fx_status fx_fail(fx_error *error, fx_status status, int os_error);
+static inline fx_status fx_fail(fx_error *error, fx_status status, int os_error) {
+    *error = (fx_error){.status = status, .os_error = os_error, .index = -1};
+    return status;
+}
 
 #endif

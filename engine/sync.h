@@ -1,7 +1,7 @@
 /* Waiting: a short spin, then sleep. Counters are C11 atomics with sequential consistency; an event is what a thread
  * sleeps on until one of them has changed. Notifying costs one load while nobody sleeps. */
-#ifndef FLEXNN_SYNC_H
-#define FLEXNN_SYNC_H
+#ifndef FLEXNN_ENGINE_SYNC_H
+#define FLEXNN_ENGINE_SYNC_H
 
 #include <pthread.h>
 #include <stdatomic.h>

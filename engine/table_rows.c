@@ -3,11 +3,10 @@
 
 #include <time.h>
 
-#define DIRECT_ALIGN 4096
 #define CHUNK_MAX ((int64_t)1 << 30)
 
 int64_t fx_table_workspace(int64_t chunk_bytes) {
-    return (chunk_bytes + 3 * DIRECT_ALIGN + 63) / 64 * 64; /* begin, end and address are rounded for direct reads */
+    return (chunk_bytes + 3 * FX_DIRECT_ALIGN + 63) / 64 * 64; /* begin, end and address are rounded for direct reads */
 }
 
 fx_status fx_table_check(const fx_program *p, const fx_node *node, const fx_place *o) {
@@ -22,36 +21,36 @@ fx_status fx_table_check(const fx_program *p, const fx_node *node, const fx_plac
     return table->bytes / row >= g->axis ? FX_OK : FX_ERR_BOUNDS;
 }
 
-static fx_status fail(fx_engine *h, fx_error error) {
+static fx_status fail(fx_engine *e, fx_error error) {
     int none = 0; /* the first thread that fails tells */
-    if (atomic_compare_exchange_strong(&h->table_failed, &none, 1))
-        h->table_error = error;
+    if (atomic_compare_exchange_strong(&e->table_failed, &none, 1))
+        e->table_error = error;
     return error.status;
 }
 
 static fx_status read_chunk(const fx_table *face, int64_t i, void *workspace, const char **chunk) {
     const fx_stored_table *t = (const fx_stored_table *)face;
-    fx_engine *h = t->bound->host;
+    fx_engine *e = t->bound->engine;
     const int64_t from = i * face->chunk_bytes, rest = t->place->bytes - from;
     const int64_t bytes = rest < face->chunk_bytes ? rest : face->chunk_bytes, offset = t->place->file_offset + from;
     int64_t begin = offset, end = offset + bytes;
     char *to = workspace;
-    if (h->direct_fd >= 0) {
-        begin = begin / DIRECT_ALIGN * DIRECT_ALIGN;
-        end = (end + DIRECT_ALIGN - 1) / DIRECT_ALIGN * DIRECT_ALIGN;
-        to += -(intptr_t)to & (DIRECT_ALIGN - 1);
+    if (e->file.direct_fd >= 0) {
+        begin = fx_direct_down(begin);
+        end = fx_direct_up(end);
+        to += -(intptr_t)to & (FX_DIRECT_ALIGN - 1);
     }
-    const fx_error error = fx_read(h, to, end - begin, begin);
+    const fx_error error = fx_read(&e->file, to, end - begin, begin);
     if (error.status != FX_OK)
-        return fail(h, error);
-    atomic_fetch_add(&h->table_bytes_read, end - begin);
-    if (h->read_bytes_per_second) {
-        const int64_t ns = (int64_t)((double)(end - begin) * 1e9 / (double)h->read_bytes_per_second);
+        return fail(e, error);
+    atomic_fetch_add(&e->table_bytes_read, end - begin);
+    if (e->read_bytes_per_second) {
+        const int64_t ns = (int64_t)((double)(end - begin) * 1e9 / (double)e->read_bytes_per_second);
         nanosleep(&(struct timespec){.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000}, NULL);
     }
     *chunk = to + (offset - begin);
-    if (fx_crc32c_by(h->crc_path, 0, *chunk, (size_t)bytes) != t->bound->program.crcs[t->place->crc_first + i])
-        return fail(h, (fx_error){.status = FX_ERR_CHECKSUM, .file_offset = offset});
+    if (fx_crc32c_by(e->file.crc_path, 0, *chunk, (size_t)bytes) != t->bound->program.crcs[t->place->crc_first + i])
+        return fail(e, (fx_error){.status = FX_ERR_CHECKSUM, .file_offset = offset});
     return FX_OK;
 }
 

@@ -1,17 +1,14 @@
 /* Tables that stay in the file: rows of them are read when a step asks for them. */
-#ifndef FLEXNN_TABLE_ROWS_H
-#define FLEXNN_TABLE_ROWS_H
+#ifndef FLEXNN_ENGINE_TABLE_ROWS_H
+#define FLEXNN_ENGINE_TABLE_ROWS_H
 
-#include "engine.h"
+#include "flexnn/engine.h"
 
 typedef struct fx_stored_table {
     fx_table face; /* what the kernel sees; first, so that it leads back here */
     struct fx_bound *bound;
     const fx_load *place;
 } fx_stored_table;
-
-/* Workspace of each thread for chunks of these bytes. */
-int64_t fx_table_workspace(int64_t chunk_bytes);
 
 /* FX_OK if a gather may read operand `o` of its in[0] from a table of the program. */
 fx_status fx_table_check(const fx_program *p, const fx_node *node, const fx_place *o);

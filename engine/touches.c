@@ -12,7 +12,8 @@ void fx_node_touches(const fx_node *node, int threads, fx_node_ranges *touched) 
         fx_op_extent(node->op, &node->params, i, &lo, &hi);
         touched->ranges[i] = o->base == FX_BASE_ARENA ? (fx_range){o->offset + lo, o->offset + hi} : (fx_range){0, 0};
     }
-    touched->ranges[FX_WORKSPACE] = (fx_range){node->workspace, node->workspace + threads * node->workspace_bytes};
+    touched->ranges[FX_WORKSPACE] =
+        (fx_range){node->workspace_offset, node->workspace_offset + threads * node->workspace_bytes};
 }
 
 fx_range fx_step_weights(const fx_program *p, const fx_step *step) {
@@ -20,7 +21,7 @@ fx_range fx_step_weights(const fx_program *p, const fx_step *step) {
     if (!(fx_op_traits(node->op) & FX_TRAIT_PANELS))
         return (fx_range){0, 0};
     int64_t panels = (step->window.c1 + FX_NR - 1) / FX_NR - step->window.c0 / FX_NR;
-    return (fx_range){step->weight, step->weight + panels * fx_op_panel_bytes(node->op, &node->params)};
+    return (fx_range){step->panel_offset, step->panel_offset + panels * fx_op_panel_bytes(node->op, &node->params)};
 }
 
 static int by_place(const void *a, const void *b) {
@@ -30,17 +31,17 @@ static int by_place(const void *a, const void *b) {
 
 /* Sorts ranges and joins those that meet or follow each other; how many are left. */
 static int64_t join(fx_range *ranges, int64_t count) {
-    int64_t kept = 0;
+    int64_t joined = 0;
     qsort(ranges, (size_t)count, sizeof *ranges, by_place);
     for (int64_t i = 0; i < count; i++) {
         if (ranges[i].lo >= ranges[i].hi)
             continue;
-        if (kept && ranges[i].lo <= ranges[kept - 1].hi)
-            ranges[kept - 1].hi = ranges[i].hi > ranges[kept - 1].hi ? ranges[i].hi : ranges[kept - 1].hi;
+        if (joined && ranges[i].lo <= ranges[joined - 1].hi)
+            ranges[joined - 1].hi = ranges[i].hi > ranges[joined - 1].hi ? ranges[i].hi : ranges[joined - 1].hi;
         else
-            ranges[kept++] = ranges[i];
+            ranges[joined++] = ranges[i];
     }
-    return kept;
+    return joined;
 }
 
 static int by_number(const void *a, const void *b) {
@@ -65,7 +66,7 @@ static int64_t find(const int64_t *edges, int64_t count, int64_t place) {
  * from edge i, 0: none yet; skip[i]: the next stretch that may be free. used becomes the stretches, those alike joined.
  */
 static int64_t paint(fx_touch *used, int64_t count, int64_t *edges, uint32_t *painted, int64_t *skip) {
-    int64_t edge_count = 0, kept = 0;
+    int64_t edge_count = 0, joined = 0;
     for (int64_t i = 0; i < count; i++) {
         edges[edge_count++] = used[i].range.lo;
         edges[edge_count++] = used[i].range.hi;
@@ -87,12 +88,12 @@ static int64_t paint(fx_touch *used, int64_t count, int64_t *edges, uint32_t *pa
     for (int64_t i = 0; i + 1 < edge_count; i++) {
         if (!painted[i] || edges[i] == edges[i + 1])
             continue;
-        if (kept && used[kept - 1].range.hi == edges[i] && used[kept - 1].steps == painted[i])
-            used[kept - 1].range.hi = edges[i + 1];
+        if (joined && used[joined - 1].range.hi == edges[i] && used[joined - 1].steps == painted[i])
+            used[joined - 1].range.hi = edges[i + 1];
         else
-            used[kept++] = (fx_touch){{edges[i], edges[i + 1]}, painted[i]};
+            used[joined++] = (fx_touch){{edges[i], edges[i + 1]}, painted[i]};
     }
-    return kept;
+    return joined;
 }
 
 static void *shrunk(void *memory, int64_t bytes) {
@@ -105,10 +106,10 @@ fx_status fx_touches_make(fx_touches *t, const fx_program *p, int threads) {
     memset(t, 0, sizeof *t);
     t->used = malloc((size_t)most * sizeof *t->used);
     t->writes = malloc((size_t)most * sizeof *t->writes);
-    t->keeps = malloc((size_t)most * sizeof *t->keeps);
+    t->pinned = malloc((size_t)most * sizeof *t->pinned);
     int64_t *edges = malloc((size_t)(2 * most) * sizeof *edges), *skip = malloc((size_t)(2 * most + 1) * sizeof *skip);
     uint32_t *painted = calloc((size_t)(2 * most), sizeof *painted);
-    const int good = t->used && t->writes && t->keeps && edges && skip && painted;
+    const int good = t->used && t->writes && t->pinned && edges && skip && painted;
     for (uint32_t i = 0; good && i < p->step_count; i++) {
         fx_node_ranges node;
         fx_node_touches(&p->nodes[p->steps[i].node], threads, &node);
@@ -124,16 +125,16 @@ fx_status fx_touches_make(fx_touches *t, const fx_program *p, int threads) {
         for (uint32_t i = 0; i < p->load_count; i++)
             t->writes[t->write_count++] = fx_load_target(&p->loads[i]);
         for (uint32_t i = 0; i < p->pinned_count; i++)
-            t->keeps[t->keep_count++] = fx_load_target(&p->pinned[i]);
-        t->keeps[t->keep_count++] = (fx_range){p->zeros, p->zeros + 4 * p->zeros_count};
+            t->pinned[t->pinned_count++] = fx_load_target(&p->pinned[i]);
+        t->pinned[t->pinned_count++] = (fx_range){p->zeros_offset, p->zeros_offset + 4 * p->zeros_count};
         t->used_count = paint(t->used, t->used_count, edges, painted, skip);
         t->write_count = join(t->writes, t->write_count);
-        t->keep_count = join(t->keeps, t->keep_count);
+        t->pinned_count = join(t->pinned, t->pinned_count);
         t->used = shrunk(t->used, t->used_count * (int64_t)sizeof *t->used);
         t->writes = shrunk(t->writes, t->write_count * (int64_t)sizeof *t->writes);
-        t->keeps = shrunk(t->keeps, t->keep_count * (int64_t)sizeof *t->keeps);
+        t->pinned = shrunk(t->pinned, t->pinned_count * (int64_t)sizeof *t->pinned);
         t->bytes =
-            t->used_count * (int64_t)sizeof *t->used + (t->write_count + t->keep_count) * (int64_t)sizeof *t->writes;
+            t->used_count * (int64_t)sizeof *t->used + (t->write_count + t->pinned_count) * (int64_t)sizeof *t->writes;
     }
     free(edges);
     free(skip);
@@ -146,7 +147,7 @@ fx_status fx_touches_make(fx_touches *t, const fx_program *p, int threads) {
 void fx_touches_free(fx_touches *t) {
     free(t->used);
     free(t->writes);
-    free(t->keeps);
+    free(t->pinned);
     memset(t, 0, sizeof *t);
 }
 

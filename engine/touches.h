@@ -1,8 +1,8 @@
 /* Which bytes of the arena a program uses, and until which step. */
-#ifndef FLEXNN_TOUCHES_H
-#define FLEXNN_TOUCHES_H
+#ifndef FLEXNN_ENGINE_TOUCHES_H
+#define FLEXNN_ENGINE_TOUCHES_H
 
-#include "engine.h"
+#include "flexnn/engine.h"
 
 typedef struct fx_range {
     int64_t lo, hi; /* of the arena; lo >= hi: empty */
@@ -34,10 +34,10 @@ typedef struct fx_touch {
 } fx_touch;
 
 typedef struct fx_touches {
-    fx_touch *used;   /* by steps, weights and what they keep included */
+    fx_touch *used;   /* by steps, panels and pinned ranges included */
     fx_range *writes; /* by steps and by loads that are not pinned */
-    fx_range *keeps;  /* zeros and pinned weights */
-    int64_t used_count, write_count, keep_count;
+    fx_range *pinned; /* pinned weights, and the zeros */
+    int64_t used_count, write_count, pinned_count;
     int64_t bytes; /* of all three */
 } fx_touches;
 

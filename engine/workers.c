@@ -1,6 +1,6 @@
 #include "workers.h"
 
-#include "quota.h"
+#include "flexnn/quota.h"
 
 #include <sched.h>
 #include <signal.h>
@@ -44,62 +44,62 @@ int fx_thread_start(pthread_t *thread, void *(*body)(void *), void *arg, const c
 }
 
 static int has_work(const void *p) {
-    const fx_workers *pool = p;
-    return (uint32_t)atomic_load(&pool->ticket) != 0 || atomic_load(&pool->stopping);
+    const fx_workers *workers = p;
+    return (uint32_t)atomic_load(&workers->ticket) != 0 || atomic_load(&workers->stopping);
 }
 
 static int is_done(const void *p) {
-    const fx_workers *pool = p;
-    return atomic_load(&pool->done) == pool->wanted;
+    const fx_workers *workers = p;
+    return atomic_load(&workers->done) == workers->wanted;
 }
 
-static uint64_t ticket_of(const fx_workers *pool, uint32_t most, uint32_t left) {
-    return (uint64_t)pool->generation << GENERATION_SHIFT | (uint64_t)most << MOST_SHIFT | left;
+static uint64_t ticket_of(const fx_workers *workers, uint32_t most, uint32_t left) {
+    return (uint64_t)workers->generation << GENERATION_SHIFT | (uint64_t)most << MOST_SHIFT | left;
 }
 
 /* Units that may be taken at once of what several tasks have: not more than of each task alone, as a unit of one may
  * take a hundred times as long as that of another, and nobody shall get all of the long ones.
  */
-static uint32_t most_of(const fx_workers *pool, const fx_task *tasks, uint32_t count) {
+static uint32_t most_of(const fx_workers *workers, const fx_task *tasks, uint32_t count) {
     uint32_t most = MOST_MAX;
     for (uint32_t i = 0; i < count && count > 1; i++) {
-        uint32_t own = tasks[i].units / (uint32_t)(4 * pool->threads);
+        uint32_t own = tasks[i].units / (uint32_t)(4 * workers->threads);
         most = own < most ? own : most;
     }
     return most;
 }
 
 /* Takes units: a fraction of what is left, so that the last ones are small. 0: nothing left. */
-static uint32_t take(fx_workers *pool, uint32_t *left) {
-    uint64_t ticket = atomic_load(&pool->ticket);
+static uint32_t take(fx_workers *workers, uint32_t *left) {
+    uint64_t ticket = atomic_load(&workers->ticket);
     uint32_t count;
     do {
         *left = (uint32_t)ticket;
         if (!*left)
             return 0;
         const uint32_t most = (uint32_t)(ticket >> MOST_SHIFT) & MOST_MAX;
-        count = *left / (uint32_t)(4 * pool->threads);
+        count = *left / (uint32_t)(4 * workers->threads);
         count = count < most ? count : most;
         count += !count;
-    } while (!atomic_compare_exchange_weak(&pool->ticket, &ticket, ticket - count));
+    } while (!atomic_compare_exchange_weak(&workers->ticket, &ticket, ticket - count));
     return count;
 }
 
 /* Runs units [first, end) of the job on a thread. */
-static fx_status run_units(const fx_workers *pool, int number, uint32_t first, uint32_t end) {
-    uint32_t low = 0, high = pool->task_count; /* the task of unit first is in [low, high) */
+static fx_status run_units(const fx_workers *workers, int number, uint32_t first, uint32_t end) {
+    uint32_t low = 0, high = workers->task_count; /* the task of unit first is in [low, high) */
     while (high - low > 1) {
         uint32_t middle = (low + high) / 2;
-        if (pool->tasks[middle - 1].end <= first)
+        if (workers->tasks[middle - 1].end <= first)
             low = middle;
         else
             high = middle;
     }
-    for (const fx_task *task = &pool->tasks[low]; first < end; task++) {
+    for (const fx_task *task = &workers->tasks[low]; first < end; task++) {
         uint32_t begin = task->end - task->units, to = end < task->end ? end : task->end;
         fx_call call = task->call;
         call.workspace = (char *)call.workspace + number * task->workspace_bytes;
-        fx_status status = fx_op_run(&call, pool->cut_threads, first - begin, to - begin);
+        fx_status status = fx_op_run(&call, workers->cut_threads, first - begin, to - begin);
         if (status != FX_OK)
             return status;
         first = to;
@@ -108,23 +108,23 @@ static fx_status run_units(const fx_workers *pool, int number, uint32_t first, u
 }
 
 /* Computes until nothing is left to take, or the caller (poll not NULL) cancels. */
-static void compute(fx_workers *pool, int number, fx_jitter *jitter, fx_poll *poll) {
+static void compute(fx_workers *workers, int number, fx_jitter *jitter, fx_poll *poll) {
     uint32_t left, count;
-    while ((count = take(pool, &left))) {
-        uint32_t first = pool->units - left;
-        fx_span *lane = pool->lanes ? &pool->lanes[number] : NULL;
+    while ((count = take(workers, &left))) {
+        uint32_t first = workers->units - left;
+        fx_span *lane = workers->lanes ? &workers->lanes[number] : NULL;
         if (lane && !lane->start_ns)
             lane->start_ns = fx_now_ns();
         fx_jitter_pause(jitter);
-        fx_status status = run_units(pool, number, first, first + count);
+        fx_status status = run_units(workers, number, first, first + count);
         uint32_t ok = FX_OK;
         if (status != FX_OK)
-            atomic_compare_exchange_strong(&pool->status, &ok, status);
+            atomic_compare_exchange_strong(&workers->status, &ok, status);
         if (lane)
             lane->end_ns = fx_now_ns();
-        atomic_fetch_add(&pool->done, count); /* from here the job may be another */
+        atomic_fetch_add(&workers->done, count); /* from here the job may be another */
         if (number)
-            fx_event_notify(&pool->finished);
+            fx_event_notify(&workers->finished);
         if (poll && fx_polled(poll))
             return;
     }
@@ -132,75 +132,75 @@ static void compute(fx_workers *pool, int number, fx_jitter *jitter, fx_poll *po
 
 static void *work(void *arg) {
     fx_worker *worker = arg;
-    fx_workers *pool = worker->pool;
+    fx_workers *workers = worker->workers;
     for (;;) {
-        if (!fx_spin(has_work, pool, pool->spin_ns))
-            fx_event_wait(&pool->work, has_work, pool, 0);
-        if (atomic_load(&pool->stopping))
+        if (!fx_spin(has_work, workers, workers->spin_ns))
+            fx_event_wait(&workers->work, has_work, workers, 0);
+        if (atomic_load(&workers->stopping))
             return NULL;
-        compute(pool, worker->number, &worker->jitter, NULL);
+        compute(workers, worker->number, &worker->jitter, NULL);
     }
 }
 
-int fx_workers_start(fx_workers *pool, int threads, const fx_placement *placement, uint32_t jitter_seed) {
-    int error = fx_event_init(&pool->work);
+int fx_workers_start(fx_workers *workers, int threads, const fx_placement *placement, uint32_t jitter_seed) {
+    int error = fx_event_init(&workers->work);
     if (error)
         return error;
-    error = fx_event_init(&pool->finished);
+    error = fx_event_init(&workers->finished);
     if (error) {
-        fx_event_destroy(&pool->work);
+        fx_event_destroy(&workers->work);
         return error;
     }
-    atomic_init(&pool->ticket, 0);
-    atomic_init(&pool->done, 0);
-    atomic_init(&pool->status, FX_OK);
-    atomic_init(&pool->stopping, 0);
-    pool->generation = 0;
-    pool->jitter = fx_jitter_start(jitter_seed, 1);
+    atomic_init(&workers->ticket, 0);
+    atomic_init(&workers->done, 0);
+    atomic_init(&workers->status, FX_OK);
+    atomic_init(&workers->stopping, 0);
+    workers->generation = 0;
+    workers->jitter = fx_jitter_start(jitter_seed, 1);
     /* Who spins on a CPU that another thread needs, or in time that is allotted, only delays it. */
-    pool->spin_ns = fx_usable_cpus() < threads ? 0 : SPIN_NS;
-    pool->threads = threads; /* read by workers from their first job on, which is after the last start */
+    workers->spin_ns = fx_usable_cpus() < threads ? 0 : SPIN_NS;
+    workers->threads = threads; /* read by workers from their first job on, which is after the last start */
     int started = 1;
     for (; started < threads; started++) {
-        fx_worker *worker = &pool->workers[started];
-        worker->pool = pool;
+        fx_worker *worker = &workers->list[started];
+        worker->workers = workers;
         worker->number = started;
         worker->jitter = fx_jitter_start(jitter_seed, (uint32_t)started + 1);
         if (fx_thread_start(&worker->thread, work, worker, "flexnn-compute",
                             placement->is_set ? &placement->compute : NULL))
             break;
     }
-    pool->threads = started;
-    pool->cut_threads = started > 1 ? started * placement->fineness : 1;
+    workers->threads = started;
+    workers->cut_threads = started > 1 ? started * placement->fineness : 1;
     return 0;
 }
 
-void fx_workers_stop(fx_workers *pool) {
-    atomic_store(&pool->stopping, 1);
-    fx_event_notify(&pool->work);
-    for (int i = 1; i < pool->threads; i++)
-        pthread_join(pool->workers[i].thread, NULL);
-    fx_event_destroy(&pool->finished);
-    fx_event_destroy(&pool->work);
+void fx_workers_stop(fx_workers *workers) {
+    atomic_store(&workers->stopping, 1);
+    fx_event_notify(&workers->work);
+    for (int i = 1; i < workers->threads; i++)
+        pthread_join(workers->list[i].thread, NULL);
+    fx_event_destroy(&workers->finished);
+    fx_event_destroy(&workers->work);
 }
 
-fx_status fx_workers_run(fx_workers *pool, fx_task *tasks, uint32_t count, fx_span *lanes, fx_poll *poll) {
+fx_status fx_workers_run(fx_workers *workers, fx_task *tasks, uint32_t count, fx_span *lanes, fx_poll *poll) {
     uint32_t units = 0;
     for (uint32_t i = 0; i < count; i++) {
         if (tasks[i].units > UINT32_MAX - units)
             return FX_ERR_PARAMS;
         tasks[i].end = units += tasks[i].units;
     }
-    pool->tasks = tasks;
-    pool->task_count = count;
-    pool->lanes = lanes;
-    pool->units = pool->wanted = units;
-    if (units <= 1 || pool->threads == 1) { /* nobody to share with; a few parts, so that a cancel is seen */
+    workers->tasks = tasks;
+    workers->task_count = count;
+    workers->lanes = lanes;
+    workers->units = workers->wanted = units;
+    if (units <= 1 || workers->threads == 1) { /* nobody to share with; a few parts, so that a cancel is seen */
         uint32_t part = units / 8 + 1;
         if (lanes)
             lanes[0].start_ns = fx_now_ns();
         for (uint32_t first = 0; first < units; first += part) {
-            fx_status status = run_units(pool, 0, first, units - first < part ? units : first + part);
+            fx_status status = run_units(workers, 0, first, units - first < part ? units : first + part);
             if (status != FX_OK)
                 return status;
             if (fx_polled(poll))
@@ -210,22 +210,22 @@ fx_status fx_workers_run(fx_workers *pool, fx_task *tasks, uint32_t count, fx_sp
             lanes[0].end_ns = fx_now_ns();
         return FX_OK;
     }
-    atomic_store(&pool->done, 0);
-    atomic_store(&pool->status, FX_OK);
-    pool->generation++;
-    atomic_store(&pool->ticket, ticket_of(pool, most_of(pool, tasks, count), units));
-    fx_event_notify(&pool->work);
-    compute(pool, 0, &pool->jitter, poll);
-    while (!fx_spin(is_done, pool, pool->spin_ns)) {
-        fx_event_wait(&pool->finished, is_done, pool, fx_now_ns() + FX_POLL_NS);
+    atomic_store(&workers->done, 0);
+    atomic_store(&workers->status, FX_OK);
+    workers->generation++;
+    atomic_store(&workers->ticket, ticket_of(workers, most_of(workers, tasks, count), units));
+    fx_event_notify(&workers->work);
+    compute(workers, 0, &workers->jitter, poll);
+    while (!fx_spin(is_done, workers, workers->spin_ns)) {
+        fx_event_wait(&workers->finished, is_done, workers, fx_now_ns() + FX_POLL_NS);
         if (fx_polled(poll))
             break;
     }
     if (poll->cancelled) {
-        uint64_t left = atomic_exchange(&pool->ticket, ticket_of(pool, 0, 0));
-        pool->wanted -= (uint32_t)left;
-        fx_event_wait(&pool->finished, is_done, pool, 0);
+        uint64_t left = atomic_exchange(&workers->ticket, ticket_of(workers, 0, 0));
+        workers->wanted -= (uint32_t)left;
+        fx_event_wait(&workers->finished, is_done, workers, 0);
         return FX_ERR_CANCELLED;
     }
-    return (fx_status)atomic_load(&pool->status);
+    return (fx_status)atomic_load(&workers->status);
 }

@@ -1,15 +1,15 @@
 /* The compute threads: the caller and threads - 1 workers share the units of one group of steps after the other. */
-#ifndef FLEXNN_WORKERS_H
-#define FLEXNN_WORKERS_H
+#ifndef FLEXNN_ENGINE_WORKERS_H
+#define FLEXNN_ENGINE_WORKERS_H
 
-#include "engine.h"
+#include "flexnn/engine.h"
 #include "placement.h"
 #include "sync.h"
 
 typedef struct fx_workers fx_workers;
 
 typedef struct fx_worker {
-    fx_workers *pool;
+    fx_workers *workers;
     pthread_t thread;
     int number; /* from 1; the caller is 0 */
     fx_jitter jitter;
@@ -39,18 +39,18 @@ struct fx_workers {
     atomic_int stopping;
     fx_event work, finished;
     fx_jitter jitter;
-    fx_worker workers[FX_MAX_THREADS];
+    fx_worker list[FX_MAX_THREADS];
 };
 
-/* Starts up to threads - 1 workers; pool->threads says how many compute. 0, or an errno. The caller's thread stays
+/* Starts up to threads - 1 workers; workers->threads says how many compute. 0, or an errno. The caller's thread stays
  * where it is: it is not ours, and the system moves a busy one to a big core by itself. */
-int fx_workers_start(fx_workers *pool, int threads, const fx_placement *placement, uint32_t jitter_seed);
-void fx_workers_stop(fx_workers *pool);
+int fx_workers_start(fx_workers *workers, int threads, const fx_placement *placement, uint32_t jitter_seed);
+void fx_workers_stop(fx_workers *workers);
 
 /* Runs all units of all tasks, at the same time; sets their end. FX_ERR_CANCELLED if poll says so: the units not yet
  * begun are then left out. FX_ERR_PARAMS if they are too many. lanes, if not NULL: [threads], zeros; gets from when to
  * when each thread computed. */
-fx_status fx_workers_run(fx_workers *pool, fx_task *tasks, uint32_t count, fx_span *lanes, fx_poll *poll);
+fx_status fx_workers_run(fx_workers *workers, fx_task *tasks, uint32_t count, fx_span *lanes, fx_poll *poll);
 
 /* Starts a thread with a small stack and all signals blocked, on one of the cores (NULL: any). 0, or an errno. */
 int fx_thread_start(pthread_t *thread, void *(*body)(void *), void *arg, const char *name, const cpu_set_t *cores);

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from flexnn.errors import CompileError
 from flexnn.graph.ir import GraphError
 
 if TYPE_CHECKING:
@@ -28,10 +29,6 @@ Progress = Callable[[str, int, int], None]
 _Trace = Callable[[str, "Model | Graph | StoredModel | GraphError"], None]
 
 _READ_BYTES = 1 << 20
-
-
-class CompileError(ValueError):
-    """A model that does not compile; the message is one line saying what, where and what would help."""
 
 
 def compile(  # noqa: A001 (a public name)

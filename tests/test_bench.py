@@ -16,6 +16,7 @@ from flexnn.artifact import open_artifact
 from flexnn.bench import ablations, timing
 from flexnn.planning import MachineProfile, Setting, make_plan
 from flexnn.run.engine import BoundProgram, Engine, Switches
+from flexnn.session import open_for_tests
 from tests.support.sessions import LAYERS, feed, smallest, write_model
 
 MACHINE = MachineProfile(flops_per_second=5e10, bytes_per_second=1e10)
@@ -126,8 +127,8 @@ def test_drawing_without_matplotlib_says_so(
 
 def test_a_trace_explains_its_stalls(artifact: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = tmp_path / "trace.json"
-    with flexnn.Session(
-        artifact, memory=smallest(artifact), threads=2, trace=True, _read_bytes_per_second=100_000_000
+    with open_for_tests(
+        artifact, memory=smallest(artifact), threads=2, trace=True, read_bytes_per_second=100_000_000
     ) as s:
         s.run(None, feed())
         s.run(None, feed())

@@ -15,6 +15,7 @@ from flexnn import cli
 from flexnn.planning import MachineProfile
 from flexnn.planning.check import check_plan
 from flexnn.planning.overhead import GROUPING_BYTES
+from flexnn.session import open_for_tests
 from tests.support.sessions import feed, smallest, write_branched_model, write_model
 
 BRANCHES, OTHERS = 6, 4
@@ -55,7 +56,7 @@ def test_outputs_are_those_of_one_by_one(
     artifact: Path, expected: np.ndarray, groups: int | str | None, threads: int
 ) -> None:
     for seed in (0, 7):
-        with flexnn.Session(artifact, threads=threads, groups=groups, _poison=True, _jitter_seed=seed) as session:
+        with open_for_tests(artifact, threads=threads, groups=groups, poison=True, jitter_seed=seed) as session:
             for _ in range(3):
                 assert np.array_equal(session.run(None, feed())[0], expected)
             check_plan(session.plan.graph, session.plan.program)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import flexnn
+from flexnn.session import open_for_tests
 from tests.support.sessions import feed, smallest, write_model
 
 STEPS = (0.0, 0.3, 0.7, 2.0, 0.5, 0.1, 1.2, 0.0)
@@ -40,16 +41,15 @@ def test_down_and_up_again(artifact: Path, io: str) -> None:
     least, x = smallest(artifact), feed()
     if io == "direct":  # rounds to pages
         least += 1 << 20
-    with flexnn.Session(artifact, memory=least, threads=2, io=io, profile="analytic", _poison=True) as session:
+    with open_for_tests(artifact, memory=least, threads=2, io=io, profile="analytic", poison=True) as session:
         for share in STEPS:
             before = pinned(session)
             session.memory = budget = least + int(share * WEIGHTS)
             now = pinned(session)
-            engine = session._engine
-            assert engine is not None
+            pinning = session.statistics()["pinning"]
             there = covered(before, now)
-            assert engine.pinning["kept"] + engine.pinning["moved"] == there
-            assert engine.pinning["read"] == sum(now.values()) - there
+            assert pinning["kept"] + pinning["moved"] == there
+            assert pinning["read"] == sum(now.values()) - there
             with flexnn.Session(artifact, memory=budget, threads=2, io=io, profile="analytic") as fresh:
                 expected = fresh.run(None, x)[0]
             for _ in range(2):
@@ -67,6 +67,4 @@ def test_memory_goes_back(artifact: Path) -> None:
         session.memory = least
         session.run(None, x)
         assert full - resident() > WEIGHTS * 3 // 4
-        host = session._host
-        assert host is not None
-        assert host.nbytes < least
+        assert session.statistics()["engine_bytes"] < least

@@ -22,14 +22,15 @@ LINES_MAX = 500
 # Who may import whom inside flexnn: a package knows those named here, and itself.
 MAY_IMPORT = {
     "_core": set(),
+    "errors": set(),
     "units": set(),
-    "graph": {"_core"},
-    "artifact": {"_core", "graph"},
-    "planning": {"_core", "graph", "units"},
+    "graph": {"_core", "errors"},
+    "artifact": {"_core", "errors", "graph"},
+    "planning": {"_core", "errors", "graph", "units"},
     "regions": {"graph"},
     "measure": {"_core", "artifact", "graph", "planning"},
-    "compiler": {"graph", "artifact", "regions"},
-    "run": {"_core", "artifact", "graph", "measure", "planning", "regions", "units"},
+    "compiler": {"errors", "graph", "artifact", "regions"},
+    "run": {"_core", "artifact", "errors", "graph", "measure", "planning", "regions", "units"},
     "bench": {
         "__init__",
         "doctor",
@@ -43,13 +44,13 @@ MAY_IMPORT = {
         "session",
         "units",
     },
-    "session": {"_core", "artifact", "compiler", "graph", "measure", "planning", "run", "units"},
-    "__init__": {"artifact", "compiler", "graph", "planning", "session"},
+    "session": {"compiler", "graph", "planning", "run", "units"},
+    "planned": {"compiler", "graph", "measure", "planning", "regions", "run"},
+    "__init__": {"artifact", "compiler", "errors", "graph", "planned", "planning", "session"},
     "__main__": {"cli"},
     "backend": {"compiler", "graph", "session"},
     "doctor": {"_core"},
-    "cli": {"bench", "doctor", "__init__", "_core", "artifact", "compiler", "graph", "measure", "planning", "run"}
-    | {"session", "units"},
+    "cli": {"bench", "doctor", "__init__", "_core", "compiler", "graph", "run", "units"},
 }
 COMPILE_TIME = {"onnx", "google"}
 MAY_IMPORT_ONNX = {"backend.py", "importer.py", "onnx_file.py"}

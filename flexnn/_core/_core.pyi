@@ -92,7 +92,9 @@ def place_streams(
 ) -> None: ...
 
 class EngineError(RuntimeError):
-    status: Literal["params", "bounds", "index", "memory", "io", "eof", "checksum", "thread", "fork", "overlap"]
+    status: Literal[
+        "params", "bounds", "index", "memory", "io", "eof", "checksum", "thread", "fork", "overlap", "running"
+    ]
     index: int
     is_load: bool
     is_pinned: bool
@@ -133,7 +135,7 @@ class BoundProgram:
         loads: NDArray[Any],
         crcs: NDArray[np.uint32],
         arena_bytes: int,
-        zeros: int,
+        zeros_offset: int,
         zeros_count: int,
         io_bytes: Sequence[int] | NDArray[np.int64],
         input_count: int,

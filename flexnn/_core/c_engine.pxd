@@ -1,22 +1,19 @@
-# engine.h, crc32c.h, rates.h.
+# flexnn/engine.h, flexnn/crc32c.h, flexnn/rates.h, flexnn/quota.h.
 from libc.stdint cimport int32_t, int64_t, uint32_t
 
 from flexnn._core.c_ops cimport fx_kernels, fx_params, fx_status, fx_window
 from flexnn._core.c_record cimport fx_record
 
-cdef extern from "crc32c.h" nogil:
+cdef extern from "flexnn/crc32c.h" nogil:
     ctypedef enum fx_crc_path:
         FX_CRC_TABLE
     fx_crc_path fx_crc_path_best()
     uint32_t fx_crc32c_by(fx_crc_path path, uint32_t crc, const void *data, size_t n)
 
-cdef extern from "rates.h" nogil:
+cdef extern from "flexnn/rates.h" nogil:
     fx_status fx_measure_rates(const fx_kernels *k, double *flops, double *bytes)
 
-cdef extern from "table_rows.h" nogil:
-    int64_t fx_table_workspace(int64_t chunk_bytes)
-
-cdef extern from "engine.h" nogil:
+cdef extern from "flexnn/engine.h" nogil:
     const fx_record fx_engine_records[]
     const int FX_BASE_FILE
     enum: FX_AHEAD_MAX
@@ -49,7 +46,7 @@ cdef extern from "engine.h" nogil:
         const uint32_t *crcs
         uint32_t crc_count
         int64_t arena_bytes
-        int64_t zeros
+        int64_t zeros_offset
         int64_t zeros_count
         const int64_t *io_bytes
         uint32_t input_count, output_count
@@ -90,19 +87,20 @@ cdef extern from "engine.h" nogil:
 
     fx_status fx_program_check(const fx_program *p, int threads, const fx_kernels *k, fx_error *error)
     fx_engine *fx_engine_open(const fx_options *o, fx_error *error)
-    void fx_engine_close(fx_engine *h)
-    void fx_engine_trim(fx_engine *h, int keep)
-    int64_t fx_engine_bytes(const fx_engine *h)
-    int fx_engine_threads(const fx_engine *h)
-    fx_bound *fx_bind(fx_engine *h, const fx_program *p, int (*poll)(void *) noexcept nogil, void *poll_arg,
+    fx_status fx_engine_close(fx_engine *e)
+    fx_status fx_engine_trim(fx_engine *e, int keep_pinned)
+    int64_t fx_engine_bytes(const fx_engine *e)
+    int fx_engine_threads(const fx_engine *e)
+    fx_bound *fx_bind(fx_engine *e, const fx_program *p, int (*poll)(void *) noexcept nogil, void *poll_arg,
                       fx_bind_stats *stats, fx_error *error)
-    void fx_unbind(fx_bound *b)
+    fx_status fx_unbind(fx_bound *b)
     fx_status fx_run(fx_bound *b, void *const *buffers, fx_bound *const *next, uint32_t next_count,
                      int (*poll)(void *) noexcept nogil, void *poll_arg, fx_run_stats *stats, fx_error *error)
     const fx_span *fx_trace(const fx_bound *b)
     const fx_span *fx_trace_threads(const fx_bound *b)
     const fx_span *fx_trace_stalls(const fx_bound *b)
+    int64_t fx_table_workspace(int64_t chunk_bytes)
 
 
-cdef extern from "quota.h" nogil:
+cdef extern from "flexnn/quota.h" nogil:
     double fx_usable_cpus()

@@ -8,7 +8,7 @@ from cpython.exc cimport PyErr_CheckSignals
 from flexnn._core.c_engine cimport *
 
 cdef tuple _STATUS_NAMES = ("ok", "params", "bounds", "index", "memory", "io", "eof", "checksum", "thread", "cancelled",
-                            "fork", "overlap")
+                            "fork", "overlap", "running")
 if len(_STATUS_NAMES) != FX_STATUS_COUNT:
     raise ImportError("flexnn: the binding's list of statuses is not the core's")
 
@@ -24,7 +24,7 @@ def table_workspace(int64_t chunk_bytes):
 class EngineError(RuntimeError):
     """The engine refused a program or broke off a run; the session can run again.
 
-    ``status``: "params", "bounds", "index", "memory", "io", "eof", "checksum", "thread", "fork" or "overlap". ``index``: of the
+    ``status``: "params", "bounds", "index", "memory", "io", "eof", "checksum", "thread", "fork", "overlap" or "running". ``index``: of the
     load (``is_load``; among the pinned if ``is_pinned``) or the node (one that reads a table, too), -1 if it is about neither. ``file_offset``: where
     reading failed. ``os_error``: errno of "io", else 0.
     """
@@ -169,7 +169,7 @@ cdef class BoundProgram:
     cdef readonly dict pinning
     """Bytes of pinned weights that were ``kept`` in place, ``moved`` inside the arena, ``read``."""
 
-    def __init__(self, Engine host not None, *, nodes, steps, pinned, loads, crcs, int64_t arena_bytes, int64_t zeros,
+    def __init__(self, Engine host not None, *, nodes, steps, pinned, loads, crcs, int64_t arena_bytes, int64_t zeros_offset,
                  int64_t zeros_count, io_bytes, uint32_t input_count, groups=None, tables=None):
         if self.bound != NULL:
             raise RuntimeError("the program is bound already")
@@ -209,7 +209,7 @@ cdef class BoundProgram:
             program.tables, program.table_count = <const fx_load *>table_buffer.view.buf, len(tables)
         program.crcs = <const uint32_t *>crc_buffer.view.buf
         program.crc_count = len(crcs)
-        program.arena_bytes, program.zeros, program.zeros_count = arena_bytes, zeros, zeros_count
+        program.arena_bytes, program.zeros_offset, program.zeros_count = arena_bytes, zeros_offset, zeros_count
         program.io_bytes = <const int64_t *>size_buffer.view.buf
         program.input_count = input_count
         program.output_count = len(sizes) - input_count

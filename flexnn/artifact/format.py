@@ -6,6 +6,7 @@ import struct
 from dataclasses import dataclass
 
 from flexnn._core import crc32c
+from flexnn.errors import FlexNNError
 
 MAGIC = b"\x89FLEXNN\n"
 VERSION = 3
@@ -47,7 +48,7 @@ HEADER_BYTES = _FIELDS.size + 4
 _FIXED = {"magic": MAGIC, "version": VERSION, "header_bytes": HEADER_BYTES, "reserved": 0}
 
 
-class ArtifactError(ValueError):
+class ArtifactError(FlexNNError, ValueError):
     """A file that is not a usable artifact; the message is one line saying what is wrong."""
 
 

@@ -68,7 +68,7 @@ def streamed(graph: Graph, plan: Plan, slice_bytes: int | None, buffers: int, al
             load["wait_steps"] = len(steps) if buffers == 1 else free_from[place]
             window = part["window"]
             window["c0"], window["c1"] = first * _core.NR, min(last * _core.NR, int(window["c1"]))
-            part["wait_loads"], part["weight"] = len(loads) + 1, len(loads)
+            part["wait_loads"], part["panel_offset"] = len(loads) + 1, len(loads)
             loads.append(load)
             steps.append(part)
             free_from[place] = len(steps)
@@ -77,8 +77,8 @@ def streamed(graph: Graph, plan: Plan, slice_bytes: int | None, buffers: int, al
     every["address"] = base + every["address"] * size
     rows = np.array(steps, _core.STEP_DTYPE)
     panels = np.array([graph.nodes[node].weight >= 0 for node in rows["node"]], bool)
-    users = rows["weight"][panels]
-    rows["weight"][panels] = (every["address"] + every["check_lead"])[users]
+    users = rows["panel_offset"][panels]
+    rows["panel_offset"][panels] = (every["address"] + every["check_lead"])[users]
     spans = [(w.offset, w.offset + w.nbytes) for w in graph.weights if w.kind == "panels"]
     first = program.pinned["file_offset"] + program.pinned["check_lead"]
     raw = np.array([not any(low <= at < high for low, high in spans) for at in first.tolist()], bool)

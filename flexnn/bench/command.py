@@ -10,7 +10,7 @@ from typing import Any
 import flexnn
 from flexnn import doctor, units
 from flexnn.compiler import compiled
-from flexnn.session import default_threads
+from flexnn.run.options import default_threads
 
 from . import ablations, compare, curve, timing
 

@@ -15,9 +15,10 @@ from typing import NoReturn
 
 import flexnn
 from flexnn import units
-from flexnn.session import PROFILES
+from flexnn.run.options import IO, PROFILES
 
-from . import kinds, progress
+from . import options as option
+from . import progress
 from .plan import plan
 from .run import run
 
@@ -105,8 +106,8 @@ def _parser() -> argparse.ArgumentParser:
 
     sub = commands.add_parser("run", help="run a model and report memory and latency")
     _add_model(sub)
-    sub.add_argument("--repeat", type=kinds.positive, default=10, metavar="N", help="timed runs (10)")
-    sub.add_argument("--warmup", type=kinds.count, default=2, metavar="N", help="runs before them (2)")
+    sub.add_argument("--repeat", type=option.positive, default=10, metavar="N", help="timed runs (10)")
+    sub.add_argument("--warmup", type=option.count, default=2, metavar="N", help="runs before them (2)")
     sub.add_argument("--input", metavar="IN.npz", help="arrays by input name; default: seeded random")
     sub.add_argument("--output", metavar="OUT.npz", help="save the outputs")
     sub.add_argument("--trace", metavar="FILE.json", help="save the last run for ui.perfetto.dev: loads, steps, stalls")
@@ -123,13 +124,13 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("what", choices=("curve", "ablations"))
     _add_model(sub)
     sub.add_argument(
-        "--storage", type=kinds.size_per_second, default=0, metavar="RATE", help="read no faster: like 40MB/s"
+        "--storage", type=option.size_per_second, default=0, metavar="RATE", help="read no faster: like 40MB/s"
     )
-    sub.add_argument("--repeat", type=kinds.positive, default=10, metavar="N", help="timed runs of each (10)")
+    sub.add_argument("--repeat", type=option.positive, default=10, metavar="N", help="timed runs of each (10)")
     sub.add_argument("--only", action="append", choices=ABLATIONS, metavar="PART", help=f"of {', '.join(ABLATIONS)}")
     sub.add_argument("--no-peers", action="store_true", help="not onnxruntime, which an .onnx MODEL is compared with")
     sub.add_argument("--compare", metavar="STORED.json", help="what --json printed before: exit 1 if this is slower")
-    sub.add_argument("--tolerance", type=kinds.share, default=0.1, metavar="SHARE", help="by more than this (0.1)")
+    sub.add_argument("--tolerance", type=option.fraction, default=0.1, metavar="SHARE", help="by more than this (0.1)")
     sub.add_argument("--draw", metavar="FILE", help="draw the curve as .svg or .png (needs matplotlib)")
     sub.set_defaults(command=_bench)
     return parser
@@ -138,17 +139,17 @@ def _parser() -> argparse.ArgumentParser:
 def _add_model(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("model", metavar="MODEL", help=".onnx or .flexnn")
     sub.add_argument(
-        "--memory", type=kinds.size, metavar="SIZE", help="budget: bytes, or like 64MiB; default: no limit"
+        "--memory", type=option.size, metavar="SIZE", help="budget: bytes, or like 64MiB; default: no limit"
     )
-    sub.add_argument("--threads", type=kinds.threads, metavar="N", help="compute threads; default: the CPUs there are")
+    sub.add_argument("--threads", type=option.threads, metavar="N", help="compute threads; default: the CPUs there are")
     _add_shape(sub)
-    sub.add_argument("--io", choices=("buffered", "direct"), default="buffered", help="how weights are read")
+    sub.add_argument("--io", choices=IO, default=IO[0], help="how weights are read")
     sub.add_argument(
         "--profile", choices=PROFILES, help="times of kernels and storage measured when first opened here, or analytic"
     )
     sub.add_argument(
         "--groups",
-        type=kinds.groups,
+        type=option.groups,
         metavar="off|auto|K",
         help="independent nodes run at the same time, where all weights are pinned: each layer of them in K groups, or"
         " as is predicted to be the fastest (off)",
@@ -164,7 +165,7 @@ def _add_reuse(sub: argparse.ArgumentParser) -> None:
 
 def _add_shape(sub: argparse.ArgumentParser) -> None:
     sub.add_argument(
-        "--shape", action="append", default=[], type=kinds.shape, metavar="NAME=1,3,224,224", help="bind an open input"
+        "--shape", action="append", default=[], type=option.shape, metavar="NAME=1,3,224,224", help="bind an open input"
     )
 
 

@@ -46,6 +46,7 @@ def run(options: argparse.Namespace) -> None:
 def _measure(
     path: str, options: argparse.Namespace, shapes: dict[str, tuple[int, ...]]
 ) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]:
+    """Open a session and run it; return the report, and the last run's outputs by name."""
     feed = load_arrays(options.input) if options.input else None
     generator = seeded()
     baseline = _peak_rss()
@@ -67,45 +68,45 @@ def _measure(
             feed = {i.name: random_input(generator, i) for i in session.get_inputs()}
         for _ in range(options.warmup):
             session.run(None, feed)
-        latencies, stalls, read = [], [], 0
+        latencies, stalls = [], []
         for _ in range(options.repeat):
             start = time.perf_counter_ns()
             outputs = session.run(None, feed)
             latencies.append((time.perf_counter_ns() - start) / NS_PER_MS)
             stalls.append(session.last_run["stall_ns"] / NS_PER_MS)
-            read = session.last_run["bytes_read"]
         peak = _peak_rss()
         if options.trace is not None:
             with written(options.trace) as file:
                 file.write(json.dumps(session.trace_events()).encode())
-        plan = session.plan
-        latencies.sort()
-        report = {
-            "memory_budget": session.memory,
-            "arena_bytes": plan.arena_bytes,
-            "session_bytes": session.session_bytes,
-            "baseline_rss": baseline,
-            "peak_rss": peak,
-            "latency_ms": {
-                "p50": _quantile(latencies, 0.5),
-                "p95": _quantile(latencies, 0.95),
-                "min": latencies[0],
-                "runs": len(latencies),
-            },
-            "open_ms": open_ms,
-            "plan_ms": plan.plan_ms,
-            "predicted_ms": plan.predicted_ms,
-            "bound_ms": plan.bound_ms,
-            "bytes_read_per_run": read,
-            "pinned_bytes": plan.pinned_bytes,
-            "stall_ms": _quantile(sorted(stalls), 0.5),
-            "threads": session.threads,
-            "groups": plan.groups,
-            "barriers": plan.barriers,
-            "isa": _core.isa_level(),
-        }
+        facts = {"baseline_rss": baseline, "peak_rss": peak}, _spread(latencies), open_ms, _median(stalls)
+        report = _report(session, *facts)
         names = [output.name for output in session.get_outputs()]
     return report, dict(zip(names, outputs, strict=True))
+
+
+def _report(
+    session: flexnn.Session, rss: dict[str, int], latency_ms: dict[str, Any], open_ms: float, stall_ms: float
+) -> dict[str, Any]:
+    """Return what ``flexnn run --json`` prints."""
+    plan = session.plan
+    return {
+        "memory_budget": session.memory,
+        "arena_bytes": plan.arena_bytes,
+        "session_bytes": session.session_bytes,
+        **rss,
+        "latency_ms": latency_ms,
+        "open_ms": open_ms,
+        "plan_ms": plan.plan_ms,
+        "predicted_ms": plan.predicted_ms,
+        "bound_ms": plan.bound_ms,
+        "bytes_read_per_run": session.last_run["bytes_read"],
+        "pinned_bytes": plan.pinned_bytes,
+        "stall_ms": stall_ms,
+        "threads": session.threads,
+        "groups": plan.groups,
+        "barriers": plan.barriers,
+        "isa": _core.isa_level(),
+    }
 
 
 def _tell(what: str) -> None:
@@ -113,8 +114,21 @@ def _tell(what: str) -> None:
         print(what, file=sys.stderr)
 
 
-def _quantile(ordered: list[float], q: float) -> float:
-    return ordered[min(len(ordered) - 1, round(q * (len(ordered) - 1)))]
+def _spread(latencies: list[float]) -> dict[str, Any]:
+    return {
+        "p50": _median(latencies),
+        "p95": _quantile(latencies, 0.95),
+        "min": min(latencies),
+        "runs": len(latencies),
+    }
+
+
+def _median(values: list[float]) -> float:
+    return _quantile(values, 0.5)
+
+
+def _quantile(values: list[float], q: float) -> float:
+    return sorted(values)[round(q * (len(values) - 1))]
 
 
 def _peak_rss() -> int:

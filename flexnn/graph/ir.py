@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from flexnn.errors import FlexNNError
+
 if TYPE_CHECKING:
     from .pack import PanelSource
 
@@ -45,7 +47,7 @@ ALL_DTYPES = DTYPES | {
 """And what only numpy computes."""
 
 
-class GraphError(ValueError):
+class GraphError(FlexNNError, ValueError):
     """A model or graph that cannot be used; the message is one line naming what and where."""
 
 

@@ -189,7 +189,7 @@ class Bench:
         step = np.zeros(1, _core.STEP_DTYPE)
         y0, y1, c0, c1 = _core.op_full_window(op, params)
         window = (y0, y1, c0, min(c1, panels * _core.NR) if panels else c1)
-        step["node"], step["window"], step["weight"] = node, window, at
+        step["node"], step["window"], step["panel_offset"] = node, window, at
         self._steps.append(step)
 
     def _encode(self, case: Case) -> np.ndarray[tuple[int], np.dtype[np.void]]:
@@ -204,7 +204,7 @@ class Bench:
             known = graph.tensors[tensor]
             operand["base"] = 0
             operand["offset"] = places[graph.root(tensor)] + known.offset * (known.nbytes // max(known.size, 1))
-        node["workspace"], node["workspace_bytes"] = at, case.variant.workspace_bytes
+        node["workspace_offset"], node["workspace_bytes"] = at, case.variant.workspace_bytes
         self._arena = max(self._arena, at + case.variant.workspace_bytes * self._costs.threads)
         return node
 
@@ -237,7 +237,7 @@ class Bench:
             loads=loads,
             crcs=crcs,
             arena_bytes=max(self._arena, arena),
-            zeros=0,
+            zeros_offset=0,
             zeros_count=self._costs.zeros_count,
             io_bytes=[],
             input_count=0,

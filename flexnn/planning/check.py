@@ -237,7 +237,7 @@ def _workspaces(graph: Graph, program: Program, spans: _Spans) -> None:
     begin, end = _step_range(program, len(graph.nodes))
     for index, (item, params) in enumerate(_params(graph, program)):
         kernel = OPERATORS[item.op].kernel(program.nodes["kernel"][index])
-        given, at = int(program.nodes["workspace_bytes"][index]), int(program.nodes["workspace"][index])
+        given, at = int(program.nodes["workspace_bytes"][index]), int(program.nodes["workspace_offset"][index])
         if given < _core.op_workspace(item.op, kernel, params):
             raise PlanError("workspace", f"node {index} has {given} bytes of workspace for each thread")
         if given:
@@ -285,7 +285,7 @@ def _reads(graph: Graph, program: Program) -> list[tuple[int, tuple[int, int, in
     """Return (step, (file offset, bytes, arena address)) of all stored bytes that steps read."""
     reads = []
     panel_bytes = [_core.op_panel_bytes(node.op, params) for node, params in _params(graph, program)]
-    for step, (node, weight) in enumerate(zip(program.steps["node"], program.steps["weight"], strict=True)):
+    for step, (node, weight) in enumerate(zip(program.steps["node"], program.steps["panel_offset"], strict=True)):
         item = graph.nodes[node]
         if item.weight >= 0:
             window, size = program.steps["window"][step], panel_bytes[node]

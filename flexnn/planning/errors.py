@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from flexnn.errors import FlexNNError
 
-class BudgetError(ValueError):
+
+class BudgetError(FlexNNError, ValueError):
     """No plan fits the budget. ``minimum``: smallest budget in bytes that has a plan; ``budget``: bytes asked for;
     ``how``: text for a condition, apart from the model, under which that is the smallest budget.
     """

@@ -141,7 +141,7 @@ def _encode_nodes(
         row = nodes[index]
         encode_variant(row, item.op, known.params, variant)
         if variant.workspace_bytes:
-            row["workspace"] = base + workspace[index]
+            row["workspace_offset"] = base + workspace[index]
             row["workspace_bytes"] = variant.workspace_bytes
         for operand, tensor in enumerate([*item.inputs, item.outputs[0]]):
             root = graph.root(tensor)
@@ -170,10 +170,10 @@ def encode_variant(row: np.void, op: str, params: NDArray[np.int32], variant: Va
 def _encode_steps(costs: Costs, graph: Graph, draft: Draft, loads: Records) -> Records:
     steps = np.zeros(len(draft.steps), _core.STEP_DTYPE)
     steps["node"] = draft.steps["node"]
-    steps["weight"] = -1
+    steps["panel_offset"] = -1
     steps["wait_loads"] = draft.steps["wait_loads"]
     panels = draft.slices["constant"] < 0
-    steps["weight"][draft.slices["step"][panels]] = (loads["address"] + loads["check_lead"])[panels]
+    steps["panel_offset"][draft.slices["step"][panels]] = (loads["address"] + loads["check_lead"])[panels]
     whole = [_core.op_full_window(n.op, p.params) for n, p in zip(graph.nodes, costs.nodes, strict=True)]
     window = steps["window"]
     rows = np.asarray(whole, np.int32).reshape(-1, 4)[steps["node"]]

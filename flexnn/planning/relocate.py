@@ -21,11 +21,11 @@ def relocated(program: Program, split: int, front: int, rest: int) -> Program:
         below = inside & (operand["offset"] < split)
         operand["offset"][below] += front
         operand["offset"][inside & ~below] += rest
-    nodes["workspace"][nodes["workspace_bytes"] > 0] += rest
-    weighs = steps["weight"] >= 0
-    below = weighs & (steps["weight"] < split)
-    steps["weight"][below] += front
-    steps["weight"][weighs & ~below] += rest
+    nodes["workspace_offset"][nodes["workspace_bytes"] > 0] += rest
+    weighs = steps["panel_offset"] >= 0
+    below = weighs & (steps["panel_offset"] < split)
+    steps["panel_offset"][below] += front
+    steps["panel_offset"][weighs & ~below] += rest
     pinned["address"] += front
     loads["address"] += rest
     end = max(split + front, program.arena_bytes + rest)

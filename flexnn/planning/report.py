@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,6 +13,9 @@ from flexnn.graph.operators import OPERATORS
 from flexnn.units import format_bytes
 
 from .types import Program
+
+if TYPE_CHECKING:
+    from .explain import Explanation
 
 
 @dataclass(slots=True)
@@ -47,6 +50,8 @@ class Plan:
     """
     forecasts_ms: dict[int | None, float] = field(default_factory=dict)
     """Predicted times by number of groups, where that was chosen by them; None: one by one."""
+    explanation: Explanation | None = None
+    """Explanation of the plan's memory and time, if that was asked for."""
 
     @property
     def is_streaming(self) -> bool:
@@ -60,7 +65,7 @@ class Plan:
 
     @property
     def steps(self) -> np.ndarray[Any, Any]:
-        """Steps in order, as records of node, wait_loads, window and weight (fx_step, engine.h)."""
+        """Steps in order, as records of node, wait_loads, window and panel_offset (fx_step, engine.h)."""
         return self.program.steps
 
     @property
@@ -125,7 +130,13 @@ class Plan:
             "pinned_bytes": self.pinned_bytes,
             "bytes_read_per_run": self.bytes_read_per_run,
             "kernels": self.kernels,
-        }
+        } | (self.explanation.describe() if self.explanation else {})
+
+    def check(self) -> None:
+        """Validate the plan independently of the planner. Raises PlanError."""
+        from .check import check_plan
+
+        check_plan(self.graph, self.program)
 
     def addresses(self) -> dict[str, np.ndarray[Any, Any]]:
         """Return addresses for inspection, as arrays: ``loads`` and ``pinned`` [n, 2] (address, bytes), ``outputs``
@@ -136,7 +147,7 @@ class Plan:
             "loads": np.stack((p.loads["address"], p.loads["bytes"]), axis=1),
             "pinned": np.stack((p.pinned["address"], p.pinned["bytes"]), axis=1),
             "outputs": np.stack((p.nodes["out"]["base"].astype(np.int64), p.nodes["out"]["offset"]), axis=1),
-            "workspace": np.stack((p.nodes["workspace"], p.nodes["workspace_bytes"]), axis=1),
+            "workspace": np.stack((p.nodes["workspace_offset"], p.nodes["workspace_bytes"]), axis=1),
         }
 
     def summary(self) -> str:
@@ -149,7 +160,7 @@ class Plan:
         if self.groups is not None:
             grouped = f"each layer in {self.groups} at most" if self.groups > 1 else "each layer in one"
         told = ", ".join(f"{_named(k)} {ms:.2f}" for k, ms in self.forecasts_ms.items())
-        return "\n".join(
+        lines = "\n".join(
             (
                 f"memory   {format_bytes(self.session_bytes)} (budget {budget},"
                 f" smallest {format_bytes(self.minimum_memory)})",
@@ -165,6 +176,7 @@ class Plan:
                 f"planned  in {self.plan_ms:.0f} ms",
             )
         )
+        return f"{lines}\n{self.explanation.summary(self)}" if self.explanation else lines
 
 
 def _named(groups: int | None) -> str:

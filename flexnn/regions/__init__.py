@@ -5,6 +5,6 @@ No engine and no onnx here: what runs a segment is handed in (flexnn/runner, and
 
 from .region import Region
 from .segment import Segment
-from .walk import Runs, Walker
+from .walk import SegmentRunner, Walker
 
-__all__ = ["Region", "Runs", "Segment", "Walker"]
+__all__ = ["Region", "Segment", "SegmentRunner", "Walker"]

@@ -39,7 +39,7 @@ class _Collects:
         """By the path of a region: the nodes that were in segments."""
         self.random = np.random.default_rng(0)
 
-    def run(self, segment: Segment, inputs: Sequence[Array], held: int) -> list[Array]:
+    def run_segment(self, segment: Segment, inputs: Sequence[Array], live_bytes: int) -> list[Array]:
         self.graphs.append(segment.graph)
         path = segment.region.path
         self.lowered[path] = self.lowered.get(path, 0) | segment.nodes

@@ -37,19 +37,19 @@ LACKING = "the artifact lacks its weights in the form that these shapes need: co
 Key = tuple[object, ...]
 
 
-class Runs(Protocol):
-    """What computes segments."""
+class SegmentRunner(Protocol):
+    """The computer of segments that a walk is given."""
 
-    def run(self, segment: Segment, inputs: Sequence[Array], held: int) -> list[Array]:
-        """The segment's outputs. ``held``: bytes of the values that live meanwhile, its inputs among them."""
+    def run_segment(self, segment: Segment, inputs: Sequence[Array], live_bytes: int) -> list[Array]:
+        """Return the segment's outputs. ``live_bytes``: of the values that live meanwhile, its inputs among them."""
         ...
 
     def lacking(self, segment: Segment) -> set[str]:
-        """Names of the segment's nodes whose weights it cannot have."""
+        """Return the names of the segment's nodes whose weights it cannot have."""
         ...
 
     def forget(self, segment: Segment) -> None:
-        """Drops what belongs to a segment."""
+        """Drop what belongs to a segment."""
         ...
 
 
@@ -105,19 +105,24 @@ class Scope(Mapping[str, Array]):
 
 
 class Walker:
-    """Runs a model by ``runs``. Raises GraphError for what cannot be computed, and what ``runs`` raises."""
+    """Runs a model, its segments by ``runner``. Raises GraphError for what cannot be computed, and what ``runner``
+    raises.
+    """
 
     inlines = True
     """Whether branches whose condition is known while binding are lowered with what is around them."""
 
-    def __init__(self, model: Model, runs: Runs) -> None:
+    def __init__(self, model: Model, runner: SegmentRunner) -> None:
         self.model = model
-        self.runs = runs
+        self.runner = runner
         self.region = Region(model.graph)
+        self.hosted: dict[str, int] = {}
+        """Operators that numpy computed in the last run, and how often."""
         self._kept: dict[tuple[Region, Nodes, Key], list[Segment]] = {}
 
     def run(self, feeds: Mapping[str, Array]) -> list[Array]:
         """The model's outputs, in its order, for all its inputs."""
+        self.hosted = {}
         scope = Scope(dict(feeds))
         scope.steady.update(n for n, x in feeds.items() if x.dtype.kind in "iub" and x.nbytes <= SMALL_BYTES)
         return self.walk(self.region, scope)
@@ -157,6 +162,7 @@ class Walker:
             empty = node.op_type in HEAVY and any(name in scope and not scope[name].size for name in node.input)
             inputs = [self._value(region, scope, name, empty) if name else None for name in node.input]
             values = self.evaluated(node, inputs)
+            self.hosted[node.op_type] = self.hosted.get(node.op_type, 0) + 1
             scope.own.update((name, v) for name, v in zip(node.output, values, strict=False) if name)
             if node.op_type in ("Shape", "Size") or all(scope.is_steady(n) for n in node.input if n in scope):
                 scope.steady.update(node.output)
@@ -191,7 +197,7 @@ class Walker:
         """Runs the segment of the remaining nodes."""
         segment = self._bound(region, scope, remaining)
         if segment.makes:
-            outputs = self.runs.run(segment, [scope[name] for name in segment.feeds], scope.nbytes)
+            outputs = self.runner.run_segment(segment, [scope[name] for name in segment.feeds], scope.nbytes)
             scope.own.update(zip(segment.makes, outputs, strict=True))
         scope.own.update(segment.constants)
         scope.settled.update(segment.constants)
@@ -211,7 +217,7 @@ class Walker:
         while True:
             is_steady = scope.is_steady if self.inlines else None
             segment = build_segment(region, remaining, scope, scope.is_settled, is_steady, self.model.opset)
-            lacking = self.runs.lacking(segment)
+            lacking = self.runner.lacking(segment)
             if lacking and segment.inlined:
                 region.apart.update(members(segment.inlined))
                 continue
@@ -235,13 +241,13 @@ class Walker:
             if self.kept_nodes <= nodes:
                 return
             for segment in self._kept.pop(key):
-                self.runs.forget(segment)
+                self.runner.forget(segment)
 
     def _leave_to_numpy(self, region: Region, kept: list[Segment]) -> None:
         """From now on numpy computes the nodes whose numbers made the kept segments differ, where it can."""
         names = {name for segment in kept for name in segment.consumed}
         for segment in kept:
-            self.runs.forget(segment)
+            self.runner.forget(segment)
         kept.clear()
         region.apart.update(i for i in region.children if names & region.reads[i])
         for i, node in enumerate(region.nodes):

@@ -1,1 +1,1 @@
-"""Running programs: the engine from Python, bound segments, models of open shapes, outputs, traces."""
+"""Running models inside a budget: ``open_run`` opens one behind the protocol ``Run``; engine, outputs, traces."""

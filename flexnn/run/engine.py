@@ -1,4 +1,4 @@
-"""The engine from Python: a host with its arena and threads, programs bound to it, and what their errors are about."""
+"""The engine from Python: its arena and threads, programs bound to it, and errors that name weight and node."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from flexnn import _core
 from flexnn.artifact import Artifact
+from flexnn.errors import FlexNNError
 from flexnn.measure import Spans, Trace
 from flexnn.planning import Plan
 from flexnn.planning.types import Program
@@ -18,7 +19,7 @@ AHEAD_MAX: int = _core.AHEAD_MAX
 """Programs that the loader may be told of while one runs."""
 
 
-class SessionError(RuntimeError):
+class SessionError(FlexNNError, RuntimeError):
     """A run or an opening that failed; the message says what, where and what would help."""
 
 
@@ -74,25 +75,25 @@ class Engine:
 
 
 class BoundProgram:
-    """The program of a plan, bound to a host; ``program``: another encoding of it, at other addresses.
+    """The program of a plan, bound to an engine; ``program``: another encoding of it, at other addresses.
     Raises SessionError where it is refused or its pinned weights cannot be read.
     """
 
-    def __init__(self, host: Engine, plan: Plan, program: Program | None = None) -> None:
-        self.host, self.plan = host, plan
+    def __init__(self, engine: Engine, plan: Plan, program: Program | None = None) -> None:
+        self.engine, self.plan = engine, plan
         program = program or plan.program
         try:
             self._bound = _core.BoundProgram(
-                host.core,
+                engine.core,
                 nodes=program.nodes,
                 steps=program.steps,
                 groups=program.groups,
                 pinned=program.pinned,
                 loads=program.loads,
                 tables=program.tables,
-                crcs=host.artifact.crcs,
+                crcs=engine.artifact.crcs,
                 arena_bytes=program.arena_bytes,
-                zeros=program.zeros_offset,
+                zeros_offset=program.zeros_offset,
                 zeros_count=program.zeros_count,
                 io_bytes=program.io_bytes,
                 input_count=len(plan.graph.inputs),
@@ -102,10 +103,10 @@ class BoundProgram:
 
     def run(self, buffers: Sequence[NDArray[Any]], then: Sequence[BoundProgram] = ()) -> dict[str, int]:
         """One run over inputs, then outputs: ``run_ns``, ``stall_ns``, ``bytes_read``. ``then``: what is expected to
-        run next on this host, in order; loads begin where the runs before leave room. Raises SessionError.
+        run next on this engine, in order; loads begin where the runs before leave room. Raises SessionError.
         """
         try:
-            return self._bound.run(buffers, [engine._bound for engine in then])
+            return self._bound.run(buffers, [bound._bound for bound in then])
         except _core.EngineError as error:
             raise SessionError(self._explain(error)) from None
 
@@ -127,14 +128,14 @@ class BoundProgram:
     @property
     def lanes(self) -> list[list[tuple[int, int]]] | None:
         """For each step of the last run (start, end) in ns of each compute thread's part; (0, 0) where it had none, and
-        in a group beyond the first step. None unless the host traces threads.
+        in a group beyond the first step. None unless the engine traces threads.
         """
         return self._bound.lanes
 
     @property
     def stalls(self) -> list[tuple[int, int]] | None:
         """(start, end) in ns of each step's wait for loads in the last run, and of its end's: together the run's
-        ``stall_ns``. (0, 0) where none was missing. None unless the host traces threads.
+        ``stall_ns``. (0, 0) where none was missing. None unless the engine traces threads.
         """
         return self._bound.stalls
 
@@ -150,7 +151,7 @@ class BoundProgram:
             offset = int(loads[error.index]["file_offset"])
             first = offset + int(loads[error.index]["check_lead"])
             name = next((w.name for w in graph.weights if w.offset <= first < w.offset + w.nbytes), "?")
-            return f"{self.host.artifact.path}: weight {name!r} at offset {offset}: {error}"
+            return f"{self.engine.artifact.path}: weight {name!r} at offset {offset}: {error}"
         if error.index >= 0 and error.index < len(graph.nodes):
             return f"node {graph.nodes[error.index].name!r}: {error}"
         return str(error)

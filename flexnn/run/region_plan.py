@@ -1,6 +1,6 @@
-"""What a model with open shapes or control flow would do and cost: each region's programs planned, none run.
+"""The plan of a model with open shapes or control flow: the segments of each region planned, none run.
 
-Both branches of every If are looked at, and one iteration of every Loop. Memory is what the programs' arenas take by
+Both branches of every If are looked at, and one iteration of every Loop. Memory is what the segments' arenas take by
 four ways to share, after Wang et al. (reuse recursing into sub-graphs, branches in one region).
 """
 
@@ -12,61 +12,109 @@ from typing import Any
 
 import numpy as np
 
+from flexnn import _core
 from flexnn.graph.ir import Graph
-from flexnn.planning import Plan
+from flexnn.planning import Plan, Program
 from flexnn.regions import Region, Segment
 from flexnn.regions.sampling import Sampler, made_up
 from flexnn.units import format_bytes
 
-from .segments import Program, Programs
+from .segments import BoundSegment, BoundSegments
 
 Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A program of a region."""
+    """A segment of a region."""
 
     path: str
-    """Of the region: nodes and attributes on the way to it; "" for the whole model."""
+    """Nodes and attributes on the way to the region; "" for the whole model."""
     graph: Graph
     plan: Plan
 
 
-class _Plans:
+class _Planned:
     """Plans segments in place of running them; their outputs are made up."""
 
-    def __init__(self, programs: Programs) -> None:
-        self.programs = programs
+    def __init__(self, segments: BoundSegments) -> None:
+        self.segments = segments
         self.parts: list[Part] = []
-        self.met: list[Program] = []
+        self.met: list[BoundSegment] = []
         self.random = np.random.default_rng(0)
 
-    def run(self, segment: Segment, inputs: Sequence[Array], held: int) -> list[Array]:
-        """The made-up outputs of a segment."""
-        program = self.programs.of(segment)
-        plan = self.programs.planned(program, held - sum(array.nbytes for array in inputs), [], 0)
-        if program not in self.met:
-            self.met.append(program)
-            self.parts.append(Part(segment.region.path, program.graph, plan))
-        tensors = [program.graph.tensors[i] for i in program.graph.outputs]
+    def run_segment(self, segment: Segment, inputs: Sequence[Array], live_bytes: int) -> list[Array]:
+        """Return made-up outputs of a segment."""
+        bound = self.segments.of(segment)
+        plan = self.segments.planned(bound, live_bytes - sum(array.nbytes for array in inputs), [], 0)
+        if bound not in self.met:
+            self.met.append(bound)
+            self.parts.append(Part(segment.region.path, bound.graph, plan))
+        tensors = [bound.graph.tensors[i] for i in bound.graph.outputs]
         return [made_up(self.random, tensor.shape, tensor.dtype) for tensor in tensors]
 
     def lacking(self, segment: Segment) -> set[str]:
-        """As of a run."""
-        return self.programs.lacking(segment)
+        """Return the names of the segment's nodes whose weights it cannot have."""
+        return self.segments.lacking(segment)
 
     def forget(self, segment: Segment) -> None:
-        """Keeps nothing, so drops nothing."""
+        """Do nothing: a plan keeps what it has met."""
 
 
-@dataclass(frozen=True, slots=True)
-class RegionPlan:
-    """The programs of all regions, in the order in which they were met."""
+@dataclass(slots=True, kw_only=True)
+class RegionPlan(Plan):
+    """The plans of all segments of a model. Sums and times are of all segments; ``graph`` and ``program``, and with
+    them ``steps``, ``loads`` and ``addresses``, are those of the segment with the largest arena.
+    """
 
     region: Region
+    """The whole model."""
     parts: list[Part]
-    memory: int | None
+    """Segments with their plans, in the order in which they were met."""
+
+    @property
+    def is_streaming(self) -> bool:
+        """Whether runs read weights."""
+        return any(part.plan.is_streaming for part in self.parts)
+
+    @property
+    def barriers(self) -> int:
+        """Number of moments at which all threads wait for the last."""
+        return sum(part.plan.barriers for part in self.parts)
+
+    @property
+    def arena_bytes(self) -> int:
+        """Bytes of the one buffer that the engine maps."""
+        return self.memory_by_strategy()["joint"]
+
+    @property
+    def session_bytes(self) -> int:
+        """Bytes that opening takes and running the largest segment."""
+        return max((part.plan.session_bytes for part in self.parts), default=0)
+
+    @property
+    def pinned_bytes(self) -> int:
+        """Bytes of weights that stay in memory."""
+        return sum(part.plan.pinned_bytes for part in self.parts)
+
+    @property
+    def bytes_read_per_run(self) -> int:
+        """Bytes that the loads of a run read, were it to run every segment once."""
+        return sum(part.plan.bytes_read_per_run for part in self.parts)
+
+    @property
+    def kernels(self) -> dict[str, int]:
+        """Number of nodes by convolution kernel, or by operator."""
+        counts: dict[str, int] = {}
+        for part in self.parts:
+            for name, count in part.plan.kernels.items():
+                counts[name] = counts.get(name, 0) + count
+        return dict(sorted(counts.items()))
+
+    def check(self) -> None:
+        """Check the plan of every segment. Raises PlanError."""
+        for part in self.parts:
+            part.plan.check()
 
     def memory_by_strategy(self) -> dict[str, int]:
         """Bytes that all programs take together. ``naive``: every one has an arena of its own. In the others what each
@@ -92,28 +140,25 @@ class RegionPlan:
         return max(own, default=0) + sum(inside)
 
     def describe(self) -> dict[str, Any]:
-        """What ``flexnn plan --json`` prints. Times are of the longer branch of every If, and of one iteration."""
+        """Return what ``flexnn plan --json`` prints. Times are of the longer branch of every If, and of one
+        iteration.
+        """
         plans = [part.plan for part in self.parts]
-        kernels: dict[str, int] = {}
-        for plan in plans:
-            for name, count in plan.kernels.items():
-                kernels[name] = kernels.get(name, 0) + count
-        memory = self.memory_by_strategy()
         return {
             "memory_budget": self.memory,
-            "minimum_memory": max((plan.minimum_memory for plan in plans), default=0),
-            "session_bytes": max((plan.session_bytes for plan in plans), default=0),
-            "arena_bytes": memory["joint"],
-            "predicted_ms": self._fold(self.region, lambda part: part.plan.predicted_ms),
-            "stall_ms": self._fold(self.region, lambda part: part.plan.stall_ms),
-            "bound_ms": self._fold(self.region, lambda part: part.plan.bound_ms),
-            "plan_ms": sum(plan.plan_ms for plan in plans),
+            "minimum_memory": self.minimum_memory,
+            "session_bytes": self.session_bytes,
+            "arena_bytes": self.arena_bytes,
+            "predicted_ms": self.predicted_ms,
+            "stall_ms": self.stall_ms,
+            "bound_ms": self.bound_ms,
+            "plan_ms": self.plan_ms,
             "steps": sum(len(plan.steps) for plan in plans),
             "loads": sum(len(plan.loads) for plan in plans),
-            "pinned_bytes": sum(plan.pinned_bytes for plan in plans),
-            "bytes_read_per_run": sum(plan.bytes_read_per_run for plan in plans),
-            "kernels": dict(sorted(kernels.items())),
-            "memory_by_strategy": memory,
+            "pinned_bytes": self.pinned_bytes,
+            "bytes_read_per_run": self.bytes_read_per_run,
+            "kernels": self.kernels,
+            "memory_by_strategy": self.memory_by_strategy(),
             "regions": [
                 {
                     "region": part.path,
@@ -146,18 +191,43 @@ class RegionPlan:
             )
         return "\n".join(lines)
 
-    def _fold(self, region: Region, cost: Any) -> float:
-        """Sum over a region's programs, and over its control-flow nodes the largest of their bodies."""
-        total = sum(float(cost(part)) for part in self.parts if part.path == region.path)
-        for bodies in region.children.values():
-            total += max(self._fold(body, cost) for body in bodies.values())
-        return total
 
-
-def plan_regions(programs: Programs, feeds: Mapping[str, Array]) -> RegionPlan:
-    """Plans what a run at the shapes of ``feeds`` could meet. Raises BudgetError, GraphError."""
-    plans = _Plans(programs)
-    sampler = Sampler(programs.stored.model, plans)
+def plan_regions(segments: BoundSegments, feeds: Mapping[str, Array]) -> RegionPlan:
+    """Plan what a run at the shapes of ``feeds`` could meet. Raises BudgetError, GraphError."""
+    planned = _Planned(segments)
+    sampler = Sampler(segments.stored.model, planned)
     with np.errstate(all="ignore"):
         sampler.run(feeds)
-    return RegionPlan(sampler.region, plans.parts, programs.memory)
+    region, parts = sampler.region, planned.parts
+    plans = [part.plan for part in parts]
+    largest = max(plans, key=lambda plan: plan.arena_bytes, default=None)
+    return RegionPlan(
+        graph=largest.graph if largest else Graph(),
+        program=largest.program if largest else _no_program(segments.setting.threads),
+        memory=segments.memory,
+        minimum_memory=max((plan.minimum_memory for plan in plans), default=0),
+        overhead=largest.overhead if largest else {},
+        predicted_ms=_longest(region, parts, lambda plan: plan.predicted_ms),
+        stall_ms=_longest(region, parts, lambda plan: plan.stall_ms),
+        bound_ms=_longest(region, parts, lambda plan: plan.bound_ms),
+        plan_ms=sum(plan.plan_ms for plan in plans),
+        activation_bytes=max((plan.activation_bytes for plan in plans), default=0),
+        working_bytes=max((plan.working_bytes for plan in plans), default=0),
+        region=region,
+        parts=parts,
+    )
+
+
+def _longest(region: Region, parts: Sequence[Part], cost: Callable[[Plan], float]) -> float:
+    """Sum of the costs of a region's segments and, for each node with bodies, of its most costly body."""
+    total = sum(cost(part.plan) for part in parts if part.path == region.path)
+    for bodies in region.children.values():
+        total += max(_longest(body, parts, cost) for body in bodies.values())
+    return total
+
+
+def _no_program(threads: int) -> Program:
+    """The program of a model that numpy computes alone."""
+    steps, loads = np.zeros(0, _core.STEP_DTYPE), np.zeros(0, _core.LOAD_DTYPE)
+    nodes, io_bytes = np.zeros(0, _core.NODE_DTYPE), np.zeros(0, np.int64)
+    return Program(nodes, steps, loads, loads, 0, 0, 0, io_bytes, threads)

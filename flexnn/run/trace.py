@@ -56,7 +56,7 @@ def trace_events(
     awaited = [max(plan.steps[j : j + max(count, 1)]["wait_loads"]) for j, count in enumerate(together)]
     for j, ((start, end), count) in enumerate(zip(stalls, [*awaited, len(loads)], strict=True)):
         if end > start:
-            events += _stalls(plan, trace, weights, names, j, int(count), start, end)
+            events += _stalls(plan, trace, weights, names, j, int(count), (start, end))
     events += _memory(graph, plan, trace)
     return {"traceEvents": events, "displayTimeUnit": "ms"}
 
@@ -75,24 +75,25 @@ def _together(plan: Plan) -> list[int]:
 
 
 def _stalls(
-    plan: Plan, trace: Trace, weights: list[str], names: list[str], step: int, count: int, at: int, until: int
+    plan: Plan, trace: Trace, weights: list[str], names: list[str], step: int, count: int, wait: tuple[int, int]
 ) -> list[Event]:
-    """What step ``step``, or the run's end, waited for from ``at`` to ``until``, if that was for the first ``count``
-    loads: a span for each load that went on meanwhile. The last one's ends when the step began, which on a busy machine
-    is later than its load's end.
+    """Spans of the loads that step ``step``, or the run's end, waited for during ``wait``, where it needed the first
+    ``count`` loads: one for each load that went on meanwhile. The last one's ends when the step began, which on a busy
+    machine is later than its load's end.
     """
     steps, loads = trace
+    at, until = wait
     events = []
     for i in range(count):
         start, end = loads[i]
         is_last = i == count - 1
         if end <= at and not is_last:
             continue
-        wait = int(plan.loads[i]["wait_steps"])
-        freed = steps[wait - 1][1] if wait > 0 else None  # its place: by a step of this run
+        before = int(plan.loads[i]["wait_steps"])
+        freed = steps[before - 1][1] if before > 0 else None  # its place: by a step of this run
         busy = loads[i - 1][1] if i else None  # the loader: with the load before
         if freed is not None and (busy is None or freed >= busy):
-            why = f"its place was in use until step {wait - 1}, {names[wait - 1]}, was done"
+            why = f"its place was in use until step {before - 1}, {names[before - 1]}, was done"
             since = freed
         elif busy is not None:
             why, since = f"the loader was busy with load {i - 1}, {weights[i - 1]}", busy

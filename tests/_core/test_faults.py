@@ -205,8 +205,8 @@ def test_error_in_a_node_leaves_the_session_usable():
     steps = np.array([(0, 0, _core.op_full_window("gather", params), -1)], _core.STEP_DTYPE)
     nothing = np.zeros(0, _core.LOAD_DTYPE)
     session = _core.EngineSession(
-        nodes=nodes, steps=steps, pinned=nothing, loads=nothing, crcs=np.zeros(0, np.uint32), arena_bytes=0, zeros=0,
-        zeros_count=0, io_bytes=[60, 16, 24], input_count=2, fd=-1, threads=2,
+        nodes=nodes, steps=steps, pinned=nothing, loads=nothing, crcs=np.zeros(0, np.uint32), arena_bytes=0,
+        zeros_offset=0, zeros_count=0, io_bytes=[60, 16, 24], input_count=2, fd=-1, threads=2,
     )  # fmt: skip
     data, out = np.arange(15, dtype=np.float32).reshape(5, 3), np.zeros((2, 3), np.float32)
     for bad in ([0, 5], [-6, 1]):

@@ -76,9 +76,9 @@ LIES = {
     "output absent": (set_out(0, -1, 0), "bounds"),
     "output beyond its buffer": (set_out(2, 2, 4), "bounds"),
     "output overflowing": (set_out(1, 0, (1 << 63) - 64), "bounds"),
-    "workspace outside": (set_field("nodes", 0, "workspace", value=lambda p: p["arena_bytes"]), "bounds"),
-    "workspace negative": (set_field("nodes", 0, "workspace", value=-64), "bounds"),
-    "workspace not aligned": (set_field("nodes", 0, "workspace", value=32), "bounds"),
+    "workspace outside": (set_field("nodes", 0, "workspace_offset", value=lambda p: p["arena_bytes"]), "bounds"),
+    "workspace negative": (set_field("nodes", 0, "workspace_offset", value=-64), "bounds"),
+    "workspace not aligned": (set_field("nodes", 0, "workspace_offset", value=32), "bounds"),
     "workspace too small": (set_field("nodes", 0, "workspace_bytes", value=0), "bounds"),
     "workspace bytes negative": (set_field("nodes", 0, "workspace_bytes", value=-64), "bounds"),
     "workspace overflowing": (set_field("nodes", 0, "workspace_bytes", value=BIG), "bounds"),
@@ -90,10 +90,10 @@ LIES = {
     "window's channels": (set_field("steps", 0, "window", "c1", value=41), "params"),
     "window within a panel": (set_field("steps", 0, "window", "c0", value=8), "params"),
     "window ends in a panel": (set_field("steps", 0, "window", "c1", value=8), "params"),
-    "weight outside": (set_field("steps", 0, "weight", value=lambda p: p["arena_bytes"] - 64), "bounds"),
-    "weight absent": (set_field("steps", 0, "weight", value=-1), "bounds"),
-    "weight negative": (set_field("steps", 0, "weight", value=-4096), "bounds"),
-    "weight not aligned": (set_field("steps", 0, "weight", value=1), "bounds"),
+    "weight outside": (set_field("steps", 0, "panel_offset", value=lambda p: p["arena_bytes"] - 64), "bounds"),
+    "weight absent": (set_field("steps", 0, "panel_offset", value=-1), "bounds"),
+    "weight negative": (set_field("steps", 0, "panel_offset", value=-4096), "bounds"),
+    "weight not aligned": (set_field("steps", 0, "panel_offset", value=1), "bounds"),
     "load outside": (set_field("loads", 0, "address", value=lambda p: p["arena_bytes"] - 8), "bounds"),
     "load negative": (set_field("loads", 0, "address", value=-8), "bounds"),
     "load of nothing": (set_field("loads", 0, "bytes", value=0), "params"),
@@ -111,17 +111,20 @@ LIES = {
     "threshold too high": (set_field("loads", 0, "wait_steps", value=10**6), "params"),
     "threshold too low": (set_field("loads", 0, "wait_steps", value=-(10**6)), "params"),
     "deadlock": (set_field("loads", 0, "wait_steps", value=3), "params"),
-    "workspace over the output": (set_field("nodes", 0, "workspace", value=own_output), "overlap"),
-    "workspace over the input": (set_field("nodes", 1, "workspace", value=own_output), "overlap"),
+    "workspace over the output": (set_field("nodes", 0, "workspace_offset", value=own_output), "overlap"),
+    "workspace over the input": (set_field("nodes", 1, "workspace_offset", value=own_output), "overlap"),
     "workspace over a pinned weight": (
-        set_field("nodes", 0, "workspace", value=lambda p: p["pinned"]["address"][0]),
+        set_field("nodes", 0, "workspace_offset", value=lambda p: p["pinned"]["address"][0]),
         "overlap",
     ),
-    "workspace over a load": (set_field("nodes", 0, "workspace", value=lambda p: p["loads"]["address"][1]), "overlap"),
+    "workspace over a load": (
+        set_field("nodes", 0, "workspace_offset", value=lambda p: p["loads"]["address"][1]),
+        "overlap",
+    ),
     "output over a pinned weight": (lambda p: set_out(0, 0, p["pinned"]["address"][0])(p), "overlap"),
-    "output over the zeros": (lambda p: set_out(0, 0, p["zeros"])(p), "overlap"),
-    "zeros over a load": (set_value("zeros", lambda p: p["loads"]["address"][0]), "overlap"),
-    "zeros over a pinned weight": (set_value("zeros", lambda p: p["pinned"]["address"][0]), "overlap"),
+    "output over the zeros": (lambda p: set_out(0, 0, p["zeros_offset"])(p), "overlap"),
+    "zeros over a load": (set_value("zeros_offset", lambda p: p["loads"]["address"][0]), "overlap"),
+    "zeros over a pinned weight": (set_value("zeros_offset", lambda p: p["pinned"]["address"][0]), "overlap"),
     "load over a pinned weight": (
         set_field("loads", 0, "address", value=lambda p: p["pinned"]["address"][0]),
         "overlap",
@@ -132,7 +135,7 @@ LIES = {
     "load that does not wait for the run before": (load_early_in_the_next_run, "overlap"),
     "arena negative": (set_value("arena_bytes", -1), "bounds"),
     "arena too small": (set_value("arena_bytes", 4096), "bounds"),
-    "zeros outside": (set_value("zeros", lambda p: p["arena_bytes"]), "bounds"),
+    "zeros outside": (set_value("zeros_offset", lambda p: p["arena_bytes"]), "bounds"),
     "zeros overflowing": (set_value("zeros_count", BIG), "bounds"),
     "zeros too few": (set_value("zeros_count", 0), "bounds"),
     "buffer negative": (set_value("io_bytes", [-1, 1440]), "bounds"),
@@ -154,7 +157,7 @@ def test_lies_are_refused(lie):
 def test_workspace_counts_for_every_thread():
     c = chain(threads_max=2)
     assert c.program["nodes"]["workspace_bytes"][0] > 0
-    c.program["nodes"]["workspace"] = c.program["arena_bytes"]
+    c.program["nodes"]["workspace_offset"] = c.program["arena_bytes"]
     c.program["arena_bytes"] += 2 * int(c.program["nodes"]["workspace_bytes"][0])
     c.open(threads=2).close()
     with pytest.raises(_core.EngineError):

@@ -169,7 +169,7 @@ def accepts(program: Program) -> bool:
     nodes["in"]["base"] = -1
     for node in range(program.S):
         nodes[node]["in"][0] = nodes[node]["out"] = (0, 0, (6 + node) * place)
-    nodes["workspace"], nodes["workspace_bytes"] = (6 + program.S) * place, workspace_bytes
+    nodes["workspace_offset"], nodes["workspace_bytes"] = (6 + program.S) * place, workspace_bytes
     window = _core.op_full_window("conv", params)
     slots = [4 if slot is None else 1 + slot for slot in program.reads]
     steps = np.array(
@@ -182,7 +182,8 @@ def accepts(program: Program) -> bool:
     try:
         _core.EngineSession(
             nodes=nodes, steps=steps, pinned=loads[:0], loads=loads, crcs=np.zeros(0, np.uint32),
-            arena_bytes=end + 4 * zeros_count, zeros=end, zeros_count=zeros_count, io_bytes=[], input_count=0, fd=-1,
+            arena_bytes=end + 4 * zeros_count, zeros_offset=end, zeros_count=zeros_count,
+            io_bytes=[], input_count=0, fd=-1,
             groups=np.array(program.groups, np.uint32),
         ).close()  # fmt: skip
     except _core.EngineError as error:

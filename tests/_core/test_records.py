@@ -9,8 +9,8 @@ from flexnn._core._core import PARAM_WORDS, RECORDS
 ENGINE = {
     "fx_window": "y0 0, y1 4, c0 8, c1 12, 16",
     "fx_place": "base 0, unused 4, offset 8, 16",
-    "fx_node": "op 0, kernel 4, in 8, out 72, workspace 88, workspace_bytes 96, params 104, 296",
-    "fx_step": "node 0, wait_loads 4, window 8, weight 24, 32",
+    "fx_node": "op 0, kernel 4, in 8, out 72, workspace_offset 88, workspace_bytes 96, params 104, 296",
+    "fx_step": "node 0, wait_loads 4, window 8, panel_offset 24, 32",
     "fx_load": "file_offset 0, bytes 8, address 16, check_lead 24, chunk_bytes 32, check_bytes 40, crc_first 48,"
     " wait_steps 52, 56",
 }

@@ -41,7 +41,7 @@ class Branches:
         nodes = np.zeros(count, _core.NODE_DTYPE)
         nodes["op"], nodes["params"] = _core.OPS.index("conv"), self.params
         nodes["in"]["base"] = -1
-        nodes["workspace"], nodes["workspace_bytes"] = workspace, workspace_bytes
+        nodes["workspace_offset"], nodes["workspace_bytes"] = workspace, workspace_bytes
         for i in range(count):
             nodes[i]["in"][0], nodes[i]["out"] = (1, 0, 0), (2, 0, 4 * WIDTH * i)
         zeros = workspace + workspace_bytes * threads_max
@@ -53,7 +53,7 @@ class Branches:
             "loads": np.zeros(0, _core.LOAD_DTYPE),
             "crcs": np.array([_core.crc32c(w.tobytes()) for w in self.weights], np.uint32),
             "arena_bytes": zeros + 4 * zeros_count + 4096,
-            "zeros": zeros,
+            "zeros_offset": zeros,
             "zeros_count": zeros_count,
             "io_bytes": [4 * SIDE * SIDE * WIDTH, 4 * SIDE * SIDE * wide],
             "input_count": 1,
@@ -124,14 +124,14 @@ def _reads_what_another_writes(program):
 
 
 def _writes_into_the_arena(program):
-    program["nodes"][0]["out"] = (0, 0, program["zeros"] + 4 * program["zeros_count"])
+    program["nodes"][0]["out"] = (0, 0, program["zeros_offset"] + 4 * program["zeros_count"])
     program["arena_bytes"] += program["io_bytes"][1]
 
 
 def _writes_over_workspace(program):
     """Of the second: the first one has a workspace of its own."""
     _writes_into_the_arena(program)
-    program["nodes"]["workspace"][1] = up(int(program["nodes"]["out"]["offset"][0]))
+    program["nodes"]["workspace_offset"][1] = up(int(program["nodes"]["out"]["offset"][0]))
     program["arena_bytes"] += 4 * int(program["nodes"]["workspace_bytes"][1])
 
 
@@ -148,7 +148,7 @@ CLASHES = {
     ),
     "what the other reads": _reads_what_another_writes,
     "workspace of another size": _set("nodes", 1, "workspace_bytes", lambda p: p["nodes"]["workspace_bytes"][0] + 64),
-    "workspace shifted": _set("nodes", 1, "workspace", lambda p: p["nodes"]["workspace"][0] + 64),
+    "workspace shifted": _set("nodes", 1, "workspace_offset", lambda p: p["nodes"]["workspace_offset"][0] + 64),
     "the other's workspace": _writes_over_workspace,
     "the same windows of one node": _same_windows,
 }

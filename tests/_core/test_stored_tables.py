@@ -42,7 +42,7 @@ class Stored:
         nothing = np.zeros(0, _core.LOAD_DTYPE)
         return _core.EngineSession(
             nodes=self.nodes, steps=self.steps, pinned=nothing, loads=nothing, tables=self.tables, crcs=self.crcs,
-            arena_bytes=threads * int(self.nodes["workspace_bytes"][0]), zeros=0, zeros_count=0,
+            arena_bytes=threads * int(self.nodes["workspace_bytes"][0]), zeros_offset=0, zeros_count=0,
             io_bytes=[8 * self.count, ROW * self.count], input_count=1, fd=self.file.fileno(), direct_fd=direct_fd,
             threads=threads, **switches,
         )  # fmt: skip

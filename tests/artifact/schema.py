@@ -9,15 +9,15 @@ from typing import Any
 
 import flexnn
 from flexnn.artifact.format import VERSION
-from flexnn.graph import ops
 from flexnn.graph.attributes import Enum, Spec
+from flexnn.graph.operators import OPERATORS
 
 
 def schema() -> dict[str, Any]:
     """Release, format version, and of each operator the legal attributes and the fewest and most inputs."""
     operators = {
-        name: {"attrs": {key: _text(spec) for key, spec in attrs.items()}, "inputs": list(ops.INPUTS.get(name, (1, 1)))}
-        for name, attrs in ops.SCHEMA.items()
+        name: {"attrs": {key: _text(spec) for key, spec in record.attrs.items()}, "inputs": list(record.inputs)}
+        for name, record in OPERATORS.items()
     }
     return {"release": flexnn.__version__, "version": VERSION, "operators": operators}
 

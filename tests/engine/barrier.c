@@ -20,13 +20,13 @@ static int64_t median(int64_t *times) {
 }
 
 /* Nanoseconds of STEPS steps, one after the other as a session runs them. */
-static int64_t run(fx_workers *pool, const fx_call *call) {
+static int64_t run(fx_workers *workers, const fx_call *call) {
     fx_poll poll = fx_poll_start(NULL, NULL);
     fx_task task = {.call = *call};
-    task.units = fx_op_units(call->kernels, call->op, call->kernel, call->params, call->window, pool->cut_threads);
+    task.units = fx_op_units(call->kernels, call->op, call->kernel, call->params, call->window, workers->cut_threads);
     const int64_t start = fx_now_ns();
     for (int i = 0; i < STEPS; i++)
-        if (fx_workers_run(pool, &task, 1, NULL, &poll) != FX_OK)
+        if (fx_workers_run(workers, &task, 1, NULL, &poll) != FX_OK)
             exit(1);
     return fx_now_ns() - start;
 }

@@ -1,8 +1,8 @@
 /* CRC32C: the table against known answers, every path that this CPU has against the table (every length and alignment
  * around the paths' units, long buffers, chains, ends at a page that must not be read), and the constants anew.
  * usage: flexnn-crc-check [seed] */
-#include "crc32c.h"
 #include "crc32c_powers.h"
+#include "flexnn/crc32c.h"
 #include "require.h"
 
 #include <stdio.h>

@@ -1,12 +1,10 @@
-/* What Linux shows of cores and quotas, read from folders made here: flexnn-cores-check */
+/* What Linux shows of cores, read from folders made here.   usage: flexnn-placement */
 #include "placement.h"
-#include "quota.h"
 #include "require.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 static char root[] = "/tmp/flexnn-cores-XXXXXX";
 
@@ -116,58 +114,13 @@ static void capacities(void) {
     }
 }
 
-static void group(const char *folder, const char *name, const char *text) {
-    char path[256];
-    snprintf(path, sizeof path, "%s/%s", root, folder);
-    if (access(path, F_OK))
-        make(path);
-    snprintf(path, sizeof path, "%s/%s/%s", root, folder, name);
-    write_text(path, text);
-}
-
-static double quota(const char *groups) {
-    char path[256];
-    snprintf(path, sizeof path, "%s/groups", root);
-    write_text(path, groups);
-    return fx_cpu_quota(path, root);
-}
-
-static void quotas(void) {
-    CHECK(fx_cpu_quota("/no/such/file", root) == 0);
-    CHECK(quota("0::/\n") == 0);
-    group("outer", "cpu.max", "300000 100000\n");
-    group("outer/inner", "cpu.max", "max 100000\n");
-    CHECK(quota("0::/outer/inner\n") == 3.0); /* the group above has less */
-    group("outer/inner", "cpu.max", "150000 100000\n");
-    CHECK(quota("0::/outer/inner\n") == 1.5);
-    CHECK(quota("0::/outer\n") == 3.0);
-    CHECK(quota("0::/elsewhere/inner\n") == 0);
-    group("", "cpu.max", "50000 100000\n"); /* a container shows its own group as the root, under a name from outside */
-    CHECK(quota("0::/elsewhere/inner\n") == 0.5);
-    group("cpu,cpuacct", "cpu.cfs_quota_us", "-1\n");
-    group("cpu,cpuacct", "cpu.cfs_period_us", "100000\n");
-    CHECK(quota("4:cpu,cpuacct:/\n3:cpuset:/outer\n") == 0);
-    group("cpu,cpuacct", "cpu.cfs_quota_us", "250000\n");
-    CHECK(quota("4:cpu,cpuacct:/docker/x\n3:cpuset:/outer\n") == 2.5);
-    CHECK(quota("3:cpuset:/outer\n") == 0);
-    static const char *const broken[] = {"", "\n", "0::", "0", "::::", "0:cpu", "x:cpu,cpuacct:y"};
-    for (size_t i = 0; i < sizeof broken / sizeof *broken; i++)
-        CHECK(quota(broken[i]) == 0);
-    static const char *const limits[] = {"", "max", "-5 100000", "100000 0", "nan nan", "1e999 -1"};
-    for (size_t i = 0; i < sizeof limits / sizeof *limits; i++) {
-        group("", "cpu.max", limits[i]);
-        CHECK(quota("0::/\n") == 0);
-    }
-}
-
 int main(void) {
     CHECK(mkdtemp(root));
     names_of_cores();
     capacities();
-    quotas();
     char command[64];
     snprintf(command, sizeof command, "rm -r %s", root);
     CHECK(system(command) == 0);
-    puts("cores: good");
+    puts("placement: good");
     return 0;
 }

@@ -8,6 +8,7 @@ from onnx import TensorProto, helper
 
 import flexnn
 from flexnn.graph.ir import GraphError
+from flexnn.session import open_for_tests
 from tests.support.compare import check_model, expected, load, model_of, numbers_of_type, ops_of, run_on_core, weights
 
 F32 = np.float32
@@ -216,7 +217,7 @@ def test_halves_are_stored_and_computed_in_float32():
 def test_halves_through_a_session(tmp_path):
     path = tmp_path / "half.onnx"
     path.write_bytes(half_model().SerializeToString())
-    with flexnn.Session(flexnn.compile(str(path)), _poison=True) as session:
+    with open_for_tests(flexnn.compile(str(path)), poison=True) as session:
         got = session.run(None, half_feeds())
     for mine, theirs in zip(got, expected(half_model(), half_feeds()).values(), strict=True):
         assert mine.dtype == theirs.dtype

@@ -18,6 +18,7 @@ from flexnn.graph.ir import Graph, Node, Tensor
 from flexnn.measure import cache, compute, storage
 from flexnn.planning import MachineProfile, Setting
 from flexnn.planning.costs import graph_costs
+from flexnn.session import open_for_tests
 from tests.support.sessions import feed, smallest, write_model
 
 ANALYTIC = MachineProfile(flops_per_second=1e11, bytes_per_second=1e10)
@@ -120,9 +121,9 @@ def test_sessions_measure_once(artifact: Path, io: str, monkeypatch: pytest.Monk
     plain = flexnn.Session(artifact, memory=budget, threads=2, io=io).run(None, feed())
     for _ in range(2):
         with flexnn.Session(artifact, memory=budget, threads=2, io=io, profile="measure", progress=told.append) as s:
-            machine = s._machine
-            assert machine.times
-            assert machine.storage_bytes_per_second != ANALYTIC.storage_bytes_per_second
+            machine = s.statistics()["machine"]
+            assert machine["measured_times"]
+            assert machine["storage_bytes_per_second"] != ANALYTIC.storage_bytes_per_second
             np.testing.assert_allclose(s.run(None, feed())[0], plain[0], rtol=1e-4, atol=1e-5)
     assert len(told) == 1
     monkeypatch.setattr(cache, "_cpu", lambda: "another")
@@ -132,7 +133,7 @@ def test_sessions_measure_once(artifact: Path, io: str, monkeypatch: pytest.Monk
 
 def test_a_throttle_reaches_the_plan(artifact: Path) -> None:
     budget = smallest(artifact)
-    with flexnn.Session(artifact, memory=budget, threads=1, profile="measure", _read_bytes_per_second=50_000_000) as s:
+    with open_for_tests(artifact, memory=budget, threads=1, profile="measure", read_bytes_per_second=50_000_000) as s:
         read = s.plan.bytes_read_per_run
         assert s.plan.predicted_ms >= read / 50e6 * 1e3 * 0.99
         s.run(None, feed())

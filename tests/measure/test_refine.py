@@ -13,11 +13,13 @@ import numpy as np
 import pytest
 
 import flexnn
+from flexnn.artifact import open_artifact
 from flexnn.measure.refine import SAMPLES_MIN, Watch, _overlaps
-from flexnn.planning import MachineProfile, Setting
+from flexnn.planning import MachineProfile, Setting, make_plan
 from flexnn.planning.costs import graph_costs
 from flexnn.planning.machine import load_seconds, variant_key
 from flexnn.planning.variant_planner import VariantPlanner
+from flexnn.run import engine
 from tests.support.plan_graphs import resnet
 from tests.support.plans import FAST_DISK
 from tests.support.sessions import write_model
@@ -78,14 +80,17 @@ def test_overlaps() -> None:
 
 
 def test_spans_are_the_trace(tmp_path: Path) -> None:
-    with flexnn.Session(write_model(tmp_path / "m.onnx"), threads=1, trace=True) as session:
-        session.run(None, {i.name: np.ones(i.shape, np.float32) for i in session.get_inputs()})
-        engine = session._opened()
-        assert engine.spans
-        assert engine.trace
-        for flat, pairs in zip(engine.spans, engine.trace, strict=True):
+    with open_artifact(flexnn.compile(write_model(tmp_path / "m.onnx"))) as artifact:
+        graph = artifact.graph
+        own = engine.Engine(artifact, engine.Switches(threads=1), trace=2)
+        bound = engine.BoundProgram(own, make_plan(graph, Setting(MachineProfile.measure())))
+        bound.run([np.ones(graph.tensors[i].shape, np.float32) for i in (*graph.inputs, *graph.outputs)])
+        assert bound.spans
+        assert bound.trace
+        for flat, pairs in zip(bound.spans, bound.trace, strict=True):
             assert np.array(flat).reshape(-1, 2).tolist() == [list(pair) for pair in pairs]
-        assert any(engine.trace[0])
+        assert any(bound.trace[0])
+        own.close()
 
 
 def test_a_session_that_ends_with_the_process_says_nothing(tmp_path: Path) -> None:
@@ -95,7 +100,7 @@ import sys
 import numpy as np, flexnn
 s = flexnn.Session(sys.argv[1], threads=1, profile="measure")
 s.run(None, {i.name: np.ones(i.shape, np.float32) for i in s.get_inputs()})
-s._watch.learnt = lambda machine: machine
+flexnn.measure.Watch.learnt = lambda watch, machine: machine
 """
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
     done = subprocess.run([sys.executable, "-P", "-c", code, path], capture_output=True, env=environment, check=True)

@@ -7,6 +7,7 @@ import pytest
 
 import flexnn
 from bench.peers import OnnxRuntime
+from flexnn.session import open_for_tests
 from tests.support.models import ALL, Compiled
 
 TOLERANCE = 1e-4
@@ -33,7 +34,7 @@ def test_equals_onnxruntime(compiled: Compiled) -> None:
     halfway = (compiled.minimum + compiled.unlimited) // 2
     for budget in (None, halfway, compiled.minimum):
         for threads in (1, 2):
-            with flexnn.Session(compiled.artifact, memory=budget, threads=threads, _poison=True) as session:
+            with open_for_tests(compiled.artifact, memory=budget, threads=threads, poison=True) as session:
                 for feed, answer in zip(feeds, expected, strict=True):
                     _close(session.run(None, feed), answer, f"budget {budget}, {threads} threads")
 
@@ -47,8 +48,8 @@ def test_jitter_changes_nothing(compiled: Compiled) -> None:
     with flexnn.Session(compiled.artifact, memory=compiled.minimum, threads=2) as session:
         expected, nodes = session.run(None, feed), session.plan.program.nodes
     for seed in range(1, 4):
-        with flexnn.Session(
-            compiled.artifact, memory=compiled.minimum, threads=2, _poison=True, _jitter_seed=seed
+        with open_for_tests(
+            compiled.artifact, memory=compiled.minimum, threads=2, poison=True, jitter_seed=seed
         ) as session:
             own = session.plan.program.nodes
             same = len(own) == len(nodes) and all(np.array_equal(own[n], nodes[n]) for n in ("kernel", "params"))

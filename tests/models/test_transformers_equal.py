@@ -14,6 +14,7 @@ import flexnn
 from bench.net import Net
 from bench.transformers import TRANSFORMERS, make
 from flexnn.graph import load_onnx
+from flexnn.session import open_for_tests
 
 TOLERANCE = 1e-4
 TEXTS = [name for name, entry in TRANSFORMERS.items() if entry.tokens]
@@ -56,7 +57,7 @@ def test_open_sequences(name: str, tmp_path: Path) -> None:
     flexnn.compile(source, target)
     peer = onnxruntime.InferenceSession(str(source), providers=["CPUExecutionProvider"])
     random = np.random.default_rng(0)
-    with flexnn.Session(target, memory="8MiB", threads=2, _poison=True) as session:
+    with open_for_tests(target, memory="8MiB", threads=2, poison=True) as session:
         for size in ((1, 12), (2, 7), (1, 31), (1, 1)):
             for kind in ("whole", "padded", "any"):
                 feed = {n: random.integers(*r, size=size) for n, r in entry.ranges(small=True).items()}

@@ -17,6 +17,7 @@ from flexnn.planning.bands import banded
 from flexnn.planning.costs import graph_costs
 from flexnn.planning.types import Costs
 from flexnn.planning.variant_planner import VariantPlanner
+from flexnn.session import open_for_tests
 from tests.support.plan_graphs import CLASSICS, random_graph
 from tests.support.plans import ALIGNS, FAST_DISK, PI, checked, minimum_of
 
@@ -141,7 +142,7 @@ def test_bands_compute_the_same(seed: int, images: int, tmp_path: Path) -> None:
     shape = images, 8, height, width
     artifact = flexnn.compile(tmp_path / "m.onnx", tmp_path / "m.flexnn", shapes={"x": shape})
     x = np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
-    with flexnn.Session(artifact, threads=2, profile="analytic", _poison=True) as session:
+    with open_for_tests(artifact, threads=2, profile="analytic", poison=True) as session:
         expected = session.run(None, {"x": x})[0]
         least, whole = session.plan.minimum_memory, len(session.plan.graph.nodes)
         session.memory = least  # from whole activations to bands, and back
@@ -150,7 +151,7 @@ def test_bands_compute_the_same(seed: int, images: int, tmp_path: Path) -> None:
             np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, rtol=1e-4, atol=1e-5)
         session.memory = None
         np.testing.assert_array_equal(session.run(None, {"x": x})[0], expected)
-    with flexnn.Session(artifact, memory=least, threads=2, profile="analytic", _poison=True) as session:
+    with open_for_tests(artifact, memory=least, threads=2, profile="analytic", poison=True) as session:
         assert (len(session.plan.graph.nodes) > whole) == tiled
         np.testing.assert_allclose(session.run(None, {"x": x})[0], expected, rtol=1e-4, atol=1e-5)
 

@@ -49,7 +49,7 @@ def _move_output(p: Program) -> Program:
 
 
 def _move_weight(p: Program) -> Program:
-    p.steps["weight"][np.flatnonzero(p.steps["weight"] >= 0)[3]] += 64
+    p.steps["panel_offset"][np.flatnonzero(p.steps["panel_offset"] >= 0)[3]] += 64
     return p
 
 
@@ -60,7 +60,7 @@ def _wrong_bytes(p: Program) -> Program:
 
 def _share_workspace(p: Program) -> Program:
     node = int(np.flatnonzero(p.nodes["workspace_bytes"])[0])
-    p.nodes["workspace"][node] = p.nodes["out"]["offset"][node]
+    p.nodes["workspace_offset"][node] = p.nodes["out"]["offset"][node]
     return p
 
 

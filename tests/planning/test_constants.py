@@ -10,6 +10,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import flexnn
+from flexnn.session import open_for_tests
 
 LAYERS = 5
 
@@ -42,7 +43,7 @@ def test_every_budget(seed: int, tmp_path: Path) -> None:
     shape = _write(tmp_path / "m.onnx", seed)
     artifact = flexnn.compile(tmp_path / "m.onnx", tmp_path / "m.flexnn")
     x = np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
-    with flexnn.Session(artifact, threads=2, profile="analytic", _poison=True) as session:
+    with open_for_tests(artifact, threads=2, profile="analytic", poison=True) as session:
         whole, least = session.run(None, {"x": x})[0], session.plan.minimum_memory
         for factor in (1, 1.02, 1.1, 1.3, 1.8):
             session.memory = int(factor * least)

@@ -142,7 +142,7 @@ def test_the_checker_sees_what_a_group_would_overwrite() -> None:
     assert caught.value.kind == "group"
     grouped.program.groups[:2] = 1, 4
     nodes = grouped.program.nodes
-    nodes["workspace"][2] += 64
+    nodes["workspace_offset"][2] += 64
     with pytest.raises(PlanError) as caught:
         check_plan(grouped.graph, grouped.program)
     assert caught.value.kind in ("overlap", "bounds")

@@ -10,6 +10,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import flexnn
+from flexnn.session import open_for_tests
 
 CHANNELS, TIMES = 64, 6
 BYTES = CHANNELS * CHANNELS * 9 * 4
@@ -33,7 +34,7 @@ def test_once_in_the_file_and_once_in_memory(tmp_path: Path, side: int | str) ->
     path = Path(flexnn.compile(write(tmp_path / "m.onnx", side), tmp_path / "m.flexnn"))
     assert BYTES < path.stat().st_size < 2 * BYTES
     x = np.random.default_rng(1).standard_normal((1, CHANNELS, 8, 8)).astype(np.float32)
-    with flexnn.Session(path, threads=2, profile="analytic", _poison=True) as session:
+    with open_for_tests(path, threads=2, profile="analytic", poison=True) as session:
         whole = session.run(None, {"x": x})[0]
         plan = session.plan
         assert plan.bytes_read_per_run == 0
@@ -41,6 +42,6 @@ def test_once_in_the_file_and_once_in_memory(tmp_path: Path, side: int | str) ->
         assert plan.kernels
     enough, least = plan.session_bytes, plan.minimum_memory
     for budget in (enough, (enough + least) // 2, least):
-        with flexnn.Session(path, memory=budget, threads=2, profile="analytic", _poison=True) as session:
+        with open_for_tests(path, memory=budget, threads=2, profile="analytic", poison=True) as session:
             np.testing.assert_allclose(session.run(None, {"x": x})[0], whole, atol=1e-5)
             assert (session.plan.bytes_read_per_run == 0) == (budget == enough)

@@ -112,7 +112,7 @@ class Chain:
         nodes = np.zeros(self.layers, _core.NODE_DTYPE)
         nodes["op"] = _core.OPS.index("conv")
         nodes["in"]["base"] = -1
-        nodes["workspace"], nodes["workspace_bytes"], nodes["params"] = workspace, workspace_bytes, self.params
+        nodes["workspace_offset"], nodes["workspace_bytes"], nodes["params"] = workspace, workspace_bytes, self.params
         for i in range(self.layers):
             nodes[i]["in"][0] = (1, 0, 0) if i == 0 else (0, 0, maps[i % 2])
             nodes[i]["out"] = (2, 0, 0) if i == self.layers - 1 else (0, 0, maps[(i + 1) % 2])
@@ -149,7 +149,7 @@ class Chain:
             "loads": np.array(loads, _core.LOAD_DTYPE),
             "crcs": np.array(crcs, np.uint32),
             "arena_bytes": up(at, 4096),
-            "zeros": zeros,
+            "zeros_offset": zeros,
             "zeros_count": zeros_count,
             "io_bytes": [map_bytes, map_bytes],
             "input_count": 1,

@@ -12,6 +12,7 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 import flexnn
+from flexnn.session import open_for_tests
 
 Array = np.ndarray
 F32, I64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
@@ -42,7 +43,7 @@ def opened(folder: Path, model: onnx.ModelProto, **options: Any) -> flexnn.Sessi
     """A poisoned session of the model's artifact."""
     path = folder / "m.onnx"
     path.write_bytes(model.SerializeToString())
-    return flexnn.Session(flexnn.compile(path), threads=2, _poison=True, **options)
+    return open_for_tests(flexnn.compile(path), threads=2, poison=True, **options)
 
 
 def wanted(model: onnx.ModelProto, feed: Mapping[str, Array]) -> list[Array]:

@@ -29,6 +29,7 @@ typedef enum fx_status {
     FX_ERR_CANCELLED,
     FX_ERR_FORK,    /* the session belongs to the process before a fork */
     FX_ERR_OVERLAP, /* a load, or another operand, lies over memory that is in use */
+    FX_ERR_RUNNING, /* refused while a run goes on */
     FX_STATUS_COUNT
 } fx_status;
 

@@ -1,6 +1,6 @@
 /* Rates of this machine, for the planner's first guess of times. */
-#ifndef FLEXNN_RATES_H
-#define FLEXNN_RATES_H
+#ifndef FLEXNN_ENGINE_RATES_H
+#define FLEXNN_ENGINE_RATES_H
 
 #include "flexnn/ops.h"
 

@@ -1,6 +1,6 @@
 /* How many CPUs the process may use: its affinity, and what its control groups allow in a period. */
-#ifndef FLEXNN_QUOTA_H
-#define FLEXNN_QUOTA_H
+#ifndef FLEXNN_ENGINE_QUOTA_H
+#define FLEXNN_ENGINE_QUOTA_H
 
 #define FX_GROUPS_FILE "/proc/self/cgroup"
 #define FX_GROUPS_ROOT "/sys/fs/cgroup"

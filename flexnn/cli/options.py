@@ -1,4 +1,4 @@
-"""What may stand behind an option: a function for each kind, ArgumentTypeError for what is not of it."""
+"""Values of options: a parser for each kind, which raises ArgumentTypeError for text that is not of it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from argparse import ArgumentTypeError
 from collections.abc import Callable
 from typing import Any
 
-from flexnn import units
-from flexnn.session import THREADS_MAX
+from flexnn import _core, units
 
 
 def _argument(parse: Callable[[str], Any]) -> Callable[[str], Any]:
@@ -27,30 +26,30 @@ groups = _argument(units.parse_groups)
 
 
 def positive(text: str) -> int:
-    """1 or more."""
+    """Parse a number from 1."""
     if not text.isdigit() or int(text) < 1:
         raise ArgumentTypeError(f"{text!r} is not a positive number")
     return int(text)
 
 
 def count(text: str) -> int:
-    """0 or more."""
+    """Parse a number from 0."""
     return 0 if text == "0" else positive(text)
 
 
 def threads(text: str) -> int:
-    """1 to THREADS_MAX."""
-    if positive(text) > THREADS_MAX:
-        raise ArgumentTypeError(f"{text} threads are more than {THREADS_MAX}")
+    """Parse a number from 1 to the most that the engine takes."""
+    if positive(text) > _core.MAX_THREADS:
+        raise ArgumentTypeError(f"{text} threads are more than {_core.MAX_THREADS}")
     return int(text)
 
 
-def share(text: str) -> float:
-    """0 to 10, where 1 is the whole."""
+def fraction(text: str) -> float:
+    """Parse a fraction from 0 to 10."""
     try:
         number = float(text)
     except ValueError:
         number = -1.0
     if not 0 <= number <= 10:
-        raise ArgumentTypeError(f"{text!r} is not a share like 0.1")
+        raise ArgumentTypeError(f"{text!r} is not a fraction like 0.1")
     return number

@@ -1,6 +1,6 @@
 /* CRC32C as in iSCSI (RFC 3720, appendix B.4). */
-#ifndef FLEXNN_CRC32C_H
-#define FLEXNN_CRC32C_H
+#ifndef FLEXNN_ENGINE_CRC32C_H
+#define FLEXNN_ENGINE_CRC32C_H
 
 #include <stddef.h>
 #include <stdint.h>

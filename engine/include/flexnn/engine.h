@@ -1,14 +1,13 @@
 /* The engine: runs programs over one arena, with a loader thread and compute threads (DESIGN D6, D7, D8, D10).
  *
  * A program is made of nodes (what is computed), steps (which window of a node, in order) and loads (which bytes of the
- * file go where, in order). Two monotone counters synchronise them, over all runs of all programs of a host. A run that
- * begins when s steps and l loads are done or promised to be
- *   starts step j when loads_done >= l + step[j].wait_loads      (0 <= wait_loads <= L)
- *   starts load i when steps_done >= s + load[i].wait_steps      (-S <= wait_steps < S; below 0: the tail of the run
- *                                                                 before, DESIGN D8)
- * Where the run before is of another program, a load with wait_steps <= 0 starts when no step still to come, of that
- * run and of those before it, touches its target (fx_touches). Steps run one after the other, each by all threads;
- * loads one after the other. Pinned loads are done once, by fx_bind.
+ * file go where, in order). Two monotone counters synchronise them, over all runs of all programs of an engine. A run
+ * that begins when s steps and l loads are done or promised to be starts step j when loads_done >= l +
+ * step[j].wait_loads      (0 <= wait_loads <= L) starts load i when steps_done >= s + load[i].wait_steps      (-S <=
+ * wait_steps < S; below 0: the tail of the run before, DESIGN D8) Where the run before is of another program, a load
+ * with wait_steps <= 0 starts when no step still to come, of that run and of those before it, touches its target
+ * (fx_touches). Steps run one after the other, each by all threads; loads one after the other. Pinned loads are done
+ * once, by fx_bind.
  *
  * Or steps run in groups, one after the other, the steps of a group at the same time: their units are handed to the
  * threads together. A group starts when the loads that any of its steps waits for are done, and steps_done counts its
@@ -29,24 +28,24 @@
 #define FX_PLACE_FIELDS(F, A, R) F(R, int32_t, base) F(R, int32_t, unused) F(R, int64_t, offset)
 FX_RECORD(fx_place, FX_PLACE_FIELDS);
 
-/* workspace: arena offset of the workspace of thread 0; thread t's is at workspace + t * workspace_bytes. Both are
+/* workspace_offset: arena offset of the workspace of thread 0; thread t's begins t * workspace_bytes later. Both are
  * multiples of 64. */
 #define FX_NODE_FIELDS(F, A, R)                                                                                        \
     F(R, uint32_t, op)                                                                                                 \
     F(R, uint32_t, kernel)                                                                                             \
     A(R, fx_place, in, FX_MAX_INPUTS)                                                                                  \
     F(R, fx_place, out)                                                                                                \
-    F(R, int64_t, workspace)                                                                                           \
+    F(R, int64_t, workspace_offset)                                                                                    \
     F(R, int64_t, workspace_bytes)                                                                                     \
     F(R, fx_params, params)
 FX_RECORD(fx_node, FX_NODE_FIELDS);
 
-/* weight: arena offset of the panel of channel window.c0; -1 without panels. */
+/* panel_offset: arena offset of the panel of channel window.c0; -1 without panels. */
 #define FX_STEP_FIELDS(F, A, R)                                                                                        \
     F(R, uint32_t, node)                                                                                               \
     F(R, uint32_t, wait_loads)                                                                                         \
     F(R, fx_window, window)                                                                                            \
-    F(R, int64_t, weight)
+    F(R, int64_t, panel_offset)
 FX_RECORD(fx_step, FX_STEP_FIELDS);
 
 /* A read of [file_offset, file_offset + bytes) to an arena offset, address; with direct I/O all three are multiples of
@@ -87,7 +86,7 @@ typedef struct fx_program {
     const uint32_t *crcs;
     uint32_t crc_count;
     int64_t arena_bytes;
-    int64_t zeros; /* arena offset of zeros_count floats that stay 0.0 */
+    int64_t zeros_offset; /* arena offset of zeros_count floats that are always 0.0 */
     int64_t zeros_count;
     const int64_t *io_bytes; /* size of each input/output buffer */
     uint32_t input_count, output_count;
@@ -118,7 +117,7 @@ typedef struct fx_error {
     int64_t file_offset; /* where reading failed, of a load or of a table's chunk */
 } fx_error;
 
-/* A host: the one arena, its compute threads, its loader. A bound program: one that a host may run. */
+/* The engine: the one arena, its compute threads, its loader. A bound program: one that the engine may run. */
 typedef struct fx_engine fx_engine;
 typedef struct fx_bound fx_bound;
 
@@ -128,8 +127,8 @@ fx_status fx_program_check(const fx_program *p, int threads, const fx_kernels *k
 
 /* Starts the compute threads; no arena yet. NULL on failure, *error says why. */
 fx_engine *fx_engine_open(const fx_options *o, fx_error *error);
-/* Not during a run. Unbinds everything. */
-void fx_engine_close(fx_engine *h);
+/* Unbinds everything. FX_ERR_RUNNING. */
+fx_status fx_engine_close(fx_engine *e);
 
 /* Bytes of pinned weights that fx_bind found in place, found elsewhere in the arena and moved, and read. */
 typedef struct fx_bind_stats {
@@ -137,28 +136,29 @@ typedef struct fx_bind_stats {
 } fx_bind_stats;
 
 /* Checks and copies the program, makes the arena big enough, brings the pinned weights to their places: those that the
- * arena already holds, for this or for a program unbound since, are not read again. Programs of one host may share all
- * memory but what one of them writes and another keeps (pinned weights, zeros): FX_ERR_OVERLAP. Only in the process
- * that opened the host, and not during a run. poll: asked about every 20 ms while reading; may be NULL. NULL on
- * failure: the programs bound before are as they were. */
-fx_bound *fx_bind(fx_engine *h, const fx_program *p, int (*poll)(void *), void *poll_arg, fx_bind_stats *stats,
+ * arena already holds, for this or for a program unbound since, are not read again. Programs of one engine may share
+ * all memory but what one of them writes and another has pinned or reads as zeros: FX_ERR_OVERLAP. Only in the process
+ * that opened the engine (FX_ERR_FORK), and not during a run (FX_ERR_RUNNING). poll: asked about every 20 ms while
+ * reading; may be NULL. NULL on failure: the programs bound before are as they were. */
+fx_bound *fx_bind(fx_engine *e, const fx_program *p, int (*poll)(void *), void *poll_arg, fx_bind_stats *stats,
                   fx_error *error);
-/* Not during a run. Its pinned weights stay where they are until something else needs the place. */
-void fx_unbind(fx_bound *b);
-/* Gives back the arena beyond what the bound programs need, and what the heap has free. keep: where no program is
- * bound, pinned weights of those unbound stay. Not during a run. */
-void fx_engine_trim(fx_engine *h, int keep);
+/* Its pinned weights stay where they are until something else needs the place. FX_ERR_RUNNING: it is still bound. */
+fx_status fx_unbind(fx_bound *b);
+/* Gives back the arena beyond what the bound programs need, and what the heap has free. keep_pinned: where no program
+ * is bound, pinned weights of those unbound stay. FX_ERR_RUNNING. */
+fx_status fx_engine_trim(fx_engine *e, int keep_pinned);
 
-/* One run, on the calling thread and the pool. buffers[i]: input/output buffer i. next: the bound programs that will
- * run after this one (itself, too), in order, as far as that is known: their loads begin as soon as nothing before them
- * uses their places. Others may run all the same, but then all loads begin anew; so those announced before, and not run
- * yet, should be named again. poll, if not NULL, is called by the calling thread about every 20 ms; non-zero cancels
- * the run. After any error the host can run again. */
+/* One run, on the calling thread and the workers; it allocates nothing, and until it ends the arena refuses to grow and
+ * whoever would bind, unbind or run gets FX_ERR_RUNNING. buffers[i]: input/output buffer i. next: the bound programs
+ * that will run after this one (itself, too), in order, as far as that is known: their loads begin as soon as nothing
+ * before them uses their places. Others may run all the same, but then all loads begin anew; so those announced before,
+ * and not run yet, should be named again. poll, if not NULL, is called by the calling thread about every 20 ms;
+ * non-zero cancels the run. After any error the engine can run again. */
 fx_status fx_run(fx_bound *b, void *const *buffers, fx_bound *const *next, uint32_t next_count, int (*poll)(void *),
                  void *poll_arg, fx_run_stats *stats, fx_error *error);
 
 /* Compute threads that run, the caller among them: fewer than asked for where the system gave fewer. */
-int fx_engine_threads(const fx_engine *h);
+int fx_engine_threads(const fx_engine *e);
 
 /* Of the last run that succeeded, since its start; a load may have begun before it. */
 typedef struct fx_span {
@@ -167,13 +167,16 @@ typedef struct fx_span {
 
 /* Spans of the steps, followed by those of the loads, valid until the next run; NULL when not tracing. */
 const fx_span *fx_trace(const fx_bound *b);
-/* [steps][threads of the host]: from when to when each thread took part in the step, or in the group that begins with
- * it; 0 to 0 where it did not. NULL where the host does not trace threads. */
+/* [steps][threads of the engine]: from when to when each thread took part in the step, or in the group that begins with
+ * it; 0 to 0 where it did not. NULL where the engine does not trace threads. */
 const fx_span *fx_trace_threads(const fx_bound *b);
 /* [steps + 1]: from when to when each step waited for loads, and the run's end did; 0 to 0 where none was missing.
- * Together they are stall_ns. NULL where the host does not trace threads. */
+ * Together they are stall_ns. NULL where the engine does not trace threads. */
 const fx_span *fx_trace_stalls(const fx_bound *b);
 
-int64_t fx_engine_bytes(const fx_engine *h); /* everything it owns: arena, programs, stacks */
+int64_t fx_engine_bytes(const fx_engine *e); /* everything it owns: arena, programs, stacks */
+
+/* Workspace of each thread where a step reads rows of a table in chunks of these bytes. */
+int64_t fx_table_workspace(int64_t chunk_bytes);
 
 #endif

@@ -1,0 +1,79 @@
+#include "read.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+#define REQUEST_BYTES_MAX ((int64_t)5 << 18) /* 1.25 MiB: 28 ms on a slow card, and the device's full speed elsewhere  \
+                                              */
+
+fx_error fx_read(const fx_file *file, char *target, int64_t bytes, int64_t offset) {
+    int direct = file->direct_fd >= 0;
+    while (bytes > 0) {
+        int is_direct = direct && !((offset | bytes | (int64_t)(intptr_t)target) % FX_DIRECT_ALIGN);
+        ssize_t n = pread(is_direct ? file->direct_fd : file->fd, target, (size_t)bytes, offset);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0 && is_direct && errno == EINVAL) {
+            direct = 0; /* a file system that takes the flag but not the read */
+            continue;
+        }
+        if (n <= 0)
+            return (fx_error){
+                .status = n < 0 ? FX_ERR_IO : FX_ERR_EOF, .os_error = n < 0 ? errno : 0, .file_offset = offset};
+        target += n;
+        offset += n;
+        bytes -= n;
+    }
+    return (fx_error){.status = FX_OK};
+}
+
+int64_t fx_request_bytes(const fx_load *load, int64_t at) {
+    int64_t count = (load->bytes + REQUEST_BYTES_MAX - 1) / REQUEST_BYTES_MAX;
+    int64_t bytes = fx_direct_down(load->bytes / count + FX_DIRECT_ALIGN);
+    return load->bytes - at < bytes ? load->bytes - at : bytes;
+}
+
+fx_checker fx_check_start(const fx_file *file, const uint32_t *crcs, const fx_load *load, const char *memory) {
+    return (fx_checker){.expected = crcs + load->crc_first,
+                        .data = memory + load->address + load->check_lead,
+                        .chunk_bytes = load->chunk_bytes,
+                        .bytes = load->check_bytes,
+                        .path = file->crc_path};
+}
+
+fx_error fx_check_to(fx_checker *c, const fx_load *load, int64_t available) {
+    int64_t end = available - load->check_lead < c->bytes ? available - load->check_lead : c->bytes;
+    while (c->done < end) {
+        int64_t chunk = c->done / c->chunk_bytes, chunk_end = (chunk + 1) * c->chunk_bytes;
+        if (chunk_end > c->bytes)
+            chunk_end = c->bytes;
+        int64_t n = (end < chunk_end ? end : chunk_end) - c->done;
+        c->crc = fx_crc32c_by(c->path, c->crc, c->data + c->done, (size_t)n);
+        c->done += n;
+        if (c->done == chunk_end) {
+            if (c->crc != c->expected[chunk])
+                return (fx_error){.status = FX_ERR_CHECKSUM,
+                                  .file_offset = load->file_offset + load->check_lead + c->done};
+            c->crc = 0;
+        }
+    }
+    return (fx_error){.status = FX_OK};
+}
+
+fx_status fx_load_read(const fx_file *file, const uint32_t *crcs, const fx_load *load, char *memory, fx_poll *poll,
+                       fx_error *error) {
+    fx_checker check = fx_check_start(file, crcs, load, memory);
+    *error = (fx_error){.status = FX_OK};
+    for (int64_t at = 0; at < load->bytes && error->status == FX_OK;) {
+        int64_t bytes = fx_request_bytes(load, at);
+        if (fx_polled(poll)) {
+            error->status = FX_ERR_CANCELLED;
+            break;
+        }
+        *error = fx_read(file, memory + load->address + at, bytes, load->file_offset + at);
+        at += bytes;
+        if (error->status == FX_OK)
+            *error = fx_check_to(&check, load, at);
+    }
+    return error->status;
+}

@@ -1,0 +1,49 @@
+/* Reads of the file, and the check of the bytes they bring. */
+#ifndef FLEXNN_ENGINE_READ_H
+#define FLEXNN_ENGINE_READ_H
+
+#include "flexnn/crc32c.h"
+#include "flexnn/engine.h"
+#include "sync.h"
+
+#define FX_DIRECT_ALIGN ((int64_t)4096) /* of offset, bytes and target of a read with O_DIRECT */
+
+static inline int64_t fx_direct_down(int64_t n) {
+    return n / FX_DIRECT_ALIGN * FX_DIRECT_ALIGN;
+}
+
+static inline int64_t fx_direct_up(int64_t n) {
+    return fx_direct_down(n + FX_DIRECT_ALIGN - 1);
+}
+
+typedef struct fx_file {
+    int fd, direct_fd; /* direct_fd: with O_DIRECT, or -1 */
+    fx_crc_path crc_path;
+} fx_file;
+
+/* Reads `bytes` of the file from `offset` on, with O_DIRECT where file, offset, bytes and target allow it. */
+fx_error fx_read(const fx_file *file, char *target, int64_t bytes, int64_t offset);
+
+/* Bytes of the request that begins at byte `at` of a load. A request is a part of a load of at most 1.25 MiB that one
+ * read brings; a load has as few of them as may be, all about the same. */
+int64_t fx_request_bytes(const fx_load *load, int64_t at);
+
+/* Checks the chunks of a load as its bytes arrive, in order, while they are in the cache. */
+typedef struct fx_checker {
+    const uint32_t *expected;
+    const char *data; /* first checked byte */
+    int64_t chunk_bytes, bytes, done;
+    uint32_t crc;
+    fx_crc_path path;
+} fx_checker;
+
+/* crcs: of the load's program; memory: the arena. */
+fx_checker fx_check_start(const fx_file *file, const uint32_t *crcs, const fx_load *load, const char *memory);
+/* Checks what of bytes [0, available) of the load is not checked yet. */
+fx_error fx_check_to(fx_checker *c, const fx_load *load, int64_t available);
+
+/* Reads one load into the arena's memory and checks it. poll is asked between requests: FX_ERR_CANCELLED. */
+fx_status fx_load_read(const fx_file *file, const uint32_t *crcs, const fx_load *load, char *memory, fx_poll *poll,
+                       fx_error *error);
+
+#endif

@@ -1,0 +1,64 @@
+"""An open artifact with the descriptors that runs read it by."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from flexnn.artifact import open_artifact
+from flexnn.errors import CompileError
+from flexnn.graph import bind_shapes
+from flexnn.graph.ir import Graph
+from flexnn.planning.types import io_alignment
+from flexnn.units import Groups
+
+if TYPE_CHECKING:
+    from flexnn.artifact.model_section import StoredModel
+
+
+class ModelFile:
+    """The artifact at ``path``, open; ``io`` "direct" reads past the page cache where the file system can. ``shapes``
+    are bound to open inputs. Raises OSError, ArtifactError, GraphError for shapes that do not fit, CompileError for
+    shapes where none is open.
+    """
+
+    def __init__(self, path: str, io: str, shapes: Mapping[str, tuple[int, ...]]) -> None:
+        self.direct_fd = -1
+        self.artifact = open_artifact(path)
+        try:
+            if self.open_model is not None:
+                bind_shapes(self.open_model.model, shapes)
+            elif shapes:
+                raise CompileError(f"{path}: shapes are bound when the model is compiled; give them there")
+            if io == "direct":
+                self.direct_fd = self.artifact.open_direct()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def open_model(self) -> StoredModel | None:
+        """The model, where its shapes or its path are known only at run time; None for a bound graph."""
+        contents = self.artifact.contents
+        return None if isinstance(contents, Graph) else contents
+
+    @property
+    def io_align(self) -> int:
+        """Alignment of reads in bytes."""
+        return io_alignment(direct=self.direct_fd >= 0)
+
+    def refuse_groups(self, groups: Groups) -> None:
+        """Raise ValueError where a number of groups is asked for of a model that is planned while it runs."""
+        if isinstance(groups, int):
+            raise ValueError(
+                f"{self.artifact.path}: groups are for models of fixed shapes without control flow; this one runs"
+                " without"
+            )
+
+    def close(self) -> None:
+        """Close the file; twice is fine."""
+        if self.direct_fd >= 0:
+            os.close(self.direct_fd)
+            self.direct_fd = -1
+        self.artifact.close()

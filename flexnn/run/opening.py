@@ -1,0 +1,26 @@
+"""Opening an artifact for running: the one place that tells bound graphs from models whose shapes are open."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from .fixed import FixedRun
+from .model_file import ModelFile
+from .options import RunOptions
+from .protocol import Run
+
+
+def open_run(path: str, shapes: Mapping[str, tuple[int, ...]], options: RunOptions) -> Run:
+    """Open the artifact at ``path`` for running. Raises BudgetError, ArtifactError, CompileError, GraphError,
+    SessionError, OSError.
+    """
+    file = ModelFile(path, options.io, shapes)
+    try:
+        if file.open_model is None:
+            return FixedRun(file, options)
+        from .open_shapes import OpenShapesRun  # binding shapes costs imports that most sessions do without
+
+        return OpenShapesRun(file, options)
+    except BaseException:
+        file.close()
+        raise

@@ -1,0 +1,110 @@
+"""Options of a run: what users choose, checked, with the defaults; and what only tests and benches change."""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+from collections.abc import Callable
+from typing import NamedTuple
+
+from flexnn import _core
+from flexnn.measure import throttled
+from flexnn.planning import MachineProfile, Plan, Setting
+from flexnn.planning.overhead import overhead_for
+from flexnn.units import Groups, parse_bytes, parse_groups
+
+from .engine import Switches
+
+PROFILES = ("measure", "analytic")
+"""Names of the ways to know the machine; the first is the default."""
+IO = ("buffered", "direct")
+"""Names of the ways to read weights; the first is the default."""
+
+
+def default_threads() -> int:
+    """Return the number of CPUs that this process may use, a part of one counted as one."""
+    return min(math.ceil(_core.usable_cpus()), _core.MAX_THREADS)
+
+
+def default_profile(profile: str | None) -> str:
+    """Return ``profile``, or the environment's FLEXNN_PROFILE, or "measure". Raises ValueError for another name."""
+    name = profile or os.environ.get("FLEXNN_PROFILE") or PROFILES[0]
+    if name not in PROFILES:
+        raise ValueError(f"profile is {name!r}, not {' or '.join(map(repr, PROFILES))}")
+    return name
+
+
+def no_progress(_: str) -> None:
+    """Tell nobody."""
+
+
+class RunOptions(NamedTuple):
+    """Options of a run, as ``run_options`` checks them."""
+
+    memory: int | None
+    """Budget in bytes; None: no limit."""
+    threads: int
+    io: str
+    profile: str
+    groups: Groups
+    reuse_outputs: bool
+    progress: Callable[[str], None]
+    trace: bool
+    poison: bool = False
+    """For tests: memory that must not be read is filled with NaN."""
+    jitter_seed: int = 0
+    """For tests: threads pause at random, seeded; 0: never."""
+    read_bytes_per_second: int = 0
+    """For tests and benches: the most that the loader reads; 0: no limit. Plans know of it."""
+    prefetches: bool = True
+    """For benches: the loader begins with the next segment while one runs."""
+    rewrite: Callable[[Plan], Plan] | None = None
+    """For benches: changes each segment's plan before it is bound."""
+
+    @property
+    def measures(self) -> bool:
+        """Whether the machine is measured, and runs are watched."""
+        return self.profile == "measure"
+
+    def throttled(self, machine: MachineProfile) -> MachineProfile:
+        """Return ``machine`` with the limit on reading."""
+        return throttled(machine, self.read_bytes_per_second) if self.read_bytes_per_second else machine
+
+    def setting(self, machine: MachineProfile, io_align: int) -> Setting:
+        """Return the setting of plans for ``machine``, throttled already, whose reads are aligned to ``io_align``."""
+        return Setting(machine, self.threads, io_align, overhead_for(reuse_outputs=self.reuse_outputs))
+
+    def switches(self, direct_fd: int) -> Switches:
+        """Return the engine's switches; ``direct_fd``: the artifact opened with O_DIRECT, or -1."""
+        return Switches(self.threads, direct_fd, self.poison, self.jitter_seed, self.read_bytes_per_second)
+
+
+def run_options(
+    memory: str | int | None = None,
+    threads: int | None = None,
+    *,
+    io: str = IO[0],
+    profile: str | None = None,
+    groups: str | int | None = None,
+    reuse_outputs: bool = False,
+    progress: Callable[[str], None] | None = None,
+    trace: bool = False,
+) -> RunOptions:
+    """Return the options that a user gave, checked. Raises ValueError, or TypeError for threads that are no integer."""
+    if io not in IO:
+        raise ValueError(f"io is {io!r}, not {' or '.join(map(repr, IO))}")
+    checked_profile, checked_groups = default_profile(profile), parse_groups(groups)
+    count = default_threads() if threads is None else operator.index(threads)
+    if not 1 <= count <= _core.MAX_THREADS:
+        raise ValueError(f"threads is {threads}, not 1 to {_core.MAX_THREADS}")
+    return RunOptions(
+        memory=None if memory is None else parse_bytes(memory),
+        threads=count,
+        io=io,
+        profile=checked_profile,
+        groups=checked_groups,
+        reuse_outputs=reuse_outputs,
+        progress=progress or no_progress,
+        trace=trace,
+    )

@@ -1,0 +1,12 @@
+"""Figures that every run gives about itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flexnn.planning import MachineProfile
+
+
+def machine_statistics(machine: MachineProfile) -> dict[str, Any]:
+    """Return what plans know of the machine: how many times of kernels were measured, and the storage's rate."""
+    return {"measured_times": len(machine.times), "storage_bytes_per_second": machine.storage_bytes_per_second}

@@ -1,0 +1,138 @@
+/* The arena: what it holds comes along when it grows, what it gives back is zero, and while it runs it refuses. Also
+ * whoever would change it from inside a run of the engine.   usage: flexnn-arena */
+#include "arena.h"
+#include "chain.h"
+#include "require.h"
+#include "state.h"
+
+#include <string.h>
+#include <unistd.h>
+
+static int is_all(const char *bytes, int64_t count, char value) {
+    for (int64_t i = 0; i < count; i++)
+        if (bytes[i] != value)
+            return 0;
+    return 1;
+}
+
+static void sizes(void) {
+    const int64_t page = sysconf(_SC_PAGESIZE);
+    CHECK(fx_arena_size(0) == page && fx_arena_size(1) == page && fx_arena_size(page) == page);
+    CHECK(fx_arena_size(page + 1) == 2 * page);
+}
+
+/* Several times, as an arena that has moved before consists of several mappings. */
+static void grows(void) {
+    static const int64_t bytes[] = {0, 100, 5000, 100000, 3 << 20, 9 << 20, 33 << 20};
+    fx_arena a = {0};
+    int64_t before = 0;
+    for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++) {
+        CHECK(fx_arena_grow(&a, bytes[i]) == FX_OK && a.bytes == bytes[i] && a.memory);
+        CHECK((uintptr_t)a.memory % (size_t)(bytes[i] < 2 << 20 ? sysconf(_SC_PAGESIZE) : 2 << 20) == 0);
+        CHECK(is_all(a.memory, before, 'x') && is_all(a.memory + before, bytes[i] - before, 0));
+        memset(a.memory, 'x', (size_t)bytes[i]);
+        before = bytes[i];
+    }
+    const char *memory = a.memory;
+    CHECK(fx_arena_grow(&a, 1000) == FX_OK && a.memory == memory && a.bytes == before); /* it is big enough */
+    CHECK(fx_arena_grow(&a, INT64_MAX / 2) == FX_ERR_MEMORY && a.memory == memory && a.bytes == before);
+    CHECK(!fx_arena_is_lost(&a) && is_all(a.memory, before, 'x'));
+    fx_arena_free(&a);
+    CHECK(!a.memory && !a.bytes && !fx_arena_is_lost(&a));
+}
+
+static void shrinks(void) {
+    const int64_t page = sysconf(_SC_PAGESIZE);
+    fx_arena a = {0};
+    CHECK(fx_arena_cut(&a, 0) == FX_OK);
+    CHECK(fx_arena_grow(&a, 10 * page) == FX_OK);
+    memset(a.memory, 'x', (size_t)(10 * page));
+    CHECK(fx_arena_cut(&a, 11 * page) == FX_OK && a.bytes == 10 * page);
+    CHECK(fx_arena_cut(&a, 3 * page + 1) == FX_OK && a.bytes == 3 * page + 1);
+    CHECK(fx_arena_grow(&a, 10 * page) == FX_OK && is_all(a.memory, 3 * page, 'x'));
+    CHECK(is_all(a.memory + 4 * page, 6 * page, 0)); /* the page that was cut in two keeps its bytes */
+    memset(a.memory, 'x', (size_t)(10 * page));
+    fx_arena_forget(a.memory + 1, 4 * page - 2); /* whole pages only: the second and the third */
+    CHECK(is_all(a.memory, page, 'x') && is_all(a.memory + page, 2 * page, 0) &&
+          is_all(a.memory + 3 * page, page, 'x'));
+    fx_arena_forget(a.memory + 1, page);
+    CHECK(is_all(a.memory, page, 'x'));
+    fx_arena_free(&a);
+}
+
+static void states(void) {
+    fx_arena a = {0};
+    CHECK(fx_arena_begin(&a) == FX_ERR_RUNNING); /* nothing is bound */
+    CHECK(fx_arena_grow(&a, 10000) == FX_OK && fx_arena_bind(&a, 1) == FX_OK && fx_arena_grow(&a, 20000) == FX_OK);
+    CHECK(fx_arena_begin(&a) == FX_OK && fx_arena_is_running(&a));
+    CHECK(fx_arena_begin(&a) == FX_ERR_RUNNING && fx_arena_bind(&a, 0) == FX_ERR_RUNNING);
+    CHECK(fx_arena_grow(&a, 30000) == FX_ERR_RUNNING && fx_arena_grow(&a, 1) == FX_ERR_RUNNING);
+    CHECK(fx_arena_cut(&a, 1) == FX_ERR_RUNNING && a.bytes == 20000);
+    fx_arena_end(&a);
+    CHECK(fx_arena_cut(&a, 10000) == FX_OK && fx_arena_bind(&a, 0) == FX_OK && fx_arena_begin(&a) == FX_ERR_RUNNING);
+    fx_arena_free(&a);
+    fx_arena lost = {.bytes = 1};
+    CHECK(fx_arena_is_lost(&lost) && fx_arena_grow(&lost, 2) == FX_ERR_MEMORY);
+}
+
+typedef struct attempt {
+    fx_engine *engine;
+    fx_bound *bound;
+    const fx_program *program;
+    int count;
+} attempt;
+
+/* Asked by a run: tries whatever would change the arena. */
+static int try_all(void *arg) {
+    attempt *a = arg;
+    fx_bind_stats bind_stats;
+    fx_run_stats run_stats;
+    fx_error error;
+    const int64_t bytes = a->engine->arena.bytes;
+    CHECK(fx_arena_grow(&a->engine->arena, 2 * bytes) == FX_ERR_RUNNING && a->engine->arena.bytes == bytes);
+    CHECK(!fx_bind(a->engine, a->program, NULL, NULL, &bind_stats, &error) && error.status == FX_ERR_RUNNING);
+    CHECK(fx_run(a->bound, NULL, NULL, 0, NULL, NULL, &run_stats, &error) == FX_ERR_RUNNING);
+    CHECK(fx_unbind(a->bound) == FX_ERR_RUNNING && fx_engine_trim(a->engine, 0) == FX_ERR_RUNNING);
+    CHECK(fx_engine_close(a->engine) == FX_ERR_RUNNING);
+    a->count++;
+    return 0;
+}
+
+static void running(void) {
+    static chain c;
+    static float x[SIDE * SIDE * CHANNELS], y[SIDE * SIDE * CHANNELS], expected[SIDE * SIDE * CHANNELS];
+    const fx_kernels *k = fx_kernels_for("scalar");
+    uint32_t seed = 1;
+    fx_bind_stats bind_stats;
+    fx_run_stats run_stats;
+    fx_error error;
+    chain_make(&c, k, 1, 1, 0, &seed);
+    for (int i = 0; i < SIDE * SIDE * CHANNELS; i++)
+        x[i] = (float)(random_u32(&seed) % 100) / 50 - 1;
+    chain_reference(&c, k, x, expected);
+    /* So slow that the poll, which is asked every 20 ms, is asked often. */
+    const fx_options options = {.fd = c.fd,
+                                .direct_fd = -1,
+                                .threads = 1,
+                                .isa = "scalar",
+                                .read_bytes_per_second = c.panel_bytes * c.program.load_count * 5};
+    fx_engine *engine = fx_engine_open(&options, &error);
+    CHECK(engine);
+    fx_bound *bound = fx_bind(engine, &c.program, NULL, NULL, &bind_stats, &error);
+    CHECK(bound);
+    attempt a = {engine, bound, &c.program, 0};
+    CHECK(fx_run(bound, (void *[]){x, y}, &bound, 1, try_all, &a, &run_stats, &error) == FX_OK);
+    CHECK(a.count > 1 && !memcmp(y, expected, sizeof y));
+    CHECK(fx_unbind(bound) == FX_OK && fx_engine_trim(engine, 0) == FX_OK && fx_engine_close(engine) == FX_OK);
+    chain_free(&c);
+}
+
+int main(void) {
+    sizes();
+    grows();
+    shrinks();
+    states();
+    running();
+    puts("arena: good");
+    return 0;
+}

@@ -1,0 +1,148 @@
+"""The public names: what each is, whatever else was imported, and ``flexnn.plan``."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from onnx import helper
+
+import flexnn
+from flexnn.run.region_plan import RegionPlan
+from tests.support.regions import F32, graph_of, model_of, numbers, value
+from tests.support.sessions import feed, smallest, write_branched_model, write_model
+
+FUNCTIONS = {"compile", "plan"}
+ERRORS = {"ArtifactError", "BudgetError", "CompileError", "FlexNNError", "GraphError", "SessionError"}
+CLASSES = {"NodeArg", "Plan", "Session"}
+
+
+def test_every_public_name_is_what_its_documentation_says() -> None:
+    """Importing a submodule binds its name in the package: none may have the name of something public."""
+    for module in pkgutil.walk_packages(flexnn.__path__, "flexnn."):
+        if module.name != "flexnn.__main__":  # runs the command line
+            importlib.import_module(module.name)
+    assert set(flexnn.__all__) == FUNCTIONS | ERRORS | CLASSES | {"__version__"}
+    for name in FUNCTIONS:
+        assert inspect.isfunction(getattr(flexnn, name)), name
+    for name in ERRORS | CLASSES:
+        assert inspect.isclass(getattr(flexnn, name)), name
+    for name in FUNCTIONS | ERRORS | CLASSES:
+        assert getattr(flexnn, name).__doc__, name
+    assert isinstance(flexnn.__version__, str)
+
+
+def test_all_errors_have_one_base_and_keep_their_own() -> None:
+    for name in ERRORS:
+        assert issubclass(getattr(flexnn, name), flexnn.FlexNNError)
+    for name in ERRORS - {"FlexNNError", "SessionError"}:
+        assert issubclass(getattr(flexnn, name), ValueError)
+    assert issubclass(flexnn.SessionError, RuntimeError)
+
+
+@pytest.fixture(scope="module")
+def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return Path(flexnn.compile(write_model(tmp_path_factory.mktemp("public") / "small.onnx")))
+
+
+def test_a_plan_is_that_of_a_session(artifact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLEXNN_PROFILE", "analytic")
+    least = smallest(artifact)
+    for memory in (least, f"{2 * least}B", None):
+        plan = flexnn.plan(artifact, memory=memory, threads=2)
+        assert isinstance(plan, flexnn.Plan)
+        with flexnn.Session(artifact, memory=memory, threads=2) as session:
+            same = session.plan
+        assert (plan.memory, plan.minimum_memory, plan.session_bytes) == (same.memory, least, same.session_bytes)
+        assert (len(plan.steps), len(plan.loads)) == (len(same.steps), len(same.loads))
+        assert plan.explanation is None
+        plan.check()
+    with pytest.raises(flexnn.BudgetError) as refused:
+        flexnn.plan(artifact, memory=least - 1, threads=2)
+    assert refused.value.minimum == least
+
+
+def test_a_plan_explains_itself_where_asked(artifact: Path) -> None:
+    plan = flexnn.plan(artifact, memory=2 * smallest(artifact), threads=2, explain=True)
+    assert plan.explanation is not None
+    assert plan.describe()["peak"]["nbytes"] == plan.explanation.peak.nbytes <= plan.arena_bytes
+    assert "\nruled by " in plan.summary()
+
+
+def test_plans_of_open_shapes(tmp_path: Path) -> None:
+    path = flexnn.compile(write_branched_model(tmp_path / "open.onnx", batch="n"))
+    with pytest.raises(flexnn.GraphError, match="--shape x="):
+        flexnn.plan(path)
+    with pytest.raises(ValueError, match="groups are for models of fixed shapes"):
+        flexnn.plan(path, shapes={"x": feed()["x"].shape}, groups=2)
+    plan = flexnn.plan(path, shapes={"x": feed()["x"].shape}, threads=2, explain=True)
+    assert isinstance(plan, flexnn.Plan)
+    assert isinstance(plan, RegionPlan)
+    (part,) = plan.parts
+    assert (plan.graph, plan.program) == (part.graph, part.plan.program)
+    assert plan.arena_bytes == part.plan.arena_bytes
+    assert plan.barriers == len(plan.steps)
+    assert not plan.is_streaming
+    plan.check()
+    again = flexnn.plan(path, shapes={"x": feed()["x"].shape}, threads=2, memory=plan.minimum_memory)
+    assert again.is_streaming
+    assert again.session_bytes <= plan.minimum_memory
+
+
+def test_the_plan_of_a_model_that_numpy_computes_alone(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    nodes = [helper.make_node("NonZero", ["x"], ["y"])]
+    path.write_bytes(model_of(graph_of(nodes, [value("x", F32, [4])], [value("y", 7, [1, "n"])])).SerializeToString())
+    plan = flexnn.plan(path)
+    assert (plan.arena_bytes, len(plan.steps), plan.predicted_ms, plan.kernels) == (0, 0, 0, {})
+    with flexnn.Session(path) as session:
+        (y,) = session.run(None, {"x": numbers(4)})
+        assert y.shape == (1, 4)
+        assert session.statistics()["hosted_operators"] == {"NonZero": 1}
+
+
+def test_shapes_of_an_artifact_whose_shapes_are_bound(artifact: Path) -> None:
+    for use in (flexnn.plan, flexnn.Session):
+        with pytest.raises(flexnn.CompileError, match="shapes are bound when the model is compiled"):
+            use(artifact, shapes={"x": (1, 1)})
+
+
+STATISTICS = {"segments", "segments_of_last_run", "kept_nodes", "hosted_operators", "bytes", "engine_bytes"} | {
+    "pinning",
+    "machine",
+}
+
+
+@pytest.mark.parametrize("batch", [1, "n"])
+def test_statistics(tmp_path: Path, batch: int | str) -> None:
+    path = write_branched_model(tmp_path / "m.onnx", batch=batch)
+    with flexnn.Session(path, threads=2, profile="analytic") as session:
+        assert session.statistics()["segments_of_last_run"] == 0
+        session.run(None, feed())
+        found = session.statistics()
+        assert found.keys() == STATISTICS
+        assert found["segments"] == found["segments_of_last_run"] == 1
+        assert found["kept_nodes"] == len(session.plan.graph.nodes)
+        assert found["hosted_operators"] == {}
+        assert sum(found["bytes"].values()) == session.session_bytes
+        assert found["engine_bytes"] >= found["bytes"]["arena"] == session.plan.arena_bytes
+        assert found["pinning"] == {"kept": 0, "moved": 0, "read": session.plan.pinned_bytes}
+        assert found["machine"]["measured_times"] == 0
+        session.memory = found["bytes"]["arena"] // 2 + session.session_bytes - found["bytes"]["arena"]
+        assert session.statistics()["pinning"]["read"] == 0
+        documentation = flexnn.Session.statistics.__doc__ or ""
+        for name in (*found, *found["bytes"], *found["pinning"], *found["machine"]):
+            assert f"``{name}``" in documentation, name
+    with pytest.raises(flexnn.SessionError, match="closed"):
+        session.statistics()
+
+
+def test_plan_stays_a_function_in_a_process_that_plans(artifact: Path) -> None:
+    code = "import flexnn, flexnn.planning.explain, flexnn.cli, sys; print(flexnn.plan(sys.argv[1]).minimum_memory > 0)"
+    command = [sys.executable, "-P", "-c", code, str(artifact)]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "True\n"
