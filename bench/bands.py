@@ -31,17 +31,17 @@ def measure(graph: Graph) -> dict[str, Any]:
     """Smallest budgets in bytes, nodes, and predicted times in ms of both forms with everything pinned, and at the
     smallest budget of the whole one.
     """
-    whole, planners = (
+    whole, planner = (
         VariantPlanner(graph, SETTING),
         Planner(graph, SETTING),
     )
-    tightest = planners.tightest
+    tightest = planner.tightest
     return {
         "whole": whole.minimum,
-        "bands": planners.minimum,
+        "bands": planner.minimum,
         "nodes": (len(graph.nodes), len(tightest.graph.nodes)),
         "pinned_ms": (whole.plan(None).predicted_ms, tightest.plan(None).predicted_ms),
-        "tight_ms": (whole.plan(whole.minimum).predicted_ms, planners.plan(whole.minimum).predicted_ms),
+        "tight_ms": (whole.plan(whole.minimum).predicted_ms, planner.plan(whole.minimum).predicted_ms),
     }
 
 

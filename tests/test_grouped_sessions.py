@@ -110,7 +110,7 @@ def test_a_new_budget_is_planned_in_groups_again(artifact: Path, expected: np.nd
         chosen = session.plan.groups
         session.memory = session.plan.minimum_memory
         assert session.plan.groups is None
-        assert session.plan.streams
+        assert session.plan.is_streaming
         assert np.abs(session.run(None, feed())[0] - expected).max() <= 1e-4 * np.abs(expected).max()
         session.memory = None
         assert session.plan.groups == chosen

@@ -87,10 +87,10 @@ def test_plans_of_open_shapes(tmp_path: Path) -> None:
     assert (plan.graph, plan.program) == (part.graph, part.plan.program)
     assert plan.arena_bytes == part.plan.arena_bytes
     assert plan.barriers == len(plan.steps)
-    assert not plan.streams
+    assert not plan.is_streaming
     plan.check()
     again = flexnn.plan(path, shapes={"x": feed()["x"].shape}, threads=2, memory=plan.minimum_memory)
-    assert again.streams
+    assert again.is_streaming
     assert again.session_bytes <= plan.minimum_memory
 
 

@@ -88,7 +88,7 @@ class Drafting:
         lifetimes = np.zeros(len(costs.roots), _core.LIFETIME_DTYPE)
         lifetimes["start"] = placement.address
         lifetimes["end"] = lifetimes["start"] + np.asarray(costs.root_bytes, np.int64)
-        lifetimes["first_node"], lifetimes["last_node"] = costs.first, costs.last
+        lifetimes["first_node"], lifetimes["last_node"] = costs.first_node, costs.last_node
         self._core = _core.Drafts(
             nodes=nodes,
             variants=variants,
@@ -223,7 +223,7 @@ def _node_records(graph: Graph, costs: Costs, placement: Placement) -> tuple[Rec
     variants: list[tuple[float, ...]] = []
     constants: list[tuple[int, ...]] = []
     gaps: list[tuple[int, int]] = []
-    live = Blocks.of(costs.root_bytes, costs.first, costs.last).live(len(costs.nodes)).tolist()
+    live = Blocks.of(costs.root_bytes, costs.first_node, costs.last_node).live(len(costs.nodes)).tolist()
     for index, node in enumerate(costs.nodes):
         around = placement.gaps[index]
         weight = graph.weights[node.weight].offset if node.panels else 0

@@ -19,8 +19,8 @@ from flexnn.graph.ir import DTYPES, Tensor
 from flexnn.measure import Watch
 from flexnn.measure.parts import Parts
 from flexnn.planning import BudgetError, MachineProfile, Plan
-from flexnn.planning.moved import moved
 from flexnn.planning.overhead import BASE_BYTES
+from flexnn.planning.relocate import relocated
 from flexnn.regions import Segment, Walker
 
 from .engine import AHEAD_MAX, BoundProgram, Engine, SessionError
@@ -358,7 +358,7 @@ class OpenShapesRun:
         plan = segment.plan
         assert plan is not None
         split = plan.arena_bytes - plan.working_bytes
-        program = moved(plan.program, split, pinned_at, working_at - split)
+        program = relocated(plan.program, split, pinned_at, working_at - split)
         segment.bound = BoundProgram(self._engine, plan, program)
         if self._parts is not None and (segment.watch is None or segment.watch.program is not plan.program):
             segment.watch = Watch(plan.program, self._segments.setting.machine)

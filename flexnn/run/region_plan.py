@@ -73,9 +73,9 @@ class RegionPlan(Plan):
     """Segments with their plans, in the order in which they were met."""
 
     @property
-    def streams(self) -> bool:
+    def is_streaming(self) -> bool:
         """Whether runs read weights."""
-        return any(part.plan.streams for part in self.parts)
+        return any(part.plan.is_streaming for part in self.parts)
 
     @property
     def barriers(self) -> int:

@@ -42,7 +42,7 @@ def test_it_comes_back_whole() -> None:
     ("field", "value"),
     [
         ("key", "other"),
-        ("room", "77"),
+        ("arena_bytes", "77"),
         ("flops_per_second", 0),
         ("flops_per_second", "fast"),
         ("storage_bytes_per_second", -1.0),

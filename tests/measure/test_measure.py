@@ -37,12 +37,12 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_every_way_gets_a_time(artifact: Path, threads: int) -> None:
+def test_every_variant_gets_a_time(artifact: Path, threads: int) -> None:
     with open_artifact(str(artifact)) as opened:
         costs = graph_costs(opened.graph, Setting(ANALYTIC, threads), every_variant=True)
         cases = compute.cases_of(opened.graph, costs, {})
         assert {case.variant.kernel for case in cases} >= {"direct", "wino2", "wino4"}
-        times = compute.measure_variants(opened.graph, costs, cases, room=32 << 20, seconds=0.1)
+        times = compute.measure_variants(opened.graph, costs, cases, arena_bytes=32 << 20, seconds=0.1)
     assert set(times) == {case.key for case in cases}
     for fixed, channels in times.values():
         assert fixed >= 0
@@ -89,7 +89,7 @@ def test_a_node_that_refuses_zeros_is_left_out() -> None:
     )
     costs = graph_costs(graph, Setting(ANALYTIC), every_variant=True)
     cases = compute.cases_of(graph, costs, {})
-    times = compute.measure_variants(graph, costs, cases, room=1 << 20, seconds=0.05)
+    times = compute.measure_variants(graph, costs, cases, arena_bytes=1 << 20, seconds=0.05)
     assert set(times) == {cases[0].key}
 
 

@@ -75,13 +75,13 @@ def test_each_operator_is_measured_once(artifact: str) -> None:
 
 
 def test_measuring_keeps_to_the_budget(artifact: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is measured has no more memory than the plan, nothing else being open meanwhile."""
+    """Measuring takes no more memory than the plan; nothing else is open meanwhile."""
     with flexnn.Session(artifact, threads=2, profile="analytic") as session:
         run(session, 64, -1.0)
         minimum = session.plan.minimum_memory
     rooms: list[int] = []
     store = cache.store
-    monkeypatch.setattr(cache, "store", lambda key, kept: (rooms.append(kept.room), store(key, kept)))
+    monkeypatch.setattr(cache, "store", lambda key, kept: (rooms.append(kept.arena_bytes), store(key, kept)))
     with flexnn.Session(artifact, minimum, threads=2, profile="measure") as session:
         run(session, 64, -1.0)
         assert session.session_bytes <= minimum

@@ -41,7 +41,7 @@ def test_slices_cover_each_weight_once(seed: int, io_align: int) -> None:
     rng = random.Random(seed)
     costs, placement, drafting = _stages(random_graph(seed), io_align)
     for slices_in_room in (1, 2, 4, 8):
-        working = placement.arena_bytes_min + rng.choice((0, 10_000, 1_000_000))
+        working = placement.working_bytes_min + rng.choice((0, 10_000, 1_000_000))
         memory = working + rng.choice((0, 50_000, 500_000, 1 << 30))
         order = np.array(rng.sample(range(len(drafting.items)), len(drafting.items)), np.int32)
         choices, seconds, nbytes = drafting.choose(order, working, memory, slices_in_room)
@@ -65,7 +65,7 @@ def test_more_room_makes_fewer_slices() -> None:
     order = order_of(drafting.item_bytes)
     counts = []
     for extra in (0, 1 << 20, 1 << 24, 1 << 26):
-        working = placement.arena_bytes_min + extra
+        working = placement.working_bytes_min + extra
         counts.append(len(drafting.place(drafting.choose(order, working, working, 2)[0], working).steps))
     assert counts[0] > counts[1] > counts[2] >= counts[3] == drafting.node_count
 
@@ -74,7 +74,7 @@ def test_workspace_gives_way_to_weights() -> None:
     """With little room a kernel with a small workspace; with much, the fastest."""
     costs, placement, drafting = _stages(resnet())
     order = order_of(drafting.item_bytes)
-    least = placement.arena_bytes_min
+    least = placement.working_bytes_min
     tight, _, _ = drafting.choose(order, least, least, 2, smallest=True)
     loose, _, _ = drafting.choose(order, 1 << 30, 1 << 31, 2)
     assert tight["variant"].tolist() == [len(node.variants) - 1 for node in costs.nodes]
@@ -84,7 +84,7 @@ def test_workspace_gives_way_to_weights() -> None:
 
 def test_improving_keeps_to_the_memory_and_pays() -> None:
     _, placement, drafting = _stages(resnet())
-    working = placement.arena_bytes_min + (1 << 19)
+    working = placement.working_bytes_min + (1 << 19)
     memory = working + 400 * 320
     choices, seconds, nbytes = drafting.choose(order_of(drafting.item_bytes), working, memory, 2)
     assert nbytes <= memory
@@ -99,7 +99,7 @@ def test_what_was_drafted_before_does_not_matter(seed: int) -> None:
     rng = random.Random(seed)
     graph = random_graph(seed)
     costs, placement, used = _stages(graph)
-    working = placement.arena_bytes_min + int(used.item_bytes.sum()) + (1 << 20)
+    working = placement.working_bytes_min + int(used.item_bytes.sum()) + (1 << 20)
     choices, _, _ = used.choose(order_of(used.item_bytes), working, working + (1 << 30), 2)
     for turn in range(30):
         node = rng.randrange(len(choices))
@@ -119,7 +119,7 @@ def test_what_was_drafted_before_does_not_matter(seed: int) -> None:
 
 def test_filling_is_monotone() -> None:
     _, placement, drafting = _stages(resnet())
-    working = placement.arena_bytes_min + (1 << 20)
+    working = placement.working_bytes_min + (1 << 20)
     draft = drafting.place(drafting.choose(order_of(drafting.item_bytes), working, working, 4)[0], working)
     rank = np.arange(drafting.node_count)
     times, most = [], draft.nbytes + (60 << 20)
@@ -136,7 +136,7 @@ def test_filling_is_monotone() -> None:
 def test_filling_pins_what_is_waited_for() -> None:
     """Rather than what comes first, where memory already hides the reading."""
     _, placement, drafting = _stages(resnet())
-    working = placement.arena_bytes_min + (1 << 20)
+    working = placement.working_bytes_min + (1 << 20)
     draft = drafting.place(drafting.choose(order_of(drafting.item_bytes), working, working, 4)[0], working)
     rank, memory = np.arange(drafting.node_count), draft.nbytes + (10 << 20)
     looking, ranked = (drafting.fill(draft, rank, memory, memory, looks).seconds for looks in (2000, 0))
@@ -145,7 +145,7 @@ def test_filling_pins_what_is_waited_for() -> None:
 
 def test_annealing_keeps_to_the_memory_and_pays() -> None:
     _, placement, drafting = _stages(mobilenet(), machine=USB)
-    working = placement.arena_bytes_min + (1 << 18)
+    working = placement.working_bytes_min + (1 << 18)
     memory = working + (6 << 20)
     choices, _, nbytes = drafting.choose(order_of(drafting.item_bytes), working, memory, 2)
     assert nbytes <= memory
@@ -164,7 +164,7 @@ def test_annealing_keeps_to_the_memory_and_pays() -> None:
 
 def test_annealing_goes_on_from_what_filling_pinned() -> None:
     _, placement, drafting = _stages(mobilenet())
-    working = placement.arena_bytes_min + (1 << 18)
+    working = placement.working_bytes_min + (1 << 18)
     draft = drafting.place(drafting.choose(order_of(drafting.item_bytes), working, working, 4)[0], working)
     memory = draft.nbytes + (3 << 20)
     filled = drafting.fill(draft, np.arange(drafting.node_count), memory, memory, 200)
@@ -179,7 +179,7 @@ def test_annealing_goes_on_from_what_filling_pinned() -> None:
 def test_hostile_tables_are_refused() -> None:
     _, placement, drafting = _stages(random_graph(1))
     core = drafting._core
-    working = placement.arena_bytes_min
+    working = placement.working_bytes_min
     choices, _, _ = drafting.choose(order_of(drafting.item_bytes), working, working, 2)
     for name, value in (("variant", 99), ("variant", -1), ("slice_panels", 0), ("pinned_panels", 1 << 30)):
         wrong = choices.copy()

@@ -1,4 +1,4 @@
-"""What a plan says of itself agrees with its program."""
+"""Explanations of a plan agree with its program."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from tests.support.plans import FAST_DISK, PI, minimum_of
 
 
 def _explained(graph: Graph, memory: int | None, io_align: int = 64) -> tuple[Plan, Explanation]:
-    planners = Planner(graph, Setting(FAST_DISK, 2, io_align))
-    plan = planners.plan(memory)
-    return plan, explain(planners, plan, FAST_DISK)
+    planner = Planner(graph, Setting(FAST_DISK, 2, io_align))
+    plan = planner.plan(memory)
+    return plan, explain(planner, plan, FAST_DISK)
 
 
 @pytest.mark.parametrize("io_align", [64, 4096])
@@ -35,7 +35,7 @@ def test_peak_is_what_the_program_holds(seed: int, io_align: int) -> None:
         for step, node in enumerate(steps["node"].tolist()):
             alive = sum(
                 size
-                for size, first, last in zip(costs.root_bytes, costs.first, costs.last, strict=True)
+                for size, first, last in zip(costs.root_bytes, costs.first_node, costs.last_node, strict=True)
                 if first <= node <= last
             )
             streamed = 0

@@ -123,11 +123,11 @@ def test_a_number_of_groups_is_refused_where_weights_would_be_streamed() -> None
 
 def test_the_peak_of_groups_counts_all_of_a_group() -> None:
     graph = _branches(6)
-    planners = Planner(graph, Setting(FAST_DISK, threads=2), groups=1)
-    plan = planners.plan(None)
-    told = explain(planners, plan, FAST_DISK)
+    planner = Planner(graph, Setting(FAST_DISK, threads=2), groups=1)
+    plan = planner.plan(None)
+    told = explain(planner, plan, FAST_DISK)
     assert sum(told.peak.activations.values()) == plan.activation_bytes
-    assert told.minimum == planners.minimum < plan.minimum_memory
+    assert told.minimum == planner.minimum < plan.minimum_memory
 
 
 def test_the_checker_sees_what_a_group_would_overwrite() -> None:

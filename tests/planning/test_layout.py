@@ -49,27 +49,27 @@ def test_classics_reach_the_bound(name: str) -> None:
     costs = _costs(CLASSICS[name]())
     placement = place_activations(costs)[0]
     needs = [sum(node_needs(costs, i, -1, 1)) for i in range(len(costs.nodes))]
-    live = Blocks.of(costs.root_bytes, costs.first, costs.last).live(len(costs.nodes))
-    assert placement.arena_bytes_min == max(live + needs)
+    live = Blocks.of(costs.root_bytes, costs.first_node, costs.last_node).live(len(costs.nodes))
+    assert placement.working_bytes_min == max(live + needs)
 
 
 @pytest.mark.parametrize("seed", range(30))
 def test_activations_leave_each_node_its_needs(seed: int) -> None:
     costs = _costs(random_graph(seed))
-    blocks = Blocks.of(costs.root_bytes, costs.first, costs.last)
+    blocks = Blocks.of(costs.root_bytes, costs.first_node, costs.last_node)
     placements = place_activations(costs)
     assert len({tuple(placement.address) for placement in placements}) == len(placements)
     for placement in placements:
         address = np.array(placement.address, np.int64)
         assert not (address < 0).any()
         assert not _overlaps(blocks, address)
-        assert blocks.top(address) <= placement.arena_bytes_min <= placements[0].arena_bytes_min
+        assert blocks.top(address) <= placement.working_bytes_min <= placements[0].working_bytes_min
         for node, gaps in enumerate(placement.gaps):
             alive = [i for i in range(len(blocks)) if blocks.first[i] <= node <= blocks.last[i]]
             for start, end in gaps:
                 assert not any(address[i] < end and address[i] + blocks.sizes[i] > start for i in alive)
             assert fit(gaps, placement.tight_bytes[node], node_needs(costs, node, -1, 1)) is not None
-            assert placement.tight_bytes[node] <= placement.arena_bytes_min
+            assert placement.tight_bytes[node] <= placement.working_bytes_min
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -19,7 +19,7 @@ def test_a_view_keeps_its_root_alive() -> None:
     y = b.conv(whole, 16)
     graph = b.finish(b.conv(y, 16, 1, residual=x))
     costs = graph_costs(graph, Setting(FAST_DISK))
-    spans = dict(zip(costs.roots, zip(costs.first, costs.last, strict=True), strict=True))
+    spans = dict(zip(costs.roots, zip(costs.first_node, costs.last_node, strict=True), strict=True))
     assert spans == {x: (0, 5), whole: (1, 3), y: (3, 4)}
     assert costs.io_bytes == [8 * 8 * 16 * 4, 8 * 8 * 16 * 4]
 

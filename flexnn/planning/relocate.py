@@ -1,4 +1,4 @@
-"""A program at other addresses: what several programs that share an arena need."""
+"""Relocation of programs: several that share an arena need other addresses than those they were planned at."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import replace
 from .types import Program
 
 
-def moved(program: Program, split: int, front: int, rest: int) -> Program:
-    """The program with what lies below arena offset ``split`` (what it keeps) moved up by ``front`` bytes and what lies
-    above it (where it works) moved by ``rest``, both multiples of the I/O alignment.
+def relocated(program: Program, split: int, front: int, rest: int) -> Program:
+    """Return the program with what lies below arena offset ``split`` (what is pinned) moved up by ``front`` bytes and
+    what lies above it (the working part) moved by ``rest``, both multiples of the I/O alignment.
     """
     if not front and not rest:
         return program
