@@ -1,14 +1,30 @@
 """Plans in tests do not depend on what a busy machine measures, nor on what a user's cache folder holds; nor do tests
-fail because the machine, which may be emulated, is slow.
+fail because the machine, which may be emulated, is slow. Tests that measure time take turns with all others.
 """
 
 import os
 import sys
+from collections.abc import Generator
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # bench and tests; last, so that the installed flexnn wins
 os.environ["FLEXNN_PROFILE"] = "analytic"
 settings.register_profile("slow machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("slow machine")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    from tests.support.turns import prepare
+
+    prepare(config)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    from tests.support.turns import turn
+
+    with turn(item.get_closest_marker("alone") is not None):
+        return (yield)

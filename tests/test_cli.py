@@ -243,6 +243,7 @@ def test_outputs_held_from_run_to_run_are_in_the_budget(tmp_path: Path) -> None:
     assert int(done.stdout) <= budget + (1 << 20)
 
 
+@pytest.mark.alone
 def test_ctrl_c_while_running(artifact: Path, tmp_path: Path) -> None:
     process = subprocess.Popen(
         [*COMMAND, "run", str(artifact), "--repeat", "1000000"],

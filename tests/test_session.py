@@ -291,6 +291,7 @@ def test_fork_while_another_thread_runs(artifact: Path, minimum: int, expected: 
         same(session, expected)
 
 
+@pytest.mark.alone
 def test_ctrl_c(artifact: Path, minimum: int, expected: np.ndarray) -> None:
     with open_for_tests(artifact, memory=minimum, threads=2, read_bytes_per_second=5_000_000) as session:
         for delay in (0.02, 0.1):

@@ -255,8 +255,8 @@ static int bench(int i, check_case *c, char *name, double *flops, double *bytes)
 }
 
 /* Of 3x3 convolutions of 512 channels; docs/decisions/0022. Over the largest of 25,000 outputs a fifth more than was
- * measured with sums in runs (vec/fold.h; Winograd's channels in chains of 64 or 32), where one chain would err 2.2e-6,
- * 0.9e-6 and 2.8e-6; of 60 outputs the figures that the kernels are held to. */
+ * measured with sums in runs (vec/run_sums.h; Winograd's channels in chains of 64 or 32), where one chain would
+ * err 2.2e-6, 0.9e-6 and 2.8e-6; of 60 outputs the figures that the kernels are held to. */
 static void error_max(const check_case *c, double *error, double *sampled) {
     const fx_conv_params *p = &c->params.conv;
     if (p->cin != 512 || p->kh != 3 || p->group != 1)

@@ -8,7 +8,7 @@
 #ifndef FLEXNN_NEON_GEMM_H
 #define FLEXNN_NEON_GEMM_H
 
-#include "../vec/fold.h"
+#include "../vec/run_sums.h"
 
 #ifdef __aarch64__
 #define FMLA(sum, b, e, lane) __asm__("fmla %0.4s, %1.4s, %2.s[" #lane "]" : "+w"(sum) : "w"(b), "w"(e))

@@ -4,21 +4,6 @@
 
 #include "simd.h"
 
-typedef int32_t fx_vi __attribute__((vector_size(4 * FX_WIDTH)));
-typedef uint32_t fx_vw
-    __attribute__((vector_size(4 * FX_WIDTH))); /* bits that wrap: a NaN's make no sense as numbers */
-
-FX_INLINE fx_vw fx_bits(fx_v v) {
-    return (fx_vw)v;
-}
-FX_INLINE fx_v fx_from_bits(fx_vw v) {
-    return (fx_v)v;
-}
-/* m (all ones or zeros in each lane) ? a : b */
-FX_INLINE fx_v fx_select(fx_vi m, fx_v a, fx_v b) {
-    return (fx_v)((m & (fx_vi)a) | (~m & (fx_vi)b));
-}
-
 /* e^x to 2 ulp for x in [-104, 89], after Cody and Waite: x = n ln 2 + r, |r| <= ln 2 / 2, ln 2 in two parts so that
  * n ln 2 is exact; a polynomial of degree 6 (least largest relative error, 2e-9, fitted with both first coefficients
  * 1); 2^n in two factors, so that neither overflows and denormal results come out right. A NaN stays one. */
@@ -33,7 +18,7 @@ FX_INLINE fx_v fx_exp_between(fx_v x) {
     p = p * r + 0.49999994f;
     p = p * r + 1.0f;
     p = p * r + 1.0f;
-#if FX_WIDTH == 16
+#if FX_ISA_AVX512
     return _mm512_scalef_ps(p, n);
 #else
     const fx_vw whole = fx_bits(t) - 0x4b400000u, half = (fx_vw)((fx_vi)whole >> 1);

@@ -1,5 +1,5 @@
-/* gconv_f32 for every vector width: vec/gconv.c and neon/gconv.c include it after they have defined MULTIPLY and, for
- * groups whose terms stand in two sums to the end, PAIRED(wide) and JOIN(sum, other).
+/* gconv_f32: neon/gconv.c and x86/gconv.c include it after they have defined MULTIPLY and, for groups whose terms stand
+ * in two sums to the end, PAIRED(wide) and JOIN(sum, other).
  *
  * The taps' columns slide over the strip's input pixels as in dwconv.h. Panels are the outer loop, so that a panel's
  * weights, up to `wide` times those of a depthwise one, stay in L1 over the strip. */
@@ -10,7 +10,7 @@
 /* Pixels are asked for a line of channels before they are read and written: the next panel's turn comes when all of the
  * strip have had this one's, and no prefetcher sees how one line of each pixel leads to the next. */
 #define LINE_FLOATS 16
-#define ASKS (FX_WIDTH >= 8) /* NEON's strips lose by it, by llvm-mca */
+#define ASKS (!FX_ISA_NEON) /* NEON's strips lose by it, by llvm-mca */
 
 /* Output pixels [i0, i0 + N), three taps in a row, stride S, dilation 1, of one vector of channels. */
 #define STRIP(N, S)                                                                                                    \

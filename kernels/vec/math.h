@@ -13,38 +13,6 @@ FX_INLINE fx_v fx_with_sign(fx_v v, fx_v sign) {
     return (fx_v)(((fx_vi)v & 0x7fffffff) | ((fx_vi)sign & (int32_t)0x80000000));
 }
 
-#if FX_WIDTH == 16
-FX_INLINE fx_v fx_floor(fx_v v) {
-    return _mm512_roundscale_ps(v, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
-}
-FX_INLINE fx_v fx_ceil(fx_v v) {
-    return _mm512_roundscale_ps(v, _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC);
-}
-FX_INLINE fx_v fx_round(fx_v v) {
-    return _mm512_roundscale_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-}
-#elif FX_WIDTH == 8
-FX_INLINE fx_v fx_floor(fx_v v) {
-    return _mm256_floor_ps(v);
-}
-FX_INLINE fx_v fx_ceil(fx_v v) {
-    return _mm256_ceil_ps(v);
-}
-FX_INLINE fx_v fx_round(fx_v v) {
-    return _mm256_round_ps(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
-}
-#else
-FX_INLINE fx_v fx_floor(fx_v v) {
-    return vrndmq_f32(v);
-}
-FX_INLINE fx_v fx_ceil(fx_v v) {
-    return vrndpq_f32(v);
-}
-FX_INLINE fx_v fx_round(fx_v v) {
-    return vrndnq_f32(v);
-}
-#endif
-
 /* ln(1 + u) for u >= 0: the rounding of 1 + u is undone (Kahan). */
 FX_INLINE fx_v fx_log1p(fx_v u) {
     const fx_v w = u + 1, d = w - 1;

@@ -1,1 +1,19 @@
-#include "resize.h"
+/* resize_f32 for all instruction sets. */
+#include "simd.h"
+
+void FX_SYMBOL(resize_f32)(const fx_resize *r) {
+    for (int32_t i = 0; i < r->pixels; i++) {
+        const fx_resize_tap *t = &r->taps[i];
+        const float *a = r->x[0] + t->left, *b = r->x[0] + t->right;
+        const float *c = r->x[1] + t->left, *d = r->x[1] + t->right;
+        const float w[4] = {(1 - t->weight) * (1 - r->weight), t->weight * (1 - r->weight), (1 - t->weight) * r->weight,
+                            t->weight * r->weight};
+        float *y = r->y + i * r->y_pixel;
+        int32_t j = 0;
+        for (; j + FX_WIDTH <= r->channels; j += FX_WIDTH)
+            fx_store(y + j,
+                     fx_load(a + j) * w[0] + fx_load(b + j) * w[1] + fx_load(c + j) * w[2] + fx_load(d + j) * w[3]);
+        for (; j < r->channels; j++)
+            y[j] = a[j] * w[0] + b[j] * w[1] + c[j] * w[2] + d[j] * w[3];
+    }
+}

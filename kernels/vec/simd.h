@@ -1,21 +1,38 @@
-/* Vectors of FX_WIDTH floats: 16 (AVX-512), 8 (AVX2), 4 (NEON). Arithmetic is the compiler's own; here is what it has
- * no operator for. */
+/* Vectors of FX_WIDTH floats. Arithmetic is the compiler's own; for the rest each instruction set has a header with the
+ * same functions:
+ *
+ *     fx_splat(x)                     x in every lane
+ *     fx_max(a, b), fx_min(a, b)      the second operand where either is NaN, as the instructions of x86 do it
+ *     fx_max_nan(a, b)                a NaN where either is one
+ *     fx_if_negative(v, then, other)  v < 0 ? then : other
+ *     fx_load_part(p, n)              the first n < FX_WIDTH floats, then zeros; nothing else is read
+ *     fx_store_part(p, v, n)          the first n < FX_WIDTH lanes; nothing else is written
+ *     fx_load_f16(to, p)              FX_NR numbers of IEEE binary16 as floats, FX_NR / FX_WIDTH vectors
+ *     fx_load_s8(to, p)               FX_NR signed bytes as floats, FX_NR / FX_WIDTH vectors
+ *     fx_sqrt, fx_floor, fx_ceil, fx_round
+ *     fx_lanes_sum(v)                 the sum of all lanes
+ *     fx_lanes_max(v)                 the largest lane; a NaN if any lane is one
+ *     fx_lanes_most(v)                the largest lane; any number if a lane is NaN */
 #ifndef FLEXNN_VEC_SIMD_H
 #define FLEXNN_VEC_SIMD_H
 
 #include "flexnn/kernels.h"
-
-#if FX_WIDTH == 4
-#include <arm_neon.h>
-#else
-#include <immintrin.h>
-#endif
 
 typedef float fx_v __attribute__((vector_size(4 * FX_WIDTH)));
 typedef float fx_vu __attribute__((vector_size(4 * FX_WIDTH), aligned(4), may_alias)); /* in memory, unaligned */
 
 #define FX_INLINE static inline __attribute__((always_inline))
 #define FX_UNROLL _Pragma("GCC unroll 32")
+
+#if FX_ISA_AVX512
+#include "simd_avx512.h"
+#elif FX_ISA_AVX2
+#include "simd_avx2.h"
+#elif FX_ISA_NEON
+#include "simd_neon.h"
+#else
+#error "no instruction set of vectors"
+#endif
 
 FX_INLINE fx_v fx_load(const float *p) {
     return *(const fx_vu *)p;
@@ -24,93 +41,27 @@ FX_INLINE void fx_store(float *p, fx_v v) {
     *(fx_vu *)p = v;
 }
 
-#if FX_WIDTH == 16
-FX_INLINE fx_v fx_splat(float x) {
-    return _mm512_set1_ps(x);
-}
-/* The second operand where either is NaN, as the instructions do it. */
-FX_INLINE fx_v fx_max(fx_v a, fx_v b) {
-    return _mm512_max_ps(a, b);
-}
-FX_INLINE fx_v fx_min(fx_v a, fx_v b) {
-    return _mm512_min_ps(a, b);
-}
-FX_INLINE fx_v fx_if_negative(fx_v v, fx_v then, fx_v otherwise) {
-    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(v, _mm512_setzero_ps(), _CMP_LT_OQ), otherwise, then);
-}
-/* The first n < FX_WIDTH floats; nothing else is touched, and the rest of a load is 0. */
-FX_INLINE fx_v fx_load_part(const float *p, int n) {
-    return _mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p);
-}
-FX_INLINE void fx_store_part(float *p, fx_v v, int n) {
-    _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), v);
-}
-#elif FX_WIDTH == 8
-FX_INLINE fx_v fx_splat(float x) {
-    return _mm256_set1_ps(x);
-}
-FX_INLINE fx_v fx_max(fx_v a, fx_v b) {
-    return _mm256_max_ps(a, b);
-}
-FX_INLINE fx_v fx_min(fx_v a, fx_v b) {
-    return _mm256_min_ps(a, b);
-}
-FX_INLINE fx_v fx_if_negative(fx_v v, fx_v then, fx_v otherwise) {
-    return _mm256_blendv_ps(otherwise, then, _mm256_cmp_ps(v, _mm256_setzero_ps(), _CMP_LT_OQ));
-}
-FX_INLINE __m256i fx_mask(int n) {
-    return _mm256_cmpgt_epi32(_mm256_set1_epi32(n), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
-}
-FX_INLINE fx_v fx_load_part(const float *p, int n) {
-    return _mm256_maskload_ps(p, fx_mask(n));
-}
-FX_INLINE void fx_store_part(float *p, fx_v v, int n) {
-    _mm256_maskstore_ps(p, fx_mask(n), v);
-}
-#else
-FX_INLINE fx_v fx_splat(float x) {
-    return vdupq_n_f32(x);
-}
-FX_INLINE fx_v fx_max(fx_v a, fx_v b) {
-    return vbslq_f32(vcgtq_f32(a, b), a, b);
-}
-FX_INLINE fx_v fx_min(fx_v a, fx_v b) {
-    return vbslq_f32(vcltq_f32(a, b), a, b);
-}
-FX_INLINE fx_v fx_if_negative(fx_v v, fx_v then, fx_v otherwise) {
-    return vbslq_f32(vcltq_f32(v, vdupq_n_f32(0)), then, otherwise);
-}
-FX_INLINE fx_v fx_load_part(const float *p, int n) {
-    fx_v v = {0};
-    for (int i = 0; i < n; i++)
-        v[i] = p[i];
-    return v;
-}
-FX_INLINE void fx_store_part(float *p, fx_v v, int n) {
-    for (int i = 0; i < n; i++)
-        p[i] = v[i];
-}
-#endif
+typedef int32_t fx_vi __attribute__((vector_size(4 * FX_WIDTH)));
+typedef uint32_t fx_vw
+    __attribute__((vector_size(4 * FX_WIDTH))); /* bits that wrap: a NaN's make no sense as numbers */
 
-/* A NaN if either is one. */
-FX_INLINE fx_v fx_max_nan(fx_v a, fx_v b) {
-#if FX_WIDTH == 16
-    return _mm512_mask_mov_ps(_mm512_max_ps(a, b), _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q), a);
-#elif FX_WIDTH == 8
-    return _mm256_blendv_ps(_mm256_max_ps(a, b), a, _mm256_cmp_ps(a, a, _CMP_UNORD_Q));
-#else
-    return vmaxq_f32(a, b);
-#endif
+FX_INLINE fx_vw fx_bits(fx_v v) {
+    return (fx_vw)v;
+}
+FX_INLINE fx_v fx_from_bits(fx_vw v) {
+    return (fx_v)v;
+}
+/* m (all ones or zeros in each lane) ? a : b */
+FX_INLINE fx_v fx_select(fx_vi m, fx_v a, fx_v b) {
+    return (fx_v)((m & (fx_vi)a) | (~m & (fx_vi)b));
 }
 
-FX_INLINE fx_v fx_sqrt(fx_v v) {
-#if FX_WIDTH == 16
-    return _mm512_sqrt_ps(v);
-#elif FX_WIDTH == 8
-    return _mm256_sqrt_ps(v);
-#else
-    return vsqrtq_f32(v);
-#endif
+/* The first n lanes of v, the others from `rest`; n may be FX_WIDTH or more. */
+FX_INLINE fx_v fx_first(fx_v v, int n, fx_v rest) {
+    static const int32_t numbers[] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+    fx_vi lane;
+    __builtin_memcpy(&lane, numbers, sizeof lane);
+    return fx_select(lane < n, v, rest);
 }
 
 /* Of the floats [at, at + FX_WIDTH) of a row only those below `end` exist. */

@@ -1,1 +1,126 @@
-#include "softmax.h"
+/* softmax_f32 for all instruction sets. */
+#include "exp.h"
+
+#include <math.h>
+
+/* A row of n neighbouring floats has `whole` of them in vectors and `rest` behind. */
+typedef struct row_size {
+    int whole, rest;
+} row_size;
+
+/* Of a row with a NaN some number: that NaN's own exponential makes the row's sum one. */
+FX_INLINE fx_v row_top(row_size z, const float *x) {
+    fx_v max[4];
+    int q = 0;
+    FX_UNROLL for (int l = 0; l < 4; l++) max[l] = fx_splat(-INFINITY);
+    for (; q + 4 * FX_WIDTH <= z.whole; q += 4 * FX_WIDTH)
+        FX_UNROLL for (int l = 0; l < 4; l++) max[l] = fx_max(max[l], fx_load(x + q + l * FX_WIDTH));
+    for (; q < z.whole; q += FX_WIDTH)
+        max[0] = fx_max(max[0], fx_load(x + q));
+    if (z.rest)
+        max[1] = fx_max(max[1], fx_first(fx_load_part(x + z.whole, z.rest), z.rest, fx_splat(-INFINITY)));
+    return fx_splat(fx_lanes_most(fx_max(fx_max(max[0], max[1]), fx_max(max[2], max[3]))));
+}
+
+/* What is left of a row once its exponentials are stored, but for the last, partial vector. */
+typedef struct row_rest {
+    fx_v by, last;
+} row_rest;
+
+FX_INLINE row_rest row_exp(row_size z, const float *x, float *y, fx_v top, const int log) {
+    fx_v sum[2] = {fx_splat(0), fx_splat(0)};
+    row_rest rest = {.last = fx_splat(0)};
+    int q = 0;
+    for (; q + 2 * FX_WIDTH <= z.whole; q += 2 * FX_WIDTH)
+        FX_UNROLL for (int l = 0; l < 2; l++) {
+            const fx_v v = fx_load(x + q + l * FX_WIDTH) - top, e = fx_exp_below(v);
+            fx_store(y + q + l * FX_WIDTH, log ? v : e);
+            sum[l] += e;
+        }
+    if (q < z.whole) {
+        const fx_v v = fx_load(x + q) - top, e = fx_exp_below(v);
+        fx_store(y + q, log ? v : e);
+        sum[0] += e;
+    }
+    if (z.rest) {
+        const fx_v v = fx_load_part(x + z.whole, z.rest) - top, e = fx_exp_below(v);
+        rest.last = log ? v : e;
+        sum[1] += fx_first(e, z.rest, fx_splat(0));
+    }
+    const float total = fx_lanes_sum(sum[0] + sum[1]);
+    rest.by = fx_splat(log ? logf(total) : 1 / total);
+    return rest;
+}
+
+FX_INLINE void row_finish(row_size z, float *y, row_rest r, const int log) {
+    for (int q = 0; q < z.whole; q += FX_WIDTH)
+        fx_store(y + q, log ? fx_load(y + q) - r.by : fx_load(y + q) * r.by);
+    if (z.rest)
+        fx_store_part(y + z.whole, log ? r.last - r.by : r.last * r.by, z.rest);
+}
+
+/* The next row's maximum and the last one's scaling stand beside a row's exponentials: each of the three ends in a
+ * chain across lanes that would else be waited for. */
+FX_INLINE void softmax_rows(const fx_softmax *s, const int log) {
+    const row_size z = {s->n - s->n % FX_WIDTH, s->n % FX_WIDTH};
+    const float *x = s->x;
+    float *y = s->y;
+    fx_v top = row_top(z, x);
+    row_rest before = {fx_splat(0), fx_splat(0)};
+    for (int32_t i = 0; i < s->rows; i++, x += s->n, y += s->n) {
+        const fx_v next = i + 1 < s->rows ? row_top(z, x + s->n) : top;
+        const row_rest rest = row_exp(z, x, y, top, log);
+        if (i)
+            row_finish(z, y - s->n, before, log);
+        before = rest;
+        top = next;
+    }
+    row_finish(z, y - s->n, before, log);
+}
+
+/* N vectors of columns from j on; without FULL the last lanes may be missing. */
+FX_INLINE void softmax_columns(const fx_softmax *s, int j, const int n, const int full) {
+    fx_v max[4], sum[4], scale[4], shift[4];
+    FX_UNROLL for (int l = 0; l < n; l++) max[l] = fx_splat(-INFINITY), sum[l] = fx_splat(0);
+    const float *x = s->x;
+    for (int32_t q = 0; q < s->n; q++, x += s->step)
+        FX_UNROLL for (int l = 0; l < n; l++) {
+            const int at = j + l * FX_WIDTH;
+            max[l] = fx_max(max[l], full ? fx_load(x + at) : fx_load_below(x, at, s->columns));
+        }
+    float *y = s->y;
+    x = s->x;
+    for (int32_t q = 0; q < s->n; q++, x += s->step, y += s->step)
+        FX_UNROLL for (int l = 0; l < n; l++) {
+            const int at = j + l * FX_WIDTH;
+            const fx_v v = (full ? fx_load(x + at) : fx_load_below(x, at, s->columns)) - max[l], e = fx_exp_below(v);
+            fx_store_below(y, at, s->columns, s->log ? v : e);
+            sum[l] += e;
+        }
+    FX_UNROLL for (int l = 0; l < n; l++) {
+        scale[l] = s->log ? fx_splat(1) : 1 / sum[l];
+        shift[l] = s->log ? fx_log(sum[l]) : fx_splat(0);
+    }
+    y = s->y;
+    for (int32_t q = 0; q < s->n; q++, y += s->step)
+        FX_UNROLL for (int l = 0; l < n; l++) {
+            const int at = j + l * FX_WIDTH;
+            const fx_v v = full ? fx_load(y + at) : fx_load_below(y, at, s->columns);
+            fx_store_below(y, at, s->columns, v * scale[l] - shift[l]);
+        }
+}
+
+void FX_SYMBOL(softmax_f32)(const fx_softmax *s) {
+    if (s->step == 1) {
+        if (s->log)
+            softmax_rows(s, 1);
+        else
+            softmax_rows(s, 0);
+        return;
+    }
+    int j = 0;
+    for (; j + 4 * FX_WIDTH <= s->columns; j += 4 * FX_WIDTH)
+        softmax_columns(s, j, 4, 1);
+    for (; j < s->columns; j += FX_WIDTH)
+        softmax_columns(s, j, 1, j + FX_WIDTH <= s->columns);
+}

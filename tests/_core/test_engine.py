@@ -96,6 +96,7 @@ def test_direct_io_reads_the_same(tmp_path):
         os.close(bad_fd)
 
 
+@pytest.mark.alone
 def test_loader_runs_ahead_into_the_next_run():
     chain = Chain(layers=6, side=4, channels=64, slots=24)  # every slice has a slot of its own
     session = chain.open(read_bytes_per_second=chain.streamed_bytes * 20, trace=True)  # 50 ms for all
@@ -227,6 +228,7 @@ def test_use_after_close():
         session.bytes  # noqa: B018
 
 
+@pytest.mark.alone
 def test_busy_session_refuses():
     chain = Chain(layers=4, side=2, channels=64, slots=1)
     session = chain.open(read_bytes_per_second=chain.streamed_bytes * 4)

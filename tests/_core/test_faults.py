@@ -54,6 +54,7 @@ def test_corrupted_bytes(chain, x, threads, index):
     session.close()
 
 
+@pytest.mark.alone
 def test_truncated_file(chain, x):
     session = chain.open()
     good(session, chain, x)
@@ -116,6 +117,7 @@ def interrupt_after(seconds: float) -> list[float]:
     return sent
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("bytes_per_second", [20_000, 200_000])
 def test_ctrl_c_while_waiting_for_loads(chain, x, bytes_per_second):
     session = chain.open(read_bytes_per_second=bytes_per_second)
@@ -139,6 +141,7 @@ def test_ctrl_c_then_run_again(chain, x):
     session.close()
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("threads", [1, 2])
 def test_ctrl_c_while_computing(threads):
     chain = Chain(layers=40, side=28, channels=128, slots=1, kernel=3, pinned_every=1)

@@ -74,15 +74,19 @@ def toolchain(compiler: str) -> list[str]:
 
 @pytest.fixture(scope="session", params=COMPILERS)
 def commands(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, str]]:
-    """CMake's compile command for every file of the NEON folders, as "folder/name": the build's own flags."""
+    """CMake's compile command for every file of the NEON levels, as "level/name": the build's own flags."""
     need(TOOL, "cmake", "ninja")
     build = tmp_path_factory.mktemp(request.param)
     configure = [str(beside_python("cmake")), "-S", str(ROOT / "kernels"), "-B", str(build), "-G", "Ninja"]
     configure += [f"-DCMAKE_MAKE_PROGRAM={beside_python('ninja')}", "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON"]
     subprocess.run(configure + toolchain(request.param), check=True, stdout=subprocess.DEVNULL)
     entries = json.loads((build / "compile_commands.json").read_text())
-    named = {"/".join(Path(entry["file"]).parts[-2:]): entry for entry in entries}
-    return {name: entry for name, entry in named.items() if name.startswith("neon")}
+    levels = {f"flexnn_{level}.dir": level for level in ("neon", "neon_inorder")}
+    named = {}
+    for entry in entries:
+        for folder in levels.keys() & set(Path(entry["output"]).parts):
+            named[f"{levels[folder]}/{Path(entry['file']).name}"] = entry
+    return named
 
 
 @functools.cache
@@ -101,7 +105,7 @@ def compiled(entry: dict[str, str]) -> list[Loop]:
 
 @pytest.fixture(scope="session")
 def gemm(commands: dict[str, dict[str, str]]) -> dict[str, dict[int, Loop]]:
-    """neon/gemm.c: function → multiply-adds in the body → loop."""
+    """The loops of level neon's gemm.c: function → multiply-adds in the body → loop."""
     return by_size(compiled(commands["neon/gemm.c"]))
 
 

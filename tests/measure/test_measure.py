@@ -23,6 +23,8 @@ from tests.support.sessions import feed, smallest, write_model
 
 ANALYTIC = MachineProfile(flops_per_second=1e11, bytes_per_second=1e10)
 
+pytestmark = pytest.mark.alone
+
 
 @pytest.fixture(scope="module")
 def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -55,6 +55,7 @@ def test_smallest_budgets(compiled: Compiled) -> None:
     assert compiled.minimum <= SMALLEST_MIB[compiled.model.name] << 20
 
 
+@pytest.mark.alone
 @pytest.mark.full
 @pytest.mark.parametrize("compiled", [p for p in ALL if p.id == "resnet152"], indirect=True)
 def test_plan_time(compiled: Compiled, tmp_path: Path) -> None:

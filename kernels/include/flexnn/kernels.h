@@ -1,7 +1,7 @@
 /* The micro kernels: one list. Each line declares a kernel's signature once; from it come the table's members, the
  * prototypes of every level's version, and the check program's walk over all of them.
  *
- * Grammar of names: <what>_<type>[_<shape>]; the level is the folder (scalar, neon, vec) and the symbol's suffix:
+ * Grammar of names: <what>_<type>[_<shape>]; the level is the symbol's suffix:
  * gemm_f32 of AVX-512 is fx_gemm_f32_avx512. The scalar one is the definition; every other may differ by rounding. */
 #ifndef FLEXNN_KERNELS_H
 #define FLEXNN_KERNELS_H
@@ -14,8 +14,8 @@
 #include "flexnn/params.h"
 #include "flexnn/rows.h"
 
-/* Products that gemm_f32 adds up before it folds them into sums of earlier ones (vec/fold.h), unless one tap has more:
- * rounding errors of a sum grow with the length of its chains. */
+/* Products that gemm_f32 adds up before it folds them into sums of earlier ones (vec/run_sums.h), unless one tap has
+ * more: rounding errors of a sum grow with the length of its chains. */
 #define FX_GEMM_RUN 64
 
 /* One tile of a matrix product whose rows may lie anywhere:
@@ -237,8 +237,9 @@ typedef struct fx_kernels {
 #undef FX_TABLE_MEMBER
 } fx_kernels;
 
-/* In a level's own sources FX_LEVEL and FX_WIDTH are set by the build: FX_SYMBOL(gemm_f32) is fx_gemm_f32_<level>, and
- * every kernel of the list is declared. */
+/* The build compiles the sources of a level with FX_LEVEL, its name, FX_WIDTH, the floats of a vector, and FX_ISA_NEON,
+ * FX_ISA_AVX2 and FX_ISA_AVX512, each 1 or 0. There FX_SYMBOL(gemm_f32) is fx_gemm_f32_<level>, and every kernel of the
+ * list is declared. */
 #ifdef FX_LEVEL
 #define FX_PASTE_(a, b) fx_##a##_##b
 #define FX_PASTE(a, b) FX_PASTE_(a, b)

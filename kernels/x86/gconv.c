@@ -1,7 +1,7 @@
 /* gconv_f32 for AVX2 and AVX-512: for each channel of the groups a permutation brings it to all lanes of its group. */
-#include "strip.h"
+#include "../vec/strip.h"
 
-#if FX_WIDTH == 16
+#if FX_ISA_AVX512
 typedef __m512i lanes;
 #define LANES _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
 #define FIRST(wide) _mm512_and_si512(LANES, _mm512_set1_epi32(-(wide)))
@@ -34,4 +34,4 @@ typedef __m256i lanes;
 #define PAIRED(wide) 0
 #define JOIN(sum, other) ((void)(other), (sum))
 
-#include "gconv.h"
+#include "../vec/gconv.h"

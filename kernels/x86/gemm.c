@@ -1,5 +1,5 @@
 /* gemm_f32 for AVX2 and AVX-512: sums in registers, one broadcast of a's element against each vector of w. */
-#include "fold.h"
+#include "../vec/run_sums.h"
 
 #define VECTORS (FX_NR / FX_WIDTH) /* of a panel */
 
@@ -72,7 +72,7 @@ static __attribute__((noinline)) void finish_any(const fx_gemm *g, int rows, int
             fx_store(c[i] + at + j * FX_WIDTH, fx_min(hi, fx_max(lo, sum[i][j])));                                     \
     }
 
-#if FX_WIDTH == 16
+#if FX_ISA_AVX512
 /* A panel and no more than half of the next, whose vectors are half as wide: where a 512-bit multiply-add takes both
  * 256-bit units (Zen 4), 24 channels cost three quarters of 32. */
 typedef float half __attribute__((vector_size(32)));
@@ -155,7 +155,7 @@ typedef float half_in_memory __attribute__((vector_size(32), aligned(4), may_ali
 #define BOTH(R, P) TILE(R, P) WINO_TILE(R, P)
 #define SIX(P) BOTH(1, P) BOTH(2, P) BOTH(3, P) BOTH(4, P) BOTH(5, P) BOTH(6, P)
 SIX(1)
-#if FX_WIDTH == 16
+#if FX_ISA_AVX512
 #define EIGHT(P) BOTH(7, P) BOTH(8, P) BOTH(9, P) BOTH(10, P) BOTH(11, P) BOTH(12, P) BOTH(13, P) BOTH(14, P)
 EIGHT(1)
 SIX(2)
@@ -178,7 +178,8 @@ HALF_TILE(14)
 
 /* Every tile of a kind, by panels and rows. */
 #define NAMES6(f, P) f##_1x##P, f##_2x##P, f##_3x##P, f##_4x##P, f##_5x##P, f##_6x##P
-#if FX_WIDTH == 16
+#if FX_ISA_AVX512
+#define MR 14
 #define NAMES14(f, P)                                                                                                  \
     NAMES6(f, P), f##_7x##P, f##_8x##P, f##_9x##P, f##_10x##P, f##_11x##P, f##_12x##P, f##_13x##P, f##_14x##P
 #define NAMES(f)                                                                                                       \
@@ -188,6 +189,7 @@ HALF_TILE(14)
         }                                                                                                              \
     }
 #else
+#define MR 6
 #define NAMES(f)                                                                                                       \
     {                                                                                                                  \
         {                                                                                                              \
@@ -197,8 +199,8 @@ HALF_TILE(14)
 #endif
 
 void FX_SYMBOL(gemm_f32)(const fx_gemm *g) {
-    static void (*const tiles[][FX_WIDTH == 16 ? 14 : 6])(const fx_gemm *) = NAMES(tile);
-#if FX_WIDTH == 16
+    static void (*const tiles[][MR])(const fx_gemm *) = NAMES(tile);
+#if FX_ISA_AVX512
     static void (*const halves[])(const fx_gemm *) = {half_1, half_2, half_3,  half_4,  half_5,  half_6,  half_7,
                                                       half_8, half_9, half_10, half_11, half_12, half_13, half_14};
     if (g->panels == 2 && g->columns <= FX_NR + 8) {
@@ -210,6 +212,6 @@ void FX_SYMBOL(gemm_f32)(const fx_gemm *g) {
 }
 
 void FX_SYMBOL(wino_gemm_f32)(const fx_wino_gemm *g) {
-    static void (*const tiles[][FX_WIDTH == 16 ? 14 : 6])(const fx_wino_gemm *) = NAMES(wino);
+    static void (*const tiles[][MR])(const fx_wino_gemm *) = NAMES(wino);
     tiles[g->panels - 1][g->rows - 1](g);
 }

@@ -1,12 +1,12 @@
-/* Sums in runs: vec/gemm.c and neon/gemm.h include it. One chain of n products errs by about sqrt(n / 2) roundings of
+/* Sums in runs: x86/gemm.c and neon/gemm.h include it. One chain of n products errs by about sqrt(n / 2) roundings of
  * the result; chains of FX_GEMM_RUN products, each folded into what was summed before, by the square root of half a run
  * and half the number of runs (Higham, Accuracy and Stability of Numerical Algorithms, 4.2: blocked summation).
  *
  * What was summed before waits in L1. Half of a tile's columns are folded at a time, every other run: where all were
  * folded at once, their stores kept the multiply-adds waiting (docs/decisions/0022). Which half a column is in follows
  * from its number alone, so an output is the same to the bit however windows and threads cut the work. */
-#ifndef FLEXNN_FOLD_H
-#define FLEXNN_FOLD_H
+#ifndef FLEXNN_VEC_RUN_SUMS_H
+#define FLEXNN_VEC_RUN_SUMS_H
 
 #include "simd.h"
 

@@ -1,1 +1,0 @@
-#include "../vec/few_rows.h"

@@ -1,1 +1,0 @@
-#include "../vec/instance_norm.h"

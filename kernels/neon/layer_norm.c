@@ -1,1 +1,0 @@
-#include "../vec/layer_norm.h"

@@ -1,1 +1,0 @@
-#include "../vec/online_softmax.h"

@@ -1,1 +1,0 @@
-#include "../vec/winograd.h"
