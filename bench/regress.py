@@ -33,7 +33,7 @@ from rich.progress import track
 from rich.table import Table
 
 from bench import CACHE, ROOT, WIDTH
-from bench.catalogue import CLASSICS, Model, chosen
+from bench.models.catalogue import CLASSICS, Model, chosen
 
 CONFIDENCE = 0.95
 ROUNDS = 12
@@ -41,7 +41,9 @@ NOISE_MAX = 0.2
 ROUNDS_MIN = 6
 """Fewer have no interval at 95 %."""
 WORKING_TREE = "."
-BUILT_FROM = ["CMakeLists.txt", "pyproject.toml", "README.md", "LICENSE", "flexnn", "kernels"]
+WORKER = ROOT / "bench" / "peers" / "worker.py"
+BUILT_FROM = ["CMakeLists.txt", "pyproject.toml", "README.md", "LICENSE", "flexnn", "kernels", "engine", "planner"]
+"""What a revision is built from, as far as it has it: older ones hold the engine and the planner in flexnn/_core."""
 
 
 class BuildError(RuntimeError):
@@ -60,8 +62,8 @@ class Checkout:
         return self.folder / "venv" / "bin" / "python"
 
     def worker(self, *arguments: object) -> str:
-        """What bench/worker.py prints under this checkout."""
-        command = [str(self.python), "-P", str(ROOT / "bench" / "worker.py"), *map(str, arguments)]
+        """What bench/peers/worker.py prints under this checkout."""
+        command = [str(self.python), "-P", str(WORKER), *map(str, arguments)]
         done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=False)
         if done.returncode:
             raise BuildError(f"{self.label}: {done.stderr.strip()}")
@@ -79,7 +81,9 @@ class Checkout:
 def source(revision: str) -> bytes:
     """A tar archive of the revision's package; ``.`` is the working tree: its files that git knows, as they are."""
     if revision != WORKING_TREE:
-        command = ["git", "archive", "--format=tar", revision, *BUILT_FROM]
+        held = subprocess.run(["git", "ls-tree", "--name-only", revision], cwd=ROOT, capture_output=True, check=False)
+        parts = [part for part in BUILT_FROM if part in held.stdout.decode().split("\n")]
+        command = ["git", "archive", "--format=tar", revision, *parts]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
         if done.returncode:
             raise BuildError(f"{revision}: {done.stderr.decode().strip()}")

@@ -117,7 +117,6 @@ import runpy, sys, time
 import numpy as np
 import flexnn
 
-ROOT = Path(__file__).resolve().parents[2]
 run, passed, clock = flexnn.Session.run, 0, time.process_time_ns
 rng = np.random.default_rng({seed})
 def took(ns):
@@ -133,7 +132,7 @@ flexnn.Session.run = timed
 del sys.argv[0]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
-"""bench/worker.py by a clock on which only runs pass, each in as long as ``took`` says."""
+"""bench/peers/worker.py by a clock on which only runs pass, each in as long as ``took`` says."""
 NOISY_MS = "1e6 * {factor} * np.exp(0.03 * rng.standard_normal())"
 
 
@@ -160,7 +159,7 @@ class Comparison:
         class Installed(regress.Checkout):
             def worker(self, *arguments: object) -> str:
                 script = WORKER.format(seed=next(seeds), took=took[self.folder.name])
-                command = [sys.executable, "-P", "-c", script, str(ROOT / "bench" / "worker.py"), *map(str, arguments)]
+                command = [sys.executable, "-P", "-c", script, str(regress.WORKER), *map(str, arguments)]
                 return subprocess.run(command, cwd=self.folder, stdout=subprocess.PIPE, text=True, check=True).stdout
 
         def install(revision: str) -> Installed:

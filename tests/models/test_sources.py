@@ -14,10 +14,10 @@ import numpy as np
 import onnx
 import pytest
 
-from bench.build_models import BUILT, make
-from bench.checkpoint import MAGIC, read
-from bench.fetch_models import BY_NAME, FetchError, extract
-from bench.net import BLOCK, Net
+from bench.models.build import BUILT, make
+from bench.models.checkpoint import MAGIC, read
+from bench.models.fetch import BY_NAME, FetchError, extract
+from bench.models.net import BLOCK, Net
 
 
 @pytest.mark.parametrize("name", BUILT)

@@ -1,0 +1,35 @@
+"""Processes: what this one has resident, and the ``flexnn`` command in one of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+MIB = 1 << 20
+ALLOWANCE = MIB
+"""Bytes by which a process may grow beyond its budget."""
+
+
+def status(field: str) -> int:
+    """A field of /proc/self/status, in bytes."""
+    with open("/proc/self/status", encoding="ascii") as lines:
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith(field + ":"))
+
+
+def reset_peak() -> int:
+    """Makes the kernel forget the peak so far; bytes resident now."""
+    Path("/proc/self/clear_refs").write_text("5")
+    return status("VmRSS")
+
+
+def flexnn(*arguments: object) -> dict[str, Any]:
+    """The object that ``flexnn ARGUMENTS --json`` prints."""
+    command = [sys.executable, "-P", "-m", "flexnn", *map(str, arguments), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"flexnn {' '.join(map(str, arguments))}: {done.stderr.strip()}")
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
