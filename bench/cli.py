@@ -41,7 +41,7 @@ def cli(
     formatter = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(prog=f"python -m {prog}", description=about, formatter_class=formatter)
     if models is not None:
-        parser.add_argument("names", nargs="*", metavar="NAME", help=f"models, or {KINDS}; default: {' '.join(models)}")
+        add_models(parser, models)
     if isinstance(threads, int):
         parser.add_argument("--threads", type=int, default=threads, metavar="N", help=f"compute threads ({threads})")
     elif threads is not None:
@@ -52,6 +52,11 @@ def cli(
     if is_json:
         parser.add_argument("--json", metavar="PATH", help="write the rows there; -: standard output, tables to stderr")
     return parser
+
+
+def add_models(parser: argparse.ArgumentParser, default: Sequence[str]) -> None:
+    """Names of models, after the positional arguments that the parser has."""
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"models, or {KINDS}; default: {' '.join(default)}")
 
 
 def table(title: str | None, *columns: str, left: int = 1) -> Table:
