@@ -22,7 +22,7 @@ from bench.cli import cli, table, tables, write_json
 from bench.models.artifacts import artifact
 from bench.models.catalogue import CATALOGUE
 from bench.process import MIB
-from flexnn.bench.timing import opened
+from flexnn.benchmark.timing import opened
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ import flexnn
 from bench.cli import cli, table, tables, write_json
 from bench.models.detector import SIDE, detector
 from bench.process import MIB
-from flexnn.bench.ablations import on_demand
+from flexnn.benchmark.ablations import on_demand
 from flexnn.session import open_for_tests
 from flexnn.units import parse_bytes
 

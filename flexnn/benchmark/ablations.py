@@ -22,6 +22,7 @@ from flexnn.planning import MachineProfile, Plan
 from flexnn.planning.program import encode_loads
 from flexnn.planning.types import align_up
 
+from . import ABLATIONS
 from .timing import Setting, Timing
 
 SLICE_BYTES = 1 << 20
@@ -33,7 +34,7 @@ SLOWER = 1e3
 def ablate(setting: Setting, memory: int, names: list[str]) -> list[Timing]:
     """The whole design at a budget of ``memory`` bytes, then each of ``names``, all if there are none."""
     timings = [setting.time("all parts", setting.plan(memory))]
-    return timings + [_ABLATIONS[name](setting, memory, name) for name in names or _ABLATIONS]
+    return timings + [_FUNCTIONS[name](setting, memory, name) for name in names or ABLATIONS]
 
 
 def on_demand(plan: Plan) -> Plan:
@@ -124,12 +125,18 @@ def _fixed_slices(setting: Setting, memory: int, name: str) -> Timing:
     return replace(_changed(setting.time(name, plan)), memory=taken)
 
 
-_ABLATIONS: dict[str, Callable[[Setting, int, str], Timing]] = {
-    "without preloading": _without_preloading,
-    "without static memory": _without_static_memory,
-    "without both": _without_both,
-    "direct kernels only": _direct_kernels_only,
-    "layer by layer": _layer_by_layer,
-    "fixed slices": _fixed_slices,
-}
-"""The first four within the budget; the last two take what they take."""
+_FUNCTIONS: dict[str, Callable[[Setting, int, str], Timing]] = dict(
+    zip(
+        ABLATIONS,
+        (
+            _without_preloading,
+            _without_static_memory,
+            _without_both,
+            _direct_kernels_only,
+            _layer_by_layer,
+            _fixed_slices,
+        ),
+        strict=True,
+    )
+)
+"""The first four keep the budget; the last two take what they take."""

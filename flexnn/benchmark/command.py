@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 import flexnn
@@ -49,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
             timings = ablations.ablate(setting, memory, options.only or [])
     rows = [found.describe() for found in timings]
     if options.draw:
-        curve.draw(options.draw, options.model, rows, points)
+        curve.draw(options.draw, f"{Path(options.model).stem}, {threads} thread{'s' * (threads > 1)}", rows, points)
     cpu = doctor.examine_cpu()
     report = {
         "version": flexnn.__version__,

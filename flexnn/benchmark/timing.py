@@ -15,6 +15,7 @@ from flexnn import planning
 from flexnn.artifact import Artifact, open_artifact
 from flexnn.graph.ir import DTYPES
 from flexnn.measure import measured_machine, throttled
+from flexnn.measure.median import median, quantile
 from flexnn.planning import BudgetError, MachineProfile, Plan, make_plan
 from flexnn.planning.types import io_alignment
 from flexnn.run.engine import BoundProgram, Engine, Switches
@@ -127,14 +128,13 @@ class Running:
 
     def timing(self, name: str) -> Timing:
         """Of the runs so far."""
-        times, stalls = sorted(self._times), sorted(self._stalls)
         return Timing(
             name,
             self._plan.session_bytes,
-            times[len(times) // 2],
-            times[min(len(times) * 19 // 20, len(times) - 1)],
+            median(self._times),
+            quantile(self._times, 0.95),
             self._plan.predicted_ms,
-            stalls[len(stalls) // 2],
+            median(self._stalls),
             self._read,
             self._plan.pinned_bytes,
         )
