@@ -23,6 +23,7 @@ from . import progress
 from .plan import plan
 from .run import run
 
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         sys.exit(_fail(f"{message}; see {self.prog} --help", 2))
