@@ -40,7 +40,7 @@ class Checkout:
 
     def worker(self, *arguments: object) -> str:
         """What bench/peers/worker.py prints under this checkout."""
-        command = [str(self.python), "-P", str(WORKER), *map(str, arguments)]
+        command = [str(self.python), str(WORKER), *map(str, arguments)]
         environment = {**os.environ, "XDG_CACHE_HOME": str(self.folder / "cache")}  # what each measured of the machine
         done = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, check=False)
         if done.returncode:

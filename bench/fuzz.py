@@ -39,7 +39,6 @@ from rich.progress import Progress
 from rich.table import Table
 
 import flexnn
-from bench import ROOT
 from bench.cli import cli, tables, write_json
 from bench.models.artifacts import artifact, artifact_of
 from bench.models.catalogue import CATALOGUE
@@ -47,7 +46,7 @@ from bench.models.subjects import SUBJECTS
 from bench.models.tiny import TINY
 from bench.mutate import damage, reseal, structure_of_artifact, structure_of_onnx
 from bench.peers.runtimes import OnnxRuntime
-from bench.process import reset_peak, status
+from bench.process import ENVIRONMENT, reset_peak, status
 
 TARGETS = (  # model, what is mutated
     ("mobilenet_v2_small", "artifact"),
@@ -259,7 +258,7 @@ class Worker:
 
     def start(self) -> None:
         command = [sys.executable, "-m", "bench.fuzz", "--work", str(self.artifacts), "--seed", str(self.seed)]
-        environment = {**os.environ, "PYTHONFAULTHANDLER": "1", "PYTHONPATH": str(ROOT)}
+        environment = {**ENVIRONMENT, "PYTHONFAULTHANDLER": "1"}
         self.log = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the process)
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, env=environment, text=True

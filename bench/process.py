@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+from bench import ROOT
+
 MIB = 1 << 20
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
+"""Environment of processes that import bench: PYTHONSAFEPATH may hide it. bench itself keeps flexnn's sources back."""
 ALLOWANCE = MIB
 """Bytes by which a process may grow beyond its budget."""
 
@@ -23,6 +28,16 @@ def reset_peak() -> int:
     """Makes the kernel forget the peak so far; bytes resident now."""
     Path("/proc/self/clear_refs").write_text("5")
     return status("VmRSS")
+
+
+def module(name: str, *arguments: object) -> str:
+    """Run ``python -m NAME ARGUMENTS``, a module of bench, in a process of its own; return what it prints."""
+    command = [sys.executable, "-m", name, *map(str, arguments)]
+    done = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        told = done.stderr.strip().splitlines() or ["?"]
+        raise SystemExit(f"error: {' '.join(command[2:])}: {told[-1]}")
+    return done.stdout
 
 
 def flexnn(*arguments: object) -> dict[str, Any]:

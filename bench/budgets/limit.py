@@ -33,7 +33,7 @@ from bench.budgets.reading import read_alone
 from bench.cli import cli, table, tables, write_json
 from bench.models.artifacts import artifact
 from bench.models.catalogue import Model, chosen
-from bench.process import MIB, status
+from bench.process import ENVIRONMENT, MIB, status
 from bench.process import flexnn as command
 from bench.summary import median
 
@@ -134,7 +134,9 @@ def start(
     if group:
         command = ["sh", "-c", f'echo $$ > {group.path}/cgroup.procs; exec "$@"', "sh", *command]
     try:
-        done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, timeout=SECONDS_MAX, check=False, text=True)
+        done = subprocess.run(
+            command, cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE, timeout=SECONDS_MAX, check=False, text=True
+        )
     except subprocess.TimeoutExpired:
         return None
     return done.stdout if done.returncode == 0 else None

@@ -10,20 +10,17 @@ Exit 1 if one of FlexNN's took more than its budget and 1 MiB.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
 from rich.progress import track
 
-from bench import ROOT
 from bench.cli import cli, table, tables, write_json
 from bench.models.artifacts import artifact
 from bench.models.catalogue import Model, chosen
 from bench.peers.runtimes import available
-from bench.process import ALLOWANCE, MIB, flexnn
+from bench.process import ALLOWANCE, MIB, flexnn, module
 
 FACTORS = (1.0, 1.25, 1.5, 2.0, 4.0)
 DEFAULT = ["vgg19", "resnet152", "mobilenet_v2", "squeezenet1_1"]
@@ -31,9 +28,8 @@ DEFAULT = ["vgg19", "resnet152", "mobilenet_v2", "squeezenet1_1"]
 
 def peer(name: str, model: Model, threads: int, repeat: int) -> dict[str, Any]:
     """What ``bench.peers.footprint`` prints for the peer."""
-    command = [sys.executable, "-m", "bench.peers.footprint", name, model.name]
-    command += ["--threads", str(threads), "--repeat", str(repeat)]
-    report: dict[str, Any] = json.loads(subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout)
+    options = ("--threads", threads, "--repeat", repeat)
+    report: dict[str, Any] = json.loads(module("bench.peers.footprint", name, model.name, *options))
     return report
 
 

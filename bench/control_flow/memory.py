@@ -11,16 +11,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench import ROOT
 from bench.cli import cli, table, tables, write_json
 from bench.models.catalogue import CATALOGUE
-from bench.process import MIB, status
+from bench.process import MIB, module, status
 
 SIDES = (640, 1280, 640)
 
@@ -55,11 +52,8 @@ def worker(runtime: str, path: str, threads: int, held: bool) -> None:
 
 def measured(runtime: str, path: str, threads: int, held: bool) -> list[tuple[int, int]]:
     """The worker's rows, from a process of its own."""
-    command = [sys.executable, "-m", "bench.control_flow", "memory", "--worker", runtime, "--path", path]
-    command += ["--threads", str(threads)]
-    command += ["--held"] if held else []
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    return [(after, peak) for after, peak in json.loads(done.stdout.splitlines()[-1])]
+    arguments = ["memory", "--worker", runtime, "--path", path, "--threads", threads, *["--held"] * held]
+    return [(after, peak) for after, peak in json.loads(module("bench.control_flow", *arguments).splitlines()[-1])]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

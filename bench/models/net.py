@@ -153,6 +153,7 @@ class Net:
         stride: int = 1,
         pad: int | tuple[int, int] | str = 0,
         groups: int = 1,
+        *,
         bias: bool = True,
         gain: float = 2.0,
     ) -> Value:

@@ -33,6 +33,7 @@ from bench.models.catalogue import CLASSICS, Model, chosen
 from bench.peers.converted import worst_error
 from bench.peers.runtimes import PEERS
 from bench.peers.turns import Worker
+from bench.process import ENVIRONMENT
 from bench.summary import geometric_mean, median, quantile
 
 ROUNDS = 5
@@ -48,7 +49,9 @@ def installed(pythons: list[Path]) -> dict[str, Path]:
     found: dict[str, Path] = {}
     for python in pythons:
         code = "import bench.peers.runtimes; print(*bench.peers.runtimes.available())"
-        done = subprocess.run([python, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [python, "-c", code], cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, check=False
+        )
         if done.returncode:
             raise SystemExit(f"error: {python}: {done.stderr.strip().splitlines()[-1]}")
         for name in done.stdout.split():

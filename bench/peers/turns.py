@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from bench import ROOT
 from bench.models.inputs import Feed, Shapes
 from bench.peers.runtimes import PEERS, FlexNN, Peer
+from bench.process import ENVIRONMENT
 
 BLOCK_RUNS_MIN = 3
 
@@ -49,7 +50,7 @@ class Worker:
         self._process = subprocess.Popen(
             [str(python), "-m", "bench.peers.turns", *arguments],
             cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},  # PYTHONSAFEPATH may hide it
+            env=ENVIRONMENT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

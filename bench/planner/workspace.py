@@ -16,14 +16,11 @@ import argparse
 import gc
 import importlib
 import json
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import astuple
 from math import prod
 from typing import Any
 
-from bench import ROOT
 from bench.cli import cli, table, tables, write_json
 from bench.kernels.single import OPEN, installed
 from bench.models.artifacts import artifact
@@ -31,7 +28,7 @@ from bench.models.catalogue import CLASSICS, Model, chosen
 from bench.models.inputs import random_feed
 from bench.peers.layers import Layer
 from bench.peers.runtimes import MODULES
-from bench.process import reset_peak, status
+from bench.process import module, reset_peak, status
 
 WORKSPACE_MAX = 2 << 20
 SHOWN = ("onnxruntime", "ncnn")
@@ -70,11 +67,8 @@ def tensors(layer: Layer) -> int:
 
 def beside(peer: str, layer: Layer, threads: int) -> int:
     """Bytes that a peer adds to a process of its own beside the layer's tensors."""
-    command = [sys.executable, "-m", "bench.planner", "workspace", "--one", peer, json.dumps(astuple(layer))]
-    done = subprocess.run([*command, "--threads", str(threads)], cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"error: {peer}, {layer.name}: {(done.stderr.strip().splitlines() or ['?'])[-1]}")
-    return int(done.stdout) - tensors(layer)
+    arguments = ("workspace", "--one", peer, json.dumps(astuple(layer)), "--threads", threads)
+    return int(module("bench.planner", *arguments)) - tensors(layer)
 
 
 def added(peer: str, layer: Layer, threads: int) -> int:
