@@ -7,12 +7,13 @@ import importlib
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
-
-from rich.console import Console
-from rich.table import Table
+from typing import TYPE_CHECKING, Any
 
 from bench import WIDTH
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
 
 STDOUT = "-"
 """The PATH of ``--json`` that is standard output; tables go to stderr then."""
@@ -61,6 +62,8 @@ def add_models(parser: argparse.ArgumentParser, default: Sequence[str]) -> None:
 
 def table(title: str | None, *columns: str, left: int = 1) -> Table:
     """A table whose first columns are text, the rest numbers: ``left`` of them."""
+    from rich.table import Table  # fetching models needs no more than Python
+
     made = Table(title=title)
     for number, column in enumerate(columns):
         made.add_column(column, justify="left" if number < left else "right")
@@ -69,6 +72,8 @@ def table(title: str | None, *columns: str, left: int = 1) -> Table:
 
 def tables(path: str | None, width: int = WIDTH) -> Console:
     """Where tables go, by what ``--json`` says."""
+    from rich.console import Console
+
     return Console(width=width, stderr=path == STDOUT)
 
 
