@@ -37,8 +37,8 @@ def plan(
         shapes: Shapes of open inputs, by name.
         io: ``"buffered"`` or ``"direct"``.
         profile: ``"measure"`` or ``"analytic"``; default: the environment's FLEXNN_PROFILE, or "measure".
-        groups: As of Session.
-        reuse_outputs: As of Session.
+        groups: As for Session.
+        reuse_outputs: As for Session.
         explain: Whether the plan says what its memory and time are made of (``plan.explanation``); takes a few more
             plans. Models that branch, or whose shapes are open, have no explanation.
 

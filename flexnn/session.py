@@ -221,11 +221,11 @@ class Session:
             - ``kept_nodes``: nodes of all segments.
             - ``hosted_operators``: ONNX operators that numpy computed in the last run, and how often.
             - ``bytes``: what ``session_bytes`` is made of: ``arena``, ``base``, ``stacks``; where shapes are fixed,
-              ``io`` (the caller's arrays), ``program`` and, with groups, ``groups``; where they are open, ``values``
-              (the caller's arrays and those between segments), ``programs`` and ``model``.
+                ``io`` (the caller's arrays), ``program`` and, with groups, ``groups``; where they are open, ``values``
+                (the caller's arrays and those between segments), ``programs`` and ``model``.
             - ``engine_bytes``: what the engine holds now: arena, programs, stacks.
             - ``pinning``: bytes of pinned weights that the last binding ``kept`` in place, ``moved`` in the arena, and
-              ``read`` from the file.
+                ``read`` from the file.
             - ``machine``: what plans know of it: ``measured_times`` of kernels, ``storage_bytes_per_second``.
 
         Raises:
