@@ -1,7 +1,7 @@
-"""What of this machine decides how FlexNN runs: the CPU and the level chosen, memory limits, page size, storage.
+"""Report on this machine: the CPU and the level chosen for it, memory and its limits, page size, storage.
 
-Reads /proc and /sys only, so it says the same in a container; what a kernel does not expose is None. ``root`` stands
-for / in tests.
+It reads /proc and /sys only, so it says the same in a container. Facts that a kernel does not expose are None. ``root``
+stands for / in tests.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any
 from flexnn import _core
 
 PROBE_BYTES = 64 << 20
-"""Read to time a storage: enough for a second on an SD card, little beside a model."""
+"""Bytes to read for timing a storage: they take a second on an SD card, and are few compared with a model."""
 REQUEST_BYTES = 1 << 20
 
 
 def examine(path: str, root: Path = Path("/")) -> dict[str, Any]:
-    """Everything, as JSON values; ``path``: a file or folder whose storage is timed. Raises OSError where it cannot."""
+    """Return the report as JSON values; ``path`` is a file or folder on the storage to time. Raises OSError."""
     flops, memory_rate = _core.measure_rates()
     return {
         "cpu": _cpu(root)
@@ -32,7 +32,7 @@ def examine(path: str, root: Path = Path("/")) -> dict[str, Any]:
 
 
 def summary(report: dict[str, Any]) -> str:
-    """The report as lines for people."""
+    """Return the report as text."""
     cpu, memory, storage = report["cpu"], report["memory"], report["storage"]
 
     def size(value: int | None) -> str:
@@ -71,7 +71,7 @@ def _number(path: Path) -> int | None:
 
 
 def examine_cpu(root: Path = Path("/")) -> dict[str, Any]:
-    """The CPU, and the level of kernels chosen for it."""
+    """Return the facts about the CPU, and the level chosen for it."""
     return _cpu(root)
 
 
@@ -111,7 +111,7 @@ def _memory(root: Path) -> dict[str, Any]:
 
 
 def memory_limit(root: Path = Path("/")) -> int | None:
-    """Bytes that the strictest control group of this process allows it, version 1 or 2; None without a limit."""
+    """Return the bytes that the strictest control group (version 1 or 2) allows this process; None without a limit."""
     limits: list[int] = []
     for line in (_read(root / "proc/self/cgroup") or "").splitlines():
         _, controllers, group = [*line.split(":", 2), "", ""][:3]
@@ -136,8 +136,8 @@ def _storage(path: str, root: Path) -> dict[str, Any]:
 
 
 def read_rates(path: str) -> dict[str, float | None]:
-    """MB/s of reads that the page cache does not answer: by O_DIRECT (None where the file system has none), and
-    buffered. ``path``: a file of its size, or a folder, in which a file is made for the time of the measurement.
+    """Return the MB/s of reads that the page cache does not answer: with O_DIRECT (None if the file system does not
+    support it), and buffered. ``path`` is a file, or a folder in which a file is made while measuring.
     """
     made = None
     if os.path.isdir(path):
@@ -182,15 +182,15 @@ def _rate(path: str, flag: int) -> float | None:
 
 
 def warnings(root: Path = Path("/")) -> list[str]:
-    """What makes runs slower or times unsteady here, each with what helps."""
+    """Return the conditions that make runs slower or times unsteady here, each with its remedy."""
     found = []
     cpu, memory = _cpu(root), _memory(root)
     slow = [g for g in cpu["governors"] if g in ("powersave", "conservative")]
     if slow:
-        found.append(f"CPU governor {slow[0]}: times vary; sudo cpupower frequency-set -g performance")
+        found.append(f"CPU governor {slow[0]}: times vary; run sudo cpupower frequency-set -g performance")
     throttled = _read(root / "sys/devices/platform/soc/soc:firmware/get_throttled")
     if throttled and throttled not in ("0", "0x0"):
-        found.append(f"the board reports throttling ({throttled}): look at its cooling and power supply")
+        found.append(f"the board reports throttling ({throttled}): check its cooling and power supply")
     if cpu["isa"] == "scalar":
         found.append("only plain C kernels run on this CPU (or FLEXNN_ISA forces them): several times slower")
     if cpu["usable"] < cpu["cores"]:

@@ -1,11 +1,11 @@
-"""Errors that users catch: the base of all, and those that more than one room raises."""
+"""Errors that users catch: the base class of all, and those that several packages raise."""
 
 from __future__ import annotations
 
 
 class FlexNNError(Exception):
-    """Base of every error that FlexNN raises on purpose; the message is one line that says what, where and what
-    would help.
+    """Base class of all errors that FlexNN raises on its own account. The message is one line that says what is wrong,
+    where, and what helps.
     """
 
 

@@ -93,7 +93,7 @@ def _region_plan(file: ModelFile, options: RunOptions) -> Plan:
 
 
 def _known_machine(file: ModelFile, options: RunOptions) -> MachineProfile:
-    """What sessions measured before, or rates."""
+    """Return the machine as sessions measured it before, or its rates alone."""
     kept = None
     if options.measures:
         kept = kept_machine(file.artifact, options.threads, direct=file.direct_fd >= 0)

@@ -1,4 +1,4 @@
-"""A session: one artifact, one budget, one plan, ready to run."""
+"""A session: one artifact opened with one budget, ready to run."""
 
 from __future__ import annotations
 
@@ -29,43 +29,58 @@ Array = NDArray[Any]
 _TYPES = {"f32": "float", "f64": "double"} | {
     name: str(dtype) for name, dtype in ALL_DTYPES.items() if name not in ("f32", "f64")
 }
-"""onnxruntime's names of element types."""
+"""Names that onnxruntime gives to element types."""
 
 
 @dataclass(frozen=True, slots=True)
 class NodeArg:
-    """An input or output as onnxruntime describes it: ``type`` is like ``tensor(float)``; open dimensions in ``shape``
-    are names or None.
-    """
+    """Description of an input or output, with onnxruntime's attributes."""
 
     name: str
+    """Name in the model."""
     shape: list[Dim]
+    """Dimensions; an open one is a name or None."""
     type: str
+    """Element type, like ``tensor(float)``."""
 
     @property
     def numpy_dtype(self) -> np.dtype[Any]:
-        """The dtype of arrays for it."""
+        """Dtype of its arrays."""
         name = self.type[len("tensor(") : -1]
         return np.dtype({"float": "float32", "double": "float64"}.get(name, name))
 
 
 class Session:
-    """Runs an artifact (or an ONNX file, compiled first) inside ``memory`` bytes.
+    """A model opened for running inside a memory budget.
 
-    ``memory``: what opening and running may add to the process, in bytes or like ``"48MiB"``; None: no limit,
-    everything pinned. ``threads``: compute threads (default: the CPUs this process may use). ``io``: ``"buffered"``, or
-    ``"direct"`` to read past the page cache where the file system can. ``shapes``: of inputs whose dimensions are open.
-    ``profile``: ``"measure"`` kernels and storage when an artifact is first opened here, where dimensions are open when
-    it first runs (about 2 s, inside ``memory``; kept in the user's cache folder), or ``"analytic"``, rates alone;
-    default: the environment's FLEXNN_PROFILE, or "measure". ``progress`` is told what takes a while. ``trace``: keep
-    what ``trace_events`` tells. ``groups``: nodes that do not need each other run at the same time, with one barrier
-    for a group, where all weights are pinned: each layer of such nodes in so many groups (a budget that does not pin
-    all is refused), or ``"auto"``, as many as are predicted to be the fastest, if any are faster; default ``"off"``.
-    ``reuse_outputs``: each run may overwrite the arrays that the one before returned, so the budget holds outputs once,
-    not twice.
+    Opening and running the session adds at most ``memory`` bytes to the process. Several threads may call ``run``;
+    their runs take turns. A session belongs to the process that opened it. Close it, or use it as a context manager.
 
-    Raises BudgetError (``.minimum`` bytes would do), ArtifactError, CompileError, OSError. Several threads may call
-    ``run``; runs take turns.
+    Args:
+        path: Artifact, or ONNX file, which is compiled first, in a process of its own.
+        memory: Budget in bytes, or text like ``"48MiB"``; None: no limit, all weights stay in memory.
+        threads: Number of compute threads; default: the CPUs that this process may use.
+        io: ``"buffered"``, or ``"direct"`` to read past the page cache where the file system supports it.
+        shapes: Shapes of open inputs, by name.
+        profile: ``"measure"``: time kernels and storage when an artifact is first opened on this machine (about 2 s,
+            inside ``memory``), and keep the times in the user's cache folder; with open shapes, at the first run.
+            ``"analytic"``: estimate times from rates. Default: the environment's FLEXNN_PROFILE, or "measure".
+        groups: Number of groups into which each layer of independent nodes is split; the nodes of a group run at the
+            same time. Needs all weights pinned, so a smaller budget is refused. ``"auto"``: the number that is
+            predicted to be fastest, if any is faster; ``"off"``, the default: nodes run one by one.
+        progress: Function that is told what takes a while.
+        trace: Whether runs are recorded for ``trace_events``.
+        reuse_outputs: Whether a run may overwrite the arrays that the run before returned; the budget then holds the
+            outputs once, not twice.
+
+    Raises:
+        BudgetError: The budget is too small; ``.minimum`` is the smallest that works, in bytes.
+        ArtifactError: The file is not a usable artifact.
+        CompileError: The ONNX file does not compile, or shapes are given for an artifact that has no open ones.
+        GraphError: The model or a shape cannot be used.
+        SessionError: Threads do not start, or weights cannot be read.
+        ValueError: An option is none of those above.
+        OSError: A file cannot be read.
     """
 
     _run: Run
@@ -106,16 +121,25 @@ class Session:
 
     @property
     def plan(self) -> Plan:
-        """What the session does: steps, loads, addresses, ``predicted_ms``, ``bound_ms``. Where shapes are open, the
-        plan of the last run's largest segment; raises SessionError before the first run.
+        """The plan: steps, loads, addresses, ``predicted_ms``, ``bound_ms``. With open shapes, the plan of the last
+        run's largest segment.
+
+        Raises:
+            SessionError: Shapes are open and nothing has run yet.
         """
         return self._run.plan
 
     @property
     def memory(self) -> int | None:
-        """The budget in bytes. Assigning (bytes, or like ``"24MiB"``, or None) plans anew; takes effect after the run
-        in flight. Pinned weights that stay pinned are not read again; memory that is not needed any more goes back.
-        Where that fails (BudgetError, out of memory, Ctrl-C) the session is as it was.
+        """The budget in bytes; None: no limit. Assign bytes, text like ``"24MiB"`` or None to change it.
+
+        The session plans again in place, after the run in flight. Pinned weights that stay pinned are not read again;
+        memory that is no longer needed is given back. If the change fails, the session stays as it was.
+
+        Raises:
+            BudgetError: The new budget is too small; ``.minimum`` is the smallest that works, in bytes.
+            ValueError: The new budget is not a size.
+            SessionError: The session is closed or from another process, or weights cannot be read.
         """
         return self._memory
 
@@ -129,35 +153,49 @@ class Session:
 
     @property
     def threads(self) -> int:
-        """Compute threads."""
+        """Number of compute threads."""
         return self._threads
 
     @property
     def session_bytes(self) -> int:
-        """Everything the session owns, as its plan accounts for it (not more than ``memory``)."""
+        """Bytes that the session owns, as its plan counts them; never more than ``memory``."""
         return self._run.session_bytes
 
     @property
     def last_run(self) -> dict[str, int]:
-        """Of the last run: ``run_ns``, ``stall_ns`` (compute waiting for loads), ``bytes_read``. Empty before it."""
+        """Figures of the last run: ``run_ns``, ``stall_ns`` (compute waiting for loads), ``bytes_read``. Empty before
+        the first run.
+        """
         return self._run.last_run
 
     def get_inputs(self) -> list[NodeArg]:
-        """The model's inputs, in its order."""
+        """Return descriptions of the model's inputs, in its order."""
         return [_described(port) for port in self._run.inputs]
 
     def get_outputs(self) -> list[NodeArg]:
-        """The model's outputs, in its order."""
+        """Return descriptions of the model's outputs, in its order."""
         return [_described(port) for port in self._run.outputs]
 
     def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[Array]:
-        """Outputs named in ``output_names`` (None: all, in the model's order) for the inputs in ``input_feed``.
+        """Run the model.
 
-        Arrays have the model's shapes and types. Raises ValueError for wrong names, shapes or types (TypeError where
-        there is no list or mapping of names), SessionError when the artifact cannot be read or fails its checksums; the
-        session can run again. Where shapes are open, the first run at new ones binds and plans; it raises BudgetError
-        for those that do not fit the budget. The budget has room for the outputs of this run and of the one before;
-        older ones that the caller holds are beside it.
+        With open shapes, the first run at new shapes also binds and plans. The budget reserves memory for two sets of
+        outputs, those of this run and of the one before; arrays that the caller keeps longer come on top.
+
+        Args:
+            output_names: Names of the outputs to return; None: all, in the model's order.
+            input_feed: Input arrays by name, with the model's shapes and types.
+
+        Returns:
+            One array for each name.
+
+        Raises:
+            ValueError: A name, shape or type is wrong.
+            TypeError: ``output_names`` is no list, or ``input_feed`` no mapping.
+            SessionError: The artifact cannot be read or fails its checksums (the session can run again), or the session
+                is closed or from another process.
+            BudgetError: Shapes are open, and these do not fit the budget.
+            GraphError: Shapes are open, and the model cannot be computed at these.
         """
         if isinstance(output_names, str):
             raise TypeError(f"output_names is the text {output_names!r}, not a list of names")
@@ -198,16 +236,23 @@ class Session:
             return self._opened().statistics()
 
     def trace_events(self) -> dict[str, Any]:
-        """The last run as Chrome and Perfetto show it (ui.perfetto.dev), to be written as JSON: lanes of the loader, of
-        stalls, each with the load that it waited for, and of each compute thread; memory over time. Raises SessionError
-        where ``trace`` was not asked for, before the first run, and where shapes are open.
+        """Return the last run as trace events, which Chrome and Perfetto (ui.perfetto.dev) show.
+
+        Returns:
+            An object to write as JSON. It has lanes for the loader, for stalls (each names the load that it waited for)
+            and for each compute thread, and memory over time.
+
+        Raises:
+            SessionError: The session was opened without ``trace``, has not run yet, or has open shapes.
         """
         self._check_process()
         with self._lock:
             return self._opened().trace_events()
 
     def close(self) -> None:
-        """Gives everything back, after the run in flight. The session cannot run any more; closing twice is fine."""
+        """Give back memory, threads and files, after the run in flight. The session cannot run again; closing twice is
+        fine.
+        """
         if os.getpid() != self._process:  # the lock may be held by a thread that this process does not have
             self._is_closed = True
             self._run.release()
@@ -222,7 +267,7 @@ class Session:
             self.close()
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a session cannot be copied or pickled: open another one of the same artifact")
+        raise TypeError("a session cannot be copied or pickled; open another one of the same artifact")
 
     def __enter__(self) -> Self:
         return self
@@ -232,7 +277,7 @@ class Session:
 
     def _check_process(self) -> None:
         if os.getpid() != self._process:
-            raise SessionError("the session belongs to the process that this one was forked from: open another one")
+            raise SessionError("this session was opened before fork(); open a new one in this process")
 
     def _opened(self) -> Run:
         if self._is_closed:
@@ -253,8 +298,8 @@ def open_for_tests(
     rewrite: Callable[[Plan], Plan] | None = None,
     **options: Any,
 ) -> Session:
-    """Open a session with what only tests and benches change (RunOptions says what each is); ``options`` as Session's.
-    No part of the public interface.
+    """Open a session with switches that only tests and benches have (``RunOptions`` describes them). ``options`` are
+    those of Session. Not part of the public interface.
     """
     chosen = run_options(memory, threads, **options)._replace(
         poison=poison,
@@ -269,7 +314,7 @@ def open_for_tests(
 
 
 def _arrays(ports: Sequence[Port], feed: Mapping[str, Any]) -> list[Array]:
-    """Arrays of a feed in the order of ``ports``. Raises ValueError, TypeError."""
+    """Return the arrays of a feed in the order of ``ports``. Raises ValueError, TypeError."""
     names = [port.name for port in ports]
     if not isinstance(feed, Mapping):
         raise TypeError(f"input_feed is a {type(feed).__name__}, not a mapping of names to arrays")
@@ -298,7 +343,7 @@ def _described(port: Port) -> NodeArg:
 
 
 def _fits(shape: tuple[int, ...], dims: tuple[Dim, ...] | None) -> bool:
-    """Whether an array of ``shape`` may be an input declared as ``dims``."""
+    """Return whether an array of ``shape`` fits an input declared as ``dims``."""
     if dims is None:
         return True
     return len(shape) == len(dims) and all(not isinstance(d, int) or d == n for n, d in zip(shape, dims, strict=True))

@@ -6,16 +6,16 @@ import re
 from typing import Literal
 
 Groups = int | Literal["auto"] | None
-"""Of independent nodes in each layer: so many, those that the profile predicts to be the fastest, or none."""
+"""Number of groups into which each layer of independent nodes is split; "auto": the number that is predicted to be
+fastest; None: nodes run one by one."""
 _UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 SIZE_MAX = 1 << 46
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
 
 
 def parse_bytes(text: str | int) -> int:
-    """Bytes in ``text``: an integer, or a number with KiB, MiB, GiB (powers of 1024), KB, MB, GB (of 1000).
-
-    Raises ValueError for anything else, and for less than one byte.
+    """Return the bytes that ``text`` says: an integer, or a number with KiB, MiB, GiB (powers of 1024) or KB, MB, GB
+    (powers of 1000). Raises ValueError for anything else, and for less than one byte.
     """
     if isinstance(text, int) and not isinstance(text, bool):
         size = text
@@ -30,13 +30,13 @@ def parse_bytes(text: str | int) -> int:
 
 
 def format_bytes(size: int) -> str:
-    """``size`` in MiB with two decimals, rounded up so that the text is never less than the size."""
+    """Return ``size`` in MiB with two decimals, rounded up so that the text never says less than the size."""
     hundredths = -(-size * 100 // (1 << 20))
     return f"{hundredths // 100}.{hundredths % 100:02d}MiB"
 
 
 def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
-    """``NAME=1,3,224,224`` (or ``1x3x224x224``) as name and dimensions. Raises ValueError."""
+    """Return the name and the dimensions in ``NAME=1,3,224,224`` (or ``1x3x224x224``). Raises ValueError."""
     name, equals, dims = text.rpartition("=")
     parts = re.split("[,x]", dims) if dims else []
     if not equals or not name or not all(part.strip().isdigit() for part in parts):
@@ -45,7 +45,7 @@ def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
 
 
 def parse_groups(value: str | int | None) -> Groups:
-    """``off`` (or None), ``auto``, or a number from 1. Raises ValueError for anything else."""
+    """Return the groups that ``off`` (or None), ``auto`` or a number from 1 asks for. Raises ValueError otherwise."""
     if value is None or value in ("off", "auto"):
         return "auto" if value == "auto" else None
     if isinstance(value, str) and value.isascii() and value.isdigit():

@@ -12,7 +12,7 @@ from flexnn.session import open_for_tests
 from tests.support.sessions import feed, smallest, write_model
 
 STEPS = (0.0, 0.3, 0.7, 2.0, 0.5, 0.1, 1.2, 0.0)
-"""Of the weights, beside the smallest budget."""
+"""Budgets beyond the smallest one, in shares of the weights."""
 WEIGHTS = 8 * 128 * 128 * 9 * 4
 
 
@@ -23,13 +23,13 @@ def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def pinned(session: flexnn.Session) -> dict[int, int]:
-    """Of each pinned piece: where it is checked in the file, and its bytes."""
+    """Bytes of each pinned slice, by the offset in the file where its checksums begin."""
     loads = session.plan.program.pinned
     return dict(zip((loads["file_offset"] + loads["check_lead"]).tolist(), loads["check_bytes"].tolist(), strict=True))
 
 
 def covered(old: dict[int, int], new: dict[int, int]) -> int:
-    """Bytes of the new pieces that the old ones hold."""
+    """Bytes of the new slices that the old ones hold."""
     have = np.zeros(max([at + size for at, size in (old | new).items()] + [0]) // 64 + 1, bool)
     for at, size in old.items():
         have[at // 64 : (at + size) // 64] = True

@@ -279,7 +279,7 @@ def test_fork_while_another_thread_runs(artifact: Path, minimum: int, expected: 
                     try:
                         use()
                     except flexnn.SessionError as error:
-                        refused += "forked" in str(error)
+                        refused += "fork()" in str(error)
                 session.close()
                 with flexnn.Session(artifact, memory=minimum, threads=2) as own:
                     status = 0 if refused == 2 and is_close(own.run(None, feed())[0], expected) else 2

@@ -15,22 +15,13 @@ from typing import NoReturn
 
 import flexnn
 from flexnn import units
+from flexnn.benchmark import ABLATIONS
 from flexnn.run.options import IO, PROFILES
 
 from . import options as option
 from . import progress
 from .plan import plan
 from .run import run
-
-ABLATIONS = (
-    "without preloading",
-    "without static memory",
-    "without both",
-    "direct kernels only",
-    "layer by layer",
-    "fixed slices",
-)
-"""Explained in flexnn/bench/ablations.py."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -39,7 +30,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command; returns the exit status."""
+    """Run one command; return the exit status."""
     options = _parser().parse_args(arguments)
     if sys.stdout is None:
         return _fail("standard output is closed", 2)
@@ -60,7 +51,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _forget_output() -> None:
-    """Lets go of what standard output does not take: the interpreter would try once more, and complain, at its end."""
+    """Drop what standard output does not take, or the interpreter tries to write it again at its end, and complains."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -99,38 +90,66 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--quiet", action="store_true", help="do not report progress")
     sub.set_defaults(command=_compile)
 
-    sub = commands.add_parser("doctor", help="what of this machine decides how models run")
-    sub.add_argument("path", nargs="?", default=".", metavar="PATH", help="whose storage to time: a file or folder (.)")
+    sub = commands.add_parser("doctor", help="report this machine's CPU, memory and storage")
+    sub.add_argument(
+        "path", nargs="?", default=".", metavar="PATH", help="file or folder on the storage to time (default: .)"
+    )
     sub.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     sub.set_defaults(command=_doctor)
 
     sub = commands.add_parser("run", help="run a model and report memory and latency")
     _add_model(sub)
-    sub.add_argument("--repeat", type=option.positive, default=10, metavar="N", help="timed runs (10)")
-    sub.add_argument("--warmup", type=option.count, default=2, metavar="N", help="runs before them (2)")
-    sub.add_argument("--input", metavar="IN.npz", help="arrays by input name; default: seeded random")
+    sub.add_argument(
+        "--repeat", type=option.positive, default=10, metavar="N", help="number of timed runs (default: 10)"
+    )
+    sub.add_argument(
+        "--warmup", type=option.count, default=2, metavar="N", help="number of runs before those (default: 2)"
+    )
+    sub.add_argument("--input", metavar="IN.npz", help="input arrays by name (default: random, the same each time)")
     sub.add_argument("--output", metavar="OUT.npz", help="save the outputs")
-    sub.add_argument("--trace", metavar="FILE.json", help="save the last run for ui.perfetto.dev: loads, steps, stalls")
+    sub.add_argument(
+        "--trace", metavar="FILE.json", help="save loads, steps and stalls of the last run, for ui.perfetto.dev"
+    )
     _add_reuse(sub)
     sub.set_defaults(command=run)
 
-    sub = commands.add_parser("plan", help="what a run would do and cost, without running")
+    sub = commands.add_parser("plan", help="show what a run would do and cost, without running")
     _add_model(sub)
-    sub.add_argument("--check", action="store_true", help="validate the plan independently")
+    sub.add_argument("--check", action="store_true", help="also validate the plan, independently of the planner")
     _add_reuse(sub)
     sub.set_defaults(command=plan)
 
-    sub = commands.add_parser("bench", help="latency against memory; what each part of the design is worth")
+    sub = commands.add_parser("bench", help="measure latency against memory, or what each part of the design is worth")
     sub.add_argument("what", choices=("curve", "ablations"))
     _add_model(sub)
     sub.add_argument(
-        "--storage", type=option.size_per_second, default=0, metavar="RATE", help="read no faster: like 40MB/s"
+        "--storage",
+        type=option.size_per_second,
+        default=0,
+        metavar="RATE",
+        help="limit the rate of reading, like 40MB/s",
     )
-    sub.add_argument("--repeat", type=option.positive, default=10, metavar="N", help="timed runs of each (10)")
-    sub.add_argument("--only", action="append", choices=ABLATIONS, metavar="PART", help=f"of {', '.join(ABLATIONS)}")
-    sub.add_argument("--no-peers", action="store_true", help="not onnxruntime, which an .onnx MODEL is compared with")
-    sub.add_argument("--compare", metavar="STORED.json", help="what --json printed before: exit 1 if this is slower")
-    sub.add_argument("--tolerance", type=option.fraction, default=0.1, metavar="SHARE", help="by more than this (0.1)")
+    sub.add_argument(
+        "--repeat", type=option.positive, default=10, metavar="N", help="number of timed runs of each (default: 10)"
+    )
+    sub.add_argument(
+        "--only",
+        action="append",
+        choices=ABLATIONS,
+        metavar="PART",
+        help=f"run only this ablation (repeatable): {', '.join(ABLATIONS)}",
+    )
+    sub.add_argument("--no-peers", action="store_true", help="skip the onnxruntime baseline")
+    sub.add_argument(
+        "--compare", metavar="STORED.json", help="compare with stored output of --json; exit 1 if this is slower"
+    )
+    sub.add_argument(
+        "--tolerance",
+        type=option.fraction,
+        default=0.1,
+        metavar="FRACTION",
+        help="slowdown that counts as a regression (default: 0.1)",
+    )
     sub.add_argument("--draw", metavar="FILE", help="draw the curve as .svg or .png (needs matplotlib)")
     sub.set_defaults(command=_bench)
     return parser
@@ -139,33 +158,46 @@ def _parser() -> argparse.ArgumentParser:
 def _add_model(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("model", metavar="MODEL", help=".onnx or .flexnn")
     sub.add_argument(
-        "--memory", type=option.size, metavar="SIZE", help="budget: bytes, or like 64MiB; default: no limit"
+        "--memory", type=option.size, metavar="SIZE", help="memory budget in bytes, or like 64MiB (default: no limit)"
     )
-    sub.add_argument("--threads", type=option.threads, metavar="N", help="compute threads; default: the CPUs there are")
-    _add_shape(sub)
-    sub.add_argument("--io", choices=IO, default=IO[0], help="how weights are read")
     sub.add_argument(
-        "--profile", choices=PROFILES, help="times of kernels and storage measured when first opened here, or analytic"
+        "--threads", type=option.threads, metavar="N", help="number of compute threads (default: the usable CPUs)"
+    )
+    _add_shape(sub)
+    sub.add_argument(
+        "--io", choices=IO, default=IO[0], help="read weights through the page cache or past it (default: buffered)"
+    )
+    sub.add_argument(
+        "--profile",
+        choices=PROFILES,
+        help="measure: time kernels and storage on first use and keep the times; analytic: estimate from rates",
     )
     sub.add_argument(
         "--groups",
         type=option.groups,
         metavar="off|auto|K",
-        help="independent nodes run at the same time, where all weights are pinned: each layer of them in K groups, or"
-        " as is predicted to be the fastest (off)",
+        help="split each layer of independent nodes into K groups and run the nodes of a group at the same time (needs"
+        " all weights pinned); auto: the K that is predicted to be fastest (default: off)",
     )
     sub.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
 
 
 def _add_reuse(sub: argparse.ArgumentParser) -> None:
     sub.add_argument(
-        "--reuse-outputs", action="store_true", help="each run overwrites the outputs of the last: counted once"
+        "--reuse-outputs",
+        action="store_true",
+        help="let each run overwrite the outputs of the last, so that the budget holds them once",
     )
 
 
 def _add_shape(sub: argparse.ArgumentParser) -> None:
     sub.add_argument(
-        "--shape", action="append", default=[], type=option.shape, metavar="NAME=1,3,224,224", help="bind an open input"
+        "--shape",
+        action="append",
+        default=[],
+        type=option.shape,
+        metavar="NAME=1,3,224,224",
+        help="shape of an open input (repeatable)",
     )
 
 
@@ -190,7 +222,7 @@ def _compile(options: argparse.Namespace) -> None:
 
 
 def _bench(options: argparse.Namespace) -> int:
-    from flexnn.bench import command  # costs memory that other commands promise not to take
+    from flexnn.benchmark import command  # costs memory that other commands promise not to take
 
     return command.run(options)
 

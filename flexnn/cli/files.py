@@ -1,4 +1,4 @@
-"""The arrays that `flexnn run` reads, and the files that it leaves: whole, or not at all."""
+"""Files of `flexnn run`: arrays that it reads, and files that it writes completely or not at all."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 
 
 def load_arrays(path: str) -> dict[str, np.ndarray[Any, Any]]:
-    """The arrays of an .npz file by name. Raises ValueError for what is none, OSError, MemoryError."""
+    """Return the arrays of an .npz file by name. Raises ValueError for any other file, OSError, MemoryError."""
     try:
         with np.load(path, allow_pickle=False) as arrays:
             return {name: arrays[name] for name in arrays.files}
@@ -24,7 +24,7 @@ def load_arrays(path: str) -> dict[str, np.ndarray[Any, Any]]:
 
 
 def check_writable(path: str) -> None:
-    """OSError where ``written`` could not begin: before a run that would be for nothing."""
+    """Raise OSError if ``written`` could not begin, before a run that would be for nothing."""
     folder = os.path.dirname(path) or "."
     if not path or not os.path.isdir(folder):
         raise FileNotFoundError(errno.ENOENT, "no such folder for the outputs", folder if path else "''")
@@ -34,8 +34,8 @@ def check_writable(path: str) -> None:
 
 @contextlib.contextmanager
 def written(path: str) -> Iterator[IO[bytes]]:
-    """A file that takes its name when the block has ended well, else is gone; what is no regular file (a pipe,
-    /dev/null) is written to, not replaced. OSError of the block and of closing names ``path``.
+    """Open a file that gets its name when the block ends without an error, and is removed otherwise. If ``path`` is not
+    a regular file (a pipe, /dev/null), it is written to, not replaced. An OSError of the block names ``path``.
     """
     special = os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode)
     temporary = path if special else f"{path}.{os.getpid()}.tmp"
@@ -52,7 +52,7 @@ def written(path: str) -> Iterator[IO[bytes]]:
 
 
 def write_npz(file: IO[bytes], arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:
-    """np.savez for any names: it takes those like ``file`` for its own parameters."""
+    """Write arrays as np.savez does, under any names: that takes a name like ``file`` for a parameter of its own."""
     import zipfile
 
     with zipfile.ZipFile(file, "w", allowZip64=True) as archive:

@@ -1,4 +1,4 @@
-"""Inputs for who brings none: random, the same ones each time."""
+"""Random inputs for users who bring none, the same each time."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ SEED = 0
 
 
 def seeded() -> np.random.Generator:
-    """What the functions below draw from."""
+    """Return the generator of all random inputs, seeded."""
     return np.random.default_rng(SEED)
 
 
 def random_input(generator: np.random.Generator, argument: flexnn.NodeArg) -> np.ndarray[Any, Any]:
-    """An array that the input takes. ValueError where its shape is open."""
+    """Return a random array that the input takes. Raises ValueError if its shape is open."""
     dtype = argument.numpy_dtype
     shape = [d for d in argument.shape if isinstance(d, int)]
     if len(shape) < len(argument.shape):
@@ -27,7 +27,7 @@ def random_input(generator: np.random.Generator, argument: flexnn.NodeArg) -> np
 
 
 def random_array(generator: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """Normally distributed numbers, or zeros and ones where ``dtype`` is no float."""
+    """Return normally distributed numbers, or zeros and ones if ``dtype`` is no float."""
     if dtype.kind == "f":
         return generator.standard_normal(shape, np.float32).astype(dtype, copy=False)
     return generator.integers(0, 2, shape).astype(dtype)  # small: may be indices

@@ -21,7 +21,7 @@ NS_PER_MS = 1e6
 
 
 def run(options: argparse.Namespace) -> None:
-    """``flexnn run``: memory and latency of runs; outputs and a trace where asked for."""
+    """Print memory and latency of runs; save outputs and a trace if asked to."""
     for path in (options.output, options.trace):
         if path is not None:
             check_writable(path)
@@ -132,7 +132,7 @@ def _quantile(values: list[float], q: float) -> float:
 
 
 def _peak_rss() -> int:
-    """VmHWM of this process, in bytes."""
+    """Return VmHWM of this process, in bytes."""
     with open("/proc/self/status", encoding="ascii") as status:
         for line in status:
             if line.startswith("VmHWM:"):

@@ -1,6 +1,7 @@
-"""Models whose shapes or path are known only at run time: cut into segments that are bound when their inputs are there.
+"""Models whose shapes or path are known only at run time, cut into segments that are bound when their inputs are there.
 
-No engine and no onnx here: what runs a segment is handed in (flexnn/runner, and sampling.py when compiling).
+This package knows neither the engine nor onnx: the walk is given a ``SegmentRunner`` (``OpenShapesRun`` in flexnn/run,
+or that of sampling.py when compiling).
 """
 
 from .region import Region

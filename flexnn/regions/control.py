@@ -1,4 +1,4 @@
-"""Loop and Scan over arrays: https://onnx.ai/onnx/operators/onnx__Loop.html, onnx__Scan.html."""
+"""Loop and Scan, on arrays: https://onnx.ai/onnx/operators/onnx__Loop.html, onnx__Scan.html."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from flexnn.graph.model import ModelNode
 
 Array = np.ndarray
 Step = Callable[[Sequence[Array]], list[Array]]
-"""One iteration: the body's inputs to its outputs."""
+"""One iteration: from the body's inputs to its outputs."""
 
 SCAN_BYTES_MAX = 1 << 36
 
 
 def truth(node: ModelNode, value: Array | None) -> bool:
-    """A condition's value. Raises GraphError unless it is one boolean."""
+    """Return the value of a condition. Raises GraphError unless it is one boolean."""
     if value is None or value.size != 1 or value.dtype != np.bool_:
-        raise GraphError(f"{node.where}: its condition is not one boolean")
+        raise GraphError(f"{node.where}: the condition is not a single boolean")
     return bool(value.reshape(-1)[0])
 
 
 def loop(node: ModelNode, inputs: Sequence[Array | None], step: Step) -> list[Array]:
-    """Carried values after the last iteration, then the scan outputs, stacked."""
+    """Return the carried values after the last iteration, then the stacked scan outputs."""
     trips, condition, *carried = (*inputs, None, None)[: max(len(inputs), 2)]
     if any(value is None for value in carried):
         raise GraphError(f"{node.where}: a carried value is missing")
     if trips is not None and (trips.size != 1 or trips.dtype.kind not in "iu"):
-        raise GraphError(f"{node.where}: its trip count is not one integer")
+        raise GraphError(f"{node.where}: the trip count is not a single integer")
     count = None if trips is None else int(trips.reshape(-1)[0])
     going = np.array(condition is None or truth(node, condition))
     values = [value for value in carried if value is not None]
@@ -47,13 +47,13 @@ def loop(node: ModelNode, inputs: Sequence[Array | None], step: Step) -> list[Ar
 
 
 def scan(node: ModelNode, inputs: Sequence[Array | None], step: Step, opset: int) -> list[Array]:
-    """State after the last slice, then the scan outputs. Opset 8 runs every entry of a batch by itself."""
+    """Return the state after the last slice, then the scan outputs. Opset 8 runs each entry of a batch by itself."""
     if opset >= 9:
         return _scan(node, inputs, step, _ints(node, "scan_input_axes"), _ints(node, "scan_input_directions"))
     lengths, *given = inputs
     arrays = [value for value in given if value is not None]
     if len(arrays) != len(given) or not arrays or not all(a.ndim and len(a) == len(arrays[0]) for a in arrays):
-        raise GraphError(f"{node.where}: its inputs are not of one batch")
+        raise GraphError(f"{node.where}: the inputs do not have the same batch size")
     if lengths is not None and len(set(lengths.tolist())) > 1:
         raise GraphError(f"{node.where}: sequences of different lengths are not supported")
     batches = [
@@ -102,10 +102,10 @@ def _scan(
 
 
 def _check_count(node: ModelNode, returned: int, carried: int) -> None:
-    """Raises GraphError unless the body returns what is carried on and what the node puts out."""
+    """Raise GraphError unless the body returns all carried values and all outputs of the node."""
     wanted = max(carried, len(node.output))
     if returned < wanted:
-        raise GraphError(f"{node.where}: its body returns {returned} values, {wanted} are wanted")
+        raise GraphError(f"{node.where}: the body returns {returned} values, but {wanted} are needed")
 
 
 def _ints(node: ModelNode, name: str) -> list[int]:
@@ -117,9 +117,9 @@ def _ints(node: ModelNode, name: str) -> list[int]:
 
 def _stacked(node: ModelNode, rows: list[Array], axis: int, back: bool) -> Array:
     if not rows:
-        raise GraphError(f"{node.where}: no iteration, so the shape of what it stacks is not known")
+        raise GraphError(f"{node.where}: there was no iteration, so the shape of the stacked outputs is unknown")
     if len({row.shape for row in rows}) > 1:
-        raise GraphError(f"{node.where}: what it stacks differs in shape from iteration to iteration")
+        raise GraphError(f"{node.where}: the outputs to stack have different shapes in different iterations")
     if rows[0].nbytes * len(rows) > SCAN_BYTES_MAX:
-        raise GraphError(f"{node.where}: stacks more than {SCAN_BYTES_MAX >> 30} GiB")
+        raise GraphError(f"{node.where}: the stacked output would exceed {SCAN_BYTES_MAX >> 30} GiB")
     return np.stack(rows[::-1] if back else rows, axis)

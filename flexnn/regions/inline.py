@@ -1,7 +1,7 @@
-"""Branches whose condition is known while binding: lowered into the segment around them, as if there were no If.
+"""Branches whose condition is known while binding are lowered into the segment around them, as if there were no If.
 
-A condition is known where shapes decide it, or small integers that the caller handed in; exporters write many of those.
-What data decide stays a branch, so that what follows is one segment for both.
+A condition is known if shapes decide it, or small integers from the caller; exporters write many such branches. A
+branch that data decide stays a branch, so that the nodes after it are one segment for both outcomes.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from .region import Region
 
 Array = np.ndarray
 Admit = Callable[[str, bool], None]
-"""Makes a value from outside one of the binder's; with its numbers, if asked."""
+"""Function that adds an outside value to the binder, with its numbers if asked."""
 
 
 class ApartError(GraphError):
-    """A branch that cannot be lowered as a whole."""
+    """A branch that cannot be lowered completely."""
 
 
 class AgainError(GraphError):
-    """A value must be admitted with its numbers: all is bound anew."""
+    """A value that must be admitted with its numbers: binding starts again."""
 
 
 def condition(node: ModelNode, binder: Binder, values: Mapping[str, Array], is_steady: Callable[[str], bool]) -> bool:
-    """Whether an If's condition is known, or can be."""
+    """Return whether the condition of an If is known, or can be."""
     name = node.input[0] if node.op_type == "If" and node.input else ""
     if name in binder.values or name in binder.constants:
         return isinstance(binder.value(name), Const)
@@ -39,18 +39,18 @@ def condition(node: ModelNode, binder: Binder, values: Mapping[str, Array], is_s
 
 
 def inline(region: Region, i: int, binder: Binder, values: Mapping[str, Array], forced: set[str], admit: Admit) -> None:
-    """Lowers the branch that an If takes. ``forced``: names of values that are admitted with their numbers; one that
-    turns out to need that is added. Raises AgainError, ApartError.
+    """Lower the branch that an If takes. Values named in ``forced`` are admitted with their numbers; a value that turns
+    out to need this is added. Raises AgainError, ApartError.
     """
     node = region.nodes[i]
     if node.input[0] not in binder.values and node.input[0] in values:
         admit(node.input[0], True)
     known = binder.value(node.input[0])
     if not isinstance(known, Const) or known.load().size != 1:
-        raise ApartError(f"{node.where}: its condition is not known")
+        raise ApartError(f"{node.where}: the condition is not known")
     branch = region.children[i].get("then_branch" if bool(known.load().reshape(-1)[0]) else "else_branch")
     if branch is None:
-        raise ApartError(f"{node.where}: it lacks a branch")
+        raise ApartError(f"{node.where}: a branch is missing")
     own = {name for inner in branch.nodes for name in inner.output if name} | set(branch.graph.constants)
     hidden = {name: binder.values.pop(name) for name in own if name in binder.values}
     half = binder.halves & own

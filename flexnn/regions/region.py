@@ -1,4 +1,4 @@
-"""A region: one graph of the model (the whole, a branch, a loop's body) with what can be said of it before any run."""
+"""A region: one graph of the model (the whole, a branch, a loop's body) and the facts that hold before any run."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from flexnn.graph.ir import GraphError
 from flexnn.graph.model import Constant, ModelGraph, reads
 
 Nodes = int
-"""A set of nodes of a region: bit i is node i."""
+"""Set of nodes of a region: bit i is node i."""
 
 
 class Region:
-    """``children[i]``: the regions of node i's nested graphs, by attribute. Raises GraphError where a value is read
-    that nothing computes before.
+    """One graph of the model; ``children[i]`` are the regions of the graphs inside node i, by attribute. Raises
+    GraphError if a node reads a value that no earlier node computes.
     """
 
     def __init__(
@@ -25,7 +25,7 @@ class Region:
         visible: frozenset[str] = frozenset(),
     ) -> None:
         self.path = path
-        """"" for the whole model; else the node and attribute it hangs on, after those around it."""
+        """Node and attribute that the region belongs to, after those around it; "" for the whole model."""
         self.graph = graph
         self.nodes = graph.nodes
         self.outputs = [port.name for port in graph.outputs]
@@ -33,12 +33,12 @@ class Region:
         self.reads = [reads(node) for node in graph.nodes]
         made = {name for node in graph.nodes for name in node.output if name}
         self.awaits = [tuple(name for name in node.input if name in made) for node in graph.nodes]
-        """Inputs of each node that other nodes of the region make: the rest is there before the region is entered."""
+        """Inputs of each node that other nodes of the region make; the others are there from the start."""
         self.all: Nodes = (1 << len(graph.nodes)) - 1
         self.hosted: set[int] = set()
-        """Nodes that numpy computes: no lowering takes them as they come."""
+        """Nodes that numpy computes because no lowering takes them."""
         self.forced: set[str] = set()
-        """Values whose numbers, not only their shapes, some lowering needs."""
+        """Values of which some lowering needs the numbers, not only the shapes."""
         self.apart: set[int] = set()
         """Branches that cannot be lowered into the segment around them."""
         self.children: dict[int, dict[str, Region]] = {}
@@ -60,7 +60,7 @@ class Region:
             raise GraphError(f"output {missing[0]!r} is computed nowhere")
 
     def needed(self, remaining: Nodes) -> frozenset[str]:
-        """Values that the remaining nodes read, and the region's outputs."""
+        """Return the values that the remaining nodes read, and the region's outputs."""
         names = self._needed.get(remaining)
         if names is None:
             names = frozenset(self.outputs).union(*(self.reads[i] for i in members(remaining)))
@@ -68,7 +68,7 @@ class Region:
         return names
 
     def walk(self) -> Iterator[Region]:
-        """Itself and all inside it, outer ones first."""
+        """Iterate over the region and all regions inside it, outer ones first."""
         yield self
         for inner in self.children.values():
             for region in inner.values():
@@ -76,7 +76,7 @@ class Region:
 
 
 def members(nodes: Nodes) -> Iterator[int]:
-    """The nodes of a set, in order."""
+    """Iterate over the nodes of a set, in order."""
     while nodes:
         low = nodes & -nodes
         yield low.bit_length() - 1

@@ -1,7 +1,7 @@
-"""Sampling: which weights a model with open shapes needs, and in which form, found by walking it before any run.
+"""Sampling: a walk through a model with open shapes before any run finds the weights that it needs, and their forms.
 
-The model is walked at a few made-up shapes, both branches of every If and one iteration of every Loop; what segments
-would compute is made up, too (seeded), and host operators compute on that.
+The walk takes a few made-up shapes, both branches of every If and one iteration of every Loop. Outputs of segments are
+made up, too (seeded), and host operators compute on those.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from .segment import Array, Segment
 from .walk import HEAVY, Scope, Walker
 
 SIDES = (64, 96, 32, 16, 128, 224, 8, 256, 512, 1, 1024, 3)
-"""What an open dimension may be, tried in order."""
+"""Sizes that are tried for an open dimension, in order."""
 LARGER_SIDES = (256, 512, 1024)
-"""Tried besides, as long as a layer was lowered at none of those shapes: its window may be larger than they are."""
+"""Sizes that are tried as well while some layer was lowered at no shape: its window may be larger than those."""
 SAMPLES = 2
-"""Shapes at which the model has to bind, if it binds at so many; the larger sides, and a batch of two, come on top."""
+"""Number of shapes at which the model has to bind, if it can; the larger sides, and a batch of two, come on top."""
 TENSOR_MAX = 1 << 26
-"""Most elements of an input that is made up."""
+"""Most elements of a made-up input."""
 
 
 class _Collects:
-    """Makes outputs up, and keeps the graphs."""
+    """Segment runner that makes outputs up and keeps the graphs."""
 
     def __init__(self) -> None:
         self.graphs: list[Graph] = []
         self.lowered: dict[str, int] = {}
-        """By the path of a region: the nodes that were in segments."""
+        """Nodes that were in segments, by the path of their region."""
         self.random = np.random.default_rng(0)
 
     def run_segment(self, segment: Segment, inputs: Sequence[Array], live_bytes: int) -> list[Array]:
@@ -54,16 +54,16 @@ class _Collects:
 
 
 class _MadeUpError(GraphError):
-    """A host operator does not take what was made up: it says nothing of real numbers."""
+    """A host operator refuses made-up numbers, which says nothing about real ones."""
 
 
 class Sampler(Walker):
-    """Goes where a run could go."""
+    """Walker that goes everywhere a run could go."""
 
     inlines = False
 
     def evaluated(self, node: ModelNode, inputs: Sequence[Array | None]) -> list[Array]:
-        """As the walker; nothing is empty, so that what follows is met, too."""
+        """Return the outputs of a host operator, none of them empty, so that the nodes behind it are met, too."""
         try:
             values = super().evaluated(node, inputs)
         except GraphError as error:
@@ -73,7 +73,7 @@ class Sampler(Walker):
     def control(
         self, node: ModelNode, bodies: Mapping[str, Region], scope: Scope, inputs: Sequence[Array | None]
     ) -> list[Array]:
-        """Both branches of an If, one iteration of a Loop."""
+        """Return the outputs of a control-flow node: walk both branches of an If, one iteration of a Loop."""
         if node.op_type == "If":
             taken = "then_branch" if truth(node, inputs[0] if inputs else None) else "else_branch"
             return self._both(bodies, scope, taken)
@@ -82,8 +82,8 @@ class Sampler(Walker):
         return super().control(node, bodies, scope, inputs)
 
     def _both(self, bodies: Mapping[str, Region], scope: Scope, taken: str) -> list[Array]:
-        """Walks both branches, one of which may not bind: there are models with a branch for each rate of samples. The
-        outputs are those of the branch ``taken``, if it binds.
+        """Walk both branches, one of which may not bind: some models have a branch for each sample rate. Return the
+        outputs of the branch ``taken``, if it binds, else of the other.
         """
         ways: dict[str, list[Array]] = {}
         failed: list[GraphError] = []
@@ -98,15 +98,15 @@ class Sampler(Walker):
 
 
 def made_up(random: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:
-    """Numbers around zero, of integers zeros and ones: they may be indices."""
+    """Return random numbers around zero, or zeros and ones for integers, which may be indices."""
     if ALL_DTYPES[dtype].kind == "f":
         return random.standard_normal(shape, np.float32).astype(ALL_DTYPES[dtype], copy=False)
     return random.integers(0, 2, shape).astype(ALL_DTYPES[dtype])
 
 
 def sample(model: Model) -> list[Graph]:
-    """The graphs of all segments that were met. The numbers of constants that other nodes read are marked as used:
-    numpy may have to compute these. Raises GraphError, the first one, where no shape binds.
+    """Return the graphs of all segments that the walk meets. Mark constants that other nodes read as used, since numpy
+    may have to compute those nodes. Raises the first GraphError if no shape binds.
     """
     graphs: list[Graph] = []
     lowered: dict[str, int] = {}
@@ -116,7 +116,7 @@ def sample(model: Model) -> list[Graph]:
     twice: list[tuple[int, ...]] = []
 
     def walk(shapes: list[tuple[int, ...]]) -> None:
-        """Walks the model at these shapes. Raises GraphError where they do not bind."""
+        """Walk the model at these shapes. Raises GraphError if they do not bind."""
         collects = _Collects()
         feeds = {
             port.name: made_up(collects.random, shape, str(port.dtype))
@@ -157,7 +157,7 @@ def sample(model: Model) -> list[Graph]:
 
 
 def _all_lowered(region: Region, lowered: Mapping[str, Nodes]) -> bool:
-    """Whether every layer with weights was in a segment."""
+    """Return whether every layer with weights was in a segment."""
     for inner in region.walk():
         left = inner.all & ~lowered.get(inner.path, 0)
         if any(inner.nodes[i].op_type in HEAVY for i in members(left)):
@@ -175,7 +175,7 @@ def _keep_numbers(region: Region, nodes: Nodes) -> None:
 
 
 def _twice(ports: Sequence[Port], shapes: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """These shapes with a batch of two; none where no input has an open batch of one."""
+    """Return these shapes with a batch of two, or none if no input has an open batch of one."""
     batches = {_names(ports)[i][0] for i, shape in enumerate(shapes) if len(shape) > 1 and shape[0] == 1}
     found = [
         tuple(2 if name and name in batches else d for name, d in zip(names, shape, strict=True))
@@ -185,16 +185,16 @@ def _twice(ports: Sequence[Port], shapes: list[tuple[int, ...]]) -> list[tuple[i
 
 
 def _names(ports: Sequence[Port]) -> list[list[str]]:
-    """What the dimensions of each input are called: those of one name have one size. "": known."""
+    """Return the names of the dimensions of each input; dimensions of one name have one size, "" is a known size."""
     return [
         ["" if isinstance(d, int) else d or f"{port.name}/{i}" for i, d in enumerate(port.dims or ())] for port in ports
     ]
 
 
 def _candidates(ports: Sequence[Port]) -> Iterator[tuple[int, list[tuple[int, ...]]]]:
-    """Sides, and shapes of all inputs, no two the same. Of the open dimensions of an input the first is one (a batch),
-    the others a side; or all but a last one are one. A vector's is a side; where it is also another input's first, it
-    is taken for a batch, and when all sides have been tried, for a side.
+    """Iterate over sides, each with the shapes of all inputs, no two the same. The first open dimension of an input is
+    1 (a batch) and the others are a side; or all are 1 but the last. The dimension of a vector is a side. If it is the
+    first dimension of another input, too, it is first taken for a batch, and for a side when all sides were tried.
     """
     seen = set()
     for is_batch in (True, False):
@@ -212,7 +212,7 @@ def _candidates(ports: Sequence[Port]) -> Iterator[tuple[int, list[tuple[int, ..
 
 
 def _sizes(ports: Sequence[Port], side: int, only_last: bool, is_batch: bool) -> dict[str, int]:
-    """The size of each open dimension, by its name."""
+    """Return the size of each open dimension, by its name."""
     large, firsts, alone = set(), set(), set()
     for names in _names(ports):
         last = len(names) - 1 if only_last else 0

@@ -1,4 +1,4 @@
-"""Segments: as many of a region's remaining nodes as can be lowered at once, for the shapes of what is there."""
+"""Segments: as many of a region's remaining nodes as can be lowered at once, for the shapes of the values at hand."""
 
 from __future__ import annotations
 
@@ -18,40 +18,40 @@ from .region import Nodes, Region, members
 
 Array = np.ndarray
 KEPT_BYTES = 4 << 10
-"""Constants above are computed again by each segment that reads them, rather than kept as arrays between."""
+"""Most bytes of a constant that is kept as an array between segments; larger ones are computed again by each reader."""
 KNOWN_MAX = 4096
-"""Most elements of a value whose numbers may shape a segment (axes, sizes, bounds), unless no input reaches it."""
+"""Most elements of a value whose numbers may shape a segment (axes, sizes, bounds); no limit if no input reaches it."""
 DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 @dataclass(slots=True)
 class Segment:
-    """Lowered nodes. ``graph`` is empty where all of them turned out to be constants or other names of values."""
+    """Lowered nodes. ``graph`` is empty if all of them turned out to be constants or aliases of other values."""
 
     region: Region
     nodes: Nodes
     graph: Graph
     feeds: list[str]
-    """Values that the graph's inputs take, in order."""
+    """Names of the values that the graph's inputs take, in order."""
     makes: list[str]
-    """Values that its outputs are, in order."""
+    """Names of the values that its outputs are, in order."""
     constants: dict[str, Array]
-    """Values that were known while binding."""
+    """Values that were known while binding, by name."""
     aliases: dict[str, str]
-    """Values that are others: fed ones or made ones."""
+    """Names of values that equal a fed or a made value, whose name follows."""
     consumed: dict[str, Array] = field(default_factory=dict)
-    """Values whose numbers went into the graph: with others the segment is another one."""
+    """Values whose numbers went into the graph, by name: with other numbers it is another segment."""
     inlined: Nodes = 0
-    """Branches that are lowered in it."""
+    """Branches that are lowered into it."""
 
     def matches(self, values: Mapping[str, Array]) -> bool:
-        """Whether the segment, bound for these shapes, is right for these numbers too."""
+        """Return whether the segment, bound to these shapes, holds for these numbers, too."""
         consumed = self.consumed.items()
         return all(values[name] is array or np.array_equal(values[name], array) for name, array in consumed)
 
 
 Told = Callable[[str], bool]
-"""Something about a value."""
+"""Fact about a value, asked by its name."""
 
 
 def build_segment(
@@ -62,10 +62,12 @@ def build_segment(
     is_steady: Told | None,
     opset: int,
 ) -> Segment:
-    """The segment of the ``remaining`` nodes, whose inputs are in ``values`` or computed in the segment. Marks nodes
-    that numpy must compute, values that must be known, and branches that stay apart, in the region. ``is_settled``:
-    whether no input reaches a value; ``is_steady``: whether small integers of the caller alone do, so that it may
-    decide a branch (None: no branch is lowered). Raises GraphError for what is neither lowered nor evaluated.
+    """Return the segment of those ``remaining`` nodes whose inputs are in ``values`` or computed in the segment.
+
+    Mark in the region the nodes that numpy must compute, the values that must be known, and the branches that stay
+    apart. ``is_settled`` says whether no input reaches a value; ``is_steady``, whether only small integers from the
+    caller do, so that it may decide a branch (None: no branch is lowered). Raises GraphError for a node that is neither
+    lowered nor computed by numpy.
     """
     while True:
         before = set(region.forced), set(region.apart)
@@ -145,15 +147,15 @@ def _size(name: str, binder: Binder, values: Mapping[str, Array]) -> int:
 
 
 def leave(region: Region, i: int, error: GraphError) -> None:
-    """Leaves a node to numpy. Raises ``error`` where numpy does not know its operator."""
+    """Leave a node to numpy. Raises ``error`` if numpy does not know its operator."""
     if region.nodes[i].op_type not in EVALUATORS:
         raise error
     region.hosted.add(i)
 
 
 def _origins(region: Region, name: str, values: Mapping[str, Array]) -> set[str]:
-    """The small integers at hand that a value is computed from: known, they make it known while binding. Empty where
-    something else goes into it than these, constants and shapes.
+    """Return the small integers at hand from which a value is computed: if they are known while binding, so is it.
+    Return nothing if anything goes into it but these, constants and shapes.
     """
     wanted, found = {name}, set[str]()
     for i in reversed(range(len(region.nodes))):
@@ -214,7 +216,7 @@ def _finished(
 
 
 def _without_weights(region: Region, remaining: Nodes, done: Nodes, binder: Binder) -> Nodes:
-    """What is ``done`` less the nodes that make large constants, read by none but nodes that are yet to be lowered."""
+    """Return ``done`` without nodes that make large constants which only nodes that are yet to be lowered read."""
     for i in reversed(list(members(done))):
         values = [binder.value(name) for name in region.nodes[i].output if name]
         if not all(isinstance(v, Const) and v.nbytes > KEPT_BYTES for v in values):

@@ -1,9 +1,8 @@
-"""Walking a model: segments, host operators and control flow, each as soon as its inputs are there.
+"""Walking a model: segments, host operators and control flow run as soon as their inputs are there.
 
-A node is computed by numpy (a host operator) where no lowering takes it, or where it is a small matter of integers:
-shapes, bounds, counters. Everything else is lowered, as many nodes at once as are ready; values that more than one of
-these parts reads lie in arrays, which are dropped after their last reader. Segments are kept by the shapes they are
-bound to.
+numpy computes a node (a host operator) if no lowering takes it, or if its inputs are a few integers: shapes, bounds,
+counters. All other nodes are lowered, as many at once as are ready. Values between these parts are arrays, which are
+dropped after their last reader. Segments are kept by the shapes that they are bound to.
 """
 
 from __future__ import annotations
@@ -24,15 +23,15 @@ from .region import Nodes, Region, members
 from .segment import Array, Segment, build_segment, leave
 
 SMALL_BYTES = 4 << 10
-"""Integers up to this size are computed by numpy: less than a program's start costs."""
+"""Most bytes of integers that numpy computes: it takes less time than to start a program."""
 VARIANTS_MAX = 4
-"""Segments for the same shapes; what differs only by numbers is left to numpy from then on."""
+"""Most segments for the same shapes. Beyond, nodes whose numbers make the segments differ are left to numpy."""
 KEPT_NODES_MAX = 2048
-"""Internal nodes of the segments that are kept; beyond, those used longest ago are dropped."""
+"""Most internal nodes of all kept segments; beyond, the segments used longest ago are dropped."""
 HEAVY = {"Conv", "ConvInteger", "ConvTranspose", "Gemm", "MatMul", "MatMulInteger", "LSTM", "GRU", "RNN"}
-"""Never a small matter."""
+"""Operators that numpy never computes only because their inputs are small."""
 
-LACKING = "the artifact lacks its weights in the form that these shapes need: compile the model with --shape"
+LACKING = "the artifact does not hold its weights in the form that these shapes need; compile the model with --shape"
 
 Key = tuple[object, ...]
 
@@ -54,15 +53,15 @@ class SegmentRunner(Protocol):
 
 
 class Scope(Mapping[str, Array]):
-    """The values of one region that are there, and those of the regions around it."""
+    """Values of one region that are there, and those of the regions around it."""
 
     def __init__(self, values: dict[str, Array], outer: Scope | None = None) -> None:
         self.own = values
         self.outer = outer
         self.settled: set[str] = set()
-        """Own values that no input reaches: they are the same in each run of these shapes."""
+        """Own values that no input reaches, so that they are the same in each run at these shapes."""
         self.steady: set[str] = set()
-        """Own values that shapes and small integers of the caller decide."""
+        """Own values that only shapes and small integers from the caller decide."""
 
     def __getitem__(self, name: str) -> Array:
         if name in self.own:
@@ -83,17 +82,17 @@ class Scope(Mapping[str, Array]):
         return len(self.own) + (len(self.outer) if self.outer is not None else 0)
 
     def is_settled(self, name: str) -> bool:
-        """Whether no input reaches the value."""
+        """Return whether no input reaches the value."""
         scope = self if name in self.own else self.outer
         return scope is not None and (name in scope.settled if scope is self else scope.is_settled(name))
 
     def is_steady(self, name: str) -> bool:
-        """Whether nothing but shapes and small integers of the caller decide the value."""
+        """Return whether only shapes and small integers from the caller decide the value."""
         scope = self if name in self.own else self.outer
         return scope is not None and (name in scope.steady if scope is self else scope.is_steady(name))
 
     def keep(self, names: frozenset[str]) -> None:
-        """Drops the region's own values but these."""
+        """Drop the region's own values except these."""
         for name in [name for name in self.own if name not in names]:
             del self.own[name]
 
@@ -110,7 +109,7 @@ class Walker:
     """
 
     inlines = True
-    """Whether branches whose condition is known while binding are lowered with what is around them."""
+    """Whether branches whose condition is known while binding are lowered with the nodes around them."""
 
     def __init__(self, model: Model, runner: SegmentRunner) -> None:
         self.model = model
@@ -121,14 +120,14 @@ class Walker:
         self._kept: dict[tuple[Region, Nodes, Key], list[Segment]] = {}
 
     def run(self, feeds: Mapping[str, Array]) -> list[Array]:
-        """The model's outputs, in its order, for all its inputs."""
+        """Return the model's outputs, in its order, for all its inputs."""
         self.hosted = {}
         scope = Scope(dict(feeds))
         scope.steady.update(n for n, x in feeds.items() if x.dtype.kind in "iub" and x.nbytes <= SMALL_BYTES)
         return self.walk(self.region, scope)
 
     def walk(self, region: Region, scope: Scope) -> list[Array]:
-        """The outputs of a region whose inputs are in ``scope``."""
+        """Return the outputs of a region whose inputs are in ``scope``."""
         remaining = region.all
         while remaining:
             done = self._host(region, scope, remaining) or self._segment(region, scope, remaining)
@@ -142,7 +141,7 @@ class Walker:
         return [self._value(region, scope, name) for name in region.outputs]
 
     def _value(self, region: Region, scope: Mapping[str, Array], name: str, idle: bool = False) -> Array:
-        """A value's numbers; of a constant, where they do not matter (``idle``), zeros that take no memory."""
+        """Return a value's numbers; if they do not matter (``idle``), those of a constant are zeros without memory."""
         if name in scope:
             return scope[name]
         constant = region.constants[name]
@@ -153,7 +152,7 @@ class Walker:
     # ---- host operators ----
 
     def _host(self, region: Region, scope: Scope, remaining: Nodes) -> Nodes:
-        """Computes what numpy computes and what is ready, in order."""
+        """Compute the host operators that are ready, in order; return them."""
         done: Nodes = 0
         for i in members(remaining):
             node = region.nodes[i]
@@ -170,11 +169,11 @@ class Walker:
         return done
 
     def evaluated(self, node: ModelNode, inputs: Sequence[Array | None]) -> list[Array]:
-        """The outputs of a host operator."""
+        """Return the outputs of a host operator."""
         return evaluate_node(node, inputs, self.model.opset)
 
     def _hosted(self, region: Region, scope: Scope, i: int) -> bool:
-        """Whether a node's inputs are there, and numpy is to compute it."""
+        """Return whether the inputs of a node are there and numpy is to compute it."""
         node = region.nodes[i]
         if not all(name in scope.own for name in region.awaits[i]):
             return False
@@ -194,7 +193,7 @@ class Walker:
     # ---- segments ----
 
     def _segment(self, region: Region, scope: Scope, remaining: Nodes) -> Nodes:
-        """Runs the segment of the remaining nodes."""
+        """Run the segment of the remaining nodes; return its nodes."""
         segment = self._bound(region, scope, remaining)
         if segment.makes:
             outputs = self.runner.run_segment(segment, [scope[name] for name in segment.feeds], scope.nbytes)
@@ -236,7 +235,7 @@ class Walker:
         return sum(len(segment.graph.nodes) for kept in self._kept.values() for segment in kept)
 
     def trim(self, nodes: int) -> None:
-        """Drops segments used longest ago until those left have no more than ``nodes``; those used last stay."""
+        """Drop the segments used longest ago until the rest have at most ``nodes`` nodes. Those used last stay."""
         for key in list(self._kept)[:-1]:
             if self.kept_nodes <= nodes:
                 return
@@ -244,7 +243,7 @@ class Walker:
                 self.runner.forget(segment)
 
     def _leave_to_numpy(self, region: Region, kept: list[Segment]) -> None:
-        """From now on numpy computes the nodes whose numbers made the kept segments differ, where it can."""
+        """Let numpy compute from now on, where it can, the nodes whose numbers made the kept segments differ."""
         names = {name for segment in kept for name in segment.consumed}
         for segment in kept:
             self.runner.forget(segment)
@@ -257,13 +256,13 @@ class Walker:
     # ---- control flow ----
 
     def _control(self, region: Region, scope: Scope, remaining: Nodes) -> Nodes:
-        """Runs the first control-flow node that is ready."""
+        """Run the first control-flow node that is ready; return it."""
         for i in members(remaining):
             if i not in region.children or not all(n in scope or n in region.constants for n in region.reads[i]):
                 continue
             node = region.nodes[i]
             if node.op_type == "If" and not {"then_branch", "else_branch"} <= region.children[i].keys():
-                raise GraphError(f"{node.where}: it lacks a branch")
+                raise GraphError(f"{node.where}: a branch is missing")
             inputs = [self._value(region, scope, name) if name else None for name in node.input]
             outputs = self.control(node, region.children[i], scope, inputs)
             scope.own.update((name, value) for name, value in zip(node.output, outputs, strict=False) if name)
@@ -273,7 +272,7 @@ class Walker:
     def control(
         self, node: ModelNode, bodies: Mapping[str, Region], scope: Scope, inputs: Sequence[Array | None]
     ) -> list[Array]:
-        """The outputs of a control-flow node."""
+        """Return the outputs of a control-flow node."""
         if node.op_type == "If":
             chosen = bodies["then_branch" if truth(node, inputs[0] if inputs else None) else "else_branch"]
             return self.walk(chosen, Scope({}, scope))
@@ -283,8 +282,8 @@ class Walker:
             def step(values: Sequence[Array]) -> list[Array]:
                 names = [port.name for port in body.graph.inputs]
                 if len(names) != len(values):
-                    raise GraphError(f"{node.where}: its body takes {len(names)} inputs, gets {len(values)}")
+                    raise GraphError(f"{node.where}: the body takes {len(names)} inputs but gets {len(values)}")
                 return self.walk(body, Scope(dict(zip(names, values, strict=True)), scope))
 
             return loop(node, inputs, step) if node.op_type == "Loop" else scan(node, inputs, step, self.model.opset)
-        raise GraphError(f"{node.where}: control flow is not supported")
+        raise GraphError(f"{node.where}: this control flow is not supported")

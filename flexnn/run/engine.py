@@ -16,30 +16,34 @@ from flexnn.planning import Plan
 from flexnn.planning.types import Program
 
 AHEAD_MAX: int = _core.AHEAD_MAX
-"""Programs that the loader may be told of while one runs."""
+"""Most programs that the loader may be told to read ahead for while one runs."""
 
 
 class SessionError(FlexNNError, RuntimeError):
-    """A run or an opening that failed; the message says what, where and what would help."""
+    """A session that cannot be opened, used or run; the message says what is wrong, where, and what helps."""
 
 
 @dataclass(frozen=True, slots=True)
 class Switches:
-    """How the engine reads and computes."""
+    """Options of the engine."""
 
     threads: int
+    """Number of compute threads."""
     direct_fd: int = -1
-    """The artifact opened with O_DIRECT, or -1."""
+    """Descriptor of the artifact opened with O_DIRECT, or -1."""
     poison: bool = False
+    """Whether memory that must not be read is filled with NaN."""
     jitter_seed: int = 0
+    """Seed of random pauses of all threads; 0: none."""
     read_bytes_per_second: int = 0
+    """Most bytes that the loader reads in a second; 0: no limit."""
     fresh: bool = False
-    """The memory of each streamed weight is given back before it is loaded again."""
+    """Whether the memory of each streamed weight is given back before it is loaded again."""
 
 
 class Engine:
-    """The one arena, the compute threads and the loader of a session. ``trace``: programs keep the times of each run's
-    steps and loads, with 2 those of each thread, too. Raises SessionError where threads do not start.
+    """The one arena, the compute threads and the loader of a session. With ``trace`` 1, programs record the times of
+    each run's steps and loads; with 2, those of each thread, too. Raises SessionError if threads do not start.
     """
 
     def __init__(self, artifact: Artifact, switches: Switches, *, trace: int = 0) -> None:
@@ -60,23 +64,23 @@ class Engine:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of arena, bound programs and stacks."""
+        """Bytes of the arena, the bound programs and the stacks."""
         return self.core.bytes
 
     def trim(self, *, keep: bool = False) -> None:
-        """Gives back the arena beyond what the bound programs need, and freed heap; ``keep``: pinned weights stay for
-        programs to come where none is bound.
+        """Give back the arena beyond what the bound programs need, and freed heap. With ``keep``, pinned weights stay
+        for later programs when none is bound.
         """
         self.core.trim(keep)
 
     def close(self) -> None:
-        """Gives memory and threads back, and ends all bound programs; twice is fine."""
+        """Unbind all programs and give memory and threads back; closing twice is fine."""
         self.core.close()
 
 
 class BoundProgram:
-    """The program of a plan, bound to an engine; ``program``: another encoding of it, at other addresses.
-    Raises SessionError where it is refused or its pinned weights cannot be read.
+    """The program of a plan, bound to an engine. ``program`` is another encoding of it, at other addresses. Raises
+    SessionError if it is refused or its pinned weights cannot be read.
     """
 
     def __init__(self, engine: Engine, plan: Plan, program: Program | None = None) -> None:
@@ -102,8 +106,9 @@ class BoundProgram:
             raise SessionError(self._explain(error)) from None
 
     def run(self, buffers: Sequence[NDArray[Any]], then: Sequence[BoundProgram] = ()) -> dict[str, int]:
-        """One run over inputs, then outputs: ``run_ns``, ``stall_ns``, ``bytes_read``. ``then``: what is expected to
-        run next on this engine, in order; loads begin where the runs before leave room. Raises SessionError.
+        """Run once over ``buffers``, inputs and then outputs; return ``run_ns``, ``stall_ns`` and ``bytes_read``.
+        ``then`` are the programs that are expected to run next on this engine, in order: their loads begin where there
+        is room. Raises SessionError.
         """
         try:
             return self._bound.run(buffers, [bound._bound for bound in then])
@@ -112,39 +117,39 @@ class BoundProgram:
 
     @property
     def pinning(self) -> dict[str, int]:
-        """Bytes of pinned weights that binding ``kept`` in place, ``moved`` inside the arena, ``read``."""
+        """Bytes of pinned weights that binding ``kept`` in place, ``moved`` inside the arena or ``read``."""
         return self._bound.pinning
 
     @property
     def trace(self) -> Trace | None:
-        """(start, end) in ns of each step, and of each load, of the last run, from its start; None when not tracing."""
+        """(start, end) in ns of each step and of each load of the last run, from its start; None without a trace."""
         return self._bound.trace
 
     @property
     def spans(self) -> Spans | None:
-        """As ``trace``, without an object for each number."""
+        """The numbers of ``trace`` as flat arrays, without an object for each; None without a trace."""
         return self._bound.spans
 
     @property
     def lanes(self) -> list[list[tuple[int, int]]] | None:
-        """For each step of the last run (start, end) in ns of each compute thread's part; (0, 0) where it had none, and
-        in a group beyond the first step. None unless the engine traces threads.
+        """(start, end) in ns of each compute thread's part in each step of the last run; (0, 0) for a thread without a
+        part, and for steps of a group but its first. None unless the engine traces threads.
         """
         return self._bound.lanes
 
     @property
     def stalls(self) -> list[tuple[int, int]] | None:
-        """(start, end) in ns of each step's wait for loads in the last run, and of its end's: together the run's
-        ``stall_ns``. (0, 0) where none was missing. None unless the engine traces threads.
+        """(start, end) in ns of the wait for loads before each step of the last run, and at its end; together they are
+        the run's ``stall_ns``. (0, 0) where no load was missing. None unless the engine traces threads.
         """
         return self._bound.stalls
 
     def close(self) -> None:
-        """Unbinds the program; twice is fine. Its pinned weights stay in the arena until their place is needed."""
+        """Unbind the program; closing twice is fine. Pinned weights stay in the arena until their place is needed."""
         self._bound.close()
 
     def _explain(self, error: _core.EngineError) -> str:
-        """The engine's error with the name of the weight or node that it is about."""
+        """Return the engine's error with the name of the weight or node that it is about."""
         program, graph = self.plan.program, self.plan.graph
         if error.status in ("io", "eof", "checksum") and error.is_load:
             loads = program.pinned if error.is_pinned else program.loads

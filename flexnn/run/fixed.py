@@ -25,7 +25,7 @@ Array = np.ndarray[Any, Any]
 
 
 class FixedRun:
-    """The graph of ``file`` inside a budget; a ``Run``. Owns the file once it is made."""
+    """The ``Run`` of a bound graph; it owns ``file`` once it is made."""
 
     def __init__(self, file: ModelFile, options: RunOptions) -> None:
         self._file, self._options = file, options
@@ -67,7 +67,9 @@ class FixedRun:
         return outputs
 
     def rebudget(self, memory: int | None) -> None:
-        """Plan for another budget; where that fails (BudgetError, SessionError, Ctrl-C) the old plan stays."""
+        """Plan again for another budget, in place. If that fails (BudgetError, SessionError, Ctrl-C), the old plan
+        stays.
+        """
         plan = self._planner.plan(memory)
         before = self._plan
         self._learn()
@@ -94,7 +96,7 @@ class FixedRun:
         }
 
     def trace_events(self) -> dict[str, Any]:
-        """Return the last run as trace events. Raises SessionError where it was not traced."""
+        """Return the last run as trace events. Raises SessionError if it was not traced."""
         from .trace import trace_events
 
         bound = self._bound if self._options.trace and self.last_run else None
@@ -104,7 +106,7 @@ class FixedRun:
         return trace_events(self._plan, trace, lanes, stalls)
 
     def close(self, *, learn: bool = True) -> None:
-        """Give everything back; ``learn``: after keeping what runs told of the machine."""
+        """Give everything back. With ``learn``, keep what runs showed about the machine for later sessions."""
         self._engine.close()
         if learn:
             self._learn()
@@ -116,7 +118,9 @@ class FixedRun:
         self._file.close()
 
     def _plan_first(self) -> None:
-        """Plan; where the machine is measured, plan again with the times taken in an arena of the first plan's size."""
+        """Make the first plan. If the machine is to be measured, measure it in an arena of that plan's size, and plan
+        again with the times.
+        """
         if not self._options.measures:
             self._plan_anew(self._options.groups)
             return
@@ -130,13 +134,15 @@ class FixedRun:
         self._plan_anew(self._options.groups)
 
     def _plan_anew(self, groups: Groups) -> None:
-        """Make the planner for the machine as it is known, and its plan."""
+        """Make the planner for the machine as it is known now, and its plan."""
         setting = self._options.setting(self._options.throttled(self._machine), self._file.io_align)
         self._planner = Planner(self._graph, setting, groups=groups)
         self._plan = self._planner.plan(self._options.memory)
 
     def _bind(self) -> BoundProgram:
-        """Put the plan into the engine. Times of groups say nothing of single steps, so nothing is learnt from them."""
+        """Bind the plan's program to the engine. Times of groups say nothing about single steps, so nothing is learnt
+        from them.
+        """
         learns = self._options.measures and self._plan.groups is None
         self._watch = Watch(self._plan.program, self._options.throttled(self._machine)) if learns else None
         bound = BoundProgram(self._engine, self._plan)
@@ -144,8 +150,8 @@ class FixedRun:
         return bound
 
     def _learn(self) -> None:
-        """Keep what the runs of this plan told, for sessions to come: this one stays with its profile, so that it plans
-        each budget the same way again.
+        """Keep what the runs of this plan showed about the machine, for later sessions. This session stays with its
+        own profile, so that it plans each budget the same way again.
         """
         refined = self._watch.learnt(self._machine) if self._watch else None
         if refined:

@@ -1,4 +1,4 @@
-"""An open artifact with the descriptors that runs read it by."""
+"""An open artifact, and the descriptors that runs read it through."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 class ModelFile:
-    """The artifact at ``path``, open; ``io`` "direct" reads past the page cache where the file system can. ``shapes``
-    are bound to open inputs. Raises OSError, ArtifactError, GraphError for shapes that do not fit, CompileError for
-    shapes where none is open.
+    """The artifact at ``path``, open. With ``io`` "direct", reads go past the page cache where the file system supports
+    it. Open inputs get ``shapes``. Raises OSError, ArtifactError, GraphError if a shape does not fit, CompileError if
+    no shape is open.
     """
 
     def __init__(self, path: str, io: str, shapes: Mapping[str, tuple[int, ...]]) -> None:
@@ -39,7 +39,7 @@ class ModelFile:
 
     @property
     def open_model(self) -> StoredModel | None:
-        """The model, where its shapes or its path are known only at run time; None for a bound graph."""
+        """The stored model, if its shapes or its path are known only at run time; None for a bound graph."""
         contents = self.artifact.contents
         return None if isinstance(contents, Graph) else contents
 
@@ -49,7 +49,7 @@ class ModelFile:
         return io_alignment(direct=self.direct_fd >= 0)
 
     def refuse_groups(self, groups: Groups) -> None:
-        """Raise ValueError where a number of groups is asked for of a model that is planned while it runs."""
+        """Raise ValueError if a number of groups is asked for."""
         if isinstance(groups, int):
             raise ValueError(
                 f"{self.artifact.path}: groups are for models of fixed shapes without control flow; this one runs"

@@ -1,9 +1,9 @@
 """Running a model whose shapes or path are known only at run time (flexnn/regions), inside the budget.
 
-Each segment, bound and planned, is a program of its own; all of them run in one engine. The pinned parts of segments
-(pinned weights, small constants) lie side by side in the arena; they share the working part, so the arena is as big as
-the biggest needs, and branches that exclude each other share theirs. A segment is planned for what the others leave;
-where that is too little, those used longest ago are closed. After a run only the segments of that run stay open.
+Each bound segment is a program of its own; all programs run on one engine. Their pinned parts (pinned weights, small
+constants) lie side by side in the arena. They share the working part, which is as big as the largest program needs. A
+segment is planned for the memory that the others leave; if that is too little, the segments used longest ago are
+closed. After a run, only the segments of that run stay open.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(slots=True)
 class Totals:
-    """Sums over all segments of one run."""
+    """Figures of one run, summed over its segments."""
 
     run_ns: int = 0
     stall_ns: int = 0
@@ -45,8 +45,8 @@ class Totals:
 
 
 class OpenShapesRun:
-    """The model of ``file``, bound to the shapes of each run's inputs; a ``Run``, and the walker's ``SegmentRunner``.
-    Owns the file once it is made.
+    """The ``Run`` of a model that is bound to the shapes of each run's inputs, and the walker's ``SegmentRunner``. It
+    owns ``file`` once it is made.
     """
 
     def __init__(self, file: ModelFile, options: RunOptions) -> None:
@@ -76,7 +76,7 @@ class OpenShapesRun:
         self._shapes: list[tuple[int, ...]] = []
         """Shapes of the inputs of the last run."""
         self._usual: list[BoundSegment] = []
-        """Segments of the last run that went through."""
+        """Segments of the last complete run."""
         self._engine = Engine(file.artifact, options.switches(file.direct_fd), trace=int(options.measures))
 
     # ---- what the session asks for ----
@@ -86,7 +86,7 @@ class OpenShapesRun:
         """The plan of the last run's largest segment. Raises SessionError before the first run."""
         plans = [segment.plan for segment in self._totals.used if segment.plan is not None]
         if not plans:
-            raise SessionError("the model's shapes are open: it is planned when it runs")
+            raise SessionError("the model has open shapes, so there is no plan before its first run")
         return max(plans, key=lambda plan: plan.arena_bytes)
 
     @property
@@ -121,8 +121,8 @@ class OpenShapesRun:
         return outputs
 
     def rebudget(self, memory: int | None) -> None:
-        """Plan the segments of the last run for another budget; weights that stay pinned stay in the arena. Where they
-        do not fit any more all of them are closed.
+        """Plan the segments of the last run again for another budget. Weights that stay pinned stay in the arena. If
+        the segments do not fit any more, all of them are closed.
         """
         self._segments.memory = memory
         again = [segment for segment in self._usual if segment in self._open]
@@ -156,11 +156,11 @@ class OpenShapesRun:
         }
 
     def trace_events(self) -> dict[str, Any]:
-        """Raise SessionError: only runs of fixed shapes are traced."""
+        """Raise SessionError: only models of fixed shapes are traced."""
         raise SessionError("there is no trace: open the session with trace=True, and run a model of fixed shapes")
 
     def close(self, *, learn: bool = True) -> None:
-        """Give everything back; ``learn``: after keeping what runs told of the machine."""
+        """Give everything back. With ``learn``, keep what runs showed about the machine for later sessions."""
         self._engine.close()
         if learn:
             self._learn()
@@ -194,7 +194,7 @@ class OpenShapesRun:
     # ---- what the walker asks for ----
 
     def run_segment(self, segment: Segment, inputs: Sequence[Array], live_bytes: int) -> list[Array]:
-        """Run a segment, which is bound, planned and opened when it is not."""
+        """Run a segment; bind, plan and open it first if needed. Return its outputs."""
         ready = self._segments.of(segment)
         bound = self._opened(ready, live_bytes - sum(array.nbytes for array in inputs))
         graph = ready.graph
@@ -236,8 +236,8 @@ class OpenShapesRun:
         return np.empty(tensor.shape, dtype)
 
     def _follow(self, segment: BoundSegment) -> None:
-        """Note that a segment runs after the last one. What follows is expected once it has followed twice: behind a
-        branch it always does, into a branch only while the same one is taken.
+        """Note that a segment runs after the last one. A successor is expected once it has followed twice: the code
+        after a branch always does, the inside of a branch only while the same branch is taken.
         """
         if self._last is not None:
             self._last.is_followed = self._last.successor is segment
@@ -245,7 +245,7 @@ class OpenShapesRun:
         self._last = segment
 
     def _following(self, segment: BoundSegment) -> list[BoundProgram]:
-        """Return what is expected to run after a segment, as far as that is open."""
+        """Return the open programs that are expected to run after a segment, in order."""
         found: list[BoundProgram] = []
         while segment.is_followed and segment.successor is not None and len(found) < AHEAD_MAX:
             segment = segment.successor
@@ -257,8 +257,8 @@ class OpenShapesRun:
     # ---- segments ----
 
     def _opened(self, segment: BoundSegment, live: int) -> BoundProgram:
-        """Open a segment beside ``live`` bytes of values, unless it is. Raises BudgetError where closing all others
-        and dropping kept segments does not make room.
+        """Return the program of a segment, opened beside ``live`` bytes of values. Close others and drop kept segments
+        where that is needed to make room; raise BudgetError if it is not enough.
         """
         if segment.bound is not None and live <= segment.live_bytes:
             self._open[segment] = self._open.pop(segment)
@@ -288,7 +288,7 @@ class OpenShapesRun:
         return segment.bound
 
     def _measure(self, parts: Parts, segment: BoundSegment, live: int) -> None:
-        """Measure what a new segment has that is not known, in the place of all that is open."""
+        """Measure the operators of a new segment that were never measured, in the memory of all open segments."""
         segment.is_profiled = True
         if not parts.lacks(segment.planner.tightest.graph, segment.planner.tightest.costs):
             return
@@ -305,9 +305,9 @@ class OpenShapesRun:
         return self._segments.planned(segment, live, list(self._open), kept, self._quota_bytes(segment))
 
     def _quota_bytes(self, segment: BoundSegment) -> int | None:
-        """Return the bytes beyond its smallest budget for one segment: of what the segments of the last run leave
-        beside their minima, a part in proportion to its weights, so that none has to be closed for another. None: all
-        there is, as where their minima are too much together.
+        """Return the bytes that a segment may take beyond its smallest budget, so that no segment of the last run has
+        to be closed for another: a part, in proportion to its weights, of what all their smallest budgets leave. None:
+        no quota, as when the smallest budgets together are too much.
         """
         memory = self._segments.memory
         if memory is None or segment not in self._usual or len(self._usual) == 1:
@@ -327,8 +327,8 @@ class OpenShapesRun:
         return spare * weights[self._usual.index(segment)] // sum(weights)
 
     def _arrange(self) -> None:
-        """Give every open segment its place and bind those that are not there: first the one that lies highest of those
-        that move up, last the ones that are new, so that none writes over weights that another will find there.
+        """Give every open segment its place, and bind those that are new or move. The order keeps them from overwriting
+        weights that another segment will find there: those that move up, highest first; those that move down; new ones.
         """
         segments = sorted(self._open, key=lambda segment: segment.number)
         working = max((segment.working_bytes for segment in segments), default=0)

@@ -1,4 +1,4 @@
-"""Options of a run: what users choose, checked, with the defaults; and what only tests and benches change."""
+"""Options of a run: those of users, checked and with defaults, and those that only tests and benches change."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from flexnn.units import Groups, parse_bytes, parse_groups
 from .engine import Switches
 
 PROFILES = ("measure", "analytic")
-"""Names of the ways to know the machine; the first is the default."""
+"""Ways to know the machine's times; the first is the default."""
 IO = ("buffered", "direct")
-"""Names of the ways to read weights; the first is the default."""
+"""Ways to read weights; the first is the default."""
 
 
 def default_threads() -> int:
@@ -36,7 +36,7 @@ def default_profile(profile: str | None) -> str:
 
 
 def no_progress(_: str) -> None:
-    """Tell nobody."""
+    """Ignore what takes a while."""
 
 
 class RunOptions(NamedTuple):
@@ -45,22 +45,28 @@ class RunOptions(NamedTuple):
     memory: int | None
     """Budget in bytes; None: no limit."""
     threads: int
+    """Number of compute threads."""
     io: str
+    """One of ``IO``."""
     profile: str
+    """One of ``PROFILES``."""
     groups: Groups
     reuse_outputs: bool
+    """Whether a run may overwrite the arrays that the run before returned."""
     progress: Callable[[str], None]
+    """Function that is told what takes a while."""
     trace: bool
+    """Whether runs are recorded."""
     poison: bool = False
-    """For tests: memory that must not be read is filled with NaN."""
+    """Whether memory that must not be read is filled with NaN (tests)."""
     jitter_seed: int = 0
-    """For tests: threads pause at random, seeded; 0: never."""
+    """Seed of random pauses of all threads; 0: none (tests)."""
     read_bytes_per_second: int = 0
-    """For tests and benches: the most that the loader reads; 0: no limit. Plans know of it."""
+    """Most bytes that the loader reads in a second, which plans take into account; 0: no limit (tests, benches)."""
     prefetches: bool = True
-    """For benches: the loader begins with the next segment while one runs."""
+    """Whether the loader reads ahead for the next segment while one runs (benches)."""
     rewrite: Callable[[Plan], Plan] | None = None
-    """For benches: changes each segment's plan before it is bound."""
+    """Function that changes the plan of each segment before it is bound (benches)."""
 
     @property
     def measures(self) -> bool:
@@ -68,7 +74,7 @@ class RunOptions(NamedTuple):
         return self.profile == "measure"
 
     def throttled(self, machine: MachineProfile) -> MachineProfile:
-        """Return ``machine`` with the limit on reading."""
+        """Return ``machine`` with the limit on reading; without one, itself."""
         return throttled(machine, self.read_bytes_per_second) if self.read_bytes_per_second else machine
 
     def setting(self, machine: MachineProfile, io_align: int) -> Setting:

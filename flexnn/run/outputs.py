@@ -1,5 +1,5 @@
-"""Arrays for a session's outputs: each run writes into what the caller gets, and into the same memory again where the
-caller has dropped it.
+"""Arrays for a session's outputs. A run writes straight into the arrays that the caller gets; memory that the caller
+has dropped serves again.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 
 OWN_BYTES = 1 << 20
-"""From this size on an output is a mapping of its own: the C library keeps what is freed of its heap, the more so once
-the caller has dropped larger arrays."""
+"""Bytes from which an output is a mapping of its own: the C library keeps freed heap, more of it once the caller has
+dropped larger arrays."""
 
 
 class Outputs:
-    """Makes the arrays of one run after the other. ``reuse``: in the same memory, whoever still holds the last ones."""
+    """Maker of the output arrays of each run. With ``reuse``, all runs use the same memory, even if the caller still
+    holds the last arrays.
+    """
 
     def __init__(self, *, reuse: bool = False) -> None:
         self._reuse = reuse
@@ -29,8 +31,9 @@ class Outputs:
         self._kept: dict[str, list[_Memory]] = {}
 
     def array(self, name: str, shape: Sequence[int], dtype: np.dtype[Any], inputs: Iterable[Array]) -> Array:
-        """An array for an output, its numbers anything; the caller's as long as he holds it or a view, unless outputs
-        are reused; never the memory of one of the run's ``inputs``. Raises OSError where there is no memory.
+        """Return an uninitialised array for an output. It belongs to the caller as long as the array or a view of it
+        lives, unless outputs are reused, and never shares memory with the run's ``inputs``. Raises OSError if there is
+        no memory.
         """
         nbytes = math.prod(shape) * dtype.itemsize
         if not nbytes or (nbytes < OWN_BYTES and not self._reuse):
@@ -46,7 +49,7 @@ class Outputs:
         return self._reuse and not any(np.may_share_memory(memory.array, x) for x in inputs)
 
     def clear(self) -> None:
-        """Keeps no memory but what callers hold."""
+        """Drop all memory that callers do not hold."""
         self._kept.clear()
 
 
@@ -60,12 +63,12 @@ class _Memory:
 
     @property
     def array(self) -> Array:
-        """Its bytes."""
+        """All its bytes."""
         return np.frombuffer(self.mapping, np.uint8)
 
     @property
     def is_held(self) -> bool:
-        """Whether an array reads it: arrays refer to the mapping, their views to them."""
+        """Whether an array uses it: arrays refer to the mapping, and views to arrays."""
         return self._references() > self._alone
 
     def _references(self) -> int:

@@ -14,8 +14,8 @@ Array = np.ndarray[Any, Any]
 
 
 class Run(Protocol):
-    """A model opened for running inside a budget. Calls come one at a time, none after ``close``, and arrays as
-    ``inputs`` describes them.
+    """A model opened for running inside a budget. The caller makes one call at a time and none after ``close``, and
+    passes arrays that match ``inputs``.
     """
 
     @property
@@ -30,7 +30,7 @@ class Run(Protocol):
 
     @property
     def plan(self) -> Plan:
-        """The plan, of several the largest one's. Raises SessionError where there is none yet."""
+        """The plan; of several, that of the largest segment. Raises SessionError if there is none yet."""
         ...
 
     @property
@@ -40,7 +40,7 @@ class Run(Protocol):
 
     @property
     def last_run(self) -> dict[str, int]:
-        """``run_ns``, ``stall_ns`` and ``bytes_read`` of the last run that went through."""
+        """Figures of the last complete run: ``run_ns``, ``stall_ns``, ``bytes_read``."""
         ...
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
@@ -48,7 +48,7 @@ class Run(Protocol):
         ...
 
     def rebudget(self, memory: int | None) -> None:
-        """Plan for another budget, in place. Raises BudgetError."""
+        """Plan again for another budget, in place. Raises BudgetError, SessionError."""
         ...
 
     def statistics(self) -> dict[str, Any]:
@@ -56,13 +56,13 @@ class Run(Protocol):
         ...
 
     def trace_events(self) -> dict[str, Any]:
-        """Return the last run as trace events. Raises SessionError where it was not traced."""
+        """Return the last run as trace events. Raises SessionError if it was not traced."""
         ...
 
     def close(self, *, learn: bool = True) -> None:
-        """Give everything back; ``learn``: after keeping what runs told of the machine."""
+        """Give everything back. With ``learn``, keep what runs showed about the machine for later sessions."""
         ...
 
     def release(self) -> None:
-        """Give back descriptors and arrays only: in a forked process, which has none of the threads."""
+        """Give back descriptors and arrays only: a forked process has none of the threads."""
         ...

@@ -1,7 +1,7 @@
-"""The plan of a model with open shapes or control flow: the segments of each region planned, none run.
+"""The plan of a model with open shapes or control flow: the segments of each region are planned, none runs.
 
-Both branches of every If are looked at, and one iteration of every Loop. Memory is what the segments' arenas take by
-four ways to share, after Wang et al. (reuse recursing into sub-graphs, branches in one region).
+It covers both branches of every If, and one iteration of every Loop. It compares the memory of four ways to share the
+arena among segments, after Wang et al. (reuse that recurses into sub-graphs, branches in one region).
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class RegionPlan(Plan):
 
     @property
     def session_bytes(self) -> int:
-        """Bytes that opening takes and running the largest segment."""
+        """Bytes that the session takes to open and to run its most demanding segment."""
         return max((part.plan.session_bytes for part in self.parts), default=0)
 
     @property
@@ -117,10 +117,11 @@ class RegionPlan(Plan):
             part.plan.check()
 
     def memory_by_strategy(self) -> dict[str, int]:
-        """Bytes that all programs take together. ``naive``: every one has an arena of its own. In the others what each
-        keeps (pinned weights, small constants) lies side by side, and memory to work in is shared: ``apart``, by the
-        programs of a region, which follow each other, but not by regions; ``branches``, by the bodies of an If, too;
-        ``joint``, by all of them, as the engine runs them (docs/decisions/0017).
+        """Return the arena bytes of all segments together, by strategy.
+
+        ``naive``: every segment has an arena of its own. In the other strategies the pinned parts lie side by side, and
+        working parts are shared: ``apart``, by the segments of one region; ``branches``, by the bodies of an If, too;
+        ``joint``, by all segments, which is how the engine runs them (docs/decisions/0017).
         """
         plans = [part.plan for part in self.parts]
         kept = sum(plan.arena_bytes - plan.working_bytes for plan in plans)
@@ -132,7 +133,9 @@ class RegionPlan(Plan):
         }
 
     def _working(self, region: Region, among: Callable[[list[int]], int]) -> int:
-        """Bytes that a region and those inside it work in; ``among``: what the bodies of one node take together."""
+        """Return the bytes of the working parts of a region and of those inside it; ``among`` combines those of the
+        bodies of one node.
+        """
         own = [part.plan.working_bytes for part in self.parts if part.path == region.path]
         inside = [
             among([self._working(body, among) for body in bodies.values()]) for bodies in region.children.values()
@@ -140,8 +143,8 @@ class RegionPlan(Plan):
         return max(own, default=0) + sum(inside)
 
     def describe(self) -> dict[str, Any]:
-        """Return what ``flexnn plan --json`` prints. Times are of the longer branch of every If, and of one
-        iteration.
+        """Return the plan as JSON values, as ``flexnn plan --json`` prints it. Times count the longer branch of every
+        If, and one iteration of every Loop.
         """
         plans = [part.plan for part in self.parts]
         return {
@@ -175,7 +178,7 @@ class RegionPlan(Plan):
         }
 
     def summary(self) -> str:
-        """For people: the regions, nested as the model nests them."""
+        """Return the plan as text: the regions, nested as the model nests them."""
         about = self.describe()
         lines = [
             f"smallest {format_bytes(about['minimum_memory'])}; the longest way takes {about['predicted_ms']:.2f} ms"
@@ -193,7 +196,7 @@ class RegionPlan(Plan):
 
 
 def plan_regions(segments: BoundSegments, feeds: Mapping[str, Array]) -> RegionPlan:
-    """Plan what a run at the shapes of ``feeds`` could meet. Raises BudgetError, GraphError."""
+    """Plan every segment that a run at the shapes of ``feeds`` could meet. Raises BudgetError, GraphError."""
     planned = _Planned(segments)
     sampler = Sampler(segments.stored.model, planned)
     with np.errstate(all="ignore"):
@@ -219,7 +222,7 @@ def plan_regions(segments: BoundSegments, feeds: Mapping[str, Array]) -> RegionP
 
 
 def _longest(region: Region, parts: Sequence[Part], cost: Callable[[Plan], float]) -> float:
-    """Sum of the costs of a region's segments and, for each node with bodies, of its most costly body."""
+    """Return the costs of a region's segments and, for each node with bodies, of its most costly body, summed."""
     total = sum(cost(part.plan) for part in parts if part.path == region.path)
     for bodies in region.children.values():
         total += max(_longest(body, parts, cost) for body in bodies.values())

@@ -1,5 +1,5 @@
-"""A run as Chrome and Perfetto show it: JSON of trace events, with lanes for the loader, stalls, each compute thread,
-and memory.
+"""Trace events of a run, which Chrome and Perfetto show: lanes for the loader, stalls and each compute thread, and
+memory over time.
 
 https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU (Trace Event Format); times in
 microseconds from the start of the run. Loads that began while the run before computed have negative times.
@@ -16,17 +16,17 @@ from flexnn.planning import Plan
 Event = dict[str, Any]
 
 _LOADER, _STALLS, _COMPUTE = 1, 2, 3
-"""Lanes; the first compute thread's, with the others behind it."""
+"""Numbers of lanes; that of the first compute thread, which the others follow."""
 
 
 def trace_events(
     plan: Plan, trace: Trace, lanes: list[list[tuple[int, int]]], stalls: list[tuple[int, int]]
 ) -> dict[str, Any]:
-    """The trace of a run of ``plan``, each thread's part in its steps, and their waits for loads (BoundProgram.trace,
-    lanes and stalls): an object to be written as JSON.
+    """Return the trace events of a run of ``plan``, as an object to write as JSON. ``trace``, ``lanes`` and ``stalls``
+    are those of its BoundProgram.
 
-    Each stall names the load that it waited for, since when that could have run, and why it did not sooner. Together
-    they are the run's ``stall_ns``.
+    Each stall names the load that it waited for, when that could have begun, and why it did not begin earlier. Together
+    the stalls are the run's ``stall_ns``.
     """
     graph = plan.graph
     steps, loads = trace
@@ -62,7 +62,7 @@ def trace_events(
 
 
 def _together(plan: Plan) -> list[int]:
-    """Steps of the group that begins with each step; 0 inside one, 1 where steps run one by one."""
+    """Return the number of steps in the group that begins with each step: 0 inside a group, 1 outside."""
     groups = plan.program.groups
     if not len(groups):
         return [1] * len(plan.steps)
@@ -77,9 +77,9 @@ def _together(plan: Plan) -> list[int]:
 def _stalls(
     plan: Plan, trace: Trace, weights: list[str], names: list[str], step: int, count: int, wait: tuple[int, int]
 ) -> list[Event]:
-    """Spans of the loads that step ``step``, or the run's end, waited for during ``wait``, where it needed the first
-    ``count`` loads: one for each load that went on meanwhile. The last one's ends when the step began, which on a busy
-    machine is later than its load's end.
+    """Return spans of the loads that step ``step``, or the run's end, waited for during ``wait``; it needed the first
+    ``count`` loads. Each load in progress meanwhile has a span. The last span ends when the step began, which on a busy
+    machine is later than the end of its load.
     """
     steps, loads = trace
     at, until = wait
@@ -107,8 +107,8 @@ def _stalls(
 
 
 def _memory(graph: Graph, plan: Plan, trace: Trace) -> list[Event]:
-    """Bytes in use over time: pinned weights, streamed ones from the start of their load to the end of the last step
-    that waited for them, activations from their first node to their last.
+    """Return counters of the bytes in use over time. Streamed weights count from the start of their load to the end of
+    the last step that waited for them, activations from their first node to their last.
     """
     steps, loads = trace
     begin: dict[int, int] = {}

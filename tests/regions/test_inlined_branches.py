@@ -67,7 +67,7 @@ def test_a_number_of_the_caller_decides(tmp_path: Path) -> None:
 
 
 def test_data_decide(tmp_path: Path) -> None:
-    """What follows is one program for both branches."""
+    """The nodes behind the branches are one segment for both."""
     m = model(BY_DATA)
     with opened(tmp_path, m) as session:
         for seed in range(6):

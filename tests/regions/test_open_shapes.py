@@ -129,7 +129,7 @@ def test_sizes_out_of_several_inputs(tmp_path: Path) -> None:
 @pytest.mark.parametrize("rows", ["n", 4])
 @pytest.mark.parametrize("of", ["x", "constant"])
 def test_noise_is_drawn_at_each_run(rows: str | int, of: str, tmp_path: Path) -> None:
-    """What text to speech adds (VITS), at open and at fixed shapes: no constant, even where its shape is one."""
+    """Noise as text to speech (VITS) adds it, at open and at fixed shapes: no constant, even if its shape is one."""
     nodes = [
         helper.make_node("RandomNormalLike", [of], ["noise"], mean=3.0, scale=0.5),
         helper.make_node("Add", ["x", "noise"], ["y"]),
@@ -183,7 +183,7 @@ with flexnn.Session(sys.argv[1], threads=1) as session:  # of two, either may ne
 
 
 def grown(artifact: str, name: str, *shapes: tuple[int, ...]) -> list[list[int]]:
-    """What a process of its own has grown by after a run of each shape, and had at its peak, and says it may; bytes."""
+    """Bytes that a process of its own has grown by after a run of each shape, its peak, and what the session claims."""
     command = [sys.executable, "-P", "-c", GROWS, artifact, name, *map(str, shapes)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     return [[int(number) for number in line.split()] for line in done.stdout.splitlines()]
