@@ -8,10 +8,9 @@ _add_records(fx_planner_records)
 
 
 cdef class Drafts:
-    """Drafts of one graph (flexnn/draft.h). Tables are records: ``nodes``, ``variants``,
-    ``constants``, ``gaps``, ``items``, ``lifetimes``. ``choices``, where a method takes them, are records of
-    CHOICE_DTYPE, one for each node; a method that changes them says so. ``bytes_max``: most bytes of a draft (fx_draft_bytes).
-    ValueError for tables that do not fit together."""
+    """Drafts of one graph (flexnn/draft.h). Tables are records: ``nodes``, ``variants``, ``constants``, ``gaps``,
+    ``items`` and ``lifetimes``. ``choices`` are records of CHOICE_DTYPE, one for each node; a method that changes them
+    says so. ``bytes_max``: most bytes of a draft (fx_draft_bytes). ValueError for tables that do not fit together."""
 
     cdef fx_problem problem
     cdef fx_draft draft
