@@ -1,5 +1,5 @@
 /* The constants of CRC32C's fast paths: x^n modulo the polynomial x^32 + x^28 + x^27 + ... + 1 (0x82f63b78), bits
- * reversed, so that bit 31 is x^0. tests/_core/crc.c computes them anew. */
+ * reversed, so that bit 31 is x^0. tests/engine/crc.c computes them anew. */
 #ifndef FLEXNN_ENGINE_CRC32C_POWERS_H
 #define FLEXNN_ENGINE_CRC32C_POWERS_H
 

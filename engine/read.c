@@ -3,8 +3,8 @@
 #include <errno.h>
 #include <unistd.h>
 
-#define REQUEST_BYTES_MAX ((int64_t)5 << 18) /* 1.25 MiB: 28 ms on a slow card, and the device's full speed elsewhere  \
-                                              */
+/* 1.25 MiB take 28 ms on a slow card, and have the device's full speed elsewhere. */
+#define REQUEST_BYTES_MAX ((int64_t)5 << 18)
 
 fx_error fx_read(const fx_file *file, char *target, int64_t bytes, int64_t offset) {
     int direct = file->direct_fd >= 0;

@@ -1,4 +1,4 @@
-"""Types of the extension module; what things mean stands in ops.pxi, session.pxi and place.pxi."""
+"""Types of the extension module; what things mean stands in ops.pxi, engine.pxi, place.pxi and plan.pxi."""
 
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -6,8 +6,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-Params = NDArray[np.int32]
-Readable = bytes | bytearray | memoryview | NDArray[Any]
+_Params = NDArray[np.int32]
+_Readable = bytes | bytearray | memoryview | NDArray[Any]
 
 NR: int
 PARAM_WORDS: int
@@ -25,36 +25,36 @@ WEIGHT_FORMS: dict[str, tuple[int, int, int, int]]
 CONSTANTS_MAX: int
 ROUNDS_MAX: int
 
-def op_check(op: str, kernel: str, params: Params) -> None: ...
+def op_check(op: str, kernel: str, params: _Params) -> None: ...
 def op_traits(op: str) -> frozenset[str]: ...
-def op_panels(op: str, params: Params) -> int: ...
-def op_panel_bytes(op: str, params: Params) -> int: ...
-def op_workspace(op: str, kernel: str, params: Params, isa: str | None = None) -> int: ...
-def op_zeros(op: str, params: Params) -> int: ...
-def op_full_window(op: str, params: Params) -> tuple[int, int, int, int]: ...
+def op_panels(op: str, params: _Params) -> int: ...
+def op_panel_bytes(op: str, params: _Params) -> int: ...
+def op_workspace(op: str, kernel: str, params: _Params, isa: str | None = None) -> int: ...
+def op_zeros(op: str, params: _Params) -> int: ...
+def op_full_window(op: str, params: _Params) -> tuple[int, int, int, int]: ...
 def op_units(
     op: str,
     kernel: str,
-    params: Params,
+    params: _Params,
     window: tuple[int, int, int, int] | None,
     threads: int,
     isa: str | None = None,
 ) -> int: ...
-def op_extent(op: str, params: Params, operand: int) -> tuple[int, int]: ...
-def conv_kernel_fits(kernel: str, params: Params) -> bool: ...
+def op_extent(op: str, params: _Params, operand: int) -> tuple[int, int]: ...
+def conv_kernel_fits(kernel: str, params: _Params) -> bool: ...
 def panel_layout(wtype: str, slopes: bool, weights: int) -> tuple[int, int, int, int]: ...
 def conv_is_narrow(cin: int, cout: int, group: int) -> bool: ...
 def conv_cin_panel(cin: int, cout: int, group: int) -> int: ...
 def conv_panel_cin(cin: int, cout: int, group: int, panel: int) -> int: ...
 def isa_level(name: str | None = None) -> str: ...
 def isa_levels() -> tuple[str, ...]: ...
-def crc32c(buffer: Readable, value: int = 0, *, path: int | None = None) -> int: ...
+def crc32c(buffer: _Readable, value: int = 0, *, path: int | None = None) -> int: ...
 def crc32c_paths() -> int: ...
 def measure_rates(isa: str | None = None) -> tuple[float, float]: ...
 def run_op(
     op: str,
     kernel: str,
-    params: Params,
+    params: _Params,
     inputs: Sequence[NDArray[Any]],
     out: NDArray[Any],
     weight: NDArray[np.float32] | None = None,
@@ -64,33 +64,33 @@ def run_op(
     offsets: Sequence[int] = (),
 ) -> None: ...
 
-I64 = NDArray[np.int64]
-I32 = NDArray[np.int32]
+_I64 = NDArray[np.int64]
+_I32 = NDArray[np.int32]
 
 def place_in_order(
-    sizes: I64,
-    first: I32,
-    last: I32,
-    order: I32,
-    address: I64,
+    sizes: _I64,
+    first: _I32,
+    last: _I32,
+    order: _I32,
+    address: _I64,
     *,
     first_fit: bool = False,
     hangs: NDArray[np.uint8] | None = None,
     ceiling: int = 0,
 ) -> None: ...
 def place_search(
-    sizes: I64, first: I32, last: I32, capacity: int, nodes_max: int, address: I64
+    sizes: _I64, first: _I32, last: _I32, capacity: int, nodes_max: int, address: _I64
 ) -> tuple[Literal["some", "none", "unknown"], int]: ...
 def place_streams(
     steps: int,
     arena: int,
     align: int,
-    fixed: I64,
-    sizes: I64,
-    use: I64,
-    forced: I64,
-    address: I64,
-    wait_steps: I64,
+    fixed: _I64,
+    sizes: _I64,
+    use: _I64,
+    forced: _I64,
+    address: _I64,
+    wait_steps: _I64,
     *,
     from_top: bool = False,
 ) -> None: ...
@@ -131,7 +131,7 @@ class Engine:
 class BoundProgram:
     def __init__(
         self,
-        host: Engine,
+        engine: Engine,
         *,
         nodes: NDArray[Any],
         steps: NDArray[Any],
@@ -158,7 +158,7 @@ class BoundProgram:
     def run(self, buffers: Sequence[NDArray[Any]], then: Sequence[BoundProgram] = ()) -> dict[str, int]: ...
     def close(self) -> None: ...
 
-Outcome = tuple[float, float, int]
+_Outcome = tuple[float, float, int]
 
 class Drafts:
     def __init__(
@@ -186,14 +186,14 @@ class Drafts:
         bytes_max: int,
         slices_in_room: int,
         smallest: bool = False,
-    ) -> Outcome: ...
-    def improve(self, choices: NDArray[Any], working_bytes: int, bytes_max: int, tries: int) -> Outcome: ...
+    ) -> _Outcome: ...
+    def improve(self, choices: NDArray[Any], working_bytes: int, bytes_max: int, tries: int) -> _Outcome: ...
     def anneal(
         self, choices: NDArray[Any], working_bytes: int, bytes_max: int, tries: int
     ) -> tuple[int, bool] | None: ...
     def place(
         self, choices: NDArray[Any], working_bytes: int, from_top: bool = False, below: float = ...
-    ) -> tuple[Outcome, bytes, bytes, bytes, bytes] | None: ...
+    ) -> tuple[_Outcome, bytes, bytes, bytes, bytes] | None: ...
     def fill(
         self,
         steps: NDArray[Any],
@@ -203,14 +203,14 @@ class Drafts:
         spare_bytes: int,
         spare_bytes_max: int,
         looks: int,
-    ) -> tuple[Outcome, bytes, bytes]: ...
+    ) -> tuple[_Outcome, bytes, bytes]: ...
 
 def fluid_bound(
     seconds: NDArray[np.float64],
-    nbytes: I64,
+    nbytes: _I64,
     read_s: NDArray[np.float64],
     byte_s: NDArray[np.float64],
-    free_bytes: I64,
+    free_bytes: _I64,
     *,
     bytes_per_second: float,
     compute_speed: float = 1.0,

@@ -6,3 +6,7 @@ include "ops.pxi"
 include "engine.pxi"
 include "place.pxi"
 include "plan.pxi"
+
+# Public is what is defined above without an underscore: flexnn._core imports it all, _core.pyi gives the types.
+__all__ = sorted([_name for _name, _value in dict(globals()).items()
+                  if not _name.startswith("_") and not isinstance(_value, type(os))])

@@ -1,4 +1,4 @@
-"""A program that has a host for itself."""
+"""A program that has an engine for itself."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from flexnn._core._core import BoundProgram, Engine
 Trace = tuple[list[tuple[int, int]], list[tuple[int, int]]]
 
 
-HOST_OPTIONS = (
+ENGINE_OPTIONS = (
     "fd",
     "direct_fd",
     "threads",
@@ -26,43 +26,43 @@ HOST_OPTIONS = (
 
 
 class EngineSession:
-    """One program in a host of its own, run again and again: arguments and errors as of Engine and of
-    BoundProgram.
+    """One program in an engine of its own, run again and again. Its arguments and errors are those of Engine
+    and BoundProgram.
     """
 
     def __init__(self, **arguments: Any) -> None:
-        self._host = Engine(**{name: arguments.pop(name) for name in HOST_OPTIONS if name in arguments})
-        self._program = BoundProgram(self._host, **arguments)
+        self._engine = Engine(**{name: arguments.pop(name) for name in ENGINE_OPTIONS if name in arguments})
+        self._program = BoundProgram(self._engine, **arguments)
 
     @property
     def bytes(self) -> int:
-        """Bytes it owns: arena, program, thread stacks."""
-        return self._host.bytes
+        """Bytes of arena, program and thread stacks."""
+        return self._engine.bytes
 
     @property
     def threads(self) -> int:
         """Compute threads that run."""
-        return self._host.threads
+        return self._engine.threads
 
     @property
     def trace(self) -> Trace | None:
-        """As of BoundProgram."""
+        """Times of the last run's steps and loads, as BoundProgram.trace gives them."""
         return self._program.trace
 
     @property
     def lanes(self) -> list[list[tuple[int, int]]] | None:
-        """As of BoundProgram."""
+        """Times of each thread in each step, as BoundProgram.lanes gives them."""
         return self._program.lanes
 
     @property
     def stalls(self) -> list[tuple[int, int]] | None:
-        """As of BoundProgram."""
+        """Times that steps waited for loads, as BoundProgram.stalls gives them."""
         return self._program.stalls
 
     def run(self, buffers: Sequence[NDArray[Any]]) -> dict[str, int]:
-        """As of BoundProgram; the loads of the next run begin in this one."""
+        """Run the program as BoundProgram.run does; the loads of the next run begin in this one."""
         return self._program.run(buffers, [self._program])
 
     def close(self) -> None:
-        """Stops the threads and gives the memory back. Closing twice is fine; RuntimeError during a run."""
-        self._host.close()
+        """Stop the threads and give the memory back. Closing twice is fine. RuntimeError during a run."""
+        self._engine.close()

@@ -1,4 +1,4 @@
-# The engine: a host and the programs bound to it.
+# The engine and the programs bound to it.
 import os
 
 cimport cython
@@ -24,9 +24,10 @@ def table_workspace(int64_t chunk_bytes):
 class EngineError(RuntimeError):
     """The engine refused a program or broke off a run; the session can run again.
 
-    ``status``: "params", "bounds", "index", "memory", "io", "eof", "checksum", "thread", "fork", "overlap" or "running". ``index``: of the
-    load (``is_load``; among the pinned if ``is_pinned``) or the node (one that reads a table, too), -1 if it is about neither. ``file_offset``: where
-    reading failed. ``os_error``: errno of "io", else 0.
+    ``status``: "params", "bounds", "index", "memory", "io", "eof", "checksum", "thread", "fork", "overlap" or "running".
+    ``index``: of the load (``is_load``; among the pinned loads if ``is_pinned``) or of the node (also of one that reads
+    a table); -1 if the error is about neither. ``file_offset``: where reading failed. ``os_error``: errno of "io", else
+    0.
     """
 
     def __init__(self, message, status, index=-1, is_load=False, is_pinned=False, file_offset=0, os_error=0):
@@ -74,6 +75,18 @@ cdef _Buffer _records(array, size_t size, what):
     return _Buffer(array)
 
 
+cdef const void *_array(list buffers, array, size_t size, what, uint32_t *count) except? NULL:
+    """The structs of an array, and how many; what keeps them is added to ``buffers``. None: none."""
+    cdef _Buffer buffer
+    count[0] = 0
+    if array is None:
+        return NULL
+    buffer = _records(array, size, what)
+    buffers.append(buffer)
+    count[0] = len(array)
+    return buffer.view.buf
+
+
 def usable_cpus():
     """CPUs that can run threads of this process all the time: its affinity, or what its control groups allow, a
     fraction."""
@@ -84,14 +97,14 @@ cdef class Engine:
     """An arena, compute threads and a loader that programs share; arguments as fx_options in engine.h names them.
     ``fd`` and ``direct_fd`` stay the caller's and must stay open. EngineError where threads do not start."""
 
-    cdef fx_engine *host
+    cdef fx_engine *engine
     cdef bint busy
     cdef bint tracing
     cdef list doomed  # addresses of programs dropped while something ran
 
     def __init__(self, *, int fd, int direct_fd=-1, int threads=1, isa=None, bint poison=False, uint32_t jitter_seed=0,
                  int64_t read_bytes_per_second=0, int trace=0, bint fresh=False):
-        if self.host != NULL:
+        if self.engine != NULL:
             raise RuntimeError("the session is open already")
         cdef bytes isa_name = b"" if isa is None else isa_level(isa).encode()
         cdef fx_options options
@@ -104,30 +117,30 @@ cdef class Engine:
         self.doomed = []
         self.tracing = trace
         with nogil:
-            self.host = fx_engine_open(&options, &error)
-        if self.host == NULL:
+            self.engine = fx_engine_open(&options, &error)
+        if self.engine == NULL:
             _err_raise(&error)
 
     def __dealloc__(self):
-        fx_engine_close(self.host)
+        fx_engine_close(self.engine)
 
     cdef fx_engine *_opened(self) except NULL:
-        if self.host == NULL:
+        if self.engine == NULL:
             raise ValueError("the session is closed")
-        return self.host
+        return self.engine
 
     cdef fx_engine *_idle(self) except NULL:
-        """The host while nothing runs; lets go of what was dropped meanwhile."""
-        cdef fx_engine *host = self._opened()
+        """The C engine while nothing runs; lets go of what was dropped meanwhile."""
+        cdef fx_engine *engine = self._opened()
         if self.busy:
             raise RuntimeError("the session is running already")
         while self.doomed:
             fx_unbind(<fx_bound *><size_t>self.doomed.pop())
-        return host
+        return engine
 
     @property
     def bytes(self):
-        """Bytes it owns: arena, programs, thread stacks."""
+        """Bytes of arena, programs and thread stacks."""
         return fx_engine_bytes(self._opened())
 
     @property
@@ -136,31 +149,31 @@ cdef class Engine:
         return fx_engine_threads(self._opened())
 
     def trim(self, bint keep=False):
-        """Gives back the arena beyond what the bound programs need; ``keep``: pinned weights stay where none is bound.
-        RuntimeError during a run."""
-        cdef fx_engine *host = self._idle()
+        """Give back the arena beyond what the bound programs need; with ``keep``, pinned weights stay
+        where no program is bound. RuntimeError during a run."""
+        cdef fx_engine *engine = self._idle()
         with nogil:
-            fx_engine_trim(host, keep)
+            fx_engine_trim(engine, keep)
 
     def close(self):
-        """Stops the threads and gives the memory back. Closing twice is fine; RuntimeError during a run."""
-        cdef fx_engine *host = self.host
+        """Stop the threads and give the memory back. Closing twice is fine. RuntimeError during a run."""
+        cdef fx_engine *engine = self.engine
         if self.busy:
             raise RuntimeError("the session is running")
-        self.host = NULL
+        self.engine = NULL
         self.doomed = []
         with nogil:
-            fx_engine_close(host)
+            fx_engine_close(engine)
 
 
 @cython.no_gc_clear
 cdef class BoundProgram:
-    """A program bound to a host. Arguments as fx_program in engine.h names them: ``nodes``, ``steps``, ``pinned``,
-    ``loads``, ``tables`` (None: none) arrays of NODE_DTYPE, STEP_DTYPE and LOAD_DTYPE, ``crcs`` and ``groups`` (steps of
-    each; None: every step by itself) of uint32, ``io_bytes`` sizes of the input and output buffers, ``input_count`` of them inputs. EngineError
-    if the program is wrong or a pinned load fails; RuntimeError during a run."""
+    """A program bound to an engine. Arguments as fx_program in engine.h names them: ``nodes``, ``steps``, ``pinned``,
+    ``loads``, ``tables`` (None: none) arrays of NODE_DTYPE, STEP_DTYPE and LOAD_DTYPE, ``crcs`` and ``groups`` (steps
+    of each; None: every step by itself) of uint32, ``io_bytes`` sizes of the input and output buffers, ``input_count`` of
+    them inputs. EngineError if the program is wrong or a pinned load fails; RuntimeError during a run."""
 
-    cdef Engine host
+    cdef Engine engine
     cdef fx_bound *bound
     cdef object io_bytes
     cdef Py_ssize_t input_count
@@ -169,62 +182,43 @@ cdef class BoundProgram:
     cdef readonly dict pinning
     """Bytes of pinned weights that were ``kept`` in place, ``moved`` inside the arena, ``read``."""
 
-    def __init__(self, Engine host not None, *, nodes, steps, pinned, loads, crcs, int64_t arena_bytes, int64_t zeros_offset,
-                 int64_t zeros_count, io_bytes, uint32_t input_count, groups=None, tables=None):
+    def __init__(self, Engine engine not None, *, nodes, steps, pinned, loads, crcs, int64_t arena_bytes,
+                 int64_t zeros_offset, int64_t zeros_count, io_bytes, uint32_t input_count, groups=None, tables=None):
         if self.bound != NULL:
             raise RuntimeError("the program is bound already")
+        cdef fx_program program
+        cdef fx_bind_stats stats
+        cdef fx_error error
+        cdef fx_bound *bound
+        cdef fx_engine *opened = engine._idle()
         sizes = memoryview(bytearray(sizeof(int64_t) * len(io_bytes))).cast("q")
         for index, size in enumerate(io_bytes):
             sizes[index] = size
         if input_count > len(sizes):
             raise ValueError(f"{input_count} inputs of {len(sizes)} buffers")
-        cdef _Buffer node_buffer = _records(nodes, sizeof(fx_node), "nodes")
-        cdef _Buffer step_buffer = _records(steps, sizeof(fx_step), "steps")
-        cdef _Buffer pinned_buffer = _records(pinned, sizeof(fx_load), "pinned loads")
-        cdef _Buffer load_buffer = _records(loads, sizeof(fx_load), "loads")
-        cdef _Buffer crc_buffer = _records(crcs, sizeof(uint32_t), "checksums")
-        cdef _Buffer size_buffer = _Buffer(sizes)
-        cdef _Buffer group_buffer
-        cdef _Buffer table_buffer
-        cdef fx_program program
-        cdef fx_bind_stats stats
-        cdef fx_error error
-        cdef fx_bound *bound
-        cdef fx_engine *opened = host._idle()
-        program.nodes = <const fx_node *>node_buffer.view.buf
-        program.node_count = len(nodes)
-        program.steps = <const fx_step *>step_buffer.view.buf
-        program.step_count = len(steps)
-        program.groups, program.group_count = NULL, 0
-        if groups is not None and len(groups):
-            group_buffer = _records(groups, sizeof(uint32_t), "groups")
-            program.groups, program.group_count = <const uint32_t *>group_buffer.view.buf, len(groups)
-        program.pinned = <const fx_load *>pinned_buffer.view.buf
-        program.pinned_count = len(pinned)
-        program.loads = <const fx_load *>load_buffer.view.buf
-        program.load_count = len(loads)
-        program.tables, program.table_count = NULL, 0
-        if tables is not None and len(tables):
-            table_buffer = _records(tables, sizeof(fx_load), "tables")
-            program.tables, program.table_count = <const fx_load *>table_buffer.view.buf, len(tables)
-        program.crcs = <const uint32_t *>crc_buffer.view.buf
-        program.crc_count = len(crcs)
+        buffers = [_Buffer(sizes)]
+        program.nodes = <const fx_node *>_array(buffers, nodes, sizeof(fx_node), "nodes", &program.node_count)
+        program.steps = <const fx_step *>_array(buffers, steps, sizeof(fx_step), "steps", &program.step_count)
+        program.groups = <const uint32_t *>_array(buffers, groups, sizeof(uint32_t), "groups", &program.group_count)
+        program.pinned = <const fx_load *>_array(buffers, pinned, sizeof(fx_load), "pinned loads", &program.pinned_count)
+        program.loads = <const fx_load *>_array(buffers, loads, sizeof(fx_load), "loads", &program.load_count)
+        program.tables = <const fx_load *>_array(buffers, tables, sizeof(fx_load), "tables", &program.table_count)
+        program.crcs = <const uint32_t *>_array(buffers, crcs, sizeof(uint32_t), "checksums", &program.crc_count)
         program.arena_bytes, program.zeros_offset, program.zeros_count = arena_bytes, zeros_offset, zeros_count
-        program.io_bytes = <const int64_t *>size_buffer.view.buf
-        program.input_count = input_count
-        program.output_count = len(sizes) - input_count
+        program.io_bytes = <const int64_t *>(<_Buffer>buffers[0]).view.buf
+        program.input_count, program.output_count = input_count, len(sizes) - input_count
         pending = []
-        host.busy = True
+        engine.busy = True
         try:
             with nogil:
                 bound = fx_bind(opened, &program, _interrupted, <void *>pending, &stats, &error)
         finally:
-            host.busy = False
+            engine.busy = False
         if bound == NULL:
             if pending:
                 raise pending[0]
             _err_raise(&error)
-        self.host, self.bound = host, bound
+        self.engine, self.bound = engine, bound
         self.io_bytes = tuple(sizes)
         self.input_count = input_count
         self.step_count, self.load_count = len(steps), len(loads)
@@ -236,36 +230,37 @@ cdef class BoundProgram:
         self._let_go()
 
     cdef void _let_go(self):
-        if self.bound == NULL or self.host.host == NULL:
+        if self.bound == NULL or self.engine.engine == NULL:
             return
-        if self.host.busy:
-            self.host.doomed.append(<size_t>self.bound)
+        if self.engine.busy:
+            self.engine.doomed.append(<size_t>self.bound)
         else:
             fx_unbind(self.bound)
         self.bound = NULL
 
     cdef fx_bound *_opened(self) except NULL:
-        if self.bound == NULL or self.host.host == NULL:
+        if self.bound == NULL or self.engine.engine == NULL:
             raise ValueError("the session is closed")
         return self.bound
 
     @property
     def trace(self):
-        """Of the last run that succeeded, ([(start, end) of each step], [of each load]) in ns since its start, loads
-        begun before it negative. None when not tracing."""
+        """Times of the last run that succeeded: ([(start, end) of each step], [(start, end) of each load]), in ns since
+        its start; a load that began before it has a negative start. None when not tracing."""
         cdef const fx_span *spans = fx_trace(self._opened())
         cdef Py_ssize_t i
-        if spans == NULL or self.host.busy:
+        if spans == NULL or self.engine.busy:
             return None
         times = [(spans[i].start_ns, spans[i].end_ns) for i in range(self.step_count + self.load_count)]
         return times[:self.step_count], times[self.step_count:]
 
     @property
     def spans(self):
-        """As ``trace``, start, end, start, … of all steps and of all loads in two buffers of 64-bit numbers: a session
-        looks at them while its budget holds, which has no room for an object for each number. None when not tracing."""
+        """Times as ``trace`` has them, in two buffers of 64-bit numbers: start, end, start, … of all steps, and of all
+        loads. A session reads them inside its budget, which has no room for an object per number. None when not
+        tracing."""
         cdef const fx_span *spans = fx_trace(self._opened())
-        if spans == NULL or self.host.busy:
+        if spans == NULL or self.engine.busy:
             return None
         cdef Py_ssize_t count = self.step_count + self.load_count
         times = memoryview((<const char *>spans)[:count * <Py_ssize_t>sizeof(fx_span)]).cast("q")
@@ -273,29 +268,29 @@ cdef class BoundProgram:
 
     @property
     def lanes(self):
-        """Of the last run that succeeded, for each step [(start, end) of each compute thread] in ns since its start; (0, 0)
-        where it took no part, and in a group beyond the first step. None unless the host traces threads (``trace=2``)."""
+        """Times of compute threads in the last run that succeeded: [(start, end) of each thread] of each step, in ns since
+        its start; (0, 0) where a thread took no part, and in a group beyond the first step. None unless the engine traces threads (``trace=2``)."""
         cdef const fx_span *spans = fx_trace_threads(self._opened())
-        cdef Py_ssize_t i, threads = fx_engine_threads(self.host.host)
-        if spans == NULL or self.host.busy:
+        cdef Py_ssize_t i, threads = fx_engine_threads(self.engine.engine)
+        if spans == NULL or self.engine.busy:
             return None
         times = [(spans[i].start_ns, spans[i].end_ns) for i in range(self.step_count * threads)]
         return [times[i:i + threads] for i in range(0, len(times), threads)]
 
     @property
     def stalls(self):
-        """Of the last run that succeeded, (start, end) of each step's wait for loads and of the run's end's, in ns since its
-        start: together ``stall_ns``. (0, 0) where none was missing; a group waits at its first step. None unless the
-        host traces threads."""
+        """Waits for loads in the last run that succeeded: (start, end) of each step's, then of the run's end, in ns since
+        its start; together ``stall_ns``. (0, 0) where no load was missing; a group waits at its first step. None unless the
+        engine traces threads."""
         cdef const fx_span *spans = fx_trace_stalls(self._opened())
         cdef Py_ssize_t i
-        if spans == NULL or self.host.busy:
+        if spans == NULL or self.engine.busy:
             return None
         return [(spans[i].start_ns, spans[i].end_ns) for i in range(self.step_count + 1)]
 
     def run(self, buffers, then=()):
         """One run: ``buffers`` are contiguous arrays, inputs then outputs, of ``io_bytes`` bytes each; ``then``: the
-        programs of the same host that are expected to run after this one, whose loads then begin. Returns ``run_ns``,
+        programs of the same engine that are expected to run after this one, whose loads then begin. Returns ``run_ns``,
         ``stall_ns`` (compute waiting for loads) and ``bytes_read``. EngineError; ValueError for wrong buffers or a closed
         session; KeyboardInterrupt within 50 ms of Ctrl-C. Not for two threads at once."""
         cdef fx_bound *bound = self._opened()
@@ -308,7 +303,7 @@ cdef class BoundProgram:
         cdef fx_status status
         cdef void **pointers
         cdef Py_ssize_t i
-        self.host._idle()
+        self.engine._idle()
         for program in then[:FX_AHEAD_MAX]:
             following[following_count] = program._opened()
             following_count += 1
@@ -326,13 +321,13 @@ cdef class BoundProgram:
             pointers[i] = held.view.buf
             holders.append(held)
         pending = []
-        self.host.busy = True
+        self.engine.busy = True
         try:
             with nogil:
                 status = fx_run(bound, pointers, following, following_count, _interrupted, <void *>pending, &stats,
                                 &error)
         finally:
-            self.host.busy = False
+            self.engine.busy = False
         if pending:
             raise pending[0]
         if status != FX_OK:
@@ -340,7 +335,7 @@ cdef class BoundProgram:
         return {"run_ns": stats.run_ns, "stall_ns": stats.stall_ns, "bytes_read": stats.bytes_read}
 
     def close(self):
-        """Unbinds the program. Closing twice is fine; RuntimeError during a run."""
-        if self.host is not None and self.host.busy:
+        """Unbind the program. Closing twice is fine. RuntimeError during a run."""
+        if self.engine is not None and self.engine.busy:
             raise RuntimeError("the session is running")
         self._let_go()

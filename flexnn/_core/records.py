@@ -8,6 +8,22 @@ import numpy as np
 
 from flexnn._core._core import PARAM_WORDS, RECORDS
 
+__all__ = [
+    "CHOICE_DTYPE",
+    "CONSTANT_DTYPE",
+    "DRAFT_NODE_DTYPE",
+    "DRAFT_SLICE_DTYPE",
+    "DRAFT_STEP_DTYPE",
+    "DTYPES",
+    "GAP_DTYPE",
+    "ITEM_DTYPE",
+    "LIFETIME_DTYPE",
+    "LOAD_DTYPE",
+    "NODE_DTYPE",
+    "STEP_DTYPE",
+    "VARIANT_DTYPE",
+]
+
 
 def _dtypes() -> dict[str, np.dtype[Any]]:
     """Dtypes by the names of the records in C."""

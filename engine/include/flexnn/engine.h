@@ -1,11 +1,14 @@
-/* The engine: runs programs over one arena, with a loader thread and compute threads (DESIGN D6, D7, D8, D10).
+/* The engine: runs programs over one arena, with a loader thread and compute threads.
  *
  * A program is made of nodes (what is computed), steps (which window of a node, in order) and loads (which bytes of the
- * file go where, in order). Two monotone counters synchronise them, over all runs of all programs of an engine. A run
- * that begins when s steps and l loads are done or promised to be starts step j when loads_done >= l +
- * step[j].wait_loads      (0 <= wait_loads <= L) starts load i when steps_done >= s + load[i].wait_steps      (-S <=
- * wait_steps < S; below 0: the tail of the run before, DESIGN D8) Where the run before is of another program, a load
- * with wait_steps <= 0 starts when no step still to come, of that run and of those before it, touches its target
+ * file go where, in order). Two monotone counters synchronise them, over all runs of all programs of an engine. In a
+ * run that begins when s steps and l loads are done or promised to be,
+ *
+ *     step j starts when loads_done >= l + step[j].wait_loads, where 0 <= wait_loads <= L;
+ *     load i starts when steps_done >= s + load[i].wait_steps, where -S <= wait_steps < S.
+ *
+ * A wait_steps below 0 means the tail of the run before. Where the run before is of another program, a load with
+ * wait_steps <= 0 starts when no step still to come, of that run and of those before it, touches its target
  * (fx_touches). Steps run one after the other, each by all threads; loads one after the other. Pinned loads are done
  * once, by fx_bind.
  *
