@@ -10,9 +10,9 @@ sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != RO
 
 CACHE = ROOT / "bench" / ".cache"
 MODELS = CACHE / "models"
-"""Where built and fetched models lie (git-ignored)."""
+"""Folder of built and fetched models, which git ignores."""
 ARTIFACTS = Path(os.environ.get("FLEXNN_ARTIFACTS", CACHE / "artifacts"))
-"""Where benches put what they compile or convert; checkouts that share a cache of models set a folder of their own."""
+"""Folder of compiled and converted models. Checkouts that share a cache of models set a folder of their own."""
 PICTURES = CACHE / "pictures"
 WIDTH = 120
 """Columns of the tables, in a terminal and in a file alike."""

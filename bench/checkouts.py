@@ -20,7 +20,7 @@ from bench.models.catalogue import Model
 WORKING_TREE = "."
 WORKER = ROOT / "bench" / "peers" / "worker.py"
 BUILT_FROM = ["CMakeLists.txt", "pyproject.toml", "README.md", "LICENSE", "flexnn", "kernels", "engine", "planner"]
-"""What a revision is built from, as far as it has it: older ones hold the engine and the planner in flexnn/_core."""
+"""Files and folders from which a revision is built; older ones hold the engine and the planner in flexnn/_core."""
 
 
 class BuildError(RuntimeError):
@@ -39,7 +39,7 @@ class Checkout:
         return self.folder / "venv" / "bin" / "python"
 
     def worker(self, *arguments: object) -> str:
-        """What bench/peers/worker.py prints under this checkout."""
+        """Run bench/peers/worker.py with this checkout; return what it prints. Raises BuildError where it fails."""
         command = [str(self.python), str(WORKER), *map(str, arguments)]
         environment = {**os.environ, "XDG_CACHE_HOME": str(self.folder / "cache")}  # what each measured of the machine
         done = subprocess.run(command, cwd=self.folder, env=environment, capture_output=True, text=True, check=False)
@@ -48,7 +48,7 @@ class Checkout:
         return done.stdout
 
     def artifact(self, model: Model) -> Path:
-        """The model compiled by this checkout, once."""
+        """Return the path of the model compiled by this checkout; it is compiled once."""
         path = model.make()
         target = self.folder / f"{model.name}.flexnn"
         if not target.exists() or target.stat().st_mtime < path.stat().st_mtime:
@@ -57,7 +57,7 @@ class Checkout:
 
 
 def source(revision: str) -> bytes:
-    """A tar archive of the revision's package; ``.`` is the working tree: its files that git knows, as they are."""
+    """Return a tar archive of a revision's sources. ``.`` is the working tree: the files that git tracks."""
     if revision != WORKING_TREE:
         held = subprocess.run(["git", "ls-tree", "--name-only", revision], cwd=ROOT, capture_output=True, check=False)
         parts = [part for part in BUILT_FROM if part in held.stdout.decode().split("\n")]
@@ -79,7 +79,7 @@ def source(revision: str) -> bytes:
 
 
 def digest(archive: bytes) -> str:
-    """Of the files' names, modes and contents; git's archives also hold the commit's name and time."""
+    """Return a hash of the files' names, modes and contents. An archive of git's also holds the commit and its time."""
     total = hashlib.sha256()
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
         for entry in sorted((m for m in tar if m.isfile()), key=lambda m: m.name):
@@ -91,12 +91,12 @@ def digest(archive: bytes) -> str:
 
 
 def extras(tree: Path) -> list[str]:
-    """The names of what the package can be installed with."""
+    """Return the names of the package's extras."""
     return list(tomllib.loads((tree / "pyproject.toml").read_text())["project"].get("optional-dependencies", {}))
 
 
 def install(revision: str) -> Checkout:
-    """The revision, built; kept by the digest of its source."""
+    """Build and install a revision; a build is kept by the digest of its sources."""
     archive = source(revision)
     checkout = Checkout(revision, CACHE / "regress" / digest(archive))
     done = checkout.folder / "installed"

@@ -1,4 +1,4 @@
-"""The one manner of the commands: names of models, ``--threads``, ``--repeat`` and ``--json PATH``."""
+"""The command line of all benches: names of models, ``--threads``, ``--repeat`` and ``--json PATH``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def cli(
     repeat: int | None = None,
     is_json: bool = True,
 ) -> argparse.ArgumentParser:
-    """The parser of ``python -m PROG`` with the options that commands share, as far as it has them.
+    """Return the parser of ``python -m PROG`` with the shared options that the command has.
 
     Args:
         prog: the command, and its part where it has parts.
@@ -47,21 +47,27 @@ def cli(
         parser.add_argument("--threads", type=int, default=threads, metavar="N", help=f"compute threads ({threads})")
     elif threads is not None:
         every = " and ".join(map(str, threads))
-        parser.add_argument("--threads", type=int, action="append", metavar="N", help=f"may be repeated ({every})")
+        parser.add_argument(
+            "--threads", type=int, action="append", metavar="N", help=f"compute threads; may be repeated ({every})"
+        )
     if repeat is not None:
         parser.add_argument("--repeat", type=int, default=repeat, metavar="N", help=f"timed runs of each ({repeat})")
     if is_json:
-        parser.add_argument("--json", metavar="PATH", help="write the rows there; -: standard output, tables to stderr")
+        parser.add_argument(
+            "--json",
+            metavar="PATH",
+            help="write the figures to this file; - is standard output, and tables go to stderr then",
+        )
     return parser
 
 
 def add_models(parser: argparse.ArgumentParser, default: Sequence[str]) -> None:
-    """Names of models, after the positional arguments that the parser has."""
+    """Add names of models behind the positional arguments that the parser has."""
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"models, or {KINDS}; default: {' '.join(default)}")
 
 
 def table(title: str | None, *columns: str, left: int = 1) -> Table:
-    """A table whose first columns are text, the rest numbers: ``left`` of them."""
+    """Return a table: the first ``left`` columns hold text, the others numbers."""
     from rich.table import Table  # fetching models needs no more than Python
 
     made = Table(title=title)
@@ -71,14 +77,14 @@ def table(title: str | None, *columns: str, left: int = 1) -> Table:
 
 
 def tables(path: str | None, width: int = WIDTH) -> Console:
-    """Where tables go, by what ``--json`` says."""
+    """Return the console for tables: stderr where ``--json -`` takes standard output."""
     from rich.console import Console
 
     return Console(width=width, stderr=path == STDOUT)
 
 
 def write_json(path: str | None, rows: Any) -> None:
-    """Writes the rows where ``--json`` says, if it was given."""
+    """Write the rows to the path of ``--json``, if it was given."""
     if path is None:
         return
     text = json.dumps(rows, indent=1, ensure_ascii=False) + "\n"
@@ -90,9 +96,9 @@ def write_json(path: str | None, rows: Any) -> None:
 
 
 def dispatch(prog: str, about: str | None, parts: Mapping[str, str], default: str | None = None) -> int:
-    """Runs the part of a command that the first argument names; ``default``: the part where it names none.
+    """Run the part of a command that the first argument names, or ``default`` where it names none.
 
-    ``parts``: each part's module, imported when it is run; its ``main`` takes the arguments that are left.
+    ``parts`` maps a part to its module, which is imported when it runs; its ``main`` takes the remaining arguments.
     """
     arguments = sys.argv[1:]
     is_named = bool(arguments) and arguments[0] in parts

@@ -74,7 +74,7 @@ OPEN = {subject.name: subject for subject in (*SUBJECTS, *TINY)}
 BUDGET = 64 << 20
 MEMORY_SLACK = 64 << 20
 ADDRESS_SPACE = 4 << 30
-"""What a worker may map: protects the machine, far above what is judged."""
+"""Bytes that a worker may map. The limit protects the machine and is far above the memory that is judged."""
 SECONDS_MAX = 10.0
 FEED_BYTES_MAX = 64 << 20
 TOLERANCE = 1e-3
@@ -92,14 +92,14 @@ GOOD = ("clear error", "correct run", "ran, nothing to compare")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a mutation ended in: one of GOOD, or what is wrong."""
+    """Outcome of a mutation: one of GOOD, or the name of a defect."""
 
     outcome: str
     detail: str = ""
 
 
 class Judge:
-    """In a worker: makes mutations and runs them."""
+    """The worker's part: makes mutations and runs them."""
 
     def __init__(self, folder: Path, artifacts: Path) -> None:
         self.folder = folder
@@ -226,7 +226,7 @@ def feed_of(arguments: list[flexnn.session.NodeArg], name: str) -> dict[str, Any
 
 
 def has_extremes(path: Path) -> bool:
-    """Whether a weight of the ONNX file is not a number of sane size."""
+    """Return whether a weight of the ONNX file is huge or not finite."""
     model = onnx.load(path)
     tensors = [*model.graph.initializer, *(a.t for n in model.graph.node for a in n.attribute if a.HasField("t"))]
     arrays = [onnx.numpy_helper.to_array(t) for t in tensors if t.data_type == onnx.TensorProto.FLOAT]

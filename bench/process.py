@@ -1,4 +1,4 @@
-"""Processes: what this one has resident, and the ``flexnn`` command in one of its own."""
+"""Memory of this process, and commands in processes of their own."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ ALLOWANCE = MIB
 
 
 def status(field: str) -> int:
-    """A field of /proc/self/status, in bytes."""
+    """Return a field of /proc/self/status in bytes."""
     with open("/proc/self/status", encoding="ascii") as lines:
         return next(int(line.split()[1]) << 10 for line in lines if line.startswith(field + ":"))
 
 
 def reset_peak() -> int:
-    """Makes the kernel forget the peak so far; bytes resident now."""
+    """Reset the peak of resident memory; return the bytes that are resident now."""
     Path("/proc/self/clear_refs").write_text("5")
     return status("VmRSS")
 
@@ -41,7 +41,7 @@ def module(name: str, *arguments: object) -> str:
 
 
 def flexnn(*arguments: object) -> dict[str, Any]:
-    """The object that ``flexnn ARGUMENTS --json`` prints."""
+    """Return the object that ``flexnn ARGUMENTS --json`` prints."""
     command = [sys.executable, "-P", "-m", "flexnn", *map(str, arguments), "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -12,8 +12,8 @@ McKean 2011, "Robust Nonparametric Statistical Methods", sect. 1.3). Exit 1 if a
 1 + --slack. A wide interval says that the machine was busy, not that all is well: more rounds, or --clock cpu, which
 counts neither what other processes take nor waiting for storage, help.
 
-Each process also tells how long opening took, how long planning took at twice the smallest budget, what the smallest
-budget is and what importing flexnn added to it. Where these are worse by more than --slack, a line says so.
+Each process also reports the time of opening, the time of planning at twice the smallest budget, the smallest budget
+and the memory that importing flexnn added. A line names each of these that got worse by more than --slack.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ ROUNDS_MIN = 6
 """Fewer have no interval at 95 %."""
 THREADS = (1,)
 FACTS = ("open_ms", "plan_ms", "smallest_bytes", "import_bytes")
-"""What a process tells beside the time of its runs."""
+"""Figures that a process reports beside the time of its runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Of ratios of times, head / base: the median, and the interval that holds the true one."""
+    """Median of the ratios head / base, and the interval that holds the true median."""
 
     median: float
     low: float
@@ -56,7 +56,7 @@ class Verdict:
         return self.low > 1 + slack
 
     def is_blind(self) -> bool:
-        """Whether even a slowdown of NOISE_MAX could have hidden."""
+        """Return whether noise could hide a slowdown of NOISE_MAX."""
         return self.high - self.low > NOISE_MAX
 
     def is_faster(self, slack: float) -> bool:
@@ -77,7 +77,7 @@ def verdict(ratios: list[float]) -> Verdict:
 
 
 Rounds = list[dict[str, float]]
-"""What the processes of one side told, round by round."""
+"""Reports of one side's processes, round by round."""
 
 
 def measure(

@@ -1,4 +1,4 @@
-"""Numbers that stand for many: medians, quantiles, geometric means."""
+"""Medians, quantiles and geometric means of measured values."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Sequence
 
 
 def median(values: Sequence[float]) -> float:
-    """The middle of the sorted values, or the mean of the two in the middle."""
+    """Return the middle of the sorted values, or the mean of the two in the middle."""
     return float(statistics.median(values))
 
 
 def quantile(values: Sequence[float], share: float) -> float:
-    """The value below which ``share`` of them lie, between neighbours by linear interpolation, as numpy has it."""
+    """Return the quantile ``share`` (0 to 1), interpolated between neighbours as numpy does it."""
     ordered = sorted(values)
     place = share * (len(ordered) - 1)
     low = math.floor(place)
@@ -22,5 +22,5 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 def geometric_mean(values: Sequence[float]) -> float:
-    """The exponential of the mean logarithm; values are above 0."""
+    """Return the geometric mean of values above 0."""
     return math.exp(math.fsum(map(math.log, values)) / len(values))

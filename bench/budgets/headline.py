@@ -43,7 +43,7 @@ CLAIMS = {
     "vgg19": Claim(1_133_000_000, 0.93, 1.10, 39.3e9),
 }
 EFFICIENCY = 2 / 3
-"""Of its peak that a device computes at; more would make its storage look faster."""
+"""Share of its peak at which a device computes. A larger share would make its storage look faster."""
 DEVICES = {
     "Pixel 6 Pro, 2 X1, 1.8 GB/s": 1.8e9 / (2 * 2.8e9 * 32 * EFFICIENCY),
     "Mi Mix 2S, 4 A75, 718 MB/s": 718e6 / (4 * 2.8e9 * 16 * EFFICIENCY),

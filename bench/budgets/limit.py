@@ -41,7 +41,7 @@ EXTRA = {"resnet152": (25, 50, 100), "vgg19": (50, 100, 200), "vit_b16": (24, 50
 PEERS = ("flexnn", "onnxruntime")
 SECONDS_MAX = 100
 SLACK = MIB
-"""Of the extra bytes: the control group counts page tables and the like, which a session's budget does not."""
+"""Part of the extra bytes that the session does not get: the control group also counts page tables and the like."""
 V1, V2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
 
 
@@ -60,7 +60,7 @@ class Group:
         (self.path / name).write_text(str(value))
 
     def hits(self) -> int:
-        """How often the limit was met."""
+        """Return how often the process met the limit."""
         if self.is_v1:
             return int((self.path / "memory.failcnt").read_text())
         events = dict(line.split() for line in (self.path / "memory.events").read_text().splitlines())
@@ -78,7 +78,7 @@ Opened = tuple[Callable[[], object], Callable[[], dict[str, Any]]]
 
 
 def open_peer(peer: str, path: Path, threads: int, budget: int, saved: Path) -> Opened:
-    """What runs the model once, on the inputs in the .npz file ``saved``; and what ends it and tells of its reading."""
+    """Return a function that runs the model once on the inputs in ``saved``, and one that closes it."""
     feed = dict(np.load(saved))
     if peer == "flexnn":
         import flexnn
@@ -128,7 +128,7 @@ def worker(peer: str, path: Path, threads: int, budget: int, feed: Path, repeat:
 def start(
     peer: str, path: Path, options: argparse.Namespace, budget: int, feed: str, group: Group | None
 ) -> str | None:
-    """What the worker printed; None where it was killed or took too long."""
+    """Return the worker's output, or None where it was killed or took too long."""
     command = [sys.executable, "-m", "bench.budgets", "limit", "--worker", peer, str(path), str(budget), feed]
     command += ["--threads", str(options.threads), "--repeat", str(options.repeat)]
     if group:

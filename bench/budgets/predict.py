@@ -1,4 +1,4 @@
-"""How far predictions are from runs: for each model and budget, `flexnn run` in a process of its own.
+"""Predicted against measured latency: for each model and budget, `flexnn run` in a process of its own.
 
     python -m bench.budgets predict                            the four classics at five budgets, one compute thread
     python -m bench.budgets predict resnet152 --rounds 3 --json out.json

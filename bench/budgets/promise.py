@@ -27,7 +27,7 @@ DEFAULT = ["vgg19", "resnet152", "mobilenet_v2", "squeezenet1_1"]
 
 
 def peer(name: str, model: Model, threads: int, repeat: int) -> dict[str, Any]:
-    """What ``bench.peers.footprint`` prints for the peer."""
+    """Return the report of ``bench.peers.footprint`` for the peer."""
     options = ("--threads", threads, "--repeat", repeat)
     report: dict[str, Any] = json.loads(module("bench.peers.footprint", name, model.name, *options))
     return report

@@ -1,4 +1,4 @@
-"""What loading ahead gives a model with control flow, run on slow storage.
+"""Time that loading ahead saves in a model with control flow on slow storage.
 
     python -m bench.control_flow ahead                     the detector of bench/models/detector.py at 257 MB/s
     python -m bench.control_flow ahead --storage 40MB/s

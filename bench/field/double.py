@@ -1,4 +1,4 @@
-"""Who is right where FlexNN and onnxruntime differ: a model computed in float64, and how far from it either is.
+"""Errors of FlexNN and of onnxruntime against the same model computed in float64.
 
 python -m bench.field double MODEL.onnx --shape x=1,3,256,256 [--scale 1.0]    relative L2 errors, seeded noise as input
 

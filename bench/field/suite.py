@@ -37,7 +37,7 @@ UNSUPPORTED = {
     r"ConstantOfShape .* makes .* more than": "weights of more than 256 MiB made by the model",
     r"the artifact lacks the numbers": "constants that change with the shapes",
 }
-"""What a case may fail with, by the error's text, and why that is not supported."""
+"""Errors with which a case may fail, by a pattern of their text, and the reason why that is not supported."""
 
 CORES = ("core", "strict core", "control flow")
 GROUPS = {

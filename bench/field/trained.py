@@ -95,7 +95,7 @@ def _run_alone(artifact: Path, feed: Feed, budget: int) -> list[np.ndarray]:
 
 
 def compare(subject: Subject, folder: Path, half: bool = False) -> dict[str, Any]:
-    """What ``--json`` writes of a model. ``half``: as float16. Raises AssertionError for what is wrong."""
+    """Return a model's row of ``--json``; ``half``: of the model as float16. AssertionError: it is wrong."""
     path = subject.fetch()
     if half:
         as_half(path, folder / path.name)
@@ -132,7 +132,7 @@ def compare(subject: Subject, folder: Path, half: bool = False) -> dict[str, Any
 
 
 def line(row: dict[str, Any]) -> str:
-    """A row as text."""
+    """Return a row as text."""
     cells = [f"{run['error']}, {run['ms']:.1f} ms (onnxruntime {run['onnxruntime_ms']:.1f})" for run in row["runs"]]
     sizes = f"artifact {row['artifact_bytes'] / 1e6:.1f} MB; unlimited {row['unlimited_bytes'] / MIB:.1f} MiB"
     budget = f"{row['error_in_budget']} in {row['budget'] / MIB:.1f} MiB"
@@ -141,7 +141,7 @@ def line(row: dict[str, Any]) -> str:
 
 
 def run_of(words: list[str]) -> Shapes:
-    """What ``--run`` says: NAME=1,3,48 of each input; NAME= of a number."""
+    """Return the shapes that ``--run`` names: NAME=1,3,48 for each input, NAME= for a scalar."""
     shapes = {}
     for word in words:
         name, _, sizes = word.rpartition("=")

@@ -75,7 +75,7 @@ def measure(layer: Layer, names: list[str], threads: int) -> dict[str, Any]:
 
 
 def wrong(rows: list[dict[str, Any]]) -> list[str]:
-    """Which peers' outputs are off, and where."""
+    """Return a line for each peer and layer whose output is wrong."""
     return [
         f"{name}: {row['layer']}, {row['threads']} threads: {row[name]['error']:.1e}"
         for row in rows
@@ -96,7 +96,7 @@ def bare(check: Path, layers: list[Layer]) -> dict[str, dict[str, Any]]:
 
 
 def fastest(report: str, layers: list[Layer]) -> dict[str, dict[str, Any]]:
-    """The same from the report's text."""
+    """Return the fastest kernel of each layer from the text of ``flexnn-check --bench``."""
     found: dict[str, dict[str, Any]] = {}
     line = re.compile(r"^(?:conv|dwconv) +\w+ +(.+?) +([\d.]+) ms +([\d.]+) GFLOP/s +([\d.]+) %", re.M)
     for name, ms, gflops, percent in line.findall(report):

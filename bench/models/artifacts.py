@@ -9,7 +9,7 @@ from bench.models.inputs import Shapes
 
 
 def artifact_of(path: Path) -> Path:
-    """Where the ONNX file's artifact lies, once ``artifact`` made it."""
+    """Return the path at which ``artifact`` puts the ONNX file's artifact."""
     return ARTIFACTS / f"{path.stem}.flexnn"
 
 

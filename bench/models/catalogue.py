@@ -27,7 +27,7 @@ class Model:
     scale: float = 1.0
     """Standard deviation of random inputs."""
     ranges: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Of each input of whole numbers: the first, and the one past the last."""
+    """Range of each integer input: its first number, and the number behind its last."""
 
     @property
     def path(self) -> Path:

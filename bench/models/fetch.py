@@ -49,7 +49,7 @@ class File:
     member: str
     sha256: str
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    """What to give ``flexnn --shape`` where the file's own shapes are dynamic, or static but not meant."""
+    """Shapes for ``flexnn --shape`` where those in the file are open, or are not the intended ones."""
     about: str = ""
     scale: float = 1.0
     """Standard deviation of random inputs, of the order of real ones: with less a detector finds nothing, and what it
@@ -193,7 +193,7 @@ def store(file: File, content: bytes) -> None:
 
 
 def is_there(file: File) -> bool:
-    """Whether the file lies in the cache as pinned (a converted one: whether it lies there)."""
+    """Return whether the pinned file lies in the cache; the hash of a converted file is not checked."""
     if not file.path.is_file():
         return False
     converted = file.member.endswith(".pth")

@@ -86,7 +86,7 @@ class Subject:
     is_large: bool = False
     """Its package is: only on request."""
     file: File | None = None
-    """Where the model comes from."""
+    """Package member that holds the model."""
     build: Callable[[], bytes] | None = None
     """Or what makes it; where neither is, it is there."""
 

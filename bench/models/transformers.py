@@ -24,7 +24,7 @@ LAST = np.iinfo(I64).max
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How large a transformer is."""
+    """Sizes of a transformer."""
 
     layers: int
     width: int
@@ -61,7 +61,7 @@ class Writer:
         return self.net.add_several(op, names, count, **attributes)
 
     def constant(self, values: Array | float | list[int]) -> str:
-        """Of a number float32, of a list int64."""
+        """Return a constant: float32 for a number, int64 for a list."""
         if isinstance(values, float):
             values = np.array(values, F32)
         return self.net.add_constant(np.array(values, I64) if isinstance(values, list) else values)
@@ -306,7 +306,7 @@ class Entry:
     full: Size
     small: Size
     parameters: int
-    """Of the full one; of MiniLM without the pooling layer, which exports leave out."""
+    """Number of parameters of the full network; MiniLM's without the pooling layer, which exports omit."""
     opset: int
     tokens: int = 0
     """Tokens that it is measured with; 0: it takes a picture."""

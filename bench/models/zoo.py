@@ -14,7 +14,7 @@ from bench.models.net import Net, Value
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much of the published network is built."""
+    """Size of the network that is built, against the published one."""
 
     size: int
     """Height and width of the input picture."""
@@ -83,7 +83,7 @@ def resnext50(net: Net, s: Scale) -> Value:
 
 
 def resnext50_split(net: Net, s: Scale) -> Value:
-    """The same with each group a Conv of its own (Xie et al. 2017, fig. 3b)."""
+    """ResNeXt-50 with each group a Conv of its own (Xie et al. 2017, fig. 3b)."""
     return _residual_net(net, s, (3, 4, 6, 3), 128, 32, apart=True)
 
 
@@ -251,7 +251,7 @@ class Entry:
     full: Scale
     small: Scale
     parameters: int
-    """Of the full network: the published count."""
+    """Published number of parameters of the full network."""
 
 
 ZOO = {

@@ -22,12 +22,12 @@ def _program(name: str) -> Path:
 
 
 def has_pnnx() -> bool:
-    """Whether ncnn's converter is installed here."""
+    """Return whether ncnn's converter is installed here."""
     return _program("pnnx").exists()
 
 
 def _convert(path: Path, ending: str, command: list[str]) -> Path:
-    """What ``command`` makes of the ONNX file in an empty folder, the file <stem><ending>; kept until the file changes.
+    """Return the file <stem><ending> that ``command`` makes from the ONNX file; it is kept until that changes.
 
     Raises:
         RuntimeError: it makes no such file.

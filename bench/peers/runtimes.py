@@ -112,7 +112,7 @@ PEERS: dict[str, Callable[[Path, Shapes, int], Peer]] = {
     "mnn": lambda path, shapes, threads: Mnn(path, input_shapes(path, shapes), threads),
 }
 MODULES = {"onnxruntime": "onnxruntime", "openvino": "openvino", "ncnn": "ncnn", "mnn": "MNN"}
-"""What a peer imports."""
+"""Module that a peer imports."""
 
 
 def available() -> list[str]:

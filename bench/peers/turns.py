@@ -82,7 +82,7 @@ class Worker:
         return times
 
     def outputs(self) -> list[NDArray[Any]]:
-        """What it makes of the feed."""
+        """Return the outputs for the feed."""
         with tempfile.NamedTemporaryFile(suffix=".npz") as file:
             self._ask(f"save {file.name}")
             with np.load(file.name) as saved:

@@ -88,7 +88,7 @@ def measure_network(name: str) -> dict[str, Any]:
 
 
 def measure_instance(path: Path) -> dict[str, Any]:
-    """Whether a MiniMalloc instance fits at the capacity that its name states."""
+    """Return whether a MiniMalloc instance fits the capacity that its name states."""
     capacity = int(path.name.split(".")[1])
     with path.open() as file:
         rows = [(int(r["size"]), int(r["lower"]), int(r["upper"]) - 1) for r in csv.DictReader(file)]

@@ -1,4 +1,4 @@
-"""How far plans are from their bound, and how long planning takes, over budgets and machines that are made up.
+"""Distance of plans from their bound, and the time of planning, over budgets and made-up machines.
 
 python -m bench.planner plans       four classics at 1, 1.25, 1.5, 2 and 4 times the smallest budget, 1 thread
 python -m bench.planner plans resnet152 --json -

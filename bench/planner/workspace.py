@@ -1,4 +1,4 @@
-"""What layers take beside their tensors: FlexNN's largest workspace in each model, and what peers take for that layer.
+"""The largest workspace of each model's layers, and the memory that peers add for the same layer.
 
     python -m bench.planner workspace                      the eight classics, 1 thread, against onnxruntime and ncnn
     python -m bench.planner workspace vgg19 --threads 2

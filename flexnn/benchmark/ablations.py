@@ -1,4 +1,4 @@
-"""What each part of the design is worth: plans with a part taken away, at the same budget (FlexNN §5.5, figure 13).
+"""The worth of each part of the design: plans without that part, at the same budget (FlexNN §5.5, figure 13).
 
 - "without preloading": a weight is loaded when its step's turn has come ("w.o.preload").
 - "without static memory": the memory of a streamed weight is given back after use and taken anew, page by page, for
@@ -26,7 +26,7 @@ from . import ABLATIONS
 from .timing import Setting, Timing
 
 SLICE_BYTES = 1 << 20
-"""Of "fixed slices"."""
+"""Size of a slice of "fixed slices"."""
 SLOWER = 1e3
 """Predicted time of a kernel that is not to be chosen."""
 
@@ -45,9 +45,10 @@ def on_demand(plan: Plan) -> Plan:
 
 
 def streamed(graph: Graph, plan: Plan, slice_bytes: int | None, buffers: int, align: int) -> tuple[Plan, int]:
-    """Of a plan that pins everything: panel weights go through ``buffers`` places in turn, in slices of about
-    ``slice_bytes`` (None: a layer is one slice). A load starts when its place is free; with one place, when its step's
-    turn has come. Also the bytes that the session takes then.
+    """Return a plan that streams every panel weight through ``buffers`` places in turn, and the session's bytes.
+
+    ``plan`` pins everything. A slice has about ``slice_bytes`` (None: a layer is one slice). A load starts when its
+    place is free; with one place, when its step's turn has come.
     """
     program = plan.program
     steps: list[np.void] = []
@@ -139,4 +140,4 @@ _FUNCTIONS: dict[str, Callable[[Setting, int, str], Timing]] = dict(
         strict=True,
     )
 )
-"""The first four keep the budget; the last two take what they take."""
+"""Functions by ablation. The last two do not keep the budget: they need as much memory as their way of loading does."""

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 SAME = ("what", "source", "threads", "groups", "storage", "io", "isa", "cpu")
-"""What must be equal, or times cannot be compared. The version may differ: it is what is compared."""
+"""Fields that must be equal for times to be comparable. The version may differ: versions are compared."""
 
 
 def load(path: str) -> dict[str, Any]:

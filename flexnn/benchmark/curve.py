@@ -12,7 +12,7 @@ from flexnn.measure.median import median, quantile
 from .timing import Setting, Timing
 
 FACTORS = (1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 4.0, 8.0, 16.0)
-"""Of the smallest budget; those beyond what the whole model takes are left out."""
+"""Budgets as multiples of the smallest one; those above the memory of the whole model are left out."""
 
 INK, LINE, POINT = "#6e7781", "#2f81f7", "#d9730d"
 """Colours with a contrast of at least 3 to white and to black."""
@@ -42,7 +42,7 @@ print(json.dumps({"times": times[2:], "memory": peak() - before}))
 
 
 def curve(setting: Setting) -> list[Timing]:
-    """Timings of the model at each budget, the last without a limit."""
+    """Time the model at each budget; the last timing is without a limit."""
     minimum, whole = setting.minimum(), setting.plan(None)
     budgets = {f"{factor:g} x smallest": int(minimum * factor) for factor in FACTORS}
     timings = [
@@ -71,7 +71,7 @@ def load_matplotlib() -> tuple[Any, Any]:
 
 
 def draw(path: str, title: str, timings: list[dict[str, Any]], points: list[dict[str, Any]]) -> None:
-    """Draws the curve and the points into ``path``, .svg or .png: the same bytes for the same timings.
+    """Draw the curve and the points into ``path``, .svg or .png; the same timings give the same bytes.
 
     The background is transparent, and the colours are readable on white and on black. ModuleNotFoundError without
     matplotlib.

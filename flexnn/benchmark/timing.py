@@ -127,7 +127,7 @@ class Running:
                 self._read = run["bytes_read"]
 
     def timing(self, name: str) -> Timing:
-        """Of the runs so far."""
+        """Return the timing of the runs so far."""
         return Timing(
             name,
             self._plan.session_bytes,
