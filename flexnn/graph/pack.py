@@ -1,4 +1,4 @@
-"""Packing: a convolution's weights become panels, streamed one panel at a time (DESIGN D3).
+"""Packing: a convolution's weights become panels, streamed one panel at a time.
 
 A panel holds ``NR`` consecutive output channels: ``[bias NR][slope NR, only PRELU]`` float32, the scales of its form
 (graph/weight_form.py), then ``[block][tap][cin of block][NR]`` weights.

@@ -1,5 +1,5 @@
 /* Convolution by Winograd F(2x2, 3x3) and F(4x4, 3x3), and F(4, r) along a row or a column of pixels, weights
- * transformed in cache from the raw panels (DESIGN D4).
+ * transformed in cache from the raw panels.
  *
  * A unit is a block of tiles and a range of panels: the block's input is transformed once, into V; then for each tile
  * of panels, some channels at a time, the weights into U and the products, plane by plane, into S; then S into the

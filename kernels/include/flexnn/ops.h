@@ -1,4 +1,4 @@
-/* The operators, as functions over an output window (DESIGN D1). No engine, no Python, no allocation: everything an
+/* The operators, as functions over an output window. No engine, no Python, no allocation: everything an
  * operator touches is handed in by fx_call. An operator's driver (kernels/ops) is portable C over the table of micro
  * kernels (kernels.h) that the CPU's instruction-set level fills. */
 #ifndef FLEXNN_OPS_H
