@@ -26,8 +26,8 @@ ENGINE_OPTIONS = (
 
 
 class EngineSession:
-    """One program in an engine of its own, run again and again: arguments and errors as of Engine and of
-    BoundProgram.
+    """One program in an engine of its own, run again and again. Its arguments and errors are those of Engine
+    and BoundProgram.
     """
 
     def __init__(self, **arguments: Any) -> None:
@@ -36,7 +36,7 @@ class EngineSession:
 
     @property
     def bytes(self) -> int:
-        """Bytes it owns: arena, program, thread stacks."""
+        """Bytes of arena, program and thread stacks."""
         return self._engine.bytes
 
     @property
@@ -46,23 +46,23 @@ class EngineSession:
 
     @property
     def trace(self) -> Trace | None:
-        """As of BoundProgram."""
+        """Times of the last run's steps and loads, as BoundProgram.trace gives them."""
         return self._program.trace
 
     @property
     def lanes(self) -> list[list[tuple[int, int]]] | None:
-        """As of BoundProgram."""
+        """Times of each thread in each step, as BoundProgram.lanes gives them."""
         return self._program.lanes
 
     @property
     def stalls(self) -> list[tuple[int, int]] | None:
-        """As of BoundProgram."""
+        """Times that steps waited for loads, as BoundProgram.stalls gives them."""
         return self._program.stalls
 
     def run(self, buffers: Sequence[NDArray[Any]]) -> dict[str, int]:
-        """As of BoundProgram; the loads of the next run begin in this one."""
+        """Run the program as BoundProgram.run does; the loads of the next run begin in this one."""
         return self._program.run(buffers, [self._program])
 
     def close(self) -> None:
-        """Stops the threads and gives the memory back. Closing twice is fine; RuntimeError during a run."""
+        """Stop the threads and give the memory back. Closing twice is fine. RuntimeError during a run."""
         self._engine.close()

@@ -24,9 +24,10 @@ def table_workspace(int64_t chunk_bytes):
 class EngineError(RuntimeError):
     """The engine refused a program or broke off a run; the session can run again.
 
-    ``status``: "params", "bounds", "index", "memory", "io", "eof", "checksum", "thread", "fork", "overlap" or "running". ``index``: of the
-    load (``is_load``; among the pinned if ``is_pinned``) or the node (one that reads a table, too), -1 if it is about neither. ``file_offset``: where
-    reading failed. ``os_error``: errno of "io", else 0.
+    ``status``: "params", "bounds", "index", "memory", "io", "eof", "checksum", "thread", "fork", "overlap" or "running".
+    ``index``: of the load (``is_load``; among the pinned loads if ``is_pinned``) or of the node (also of one that reads
+    a table); -1 if the error is about neither. ``file_offset``: where reading failed. ``os_error``: errno of "io", else
+    0.
     """
 
     def __init__(self, message, status, index=-1, is_load=False, is_pinned=False, file_offset=0, os_error=0):
@@ -139,7 +140,7 @@ cdef class Engine:
 
     @property
     def bytes(self):
-        """Bytes it owns: arena, programs, thread stacks."""
+        """Bytes of arena, programs and thread stacks."""
         return fx_engine_bytes(self._opened())
 
     @property
@@ -148,14 +149,14 @@ cdef class Engine:
         return fx_engine_threads(self._opened())
 
     def trim(self, bint keep=False):
-        """Gives back the arena beyond what the bound programs need; ``keep``: pinned weights stay where none is bound.
-        RuntimeError during a run."""
+        """Give back the arena beyond what the bound programs need; with ``keep``, pinned weights stay
+        where no program is bound. RuntimeError during a run."""
         cdef fx_engine *engine = self._idle()
         with nogil:
             fx_engine_trim(engine, keep)
 
     def close(self):
-        """Stops the threads and gives the memory back. Closing twice is fine; RuntimeError during a run."""
+        """Stop the threads and give the memory back. Closing twice is fine. RuntimeError during a run."""
         cdef fx_engine *engine = self.engine
         if self.busy:
             raise RuntimeError("the session is running")
@@ -181,8 +182,8 @@ cdef class BoundProgram:
     cdef readonly dict pinning
     """Bytes of pinned weights that were ``kept`` in place, ``moved`` inside the arena, ``read``."""
 
-    def __init__(self, Engine engine not None, *, nodes, steps, pinned, loads, crcs, int64_t arena_bytes, int64_t zeros_offset,
-                 int64_t zeros_count, io_bytes, uint32_t input_count, groups=None, tables=None):
+    def __init__(self, Engine engine not None, *, nodes, steps, pinned, loads, crcs, int64_t arena_bytes,
+                 int64_t zeros_offset, int64_t zeros_count, io_bytes, uint32_t input_count, groups=None, tables=None):
         if self.bound != NULL:
             raise RuntimeError("the program is bound already")
         cdef fx_program program
@@ -244,8 +245,8 @@ cdef class BoundProgram:
 
     @property
     def trace(self):
-        """Of the last run that succeeded, ([(start, end) of each step], [of each load]) in ns since its start, loads
-        begun before it negative. None when not tracing."""
+        """Times of the last run that succeeded: ([(start, end) of each step], [(start, end) of each load]), in ns since
+        its start; a load that began before it has a negative start. None when not tracing."""
         cdef const fx_span *spans = fx_trace(self._opened())
         cdef Py_ssize_t i
         if spans == NULL or self.engine.busy:
@@ -255,8 +256,9 @@ cdef class BoundProgram:
 
     @property
     def spans(self):
-        """As ``trace``, start, end, start, … of all steps and of all loads in two buffers of 64-bit numbers: a session
-        looks at them while its budget holds, which has no room for an object for each number. None when not tracing."""
+        """Times as ``trace`` has them, in two buffers of 64-bit numbers: start, end, start, … of all steps, and of all
+        loads. A session reads them inside its budget, which has no room for an object per number. None when not
+        tracing."""
         cdef const fx_span *spans = fx_trace(self._opened())
         if spans == NULL or self.engine.busy:
             return None
@@ -266,8 +268,9 @@ cdef class BoundProgram:
 
     @property
     def lanes(self):
-        """Of the last run that succeeded, for each step [(start, end) of each compute thread] in ns since its start; (0, 0)
-        where it took no part, and in a group beyond the first step. None unless the engine traces threads (``trace=2``)."""
+        """Times of compute threads in the last run that succeeded: [(start, end) of each thread] of each step, in ns
+        since its start; (0, 0) where a thread took no part, and in a group beyond the first step. None unless the engine
+        traces threads (``trace=2``)."""
         cdef const fx_span *spans = fx_trace_threads(self._opened())
         cdef Py_ssize_t i, threads = fx_engine_threads(self.engine.engine)
         if spans == NULL or self.engine.busy:
@@ -277,8 +280,8 @@ cdef class BoundProgram:
 
     @property
     def stalls(self):
-        """Of the last run that succeeded, (start, end) of each step's wait for loads and of the run's end's, in ns since its
-        start: together ``stall_ns``. (0, 0) where none was missing; a group waits at its first step. None unless the
+        """Waits for loads in the last run that succeeded: (start, end) of each step's, then of the run's end, in ns since
+        its start; together ``stall_ns``. (0, 0) where no load was missing; a group waits at its first step. None unless the
         engine traces threads."""
         cdef const fx_span *spans = fx_trace_stalls(self._opened())
         cdef Py_ssize_t i
@@ -333,7 +336,7 @@ cdef class BoundProgram:
         return {"run_ns": stats.run_ns, "stall_ns": stats.stall_ns, "bytes_read": stats.bytes_read}
 
     def close(self):
-        """Unbinds the program. Closing twice is fine; RuntimeError during a run."""
+        """Unbind the program. Closing twice is fine. RuntimeError during a run."""
         if self.engine is not None and self.engine.busy:
             raise RuntimeError("the session is running")
         self._let_go()
