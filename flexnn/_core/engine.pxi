@@ -268,8 +268,9 @@ cdef class BoundProgram:
 
     @property
     def lanes(self):
-        """Times of compute threads in the last run that succeeded: [(start, end) of each thread] of each step, in ns since
-        its start; (0, 0) where a thread took no part, and in a group beyond the first step. None unless the engine traces threads (``trace=2``)."""
+        """Times of compute threads in the last run that succeeded: [(start, end) of each thread] of each step, in ns
+        since its start; (0, 0) where a thread took no part, and in a group beyond the first step. None unless the engine
+        traces threads (``trace=2``)."""
         cdef const fx_span *spans = fx_trace_threads(self._opened())
         cdef Py_ssize_t i, threads = fx_engine_threads(self.engine.engine)
         if spans == NULL or self.engine.busy:
