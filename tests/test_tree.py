@@ -253,7 +253,8 @@ def test_no_type_has_two_meanings() -> None:
     for path in C_FILES:
         if "check" in path.parts:
             continue
-        for name in re.findall(r"^(?:typedef )?(?:struct|enum|union) (fx_\w+) \{", path.read_text(), re.M):
+        defined = r"^(?:(?:typedef )?(?:struct|enum|union) (fx_\w+) \{|FX_RECORD\((fx_\w+),)"
+        for name in ("".join(names) for names in re.findall(defined, path.read_text(), re.M)):
             if name in seen:
                 found.append(f"{name} is defined in {seen[name]} and in {_name(path)}")
             seen[name] = _name(path)
