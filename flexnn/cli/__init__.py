@@ -11,7 +11,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import NoReturn, TypeAlias
 
 import flexnn
 from flexnn import units
@@ -36,6 +36,9 @@ ABLATIONS = (
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         sys.exit(_fail(f"{message}; see {self.prog} --help", 2))
+
+
+_Commands: TypeAlias = "argparse._SubParsersAction[_Parser]"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -85,7 +88,12 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="flexnn", description="Runs ONNX models inside a memory budget.")
     parser.add_argument("--version", action="version", version=f"flexnn {flexnn.__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
+    for add in (_add_compile, _add_doctor, _add_run, _add_plan, _add_bench):
+        add(commands)
+    return parser
 
+
+def _add_compile(commands: _Commands) -> None:
     sub = commands.add_parser("compile", help="compile an ONNX model into an artifact")
     sub.add_argument("model", metavar="MODEL.onnx", nargs="?")
     sub.add_argument("-o", "--output", metavar="OUT.flexnn", help="default: beside the model")
@@ -99,6 +107,8 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--quiet", action="store_true", help="do not report progress")
     sub.set_defaults(command=_compile)
 
+
+def _add_doctor(commands: _Commands) -> None:
     sub = commands.add_parser("doctor", help="report this machine's CPU, memory and storage")
     sub.add_argument(
         "path", nargs="?", default=".", metavar="PATH", help="file or folder on the storage to time (default: .)"
@@ -106,6 +116,8 @@ def _parser() -> argparse.ArgumentParser:
     sub.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     sub.set_defaults(command=_doctor)
 
+
+def _add_run(commands: _Commands) -> None:
     sub = commands.add_parser("run", help="run a model and report memory and latency")
     _add_model(sub)
     sub.add_argument(
@@ -122,12 +134,16 @@ def _parser() -> argparse.ArgumentParser:
     _add_reuse(sub)
     sub.set_defaults(command=run)
 
+
+def _add_plan(commands: _Commands) -> None:
     sub = commands.add_parser("plan", help="show what a run would do and cost, without running")
     _add_model(sub)
     sub.add_argument("--check", action="store_true", help="also validate the plan, independently of the planner")
     _add_reuse(sub)
     sub.set_defaults(command=plan)
 
+
+def _add_bench(commands: _Commands) -> None:
     sub = commands.add_parser("bench", help="measure latency against memory, or what each part of the design is worth")
     sub.add_argument("what", choices=("curve", "ablations"))
     _add_model(sub)
@@ -161,7 +177,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     sub.add_argument("--draw", metavar="FILE", help="draw the curve as .svg or .png (needs matplotlib)")
     sub.set_defaults(command=_bench)
-    return parser
 
 
 def _add_model(sub: argparse.ArgumentParser) -> None:
