@@ -9,7 +9,6 @@ first column and all others are labels. Where the first column holds numbers, va
 
 from __future__ import annotations
 
-import argparse
 import csv
 import sys
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import ROOT
+from bench.cli import cli
 
 MEASUREMENTS = ROOT / "docs" / "measurements"
 UNITS = {"gb_per_s": "GB/s", "gflops": "GFLOP/s", "kib": "KiB", "mib": "MiB", "mb": "MB", "ms": "ms", "us": "µs"}
@@ -99,7 +99,7 @@ def _bars(axes: Any, table: Table, series: dict[str, list[float]]) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.draw", description="Draw a table of docs/measurements.")
+    parser = cli("bench.draw", __doc__, is_json=False)
     parser.add_argument("name", nargs="?", help="the table's name; without it, all names are listed")
     parser.add_argument("--out", type=Path, help="the picture, .svg, .png or .pdf (default: NAME.svg)")
     options = parser.parse_args(arguments)

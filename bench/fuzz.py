@@ -27,6 +27,7 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,13 +39,14 @@ from rich.progress import Progress
 from rich.table import Table
 
 import flexnn
-from bench import ROOT, WIDTH
-from bench.catalogue import CATALOGUE
-from bench.footprint import reset_peak, status
+from bench.cli import cli, tables, write_json
+from bench.models.artifacts import artifact, artifact_of
+from bench.models.catalogue import CATALOGUE
+from bench.models.subjects import SUBJECTS
+from bench.models.tiny import TINY
 from bench.mutate import damage, reseal, structure_of_artifact, structure_of_onnx
-from bench.peers import OnnxRuntime, artifact, artifact_of
-from bench.subjects import SUBJECTS
-from bench.tiny import TINY
+from bench.peers.runtimes import OnnxRuntime
+from bench.process import ENVIRONMENT, reset_peak, status
 
 TARGETS = (  # model, what is mutated
     ("mobilenet_v2_small", "artifact"),
@@ -256,7 +258,7 @@ class Worker:
 
     def start(self) -> None:
         command = [sys.executable, "-m", "bench.fuzz", "--work", str(self.artifacts), "--seed", str(self.seed)]
-        environment = {**os.environ, "PYTHONFAULTHANDLER": "1", "PYTHONPATH": str(ROOT)}
+        environment = {**ENVIRONMENT, "PYTHONFAULTHANDLER": "1"}
         self.log = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the process)
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, env=environment, text=True
@@ -331,16 +333,15 @@ def fuzz(numbers: list[int], seed: int, processes: int, artifacts: Path, console
     return answers
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.fuzz", description=__doc__.split("\n\n")[0])
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = cli("bench.fuzz", __doc__)
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--target", default="", help="only these: what their names begin with")
     parser.add_argument("--only", type=int, help="one mutation, by its number")
-    parser.add_argument("--json", type=Path, help="write every answer there")
     parser.add_argument("--work", type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     if options.work:
         work(options.seed, options.work)
         return 0
@@ -354,10 +355,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         make_targets(Path(folder))
         answers = fuzz(numbers, options.seed, options.processes, Path(folder), Console(stderr=True))
-    if options.json:
-        rows = {n: [*TARGETS[n % len(TARGETS)], a.outcome, a.detail] for n, a in sorted(answers.items())}
-        options.json.write_text(json.dumps(rows, indent=1))
-    bad = show(answers, Console(width=WIDTH))
+    rows = {n: [*TARGETS[n % len(TARGETS)], a.outcome, a.detail] for n, a in sorted(answers.items())}
+    write_json(options.json, rows)
+    bad = show(answers, tables(options.json))
     return 1 if bad else 0
 
 

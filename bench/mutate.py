@@ -58,7 +58,7 @@ def reseal(content: bytes, rng: random.Random) -> bytes:
     """An artifact changed in its header, graph or checksum table, with checksums that fit the change: what only the
     reader's deep checks, or the engine's at each read, can refuse."""
     from flexnn._core import crc32c
-    from flexnn.artifact.format import HEADER_BYTES, Header
+    from flexnn.artifact.format import HEADER_BYTES, LAYOUT, Header
 
     header = Header.unpack(content[:HEADER_BYTES], len(content))
     out = bytearray(content)
@@ -86,7 +86,7 @@ def reseal(content: bytes, rng: random.Random) -> bytes:
         case "header":
             name = rng.choice([f for f in Header.__dataclass_fields__ if f != "source_sha256"])
             value = getattr(header, name)
-            bits = 32 if name in ("version", "panel_width", "graph_crc", "crcs_crc") else 64
+            bits = 32 if LAYOUT[name] == "I" else 64
             new = rng.choice((rng.choice(EXTREMES), value + rng.choice((-4096, -4, -1, 1, 4, 4096))))
             setattr(header, name, new % 2**bits)
             out[:HEADER_BYTES] = header.pack()

@@ -2,6 +2,7 @@
 
     python -m bench.regress HEAD~5                     against the working tree, the eight classics, 1 thread
     python -m bench.regress HEAD~5 resnet152 --head HEAD --threads 2 --memory 48MiB --json out.json
+    python -m bench.regress v0.1.0 classics vit_b16 gpt2 --threads 1 --threads 2 --rounds 20 --slack 0.03
 
 Each revision is unpacked and installed, in a virtual environment of its own, under bench/.cache/regress (again only
 when its files changed), and compiles the models itself. A round is a fresh process of each, in turn the first, so what
@@ -10,122 +11,37 @@ the median ratio: between the k-th smallest and the k-th largest, k from the bin
 McKean 2011, "Robust Nonparametric Statistical Methods", sect. 1.3). Exit 1 if a model's whole interval lies above
 1 + --slack. A wide interval says that the machine was busy, not that all is well: more rounds, or --clock cpu, which
 counts neither what other processes take nor waiting for storage, help.
+
+Each process also tells how long opening took, how long planning took at twice the smallest budget, what the smallest
+budget is and what importing flexnn added to it. Where these are worse by more than --slack, a line says so.
 """
 
 from __future__ import annotations
 
 import argparse
-import hashlib
-import io
 import json
 import math
-import shutil
-import statistics
-import subprocess
 import sys
-import tarfile
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
 
-from bench import CACHE, ROOT, WIDTH
-from bench.catalogue import CLASSICS, Model, chosen
+from bench.checkouts import WORKING_TREE, BuildError, Checkout, install
+from bench.cli import add_models, cli, table, tables, write_json
+from bench.models.catalogue import CLASSICS, Model, chosen
+from bench.summary import geometric_mean, median
 
 CONFIDENCE = 0.95
 ROUNDS = 12
 NOISE_MAX = 0.2
 ROUNDS_MIN = 6
 """Fewer have no interval at 95 %."""
-WORKING_TREE = "."
-BUILT_FROM = ["CMakeLists.txt", "pyproject.toml", "README.md", "LICENSE", "flexnn", "kernels"]
-
-
-class BuildError(RuntimeError):
-    """A revision that git does not know, or that does not install."""
-
-
-@dataclass(frozen=True, slots=True)
-class Checkout:
-    """An installed revision."""
-
-    label: str
-    folder: Path
-
-    @property
-    def python(self) -> Path:
-        return self.folder / "venv" / "bin" / "python"
-
-    def worker(self, *arguments: object) -> str:
-        """What bench/worker.py prints under this checkout."""
-        command = [str(self.python), "-P", str(ROOT / "bench" / "worker.py"), *map(str, arguments)]
-        done = subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=False)
-        if done.returncode:
-            raise BuildError(f"{self.label}: {done.stderr.strip()}")
-        return done.stdout
-
-    def artifact(self, model: Model) -> Path:
-        """The model compiled by this checkout, once."""
-        path = model.make()
-        target = self.folder / f"{model.name}.flexnn"
-        if not target.exists() or target.stat().st_mtime < path.stat().st_mtime:
-            self.worker("compile", path, target, json.dumps(model.shapes))
-        return target
-
-
-def source(revision: str) -> bytes:
-    """A tar archive of the revision's package; ``.`` is the working tree: its files that git knows, as they are."""
-    if revision != WORKING_TREE:
-        command = ["git", "archive", "--format=tar", revision, *BUILT_FROM]
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, check=False)
-        if done.returncode:
-            raise BuildError(f"{revision}: {done.stderr.decode().strip()}")
-        return done.stdout
-    listed = subprocess.run(["git", "ls-files", "-z", *BUILT_FROM], cwd=ROOT, capture_output=True, check=True).stdout
-    archive = io.BytesIO()
-    with tarfile.open(fileobj=archive, mode="w") as tar:
-        for name in sorted(filter(None, listed.decode().split("\0"))):
-            if (ROOT / name).exists():
-                entry = tarfile.TarInfo(name)
-                data = (ROOT / name).read_bytes()
-                entry.size, entry.mode = len(data), (ROOT / name).stat().st_mode & 0o777
-                tar.addfile(entry, io.BytesIO(data))
-    return archive.getvalue()
-
-
-def digest(archive: bytes) -> str:
-    """Of the files' names, modes and contents; git's archives also hold the commit's name and time."""
-    total = hashlib.sha256()
-    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-        for entry in sorted((m for m in tar if m.isfile()), key=lambda m: m.name):
-            content = tar.extractfile(entry)
-            assert content
-            is_executable = bool(entry.mode & 0o100)
-            total.update(f"{entry.name}\0{is_executable}\0{entry.size}\0".encode() + content.read())
-    return total.hexdigest()[:16]
-
-
-def install(revision: str) -> Checkout:
-    """The revision, built; kept by the digest of its source."""
-    archive = source(revision)
-    checkout = Checkout(revision, CACHE / "regress" / digest(archive))
-    done = checkout.folder / "installed"
-    if done.exists():
-        return checkout
-    shutil.rmtree(checkout.folder, ignore_errors=True)
-    tree = checkout.folder / "source"
-    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
-        tar.extractall(tree, filter="data")
-    subprocess.run([sys.executable, "-m", "venv", str(checkout.folder / "venv")], check=True)
-    command = [str(checkout.python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", str(tree)]
-    report = subprocess.run(command, capture_output=True, text=True, check=False)
-    if report.returncode:
-        raise BuildError(f"{revision}: {report.stderr.strip()}")
-    done.touch()
-    return checkout
+THREADS = (1,)
+FACTS = ("open_ms", "plan_ms", "smallest_bytes", "import_bytes")
+"""What a process tells beside the time of its runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,73 +73,113 @@ def verdict(ratios: list[float]) -> Verdict:
         tail += math.comb(n, k)
         k += 1
     ordered = sorted(ratios)
-    return Verdict(statistics.median(ordered), ordered[k - 1], ordered[n - k])
+    return Verdict(median(ordered), ordered[k - 1], ordered[n - k])
 
 
-def measure(model: Model, sides: tuple[Checkout, Checkout], options: argparse.Namespace) -> dict[str, Any]:
-    """The fastest runs of base and head in ms, round by round."""
+Rounds = list[dict[str, float]]
+"""What the processes of one side told, round by round."""
+
+
+def measure(
+    model: Model, threads: int, sides: tuple[Checkout, Checkout], options: argparse.Namespace
+) -> dict[str, Any]:
+    """A row: base's and head's fastest runs in ms and their facts, round by round."""
     artifacts = [side.artifact(model) for side in sides]
-    times: list[list[float]] = [[], []]
+    rounds: tuple[Rounds, Rounds] = ([], [])
     for turn in range(options.rounds):
         for which in (0, 1) if turn % 2 == 0 else (1, 0):
-            arguments = (options.threads, options.memory, options.seconds, model.scale, options.clock)
-            times[which].append(float(sides[which].worker("time", artifacts[which], *arguments)))
-    return {"model": model.name, "base_ms": times[0], "head_ms": times[1]}
+            arguments = (threads, options.memory, options.seconds, model.scale, options.clock)
+            rounds[which].append(json.loads(sides[which].worker("time", artifacts[which], *arguments)))
+    row: dict[str, Any] = {"model": model.name, "threads": threads}
+    for side, told in zip(("base", "head"), rounds, strict=True):
+        row[f"{side}_ms"] = [one["fastest_ms"] for one in told]
+        # The first process of a side may have to measure the machine.
+        row[side] = {fact: [one[fact] for one in told[1:]] for fact in FACTS}
+    return row
 
 
 def judge(row: dict[str, Any]) -> Verdict:
     return verdict([head / base for base, head in zip(row["base_ms"], row["head_ms"], strict=True)])
 
 
+def worse(row: dict[str, Any], slack: float) -> list[str]:
+    """Lines on the facts of a row that are worse: times and bytes by more than ``slack``, budgets by any."""
+    lines = []
+    for fact in FACTS:
+        base, head = row["base"][fact], row["head"][fact]
+        if fact == "smallest_bytes":
+            is_worse = median(head) > median(base)
+        else:
+            low = verdict([max(b, 1.0) / max(a, 1.0) for a, b in zip(base, head, strict=True)]).low
+            is_worse = low > 1 + slack
+        if is_worse:
+            lines.append(f"{row['model']}, {row['threads']} threads: {fact} {median(base):.2f} -> {median(head):.2f}")
+    return lines
+
+
 def show(rows: list[dict[str, Any]], slack: float, labels: tuple[str, str], console: Console) -> list[str]:
-    """The table; the models that are slower."""
-    table = Table(
-        title=f"fastest ms (median of {len(rows[0]['base_ms'])} rounds); {CONFIDENCE:.0%} interval of the ratio"
-    )
-    table.add_column("model")
-    for column in (*labels, "ratio", "interval", ""):
-        table.add_column(column, justify="right")
+    """A table for each number of threads; the models that are slower."""
     slower = []
-    for row in rows:
-        v = judge(row)
-        word = "slower" if v.is_slower(slack) else "faster" if v.is_faster(slack) else "noisy" if v.is_blind() else ""
-        if v.is_slower(slack):
-            slower.append(row["model"])
-        medians = [f"{statistics.median(row[side]):.2f}" for side in ("base_ms", "head_ms")]
-        table.add_row(row["model"], *medians, f"{v.median:.3f}", f"{v.low:.3f} – {v.high:.3f}", word)
-    console.print(table)
+    for threads in dict.fromkeys(row["threads"] for row in rows):
+        chosen_rows = [row for row in rows if row["threads"] == threads]
+        rounds = len(chosen_rows[0]["base_ms"])
+        title = f"fastest ms (median of {rounds} rounds), {threads} threads; {CONFIDENCE:.0%} interval of the ratio"
+        facts = "open ms", "plan ms", "smallest MiB"
+        grid = table(title, "model", *labels, "ratio", "interval", "", *facts)
+        for row in chosen_rows:
+            v = judge(row)
+            is_slower = v.is_slower(slack)
+            word = "slower" if is_slower else "faster" if v.is_faster(slack) else "noisy" if v.is_blind() else ""
+            slower += [row["model"]] * is_slower
+            medians = [f"{median(row[side]):.2f}" for side in ("base_ms", "head_ms")]
+            grid.add_row(row["model"], *medians, f"{v.median:.3f}", f"{v.low:.3f} – {v.high:.3f}", word, *_facts(row))
+        grid.add_section()
+        mean = geometric_mean([judge(row).median for row in chosen_rows])
+        grid.add_row("geometric mean", "", "", f"{mean:.3f}")
+        console.print(grid)
     return slower
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench.regress", description=__doc__.split("\n\n")[0])
+def _facts(row: dict[str, Any]) -> list[str]:
+    """The cells of a row's facts: base → head."""
+    cells = []
+    for fact, unit in (("open_ms", 1), ("plan_ms", 1), ("smallest_bytes", 1 << 20)):
+        base, head = (median(row[side][fact]) / unit for side in ("base", "head"))
+        cells.append(f"{base:.1f} → {head:.1f}")
+    return cells
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = cli("bench.regress", __doc__, threads=THREADS)
     parser.add_argument("base", help="a git revision")
-    parser.add_argument("names", nargs="*", help="models, or small, full, trained, all; default: the eight classics")
+    add_models(parser, CLASSICS)
     parser.add_argument("--head", default=WORKING_TREE, help="another revision; default: the working tree")
-    parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--memory", default="", help="a budget for both")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--seconds", type=float, default=0.5, help="of runs, each round and side")
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="cpu: for busy machines, 1 thread")
     parser.add_argument("--slack", type=float, default=0.02, help="a slowdown that is let pass")
-    parser.add_argument("--json", type=Path, help="write the rows there")
-    options = parser.parse_intermixed_args()
-    if options.rounds < ROUNDS_MIN:
-        parser.error(f"--rounds: at least {ROUNDS_MIN}")
-    models = chosen(options.names, CLASSICS)
+    options = parser.parse_intermixed_args(arguments)
+    if options.rounds <= ROUNDS_MIN:
+        parser.error(f"--rounds: more than {ROUNDS_MIN}")
+    jobs = [(model, n) for n in options.threads or THREADS for model in chosen(options.names, CLASSICS)]
     try:
         sides = install(options.base), install(options.head)
-        rows = [measure(model, sides, options) for model in track(models, "measuring", console=Console(stderr=True))]
+        progress = Console(stderr=True)
+        rows = [measure(model, n, sides, options) for model, n in track(jobs, "measuring", console=progress)]
     except BuildError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     for row in rows:
         v = judge(row)
         row |= {"ratio": v.median, "low": v.low, "high": v.high, "is_slower": v.is_slower(options.slack)}
-    if options.json:
-        report = {"base": options.base, "head": options.head, "threads": options.threads, "rows": rows}
-        options.json.write_text(json.dumps(report, indent=1))
-    slower = show(rows, options.slack, (options.base, options.head), Console(width=WIDTH))
+    write_json(options.json, {"base": options.base, "head": options.head, "rows": rows})
+    console = tables(options.json, 150)
+    slower = show(rows, options.slack, (options.base, options.head), console)
+    imported = [median([b for row in rows for b in row[side]["import_bytes"]]) / 1e6 for side in ("base", "head")]
+    console.print(f"importing flexnn adds {imported[0]:.2f} → {imported[1]:.2f} MB")
+    for line in (line for row in rows for line in worse(row, options.slack)):
+        console.print(f"worse: {line}")
     if slower:
         print(f"error: slower than {options.base}: {', '.join(slower)}", file=sys.stderr)
     return 1 if slower else 0

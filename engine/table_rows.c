@@ -28,7 +28,7 @@ static fx_status fail(fx_engine *e, fx_error error) {
     return error.status;
 }
 
-static fx_status read_chunk(const fx_table *face, int64_t i, void *workspace, const char **chunk) {
+static fx_status read_chunk(const fx_row_table *face, int64_t i, void *workspace, const char **chunk) {
     const fx_stored_table *t = (const fx_stored_table *)face;
     fx_engine *e = t->bound->engine;
     const int64_t from = i * face->chunk_bytes, rest = t->place->bytes - from;
@@ -57,7 +57,7 @@ static fx_status read_chunk(const fx_table *face, int64_t i, void *workspace, co
 void fx_tables_start(fx_bound *b) {
     for (uint32_t i = 0; i < b->program.table_count; i++) {
         const fx_load *place = &b->program.tables[i];
-        const fx_table face = {place->chunk_bytes, fx_table_workspace(place->chunk_bytes), read_chunk};
+        const fx_row_table face = {place->chunk_bytes, fx_table_workspace(place->chunk_bytes), read_chunk};
         b->tables[i] = (fx_stored_table){face, b, place};
     }
 }

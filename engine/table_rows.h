@@ -5,7 +5,7 @@
 #include "flexnn/engine.h"
 
 typedef struct fx_stored_table {
-    fx_table face; /* what the kernel sees; first, so that it leads back here */
+    fx_row_table face; /* what the kernel sees; first, so that it leads back here */
     struct fx_bound *bound;
     const fx_load *place;
 } fx_stored_table;

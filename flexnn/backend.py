@@ -1,7 +1,7 @@
 """The standard ONNX backend interface: ``flexnn.backend.Backend.run_model(model, inputs)``.
 
-https://onnx.ai/onnx/api/backend.html. For tests and tools that speak it; it imports onnx. The memory budget is the
-keyword ``memory`` of ``prepare``.
+https://onnx.ai/onnx/api/backend.html. It serves tests and tools that know this interface, and imports onnx. The
+keyword ``memory`` of ``prepare`` is the memory budget.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ from flexnn.session import Session
 
 
 class PreparedModel(BackendRep):
-    """A model ready to run; closes its session when it goes."""
+    """A model that is ready to run."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._names = [port.name for port in session.get_inputs()]
 
     def run(self, inputs: Any, **_: Any) -> tuple[Any, ...]:
-        """All outputs, in the model's order; inputs: a list in the model's order, a mapping by name, or one array.
+        """Run the model; return all outputs in the model's order.
 
-        Raises ValueError for wrong inputs, GraphError or SessionError where the run fails.
+        ``inputs`` is a list in the model's order, a mapping by name, or one array. Raises ValueError for wrong inputs,
+        GraphError or SessionError if the run fails.
         """
         if isinstance(inputs, Mapping):
             feed = dict(inputs)
@@ -57,12 +58,12 @@ class Backend(OnnxBackend):
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
-        """Only CPUs."""
+        """Return whether ``device`` is a CPU."""
         return bool(Device(device).type == DeviceType.CPU)
 
     @classmethod
     def is_compatible(cls, model: onnx.ModelProto, device: str = "CPU", **_: Any) -> bool:
-        """Whether the model compiles."""
+        """Return whether the model compiles."""
         try:
             cls.prepare(model, device)
         except GraphError:
@@ -71,10 +72,10 @@ class Backend(OnnxBackend):
 
     @classmethod
     def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> PreparedModel:
-        """Compiles and opens ``model``. ``kwargs``: of Session (``memory``, ``threads``, ``io``).
+        """Compile and open ``model``. ``kwargs`` may hold ``memory``, ``threads`` and ``io``, as Session takes them.
 
-        Raises GraphError in one line for what is not supported, BudgetError for too small a budget, ValueError for a
-        device that is none of ours.
+        Raises GraphError for a model that is not supported, BudgetError for a budget that is too small, ValueError for
+        a device other than CPU.
         """
         if not cls.supports_device(device):
             raise ValueError(f"device {device!r}: only CPU is supported")
@@ -95,7 +96,7 @@ class Backend(OnnxBackend):
         outputs_info: Sequence[tuple[np.dtype, tuple[int, ...]]] | None = None,
         **kwargs: Any,
     ) -> tuple[Any, ...]:
-        """Runs one operator; ``opset_version`` among the keywords says which of its versions."""
+        """Run one operator, of the opset that the keyword ``opset_version`` states."""
         names = list(dict.fromkeys(name for name in node.input if name))
         arrays = [np.asarray(value) for value in (inputs.values() if isinstance(inputs, Mapping) else inputs)]
         ports = [

@@ -1,6 +1,6 @@
-"""Compiling: an ONNX model into an artifact. The only entry that needs onnx, which it imports when called.
+"""Compiling turns an ONNX model into an artifact. Only compiling needs onnx.
 
-So it does hashlib and subprocess, which cost more than the rest of ``import flexnn``.
+onnx, hashlib and subprocess are imported lazily: they cost more memory than the rest of ``import flexnn``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ONNX_LACKS = "the onnx package: pip install 'flexnn[compile]'"
 _EXTRA = ("onnx", "google", "ml_dtypes")
 """Packages that come with the extra ``compile``."""
 Progress = Callable[[str, int, int], None]
-"""Called with what was just done, bytes done and bytes in all."""
+"""Called after each weight, with its name, the bytes done and the bytes in all."""
 _Trace = Callable[[str, "Model | Graph | StoredModel | GraphError"], None]
 
 _READ_BYTES = 1 << 20
@@ -38,11 +38,11 @@ def compile(  # noqa: A001 (a public name)
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     progress: Progress | None = None,
 ) -> str:
-    """Compiles the ONNX file ``model`` to ``output`` (default: beside it, ``.flexnn``); returns the output's path.
+    """Compile the ONNX file ``model`` to ``output``; return the path of the output.
 
-    ``shapes`` binds dynamic inputs, by name. Weights are streamed: peak memory is about the largest of them. Raises
-    CompileError, GraphError (unsupported operator, attribute or shape; nothing is written) or OSError; a file that was
-    at ``output`` is replaced only by a complete new one.
+    By default the output is beside the model and ends in ``.flexnn``. ``shapes`` binds open inputs, by name. Weights
+    are streamed, so peak memory is about the largest of them. Only a complete artifact replaces a file at ``output``.
+    Raises CompileError, OSError, or GraphError for an operator, attribute or shape that is not supported.
     """
     from flexnn.artifact.writer import write_artifact
 
@@ -50,7 +50,7 @@ def compile(  # noqa: A001 (a public name)
     target = os.fsdecode(output) if output is not None else os.path.splitext(source)[0] + ".flexnn"
     _check_places(source, target)
     if os.path.exists(target) and os.path.samefile(source, target):
-        raise CompileError(f"{target}: the artifact would overwrite the model; name another with -o")
+        raise CompileError(f"{target}: the artifact would overwrite the model; name another file with -o")
     contents = _contents(source, dict(shapes or {}))
     digest = _sha256(source)
     total = sum(weight.nbytes for weight in contents.weights)
@@ -129,9 +129,9 @@ def _text(made: Model | Graph | StoredModel, stage: str) -> str:
 
 
 def _contents(source: str, shapes: dict[str, tuple[int, ...]], trace: _Trace | None = None) -> Graph | StoredModel:
-    """What the artifact holds: the bound graph, or the model where its shapes or its path are open.
+    """Return the contents of the artifact: a bound graph, or the model if its shapes or its control flow are open.
 
-    ``trace`` is called with each stage. Raises CompileError where onnx is not installed.
+    ``trace`` is called with each stage. Raises CompileError if onnx is not installed.
     """
     import numpy as np
 
@@ -162,8 +162,9 @@ def _contents(source: str, shapes: dict[str, tuple[int, ...]], trace: _Trace | N
 
 
 def _open_contents(model: Model, reason: GraphError) -> StoredModel:
-    """The model with all weights in every form that sampled bindings read. Raises GraphError; ``reason``, why it is not
-    one bound graph, where that says more.
+    """Return the model with all weights, in every form that sampled bindings read.
+
+    Raises GraphError: ``reason``, which says why the model is not one bound graph, if that says more.
     """
     from flexnn.artifact.model_section import INLINE_BYTES, StoredModel, constants_of, source_of, weight_key
     from flexnn.graph.bind import refuse_unknown
@@ -180,7 +181,7 @@ def _open_contents(model: Model, reason: GraphError) -> StoredModel:
         key = weight_key(weight)
         if key is None:
             assert weight.source is not None
-            weight.source.load()  # so that its numbers are kept
+            weight.source.load()  # marks the constant as used, so the section holds its numbers
         elif key not in stored.keys:
             stored.keys[key] = len(stored.weights)
             stored.weights.append(weight)
@@ -196,7 +197,7 @@ def _open_contents(model: Model, reason: GraphError) -> StoredModel:
 
 
 def _check_places(source: str, target: str) -> None:
-    """Refuses what would hang, be for nothing, or replace a device: before the model is read."""
+    """Refuse paths that would hang, waste the work or replace a device, before the model is read."""
     _check_regular(source)
     folder = os.path.dirname(target) or "."
     if not target or not os.path.isdir(folder):
@@ -222,10 +223,11 @@ def _sha256(path: str) -> bytes:
 
 @contextlib.contextmanager
 def compiled(model: str, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[str]:
-    """Path of an artifact of ``model`` for as long as the context lasts: ``model`` itself, unless it is an ``.onnx``.
+    """Return the path of an artifact of ``model`` for as long as the context lasts: ``model`` itself, unless it is an
+    ``.onnx`` file.
 
-    An ONNX file is compiled by a process of its own, so that onnx and what it allocates never become part of this one,
-    into the user's cache directory (not /tmp, which may be memory).
+    A process of its own compiles an ONNX file, so that the memory of onnx never becomes part of this process. The
+    artifact is in the user's cache folder, not in /tmp, which may be memory.
     """
     if not model.lower().endswith(".onnx"):
         yield model
@@ -249,9 +251,9 @@ def compiled(model: str, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[str]
 
 @contextlib.contextmanager
 def _scratch(folder: str) -> Iterator[str]:
-    """A new folder in ``folder``, removed at the end; so are those that killed processes left behind.
+    """Make a new folder in ``folder`` and remove it at the end, together with those that killed processes left behind.
 
-    Without tempfile, which would take 0.7 MiB of the session's budget.
+    tempfile would take 0.7 MiB of the session's budget.
     """
     for left in os.listdir(folder):
         pid = left.removeprefix("session-").partition("-")[0]
@@ -272,7 +274,7 @@ def _scratch(folder: str) -> Iterator[str]:
 
 
 def _remove(folder: str) -> None:
-    """Removes a folder of files; another process may be doing the same."""
+    """Remove a folder of files; another process may be doing the same."""
     with contextlib.suppress(OSError):
         for name in os.listdir(folder):
             os.unlink(os.path.join(folder, name))

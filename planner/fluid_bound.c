@@ -142,7 +142,7 @@ static double stretch_s(work *w, stretch s, double *byte) {
     for (int64_t i = 0; i < members; i++) {
         double bytes = (double)f->bytes[w->ranks[i].node];
         if (left > 0.0 && bytes > 0.0)
-            *byte = -w->ranks[i].score; /* the last that is kept */
+            *byte = -w->ranks[i].score; /* the last that stays in memory */
         left -= bytes;
     }
     for (int64_t i = 0; i < members; i++) {
@@ -152,7 +152,7 @@ static double stretch_s(work *w, stretch s, double *byte) {
     return total - *byte * room;
 }
 
-/* The same where nothing is pinned and what is kept are the first weights of the stretch, in the order of their use:
+/* The same where nothing is pinned and the first weights of the stretch stay in memory, in the order of their use:
  * what these take beside their bytes at the storage's rate, and `room` bytes at that rate, are all that is saved. */
 static double ordered_s(const work *w, stretch s) {
     const fx_fluid *f = w->f;
@@ -161,7 +161,7 @@ static double ordered_s(const work *w, stretch s) {
     for (int64_t k = s.first; k < s.end; k++) {
         const int64_t i = k % f->count;
         const double bytes = (double)f->bytes[i], beside = f->read_s[i] - rate * bytes;
-        const double most = (f->byte_s[i] - rate) * bytes; /* of one that is kept in part */
+        const double most = (f->byte_s[i] - rate) * bytes; /* of one that stays in part */
         total += f->read_s[i];
         if (left > 0.0)
             total -= beside > most ? beside : most;

@@ -1,5 +1,6 @@
 /* Kernels and slices node by node: changes that make the whole run shorter stay. */
 #include "flexnn/draft.h"
+#include "sizes.h"
 
 #include <stdlib.h>
 
@@ -19,13 +20,13 @@ static int fits(const trial *t, uint32_t i) {
     const fx_draft_node *node = &t->p->nodes[i];
     const fx_choice *choice = &t->choices[i];
     int64_t address[1 + FX_CONSTANTS_MAX];
-    int64_t room = fx_node_room(t->p, node, t->working_bytes, choice, address), align = t->p->io_align;
+    int64_t room = fx_node_room(t->p, node, t->working_bytes, choice, address);
     if (room < 0)
         return 0;
     if (choice->pinned_panels == node->panel_count)
         return 1;
     int64_t bytes = choice->slice_panels * node->panel_bytes;
-    return room >= (align > 64 ? ((bytes + align - 1) & -align) + 2 * align : bytes);
+    return room >= (t->p->io_align > FX_LINE ? fx_room_bytes(t->p, bytes) : bytes);
 }
 
 static int try(trial *t, uint32_t i, fx_choice changed) {

@@ -13,7 +13,7 @@ import pytest
 import flexnn
 from flexnn import cli
 from flexnn.artifact import open_artifact
-from flexnn.bench import ablations, timing
+from flexnn.benchmark import ablations, curve, timing
 from flexnn.planning import MachineProfile, Setting, make_plan
 from flexnn.run.engine import BoundProgram, Engine, Switches
 from flexnn.session import open_for_tests
@@ -123,6 +123,17 @@ def test_drawing_without_matplotlib_says_so(
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
     assert cli.main(["bench", "curve", str(artifact), "--repeat", "1", "--draw", "x.svg"]) == 2
     assert "pip install flexnn[plot]" in capsys.readouterr().err
+
+
+def test_a_curve_is_drawn_the_same_each_time(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    rows = [{"memory": m << 20, "p50": 100 / m, "predicted": 90 / m} for m in (1, 2, 4)]
+    for name in ("a.svg", "b.svg"):
+        curve.draw(str(tmp_path / name), "model", rows, [{"name": "onnxruntime", "memory": 8 << 20, "p50": 30.0}])
+    text = (tmp_path / "a.svg").read_text()
+    assert text == (tmp_path / "b.svg").read_text()
+    assert all(word in text for word in ("onnxruntime", "FlexNN", "memory (MiB)"))
+    assert len(text) < 50_000
 
 
 def test_a_trace_explains_its_stalls(artifact: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,7 +31,7 @@ MAY_IMPORT = {
     "measure": {"_core", "artifact", "graph", "planning"},
     "compiler": {"errors", "graph", "artifact", "regions"},
     "run": {"_core", "artifact", "errors", "graph", "measure", "planning", "regions", "units"},
-    "bench": {
+    "benchmark": {
         "__init__",
         "doctor",
         "_core",
@@ -50,7 +50,7 @@ MAY_IMPORT = {
     "__main__": {"cli"},
     "backend": {"compiler", "graph", "session"},
     "doctor": {"_core"},
-    "cli": {"bench", "doctor", "__init__", "_core", "compiler", "graph", "run", "units"},
+    "cli": {"benchmark", "doctor", "__init__", "_core", "compiler", "graph", "run", "units"},
 }
 COMPILE_TIME = {"onnx", "google"}
 MAY_IMPORT_ONNX = {"backend.py", "importer.py", "onnx_file.py"}

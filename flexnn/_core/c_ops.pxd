@@ -13,7 +13,7 @@ cdef extern from "flexnn/ops.h" nogil:
     const uint32_t FX_TRAIT_PANELS
 
     ctypedef struct fx_conv_params:
-        int32_t nr
+        int32_t cin, cout, group, cin_panel, nr
 
     ctypedef union fx_params:
         fx_conv_params conv
@@ -35,7 +35,7 @@ cdef extern from "flexnn/ops.h" nogil:
     ctypedef struct fx_window:
         int32_t y0, y1, c0, c1
 
-    ctypedef struct fx_table:
+    ctypedef struct fx_row_table:
         pass
 
     ctypedef struct fx_call:
@@ -48,7 +48,7 @@ cdef extern from "flexnn/ops.h" nogil:
         const float *weight
         const float *zeros
         void *workspace
-        const fx_table *table
+        const fx_row_table *table
 
     uint32_t fx_op_traits(uint32_t op)
     fx_window fx_op_full_window(uint32_t op, const fx_params *p)
@@ -57,6 +57,8 @@ cdef extern from "flexnn/ops.h" nogil:
     int64_t fx_op_panel_bytes(uint32_t op, const fx_params *p)
     int32_t fx_op_panels(uint32_t op, const fx_params *p)
     int32_t fx_conv_panel_cin(const fx_conv_params *p, int32_t panel)
+    int fx_conv_groups_are_narrow(int64_t cin, int64_t cout, int64_t group)
+    int64_t fx_conv_cin_panel(int64_t cin, int64_t cout, int64_t group)
     int fx_conv_kernel_fits(uint32_t kernel, const fx_conv_params *p)
     int64_t fx_op_workspace(const fx_kernels *k, uint32_t op, uint32_t kernel, const fx_params *p)
     int64_t fx_op_zeros(uint32_t op, const fx_params *p)
@@ -72,6 +74,20 @@ cdef extern from "flexnn/ops.h" nogil:
 
 cdef extern from "flexnn/kernels.h" nogil:
     const int FX_NR
+
+cdef extern from "flexnn/weight_form.h" nogil:
+    const int FX_ACT_NONE
+    const int FX_ACT_PRELU
+    const int FX_WTYPE_COUNT
+
+    ctypedef struct fx_weight_form:
+        int32_t bits, block, scales, minimum
+
+    ctypedef struct fx_panel_layout:
+        int64_t scales, minimum, weights, bytes
+
+    const fx_weight_form fx_weight_forms[]
+    fx_panel_layout fx_panel_layout_of(int32_t act, int32_t wtype, int64_t weights)
 
 cdef extern from "tables.h" nogil:
     const char *fx_enumerations[]

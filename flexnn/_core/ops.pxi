@@ -55,6 +55,9 @@ def _names_of_enums():
 OPS = _names_of_ops()
 FIELDS = {name: _fields_of_op(i) for i, name in enumerate(OPS)}
 ENUMS = _names_of_enums()
+WEIGHT_FORMS = {name: (fx_weight_forms[i].bits, fx_weight_forms[i].block, fx_weight_forms[i].scales,
+                       fx_weight_forms[i].minimum) for i, name in enumerate(ENUMS["wtype"])}
+cdef dict _WTYPE_NUMBER = {name: i for i, name in enumerate(ENUMS["wtype"])}
 cdef dict _OP_NUMBER = {name: i for i, name in enumerate(OPS)}
 cdef dict _CONV_KERNEL_NUMBER = {name: i for i, name in enumerate(ENUMS["conv_kernel"])}
 
@@ -209,12 +212,43 @@ def conv_kernel_fits(str kernel not None, params):
     return bool(fx_conv_kernel_fits(_CONV_KERNEL_NUMBER[kernel], &o.params.conv))
 
 
-def conv_panel_cin(params, int32_t panel):
+def panel_layout(str wtype not None, bint slopes, int64_t weights):
+    """(scales, minimum, weights, end): offsets in bytes of a panel's parts from its start. ``weights``: their number,
+    a multiple of NR; ``slopes``: whether the panel holds PRelu's."""
+    if wtype not in _WTYPE_NUMBER or weights < 0 or weights % FX_NR:
+        raise ValueError(f"panel of {weights} weights stored as {wtype}")
+    cdef fx_panel_layout layout = fx_panel_layout_of(FX_ACT_PRELU if slopes else FX_ACT_NONE, _WTYPE_NUMBER[wtype],
+                                                     weights)
+    return layout.scales, layout.minimum, layout.weights, layout.bytes
+
+
+cdef int _check_groups(int64_t cin, int64_t cout, int64_t group) except -1:
+    if group < 1 or cin < group or cout < group or cin % group or cout % group:
+        raise ValueError(f"{cin} input and {cout} output channels in {group} groups")
+    return 0
+
+
+def conv_is_narrow(int64_t cin, int64_t cout, int64_t group):
+    """Whether a convolution's groups are narrow: their panels hold no zeros."""
+    _check_groups(cin, cout, group)
+    return bool(fx_conv_groups_are_narrow(cin, cout, group))
+
+
+def conv_cin_panel(int64_t cin, int64_t cout, int64_t group):
+    """Input channels that each panel of a convolution reads; of narrow groups, that each output channel sees."""
+    _check_groups(cin, cout, group)
+    return fx_conv_cin_panel(cin, cout, group)
+
+
+def conv_panel_cin(int32_t cin, int32_t cout, int32_t group, int32_t panel):
     """First input channel that a panel of a convolution reads."""
-    cdef _Op o = _Op("conv", "", params)
-    if not 0 <= panel < fx_op_panels(o.op, &o.params):
-        raise ValueError(f"panel {panel} of {fx_op_panels(o.op, &o.params)}")
-    return fx_conv_panel_cin(&o.params.conv, panel)
+    _check_groups(cin, cout, group)
+    cdef int32_t panels = (cout + FX_NR - 1) // FX_NR
+    if not 0 <= panel < panels:
+        raise ValueError(f"panel {panel} of {panels}")
+    cdef fx_conv_params p
+    p.cin, p.cout, p.group, p.cin_panel = cin, cout, group, <int32_t>fx_conv_cin_panel(cin, cout, group)
+    return fx_conv_panel_cin(&p, panel)
 
 
 def isa_level(name=None):

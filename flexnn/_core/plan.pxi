@@ -8,7 +8,7 @@ _add_records(fx_planner_records)
 
 
 cdef class Drafts:
-    """What kernels, slices and pins make of one graph (flexnn/draft.h). Tables as records: ``nodes``, ``variants``,
+    """Drafts of one graph (flexnn/draft.h). Tables are records: ``nodes``, ``variants``,
     ``constants``, ``gaps``, ``items``, ``lifetimes``. ``choices``, where a method takes them, are records of
     CHOICE_DTYPE, one for each node; a method that changes them says so. ``bytes_max``: most bytes of a draft (fx_draft_bytes).
     ValueError for tables that do not fit together."""

@@ -1,6 +1,6 @@
 """The ``.flexnn`` file: format, writer, verified reader (docs/format.md).
 
-What few sessions need is imported where it is: models whose shapes are open (``model_section``), the writer.
+Models whose shapes are open (``model_section``) and the writer are imported lazily: most sessions never use them.
 """
 
 from .format import ArtifactError

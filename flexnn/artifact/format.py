@@ -10,8 +10,8 @@ from flexnn.errors import FlexNNError
 
 MAGIC = b"\x89FLEXNN\n"
 VERSION = 3
-"""Raised whenever files of the version before could be misread or refused: a changed attribute of an operator, another
-layout of panels. The file then says "compile it again". Versions 1 and 2 stood for what is ``kind`` now.
+"""Version of the format. A change raises it if this FlexNN would misread or refuse older files: an operator with other
+attributes, panels with another layout. Versions 1 and 2 stood for what is ``kind`` now.
 """
 KINDS = (GRAPH, MODEL) = (1, 2)
 """A bound graph; a model whose shapes are bound at run time."""
@@ -39,8 +39,8 @@ LAYOUT = {
     "crcs_crc": "I",
     "reserved": "I",
 }
-"""The header's fields, in order, and their types as ``struct`` names them; ``header_crc`` follows. Magic and version
-keep their places in every version.
+"""The header's fields in order, with their types as ``struct`` names them. ``header_crc`` follows. ``magic`` and
+``version`` keep their places in every version.
 """
 _FIELDS = struct.Struct("<" + "".join(LAYOUT.values()))
 _VERSION = struct.Struct("<8sI")
@@ -49,17 +49,18 @@ _FIXED = {"magic": MAGIC, "version": VERSION, "header_bytes": HEADER_BYTES, "res
 
 
 class ArtifactError(FlexNNError, ValueError):
-    """A file that is not a usable artifact; the message is one line saying what is wrong."""
+    """A file that is not a usable artifact. The message is one line that says what is wrong."""
 
 
 def page_up(offset: int) -> int:
-    """``offset`` rounded up to a page."""
+    """Return ``offset``, rounded up to a page."""
     return -(-offset // PAGE) * PAGE
 
 
 def check_version(raw: bytes, path: str) -> None:
-    """Raise ArtifactError, saying what to do, unless the file at ``path``, which starts with ``raw``, is an artifact of
-    this version.
+    """Check magic and version in ``raw``, the first bytes of the file at ``path``.
+
+    Raises ArtifactError, which for another version says what to do.
     """
     if len(raw) < _VERSION.size or raw[: len(MAGIC)] != MAGIC:
         raise ArtifactError("not a .flexnn artifact")
@@ -72,19 +73,19 @@ def check_version(raw: bytes, path: str) -> None:
 
 
 def again(path: str) -> str:
-    """The advice to compile the artifact at ``path`` again, with the command."""
-    from shlex import quote  # costs memory, which a session that opens does not have to spare
+    """Return the advice to compile the artifact at ``path`` again, with the command."""
+    from shlex import quote  # lazily: it costs memory, and most files open
 
     return f"compile it again: flexnn compile MODEL.onnx -o {quote(path)}"
 
 
 @dataclass(slots=True)
 class Header:
-    """Where the sections are. Offsets and sizes in bytes from the start of the file."""
+    """The header: kind of the file, and places of its sections. Offsets count bytes from the start of the file."""
 
     panel_width: int
     kind: int
-    """GRAPH or MODEL: what the graph section holds."""
+    """GRAPH or MODEL: contents of the first section."""
     file_bytes: int
     graph_offset: int
     graph_bytes: int
@@ -97,33 +98,34 @@ class Header:
     crcs_crc: int
 
     def pack(self) -> bytes:
-        """The header's bytes, with its checksum."""
+        """Return the header's bytes, with its checksum."""
         values = [_FIXED[name] if name in _FIXED else getattr(self, name) for name in LAYOUT]
         head = _FIELDS.pack(*values)
         return head + struct.pack("<I", crc32c(head))
 
     @classmethod
     def unpack(cls, raw: bytes, file_bytes: int, path: str = "OUT.flexnn") -> Header:
-        """The header in ``raw``, every field checked; ``file_bytes`` is the true size of the file at ``path``. Raises
-        ArtifactError.
+        """Read the header in ``raw`` and check every field.
+
+        ``file_bytes`` is the true size of the file at ``path``. Raises ArtifactError.
         """
         check_version(raw, path)
         if len(raw) < HEADER_BYTES or struct.unpack_from("<I", raw, _FIELDS.size)[0] != crc32c(raw[: _FIELDS.size]):
             raise ArtifactError("header checksum does not match: the file is damaged")
         fields = dict(zip(LAYOUT, _FIELDS.unpack_from(raw), strict=True))
         if any(fields.pop(name) != value for name, value in _FIXED.items()) or fields["kind"] not in KINDS:
-            raise ArtifactError("header has fields this version does not know")
+            raise ArtifactError("the header has values that this version does not know")
         header = cls(**fields)
         if header.file_bytes != file_bytes or file_bytes > FILE_BYTES_MAX:
             raise ArtifactError(
-                f"file has {file_bytes} bytes, its header says {header.file_bytes}: truncated or appended to"
+                f"the file has {file_bytes} bytes, but its header says {header.file_bytes}: it was cut or extended"
             )
         header._check_sections()
         return header
 
     def _check_sections(self) -> None:
         if self.graph_bytes > GRAPH_BYTES_MAX or self.crc_count > CHUNKS_MAX:
-            raise ArtifactError("graph or checksum table larger than any model needs")
+            raise ArtifactError("the graph or the checksum table is larger than any model needs")
         in_order = (
             self.graph_offset == HEADER_BYTES
             and self.crc_offset == -(-(self.graph_offset + self.graph_bytes) // 4) * 4
@@ -132,4 +134,4 @@ class Header:
             and self.data_bytes >= 0
         )
         if not in_order:
-            raise ArtifactError("sections overlap or leave the file")
+            raise ArtifactError("sections overlap or reach beyond the file")

@@ -59,23 +59,25 @@ LIST_MAX = 1 << 16
 
 
 class AbsentSource:
-    """Numbers that the artifact does not hold, because no binding that the compiler tried read them."""
+    """Numbers that the artifact does not hold: no binding that the compiler tried read them."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     @property
     def key(self) -> str:
-        """Never asked for: that of the constant counts."""
+        """A key that nothing reads: the constant's own key counts."""
         return f"absent:{self.name}"
 
     def load(self) -> Array:
-        """Raises AbsentError."""
-        raise AbsentError(f"the artifact lacks the numbers of {self.name!r} for these shapes: compile it with --shape")
+        """Raise AbsentError."""
+        raise AbsentError(
+            f"the artifact lacks the numbers of {self.name!r} for these shapes: compile the model with --shape"
+        )
 
 
 def constants_of(model: Model) -> list[Constant]:
-    """All constants of a model, counted anew: each at the index of its source."""
+    """Return all constants of a model, each at the index of its source; the indices are counted anew."""
     found: dict[int, Constant] = {}
     for graph in model.graph.walk():
         attributes = [v for node in graph.nodes for v in node.attrs.values() if isinstance(v, Constant)]
@@ -87,7 +89,7 @@ def constants_of(model: Model) -> list[Constant]:
 
 
 def source_of(constant: Constant) -> ModelSource:
-    """Its source, which the importer or the reader made."""
+    """Return the constant's source, which the importer or the reader made."""
     assert isinstance(constant.source, ModelSource)
     return constant.source
 
@@ -99,15 +101,19 @@ class StoredModel:
     model: Model
     weights: list[Weight]
     keys: dict[str, int]
-    """Key of a weight (``weight_key``) -> its index."""
+    """Index of each weight, by its key (``weight_key``)."""
     values: dict[int, int]
-    """Index of a constant too large for the section -> that of the raw weight with its numbers."""
+    """Index of the raw weight that holds a constant's numbers, by the constant's index; only of constants that are too
+    large for the section."""
     constants: list[Constant]
-    """The model's, by index."""
+    """The model's constants, by index."""
 
 
 def weight_key(weight: Weight) -> str | None:
-    """By which a bound graph's weight is found in the artifact; None: small or made while binding, held beside it."""
+    """Return the key by which a bound graph finds its weight in the artifact.
+
+    None: the weight is small, or binding makes it, so it is not looked up.
+    """
     origin = weight.origin
     assert origin is not None
     made = isinstance(weight.source, ArraySource)
@@ -117,7 +123,7 @@ def weight_key(weight: Weight) -> str | None:
 
 
 def dump_stored(stored: StoredModel) -> bytes:
-    """The section's bytes."""
+    """Return the bytes of the section."""
     rows = {
         "weights": dump_weights(stored.weights),
         "keys": list(stored.keys),
@@ -127,7 +133,7 @@ def dump_stored(stored: StoredModel) -> bytes:
 
 
 def load_stored(raw: bytes) -> StoredModel:
-    """The model in ``raw``. Raises ArtifactError saying what is wrong."""
+    """Read the model in ``raw``. Raises ArtifactError, which says what is wrong."""
     rows = load_json(raw, set(PARTS), "model")
     check_tables(rows, {"weights", "keys"}, "model")
     weights = load_weights(rows["weights"])
@@ -137,7 +143,7 @@ def load_stored(raw: bytes) -> StoredModel:
         keys = {name_of(key): index for index, key in enumerate(rows["keys"])}
         model, values, constants = _load_model(rows["model"], [(weight.kind, weight.nbytes) for weight in weights])
     except (TypeError, ValueError, RecursionError) as error:
-        raise ArtifactError(f"model section: {error}") from None
+        raise ArtifactError(f"the model section: {error}") from None
     return StoredModel(model, weights, keys, values, constants)
 
 
@@ -182,7 +188,7 @@ def _dump_attr(value: ModelAttr) -> Any:
 
 def _load_model(rows: Any, weights: list[tuple[str, int]]) -> tuple[Model, dict[int, int], list[Constant]]:
     if not isinstance(rows, dict) or rows.keys() != set(MODEL_PARTS):
-        raise ValueError("it has not the three parts")
+        raise ValueError(f"the model must have the parts {', '.join(MODEL_PARTS)}")
     if not isinstance(rows["constants"], list) or len(rows["constants"]) > TENSORS_MAX:
         raise ValueError("constants are not a list, or too many")
     stored: dict[int, int] = {}
@@ -211,12 +217,12 @@ def _constant(row: Any, index: int, weights: list[tuple[str, int]]) -> tuple[Con
         except (binascii.Error, UnicodeError):
             raise ValueError(f"the value of constant {index} is not base64") from None
         if len(raw) != constant.nbytes:
-            raise ValueError(f"constant {index} has {len(raw)} bytes, not {constant.nbytes}")
+            raise ValueError(f"constant {index} has {len(raw)} bytes instead of {constant.nbytes}")
         constant.source = ModelSource(index, ArraySource(np.frombuffer(raw, ALL_DTYPES[dtype]).reshape(dims)))
         return constant, -1
     weight = int_in(value, 0, len(weights) - 1)
     if weights[weight] != ("raw", constant.nbytes):
-        raise ValueError(f"constant {index} is not what weight {weight} holds")
+        raise ValueError(f"weight {weight} does not hold the numbers of constant {index}")
     return constant, weight
 
 
@@ -224,7 +230,7 @@ def _graph(rows: Any, constants: list[Constant], depth: int) -> ModelGraph:
     if depth > NESTING_MAX:
         raise ValueError("graphs are nested too deeply")
     if not isinstance(rows, dict) or rows.keys() != set(GRAPH_PARTS):
-        raise ValueError("a graph has not the four tables")
+        raise ValueError(f"a graph must have the parts {', '.join(GRAPH_PARTS)}")
     if not isinstance(rows["constants"], dict) or not isinstance(rows["nodes"], list):
         raise ValueError("a graph's constants or nodes are malformed")
     if len(rows["nodes"]) > TENSORS_MAX:

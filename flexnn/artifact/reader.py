@@ -1,8 +1,8 @@
-"""The verified reader: nothing in the file is believed before it is checked.
+"""The verified reader: it believes nothing in the file before it has checked it.
 
-After ``open_artifact`` the graph is consistent: indices in range, views inside their roots, weights inside the file and
-of the size that their node reads, shapes those that each operator computes from its inputs. The weights' own bytes are
-checked against their checksums by the engine, at each read.
+After ``open_artifact`` the graph is consistent: indices are in range, views lie inside their roots, weights lie inside
+the file and have the size that their node reads, and shapes are those that each operator computes from its inputs. The
+engine checks the bytes of the weights against their checksums at each read.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ if TYPE_CHECKING:
 
 
 class Artifact:
-    """An open artifact: ``contents`` (a bound graph, or a model whose shapes are open: ``kind`` says which), ``crcs``
-    (uint32, one per chunk), ``fd`` (owned; later changes of the path do not matter). Close it, or use it as a context
-    manager.
+    """An open artifact. Close it, or use it as a context manager.
+
+    ``contents`` is a bound graph or a model whose shapes are open, as ``kind`` says. ``crcs`` holds one uint32 for each
+    chunk. The file stays open, so later changes of the path do not matter.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class Artifact:
 
     @property
     def fd(self) -> int:
-        """The open file; -1 once it is closed."""
+        """Descriptor of the open file; -1 once it is closed."""
         return self._file.fd
 
     @property
@@ -58,14 +59,14 @@ class Artifact:
         """The bound graph. Raises ArtifactError where shapes are open."""
         if self.kind == GRAPH:
             return cast("Graph", self.contents)
-        raise ArtifactError(f"{self.path}: the model's shapes are open: a run binds them")
+        raise ArtifactError(f"{self.path}: the model has open shapes, which are bound when it runs")
 
     def close(self) -> None:
         """Close the file; twice is fine."""
         self._file.close()
 
     def open_direct(self) -> int:
-        """A second descriptor of the same file with O_DIRECT, or -1 where the file system does not take it."""
+        """Open the file a second time with O_DIRECT; return the descriptor, or -1 if the file system refuses."""
         try:
             return os.open(f"/proc/self/fd/{self.fd}", os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC)
         except OSError:
@@ -79,7 +80,7 @@ class Artifact:
 
 
 def open_artifact(path: str) -> Artifact:
-    """Opens and checks the artifact at ``path``. Raises OSError, or ArtifactError with ``path`` in its message."""
+    """Open and check the artifact at ``path``. Raises OSError, or ArtifactError with ``path`` in its message."""
     file = Descriptor(path, os.O_NONBLOCK)  # a FIFO must not make us wait
     try:
         return _read(file)
@@ -96,7 +97,7 @@ def _read(file: Descriptor) -> Artifact:
         raise ArtifactError("not a regular file")
     header = Header.unpack(os.pread(file.fd, HEADER_BYTES, 0), file.size, file.path)
     if header.panel_width != NR:
-        raise ArtifactError(f"panels of {header.panel_width} channels, this FlexNN computes {NR}: {again(file.path)}")
+        raise ArtifactError(f"panels have {header.panel_width} channels, this FlexNN computes {NR}: {again(file.path)}")
     section = _section(file, header.graph_offset, header.graph_bytes, header.graph_crc, "graph")
     table = _section(file, header.crc_offset, 4 * header.crc_count, header.crcs_crc, "checksum table")
     crcs = np.frombuffer(table, "<u4")
@@ -104,7 +105,7 @@ def _read(file: Descriptor) -> Artifact:
     if header.kind == GRAPH:
         contents = load_graph(section)
         check_graph(contents)
-    else:  # few sessions need what it takes to bind shapes
+    else:  # lazily: most artifacts hold a graph
         from .model_section import attach_values, load_stored
 
         contents = load_stored(section)
@@ -116,12 +117,12 @@ def _read(file: Descriptor) -> Artifact:
 def _section(file: Descriptor, offset: int, size: int, crc: int, what: str) -> bytes:
     raw = file.read(offset, size)
     if _core.crc32c(raw) != crc:
-        raise ArtifactError(f"{what} checksum does not match: the file is damaged")
+        raise ArtifactError(f"the checksum of the {what} does not match: the file is damaged")
     return raw
 
 
 def check_graph(graph: Graph) -> None:
-    """Raises ArtifactError or GraphError unless the graph is consistent in itself. Used before writing, too."""
+    """Check that the graph is consistent in itself; the writer does so, too. Raises ArtifactError or GraphError."""
     for i, tensor in enumerate(graph.tensors):
         _check_tensor(graph, i, tensor)
     ready = set(graph.inputs) | {i for i, t in enumerate(graph.tensors) if t.weight >= 0}
@@ -133,33 +134,41 @@ def check_graph(graph: Graph) -> None:
         raise ArtifactError("the graph has no outputs")
     for i in graph.inputs:
         if graph.tensors[i].root >= 0 or graph.tensors[i].weight >= 0:
-            raise ArtifactError(f"input {graph.tensors[i].name!r} is not a tensor of its own")
+            raise ArtifactError(f"input {graph.tensors[i].name!r} does not own its storage")
     for node in graph.nodes:
         _check_node(graph, node, ready, written_roots)
     for i in graph.outputs:
         if i not in written_roots or graph.tensors[i].root >= 0 or graph.tensors[i].weight >= 0 or i in graph.inputs:
-            raise ArtifactError(f"output {graph.tensors[i].name!r} is not computed into a tensor of its own")
+            raise ArtifactError(f"output {graph.tensors[i].name!r} does not own its storage, or no node computes it")
 
 
 def _check_tensor(graph: Graph, index: int, tensor: Tensor) -> None:
     if tensor.nbytes > TENSOR_BYTES_MAX:
         raise ArtifactError(f"tensor {tensor.name!r}: shape {tensor.shape} is too large")
     if len(tensor.strides) != len(tensor.shape):
-        raise ArtifactError(f"tensor {tensor.name!r}: strides do not match its shape")
+        raise ArtifactError(
+            f"tensor {tensor.name!r}: has {len(tensor.strides)} strides for {len(tensor.shape)} dimensions"
+        )
     if tensor.root < 0:
         if tensor.offset or not tensor.contiguous:
-            raise ArtifactError(f"tensor {tensor.name!r}: has storage of its own but is strided")
+            raise ArtifactError(f"tensor {tensor.name!r}: owns its storage, but is strided")
     else:
         root = graph.tensors[tensor.root]
         last = tensor.offset + sum((d - 1) * s for d, s in zip(tensor.shape, tensor.strides, strict=True) if d > 1)
-        if tensor.root == index or root.root >= 0 or root.dtype != tensor.dtype or tensor.weight >= 0:
-            raise ArtifactError(f"tensor {tensor.name!r}: its root is not one")
+        if tensor.weight >= 0:
+            raise ArtifactError(f"tensor {tensor.name!r}: is a constant, but also a view")
+        if tensor.root == index or root.root >= 0:
+            raise ArtifactError(f"tensor {tensor.name!r}: its root tensor is itself a view")
+        if root.dtype != tensor.dtype:
+            raise ArtifactError(f"tensor {tensor.name!r}: is {tensor.dtype}, its root is {root.dtype}")
         if tensor.size and last >= root.size:
             raise ArtifactError(f"tensor {tensor.name!r}: reaches outside its root")
     if tensor.weight >= 0:
         weight = graph.weights[tensor.weight]
         if weight.kind != "raw" or weight.nbytes != tensor.nbytes:
-            raise ArtifactError(f"constant {tensor.name!r}: its weight has {weight.nbytes} bytes, not {tensor.nbytes}")
+            raise ArtifactError(
+                f"constant {tensor.name!r}: its weight has {weight.nbytes} bytes instead of {tensor.nbytes}"
+            )
 
 
 def _check_node(graph: Graph, node: Node, ready: set[int], written_roots: set[int]) -> None:
@@ -180,18 +189,20 @@ def _check_node(graph: Graph, node: Node, ready: set[int], written_roots: set[in
         if i in ready:
             raise ArtifactError(f"{where}: computes {tensor.name!r} a second time")
         if tensor.shape != shape or tensor.dtype != dtype:
-            raise ArtifactError(f"{where}: computes {dtype}{shape}, {tensor.name!r} is {tensor.dtype}{tensor.shape}")
+            raise ArtifactError(
+                f"{where}: computes {dtype}{shape}, but {tensor.name!r} is {tensor.dtype}{tensor.shape}"
+            )
         ready.add(i)
     written_roots |= written
     params = _core.encode_params(node.op, operators.encode(graph, node))
     if (node.weight >= 0) != bool(_core.op_panel_bytes(node.op, params)):
-        raise ArtifactError(f"{where}: has panels it should not have, or lacks them")
+        raise ArtifactError(f"{where}: lacks its panels, or has panels that it does not read")
     if node.weight >= 0:
         weight = graph.weights[node.weight]
         panel_bytes = _core.op_panel_bytes(node.op, params)
         expected = panel_bytes * _core.op_panels(node.op, params)
         if weight.kind != "panels" or weight.nbytes != expected or weight.chunk_bytes != panel_bytes:
-            raise ArtifactError(f"{where}: its weight has {weight.nbytes} bytes, it reads {expected}")
+            raise ArtifactError(f"{where}: its weight has {weight.nbytes} bytes, but it reads {expected}")
 
 
 def _check_places(weights: list[Weight], header: Header) -> None:

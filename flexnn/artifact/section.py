@@ -1,7 +1,7 @@
 """The graph section: a Graph as JSON, and back with every value checked for type and range.
 
-Only the section's own form is checked here (types, counts, indices); what the numbers mean together is
-``reader.check_graph``'s.
+This module checks the form of the section only: types, counts, indices. ``reader.check_graph`` checks what the numbers
+mean together.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Row = TypeVar("Row", Tensor, Weight, Node)
 
 
 def dump_graph(graph: Graph) -> bytes:
-    """The section's bytes: compact JSON in ASCII."""
+    """Return the bytes of the section: compact JSON in ASCII."""
     tensors = [_fields(tensor, "tensors") for tensor in graph.tensors]
     strides = ROWS["tensors"].index("strides")
     for tensor, row in zip(graph.tensors, tensors, strict=True):
@@ -50,7 +50,7 @@ def dump_graph(graph: Graph) -> bytes:
 
 
 def dump_weights(weights: list[Weight]) -> list[list[Any]]:
-    """The table of weights."""
+    """Return the rows of the table of weights."""
     return [_fields(weight, "weights") for weight in weights]
 
 
@@ -59,32 +59,30 @@ def _fields(item: Tensor | Node | Weight, table: str) -> list[Any]:
 
 
 def load_json(raw: bytes, keys: set[str], what: str) -> dict[str, Any]:
-    """The JSON object in ``raw``, which must have these ``keys``; those that are tables are no longer than any model
-    needs. Raises ArtifactError.
-    """
+    """Read the JSON object in ``raw``, which must have exactly these keys. Raises ArtifactError."""
     try:
         rows = json.loads(raw)
     except (ValueError, RecursionError) as error:
-        raise ArtifactError(f"{what} section is not JSON: {str(error)[:80]}") from None
+        raise ArtifactError(f"the {what} section is not JSON: {str(error)[:80]}") from None
     if not isinstance(rows, dict) or rows.keys() != keys:
-        raise ArtifactError(f"{what} section has not its {len(keys)} parts")
+        raise ArtifactError(f"the {what} section must have the parts {', '.join(sorted(keys))}")
     return rows
 
 
 def check_tables(rows: dict[str, Any], names: set[str], what: str) -> None:
-    """Raises ArtifactError unless these parts are lists of sane length."""
+    """Check that these parts are lists no longer than any model needs. Raises ArtifactError."""
     for name in names:
         if not isinstance(rows[name], list) or len(rows[name]) > TENSORS_MAX:
-            raise ArtifactError(f"{what} section: a table is not a list, or is too long")
+            raise ArtifactError(f"the {what} section: {name} is not a list, or is too long")
 
 
 def load_weights(rows: list[Any]) -> list[Weight]:
-    """The table of weights. Raises ArtifactError naming the row that is wrong."""
+    """Read the table of weights. Raises ArtifactError, which names the row that is wrong."""
     return _parse("weight", {"weights": rows}, _weight, 0, len(rows))
 
 
 def load_graph(raw: bytes) -> Graph:
-    """The graph in ``raw``. Raises ArtifactError naming the row that is wrong."""
+    """Read the graph in ``raw``. Raises ArtifactError, which names the row that is wrong."""
     rows = load_json(raw, TABLES, "graph")
     check_tables(rows, TABLES, "graph")
     graph = Graph()
@@ -96,7 +94,7 @@ def load_graph(raw: bytes) -> Graph:
         graph.inputs = ints_in(rows["inputs"], 0, tensor_count - 1, TENSORS_MAX)
         graph.outputs = ints_in(rows["outputs"], 0, tensor_count - 1, TENSORS_MAX)
     except (TypeError, ValueError) as error:
-        raise ArtifactError(f"graph section: inputs or outputs: {error}") from None
+        raise ArtifactError(f"the graph section: inputs or outputs: {error}") from None
     return graph
 
 
@@ -108,7 +106,7 @@ def _parse(
         try:
             parsed.append(parse(row, tensors, weights))
         except (TypeError, ValueError) as error:
-            raise ArtifactError(f"graph section: {kind} {i}: {error}") from None
+            raise ArtifactError(f"{kind} {i}: {error}") from None
     return parsed
 
 
@@ -161,28 +159,28 @@ def _node(row: Any, tensors: int, weights: int) -> Node:
 
 
 def row_of(row: Any, fields: tuple[str, ...]) -> list[Any]:
-    """``row``, which must be a list of these fields. Raises ValueError."""
+    """Return ``row``, which must be a list of these fields. Raises ValueError."""
     if not isinstance(row, list) or len(row) != len(fields):
-        raise ValueError(f"not a row of {len(fields)} fields")
+        raise ValueError(f"the row must have the fields {', '.join(fields)}")
     return row
 
 
 def int_in(value: Any, low: int, high: int) -> int:
-    """``value``, which must be an integer in [low, high]. Raises ValueError."""
+    """Return ``value``, which must be an integer in [low, high]. Raises ValueError."""
     if type(value) is not int or not low <= value <= high:
         raise ValueError("a number is missing or out of range")
     return value
 
 
 def ints_in(values: Any, low: int, high: int, most: int) -> list[int]:
-    """``values``, which must be a list of at most ``most`` integers in [low, high]. Raises ValueError."""
+    """Return ``values``, which must be a list of at most ``most`` integers in [low, high]. Raises ValueError."""
     if not isinstance(values, list) or len(values) > most:
         raise ValueError("not a list, or too long")
     return [int_in(value, low, high) for value in values]
 
 
 def name_of(value: Any) -> str:
-    """``value``, which must be a text of sane length. Raises ValueError."""
+    """Return ``value``, which must be a text of at most NAME_MAX characters. Raises ValueError."""
     if not isinstance(value, str) or len(value) > NAME_MAX:
         raise ValueError("a name is not text, or too long")
     return value

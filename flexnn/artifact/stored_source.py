@@ -1,4 +1,4 @@
-"""Constants of a model whose shapes are open, out of the artifact's raw weights."""
+"""Constants of a model with open shapes, read from the artifact's raw weights."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .format import ArtifactError
 
 @dataclass(frozen=True, slots=True)
 class StoredSource:
-    """A raw weight's numbers, read from an open artifact and checked."""
+    """Numbers of a raw weight, read from an open artifact and checked."""
 
     file: Descriptor
     crcs: NDArray[np.uint32]
@@ -27,11 +27,11 @@ class StoredSource:
 
     @property
     def key(self) -> str:
-        """Its place."""
+        """Place of the weight in the file."""
         return f"stored:{self.weight.offset}"
 
     def load(self) -> NDArray[np.generic]:
-        """The whole constant. Raises GraphError where the file was cut short, ArtifactError where it was damaged."""
+        """Read the whole constant. Raises GraphError if the file was cut, ArtifactError if it was damaged."""
         values = np.empty(self.weight.nbytes, np.uint8)
         view = values.data
         self.file.read_into(view, self.weight.offset)

@@ -1,4 +1,4 @@
-"""The writer: streams weights one by one into a temporary file, then renames it. A crash leaves the old file intact."""
+"""The writer streams weights one by one into a temporary file, then renames it. A crash leaves the old file intact."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def write_artifact(
     source_sha256: bytes,
     progress: Callable[[Weight], None] | None = None,
 ) -> int:
-    """Writes a bound graph, or a model whose shapes are open, with its weights to ``path``; returns the file's bytes.
+    """Write a bound graph, or a model with open shapes, and its weights to ``path``; return the bytes of the file.
 
-    ``progress`` is called after each weight. Peak memory: one weight as its source loads it, and a panel. Raises
-    ArtifactError or GraphError before anything is written when the graph is inconsistent, OSError when writing fails;
-    in both cases a file that was at ``path`` is untouched.
+    ``progress`` is called after each weight. Peak memory is one weight as its source loads it, and a panel. Raises
+    ArtifactError or GraphError if the graph is inconsistent, before anything is written; OSError if writing fails. In
+    both cases a file at ``path`` stays as it was.
     """
     section = _section_of(contents)
     groups = _alike(contents.weights)
@@ -71,14 +71,14 @@ def write_artifact(
 
 @dataclass(frozen=True, slots=True)
 class _Section:
-    """The first section: ``dump`` makes its bytes, in which the offsets of the weights stand."""
+    """The first section. ``dump`` makes its bytes, which hold the offsets of the weights."""
 
     kind: int
     dump: Callable[[], bytes]
 
 
 def _section_of(contents: Graph | StoredModel) -> _Section:
-    """The section that will hold ``contents``. Raises ArtifactError or GraphError where a graph is inconsistent."""
+    """Return the section that will hold ``contents``. Raises ArtifactError or GraphError if a graph is inconsistent."""
     if isinstance(contents, Graph):
         check_graph(contents)
         return _Section(GRAPH, partial(dump_graph, contents))
@@ -86,7 +86,7 @@ def _section_of(contents: Graph | StoredModel) -> _Section:
 
 
 def _alike(weights: list[Weight]) -> list[list[Weight]]:
-    """The weights, those of the same numbers in the same form together: a model that repeats a layer has them once."""
+    """Return the weights in groups of the same numbers in the same form, so that a repeated layer is stored once."""
     groups: dict[tuple[object, ...], list[Weight]] = {}
     for index, weight in enumerate(weights):
         key = weight_key(weight) if weight.origin is not None else None
@@ -105,8 +105,10 @@ def _place_checksums(groups: list[list[Weight]]) -> None:
 def _lay_out(
     section: _Section, groups: list[list[Weight]], source_sha256: bytes
 ) -> tuple[Header, bytes, NDArray[np.uint32]]:
-    """Header, graph section and empty checksum table. The section's length depends on the offsets it holds, and these
-    on its length: laid out until nothing moves.
+    """Return the header, the first section and an empty checksum table.
+
+    The length of the section depends on the offsets in it, and they depend on its length, so the layout is repeated
+    until nothing moves.
     """
     count = sum(group[0].chunks for group in groups)
     raw = section.dump()
@@ -146,7 +148,7 @@ def _write_weight(file: BinaryIO, weight: Weight, crcs: NDArray[np.uint32]) -> N
         file.write(raw)
         written += len(raw)
     if written != weight.nbytes or chunk != weight.chunks:
-        raise ArtifactError(f"weight {weight.name!r} has {written} bytes, expected {weight.nbytes}")
+        raise ArtifactError(f"weight {weight.name!r} has {written} bytes instead of {weight.nbytes}")
 
 
 def _chunks(weight: Weight) -> Iterator[bytes | memoryview]:
@@ -160,7 +162,7 @@ def _chunks(weight: Weight) -> Iterator[bytes | memoryview]:
 
 
 def _sweep(path: str) -> None:
-    """Removes temporaries that a killed compilation of the same artifact left behind."""
+    """Remove temporary files that a killed compilation of the same artifact left behind."""
     folder, name = os.path.split(path)
     pattern = os.path.join(glob.escape(folder), f".{glob.escape(name)}{TEMPORARY}*")
     for left in glob.glob(pattern, include_hidden=True):

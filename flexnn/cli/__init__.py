@@ -15,22 +15,13 @@ from typing import NoReturn, TypeAlias
 
 import flexnn
 from flexnn import units
+from flexnn.benchmark import ABLATIONS
 from flexnn.run.options import IO, PROFILES
 
 from . import options as option
 from . import progress
 from .plan import plan
 from .run import run
-
-ABLATIONS = (
-    "without preloading",
-    "without static memory",
-    "without both",
-    "direct kernels only",
-    "layer by layer",
-    "fixed slices",
-)
-"""Explained in flexnn/bench/ablations.py."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -246,7 +237,7 @@ def _compile(options: argparse.Namespace) -> None:
 
 
 def _bench(options: argparse.Namespace) -> int:
-    from flexnn.bench import command  # costs memory that other commands promise not to take
+    from flexnn.benchmark import command  # costs memory that other commands promise not to take
 
     return command.run(options)
 

@@ -12,7 +12,7 @@ from flexnn.compiler import Progress
 
 @contextlib.contextmanager
 def shown(*, quiet: bool) -> Iterator[Progress | None]:
-    """What ``flexnn.compile`` reports its progress to; None where nobody would see it."""
+    """Return the function to which ``flexnn.compile`` reports its progress; None if nobody would see it."""
     if quiet or sys.stderr is None or not sys.stderr.isatty():
         yield None
         return

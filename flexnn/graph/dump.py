@@ -1,4 +1,4 @@
-"""Models and graphs as text, to look at what each stage of compiling made: one line for each node."""
+"""Models and graphs as text, one line for each node: what each stage of compiling made."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .model import Constant, Model, ModelAttr, ModelGraph, Port
 
 
 def stages() -> list[str]:
-    """The names of the stages of compiling, in order."""
+    """Return the names of the stages of compiling, in order."""
     from .passes import EARLY_PASSES, IN_PLACE_PASSES, layout
 
     unique = namer()
@@ -18,7 +18,7 @@ def stages() -> list[str]:
 
 
 def namer() -> Callable[[str], str]:
-    """A function that gives each stage a name of its own: ``cleanup``, then ``cleanup-2``."""
+    """Return a function that gives each stage a name of its own: ``cleanup``, then ``cleanup-2``."""
     seen: dict[str, int] = {}
 
     def unique(name: str) -> str:
@@ -29,7 +29,7 @@ def namer() -> Callable[[str], str]:
 
 
 def dump(graph: Graph) -> str:
-    """Nodes in execution order: output, operator, inputs, and the attributes that are not at rest.
+    """Return the nodes in execution order: outputs, operator, inputs, and attributes other than 0 and ``none``.
 
     ``%7[1,8,8,16]`` is tensor 7 and its shape; ``%9@4+128`` lies in the storage of tensor 4, 128 elements from its
     start; ``#2`` is a constant's raw weight.
@@ -46,13 +46,13 @@ def dump(graph: Graph) -> str:
 
 
 def dump_weights(weights: Sequence[Weight]) -> str:
-    """A line for each weight: index, kind, bytes, bytes under one checksum, name."""
+    """Return a line for each weight: index, kind, bytes, bytes under one checksum, name."""
     rows = enumerate(weights)
     return "".join(f"#{i} {w.kind} bytes={w.nbytes} chunk_bytes={w.chunk_bytes}{_comment(w.name)}\n" for i, w in rows)
 
 
 def dump_model(model: Model) -> str:
-    """Constants and nodes of the model's graph, and indented those of the graphs in it.
+    """Return the constants and nodes of the model's graph; those of nested graphs are indented.
 
     ``x:f32[1,n,?]`` is an input whose dimension n is open and whose last one has not even a name.
     """

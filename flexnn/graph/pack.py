@@ -1,7 +1,7 @@
 """Packing: a convolution's weights become panels, streamed one panel at a time (DESIGN D3).
 
-A panel holds ``NR`` consecutive output channels: ``[bias NR][slope NR, only PRELU][scale NR, only s8]`` float32, then
-``[block][tap][cin of block][NR]`` weights: float32, float16, or 8-bit integers times their channel's scale.
+A panel holds ``NR`` consecutive output channels: ``[bias NR][slope NR, only PRELU]`` float32, the scales of its form
+(graph/weight_form.py), then ``[block][tap][cin of block][NR]`` weights.
 Missing output channels of the last panel are zeros. A grouped convolution packs output channels regardless of
 their groups: a panel reads the input channels of all groups it touches, ``cin_panel`` of them, and holds zeros where an
 output channel does not see an input channel (kernels/include/flexnn/ops.h, ``fx_conv_panel_cin``). Panels of narrow
@@ -16,21 +16,19 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from flexnn import _core
+
 from .ir import GraphError, WeightSource
+from .weight_form import FORMS, WeightForm
 
-NR = 16
-"""Output channels of a panel; FX_NR of the C core."""
-
-NARROW = (2, 4, 8)
-"""Channels of a group, in and out, whose panels hold no zeros: they divide ``NR``."""
+NR = _core.NR
+"""Output channels of a panel."""
 
 CIN_BLOCK = 64
 """Input channels that a panel keeps together over all taps (docs/decisions/0001)."""
 
 STORED_AS = "f32"
 """How weights are stored of which nothing else is said: an fx_wtype."""
-
-WEIGHT_BYTES = {"f32": 4, "f16": 2, "s8": 1}
 
 F32 = NDArray[np.float32]
 
@@ -52,13 +50,13 @@ class PanelSource:
     slope: WeightSource | None = None
     """float32 [cout], of a PRelu; None: the panels have no slopes."""
     wtype: str = field(default_factory=lambda: STORED_AS)
-    """The form that weights are stored in: f32, f16 or s8."""
+    """The name of the form that weights are stored in."""
     step: WeightSource | None = None
     """float32 [cout], of s8: ``weight`` is a multiple of it; None: each channel's largest weight becomes 127."""
 
     def __post_init__(self) -> None:
         cout, cin_group = self.shape[:2]
-        if self.wtype not in WEIGHT_BYTES:
+        if self.wtype not in FORMS:
             raise ValueError(f"weights stored as {self.wtype}")
         if min(self.shape) < 1 or self.group < 1 or cout % self.group:
             raise ValueError(f"weights of shape {self.shape} in {self.group} groups")
@@ -70,6 +68,11 @@ class PanelSource:
         """Names the packed numbers, as a source's key does (graph/sources.py)."""
         vectors = "|".join(v.key if v is not None else "" for v in (self.bias, self.scale, self.slope, self.step))
         return f"{self.op}{self.shape}/{self.group}{self.wtype}({self.weight.key}|{vectors})"
+
+    @property
+    def form(self) -> WeightForm:
+        """The form that weights are stored in."""
+        return FORMS[self.wtype]
 
     @property
     def cin(self) -> int:
@@ -96,9 +99,8 @@ class PanelSource:
     @property
     def panel_bytes(self) -> int:
         """Bytes of one panel."""
-        head = 1 + (self.slope is not None) + (self.wtype == "s8")
-        weights = self.shape[2] * self.shape[3] * self.cin_panel
-        return NR * (4 * head + WEIGHT_BYTES[self.wtype] * weights)
+        weights = NR * self.cin_panel * self.shape[2] * self.shape[3]
+        return self.form.layout(weights, slopes=self.slope is not None).end
 
     @property
     def nbytes(self) -> int:
@@ -121,18 +123,13 @@ class PanelSource:
             pieces = [_lanes(bias, c0, c1)]
             if slope is not None:
                 pieces.append(_lanes(slope, c0, c1))
-            if self.wtype == "s8":
+            if self.form.scales:
                 steps = _steps(part) if step is None else step[c0:c1]
                 part = _whole(part / steps[:, None, None, None])
                 pieces.append(_front(steps if scale is None else steps * scale[c0:c1]))
             elif scale is not None:
                 part = part * scale[c0:c1, None, None, None]
-            body = self._body(part, c0)
-            if self.wtype == "s8":
-                body = body.astype(np.int8).view(np.float32)
-            elif self.wtype == "f16":
-                body = _halves(body).view(np.float32)
-            yield np.concatenate([*pieces, body])
+            yield np.concatenate([*pieces, _stored(self._body(part, c0), self.form)])
 
     def _body(self, part: F32, c0: int) -> F32:
         """[block][tap][cin of block][NR] of output channels from ``c0``."""
@@ -145,7 +142,7 @@ class PanelSource:
         elif self.group == 1 or is_narrow(self.shape[0], cin_group, self.group):
             body[:, :, :count] = taps.transpose(2, 1, 0)
         else:
-            first = panel_cin(c0, self.shape[0], cin_group, self.group, wide)
+            first = _core.conv_panel_cin(self.cin, self.shape[0], self.group, c0 // NR)
             per_group = self.shape[0] // self.group
             for lane in range(count):
                 at = (c0 + lane) // per_group * cin_group - first
@@ -154,6 +151,18 @@ class PanelSource:
         if block == wide:
             return body.reshape(-1)
         return np.concatenate([body[:, b : b + block].reshape(-1) for b in range(0, wide, block)])
+
+
+def _stored(body: F32, form: WeightForm) -> F32:
+    """Weights in their form, their bytes as flat float32."""
+    if form.dtype == body.dtype:
+        return body
+    with np.errstate(over="ignore"):
+        stored = body.astype(form.dtype)
+    if not form.scales and np.isinf(stored).any():
+        most = float(np.finfo(form.dtype).max)
+        raise GraphError(f"weights do not fit into {form.bits} bits: their largest value is {most:g}")
+    return stored.view(np.float32)
 
 
 def _steps(part: F32) -> F32:
@@ -169,32 +178,14 @@ def _whole(counts: F32) -> F32:
     return whole
 
 
-def _halves(body: F32) -> NDArray[np.float16]:
-    with np.errstate(over="ignore"):
-        halves = body.astype(np.float16)
-    if np.isinf(halves).any():
-        raise GraphError("weights do not fit into 16 bits: their largest value is 65504")
-    return halves
-
-
 def is_narrow(cout: int, cin_group: int, group: int) -> bool:
     """Whether a convolution's panels are those of narrow groups."""
-    return group > 1 and cin_group in NARROW and cin_group * group == cout
+    return _core.conv_is_narrow(cin_group * group, cout, group)
 
 
 def conv_cin_panel(cout: int, cin_group: int, group: int) -> int:
     """Most input channels that any panel of a convolution touches; of narrow groups, that any output channel sees."""
-    if group == 1 or is_narrow(cout, cin_group, group):
-        return cin_group
-    per_group = cout // group
-    return max(((min(c0 + NR, cout) - 1) // per_group - c0 // per_group + 1) * cin_group for c0 in range(0, cout, NR))
-
-
-def panel_cin(c0: int, cout: int, cin_group: int, group: int, cin_panel: int) -> int:
-    """First input channel read by the panel of output channels from ``c0``: that of its first group, moved down where
-    ``cin_panel`` channels from there would pass the end.
-    """
-    return min(c0 // (cout // group) * cin_group, cin_group * group - cin_panel)
+    return _core.conv_cin_panel(cin_group * group, cout, group)
 
 
 def _vector(source: WeightSource | None, cout: int) -> F32 | None:

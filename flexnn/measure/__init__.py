@@ -1,8 +1,7 @@
-"""Profiles measured on the machine itself, when a session first opens an artifact (DESIGN D9).
+"""Profiles measured on the machine itself when a session first opens an artifact (docs/architecture.md, D9).
 
-What measuring finds becomes a ``MachineProfile``, all that the planner needs to know; it is kept in the user's cache
-folder. Measuring runs the engine on programs made for it, in an arena no larger than the session's own, before that is
-mapped.
+Measuring runs the engine on programs made for it, in an arena no larger than the session's own, before that is mapped.
+Its result is a ``MachineProfile``, which the user's cache folder keeps.
 """
 
 from __future__ import annotations
@@ -17,15 +16,15 @@ from . import cache
 from .refine import Spans, Trace, Watch
 
 ROOM_MARGIN = 512 << 10
-"""Of the arena, for what measuring itself needs."""
+"""Bytes of the arena's size that are left to measuring itself."""
 ROOM_GROWS = 1.25
-"""An arena that is this much larger is worth measuring in what did not fit before."""
+"""Growth of the arena at which measuring again is worth it, for variants that did not fit before."""
 
 __all__ = ["Spans", "Trace", "Watch", "keep_refined", "kept_machine", "measured_machine", "throttled"]
 
 
 def kept_machine(artifact: Artifact, threads: int, *, direct: bool) -> MachineProfile | None:
-    """What sessions measured before, with direct I/O or buffered; None where nothing is kept."""
+    """Return the profile that sessions measured before, with direct or buffered I/O; None if none is kept."""
     kept = cache.load(cache.key_of(artifact, threads, direct))
     return kept.machine if kept else None
 
@@ -33,7 +32,9 @@ def kept_machine(artifact: Artifact, threads: int, *, direct: bool) -> MachinePr
 def measured_machine(
     artifact: Artifact, direct_fd: int, threads: int, arena_bytes: int, progress: Callable[[str], None]
 ) -> MachineProfile:
-    """What was measured before, or is now, in at most ``arena_bytes`` and about 2 s. EngineError, OSError."""
+    """Return the profile measured before, or measure it now, in at most ``arena_bytes`` and about 2 s. EngineError,
+    OSError.
+    """
     key = cache.key_of(artifact, threads, direct_fd >= 0)
     kept = cache.load(key)
     usable_bytes = arena_bytes - ROOM_MARGIN
@@ -48,7 +49,7 @@ def measured_machine(
 
 
 def keep_refined(artifact: Artifact, direct_fd: int, threads: int, machine: MachineProfile) -> None:
-    """Keeps what runs have told (``Watch.learnt``) for the sessions to come."""
+    """Store a profile that runs refined (``Watch.learnt``) for later sessions."""
     key = cache.key_of(artifact, threads, direct_fd >= 0)
     kept = cache.load(key)
     if kept:
@@ -56,7 +57,7 @@ def keep_refined(artifact: Artifact, direct_fd: int, threads: int, machine: Mach
 
 
 def throttled(machine: MachineProfile, bytes_per_second: int) -> MachineProfile:
-    """The machine with a loader that reads at most ``bytes_per_second``: in the pauses it disturbs nobody."""
+    """Return the machine with a loader that reads at most ``bytes_per_second`` and slows nothing in its pauses."""
     busy = min(bytes_per_second / machine.storage_bytes_per_second, 1.0)
     return replace(
         machine,

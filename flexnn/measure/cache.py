@@ -1,7 +1,7 @@
-"""What was measured, kept in the user's cache folder: one file for an artifact on a CPU and a storage.
+"""Measured profiles in the user's cache folder, one file for an artifact on a CPU and a storage device.
 
-A file is believed only as far as numbers go: it can make plans worse, never wrong. It is replaced whole. What cannot be
-read or written does not matter: it is measured again.
+Numbers in a file are checked for their range: they can make plans slower, never wrong. A file is replaced whole. If it
+cannot be read or written, measuring is repeated.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ _SCALE_MAX = 1e4
 
 @dataclass(slots=True, frozen=True)
 class Kept:
-    """A machine as measured, and the arena in which it was: a larger one can measure more."""
+    """A measured profile, and the bytes of the arena it was measured in: a larger one can measure more."""
 
     machine: MachineProfile
     arena_bytes: int
 
 
 def folder() -> str:
-    """``$XDG_CACHE_HOME/flexnn`` or ``~/.cache/flexnn``."""
+    """Return ``$XDG_CACHE_HOME/flexnn`` or ``~/.cache/flexnn``."""
     home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return os.path.join(home, "flexnn")
 
 
 def key_of(artifact: Artifact, threads: int, direct: bool) -> str:
-    """All that the figures depend on: artifact, its storage, CPU, instruction-set level, threads, this build."""
+    """Return a text of all that times depend on: artifact, storage, CPU, instruction-set level, threads, build."""
     header = artifact.header
     build = os.stat(extension.__file__).st_mtime_ns
     device = os.fstat(artifact.fd).st_dev
@@ -59,7 +59,7 @@ def key_of(artifact: Artifact, threads: int, direct: bool) -> str:
 
 
 def load(key: str) -> Kept | None:
-    """What was kept under ``key``; None where there is nothing usable."""
+    """Return the profile under ``key``; None if there is none that can be used."""
     try:
         with open(_path(key), "rb") as file:
             raw = file.read(FILE_BYTES_MAX + 1)
@@ -69,7 +69,7 @@ def load(key: str) -> Kept | None:
 
 
 def store(key: str, kept: Kept) -> None:
-    """Keeps it, where the folder can be written."""
+    """Write the profile under ``key`` if the folder can be written."""
     path = _path(key)
     temporary = f"{path}.{os.getpid()}.tmp"
     with contextlib.suppress(OSError):
@@ -113,7 +113,7 @@ def _number(value: object, low: float, high: float) -> float:
 
 
 def _cpu() -> str:
-    """The CPU's name as /proc/cpuinfo tells it, of the first of the CPUs."""
+    """Return the name of the first CPU from /proc/cpuinfo."""
     wanted = ("model name", "CPU implementer", "CPU part", "CPU revision", "Hardware")
     parts: dict[str, str] = {}
     with contextlib.suppress(OSError), open("/proc/cpuinfo") as lines:

@@ -1,9 +1,9 @@
-"""Times of the variants to compute each node, measured by the engine itself on programs made for it.
+"""Times of each node's variants, measured by the engine itself on programs made for it.
 
-A program holds every variant to compute every different node, each as two steps: a small window, which also brings its
-inputs into the cache as the layer before it would have done, and a large one. Weights are zeros that rotate through
-what the arena has left, so they are as cold as those of a run. From the two times follow a fixed part and one per
-channel; the trace of several runs gives both.
+A program runs every variant of every different node in two steps: a small window, which also brings the inputs into the
+cache as the node before would have done, and a large window. Weights are zeros at addresses that rotate through the
+rest of the arena, so they are as cold as those of a run. The two times, medians of several runs, give a fixed part and
+one per channel.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from .median import median
 
 RUNS_MAX = 7
 WARM_RUNS = 1
-"""Runs that are not counted, where there is time for others: the first touches memory that nobody has touched."""
+"""Runs that are not counted if there is time for others: the first one touches memory for the first time."""
 WEIGHTS_MAX = 64 << 20
-"""Weights that rotate: beyond the caches of the CPUs in question."""
+"""Most bytes of rotating weights: more than the caches of the intended CPUs."""
 WEIGHTS_PART = 4
-"""At least this part of the arena is left for weights; variants that need more beside them are not measured."""
+"""Divisor of the arena that gives the part left for weights; variants that leave less are not measured."""
 SMALL_PANELS = 2
 FIXED_MAX = 3.0
-"""A fixed part that is so many times the analytic model's is not believed where it is extrapolated from."""
+"""Largest fixed part, as a multiple of the analytic one, that is believed when times are extrapolated."""
 REFUSED_MAX = 8
 """Nodes that fail on zeros (an index out of range) before measuring gives up."""
 
@@ -41,22 +41,22 @@ Times = dict[str, tuple[float, float]]
 
 @dataclass(slots=True)
 class Case:
-    """A variant to compute a node, and the windows to measure."""
+    """A variant of a node, and the windows to measure."""
 
     key: str
     index: int
-    """Of the node."""
+    """Index of the node."""
     variant: Variant
     costs: NodeCosts
     beside_bytes: int
-    """Bytes of its operands and workspace."""
+    """Bytes of the node's operands and workspace."""
     small: int
     large: int
     """Panels of the two windows; 0 and 0 without panels."""
 
 
 def cases_of(graph: Graph, costs: Costs, known: Times) -> list[Case]:
-    """Each different variant once, those in ``known`` left out."""
+    """Return each different variant once, without those in ``known``."""
     cases = {}
     for index, (node, of_node) in enumerate(zip(graph.nodes, costs.nodes, strict=True)):
         operands = sum(align_up(size) for size in _roots(graph, index).values())
@@ -70,8 +70,8 @@ def cases_of(graph: Graph, costs: Costs, known: Times) -> list[Case]:
 
 
 def measure_variants(graph: Graph, costs: Costs, cases: list[Case], *, arena_bytes: int, seconds: float) -> Times:
-    """Return times of those ``cases`` that an arena of ``arena_bytes`` can hold, with ``costs.threads`` threads, measured
-    in about ``seconds``.
+    """Return times of those ``cases`` that an arena of ``arena_bytes`` can hold, with ``costs.threads`` threads,
+    measured in about ``seconds``.
     """
     end = time.perf_counter() + seconds
     refused: set[int] = set()
@@ -96,13 +96,13 @@ def measure_variants(graph: Graph, costs: Costs, cases: list[Case], *, arena_byt
 
 
 def _roots(graph: Graph, index: int) -> dict[int, int]:
-    """Bytes of each tensor whose storage a node touches."""
+    """Return the bytes of each tensor whose storage a node touches."""
     node = graph.nodes[index]
     return {root: max(graph.tensors[root].nbytes, 1) for root in map(graph.root, (*node.inputs, node.outputs[0]))}
 
 
 def _fitting(cases: list[Case], costs: Costs, arena_bytes: int) -> tuple[list[Case], int]:
-    """The cases that fit, and the bytes that they leave for weights; large windows shrink to what fits."""
+    """Return the cases that fit, their large windows shrunk where they must be, and the bytes left for weights."""
     arena_bytes = (arena_bytes - costs.zeros_bytes) // LINE * LINE
     chosen = [case for case in cases if case.beside_bytes <= arena_bytes - arena_bytes // WEIGHTS_PART]
     weights = min(arena_bytes - max((case.beside_bytes for case in chosen), default=0), WEIGHTS_MAX)
@@ -119,7 +119,7 @@ def _fitting(cases: list[Case], costs: Costs, arena_bytes: int) -> tuple[list[Ca
 
 
 def _shorten(cases: list[Case], seconds: float) -> None:
-    """Shortens the large windows where a slow machine would take more than ``seconds`` for all."""
+    """Shrink the large windows if a slow machine would take more than ``seconds`` for all of them."""
     fraction = seconds / max(sum(case.variant.seconds() for case in cases), 1e-9)
     if fraction < 1:
         for case in cases:
@@ -127,7 +127,7 @@ def _shorten(cases: list[Case], seconds: float) -> None:
 
 
 def _fit(case: Case, small_s: float, large_s: float) -> tuple[float, float]:
-    """(fixed, channels) seconds from the times of two windows."""
+    """Return (fixed, channels) seconds from the times of two windows."""
     if case.large <= case.small:
         fixed = min(case.variant.fixed_s, large_s)
         part = case.large / case.costs.panels if case.large else 1.0
@@ -145,7 +145,7 @@ def _fit(case: Case, small_s: float, large_s: float) -> tuple[float, float]:
 
 
 class Bench:
-    """A program of single windows. Arena: zeros, rotating weights, then operands and workspace of each node in turn."""
+    """A program of single windows. The arena holds zeros, rotating weights, then one node's operands and workspace."""
 
     def __init__(self, graph: Graph, costs: Costs, weights: int) -> None:
         self._graph, self._costs = graph, costs
@@ -159,7 +159,7 @@ class Bench:
         self._fill(weights // 4)
 
     def _fill(self, count: int) -> None:
-        """The first step writes the weights, zeros over zeros: untouched memory would all be one page of the cache."""
+        """Add the first step, which writes zeros to the weights: unwritten memory would be one page in the cache."""
         boxes = {f"d{i}": 1 for i in range(6)} | {f"{s}{i}": 1 for s in ("xs", "ys") for i in range(6)}
         values: dict[str, float] = {**boxes, "d5": max(count, 1), "kind": _core.ENUMS["unary_kind"].index("relu")}
         node = _blank_node()
@@ -172,7 +172,7 @@ class Bench:
         self._step(0, "unary", params, 0, -1)
 
     def add(self, case: Case, panels: int) -> int:
-        """Adds a step; its number among those added."""
+        """Add a step and return its number among those added."""
         if case.key not in self._node_of:
             self._node_of[case.key] = len(self._nodes)
             self._nodes.append(self._encode(case))
@@ -210,11 +210,11 @@ class Bench:
 
     @property
     def arena_bytes(self) -> int:
-        """What the steps need."""
+        """Bytes of the arena that the steps need."""
         return self._arena
 
     def run(self, end: float) -> list[float]:
-        """Median seconds of each step added, over the runs until ``end`` (of perf_counter), at least one."""
+        """Return the median seconds of each step added, over runs until ``end`` (of perf_counter), at least one."""
         engine = self.open(np.zeros(0, _core.LOAD_DTYPE), np.zeros(0, np.uint32), -1)
         times: list[list[float]] = []
         try:
@@ -229,7 +229,7 @@ class Bench:
     def open(
         self, loads: NDArray[np.void], crcs: NDArray[np.uint32], fd: int, direct_fd: int = -1, arena: int = 0
     ) -> _core.EngineSession:
-        """An engine that runs the steps, tracing."""
+        """Return an engine that runs the steps and keeps their times."""
         return _core.EngineSession(
             nodes=np.concatenate(self._nodes),
             steps=np.concatenate(self._steps),

@@ -1,6 +1,6 @@
-"""What this device does with an artifact: times of kernels, storage and of both at once, taken before a session runs.
+"""Measuring this device with an artifact: times of kernels, of storage and of both at once, before a session runs.
 
-Imported where nothing is kept: most sessions need none of it.
+This module is imported only if no profile is kept: most sessions do not need it.
 """
 
 from __future__ import annotations
@@ -19,15 +19,17 @@ from .median import median
 from .storage import File, measure_overlap, measure_storage
 
 COMPUTE_S, STORAGE_S = 1.2, 0.4
-"""About what measuring takes; overlap takes about as long as the storage."""
+"""Approximate seconds for kernels and for storage; measuring their overlap takes about as long as storage."""
 LATER_S = 0.3
-"""Of computing, for operators that the first program of an artifact did not have."""
+"""Approximate seconds for kernels of operators that the first program of an artifact did not have."""
 
 
 def measure_device(
     artifact: Artifact, direct_fd: int, threads: int, arena_bytes: int, kept: MachineProfile | None
 ) -> MachineProfile:
-    """Adds to what was ``kept``, in at most ``arena_bytes`` bytes and about 2 s. EngineError, OSError."""
+    """Return the profile with more measured than was ``kept``, in at most ``arena_bytes`` and about 2 s. EngineError,
+    OSError.
+    """
     graph = artifact.graph
     analytic = kept or MachineProfile.measure()
 
@@ -56,8 +58,8 @@ def measure_part(
     *,
     storage: bool,
 ) -> MachineProfile:
-    """Adds to what is ``known`` what a part of a model, bound to shapes, has of other operators and kernels; and the
-    ``storage``. In at most ``arena_bytes`` bytes and about 2 s. EngineError, OSError.
+    """Return the ``known`` profile with operators and kernels that it lacks of a part of a model, bound to shapes, and
+    with ``storage``. In at most ``arena_bytes`` and about 2 s. EngineError, OSError.
     """
     costs = _analytic(graph, known, threads, direct_fd, True)
     cases = [case for case in cases_of(graph, costs, {}) if _scale_name(case) not in known.scales]
@@ -72,7 +74,7 @@ def measure_part(
 
 
 def _analytic(graph: Graph, machine: MachineProfile, threads: int, direct_fd: int, every_variant: bool) -> Costs:
-    """The costs by rates alone."""
+    """Return costs by rates alone."""
     blank = replace(machine, times={}, scales={})
     setting = Setting(blank, threads, io_alignment(direct=direct_fd >= 0))
     return graph_costs(graph, setting, every_variant=every_variant)
@@ -96,12 +98,12 @@ def _with_storage(graph: Graph, costs: Costs, file: File, machine: MachineProfil
 
 
 def _scale_name(case: Case) -> str:
-    """What a variant shares its scale with: its kernel, or its operator."""
+    """Return the name of a variant's scale: its kernel, or its operator."""
     return case.variant.kernel or case.key.partition(".")[0]
 
 
 def _scales(cases: list[Case], times: Times) -> dict[str, float]:
-    """Measured over analytic time, the median for each kernel or operator."""
+    """Return the median ratio of measured to analytic time for each kernel or operator."""
     ratios: dict[str, list[float]] = {}
     for case in cases:
         if case.key in times and case.variant.seconds() > 0:
@@ -110,7 +112,7 @@ def _scales(cases: list[Case], times: Times) -> dict[str, float]:
 
 
 def _typical(cases: list[Case], times: Times, arena_bytes: int) -> Case | None:
-    """Among the convolutions and products measured the one of middling time, in half of the arena."""
+    """Return the measured convolution or product of median time that fits half of the arena; None if there is none."""
     usable = [
         case
         for case in cases

@@ -1,8 +1,8 @@
-"""Profiles of models whose shapes are open: measured where programs are first bound, kept for all shapes to come.
+"""Profiles for models with open shapes: measured when programs are first bound, kept for all later shapes.
 
-The first shapes are measured as a model of fixed ones is. What other shapes of the same operators take follows from the
-scales (measured over analytic time, by kernel), so that a new shape costs its planning only; an operator or kernel that
-no program before had is measured with the first one that has it.
+The first shapes are measured like a model of fixed shapes. Times of other shapes follow from the scales (measured over
+analytic time, by kernel), so that a new shape only costs its planning. An operator or kernel that is new is measured
+with the first program that has it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _ASSUMED = MachineProfile(1.0, 1.0).storage_bytes_per_second
 
 
 class Parts:
-    """What is known of a machine for an artifact's programs. ``as_planned``: what planning makes of that."""
+    """The profile for an artifact's programs as far as it is measured. ``as_planned`` converts it for planning."""
 
     def __init__(
         self,
@@ -40,11 +40,13 @@ class Parts:
 
     @property
     def machine(self) -> MachineProfile:
-        """To plan for."""
+        """Profile to plan for."""
         return self._as_planned(self._kept.machine)
 
     def lacks(self, graph: Graph, costs: Costs) -> bool:
-        """Whether a program has operators or kernels of which nothing is known, or weights and the storage is not."""
+        """Return whether the profile lacks times for operators or kernels of a program, or for the storage of its
+        weights.
+        """
         known = self._kept.machine
         names = {
             variant.kernel or node.op
@@ -54,8 +56,8 @@ class Parts:
         return bool(names - set(known.scales)) or (bool(graph.weights) and not self._reads)
 
     def measure(self, graph: Graph, arena_bytes: int) -> None:
-        """Measures what a program adds, in so many bytes, which nothing else takes meanwhile, in at most about 2 s. A
-        file that cannot be read is for the run to tell.
+        """Measure what a program adds, in ``arena_bytes`` that nothing else uses meanwhile, in at most about 2 s. If
+        the file cannot be read, the run will report it.
         """
         self._progress("measuring kernels and storage, once for this model on this machine")
         from .device import measure_part
@@ -75,12 +77,12 @@ class Parts:
             cache.store(self._key, self._kept)
 
     def learn(self, watch: Watch) -> None:
-        """Keeps what a program's runs have told for the sessions to come."""
+        """Store a profile that a program's runs refined, for later sessions."""
         refined = watch.learnt(self._kept.machine)
         if refined:
             cache.store(self._key, cache.Kept(refined, self._kept.arena_bytes))
 
     @property
     def _reads(self) -> bool:
-        """Whether the storage's rates are measured."""
+        """Whether the rates of the storage are measured."""
         return self._kept.machine.storage_bytes_per_second != _ASSUMED

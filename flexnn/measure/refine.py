@@ -1,7 +1,7 @@
-"""What real runs tell about a costs: the times of steps and loads that the engine kept of some of them.
+"""Refinement of a profile by real runs, of which the engine keeps some times of steps and loads.
 
-One factor for all computing and one for all reading: they correct what measuring each kernel alone cannot see (what the
-layer before left in the caches, a busy machine) without preferring the kernels that ran to those that did not.
+One factor corrects all computing and one all reading. They cover effects that measuring each kernel alone misses, like
+caches that the node before has filled and a busy machine, and do not favour the kernels that ran.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from .median import median
 Trace = tuple[list[tuple[int, int]], list[tuple[int, int]]]
 """(start, end) in ns of each step, and of each load, of a run, from its start."""
 Spans = tuple[memoryview, memoryview]
-"""The same as numbers that lie one behind the other."""
+"""The same numbers in two flat buffers: start, end, start, …"""
 SAMPLES_MIN, SAMPLES_MAX = 3, 12
 WEIGHT = 0.5
-"""Of what was seen now, against what was known."""
+"""Weight of the new factor against what was known."""
 FACTOR_MAX = 1.5
-"""A costs that is wrong by more comes there in several sessions."""
+"""Largest correction in one session; a profile that is wrong by more is corrected in several."""
 WORTH_KEEPING = 0.02
 
 
 class Watch:
-    """Looks at the 2nd, 4th, 8th, … run of a program planned for ``machine``."""
+    """Observer of the 2nd, 4th, 8th, … run of a program that was planned for ``machine``."""
 
     def __init__(self, program: Program, machine: MachineProfile) -> None:
         self.program, self._machine = program, machine
@@ -41,7 +41,7 @@ class Watch:
         self._read: list[float] = []
 
     def ran(self, times: Callable[[], Trace | Spans | None]) -> None:
-        """To be called after each run that succeeded, with what gives its times (BoundProgram.spans)."""
+        """Note that a run succeeded; ``times`` returns its times (BoundProgram.spans)."""
         self._runs += 1
         if self._runs & (self._runs - 1) or self._runs < 2 or len(self._computed) >= SAMPLES_MAX:
             return
@@ -51,15 +51,15 @@ class Watch:
         machine = self._machine
         steps, loads = (np.array(flat, np.float64).reshape(-1, 2) * 1e-9 for flat in spans)
         reading, computing = _overlaps(steps, loads), _overlaps(loads, steps)
-        # As if each had been alone.
+        # Times that each would have taken alone.
         computed = (steps[:, 1] - steps[:, 0]) - reading * (1 - machine.compute_speed)
         read = (loads[:, 1] - loads[:, 0]) - computing * (1 - machine.load_speed)
         self._computed.append(computed)
         self._read.append(float(read.sum()))
 
     def learnt(self, machine: MachineProfile) -> MachineProfile | None:
-        """``machine``, of which the program's is the throttled one or the same, corrected; None where the runs were too
-        few, or as predicted.
+        """Return the corrected profile; None if there were too few runs, or if they went as predicted. ``machine`` is
+        the profile that the program was planned for, or that one without its throttle.
         """
         if len(self._computed) < SAMPLES_MIN:
             return None
@@ -89,7 +89,7 @@ def _factor(seen: list[float], predicted: float) -> float:
 
 
 def _step_seconds(program: Program, machine: MachineProfile) -> F64:
-    """Of each step; 0 where its variant to compute was not measured."""
+    """Return the seconds of each step; 0 where its variant was not measured."""
     tile_block = [name for name, _ in _core.FIELDS["conv"]].index("tile_block")
     variants = []
     for node in program.nodes:
@@ -106,7 +106,7 @@ def _step_seconds(program: Program, machine: MachineProfile) -> F64:
 
 
 def _overlaps(spans: F64, others: F64) -> F64:
-    """Seconds of each span in which one of ``others``, which follow each other, goes on."""
+    """Return the seconds of each span in which one of ``others``, which do not overlap each other, goes on."""
     if not len(others):
         return np.zeros(len(spans))
     total = np.concatenate(([0.0], np.cumsum(others[:, 1] - others[:, 0])))

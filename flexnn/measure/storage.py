@@ -1,9 +1,10 @@
-"""The storage's rates, and what loads and steps cost each other: slices of the artifact read by the engine itself.
+"""Rates of the storage, and the slowdown of loads and steps that overlap: the engine itself reads slices of the
+artifact.
 
-Pieces of two sizes give bytes per second and seconds per request, first alone, then while steps compute. The loader
-reads several at the same time, so a slice's time is what it adds to those before it, among its like. What matters is
-the state in which runs will find the file: where the page cache can hold all of it, what reading a second time costs;
-where it cannot, and with direct I/O, what reading from the device costs.
+Slices of two sizes give bytes per second and seconds per request, first alone, then while steps compute. The loader
+reads several at once, so the time of a slice is the time that it adds to those before it. Runs find the file in one of
+two states: if the page cache can hold all of it, reading a second time is measured; if not, or with direct I/O, reading
+from the device.
 """
 
 from __future__ import annotations
@@ -24,21 +25,21 @@ from .compute import Bench, Case
 from .median import median, quantile
 
 BIG_BYTES, SMALL_BYTES = 1 << 20, 96 << 10
-"""Aimed at; slices are whole panels."""
+"""Bytes that big and small slices aim at; slices are whole panels."""
 SLICES_MAX = 24
 PROBE_SLICES = 2
 RUNS_MAX = 9
 READS_PER_STEP_TIME = 0.5
-"""Loads of a run with computing take about this share of its steps."""
+"""Time of the loads of a run that also computes, as a fraction of the time of its steps."""
 OVERLAP_S = 0.3
 SPEED_MIN = 0.05
 TARGET_BYTES = 16 << 20
-"""Pieces go to places that rotate through so much: whole huge pages, as an arena has them."""
+"""Bytes that the slices' places rotate through: whole huge pages, as an arena has them."""
 
 
 @dataclass(slots=True, frozen=True)
 class Storage:
-    """How fast the loader reads."""
+    """Rates of the loader."""
 
     bytes_per_second: float
     request_s: float
@@ -46,7 +47,7 @@ class Storage:
 
 @dataclass(slots=True, frozen=True)
 class File:
-    """An artifact's open file: ``crcs`` of its chunks, ``direct_fd`` -1 for buffered reads."""
+    """The open file of an artifact: ``crcs`` of its chunks; ``direct_fd`` is -1 for buffered reads."""
 
     fd: int
     direct_fd: int
@@ -59,8 +60,8 @@ Loads = np.ndarray[tuple[int], np.dtype[np.void]]
 
 
 def measure_storage(graph: Graph, costs: Costs, file: File, *, arena_bytes: int, seconds: float) -> Storage | None:
-    """Rates of reading alone, measured in about ``seconds`` in an arena of ``arena_bytes``; None where nothing big
-    enough can be read.
+    """Return the rates of reading alone, measured in about ``seconds`` in an arena of ``arena_bytes``; None if no slice
+    is large enough.
     """
     end = time.perf_counter() + seconds
     room = arena_bytes - costs.zeros_bytes - 2 * PAGE
@@ -79,9 +80,10 @@ def measure_storage(graph: Graph, costs: Costs, file: File, *, arena_bytes: int,
 def measure_overlap(
     graph: Graph, costs: Costs, file: File, case: Case, storage: Storage, *, arena_bytes: int
 ) -> tuple[float, float]:
-    """Speeds of computing while a load is read, and of loads while steps compute, each of that alone (0 to 1).
+    """Return the speeds of computing while a load is read and of loads while steps compute, as fractions of those
+    alone.
 
-    Steps of ``case`` outlast the loads of each run, so the same run shows both kinds of them.
+    Steps of ``case`` outlast the loads of each run, so one run has steps with and without loads.
     """
     step_s = case.variant.seconds() * (case.large / case.costs.panels if case.large else 1.0)
     taken = case.beside_bytes + costs.zeros_bytes + case.large * case.costs.panel_bytes
@@ -116,13 +118,13 @@ def measure_overlap(
                 compute.append(median(times[after].tolist()) / float(times[inside].mean()))
     finally:
         engine.close()
-    # Whatever else runs on the machine only makes loads slower: of their speeds the upper quartile.
+    # Other work on the machine only makes loads slower: take the upper quartile of their speeds.
     speeds = median(compute) if compute else 1.0, quantile(read, 0.75)
     return min(max(speeds[0], SPEED_MIN), 1.0), min(max(speeds[1], SPEED_MIN), 1.0)
 
 
 def _slices(graph: Graph, costs: Costs, room: int) -> list[Slice]:
-    """Big and small slices in turn, spread over the file; none larger than ``room`` allows."""
+    """Return big and small slices in turn, spread over the file, none larger than ``room`` allows."""
     found: list[list[Slice]] = [[], []]
     for kind, wanted in enumerate((min(BIG_BYTES, room // 2), SMALL_BYTES)):
         every: list[Slice] = []
@@ -137,7 +139,7 @@ def _slices(graph: Graph, costs: Costs, room: int) -> list[Slice]:
 
 
 def _by_size(slices: list[Slice]) -> list[Slice]:
-    """The big ones first."""
+    """Return the slices, the big ones first."""
     return sorted(slices, key=lambda each: -each[2])
 
 
@@ -159,7 +161,7 @@ def _encode(graph: Graph, costs: Costs, slices: list[Slice], at: int, room: int)
 def _read(
     graph: Graph, costs: Costs, file: File, slices: list[Slice], room: int, end: float, drop: bool
 ) -> NDArray[np.float64]:
-    """Seconds of each slice in each of the runs until ``end``; ``drop``: the page cache forgets them before each."""
+    """Return the seconds of each slice in each run until ``end``; ``drop``: each run finds the page cache empty."""
     bench = Bench(graph, costs, LINE)
     at = align_up(bench.arena_bytes, PAGE)
     loads, arena = _encode(graph, costs, slices, at, room)
@@ -179,8 +181,8 @@ def _read(
 
 
 def _fit(sizes: NDArray[np.int64], times: NDArray[np.float64]) -> Storage:
-    """Bytes a second and seconds a request: from all the big slices of a run and all the small ones, of which the
-    readers end several at once.
+    """Return bytes per second and seconds per request, from all big slices of a run and all small ones, of which the
+    readers finish several at once.
     """
     big = sizes > sizes.mean()
     if big.all() or not big.any():
@@ -192,7 +194,7 @@ def _fit(sizes: NDArray[np.int64], times: NDArray[np.float64]) -> Storage:
 
 
 def _cache_room() -> int:
-    """Bytes that the page cache may grow by: what is available, less where a control group has a limit."""
+    """Return the bytes that the page cache may grow by: available memory, or less under a control group's limit."""
     room = 1 << 62
     try:
         with open("/proc/meminfo") as lines:

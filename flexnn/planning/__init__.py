@@ -1,6 +1,6 @@
-"""Planning: which kernel, which slice, which address, which moment (DESIGN D3–D9).
+"""Planning: which kernel, which slice, which address, which moment (docs/architecture.md, D3–D9).
 
-What few sessions need is imported where it is: ``check.check_plan``, ``moved.moved``.
+Modules that few sessions use, like ``check`` and ``grouping``, are imported where they are used.
 """
 
 from .errors import BudgetError, PlanError

@@ -1,10 +1,10 @@
-"""Activations tiled by rows through several layers (DESIGN D1; patches of Lin et al., "MCUNetV2", NeurIPS 2021, §3).
+"""Activations tiled by rows through several nodes (docs/architecture.md, D1; Lin et al., "MCUNetV2", NeurIPS 2021, §3).
 
-A chain of nodes, each of which reads what the one before it made and nobody else does, is walked band by band: rows of
-the last node's output with all that they need of the nodes before. Only a band of the tensors in between is ever in
-memory. A band of a node is a node of its own, which reads and writes views of rows of one image; rows that two bands
-need are computed twice, and streamed weights are read once for each band. Which chains, and how many bands, depends on
-sizes alone: a process may name a smallest budget that another one, which measures other rates, runs in.
+In a chain of nodes, each reads the output of the node before, which nobody else reads. A chain is walked band by band:
+some rows of the last node's output with all rows that they need of the nodes before. Only a band of the tensors in
+between is in memory at once. A band of a node is a node of its own that reads and writes views of rows of one image.
+Rows that two bands need are computed twice, and streamed weights are read once per band. The choice of chains and bands
+depends on sizes alone, so that the smallest budget is the same in processes that measure different rates.
 """
 
 from __future__ import annotations
@@ -22,39 +22,39 @@ from .layout import Blocks, node_needs
 from .types import Costs
 
 NODES_MAX = 8
-"""Of a chain."""
+"""Most nodes of a chain."""
 BANDS = 1, 2, 4, 8, 16, 32
-"""Of an image; 1 where there are several images."""
+"""Numbers of bands of an image that are tried; 1 is for several images."""
 BANDS_MAX = 64
-"""Bands of all images of a chain."""
+"""Most bands of all images of a chain."""
 CHAINS_MAX = 8
-"""Of a graph."""
+"""Most chains of a graph."""
 WORTH = 0.95
-"""A chain is tiled when what its nodes need falls to this share, a graph when what all of them need, and the smallest
-budget with it, do.
+"""Memory with bands as a fraction of memory without, at which bands are worth it: for the nodes of a chain, and for the
+smallest budget of a graph.
 """
 ENOUGH = 1.02
-"""Of the least that a chain could need: what is good enough, and then the cheapest."""
+"""Memory as a multiple of the least that a chain could need, within which the cheapest chain is chosen."""
 COST_MAX = 0.15
-"""Of the graph's multiplications and reading: what bands may compute and read again."""
+"""Largest fraction of the graph's multiplications and reading that bands may repeat."""
 BYTE_WORK = 64
-"""Multiplications that take as long as reading a byte of weights, about: 40 on a Pi 4 with a USB disk."""
+"""Multiplications that take about as long as reading a byte of weights: 40 on a Pi 4 with a USB disk."""
 
 Rows = tuple[int, int]
 
 
 @dataclass(slots=True, frozen=True)
 class Reach:
-    """Of a node's rows: which rows of its first input they need."""
+    """Rows of a node's first input that rows of its output need."""
 
     stride: int
     pad: int
     span: int
     height: int
-    """Rows of the input."""
+    """Number of rows of the input."""
 
     def of(self, rows: Rows) -> tuple[Rows, int, int]:
-        """Rows of the input, and the padding above and below them."""
+        """Return the rows of the input, and the padding above and below them."""
         low, high = rows[0] * self.stride - self.pad, (rows[1] - 1) * self.stride - self.pad + self.span
         return (max(low, 0), min(high, self.height)), max(-low, 0), max(high - self.height, 0)
 
@@ -69,8 +69,8 @@ class Chain:
 
 
 def banded(graph: Graph, costs: Costs, costs_of: Callable[[Graph], Costs]) -> tuple[Graph, Costs] | None:
-    """The graph with chains in bands, and its costs, where that lowers what the neediest node needs; else None.
-    ``costs_of`` makes profiles.
+    """Return the graph with chains in bands and its costs if that lowers the memory of the neediest node, else None.
+    ``costs_of`` computes costs.
     """
     sizes = _Sizes.of(graph, costs)
     least, tiled = max(sizes.needs, default=0), set[int]()
@@ -88,16 +88,16 @@ def banded(graph: Graph, costs: Costs, costs_of: Callable[[Graph], Costs]) -> tu
 
 @dataclass(slots=True, frozen=True)
 class _Sizes:
-    """Of each node of a graph."""
+    """Sizes of each node of a graph."""
 
     beside: list[int]
-    """Bytes of its smallest workspace, one panel, constants."""
+    """Bytes of a node's smallest workspace, one panel, and constants."""
     needs: list[int]
-    """These, and the activations alive."""
+    """Bytes of the same and of the activations alive."""
     work: list[int]
-    """Multiplications, about."""
+    """Approximate number of multiplications."""
     reach: list[Reach | None]
-    """What rows of its output need; None where they do not need rows only."""
+    """Rows that rows of its output need; None where they need more than rows."""
 
     @classmethod
     def of(cls, graph: Graph, costs: Costs) -> _Sizes:
@@ -110,8 +110,8 @@ class _Sizes:
 
 
 def _best(graph: Graph, costs: Costs, sizes: _Sizes, tiled: set[int]) -> Chain | None:
-    """The cheapest of the chains that bring the neediest node down to what the others need, or near the least that any
-    chain brings it to; None where that is no gain.
+    """Return the cheapest chain that brings the neediest node down to the others' memory, or near the least that any
+    chain reaches; None where no chain gains enough.
     """
     needs = sizes.needs
     worst = max(range(len(needs)), key=needs.__getitem__, default=0)
@@ -146,14 +146,14 @@ def _best(graph: Graph, costs: Costs, sizes: _Sizes, tiled: set[int]) -> Chain |
 
 
 def _chains(graph: Graph, costs: Costs, sizes: _Sizes, worst: int, tiled: set[int]) -> Iterator[tuple[int, int]]:
-    """First and last node of the chains that can be walked in bands and lower what node ``worst`` needs."""
+    """Yield first and last node of the chains that can be walked in bands and lower the memory of node ``worst``."""
     lives = dict(zip(costs.roots, zip(costs.first_node, costs.last_node, strict=True), strict=True))
 
     def usable(node: int) -> bool:
         return 0 <= node < len(graph.nodes) and node not in tiled and sizes.reach[node] is not None
 
     def links(node: int) -> bool:
-        """Whether a node's output is read by the next node and by nobody else."""
+        """Return whether a node's output is read by the next node and by no other."""
         made = graph.nodes[node].outputs[0]
         next_inputs = graph.nodes[node + 1].inputs
         return lives.get(made) == (node, node + 1) and next_inputs[0] == made and made not in next_inputs[1:]
@@ -172,7 +172,7 @@ def _chains(graph: Graph, costs: Costs, sizes: _Sizes, worst: int, tiled: set[in
 
 
 def _usable(graph: Graph, node: Node) -> bool:
-    """Whether rows of a node's output need rows of its inputs, and nothing else."""
+    """Return whether rows of a node's output need only rows of its inputs."""
     tensors = [graph.tensors[t] for t in (*node.inputs, *node.outputs)]
     if any(len(t.shape) != 4 or t.weight >= 0 for t in tensors):
         return False
@@ -188,8 +188,8 @@ def _is_windowed(node: Node) -> bool:
 
 
 def _apart(graph: Graph, first: int, last: int) -> bool:
-    """Whether no band writes what another one reads: the storage of the output is read by none of the nodes but the
-    last, in place, row by row.
+    """Return whether no band writes memory that another band reads: only the last node may read the storage of the
+    output, in place, row by row.
     """
     final = graph.nodes[last].outputs[0]
     written = graph.tensors[final]
@@ -213,7 +213,7 @@ def _reach(graph: Graph, node: Node) -> Reach:
 
 
 def _band_rows(graph: Graph, sizes: _Sizes, chain: Chain, band: int) -> list[Rows]:
-    """Rows of each node's output in a band of an image."""
+    """Return the rows of each node's output in a band of an image."""
     height = graph.tensors[graph.nodes[chain.last].outputs[0]].shape[1]
     rows = [(band * height // chain.bands, (band + 1) * height // chain.bands)]
     for index in range(chain.last, chain.first, -1):
@@ -233,7 +233,7 @@ def _work(graph: Graph, node: Node) -> int:
 
 
 def _again(graph: Graph, sizes: _Sizes, chain: Chain, bands: list[list[Rows]]) -> float:
-    """Multiplications that bands do twice."""
+    """Return the multiplications that bands repeat."""
     total = 0.0
     for index, rows in zip(range(chain.first, chain.last + 1), zip(*bands, strict=True), strict=True):
         height = graph.tensors[graph.nodes[index].outputs[0]].shape[1]
@@ -242,14 +242,14 @@ def _again(graph: Graph, sizes: _Sizes, chain: Chain, bands: list[list[Rows]]) -
 
 
 def _around(graph: Graph, costs: Costs, first: int, last: int) -> int:
-    """Bytes of what lives while a chain runs, beside the tensors inside it."""
+    """Return the bytes of activations that live while a chain runs, apart from the tensors inside it."""
     made = {graph.nodes[i].outputs[0] for i in range(first, last)}
     lives = zip(costs.roots, costs.root_bytes, costs.first_node, costs.last_node, strict=True)
     return sum(size for root, size, begin, end in lives if begin <= last and end >= first and root not in made)
 
 
 def _most(graph: Graph, sizes: _Sizes, chain: Chain, bands: list[list[Rows]]) -> int:
-    """Bytes that the neediest node of a chain needs in a band, beside what lives around the chain."""
+    """Return the bytes that the neediest node of a chain needs in a band, apart from activations around the chain."""
     most = 0
     for rows in bands:
         held = 0
@@ -262,7 +262,7 @@ def _most(graph: Graph, sizes: _Sizes, chain: Chain, bands: list[list[Rows]]) ->
 
 
 def _split(graph: Graph, sizes: _Sizes, chain: Chain) -> tuple[Graph, int]:
-    """The graph with the chain's nodes band by band, and their number."""
+    """Return the graph with the chain's nodes band by band, and the number of those nodes."""
     tensors = list(graph.tensors)
     nodes: list[Node] = []
 

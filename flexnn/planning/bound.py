@@ -1,45 +1,42 @@
-"""The bound that no plan of a budget can beat (DESIGN D9), on the planner's own costs and storage model.
+"""The bound that no plan of a budget beats (docs/architecture.md, D9), from the planner's own costs and storage model.
 
-Let weights flow byte by byte and memory never fragment; each node computes as fast as its fastest kernel that could fit
-at all beside a panel, in steps as 5 says; handing steps out costs nothing; and requests take the loader as long as 4
-says. Then of every plan that keeps some bytes r of each node's weights pinned (R together) and reads the others once in
-each run there remains:
+Assume that weights flow byte by byte, that memory never fragments, that each node computes as fast as its fastest
+kernel that fits beside one panel, and that handing out steps costs nothing. Steps cost what 5 says, requests what 4
+says. Take any plan that pins r bytes of each node's weights (R in total) and reads the others once per run. Then:
 
 1. The loader reads all weights but r in each run, one after the other.
-2. While node a computes, at most free(a) bytes of weights are in memory: the arena less the activations alive and a's
-   smallest workspace. Of the weights of nodes a .. b at most free(a) - (R - R_ab) bytes were there when a began, as the
-   R - R_ab pinned bytes of other nodes were there, too. The others are read before b ends. So from a's begin to b's end
-   at least the time passes that it takes to read them, whichever they are.
-   Weights are read in the order of their use, so what was there beside pins are the first of a .. b. In other words:
-   what their reading takes is at most what free(a) - R bytes take at the storage's rate, and the requests of the nodes
-   that free(a) bytes reach, the last one in part. This says more than the above where requests for what comes later
-   would be dearer.
-3. Stretches a .. b that do not meet on the circle of runs take their times one after the other, and so do the nodes
-   outside of them, which compute.
+2. While node a computes, at most free(a) bytes of weights are in memory: the arena less the activations alive and the
+   smallest workspace of a. When a began, the R - R_ab pinned bytes of nodes outside a .. b were in memory, so at most
+   free(a) - (R - R_ab) bytes of the weights of a .. b were. The others are read before b ends. So the time from the
+   begin of a to the end of b is at least the time to read them, whichever they are.
+   Weights are read in the order of their use, so the bytes in memory beside pins are the first of a .. b. In other
+   words, reading them took at most what free(a) - R bytes take at the storage's rate, plus the requests of the nodes
+   that free(a) bytes reach, the last one in part. This form says more than the first one if requests for later weights
+   are dearer.
+3. Stretches a .. b that do not meet on the circle of runs take their times one after the other. So do the nodes outside
+   of them, which compute.
+4. The bytes that are read of a weight cost one request, or more if only K of its panels fit in memory at once. Either
+   the loader reads a slice while the slice before is computed, and both lie in memory, K panels at most; or it waits
+   until that slice is computed. So two neighbours with s panels together cost the loader a request if s <= K (which
+   needs K > 1), else a request and the computing of the first one, its step's fixed part included: in any case at least
+   s times the least of these per panel. The sum over all pairs of neighbours counts the weight's panels twice, except
+   those of the first and the last slice, at most K each.
+5. The same holds for computing. Each slice costs a step, and if two neighbours do not lie in memory together, nothing
+   computes while the second is read, request and bytes. So two neighbours with s panels together cost a step if s <= K,
+   else a step and the reading of the second; the pairs count as in 4, and the last slice's step is added. Panels that
+   may be pinned are left out, as many as the node with the least free memory has room for. Nodes outside of stretches
+   take this time, too, one after the other. The slowdown of computing by reading is in 3 already; if computing slows
+   reading, such waiting is not counted.
 
-4. What is read of a weight takes a request, and more where its panels do not fit in memory at once, but K of them.
-   A slice is read while the one before it computes, and both lie in memory then, K panels at most; or the loader waits
-   until that one was computed. So two neighbours of together s panels cost the loader a request for at most K of them,
-   which needs K > 1, or a request and the computing of the first, what each step takes beside its panels included: in
-   any case s times the least that these come to for a panel. Over all pairs of neighbours that is twice the weight's
-   panels but for the first and the last slice, at most K each.
+Reading and computing slow each other down when they overlap: a second of computing costs a stretch at least
+(1 - load_speed) / compute_speed, and a second of reading costs the nodes outside (1 - compute_speed) / load_speed.
 
-5. The same for who computes: a slice of such a weight costs a step, and where two neighbours do not lie in memory both,
-   nothing computes while the second is read, request and bytes. So two neighbours of together s panels cost a step for
-   at most K of them, or a step and the reading of the second; over all pairs that is as often as in 4, and the last
-   slice's step. Panels that may be pinned are left out, as many as are free in the node with the least. Nodes outside
-   of stretches take this time, too, one after the other; where reading slows computing, what it does to it is in 3
-   already. Where computing slows reading, such waiting is not counted.
+Weights that several nodes share are pinned once for all of them, and count at the first of these nodes only.
 
-Reading and computing at the same time slow each other down: a second of computing inside of a stretch costs it at least
-(1 - load_speed) / compute_speed, and a second of reading outside of one (1 - compute_speed) / load_speed.
-
-Weights that several nodes share, pinned once for all of them, count at the first of these nodes only.
-
-For given stretches both 1 and 2 + 3, with either form of 2, are linear in r, so any mixture of the two, minimised over
-0 <= r <= the nodes' weights and R <= the least free(a), is a bound, whichever stretches are taken; fx_fluid_bound takes
-those that rule fluid runs with pins chosen well. On the classics, without requests, the best mixture is the optimum of
-the linear programme over all pins and times (docs/decisions/0016): more stretches would gain nothing.
+For given stretches, both 1 and 2 + 3 (with either form of 2) are linear in r. So any mixture of the two, minimised over
+0 <= r <= the nodes' weights and R <= the least free(a), is a bound, whichever stretches are taken. fx_fluid_bound takes
+the stretches that rule fluid runs with well-chosen pins. On the classics, without requests, the best mixture is the
+optimum of the linear programme over all pins and times (docs/decisions/0016): more stretches would gain nothing.
 """
 
 from __future__ import annotations
@@ -58,12 +55,12 @@ from .types import F64, I64, Costs
 
 @dataclass(slots=True, frozen=True)
 class Bound:
-    """A lower bound on a run's seconds in the steady state."""
+    """A lower bound on the time of a run in the steady state."""
 
     seconds: float
     price: F64
-    """Of each node: seconds that the bound changes by with each byte of its weights that is pinned, the memory it takes
-    included. What has the lowest is best pinned.
+    """Change of the bound, in seconds, per byte of each node's weights that is pinned, its memory included. The nodes
+    with the lowest price are best pinned.
     """
 
 
@@ -152,9 +149,9 @@ class Bounding:
 def step_seconds(
     panels: I64, panel_bytes: I64, room: I64, pinned: int, fixed: F64, request_s: float, byte_s: float
 ) -> F64:
-    """Of each node: what its steps take beside its channels, ``fixed`` each, and waiting for slices between them (5
-    above). ``room``: bytes beside it; ``pinned``: no more than that are; ``request_s`` and ``byte_s``: of reading while
-    nothing is computed.
+    """Return the time of each node's steps in addition to its channels: ``fixed`` for each, and waiting for slices
+    between them (5 above). ``room``: bytes for slices; ``pinned``: most bytes that are pinned; ``request_s`` and
+    ``byte_s``: time of a request and of a byte that are read while nothing is computed.
     """
     panel = np.maximum(panel_bytes, 1)
     most = np.maximum(room // panel, 1)
@@ -169,9 +166,9 @@ def step_seconds(
 def slice_requests(
     nbytes: I64, panel_bytes: I64, free: I64, waits: F64, waits_first: F64, request_s: float
 ) -> tuple[F64, F64]:
-    """Of each node with ``nbytes`` of panels (perhaps 0): seconds that requests for them take beside their bytes, and
-    the most that each byte less saves of that (4 above). ``waits``: seconds that the loader waits while a panel
-    computes beside which the next slice has no room; ``waits_first``: while a step does without its panels.
+    """Return for each node with ``nbytes`` of panels (perhaps 0) the time of requests for them in addition to their
+    bytes, and the most that each byte less saves of it (4 above). ``waits``: time that the loader waits while a panel
+    computes for lack of room for the next slice; ``waits_first``: time that it waits for a step's fixed part.
     """
     panel = np.maximum(panel_bytes, 1)
     panels = nbytes // panel

@@ -1,4 +1,4 @@
-"""Independent validator of programs: shares no code with the planner (STYLE 7).
+"""Independent validator of programs: it shares no code with the planner (docs/architecture.md, D6 and D7).
 
 From the graph and the program's arrays alone it derives, for every byte range of the arena, the span of steps in which
 it may hold something that is still needed, under any interleaving that the two counters allow:
@@ -34,7 +34,7 @@ from .types import Program
 
 @dataclass(slots=True)
 class _Spans:
-    """Byte ranges with the steps in which they are in use: inclusive, of the run 0; ``first`` may be negative."""
+    """Byte ranges with the steps in which they are in use, both included, of run 0; ``first`` may be negative."""
 
     low: list[int]
     high: list[int]
@@ -51,8 +51,8 @@ class _Spans:
 
 
 def check_plan(graph: Graph, program: Program) -> None:
-    """Raises PlanError, its ``kind`` naming the failure, unless the program computes ``graph`` with every operand in
-    place at any reachable interleaving, each thread with a workspace of its own.
+    """Raise PlanError unless the program computes ``graph`` with every operand in place at any reachable interleaving,
+    and each thread has a workspace of its own. ``PlanError.kind`` names the failure.
     """
     _check_order(graph, program)
     _check_progress(program)
@@ -84,7 +84,7 @@ def _reach_to_groups(program: Program, spans: _Spans) -> None:
 
 
 def _group_bounds(program: Program) -> tuple[list[int], list[int]]:
-    """First and last step of the group of each step."""
+    """Return the first and the last step of the group of each step."""
     sizes = program.groups if len(program.groups) else np.ones(len(program.steps), np.int64)
     ends = np.cumsum(sizes, dtype=np.int64)
     if len(ends) and (ends[-1] != len(program.steps) or not sizes.all()):
@@ -93,7 +93,7 @@ def _group_bounds(program: Program) -> tuple[list[int], list[int]]:
 
 
 def _check_groups(graph: Graph, program: Program) -> None:
-    """No node of a group reads what another one of it writes."""
+    """Refuse groups in which a node reads memory that another node of the group writes."""
     begin, _ = _group_bounds(program)
     group_of = dict(zip(program.steps["node"].tolist(), begin, strict=True))
     written: dict[tuple[int, int], list[tuple[int, int, int]]] = {}  # by group and root: node and extent
@@ -124,7 +124,7 @@ def _params(graph: Graph, program: Program) -> list[tuple[Any, NDArray[np.int32]
 
 
 def _check_order(graph: Graph, program: Program) -> None:
-    """Nodes in the graph's order, each computed whole and once, from operands that are there."""
+    """Refuse nodes out of the graph's order, not computed whole and once, or reading what is not computed yet."""
     node = program.steps["node"].tolist()
     if len(program.nodes) != len(graph.nodes) or [*dict.fromkeys(node)] != [*range(len(graph.nodes))]:
         raise PlanError("order", "steps do not walk the nodes one by one, all of them")
@@ -160,7 +160,7 @@ def _check_order(graph: Graph, program: Program) -> None:
 
 
 def _check_progress(program: Program) -> None:
-    """Walks both counters over two runs: neither may wait for what waits for it."""
+    """Walk both counters over two runs and refuse steps and loads that wait for each other."""
     steps, loads = len(program.steps), len(program.loads)
     wait_loads, wait_steps = program.steps["wait_loads"].tolist(), program.loads["wait_steps"].tolist()
     if any(not 0 <= w <= loads for w in wait_loads) or any(not -steps <= w < steps for w in wait_steps):
@@ -182,7 +182,7 @@ def _check_progress(program: Program) -> None:
 
 
 def _step_range(program: Program, count: int) -> tuple[list[int], list[int]]:
-    """First and last step of each node."""
+    """Return the first and the last step of each node."""
     first, last = [-1] * count, [-1] * count
     for step, node in enumerate(program.steps["node"].tolist()):
         if first[node] < 0:
@@ -245,7 +245,7 @@ def _workspaces(graph: Graph, program: Program, spans: _Spans) -> None:
 
 
 def _weights(graph: Graph, program: Program, spans: _Spans) -> None:
-    """Each step's panels and constants come from loads that are done before it and stay until it has run."""
+    """Refuse steps whose panels or constants are not loaded before them or are overwritten before they have run."""
     steps, count = len(program.steps), len(program.loads)
     pinned = [(int(p["file_offset"]), int(p["bytes"]), int(p["address"])) for p in program.pinned]
     loads = [(int(p["file_offset"]), int(p["bytes"]), int(p["address"])) for p in program.loads]
@@ -282,7 +282,7 @@ def _holds(load: tuple[int, int, int], file_at: int, address: int) -> bool:
 
 
 def _reads(graph: Graph, program: Program) -> list[tuple[int, tuple[int, int, int]]]:
-    """(step, (file offset, bytes, arena address)) of everything stored that steps read."""
+    """Return (step, (file offset, bytes, arena address)) of all stored bytes that steps read."""
     reads = []
     panel_bytes = [_core.op_panel_bytes(node.op, params) for node, params in _params(graph, program)]
     for step, (node, weight) in enumerate(zip(program.steps["node"], program.steps["panel_offset"], strict=True)):
@@ -303,7 +303,7 @@ def _reads(graph: Graph, program: Program) -> list[tuple[int, tuple[int, int, in
 
 
 def _check_table(graph: Graph, program: Program, index: int, operand: int) -> None:
-    """A gather reads rows of its own table, whole ones under each checksum, with a workspace for a chunk."""
+    """Refuse a gather that does not read whole rows of its own table, with a workspace for a chunk."""
     node, tensor = graph.nodes[index], graph.tensors[graph.nodes[index].inputs[operand]]
     number = int(program.nodes["in"][index][operand]["offset"])
     if node.op != "gather" or operand or node.attrs["axis"] != 0 or tensor.weight < 0 or tensor.root >= 0:
@@ -322,7 +322,7 @@ def _check_table(graph: Graph, program: Program, index: int, operand: int) -> No
 
 
 def _check_load(load: Any, graph: Graph) -> None:
-    """The checked part is whole chunks of one weight, with that weight's checksums."""
+    """Refuse a load whose checked part is not whole chunks of one weight, with that weight's checksums."""
     start = int(load["file_offset"]) + int(load["check_lead"])
     size, chunk = int(load["check_bytes"]), int(load["chunk_bytes"])
     for weight in graph.weights:
@@ -342,7 +342,7 @@ def _check_load(load: Any, graph: Graph) -> None:
 
 
 def _check_overlaps(spans: _Spans, steps: int) -> None:
-    """No two ranges may overlap in memory and in time; spans repeat with each run."""
+    """Refuse two ranges that overlap in memory and in time; spans repeat with each run."""
     low, high = np.array(spans.low), np.array(spans.high)
     first, last = np.array(spans.first), np.array(spans.last)
     for i in range(len(low) - 1):

@@ -1,7 +1,7 @@
-"""What planning starts from: the machine's rates, and each node's sizes, lifetimes and predicted times.
+"""Costs of a graph, from which planning starts: each node's sizes, lifetimes and predicted times.
 
-Times are those measured on the machine where it knows them (flexnn/measure), else analytic: a few physical terms with
-the machine's own rates, fractions of peak per kernel from the check program's bench (docs/decisions).
+Times are measured ones where the machine's profile has them (flexnn/measure), else analytic: a few physical terms with
+the machine's rates, and fractions of peak per kernel from the check program's bench (docs/decisions).
 """
 
 from __future__ import annotations
@@ -21,16 +21,18 @@ from .setting import Setting
 from .types import Costs, NodeCosts, Variant, align_up, room_bytes
 
 SMALL_CONSTANT_BYTES = 64 << 10
-"""Raw constants up to this size always stay: a request for so little costs more than the memory."""
+"""Largest raw constant that is always pinned: a request for so little costs more than the memory."""
 
 V_BYTES = 3 << 19
-"""Transformed input that a Winograd block aims at: with the rest of its workspace at most 2 MiB."""
+"""Bytes of transformed input that a Winograd block aims at: with the rest of its workspace at most 2 MiB."""
 TILES_MIN, TILES_MAX = 16, 49
-"""Of a block: products and transformed weights of the most, with the input's 64 channels at a time, fill 1 MiB."""
+"""Fewest and most tiles of a Winograd block: products and transformed weights of 49 tiles, with 64 input channels at a
+time, fill 1 MiB.
+"""
 
 PEAK_FRACTION = {"direct": 0.98, "im2col": 0.85, "wino2": 0.9, "wino4": 0.9, "wino_line": 0.9, "narrow": 0.8}
 TRANSFORM_FLOPS = {"wino2": (270.0, 450.0), "wino4": (460.0, 1000.0), "wino_line": (260.0, 260.0)}
-"""Worth in multiply-adds' flops of transforming one channel pair's weights, and one channel of one tile."""
+"""Cost in flops of multiply-adds of transforming one channel pair's weights, and one channel of one tile."""
 
 
 def graph_costs(graph: Graph, setting: Setting, *, every_variant: bool = False, in_file: bool = False) -> Costs:
@@ -79,7 +81,7 @@ def graph_costs(graph: Graph, setting: Setting, *, every_variant: bool = False, 
 
 
 def _lifetimes(graph: Graph) -> tuple[dict[int, int], dict[int, int]]:
-    """First and last node that touches each activation."""
+    """Return the first and the last node that touch each activation."""
     io = {*graph.inputs, *graph.outputs}
     first: dict[int, int] = {}
     last: dict[int, int] = {}
@@ -95,8 +97,8 @@ def _lifetimes(graph: Graph) -> tuple[dict[int, int], dict[int, int]]:
 def _constants(
     graph: Graph, node: Node, io_align: int, *, has_table: bool
 ) -> tuple[tuple[tuple[int, int, int], ...], list[int]]:
-    """A node's raw constants: the big ones (``NodeCosts.constants``), and the weights of the small ones. ``has_table``:
-    the first operand stays in the file.
+    """Return a node's big raw constants (``NodeCosts.constants``) and the weights of its small ones. ``has_table``: the
+    first operand stays in the file.
     """
     big, small = [], []
     for operand, tensor in enumerate(node.inputs):
@@ -111,7 +113,7 @@ def _constants(
 
 
 def _node_costs(graph: Graph, node: Node, params: NDArray[np.int32], setting: Setting) -> NodeCosts:
-    """Without its weight and constants, which nodes alike have of their own."""
+    """Return a node's costs without its weight and constants, in which equal nodes differ."""
     panel_bytes = _core.op_panel_bytes(node.op, params)
     panels = _core.op_panels(node.op, params) if panel_bytes else 0
     if operators.OPERATORS[node.op].kernels:
@@ -124,20 +126,20 @@ def _node_costs(graph: Graph, node: Node, params: NDArray[np.int32], setting: Se
 
 
 def stored_table(graph: Graph, node: Node) -> Table | None:
-    """The table that a node may read rows of: the file has it with checksums by rows."""
+    """Return the table whose rows a node may read from the file, which has checksums by rows; else None."""
     table = table_of(graph, node)
     return table if table is not None and graph.weights[table.weight].chunk_bytes == table.chunk_bytes else None
 
 
 def _reading_rows(table: Table, setting: Setting) -> Variant:
-    """A gather whose threads read a chunk for each row."""
+    """Return the variant of a gather whose threads read a chunk for each row."""
     machine = setting.machine
     reads_s = table.rows * (machine.request_s + table.chunk_bytes / machine.storage_bytes_per_second)
     return Variant("", 0, align_up(_core.table_workspace(table.chunk_bytes)), machine.step_s, reads_s / setting.threads)
 
 
 def with_tile_block(params: NDArray[np.int32], tile_block: int) -> NDArray[np.int32]:
-    """A convolution's parameters with ``tile_block``."""
+    """Return a convolution's parameters with ``tile_block``."""
     copy = params.copy()
     copy[_CONV_FIELD["tile_block"]] = tile_block
     return copy
@@ -186,14 +188,14 @@ def _conv_variants(params: NDArray[np.int32], panels: int, panel_bytes: int, set
 
 
 def _useful(variants: list[Variant]) -> list[Variant]:
-    """Those faster than the one with the smallest workspace, fastest first, and that one."""
+    """Return the variants faster than the one with the smallest workspace, the fastest first, and that one."""
     smallest = min(variants, key=lambda v: v.workspace_bytes)
     ordered = sorted((v for v in variants if v.seconds() < smallest.seconds()), key=Variant.seconds)
     return [*ordered, smallest]
 
 
 def _plain_seconds(graph: Graph, node: Node, weight_bytes: int, setting: Setting) -> float:
-    """Of an operator with one kernel: its bytes, or its flops where they are the more."""
+    """Return the time of an operator with one kernel, by its bytes or by its flops, whichever takes longer."""
     cost = operators.OPERATORS[node.op].cost
     inputs, output = [graph.tensors[t] for t in node.inputs], graph.tensors[node.outputs[0]]
     sizes = [tensor.nbytes for tensor in (*inputs, output)]

@@ -1,4 +1,4 @@
-"""What planning can answer other than a plan."""
+"""Errors of planning."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from flexnn.errors import FlexNNError
 
 
 class BudgetError(FlexNNError, ValueError):
-    """No plan fits the budget. ``minimum``: bytes of the smallest budget that has one; ``budget``: bytes asked for;
-    ``how``: what beside the model it is the smallest for, as text.
+    """No plan fits the budget. ``minimum``: smallest budget in bytes that has a plan; ``budget``: bytes asked for;
+    ``how``: text for a condition, apart from the model, under which that is the smallest budget.
     """
 
     def __init__(self, minimum: int, budget: int, how: str = "") -> None:

@@ -1,4 +1,6 @@
-"""What a plan's memory is made of where it is fullest, what keeps its smallest budget up, and what more would buy."""
+"""Explanations of a plan: its memory at the fullest moment, what limits its smallest budget, what more memory would
+buy.
+"""
 
 from __future__ import annotations
 
@@ -20,33 +22,33 @@ from .setting import Setting
 from .types import I64, Costs, Placement, Program
 
 OFFERS = 0.125, 0.5, 1.0
-"""Of the budget, added to it to see what that would buy."""
+"""Fractions of the budget that are added to it to see what that would buy."""
 TENSORS_TOLD = 4
-"""Activations named one by one, the largest; the rest are summed."""
+"""Number of activations that are named, the largest ones; the rest are summed."""
 
 
 @dataclass(slots=True, frozen=True)
 class Moment:
-    """A node and what the arena holds for it. Sizes in bytes."""
+    """A node and the contents of the arena while it runs. Sizes in bytes."""
 
     node: str
     step: int
-    """Of the plan's steps; -1 where no plan is looked at."""
+    """Index of the plan's step; -1 without a plan."""
     activations: dict[str, int]
-    """By tensor: the largest ones, then "…" for all others together."""
+    """Bytes by tensor: the largest ones, then "…" for all others together."""
     workspace: int
     weights: int
-    """Streamed slices and constants: those of this step, and those read ahead."""
+    """Bytes of streamed slices and constants, those of this step and those loaded ahead."""
     pinned: int
-    """Weights that stay, zeros and small constants."""
+    """Bytes of pinned weights, zeros and small constants."""
 
     @property
     def nbytes(self) -> int:
-        """Everything."""
+        """Bytes of everything."""
         return sum(self.activations.values()) + self.workspace + self.weights + self.pinned
 
     def text(self) -> str:
-        """In one line, without the node."""
+        """Return one line without the node."""
         tensors = ", ".join(f"{name!r} {format_bytes(size)}" for name, size in self.activations.items())
         parts = [
             f"activations {format_bytes(sum(self.activations.values()))}" + (f" ({tensors})" if tensors else ""),
@@ -58,7 +60,7 @@ class Moment:
 
 @dataclass(slots=True, frozen=True)
 class Offer:
-    """What another budget would do."""
+    """Predicted time of another budget."""
 
     memory: int
     predicted_ms: float
@@ -66,25 +68,25 @@ class Offer:
 
 @dataclass(slots=True, frozen=True)
 class Explanation:
-    """Of one plan."""
+    """Explanation of one plan."""
 
     peak: Moment
-    """Where the arena holds the most, were the loader always as far ahead as it may be."""
+    """Moment at which the arena holds the most, if the loader is always as far ahead as it may be."""
     smallest: Moment
-    """The node that needs the most: no budget holds less. Its smallest workspace, one panel of its weights."""
+    """Node that needs the most, with its smallest workspace and one panel of its weights: no budget holds less."""
     minimum: int
-    """The smallest budget, which runs steps one by one, whatever groups were asked for."""
+    """Smallest budget, which runs steps one by one, whatever groups were asked for."""
     smallest_without: int
-    """The smallest budget if that node needed no more than the next one does."""
+    """Smallest budget if that node needed no more than the next one does."""
     compute_ms: float
-    """The run without its stalls."""
+    """Time of a run without its stalls."""
     read_ms: float
-    """Its loads one after the other, were nothing computed."""
+    """Time of a run's loads one after the other, with nothing computed."""
     offers: list[Offer]
-    """Larger budgets, the last with everything pinned; none where this plan pins everything."""
+    """Larger budgets, the last with everything pinned; none if this plan pins everything."""
 
     def describe(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the explanation for JSON."""
         return {
             "peak": asdict(self.peak) | {"nbytes": self.peak.nbytes},
             "smallest": asdict(self.smallest) | {"nbytes": self.smallest.nbytes},
@@ -95,7 +97,7 @@ class Explanation:
         }
 
     def summary(self, plan: Plan) -> str:
-        """For people: lines below those of the plan."""
+        """Return lines for people, to follow those of the plan."""
         memory, predicted_ms = plan.memory, plan.predicted_ms
         lines = [
             f"peak     step {self.peak.step}, node {self.peak.node!r}: {self.peak.text()}",
@@ -114,7 +116,7 @@ class Explanation:
 
 
 def explain(planner: Planner, plan: Plan, machine: MachineProfile) -> Explanation:
-    """What ``plan``, which ``planner`` made for ``machine``, is made of."""
+    """Return the explanation of ``plan``, which ``planner`` made for ``machine``."""
     tightest = planner.tightest
     smallest, beyond = smallest_of(tightest.graph, tightest.costs, tightest.placement)
 
@@ -140,7 +142,7 @@ def explain(planner: Planner, plan: Plan, machine: MachineProfile) -> Explanatio
 
 
 def peak_of(plan: Plan, machine: MachineProfile) -> Moment:
-    """The step of the plan at which the arena holds the most."""
+    """Return the moment of the plan at which the arena holds the most."""
     graph, program = plan.graph, plan.program
     in_file = len(program.tables) > 0
     costs = graph_costs(graph, Setting(machine, program.threads), in_file=in_file)
@@ -167,7 +169,7 @@ def peak_of(plan: Plan, machine: MachineProfile) -> Moment:
 
 
 def smallest_of(graph: Graph, costs: Costs, placement: Placement) -> tuple[Moment, int]:
-    """The node that keeps the smallest arena up, and the bytes by which it stands out above all others."""
+    """Return the node that limits the smallest arena, and the bytes by which it needs more than any other."""
     order = np.argsort(-np.asarray(placement.tight_bytes, np.int64), kind="stable")
     if not len(order):
         return Moment("", -1, {}, 0, 0, 0), 0
@@ -187,7 +189,7 @@ def smallest_of(graph: Graph, costs: Costs, placement: Placement) -> tuple[Momen
 
 
 def _live(costs: Costs) -> I64:
-    """Bytes of activations alive at each node."""
+    """Return the bytes of activations alive at each node."""
     change = np.zeros(len(costs.nodes) + 1, np.int64)
     sizes = np.asarray(costs.root_bytes, np.int64)
     np.add.at(change, np.asarray(costs.first_node, np.int64), sizes)
@@ -196,7 +198,7 @@ def _live(costs: Costs) -> I64:
 
 
 def _tensors(graph: Graph, costs: Costs, node: int) -> dict[str, int]:
-    """Activations alive at a node, the largest by name."""
+    """Return bytes of the activations alive at a node, the largest by name."""
     alive: Iterable[tuple[int, str]] = (
         (size, graph.tensors[root].name)
         for root, size, first, last in zip(
@@ -211,8 +213,8 @@ def _tensors(graph: Graph, costs: Costs, node: int) -> dict[str, int]:
 
 
 def _streamed(program: Program) -> I64:
-    """Bytes of streamed weights in memory at each step, were each read as early as its threshold permits: from then
-    on, in this run or, where that is negative, in the run before, up to the step that uses it.
+    """Return the bytes of streamed weights in memory at each step if each is loaded as early as its threshold permits:
+    from then on, in this run or (a negative threshold) in the run before, up to the step that uses it.
     """
     steps, loads = len(program.steps), program.loads
     change = np.zeros(steps + 1, np.int64)

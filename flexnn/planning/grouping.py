@@ -1,12 +1,12 @@
-"""Plans in groups of independent nodes (groups.py): what they would take, by the costs, and which are the fastest.
+"""Plans in groups of independent nodes (groups.py): their predicted times, and the fastest of them.
 
-A group takes as long as its units need on the threads: all of their work shared evenly, or its longest unit where that
-is more, and one barrier. A node's time, as it was measured with these threads, has a barrier of its own, and threads
-that wait while the last of its units are computed: where its units do not divide by the threads, a group fills these
-gaps. So nodes with the longest units go first in their group, and short ones are left for its end.
+A group takes as long as its units need on the threads (an equal part of their work for each thread, or the longest unit
+if that is more) plus one barrier. A node's measured time includes a barrier of its own, and threads that wait while its
+last units are computed, where units do not divide by threads. A group fills these gaps, so the nodes with the longest
+units come first in their group and the shortest last.
 
-All weights are pinned: a group needs those of all its nodes at once, and were they streamed, a load for one of its
-nodes could only begin once the whole group before it is done.
+All weights are pinned: a group needs the weights of all its nodes at once, and a load for one of its nodes could only
+begin when the whole group before it is done.
 """
 
 from __future__ import annotations
@@ -27,27 +27,25 @@ from .types import F64, Variant
 from .variant_planner import VariantPlanner
 
 WORTH = 0.99
-"""Groups are taken when they are predicted to need at most this share of the time without: what is less is noise, and
-would cost memory.
-"""
+"""Largest predicted time of groups, as a fraction of the time without them, at which they are worth their memory."""
 
 
 @dataclass(slots=True, frozen=True)
 class _Times:
-    """Seconds of each node with all threads."""
+    """Times of each node with all threads, in seconds."""
 
     seconds: F64
-    """Alone."""
+    """Time of the node alone."""
     barrier: F64
-    """Of these, what handing over and waiting for the last thread takes."""
+    """Part of that time for handing over to the threads and waiting for the last one."""
     unit: F64
-    """One unit, on one thread."""
+    """Time of one unit on one thread."""
     even: F64
-    """What all units add to a group whose threads have equal parts of them."""
+    """Time that all units add to a group whose threads have equal parts of them."""
 
 
 class Grouping:
-    """A graph's plans in groups, everything pinned, on one machine."""
+    """Plans of a graph in groups, everything pinned, on one machine."""
 
     def __init__(self, graph: Graph, setting: Setting) -> None:
         started = time.perf_counter_ns()
@@ -61,17 +59,17 @@ class Grouping:
 
     @property
     def ks(self) -> list[int]:
-        """The powers of two below the widest layer: from there on nodes run one by one."""
+        """Powers of two below the width of the widest layer: from there on nodes run one by one."""
         widest = max(self._layers, default=0)
         return [1 << i for i in range(max(widest - 1, 0).bit_length())]
 
     @property
     def bound_ms(self) -> float:
-        """No plan that pins everything is faster, in groups or without: all work shared evenly, and no barrier."""
+        """Time that no plan which pins everything beats, in groups or without: equal work per thread, no barriers."""
         return float(self._fastest.even.sum()) * 1e3
 
     def predicted_ms(self, k: int) -> float:
-        """Of a run in ``k`` groups."""
+        """Return the predicted time of a run in ``k`` groups per layer."""
         return self._predicted_ms(k, self._fastest)
 
     def _predicted_ms(self, k: int, times: _Times) -> float:
@@ -87,11 +85,11 @@ class Grouping:
         return float(np.where(sizes > 1, together, times.seconds[first]).sum()) * 1e3
 
     def plan(self, k: int) -> Plan:
-        """Of a run in ``k`` groups, each node by its fastest kernel."""
+        """Return the plan of a run in ``k`` groups per layer, each node by its fastest kernel."""
         return self._planned(k, self._fastest)
 
     def smallest(self, k: int) -> Plan:
-        """Of a run in ``k`` groups, each node by the kernel with the smallest workspace, whatever rates it has."""
+        """Return the plan of a run in ``k`` groups per layer, each node by its kernel with the smallest workspace."""
         return self._planned(k, self._times([node.variants[-1] for node in self._costs.nodes]), smallest=True)
 
     def _planned(self, k: int, times: _Times, *, smallest: bool = False) -> Plan:
@@ -116,8 +114,8 @@ class Grouping:
         )
 
     def better(self, plan: Plan) -> Plan:
-        """``plan``, which pins everything one by one, or the plan in groups that is predicted to be the fastest where
-        that is worth it and within the same budget. It says what all were predicted to take.
+        """Return the plan in groups that is predicted to be the fastest, if it is worth it and fits the budget of
+        ``plan``, else ``plan``, which pins everything and runs one by one; with the predictions of all.
         """
         predicted = {k: self.predicted_ms(k) for k in self.ks}
         best = plan
@@ -133,7 +131,7 @@ class Grouping:
         return replace(best, forecasts_ms=dict(forecasts))
 
     def _times(self, variants: list[Variant]) -> _Times:
-        """Of the nodes, each computed its variant."""
+        """Return times of the nodes, each by its variant."""
         threads = self._costs.threads
         seconds = np.array([variant.seconds() for variant in variants])
         # One thread hands nothing over: its steps cost what they cost in a group.

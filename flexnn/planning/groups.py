@@ -1,4 +1,4 @@
-"""Groups of independent nodes (Oplachko §3.2, §4): the nodes of a group run at the same time, with one barrier behind.
+"""Groups of independent nodes (Oplachko §3.2, §4): nodes of a group run at the same time, followed by one barrier.
 
 A node's layer is the length of the longest path to it, so the nodes of a layer are independent (statement 3.1); each
 layer is split into ``k`` groups of equal size. Predicate F, that tensors which one group uses share no memory, needs no
@@ -22,7 +22,7 @@ from .types import Costs
 
 
 def layers(graph: Graph) -> list[list[int]]:
-    """Nodes by the length of the longest path to them, each layer in the graph's order."""
+    """Return nodes by the length of the longest path to them, each layer in the graph's order."""
     depth: list[int] = []
     accesses: dict[int, list[tuple[int, Tensor, bool, bool]]] = {}  # of each root: node, view, writes, interleaves
     for index, node in enumerate(graph.nodes):
@@ -41,8 +41,8 @@ def layers(graph: Graph) -> list[list[int]]:
 
 
 def group_sizes(counts: list[int], k: int) -> list[int]:
-    """Nodes of each group: each layer, of so many nodes, in ``k`` of the same size (the last may be smaller), or fewer
-    where it has fewer nodes.
+    """Return the number of nodes of each group. Each layer, of ``counts`` nodes, is split into at most ``k`` groups of
+    the same size, of which the last may be smaller.
     """
     sizes: list[int] = []
     for count in counts:
@@ -52,13 +52,13 @@ def group_sizes(counts: list[int], k: int) -> list[int]:
 
 
 def in_order(graph: Graph, order: list[int]) -> Graph:
-    """The graph with its nodes in another order."""
+    """Return the graph with its nodes in another order."""
     return replace(graph, nodes=[graph.nodes[i] for i in order])
 
 
 def at_once(costs: Costs, sizes: list[int], *, smallest: bool = False) -> Costs:
-    """The costs when groups of nodes run at once: lifetimes reach to the bounds of the groups, and every node of a
-    group takes the same workspace, the largest of theirs by their fastest kernels, or by those with the ``smallest``.
+    """Return the costs of nodes that run in groups. Lifetimes reach to the ends of the groups, and all nodes of a group
+    use one workspace: the largest of their fastest kernels, or of their kernels with the ``smallest`` workspaces.
     """
     variants = [node.variants[-1 if smallest else 0] for node in costs.nodes]
     begin: list[int] = []
@@ -76,7 +76,7 @@ def at_once(costs: Costs, sizes: list[int], *, smallest: bool = False) -> Costs:
 
 
 def _accesses(graph: Graph, node: Node) -> Iterator[tuple[int, Tensor, bool]]:
-    """(root, view, whether it is written) of each operand that is not a constant."""
+    """Yield (root, view, whether it is written) of each operand that is not a constant."""
     for tensors, writes in ((node.inputs, False), (node.outputs, True)):
         for tensor in tensors:
             root = graph.root(tensor)
@@ -85,7 +85,7 @@ def _accesses(graph: Graph, node: Node) -> Iterator[tuple[int, Tensor, bool]]:
 
 
 def _meet(a: Tensor, b: Tensor, interleave: bool) -> bool:
-    """Whether two views of one root may share an element. ``interleave``: rows of channels are told apart."""
+    """Return whether two views of one root may share an element. ``interleave``: rows of channels are told apart."""
     (low_a, high_a), (low_b, high_b) = _extent(a), _extent(b)
     if low_a >= high_b or low_b >= high_a:
         return False
@@ -97,7 +97,7 @@ def _meet(a: Tensor, b: Tensor, interleave: bool) -> bool:
 
 
 def _extent(view: Tensor) -> tuple[int, int]:
-    """Elements [low, high) of the root that a view lies in."""
+    """Return the elements [low, high) of the root in which a view lies."""
     reach = [(size - 1) * stride for size, stride in zip(view.shape, view.strides, strict=True)]
     if 0 in view.shape:
         return 0, 0
@@ -105,7 +105,7 @@ def _extent(view: Tensor) -> tuple[int, int]:
 
 
 def _pitch(view: Tensor) -> int:
-    """Elements from one row of channels to the next; 0 where the view is not rows of channels."""
+    """Return the elements from one row of channels to the next; 0 if the view is not rows of channels."""
     if len(view.shape) < 2 or view.strides[-1] != 1 or view.strides[-2] < view.shape[-1]:
         return 0
     pitch = view.strides[-2]

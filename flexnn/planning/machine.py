@@ -1,4 +1,4 @@
-"""The machine that a plan is for: its rates, and the times that were measured on it."""
+"""Machine profiles: rates of a machine, and times that were measured on it."""
 
 from __future__ import annotations
 
@@ -16,34 +16,35 @@ from .types import Variant
 
 @dataclass(slots=True, frozen=True)
 class MachineProfile:
-    """Rates of the machine a plan is for."""
+    """Rates and measured times of the machine that a plan is for."""
 
     flops_per_second: float
-    """Of one thread, multiply-add counted twice."""
+    """Arithmetic rate of one thread; a multiply-add counts twice."""
     bytes_per_second: float
-    """Memory to a core."""
+    """Rate from memory to a core."""
     storage_bytes_per_second: float = 1.0e9
+    """Rate from storage to memory."""
     request_s: float = 60e-6
-    """Each read, beside its bytes."""
+    """Time of each load in addition to its bytes."""
     step_s: float = 4e-6
-    """Each step: handing it to the threads and waiting for the last."""
+    """Time to hand a step to the threads and to wait for the last of them."""
     compute_speed: float = 1.0
-    """Speed of computing while a load is read, of that alone."""
+    """Speed of computing while a load is read, as a fraction of its speed alone."""
     load_speed: float = 1.0
-    """Speed of a load while steps compute, of that alone."""
+    """Speed of a load while steps compute, as a fraction of its speed alone."""
     times: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     """(fixed, channels) seconds of the variants that were measured with the plan's threads, by ``variant_key``."""
     scales: Mapping[str, float] = field(default_factory=dict)
-    """Measured over analytic time, by kernel or operator: for the variants that were not measured."""
+    """Ratio of measured to analytic time by kernel or operator, for variants that were not measured."""
 
     @classmethod
     def measure(cls, isa: str | None = None) -> MachineProfile:
-        """Measures compute and memory rates here, in about 2 ms. The rest is assumed."""
+        """Measure compute and memory rates here, in about 2 ms; assume the rest."""
         flops, memory = _core.measure_rates(isa)
         return cls(flops, memory)
 
     def timed(self, op: str, params: NDArray[np.int32], variant: Variant) -> Variant:
-        """A variant to compute with its measured time, where it has one."""
+        """Return the variant with its measured time, or with a scaled one where it was not measured."""
         known = self.times.get(variant_key(op, params, variant))
         if known is None:
             scale = self.scales.get(variant.kernel or op, 1.0)
@@ -52,10 +53,10 @@ class MachineProfile:
 
 
 def load_seconds(machine: MachineProfile, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Of loads of these bytes, each alone, as drafts predict them."""
+    """Return the time of each load of ``sizes`` bytes, alone, as drafts predict it."""
     return np.asarray(sizes / machine.storage_bytes_per_second + machine.request_s, np.float64)
 
 
 def variant_key(op: str, params: NDArray[np.int32], variant: Variant) -> str:
-    """Names a variant to compute a node: operator, kernel, block, and a digest of the parameters."""
+    """Return the name of a variant of a node: operator, kernel, block, and a digest of the parameters."""
     return f"{op}.{variant.kernel}.{variant.tile_block}.{blake2b(params.tobytes(), digest_size=8).hexdigest()}"

@@ -1,4 +1,4 @@
-"""What a session takes beside its arena (the budget is a promise about the process, DESIGN §1)."""
+"""Memory that a session takes outside its arena: the budget is a promise about the whole process."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from functools import partial
 from flexnn.graph.ir import Graph
 
 BASE_BYTES = 2_031_616
-"""Python objects of session and plan, library pages touched first: 1.9375 MiB."""
+"""Python objects of session and plan, and library pages touched for the first time: 1.9375 MiB."""
 NODE_BYTES = 8 << 10
 """Graph, parameters and costs of a node, in Python and in the program."""
 STEP_BYTES = 512
-"""A step and the load before it: 88 in the plan, 260 in the engine, the rest what watching runs keeps of times."""
+"""A step and the load before it: 88 in the plan, 260 in the engine, the rest for times of watched runs."""
 CHECKSUM_BYTES = 8
-"""Of each chunk of a weight: the artifact's table, and the engine's copy. A table of embeddings has many."""
+"""Checksum of a chunk of a weight, in the artifact's table and in the engine's copy. A table of embeddings has many."""
 STACK_BYTES = 64 << 10
-"""Touched stack of each thread that the engine starts: compute threads but one, and a reader of the loader's."""
+"""Resident stack of each engine thread: all compute threads except the caller, plus one reader of the loader."""
 READER_BYTES = 16 << 10
-"""Of each of the other two readers."""
+"""Resident stack of each of the other two readers."""
 GROUPING_BYTES = 192 << 10
-"""Of looking at groups of nodes: what it imports and leaves in the heap, measured 0.03 to 0.16 MiB."""
+"""Imports and heap memory of planning in groups: 0.03 to 0.16 MiB measured."""
 
 Overhead = Callable[[Graph, int, int, int], dict[str, int]]
 
@@ -28,8 +28,9 @@ Overhead = Callable[[Graph, int, int, int], dict[str, int]]
 def overhead_bytes(
     graph: Graph, step_count: int, load_count: int, threads: int, *, reuse_outputs: bool = False
 ) -> dict[str, int]:
-    """Bytes by what takes them: ``io`` (the caller's input and output arrays, in full; outputs twice, as a caller still
-    holds the last run's while the next one's are made, unless they are the same), ``program``, ``stacks``, ``base``.
+    """Return bytes outside the arena by purpose: ``io``, ``program``, ``stacks`` and ``base``. ``io`` is the caller's
+    input and output arrays; outputs count twice unless they are reused, as a caller still holds those of the last run
+    while the next ones are made.
     """
     outputs = sum(graph.tensors[t].nbytes for t in graph.outputs)
     return {
@@ -43,12 +44,12 @@ def overhead_bytes(
 
 
 def overhead_for(*, reuse_outputs: bool) -> Overhead:
-    """``overhead_bytes`` of sessions that write each run's outputs into the same arrays, or not."""
+    """Return ``overhead_bytes`` for sessions that write each run's outputs into the same arrays, or do not."""
     return partial(overhead_bytes, reuse_outputs=reuse_outputs)
 
 
 def with_groups(overhead: Overhead) -> Overhead:
-    """``overhead`` of sessions that look at groups of nodes, whether they take them or not."""
+    """Return ``overhead`` for sessions that plan in groups, whether they then run in groups or not."""
 
     def counted(graph: Graph, step_count: int, load_count: int, threads: int) -> dict[str, int]:
         return overhead(graph, step_count, load_count, threads) | {"groups": GROUPING_BYTES}

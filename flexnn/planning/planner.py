@@ -1,4 +1,4 @@
-"""Plans of a graph in all its forms: tables in the file or in memory, activations whole or in bands of rows."""
+"""Plans of a graph, chosen among its forms: tables in the file or in memory, activations whole or in bands of rows."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 
 def make_plan(graph: Graph, setting: Setting, memory: int | None = None, *, groups: Groups = None) -> Plan:
-    """The plan for ``memory`` bytes (None: no limit, everything pinned), of an artifact's graph.
+    """Return the plan of an artifact's graph for ``memory`` bytes (None: no limit, everything pinned).
 
-    Raises BudgetError, naming the smallest budget, when ``memory`` is below it. Tables stay in the file
-    (graph/tables.py) and activations may be tiled (planning/bands.py), unless there is room for everything.
-    ``groups``: as of ``Planner``.
+    Unless everything fits, tables stay in the file (graph/tables.py) and activations may be tiled (planning/bands.py).
+    ``groups`` is explained at ``Planner``. Raises BudgetError, which states the smallest budget.
     """
     return Planner(graph, setting, groups=groups).plan(memory)
 
 
 class Planner:
-    """Plans of one graph for one budget after the other (``make_plan``). ``groups`` of independent nodes run at the
-    same time (planning/grouping.py): a number of them is refused where not everything can be pinned, "auto" takes them
-    where they are predicted to be faster.
+    """Plans of one graph for any budget. Each form of the graph has a VariantPlanner; the fastest form that fits wins.
+
+    ``groups`` of independent nodes run at the same time (planning/grouping.py). A number of groups is refused where not
+    everything can be pinned; "auto" takes groups where they are predicted to be faster.
     """
 
     def __init__(self, graph: Graph, setting: Setting, *, groups: Groups = None) -> None:
@@ -55,17 +55,17 @@ class Planner:
 
     @property
     def minimum(self) -> int:
-        """The smallest budget, in bytes."""
+        """Smallest budget in bytes."""
         return self.tightest.minimum
 
     @property
     def tightest(self) -> VariantPlanner:
-        """Of the form of the graph that has the smallest budget."""
+        """Planner of the form that has the smallest budget."""
         return min(self._forms, key=lambda planner: planner.minimum)
 
     @property
     def least_working_bytes(self) -> int:
-        """Bytes that the streaming region of every plan has: workspace for reading tables is not in all of them."""
+        """Bytes that the working part of every plan has. Workspace for reading tables is not part of every plan."""
         least = self._whole.least_working_bytes if self._all_pinned is self._whole else self._whole.activation_bytes
         return min(least, self._tiled.least_working_bytes) if self._tiled else least
 
@@ -74,7 +74,7 @@ class Planner:
         return [self._whole, self._tiled] if self._tiled else [self._whole]
 
     def plan(self, memory: int | None) -> Plan:
-        """As ``make_plan``, in groups where they were asked for. Raises BudgetError."""
+        """Return the plan for ``memory`` bytes (None: no limit), in groups where they were asked for. BudgetError."""
         if self._groups is None:
             return self._one_by_one(memory)
         if self._groups == "auto":
@@ -96,8 +96,8 @@ class Planner:
         return Grouping(self._graph, self._setting)
 
     def _one_by_one(self, memory: int | None) -> Plan:
-        """Of the forms that fit, the one that is predicted to be the fastest. Each is not slower with more memory, and
-        so is the fastest of them.
+        """Return the plan of the form that is predicted to be the fastest of those that fit. No form is slower with
+        more memory, so neither is the fastest one.
         """
         if memory is not None and memory < self.minimum:
             raise BudgetError(self.minimum, memory)

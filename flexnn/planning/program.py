@@ -1,7 +1,7 @@
-"""The plan as the engine's program: arrays of its structs (engine.h).
+"""Encoding of a plan as the engine's program: arrays of its records (engine.h).
 
-The arena holds zeros, small constants and pinned slices, then the working part: activations, workspaces and streamed
-slices. Graph inputs and outputs are the caller's buffers and take no arena.
+The arena holds zeros, small constants, pinned slices, then the working part: activations, workspaces and loads. Graph
+inputs and outputs are the caller's buffers and take no arena.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from .types import I64, LINE, Costs, Program, Variant, align_up
 
 
 def front_bytes(costs: Costs) -> int:
-    """Arena bytes of what always stays: zeros and small constants."""
+    """Return the arena bytes that are always pinned: zeros and small constants."""
     return align_up(align_up(costs.zeros_bytes, costs.io_align) + costs.small_bytes, costs.io_align)
 
 
 def encode_program(graph: Graph, costs: Costs, draft: Draft) -> Program:
-    """The program of a draft."""
+    """Return the program of a draft."""
     front = front_bytes(costs)
     base = front + draft.pinned_bytes
     constants = _small_constants(graph, costs)
@@ -62,7 +62,7 @@ def _small_constants(graph: Graph, costs: Costs) -> dict[int, int]:
 
 
 def _encode_tables(graph: Graph, costs: Costs) -> Records:
-    """The weights that stay in the file, each once."""
+    """Return loads that name the weights that stay in the file, each once."""
     weights = [graph.weights[w] for w in _table_weights(costs)]
     tables = np.zeros(len(weights), _core.LOAD_DTYPE)
     for i, weight in enumerate(weights):
@@ -73,7 +73,7 @@ def _encode_tables(graph: Graph, costs: Costs) -> Records:
 
 
 def _table_weights(costs: Costs) -> list[int]:
-    """Return the weights that stay in the file."""
+    """Return the weights that stay in the file, each once."""
     return list(dict.fromkeys(node.table for node in costs.nodes if node.table >= 0))
 
 
@@ -161,7 +161,7 @@ def _encode_nodes(
 
 
 def encode_variant(row: np.void, op: str, params: NDArray[np.int32], variant: Variant) -> None:
-    """Operator, kernel and parameters of a node's record."""
+    """Write operator, kernel and parameters into a node's record."""
     row["op"] = _core.OPS.index(op)
     row["kernel"] = _core.ENUMS["conv_kernel"].index(variant.kernel) if variant.kernel else 0
     row["params"] = with_tile_block(params, variant.tile_block) if variant.kernel else params

@@ -1,4 +1,4 @@
-"""A finished plan: the program, what it costs, and how to tell people."""
+"""Plans: a program with its predicted cost, as JSON and as text."""
 
 from __future__ import annotations
 
@@ -23,76 +23,79 @@ class Plan:
     """A program with its predicted cost. Times in milliseconds, sizes in bytes."""
 
     graph: Graph
-    """That the program runs: the artifact's, or that with some of its nodes in bands or in the order of groups."""
+    """Graph that the program runs: the artifact's, perhaps with nodes in bands or in the order of groups."""
     program: Program
+    """Program for the engine."""
     memory: int | None
-    """The budget; None: no limit."""
+    """Budget in bytes; None: no limit."""
     minimum_memory: int
-    """The smallest budget that has a plan."""
+    """Smallest budget in bytes that has a plan."""
     overhead: dict[str, int]
-    """What the session takes beside the arena, by what takes it."""
+    """Bytes that the session takes outside the arena, by purpose."""
     predicted_ms: float
+    """Predicted time of a run."""
     stall_ms: float
-    """Compute waiting for loads, in ``predicted_ms``."""
+    """Part of ``predicted_ms`` in which computing waits for loads."""
     bound_ms: float
-    """No plan of this budget is faster (planning/bound.py)."""
+    """Time that no plan of this budget beats (planning/bound.py)."""
     plan_ms: float
+    """Time that planning took."""
     activation_bytes: int
     """Most bytes of activations alive at once."""
     working_bytes: int
-    """The part of the arena where activations, workspaces and streamed weights live."""
+    """Bytes of the arena's working part: activations, workspaces and streamed weights."""
     groups: int | None = None
-    """Into so many each layer of independent nodes is split, and a group's nodes run at the same time; None: steps run
-    one by one.
+    """Number of groups per layer of independent nodes; nodes of a group run at the same time. None: steps run one by
+    one.
     """
     forecasts_ms: dict[int | None, float] = field(default_factory=dict)
-    """Predicted times by ``groups``, where these were chosen by them."""
+    """Predicted times by number of groups, where that was chosen by them; None: one by one."""
     explanation: Explanation | None = None
-    """What the plan's memory and time are made of, where that was asked for."""
+    """Explanation of the plan's memory and time, if that was asked for."""
 
     @property
     def is_streaming(self) -> bool:
-        """Whether runs read weights."""
+        """Whether each run reads weights."""
         return len(self.program.loads) > 0 or len(self.program.tables) > 0
 
     @property
     def barriers(self) -> int:
-        """Moments of a run at which all threads wait for the last: the end of each group, or step."""
+        """Number of moments of a run at which all threads wait for the last one: ends of groups, or of steps."""
         return len(self.program.groups) or len(self.program.steps)
 
     @property
     def steps(self) -> np.ndarray[Any, Any]:
-        """The steps in order, as records: node, wait_loads, window, panel_offset (fx_step, engine.h)."""
+        """Steps in order, as records of node, wait_loads, window and panel_offset (fx_step, engine.h)."""
         return self.program.steps
 
     @property
     def loads(self) -> np.ndarray[Any, Any]:
-        """The loads of each run in order, as records: file_offset, bytes, address, wait_steps, … (fx_load)."""
+        """Loads of each run in order, as records of file_offset, bytes, address, wait_steps, … (fx_load, engine.h)."""
         return self.program.loads
 
     @property
     def arena_bytes(self) -> int:
-        """The one buffer that the engine maps."""
+        """Bytes of the arena, the one buffer that the engine maps."""
         return self.program.arena_bytes
 
     @property
     def session_bytes(self) -> int:
-        """Everything that opening and running takes: arena and overhead."""
+        """Bytes of everything that opening and running takes: arena and overhead."""
         return self.arena_bytes + sum(self.overhead.values())
 
     @property
     def pinned_bytes(self) -> int:
-        """Weights that stay."""
+        """Bytes of pinned weights."""
         return int(self.program.pinned["check_bytes"].sum())
 
     @property
     def bytes_read_per_run(self) -> int:
-        """What the loads of a run read from the file."""
+        """Bytes that the loads of a run read from the file."""
         return int(self.program.loads["bytes"].sum())
 
     @property
     def gap(self) -> float:
-        """Predicted time above the bound, as a share of the bound."""
+        """Predicted time above the bound, as a fraction of the bound."""
         return self.predicted_ms / self.bound_ms - 1 if self.bound_ms else 0.0
 
     @property
@@ -105,7 +108,7 @@ class Plan:
         return dict(sorted(counts.items()))
 
     def describe(self) -> dict[str, Any]:
-        """What ``flexnn plan --json`` prints."""
+        """Return the plan for ``flexnn plan --json``."""
         return {
             "memory_budget": self.memory,
             "minimum_memory": self.minimum_memory,
@@ -136,8 +139,8 @@ class Plan:
         check_plan(self.graph, self.program)
 
     def addresses(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Addresses for inspection, as arrays: ``loads`` and ``pinned`` [n, 2] (address, bytes), ``outputs`` [nodes, 2]
-        (operand base, offset), ``workspace`` [nodes, 2] (address, bytes of one thread).
+        """Return addresses for inspection, as arrays: ``loads`` and ``pinned`` [n, 2] (address, bytes), ``outputs``
+        [nodes, 2] (operand base, offset), ``workspace`` [nodes, 2] (address, bytes of one thread).
         """
         p = self.program
         return {
@@ -148,7 +151,7 @@ class Plan:
         }
 
     def summary(self) -> str:
-        """For people: what the memory goes to, and the time."""
+        """Return lines for people: memory by purpose, and time."""
         budget = "no limit" if self.memory is None else format_bytes(self.memory)
         parts = ", ".join(f"{name} {format_bytes(size)}" for name, size in self.overhead.items())
         kernels = ", ".join(f"{name} {count}" for name, count in self.kernels.items())

@@ -1,6 +1,6 @@
-"""Values that go from stage to stage of the planner. Sizes in bytes, times in seconds.
+"""Records that the planner's stages hand to each other. Sizes are in bytes, times in seconds.
 
-Time is logical: the index of a node, or, once weights are sliced, of a step.
+Moments are logical: the index of a node or, once weights are sliced, of a step.
 """
 
 from __future__ import annotations
@@ -23,85 +23,91 @@ PAGE = 4096
 
 
 def align_up(size: int, align: int = LINE) -> int:
-    """The next multiple of ``align``."""
+    """Return the smallest multiple of ``align`` that is not below ``size``."""
     return -(-size // align) * align
 
 
 def io_alignment(*, direct: bool) -> int:
-    """Alignment of reads in bytes, past the page cache (``direct``) or through it."""
+    """Return the alignment of reads in bytes, past the page cache (``direct``) or through it."""
     return PAGE if direct else LINE
 
 
 def room_bytes(size: int, io_align: int) -> int:
-    """Arena bytes that ``size`` bytes of the file take, wherever they lie in it, rounded to the alignment of reads."""
+    """Return the arena bytes that ``size`` bytes of the file take at most, wherever they lie in it."""
     return align_up(size) if io_align <= LINE else align_up(size, io_align) + 2 * io_align
 
 
 @dataclass(slots=True, frozen=True)
 class Variant:
-    """One variant to compute a node: a kernel with its workspace."""
+    """A kernel with its workspace: one choice for computing a node."""
 
     kernel: str
     """Name of a convolution's kernel; "" for other operators."""
     tile_block: int
     """Winograd tiles transformed at once; 0 for other kernels."""
     workspace_bytes: int
-    """Of one thread, rounded to lines."""
+    """Workspace of one thread, a multiple of LINE."""
     fixed_s: float
-    """Spent once in each step, whatever the window's channels."""
+    """Time that each step takes, whatever channels its window has."""
     channels_s: float
-    """Spent on all channels; a window takes its share."""
+    """Time of all channels; a window takes a proportional part."""
 
     def seconds(self) -> float:
-        """Of the whole node in one step."""
+        """Return the time of the whole node in one step."""
         return self.fixed_s + self.channels_s
 
 
 @dataclass(slots=True)
 class NodeCosts:
-    """What the planner knows of one node."""
+    """Sizes and variants of one node."""
 
     variants: list[Variant]
-    """Fastest first; the last one has the smallest workspace."""
+    """Variants, the fastest first; the last one has the smallest workspace."""
     params: NDArray[np.int32]
-    """As the operator's C struct, ``tile_block`` 0."""
+    """Parameters as the operator's C struct, with ``tile_block`` 0."""
     panels: int
+    """Number of panels; 0: none."""
     panel_bytes: int
-    """0 and 0 without panels."""
+    """Bytes of a panel; 0 without panels."""
     weight: int
     """Index of the panel weight in the graph, or -1."""
     constants: tuple[tuple[int, int, int], ...]
-    """(operand, weight, arena bytes) of each raw constant too big to stay without asking."""
+    """(operand, weight, arena bytes) of each raw constant that is streamed or pinned by choice."""
     table: int = -1
-    """The weight that its first operand is, where it reads rows of that from the file; else -1."""
+    """Index of the weight whose rows the node reads from the file as its first operand, or -1."""
 
     @property
     def weight_bytes(self) -> int:
-        """Of all panels."""
+        """Bytes of all panels."""
         return self.panels * self.panel_bytes
 
 
 @dataclass(slots=True)
 class Costs:
-    """A graph as the planner sees it, for a number of threads."""
+    """Sizes, lifetimes and times of a graph, for a number of threads."""
 
     nodes: list[NodeCosts]
+    """Costs of each node, in the graph's order."""
     roots: list[int]
-    """Tensors that own arena storage: the activations."""
+    """Indices of the tensors that own arena storage: the activations."""
     root_bytes: list[int]
+    """Bytes of each activation, a multiple of LINE."""
     first_node: list[int]
     """Node that first writes each activation."""
     last_node: list[int]
     """Node that last reads (or writes) each activation."""
     small_constants: list[int]
-    """Raw weights that always stay."""
+    """Indices of the raw weights that are always pinned."""
     small_bytes: int
-    """What they take, each rounded to the I/O alignment."""
+    """Arena bytes of the small constants, each rounded outwards to the alignment of reads."""
     zeros_count: int
+    """Number of zeros (of 4 bytes) that some kernel reads."""
     io_bytes: list[int]
-    """Of each input, then each output."""
+    """Bytes of each input, then of each output."""
     threads: int
+    """Compute threads."""
     io_align: int
+    """Alignment of reads in bytes."""
 
     @property
     def zeros_bytes(self) -> int:
@@ -109,46 +115,56 @@ class Costs:
         return align_up(4 * self.zeros_count)
 
     def occupied_bytes(self, offset: int, size: int) -> int:
-        """Arena bytes that ``size`` bytes of the file from ``offset`` take: rounded outwards to the I/O alignment."""
+        """Return the arena bytes that ``size`` bytes of the file from ``offset`` take, rounded to the alignment of
+        reads.
+        """
         align = self.io_align
         return align_up(offset + size, align) - offset // align * align
 
     def room_bytes(self, size: int) -> int:
-        """Arena bytes that ``size`` bytes take wherever they lie in the file."""
+        """Return the arena bytes that ``size`` bytes take at most, wherever they lie in the file."""
         return room_bytes(size, self.io_align)
 
 
 @dataclass(slots=True)
 class Placement:
-    """Addresses of the activations, and what they leave free at each node."""
+    """Addresses of the activations, and the memory that they leave free at each node."""
 
     address: list[int]
-    """Of each activation of the costs."""
+    """Address of each activation from the start of the working part."""
     gaps: list[list[tuple[int, int]]]
-    """Of each node: free ranges between live activations, then (top, top): above ``top`` everything is free."""
+    """Free ranges at each node between live activations, then (top, top): above ``top`` everything is free."""
     tight_bytes: list[int]
-    """Of each node: the smallest arena in which it finds room for its smallest workspace and one panel."""
+    """Bytes of the smallest working part in which each node has room for its smallest workspace and one panel."""
     working_bytes_min: int
-    """The largest of them."""
+    """Bytes of the smallest working part in which all nodes have that room."""
     live_bytes_max: int
-    """Most bytes of activations alive at once: no placement is lower."""
+    """Most bytes of activations alive at once: no placement takes less."""
 
 
 @dataclass(slots=True, frozen=True)
 class Program:
-    """The engine's program (engine.h), as arrays of its structs."""
+    """The engine's program, as arrays of its records (engine.h)."""
 
     nodes: NDArray[Any]
+    """Operator, parameters and operands of each node (fx_node)."""
     steps: NDArray[Any]
+    """Steps in the order in which they run (fx_step)."""
     pinned: NDArray[Any]
+    """Loads of pinned weights, read once (fx_load)."""
     loads: NDArray[Any]
+    """Loads of each run, in the order in which they are read (fx_load)."""
     arena_bytes: int
+    """Bytes of the arena."""
     zeros_offset: int
+    """Arena offset in bytes of zeros that kernels read as padding."""
     zeros_count: int
+    """Number of zeros, 4 bytes each."""
     io_bytes: NDArray[np.int64]
+    """Bytes of each input, then of each output."""
     threads: int
-    """Compute threads it has workspaces for."""
+    """Compute threads that have a workspace."""
     tables: NDArray[Any] = field(default_factory=lambda: np.zeros(0, _core.LOAD_DTYPE))
-    """Weights that steps read rows of."""
+    """Weights in the file whose rows steps read (fx_load)."""
     groups: NDArray[np.uint32] = field(default_factory=lambda: np.zeros(0, np.uint32))
-    """Steps of each group that runs at the same time; empty: one by one."""
+    """Number of steps of each group that runs at the same time; empty: steps run one by one."""

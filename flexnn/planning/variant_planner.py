@@ -1,16 +1,15 @@
-"""Planning: a graph and a budget become the engine's program (DESIGN D3–D9).
+"""Planning of one form of a graph: the graph and a budget become the engine's program (docs/architecture.md, D3–D9).
 
-costs → activations' placement → drafts → addresses of the streams → program. A draft says which kernel each layer
-has, which weights are pinned and how the others are sliced; its predicted time is that of the whole run on the
-circle of runs, requests and the memory that is free at each step included. All three are chosen together, by that
-time.
+costs → placement of activations → drafts → addresses of loads → program. A draft chooses each node's kernel, which
+weights are pinned, and how the others are sliced, all three by the predicted time of the whole run. That time covers
+requests, the memory that is free at each step, and loads that begin in the run before.
 
-Budgets are a ladder. Its lowest rung has room for the tightest plan, which exists before anything else, so the
-smallest budget is known, and a budget at or above it never fails. Drafts are looked for on rungs, each by itself, and a
-rung's best pins more in the memory up to the rung above. The best of all rungs in a budget is its plan, so more memory
-is never predicted slower. Rungs are taken from the highest one down: where the bound of one is no less than the best so
-far, it and those below have nothing better, so few are looked at. Nothing depends on the clock: the same budget and
-costs always give the same plan.
+Budgets form a ladder. The lowest rung fits the tightest plan. That plan is built first, so the smallest budget is
+known, and a budget at or above it never fails. Drafts are searched on each rung separately, and the best draft of a
+rung pins more in the memory up to the rung above. The plan of a budget is the best of all rungs in it, so more memory
+is never predicted slower. The search goes from the highest rung down and ends where a rung's bound is no less than the
+best time so far: neither that rung nor a lower one has a better draft. Nothing depends on the clock: the same budget
+and costs always give the same plan.
 """
 
 from __future__ import annotations
@@ -48,37 +47,37 @@ WORKING_FRACTIONS = (0.02, 0.08, 0.2, 0.4, 0.7, 1.0)
 SLICES_IN_ROOM = (2, 4, 8)
 """Numbers of slices that are tried to fit the room of a node at once."""
 SPARE_ROWS = 2
-"""The smallest budget leaves room for half as many steps again as the tightest plan has: finer slices save more than
-the half hundredth of memory that they take.
+"""Steps of the tightest plan per further step that the smallest budget has room for: finer slices save more time than
+their records, half a percent of memory, would.
 """
 PRICES = 2.0
-"""Steps of a byte's reading time to which prices of pinned bytes are rounded: what is left are ties."""
+"""Levels per reading time of a byte that prices of pinned bytes are rounded to, so that near prices are equal."""
 ROUNDS = 10
-"""Of looking for the bound that prices pins on a rung, or says that a rung has nothing better; all of them in small
-graphs, where a rung costs more than a bound.
+"""Rounds of the bound that prices pins on a rung and tells whether the rung can have a better draft. Small graphs,
+where a rung costs more than a bound, have all rounds.
 """
 CHANGES = 2_500
 """Nodes times changes of single nodes that are tried on each rung's best draft."""
 LOOKS = 20_000
 """Nodes times slices that are tried on each rung to fill the memory up to the rung above with pins."""
 PLACED, FROM_TOP, PLACED_ELSEWHERE = 6, 3, 3
-"""Drafts that get addresses on each rung: fragmentation makes them later than drafts suppose. The first of them are
-placed from above, too; and some between activations that lie otherwise.
+"""Drafts that get addresses on each rung, as fragmentation makes runs longer than drafts predict; how many of them are
+also placed from the top; and how many with each other placement of the activations.
 """
 NEAR, FAR = 1.005, 1.03
-"""Of the bound: a time below which no better draft is looked for on a rung, and one above which activations that are
-placed otherwise are tried.
+"""Times as multiples of the bound: below the first, the search of a rung ends; above the second, other placements of
+the activations are tried.
 """
 SMALL_SIZE, SMALL_WEIGHTS = 200, 12
-"""Most nodes plus steps of the tightest plan, and most bytes of weights as a multiple of its memory, of a small graph.
-There is time for random changes of a rung's best draft; in others a change takes longer.
+"""Limits of a small graph: nodes plus steps of the tightest plan, and bytes of weights as a multiple of that plan's.
+Only in small graphs is a change fast enough for random changes of a rung's best draft.
 """
 TRIES, TRIES_LOWEST = 6_000, 1_500
-"""Random changes where the rung above has twice the memory, in proportion elsewhere; on the lowest rung."""
+"""Random changes of a rung whose next rung has twice the memory (in proportion for others), and of the lowest rung."""
 WORTH_PLACING = 0.9995
-"""Another draft gets addresses when it promises at most this share of the best time so far."""
+"""Largest predicted time, as a fraction of the best so far, of a draft that is worth placing."""
 DRAFTING_BYTES = 160 << 10
-"""What looking for a better plan than the tightest leaves in the heap: measured, up to 0.1 MiB beyond the overhead."""
+"""Heap memory that the search for a plan leaves beyond the overhead: up to 0.1 MiB measured."""
 
 
 class _Recipe(NamedTuple):
@@ -112,7 +111,10 @@ _Unplaced = tuple[float, int, Records]
 
 
 class VariantPlanner:
-    """Plans of one graph for any budget; what does not depend on the budget is done once."""
+    """Plans of one form of a graph for any budget; whatever does not depend on the budget is computed once.
+
+    ``planner.Planner`` chooses between the forms of a graph: each has a VariantPlanner.
+    """
 
     def __init__(self, graph: Graph, setting: Setting, *, costs: Costs | None = None, in_file: bool = False) -> None:
         started = time.perf_counter_ns()
@@ -140,7 +142,7 @@ class VariantPlanner:
         self._prepared_ns = time.perf_counter_ns() - started
 
     def _release(self) -> None:
-        """Sessions keep planners, but plan seldom."""
+        """Free what drafts are made in: sessions keep planners, but plan seldom."""
         for drafting in self._draftings:
             drafting.release()
 
@@ -149,38 +151,38 @@ class VariantPlanner:
 
     @property
     def minimum(self) -> int:
-        """The smallest budget, in bytes."""
+        """Smallest budget in bytes."""
         return self._fixed_bytes + self._least_bytes
 
     @property
     def pinning_memory(self) -> int:
-        """The budget from which on everything is pinned, in bytes."""
+        """Smallest budget in bytes that pins everything."""
         draft = self._unlimited()
         self._release()
         return self._fixed_bytes + draft.nbytes
 
     @property
     def least_working_bytes(self) -> int:
-        """Bytes of the smallest streaming working_bytes: no plan has a smaller one."""
+        """Bytes of the smallest working part of any plan."""
         return min(drafting.placement.working_bytes_min for drafting in self._draftings)
 
     @property
     def graph(self) -> Graph:
-        """What is planned."""
+        """Graph that is planned."""
         return self._graph
 
     @property
     def costs(self) -> Costs:
-        """Of the graph."""
+        """Costs of the graph."""
         return self._costs
 
     @property
     def placement(self) -> Placement:
-        """Of the activations, in the tightest plan."""
+        """Placement of the activations in the tightest plan."""
         return self._draftings[0].placement
 
     def bound_ms(self, memory: int) -> float:
-        """No plan of the graph for ``memory`` bytes is faster (planning/bound.py)."""
+        """Return a time that no plan of the graph for ``memory`` bytes beats (planning/bound.py)."""
         return self._bound(memory).seconds * 1e3
 
     def _bound(self, memory: int | None) -> Bound:
@@ -193,8 +195,8 @@ class VariantPlanner:
         return self._draftings[0].placement.live_bytes_max
 
     def plan(self, memory: int | None, known_ms: float = math.inf) -> Plan:
-        """As ``make_plan`` (plan/planners.py), of the graph as it is. One that takes at least ``known_ms`` need not be
-        the best.
+        """Return the plan for ``memory`` bytes (None: no limit). The search may stop at any plan that takes
+        ``known_ms`` or more. Raises BudgetError.
         """
         started = time.perf_counter_ns()
         if memory is not None and memory < self.minimum:
@@ -225,15 +227,15 @@ class VariantPlanner:
 
     def _tightest(self, drafting: Drafting) -> tuple[int, Records]:
         """Return the working part's bytes and the choices of the smallest arena: nothing pinned, each node with its
-        smallest workspace and sliced as its room needs; so that the smallest budget does not depend on the machine's
-        rates, which differ from one measurement to the next.
+        smallest workspace, slices as its room allows. So the smallest budget does not depend on the machine's rates,
+        which differ from one measurement to the next.
         """
         working_bytes = drafting.placement.working_bytes_min
         choices, _, _ = drafting.choose(self._any_order, working_bytes, working_bytes, 2, smallest=True)
         return working_bytes, choices
 
     def _tight_draft(self) -> Draft:
-        """Made anew whenever it is asked for: sessions keep planners, and a draft takes more than all else here."""
+        """Return the tightest draft, made anew each time: it is larger than everything else that a planner holds."""
         working_bytes, choices = self._tight[0]
         return self._draftings[0].place(choices.copy(), working_bytes)
 
@@ -262,8 +264,8 @@ class VariantPlanner:
     # ---- the ladder ----
 
     def _found_within(self, bytes_max: int, known: float = math.inf) -> Draft:
-        """Return the best draft of at most ``bytes_max`` bytes. One that takes ``known`` seconds or more need not be
-        the best.
+        """Return the best draft of at most ``bytes_max`` bytes. The search may stop at any draft that takes ``known``
+        seconds or more.
         """
         best = tight = self._tight_draft()
         rounds = _core.ROUNDS_MAX if self._is_small else ROUNDS
@@ -347,8 +349,8 @@ class VariantPlanner:
         return best
 
     def _placed(self, placement: int, drafts: list[_Unplaced], bytes_max: int, best: Draft) -> Draft:
-        """The best of ``best`` and of ``drafts`` with addresses; the first of them improved, too, or the tightest plan
-        where there is none.
+        """Return the best of ``best`` and of ``drafts`` with addresses. The first of them (the tightest plan if there
+        is none) is improved and tried, too.
         """
         drafting = self._draftings[placement]
         working_bytes, choices = drafts[0][1:] if drafts else self._tight[placement]
@@ -373,16 +375,16 @@ class VariantPlanner:
         return least + int(spare * fraction) // LINE * LINE
 
     def _orders(self, bound: Bound) -> list[NDArray[np.int32]]:
-        """Items in the order in which they are pinned, what is priced the same spread evenly along the run, as an even
-        demand needs the least room to run ahead; or first what has the most bytes for each second of its layer, which
-        no computing could hide; or the smallest first, which leaves the fewest requests.
+        """Return orders in which items may be pinned, by price. They differ for items of equal price: spread evenly
+        along the run, as even demand needs the least memory to load ahead; the most bytes per second of their node
+        first, which computing hides least; or the smallest first, which leaves the fewest requests.
         """
         price = np.round(bound.price[self._item_node] * (PRICES * self._machine.storage_bytes_per_second))
         return [np.lexsort((rank, price)).astype(np.int32) for rank in self._pin_ranks]
 
 
 def _evenly(count: int) -> NDArray[np.float64]:
-    """Ranks of which the lowest, however many, are spread evenly: the numbers 0, 1, … with their bits reversed."""
+    """Return ranks whose lowest ones, however many, are spread evenly: 0, 1, … with reversed bits."""
     rank, scale, left = np.zeros(count), 0.5, np.arange(count)
     while left.any():
         rank += scale * (left % 2)

@@ -177,80 +177,85 @@ static void draw(check_case *c) {
 
 #define FORM 16
 
+static const struct {
+    int h, w, cin, cout, k, s, group, kernel; /* of stored weights: kernel + FORM * wtype */
+} bench_shapes[] = {
+    {56, 56, 64, 64, 3, 1, 1, FX_CONV_DIRECT},
+    {28, 28, 256, 256, 3, 1, 1, FX_CONV_DIRECT},
+    {14, 14, 512, 512, 3, 1, 1, FX_CONV_DIRECT},
+    {7, 7, 512, 512, 3, 1, 1, FX_CONV_DIRECT},
+    {56, 56, 64, 64, 3, 1, 1, FX_CONV_WINO4},
+    {28, 28, 256, 256, 3, 1, 1, FX_CONV_WINO4},
+    {14, 14, 512, 512, 3, 1, 1, FX_CONV_WINO4},
+    {7, 7, 512, 512, 3, 1, 1, FX_CONV_WINO4},
+    {224, 224, 64, 64, 3, 1, 1, FX_CONV_WINO4},
+    {56, 56, 64, 64, 3, 1, 1, FX_CONV_WINO2},
+    {28, 28, 256, 256, 3, 1, 1, FX_CONV_WINO2},
+    {14, 14, 512, 512, 3, 1, 1, FX_CONV_WINO2},
+    {7, 7, 512, 512, 3, 1, 1, FX_CONV_WINO2},
+    {224, 224, 3, 64, 7, 2, 1, FX_CONV_IM2COL},
+    {224, 224, 3, 64, 7, 2, 1, FX_CONV_DIRECT},
+    {224, 224, 3, 64, 3, 1, 1, FX_CONV_IM2COL},
+    {224, 224, 3, 32, 3, 2, 1, FX_CONV_IM2COL},
+    {56, 56, 64, 256, 1, 1, 1, FX_CONV_DIRECT},
+    {14, 14, 1024, 256, 1, 1, 1, FX_CONV_DIRECT},
+    {14, 14, 256, 1024, 1, 1, 1, FX_CONV_DIRECT},
+    {7, 7, 2048, 512, 1, 1, 1, FX_CONV_DIRECT},
+    {112, 112, 16, 96, 1, 1, 1, FX_CONV_DIRECT},
+    {112, 112, 32, 16, 1, 1, 1, FX_CONV_DIRECT},
+    {56, 56, 144, 24, 1, 1, 1, FX_CONV_DIRECT},
+    {28, 28, 32, 192, 1, 1, 1, FX_CONV_DIRECT},
+    {14, 14, 384, 64, 1, 1, 1, FX_CONV_DIRECT},
+    {147, 147, 128, 128, 1, 1, 1, FX_CONV_DIRECT},
+    {74, 74, 256, 256, 1, 1, 1, FX_CONV_DIRECT},
+    {19, 19, 728, 728, 1, 1, 1, FX_CONV_DIRECT},
+    {7, 7, 160, 960, 1, 1, 1, FX_CONV_DIRECT},
+    {56, 56, 128, 128, 3, 1, 32, FX_CONV_DIRECT},
+    {56, 56, 256, 256, 3, 2, 32, FX_CONV_DIRECT},
+    {28, 28, 256, 256, 3, 1, 32, FX_CONV_DIRECT},
+    {56, 56, 64, 64, 3, 1, 32, FX_CONV_DIRECT},
+    {28, 28, 128, 128, 5, 1, 32, FX_CONV_DIRECT},
+    {14, 14, 512, 512, 3, 1, 32, FX_CONV_DIRECT},
+    {1, 1, 4096, 4096, 1, 1, 1, FX_CONV_DIRECT},
+    {1, 1, 25088, 4096, 1, 1, 1, FX_CONV_DIRECT},
+    {1, 1, 8192, 4096, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_F32},
+    {1, 1, 8192, 4096, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_F16},
+    {1, 1, 8192, 4096, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_S8},
+    {1, 4, 8192, 4096, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_F32},
+    {1, 7, 8192, 4096, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_S8},
+    {28, 28, 256, 256, 3, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_F16},
+    {28, 28, 256, 256, 3, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_S8},
+    {28, 28, 256, 256, 3, 1, 1, FX_CONV_WINO4 + FORM * FX_WTYPE_F16},
+    {28, 28, 256, 256, 3, 1, 1, FX_CONV_WINO4 + FORM * FX_WTYPE_S8},
+    {14, 14, 512, 512, 3, 1, 1, FX_CONV_WINO4 + FORM * FX_WTYPE_S8},
+};
+
 static int bench(int i, check_case *c, char *name, double *flops, double *bytes) {
-    static const struct {
-        int h, w, cin, cout, k, s, group, kernel; /* of stored weights: kernel + FORM * wtype */
-    } shapes[] = {
-        {56, 56, 64, 64, 3, 1, 1, FX_CONV_DIRECT},
-        {28, 28, 256, 256, 3, 1, 1, FX_CONV_DIRECT},
-        {14, 14, 512, 512, 3, 1, 1, FX_CONV_DIRECT},
-        {7, 7, 512, 512, 3, 1, 1, FX_CONV_DIRECT},
-        {56, 56, 64, 64, 3, 1, 1, FX_CONV_WINO4},
-        {28, 28, 256, 256, 3, 1, 1, FX_CONV_WINO4},
-        {14, 14, 512, 512, 3, 1, 1, FX_CONV_WINO4},
-        {7, 7, 512, 512, 3, 1, 1, FX_CONV_WINO4},
-        {224, 224, 64, 64, 3, 1, 1, FX_CONV_WINO4},
-        {56, 56, 64, 64, 3, 1, 1, FX_CONV_WINO2},
-        {28, 28, 256, 256, 3, 1, 1, FX_CONV_WINO2},
-        {14, 14, 512, 512, 3, 1, 1, FX_CONV_WINO2},
-        {7, 7, 512, 512, 3, 1, 1, FX_CONV_WINO2},
-        {224, 224, 3, 64, 7, 2, 1, FX_CONV_IM2COL},
-        {224, 224, 3, 64, 7, 2, 1, FX_CONV_DIRECT},
-        {224, 224, 3, 64, 3, 1, 1, FX_CONV_IM2COL},
-        {224, 224, 3, 32, 3, 2, 1, FX_CONV_IM2COL},
-        {56, 56, 64, 256, 1, 1, 1, FX_CONV_DIRECT},
-        {14, 14, 1024, 256, 1, 1, 1, FX_CONV_DIRECT},
-        {14, 14, 256, 1024, 1, 1, 1, FX_CONV_DIRECT},
-        {7, 7, 2048, 512, 1, 1, 1, FX_CONV_DIRECT},
-        {112, 112, 16, 96, 1, 1, 1, FX_CONV_DIRECT},
-        {112, 112, 32, 16, 1, 1, 1, FX_CONV_DIRECT},
-        {56, 56, 144, 24, 1, 1, 1, FX_CONV_DIRECT},
-        {28, 28, 32, 192, 1, 1, 1, FX_CONV_DIRECT},
-        {14, 14, 384, 64, 1, 1, 1, FX_CONV_DIRECT},
-        {147, 147, 128, 128, 1, 1, 1, FX_CONV_DIRECT},
-        {74, 74, 256, 256, 1, 1, 1, FX_CONV_DIRECT},
-        {19, 19, 728, 728, 1, 1, 1, FX_CONV_DIRECT},
-        {7, 7, 160, 960, 1, 1, 1, FX_CONV_DIRECT},
-        {56, 56, 128, 128, 3, 1, 32, FX_CONV_DIRECT},
-        {56, 56, 256, 256, 3, 2, 32, FX_CONV_DIRECT},
-        {28, 28, 256, 256, 3, 1, 32, FX_CONV_DIRECT},
-        {56, 56, 64, 64, 3, 1, 32, FX_CONV_DIRECT},
-        {28, 28, 128, 128, 5, 1, 32, FX_CONV_DIRECT},
-        {14, 14, 512, 512, 3, 1, 32, FX_CONV_DIRECT},
-        {1, 1, 4096, 4096, 1, 1, 1, FX_CONV_DIRECT},
-        {1, 1, 25088, 4096, 1, 1, 1, FX_CONV_DIRECT},
-        {1, 1, 8192, 4096, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_F32},
-        {1, 1, 8192, 4096, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_F16},
-        {1, 1, 8192, 4096, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_S8},
-        {1, 4, 8192, 4096, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_F32},
-        {1, 7, 8192, 4096, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_S8},
-        {28, 28, 256, 256, 3, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_F16},
-        {28, 28, 256, 256, 3, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_S8},
-        {28, 28, 256, 256, 3, 1, 1, FX_CONV_WINO4 + FORM * FX_WTYPE_F16},
-        {28, 28, 256, 256, 3, 1, 1, FX_CONV_WINO4 + FORM * FX_WTYPE_S8},
-        {14, 14, 512, 512, 3, 1, 1, FX_CONV_WINO4 + FORM * FX_WTYPE_S8},
-    };
-    if (i >= (int)(sizeof shapes / sizeof *shapes))
+    if (i >= (int)(sizeof bench_shapes / sizeof *bench_shapes))
         return 0;
     fx_conv_params *p = &c->params.conv;
-    const int pad = shapes[i].k / 2;
-    *p = (fx_conv_params){.n = 1, .h = shapes[i].h, .w = shapes[i].w, .cin = shapes[i].cin, .cout = shapes[i].cout};
-    p->kh = p->kw = shapes[i].k, p->sh = p->sw = shapes[i].s, p->dh = p->dw = 1, p->pt = p->pl = pad;
+    const int pad = bench_shapes[i].k / 2;
+    *p = (fx_conv_params){.n = 1,
+                          .h = bench_shapes[i].h,
+                          .w = bench_shapes[i].w,
+                          .cin = bench_shapes[i].cin,
+                          .cout = bench_shapes[i].cout};
+    p->kh = p->kw = bench_shapes[i].k, p->sh = p->sw = bench_shapes[i].s, p->dh = p->dw = 1, p->pt = p->pl = pad;
     p->oh = (p->h + 2 * pad - p->kh) / p->sh + 1, p->ow = (p->w + 2 * pad - p->kw) / p->sw + 1;
-    p->group = shapes[i].group, p->nr = FX_NR, p->act = FX_ACT_RELU;
+    p->group = bench_shapes[i].group, p->nr = FX_NR, p->act = FX_ACT_RELU;
     p->cin_panel = p->group == 1 ? p->cin : can_be_narrow(p) ? p->cin / p->group : conv_cin_panel(p);
     p->cin_block = p->cin_panel < 64 ? p->cin_panel : 64;
     p->x_sw = p->cin, p->x_sh = p->w * p->cin, p->x_sn = p->h * p->x_sh;
     p->y_sw = p->cout, p->y_sh = p->ow * p->cout, p->y_sn = p->oh * p->y_sh;
-    c->kernel = (uint32_t)shapes[i].kernel % FORM;
+    c->kernel = (uint32_t)bench_shapes[i].kernel % FORM;
     p->tile_block = 64;
-    p->wtype = shapes[i].kernel / FORM;
+    p->wtype = bench_shapes[i].kernel / FORM;
     *flops = 2.0 * p->oh * p->ow * p->cout * p->kh * p->kw * (p->cin / p->group);
-    *bytes = 4.0 * ((double)p->h * p->w * p->cin + (double)p->oh * p->ow * p->cout +
-                    (double)p->kh * p->kw * p->cin_panel * p->cout / (p->wtype ? 2 * p->wtype : 1));
+    *bytes = 4.0 * ((double)p->h * p->w * p->cin + (double)p->oh * p->ow * p->cout) +
+             (double)fx_weights_bytes(p->wtype, (int64_t)p->kh * p->kw * p->cin_panel * p->cout);
     static const char *const forms[] = {"", " f16", " s8"};
     snprintf(name, 64, "%dx%d %d->%d@%dx%d/%d g%d kernel %d%s", p->kh, p->kw, p->cin, p->cout, p->h, p->w, p->sh,
-             p->group, shapes[i].kernel % FORM, forms[p->wtype]);
+             p->group, bench_shapes[i].kernel % FORM, forms[p->wtype]);
     return 1;
 }
 

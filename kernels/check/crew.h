@@ -4,7 +4,7 @@
 
 #include "check.h"
 
-#define CHECK_THREADS_MAX 8 /* each has workspace: case.c keeps count of all memory */
+#define CHECK_THREADS_MAX 8 /* each has a workspace: case.c keeps count of all memory */
 
 typedef struct check_crew check_crew;
 

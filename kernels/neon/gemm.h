@@ -8,7 +8,7 @@
 #ifndef FLEXNN_NEON_GEMM_H
 #define FLEXNN_NEON_GEMM_H
 
-#include "../vec/run_sums.h"
+#include "../vec/tile.h"
 
 #ifdef __aarch64__
 #define FMLA(sum, b, e, lane) __asm__("fmla %0.4s, %1.4s, %2.s[" #lane "]" : "+w"(sum) : "w"(b), "w"(e))
@@ -18,10 +18,8 @@
 #define FMLA(sum, b, e, lane) (sum) = vfmaq_laneq_f32(sum, b, e, lane)
 #endif
 
-#define VECTORS (FX_NR / 4)
-
 /* What the tiles finish themselves is a whole panel and a clamp; this is the rest. */
-static __attribute__((noinline)) void finish_any(const fx_gemm *g, int rows, const float32x4_t *sum) {
+static __attribute__((noinline)) void finish_any(const fx_gemm *g, int rows, const fx_v *sum) {
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < VECTORS; j++) {
             fx_v v = *sum++;
@@ -83,36 +81,9 @@ static __attribute__((noinline)) void finish_any(const fx_gemm *g, int rows, con
         const int phase = FX_FOLD_PHASE(g);                                                                            \
         int64_t run = 0, folds = 0;                                                                                    \
         w += g->head;                                                                                                  \
-        const int64_t block = fx_block(g);                                                                             \
-        for (int64_t q0 = 0; q0 < g->k; q0 += block) {                                                                 \
-            const float *const *a = g->a;                                                                              \
-            const int64_t n = g->k - q0 < block ? g->k - q0 : block;                                                   \
-            for (int64_t t = 0; t < g->taps; t++, a += R, run += n) {                                                  \
-                if (run && run + n > FX_GEMM_RUN) {                                                                    \
-                    FX_FOLD(sum, kept, R, VECTORS, folds, phase);                                                      \
-                    folds++, run = 0;                                                                                  \
-                }                                                                                                      \
-                const float *row[R];                                                                                   \
-                FX_UNROLL for (int i = 0; i < R; i++) row[i] = a[i] + g->a_at + q0;                                    \
-                MULTIPLY(R, n)                                                                                         \
-            }                                                                                                          \
-        }                                                                                                              \
+        FX_WALK(R, FX_FOLD(sum, kept, R, VECTORS, folds, phase), MULTIPLY(R, n))                                       \
         FX_UNFOLD(sum, kept, R, VECTORS, folds, phase);                                                                \
-        if (g->finish.act > FX_ACT_CLIP || g->columns < FX_NR) {                                                       \
-            float32x4_t stored[R][VECTORS]; /* sum itself has no address, so that it stays in registers */             \
-            FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int j = 0; j < VECTORS; j++) stored[i][j] =           \
-                sum[i][j];                                                                                             \
-            finish_any(g, R, stored[0]);                                                                               \
-            return;                                                                                                    \
-        }                                                                                                              \
-        float *const *c = g->c;                                                                                        \
-        const int64_t at = g->c_at;                                                                                    \
-        const fx_v lo = fx_splat(g->finish.lo), hi = fx_splat(g->finish.hi);                                           \
-        if (g->r)                                                                                                      \
-            FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int j = 0; j < VECTORS; j++) sum[i][j] +=             \
-                vld1q_f32(g->r[i] + g->c_at + j * 4);                                                                  \
-        FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int j = 0; j < VECTORS; j++)                              \
-            fx_store(c[i] + at + j * 4, fx_min(hi, fx_max(lo, sum[i][j])));                                            \
+        FX_STORE_TILE(R, VECTORS, FX_NR, finish_any(g, R, stored[0]))                                                  \
     }
 
 /* The same for a Winograd plane: rows at a stride, and earlier sums in memory. */
@@ -125,11 +96,7 @@ static __attribute__((noinline)) void finish_any(const fx_gemm *g, int rows, con
             FX_UNROLL for (int j = 0; j < VECTORS; j++) sum[i][j] = vdupq_n_f32(0);                                    \
         }                                                                                                              \
         MULTIPLY(R, g->k)                                                                                              \
-        if (!g->is_first)                                                                                              \
-            FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int j = 0; j < VECTORS; j++) sum[i][j] +=             \
-                vld1q_f32(g->c + i * g->ldc + j * 4);                                                                  \
-        FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int j = 0; j < VECTORS; j++)                              \
-            vst1q_f32(g->c + i * g->ldc + j * 4, sum[i][j]);                                                           \
+        FX_STORE_WINO_TILE(R, VECTORS)                                                                                 \
     }
 
 #define BOTH(R) TILE(R) WINO_TILE(R)

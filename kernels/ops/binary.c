@@ -1,6 +1,6 @@
 /* Two operands, broadcast by strides of 0, and an activation over the result. */
 #include "box.h"
-#include "conv.h"
+#include "conv_common.h"
 
 #include <math.h>
 

@@ -2,7 +2,7 @@
  *
  * DIRECT (Dukhan, "The Indirect Convolution Algorithm", 2019, without the stored indirection buffer): a pointer for
  * each tap and pixel, to zeros outside the map. IM2COL: a pointer for each row of taps, whose kw * cin floats are one
- * run of the input; only runs that leave the map, or are not contiguous, are gathered into workspace.
+ * run of the input; only runs that leave the map, or are not contiguous, are gathered into the workspace.
  *
  * Inside a unit tiles are the outer loop and panels the inner one: a tile's input stays in L1 while the unit's panels,
  * at most FX_CACHE_BYTES unless one tile of panels is bigger, come from L2. */
@@ -233,7 +233,7 @@ static void ask_ahead(const walk *w, const fx_gemm *g, int32_t first, int32_t pa
         ask(g->a[i] + g->a_at, (int64_t)g->rows * p->sw * p->x_sw + line, end - line);
 }
 
-/* All panels of [first, last), which lie at `weight`, for the tile whose pointers stand in workspace. */
+/* All panels of [first, last), which lie at `weight`, for the tile whose pointers stand in the workspace. */
 static void run_tile(const walk *w, fx_gemm *g, const float *weight, int32_t first, int32_t last) {
     const fx_conv_params *p = w->p;
     const fx_window *win = &w->call->window;

@@ -1,6 +1,7 @@
 /* Convolution with a few output pixels only (a fully connected layer, a token): its time is that of reading the
  * weights, so all pixels are computed as a panel goes by, and the panels, in whatever form they are stored, go by in
  * order. */
+#include "conv.h"
 #include "units.h"
 
 int fx_conv_is_gemv(uint32_t kernel, const fx_conv_params *p) {
@@ -28,13 +29,12 @@ int64_t fx_conv_gemv_workspace(const fx_conv_params *p) {
     return workspace_at(NULL, p).bytes;
 }
 
-static int64_t weights_of_panel(const fx_conv_params *p) {
-    return (int64_t)p->kh * p->kw * p->cin * FX_NR;
+static fx_panel_layout layout_of(const fx_conv_params *p) {
+    return fx_panel_layout_of(p->act, p->wtype, (int64_t)p->kh * p->kw * p->cin * FX_NR);
 }
 
 static uint32_t units_of(const fx_conv_params *p, fx_window w, int threads) {
-    const int64_t bytes = fx_stored_bytes(p->act, p->wtype, weights_of_panel(p));
-    return fx_units_of(fx_div_up(w.c1 - w.c0, FX_NR), bytes, threads);
+    return fx_units_of(fx_div_up(w.c1 - w.c0, FX_NR), layout_of(p).bytes, threads);
 }
 
 uint32_t fx_conv_gemv_units(const fx_conv_params *p, fx_window w, int threads) {
@@ -70,8 +70,10 @@ fx_status fx_conv_gemv_run(const fx_call *call, int threads, uint32_t u0, uint32
     g.all_rows = p->n * p->oh * p->ow;
     for (int32_t i = 0; i < g.rows; i++)
         point(call, &s, i, g.rows, win->y0 + i / p->ow, i % p->ow);
-    g.head = fx_stored_head(p->act, p->wtype);
-    g.w_panel = fx_stored_bytes(p->act, p->wtype, weights_of_panel(p)) / (int64_t)sizeof(float);
+    const fx_panel_layout layout = layout_of(p);
+    g.head = (int32_t)(layout.weights / (int64_t)sizeof(float));
+    g.scales = (int32_t)(layout.scales / (int64_t)sizeof(float));
+    g.w_panel = layout.bytes / (int64_t)sizeof(float);
     g.w = call->weight + first * g.w_panel;
     g.taps = p->kh * p->kw;
     g.k = p->cin;

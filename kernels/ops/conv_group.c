@@ -1,10 +1,10 @@
 /* Convolution in groups of 2, 4 or 8 channels whose panels hold no zeros: a depthwise one whose channels see their
  * group. */
+#include "conv.h"
 #include "strips.h"
 
 int fx_conv_is_narrow(const fx_conv_params *p) {
-    const int32_t wide = p->cin / p->group;
-    return p->group > 1 && p->cin == p->cout && (wide == 2 || wide == 4 || wide == 8) && p->cin_panel == wide;
+    return fx_conv_groups_are_narrow(p->cin, p->cout, p->group) && p->cin_panel == p->cin / p->group;
 }
 
 static fx_dwconv_params strips_of(const fx_conv_params *p) {

@@ -1,8 +1,6 @@
 /* Depthwise convolution: its shapes, limits and sizes; the computing is in strips.c. */
 #include "strips.h"
 
-#include <math.h>
-
 static fx_window full_window(const fx_params *u) {
     const fx_dwconv_params *p = &u->dwconv;
     return (fx_window){0, p->n * p->oh, 0, p->c};
@@ -10,22 +8,15 @@ static fx_window full_window(const fx_params *u) {
 
 static int64_t panel_bytes(const fx_params *u) {
     const fx_dwconv_params *p = &u->dwconv;
-    return fx_stored_bytes(p->act, p->wtype, (int64_t)p->kh * p->kw * FX_NR);
+    return fx_panel_layout_of(p->act, p->wtype, (int64_t)p->kh * p->kw * FX_NR).bytes;
 }
 
 static int32_t panels(const fx_params *u) {
     return (int32_t)fx_div_up(u->dwconv.c, FX_NR);
 }
 
-static fx_operand operand_of(const fx_dwconv_params *p, int operand) {
-    switch (operand) {
-    case 0:
-        return (fx_operand){{p->n, p->h, p->w, p->c}, {p->x_sn, p->x_sh, p->x_sw, 1}};
-    case 1: /* the residual */
-        return (fx_operand){{p->n, p->oh, p->ow, p->c}, {p->r_sn, p->r_sh, p->r_sw, 1}};
-    default:
-        return (fx_operand){{p->n, p->oh, p->ow, p->c}, {p->y_sn, p->y_sh, p->y_sw, 1}};
-    }
+static fx_maps maps_of(const fx_params *u) {
+    return FX_MAPS_OF(&u->dwconv, u->dwconv.c, u->dwconv.c);
 }
 
 static fx_status check(uint32_t kernel, const fx_params *u) {
@@ -34,28 +25,23 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
     for (size_t i = 0; i < sizeof positive / sizeof *positive; i++)
         if (positive[i] < 1)
             return FX_ERR_PARAMS;
-    if (kernel != 0 || p->nr != FX_NR || p->pt < 0 || p->pl < 0 || p->act < 0 || p->act >= FX_ACT_COUNT ||
-        p->has_residual < 0 || p->has_residual > 1 || p->wtype < 0 || p->wtype >= FX_WTYPE_COUNT || isnan(p->alpha) ||
-        isnan(p->beta))
+    if (kernel != 0 || p->pt < 0 || p->pl < 0 || !fx_panels_fit(p->nr, p->act, p->alpha, p->beta, p->wtype))
         return FX_ERR_PARAMS;
     if ((int64_t)p->n * p->oh > INT32_MAX || (int64_t)p->kh * p->kw > 1 << 20 ||
         ((int64_t)p->kh * p->kw + 3) * FX_NR * fx_div_up(p->c, FX_NR) > FX_ELEMENTS_MAX || !fx_strips_fit(p) ||
         !fx_taps_fit(p->oh, p->sh, p->kh, p->dh) || !fx_taps_fit(p->ow, p->sw, p->kw, p->dw))
         return FX_ERR_PARAMS;
-    if (!fx_span_fits(operand_of(p, 0)) || (p->has_residual && !fx_span_fits(operand_of(p, 1))) ||
-        !fx_span_is_injective(operand_of(p, FX_OUTPUT)))
-        return FX_ERR_PARAMS;
-    return FX_OK;
+    const fx_maps maps = maps_of(u);
+    return fx_maps_fit(&maps) ? FX_OK : FX_ERR_PARAMS;
 }
 
 static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
-    if (operand == 1 && !u->dwconv.has_residual)
-        return;
-    fx_operand_extent(operand_of(&u->dwconv, operand), lo, hi);
+    const fx_maps maps = maps_of(u);
+    fx_maps_extent(&maps, operand, lo, hi);
 }
 
 static int64_t output_bytes(const fx_params *u) {
-    return fx_operand_bytes(operand_of(&u->dwconv, FX_OUTPUT));
+    return fx_operand_bytes(maps_of(u).y);
 }
 
 static int64_t workspace(const fx_kernels *k, uint32_t kernel, const fx_params *u) {

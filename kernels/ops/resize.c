@@ -65,7 +65,7 @@ static double source_of(int32_t coord, int32_t i, int32_t in, int32_t out, float
 
 typedef struct place {
     int32_t low, high; /* neighbours inside the input */
-    float weight;      /* of high; 0 when nearest */
+    float fraction;    /* of high; 0 when nearest */
 } place;
 
 static place place_of(const fx_resize_params *p, int32_t i, int32_t in, int32_t out, float scale) {
@@ -97,7 +97,7 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
     fx_resize_tap *taps = call->workspace;
     for (int32_t i = 0; i < p->ow; i++) {
         const place at = place_of(p, i, p->w, p->ow, p->scale_w);
-        taps[i] = (fx_resize_tap){(int64_t)at.low * p->x_sw, (int64_t)at.high * p->x_sw, at.weight};
+        taps[i] = (fx_resize_tap){(int64_t)at.low * p->x_sw, (int64_t)at.high * p->x_sw, at.fraction};
     }
     fx_resize r = {.taps = taps, .y_pixel = p->y_sw, .pixels = p->ow, .channels = w->c1 - w->c0};
     const int64_t last = w->y0 + fx_cut_at(rows, pieces, u1);
@@ -107,7 +107,7 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
         const float *map = (const float *)call->in[0] + batch * p->x_sn + w->c0;
         r.x[0] = map + (int64_t)at.low * p->x_sh;
         r.x[1] = map + (int64_t)at.high * p->x_sh;
-        r.weight = at.weight;
+        r.fraction = at.fraction;
         r.y = (float *)call->out + batch * p->y_sn + oy * p->y_sh + w->c0;
         if (p->mode == FX_RESIZE_LINEAR)
             call->kernels->resize_f32(&r);

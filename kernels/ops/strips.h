@@ -3,7 +3,7 @@
 #ifndef FLEXNN_OPS_STRIPS_H
 #define FLEXNN_OPS_STRIPS_H
 
-#include "conv.h"
+#include "conv_common.h"
 
 /* 1 if a strip's input pixels can be counted in 32 bits. Only for strides, taps and dilations of at least 1. */
 int fx_strips_fit(const fx_dwconv_params *p);

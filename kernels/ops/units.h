@@ -3,7 +3,7 @@
 #define FLEXNN_OPS_UNITS_H
 
 #include "box.h"
-#include "conv.h"
+#include "conv_common.h"
 
 #define FX_UNIT_BYTES 8192 /* less work than this is not worth a unit */
 

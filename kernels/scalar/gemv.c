@@ -14,8 +14,8 @@ void FX_SYMBOL(gemv_f32)(const fx_gemv *g) {
                     for (int32_t q = q0; q < q1; q++, at += FX_NR)
                         sum += g->a[t * g->rows + i][q] * fx_weight_scalar(panel + g->head, at, g->wtype);
             }
-            if (g->wtype == FX_WTYPE_S8)
-                sum *= panel[g->head - FX_NR + j % FX_NR];
+            if (fx_weight_forms[g->wtype].scales)
+                sum *= panel[g->scales + j % FX_NR];
             float slope = g->finish.act == FX_ACT_PRELU ? panel[FX_NR + j % FX_NR] : g->finish.lo;
             float *c = &g->c[i][g->c_at + j];
             *c = fx_finish_scalar(&g->finish, sum + panel[j % FX_NR], g->r ? &g->r[i][g->c_at + j] : NULL, slope);

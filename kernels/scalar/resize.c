@@ -8,9 +8,9 @@ void FX_SYMBOL(resize_f32)(const fx_resize *r) {
         const float *c = r->x[1] + t->left, *d = r->x[1] + t->right;
         float *y = r->y + i * r->y_pixel;
         for (int32_t j = 0; j < r->channels; j++) {
-            const float top = a[j] * (1 - t->weight) + b[j] * t->weight;
-            const float bottom = c[j] * (1 - t->weight) + d[j] * t->weight;
-            y[j] = top * (1 - r->weight) + bottom * r->weight;
+            const float top = a[j] * (1 - t->fraction) + b[j] * t->fraction;
+            const float bottom = c[j] * (1 - t->fraction) + d[j] * t->fraction;
+            y[j] = top * (1 - r->fraction) + bottom * r->fraction;
         }
     }
 }

@@ -3,5 +3,6 @@
 
 void FX_SYMBOL(weights_f32)(const fx_weights *w) {
     for (int64_t i = 0; i < w->n; i++)
-        w->to[i] = fx_weight_scalar(w->from, i, w->wtype) * (w->wtype == FX_WTYPE_S8 ? w->scale[i % FX_NR] : 1);
+        w->to[i] =
+            fx_weight_scalar(w->from, i, w->wtype) * (fx_weight_forms[w->wtype].scales ? w->scale[i % FX_NR] : 1);
 }

@@ -8,7 +8,7 @@
  * x86 what serves best depends on how much there is to compute for a byte (docs/kernels.md): for f16 it is enough to
  * start the look-ahead in a page to come; s8 wants each line in L2 early and in L1 shortly before. */
 FX_INLINE void look_ahead(const unsigned char *from, const int wtype) {
-    const int bytes = STEPS * FX_NR * weight_bytes(wtype);
+    const int bytes = (int)fx_weights_bytes(wtype, STEPS * FX_NR);
     if (FX_ISA_NEON || wtype == FX_WTYPE_F32)
         FX_UNROLL for (int line = 0; line < bytes; line += 64) __builtin_prefetch(from + 4096 + line);
     else if (wtype == FX_WTYPE_S8)
@@ -22,8 +22,8 @@ FX_INLINE void look_ahead(const unsigned char *from, const int wtype) {
 
 FX_INLINE void finish(const fx_gemv *g, const float *panel, int32_t column, int i, int j, const int wtype, fx_v sum) {
     const int at = column + j * FX_WIDTH;
-    if (wtype == FX_WTYPE_S8)
-        sum *= fx_load(panel + g->head - FX_NR + j * FX_WIDTH);
+    if (fx_weight_forms[wtype].scales)
+        sum *= fx_load(panel + g->scales + j * FX_WIDTH);
     sum += fx_load(panel + j * FX_WIDTH);
     if (g->r)
         sum += fx_load_below(g->r[i] + g->c_at, at, g->columns);
@@ -33,7 +33,7 @@ FX_INLINE void finish(const fx_gemv *g, const float *panel, int32_t column, int 
 FX_INLINE void multiply(const fx_gemv *g, const float *panel, int32_t column, const int R, const int chains,
                         const int wtype) {
     fx_v sum[FX_FEW_ROWS][STEPS][VECTORS], w[VECTORS];
-    const int bytes = FX_NR * weight_bytes(wtype);
+    const int bytes = (int)fx_weights_bytes(wtype, FX_NR);
     const unsigned char *from = (const unsigned char *)(panel + g->head);
     FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int s = 0; s < chains; s++)
         FX_UNROLL for (int j = 0; j < VECTORS; j++) sum[i][s][j] = fx_splat(0);

@@ -6,11 +6,6 @@
 
 #define VECTORS (FX_NR / FX_WIDTH) /* of a panel */
 
-/* Bytes of a stored weight. */
-FX_INLINE int weight_bytes(const int wtype) {
-    return wtype == FX_WTYPE_F32 ? 4 : wtype == FX_WTYPE_F16 ? 2 : 1;
-}
-
 /* The FX_NR weights from `from` on. */
 FX_INLINE void load_weights(fx_v *to, const unsigned char *from, const int wtype) {
     if (wtype == FX_WTYPE_F32) {

@@ -6,8 +6,8 @@ void FX_SYMBOL(resize_f32)(const fx_resize *r) {
         const fx_resize_tap *t = &r->taps[i];
         const float *a = r->x[0] + t->left, *b = r->x[0] + t->right;
         const float *c = r->x[1] + t->left, *d = r->x[1] + t->right;
-        const float w[4] = {(1 - t->weight) * (1 - r->weight), t->weight * (1 - r->weight), (1 - t->weight) * r->weight,
-                            t->weight * r->weight};
+        const float w[4] = {(1 - t->fraction) * (1 - r->fraction), t->fraction * (1 - r->fraction),
+                            (1 - t->fraction) * r->fraction, t->fraction * r->fraction};
         float *y = r->y + i * r->y_pixel;
         int32_t j = 0;
         for (; j + FX_WIDTH <= r->channels; j += FX_WIDTH)

@@ -1,7 +1,5 @@
 /* gemm_f32 for AVX2 and AVX-512: sums in registers, one broadcast of a's element against each vector of w. */
-#include "../vec/run_sums.h"
-
-#define VECTORS (FX_NR / FX_WIDTH) /* of a panel */
+#include "../vec/tile.h"
 
 /* What the tiles finish themselves is whole panels and a clamp; this is the rest. */
 static __attribute__((noinline)) void finish_any(const fx_gemm *g, int rows, int vectors, const fx_v *sum) {
@@ -41,35 +39,9 @@ static __attribute__((noinline)) void finish_any(const fx_gemm *g, int rows, int
         const int phase = FX_FOLD_PHASE(g);                                                                            \
         int64_t run = 0, folds = 0;                                                                                    \
         w += g->head;                                                                                                  \
-        const int64_t block = fx_block(g);                                                                             \
-        for (int64_t q0 = 0; q0 < g->k; q0 += block) {                                                                 \
-            const float *const *a = g->a;                                                                              \
-            const int64_t n = g->k - q0 < block ? g->k - q0 : block;                                                   \
-            for (int64_t t = 0; t < g->taps; t++, a += R, run += n) {                                                  \
-                if (run && run + n > FX_GEMM_RUN) {                                                                    \
-                    FX_FOLD(sum, kept, R, V, folds, phase);                                                            \
-                    folds++, run = 0;                                                                                  \
-                }                                                                                                      \
-                const float *row[R];                                                                                   \
-                FX_UNROLL for (int i = 0; i < R; i++) row[i] = a[i] + g->a_at + q0;                                    \
-                MULTIPLY(R, n)                                                                                         \
-            }                                                                                                          \
-        }                                                                                                              \
+        FX_WALK(R, FX_FOLD(sum, kept, R, V, folds, phase), MULTIPLY(R, n))                                             \
         FX_UNFOLD(sum, kept, R, V, folds, phase);                                                                      \
-        if (g->finish.act > FX_ACT_CLIP || g->columns < P * FX_NR) {                                                   \
-            fx_v stored[R][V]; /* sum itself has no address, so that it stays in registers */                          \
-            FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int j = 0; j < V; j++) stored[i][j] = sum[i][j];      \
-            finish_any(g, R, V, stored[0]);                                                                            \
-            return;                                                                                                    \
-        }                                                                                                              \
-        float *const *c = g->c;                                                                                        \
-        const int64_t at = g->c_at;                                                                                    \
-        const fx_v lo = fx_splat(g->finish.lo), hi = fx_splat(g->finish.hi);                                           \
-        if (g->r)                                                                                                      \
-            FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int j = 0; j < V; j++) sum[i][j] +=                   \
-                fx_load(g->r[i] + g->c_at + j * FX_WIDTH);                                                             \
-        FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int j = 0; j < V; j++)                                    \
-            fx_store(c[i] + at + j * FX_WIDTH, fx_min(hi, fx_max(lo, sum[i][j])));                                     \
+        FX_STORE_TILE(R, V, P * FX_NR, finish_any(g, R, V, stored[0]))                                                 \
     }
 
 #if FX_ISA_AVX512
@@ -77,6 +49,13 @@ static __attribute__((noinline)) void finish_any(const fx_gemm *g, int rows, int
  * 256-bit units (Zen 4), 24 channels cost three quarters of 32. */
 typedef float half __attribute__((vector_size(32)));
 typedef float half_in_memory __attribute__((vector_size(32), aligned(4), may_alias));
+
+#define MULTIPLY_HALF(R, n)                                                                                            \
+    for (int64_t q = 0; q < (n); q++, w += FX_NR, more += FX_NR) {                                                     \
+        const fx_v b = fx_load(w);                                                                                     \
+        const half c = *(const half_in_memory *)more;                                                                  \
+        FX_UNROLL for (int i = 0; i < R; i++) sum[i][0] += b * row[i][q], rest[i][0] += c * row[i][q];                 \
+    }
 
 #define HALF_TILE(R)                                                                                                   \
     static void half_##R(const fx_gemm *g) {                                                                           \
@@ -91,25 +70,8 @@ typedef float half_in_memory __attribute__((vector_size(32), aligned(4), may_ali
         const int phase = FX_FOLD_PHASE(g);                                                                            \
         int64_t run = 0, folds = 0;                                                                                    \
         w += g->head, more += g->head;                                                                                 \
-        const int64_t block = fx_block(g);                                                                             \
-        for (int64_t q0 = 0; q0 < g->k; q0 += block) {                                                                 \
-            const float *const *a = g->a;                                                                              \
-            const int64_t n = g->k - q0 < block ? g->k - q0 : block;                                                   \
-            for (int64_t t = 0; t < g->taps; t++, a += R, run += n) {                                                  \
-                if (run && run + n > FX_GEMM_RUN) {                                                                    \
-                    FX_FOLD(sum, kept, R, 1, folds, phase);                                                            \
-                    FX_FOLD(rest, kept_rest, R, 1, folds, 1 - phase);                                                  \
-                    folds++, run = 0;                                                                                  \
-                }                                                                                                      \
-                const float *row[R];                                                                                   \
-                FX_UNROLL for (int i = 0; i < R; i++) row[i] = a[i] + g->a_at + q0;                                    \
-                for (int64_t q = 0; q < n; q++, w += FX_NR, more += FX_NR) {                                           \
-                    const fx_v b = fx_load(w);                                                                         \
-                    const half c = *(const half_in_memory *)more;                                                      \
-                    FX_UNROLL for (int i = 0; i < R; i++) sum[i][0] += b * row[i][q], rest[i][0] += c * row[i][q];     \
-                }                                                                                                      \
-            }                                                                                                          \
-        }                                                                                                              \
+        FX_WALK(R, FX_FOLD(sum, kept, R, 1, folds, phase);                                                             \
+                FX_FOLD(rest, kept_rest, R, 1, folds, 1 - phase), MULTIPLY_HALF(R, n))                                 \
         FX_UNFOLD(sum, kept, R, 1, folds, phase);                                                                      \
         FX_UNFOLD(rest, kept_rest, R, 1, folds, 1 - phase);                                                            \
         if (g->finish.act > FX_ACT_CLIP || g->columns < FX_NR + 8) {                                                   \
@@ -145,11 +107,7 @@ typedef float half_in_memory __attribute__((vector_size(32), aligned(4), may_ali
             FX_UNROLL for (int j = 0; j < V; j++) sum[i][j] = (fx_v){0};                                               \
         }                                                                                                              \
         MULTIPLY(R, g->k)                                                                                              \
-        if (!g->is_first)                                                                                              \
-            FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int j = 0; j < V; j++) sum[i][j] +=                   \
-                fx_load(g->c + i * g->ldc + j * FX_WIDTH);                                                             \
-        FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int j = 0; j < V; j++)                                    \
-            fx_store(g->c + i * g->ldc + j * FX_WIDTH, sum[i][j]);                                                     \
+        FX_STORE_WINO_TILE(R, V)                                                                                       \
     }
 
 #define BOTH(R, P) TILE(R, P) WINO_TILE(R, P)

@@ -89,7 +89,7 @@ def test_queries_check_the_parameters_first():
     with pytest.raises(ValueError, match="operator"):
         _core.op_check("nonsense", "", good)
     with pytest.raises(ValueError, match="panel"):
-        _core.conv_panel_cin(good, 1)
+        _core.conv_panel_cin(16, 16, 1, 1)
     for window in [(0, 5, 0, 16), (-1, 4, 0, 16), (0, 4, 8, 16), (0, 4, 0, 8), (3, 2, 0, 16)]:
         with pytest.raises(ValueError, match="window"):
             _core.op_units("conv", "direct", good, window, 1)

@@ -14,13 +14,31 @@ ENGINE = {
     "fx_load": "file_offset 0, bytes 8, address 16, check_lead 24, chunk_bytes 32, check_bytes 40, crc_first 48,"
     " wait_steps 52, 56",
 }
+PLANNER = {
+    "fx_variant": "workspace_bytes 0, fixed_s 8, channels_s 16, 24",
+    "fx_constant": "file_offset 0, bytes 8, room_bytes 16, operand 24, 32",
+    "fx_draft_node": "panel_count 0, panel_bytes 8, weight_offset 16, variant_first 24, variant_count 32,"
+    " constant_first 40, constant_count 48, gap_first 56, gap_count 64, top_offset 72, live_bytes 80, tight_bytes 88,"
+    " 96",
+    "fx_gap": "start 0, end 8, 16",
+    "fx_lifetime": "start 0, end 8, first_node 16, last_node 24, 32",
+    "fx_item": "node 0, constant 8, 16",
+    "fx_choice": "variant 0, slice_panels 4, pinned_panels 8, pinned_constants 12, 16",
+    "fx_draft_step": "node 0, p0 4, p1 8, wait_loads 12, seconds 16, free_bytes 24, 32",
+    "fx_draft_slice": "step 0, constant 4, file_offset 8, bytes 16, arena_bytes 24, is_pinned 32, wait_steps 36, 40",
+}
+LAYOUTS = ENGINE | PLANNER
 
 
-@pytest.mark.parametrize("record", ENGINE)
+def test_every_record_has_a_layout():
+    assert LAYOUTS.keys() == RECORDS.keys()
+
+
+@pytest.mark.parametrize("record", LAYOUTS)
 def test_the_layout_of_records(record):
     dtype = _core.DTYPES[record]
     offsets = [f"{name} {dtype.fields[name][1]}" for name in dtype.names]
-    assert ", ".join([*offsets, str(dtype.itemsize)]) == ENGINE[record]
+    assert ", ".join([*offsets, str(dtype.itemsize)]) == LAYOUTS[record]
 
 
 @pytest.mark.parametrize("record", RECORDS)

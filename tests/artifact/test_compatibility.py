@@ -92,11 +92,11 @@ def resealed(raw: bytes, offset: int, value: int) -> bytes:
     [
         (8, VERSION + 1, rf"format version {VERSION + 1}, .*: a newer FlexNN wrote it: upgrade FlexNN, or compile it"),
         (8, 0, r"format version 0, .* -o '.*/of a user\.flexnn'$"),
-        (16, 8, r"panels of 8 channels, this FlexNN computes 16: compile it again: flexnn compile MODEL\.onnx -o "),
-        (20, 0, "header has fields this version does not know"),
-        (20, 3, "header has fields this version does not know"),
-        (20, 2, r"section has not its 3 parts"),
-        (120, 1, "header has fields this version does not know"),
+        (16, 8, r"panels have 8 channels, this FlexNN computes 16: compile it again: flexnn compile MODEL\.onnx -o "),
+        (20, 0, "the header has values that this version does not know"),
+        (20, 3, "the header has values that this version does not know"),
+        (20, 2, r"the model section must have the parts keys, model, weights"),
+        (120, 1, "the header has values that this version does not know"),
     ],
 )
 def test_headers_of_other_files_say_what_to_do(tmp_path: Path, offset: int, value: int, message: str) -> None:

@@ -1,4 +1,4 @@
-"""The official ONNX backend suite: what fails for a reason that bench/onnx_suite.py does not list is a failure."""
+"""The official ONNX backend suite: what fails for a reason that bench/field/suite.py does not list is a failure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from bench.onnx_suite import count
+from bench.field.suite import count
 
 
 @pytest.mark.slow

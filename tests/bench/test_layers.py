@@ -1,4 +1,4 @@
-"""The layers of bench.kernels: the models say what the tables claim, and outputs that differ are noticed."""
+"""The layers of bench.kernels.single: the models say what the tables claim, and outputs that differ are noticed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 import onnx
 import pytest
 
-from bench import kernels, layers
+from bench.kernels import single as kernels
+from bench.peers import layers
 
 ROOT = Path(__file__).resolve().parents[2]
 

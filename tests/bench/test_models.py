@@ -1,4 +1,4 @@
-"""bench.models: who counts as the best peer, and peers in processes of their own."""
+"""bench.peers.compare: who counts as the best peer, and peers in processes of their own."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench.converted import worst_error
-from bench.layers import Layer
-from bench.models import best_peer
-from bench.turns import Worker
+from bench.peers.compare import best_peer
+from bench.peers.converted import worst_error
+from bench.peers.layers import Layer
+from bench.peers.turns import Worker
 
 ROOT = Path(__file__).resolve().parents[2]
 

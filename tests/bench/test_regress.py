@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bench import regress
+from bench import checkouts, regress
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -65,12 +65,26 @@ def test_too_few_rounds_are_refused() -> None:
         regress.verdict([1.5] * 5)
 
 
+def facts(**head: float) -> dict[str, dict[str, list[float]]]:
+    """Both sides' facts of eight rounds, the same but for those in ``head``."""
+    same = dict.fromkeys(regress.FACTS, 100.0)
+    return {side: {k: [v] * 7 for k, v in told.items()} for side, told in (("base", same), ("head", same | head))}
+
+
+def test_what_else_is_worse_is_told() -> None:
+    row = {"model": "m", "threads": 2}
+    assert regress.worse({**row, **facts()}, 0.03) == []
+    assert regress.worse({**row, **facts(open_ms=102.0, plan_ms=50.0, import_bytes=90.0)}, 0.03) == []
+    told = regress.worse({**row, **facts(open_ms=105.0, smallest_bytes=100.5)}, 0.03)
+    assert [line.split(": ")[1].split()[0] for line in told] == ["open_ms", "smallest_bytes"]
+
+
 def test_the_table_names_the_slower_models(capsys: pytest.CaptureFixture[str]) -> None:
     from rich.console import Console
 
     rows = [
-        {"model": "worse", "base_ms": [10.0] * 8, "head_ms": [11.0] * 8},
-        {"model": "same", "base_ms": [10.0] * 8, "head_ms": [9.9, 10.1] * 4},
+        {"model": "worse", "threads": 1, "base_ms": [10.0] * 8, "head_ms": [11.0] * 8, **facts()},
+        {"model": "same", "threads": 1, "base_ms": [10.0] * 8, "head_ms": [9.9, 10.1] * 4, **facts()},
     ]
     assert regress.show(rows, 0.02, ("a", "b"), Console(width=120)) == ["worse"]
     assert regress.show(rows, 0.20, ("a", "b"), Console(width=120)) == []
@@ -86,10 +100,10 @@ def archive(content: bytes, *, mtime: int = 0, mode: int = 0o644) -> bytes:
 
 
 def test_a_checkout_is_known_by_its_content() -> None:
-    same = regress.digest(archive(b"x"))
-    assert regress.digest(archive(b"x", mtime=10**9, mode=0o664)) == same
-    assert regress.digest(archive(b"y")) != same
-    assert regress.digest(archive(b"x", mode=0o755)) != same
+    same = checkouts.digest(archive(b"x"))
+    assert checkouts.digest(archive(b"x", mtime=10**9, mode=0o664)) == same
+    assert checkouts.digest(archive(b"y")) != same
+    assert checkouts.digest(archive(b"x", mode=0o755)) != same
 
 
 def test_a_clean_working_tree_is_its_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,19 +111,19 @@ def test_a_clean_working_tree_is_its_revision(tmp_path: Path, monkeypatch: pytes
         identity = ["-c", "user.name=t", "-c", "user.email=t@t", "-c", "core.hooksPath=/dev/null"]
         subprocess.run(["git", *identity, *arguments], cwd=tmp_path, check=True, stdout=subprocess.DEVNULL)
 
-    for name in regress.BUILT_FROM:
+    for name in checkouts.BUILT_FROM:
         file = tmp_path / name if "." in name or name == "LICENSE" else tmp_path / name / "part.c"
         file.parent.mkdir(exist_ok=True)
         file.write_text(name)
     git("init", "-q")
     git("add", ".")
     git("commit", "-qm", "first")
-    monkeypatch.setattr(regress, "ROOT", tmp_path)
-    assert regress.digest(regress.source(regress.WORKING_TREE)) == regress.digest(regress.source("HEAD"))
+    monkeypatch.setattr(checkouts, "ROOT", tmp_path)
+    assert checkouts.digest(checkouts.source(checkouts.WORKING_TREE)) == checkouts.digest(checkouts.source("HEAD"))
     (tmp_path / "kernels" / "part.c").write_text("changed")
-    assert regress.digest(regress.source(regress.WORKING_TREE)) != regress.digest(regress.source("HEAD"))
-    with pytest.raises(regress.BuildError, match="nowhere"):
-        regress.source("nowhere")
+    assert checkouts.digest(checkouts.source(checkouts.WORKING_TREE)) != checkouts.digest(checkouts.source("HEAD"))
+    with pytest.raises(checkouts.BuildError, match="nowhere"):
+        checkouts.source("nowhere")
 
 
 WORKER = """
@@ -117,7 +131,6 @@ import runpy, sys, time
 import numpy as np
 import flexnn
 
-ROOT = Path(__file__).resolve().parents[2]
 run, passed, clock = flexnn.Session.run, 0, time.process_time_ns
 rng = np.random.default_rng({seed})
 def took(ns):
@@ -133,7 +146,7 @@ flexnn.Session.run = timed
 del sys.argv[0]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
-"""bench/worker.py by a clock on which only runs pass, each in as long as ``took`` says."""
+"""bench/peers/worker.py by a clock on which only runs pass, each in as long as ``took`` says."""
 NOISY_MS = "1e6 * {factor} * np.exp(0.03 * rng.standard_normal())"
 
 
@@ -157,17 +170,17 @@ class Comparison:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, took: dict[str, str]) -> None:
         seeds = itertools.count()
 
-        class Installed(regress.Checkout):
+        class Installed(checkouts.Checkout):
             def worker(self, *arguments: object) -> str:
                 script = WORKER.format(seed=next(seeds), took=took[self.folder.name])
-                command = [sys.executable, "-P", "-c", script, str(ROOT / "bench" / "worker.py"), *map(str, arguments)]
+                command = [sys.executable, "-P", "-c", script, str(checkouts.WORKER), *map(str, arguments)]
                 return subprocess.run(command, cwd=self.folder, stdout=subprocess.PIPE, text=True, check=True).stdout
 
         def install(revision: str) -> Installed:
             (folder / revision).mkdir(exist_ok=True)
             return Installed(revision, folder / revision)
 
-        self.folder, self.monkeypatch = folder, monkeypatch
+        self.folder = folder
         path = conv_model(folder / "conv.onnx")
         model = SimpleNamespace(name="conv", make=lambda: path, shapes={}, scale=1.0)
         monkeypatch.setattr(regress, "install", install)
@@ -176,8 +189,7 @@ class Comparison:
     def run(self, head: str) -> dict[str, Any]:
         report = self.folder / f"{head}.json"
         arguments = ["base", "--head", head, "--clock", "cpu", "--rounds", "9", "--seconds", "0.05"]
-        self.monkeypatch.setattr(sys, "argv", ["regress", *arguments, "--json", str(report)])
-        code = regress.main()
+        code = regress.main([*arguments, "--json", str(report)])
         (row,) = json.loads(report.read_text())["rows"]
         assert row["is_slower"] == bool(code)
         assert row["low"] <= row["ratio"] <= row["high"]

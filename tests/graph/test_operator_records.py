@@ -14,6 +14,7 @@ from flexnn import _core
 from flexnn.graph import operators
 from flexnn.graph.ir import Attr, Graph, GraphError, Node, Tensor, contiguous_strides
 from flexnn.graph.operators import OPERATORS, OUTPUT, Operator, collect
+from flexnn.graph.passes.layout import handlers
 from tests.support import reference
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -95,6 +96,9 @@ def test_what_an_operator_lacks_is_named(name: str) -> None:
         collect([*OPERATORS.values(), OPERATORS[name]])
     with pytest.raises(TypeError, match=f"^operator {name}: has_panels"):
         collect([*records, replace(OPERATORS[name], has_panels=not OPERATORS[name].has_panels)])
+    if name not in ("copy", "gather"):
+        with pytest.raises(TypeError, match=f"^operator {name}: no handler in flexnn/graph/passes/layout.py$"):
+            handlers([replace(OPERATORS[name], order="own")])
 
 
 @pytest.mark.parametrize("name", _core.OPS)

@@ -37,7 +37,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_every_way_gets_a_time(artifact: Path, threads: int) -> None:
+def test_every_variant_gets_a_time(artifact: Path, threads: int) -> None:
     with open_artifact(str(artifact)) as opened:
         costs = graph_costs(opened.graph, Setting(ANALYTIC, threads), every_variant=True)
         cases = compute.cases_of(opened.graph, costs, {})

@@ -75,7 +75,7 @@ def test_each_operator_is_measured_once(artifact: str) -> None:
 
 
 def test_measuring_keeps_to_the_budget(artifact: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is measured has no more memory than the plan, nothing else being open meanwhile."""
+    """Measuring takes no more memory than the plan; nothing else is open meanwhile."""
     with flexnn.Session(artifact, threads=2, profile="analytic") as session:
         run(session, 64, -1.0)
         minimum = session.plan.minimum_memory

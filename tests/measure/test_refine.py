@@ -1,4 +1,4 @@
-"""What runs tell about a costs."""
+"""Refinement of a profile by runs."""
 
 from __future__ import annotations
 

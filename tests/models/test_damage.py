@@ -7,8 +7,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench.fetch_models import FetchError
 from bench.fuzz import GOOD, fuzz, make_targets
+from bench.models.fetch import FetchError
 from tests.support.missing import missing
 
 COUNT = 150

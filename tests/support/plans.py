@@ -1,4 +1,4 @@
-"""What the planner's tests share."""
+"""Machines and checks for the tests of the planner."""
 
 from __future__ import annotations
 

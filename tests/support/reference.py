@@ -15,6 +15,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from flexnn.graph.ir import DTYPES, Graph, Node, Tensor
 from flexnn.graph.pack import NR
+from flexnn.graph.weight_form import FORMS
 
 Array = np.ndarray
 
@@ -180,10 +181,10 @@ def unpack(graph: Graph, node: Node, cin: int, cout: int) -> tuple[Array, Array,
         if node.attrs["act"] == "prelu":
             slope[lanes] = rows[1, :count]
             at = 2
-        stored = {"f32": np.float32, "f16": np.float16, "s8": np.int8}[str(node.attrs["wtype"])]
-        scales = rows[at] if stored is np.int8 else np.float32(1)
-        at += stored is np.int8
-        body = panel[at * NR :].view(stored).astype(np.float32).reshape(-1, NR) * scales
+        form = FORMS[str(node.attrs["wtype"])]
+        scales = rows[at] if form.scales else np.float32(1)
+        at += bool(form.scales)
+        body = panel[at * NR :].view(form.dtype).astype(np.float32).reshape(-1, NR) * scales
         if depthwise:
             weights[:, range(lanes.start, lanes.stop), range(lanes.start, lanes.stop)] = body[:, :count]
             continue

@@ -19,11 +19,13 @@ OUTPUT = -1
 FLOAT = ("f32",)
 ANY_DTYPE = tuple(DTYPES)
 
-Order = Literal["any", "fixed", "axes"]
-"""How an operator sees the order of dimensions in memory.
+Order = Literal["any", "fixed", "axis", "axes", "own", "late"]
+"""How an operator sees the order of dimensions in memory, which the layout pass changes.
 
-any: computes element by element, in whatever order the operands are stored. fixed: takes the order that its definition
-states (channels last). axes: its attributes name axes, so the layout pass has a handler for it.
+any: it computes element by element, in whatever order the operands are stored. fixed: it takes the order that its
+definition states (channels last). axis: its attribute ``axis`` names an axis of its one input. axes: its attributes
+that are lists have a number for each axis of its one input. own: the layout pass has a handler for it. late: the layout
+pass makes it, and does not meet it.
 """
 
 Rows = Literal["window", "row", "whole"]

@@ -9,12 +9,13 @@ results directly, through whatever elementwise, concat, split, pad or reduction 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from ..attributes import int_attr, ints_attr
 from ..build import REDUCTION, add_constant, add_node, copy_attrs
 from ..ir import Attr, Graph, Node, Shape, Tensor
-from ..operators import OPERATORS
+from ..operators import OPERATORS, Operator
+from ..operators.record import Order
 from ..sources import MappedSource
 
 Perm = tuple[int, ...]
@@ -163,7 +164,7 @@ class _Layout:
             inputs.append(self._move(tensor, shape, wide, want))
         return self._emit(node, inputs, node.attrs), want
 
-    def _softmax(self, node: Node) -> Stored:
+    def _axis(self, node: Node) -> Stored:
         tensor, perm = self.stored[node.inputs[0]]
         return self._emit(node, [tensor], node.attrs | {"axis": perm[int_attr(node, "axis")]}), perm
 
@@ -202,8 +203,8 @@ class _Layout:
         inputs = [self._in_order(i, want) for i in node.inputs]
         return self._emit(node, inputs, {"axis": want[int_attr(node, "axis")]}), want
 
-    def _per_axis(self, node: Node) -> Stored:
-        """Slice and pad: lists with a number for each axis."""
+    def _axes(self, node: Node) -> Stored:
+        """Slices and operators whose attributes that are lists have a number for each axis."""
         tensor, perm = self.stored[node.inputs[0]]
         attrs = dict(node.attrs)
         for name, value in node.attrs.items():
@@ -241,19 +242,36 @@ class _Layout:
         return self._emit(node, [tensor], {"shape": stored}), tuple(order.index(i) for i in range(len(target)))
 
 
-_HANDLERS: dict[str, Callable[[_Layout, Node], Stored]] = {
+Handler = Callable[[_Layout, Node], Stored]
+_BY_ORDER: dict[Order, Handler] = {
+    "any": _Layout._any_order,
+    "fixed": _Layout._fixed,
+    "axis": _Layout._axis,
+    "axes": _Layout._axes,
+}
+_OWN: dict[str, Handler] = {
     "copy": _Layout._copy,
-    "softmax": _Layout._softmax,
-    REDUCTION: _Layout._reduction,
-    "concat": _Layout._concat,
-    "slice": _Layout._per_axis,
-    "pad": _Layout._per_axis,
     "gather": _Layout._gather,
+    "concat": _Layout._concat,
+    "slice": _Layout._axes,
     "reshape": _Layout._reshape,
-    **{name: _Layout._any_order for name, record in OPERATORS.items() if record.order == "any"},
-    **{name: _Layout._fixed for name, record in OPERATORS.items() if record.order == "fixed"},
+    REDUCTION: _Layout._reduction,
 }
 """Not of the object: methods bound to itself would keep it, and both graphs, until Python looks for cycles."""
+
+
+def handlers(records: Iterable[Operator]) -> dict[str, Handler]:
+    """The handler of each operator that the layout pass may meet. Raises TypeError where one has none."""
+    found = dict(_OWN)
+    for record in records:
+        if record.order == "own" and record.name not in _OWN:
+            raise TypeError(f"operator {record.name}: no handler in flexnn/graph/passes/layout.py")
+        if record.order in _BY_ORDER:
+            found[record.name] = _BY_ORDER[record.order]
+    return found
+
+
+_HANDLERS = handlers(OPERATORS.values())
 
 
 def runs_of(shape: Shape, target: Shape) -> list[tuple[list[int], list[int]]]:

@@ -21,12 +21,12 @@ from .gaps import arena_for, gaps_of
 from .strategies import ORDERS, alternate, place_in_order, search
 
 ALTERNATIVES = "both ends", "long-lived first"
-"""Orders that leave free memory of another shape: a hole in the middle, or above what lives long."""
+"""Orders that leave free memory of another shape: a hole in the middle, or above long-lived activations."""
 
 
 def place_activations(costs: Costs) -> list[Placement]:
-    """The placement whose tightest plan needs the smallest arena, at the bound mostly with the first order; then
-    alternatives that need no more: which one scatters the free memory the least only the streams can tell.
+    """Return the placement whose tightest plan needs the smallest arena, then alternatives that need no more: which of
+    them scatters the free memory least shows only when loads are placed.
     """
     nodes = len(costs.nodes)
     needs = [node_needs(costs, i, -1, 1) for i in range(nodes)]
@@ -45,7 +45,7 @@ def place_activations(costs: Costs) -> list[Placement]:
 
 
 def _with_needs(every: Blocks, count: int) -> Iterator[tuple[str, I64]]:
-    """Placements of the first ``count`` blocks, the activations, by each order, the other blocks after them."""
+    """Yield placements of the first ``count`` blocks, the activations, by each order, the other blocks after them."""
     acts = Blocks(every.sizes[:count], every.first[:count], every.last[:count])
     needs = np.argsort(-every.sizes[count:], kind="stable").astype(np.int32) + np.int32(count)
 
@@ -57,8 +57,8 @@ def _with_needs(every: Blocks, count: int) -> Iterator[tuple[str, I64]]:
 
 
 def node_needs(costs: Costs, index: int, variant: int, panels: int) -> list[int]:
-    """Blocks that a node needs beside the activations: workspace of all threads, streamed constants, ``panels``
-    panels; zero sizes left out, largest first.
+    """Return sizes of the blocks that a node needs beside the activations, the largest first: workspace of all threads,
+    streamed constants and ``panels`` panels. Zero sizes are left out.
     """
     node = costs.nodes[index]
     sizes = [node.variants[variant].workspace_bytes * costs.threads, *(size for _, _, size in node.constants)]

@@ -1,4 +1,4 @@
-"""Blocks of memory with fixed lifetimes: what every strategy places."""
+"""Blocks of memory with fixed lifetimes, which every strategy places."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Blocks:
     """
 
     sizes: I64
-    """Bytes, each > 0."""
+    """Sizes in bytes, each > 0."""
     first: I32
     """First moment of life."""
     last: I32
@@ -28,7 +28,7 @@ class Blocks:
 
     @classmethod
     def of(cls, sizes: list[int], first: list[int], last: list[int]) -> Blocks:
-        """From plain lists."""
+        """Return blocks from plain lists."""
         return cls(np.array(sizes, np.int64), np.array(first, np.int32), np.array(last, np.int32))
 
     def __len__(self) -> int:
@@ -42,7 +42,7 @@ class Blocks:
         )
 
     def live(self, moments: int) -> I64:
-        """Bytes alive at each of ``moments`` moments."""
+        """Return the bytes alive at each of ``moments`` moments."""
         change = np.zeros(moments + 1, np.int64)
         np.add.at(change, self.first, self.sizes)
         np.subtract.at(change, self.last + 1, self.sizes)
@@ -50,10 +50,10 @@ class Blocks:
 
     @cached_property
     def bound(self) -> int:
-        """Most bytes alive at once: no placement is lower."""
+        """Most bytes alive at once: no placement takes less."""
         moments = int(self.last.max()) + 1 if len(self) else 0
         return int(self.live(moments).max(initial=0))
 
     def top(self, address: I64) -> int:
-        """Bytes that a placement takes."""
+        """Return the bytes that a placement takes."""
         return int((address + self.sizes).max(initial=0))

@@ -1,4 +1,4 @@
-"""What a placement of the activations leaves free at each node, for workspaces and weights."""
+"""Gaps that a placement of the activations leaves at each node, for workspaces and weights."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Gap = tuple[int, int]
 
 
 def gaps_of(blocks: Blocks, address: I64, moments: int) -> list[list[Gap]]:
-    """Of each moment: free ranges below the highest block alive, then (top, top): above, everything is free."""
+    """Return free ranges of each moment below the highest block alive, then (top, top): above, everything is free."""
     alive: list[list[Gap]] = [[] for _ in range(moments)]
     ends = address + blocks.sizes
     rows = sorted(zip(address.tolist(), ends.tolist(), blocks.first.tolist(), blocks.last.tolist(), strict=True))
@@ -32,8 +32,8 @@ def gaps_of(blocks: Blocks, address: I64, moments: int) -> list[list[Gap]]:
 
 
 def fit(gaps: list[Gap], arena: int, sizes: list[int]) -> tuple[list[int], list[Gap]] | None:
-    """Addresses of blocks of ``sizes`` in the gaps of an arena, each in the smallest gap that holds it, and the gaps
-    left; None where one does not fit. The last gap of ``gaps`` reaches to the end of the arena.
+    """Return addresses of blocks of ``sizes`` in the gaps of an arena, each in the smallest gap that holds it, and the
+    gaps left; None where one block does not fit. The last gap of ``gaps`` reaches to the end of the arena.
     """
     free = [*gaps[:-1], (gaps[-1][0], arena)]
     addresses = []
@@ -51,7 +51,7 @@ def fit(gaps: list[Gap], arena: int, sizes: list[int]) -> tuple[list[int], list[
 
 
 def arena_for(gaps: list[Gap], sizes: list[int]) -> int:
-    """The smallest arena in whose gaps ``fit`` places blocks of ``sizes``: some of them lie above everything alive."""
+    """Return the smallest arena in whose gaps ``fit`` places blocks of ``sizes``."""
     top = gaps[-1][0]
     sums = {sum(chosen) for count in range(len(sizes) + 1) for chosen in combinations(sizes, count)}
     for above in sorted(sums):

@@ -5,7 +5,7 @@ and "short-lived first" are those of Wang et al. (§1.1); "both ends" is what Fl
 figure 7: they alternate between the ends of memory and leave one hole in the middle); "area" is size times lifetime;
 "breadth" takes the moments with the most bytes first. All of them use best fit but "both ends" on its far side.
 "search" takes the best of all orders with best and first fit and, where they miss the live-bytes bound, searches below
-them exhaustively (flexnn/_core/search.c).
+them exhaustively (planner/place_search.c).
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ Strategy = Callable[[Blocks], I64]
 Hangs = NDArray[np.uint8]
 
 SEARCH_NODES = 2000
-"""Nodes that a search may visit while planning: about 20 ms."""
+"""Nodes that a search may visit while planning, in about 20 ms."""
 TRIES = 6
-"""Capacities that a search tries between the bound and the best it knows."""
+"""Capacities that a search tries between the bound and the best known placement."""
 
 
 def _keys(*columns: I64 | I32) -> I32:
-    """Order by the first column, then the next, then the index."""
+    """Return the order by the first column, then the next, then the index."""
     return np.lexsort(columns[::-1]).astype(np.int32)
 
 
@@ -56,8 +56,8 @@ ORDERS: dict[str, Callable[[Blocks], I32]] = {
 
 
 def place_in_order(blocks: Blocks, order: I32, *, first_fit: bool = False, hangs: Hangs | None = None) -> I64:
-    """Each block in the smallest (or, first fit, the lowest) hole between those before it in ``order``. Blocks that
-    ``hangs`` marks hang from the end of the highest hole below the bound instead.
+    """Return addresses: each block in the smallest (or, first fit, the lowest) hole between those before it in
+    ``order``. Blocks that ``hangs`` marks hang from the end of the highest hole below the bound instead.
     """
     address = np.empty(len(blocks), np.int64)
     _core.place_in_order(
@@ -74,7 +74,7 @@ def place_in_order(blocks: Blocks, order: I32, *, first_fit: bool = False, hangs
 
 
 def alternate(blocks: Blocks) -> tuple[I32, Hangs]:
-    """The order of "both ends", and which blocks hang: each second one in the order of use."""
+    """Return the order of "both ends", and which blocks hang: every second one in the order of use."""
     order = ORDERS["sequential"](blocks)
     hangs = np.zeros(len(blocks), np.uint8)
     hangs[order[1::2]] = 1
@@ -82,38 +82,38 @@ def alternate(blocks: Blocks) -> tuple[I32, Hangs]:
 
 
 def both_ends(blocks: Blocks) -> I64:
-    """Blocks in the order of their use, alternately from below and hanging from the bound."""
+    """Place blocks in the order of their use, alternately from below and hanging from the bound."""
     order, hangs = alternate(blocks)
     return place_in_order(blocks, order, hangs=hangs)
 
 
 def naive(blocks: Blocks) -> I64:
-    """One block after the other: the sum of all sizes."""
+    """Place one block after the other, in the sum of all sizes."""
     return np.cumsum(blocks.sizes) - blocks.sizes
 
 
 @dataclass(slots=True, frozen=True)
 class Found:
-    """What a search came to."""
+    """Result of a search."""
 
     address: I64
     top: int
-    """Bytes it takes."""
+    """Bytes that the placement takes."""
     lower: int
-    """Proven: nothing takes less."""
+    """Proven bound in bytes: no placement takes less."""
     nodes: int
-    """Visited."""
+    """Number of nodes visited."""
 
 
 def portfolio(blocks: Blocks) -> Iterator[I64]:
-    """Placements by all orders with best fit, then with first fit."""
+    """Yield placements by all orders with best fit, then with first fit."""
     for first_fit in (False, True):
         for order in ORDERS.values():
             yield place_in_order(blocks, order(blocks), first_fit=first_fit)
 
 
 def search(blocks: Blocks, nodes_max: int = SEARCH_NODES, known: Iterable[I64] = ()) -> Found:
-    """The lowest placement of the portfolio, of ``known`` and of an exhaustive search of ``nodes_max`` nodes."""
+    """Return the lowest placement of the portfolio, of ``known`` and of an exhaustive search of ``nodes_max`` nodes."""
     best, top = naive(blocks), int(blocks.sizes.sum())
     lower, nodes = blocks.bound, 0
     for address in chain(known, portfolio(blocks)):

@@ -13,6 +13,7 @@
 #include "flexnn/panel.h"
 #include "flexnn/params.h"
 #include "flexnn/rows.h"
+#include "flexnn/weight_form.h"
 
 /* Products that gemm_f32 adds up before it folds them into sums of earlier ones (vec/run_sums.h), unless one tap has
  * more: rounding errors of a sum grow with the length of its chains. */
@@ -179,11 +180,11 @@ typedef struct fx_reduce {
     int32_t kind, n, columns; /* kind: fx_reduce_kind */
 } fx_reduce;
 
-/* Bilinear interpolation of a row of pixels: between rows x[0] and x[1] by `weight` (0: all x[0]), and in each between
- * the pixels at floats left and right of the row by the tap's weight. */
+/* Bilinear interpolation of a row of pixels: between rows x[0] and x[1] by `fraction` (0: all x[0]), and in each
+ * between the pixels at floats left and right of the row by the tap's fraction. */
 typedef struct fx_resize_tap {
     int64_t left, right;
-    float weight;
+    float fraction;
 } fx_resize_tap;
 typedef struct fx_resize {
     const float *x[2];
@@ -191,7 +192,7 @@ typedef struct fx_resize {
     float *y;
     int64_t y_pixel;
     int32_t pixels, channels;
-    float weight;
+    float fraction;
 } fx_resize;
 
 /* y[j] = x[j] (bias + scale sum x[i]^2)^-beta over the `taps` channels i from j - before on; padded is x with `before`

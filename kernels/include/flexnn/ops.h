@@ -38,13 +38,13 @@ typedef enum fx_status {
 #define FX_WINDOW_FIELDS(F, A, R) F(R, int32_t, y0) F(R, int32_t, y1) F(R, int32_t, c0) F(R, int32_t, c1)
 FX_RECORD(fx_window, FX_WINDOW_FIELDS);
 
-/* A table that is not in memory. read gives chunk i, checked; it has workspace_bytes of workspace and may leave the
- * chunk there. Any thread may ask. */
-typedef struct fx_table {
+/* A table of rows that is not in memory. read gives chunk i, checked; it takes a workspace of workspace_bytes and may
+ * leave the chunk there. Any thread may call it. */
+typedef struct fx_row_table {
     int64_t chunk_bytes; /* a whole number of rows */
     int64_t workspace_bytes;
-    fx_status (*read)(const struct fx_table *table, int64_t i, void *workspace, const char **chunk);
-} fx_table;
+    fx_status (*read)(const struct fx_row_table *table, int64_t i, void *workspace, const char **chunk);
+} fx_row_table;
 
 typedef struct fx_call {
     const fx_kernels *kernels;
@@ -53,10 +53,10 @@ typedef struct fx_call {
     fx_window window;
     const void *in[FX_MAX_INPUTS]; /* CONV, DWCONV: in[1] is the residual */
     void *out;
-    const float *weight;   /* the panel that holds channel window.c0, followed by the others of the window */
-    const float *zeros;    /* at least fx_op_zeros floats of 0.0 */
-    void *workspace;       /* this thread's, fx_op_workspace bytes, 64-byte aligned */
-    const fx_table *table; /* GATHER whose outer is 1: stands for in[0], and workspace is the table's; else NULL */
+    const float *weight;       /* the panel that holds channel window.c0, followed by the others of the window */
+    const float *zeros;        /* at least fx_op_zeros floats of 0.0 */
+    void *workspace;           /* this thread's, fx_op_workspace bytes, 64-byte aligned */
+    const fx_row_table *table; /* GATHER whose outer is 1: stands for in[0], and workspace is the table's; else NULL */
 } fx_call;
 
 /* Properties of an operator. */
@@ -87,6 +87,11 @@ int32_t fx_op_panels(uint32_t op, const fx_params *p);
  * cout and a group has g = 2, 4 or 8 channels, cin_panel = g says that row q of a tap, q < g, holds in lane j the
  * weight of input channel j / g * g + q from the panel's first on. */
 int32_t fx_conv_panel_cin(const fx_conv_params *p, int32_t panel);
+
+/* 1 if these are narrow groups; and the cin_panel of a convolution's panels, of narrow groups without zeros. cin and
+ * cout are multiples of group. */
+int fx_conv_groups_are_narrow(int64_t cin, int64_t cout, int64_t group);
+int64_t fx_conv_cin_panel(int64_t cin, int64_t cout, int64_t group);
 
 /* 1 if the kernel can compute this convolution. */
 int fx_conv_kernel_fits(uint32_t kernel, const fx_conv_params *p);

@@ -18,8 +18,8 @@ typedef struct fx_finish {
 } fx_finish;
 
 /* Product of a few rows, at the speed of memory: as fx_gemm, but for any number of panels, whose weights stand in form
- * wtype (fx_wtype). `head` floats before them: bias, slopes of PRELU, and of S8 the scales, last. However rows are cut
- * into calls, each comes out alike for the same all_rows. */
+ * wtype (fx_wtype). `head` floats stand before them: bias, slopes of PRELU and what the form needs (weight_form.h), the
+ * scales from float `scales` on. However rows are cut into calls, each comes out alike for the same all_rows. */
 #define FX_FEW_ROWS 7 /* most rows */
 typedef struct fx_gemv {
     const float *const *a; /* [taps][rows] */
@@ -28,16 +28,17 @@ typedef struct fx_gemv {
     float *const *c;       /* [rows] */
     const float *const *r; /* [rows], or NULL */
     int64_t c_at;          /* first column written */
-    int32_t rows, columns, taps, k, block, head, wtype;
+    int32_t rows, columns, taps, k, block, head, scales, wtype;
     int32_t all_rows; /* of the whole product, at least `rows` */
     fx_finish finish;
 } fx_gemv;
 
-/* Weights as floats: to[i] = from[i] (S8: times scale[i % FX_NR]) for i < n, a multiple of FX_NR. */
+/* Weights as floats: to[i] = from[i], times scale[i % FX_NR] where the form has scales, for i < n, a multiple of FX_NR.
+ */
 typedef struct fx_weights {
     const void *from;
     float *to;
-    const float *scale; /* [FX_NR] of S8 */
+    const float *scale; /* [FX_NR], where the form has scales */
     int64_t n;
     int32_t wtype;
 } fx_weights;

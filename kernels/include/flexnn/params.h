@@ -17,8 +17,8 @@
 /* clang-format off */
 
 /* x[n,h,w,cin] * panels -> y[n,oh,ow,cout] (+ r of y's shape) -> act. A Gemm is a 1x1 convolution with h = rows, w = 1.
- * Panels: one for each nr output channels, [bias nr][slope nr if act is PRELU][scale nr if wtype is S8] floats, then
- * [block][tap][cin of block][nr] weights in the form wtype (fx_wtype); a panel reads cin_panel input channels, in blocks of cin_block (the last may be shorter). Dense: cin_panel = cin.
+ * Panels: one for each nr output channels, [bias nr][slope nr if act is PRELU] floats, the scales and minima of the form wtype (weight_form.h), then
+ * [block][tap][cin of block][nr] weights; a panel reads cin_panel input channels, in blocks of cin_block (the last may be shorter). Dense: cin_panel = cin.
  * Grouped: see fx_conv_panel_cin; narrow groups have one block, whatever cin_block. x_sn, x_sh, x_sw: strides of batch,
  * row, pixel (channel stride is 1); y_*, r_* alike.
  * tile_block: Winograd tiles transformed at once, chosen by the planner; 0 for other kernels. */
@@ -27,7 +27,7 @@
     I(cin_block) I(nr) I(x_sn) I(x_sh) I(x_sw) I(y_sn) I(y_sh) I(y_sw) I(has_residual) I(r_sn) I(r_sh) I(r_sw)        \
     I(act) F(alpha) F(beta) I(tile_block) I(wtype)
 
-/* Depthwise: cout = cin = c; panels [bias nr][slope nr if PRELU][scale nr if S8][tap][nr], as of conv. */
+/* Depthwise: cout = cin = c; panels as conv's, their weights [tap][nr]. */
 #define FX_DWCONV_FIELDS(I, F)                                                                                        \
     I(n) I(h) I(w) I(c) I(oh) I(ow) I(kh) I(kw) I(sh) I(sw) I(dh) I(dw) I(pt) I(pl) I(nr) I(x_sn) I(x_sh) I(x_sw)     \
     I(y_sn) I(y_sh) I(y_sw) I(has_residual) I(r_sn) I(r_sh) I(r_sw) I(act) F(alpha) F(beta) I(wtype)
@@ -272,7 +272,8 @@ typedef enum fx_op {
     X(E, F32, f32)                                                                                                     \
     X(E, I64, i64) X(E, I32, i32) X(E, BOOL, bool) X(E, U8, u8) X(E, I8, i8) X(E, F16, f16) X(E, F64, f64)
 
-/* Forms that weights are stored in: float, IEEE binary16, 8-bit integer times a scale for each output channel. */
+/* Forms that weights are stored in: float, IEEE binary16, 8-bit integer times a scale for each output channel
+ * (weight_form.h). */
 #define FX_WTYPES(X, E) X(E, F32, f32) X(E, F16, f16) X(E, S8, s8)
 
 /* Y(ENUM, enum, list): constants FX_<ENUM>_<NAME> and FX_<ENUM>_COUNT of type fx_<enum>. */

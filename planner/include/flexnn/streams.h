@@ -4,7 +4,8 @@
 
 #include "flexnn/ops.h"
 
-/* Times are steps of a run; runs follow each other without end (DESIGN D8). Sizes and addresses in bytes. */
+/* Times are steps of a run; runs follow each other without end (docs/architecture.md, D8). Sizes and addresses in
+ * bytes. */
 typedef struct fx_streams {
     int64_t steps, arena;
     int64_t align;                                                     /* of every slice's address, a power of two */

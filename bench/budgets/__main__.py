@@ -1,0 +1,21 @@
+"""Budgets: what each costs, and whether it is kept.
+
+    promise    what each budget costs in time, and what the process really took
+    headline   the published headline: how much slower a run gets where memory is cut by 93.8 %
+    predict    how far predictions are from runs
+    rebudget   what a new budget of an open session takes
+    limit      runs under a hard limit of the kernel's (root)
+
+python -m bench.budgets PART --help tells of each.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from bench.cli import dispatch
+
+NAMES = ("promise", "headline", "predict", "rebudget", "limit")
+
+if __name__ == "__main__":
+    sys.exit(dispatch("bench.budgets", __doc__, {part: f"bench.budgets.{part}" for part in NAMES}))

@@ -1,0 +1,70 @@
+"""The time that only reading takes what a plan streams: what the device lets no runtime do faster.
+
+Reads the plan's loads, in the loader's pieces and with as many readers as it has past the page cache, to the addresses
+that the plan gives them in an arena of its size, on huge pages as the session's is. Nothing is computed, checked or
+waited for beside it.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from bench.summary import median
+
+if TYPE_CHECKING:
+    from flexnn.planning import Plan
+
+READERS, PIECE_BYTES_MAX = 3, 5 << 18
+"""As in engine/loader.h and loader.c."""
+PAGE = 4096
+ROUNDS = 7
+
+
+def read_alone(plan: Plan, direct_fd: int) -> float:
+    """Milliseconds for one run's loads from ``direct_fd``, the artifact opened with O_DIRECT: the median of rounds."""
+    pieces = [
+        piece
+        for load in plan.loads
+        for piece in _pieces(int(load["file_offset"]), int(load["bytes"]), int(load["address"]))
+    ]
+    with mmap.mmap(-1, max(plan.arena_bytes, PAGE), mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as arena:
+        arena.madvise(mmap.MADV_HUGEPAGE)
+        view = memoryview(arena)
+        times = [_round(pieces, view, direct_fd) for _ in range(1 + ROUNDS)]
+        view.release()
+    return median(times[1:]) * 1e3
+
+
+def _pieces(offset: int, size: int, address: int) -> list[tuple[int, int, int]]:
+    """A load in equal pieces of whole pages, as the loader cuts it."""
+    count = -(-size // PIECE_BYTES_MAX)
+    step = -(-size // max(count, 1) // PAGE) * PAGE
+    return [(offset + at, min(step, size - at), address + at) for at in range(0, size, step)]
+
+
+def _round(pieces: list[tuple[int, int, int]], arena: memoryview, fd: int) -> float:
+    left, lock, failures = iter(pieces), threading.Lock(), []
+
+    def read() -> None:
+        while True:
+            with lock:
+                piece = next(left, None)
+            if piece is None:
+                return
+            offset, size, address = piece
+            if os.preadv(fd, [arena[address : address + size]], offset) != size:
+                failures.append(piece)
+
+    threads = [threading.Thread(target=read) for _ in range(READERS)]
+    start = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if failures:
+        raise OSError(f"{len(failures)} reads were short")
+    return time.perf_counter() - start

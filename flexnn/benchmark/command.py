@@ -1,0 +1,88 @@
+"""``flexnn bench``: its options and what it prints."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import flexnn
+from flexnn import doctor, units
+from flexnn.compiler import compiled
+from flexnn.run.options import default_threads
+
+from . import ablations, compare, curve, timing
+
+
+def run(options: argparse.Namespace) -> int:
+    """Measures, prints a table or JSON, draws; 1 where a stored measurement was faster by more than the tolerance."""
+    if options.what == "ablations" and options.groups is not None:
+        raise ValueError("ablations are of streamed weights, which groups do not have: leave out --groups")
+    stored = compare.load(options.compare) if options.compare else None  # first: a wrong name costs no minutes
+    if options.draw:
+        try:
+            curve.load_matplotlib()
+        except ModuleNotFoundError as error:
+            raise ValueError(f"drawing needs {error.name}: pip install flexnn[plot]") from None
+    threads = options.threads or default_threads()
+    points = []
+    with (
+        compiled(options.model, dict(options.shape)) as path,
+        timing.opened(
+            path,
+            threads=threads,
+            io=options.io,
+            storage=options.storage,
+            repeat=options.repeat,
+            groups=options.groups,
+        ) as setting,
+    ):
+        source = setting.artifact.header.source_sha256.hex()
+        if options.what == "curve":
+            timings = curve.curve(setting)
+            if options.model.endswith(".onnx") and not options.no_peers:
+                peer = curve.onnxruntime(options.model, threads, options.repeat)
+                points = [peer] if peer else []
+        else:
+            memory = options.memory or 2 * setting.minimum()
+            timings = ablations.ablate(setting, memory, options.only or [])
+    rows = [found.describe() for found in timings]
+    if options.draw:
+        curve.draw(options.draw, f"{Path(options.model).stem}, {threads} thread{'s' * (threads > 1)}", rows, points)
+    cpu = doctor.examine_cpu()
+    report = {
+        "version": flexnn.__version__,
+        "what": options.what,
+        "source": source,
+        "threads": threads,
+        "groups": options.groups,
+        "io": options.io,
+        "storage": options.storage or None,
+        "isa": cpu["isa"],
+        "cpu": cpu["board"] or cpu["name"],
+        "timings": rows,
+        "peers": points,
+    }
+    if options.json:
+        print(json.dumps(report))
+    else:
+        for row in (*rows, *points):
+            print(_line(row))
+    if stored is None:
+        return 0
+    lines, slower = compare.compare(stored, report, options.tolerance)
+    print("\n".join(lines), file=sys.stderr if options.json else sys.stdout)
+    return int(slower)
+
+
+def _line(row: dict[str, Any]) -> str:
+    text = (
+        f"{row['name']:<22} {units.format_bytes(row['memory']):>11}  p50 {row['p50']:8.2f} ms  p95 {row['p95']:8.2f} ms"
+    )
+    if "stall" in row:
+        predicted = "       –" if row["predicted"] is None else f"{row['predicted']:8.2f}"
+        text += f"  predicted {predicted}  stalls {row['stall']:7.2f}"
+        text += f"  reads {units.format_bytes(row['bytes_read'])}"
+    return text

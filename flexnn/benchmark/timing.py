@@ -1,0 +1,161 @@
+"""Running a plan and timing it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from flexnn import planning
+from flexnn.artifact import Artifact, open_artifact
+from flexnn.graph.ir import DTYPES
+from flexnn.measure import measured_machine, throttled
+from flexnn.measure.median import median, quantile
+from flexnn.planning import BudgetError, MachineProfile, Plan, make_plan
+from flexnn.planning.types import io_alignment
+from flexnn.run.engine import BoundProgram, Engine, Switches
+from flexnn.units import Groups
+
+WARMUP = 2
+BLOCK = 5
+"""Runs of a turn."""
+SEED = 0
+
+
+@dataclass(slots=True, frozen=True)
+class Timing:
+    """A plan's runs. Times in ms, sizes in bytes."""
+
+    name: str
+    memory: int
+    """All that the session takes, as its plan accounts for it."""
+    p50: float
+    p95: float
+    predicted: float | None
+    """None for a program that is not as its planner left it."""
+    stall: float
+    bytes_read: int
+    pinned_bytes: int
+
+    def describe(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+@dataclass(slots=True)
+class Setting:
+    """An artifact opened for measuring, with the machine's profile and the loader's throttle in it."""
+
+    artifact: Artifact
+    machine: MachineProfile
+    switches: Switches
+    repeat: int
+    groups: Groups = None
+
+    @property
+    def align(self) -> int:
+        """Alignment of reads in bytes."""
+        return io_alignment(direct=self.switches.direct_fd >= 0)
+
+    def plan(self, memory: int | None, machine: MachineProfile | None = None) -> Plan:
+        """The plan for a budget. Raises BudgetError."""
+        setting = planning.Setting(machine or self.machine, self.switches.threads, self.align)
+        return make_plan(self.artifact.graph, setting, memory, groups=self.groups)
+
+    def minimum(self) -> int:
+        """The smallest budget."""
+        try:
+            return self.plan(1).minimum_memory
+        except BudgetError as error:
+            return error.minimum
+
+    def time(self, name: str, plan: Plan, *, fresh: bool = False) -> Timing:
+        """Times runs of a plan on random inputs; ``fresh``: weights get new memory for each load."""
+        running = Running(self, plan, fresh)
+        try:
+            running.block(self.repeat)
+        finally:
+            running.close()
+        return running.timing(name)
+
+    def in_turns(self, plans: Mapping[str, Plan]) -> list[Timing]:
+        """Times runs of several plans in blocks that take turns, so that a machine that gets slower does so for all."""
+        with contextlib.ExitStack() as stack:
+            running = {name: Running(self, plan) for name, plan in plans.items()}
+            for each in running.values():
+                stack.callback(each.close)
+            for turn in range(-(-self.repeat // BLOCK)):
+                for each in list(running.values())[:: 1 if turn % 2 else -1]:
+                    each.block(BLOCK)
+            return [each.timing(name) for name, each in running.items()]
+
+
+class Running:
+    """A plan opened in the engine, and the times of its runs so far."""
+
+    def __init__(self, setting: Setting, plan: Plan, fresh: bool = False) -> None:
+        graph = setting.artifact.graph
+        random = np.random.default_rng(SEED)
+        self._buffers = []
+        for index in (*graph.inputs, *graph.outputs):
+            tensor = graph.tensors[index]
+            values = (
+                random.standard_normal(tensor.shape, np.float32) if tensor.dtype == "f32" else np.zeros(tensor.shape)
+            )
+            self._buffers.append(np.ascontiguousarray(values, DTYPES[tensor.dtype]))
+        self._plan = plan
+        self._host = Engine(setting.artifact, replace(setting.switches, fresh=fresh))
+        self._engine = BoundProgram(self._host, plan)
+        self._times: list[float] = []
+        self._stalls: list[float] = []
+        self._read = 0
+
+    def block(self, count: int) -> None:
+        """Runs ``count`` times, after runs that do not count."""
+        for number in range(WARMUP + count):
+            start = time.perf_counter_ns()
+            run = self._engine.run(self._buffers, [self._engine])
+            took = time.perf_counter_ns() - start
+            if number >= WARMUP:
+                self._times.append(took / 1e6)
+                self._stalls.append(run["stall_ns"] / 1e6)
+                self._read = run["bytes_read"]
+
+    def timing(self, name: str) -> Timing:
+        """Of the runs so far."""
+        return Timing(
+            name,
+            self._plan.session_bytes,
+            median(self._times),
+            quantile(self._times, 0.95),
+            self._plan.predicted_ms,
+            median(self._stalls),
+            self._read,
+            self._plan.pinned_bytes,
+        )
+
+    def close(self) -> None:
+        """Gives the engine's memory and threads back."""
+        self._host.close()
+
+
+@contextlib.contextmanager
+def opened(path: str, *, threads: int, io: str, storage: int, repeat: int, groups: Groups = None) -> Iterator[Setting]:
+    """Opens an artifact; ``storage``: bytes a second that the loader reads at most, 0: as fast as it can."""
+    with open_artifact(path) as artifact:
+        direct_fd = artifact.open_direct() if io == "direct" else -1
+        try:
+            arena = make_plan(artifact.graph, planning.Setting(MachineProfile.measure(), threads)).arena_bytes
+            machine = measured_machine(artifact, direct_fd, threads, arena, lambda _: None)
+            if storage:
+                machine = throttled(machine, storage)
+            switches = Switches(threads, direct_fd, read_bytes_per_second=storage)
+            yield Setting(artifact, machine, switches, repeat, groups)
+        finally:
+            if direct_fd >= 0:
+                os.close(direct_fd)

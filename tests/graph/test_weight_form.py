@@ -1,0 +1,83 @@
+"""Forms of weights and the panels of convolutions: what Python packs is what C reads."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from flexnn import _core
+from flexnn.graph.pack import NR, PanelSource
+from flexnn.graph.sources import ArraySource
+from flexnn.graph.weight_form import FORMS, PanelLayout
+
+
+def test_the_forms_are_these() -> None:
+    fields = {name: (form.bits, form.block, form.scales, form.minimum) for name, form in FORMS.items()}
+    assert fields == {"f32": (32, 0, 0, 0), "f16": (16, 0, 0, 0), "s8": (8, 0, 4, 0)}
+    assert {name: form.dtype for name, form in FORMS.items()} == {"f32": np.float32, "f16": np.float16, "s8": np.int8}
+
+
+@pytest.mark.parametrize(
+    ("name", "slopes", "layout"),
+    [
+        ("f32", False, (64, 64, 64, 64 + 9 * 64)),
+        ("f32", True, (128, 128, 128, 128 + 9 * 64)),
+        ("f16", False, (64, 64, 64, 64 + 9 * 32)),
+        ("s8", False, (64, 128, 128, 128 + 9 * 16)),
+        ("s8", True, (128, 192, 192, 192 + 9 * 16)),
+    ],
+)
+def test_parts_of_a_panel_lie_where_they_always_lay(name: str, slopes: bool, layout: tuple[int, ...]) -> None:
+    assert FORMS[name].layout(9 * NR, slopes=slopes) == PanelLayout(*layout)
+
+
+def test_a_layout_is_asked_for_by_a_known_form_and_whole_rows() -> None:
+    for name, weights in (("f8", 16), ("f32", 15), ("f32", -16)):
+        with pytest.raises(ValueError, match="weights stored as"):
+            _core.panel_layout(name, False, weights)
+
+
+def random_convolutions(count: int) -> list[tuple[int, int, int]]:
+    """Input channels of a group, output channels of a group, groups."""
+    rng = np.random.default_rng(13)
+    shapes = [tuple(int(n) for n in rng.integers(1, 40, 3)) for _ in range(count)]
+    return [*shapes, *((g, g, n) for g in (1, 2, 4, 8, 16) for n in (2, 3, 16))]  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_panel_source_has_the_bytes_that_the_operator_reads(name: str) -> None:
+    for cin_group, cout_group, group in random_convolutions(60):
+        shape = (cout_group * group, cin_group, 3, 1)
+        weight = ArraySource(np.ones(shape, np.float32))
+        source = PanelSource("conv", shape, group, weight, wtype=name)
+        params = _core.encode_params(
+            "conv",
+            {"n": 1, "h": 3, "w": 1, "cin": source.cin, "oh": 1, "ow": 1, "cout": shape[0], "kh": 3, "kw": 1}
+            | {"sh": 1, "sw": 1, "dh": 1, "dw": 1, "pt": 0, "pl": 0, "group": group, "cin_panel": source.cin_panel}
+            | {"cin_block": source.cin_block, "nr": NR, "x_sn": 3 * source.cin, "x_sh": source.cin, "x_sw": source.cin}
+            | {"y_sn": shape[0], "y_sh": shape[0], "y_sw": shape[0], "has_residual": 0, "r_sn": 0, "r_sh": 0, "r_sw": 0}
+            | {"act": 0, "alpha": 0.0, "beta": 0.0, "tile_block": 0, "wtype": list(FORMS).index(name)},
+        )
+        assert source.panel_bytes == _core.op_panel_bytes("conv", params)
+        assert source.panels == _core.op_panels("conv", params)
+        assert {panel.nbytes for panel in source} == {source.panel_bytes}
+
+
+def test_a_panel_reads_the_groups_that_it_touches() -> None:
+    """Counted here group by group: the first and the most input channels of the panels of random convolutions."""
+    for cin_group, cout_group, group in random_convolutions(300):
+        cin, cout = cin_group * group, cout_group * group
+        narrow = _core.conv_is_narrow(cin, cout, group)
+        assert narrow == (group > 1 and cin_group == cout_group and cin_group in (2, 4, 8))
+        touched = [sorted({o // cout_group for o in range(c0, min(c0 + NR, cout))}) for c0 in range(0, cout, NR)]
+        most = max(len(groups) for groups in touched) * cin_group
+        assert _core.conv_cin_panel(cin, cout, group) == (cin_group if narrow else most)
+        for panel, groups in enumerate(touched):
+            first = _core.conv_panel_cin(cin, cout, group, panel)
+            assert first <= groups[0] * cin_group
+            if not narrow:
+                assert first >= 0
+                assert (groups[-1] + 1) * cin_group <= first + most <= cin
+    for cin, cout, group in ((4, 4, 0), (4, 6, 4), (6, 4, 4), (0, 4, 1)):
+        with pytest.raises(ValueError, match="groups"):
+            _core.conv_cin_panel(cin, cout, group)
