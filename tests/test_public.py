@@ -13,6 +13,7 @@ import pytest
 from onnx import helper
 
 import flexnn
+from flexnn.planning import MachineProfile
 from flexnn.run.region_plan import RegionPlan
 from tests.support.regions import F32, graph_of, model_of, numbers, value
 from tests.support.sessions import feed, smallest, write_branched_model, write_model
@@ -52,6 +53,7 @@ def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_plan_is_that_of_a_session(artifact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLEXNN_PROFILE", "analytic")
+    monkeypatch.setattr(MachineProfile, "measure", lambda isa=None: MachineProfile(100e9, 10e9))
     least = smallest(artifact)
     for memory in (least, f"{2 * least}B", None):
         plan = flexnn.plan(artifact, memory=memory, threads=2)

@@ -276,8 +276,8 @@ def test_readme_is_short_and_what_it_names_exists() -> None:
 def test_what_a_text_refers_to_exists() -> None:
     """Links, decisions by number, benches by name and files by path, in docs, comments and docstrings."""
     numbers = {path.name[:4] for path in (ROOT / "docs" / "decisions").glob("0*.md")}
-    modules = {path.stem if path.stem != "__main__" else path.parent.name for path in (ROOT / "bench").rglob("*.py")}
-    modules |= {path.name for path in (ROOT / "bench").iterdir() if path.is_dir()}
+    commands = {path.parent.name for path in (ROOT / "bench").glob("*/__main__.py")}
+    commands |= {path.stem for path in (ROOT / "bench").glob("*.py") if "__main__" in path.read_text()}
     found = []
     for path in [*PYTHON, *BENCH, *C_FILES, *CYTHON, *PAGES]:
         text = path.read_text()
@@ -290,12 +290,12 @@ def test_what_a_text_refers_to_exists() -> None:
         found += [
             f"{_name(path)} runs bench.{name}"
             for name in re.findall(r"python -m bench\.(\w+)", text)
-            if name not in modules
+            if name not in commands
         ]
-        for target in re.findall(
-            r"(?<![\w/.-])((?:docs|flexnn|engine|planner|kernels|bench|tests|wheels)/[\w/.-]+\.\w+)\b", text
-        ):
-            if not (ROOT / target).exists() and "*" not in target and ".cache" not in target:
+        for target in re.findall(rf"(?<![\w/.-])((?:{FOLDERS})/[\w/.-]+\.\w+)\b", text):
+            if ".cache" in target or "NAME" in target:
+                continue
+            if not any((ROOT / folder / target).exists() for folder in INCLUDED_FROM):
                 found.append(f"{_name(path)} names {target}")
         found += [f"{_name(path)} speaks of {word}" for word in re.findall(r"\b(?:DESIGN|STYLE|HOUSE)\b", text)]
     _refuse(found)
