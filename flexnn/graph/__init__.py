@@ -26,7 +26,7 @@ def load_model(path: str) -> Model:
 
 
 def bind_shapes(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Gives inputs the shapes in ``shapes``, by name; the others keep theirs. Raises GraphError."""
+    """Give inputs the shapes in ``shapes``, by name; the others keep theirs. Raises GraphError."""
     from .bind import bound_port
 
     unknown = set(shapes) - {port.name for port in model.graph.inputs}

@@ -85,13 +85,13 @@ class Binder:
         return known
 
     def add(self, node: ModelNode) -> None:
-        """Folds or lowers a node. Raises GraphError; the graph may then hold nodes that nothing reads."""
+        """Fold or lower a node. Raises GraphError; the graph may then hold nodes that nothing reads."""
         _refuse_foreign(node)
         inputs: list[Value | None] = []
         for name in node.input:
             value = self.value(name) if name else None
             if name and value is None:
-                raise GraphError(f"{node.where}: input {name!r} is computed nowhere before")
+                raise GraphError(f"{node.where}: no earlier node computes input {name!r}")
             inputs.append(self._widened(name, value))
         try:
             results = self._results(node, inputs)
@@ -132,7 +132,7 @@ class Binder:
         for name in names:
             value = self.value(name)
             if value is None:
-                raise GraphError(f"output {name!r} is computed nowhere")
+                raise GraphError(f"no node computes output {name!r}")
             ctx = Context(self.graph, ModelNode("Output", name), self.opset, [value])
             tensor = ctx.tensor(value)
             if name in self.halves:
@@ -180,13 +180,13 @@ class Binder:
         return array_const(node.output[0], np.array(shape[start:end], np.int64))
 
     def _name(self, value: Value, name: str) -> None:
-        """Gives a computed tensor its ONNX name, unless it has one already (Identity)."""
+        """Give a computed tensor its ONNX name, unless it has one already (Identity)."""
         if isinstance(value, int) and value not in self.graph.inputs:
             self.graph.tensors[value].name = name
 
 
 def refuse_unknown(graph: ModelGraph) -> None:
-    """Raises GraphError for the first node, nested ones first, that neither the core nor numpy computes."""
+    """Raise GraphError for the first node, nested ones first, that neither the core nor numpy computes."""
     for node in graph.nodes:
         for inner in node.graphs:
             refuse_unknown(inner)
@@ -210,7 +210,7 @@ def _located(text: str, node: ModelNode) -> str:
 
 
 def _refuse_unmade(graph: ModelGraph, binder: Binder) -> None:
-    """Refuses outputs that no lowering makes, if anything reads them."""
+    """Refuse outputs that no lowering makes, if anything reads them."""
     read = {port.name for port in graph.outputs}.union(*(reads(node) for node in graph.nodes))
     for node in graph.nodes:
         for name in node.output:

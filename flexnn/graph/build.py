@@ -52,7 +52,7 @@ def infer_any(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape
         if any(len(s) != len(first) or s[:axis] + s[axis + 1 :] != first[:axis] + first[axis + 1 :] for s in shapes):
             raise GraphError(f"node {node.name!r}: shapes {shapes} do not concatenate on axis {axis}")
         if len(set(dtypes)) > 1:
-            raise GraphError(f"node {node.name!r}: concatenates {', '.join(sorted(set(dtypes)))}")
+            raise GraphError(f"node {node.name!r}: inputs have different types: {', '.join(sorted(set(dtypes)))}")
         return (*first[:axis], sum(s[axis] for s in shapes), *first[axis + 1 :]), dtypes[0]
     if node.op == REDUCTION:
         axes, keep = set(ints_attr(node, "axes")), int_attr(node, "keepdims")
@@ -80,7 +80,7 @@ def add_constant(graph: Graph, name: str, source: WeightSource, shape: Shape, dt
 
 def _require_stored(name: str, dtype: str) -> None:
     if dtype not in DTYPES:
-        raise GraphError(f"value {name!r} is {ALL_DTYPES[dtype]}: not for the core")
+        raise GraphError(f"value {name!r} has type {ALL_DTYPES[dtype]}, which the C core does not store")
 
 
 def add_array(graph: Graph, name: str, values: Array) -> int:
@@ -106,7 +106,7 @@ def panels_of(graph: Graph, node: Node) -> PanelSource:
 def add_node(
     graph: Graph, name: str, op: str, inputs: list[int], attrs: dict[str, Attr], weight: int = -1, output: str = ""
 ) -> int:
-    """Appends a node with a new output tensor, whose index it returns. Raises GraphError."""
+    """Append a node with a new output tensor, and return the tensor's index. Raises GraphError."""
     node = Node(name, op, inputs, [], attrs, weight)
     tensors = [graph.tensors[i] for i in inputs]
     shape, dtype = infer_any(node, [t.shape for t in tensors], [t.dtype for t in tensors])

@@ -40,7 +40,7 @@ def fold(node: ModelNode, inputs: Sequence[Const | None], opset: int) -> list[Co
     """The outputs of ``node`` for constant inputs. Raises GraphError naming node and operator."""
     read = sum(value.nbytes for value in inputs if value)
     if read > BYTES_MAX:
-        raise GraphError(f"{node.where}: computes from {read >> 20} MiB of constants")
+        raise GraphError(f"{node.where}: reads {read >> 20} MiB of constants; at most {BYTES_MAX >> 20} MiB are folded")
     values = evaluate_node(node, [None if v is None else v.load() for v in inputs], opset)
     return [array_const(name, value) for name, value in zip(node.output, values, strict=False)]
 

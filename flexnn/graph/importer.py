@@ -35,7 +35,7 @@ class _Importer:
         self.file = file
         self.counted = 0
         self.constants: ChainMap[str, Constant] = ChainMap()
-        """Those of the graphs around the one that is imported."""
+        """Constants of the graphs around the one that is imported."""
         self.lengths: set[str] = set()
 
     def graph(self, proto: onnx.GraphProto, nested: bool = False) -> ModelGraph:
@@ -110,7 +110,7 @@ class _Importer:
             return number
         if kind == AttributeProto.FLOAT:
             return float(attribute.f)
-        raise GraphError(f"{node.where}: attribute {name} is of a kind that is not supported")
+        raise GraphError(f"{node.where}: attribute {name} has a type that is not supported")
 
 
 def _port(info: onnx.ValueInfoProto, nested: bool) -> Port:
@@ -118,7 +118,7 @@ def _port(info: onnx.ValueInfoProto, nested: bool) -> Port:
     if kind is None and nested:
         return Port(info.name, None, None)
     if kind != "tensor_type":
-        raise GraphError(f"input {info.name!r}: is not a tensor")
+        raise GraphError(f"input {info.name!r} is not a tensor")
     declared = info.type.tensor_type
     if nested and not declared.elem_type:
         return Port(info.name, None, None)

@@ -1,8 +1,8 @@
 """The graph between the stages: tensors with places, nodes of internal operators, weights.
 
-What import and passes make, the artifact stores and the planner reads. Run time imports this module; it knows nothing
-of ONNX. A tensor's dimensions are in memory order (channels-last for images, DESIGN D2): layout exists in the passes
-only.
+Importing and passes make it, the artifact stores it, the planner reads it. The run time imports this module, which
+knows nothing of ONNX. A tensor's dimensions are in memory order (channels-last for images; docs/architecture.md, D2):
+other orders exist in the passes only.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ DTYPES: dict[str, np.dtype] = {
     "f16": np.dtype("<f2"),
     "f64": np.dtype("<f8"),
 }
-"""What the core stores."""
+"""Types that the C core stores."""
 ALL_DTYPES = DTYPES | {
     "u16": np.dtype("<u2"),
     "i16": np.dtype("<i2"),
     "u32": np.dtype("<u4"),
     "u64": np.dtype("<u8"),
 }
-"""And what only numpy computes."""
+"""All types, with those that only numpy computes."""
 
 
 class GraphError(FlexNNError, ValueError):
@@ -105,7 +105,7 @@ class Tensor:
 
 
 class WeightSource(Protocol):
-    """Where the bytes of a weight come from while compiling; loaded one weight at a time, never kept."""
+    """Source of the bytes of a weight while compiling; loaded one weight at a time, never kept."""
 
     @property
     def key(self) -> str:
@@ -140,7 +140,7 @@ class Weight:
 
     @property
     def origin(self) -> WeightSource | PanelSource | None:
-        """Where the bytes come from; None outside compilation."""
+        """Source of the bytes; None outside compilation."""
         return self.source if self.panels is None else self.panels
 
     @property

@@ -73,7 +73,7 @@ class ModelNode:
 
     @property
     def where(self) -> str:
-        """How messages call it."""
+        """Operator and name of the node, for messages."""
         return f"{self.op_type} node {self.name or ''.join(self.output[:1])!r}"
 
     @property
@@ -117,7 +117,7 @@ class Model:
 
     graph: ModelGraph
     opset: int
-    """Of the default domain."""
+    """Version of the default domain."""
 
 
 def reads(node: ModelNode) -> set[str]:
@@ -129,7 +129,7 @@ def reads(node: ModelNode) -> set[str]:
 
 
 def open_hint(port: Port) -> str:
-    """What to say of an input whose shape is open."""
+    """Return the message for an input whose shape is open, with the option that would bind it."""
     if port.dims is None:
         return f"its shape is not known; give one, for example --shape {port.name}=1,3,224,224"
     usual: list[Dim] = [1, 3, 224, 224] if len(port.dims) == 4 else [1] * len(port.dims)

@@ -59,7 +59,7 @@ class OnnxFile:
         dtype = dtype_name(tensor.data_type, what)
         nbytes = prod(shape) * ALL_DTYPES[dtype].itemsize
         if any(d < 0 for d in shape) or nbytes > TENSOR_BYTES_MAX:
-            raise GraphError(f"{what}: shape {shape} is not one")
+            raise GraphError(f"{what}: invalid shape {shape}")
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             return shape, dtype, self._external(tensor, shape, dtype, nbytes)
         if tensor.doc_string:
@@ -72,7 +72,7 @@ class OnnxFile:
         except (ValueError, TypeError) as error:
             raise GraphError(f"{what}: {error}") from None
         if values.shape != shape:
-            raise GraphError(f"{what}: data do not fill shape {shape}")
+            raise GraphError(f"{what}: data do not fit shape {shape}")
         return shape, dtype, ArraySource(np.ascontiguousarray(values, ALL_DTYPES[dtype]).reshape(shape))
 
     def _external(self, tensor: onnx.TensorProto, shape: tuple[int, ...], dtype: str, nbytes: int) -> WeightSource:
@@ -89,7 +89,7 @@ class OnnxFile:
 
 
 def open_external(folder: str, location: str, what: str) -> Descriptor:
-    """Opens external data, which must be a plain file below ``folder`` that no link leads to or from."""
+    """Open external data, which must be a plain file below ``folder`` that no link leads to or from."""
     parts = location.replace("\\", "/").split("/")
     if not location or "\0" in location or os.path.isabs(location) or any(part in ("", ".", "..") for part in parts):
         raise GraphError(f"{what}: external data at {location!r} may only be a file below the model's folder")
@@ -109,7 +109,7 @@ def open_external(folder: str, location: str, what: str) -> Descriptor:
 
 
 def open_onnx(path: str) -> OnnxFile:
-    """Opens the model at ``path``. Raises OSError, or GraphError with one line saying what is malformed."""
+    """Open the model at ``path``. Raises OSError, or GraphError with one line saying what is malformed."""
     file = Descriptor(path)
     opened = OnnxFile(path, file)
     try:
@@ -172,7 +172,7 @@ class _Skim:
                 pieces.append(self._keep(at, stop))
             at = stop
         if len(places) > 1:
-            raise GraphError("a tensor has its data twice")
+            raise GraphError("a tensor has two fields with data")
         if places:
             mark = str(places[0]).encode()
             pieces += [_tag(_DOC_STRING), _varint_bytes(len(mark)), mark]
@@ -188,7 +188,7 @@ class _Skim:
             return self._varint(at, end)
         if wire == 5:
             return 4, at
-        raise GraphError(f"malformed at byte {at}: wire type {wire}")
+        raise GraphError(f"malformed at byte {at}: unknown wire type {wire}")
 
     def _varint(self, at: int, end: int) -> tuple[int, int]:
         value = 0

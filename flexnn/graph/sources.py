@@ -1,4 +1,4 @@
-"""Where constants' numbers come from: arrays at hand, files, and views of either; loaded when asked for, never kept.
+"""Sources of constants: arrays in memory, files, and functions of either; loaded when asked for, never kept.
 
 A source has a key: two sources of the same model with the same key hold the same numbers, whatever shapes the model is
 bound to. That is how an artifact's weights are found again when shapes are bound at run time.
@@ -25,7 +25,7 @@ class Descriptor:
     __slots__ = ("fd", "path", "size")
 
     def __init__(self, path: str, flags: int = 0) -> None:
-        """Opens ``path`` for reading. Raises OSError."""
+        """Open ``path`` for reading. Raises OSError."""
         self.fd = -1
         self.path = path
         self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | flags)
@@ -98,7 +98,7 @@ class ArraySource:
 
 @dataclass(frozen=True, slots=True)
 class MappedSource:
-    """What ``function`` makes of another source: a transposition, a flip, a product."""
+    """A function of another source: a transposition, a flip, a product."""
 
     base: WeightSource
     function: Callable[[Array], Array]
@@ -111,7 +111,7 @@ class MappedSource:
         return f"{self.label}({self.base.key})"
 
     def load(self) -> Array:
-        """Loads the base and applies the function."""
+        """Load the base and apply the function."""
         return self.function(self.base.load())
 
 
@@ -131,7 +131,7 @@ class ModelSource:
         return f"c{self.index}"
 
     def load(self) -> Array:
-        """What the base loads."""
+        """Load the base, and note that its numbers were read."""
         self.used = True
         return self.base.load()
 
@@ -145,7 +145,7 @@ class KeptSource:
 
     @property
     def key(self) -> str:
-        """That of the source."""
+        """Key of the source."""
         return self.base.key
 
     def load(self) -> Array:

@@ -116,7 +116,7 @@ def collapse(
 
 
 def _outer(shape: Shape) -> int:
-    """How many leading dimensions make the rows."""
+    """Return the number of leading dimensions that make the rows."""
     if len(shape) == 4:
         return 2
     for i, d in enumerate(shape[:-1]):

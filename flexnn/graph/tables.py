@@ -13,25 +13,25 @@ from .ir import DTYPES, Graph, Node
 
 ROW_BYTES_MAX = 64 << 10
 CHUNK_BYTES_MIN = 4096
-"""Of the rows under one checksum: what a read takes of most storage anyway."""
+"""Fewest bytes of the rows under one checksum: most storage reads no less at a time."""
 TABLE_BYTES_MIN = 64 << 10
-"""Smaller ones stay in memory."""
+"""Fewest bytes of a table that may stay in the file."""
 READ_SHARE = 2
-"""A gather that reads more than the table by this loads it whole."""
+"""A gather that reads more than this fraction of the table (1/READ_SHARE) loads it whole."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """What a gather picks rows from."""
+    """A constant that a gather picks rows from."""
 
     weight: int
     row_bytes: int
     rows: int
-    """That the gather picks."""
+    """Number of rows that the gather picks."""
 
     @property
     def chunk_bytes(self) -> int:
-        """Of the rows under one checksum."""
+        """Bytes of the rows under one checksum."""
         return -(-CHUNK_BYTES_MIN // self.row_bytes) * self.row_bytes
 
 

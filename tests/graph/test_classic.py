@@ -230,20 +230,20 @@ def test_other_branches_of_a_table(mode):
 @pytest.mark.parametrize(
     ("name", "value", "message"),
     [
-        ("nodes_truenodeids", 10**12, "leads to no node"),
-        ("nodes_falsenodeids", -1, "leads to no node"),
+        ("nodes_truenodeids", 10**12, "node that does not exist"),
+        ("nodes_falsenodeids", -1, "node that does not exist"),
         ("nodes_truenodeids", 0, "levels"),  # a cycle
-        ("tree_roots", 10**9, "a root is no node"),
-        ("nodes_featureids", -3, "below 0"),
-        ("leaf_targetids", 5, "none of 2 results"),
+        ("tree_roots", 10**9, "a root refers to a node that does not exist"),
+        ("nodes_featureids", -3, "negative index"),
+        ("leaf_targetids", 5, "leaf refers to result 5, but there are 2"),
         ("nodes_trueleafs", None, "differ in length"),
-        ("leaf_targetids", None, "lists of its leaves|no node"),
+        ("leaf_targetids", None, "list leaves one length|does not exist"),
         ("n_targets", 10**15, "results"),
         ("post_transform", 1, "post_transform 1"),
         ("aggregate_function", 2, "aggregate_function 2"),
         ("nodes_modes", np.full(14, 6, np.uint8), "branches of kind 6"),
         ("nodes_splits", np.zeros(14, np.int32), "thresholds of type int32"),
-        ("leaf_weights", np.zeros(16, np.float64), "differ in type"),
+        ("leaf_weights", np.zeros(16, np.float64), "must have one type"),
         ("leaf_weights", np.zeros((4, 4), np.float32), "wrong type"),
     ],
 )
@@ -272,13 +272,13 @@ def refused(tmp_path, message, operator="TreeEnsembleRegressor", outputs="f", **
 @pytest.mark.parametrize(
     ("name", "at", "value", "message"),
     [
-        ("nodes_truenodeids", 0, 0, "no trees"),  # a cycle
-        ("nodes_truenodeids", 0, 2, "no trees"),  # both ways lead to one node
-        ("nodes_falsenodeids", 0, 10**12, "leads to no node"),
-        ("nodes_nodeids", 1, 0, "no trees|no node"),
+        ("nodes_truenodeids", 0, 0, "do not form trees"),  # a cycle
+        ("nodes_truenodeids", 0, 2, "do not form trees"),  # both ways lead to one node
+        ("nodes_falsenodeids", 0, 10**12, "node that does not exist"),
+        ("nodes_nodeids", 1, 0, "do not form trees|does not exist"),
         ("nodes_modes", 0, "BRANCH_EQ", "branches of kind"),
-        ("target_ids", 0, -1, "none of 1 results"),
-        ("target_nodeids", 0, 10**12, "a leaf is no node"),
+        ("target_ids", 0, -1, "leaf refers to result -1, but there are 1"),
+        ("target_nodeids", 0, 10**12, "a leaf refers to a node that does not exist"),
     ],
 )
 def test_trees_that_are_none(tmp_path, name, at, value, message):

@@ -432,7 +432,7 @@ REFUSED = [
     (one("BatchNormalization", constants={k: weights(3) for k in "abcd"}, training_mode=1), r"training_mode=1"),
     (one("Relu", alpha=1.0), r"Relu node 'y': attribute alpha is not supported"),
     (one("Relu", ("n", 3, "h", 5)), r"--shape x=1,3,224,5"),
-    (model_of([helper.make_node("Relu", ["q"], ["y"])], {"x": (1,)}, ["y"]), r"input 'q' is computed nowhere"),
+    (model_of([helper.make_node("Relu", ["q"], ["y"])], {"x": (1,)}, ["y"]), r"no earlier node computes input 'q'"),
     (one("Concat", axis=9), r"Concat node 'y': axis 9"),
     (one("Relu", opset=5), r"opset 5"),
     (one("Transpose", perm=[0, 0, 1, 2]), r"attribute perm=\[0, 0, 1, 2\]"),

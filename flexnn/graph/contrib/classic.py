@@ -48,7 +48,7 @@ def classified(e: Expansion, scores: str, classes: int, labels: str) -> None:
     """Labels of the highest scores, and the scores. ``labels``: of which attribute."""
     names = integers(e, labels)
     if e.attr("classlabels_strings", []):
-        raise e.error("labels that are texts are not supported")
+        raise e.error("labels that are strings are not supported: export the model with integer labels")
     if len(names) != classes or classes < 2:
         raise e.error(f"{classes} scores for {len(names)} labels are not supported")
     best = e.add("ArgMax", scores, axis=1, keepdims=0)
@@ -113,5 +113,5 @@ def _product(e: Expansion, rows: int) -> str:
 
 @expands("ZipMap", domain=DOMAIN)
 def zip_map(e: Expansion) -> None:
-    """Makes mappings, which are no tensors."""
+    """Refuse ZipMap, whose outputs are mappings and not tensors."""
     raise e.error("mappings are not supported: export the model with the option zipmap=False")

@@ -1,4 +1,4 @@
-"""What the expansion of one operator works with: its inputs and attributes, and the standard nodes that it becomes."""
+"""The expansion of one operator: its inputs and attributes, and the standard nodes that it becomes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Expansion:
         self._counted = counted
         self._read: set[str] = set()
         self._stem = next((name for name in node.output if name), node.name)
-        """What new names begin with: no other node makes this value, while nodes may share their own names."""
+        """Beginning of new names: the name of a value that no other node makes. Names of nodes need not differ."""
 
     def run(self) -> list[ModelNode]:
         """The nodes that stand for it."""
@@ -72,7 +72,7 @@ class Expansion:
         return self.node.output[index] if index < len(self.node.output) else ""
 
     def without(self, first: int, last: int, what: str) -> None:
-        """Refuses inputs from ``first`` to ``last``."""
+        """Refuse inputs from ``first`` to ``last``."""
         if any(self.optional(i) for i in range(first, last + 1)):
             raise self.error(f"{what} is not supported")
 
@@ -103,7 +103,7 @@ class Expansion:
         return numbers_of(value)
 
     def attrs(self, names: Sequence[str]) -> dict[str, ModelAttr]:
-        """Those of the attributes that the node has: they go on as they are."""
+        """Return the attributes among ``names`` that the node has, unchanged."""
         self._read.update(names)
         return {name: self.node.attrs[name] for name in names if name in self.node.attrs}
 
@@ -123,14 +123,14 @@ class Expansion:
     # ---- what it becomes ----
 
     def add(self, op: str, *inputs: str, output: str = "", **attrs: ModelAttr) -> str:
-        """Adds a standard node; the name of its output, by default a new one."""
+        """Add a standard node, and return the name of its output, by default a new one."""
         (name,) = self.split(op, inputs, [output], attrs)
         return name
 
     def split(
         self, op: str, inputs: Sequence[str], outputs: Sequence[str], attrs: Mapping[str, ModelAttr] | None = None
     ) -> list[str]:
-        """Adds a standard node of several outputs; "": a new name."""
+        """Add a standard node of several outputs; "": a new name."""
         stem = f"{self._stem}.{len(self.nodes)}"
         names = [name or f"{stem}.{i}" for i, name in enumerate(outputs)]
         used = list(inputs)
@@ -152,7 +152,7 @@ class Expansion:
 
 
 def source_of(constant: Constant) -> WeightSource:
-    """Of a model's constant, which shall not count as read itself."""
+    """Source of a constant of the model, without counting the constant as read."""
     assert isinstance(constant.source, ModelSource)
     return constant.source.base
 
@@ -164,11 +164,11 @@ def numbers_of(constant: Constant) -> np.ndarray:
 
 Expand = Callable[[Expansion], None]
 EXPANSIONS: dict[tuple[str, str], Expand] = {}
-"""How each operator of a domain becomes standard ones; filled by the modules of this package."""
+"""Expansions by domain and operator; the modules of this package fill the table."""
 
 
 def expands(*operators: str, domain: str = DOMAIN) -> Callable[[Expand], Expand]:
-    """Registers the expansion of these operators."""
+    """Register the expansion of these operators."""
 
     def register(function: Expand) -> Expand:
         for operator in operators:

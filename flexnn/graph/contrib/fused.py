@@ -15,19 +15,19 @@ _NEVER = -3.0e38
 
 @expands("Gelu")
 def gelu(e: Expansion) -> None:
-    """As the standard one."""
+    """Expand to the standard Gelu."""
     e.add("Gelu", e.input(0), output=e.output(0))
 
 
 @expands("BiasGelu")
 def bias_gelu(e: Expansion) -> None:
-    """Of a sum."""
+    """Expand the gelu of a sum."""
     e.add("Gelu", e.add("Add", e.input(0), e.input(1)), output=e.output(0))
 
 
 @expands("FastGelu")
 def fast_gelu(e: Expansion) -> None:
-    """By tanh, of a sum where there is a bias."""
+    """Expand the gelu by tanh, of a sum where there is a bias."""
     x = e.add("Add", e.input(0), e.input(1)) if e.optional(1) else e.input(0)
     e.add("Gelu", x, output=e.output(0), approximate="tanh")
 
@@ -84,7 +84,7 @@ def fused_matmul(e: Expansion) -> None:
         if e.integer(name, 0):
             rank = len(e.constant(i, f"an operand with {name}").shape)
             if rank < 2:
-                raise e.error(f"{name} of an operand with {rank} dimensions")
+                raise e.error(f"attribute {name} needs an operand with two dimensions or more, not {rank}")
             operand = e.add("Transpose", operand, perm=[*range(rank - 2), rank - 1, rank - 2])
         operands.append(operand)
     alpha = e.number("alpha", 1.0)
@@ -151,7 +151,7 @@ def _attended(e: Expansion, q: str, k: str, v: str, heads: int, scale: str, mask
 
 
 def _key_mask(e: Expansion, mask: str, is_lengths: bool, keys: str) -> str:
-    """What to add to scores [batch, heads, tokens, keys]: of a mask [batch, keys] of ones and zeros, or of lengths."""
+    """Return the numbers to add to scores [batch, heads, tokens, keys], from a mask [batch, keys] or from lengths."""
     if is_lengths:
         zero, one = (e.array(np.array(v, np.int64)) for v in (0, 1))
         count = e.add("Gather", e.add("Shape", keys), e.array(np.array(1, np.int64)))
@@ -179,7 +179,7 @@ def _masks(e: Expansion, mask: int, added: int, keys: str) -> list[str]:
 
 
 def _scale(e: Expansion, queries: str, heads: int) -> str:
-    """What scores are multiplied by: one over the root of a head's size, unless an attribute says something else."""
+    """Factor of the scores: an attribute, or one over the square root of a head's size."""
     given = e.number("scale", 0.0)
     if given:
         return e.array(np.array(given, np.float32))
@@ -189,7 +189,7 @@ def _scale(e: Expansion, queries: str, heads: int) -> str:
 
 
 def _refuse(e: Expansion, *names: str) -> None:
-    """Refuses attributes but zeros."""
+    """Refuse attributes but zeros."""
     for name in names:
         if e.integer(name, 0):
             raise e.error(f"attribute {name} is not supported")
@@ -232,7 +232,7 @@ def multi_head_attention(e: Expansion) -> None:
     heads = e.integer("num_heads", 0)
     parts = [e.input(i) for i in range(3)]
     if heads < 1:
-        raise e.error(f"{heads} heads")
+        raise e.error(f"attribute num_heads={heads} does not fit the input")
     if e.optional(3):
         bias = e.constant(3, "its bias")
         if len(bias.shape) != 1 or bias.shape[0] % 3:

@@ -23,7 +23,7 @@ def _quantised(e: Expansion, value: str, scale: int) -> None:
 
 @expands("QuantizeLinear", "DequantizeLinear")
 def linear(e: Expansion) -> None:
-    """As the standard ones."""
+    """Expand to the standard operators of the same names."""
     inputs = [e.optional(i) for i in range(3)]
     e.add(e.node.op_type, *inputs, output=e.output(0), axis=e.integer("axis", 1))
 
@@ -79,19 +79,19 @@ def qlinear_binary(e: Expansion) -> None:
 
 @expands("QLinearSigmoid")
 def qlinear_sigmoid(e: Expansion) -> None:
-    """One operand."""
+    """Expand an operator of one quantised operand."""
     _quantised(e, e.add("Sigmoid", _restored(e, 0)), 3)
 
 
 @expands("QLinearLeakyRelu")
 def qlinear_leaky_relu(e: Expansion) -> None:
-    """One operand."""
+    """Expand an operator of one quantised operand."""
     _quantised(e, e.add("LeakyRelu", _restored(e, 0), alpha=e.number("alpha", 0.01)), 3)
 
 
 @expands("QLinearSoftmax")
 def qlinear_softmax(e: Expansion) -> None:
-    """Of the standard operator's meaning since opset 13."""
+    """Expand to Softmax of one axis, its meaning since opset 13; the earlier meaning is refused."""
     if e.integer("opset", 13) < 13:
         raise e.error("attribute opset below 13 is not supported")
     _quantised(e, e.add("Softmax", _restored(e, 0), axis=e.integer("axis", -1)), 3)

@@ -24,7 +24,7 @@ _MODES = {
     "BRANCH_EQ": "Equal",
 }
 _NUMBERED_MODES = tuple(_MODES)
-"""What TreeEnsemble says by number."""
+"""Modes in the order in which TreeEnsemble numbers them."""
 _PARTS = ("treeids", "nodeids", "featureids", "truenodeids", "falsenodeids")
 
 
@@ -41,16 +41,17 @@ class _Forest:
     tracks: np.ndarray
     """Whether a missing value (NaN) leads to ``yes``, too."""
     operator: str
-    """What leads to ``yes``."""
+    """ONNX operator: a branch goes to ``yes`` where it is true of feature and threshold."""
     depth: int = 0
 
 
 def _measure(e: Expansion, forest: _Forest) -> int:
-    """Finds its depth; how many nodes the roots lead to. Raises GraphError where it is too deep, as with a cycle, or a
-    node looks at no feature.
+    """Set the forest's depth, and return the number of nodes that the roots lead to.
+
+    Raises GraphError where the trees are too deep, as with a cycle, or where a node compares no feature.
     """
     if (forest.features < 0).any():
-        raise e.error("a branch looks at a feature below 0")
+        raise e.error("a branch compares a feature with a negative index")
     level = forest.roots
     reached = np.zeros(len(forest.yes), bool)
     reached[level] = True
@@ -64,14 +65,14 @@ def _measure(e: Expansion, forest: _Forest) -> int:
 
 
 def _operator(e: Expansion, modes: set[str]) -> str:
-    """What all branches compare by."""
+    """Return the operator by which all branches compare."""
     if len(modes) > 1 or not modes <= set(_MODES):
         raise e.error(f"branches of kind {', '.join(sorted(modes))} are not supported")
     return _MODES[modes.pop()] if modes else "LessOrEqual"
 
 
 def _walked(e: Expansion, x: str, forest: _Forest, said: np.ndarray, average: bool) -> str:
-    """What the leaves where each row ends say together: [rows, results]. ``said``: [nodes, results]."""
+    """Return the sums [rows, results] of the leaves that each row ends at. ``said``: of each node, [nodes, results]."""
     count, results = len(forest.roots), said.shape[1]
     rows = e.add("Slice", e.add("Shape", x), *(e.array(np.array([v], np.int64)) for v in (0, 1)))
     sizes = e.add("Concat", rows, e.array(np.array([count], np.int64)), axis=0)
@@ -94,7 +95,7 @@ def _walked(e: Expansion, x: str, forest: _Forest, said: np.ndarray, average: bo
 
 
 def _limited(e: Expansion, nodes: int, count: int, results: int) -> None:
-    """Refuses tables that a few numbers in a file would make huge."""
+    """Refuse tables that a few numbers in a file would make huge."""
     if results < 1 or 4 * results * max(nodes, count * results) > BYTES_MAX:
         raise e.error(f"{results} results of {count} trees are not supported")
 
@@ -110,10 +111,10 @@ def _forest(e: Expansion) -> tuple[_Forest, dict[tuple[int, int], int]]:
     count = len(ids)
     lists = (trees, features, yes, no, thresholds, modes if isinstance(modes, list) else [])
     if not count or any(len(values) != count for values in lists) or not isinstance(modes, list):
-        raise e.error("the lists of its nodes differ in length")
+        raise e.error("the attributes that list its nodes differ in length")
     tracks = integers(e, "nodes_missing_value_tracks_true")
     if len(tracks) not in (0, count):
-        raise e.error("the lists of its nodes differ in length")
+        raise e.error("the attributes that list its nodes differ in length")
     is_leaf = np.array([mode == "LEAF" for mode in modes])
     operator = _operator(e, {str(mode) for mode in modes} - {"LEAF"})
     number = {key: i for i, key in enumerate(zip(trees.tolist(), ids.tolist(), strict=True))}
@@ -123,33 +124,33 @@ def _forest(e: Expansion) -> tuple[_Forest, dict[tuple[int, int], int]]:
             for way in (yes, no)
         )
     except KeyError:
-        raise e.error("a branch leads to no node") from None
+        raise e.error("a branch leads to a node that does not exist") from None
     children = np.concatenate([yes[~is_leaf], no[~is_leaf]])
     roots = np.setdiff1d(np.arange(count), children)
     if len(number) != count or len(np.unique(children)) != len(children) or len(roots) != len(np.unique(trees)):
-        raise e.error("its nodes are no trees")
+        raise e.error("the nodes do not form trees")
     features = np.where(is_leaf, 0, features)
     wants = tracks.astype(bool) if tracks.size else np.zeros(count, bool)
     forest = _Forest(roots, features, thresholds, yes, no, is_leaf, wants, operator)
     if _measure(e, forest) != count:
-        raise e.error("its nodes are no trees")
+        raise e.error("the nodes do not form trees")
     return forest, number
 
 
 def _scores(e: Expansion, part: str, results: int) -> str:
-    """What a row's leaves say together: [rows, results]."""
+    """Return the sums [rows, results] of the leaves that each row ends at."""
     forest, number = _forest(e)
     trees, ids, which = (integers(e, f"{part}_{name}") for name in ("treeids", "nodeids", "ids"))
     weights = floats(e, f"{part}_weights")
     if len({len(values) for values in (trees, ids, which, weights)}) != 1:
-        raise e.error("the lists of its leaves differ in length")
+        raise e.error("the attributes that list its leaves differ in length")
     _limited(e, len(forest.yes), len(forest.roots), results)
     if (which < 0).any() or (which >= results).any():
-        raise e.error(f"a leaf speaks of none of {results} results")
+        raise e.error(f"leaf refers to result {which[(which < 0) | (which >= results)][0]}, but there are {results}")
     said = np.zeros((len(forest.yes), results), np.float32)
     for tree, node, result, weight in zip(trees.tolist(), ids.tolist(), which.tolist(), weights, strict=True):
         if (tree, node) not in number:
-            raise e.error("a leaf is no node")
+            raise e.error("a leaf refers to a node that does not exist")
         said[number[tree, node], result] += weight
     kind = e.attr("aggregate_function", "SUM")
     if kind not in ("SUM", "AVERAGE"):
@@ -158,7 +159,7 @@ def _scores(e: Expansion, part: str, results: int) -> str:
 
 
 def _based(e: Expansion, total: str, results: int) -> str:
-    """With base values."""
+    """Add the base values."""
     base = floats(e, "base_values")
     if base.size not in (0, results):
         raise e.error(f"{base.size} base values for {results} results")
@@ -188,7 +189,7 @@ def _two_classes(e: Expansion, labels: np.ndarray, which: int) -> None:
     one's is; this is what onnxruntime does.
     """
     if which not in (0, 1):
-        raise e.error("a leaf speaks of none of 2 results")
+        raise e.error(f"leaf refers to class {which}, but there are 2")
     if e.attr("classlabels_strings", []):
         raise e.error("labels that are texts are not supported")
     scores = _scores(e, "class", 2)
@@ -228,16 +229,16 @@ def _table(e: Expansion) -> _Forest:
     count = len(features)
     lists = (yes, no, is_yes_leaf, is_no_leaf, modes, thresholds, tracks if tracks.size else features)
     if not count or any(len(values) != count for values in lists):
-        raise e.error("the lists of its nodes differ in length")
+        raise e.error("the attributes that list its nodes differ in length")
     if thresholds.dtype.kind != "f" or thresholds.dtype.itemsize < 4:
         raise e.error(f"thresholds of type {thresholds.dtype} are not supported")
     kinds = {_NUMBERED_MODES[m] if m < len(_NUMBERED_MODES) else str(m) for m in np.unique(modes).tolist()}
     for way, is_leaf in ((yes, is_yes_leaf), (no, is_no_leaf)):
         if (way < 0).any() or (way >= np.where(is_leaf != 0, leaves, count)).any():
-            raise e.error("a branch leads to no node")
+            raise e.error("a branch leads to a node that does not exist")
         way[is_leaf != 0] += count
     if not roots.size or (roots < 0).any() or (roots >= count).any():
-        raise e.error("a root is no node")
+        raise e.error("a root refers to a node that does not exist")
     ends = np.arange(count, count + leaves)
     forest = _Forest(
         roots,
@@ -260,10 +261,10 @@ def tree_ensemble(e: Expansion) -> None:
     which, weights = integers(e, "leaf_targetids"), e.numbers("leaf_weights")
     nodes = len(forest.yes)
     if weights.dtype != forest.thresholds.dtype or len(weights) != len(which):
-        raise e.error("its leaves and thresholds differ in type, or the lists of its leaves in length")
+        raise e.error("leaf weights and thresholds must have one type, and the attributes that list leaves one length")
     _limited(e, nodes, len(forest.roots), results)
     if (which < 0).any() or (which >= results).any():
-        raise e.error(f"a leaf speaks of none of {results} results")
+        raise e.error(f"leaf refers to result {which[(which < 0) | (which >= results)][0]}, but there are {results}")
     said = np.zeros((nodes, results), weights.dtype)
     said[np.arange(nodes - len(which), nodes), which] = weights
     kind, transform = e.integer("aggregate_function", 1), e.integer("post_transform", 0)

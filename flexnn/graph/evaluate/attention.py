@@ -37,7 +37,7 @@ def _window(call: Call, tokens: int, keys: int, first: Array) -> Array:
 
 
 def _bias(call: Call, mask: Array | None, q: Array, keys: int, past: int, lengths: Array | None) -> Array:
-    """What is added to the scores: the mask, -inf where a query may not look."""
+    """Return the numbers to add to the scores: the mask, and -inf where a query may not look."""
     tokens, own = q.shape[2], q.dtype.type
     before = np.array([past]) if lengths is None or past else lengths.reshape(-1) - tokens
     bias = np.where(_window(call, tokens, keys, before), own(0), own(-np.inf))

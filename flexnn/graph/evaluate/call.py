@@ -1,4 +1,4 @@
-"""What the evaluation of one ONNX node works with, and the table of evaluators."""
+"""The call of an evaluator: attributes, inputs and outputs of one ONNX node; and the table of evaluators."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ class Call:
     def allow(self, shape: Sequence[int], dtype: np.dtype) -> tuple[int, ...]:
         """``shape`` as a tuple. Refuses one that is none, or takes more than ``bytes_max`` bytes, before it is made."""
         if any(d < 0 for d in shape) or len(shape) > 64:
-            raise self.error(f"shape {list(shape)} is not one")
+            raise self.error(f"invalid shape {list(shape)}")
         if prod(int(d) for d in shape) * dtype.itemsize > self.bytes_max:
             raise self.error(f"makes {list(shape)} of {dtype}, more than {self.bytes_max >> 20} MiB")
         return tuple(int(d) for d in shape)
@@ -180,11 +180,11 @@ class Call:
 
 Evaluator = Callable[[Call], list[Array]]
 EVALUATORS: dict[str, Evaluator] = {}
-"""How each ONNX operator of the default domain is computed by numpy; filled by the modules of this package."""
+"""Evaluators by ONNX operator of the default domain; the modules of this package fill the table."""
 
 
 def evaluates(*operators: str) -> Callable[[Evaluator], Evaluator]:
-    """Registers the evaluator of these ONNX operators."""
+    """Register the evaluator of these ONNX operators."""
 
     def register(function: Evaluator) -> Evaluator:
         for operator in operators:

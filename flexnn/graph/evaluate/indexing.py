@@ -96,7 +96,7 @@ _REDUCTIONS: dict[str, np.ufunc] = {"add": np.add, "mul": np.multiply, "max": np
 
 
 def _place(call: Call, y: Array, where: tuple[Array, ...], updates: Array) -> None:
-    """Writes ``updates`` into y, or combines them with what is there; repeated places count each time."""
+    """Write ``updates`` into y, or combine them with what is there; repeated places count each time."""
     kind = call.text("reduction", "none")
     if kind == "none":
         y[where] = updates

@@ -16,7 +16,7 @@ def _per_channel(values: Array, rank: int) -> Array:
 
 @evaluates("BatchNormalization")
 def batch(call: Call) -> list[Array]:
-    """With given statistics; with training_mode, with those of the batch, and running ones."""
+    """Normalise by given statistics; with training_mode, by those of the batch, which are then outputs too."""
     x = call.x(0)
     scale, bias, mean, variance = (call.x(i) for i in range(1, 5))
     epsilon = call.number("epsilon", 1e-5)

@@ -133,6 +133,6 @@ def mean_variance(call: Call) -> list[Array]:
 
 @evaluates("Det")
 def determinant(call: Call) -> list[Array]:
-    """Of square matrices."""
+    """Determinants of square matrices."""
     x = call.x(0)
     return [np.asarray(np.linalg.det(x), x.dtype)]

@@ -11,7 +11,7 @@ from .call import Call, evaluates
 
 
 def _source(call: Call, mode: str, size: int, target: int, scale: float, roi: tuple[float, float]) -> Array:
-    """Where each element of the output lies in the input; coordinate_transformation_mode."""
+    """Return the place of each element of the output in the input, by coordinate_transformation_mode."""
     i = np.arange(target, dtype=np.float64)
     match mode:
         case "half_pixel":

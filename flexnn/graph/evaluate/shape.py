@@ -49,10 +49,10 @@ def reshape(call: Call) -> list[Array]:
     target = call.integers("shape") if call.opset < 5 else call.ints_at(1)
     if not call.integer("allowzero", 0):
         if any(t == 0 and i >= x.ndim for i, t in enumerate(target)):
-            raise call.error(f"shape {target} keeps a dimension that shape {x.shape} has not")
+            raise call.error(f"shape {target} copies a dimension (0) that shape {x.shape} does not have")
         target = [x.shape[i] if t == 0 else t for i, t in enumerate(target)]
     if target.count(-1) > 1 or min(target, default=0) < -1:
-        raise call.error(f"shape {target} is not one")
+        raise call.error(f"invalid shape {target}: at most one dimension may be -1")
     known = prod(t for t in target if t != -1)
     if -1 in target and known:
         target[target.index(-1)] = x.size // known
@@ -76,7 +76,7 @@ def _axes(call: Call) -> list[int] | None:
 
 @evaluates("Squeeze")
 def squeeze(call: Call) -> list[Array]:
-    """Drops dimensions of size 1; axes are an input since opset 13."""
+    """Drop dimensions of size 1; axes are an input since opset 13."""
     x, axes = call.x(0), _axes(call)
     if axes is None:
         return [np.squeeze(x)]
@@ -85,7 +85,7 @@ def squeeze(call: Call) -> list[Array]:
 
 @evaluates("Unsqueeze")
 def unsqueeze(call: Call) -> list[Array]:
-    """Adds dimensions of size 1 at the axes of the result."""
+    """Add dimensions of size 1 at the axes of the result."""
     x, axes = call.x(0), _axes(call) or []
     new = set(call.axes(axes, x.ndim + len(axes)))
     old = iter(x.shape)
@@ -98,7 +98,7 @@ def transpose(call: Call) -> list[Array]:
     x = call.x(0)
     perm = call.integers("perm") if call.has("perm") else list(range(x.ndim))[::-1]
     if sorted(perm) != list(range(x.ndim)):
-        raise call.error(f"perm {perm} of {x.ndim} dimensions")
+        raise call.error(f"perm {perm} is no permutation of {x.ndim} dimensions")
     return [np.ascontiguousarray(x.transpose(perm)).reshape([x.shape[p] for p in perm])]
 
 
@@ -124,7 +124,7 @@ def tile(call: Call) -> list[Array]:
     else:
         repeats = call.ints_at(1)
     if len(repeats) != x.ndim or min(repeats, default=0) < 0:
-        raise call.error(f"repeats {repeats} of shape {x.shape}")
+        raise call.error(f"repeats {repeats} do not fit shape {x.shape}: one number for each dimension is needed")
     call.allow([d * r for d, r in zip(x.shape, repeats, strict=True)], x.dtype)
     return [np.tile(x, repeats)]
 
@@ -134,7 +134,7 @@ def concat(call: Call) -> list[Array]:
     """Joined along an axis."""
     values = call.all()
     if len({v.dtype for v in values}) > 1:
-        raise call.error(f"joins {', '.join(sorted({str(v.dtype) for v in values}))}")
+        raise call.error(f"inputs have different types: {', '.join(sorted({str(v.dtype) for v in values}))}")
     axis = call.axis(call.integer("axis", 1 if call.opset < 4 else 0), values[0].ndim)
     return [np.concatenate(values, axis)]
 
@@ -152,7 +152,7 @@ def split(call: Call) -> list[Array]:
         each = -(-x.shape[axis] // parts)
         sizes = [max(0, min(each, x.shape[axis] - i * each)) for i in range(parts)]
     if sum(sizes) != x.shape[axis] or min(sizes, default=0) < 0:
-        raise call.error(f"parts {sizes} of {x.shape[axis]} elements")
+        raise call.error(f"parts {sizes} do not add up to {x.shape[axis]} elements")
     return np.split(x, np.cumsum(sizes)[:-1], axis)
 
 

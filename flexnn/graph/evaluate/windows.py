@@ -30,7 +30,7 @@ class Windows:
     before: list[int]
     after: list[int]
     size: list[int]
-    """Of the output."""
+    """Sizes of the output."""
 
     def taps(self) -> Iterator[tuple[int, ...]]:
         """Each place in the kernel, row-major."""

@@ -24,14 +24,14 @@ def _heads(ctx: Context, value: Value, name: str) -> Value:
 
 
 def _mask(ctx: Context, mask: Value, scores: tuple[int, ...]) -> Value:
-    """What is added to scores of this shape."""
+    """Return the numbers to add to scores of this shape."""
     if broadcast(ctx.shape(mask), scores) != scores:
-        raise ctx.error(f"a mask of shape {ctx.shape(mask)} for scores {scores}")
+        raise ctx.error(f"a mask of shape {ctx.shape(mask)} does not broadcast to scores of shape {scores}")
     if ctx.dtype(mask) == "bool":
         ends: list[Value] = [ctx.array(np.array(n, np.float32), name) for n, name in ((0, "seen"), (-np.inf, "hidden"))]
         return ctx.emit("pointwise", [*ends, mask], {"kind": "where"})
     if ctx.dtype(mask) != "f32":
-        raise ctx.error(f"a mask of {ctx.dtype(mask)}")
+        raise ctx.error(f"a mask of type {ctx.dtype(mask)} is not supported (bool and f32 are)")
     return mask
 
 

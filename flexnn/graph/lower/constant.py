@@ -29,7 +29,7 @@ class Const:
     tensor: int = -1
     """Index of its tensor, once something computed reads it."""
     narrow: Narrow | None = field(default=None, repr=False)
-    """Of float32: the fewer bits that hold the same numbers, if it is made of such."""
+    """Narrower numbers that a float32 constant is made of, where there are such."""
 
     @property
     def nbytes(self) -> int:
@@ -51,7 +51,7 @@ class Const:
         )
 
     def converted(self, dtype: str, function: Callable[[np.ndarray], np.ndarray], label: str) -> Const:
-        """As ``mapped``, of the same shape and another type."""
+        """Map to another type, in the same shape."""
         return Const(self.name, self.shape, dtype, self.mapped(self.shape, function, f"{dtype}{label}").source)
 
     def reshaped(self, shape: Shape) -> Const:
@@ -77,13 +77,13 @@ class Const:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Narrow:
-    """What a float32 constant is made of: (``whole`` - ``zero``) ``steps``, whole being float16 or 8-bit integers."""
+    """The parts of a float32 constant (``whole`` - ``zero``) * ``steps``; ``whole`` is float16 or 8-bit integers."""
 
     whole: Const
     steps: Const | None = None
     """float32, one or one for each slice of ``axis``; None: ones."""
     zero: Const | None = None
-    """Of the type of ``whole``, as many as ``steps`` or one; None: zeros."""
+    """Zero points, of the type of ``whole``: one, or as many as ``steps``; None: zeros."""
     axis: int = 0
 
     @property
@@ -98,7 +98,7 @@ class Narrow:
         return middle is not None and bool(np.all((0 if self.zero is None else self.zero.load()) == np.int64(middle)))
 
     def reshaped(self, shape: Shape) -> Narrow | None:
-        """As Const.reshaped. None where slices of the axis are no slices any more."""
+        """Reshape, like Const.reshaped; None where slices of the axis are no longer slices."""
         axis = 0
         if not self.is_even:
             before = [1, *accumulate(shape, mul)]
@@ -110,7 +110,7 @@ class Narrow:
         return replace(self, whole=self.whole.reshaped(shape), axis=axis)
 
     def transposed(self, perm: list[int]) -> Narrow:
-        """As Const.transposed."""
+        """Transpose, like Const.transposed."""
         return replace(self, whole=self.whole.transposed(perm), axis=0 if self.is_even else perm.index(self.axis))
 
 
@@ -166,7 +166,7 @@ def of_halves(x: Const) -> Const:
 
 
 def stored_form(weights: Const, axis: int, repeats: int = 1) -> tuple[str, WeightSource | None]:
-    """How panels store these weights: the wtype and step of a PanelSource whose output channels are the slices of
+    """Return wtype and step of a PanelSource that stores these weights; its output channels are the slices of
     ``axis``, one after the other, ``repeats`` times. Integers that do not fit are stored as halves, which round them.
     """
     narrow, count = weights.narrow, weights.shape[axis]

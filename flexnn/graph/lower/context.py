@@ -1,4 +1,4 @@
-"""What the lowering of one ONNX node works with: its attributes and inputs, and the graph it adds to."""
+"""The context of a lowering: attributes and inputs of one ONNX node, and the graph that it adds to."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Context:
         return list(value)
 
     def only(self, name: str, default: object, reason: str) -> None:
-        """Refuses any value of an attribute but its default."""
+        """Refuse any value of an attribute but its default."""
         value = self.attr(name, default)
         if value != default:
             raise self.error(f"attribute {name}={value} is not supported ({reason})")
@@ -162,11 +162,11 @@ class Context:
     # ---- adding nodes ----
 
     def emit(self, op: str, inputs: list[Value], attrs: dict[str, Attr]) -> int:
-        """Adds a node of an internal or view operator; returns its output."""
+        """Add a node of an internal or view operator, and return its output."""
         return add_node(self.graph, self.name, op, [self.tensor(v) for v in inputs], attrs)
 
     def emit_panels(self, op: str, x: Value, attrs: dict[str, Attr], panels: PanelSource) -> int:
-        """Adds a conv or dwconv node; returns its output."""
+        """Add a node with panels, and return its output."""
         weight = add_panels(self.graph, self.name, panels)
         return add_node(self.graph, self.name, op, [self.tensor(x)], attrs, weight)
 
@@ -202,11 +202,11 @@ def _alike(value: object, default: object) -> bool:
 
 Lowering = Callable[[Context], list[Value]]
 LOWERINGS: dict[str, Lowering] = {}
-"""How each ONNX operator becomes internal ones; filled by the modules of this package."""
+"""Lowerings by ONNX operator of the default domain; the modules of this package fill the table."""
 
 
 def lowers(*operators: str) -> Callable[[Lowering], Lowering]:
-    """Registers the lowering of these ONNX operators."""
+    """Register the lowering of these ONNX operators."""
 
     def register(function: Lowering) -> Lowering:
         for operator in operators:

@@ -137,7 +137,7 @@ def conv_transpose(ctx: Context) -> list[Value]:
 
 
 def _transposed_pads(ctx: Context, rank: int, w: Window, extra: list[int], sizes: tuple[int, ...]) -> None:
-    """Applies output_shape and auto_pad to the window's pads."""
+    """Apply output_shape and auto_pad to the window's pads."""
     wanted = ctx.integers("output_shape")
     mode = ctx.text("auto_pad", "NOTSET")
     if mode not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):

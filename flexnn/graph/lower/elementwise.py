@@ -163,7 +163,7 @@ def prelu(ctx: Context) -> list[Value]:
 
 @lowers("BatchNormalization")
 def batch_normalization(ctx: Context) -> list[Value]:
-    """With constant statistics: a product and a sum for each channel, which passes fold into convolutions."""
+    """Lower constant statistics to a product and a sum for each channel, which passes fold into convolutions."""
     x = ctx.input(0)
     ctx.only("training_mode", 0, "statistics must be constants")
     ctx.only("spatial", 1, "one statistic for each channel")

@@ -50,13 +50,13 @@ def _cell(ctx: Context, directions: int) -> str:
 
 
 def _biases(ctx: Context, kind: str, direction: int, gates: int, hidden: int) -> tuple[np.ndarray, np.ndarray]:
-    """What is added to the input's part, and the bias that a GRU_AFTER multiplies by its reset gate."""
+    """Return the bias of the input's part, and the bias that a GRU_AFTER multiplies by its reset gate."""
     value = ctx.optional(3)
     if value is None:
         return np.zeros(gates * hidden, np.float32), np.zeros(hidden, np.float32)
     known = ctx.known(value, "its bias").load()
     if known.ndim != 2 or known.shape[1] != 2 * gates * hidden:
-        raise ctx.error(f"bias of shape {known.shape}")
+        raise ctx.error(f"bias of shape {known.shape} does not fit the weights")
     own, recurrent = known[direction, : gates * hidden].copy(), known[direction, gates * hidden :]
     inside = (gates - 1) * hidden if kind == "gru_after" else gates * hidden
     own[:inside] += recurrent[:inside]

@@ -65,7 +65,7 @@ def resize(ctx: Context) -> list[Value]:
 
 
 def _resize(ctx: Context, scales: list[float], sizes: list[int] | None, coord: str, nearest: str) -> Value:
-    """Resizes the axes whose scale is not 1: at most two, seen as height and width of [n,h,w,c]."""
+    """Resize the axes whose scale is not 1: at most two, seen as height and width of [n,h,w,c]."""
     x, mode = ctx.input(0), ctx.text("mode", "nearest")
     shape = ctx.shape(x)
     rank = len(shape)

@@ -22,10 +22,10 @@ def reshape(ctx: Context) -> list[Value]:
     ctx.attr("consumed_inputs")
     own = ctx.shape(x)
     if target is None or target.count(-1) > 1:
-        raise ctx.error(f"shape {target} is not one")
+        raise ctx.error(f"invalid shape {target}: at most one dimension may be -1")
     if not ctx.integer("allowzero", 0):
         if any(t == 0 and i >= len(own) for i, t in enumerate(target)):
-            raise ctx.error(f"shape {target} keeps a dimension that shape {own} has not")
+            raise ctx.error(f"shape {target} copies a dimension (0) that shape {own} does not have")
         target = [own[i] if t == 0 else t for i, t in enumerate(target)]
     known = prod(t for t in target if t != -1)
     if -1 in target and known:
@@ -51,7 +51,7 @@ def _axes(ctx: Context, since: int) -> list[int]:
 
 @lowers("Squeeze")
 def squeeze(ctx: Context) -> list[Value]:
-    """Drops dimensions of size 1; axes are an input since opset 13."""
+    """Drop dimensions of size 1; axes are an input since opset 13."""
     x = ctx.input(0)
     shape = ctx.shape(x)
     axes = {ctx.axis(a, len(shape)) for a in _axes(ctx, 13)} or {i for i, d in enumerate(shape) if d == 1}
@@ -62,7 +62,7 @@ def squeeze(ctx: Context) -> list[Value]:
 
 @lowers("Unsqueeze")
 def unsqueeze(ctx: Context) -> list[Value]:
-    """Adds dimensions of size 1; axes are an input since opset 13."""
+    """Add dimensions of size 1; axes are an input since opset 13."""
     x = ctx.input(0)
     given = _axes(ctx, 13)
     rank = len(ctx.shape(x)) + len(given)
@@ -75,12 +75,12 @@ def unsqueeze(ctx: Context) -> list[Value]:
 
 @lowers("Transpose")
 def transpose(ctx: Context) -> list[Value]:
-    """Without perm: all dimensions the other way round."""
+    """Permute dimensions; without perm, reverse their order."""
     x = ctx.input(0)
     rank = len(ctx.shape(x))
     perm = ctx.integers("perm") if ctx.has("perm") else list(range(rank))[::-1]
     if sorted(perm) != list(range(rank)):
-        raise ctx.error(f"attribute perm={perm} for {rank} dimensions")
+        raise ctx.error(f"attribute perm={perm} is no permutation of {rank} dimensions")
     return [ctx.transpose(x, perm)]
 
 
@@ -207,7 +207,7 @@ def gather(ctx: Context) -> list[Value]:
 
 
 def _restored(ctx: Context, table: Narrow, indices: Value, axis: int) -> Value:
-    """What is picked out of a table that stays stored in few bits, in float32."""
+    """Return the float32 rows that are picked from a table which stays stored in few bits."""
     value = ctx.emit("cast", [ctx.emit("gather", [table.whole, indices], {"axis": axis})], {"to": "f32"})
     count = len(ctx.shape(indices))
     rank = len(table.whole.shape) + count - 1
@@ -255,7 +255,7 @@ def tile(ctx: Context) -> list[Value]:
     x, repeats = ctx.input(0), ctx.constant_ints(1, "its repeats") or []
     shape = ctx.shape(x)
     if len(repeats) != len(shape) or min(repeats, default=1) < 1:
-        raise ctx.error(f"repeats {repeats} of shape {shape}")
+        raise ctx.error(f"repeats {repeats} do not fit shape {shape}: one number for each dimension is needed")
     split: list[int] = []
     target: list[int] = []
     for d, r in zip(shape, repeats, strict=True):

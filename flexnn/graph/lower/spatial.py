@@ -61,7 +61,7 @@ def window(ctx: Context, rank: int, kernel: list[int]) -> Window:
 
 
 def auto_pads(ctx: Context, w: Window, sizes: tuple[int, int]) -> None:
-    """Applies auto_pad to the window, for an input of (height, width) ``sizes``.
+    """Apply auto_pad to the window, for an input of (height, width) ``sizes``.
 
     ONNX's formula: SAME makes ceil(size / stride) outputs. onnxruntime's pools make fewer where they are dilated, and
     where the stride exceeds the kernel by 2 and more it moves the window by pads below zero, or refuses them.

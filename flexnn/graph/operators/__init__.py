@@ -64,7 +64,7 @@ OPERATORS = collect(record for family in FAMILIES for record in family.OPERATORS
 
 
 def check(node: Node) -> None:
-    """Raises GraphError unless operator, attributes and numbers of inputs and outputs are legal."""
+    """Raise GraphError unless operator, attributes and numbers of inputs and outputs are legal."""
     record = OPERATORS.get(node.op)
     if record is None:
         raise node_error(node, "unknown operator")
@@ -75,11 +75,12 @@ def check(node: Node) -> None:
             raise node_error(node, f"attribute {name} = {str(node.attrs[name])[:60]} is out of range")
     low, high = record.inputs
     if not low <= len(node.inputs) <= high or len(node.outputs) != 1:
-        raise node_error(node, f"{len(node.inputs)} inputs and {len(node.outputs)} outputs")
+        found = f"{len(node.inputs)} inputs and {len(node.outputs)} outputs"
+        raise node_error(node, f"{found}, expected {low} to {high} and 1")
 
 
 def infer(graph: Graph, node: Node) -> list[tuple[Shape, str]]:
-    """Shape and dtype of each output, from the inputs' and the attributes. Raises GraphError where they do not fit."""
+    """Return shape and dtype of each output. Raises GraphError where inputs and attributes do not fit."""
     inputs = [graph.tensors[i] for i in node.inputs]
     return infer_shapes(node, [t.shape for t in inputs], [t.dtype for t in inputs])
 
@@ -96,14 +97,15 @@ def infer_shapes(node: Node, shapes: list[Shape], dtypes: list[str]) -> list[tup
 
 
 def encode(graph: Graph, node: Node) -> Values:
-    """Every field of the operator's struct. Raises GraphError where strides do not suit the operator or a number does
-    not fit into 32 bits. Only for nodes that ``check`` and ``infer`` accept.
+    """Return every field of the operator's struct, for a node that ``check`` and ``infer`` accept.
+
+    Raises GraphError where the operator does not take an operand's strides, or a number does not fit into 32 bits.
     """
     tensors = [graph.tensors[i] for i in node.inputs] + [graph.tensors[node.outputs[0]]]
     for i, tensor in enumerate(tensors):
         operand = OUTPUT if i == len(node.inputs) else i
         if not fits(node.op, operand, tensor.shape, tensor.strides):
-            raise node_error(node, f"takes no operand with strides {tensor.strides} (tensor {tensor.name!r})")
+            raise node_error(node, f"does not take tensor {tensor.name!r} with strides {tensor.strides}")
     values = OPERATORS[node.op].encode(node, tensors[:-1], tensors[-1])
     for name, value in values.items():
         if type(value) is int and not -INT_MAX - 1 <= value <= INT_MAX:
@@ -112,11 +114,11 @@ def encode(graph: Graph, node: Node) -> Values:
 
 
 def fits(op: str, operand: int, shape: Shape, strides: Shape) -> bool:
-    """Whether ``op`` takes this operand (an input's number, or OUTPUT) with these strides."""
+    """Return whether ``op`` takes an operand (an input's number, or OUTPUT) with these strides."""
     return OPERATORS[op].strided[operand](shape, strides)
 
 
 def has_panels(node: Node) -> bool:
-    """Whether a node, which may be a view, takes packed panels."""
+    """Return whether a node, which may be a view, takes packed panels."""
     record = OPERATORS.get(node.op)
     return record is not None and record.has_panels

@@ -18,7 +18,7 @@ def _infer_attention(node: Node, shapes: list[Shape], dtypes: list[str]) -> tupl
         raise node_error(node, f"queries {q}, keys {k} and values {v} do not fit")
     scores = (*q[:3], k[2])
     if len(shapes) == 4 and broadcast(shapes[3], scores) != scores:
-        raise node_error(node, f"a mask of shape {shapes[3]} for scores {scores}")
+        raise node_error(node, f"a mask of shape {shapes[3]} does not broadcast to scores of shape {scores}")
     return (q[0], q[2], q[1], v[3]), "f32"
 
 
@@ -50,9 +50,9 @@ def _infer_rotary(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[S
     turned = int_attr(node, "turned")
     wide = (turned // 2,) if int_attr(node, "is_interleaved") else (turned // 2, turned)
     if len(x) != 4 or len(angles) != 4 or angles != sines or broadcast(angles[:3], x[:3]) != x[:3]:
-        raise node_error(node, f"angles of shapes {angles} and {sines} for {x}")
+        raise node_error(node, f"angles of shapes {angles} and {sines} do not broadcast to {x}")
     if turned % 2 or turned > x[3] or angles[3] not in wide:
-        raise node_error(node, f"turns {turned} of {x[3]} elements by {angles[3]} angles")
+        raise node_error(node, f"cannot turn {turned} of {x[3]} elements by {angles[3]} angles")
     return x, "f32"
 
 

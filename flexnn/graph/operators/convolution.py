@@ -18,10 +18,10 @@ from .record import FLOAT, Cost, Operator, Values, always_together
 def _infer(node: Node, shapes: list[Shape], cout: int, group: int) -> tuple[Shape, str]:
     n, h, w, c = image(node, shapes[0])
     if c % group or cout % group:
-        raise node_error(node, f"{c} input and {cout} output channels in {group} groups")
+        raise node_error(node, f"{c} input and {cout} output channels do not divide into {group} groups")
     shape = (n, *window_sizes(node, h, w), cout)
     if len(shapes) == 2 and shapes[1] != shape:
-        raise node_error(node, f"residual of shape {shapes[1]}, output {shape}")
+        raise node_error(node, f"residual of shape {shapes[1]} does not have the output's shape {shape}")
     return shape, "f32"
 
 

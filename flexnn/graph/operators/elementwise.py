@@ -47,7 +47,7 @@ def _infer_pointwise(node: Node, shapes: list[Shape], dtypes: list[str]) -> tupl
     numbers = own not in ("f32", "f16", "f64") or (kind in COMPARISONS and own != "f16")
     typed = dtypes == [own, own, "bool"] if kind == "where" else dtypes == [own, own] and numbers
     if shape is None or not typed:
-        raise node_error(node, f"{kind} of {', '.join(dtypes)} with shapes {shapes}")
+        raise node_error(node, f"{kind} does not take types {', '.join(dtypes)} with shapes {shapes}")
     return shape, "bool" if kind in COMPARISONS else own
 
 

@@ -69,12 +69,12 @@ def _infer_quantize(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple
         integer = to
     known = dtypes[0] == "f32" if to != "f32" else dtypes[0] in ("u8", "i8", "i32")
     if not known or dtypes[1] != "f32" or any(d != integer for d in dtypes[2:]):
-        raise node_error(node, f"{', '.join(dtypes)} to {to}")
+        raise node_error(node, f"cannot convert {', '.join(dtypes)} to {to}")
     count = prod(shapes[1])
     if any(prod(s) != count for s in shapes[2:]) or (
         count != 1 and (axis >= len(shapes[0]) or shapes[0][axis] != count)
     ):
-        raise node_error(node, f"shapes {shapes}, axis {axis}")
+        raise node_error(node, f"scales and zero points {shapes[1:]} do not fit axis {axis} of shape {shapes[0]}")
     return shapes[0], to
 
 

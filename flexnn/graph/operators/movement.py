@@ -14,7 +14,7 @@ from .record import ANY_DTYPE, Cost, Operator, Values, always_together, contiguo
 def _infer_copy(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
     perm, expand, shape = ints_attr(node, "perm"), ints_attr(node, "expand"), shapes[0]
     if sorted(perm) != list(range(len(shape))) or len(expand) != len(shape):
-        raise node_error(node, f"perm {perm}, expand {expand} of shape {shape}")
+        raise node_error(node, f"perm {perm} and expand {expand} do not fit shape {shape}")
     moved = [shape[p] for p in perm]
     if any(e and d not in (1, e) for d, e in zip(moved, expand, strict=True)):
         raise node_error(node, f"shape {tuple(moved)} does not expand to {expand}")
@@ -30,8 +30,9 @@ def _encode_copy(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
 
 def _infer_pad(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
     lists = [ints_attr(node, name) for name in ("before", "after", "interior")]
-    if any(len(values) != len(shapes[0]) for values in lists):
-        raise node_error(node, f"{[len(values) for values in lists]} pads for shape {shapes[0]}")
+    counts = [len(values) for values in lists]
+    if any(count != len(shapes[0]) for count in counts):
+        raise node_error(node, f"shape {shapes[0]} needs as many pads as dimensions, not {counts}")
     before, after, interior = lists
     if node.attrs["mode"] != "constant":
         limit = 1 if node.attrs["mode"] == "reflect" else INT_MAX
@@ -62,7 +63,7 @@ def _encode_pad(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
 def _infer_gather(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
     axis = int_attr(node, "axis")
     if axis >= len(shapes[0]) or dtypes[1] not in ("i64", "i32"):
-        raise node_error(node, f"axis {axis} of shape {shapes[0]}, indices {dtypes[1]}")
+        raise node_error(node, f"axis {axis} of shape {shapes[0]} with indices of type {dtypes[1]} is not possible")
     return shapes[0][:axis] + shapes[1] + shapes[0][axis + 1 :], dtypes[0]
 
 

@@ -27,7 +27,7 @@ def _encode_lrn(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
 
 def _infer_instance_norm(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
     if len(shapes[0]) < 3 or not shapes[1] == shapes[2] == shapes[0][-1:]:
-        raise node_error(node, f"shapes {shapes}")
+        raise node_error(node, f"scale and bias {shapes[1:]} do not fit an input of shape {shapes[0]}")
     return shapes[0], "f32"
 
 
@@ -37,7 +37,7 @@ def _encode_instance_norm(node: Node, inputs: list[Tensor], y: Tensor) -> Values
 
 def _infer_layer_norm(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
     if not shapes[0] or any(s != shapes[0][-1:] for s in shapes[1:]):
-        raise node_error(node, f"shapes {shapes}")
+        raise node_error(node, f"scale or bias {shapes[1:]} does not fit an input of shape {shapes[0]}")
     return shapes[0], "f32"
 
 

@@ -20,7 +20,7 @@ def _infer_recurrent(node: Node, shapes: list[Shape], dtypes: list[str]) -> tupl
     parts = [2 * hidden, hidden] if gates == 3 else [gates * hidden]
     floats = sum(-(-part // NR) * NR * hidden for part in parts) + (hidden if kind == "gru_after" else 0)
     if len(x) != 3 or x[2] != gates * hidden or initial != (states, x[1], hidden) or packed != (floats,):
-        raise node_error(node, f"{kind} of shapes {shapes}")
+        raise node_error(node, f"inputs of shapes {shapes} do not fit a cell of kind {kind}")
     return (x[0] + states, x[1], hidden), "f32"
 
 

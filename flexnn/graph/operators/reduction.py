@@ -12,7 +12,7 @@ from .record import FLOAT, Cost, Operator, Values, always_together, contiguous_o
 
 def _infer_softmax(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
     if int_attr(node, "axis") >= len(shapes[0]):
-        raise node_error(node, f"axis {node.attrs['axis']} of shape {shapes[0]}")
+        raise node_error(node, f"axis {node.attrs['axis']} is outside shape {shapes[0]}")
     return shapes[0], dtypes[0]
 
 
@@ -25,7 +25,7 @@ def _encode_softmax(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
 def _infer_reduce(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
     axes, shape = ints_attr(node, "axes"), shapes[0]
     if not axes or axes != list(range(axes[0], axes[0] + len(axes))) or axes[-1] >= len(shape):
-        raise node_error(node, f"axes {axes} of shape {shape}")
+        raise node_error(node, f"axes {axes} are not consecutive axes of shape {shape}")
     kept = (1,) * len(axes) if int_attr(node, "keepdims") else ()
     return shape[: axes[0]] + kept + shape[axes[-1] + 1 :], "f32"
 

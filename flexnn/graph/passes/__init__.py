@@ -23,7 +23,7 @@ from .rotary import fuse_rotary
 from .storage import assign_storage
 
 EARLY_PASSES: tuple[Callable[[Graph], None], ...] = (fuse_layer_norms, fuse_rotary, fuse_attention)
-"""What happens in the model's own order of dimensions, before layout."""
+"""Passes in the model's own order of dimensions, before layout."""
 
 IN_PLACE_PASSES: tuple[Callable[[Graph], None], ...] = (
     cleanup,
@@ -39,7 +39,7 @@ IN_PLACE_PASSES: tuple[Callable[[Graph], None], ...] = (
     cleanup,
     assign_storage,
 )
-"""What happens to a graph between layout and compact, step by step."""
+"""Passes between layout and compact, each of which changes the graph in place."""
 
 
 Trace = Callable[[str, Graph], None]

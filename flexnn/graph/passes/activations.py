@@ -219,7 +219,7 @@ def _is_gelu_argument(uses: Rewriter, tensor: int, x: int) -> bool:
 
 
 def fuse_activations(graph: Graph) -> None:
-    """Moves unary activations, and PRelus with a slope for each channel, into the node that computes their input."""
+    """Move unary activations, and PRelus with a slope for each channel, into the node that computes their input."""
     acts = {*_core.ENUMS["act"]} - {"none", "prelu"}
     uses = Rewriter(graph)
     for host in graph.nodes:

@@ -21,7 +21,7 @@ HALVES_SCALE_MAX = 256
 
 
 def fold_affine(graph: Graph) -> None:
-    """Folds binary nodes with constants into the convolutions beside them."""
+    """Fold binary nodes with constants into the convolutions beside them."""
     uses = Rewriter(graph)
     convolutions = [n for n in graph.nodes if has_panels(n)]
     for fold in (_fold_behind, _fold_before):

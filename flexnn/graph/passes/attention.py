@@ -17,7 +17,7 @@ _SWAP = [0, 1, 3, 2]
 
 
 def fuse_attention(graph: Graph) -> None:
-    """Replaces the pattern where nothing else reads its scores."""
+    """Replace the pattern where nothing else reads its scores."""
     uses, masks = Rewriter(graph), Masks()
     for node in list(graph.nodes):
         if node.op == "matmul" and node.outputs[0] in uses.producer:

@@ -7,7 +7,7 @@ from .rewrite import Rewriter
 
 
 def cleanup(graph: Graph) -> None:
-    """Merges chains of reshapes, drops those that change nothing, and nodes that nothing reads."""
+    """Merge chains of reshapes, drop those that change nothing, and nodes that nothing reads."""
     uses = Rewriter(graph)
     for node in reversed(list(graph.nodes)):
         out = node.outputs[0]

@@ -17,7 +17,7 @@ _TO_FIRST = [0, 3, 1, 2]
 
 
 def fold_flatten(graph: Graph) -> None:
-    """Folds flattening transposes into the 1x1 convolutions over rows that read them."""
+    """Fold flattening transposes into the 1x1 convolutions over rows that read them."""
     uses = Rewriter(graph)
     added: list[tuple[Node, Node]] = []
     for node in graph.nodes:

@@ -28,7 +28,7 @@ class StackedSource:
 
     parts: list[WeightSource]
     shape: tuple[int, ...]
-    """Of each."""
+    """Shape of each part."""
 
     @property
     def key(self) -> str:
@@ -44,7 +44,7 @@ class StackedSource:
 
 
 def merge_groups(graph: Graph) -> None:
-    """Merges convolutions of the parts of a tensor, concatenated in order, into one with groups."""
+    """Merge convolutions of the parts of a tensor, concatenated in order, into one with groups."""
     uses = Rewriter(graph)
     for node in graph.nodes:
         if node.op != "concat" or len(node.inputs) < 2:

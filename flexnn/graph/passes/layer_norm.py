@@ -15,7 +15,7 @@ from .rewrite import Rewriter, operands
 
 
 def fuse_layer_norms(graph: Graph) -> None:
-    """Replaces the pattern, and the product and the sum with constants behind it."""
+    """Replace the pattern, and the product and the sum with constants behind it."""
     uses = Rewriter(graph)
     for node in list(graph.nodes):
         found = _normalised(uses, node) if node.outputs[0] in uses.producer else None

@@ -1,4 +1,5 @@
-"""Layout: every ONNX dimension order becomes an order in memory, and transposes vanish where they can (DESIGN D2).
+"""Layout: every ONNX dimension order becomes an order in memory, and transposes vanish where they can
+(docs/architecture.md, D2).
 
 One walk in execution order. Each value is known as a stored tensor and a permutation: axis i of the value is axis
 perm[i] of the store. A transpose only changes the permutation. Operators that do not care about the order of their axes
@@ -257,7 +258,8 @@ _OWN: dict[str, Handler] = {
     "reshape": _Layout._reshape,
     REDUCTION: _Layout._reduction,
 }
-"""Not of the object: methods bound to itself would keep it, and both graphs, until Python looks for cycles."""
+"""Handlers of single operators and of views. They are functions of the class: methods bound to an object would keep it,
+and both graphs, until Python collects cycles."""
 
 
 def handlers(records: Iterable[Operator]) -> dict[str, Handler]:
@@ -293,8 +295,8 @@ def runs_of(shape: Shape, target: Shape) -> list[tuple[list[int], list[int]]]:
 
 
 def regroup(shape: Shape, target: Shape, perm: Perm) -> list[int] | None:
-    """How a value of ``shape``, stored by ``perm``, reshapes to ``target`` without moving: the target's axes in the
-    order of memory. None where that needs a copy.
+    """Return the axes of ``target`` in the order of memory, to which a value of ``shape`` stored by ``perm`` reshapes
+    without moving; None where that needs a copy.
 
     A run of axes that lies together in memory may be cut differently.
     """

@@ -101,7 +101,7 @@ def masked(uses: Rewriter, tensor: int) -> tuple[int, list[Mask]]:
 
 
 def causal_past(uses: Rewriter, masks: list[Mask], tokens: int, keys: int) -> int | None:
-    """How many keys stand before the first query, where the one mask hides exactly what stands after each query."""
+    """Number of keys before the first query, where the mask hides exactly the keys after each query; else None."""
     if len(masks) != 1 or tokens > keys:
         return None
     kind, tensor, hides, _ = masks[0]

@@ -9,7 +9,7 @@ from ..ir import Graph, Node
 
 
 def order(graph: Graph) -> None:
-    """Orders the nodes. The model's own order stays unless another needs less memory."""
+    """Order the nodes. The model's own order stays unless another needs less memory."""
     groups = _Groups(graph)
     own = list(range(len(graph.nodes)))
     candidates = [own, _greedy(graph, groups), _depth_first(graph)]

@@ -9,7 +9,7 @@ from .rewrite import Rewriter
 
 
 def fold_padding(graph: Graph) -> None:
-    """Folds ``pad`` nodes over height and width into their only reader."""
+    """Fold ``pad`` nodes over height and width into their only reader."""
     uses = Rewriter(graph)
     for node in graph.nodes:
         record = OPERATORS.get(node.op)

@@ -12,11 +12,11 @@ from .rewrite import Rewriter
 
 
 def fold_residuals(graph: Graph) -> None:
-    """Folds ``add`` nodes, and the activation behind them, into a convolution that only they read."""
+    """Fold ``add`` nodes, and the activation behind them, into a convolution that only they read."""
     uses = Rewriter(graph)
     position = {id(node): i for i, node in enumerate(graph.nodes)}
     moved: dict[int, list[Node]] = {}
-    """What stands where a sum stood."""
+    """Nodes that take the place of a sum, by its id."""
     for node in graph.nodes:
         if node.op != "binary" or node.attrs["kind"] != "add" or node.inputs[0] == node.inputs[1]:
             continue

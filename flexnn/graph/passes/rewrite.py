@@ -1,4 +1,4 @@
-"""What passes share: who computes and who reads a value, replacing values, looking through reshapes."""
+"""Tools of the passes: finding the producer and the readers of a value, replacing values, looking through reshapes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Rewriter:
         return nodes[0] if len(nodes) == 1 and tensor not in self.graph.outputs else None
 
     def replace(self, old: int, new: int) -> None:
-        """Makes everything read ``new`` in place of ``old``; as a graph output it takes the name too."""
+        """Make everything read ``new`` in place of ``old``; as a graph output it takes the name too."""
         for node in self.consumers.pop(old, []):
             if old in node.inputs:
                 self.consumers.setdefault(new, []).extend([node] * node.inputs.count(old))
@@ -38,14 +38,14 @@ class Rewriter:
             self.graph.tensors[new].name = self.graph.tensors[old].name
 
     def feed(self, node: Node, inputs: list[int]) -> None:
-        """Gives ``node`` other inputs; what nothing reads any more goes."""
+        """Give ``node`` other inputs; what nothing reads any more goes."""
         before, node.inputs = node.inputs, inputs
         for i in inputs:
             self.consumers.setdefault(i, []).append(node)
         self._release(node, before)
 
     def remove(self, node: Node) -> None:
-        """Takes a node out whose outputs nothing reads; what nothing reads any more goes too."""
+        """Take a node out whose outputs nothing reads; what nothing reads any more goes too."""
         self._drop(node)
         self._release(node, node.inputs)
 
@@ -71,7 +71,7 @@ class Rewriter:
                     waiting.append((maker, maker.inputs))
 
     def emit(self, before: Node, op: str, inputs: list[int], attrs: dict[str, Attr]) -> int:
-        """Adds a node that will stand before ``before`` and has its name; returns its output. Raises GraphError."""
+        """Add a node that will stand before ``before`` and has its name, and return its output. Raises GraphError."""
         out = add_node(self.graph, before.name, op, inputs, attrs, output=self.graph.tensors[before.outputs[0]].name)
         node = self.graph.nodes.pop()
         self._new.setdefault(id(before), []).append(node)
@@ -81,7 +81,7 @@ class Rewriter:
         return out
 
     def flush(self) -> None:
-        """Puts the new nodes into the graph and drops the removed ones."""
+        """Put the new nodes into the graph and drop the removed ones."""
         whole = [new for node in self.graph.nodes for new in (*self._new.get(id(node), []), node)]
         self.graph.nodes = [node for node in whole if id(node) not in self._gone]
         self._gone.clear()

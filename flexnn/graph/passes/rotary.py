@@ -13,7 +13,7 @@ from .rewrite import Rewriter, operands
 
 
 def fuse_rotary(graph: Graph) -> None:
-    """Replaces the pattern where nothing else reads its parts."""
+    """Replace the pattern where nothing else reads its parts."""
     uses = Rewriter(graph)
     for node in list(graph.nodes):
         found = _rotary(uses, node) if node.outputs[0] in uses.producer else None

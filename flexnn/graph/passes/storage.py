@@ -15,7 +15,7 @@ from ..strided import reshape_strides
 
 
 def assign_storage(graph: Graph) -> None:
-    """Gives every tensor its root, offset and strides, and replaces view operators by copies where they need one."""
+    """Give every tensor its root, offset and strides, and replace view operators by copies where they need one."""
     _Storage(graph).run()
 
 
@@ -57,7 +57,7 @@ class _Storage:
         return self.graph.tensors[i]
 
     def _put(self, i: int, root: int, offset: int, strides: Shape) -> None:
-        """Makes tensor ``i`` a view of ``root``, and with it everything that lay in it."""
+        """Make tensor ``i`` a view of ``root``, and with it everything that lay in it."""
         tensor = self._tensor(i)
         tensor.root, tensor.offset, tensor.strides = root, offset, strides
         self.members.setdefault(root, []).append(i)
@@ -68,7 +68,7 @@ class _Storage:
         return tensor.offset == 0 and tensor.size == root.size and tensor.contiguous
 
     def _new_root(self, i: int, root: int) -> None:
-        """Makes ``root``, of the same size, the owner of the storage that tensor ``i`` is all of."""
+        """Make ``root``, of the same size, the owner of the storage that tensor ``i`` is all of."""
         before = self.graph.root(i)
         owner = self._tensor(before)
         owner.root, owner.offset = root, 0
@@ -189,7 +189,7 @@ class _Storage:
             self._copy(node, source, flat)
 
     def _transposed_view(self, node: Node) -> bool:
-        """Makes a transpose a view where only operators read it that take its strides, and pay nothing for them."""
+        """Make a transpose a view where only operators read it that take its strides, and pay nothing for them."""
         if node.op != "copy" or any(ints_attr(node, "expand")):
             return False
         target = node.outputs[0]
@@ -226,7 +226,7 @@ class _Storage:
         self.nodes.append(node)
 
     def _take(self, node: Node, operand: int, position: int) -> bool:
-        """Gives the output the storage of an operand that dies here."""
+        """Give the output the storage of an operand that dies here."""
         source, target = node.inputs[operand], node.outputs[0]
         x, y = self._tensor(source), self._tensor(target)
         root = self.graph.root(source)
