@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from flexnn.compiler import compiled
 from flexnn.graph.ir import ALL_DTYPES
-from flexnn.graph.model import Dim, Port
+from flexnn.graph.ports import Dim, Port
 from flexnn.planning import BudgetError, Plan
 from flexnn.run.engine import SessionError
 from flexnn.run.opening import open_run

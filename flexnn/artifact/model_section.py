@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flexnn.graph.descriptor import Descriptor
 from flexnn.graph.ir import ALL_DTYPES, RANK_MAX, AbsentError, Array, Weight
 from flexnn.graph.model import (
     NESTING_MAX,
@@ -21,9 +22,9 @@ from flexnn.graph.model import (
     ModelAttr,
     ModelGraph,
     ModelNode,
-    Port,
 )
-from flexnn.graph.sources import ArraySource, Descriptor, ModelSource
+from flexnn.graph.ports import Port
+from flexnn.graph.sources import ArraySource, ModelSource
 
 from .format import ArtifactError
 from .section import (

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from flexnn import _core
 from flexnn.graph import operators
+from flexnn.graph.descriptor import Descriptor
 from flexnn.graph.ir import RAW_CHUNK_BYTES, TENSOR_BYTES_MAX, Graph, Node, Tensor, Weight
-from flexnn.graph.pack import NR
-from flexnn.graph.sources import Descriptor
+from flexnn.graph.panels import NR
 from flexnn.graph.tables import CHUNK_BYTES_MIN
 
 from .format import GRAPH, HEADER_BYTES, PAGE, ArtifactError, Header, again

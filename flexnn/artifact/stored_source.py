@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flexnn import _core
+from flexnn.graph.descriptor import Descriptor
 from flexnn.graph.ir import DTYPES, Weight
-from flexnn.graph.sources import Descriptor
 
 from .format import ArtifactError
 

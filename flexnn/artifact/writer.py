@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from flexnn._core import crc32c
 from flexnn.graph.ir import Graph, Weight
-from flexnn.graph.pack import NR
+from flexnn.graph.panels import NR
 
 from .format import GRAPH, HEADER_BYTES, MODEL, ArtifactError, Header, page_up
 from .model_section import StoredModel, dump_stored, weight_key

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import flexnn
-from flexnn.graph.model import Port, open_hint
+from flexnn.graph.ports import Port, open_hint
 
 SEED = 0
 

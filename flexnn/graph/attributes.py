@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from .ir import RANK_MAX, Attr, GraphError, Node
 
@@ -11,8 +12,7 @@ INT_MAX = 2**31 - 1
 FLOAT_MAX = 3.4028234663852886e38
 
 
-@dataclass(frozen=True, slots=True)
-class Int:
+class Int(NamedTuple):
     """An integer in [low, high]."""
 
     low: int = 0
@@ -38,8 +38,7 @@ class Ints:
         return all(type(v) is int and self.low <= v <= self.high for v in value)
 
 
-@dataclass(frozen=True, slots=True)
-class Float:
+class Float(NamedTuple):
     """A number that float32 can hold; infinities too, but no NaN."""
 
     def accepts(self, value: Attr) -> bool:
@@ -47,8 +46,7 @@ class Float:
         return type(value) is float and (math.isinf(value) or abs(value) <= FLOAT_MAX)
 
 
-@dataclass(frozen=True, slots=True)
-class Enum:
+class Enum(NamedTuple):
     """One of the names of an enumeration of params.h."""
 
     names: tuple[str, ...]

@@ -17,7 +17,8 @@ from .evaluate import EVALUATORS
 from .fold import fold, folds, is_lazy
 from .ir import ALL_DTYPES, RANK_MAX, AbsentError, Graph, GraphError
 from .lower import LOWERINGS, Const, Context, Value, array_const, of_halves
-from .model import Constant, Model, ModelGraph, ModelNode, Port, open_hint, reads
+from .model import Constant, Model, ModelGraph, ModelNode, reads
+from .ports import Port, open_hint
 
 INPUT_BYTES_MAX = 1 << 36
 FLOAT16 = 10

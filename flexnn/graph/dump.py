@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from .ir import Graph, Weight
-from .model import Constant, Model, ModelAttr, ModelGraph, Port
+from .model import Constant, Model, ModelAttr, ModelGraph
+from .ports import Port
 
 
 def stages() -> list[str]:

@@ -10,8 +10,9 @@ from onnx import AttributeProto, helper
 
 from .contrib import EXPANSIONS, Expansion
 from .ir import RANK_MAX, GraphError, WeightSource
-from .model import OPSET_MAX, OPSET_MIN, Constant, Model, ModelAttr, ModelGraph, ModelNode, Port, dtype_name
+from .model import OPSET_MAX, OPSET_MIN, Constant, Model, ModelAttr, ModelGraph, ModelNode, dtype_name
 from .onnx_file import OnnxFile
+from .ports import Port
 from .sources import ArraySource, ModelSource
 
 DIM_MAX = 1 << 40

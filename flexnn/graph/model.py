@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from .ir import ALL_DTYPES, GraphError, WeightSource
-
-Dim = int | str | None
+from .ports import Port
 
 OPSET_MIN, OPSET_MAX = 6, 28
 """Versions of the default domain whose operators are known."""
@@ -46,17 +45,6 @@ class Constant:
     def nbytes(self) -> int:
         """Bytes of the value."""
         return prod(self.shape) * ALL_DTYPES[self.dtype].itemsize
-
-
-@dataclass(slots=True)
-class Port:
-    """An input or output of a graph as it is declared."""
-
-    name: str
-    dtype: str | None
-    """None: not declared (nested graphs)."""
-    dims: tuple[Dim, ...] | None
-    """None: not even the number of dimensions is declared."""
 
 
 @dataclass(slots=True, eq=False)
@@ -126,13 +114,3 @@ def reads(node: ModelNode) -> set[str]:
     for graph in node.graphs:
         names |= graph.captures()
     return names
-
-
-def open_hint(port: Port) -> str:
-    """Return the message for an input whose shape is open, with the option that would bind it."""
-    if port.dims is None:
-        return f"its shape is not known; give one, for example --shape {port.name}=1,3,224,224"
-    usual: list[Dim] = [1, 3, 224, 224] if len(port.dims) == 4 else [1] * len(port.dims)
-    filled = ",".join(str(d if isinstance(d, int) else u) for d, u in zip(port.dims, usual, strict=True))
-    shown = ",".join(str(d or "?") for d in port.dims)
-    return f"dimensions [{shown}] are not all known; give them, for example --shape {port.name}={filled}"

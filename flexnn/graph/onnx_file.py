@@ -17,9 +17,10 @@ import onnx
 from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
 from onnx import numpy_helper
 
+from .descriptor import Descriptor
 from .ir import ALL_DTYPES, TENSOR_BYTES_MAX, GraphError, WeightSource
 from .model import NESTING_MAX, dtype_name
-from .sources import ArraySource, Descriptor, FileSource
+from .sources import ArraySource, FileSource
 
 BULK_BYTES = 64 << 10
 """Tensor data from this size on stay in the file."""

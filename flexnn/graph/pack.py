@@ -19,10 +19,8 @@ from numpy.typing import NDArray
 from flexnn import _core
 
 from .ir import GraphError, WeightSource
+from .panels import NR, conv_cin_panel, is_narrow
 from .weight_form import FORMS, WeightForm
-
-NR = _core.NR
-"""Output channels of a panel."""
 
 CIN_BLOCK = 64
 """Input channels that a panel keeps together over all taps (docs/decisions/0001)."""
@@ -176,16 +174,6 @@ def _whole(counts: F32) -> F32:
     if not (np.abs(whole) <= 128).all() or (whole == 128).any():
         raise GraphError("weights do not fit into 8 bits")
     return whole
-
-
-def is_narrow(cout: int, cin_group: int, group: int) -> bool:
-    """Whether a convolution's panels are those of narrow groups."""
-    return _core.conv_is_narrow(cin_group * group, cout, group)
-
-
-def conv_cin_panel(cout: int, cin_group: int, group: int) -> int:
-    """Most input channels that any panel of a convolution touches; of narrow groups, that any output channel sees."""
-    return _core.conv_cin_panel(cin_group * group, cout, group)
 
 
 def _vector(source: WeightSource | None, cout: int) -> F32 | None:

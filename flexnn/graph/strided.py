@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
+from typing import NamedTuple
 
 from .ir import Shape, contiguous_strides
 
@@ -70,8 +70,7 @@ def merge_groups(
     return groups
 
 
-@dataclass(frozen=True, slots=True)
-class Collapsed:
+class Collapsed(NamedTuple):
     """Runs of dimensions that are walked as one, in ``rank`` places; an empty run is a dimension of size 1."""
 
     groups: list[list[int]]

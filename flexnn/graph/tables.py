@@ -6,7 +6,7 @@ reading much beside it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from .attributes import int_attr
 from .ir import DTYPES, Graph, Node
@@ -20,8 +20,7 @@ READ_SHARE = 2
 """A gather that reads more than this fraction of the table (1/READ_SHARE) loads it whole."""
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(NamedTuple):
     """A constant that a gather picks rows from."""
 
     weight: int

@@ -10,9 +10,10 @@ depends on sizes alone, so that the smallest budget is the same in processes tha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from math import prod
+from typing import NamedTuple
 
 from flexnn.graph.attributes import int_attr, ints_attr
 from flexnn.graph.ir import Graph, Node, Tensor
@@ -43,8 +44,7 @@ BYTE_WORK = 64
 Rows = tuple[int, int]
 
 
-@dataclass(slots=True, frozen=True)
-class Reach:
+class Reach(NamedTuple):
     """Rows of a node's first input that rows of its output need."""
 
     stride: int
@@ -59,8 +59,7 @@ class Reach:
         return (max(low, 0), min(high, self.height)), max(-low, 0), max(high - self.height, 0)
 
 
-@dataclass(slots=True, frozen=True, order=True)
-class Chain:
+class Chain(NamedTuple):
     """Nodes ``first`` to ``last``, in ``bands`` bands of the last one's rows of each image."""
 
     first: int
@@ -86,8 +85,7 @@ def banded(graph: Graph, costs: Costs, costs_of: Callable[[Graph], Costs]) -> tu
     return (graph, costs) if tiled and max(sizes.needs) <= WORTH * least else None
 
 
-@dataclass(slots=True, frozen=True)
-class _Sizes:
+class _Sizes(NamedTuple):
     """Sizes of each node of a graph."""
 
     beside: list[int]

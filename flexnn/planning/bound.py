@@ -41,7 +41,7 @@ optimum of the linear programme over all pins and times (docs/decisions/0016): m
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -53,8 +53,7 @@ from .machine import MachineProfile
 from .types import F64, I64, Costs
 
 
-@dataclass(slots=True, frozen=True)
-class Bound:
+class Bound(NamedTuple):
     """A lower bound on the time of a run in the steady state."""
 
     seconds: float

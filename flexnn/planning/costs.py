@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from flexnn import _core
 from flexnn.graph import operators
 from flexnn.graph.ir import Graph, Node
-from flexnn.graph.pack import is_narrow
+from flexnn.graph.panels import is_narrow
 from flexnn.graph.tables import Table, table_of
 
 from .setting import Setting

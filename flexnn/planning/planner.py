@@ -39,7 +39,7 @@ class Planner:
 
     def __init__(self, graph: Graph, setting: Setting, *, groups: Groups = None) -> None:
         if groups is not None:
-            setting = replace(setting, overhead=with_groups(setting.overhead))
+            setting = setting._replace(overhead=with_groups(setting.overhead))
         has_tables = any(stored_table(graph, node) for node in graph.nodes)
 
         def costs_of(form: Graph) -> Costs:

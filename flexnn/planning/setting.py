@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from .machine import MachineProfile
 from .overhead import Overhead, overhead_bytes
 from .types import LINE
 
 
-@dataclass(slots=True, frozen=True)
-class Setting:
+class Setting(NamedTuple):
     """Machine, threads and I/O of the sessions that a plan is for."""
 
     machine: MachineProfile

@@ -12,7 +12,8 @@ from contextlib import suppress
 import numpy as np
 
 from flexnn.graph.ir import ALL_DTYPES, Graph, GraphError
-from flexnn.graph.model import Constant, Model, ModelNode, Port
+from flexnn.graph.model import Constant, Model, ModelNode
+from flexnn.graph.ports import Port
 from flexnn.graph.sources import ModelSource
 
 from .control import truth

@@ -10,7 +10,7 @@ import numpy as np
 
 from flexnn import _core
 from flexnn.graph.ir import ALL_DTYPES, Graph
-from flexnn.graph.model import Port
+from flexnn.graph.ports import Port
 from flexnn.measure import Watch, keep_refined, measured_machine
 from flexnn.planning import MachineProfile, Plan, Planner
 from flexnn.units import Groups

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from flexnn.graph.model import Port
+from flexnn.graph.ports import Port
 from flexnn.planning import Plan
 
 Array = np.ndarray[Any, Any]

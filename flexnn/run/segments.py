@@ -112,7 +112,7 @@ class BoundSegments:
 
     def know(self, machine: MachineProfile) -> None:
         """Plan for ``machine`` from now on, also those that are there."""
-        self.setting = replace(self.setting, machine=machine)
+        self.setting = self.setting._replace(machine=machine)
         for segment in self:
             segment.planner, segment.planned_for = Planner(segment.graph, self.setting), (None, -1)
 

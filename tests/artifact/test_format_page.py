@@ -9,7 +9,7 @@ from pathlib import Path
 from flexnn.artifact import format as fmt
 from flexnn.artifact import model_section, section
 from flexnn.graph.ir import ALL_DTYPES, DTYPES
-from flexnn.graph.pack import NR
+from flexnn.graph.panels import NR
 from flexnn.graph.tables import CHUNK_BYTES_MIN
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "format.md").read_text()

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from flexnn import _core
-from flexnn.graph.pack import NR, PanelSource
+from flexnn.graph.pack import PanelSource
+from flexnn.graph.panels import NR
 from flexnn.graph.sources import ArraySource
 from flexnn.graph.weight_form import FORMS, PanelLayout
 

@@ -6,7 +6,7 @@ import random
 
 from flexnn.graph import operators
 from flexnn.graph.ir import RAW_CHUNK_BYTES, Attr, Graph, Node, Tensor, Weight
-from flexnn.graph.pack import NR, conv_cin_panel
+from flexnn.graph.panels import NR, conv_cin_panel
 
 PAGE = 4096
 CIN_BLOCK = 64

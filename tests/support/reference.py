@@ -14,7 +14,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from flexnn.graph.ir import DTYPES, Graph, Node, Tensor
-from flexnn.graph.pack import NR
+from flexnn.graph.panels import NR
 from flexnn.graph.weight_form import FORMS
 
 Array = np.ndarray

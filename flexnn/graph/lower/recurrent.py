@@ -6,7 +6,7 @@ import numpy as np
 
 from ..build import copy_attrs
 from ..ir import Attr
-from ..pack import NR
+from ..panels import NR
 from .constant import Const
 from .context import Context, Value, lowers
 from .linear import rows_by_constant

@@ -9,7 +9,7 @@ from flexnn import _core
 
 from ..attributes import Int, int_attr, ints_attr, node_error
 from ..ir import Node, Shape, Tensor
-from ..pack import NR, conv_cin_panel
+from ..panels import NR, conv_cin_panel
 from ..strided import fits_inner
 from .fields import ACT, SPATIAL, act_fields, enum, enum_index, image, pixel_strides, window_fields, window_sizes
 from .record import FLOAT, Cost, Operator, Values, always_together

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, dataclass_transform
 
 from ..attributes import Spec
 from ..ir import DTYPES, Node, Shape, Tensor
@@ -53,8 +52,7 @@ def no_flops(node: Node, inputs: Sequence[Shape], output: Shape) -> float:
     return 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class Cost:
+class Cost(NamedTuple):
     """Analytic time of an operator with one kernel: its bytes or its flops, whichever takes longer."""
 
     passes: float
@@ -65,49 +63,69 @@ class Cost:
     """Floating-point operations, from the shapes of inputs and output; a multiply-add counts twice."""
 
 
-_MISSING: Any = None
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+class _Facts:
+    """A frozen record whose facts are the annotations of its class.
+
+    The methods that ``dataclass`` generates for a record this wide would add 0.2 MB to each process that imports
+    flexnn.
+    """
+
+    def __init__(self, **facts: Any) -> None:
+        self.__dict__.update(facts)
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"{name}: records do not change")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Operator:
-    """One internal operator. Every field must be given; a record that lacks some raises TypeError and names them."""
+class Operator(_Facts):
+    """One internal operator. Every fact must be given; a record that lacks some raises TypeError and names them."""
 
     name: str
     """Name in FX_OPS (kernels/include/flexnn/params.h)."""
-    attrs: Mapping[str, Spec] = _MISSING
+    attrs: Mapping[str, Spec]
     """Attributes: all that a node must have; it may have no others."""
-    inputs: tuple[int, int] = _MISSING
+    inputs: tuple[int, int]
     """Fewest and most inputs."""
-    dtypes: tuple[str, ...] = _MISSING
+    dtypes: tuple[str, ...]
     """Types that inputs may have; ``infer`` refuses combinations that make no sense."""
-    infer: Callable[[Node, list[Shape], list[str]], tuple[Shape, str]] = _MISSING
+    infer: Callable[[Node, list[Shape], list[str]], tuple[Shape, str]]
     """Shape and dtype of the output, from those of the inputs. Raises GraphError where they do not fit."""
-    encode: Callable[[Node, list[Tensor], Tensor], Values] = _MISSING
+    encode: Callable[[Node, list[Tensor], Tensor], Values]
     """Fields of the C struct, from attributes, inputs and output."""
-    strided: tuple[StrideRule, ...] = _MISSING
+    strided: tuple[StrideRule, ...]
     """Strides that each input may have, and last those of the output."""
-    together: Callable[[Sequence[Tensor]], bool] = _MISSING
+    together: Callable[[Sequence[Tensor]], bool]
     """Whether inputs and output, each accepted by ``strided``, are accepted together."""
-    in_place: tuple[int, ...] = _MISSING
+    in_place: tuple[int, ...]
     """Inputs whose storage the output may take where shape and dtype are the same and the input dies there."""
-    reads_transposes: bool = _MISSING
+    reads_transposes: bool
     """Whether inputs are read transposed as fast as in order, so that a transposition becomes a view."""
-    order: Order = _MISSING
-    rows: Rows = _MISSING
-    interleaves: bool = _MISSING
+    order: Order
+    rows: Rows
+    interleaves: bool
     """Whether the engine knows outputs to be rows of channels, so that several may share one (engine/overlaps.c)."""
-    has_panels: bool = _MISSING
+    has_panels: bool
     """Whether weights are packed panels. Such an operator takes a residual as its second input, and factors and slopes
     of its output channels into the panels."""
-    kernels: tuple[str, ...] = _MISSING
+    kernels: tuple[str, ...]
     """Kernels among which the planner chooses; () where there is one."""
-    cost: Cost = _MISSING
+    cost: Cost
     """Time of an operator with one kernel; times of a choice of kernels are in flexnn/planning/costs.py."""
 
-    def __post_init__(self) -> None:
-        missing = [field.name for field in fields(self) if getattr(self, field.name) is _MISSING]
+    if not TYPE_CHECKING:  # type checkers make it from the facts
+
+        def __init__(self, **facts: Any) -> None:
+            super().__init__(**facts)
+            self._check()
+
+    def _check(self) -> None:
+        known = list(Operator.__annotations__)
+        missing = [fact for fact in known if fact not in self.__dict__]
         if missing:
-            raise TypeError(f"operator {self.name}: no {', no '.join(missing)}")
+            raise TypeError(f"operator {self.__dict__.get('name')}: no {', no '.join(missing)}")
+        if unknown := [fact for fact in self.__dict__ if fact not in known]:
+            raise TypeError(f"operator {self.name}: there is no fact {', '.join(unknown)}")
         if len(self.strided) != self.inputs[1] + 1:
             raise TypeError(
                 f"operator {self.name}: {len(self.strided)} rules for strides of {self.inputs[1] + 1} operands"

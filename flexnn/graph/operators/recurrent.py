@@ -7,7 +7,7 @@ from math import prod
 
 from ..attributes import Int, int_attr, node_error
 from ..ir import Node, Shape, Tensor
-from ..pack import NR
+from ..panels import NR
 from .fields import enum, enum_index
 from .record import FLOAT, Cost, Operator, Values, always_together, contiguous_operands
 

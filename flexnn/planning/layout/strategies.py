@@ -11,8 +11,8 @@ them exhaustively (planner/place_search.c).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,8 +92,7 @@ def naive(blocks: Blocks) -> I64:
     return np.cumsum(blocks.sizes) - blocks.sizes
 
 
-@dataclass(slots=True, frozen=True)
-class Found:
+class Found(NamedTuple):
     """Result of a search."""
 
     address: I64

@@ -1,0 +1,47 @@
+"""An open file, read by offset: of a model or of an artifact."""
+
+from __future__ import annotations
+
+import os
+
+from .ir import GraphError
+
+
+class Descriptor:
+    """An open file that closes with its last user; reading by offset, so the file may be replaced meanwhile.
+
+    ``fd`` is -1 once it is closed.
+    """
+
+    __slots__ = ("fd", "path", "size")
+
+    def __init__(self, path: str, flags: int = 0) -> None:
+        """Open ``path`` for reading. Raises OSError."""
+        self.fd = -1
+        self.path = path
+        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | flags)
+        self.size = os.fstat(self.fd).st_size
+
+    def __del__(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; twice is fine."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def read(self, offset: int, size: int) -> bytes:
+        """``size`` bytes at ``offset``. Raises GraphError when the file ends before."""
+        buffer = bytearray(size)
+        self.read_into(memoryview(buffer), offset)
+        return bytes(buffer)
+
+    def read_into(self, view: memoryview, offset: int) -> None:
+        """Fills ``view`` from ``offset``. Raises GraphError when the file ends before."""
+        done = 0
+        while done < len(view):
+            count = os.preadv(self.fd, [view[done:]], offset + done)
+            if not count:
+                raise GraphError(f"{self.path}: ends at byte {offset + done}, {len(view) - done} bytes too early")
+            done += count
