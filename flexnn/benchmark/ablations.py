@@ -16,7 +16,6 @@ from dataclasses import replace
 import numpy as np
 
 from flexnn import _core
-from flexnn.artifact.format import PAGE
 from flexnn.graph.ir import Graph
 from flexnn.planning import MachineProfile, Plan
 from flexnn.planning.program import encode_loads
@@ -75,7 +74,8 @@ def streamed(graph: Graph, plan: Plan, slice_bytes: int | None, buffers: int, al
             steps.append(part)
             free_from[place] = len(steps)
     every = np.concatenate([np.zeros(0, _core.LOAD_DTYPE), *loads])
-    size, base = align_up(int(every["bytes"].max(initial=0)), PAGE), align_up(program.arena_bytes, PAGE)
+    page = _core.DIRECT_ALIGN
+    size, base = align_up(int(every["bytes"].max(initial=0)), page), align_up(program.arena_bytes, page)
     every["address"] = base + every["address"] * size
     rows = np.array(steps, _core.STEP_DTYPE)
     panels = np.array([graph.nodes[node].weight >= 0 for node in rows["node"]], bool)

@@ -17,9 +17,10 @@ from itertools import zip_longest
 import numpy as np
 from numpy.typing import NDArray
 
+from flexnn._core import DIRECT_ALIGN
 from flexnn.graph.ir import Graph
 from flexnn.planning.program import encode_loads
-from flexnn.planning.types import LINE, PAGE, Costs, align_up
+from flexnn.planning.types import LINE, Costs, align_up
 
 from .compute import Bench, Case
 from .median import median, quantile
@@ -64,7 +65,7 @@ def measure_storage(graph: Graph, costs: Costs, file: File, *, arena_bytes: int,
     is large enough.
     """
     end = time.perf_counter() + seconds
-    room = arena_bytes - costs.zeros_bytes - 2 * PAGE
+    room = arena_bytes - costs.zeros_bytes - 2 * DIRECT_ALIGN
     slices = _slices(graph, costs, room)
     if not slices:
         return None
@@ -87,7 +88,7 @@ def measure_overlap(
     """
     step_s = case.variant.seconds() * (case.large / case.costs.panels if case.large else 1.0)
     taken = case.beside_bytes + costs.zeros_bytes + case.large * case.costs.panel_bytes
-    room = (arena_bytes - taken) // PAGE * PAGE - PAGE
+    room = (arena_bytes - taken) // DIRECT_ALIGN * DIRECT_ALIGN - DIRECT_ALIGN
     slices = _slices(graph, costs, room)[::2]
     if not slices:
         return 1.0, 1.0
@@ -99,7 +100,7 @@ def measure_overlap(
     end = time.perf_counter() + OVERLAP_S
     for _ in range(steps):
         bench.add(case, case.large)
-    at = align_up(bench.arena_bytes, PAGE)
+    at = align_up(bench.arena_bytes, DIRECT_ALIGN)
     loads, arena = _encode(graph, costs, slices, at, room)
     engine = bench.open(loads, file.crcs, file.fd, file.direct_fd, arena)
     compute: list[float] = []
@@ -163,7 +164,7 @@ def _read(
 ) -> NDArray[np.float64]:
     """Return the seconds of each slice in each run until ``end``; ``drop``: each run finds the page cache empty."""
     bench = Bench(graph, costs, LINE)
-    at = align_up(bench.arena_bytes, PAGE)
+    at = align_up(bench.arena_bytes, DIRECT_ALIGN)
     loads, arena = _encode(graph, costs, slices, at, room)
     engine = bench.open(loads, file.crcs, file.fd, file.direct_fd, arena)
     times: list[list[float]] = []
