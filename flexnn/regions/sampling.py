@@ -11,13 +11,13 @@ from contextlib import suppress
 
 import numpy as np
 
-from flexnn.graph.ir import ALL_DTYPES, Graph, GraphError
+from flexnn.graph.ir import ALL_DTYPES, Array, Graph, GraphError
 from flexnn.graph.model import Constant, Model, ModelNode, Port
 from flexnn.graph.sources import ModelSource
 
 from .control import truth
 from .region import Nodes, Region, members
-from .segment import Array, Segment
+from .segment import Segment
 from .walk import HEAVY, Scope, Walker
 
 SIDES = (64, 96, 32, 16, 128, 224, 8, 256, 512, 1, 1024, 3)

@@ -13,15 +13,13 @@ from typing import Any
 import numpy as np
 
 from flexnn import _core
-from flexnn.graph.ir import Graph
+from flexnn.graph.ir import Array, Graph
 from flexnn.planning import Plan, Program
 from flexnn.regions import Region, Segment
 from flexnn.regions.sampling import Sampler, made_up
 from flexnn.units import format_bytes
 
 from .segments import BoundSegment, BoundSegments
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
