@@ -119,7 +119,7 @@ def _node_costs(graph: Graph, node: Node, params: NDArray[np.int32], setting: Se
     if operators.OPERATORS[node.op].kernels:
         variants = _conv_variants(params, panels, panel_bytes, setting)
     else:
-        workspace = align_up(_core.op_workspace(node.op, "", params, setting.isa))
+        workspace = align_up(_core.op_workspace(node.op, "", params))
         seconds = _plain_seconds(graph, node, panels * panel_bytes, setting)
         variants = [Variant("", 0, workspace, setting.machine.step_s, seconds)]
     return NodeCosts(variants, params, panels, panel_bytes, -1, ())
@@ -165,7 +165,7 @@ def _conv_variants(params: NDArray[np.int32], panels: int, panel_bytes: int, set
         if kernel == "direct" and not narrow:  # a tap's channels are a run of the inner loop: short ones do not fill it
             fraction *= cin / (cin + 3.0)
         seconds = max(2.0 * n * oh * ow * kh * kw * cin * cout / (fraction * rate), read_s)
-        workspace = align_up(_core.op_workspace("conv", kernel, params, setting.isa))
+        workspace = align_up(_core.op_workspace("conv", kernel, params))
         variants.append(Variant(kernel, 0, workspace, machine.step_s, seconds))
     for kernel, side in (("wino4", 4), ("wino2", 2), ("wino_line", 4)):
         if not _core.conv_kernel_fits(kernel, params):
@@ -181,7 +181,7 @@ def _conv_variants(params: NDArray[np.int32], panels: int, panel_bytes: int, set
             flops += blocks * cin * cout * weight_flops + tiles * cout * tile_flops
             busy = min(threads, blocks) / threads
             seconds = max(flops / rate, read_s)
-            workspace = align_up(_core.op_workspace("conv", kernel, with_tile_block(params, block), setting.isa))
+            workspace = align_up(_core.op_workspace("conv", kernel, with_tile_block(params, block)))
             fixed = machine.step_s + tiles * cin * tile_flops / (rate * busy)
             variants.append(Variant(kernel, block, workspace, fixed, seconds))
     return variants

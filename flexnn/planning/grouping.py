@@ -142,7 +142,7 @@ class Grouping:
             key = id(node.params), variant.kernel, variant.tile_block
             if key not in alike:
                 params = with_tile_block(node.params, variant.tile_block) if variant.kernel else node.params
-                alike[key] = max(_core.op_units(item.op, variant.kernel, params, None, threads, self._setting.isa), 1)
+                alike[key] = max(_core.op_units(item.op, variant.kernel, params, None, threads), 1)
             units[i] = alike[key]
         unit = (seconds - barrier) / -(-units // threads)
         return _Times(seconds, barrier, unit, unit * units / threads)
