@@ -92,7 +92,7 @@ def streamed(graph: Graph, plan: Plan, slice_bytes: int | None, buffers: int, al
 
 def _direct_only(machine: MachineProfile) -> MachineProfile:
     slow = {kernel: SLOWER for kernel in _core.ENUMS["conv_kernel"] if kernel != "direct"}
-    times = {way: time for way, time in machine.times.items() if way.split(".")[1] not in slow}
+    times = {key: time for key, time in machine.times.items() if key.split(".")[1] not in slow}
     return replace(machine, times=times, scales={**machine.scales, **slow})
 
 

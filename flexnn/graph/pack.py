@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from flexnn import _core
 
-from .ir import GraphError, WeightSource
+from .ir import Attr, GraphError, WeightSource
 from .weight_form import FORMS, WeightForm
 
 NR = _core.NR
@@ -60,7 +60,7 @@ class PanelSource:
             raise ValueError(f"weights stored as {self.wtype}")
         if min(self.shape) < 1 or self.group < 1 or cout % self.group:
             raise ValueError(f"weights of shape {self.shape} in {self.group} groups")
-        if self.op == "dwconv" and (cin_group != 1 or self.group != cout):
+        if self.is_depthwise and (cin_group != 1 or self.group != cout):
             raise ValueError(f"not depthwise: shape {self.shape}, {self.group} groups")
 
     @property
@@ -68,6 +68,18 @@ class PanelSource:
         """Names the packed numbers, as a source's key does (graph/sources.py)."""
         vectors = "|".join(v.key if v is not None else "" for v in (self.bias, self.scale, self.slope, self.step))
         return f"{self.op}{self.shape}/{self.group}{self.wtype}({self.weight.key}|{vectors})"
+
+    @property
+    def is_depthwise(self) -> bool:
+        """Whether each output channel sees only the input channel of the same number."""
+        return self.op == "dwconv"
+
+    @property
+    def attrs(self) -> dict[str, Attr]:
+        """Attributes of the node that these panels decide; the form comes last (graph/passes)."""
+        if self.is_depthwise:
+            return {}
+        return {"group": self.group, "cout": self.shape[0], "cin_block": self.cin_block}
 
     @property
     def form(self) -> WeightForm:
@@ -82,7 +94,7 @@ class PanelSource:
     @property
     def cin_panel(self) -> int:
         """Input channels that one panel reads."""
-        if self.op == "dwconv":
+        if self.is_depthwise:
             return 1
         return conv_cin_panel(self.shape[0], self.shape[1], self.group)
 
@@ -137,7 +149,7 @@ class PanelSource:
         wide = self.cin_panel
         body = np.zeros((kh * kw, wide, NR), np.float32)
         taps = part.reshape(count, cin_group, kh * kw)
-        if self.op == "dwconv":
+        if self.is_depthwise:
             body[:, 0, :count] = taps[:, 0].T
         elif self.group == 1 or is_narrow(self.shape[0], cin_group, self.group):
             body[:, :, :count] = taps.transpose(2, 1, 0)

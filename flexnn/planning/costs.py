@@ -138,6 +138,16 @@ def _reading_rows(table: Table, setting: Setting) -> Variant:
     return Variant("", 0, align_up(_core.table_workspace(table.chunk_bytes)), machine.step_s, reads_s / setting.threads)
 
 
+def params_with(params: NDArray[np.int32], variant: Variant) -> NDArray[np.int32]:
+    """Return a node's parameters with the ``tile_block`` of ``variant``, if it is a convolution's."""
+    return with_tile_block(params, variant.tile_block) if variant.kernel else params
+
+
+def tile_block_of(params: NDArray[np.int32]) -> int:
+    """Return the ``tile_block`` of a convolution's parameters."""
+    return int(params[_CONV_FIELD["tile_block"]])
+
+
 def with_tile_block(params: NDArray[np.int32], tile_block: int) -> NDArray[np.int32]:
     """Return a convolution's parameters with ``tile_block``."""
     copy = params.copy()
