@@ -109,8 +109,8 @@ class Running:
             )
             self._buffers.append(np.ascontiguousarray(values, DTYPES[tensor.dtype]))
         self._plan = plan
-        self._host = Engine(setting.artifact, replace(setting.switches, fresh=fresh))
-        self._engine = BoundProgram(self._host, plan)
+        self._engine = Engine(setting.artifact, replace(setting.switches, fresh=fresh))
+        self._bound = BoundProgram(self._engine, plan)
         self._times: list[float] = []
         self._stalls: list[float] = []
         self._read = 0
@@ -119,7 +119,7 @@ class Running:
         """Runs ``count`` times, after runs that do not count."""
         for number in range(WARMUP + count):
             start = time.perf_counter_ns()
-            run = self._engine.run(self._buffers, [self._engine])
+            run = self._bound.run(self._buffers, [self._bound])
             took = time.perf_counter_ns() - start
             if number >= WARMUP:
                 self._times.append(took / 1e6)
@@ -141,7 +141,7 @@ class Running:
 
     def close(self) -> None:
         """Gives the engine's memory and threads back."""
-        self._host.close()
+        self._engine.close()
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from flexnn import _core
+from flexnn._core.engine_session import Trace
 from flexnn.planning import MachineProfile, Program
 from flexnn.planning.machine import load_seconds, variant_key
 from flexnn.planning.program import decode_variant
@@ -19,10 +20,8 @@ from flexnn.planning.types import F64
 
 from .median import median
 
-Trace = tuple[list[tuple[int, int]], list[tuple[int, int]]]
-"""(start, end) in ns of each step, and of each load, of a run, from its start."""
 Spans = tuple[memoryview, memoryview]
-"""The same numbers in two flat buffers: start, end, start, …"""
+"""The numbers of a Trace in two flat buffers: start, end, start, …"""
 SAMPLES_MIN, SAMPLES_MAX = 3, 12
 WEIGHT = 0.5
 """Weight of the new factor against what was known."""

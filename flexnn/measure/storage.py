@@ -102,14 +102,14 @@ def measure_overlap(
         bench.add(case, case.large)
     at = align_up(bench.arena_bytes, DIRECT_ALIGN)
     loads, arena = _encode(graph, costs, slices, at, room)
-    engine = bench.open(loads, file.crcs, file.fd, file.direct_fd, arena)
+    session = bench.open(loads, file.crcs, file.fd, file.direct_fd, arena)
     compute: list[float] = []
     read: list[float] = []
     try:
         while len(read) < 2 or time.perf_counter() < end:
-            engine.run([])
-            assert engine.trace
-            computed, loaded = np.array(engine.trace[0][1:]), np.array(engine.trace[1])
+            session.run([])
+            assert session.trace
+            computed, loaded = np.array(session.trace[0][1:]), np.array(session.trace[1])
             first, last = loaded[0, 0], loaded[-1, 1]
             times = computed[:, 1] - computed[:, 0]
             inside = (computed[:, 0] >= first) & (computed[:, 1] <= last)
@@ -118,7 +118,7 @@ def measure_overlap(
             if inside.any() and after.any():
                 compute.append(median(times[after].tolist()) / float(times[inside].mean()))
     finally:
-        engine.close()
+        session.close()
     # Other work on the machine only makes loads slower: take the upper quartile of their speeds.
     speeds = median(compute) if compute else 1.0, quantile(read, 0.75)
     return min(max(speeds[0], SPEED_MIN), 1.0), min(max(speeds[1], SPEED_MIN), 1.0)
@@ -166,18 +166,18 @@ def _read(
     bench = Bench(graph, costs, LINE)
     at = align_up(bench.arena_bytes, DIRECT_ALIGN)
     loads, arena = _encode(graph, costs, slices, at, room)
-    engine = bench.open(loads, file.crcs, file.fd, file.direct_fd, arena)
+    session = bench.open(loads, file.crcs, file.fd, file.direct_fd, arena)
     times: list[list[float]] = []
     try:
         while len(times) < 2 or (len(times) < RUNS_MAX and time.perf_counter() < end):
             if drop:
                 for _, offset, size in slices:
                     os.posix_fadvise(file.fd, offset, size, os.POSIX_FADV_DONTNEED)
-            engine.run([])
-            assert engine.trace
-            times.append([(last - first) * 1e-9 for first, last in engine.trace[1]])
+            session.run([])
+            assert session.trace
+            times.append([(last - first) * 1e-9 for first, last in session.trace[1]])
     finally:
-        engine.close()
+        session.close()
     return np.array(times[1:])
 
 
