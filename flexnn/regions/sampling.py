@@ -13,6 +13,7 @@ import numpy as np
 
 from flexnn.graph.ir import ALL_DTYPES, Array, Graph, GraphError
 from flexnn.graph.model import Constant, Model, ModelNode, Port
+from flexnn.graph.random_array import random_array
 from flexnn.graph.sources import ModelSource
 
 from .control import truth
@@ -44,7 +45,7 @@ class _Collects:
         path = segment.region.path
         self.lowered[path] = self.lowered.get(path, 0) | segment.nodes
         tensors = [segment.graph.tensors[i] for i in segment.graph.outputs]
-        return [made_up(self.random, tensor.shape, tensor.dtype) for tensor in tensors]
+        return [random_array(self.random, tensor.shape, ALL_DTYPES[tensor.dtype]) for tensor in tensors]
 
     def lacking(self, segment: Segment) -> set[str]:
         return set()
@@ -97,13 +98,6 @@ class Sampler(Walker):
         return ways[taken] if taken in ways else next(iter(ways.values()))
 
 
-def made_up(random: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:
-    """Return random numbers around zero, or zeros and ones for integers, which may be indices."""
-    if ALL_DTYPES[dtype].kind == "f":
-        return random.standard_normal(shape, np.float32).astype(ALL_DTYPES[dtype], copy=False)
-    return random.integers(0, 2, shape).astype(ALL_DTYPES[dtype])
-
-
 def sample(model: Model) -> list[Graph]:
     """Return the graphs of all segments that the walk meets. Mark constants that other nodes read as used, since numpy
     may have to compute those nodes. Raises the first GraphError if no shape binds.
@@ -119,7 +113,7 @@ def sample(model: Model) -> list[Graph]:
         """Walk the model at these shapes. Raises GraphError if they do not bind."""
         collects = _Collects()
         feeds = {
-            port.name: made_up(collects.random, shape, str(port.dtype))
+            port.name: random_array(collects.random, shape, ALL_DTYPES[str(port.dtype)])
             for port, shape in zip(model.graph.inputs, shapes, strict=True)
         }
         try:
