@@ -7,7 +7,7 @@ import subprocess
 import sys
 from typing import Any
 
-from flexnn.measure.median import median, quantile
+from flexnn.median import median, quantile
 
 from .timing import Subject, Timing
 

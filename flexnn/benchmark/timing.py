@@ -15,7 +15,7 @@ from flexnn import planning
 from flexnn.artifact import Artifact, open_artifact
 from flexnn.graph.ir import DTYPES
 from flexnn.measure import measured_machine, throttled
-from flexnn.measure.median import median, quantile
+from flexnn.median import median, quantile
 from flexnn.planning import BudgetError, MachineProfile, Plan, make_plan
 from flexnn.planning.types import io_alignment
 from flexnn.run.engine import BoundProgram, Engine, Switches

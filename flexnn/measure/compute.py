@@ -16,11 +16,10 @@ from numpy.typing import NDArray
 
 from flexnn import _core
 from flexnn.graph.ir import Graph
+from flexnn.median import median
 from flexnn.planning.machine import variant_key
 from flexnn.planning.program import encode_variant
 from flexnn.planning.types import LINE, Costs, NodeCosts, Variant, align_up
-
-from .median import median
 
 RUNS_MAX = 7
 WARM_RUNS = 1

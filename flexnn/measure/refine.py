@@ -13,12 +13,11 @@ import numpy as np
 
 from flexnn import _core
 from flexnn._core.engine_session import Trace
+from flexnn.median import median
 from flexnn.planning import MachineProfile, Program
 from flexnn.planning.machine import load_seconds, variant_key
 from flexnn.planning.program import decode_variant
 from flexnn.planning.types import F64
-
-from .median import median
 
 Spans = tuple[memoryview, memoryview]
 """The numbers of a Trace in two flat buffers: start, end, start, …"""

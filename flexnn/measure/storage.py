@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 from flexnn._core import DIRECT_ALIGN
 from flexnn.graph.ir import Graph
+from flexnn.median import median, quantile
 from flexnn.planning.program import encode_loads
 from flexnn.planning.types import LINE, Costs, align_up
 
 from .compute import Bench, Case
-from .median import median, quantile
 
 BIG_BYTES, SMALL_BYTES = 1 << 20, 96 << 10
 """Bytes that big and small slices aim at; slices are whole panels."""
