@@ -132,16 +132,16 @@ class PanelSource:
         for c0 in range(0, cout, NR):
             c1 = min(c0 + NR, cout)
             part = np.ascontiguousarray(weight[c0:c1], dtype=np.float32)
-            pieces = [_lanes(bias, c0, c1)]
+            head = [_lanes(bias, c0, c1)]
             if slope is not None:
-                pieces.append(_lanes(slope, c0, c1))
+                head.append(_lanes(slope, c0, c1))
             if self.form.scales:
                 steps = _steps(part) if step is None else step[c0:c1]
                 part = _whole(part / steps[:, None, None, None])
-                pieces.append(_front(steps if scale is None else steps * scale[c0:c1]))
+                head.append(_front(steps if scale is None else steps * scale[c0:c1]))
             elif scale is not None:
                 part = part * scale[c0:c1, None, None, None]
-            yield np.concatenate([*pieces, _stored(self._body(part, c0), self.form)])
+            yield np.concatenate([*head, _stored(self._body(part, c0), self.form)])
 
     def _body(self, part: F32, c0: int) -> F32:
         """[block][tap][cin of block][NR] of output channels from ``c0``."""

@@ -86,16 +86,16 @@ class Sampler(Walker):
         """Walk both branches, one of which may not bind: some models have a branch for each sample rate. Return the
         outputs of the branch ``taken``, if it binds, else of the other.
         """
-        ways: dict[str, list[Array]] = {}
+        walked: dict[str, list[Array]] = {}
         failed: list[GraphError] = []
         for name, body in bodies.items():
             try:
-                ways[name] = self.walk(body, Scope({}, scope))
+                walked[name] = self.walk(body, Scope({}, scope))
             except GraphError as error:
                 failed.append(error)
-        if not ways:
+        if not walked:
             raise next((error for error in failed if not isinstance(error, _MadeUpError)), failed[0])
-        return ways[taken] if taken in ways else next(iter(ways.values()))
+        return walked[taken] if taken in walked else next(iter(walked.values()))
 
 
 def sample(model: Model) -> list[Graph]:
