@@ -6,8 +6,6 @@
 #include "flexnn/engine.h"
 #include "sync.h"
 
-#define FX_DIRECT_ALIGN ((int64_t)4096) /* of offset, bytes and target of a read with O_DIRECT */
-
 static inline int64_t fx_direct_down(int64_t n) {
     return n / FX_DIRECT_ALIGN * FX_DIRECT_ALIGN;
 }

@@ -79,7 +79,8 @@ def _region_plan(file: ModelFile, options: RunOptions) -> Plan:
     import numpy as np
 
     from flexnn.graph.bind import known_shape
-    from flexnn.regions.sampling import made_up
+    from flexnn.graph.ir import ALL_DTYPES
+    from flexnn.graph.random_array import random_array
     from flexnn.run.region_plan import plan_regions
     from flexnn.run.segments import BoundSegments
 
@@ -87,7 +88,8 @@ def _region_plan(file: ModelFile, options: RunOptions) -> Plan:
     assert stored is not None
     file.refuse_groups(options.groups)
     random = np.random.default_rng(0)
-    feeds = {port.name: made_up(random, known_shape(port), str(port.dtype)) for port in stored.model.graph.inputs}
+    ports = stored.model.graph.inputs
+    feeds = {port.name: random_array(random, known_shape(port), ALL_DTYPES[str(port.dtype)]) for port in ports}
     setting = options.setting(_known_machine(file, options), file.io_align)
     return plan_regions(BoundSegments(stored, options.memory, setting), feeds)
 

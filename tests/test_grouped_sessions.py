@@ -27,7 +27,7 @@ def kernels_by_rates() -> Iterator[None]:
     """Bits depend on kernels, and these on rates: measured ones may differ from session to session."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FLEXNN_PROFILE", "analytic")
-        patch.setattr(MachineProfile, "measure", lambda isa=None: MachineProfile(100e9, 10e9))
+        patch.setattr(MachineProfile, "measure", lambda: MachineProfile(100e9, 10e9))
         yield
 
 

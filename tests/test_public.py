@@ -53,7 +53,7 @@ def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_plan_is_that_of_a_session(artifact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLEXNN_PROFILE", "analytic")
-    monkeypatch.setattr(MachineProfile, "measure", lambda isa=None: MachineProfile(100e9, 10e9))
+    monkeypatch.setattr(MachineProfile, "measure", lambda: MachineProfile(100e9, 10e9))
     least = smallest(artifact)
     for memory in (least, f"{2 * least}B", None):
         plan = flexnn.plan(artifact, memory=memory, threads=2)

@@ -23,12 +23,13 @@ LINES_MAX = 500
 MAY_IMPORT = {
     "_core": set(),
     "errors": set(),
+    "median": set(),
     "units": set(),
     "graph": {"_core", "errors"},
     "artifact": {"_core", "errors", "graph"},
     "planning": {"_core", "errors", "graph", "units"},
     "regions": {"graph"},
-    "measure": {"_core", "artifact", "graph", "planning"},
+    "measure": {"_core", "artifact", "graph", "median", "planning"},
     "compiler": {"errors", "graph", "artifact", "regions"},
     "run": {"_core", "artifact", "errors", "graph", "measure", "planning", "regions", "units"},
     "benchmark": {
@@ -39,6 +40,7 @@ MAY_IMPORT = {
         "compiler",
         "graph",
         "measure",
+        "median",
         "planning",
         "run",
         "session",
@@ -50,7 +52,7 @@ MAY_IMPORT = {
     "__main__": {"cli"},
     "backend": {"compiler", "graph", "session"},
     "doctor": {"_core"},
-    "cli": {"benchmark", "doctor", "__init__", "_core", "compiler", "graph", "run", "units"},
+    "cli": {"benchmark", "doctor", "__init__", "_core", "compiler", "graph", "median", "run", "units"},
 }
 COMPILE_TIME = {"onnx", "google"}
 MAY_IMPORT_ONNX = {"backend.py", "importer.py", "onnx_file.py"}

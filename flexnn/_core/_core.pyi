@@ -14,6 +14,7 @@ PARAM_WORDS: int
 BASE_FILE: int
 MAX_INPUTS: int
 AHEAD_MAX: int
+DIRECT_ALIGN: int
 MAX_THREADS: int
 SEARCH_BLOCKS_MAX: int
 OPS: tuple[str, ...]

@@ -16,6 +16,7 @@ cdef extern from "flexnn/rates.h" nogil:
 cdef extern from "flexnn/engine.h" nogil:
     const fx_record fx_engine_records[]
     const int FX_BASE_FILE
+    const int64_t FX_DIRECT_ALIGN
     enum: FX_AHEAD_MAX
 
     ctypedef struct fx_place:

@@ -14,6 +14,8 @@ if len(_STATUS_NAMES) != FX_STATUS_COUNT:
 
 
 BASE_FILE = FX_BASE_FILE
+AHEAD_MAX = FX_AHEAD_MAX
+DIRECT_ALIGN = FX_DIRECT_ALIGN
 
 
 def table_workspace(int64_t chunk_bytes):

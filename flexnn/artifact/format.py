@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from flexnn._core import crc32c
+from flexnn._core import DIRECT_ALIGN, crc32c
 from flexnn.errors import FlexNNError
 
 MAGIC = b"\x89FLEXNN\n"
@@ -15,8 +15,8 @@ attributes, panels with another layout. Versions 1 and 2 stood for what is ``kin
 """
 KINDS = (GRAPH, MODEL) = (1, 2)
 """A bound graph; a model whose shapes are bound at run time."""
-PAGE = 4096
-"""Alignment of each weight, in bytes: what O_DIRECT asks for on every common device."""
+PAGE = DIRECT_ALIGN
+"""Alignment of each weight in bytes, so that direct reads reach it."""
 GRAPH_BYTES_MAX = 64 << 20
 CHUNKS_MAX = 1 << 24
 FILE_BYTES_MAX = 1 << 46

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flexnn.graph.attributes import INT_MAX
 from flexnn.graph.descriptor import Descriptor
 from flexnn.graph.ir import ALL_DTYPES, RANK_MAX, AbsentError, Array, Weight
 from flexnn.graph.model import (
@@ -29,7 +30,6 @@ from flexnn.graph.sources import ArraySource, ModelSource
 from .format import ArtifactError
 from .section import (
     BYTES_MAX,
-    INT_MAX,
     TENSORS_MAX,
     check_tables,
     dump_weights,

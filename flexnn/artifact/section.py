@@ -10,11 +10,11 @@ import json
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from flexnn.graph.attributes import INT_MAX
 from flexnn.graph.ir import DTYPES, RANK_MAX, Attr, Graph, Node, Tensor, Weight, contiguous_strides
 
 from .format import ArtifactError
 
-INT_MAX = 2**31 - 1
 BYTES_MAX = 1 << 46
 NAME_MAX = 4096
 LIST_MAX = 64

@@ -16,14 +16,13 @@ from dataclasses import replace
 import numpy as np
 
 from flexnn import _core
-from flexnn.artifact.format import PAGE
 from flexnn.graph.ir import Graph
 from flexnn.planning import MachineProfile, Plan
 from flexnn.planning.program import encode_loads
 from flexnn.planning.types import align_up
 
 from . import ABLATIONS
-from .timing import Setting, Timing
+from .timing import Subject, Timing
 
 SLICE_BYTES = 1 << 20
 """Size of a slice of "fixed slices"."""
@@ -31,10 +30,10 @@ SLOWER = 1e3
 """Predicted time of a kernel that is not to be chosen."""
 
 
-def ablate(setting: Setting, memory: int, names: list[str]) -> list[Timing]:
+def ablate(subject: Subject, memory: int, names: list[str]) -> list[Timing]:
     """The whole design at a budget of ``memory`` bytes, then each of ``names``, all if there are none."""
-    timings = [setting.time("all parts", setting.plan(memory))]
-    return timings + [_FUNCTIONS[name](setting, memory, name) for name in names or ABLATIONS]
+    timings = [subject.time("all parts", subject.plan(memory))]
+    return timings + [_FUNCTIONS[name](subject, memory, name) for name in names or ABLATIONS]
 
 
 def on_demand(plan: Plan) -> Plan:
@@ -75,7 +74,8 @@ def streamed(graph: Graph, plan: Plan, slice_bytes: int | None, buffers: int, al
             steps.append(part)
             free_from[place] = len(steps)
     every = np.concatenate([np.zeros(0, _core.LOAD_DTYPE), *loads])
-    size, base = align_up(int(every["bytes"].max(initial=0)), PAGE), align_up(program.arena_bytes, PAGE)
+    page = _core.DIRECT_ALIGN
+    size, base = align_up(int(every["bytes"].max(initial=0)), page), align_up(program.arena_bytes, page)
     every["address"] = base + every["address"] * size
     rows = np.array(steps, _core.STEP_DTYPE)
     panels = np.array([graph.nodes[node].weight >= 0 for node in rows["node"]], bool)
@@ -92,7 +92,7 @@ def streamed(graph: Graph, plan: Plan, slice_bytes: int | None, buffers: int, al
 
 def _direct_only(machine: MachineProfile) -> MachineProfile:
     slow = {kernel: SLOWER for kernel in _core.ENUMS["conv_kernel"] if kernel != "direct"}
-    times = {way: time for way, time in machine.times.items() if way.split(".")[1] not in slow}
+    times = {key: time for key, time in machine.times.items() if key.split(".")[1] not in slow}
     return replace(machine, times=times, scales={**machine.scales, **slow})
 
 
@@ -100,33 +100,33 @@ def _changed(timing: Timing) -> Timing:
     return replace(timing, predicted=None)
 
 
-def _without_preloading(setting: Setting, memory: int, name: str) -> Timing:
-    return _changed(setting.time(name, on_demand(setting.plan(memory))))
+def _without_preloading(subject: Subject, memory: int, name: str) -> Timing:
+    return _changed(subject.time(name, on_demand(subject.plan(memory))))
 
 
-def _without_static_memory(setting: Setting, memory: int, name: str) -> Timing:
-    return _changed(setting.time(name, setting.plan(memory), fresh=True))
+def _without_static_memory(subject: Subject, memory: int, name: str) -> Timing:
+    return _changed(subject.time(name, subject.plan(memory), fresh=True))
 
 
-def _without_both(setting: Setting, memory: int, name: str) -> Timing:
-    return _changed(setting.time(name, on_demand(setting.plan(memory)), fresh=True))
+def _without_both(subject: Subject, memory: int, name: str) -> Timing:
+    return _changed(subject.time(name, on_demand(subject.plan(memory)), fresh=True))
 
 
-def _direct_kernels_only(setting: Setting, memory: int, name: str) -> Timing:
-    return setting.time(name, setting.plan(memory, _direct_only(setting.machine)))
+def _direct_kernels_only(subject: Subject, memory: int, name: str) -> Timing:
+    return subject.time(name, subject.plan(memory, _direct_only(subject.machine)))
 
 
-def _layer_by_layer(setting: Setting, memory: int, name: str) -> Timing:
-    plan, taken = streamed(setting.artifact.graph, setting.plan(None), None, 1, setting.align)
-    return replace(_changed(setting.time(name, plan)), memory=taken)
+def _layer_by_layer(subject: Subject, memory: int, name: str) -> Timing:
+    plan, taken = streamed(subject.artifact.graph, subject.plan(None), None, 1, subject.align)
+    return replace(_changed(subject.time(name, plan)), memory=taken)
 
 
-def _fixed_slices(setting: Setting, memory: int, name: str) -> Timing:
-    plan, taken = streamed(setting.artifact.graph, setting.plan(None), SLICE_BYTES, 2, setting.align)
-    return replace(_changed(setting.time(name, plan)), memory=taken)
+def _fixed_slices(subject: Subject, memory: int, name: str) -> Timing:
+    plan, taken = streamed(subject.artifact.graph, subject.plan(None), SLICE_BYTES, 2, subject.align)
+    return replace(_changed(subject.time(name, plan)), memory=taken)
 
 
-_FUNCTIONS: dict[str, Callable[[Setting, int, str], Timing]] = dict(
+_FUNCTIONS: dict[str, Callable[[Subject, int, str], Timing]] = dict(
     zip(
         ABLATIONS,
         (

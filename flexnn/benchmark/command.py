@@ -37,17 +37,17 @@ def run(options: argparse.Namespace) -> int:
             storage=options.storage,
             repeat=options.repeat,
             groups=options.groups,
-        ) as setting,
+        ) as subject,
     ):
-        source = setting.artifact.header.source_sha256.hex()
+        source = subject.artifact.header.source_sha256.hex()
         if options.what == "curve":
-            timings = curve.curve(setting)
+            timings = curve.curve(subject)
             if options.model.endswith(".onnx") and not options.no_peers:
                 peer = curve.onnxruntime(options.model, threads, options.repeat)
                 points = [peer] if peer else []
         else:
-            memory = options.memory or 2 * setting.minimum()
-            timings = ablations.ablate(setting, memory, options.only or [])
+            memory = options.memory or 2 * subject.minimum()
+            timings = ablations.ablate(subject, memory, options.only or [])
     rows = [found.describe() for found in timings]
     if options.draw:
         curve.draw(options.draw, f"{Path(options.model).stem}, {threads} thread{'s' * (threads > 1)}", rows, points)

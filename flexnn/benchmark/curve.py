@@ -7,9 +7,9 @@ import subprocess
 import sys
 from typing import Any
 
-from flexnn.measure.median import median, quantile
+from flexnn.median import median, quantile
 
-from .timing import Setting, Timing
+from .timing import Subject, Timing
 
 FACTORS = (1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 4.0, 8.0, 16.0)
 """Budgets as multiples of the smallest one; those above the memory of the whole model are left out."""
@@ -41,14 +41,14 @@ print(json.dumps({"times": times[2:], "memory": peak() - before}))
 """
 
 
-def curve(setting: Setting) -> list[Timing]:
+def curve(subject: Subject) -> list[Timing]:
     """Time the model at each budget; the last timing is without a limit."""
-    minimum, whole = setting.minimum(), setting.plan(None)
+    minimum, whole = subject.minimum(), subject.plan(None)
     budgets = {f"{factor:g} x smallest": int(minimum * factor) for factor in FACTORS}
     timings = [
-        setting.time(name, setting.plan(budget)) for name, budget in budgets.items() if budget < whole.session_bytes
+        subject.time(name, subject.plan(budget)) for name, budget in budgets.items() if budget < whole.session_bytes
     ]
-    return [*timings, setting.time("no limit", whole)]
+    return [*timings, subject.time("no limit", whole)]
 
 
 def onnxruntime(model: str, threads: int, repeat: int) -> dict[str, Any] | None:

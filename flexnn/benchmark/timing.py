@@ -15,7 +15,7 @@ from flexnn import planning
 from flexnn.artifact import Artifact, open_artifact
 from flexnn.graph.ir import DTYPES
 from flexnn.measure import measured_machine, throttled
-from flexnn.measure.median import median, quantile
+from flexnn.median import median, quantile
 from flexnn.planning import BudgetError, MachineProfile, Plan, make_plan
 from flexnn.planning.types import io_alignment
 from flexnn.run.engine import BoundProgram, Engine, Switches
@@ -33,7 +33,7 @@ class Timing:
 
     name: str
     memory: int
-    """All that the session takes, as its plan accounts for it."""
+    """Bytes of the session, as its plan accounts for them."""
     p50: float
     p95: float
     predicted: float | None
@@ -43,12 +43,12 @@ class Timing:
     pinned_bytes: int
 
     def describe(self) -> dict[str, Any]:
-        """For JSON."""
+        """Return the timing for JSON."""
         return asdict(self)
 
 
 @dataclass(slots=True)
-class Setting:
+class Subject:
     """An artifact opened for measuring, with the machine's profile and the loader's throttle in it."""
 
     artifact: Artifact
@@ -63,19 +63,19 @@ class Setting:
         return io_alignment(direct=self.switches.direct_fd >= 0)
 
     def plan(self, memory: int | None, machine: MachineProfile | None = None) -> Plan:
-        """The plan for a budget. Raises BudgetError."""
+        """Return the plan for a budget. Raises BudgetError."""
         setting = planning.Setting(machine or self.machine, self.switches.threads, self.align)
         return make_plan(self.artifact.graph, setting, memory, groups=self.groups)
 
     def minimum(self) -> int:
-        """The smallest budget."""
+        """Return the smallest budget."""
         try:
             return self.plan(1).minimum_memory
         except BudgetError as error:
             return error.minimum
 
     def time(self, name: str, plan: Plan, *, fresh: bool = False) -> Timing:
-        """Times runs of a plan on random inputs; ``fresh``: weights get new memory for each load."""
+        """Time runs of a plan on random inputs; ``fresh``: weights get new memory for each load."""
         running = Running(self, plan, fresh)
         try:
             running.block(self.repeat)
@@ -84,7 +84,7 @@ class Setting:
         return running.timing(name)
 
     def in_turns(self, plans: Mapping[str, Plan]) -> list[Timing]:
-        """Times runs of several plans in blocks that take turns, so that a machine that gets slower does so for all."""
+        """Time runs of several plans in blocks that take turns, so that a machine that gets slower does so for all."""
         with contextlib.ExitStack() as stack:
             running = {name: Running(self, plan) for name, plan in plans.items()}
             for each in running.values():
@@ -98,8 +98,8 @@ class Setting:
 class Running:
     """A plan opened in the engine, and the times of its runs so far."""
 
-    def __init__(self, setting: Setting, plan: Plan, fresh: bool = False) -> None:
-        graph = setting.artifact.graph
+    def __init__(self, subject: Subject, plan: Plan, fresh: bool = False) -> None:
+        graph = subject.artifact.graph
         random = np.random.default_rng(SEED)
         self._buffers = []
         for index in (*graph.inputs, *graph.outputs):
@@ -109,17 +109,17 @@ class Running:
             )
             self._buffers.append(np.ascontiguousarray(values, DTYPES[tensor.dtype]))
         self._plan = plan
-        self._host = Engine(setting.artifact, replace(setting.switches, fresh=fresh))
-        self._engine = BoundProgram(self._host, plan)
+        self._engine = Engine(subject.artifact, replace(subject.switches, fresh=fresh))
+        self._bound = BoundProgram(self._engine, plan)
         self._times: list[float] = []
         self._stalls: list[float] = []
         self._read = 0
 
     def block(self, count: int) -> None:
-        """Runs ``count`` times, after runs that do not count."""
+        """Run ``count`` times, after runs that do not count."""
         for number in range(WARMUP + count):
             start = time.perf_counter_ns()
-            run = self._engine.run(self._buffers, [self._engine])
+            run = self._bound.run(self._buffers, [self._bound])
             took = time.perf_counter_ns() - start
             if number >= WARMUP:
                 self._times.append(took / 1e6)
@@ -140,13 +140,13 @@ class Running:
         )
 
     def close(self) -> None:
-        """Gives the engine's memory and threads back."""
-        self._host.close()
+        """Give the engine's memory and threads back."""
+        self._engine.close()
 
 
 @contextlib.contextmanager
-def opened(path: str, *, threads: int, io: str, storage: int, repeat: int, groups: Groups = None) -> Iterator[Setting]:
-    """Opens an artifact; ``storage``: bytes a second that the loader reads at most, 0: as fast as it can."""
+def opened(path: str, *, threads: int, io: str, storage: int, repeat: int, groups: Groups = None) -> Iterator[Subject]:
+    """Open an artifact; ``storage``: most bytes that the loader reads in a second, 0: no limit."""
     with open_artifact(path) as artifact:
         direct_fd = artifact.open_direct() if io == "direct" else -1
         try:
@@ -155,7 +155,7 @@ def opened(path: str, *, threads: int, io: str, storage: int, repeat: int, group
             if storage:
                 machine = throttled(machine, storage)
             switches = Switches(threads, direct_fd, read_bytes_per_second=storage)
-            yield Setting(artifact, machine, switches, repeat, groups)
+            yield Subject(artifact, machine, switches, repeat, groups)
         finally:
             if direct_fd >= 0:
                 os.close(direct_fd)

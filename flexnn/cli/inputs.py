@@ -8,6 +8,7 @@ import numpy as np
 
 import flexnn
 from flexnn.graph.ports import Port, open_hint
+from flexnn.graph.random_array import random_array
 
 SEED = 0
 
@@ -24,10 +25,3 @@ def random_input(generator: np.random.Generator, argument: flexnn.NodeArg) -> np
     if len(shape) < len(argument.shape):
         raise ValueError(f"input {argument.name!r}: {open_hint(Port(argument.name, None, tuple(argument.shape)))}")
     return random_array(generator, tuple(shape), dtype)
-
-
-def random_array(generator: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
-    """Return normally distributed numbers, or zeros and ones if ``dtype`` is no float."""
-    if dtype.kind == "f":
-        return generator.standard_normal(shape, np.float32).astype(dtype, copy=False)
-    return generator.integers(0, 2, shape).astype(dtype)  # small: may be indices

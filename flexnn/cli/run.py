@@ -13,6 +13,7 @@ import numpy as np
 import flexnn
 from flexnn import _core, units
 from flexnn.compiler import compiled
+from flexnn.median import median, quantile
 
 from .files import check_writable, load_arrays, write_npz, written
 from .inputs import random_input, seeded
@@ -78,7 +79,7 @@ def _measure(
         if options.trace is not None:
             with written(options.trace) as file:
                 file.write(json.dumps(session.trace_events()).encode())
-        facts = {"baseline_rss": baseline, "peak_rss": peak}, _spread(latencies), open_ms, _median(stalls)
+        facts = {"baseline_rss": baseline, "peak_rss": peak}, _spread(latencies), open_ms, median(stalls)
         report = _report(session, *facts)
         names = [output.name for output in session.get_outputs()]
     return report, dict(zip(names, outputs, strict=True))
@@ -116,19 +117,11 @@ def _tell(what: str) -> None:
 
 def _spread(latencies: list[float]) -> dict[str, Any]:
     return {
-        "p50": _median(latencies),
-        "p95": _quantile(latencies, 0.95),
+        "p50": median(latencies),
+        "p95": quantile(latencies, 0.95),
         "min": min(latencies),
         "runs": len(latencies),
     }
-
-
-def _median(values: list[float]) -> float:
-    return _quantile(values, 0.5)
-
-
-def _quantile(values: list[float], q: float) -> float:
-    return sorted(values)[round(q * (len(values) - 1))]
 
 
 def _peak_rss() -> int:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from flexnn import _core
 
-from .ir import GraphError, WeightSource
+from .ir import Attr, GraphError, WeightSource
 from .panels import NR, conv_cin_panel, is_narrow
 from .weight_form import FORMS, WeightForm
 
@@ -58,7 +58,7 @@ class PanelSource:
             raise ValueError(f"weights stored as {self.wtype}")
         if min(self.shape) < 1 or self.group < 1 or cout % self.group:
             raise ValueError(f"weights of shape {self.shape} in {self.group} groups")
-        if self.op == "dwconv" and (cin_group != 1 or self.group != cout):
+        if self.is_depthwise and (cin_group != 1 or self.group != cout):
             raise ValueError(f"not depthwise: shape {self.shape}, {self.group} groups")
 
     @property
@@ -66,6 +66,18 @@ class PanelSource:
         """Names the packed numbers, as a source's key does (graph/sources.py)."""
         vectors = "|".join(v.key if v is not None else "" for v in (self.bias, self.scale, self.slope, self.step))
         return f"{self.op}{self.shape}/{self.group}{self.wtype}({self.weight.key}|{vectors})"
+
+    @property
+    def is_depthwise(self) -> bool:
+        """Whether each output channel sees only the input channel of the same number."""
+        return self.op == "dwconv"
+
+    @property
+    def attrs(self) -> dict[str, Attr]:
+        """Attributes of the node that these panels decide; the form comes last (graph/passes)."""
+        if self.is_depthwise:
+            return {}
+        return {"group": self.group, "cout": self.shape[0], "cin_block": self.cin_block}
 
     @property
     def form(self) -> WeightForm:
@@ -80,7 +92,7 @@ class PanelSource:
     @property
     def cin_panel(self) -> int:
         """Input channels that one panel reads."""
-        if self.op == "dwconv":
+        if self.is_depthwise:
             return 1
         return conv_cin_panel(self.shape[0], self.shape[1], self.group)
 
@@ -118,16 +130,16 @@ class PanelSource:
         for c0 in range(0, cout, NR):
             c1 = min(c0 + NR, cout)
             part = np.ascontiguousarray(weight[c0:c1], dtype=np.float32)
-            pieces = [_lanes(bias, c0, c1)]
+            head = [_lanes(bias, c0, c1)]
             if slope is not None:
-                pieces.append(_lanes(slope, c0, c1))
+                head.append(_lanes(slope, c0, c1))
             if self.form.scales:
                 steps = _steps(part) if step is None else step[c0:c1]
                 part = _whole(part / steps[:, None, None, None])
-                pieces.append(_front(steps if scale is None else steps * scale[c0:c1]))
+                head.append(_front(steps if scale is None else steps * scale[c0:c1]))
             elif scale is not None:
                 part = part * scale[c0:c1, None, None, None]
-            yield np.concatenate([*pieces, _stored(self._body(part, c0), self.form)])
+            yield np.concatenate([*head, _stored(self._body(part, c0), self.form)])
 
     def _body(self, part: F32, c0: int) -> F32:
         """[block][tap][cin of block][NR] of output channels from ``c0``."""
@@ -135,7 +147,7 @@ class PanelSource:
         wide = self.cin_panel
         body = np.zeros((kh * kw, wide, NR), np.float32)
         taps = part.reshape(count, cin_group, kh * kw)
-        if self.op == "dwconv":
+        if self.is_depthwise:
             body[:, 0, :count] = taps[:, 0].T
         elif self.group == 1 or is_narrow(self.shape[0], cin_group, self.group):
             body[:, :, :count] = taps.transpose(2, 1, 0)

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from flexnn._core.engine_session import Trace
 from flexnn.artifact import Artifact
 from flexnn.planning import MachineProfile
 
 from . import cache
-from .refine import Spans, Trace, Watch
+from .refine import Spans, Watch
 
 ROOM_MARGIN = 512 << 10
 """Bytes of the arena's size that are left to measuring itself."""

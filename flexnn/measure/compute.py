@@ -16,11 +16,10 @@ from numpy.typing import NDArray
 
 from flexnn import _core
 from flexnn.graph.ir import Graph
+from flexnn.median import median
 from flexnn.planning.machine import variant_key
 from flexnn.planning.program import encode_variant
 from flexnn.planning.types import LINE, Costs, NodeCosts, Variant, align_up
-
-from .median import median
 
 RUNS_MAX = 7
 WARM_RUNS = 1
@@ -215,15 +214,15 @@ class Bench:
 
     def run(self, end: float) -> list[float]:
         """Return the median seconds of each step added, over runs until ``end`` (of perf_counter), at least one."""
-        engine = self.open(np.zeros(0, _core.LOAD_DTYPE), np.zeros(0, np.uint32), -1)
+        session = self.open(np.zeros(0, _core.LOAD_DTYPE), np.zeros(0, np.uint32), -1)
         times: list[list[float]] = []
         try:
             while len(times) < RUNS_MAX + WARM_RUNS and (not times or time.perf_counter() < end):
-                engine.run([])
-                assert engine.trace
-                times.append([(last - first) * 1e-9 for first, last in engine.trace[0][1:]])
+                session.run([])
+                assert session.trace
+                times.append([(last - first) * 1e-9 for first, last in session.trace[0][1:]])
         finally:
-            engine.close()
+            session.close()
         return [median(step) for step in zip(*(times[WARM_RUNS:] or times), strict=True)]
 
     def open(

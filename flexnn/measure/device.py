@@ -9,13 +9,13 @@ from dataclasses import replace
 
 from flexnn.artifact import Artifact
 from flexnn.graph.ir import Graph
+from flexnn.median import median
 from flexnn.planning import MachineProfile, Setting
 from flexnn.planning.bands import banded
 from flexnn.planning.costs import graph_costs
 from flexnn.planning.types import Costs, io_alignment
 
 from .compute import Case, Times, cases_of, measure_variants
-from .median import median
 from .storage import File, measure_overlap, measure_storage
 
 COMPUTE_S, STORAGE_S = 1.2, 0.4

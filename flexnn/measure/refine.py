@@ -12,17 +12,15 @@ from dataclasses import replace
 import numpy as np
 
 from flexnn import _core
+from flexnn._core.engine_session import Trace
+from flexnn.median import median
 from flexnn.planning import MachineProfile, Program
-from flexnn.planning.costs import with_tile_block
 from flexnn.planning.machine import load_seconds, variant_key
-from flexnn.planning.types import F64, Variant
+from flexnn.planning.program import decode_variant
+from flexnn.planning.types import F64
 
-from .median import median
-
-Trace = tuple[list[tuple[int, int]], list[tuple[int, int]]]
-"""(start, end) in ns of each step, and of each load, of a run, from its start."""
 Spans = tuple[memoryview, memoryview]
-"""The same numbers in two flat buffers: start, end, start, …"""
+"""The numbers of a Trace in two flat buffers: start, end, start, …"""
 SAMPLES_MIN, SAMPLES_MAX = 3, 12
 WEIGHT = 0.5
 """Weight of the new factor against what was known."""
@@ -90,14 +88,9 @@ def _factor(seen: list[float], predicted: float) -> float:
 
 def _step_seconds(program: Program, machine: MachineProfile) -> F64:
     """Return the seconds of each step; 0 where its variant was not measured."""
-    tile_block = [name for name, _ in _core.FIELDS["conv"]].index("tile_block")
     variants = []
     for node in program.nodes:
-        op, params = _core.OPS[node["op"]], np.array(node["params"])
-        variant = Variant("", 0, 0, 0.0, 0.0)
-        if op == "conv":
-            variant = Variant(_core.ENUMS["conv_kernel"][node["kernel"]], int(params[tile_block]), 0, 0.0, 0.0)
-            params = with_tile_block(params, 0)
+        op, params, variant = decode_variant(node)
         fixed, channels = machine.times.get(variant_key(op, params, variant), (0.0, 0.0))
         variants.append((fixed, channels, max(_core.op_full_window(op, params)[3], 1)))
     fixed_s, channels_s, whole = np.array(variants).reshape(-1, 3)[program.steps["node"]].T

@@ -17,12 +17,13 @@ from itertools import zip_longest
 import numpy as np
 from numpy.typing import NDArray
 
+from flexnn._core import DIRECT_ALIGN
 from flexnn.graph.ir import Graph
+from flexnn.median import median, quantile
 from flexnn.planning.program import encode_loads
-from flexnn.planning.types import LINE, PAGE, Costs, align_up
+from flexnn.planning.types import LINE, Costs, align_up
 
 from .compute import Bench, Case
-from .median import median, quantile
 
 BIG_BYTES, SMALL_BYTES = 1 << 20, 96 << 10
 """Bytes that big and small slices aim at; slices are whole panels."""
@@ -64,7 +65,7 @@ def measure_storage(graph: Graph, costs: Costs, file: File, *, arena_bytes: int,
     is large enough.
     """
     end = time.perf_counter() + seconds
-    room = arena_bytes - costs.zeros_bytes - 2 * PAGE
+    room = arena_bytes - costs.zeros_bytes - 2 * DIRECT_ALIGN
     slices = _slices(graph, costs, room)
     if not slices:
         return None
@@ -87,7 +88,7 @@ def measure_overlap(
     """
     step_s = case.variant.seconds() * (case.large / case.costs.panels if case.large else 1.0)
     taken = case.beside_bytes + costs.zeros_bytes + case.large * case.costs.panel_bytes
-    room = (arena_bytes - taken) // PAGE * PAGE - PAGE
+    room = (arena_bytes - taken) // DIRECT_ALIGN * DIRECT_ALIGN - DIRECT_ALIGN
     slices = _slices(graph, costs, room)[::2]
     if not slices:
         return 1.0, 1.0
@@ -99,16 +100,16 @@ def measure_overlap(
     end = time.perf_counter() + OVERLAP_S
     for _ in range(steps):
         bench.add(case, case.large)
-    at = align_up(bench.arena_bytes, PAGE)
+    at = align_up(bench.arena_bytes, DIRECT_ALIGN)
     loads, arena = _encode(graph, costs, slices, at, room)
-    engine = bench.open(loads, file.crcs, file.fd, file.direct_fd, arena)
+    session = bench.open(loads, file.crcs, file.fd, file.direct_fd, arena)
     compute: list[float] = []
     read: list[float] = []
     try:
         while len(read) < 2 or time.perf_counter() < end:
-            engine.run([])
-            assert engine.trace
-            computed, loaded = np.array(engine.trace[0][1:]), np.array(engine.trace[1])
+            session.run([])
+            assert session.trace
+            computed, loaded = np.array(session.trace[0][1:]), np.array(session.trace[1])
             first, last = loaded[0, 0], loaded[-1, 1]
             times = computed[:, 1] - computed[:, 0]
             inside = (computed[:, 0] >= first) & (computed[:, 1] <= last)
@@ -117,7 +118,7 @@ def measure_overlap(
             if inside.any() and after.any():
                 compute.append(median(times[after].tolist()) / float(times[inside].mean()))
     finally:
-        engine.close()
+        session.close()
     # Other work on the machine only makes loads slower: take the upper quartile of their speeds.
     speeds = median(compute) if compute else 1.0, quantile(read, 0.75)
     return min(max(speeds[0], SPEED_MIN), 1.0), min(max(speeds[1], SPEED_MIN), 1.0)
@@ -163,20 +164,20 @@ def _read(
 ) -> NDArray[np.float64]:
     """Return the seconds of each slice in each run until ``end``; ``drop``: each run finds the page cache empty."""
     bench = Bench(graph, costs, LINE)
-    at = align_up(bench.arena_bytes, PAGE)
+    at = align_up(bench.arena_bytes, DIRECT_ALIGN)
     loads, arena = _encode(graph, costs, slices, at, room)
-    engine = bench.open(loads, file.crcs, file.fd, file.direct_fd, arena)
+    session = bench.open(loads, file.crcs, file.fd, file.direct_fd, arena)
     times: list[list[float]] = []
     try:
         while len(times) < 2 or (len(times) < RUNS_MAX and time.perf_counter() < end):
             if drop:
                 for _, offset, size in slices:
                     os.posix_fadvise(file.fd, offset, size, os.POSIX_FADV_DONTNEED)
-            engine.run([])
-            assert engine.trace
-            times.append([(last - first) * 1e-9 for first, last in engine.trace[1]])
+            session.run([])
+            assert session.trace
+            times.append([(last - first) * 1e-9 for first, last in session.trace[1]])
     finally:
-        engine.close()
+        session.close()
     return np.array(times[1:])
 
 

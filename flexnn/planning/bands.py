@@ -222,10 +222,11 @@ def _band_rows(graph: Graph, sizes: _Sizes, chain: Chain, band: int) -> list[Row
 
 
 def _work(graph: Graph, node: Node) -> int:
+    """Return the approximate number of a node's multiplications."""
     work = graph.tensors[node.outputs[0]].size
     if _is_windowed(node):
         work *= prod(ints_attr(node, "kernel"))
-    if node.op == "conv":
+    if "group" in node.attrs:  # an output channel sees the input channels of its group
         work *= graph.tensors[node.inputs[0]].shape[-1] // int_attr(node, "group")
     return work
 

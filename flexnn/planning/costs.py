@@ -119,7 +119,7 @@ def _node_costs(graph: Graph, node: Node, params: NDArray[np.int32], setting: Se
     if operators.OPERATORS[node.op].kernels:
         variants = _conv_variants(params, panels, panel_bytes, setting)
     else:
-        workspace = align_up(_core.op_workspace(node.op, "", params, setting.isa))
+        workspace = align_up(_core.op_workspace(node.op, "", params))
         seconds = _plain_seconds(graph, node, panels * panel_bytes, setting)
         variants = [Variant("", 0, workspace, setting.machine.step_s, seconds)]
     return NodeCosts(variants, params, panels, panel_bytes, -1, ())
@@ -136,6 +136,16 @@ def _reading_rows(table: Table, setting: Setting) -> Variant:
     machine = setting.machine
     reads_s = table.rows * (machine.request_s + table.chunk_bytes / machine.storage_bytes_per_second)
     return Variant("", 0, align_up(_core.table_workspace(table.chunk_bytes)), machine.step_s, reads_s / setting.threads)
+
+
+def params_with(params: NDArray[np.int32], variant: Variant) -> NDArray[np.int32]:
+    """Return a node's parameters with the ``tile_block`` of ``variant``, if it is a convolution's."""
+    return with_tile_block(params, variant.tile_block) if variant.kernel else params
+
+
+def tile_block_of(params: NDArray[np.int32]) -> int:
+    """Return the ``tile_block`` of a convolution's parameters."""
+    return int(params[_CONV_FIELD["tile_block"]])
 
 
 def with_tile_block(params: NDArray[np.int32], tile_block: int) -> NDArray[np.int32]:
@@ -165,7 +175,7 @@ def _conv_variants(params: NDArray[np.int32], panels: int, panel_bytes: int, set
         if kernel == "direct" and not narrow:  # a tap's channels are a run of the inner loop: short ones do not fill it
             fraction *= cin / (cin + 3.0)
         seconds = max(2.0 * n * oh * ow * kh * kw * cin * cout / (fraction * rate), read_s)
-        workspace = align_up(_core.op_workspace("conv", kernel, params, setting.isa))
+        workspace = align_up(_core.op_workspace("conv", kernel, params))
         variants.append(Variant(kernel, 0, workspace, machine.step_s, seconds))
     for kernel, side in (("wino4", 4), ("wino2", 2), ("wino_line", 4)):
         if not _core.conv_kernel_fits(kernel, params):
@@ -181,7 +191,7 @@ def _conv_variants(params: NDArray[np.int32], panels: int, panel_bytes: int, set
             flops += blocks * cin * cout * weight_flops + tiles * cout * tile_flops
             busy = min(threads, blocks) / threads
             seconds = max(flops / rate, read_s)
-            workspace = align_up(_core.op_workspace("conv", kernel, with_tile_block(params, block), setting.isa))
+            workspace = align_up(_core.op_workspace("conv", kernel, with_tile_block(params, block)))
             fixed = machine.step_s + tiles * cin * tile_flops / (rate * busy)
             variants.append(Variant(kernel, block, workspace, fixed, seconds))
     return variants

@@ -19,7 +19,7 @@ import numpy as np
 from flexnn import _core
 from flexnn.graph.ir import Graph
 
-from .costs import graph_costs, with_tile_block
+from .costs import graph_costs, params_with
 from .groups import at_once, group_sizes, in_order, layers
 from .report import Plan
 from .setting import Setting
@@ -141,8 +141,8 @@ class Grouping:
         for i, (item, node, variant) in enumerate(zip(self._graph.nodes, self._costs.nodes, variants, strict=True)):
             key = id(node.params), variant.kernel, variant.tile_block
             if key not in alike:
-                params = with_tile_block(node.params, variant.tile_block) if variant.kernel else node.params
-                alike[key] = max(_core.op_units(item.op, variant.kernel, params, None, threads, self._setting.isa), 1)
+                params = params_with(node.params, variant)
+                alike[key] = max(_core.op_units(item.op, variant.kernel, params, None, threads), 1)
             units[i] = alike[key]
         unit = (seconds - barrier) / -(-units // threads)
         return _Times(seconds, barrier, unit, unit * units / threads)

@@ -38,9 +38,9 @@ class MachineProfile:
     """Ratio of measured to analytic time by kernel or operator, for variants that were not measured."""
 
     @classmethod
-    def measure(cls, isa: str | None = None) -> MachineProfile:
+    def measure(cls) -> MachineProfile:
         """Measure compute and memory rates here, in about 2 ms; assume the rest."""
-        flops, memory = _core.measure_rates(isa)
+        flops, memory = _core.measure_rates()
         return cls(flops, memory)
 
     def timed(self, op: str, params: NDArray[np.int32], variant: Variant) -> Variant:

@@ -13,8 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from flexnn import _core
 from flexnn.graph.ir import DTYPES, Graph
+from flexnn.graph.operators import OPERATORS
 
-from .costs import with_tile_block
+from .costs import params_with, tile_block_of, with_tile_block
 from .drafts import Draft, Records
 from .types import I64, LINE, Costs, Program, Variant, align_up
 
@@ -163,8 +164,17 @@ def _encode_nodes(
 def encode_variant(row: np.void, op: str, params: NDArray[np.int32], variant: Variant) -> None:
     """Write operator, kernel and parameters into a node's record."""
     row["op"] = _core.OPS.index(op)
-    row["kernel"] = _core.ENUMS["conv_kernel"].index(variant.kernel) if variant.kernel else 0
-    row["params"] = with_tile_block(params, variant.tile_block) if variant.kernel else params
+    row["kernel"] = OPERATORS[op].kernels.index(variant.kernel) if variant.kernel else 0
+    row["params"] = params_with(params, variant)
+
+
+def decode_variant(row: np.void) -> tuple[str, NDArray[np.int32], Variant]:
+    """Return what ``encode_variant`` wrote into a node's record; the variant's workspace and times are 0."""
+    op, params = _core.OPS[row["op"]], np.array(row["params"])
+    kernel = OPERATORS[op].kernel(int(row["kernel"]))
+    if not kernel:
+        return op, params, Variant("", 0, 0, 0.0, 0.0)
+    return op, with_tile_block(params, 0), Variant(kernel, tile_block_of(params), 0, 0.0, 0.0)
 
 
 def _encode_steps(costs: Costs, graph: Graph, draft: Draft, loads: Records) -> Records:

@@ -20,5 +20,3 @@ class Setting(NamedTuple):
     """Alignment of reads in bytes (``types.io_alignment``)."""
     overhead: Overhead = overhead_bytes
     """Function that counts the bytes of a session outside its arena."""
-    isa: str | None = None
-    """Instruction-set level; None: the best one of this CPU."""

@@ -18,8 +18,6 @@ F64 = NDArray[np.float64]
 
 LINE = 64
 """Alignment of everything in the arena, in bytes."""
-PAGE = 4096
-"""Alignment of direct reads, in bytes: of their place in the file and in memory, and of their length."""
 
 
 def align_up(size: int, align: int = LINE) -> int:
@@ -29,7 +27,7 @@ def align_up(size: int, align: int = LINE) -> int:
 
 def io_alignment(*, direct: bool) -> int:
     """Return the alignment of reads in bytes, past the page cache (``direct``) or through it."""
-    return PAGE if direct else LINE
+    return _core.DIRECT_ALIGN if direct else LINE
 
 
 def room_bytes(size: int, io_align: int) -> int:

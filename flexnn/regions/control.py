@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from flexnn.graph.ir import GraphError
+from flexnn.graph.ir import Array, GraphError
 from flexnn.graph.model import ModelNode
 
-Array = np.ndarray
 Step = Callable[[Sequence[Array]], list[Array]]
 """One iteration: from the body's inputs to its outputs."""
 

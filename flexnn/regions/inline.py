@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-import numpy as np
-
 from flexnn.graph.bind import Binder
-from flexnn.graph.ir import GraphError
+from flexnn.graph.ir import Array, GraphError
 from flexnn.graph.lower import Const, UnknownValueError
 from flexnn.graph.model import ModelNode
 
 from .region import Region
 
-Array = np.ndarray
 Admit = Callable[[str, bool], None]
 """Function that adds an outside value to the binder, with its numbers if asked."""
 

@@ -11,14 +11,15 @@ from contextlib import suppress
 
 import numpy as np
 
-from flexnn.graph.ir import ALL_DTYPES, Graph, GraphError
+from flexnn.graph.ir import ALL_DTYPES, Array, Graph, GraphError
 from flexnn.graph.model import Constant, Model, ModelNode
 from flexnn.graph.ports import Port
+from flexnn.graph.random_array import random_array
 from flexnn.graph.sources import ModelSource
 
 from .control import truth
 from .region import Nodes, Region, members
-from .segment import Array, Segment
+from .segment import Segment
 from .walk import HEAVY, Scope, Walker
 
 SIDES = (64, 96, 32, 16, 128, 224, 8, 256, 512, 1, 1024, 3)
@@ -45,7 +46,7 @@ class _Collects:
         path = segment.region.path
         self.lowered[path] = self.lowered.get(path, 0) | segment.nodes
         tensors = [segment.graph.tensors[i] for i in segment.graph.outputs]
-        return [made_up(self.random, tensor.shape, tensor.dtype) for tensor in tensors]
+        return [random_array(self.random, tensor.shape, ALL_DTYPES[tensor.dtype]) for tensor in tensors]
 
     def lacking(self, segment: Segment) -> set[str]:
         return set()
@@ -86,23 +87,16 @@ class Sampler(Walker):
         """Walk both branches, one of which may not bind: some models have a branch for each sample rate. Return the
         outputs of the branch ``taken``, if it binds, else of the other.
         """
-        ways: dict[str, list[Array]] = {}
+        walked: dict[str, list[Array]] = {}
         failed: list[GraphError] = []
         for name, body in bodies.items():
             try:
-                ways[name] = self.walk(body, Scope({}, scope))
+                walked[name] = self.walk(body, Scope({}, scope))
             except GraphError as error:
                 failed.append(error)
-        if not ways:
+        if not walked:
             raise next((error for error in failed if not isinstance(error, _MadeUpError)), failed[0])
-        return ways[taken] if taken in ways else next(iter(ways.values()))
-
-
-def made_up(random: np.random.Generator, shape: tuple[int, ...], dtype: str) -> Array:
-    """Return random numbers around zero, or zeros and ones for integers, which may be indices."""
-    if ALL_DTYPES[dtype].kind == "f":
-        return random.standard_normal(shape, np.float32).astype(ALL_DTYPES[dtype], copy=False)
-    return random.integers(0, 2, shape).astype(ALL_DTYPES[dtype])
+        return walked[taken] if taken in walked else next(iter(walked.values()))
 
 
 def sample(model: Model) -> list[Graph]:
@@ -120,7 +114,7 @@ def sample(model: Model) -> list[Graph]:
         """Walk the model at these shapes. Raises GraphError if they do not bind."""
         collects = _Collects()
         feeds = {
-            port.name: made_up(collects.random, shape, str(port.dtype))
+            port.name: random_array(collects.random, shape, ALL_DTYPES[str(port.dtype)])
             for port, shape in zip(model.graph.inputs, shapes, strict=True)
         }
         try:

@@ -9,14 +9,13 @@ import numpy as np
 
 from flexnn.graph.bind import Binder
 from flexnn.graph.evaluate import EVALUATORS
-from flexnn.graph.ir import DTYPES, Graph, GraphError
+from flexnn.graph.ir import DTYPES, Array, Graph, GraphError
 from flexnn.graph.lower import Const, UnknownValueError, array_const
 from flexnn.graph.passes import run_passes
 
 from .inline import AgainError, ApartError, condition, inline
 from .region import Nodes, Region, members
 
-Array = np.ndarray
 KEPT_BYTES = 4 << 10
 """Most bytes of a constant that is kept as an array between segments; larger ones are computed again by each reader."""
 KNOWN_MAX = 4096

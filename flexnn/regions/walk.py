@@ -14,13 +14,13 @@ import numpy as np
 
 from flexnn.graph.evaluate import EVALUATORS
 from flexnn.graph.fold import evaluate_node
-from flexnn.graph.ir import ALL_DTYPES, GraphError
+from flexnn.graph.ir import ALL_DTYPES, Array, GraphError
 from flexnn.graph.lower import LOWERINGS
 from flexnn.graph.model import Model, ModelNode
 
 from .control import loop, scan, truth
 from .region import Nodes, Region, members
-from .segment import Array, Segment, build_segment, leave
+from .segment import Segment, build_segment, leave
 
 SMALL_BYTES = 4 << 10
 """Most bytes of integers that numpy computes: it takes less time than to start a program."""

@@ -6,10 +6,8 @@ import contextlib
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from flexnn import _core
-from flexnn.graph.ir import ALL_DTYPES, Graph
+from flexnn.graph.ir import ALL_DTYPES, Array, Graph
 from flexnn.graph.ports import Port
 from flexnn.measure import Watch, keep_refined, measured_machine
 from flexnn.planning import MachineProfile, Plan, Planner
@@ -20,8 +18,6 @@ from .model_file import ModelFile
 from .options import RunOptions
 from .outputs import Outputs
 from .statistics import machine_statistics
-
-Array = np.ndarray[Any, Any]
 
 
 class FixedRun:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from flexnn.graph.ir import DTYPES, Tensor
+from flexnn.graph.ir import DTYPES, Array, Tensor
 from flexnn.measure import Watch
 from flexnn.measure.parts import Parts
 from flexnn.planning import BudgetError, MachineProfile, Plan
@@ -29,8 +29,6 @@ from .options import RunOptions
 from .outputs import Outputs
 from .segments import BoundSegment, BoundSegments
 from .statistics import machine_statistics
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from flexnn.graph.ir import Array
 
 OWN_BYTES = 1 << 20
 """Bytes from which an output is a mapping of its own: the C library keeps freed heap, more of it once the caller has

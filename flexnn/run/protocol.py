@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-import numpy as np
-
+from flexnn.graph.ir import Array
 from flexnn.graph.ports import Port
 from flexnn.planning import Plan
-
-Array = np.ndarray[Any, Any]
 
 
 class Run(Protocol):

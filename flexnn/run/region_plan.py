@@ -13,15 +13,14 @@ from typing import Any
 import numpy as np
 
 from flexnn import _core
-from flexnn.graph.ir import Graph
+from flexnn.graph.ir import ALL_DTYPES, Array, Graph
+from flexnn.graph.random_array import random_array
 from flexnn.planning import Plan, Program
 from flexnn.regions import Region, Segment
-from flexnn.regions.sampling import Sampler, made_up
+from flexnn.regions.sampling import Sampler
 from flexnn.units import format_bytes
 
 from .segments import BoundSegment, BoundSegments
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +50,7 @@ class _Planned:
             self.met.append(bound)
             self.parts.append(Part(segment.region.path, bound.graph, plan))
         tensors = [bound.graph.tensors[i] for i in bound.graph.outputs]
-        return [made_up(self.random, tensor.shape, tensor.dtype) for tensor in tensors]
+        return [random_array(self.random, tensor.shape, ALL_DTYPES[tensor.dtype]) for tensor in tensors]
 
     def lacking(self, segment: Segment) -> set[str]:
         """Return the names of the segment's nodes whose weights it cannot have."""

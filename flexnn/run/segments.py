@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from flexnn.artifact.model_section import StoredModel, source_of, weight_key
-from flexnn.graph.ir import DTYPES, Graph, Tensor, Weight
+from flexnn.graph.ir import DTYPES, Array, Graph, Tensor, Weight
 from flexnn.graph.sources import ArraySource
 from flexnn.measure import Watch
 from flexnn.planning import BudgetError, MachineProfile, Plan, Planner, Setting
@@ -18,8 +17,6 @@ from flexnn.planning.types import LINE, align_up
 from flexnn.regions import Segment
 
 from .engine import BoundProgram
-
-Array = np.ndarray[Any, Any]
 
 MODEL_NODE_BYTES = 3 << 10
 """Bytes of an ONNX node in Python, with its attributes and its part of the artifact's section."""

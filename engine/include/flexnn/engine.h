@@ -24,6 +24,7 @@
 #define FX_AHEAD_MAX 2    /* runs that may be announced while one goes on */
 #define FX_BASE_ARENA 0   /* operand base: 0 is the arena, 1 + i the i-th input/output buffer, inputs first */
 #define FX_BASE_FILE (-2) /* a gather's table, which stays in the file: offset is its index in fx_program.tables */
+#define FX_DIRECT_ALIGN ((int64_t)4096) /* of offset, bytes and target of a read with O_DIRECT */
 
 /* The records that Python fills, an array of each (flexnn/record.h). */
 

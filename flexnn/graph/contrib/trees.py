@@ -120,8 +120,8 @@ def _forest(e: Expansion) -> tuple[_Forest, dict[tuple[int, int], int]]:
     number = {key: i for i, key in enumerate(zip(trees.tolist(), ids.tolist(), strict=True))}
     try:
         yes, no = (
-            np.array([i if is_leaf[i] else number[int(trees[i]), int(way[i])] for i in range(count)])
-            for way in (yes, no)
+            np.array([i if is_leaf[i] else number[int(trees[i]), int(child[i])] for i in range(count)])
+            for child in (yes, no)
         )
     except KeyError:
         raise e.error("a branch leads to a node that does not exist") from None
@@ -233,10 +233,10 @@ def _table(e: Expansion) -> _Forest:
     if thresholds.dtype.kind != "f" or thresholds.dtype.itemsize < 4:
         raise e.error(f"thresholds of type {thresholds.dtype} are not supported")
     kinds = {_NUMBERED_MODES[m] if m < len(_NUMBERED_MODES) else str(m) for m in np.unique(modes).tolist()}
-    for way, is_leaf in ((yes, is_yes_leaf), (no, is_no_leaf)):
-        if (way < 0).any() or (way >= np.where(is_leaf != 0, leaves, count)).any():
+    for child, is_leaf in ((yes, is_yes_leaf), (no, is_no_leaf)):
+        if (child < 0).any() or (child >= np.where(is_leaf != 0, leaves, count)).any():
             raise e.error("a branch leads to a node that does not exist")
-        way[is_leaf != 0] += count
+        child[is_leaf != 0] += count
     if not roots.size or (roots < 0).any() or (roots >= count).any():
         raise e.error("a root refers to a node that does not exist")
     ends = np.arange(count, count + leaves)

@@ -20,10 +20,7 @@ def window_attrs(w: Window) -> dict[str, Attr]:
 
 def emit_conv(ctx: Context, x: Value, w: Window, panels: PanelSource) -> int:
     """A conv or dwconv node over the image ``x``; depthwise where each channel has one filter of its own."""
-    attrs = window_attrs(w) | NO_ACT
-    if panels.op == "conv":
-        attrs |= {"group": panels.group, "cout": panels.shape[0], "cin_block": panels.cin_block}
-    return ctx.emit_panels(panels.op, x, attrs, panels)
+    return ctx.emit_panels(panels.op, x, window_attrs(w) | NO_ACT | panels.attrs, panels)
 
 
 def conv_op(cin_group: int, cout: int, group: int) -> str:

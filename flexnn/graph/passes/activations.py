@@ -222,24 +222,24 @@ def fuse_activations(graph: Graph) -> None:
     """Move unary activations, and PRelus with a slope for each channel, into the node that computes their input."""
     acts = {*_core.ENUMS["act"]} - {"none", "prelu"}
     uses = Rewriter(graph)
-    for host in graph.nodes:
-        if host.attrs.get("act") != "none" or host.outputs[0] not in uses.producer:
+    for producer in graph.nodes:
+        if producer.attrs.get("act") != "none" or producer.outputs[0] not in uses.producer:
             continue
-        found = uses.after_reshapes(host.outputs[0])
+        found = uses.after_reshapes(producer.outputs[0])
         if found is None:
             continue
         tensor, node = found
         if node.op == "unary" and node.attrs["kind"] in acts:
-            host.attrs |= {"act": node.attrs["kind"], "alpha": node.attrs["alpha"], "beta": node.attrs["beta"]}
-        elif has_panels(host) and _binary(node, "prelu") and node.inputs[0] == tensor:
-            channels = uses.shape(host.outputs[0])[-1]
+            producer.attrs |= {"act": node.attrs["kind"], "alpha": node.attrs["alpha"], "beta": node.attrs["beta"]}
+        elif has_panels(producer) and _binary(node, "prelu") and node.inputs[0] == tensor:
+            channels = uses.shape(producer.outputs[0])[-1]
             if uses.shape(tensor)[-1:] != (channels,) or not _same_shape(uses, tensor, node):
                 continue
             slope = channel_values(graph, node.inputs[1], channels)
             if slope is None:
                 continue
-            panels_of(graph, host).slope = ArraySource(slope.astype(np.float32))
-            host.attrs |= {"act": "prelu", "alpha": 0.0, "beta": 0.0}
+            panels_of(graph, producer).slope = ArraySource(slope.astype(np.float32))
+            producer.attrs |= {"act": "prelu", "alpha": 0.0, "beta": 0.0}
         else:
             continue
         uses.replace(node.outputs[0], tensor)

@@ -95,8 +95,8 @@ def _fold_before(uses: Rewriter, conv: Node) -> bool:
             continue
         panels = panels_of(graph, conv)
         factor = values.astype(np.float32)
-        if conv.op == "dwconv" or (factor == factor[0]).all():
-            factor = factor if conv.op == "dwconv" else np.full(panels.shape[0], factor[0])
+        if panels.is_depthwise or (factor == factor[0]).all():
+            factor = factor if panels.is_depthwise else np.full(panels.shape[0], factor[0])
             scale = _vector(panels.scale.load() if panels.scale else None, factor.size, 1.0)
             panels.scale = ArraySource((scale * factor).astype(np.float32))
             _leave_halves(panels, scale * factor)

@@ -59,9 +59,7 @@ def merge_groups(graph: Graph) -> None:
         panels = _panels(graph, convolutions)
         if panels is None:
             continue
-        attrs = {name: convolutions[0].attrs[name] for name in _SAME} | NO_ACT
-        if panels.op == "conv":
-            attrs |= {"group": panels.group, "cout": panels.shape[0], "cin_block": panels.cin_block}
+        attrs = {name: convolutions[0].attrs[name] for name in _SAME} | NO_ACT | panels.attrs
         node.op, node.attrs, node.weight = panels.op, attrs, add_panels(graph, node.name, panels)
         uses.feed(node, [source])
     uses.flush()

@@ -20,22 +20,22 @@ def fold_residuals(graph: Graph) -> None:
     for node in graph.nodes:
         if node.op != "binary" or node.attrs["kind"] != "add" or node.inputs[0] == node.inputs[1]:
             continue
-        hosts = [(h, i) for h, i in ((_host(uses, node, i), i) for i in node.inputs) if h is not None]
-        if not hosts:
+        found = [(conv, i) for conv, i in ((_conv_of(uses, node, i), i) for i in node.inputs) if conv is not None]
+        if not found:
             continue
-        host, tensor = max(hosts, key=lambda h: position[id(h[0])])
+        conv, tensor = max(found, key=lambda pair: position[id(pair[0])])
         a, b = node.inputs
         residual = b if tensor == a else a
-        host.attrs |= {name: node.attrs[name] for name in ("act", "alpha", "beta")}
-        x, y = host.inputs[0], node.outputs[0]
-        out = host.outputs[0]
-        place = [host]
+        conv.attrs |= {name: node.attrs[name] for name in ("act", "alpha", "beta")}
+        x, y = conv.inputs[0], node.outputs[0]
+        out = conv.outputs[0]
+        place = [conv]
         if tensor != out:
             back = uses.producer[tensor]
             residual = uses.emit(node, "reshape", [residual], {"shape": list(uses.shape(out))})
-            place = [uses.producer[residual], host, back]
+            place = [uses.producer[residual], conv, back]
         graph.tensors[tensor].name = graph.tensors[y].name
-        uses.feed(host, [x, residual])
+        uses.feed(conv, [x, residual])
         uses.replace(y, tensor)
         moved[id(node)] = place
         for moving in place:
@@ -51,15 +51,15 @@ def fold_residuals(graph: Graph) -> None:
     graph.nodes = nodes
 
 
-def _host(uses: Rewriter, add: Node, tensor: int) -> Node | None:
+def _conv_of(uses: Rewriter, add: Node, tensor: int) -> Node | None:
     """The convolution that computes ``tensor`` for this sum alone, perhaps through a reshape, if it takes the sum."""
-    host, reader, out = uses.producer.get(tensor), add, tensor
-    if host is not None and host.op == "reshape":
-        reader, out = host, host.inputs[0]
-        host = uses.producer.get(out)
-    if host is None or not has_panels(host) or host.attrs["act"] != "none" or len(host.inputs) > 1:
+    conv, reader, out = uses.producer.get(tensor), add, tensor
+    if conv is not None and conv.op == "reshape":
+        reader, out = conv, conv.inputs[0]
+        conv = uses.producer.get(out)
+    if conv is None or not has_panels(conv) or conv.attrs["act"] != "none" or len(conv.inputs) > 1:
         return None
     if uses.only_consumer(tensor) is not add or uses.only_consumer(out) is not reader:
         return None
     same = all(uses.shape(i) == uses.shape(tensor) for i in (*add.inputs, add.outputs[0]))
-    return host if same else None
+    return conv if same else None

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from flexnn._core._core import BoundProgram, Engine
 
 Trace = tuple[list[tuple[int, int]], list[tuple[int, int]]]
-
+"""(start, end) in ns of each step, and of each load, of a run, from its start."""
 
 ENGINE_OPTIONS = (
     "fd",
