@@ -55,9 +55,9 @@ struct fx_bound {
 /* A run as the loader sees it. Runs of programs without loads are no turns. */
 typedef struct fx_turn {
     fx_bound *bound;
-    int64_t steps, loads; /* the counters when it begins */
-    int repeats;          /* the run before is of the same program */
-    int64_t before;       /* steps_done at the start of the oldest run that was not done when this one was announced; */
+    int64_t steps, loads;  /* the counters when it begins */
+    int repeats;           /* the run before is of the same program */
+    int64_t before;        /* steps_done at the start of the oldest run that was not done when it was announced; */
     const uint32_t *after; /* how many steps from there each load waits for; NULL: all before its own run */
 } fx_turn;
 
