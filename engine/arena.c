@@ -15,8 +15,8 @@ int64_t fx_arena_size(int64_t bytes) {
     return (bytes + page - 1) / page * page + (bytes ? 0 : page);
 }
 
-/* Huge pages where whole ones fit: none reaches past the mapping. A kernel without them answers with an error that
- * changes nothing. */
+/* Asks for huge pages. The system uses them where whole ones fit, so none reaches past the mapping; a system without
+ * them returns an error, which changes nothing. */
 static void take_huge_pages(char *arena, int64_t size) {
     madvise(arena, (size_t)size, MADV_HUGEPAGE);
 }
@@ -39,7 +39,7 @@ static char *map(int64_t bytes) {
     return arena;
 }
 
-/* Moves whole pages to where others are mapped: their memory, not their bytes, so there are never two arenas. An arena
+/* Moves whole pages to where others are mapped. No bytes are copied, so there are never two arenas in memory. An arena
  * that has moved before consists of several mappings, and the system moves one at a time. 0: failed. */
 static int move_pages(char *from, char *to, int64_t size) {
     if (mremap(from, (size_t)size, (size_t)size, MREMAP_MAYMOVE | MREMAP_FIXED, to) != MAP_FAILED)
@@ -58,7 +58,7 @@ fx_status fx_arena_grow(fx_arena *a, int64_t bytes) {
     if (a->memory && bytes <= a->bytes)
         return FX_OK;
 #ifdef __GLIBC__
-    malloc_trim(0); /* what planning has freed goes back first: the budget holds both */
+    malloc_trim(0); /* the heap that planning has freed goes back first: the budget covers both */
 #endif
     char *larger = fx_arena_is_lost(a) ? NULL : map(bytes);
     if (!larger)

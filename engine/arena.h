@@ -20,13 +20,13 @@ typedef struct fx_arena {
     atomic_int state; /* fx_arena_state */
 } fx_arena;
 
-/* Makes the arena one of at least `bytes`: what it holds comes along, the rest is zeros. On huge pages where whole ones
- * fit; aligned to a page, and to a huge page if one fits. Untouched pages take no memory. FX_ERR_RUNNING;
- * FX_ERR_MEMORY: the arena is as it was, or lost. */
+/* Grows the arena to at least `bytes`; its contents stay, and the new bytes are zeros. It is aligned to a page, and
+ * where a huge page fits, to that, and takes huge pages. Untouched pages take no memory. FX_ERR_RUNNING; FX_ERR_MEMORY:
+ * the arena is as it was, or lost. */
 fx_status fx_arena_grow(fx_arena *a, int64_t bytes);
-/* Gives back what lies beyond `bytes`. FX_ERR_RUNNING. */
+/* Returns what lies beyond `bytes` to the system. FX_ERR_RUNNING. */
 fx_status fx_arena_cut(fx_arena *a, int64_t bytes);
-/* Gives all of it back; whatever the state is. */
+/* Frees the arena, whatever its state is. */
 void fx_arena_free(fx_arena *a);
 
 /* From open to bound, or back. FX_ERR_RUNNING. */
@@ -43,10 +43,10 @@ static inline int fx_arena_is_lost(const fx_arena *a) {
     return !a->memory && a->bytes;
 }
 
-/* Gives the whole pages inside a range of an arena back; they read as zeros until written. */
+/* Returns the whole pages inside a range of an arena to the system; they read as zeros until written. */
 void fx_arena_forget(void *start, int64_t bytes);
 
-/* What an arena of so many bytes takes: rounded up to pages, at least one. */
+/* Memory that an arena of `bytes` takes: whole pages, at least one. */
 int64_t fx_arena_size(int64_t bytes);
 
 #endif

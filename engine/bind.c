@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Takes bytes for an array out of the allocation; counts only while memory is NULL. */
+/* Takes bytes for an array from the allocation; only counts them while memory is NULL. */
 static void *carve(char *memory, int64_t *used, int64_t bytes) {
     int64_t at = *used;
     *used = (at + bytes + 63) / 64 * 64;
@@ -20,7 +20,7 @@ static uint32_t largest_group(const fx_program *p) {
     return largest;
 }
 
-/* Lays the bound program out in memory (NULL: only counts); bytes it takes. */
+/* Lays the bound program out in memory (NULL: only counts) and returns the bytes it takes. */
 static int64_t lay_out(char *memory, const fx_program *p, const fx_engine *e) {
     int64_t used = 0;
     fx_bound *b = carve(memory, &used, sizeof *b);
@@ -74,7 +74,7 @@ static void mark_first_steps(fx_bound *b) {
     }
 }
 
-/* A copy of the program with what it touches; not in the engine's list. */
+/* Returns a copy of the program with the ranges it touches, which is not yet in the engine's list. */
 static fx_bound *make(fx_engine *e, const fx_program *p, fx_error *error) {
     int64_t bytes = lay_out(NULL, p, e);
     char *memory = aligned_alloc(64, (size_t)bytes);
@@ -105,7 +105,7 @@ static int agree(const fx_touches *a, const fx_touches *b) {
            !fx_lists_meet(a->writes, a->write_count, b->pinned, b->pinned_count);
 }
 
-/* Makes the arena one of at least so many bytes; what it holds stays. */
+/* Grows the arena to at least `bytes`; its contents stay. */
 static fx_status grow(fx_engine *e, int64_t bytes, fx_error *error) {
     const int64_t before = e->arena.memory ? e->arena.bytes : 0;
     const fx_status status = fx_arena_grow(&e->arena, bytes);

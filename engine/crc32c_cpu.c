@@ -10,7 +10,7 @@
 
 #if defined __x86_64__
 #include <immintrin.h>
-#if defined __clang__ /* to which the instruction is a feature beside SSE 4.2; gcc 10 does not know the name */
+#if defined __clang__ /* has the instruction as a feature of its own beside SSE 4.2; gcc 10 does not know the name */
 #define CRC32 ",crc32"
 #else
 #define CRC32 ""
@@ -19,7 +19,7 @@
 #define FOLD_TARGET __attribute__((target("avx,pclmul" CRC32)))
 #define WIDE_TARGET __attribute__((target("avx512f,pclmul,vpclmulqdq" CRC32)))
 #define crc_u64(s, v) _mm_crc32_u64(s, v)
-typedef uint64_t crc_sum; /* as wide as the instruction's answer: no moves between */
+typedef uint64_t crc_sum; /* as wide as the instruction's result, which saves moves */
 #define crc_u8(s, v) _mm_crc32_u8(s, v)
 
 fx_crc_path fx_crc_cpu_best(void) {
@@ -93,7 +93,7 @@ static uint32_t multiply(uint32_t a, uint32_t b) {
     return product;
 }
 
-/* The instruction takes one word a cycle but three cycles to answer; so three streams at once. */
+/* The instruction starts every cycle but its result takes three cycles, so three streams run at once. */
 CRC_TARGET static uint32_t by_instruction(uint32_t s, const unsigned char *p, size_t n) {
     enum { STREAM = FX_CRC_STREAM };
     for (; n >= 3 * STREAM; n -= 3 * STREAM, p += 3 * STREAM) {
@@ -113,12 +113,12 @@ FOLD_TARGET static inline bits128 powers(uint32_t first, uint32_t second) {
     return pair128((uint64_t)first << 32, (uint64_t)second << 32);
 }
 
-/* a moved to where next stands. */
+/* Multiplies a by the powers of x that move it to the position of next, and adds next. */
 FOLD_TARGET static inline bits128 fold(bits128 a, bits128 by, bits128 next) {
     return xor128(xor128(product_first(a, by), product_second(a, by)), next);
 }
 
-/* n: at least 64. Whole 64s; the caller takes the rest. */
+/* n is at least 64. Takes whole blocks of 64 bytes and leaves the rest to the caller. */
 FOLD_TARGET static uint32_t fold_64s(uint32_t s, const unsigned char *p, size_t n) {
     const bits128 by = powers(FX_CRC_FOLD_512_FIRST, FX_CRC_FOLD_512_SECOND);
     bits128 a0 = xor128(load128(p), pair128(s, 0));
@@ -141,7 +141,7 @@ FOLD_TARGET static inline uint32_t past(uint32_t s, uint32_t power) {
     return (uint32_t)crc_u64(0, low64(product_first(pair128(s, 0), pair128(power, 0))));
 }
 
-/* Carry-less products and the CRC instruction are different units: both at once. */
+/* Carry-less products and the CRC instruction use different execution units, so both run at once. */
 FOLD_TARGET static uint32_t by_folds(uint32_t s, const unsigned char *p, size_t n) {
     enum { FOLDED = 64 * FX_CRC_ROUNDS, STREAM = 24 * FX_CRC_ROUNDS, BLOCK = FOLDED + 3 * STREAM };
     const bits128 by = powers(FX_CRC_FOLD_512_FIRST, FX_CRC_FOLD_512_SECOND);

@@ -1,4 +1,4 @@
-/* CRC32C by what the CPU has for it. Without the inversions: s is the CRC's remainder itself. */
+/* CRC32C by the CPU's own instructions. s is the remainder itself, without the inversions of a CRC. */
 #ifndef FLEXNN_ENGINE_CRC32C_CPU_H
 #define FLEXNN_ENGINE_CRC32C_CPU_H
 

@@ -7,7 +7,7 @@
 
 #define FX_CRC_POLYNOMIAL 0x82f63b78u
 
-/* x^(8 FX_CRC_STREAM): past one stream of the instruction's path. */
+/* x^(8 FX_CRC_STREAM) moves a CRC past one stream of the instruction's path. */
 #define FX_CRC_STREAM 8192
 #define FX_CRC_PAST_STREAM 0x28461564u
 

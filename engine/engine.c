@@ -9,7 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Threads and what they wait on, the loader apart; all or nothing. 0, or an errno. */
+/* Starts the compute threads and makes the events that threads wait on, all or nothing; the loader starts later. 0, or
+ * an errno. */
 static int start_threads(fx_engine *e, int threads) {
     cpu_set_t allowed;
     if (sched_getaffinity(0, sizeof allowed, &allowed))
@@ -64,7 +65,7 @@ fx_engine *fx_engine_open(const fx_options *o, fx_error *error) {
 fx_status fx_engine_close(fx_engine *e) {
     if (!e)
         return FX_OK;
-    const int is_ours = getpid() == e->process; /* in a child of fork there are no threads, and their locks stay */
+    const int is_ours = getpid() == e->process; /* a child of fork has no threads, and their locks stay locked */
     if (is_ours && fx_arena_is_running(&e->arena))
         return FX_ERR_RUNNING;
     if (is_ours && e->has_loader)
@@ -100,7 +101,7 @@ fx_status fx_engine_trim(fx_engine *e, int keep_pinned) {
         }
     }
 #ifdef __GLIBC__
-    malloc_trim(0); /* and what planning has freed */
+    malloc_trim(0); /* returns what planning has freed, too */
 #endif
     return FX_OK;
 }

@@ -1,8 +1,8 @@
 /* The loader: reads slices into their places, in order, as soon as the steps that use the places are done.
  *
- * Loads are cut into requests. The readers, all alike, take them in order and read at the same time; requests are
- * retired in order, by whichever reader finds the oldest one arrived: its bytes are checked, and with the last request
- * of a load the counter goes up. */
+ * Loads are cut into requests. All readers are alike: they take requests in order and read at the same time. Requests
+ * are retired in order, by whichever reader finds that the oldest has arrived: it checks the bytes, and after the last
+ * request of a load it raises the counter. */
 #include "loader.h"
 #include "flexnn/quota.h"
 #include "state.h"
@@ -11,7 +11,8 @@
 
 #define PAUSE_NS 10000000
 
-/* What a reader waits for: steps, requests to be retired, or runs to be known; the others are INT64_MAX. */
+/* A reader waits until so many steps are done, requests are retired, or runs are known; INT64_MAX where it does not
+ * wait for that. */
 typedef struct awaited {
     fx_engine *e;
     int64_t steps, retired, turns;
@@ -47,7 +48,7 @@ static void wait_unlocked(fx_engine *e, int (*ready)(const void *), awaited w) {
     pthread_mutex_lock(&e->loading.mutex);
 }
 
-/* Nothing is in flight: what is not retired will be read anew. */
+/* Called when nothing is in flight: requests that are not retired will be read again. */
 static void settle(fx_engine *e) {
     fx_loader *l = &e->loading;
     if (atomic_load(&l->retired) < l->begun) {
@@ -61,7 +62,7 @@ static void settle(fx_engine *e) {
     fx_event_notify(&e->to_caller);
 }
 
-/* The last reader that comes to rest says so. */
+/* Rests until the loader is resumed; the last reader that comes to rest reports it. */
 static void rest(fx_engine *e, int is_draining) {
     fx_loader *l = &e->loading;
     if (++l->resting == l->threads && is_draining)
@@ -70,7 +71,7 @@ static void rest(fx_engine *e, int is_draining) {
     l->resting--;
 }
 
-/* Whether the place of a load is being filled by one that began before: then no step has used that. */
+/* Whether a load that began before is still filling the place of this one: no step has used its bytes yet. */
 static int meets_begun(const fx_engine *e, const fx_load *load) {
     const fx_loader *l = &e->loading;
     for (int64_t i = atomic_load(&l->retired); i < l->begun; i++) {
@@ -81,7 +82,7 @@ static int meets_begun(const fx_engine *e, const fx_load *load) {
     return 0;
 }
 
-/* Steps that must be done before a load of a run. */
+/* Steps that must be done before a load of a run begins. */
 static int64_t steps_before(const fx_turn *turn, uint32_t index) {
     const int32_t wait = turn->bound->program.loads[index].wait_steps;
     if (wait > 0 || turn->repeats)
@@ -89,7 +90,7 @@ static int64_t steps_before(const fx_turn *turn, uint32_t index) {
     return turn->after ? turn->before + turn->after[index] : turn->steps;
 }
 
-/* Begins the next request. NULL if it may not begin yet: *w is what it waits for. */
+/* Begins the next request. NULL if it may not begin yet: *w then says what it waits for. */
 static fx_request *begin(fx_engine *e, awaited *w) {
     fx_loader *l = &e->loading;
     *w = wants(e);
@@ -138,7 +139,7 @@ static fx_request *begin(fx_engine *e, awaited *w) {
     return request;
 }
 
-/* Until a time, or until the loader is told otherwise: the request is then dropped. */
+/* Sleeps until a time, or until the loader is told to pause or stop: then the request is dropped. */
 static void pause_until(fx_engine *e, int64_t ns) {
     for (int64_t now; atomic_load(&e->command) == FX_COMMAND_GO && (now = fx_now_ns()) < ns;) {
         int64_t pause = ns - now < PAUSE_NS ? ns - now : PAUSE_NS;
@@ -160,11 +161,12 @@ static void finish_load(fx_engine *e, const fx_request *last) {
     fx_event_notify(&e->to_caller);
 }
 
-/* Retires what has arrived, in order. The mutex is open while bytes are checked: one reader at a time does it. */
+/* Retires requests that have arrived, in order, in one reader at a time. The mutex is unlocked while bytes are
+ * checked. */
 static void retire(fx_engine *e) {
     fx_loader *l = &e->loading;
     if (l->is_retiring)
-        return; /* that reader looks again */
+        return; /* the reader that does looks again */
     l->is_retiring = 1;
     while (atomic_load(&l->retired) < l->begun && !l->has_failed && atomic_load(&e->command) == FX_COMMAND_GO) {
         const fx_request *request = &l->requests[atomic_load(&l->retired) % FX_REQUESTS];
@@ -202,13 +204,13 @@ static void retire(fx_engine *e) {
     l->is_retiring = 0;
 }
 
-/* Times that this thread has waited for anything. */
+/* How many times this thread has waited for anything. */
 static long sleeps(void) {
     struct rusage usage;
     return getrusage(RUSAGE_THREAD, &usage) ? 0 : usage.ru_nvcsw;
 }
 
-/* Reads a request that has begun and retires what can be. The mutex is open meanwhile. */
+/* Reads a request that has begun, with the mutex unlocked meanwhile, and retires what can be retired. */
 static void read_request(fx_engine *e, fx_request *request, fx_jitter *jitter) {
     fx_loader *l = &e->loading;
     const fx_load *load = load_of(e, request);
@@ -231,7 +233,7 @@ static void *read_all(void *arg) {
     pthread_mutex_lock(&l->mutex);
     for (;;) {
         int state = atomic_load(&e->loader),
-            command = atomic_load(&e->command); /* resuming writes the other way round */
+            command = atomic_load(&e->command); /* fx_loader_resume writes them in the opposite order */
         if (command == FX_COMMAND_STOP)
             break;
         if (state != FX_LOADER_ACTIVE) {
@@ -291,7 +293,7 @@ int fx_loader_help(fx_engine *e) {
     fx_request *request = atomic_load(&e->loader) == FX_LOADER_ACTIVE ? begin(e, &w) : NULL;
     if (request)
         read_request(e, request, &e->jitter);
-    /* Readers may not have woken since they rested last: none is left to say that this read has failed. */
+    /* The readers may all still be asleep from their last rest: then none would report that this read has failed. */
     if (request && atomic_load(&e->loader) == FX_LOADER_DRAINING && l->resting == l->threads)
         settle(e);
     pthread_mutex_unlock(&l->mutex);
@@ -304,9 +306,10 @@ int fx_loader_start(fx_engine *e) {
     int error = pthread_mutex_init(&l->mutex, NULL);
     if (error)
         return error;
-    pthread_mutex_lock(&l->mutex); /* readers begin when it is known how many they are */
+    pthread_mutex_lock(&l->mutex); /* readers wait here until their number is known */
     l->is_waiting = e->file.direct_fd >= 0 || e->read_bytes_per_second;
-    /* What the page cache has takes CPUs and no waiting: of readers as many as steps leave CPUs, at least one. */
+    /* Reads from the page cache take CPUs and do not wait: there are as many readers as steps leave CPUs, at least
+     * one. */
     const double spare = fx_usable_cpus() - e->workers.threads;
     const int wanted = l->is_waiting || spare >= FX_READERS ? FX_READERS : spare > 1 ? (int)spare : 1;
     for (; l->threads < wanted; l->threads++) {

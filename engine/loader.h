@@ -4,7 +4,7 @@
 
 #include "read.h"
 
-#define FX_READERS 3  /* threads that read past the page cache: the device has a request while one waits for a CPU */
+#define FX_READERS 3  /* readers past the page cache: the device has a request even while a reader waits for a CPU */
 #define FX_REQUESTS 8 /* begun and not yet retired */
 
 /* A part of a load that one read brings (fx_request_bytes). */
@@ -24,7 +24,7 @@ typedef struct fx_reader {
     fx_jitter jitter;
 } fx_reader;
 
-/* Guarded by the mutex; while the loader rests, what is next and error are the caller's. */
+/* Guarded by the mutex; while the loader rests, next_turn, next_index, next_at and error are the caller's. */
 typedef struct fx_loader {
     pthread_mutex_t mutex;
     int64_t next_turn;   /* what is read next: of this run */
@@ -41,8 +41,8 @@ typedef struct fx_loader {
     fx_error error;     /* why it failed */
     int resting;        /* readers that hold no request and wait to be resumed */
     int threads;
-    int is_waiting;        /* reading takes time of the device, not of a CPU */
-    _Atomic int has_slept; /* whoever read the last request waited for the device */
+    int is_waiting;        /* reads wait for the device and take little CPU time */
+    _Atomic int has_slept; /* the thread that read the last request waited for the device */
     fx_reader readers[FX_READERS];
 } fx_loader;
 

@@ -13,8 +13,8 @@ static fx_status fail(fx_error *error, fx_status status, int64_t index, const fx
     return status;
 }
 
-/* What is written by steps or streamed over: not the zeros, not pinned weights, and no workspace over its node's own.
- */
+/* Checks that steps and streamed loads write neither over the zeros nor over pinned weights, and that no workspace lies
+ * over its own node's operands. */
 static fx_status check_places(const fx_program *p, const fx_node_ranges *nodes, fx_error *error) {
     const fx_range zeros = {p->zeros_offset, p->zeros_offset + 4 * p->zeros_count};
     for (uint32_t i = 0; i < p->node_count; i++) {
@@ -44,7 +44,7 @@ static fx_status check_places(const fx_program *p, const fx_node_ranges *nodes, 
     return FX_OK;
 }
 
-/* Bytes of an output that is rows of `run` bytes, `pitch` apart; pitch 0: only its extent is known. */
+/* An output as rows of `run` bytes, `pitch` bytes apart; pitch 0: only its extent is known. */
 static void comb(const fx_node *node, int64_t *run, int64_t *pitch) {
     const fx_params *p = &node->params;
     int64_t row = 0, sw = 0, sh = 0, sn = 0;
@@ -72,7 +72,7 @@ static int outputs_apart(const fx_node *a, const fx_node *b, fx_range ra, fx_ran
     return shift >= run_b && shift + run_a <= pitch_a;
 }
 
-/* What an operand touches, in its own buffer. */
+/* The range that an operand touches in its own buffer. */
 static fx_range extent(const fx_node *node, int operand) {
     const fx_place *o = operand == FX_OUTPUT ? &node->out : &node->in[operand];
     int64_t lo, hi;
@@ -80,7 +80,7 @@ static fx_range extent(const fx_node *node, int operand) {
     return o->base < 0 ? (fx_range){0, 0} : (fx_range){o->offset + lo, o->offset + hi};
 }
 
-/* Whether the output of one step and what else the other touches keep apart. */
+/* Whether the output of one step is apart from everything but the output that the other step touches. */
 static int output_apart(const fx_program *p, const fx_step *writer, const fx_step *other, const fx_node_ranges *nodes) {
     const fx_node *a = &p->nodes[writer->node], *b = &p->nodes[other->node];
     fx_range out = extent(a, FX_OUTPUT);
@@ -91,7 +91,8 @@ static int output_apart(const fx_program *p, const fx_step *writer, const fx_ste
                                             !fx_ranges_meet(out, fx_step_weights(p, other)));
 }
 
-/* Whether the workspace of one step meets nothing of the other but, thread by thread, the same workspace. */
+/* Whether the workspace of one step is apart from what the other touches. Both may use the same workspace: then each
+ * thread has its own part. */
 static int workspace_apart(const fx_program *p, const fx_step *step, const fx_step *other,
                            const fx_node_ranges *nodes) {
     const fx_node *a = &p->nodes[step->node], *b = &p->nodes[other->node];
@@ -104,7 +105,7 @@ static int workspace_apart(const fx_program *p, const fx_step *step, const fx_st
             (a->workspace_offset == b->workspace_offset && a->workspace_bytes == b->workspace_bytes));
 }
 
-/* Whether two steps may run at the same time: windows of one node that do not meet, or nodes that keep apart. */
+/* Whether two steps may run at the same time: windows of one node that do not meet, or nodes whose memory is apart. */
 static int steps_apart(const fx_program *p, const fx_step *a, const fx_step *b, const fx_node_ranges *nodes) {
     if (a->node == b->node) {
         fx_window v = a->window, w = b->window;
@@ -130,7 +131,7 @@ static fx_status check_groups(const fx_program *p, const fx_node_ranges *nodes, 
     return FX_OK;
 }
 
-/* Group after group, or step after step. */
+/* Walks the program group by group, or step by step where it has no groups. */
 typedef struct cursor {
     uint32_t group, first, count;
 } cursor;
@@ -152,7 +153,8 @@ static int group_waits_for(const fx_program *p, const cursor *c, uint32_t load) 
     return 0;
 }
 
-/* Steps that are done for certain once `done` of a run's are: whole groups. c: a cursor that only goes forward. */
+/* Steps of a run that are certainly done once `done` of them are: those of whole groups. c: a cursor that only goes
+ * forward. */
 static int64_t whole_groups(const fx_program *p, cursor *c, int64_t done) {
     while (c->first < done)
         cursor_next(p, c);
@@ -165,7 +167,7 @@ static int64_t whole_groups(const fx_program *p, cursor *c, int64_t done) {
 static fx_status check_times(const fx_program *p, const fx_node_ranges *nodes, fx_error *error) {
     const int64_t steps = p->step_count;
     int64_t wait = -steps, pairs = 0;
-    cursor before = cursor_start(p), own = before, use = before; /* begin in the run before, and in this one; end */
+    cursor before = cursor_start(p), own = before, use = before; /* begin, in either run, and end of a load */
     for (uint32_t i = 0; i < p->load_count; i++)                 /* the last loads of the run before come first */
         if (p->loads[i].wait_steps - steps > wait)
             wait = p->loads[i].wait_steps - steps;

@@ -1,4 +1,4 @@
-/* The second half of fx_program_check: who may write where, and when. */
+/* The second half of fx_program_check: what may be written where, and when. */
 #ifndef FLEXNN_ENGINE_OVERLAPS_H
 #define FLEXNN_ENGINE_OVERLAPS_H
 

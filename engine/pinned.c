@@ -1,11 +1,11 @@
-/* What the arena holds of the file, and how a newly bound program gets its pinned weights: from their places, from
- * other places of the arena, from the file. */
+/* The ranges of the file that the arena holds, and how a newly bound program gets its pinned weights: they are in
+ * place, moved from other places of the arena, or read from the file. */
 #include "state.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define MOVES_MAX 4096 /* pairs of them are compared */
+#define MOVES_MAX 4096 /* limited because pairs of them are compared */
 
 /* Whole chunks of a pinned load that come from one place. */
 typedef struct part {
@@ -39,7 +39,7 @@ static int add(parts *p, part new) {
     return 1;
 }
 
-/* Where the arena holds bytes of the file; rather at `to` than elsewhere. -1: nowhere. */
+/* Arena address of bytes of the file, `to` if they are there; -1: the arena does not hold them. */
 static int64_t found(const fx_engine *e, int64_t file_offset, int64_t bytes, int64_t to) {
     int64_t from = -1;
     for (int64_t i = 0; i < e->pinned_count && from != to; i++) {
@@ -52,7 +52,7 @@ static int64_t found(const fx_engine *e, int64_t file_offset, int64_t bytes, int
     return from;
 }
 
-/* Cuts the pinned loads into parts by where they are now. */
+/* Cuts the pinned loads into parts by where their bytes are now. */
 static int cut(const fx_engine *e, const fx_program *p, parts *out) {
     for (uint32_t i = 0; i < p->pinned_count; i++) {
         const fx_load *load = &p->pinned[i];
@@ -68,8 +68,8 @@ static int cut(const fx_engine *e, const fx_program *p, parts *out) {
     return 1;
 }
 
-/* Down first, the lowest first; then up, the highest first: so parts that keep their order do not write over each
- * other. Others may: those are read. */
+/* Moves down come first, lowest first; then moves up, highest first. So parts that keep their order do not write over
+ * each other. Parts that would are read from the file instead. */
 static int by_turn(const void *a, const void *b) {
     const part *x = a, *y = b;
     const int x_up = x->to > x->from, y_up = y->to > y->from;
@@ -107,7 +107,7 @@ static void move(fx_engine *e, parts *all, fx_bind_stats *stats) {
     }
 }
 
-/* Reads a part of a pinned load, rounded outwards inside the load where reads go past the page cache. */
+/* Reads a part of a pinned load. Where reads go past the page cache its ends are rounded outwards, inside the load. */
 static fx_status read_part(fx_engine *e, const fx_program *p, const part *wanted, fx_poll *poll, fx_error *error) {
     const fx_load *load = &p->pinned[wanted->load];
     int64_t first = load->check_lead + wanted->begin, end = load->check_lead + wanted->end;
@@ -134,7 +134,7 @@ static fx_status read_part(fx_engine *e, const fx_program *p, const part *wanted
     return status;
 }
 
-/* Forgets what lies where the program pinned or writes, and with `all` adds what it pinned. */
+/* Drops the ranges of the engine that lie where the program pins or writes, and with `all` adds those that it pins. */
 static int account(fx_engine *e, const fx_program *p, const fx_touches *touches, int all) {
     fx_pinned_range *list = malloc((size_t)(e->pinned_count + p->pinned_count + 1) * sizeof *list);
     int64_t count = 0;

@@ -1,4 +1,4 @@
-/* Which cores compute and which one loads, where they differ (big.LITTLE). */
+/* Which cores compute and which one loads, where cores differ (big.LITTLE). */
 #ifndef FLEXNN_ENGINE_PLACEMENT_H
 #define FLEXNN_ENGINE_PLACEMENT_H
 
@@ -9,14 +9,14 @@
 typedef struct fx_placement {
     int is_set; /* 0: threads go where the system puts them */
     cpu_set_t compute, load;
-    /* How much finer than for equal cores a step is cut: the slowest of those that compute then delays the end of a
-     * step no longer than an equal core would have. 1 to 4. */
+    /* How many times finer a step is cut than for equal cores, 1 to 4: the slowest core that computes then delays the
+     * end of a step no longer than an equal core would. */
     int fineness;
 } fx_placement;
 
-/* Places threads from the capacities below root (FX_CORES_ROOT). Only where they differ, and where the process may use
- * every core that is on: in a container, or under taskset, somebody else has decided. Cores of at least half the
- * largest capacity compute if there are enough of them, else all do; a core of the smallest capacity loads. */
+/* Places threads by the capacities below root (FX_CORES_ROOT), if cores differ and the process may use every core that
+ * is on: in a container or under taskset the placement is already decided. Cores of at least half the largest capacity
+ * compute if there are enough of them, else all do; a core of the smallest capacity loads. */
 fx_placement fx_place_threads(const char *root, const cpu_set_t *allowed, int threads);
 
 #endif

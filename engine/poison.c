@@ -1,4 +1,5 @@
-/* Tests only: memory that nobody may read yet is made NaN, so that reading it too early shows in the result. */
+/* For tests only: memory that must not be read yet is filled with NaNs, so that reading it too early shows in the
+ * result. */
 #include "state.h"
 
 #include <string.h>
@@ -16,7 +17,7 @@ void fx_poison_step(const fx_bound *b, const fx_step *step, const fx_call *call)
     int64_t lo, hi;
     fx_op_extent(node->op, call->params, FX_OUTPUT, &lo, &hi);
     if (fx_op_output_bytes(node->op, call->params) != hi - lo)
-        return; /* a view: others' values lie between */
+        return; /* a view: values of other tensors lie between its own */
     const char *first = (char *)call->out + lo, *end = (char *)call->out + hi;
     for (int i = 0; i < FX_MAX_INPUTS; i++) {
         int64_t in_lo, in_hi;

@@ -1,4 +1,4 @@
-/* Whether a program may be run: nothing in it is trusted. */
+/* Checks whether a program may be run; nothing in it is trusted. */
 #include "flexnn/engine.h"
 #include "flexnn/kernels.h"
 #include "overlaps.h"
@@ -36,7 +36,7 @@ static int operand_inside(const fx_program *p, const fx_node *node, int number, 
     return lo <= 0 && hi >= 0 && o->offset >= 0 && o->offset <= size && o->offset + lo >= 0 && hi <= size - o->offset;
 }
 
-/* Bytes of one element of an operand: what its address is a multiple of. */
+/* Bytes of one element of an operand; its address is a multiple of them. */
 static int64_t element_bytes(const fx_node *node, int number) {
     static const int8_t dtype_bytes[FX_DTYPE_COUNT] = {[FX_DTYPE_F32] = 4,  [FX_DTYPE_I64] = 8, [FX_DTYPE_I32] = 4,
                                                        [FX_DTYPE_BOOL] = 1, [FX_DTYPE_U8] = 1,  [FX_DTYPE_I8] = 1,
@@ -123,7 +123,7 @@ static uint32_t group_waits(const fx_program *p, int64_t first, int64_t count) {
     return loads;
 }
 
-/* Whether the groups are the steps, each once. */
+/* Whether the groups hold every step exactly once. */
 static int groups_cover(const fx_program *p) {
     uint64_t steps = 0;
     for (uint32_t i = 0; i < p->group_count; i++) {
@@ -135,7 +135,7 @@ static int groups_cover(const fx_program *p) {
 }
 
 /* Plays two runs with instant loads and steps. As all conditions are thresholds of counters that only grow, one order
- * that gets through shows that every order does; and the second run begins as every later one. */
+ * that gets to the end shows that every order does; and every later run begins as the second does. */
 static fx_status check_progress(const fx_program *p, fx_error *error) {
     const int64_t steps = p->step_count, loads = p->load_count;
     int64_t steps_done = 0, loads_done = 0, before;

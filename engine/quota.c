@@ -33,8 +33,8 @@ static double quota_of(const char *folder) {
     return quota > 0 && period > 0 ? quota / period : 0;
 }
 
-/* The least quota of a group and those above it. A container may name a group that it does not see: those above it,
- * at the last the root, are looked at all the same. */
+/* The least quota of a group and those above it. A container may name a group that it does not see: the groups above
+ * it, up to the root, are looked at all the same. */
 static double least_quota(const char *root, char *group) {
     double least = 0;
     for (;;) {

@@ -8,11 +8,11 @@
 
 #define ROWS_MAX 16
 #define PANELS_MAX 4
-#define DEPTH 128            /* of the product: its operands stay in the first-level cache */
-#define ROW (DEPTH + 16)     /* rows a power of two apart would push each other out of it */
-#define READ_BYTES (3 << 19) /* beyond a Pi 4's second-level cache; no more, as planning is inside the budget, too */
-#define ROUND_NS 150000      /* long against the clock's grain */
-#define ROUNDS 4             /* the best counts: others may run on this machine */
+#define DEPTH 128            /* of the product: its operands fit in the first-level cache */
+#define ROW (DEPTH + 16)     /* rows a power of two apart would evict each other */
+#define READ_BYTES (3 << 19) /* beyond a Pi 4's L2, but not by much: planning is inside the budget, too */
+#define ROUND_NS 150000      /* long compared with the clock's resolution */
+#define ROUNDS 4             /* the best one counts: other processes may be running */
 
 typedef struct operands {
     float a[ROWS_MAX][ROW], c[ROWS_MAX][PANELS_MAX * FX_NR], w[PANELS_MAX][DEPTH * FX_NR];
@@ -69,7 +69,7 @@ static double read_rate(const operands *m) {
 }
 
 fx_status fx_measure_rates(const fx_kernels *k, double *flops, double *bytes) {
-    fx_arena arena = {0}; /* huge pages: it costs little to touch */
+    fx_arena arena = {0}; /* has huge pages, which cost little to touch */
     if (fx_arena_grow(&arena, sizeof(operands)) != FX_OK)
         return FX_ERR_MEMORY;
     operands *m = (operands *)arena.memory;

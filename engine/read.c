@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <unistd.h>
 
-/* 1.25 MiB take 28 ms on a slow card, and have the device's full speed elsewhere. */
+/* 1.25 MiB take 28 ms on a slow card, and reach full speed on other devices. */
 #define REQUEST_BYTES_MAX ((int64_t)5 << 18)
 
 fx_error fx_read(const fx_file *file, char *target, int64_t bytes, int64_t offset) {
@@ -14,7 +14,7 @@ fx_error fx_read(const fx_file *file, char *target, int64_t bytes, int64_t offse
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && is_direct && errno == EINVAL) {
-            direct = 0; /* a file system that takes the flag but not the read */
+            direct = 0; /* a file system that accepts the flag but not the read */
             continue;
         }
         if (n <= 0)

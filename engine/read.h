@@ -23,10 +23,11 @@ typedef struct fx_file {
 fx_error fx_read(const fx_file *file, char *target, int64_t bytes, int64_t offset);
 
 /* Bytes of the request that begins at byte `at` of a load. A request is a part of a load of at most 1.25 MiB that one
- * read brings; a load has as few of them as may be, all about the same. */
+ * read brings; a load has as few of them as possible, all of about the same size. */
 int64_t fx_request_bytes(const fx_load *load, int64_t at);
 
-/* Checks the chunks of a load as its bytes arrive, in order, while they are in the cache. */
+/* State of a check of a load's chunks, which are checked in order as their bytes arrive, while they are in the
+ * cache. */
 typedef struct fx_checker {
     const uint32_t *expected;
     const char *data; /* first checked byte */
@@ -37,7 +38,7 @@ typedef struct fx_checker {
 
 /* crcs: of the load's program; memory: the arena. */
 fx_checker fx_check_start(const fx_file *file, const uint32_t *crcs, const fx_load *load, const char *memory);
-/* Checks what of bytes [0, available) of the load is not checked yet. */
+/* Checks those of bytes [0, available) of the load that are not checked yet. */
 fx_error fx_check_to(fx_checker *c, const fx_load *load, int64_t available);
 
 /* Reads one load into the arena's memory and checks it. poll is asked between requests: FX_ERR_CANCELLED. */

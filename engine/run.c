@@ -1,4 +1,4 @@
-/* Runs: the caller's part. One program after the other, each walked step by step. */
+/* The caller's part of a run: programs run one after the other, each step by step. */
 #include "state.h"
 
 #include <string.h>
@@ -8,7 +8,7 @@
 
 /* ---- turns: what the loader is told ---- */
 
-/* What the loads of a program wait for of one before it: computed when two programs first meet. */
+/* Steps of the program before that each load of b waits for, computed when the two programs first follow each other. */
 static const uint32_t *loads_after(const fx_bound *before, fx_bound *b) {
     for (int i = 0; i < FX_PREDECESSORS; i++)
         if (b->after[i].before == before)
@@ -29,15 +29,15 @@ static void add_turn(fx_engine *e, fx_turn turn) {
         fx_event_notify(&e->to_loader);
 }
 
-/* The run that follows another one when all is as announced. */
+/* The run that follows another if all goes as announced. */
 static fx_announced run_after(const fx_announced *last, fx_bound *b) {
     return (fx_announced){.bound = b,
                           .steps = last->steps + last->bound->program.step_count,
                           .loads = last->loads + last->bound->program.load_count};
 }
 
-/* Steps since the run under way began that each load of a run yet to come waits for: the last one that touches its
- * place, of that run and of all announced after it. */
+/* For each load of a run yet to come, the steps that must be done, counted from the start of the current run: up to the
+ * last step, of that run or of those announced after it, that touches the load's place. */
 static const uint32_t *waits_of(const fx_engine *e, const fx_announced *now, fx_bound *b) {
     const uint32_t count = b->program.load_count;
     uint32_t *waits = &b->waits[atomic_load(&e->turns_known) % FX_RUNS * count];
@@ -52,7 +52,7 @@ static const uint32_t *waits_of(const fx_engine *e, const fx_announced *now, fx_
     return waits;
 }
 
-/* Tells the loader of a run after all that it knows of. */
+/* Tells the loader of one more run, after all those it knows. */
 static void announce(fx_engine *e, const fx_announced *now, fx_bound *b) {
     const fx_announced *last = e->ahead_count ? &e->ahead[e->ahead_count - 1] : now;
     const fx_announced run = run_after(last, b);
@@ -66,8 +66,8 @@ static void announce(fx_engine *e, const fx_announced *now, fx_bound *b) {
     e->ahead[e->ahead_count++] = run;
 }
 
-/* Makes the loader ready for this run, and tells it of those to come. After a run that was broken off, a read that
- * failed, and where another program was announced, it starts afresh: this run reads all its loads itself. */
+/* Makes the loader ready for this run and tells it of those to come. After a run that was broken off or a read that
+ * failed, or if another program was announced, it starts afresh and reads all loads of this run. */
 static fx_status prepare(fx_bound *b, fx_bound *const *next, uint32_t next_count, fx_poll *poll) {
     fx_engine *e = b->engine;
     if (e->ahead_count && e->ahead[0].bound != b)
@@ -119,8 +119,8 @@ static int has_more_loads(const void *p) {
     return atomic_load(&n->e->loads_done) > n->seen || fx_loader_rests(n->e);
 }
 
-/* Waits until loads_done reaches a number; adds the time to *stall_ns, and says in *stall, if not NULL, when it was: 0
- * to 0 where nothing was missing. */
+/* Waits until loads_done reaches `loads` and adds the time to *stall_ns. *stall, if not NULL, becomes the span of the
+ * wait, 0 to 0 where there was none. */
 static fx_status wait_loads(fx_engine *e, int64_t loads, fx_poll *poll, int64_t *stall_ns, fx_span *stall,
                             fx_error *error) {
     need n = {.e = e, .loads = loads};
@@ -143,7 +143,7 @@ static fx_status wait_loads(fx_engine *e, int64_t loads, fx_poll *poll, int64_t 
         *stall = (fx_span){start, end};
     if (atomic_load(&e->loads_done) >= loads)
         return FX_OK;
-    *error = e->loading.error; /* it rests although nobody paused it: it failed */
+    *error = e->loading.error; /* the loader rests although nobody paused it, so it failed */
     return error->status;
 }
 
@@ -176,7 +176,7 @@ static void make_task(const fx_bound *b, const fx_step *step, void *const *buffe
     task->units = fx_op_units(e->kernels, node->op, node->kernel, &node->params, step->window, e->workers.cut_threads);
 }
 
-/* Takes start from absolute times, but for spans that are none. */
+/* Makes absolute times relative to start; empty spans stay 0 to 0. */
 static void since(fx_span *spans, int64_t count, int64_t start) {
     for (int64_t i = 0; spans && i < count; i++)
         if (spans[i].start_ns) {
@@ -185,7 +185,7 @@ static void since(fx_span *spans, int64_t count, int64_t start) {
         }
 }
 
-/* Turns the absolute times of a run in a turn into the trace. */
+/* Turns the absolute times of a turn's run into the trace. */
 static void finish_trace(fx_bound *b, int64_t turn, int64_t start) {
     const uint32_t steps = b->program.step_count, loads = b->program.load_count;
     for (uint32_t i = 0; i < steps; i++) {
@@ -245,12 +245,12 @@ static fx_status run_steps(fx_bound *b, void *const *buffers, fx_bound *const *n
         if (fx_polled(poll))
             return fx_fail(error, FX_ERR_CANCELLED, 0);
     }
-    /* A program may load what no step waits for; the next turn counts on all loads of this one. */
+    /* There may be loads that no step waits for, and the next turn relies on all loads of this one being done. */
     fx_span *stall = b->stalls ? &b->stalls[p->step_count] : NULL;
     return wait_loads(e, loads_before + p->load_count, poll, &stats->stall_ns, stall, error);
 }
 
-/* A run in an arena that stays as it is meanwhile. */
+/* One run; the arena does not change meanwhile. */
 static fx_status run_bound(fx_bound *b, void *const *buffers, fx_bound *const *next, uint32_t next_count, fx_poll *poll,
                            fx_run_stats *stats, fx_error *error) {
     fx_engine *e = b->engine;

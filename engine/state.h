@@ -13,19 +13,19 @@
 
 #include <sys/types.h>
 
-/* Loads of turns that are announced may begin while one computes, and another is announced as soon as that is done: so
- * what is kept for each turn lies in slot turn % FX_RUNS. */
+/* Loads of announced turns may begin while a turn computes, and the next turn is announced as soon as that one is done.
+ * So the data of a turn lie in slot turn % FX_RUNS. */
 #define FX_RUNS (FX_AHEAD_MAX + 2)
 #define FX_PREDECESSORS 4
 
-/* fx_engine.loader: from PAUSED on nothing is in flight */
+/* fx_engine.loader. In PAUSED and FAILED nothing is in flight. */
 enum { FX_LOADER_ACTIVE, FX_LOADER_DRAINING, FX_LOADER_PAUSED, FX_LOADER_FAILED };
 enum { FX_COMMAND_GO, FX_COMMAND_PAUSE, FX_COMMAND_STOP }; /* fx_engine.command */
 
-/* What the loads of a program wait for of another one that runs before it. */
+/* Steps of a program that the loads of the next one wait for. */
 typedef struct fx_after {
     const fx_bound *before; /* NULL: unused */
-    uint32_t *steps;        /* [load_count]: of its steps that must be done */
+    uint32_t *steps;        /* [load_count]: steps of `before` that must be done */
 } fx_after;
 
 /* A run, and where the counters stand when it begins. */
@@ -36,12 +36,12 @@ typedef struct fx_announced {
 
 struct fx_bound {
     fx_engine *engine;
-    fx_bound *others;   /* list of the engine */
+    fx_bound *others;   /* next in the engine's list */
     fx_program program; /* its arrays lie behind this, in the same allocation */
-    int64_t bytes;      /* of the allocation and of what follows */
+    int64_t bytes;      /* of this allocation and of the lists in touches */
     fx_touches touches;
     fx_after after[FX_PREDECESSORS];
-    uint32_t after_next;     /* the one to be used anew */
+    uint32_t after_next;     /* the entry to replace next */
     uint32_t *waits;         /* [FX_RUNS][load_count]: fx_turn.after */
     fx_span *load_spans;     /* [FX_RUNS][load_count], absolute; NULL when not tracing */
     fx_span *spans;          /* [step_count + load_count]; NULL when not tracing */
@@ -52,16 +52,16 @@ struct fx_bound {
     fx_stored_table *tables; /* [table_count] */
 };
 
-/* A run as the loader sees it: of a program that has loads. */
+/* A run as the loader sees it. Runs of programs without loads are no turns. */
 typedef struct fx_turn {
     fx_bound *bound;
-    int64_t steps, loads;  /* of the counters, when it begins */
+    int64_t steps, loads;  /* the counters when it begins */
     int repeats;           /* the run before is of the same program */
-    int64_t before;        /* steps_done when the oldest run before it began that was not done when it was announced; */
+    int64_t before;        /* steps_done at the start of the oldest run that was not done when it was announced; */
     const uint32_t *after; /* how many steps from there each load waits for; NULL: all before its own run */
 } fx_turn;
 
-/* Bytes of the file that the arena holds, checked: pinned weights of this program or of one before. */
+/* Checked bytes of the file that the arena holds: pinned weights of a bound program or of one unbound since. */
 typedef struct fx_pinned_range {
     int64_t file_offset, bytes, address;
 } fx_pinned_range;
@@ -69,14 +69,14 @@ typedef struct fx_pinned_range {
 struct fx_engine {
     fx_bound *bound;
     fx_arena arena;
-    fx_pinned_range *pinned; /* what the arena holds of the file */
+    fx_pinned_range *pinned; /* ranges of the file that the arena holds */
     int64_t pinned_count;
     const fx_kernels *kernels;
     fx_file file;
     int poison, trace, fresh;
     uint32_t jitter_seed;
     int64_t read_bytes_per_second;
-    pid_t process; /* threads do not survive a fork */
+    pid_t process; /* that opened the engine: threads do not survive a fork */
     fx_placement placement;
 
     /* The two counters, over all runs. */
@@ -86,7 +86,7 @@ struct fx_engine {
     /* Between the caller and the loader's readers. The caller writes command; the loader leaves ACTIVE by itself, and
      * only the caller makes it ACTIVE again. The caller writes turns, then turns_known. */
     atomic_int command, loader;
-    _Atomic int64_t steps_wanted; /* by the loader, so that it is not woken for less */
+    _Atomic int64_t steps_wanted; /* steps_done that the loader waits for; it is not woken before */
     atomic_int turn_wanted;
     _Atomic int64_t turns_known;
     fx_turn turns[FX_RUNS];
@@ -96,7 +96,7 @@ struct fx_engine {
     _Atomic int64_t bytes_read[FX_RUNS];
 
     /* The caller's. */
-    int64_t turn;                     /* of the run that is next or under way, if its program has loads */
+    int64_t turn;                     /* of the current or next run, if its program has loads */
     fx_announced ahead[FX_AHEAD_MAX]; /* runs whose loads may have begun, in order */
     uint32_t ahead_count;
     int must_restart; /* a run was broken off, or the arena changed: the loader starts afresh */
@@ -104,38 +104,39 @@ struct fx_engine {
 
     /* Rows of tables, read in this run. */
     _Atomic int64_t table_bytes_read;
-    atomic_int table_failed; /* who sets it fills in: */
+    atomic_int table_failed; /* the first thread that sets it fills in */
     fx_error table_error;    /* os_error, file_offset */
 
     fx_workers workers;
 };
 
-/* 0, or an errno; with fewer readers where the system has no thread for another. */
+/* Starts the readers, or fewer of them where the system has no threads left. 0, or an errno. */
 int fx_loader_start(fx_engine *e);
 void fx_loader_stop(fx_engine *e);
 
-/* Lets the loader finish what it does and rest; the next run starts it afresh. FX_ERR_CANCELLED if poll says so. */
+/* Lets the loader finish its requests and rest; the next run starts it afresh. FX_ERR_CANCELLED if poll says so. */
 fx_status fx_loader_pause(fx_engine *e, fx_poll *poll);
-/* Asks it to, and does not wait. */
+/* Asks the loader to rest and does not wait. */
 void fx_loader_ask_to_pause(fx_engine *e);
 /* Whether nothing is being read; arg: the engine. */
 int fx_loader_rests(const void *arg);
-/* Wakes a loader that rests. */
+/* Wakes the loader from its rest. */
 void fx_loader_resume(fx_engine *e);
 
-/* The caller, which waits for a load, reads the next request itself if that is work for a CPU; whether it did. Where it
- * computes there is one thread at work for each CPU, and none has to wait until the system moves it. */
+/* For a caller that waits for a load: it reads the next request itself if that takes a CPU rather than the device, and
+ * returns whether it did. So one thread works on each CPU, and none waits for the system to move it. */
 int fx_loader_help(fx_engine *e);
 
-/* Brings the pinned weights of a program to their places; pinned account of what the arena holds. */
+/* Brings the pinned weights of a program to their places and updates the list of ranges that the arena holds. */
 fx_status fx_pinned_bring(fx_engine *e, const fx_program *p, const fx_touches *touches, fx_poll *poll,
                           fx_bind_stats *stats, fx_error *error);
-/* What lies beyond so many bytes of the arena is gone. */
+/* Drops the ranges beyond the first arena_bytes of the arena. */
 void fx_pinned_cut(fx_engine *e, int64_t arena_bytes);
-/* Gives back the memory around the pinned ranges. */
+/* Returns the memory around the pinned ranges to the system. */
 void fx_pinned_forget_others(fx_engine *e);
 
-/* Makes the workspace of a step NaN, and before its node's first step the output too, where that harms nobody. */
+/* Fills the workspace of a step with NaNs, and before its node's first step the output too, where no other tensor's
+ * values lie in it. */
 void fx_poison_step(const fx_bound *b, const fx_step *step, const fx_call *call);
 void fx_poison(void *memory, int64_t bytes);
 

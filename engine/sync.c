@@ -22,8 +22,8 @@ void fx_event_destroy(fx_event *e) {
     pthread_mutex_destroy(&e->mutex);
 }
 
-/* No wake-up is lost: the sleeper announces itself, then looks; the notifier changes the state, then looks for
- * sleepers; all four are sequentially consistent, so one of them sees the other. */
+/* No wake-up is lost: the sleeper announces itself, then tests the state; the notifier changes the state, then looks
+ * for sleepers. All four accesses are sequentially consistent, so at least one of the two sees the other. */
 void fx_event_wait(fx_event *e, int (*ready)(const void *), const void *arg, int64_t until_ns) {
     struct timespec until = {.tv_sec = until_ns / 1000000000, .tv_nsec = until_ns % 1000000000};
     pthread_mutex_lock(&e->mutex);

@@ -33,7 +33,7 @@ static inline void fx_relax(void) {
 #endif
 }
 
-/* Spins for at most ns until ready(arg); whether it became so. */
+/* Spins for at most `ns` until ready(arg); returns whether it is. */
 static inline int fx_spin(int (*ready)(const void *), const void *arg, int64_t ns) {
     if (ready(arg))
         return 1;
@@ -48,7 +48,7 @@ static inline int fx_spin(int (*ready)(const void *), const void *arg, int64_t n
     return 0;
 }
 
-/* The caller's wish to cancel, asked for about every FX_POLL_NS. */
+/* Whether the caller cancels; it is asked about every FX_POLL_NS. */
 typedef struct fx_poll {
     int (*ask)(void *); /* may be NULL */
     void *arg;
@@ -71,7 +71,7 @@ static inline int fx_polled(fx_poll *p) {
     return p->cancelled;
 }
 
-/* Pauses of random length, for tests; a seed of 0 never pauses. */
+/* Pauses of random length, for tests; with a seed of 0 there are none. */
 typedef struct fx_jitter {
     uint32_t state;
 } fx_jitter;

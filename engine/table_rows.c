@@ -22,7 +22,7 @@ fx_status fx_table_check(const fx_program *p, const fx_node *node, const fx_plac
 }
 
 static fx_status fail(fx_engine *e, fx_error error) {
-    int none = 0; /* the first thread that fails tells */
+    int none = 0; /* the first thread that fails reports its error */
     if (atomic_compare_exchange_strong(&e->table_failed, &none, 1))
         e->table_error = error;
     return error.status;

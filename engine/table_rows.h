@@ -1,4 +1,4 @@
-/* Tables that stay in the file: rows of them are read when a step asks for them. */
+/* Tables that stay in the file: their rows are read when a step needs them. */
 #ifndef FLEXNN_ENGINE_TABLE_ROWS_H
 #define FLEXNN_ENGINE_TABLE_ROWS_H
 

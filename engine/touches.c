@@ -29,7 +29,7 @@ static int by_place(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Sorts ranges and joins those that meet or follow each other; how many are left. */
+/* Sorts ranges and joins those that overlap or touch; returns how many are left. */
 static int64_t join(fx_range *ranges, int64_t count) {
     int64_t joined = 0;
     qsort(ranges, (size_t)count, sizeof *ranges, by_place);
@@ -62,9 +62,9 @@ static int64_t find(const int64_t *edges, int64_t count, int64_t place) {
     return low;
 }
 
-/* Paints the uses over the line of edges, the last steps first; what is painted stays. painted[i]: steps of the stretch
- * from edge i, 0: none yet; skip[i]: the next stretch that may be free. used becomes the stretches, those alike joined.
- */
+/* Paints the uses onto the stretches between edges, the last steps first; a painted stretch is not painted again.
+ * painted[i]: steps of the stretch from edge i, 0: none yet; skip[i]: the next stretch that may be free. `used` becomes
+ * the stretches, with equal neighbours joined. */
 static int64_t paint(fx_touch *used, int64_t count, int64_t *edges, uint32_t *painted, int64_t *skip) {
     int64_t edge_count = 0, joined = 0;
     for (int64_t i = 0; i < count; i++) {
@@ -74,7 +74,7 @@ static int64_t paint(fx_touch *used, int64_t count, int64_t *edges, uint32_t *pa
     qsort(edges, (size_t)edge_count, sizeof *edges, by_number);
     for (int64_t i = 0; i <= edge_count; i++)
         skip[i] = i;
-    for (int64_t i = count; i-- > 0;) { /* in the order of steps */
+    for (int64_t i = count; i-- > 0;) { /* `used` is in the order of steps */
         int64_t end = find(edges, edge_count, used[i].range.hi), at = find(edges, edge_count, used[i].range.lo);
         for (;;) {
             while (skip[at] != at)
@@ -154,7 +154,7 @@ void fx_touches_free(fx_touches *t) {
 uint32_t fx_touches_until(const fx_touches *t, fx_range range) {
     int64_t low = 0, high = t->used_count;
     uint32_t steps = 0;
-    while (low < high) { /* the first that ends behind where the range begins */
+    while (low < high) { /* the first that ends after the range begins */
         int64_t middle = (low + high) / 2;
         if (t->used[middle].range.hi <= range.lo)
             low = middle + 1;

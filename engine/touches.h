@@ -14,7 +14,7 @@ static inline int fx_ranges_meet(fx_range a, fx_range b) {
 
 enum { FX_WORKSPACE = FX_OUTPUT + 1, FX_RANGES };
 
-/* What a node touches of the arena, its weights apart: inputs, output, workspace of all threads. */
+/* Ranges of the arena that a node touches beside its weights: inputs, output, workspace of all threads. */
 typedef struct fx_node_ranges {
     fx_range ranges[FX_RANGES];
 } fx_node_ranges;
@@ -27,7 +27,7 @@ static inline fx_range fx_load_target(const fx_load *load) {
     return (fx_range){load->address, load->address + load->bytes};
 }
 
-/* A program's use of the arena: ranges in order, apart from each other. */
+/* A program's use of the arena: ordered, disjoint ranges. */
 typedef struct fx_touch {
     fx_range range;
     uint32_t steps; /* steps of a run after which no step uses it any more */
@@ -41,7 +41,7 @@ typedef struct fx_touches {
     int64_t bytes; /* of all three */
 } fx_touches;
 
-/* Of a program that is otherwise good. FX_OK or FX_ERR_MEMORY. */
+/* The ranges of a program that passes every other check. FX_OK or FX_ERR_MEMORY. */
 fx_status fx_touches_make(fx_touches *t, const fx_program *p, int threads);
 void fx_touches_free(fx_touches *t);
 

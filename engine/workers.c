@@ -6,7 +6,7 @@
 #include <signal.h>
 #include <unistd.h>
 
-#define SPIN_NS 50000 /* longer than what lies between two steps, shorter than a read */
+#define SPIN_NS 50000 /* longer than the time between two steps, shorter than a read */
 
 /* The ticket: units left, the most to take at once, and a number that tells one job from the next. */
 #define MOST_SHIFT 32
@@ -20,7 +20,7 @@
 #endif
 
 int64_t fx_thread_stack_bytes(void) {
-    int64_t least = sysconf(_SC_THREAD_STACK_MIN); /* holds the static TLS of every library loaded */
+    int64_t least = sysconf(_SC_THREAD_STACK_MIN); /* it covers the static TLS of every loaded library */
     return least + (64 << 10) > STACK_BYTES ? (least + (64 << 10) + 4095) / 4096 * 4096 : STACK_BYTES;
 }
 
@@ -38,7 +38,7 @@ int fx_thread_start(pthread_t *thread, void *(*body)(void *), void *arg, const c
     pthread_attr_destroy(&attributes);
     if (!error)
         pthread_setname_np(*thread, name);
-    if (!error && cores) /* a core that has just gone off is no error: the thread then runs anywhere */
+    if (!error && cores) /* no error if a core has just gone off: the thread then runs anywhere */
         pthread_setaffinity_np(*thread, sizeof *cores, cores);
     return error;
 }
@@ -57,9 +57,8 @@ static uint64_t ticket_of(const fx_workers *workers, uint32_t most, uint32_t lef
     return (uint64_t)workers->generation << GENERATION_SHIFT | (uint64_t)most << MOST_SHIFT | left;
 }
 
-/* Units that may be taken at once of what several tasks have: not more than of each task alone, as a unit of one may
- * take a hundred times as long as that of another, and nobody shall get all of the long ones.
- */
+/* Most units that a thread may take at once from several tasks: as few as it would take from the smallest task alone. A
+ * unit of one task may take a hundred times as long as that of another, and no thread should get all the long ones. */
 static uint32_t most_of(const fx_workers *workers, const fx_task *tasks, uint32_t count) {
     uint32_t most = MOST_MAX;
     for (uint32_t i = 0; i < count && count > 1; i++) {
@@ -122,7 +121,7 @@ static void compute(fx_workers *workers, int number, fx_jitter *jitter, fx_poll 
             atomic_compare_exchange_strong(&workers->status, &ok, status);
         if (lane)
             lane->end_ns = fx_now_ns();
-        atomic_fetch_add(&workers->done, count); /* from here the job may be another */
+        atomic_fetch_add(&workers->done, count); /* from here on the job may be the next one */
         if (number)
             fx_event_notify(&workers->finished);
         if (poll && fx_polled(poll))
@@ -157,9 +156,9 @@ int fx_workers_start(fx_workers *workers, int threads, const fx_placement *place
     atomic_init(&workers->stopping, 0);
     workers->generation = 0;
     workers->jitter = fx_jitter_start(jitter_seed, 1);
-    /* Who spins on a CPU that another thread needs, or in time that is allotted, only delays it. */
+    /* Spinning on a CPU that another thread needs, or in time that counts against a quota, only delays the work. */
     workers->spin_ns = fx_usable_cpus() < threads ? 0 : SPIN_NS;
-    workers->threads = threads; /* read by workers from their first job on, which is after the last start */
+    workers->threads = threads; /* workers read it in their first job, which comes after the last start */
     int started = 1;
     for (; started < threads; started++) {
         fx_worker *worker = &workers->list[started];
@@ -195,7 +194,7 @@ fx_status fx_workers_run(fx_workers *workers, fx_task *tasks, uint32_t count, fx
     workers->task_count = count;
     workers->lanes = lanes;
     workers->units = workers->wanted = units;
-    if (units <= 1 || workers->threads == 1) { /* nobody to share with; a few parts, so that a cancel is seen */
+    if (units <= 1 || workers->threads == 1) { /* no sharing; in a few parts, so that a cancel is noticed */
         uint32_t part = units / 8 + 1;
         if (lanes)
             lanes[0].start_ns = fx_now_ns();

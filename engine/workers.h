@@ -16,7 +16,7 @@ typedef struct fx_worker {
 } fx_worker;
 
 typedef struct fx_task {
-    fx_call call; /* workspace is thread 0's, that of thread t is t * workspace_bytes behind */
+    fx_call call; /* workspace is thread 0's; that of thread t lies t * workspace_bytes further on */
     int64_t workspace_bytes;
     uint32_t units, end; /* end: units of this task and those before it in the job */
 } fx_task;
@@ -24,12 +24,12 @@ typedef struct fx_task {
 struct fx_workers {
     /* generation | most units at once | units not yet handed out (workers.c). A unit taken by a successful
      * compare-and-swap belongs to the job that stands there now, and the job stays until all its units are done: so a
-     * worker that wakes late meets either nothing to take or a good job, and nobody waits for workers that sleep. */
+     * worker that wakes late finds either nothing to take or a valid job, and nobody waits for workers that sleep. */
     _Alignas(64) _Atomic uint64_t ticket;
     _Alignas(64) _Atomic uint32_t done; /* units of the job */
     _Atomic uint32_t status;            /* first failure in the job */
     _Alignas(64) const fx_task *tasks;  /* the job */
-    fx_span *lanes;                     /* of the job; NULL when nobody asks */
+    fx_span *lanes;                     /* of the job; NULL where threads are not traced */
     uint32_t task_count;
     uint32_t units, wanted; /* wanted: units that will be done, fewer than units once cancelled */
     uint32_t generation;
@@ -42,14 +42,14 @@ struct fx_workers {
     fx_worker list[FX_MAX_THREADS];
 };
 
-/* Starts up to threads - 1 workers; workers->threads says how many compute. 0, or an errno. The caller's thread stays
- * where it is: it is not ours, and the system moves a busy one to a big core by itself. */
+/* Starts up to threads - 1 workers; workers->threads says how many threads compute. 0, or an errno. The caller's thread
+ * is not placed: it is not ours, and the system moves a busy thread to a big core by itself. */
 int fx_workers_start(fx_workers *workers, int threads, const fx_placement *placement, uint32_t jitter_seed);
 void fx_workers_stop(fx_workers *workers);
 
-/* Runs all units of all tasks, at the same time; sets their end. FX_ERR_CANCELLED if poll says so: the units not yet
- * begun are then left out. FX_ERR_PARAMS if they are too many. lanes, if not NULL: [threads], zeros; gets from when to
- * when each thread computed. */
+/* Runs all units of all tasks at the same time; sets the tasks' end. FX_ERR_CANCELLED if poll says so: units not yet
+ * begun are then left out. FX_ERR_PARAMS if there are too many units. lanes, if not NULL: [threads] zeros, which become
+ * the span in which each thread computed. */
 fx_status fx_workers_run(fx_workers *workers, fx_task *tasks, uint32_t count, fx_span *lanes, fx_poll *poll);
 
 /* Starts a thread with a small stack and all signals blocked, on one of the cores (NULL: any). 0, or an errno. */

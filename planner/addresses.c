@@ -1,4 +1,4 @@
-/* A draft's activations, workspaces and streamed slices, as blocks of memory and steps. */
+/* A draft's activations, workspaces and streamed slices as blocks of memory by steps, and their placement. */
 #include "flexnn/draft.h"
 #include "flexnn/streams.h"
 
@@ -14,7 +14,7 @@ typedef struct blocks {
     int64_t fixed, slices;
 } blocks;
 
-/* Steps, both included. */
+/* Adds a block that is in use from one step to another, both included. */
 static void hold(blocks *b, int64_t start, int64_t bytes, int32_t first, int32_t last) {
     b->start[b->fixed] = start;
     b->end[b->fixed] = start + bytes;
@@ -47,7 +47,7 @@ static fx_status gather(blocks *b, const fx_draft *d, const fx_problem *p, const
         if (slice->constant >= 0) {
             int64_t node = d->steps[slice->step].node, which = slice->constant - p->nodes[node].constant_first;
             forced = (node_address[node * ROW + 1 + which] + p->io_align - 1) & -p->io_align;
-            if (b->until[node] > slice->step) /* the node's other steps read it, too */
+            if (b->until[node] > slice->step) /* the node's other steps read the constant, too */
                 hold(b, forced, slice->arena_bytes, slice->step + 1, b->until[node]);
         }
         b->bytes[b->slices] = slice->arena_bytes;

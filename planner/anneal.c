@@ -1,6 +1,6 @@
-/* Pins, slices, kernels and the size of the working part by threshold accepting (Dueck, Scheuer 1990), each change
- * judged with addresses: a random change stays when it makes the run no more than a little longer, less and less of it.
- * What fragmentation costs no draft without addresses can tell. */
+/* Pins, slices, kernels and the size of the working part by threshold accepting (Dueck, Scheuer 1990). A random change
+ * stays when it makes the run longer by no more than a threshold, which falls to 0. Each change is judged with
+ * addresses, as only those show what fragmentation costs. */
 #include "flexnn/draft.h"
 #include "sizes.h"
 
@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define REPAIRS 8       /* nodes that are pinned or unpinned after a change, to keep to the memory and to use it */
-#define THRESHOLD 0.005 /* of the run, which a change may cost at first */
+#define REPAIRS 8       /* nodes pinned or unpinned after a change, so that the draft fits the memory and uses it */
+#define THRESHOLD 0.005 /* part of the run by which a change may lengthen it at first */
 #define WORKING_PART 8  /* a change of the working part is at most this part of bytes_max */
 #define SEED UINT64_C(0x9e3779b97f4a7c15)
 
@@ -101,7 +101,8 @@ static void change(annealing *a, state *s) {
     }
 }
 
-/* Unpins nodes while the draft takes too much memory, pins others where some is left; 0 if it takes too much. */
+/* Unpins nodes while the draft takes too much memory, and pins others where some is left; 0 if it still takes too
+ * much. */
 static int repair(annealing *a, state *s) {
     const fx_problem *p = a->p;
     int64_t over = 1;
@@ -127,10 +128,10 @@ static int repair(annealing *a, state *s) {
     return fx_draft_bytes(a->d, p, s->working_bytes) <= a->bytes_max;
 }
 
-/* Whether the state's run takes at most `most` seconds; sets them. */
+/* Whether the state's run takes at most `most` seconds; sets the state's seconds. */
 static fx_status judge(annealing *a, state *s, double most, int *good) {
     *good = 0;
-    fx_draft_time(a->d, a->p); /* addresses make no run shorter */
+    fx_draft_time(a->d, a->p); /* a run without addresses is a lower bound */
     if (a->d->seconds > most)
         return FX_OK;
     fx_status status =
@@ -142,7 +143,8 @@ static fx_status judge(annealing *a, state *s, double most, int *good) {
     return status;
 }
 
-/* The better direction for the state's places; FX_ERR_BOUNDS if it has none, or takes too much memory. */
+/* Chooses the better direction for the state's addresses; FX_ERR_BOUNDS if neither works, or it takes too much
+ * memory. */
 static fx_status begin(annealing *a, state *s) {
     double best = INFINITY;
     int found = 0, top = 0, good;

@@ -1,7 +1,7 @@
 /* Checks of what Python hands over: tables, choices, drafts. */
 #include "flexnn/draft.h"
 
-#define BYTES_MAX ((int64_t)1 << 48) /* of any one size or offset: no sum of a few overflows */
+#define BYTES_MAX ((int64_t)1 << 48) /* of any one size or offset, so that no sum of a few overflows */
 #define STEPS_MAX (1 << 22)
 
 static int sane(int64_t size) {
@@ -85,7 +85,7 @@ int fx_draft_sane(fx_draft *d, const int32_t *order, uint32_t count) {
         if (d->steps[j].wait_loads < loads)
             return 0;
         loads = d->steps[j].wait_loads;
-        for (; streamed < loads; next++) { /* no wait passes the step that needs the load */
+        for (; streamed < loads; next++) { /* no load waits for the step that needs it */
             if (next >= d->slice_count || d->slices[next].wait_steps > (int64_t)j)
                 return 0;
             streamed += !d->slices[next].is_pinned;

@@ -4,18 +4,19 @@
 
 #include <string.h>
 
-#define SLICE_BYTES_MIN ((int64_t)256 << 10) /* smaller only where the room is: no device reaches its rate below */
-#define SLICE_BYTES_MAX ((int64_t)16 << 20)  /* larger ones only delay their step */
-#define PART_BYTES_MIN ((int64_t)64 << 10)   /* of a node's weights, worth pinning alone */
+#define SLICE_BYTES_MIN ((int64_t)256 << 10) /* less only in less room: below this no device reaches its rate */
+#define SLICE_BYTES_MAX ((int64_t)16 << 20)  /* larger slices only delay their step */
+#define PART_BYTES_MIN ((int64_t)64 << 10)   /* smallest part of a node's weights that is worth pinning */
 
 /* ---- room ---- */
 
 typedef struct block {
     int64_t bytes, address;
-    int64_t gap; /* that it lies in */
+    int64_t gap; /* index of the gap it lies in */
 } block;
 
-/* Each block into the smallest gap that holds it, at its start; the largest gap left, or -1. */
+/* Puts each block at the start of the smallest gap that holds it; returns the largest gap left, or -1 if one does not
+ * fit. */
 static int64_t fit(const fx_problem *p, const fx_draft_node *node, int64_t working_bytes, block *blocks, int count) {
     const fx_gap *gaps = p->gaps + node->gap_first;
     int64_t largest = 0;
@@ -64,7 +65,7 @@ int64_t fx_node_room(const fx_problem *p, const fx_draft_node *node, int64_t wor
     int streams = choice->pinned_panels < node->panel_count;
     if ((room < 0 || (streams && room < panel)) && choice->variant == node->variant_count - 1 &&
         working_bytes >= node->tight_bytes) {
-        /* Largest first, one panel among them: what the smallest working part was made for. */
+        /* Largest first, with one panel among them, as the smallest working part was computed. */
         if (panel) {
             blocks[count].bytes = panel;
             owner[count++] = FX_CONSTANTS_MAX + 1;
@@ -116,7 +117,8 @@ static void pin_items(const fx_problem *p, const int32_t *order, int64_t left, f
     }
 }
 
-/* Panels of each slice but the last, evenly spread: so few that `slices_in_room` slices fit the room at once. */
+/* Panels of each slice (the last may have fewer), as even as possible, so that `slices_in_room` slices fit the room at
+ * once. */
 static int32_t slice_panels(const fx_problem *p, int64_t panels, int64_t panel_bytes, int64_t room,
                             int slices_in_room) {
     int64_t target = room / 2 < SLICE_BYTES_MIN ? room / 2 : SLICE_BYTES_MIN;
@@ -152,7 +154,7 @@ void fx_choose_node(const fx_problem *p, uint32_t i, int64_t working_bytes, int 
     choice->slice_panels = streamed ? slice_panels(p, streamed, node->panel_bytes, room, slices_in_room) : 0;
 }
 
-/* Kernel and slices of the nodes whose pins are not as in `before` (NULL: of all). */
+/* Chooses kernel and slices of the nodes whose pins differ from `before` (NULL: of all nodes). */
 static void choose(const fx_problem *p, const fx_recipe *r, const fx_choice *before, fx_choice *choices) {
     for (uint32_t i = 0; i < p->node_count; i++) {
         fx_choice *choice = &choices[i];
@@ -168,7 +170,7 @@ void fx_choose(fx_draft *d, const fx_problem *p, const fx_recipe *r, fx_choice *
     int64_t pinned = r->bytes_max - r->working_bytes - p->step_bytes * p->node_count;
     const size_t bytes = p->node_count * sizeof *choices;
     const fx_choice *before = NULL;
-    for (int64_t over = 1; over > 0; pinned -= over) { /* less and less pinned: in the end nothing */
+    for (int64_t over = 1; over > 0; pinned -= over) { /* pins less each time, in the end nothing */
         memset(choices, 0, bytes);
         pin_items(p, r->order, pinned, choices);
         choose(p, r, before, choices);

@@ -51,7 +51,7 @@ static void add_slice(fx_draft *d, const fx_problem *p, int32_t constant, int64_
     *(pinned ? &d->pinned_bytes : &d->stream_bytes) += slice->arena_bytes;
 }
 
-/* Steps and slices of a node, after those that are there. */
+/* Appends the steps and slices of a node. */
 static void add_node(fx_draft *d, const fx_problem *p, uint32_t i, const fx_choice *choice, int64_t working_bytes,
                      int32_t *loads) {
     const fx_draft_node *node = &p->nodes[i];
@@ -60,7 +60,7 @@ static void add_node(fx_draft *d, const fx_problem *p, uint32_t i, const fx_choi
         int pinned = p0 < choice->pinned_panels;
         p1 = pinned ? choice->pinned_panels : p0 + choice->slice_panels;
         p1 = p1 > node->panel_count ? node->panel_count : p1;
-        for (int64_t c = 0; first && c < node->constant_count; c++) { /* first: where they lie is already settled */
+        for (int64_t c = 0; first && c < node->constant_count; c++) { /* before the panels, as their places are fixed */
             const fx_constant *constant = &p->constants[node->constant_first + c];
             int is_pinned = choice->pinned_constants >> c & 1;
             add_slice(d, p, (int32_t)(node->constant_first + c), constant->file_offset, constant->bytes, is_pinned);
@@ -111,7 +111,7 @@ void fx_draft_build(fx_draft *d, const fx_problem *p, const fx_choice *choices, 
     const fx_start from = d->starts[first], tail = d->starts[last], end = d->starts[p->node_count];
     for (uint32_t i = from.slice; i < tail.slice; i++)
         *(d->slices[i].is_pinned ? &d->pinned_bytes : &d->stream_bytes) -= d->slices[i].arena_bytes;
-    fx_start to = from; /* where the tail goes */
+    fx_start to = from; /* where the unchanged tail moves to */
     for (uint32_t i = first; i < last; i++) {
         const uint32_t steps = steps_of(&p->nodes[i], &choices[i]);
         to.step += steps;

@@ -1,10 +1,10 @@
-/* Pins in a draft that has its addresses: nothing else moves. */
+/* Pins slices of a draft that has its addresses; nothing else moves. */
 #include "flexnn/draft.h"
 
 #include <stdlib.h>
 
 #define ROUNDING 1e-12 /* of sums of times */
-#define LOOKS_MIN 8    /* slices that are tried before one is pinned, at least */
+#define LOOKS_MIN 8    /* at least so many slices are tried before one is pinned */
 
 typedef struct candidate {
     int64_t bytes, slice;
@@ -13,7 +13,7 @@ typedef struct candidate {
 typedef struct fill {
     fx_draft *d;
     const fx_problem *p;
-    candidate *candidates; /* smallest first: they save the most time for a byte */
+    candidate *candidates; /* smallest first, as these save the most time per byte */
     int64_t count;
     int looks; /* left */
 } fill;
@@ -34,8 +34,8 @@ static int by_bytes(const void *a, const void *b) {
     return (x->slice > y->slice) - (x->slice < y->slice);
 }
 
-/* The slice of at most `most` bytes that saves the most time for each byte, of as many as may be looked at, spread over
- * all; -1 if none saves any. */
+/* The slice of at most `most` bytes that saves the most time per byte; -1 if none saves any. Looks at as many slices as
+ * it may, spread over all. */
 static int64_t best_slice(fill *f, int64_t most, int turn) {
     const double before = f->d->seconds;
     double best = 0.0;
@@ -50,7 +50,7 @@ static int64_t best_slice(fill *f, int64_t most, int turn) {
         if (f->d->slices[c.slice].is_pinned)
             continue;
         if (best * bytes >= bytes / f->p->storage_bytes_per_second + f->p->request_s)
-            break; /* neither this one nor a larger one can save more */
+            break; /* neither this nor a larger slice can save more */
         pin(f->d, c.slice, 1);
         fx_draft_simulate(f->d, f->p);
         f->looks--;

@@ -3,11 +3,11 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define RUNS 4      /* simulated before the last is taken for the steady state */
-#define LEVELS 10   /* amounts of them */
+#define RUNS 4      /* simulated; the last is taken for the steady state */
+#define LEVELS 10   /* amounts of pinned bytes that are tried */
 #define MIXTURES 12 /* mixtures of two inequalities that are tried, beside those that make pins of a kind free */
 
-/* A stretch of the circle in which reading is what takes the time: nodes [first, end). */
+/* A stretch of the circle in which reading takes the time: nodes [first, end). */
 typedef struct stretch {
     int64_t first, end;
 } stretch;
@@ -20,18 +20,18 @@ typedef struct rank {
 typedef struct work {
     const fx_fluid *f;
     double compute;
-    double hidden; /* what a second of computing costs a run that reads all the time; */
-    double read;   /* and a second of reading one that computes all the time */
+    double hidden; /* seconds that a second of computing adds to a run that reads all the time */
+    double read;   /* seconds that a second of reading adds to a run that computes all the time */
     int64_t bytes, pinned_max;
     double *pinned;    /* [count] bytes */
-    double *ahead;     /* [count] seconds of reading that memory lets the loader be ahead of each node */
+    double *ahead;     /* [count] seconds of reading by which memory lets the loader be ahead of each node */
     double *now;       /* [RUNS * count + 1] end of each node */
-    int64_t *from;     /* [RUNS * count + 1] where the stretch that ends here begins; -1: it was computed */
+    int64_t *from;     /* [RUNS * count + 1] start of the stretch that ends here; -1: computing took the time */
     rank *ranks;       /* [count] */
-    double *apart;     /* [count] what a byte of it takes from their free memory, in seconds */
+    double *apart;     /* [count] seconds that a pinned byte costs in free memory of the stretches */
     double *cost;      /* [count] seconds for each pinned byte, of a mixture */
     double *price_sum; /* [count] sums of prices over the rounds */
-    double all_s;      /* to read everything */
+    double all_s;      /* seconds to read everything */
     stretch *stretches;
 } work;
 
@@ -40,7 +40,7 @@ static int64_t free_at(const fx_fluid *f, int64_t boundary) {
     return here < before ? here : before;
 }
 
-/* Seconds to read the first weights from node `first` on that `room` bytes hold beside what is pinned. */
+/* Seconds to read the first unpinned weights from node `first` on, as many as `room` bytes hold. */
 static double ahead_s(const work *w, int64_t first, double room) {
     const fx_fluid *f = w->f;
     double total = 0.0;
@@ -53,8 +53,8 @@ static double ahead_s(const work *w, int64_t first, double room) {
     return total;
 }
 
-/* The fluid run with `pinned` bytes of each node. What is read ahead takes requests, too, if `ordered`, else its bytes
- * alone: stretches that rule are found by the one or by the other. */
+/* Simulates the fluid run with `pinned` bytes of each node. Reading ahead takes time for requests, too, if `ordered`,
+ * else for bytes alone; each way finds stretches that the other misses. */
 static void flow(work *w, int ordered) {
     const fx_fluid *f = w->f;
     const int64_t count = f->count;
@@ -69,7 +69,7 @@ static void flow(work *w, int ordered) {
     w->now[0] = 0.0;
     for (int64_t k = 0; k < RUNS * count; k++) {
         int64_t i = k % count;
-        /* From here the loader has to bring what the next nodes need, but for what may lie in memory now. */
+        /* From here on the loader has to bring what the next nodes need, except what memory may already hold. */
         double start = now - w->ahead[i];
         if (began < 0 || start > loaded) {
             loaded = start;
@@ -87,7 +87,7 @@ static void flow(work *w, int ordered) {
     }
 }
 
-/* Stretches of the last run, back from its end, as long as they are apart; how many. */
+/* Collects the stretches of the last run, back from its end, as long as they are apart; returns how many. */
 static int64_t trace(work *w) {
     const int64_t count = w->f->count;
     int64_t found = 0, low = (RUNS - 1) * count;
@@ -98,7 +98,7 @@ static int64_t trace(work *w) {
             continue;
         }
         if (from < (found ? w->stretches[0].end : k) - count)
-            break; /* round the whole circle: a loader that never waits is the other half of the bound */
+            break; /* round the whole circle: the other half of the bound covers a loader that never waits */
         w->stretches[found++] = (stretch){from, k};
         k = from;
     }
@@ -127,9 +127,8 @@ static double pin_by_score(work *w, int64_t count, double left) {
     return total;
 }
 
-/* Seconds to read the stretch's weights but for `free` bytes of them, those that take the longest to read: for any rate
- * `byte` it is at least the sum of (their seconds - bytes * what their rate is above `byte`) - byte * free.
- */
+/* Seconds to read a stretch's weights except `free` bytes of them, those that take the longest to read. For any rate
+ * `byte` it is at least the sum of (their seconds - bytes * the excess of their rate over `byte`) - byte * free. */
 static double stretch_s(work *w, stretch s, double *byte) {
     const fx_fluid *f = w->f;
     const double room = (double)free_at(f, s.first % f->count);
@@ -142,7 +141,7 @@ static double stretch_s(work *w, stretch s, double *byte) {
     for (int64_t i = 0; i < members; i++) {
         double bytes = (double)f->bytes[w->ranks[i].node];
         if (left > 0.0 && bytes > 0.0)
-            *byte = -w->ranks[i].score; /* the last that stays in memory */
+            *byte = -w->ranks[i].score; /* the last weights that stay in memory */
         left -= bytes;
     }
     for (int64_t i = 0; i < members; i++) {
@@ -152,8 +151,8 @@ static double stretch_s(work *w, stretch s, double *byte) {
     return total - *byte * room;
 }
 
-/* The same where nothing is pinned and the first weights of the stretch stay in memory, in the order of their use:
- * what these take beside their bytes at the storage's rate, and `room` bytes at that rate, are all that is saved. */
+/* The same where nothing is pinned and the first weights of the stretch stay in memory, in the order of their use. That
+ * saves `room` bytes at the storage's rate, and the time that those weights take beyond this rate. */
 static double ordered_s(const work *w, stretch s) {
     const fx_fluid *f = w->f;
     const double room = (double)free_at(f, s.first % f->count), rate = 1.0 / f->bytes_per_second;
@@ -161,7 +160,7 @@ static double ordered_s(const work *w, stretch s) {
     for (int64_t k = s.first; k < s.end; k++) {
         const int64_t i = k % f->count;
         const double bytes = (double)f->bytes[i], beside = f->read_s[i] - rate * bytes;
-        const double most = (f->byte_s[i] - rate) * bytes; /* of one that stays in part */
+        const double most = (f->byte_s[i] - rate) * bytes; /* of weights that stay in part */
         total += f->read_s[i];
         if (left > 0.0)
             total -= beside > most ? beside : most;
@@ -172,12 +171,11 @@ static double ordered_s(const work *w, stretch s) {
 
 /* The best mixture of two inequalities, each true for all pins r (R: their sum); read_i: seconds for a byte of node i:
  *   T >= sum of (W_i - r_i) read_i + hidden * compute
- *   T >= (1 - read) * sum over stretches of (their reading but for free - (R - R_s) bytes) + hidden * the stretches'
- * computing
- *        + read * sum of (W_i - r_i) read_i + the other nodes' computing
- * With `ordered`, where that is more, a stretch's reading is what it is in order but for free - R bytes and the seconds
- * of its own pins. For a mixture the least over r is plain: pin what costs the least, while it costs less than nothing.
- */
+ *   T >= (1 - read) * sum over stretches of (their reading but for free - (R - R_s) bytes)
+ *        + hidden * the stretches' computing + read * sum of (W_i - r_i) read_i + the other nodes' computing
+ * With `ordered`, a stretch's reading is, where that is more, the reading in order but for free - R bytes and the
+ * seconds of its own pins. The minimum of a mixture over r is simple: pin what costs the least, while that costs less
+ * than nothing. */
 static double mix(work *w, int64_t stretches, int ordered, double *price) {
     const fx_fluid *f = w->f;
     const int64_t count = f->count;
@@ -204,7 +202,7 @@ static double mix(work *w, int64_t stretches, int ordered, double *price) {
             part = (double)(n - stretches) / (MIXTURES + 1);
         double value = part * first + (1.0 - part) * second;
         if (value <= best)
-            continue; /* pins only lower it */
+            continue; /* pins only lower the time */
         int64_t worth = 0;
         for (int64_t i = 0; i < count; i++) {
             w->cost[i] =
@@ -222,7 +220,7 @@ static double mix(work *w, int64_t stretches, int ordered, double *price) {
     return best;
 }
 
-/* Pins another amount: at first evenly, later what was the cheapest so far. */
+/* Pins another amount: evenly at first, later what has been the cheapest so far. */
 static void pin(work *w, int round) {
     const fx_fluid *f = w->f;
     double left = (double)w->pinned_max * (round % LEVELS) / (LEVELS - 1), part = left / (double)(w->bytes + 1);
@@ -236,7 +234,7 @@ static void pin(work *w, int round) {
         w->pinned[i] = part * (double)f->bytes[i];
 }
 
-/* Without stretches: everything read but what is dearest to read, or everything computed. */
+/* The bound without stretches: everything is read except what is dearest to read, or everything is computed. */
 static double plain(work *w, double *price) {
     const fx_fluid *f = w->f;
     for (int64_t i = 0; i < f->count; i++) {
@@ -255,14 +253,14 @@ static double search(work *w, double *price, double *tried) {
     for (int64_t i = 0; i < count; i++)
         w->price_sum[i] = tried[i] = 0.0;
     for (int round = 0; round < w->f->rounds; round++) {
-        const int by_order = round >= LEVELS; /* takes time: not for the prices of a rung */
+        const int by_order = round >= LEVELS; /* slow, so not for the prices of a rung */
         known = round == LEVELS ? 0 : known;
         pin(w, round);
         flow(w, by_order);
         int64_t found = trace(w);
         if (!found)
             continue;
-        double print = 0.0; /* tells these stretches from others */
+        double print = 0.0; /* a fingerprint of these stretches */
         for (int64_t s = 0; s < found; s++)
             print = 3.0 * print + (double)(w->stretches[s].first * RUNS * count + w->stretches[s].end);
         int seen = 0;

@@ -1,10 +1,10 @@
-/* Kernels and slices node by node: changes that make the whole run shorter stay. */
+/* Changes kernels and slices node by node; a change stays if it makes the whole run shorter. */
 #include "flexnn/draft.h"
 #include "sizes.h"
 
 #include <stdlib.h>
 
-#define WORTH 1e-5 /* a change stays when it saves this part of the run */
+#define WORTH 1e-5 /* the part of the run that a change must save */
 
 typedef struct trial {
     fx_draft *d;
@@ -15,7 +15,7 @@ typedef struct trial {
     int left;
 } trial;
 
-/* Whether the node's choice fits: workspace, constants and a slice, each in one piece of memory. */
+/* Whether the node's choice fits: its workspace, constants and a slice, each in contiguous memory. */
 static int fits(const trial *t, uint32_t i) {
     const fx_draft_node *node = &t->p->nodes[i];
     const fx_choice *choice = &t->choices[i];
@@ -59,7 +59,7 @@ static int try_variants(trial *t, uint32_t i) {
         changed.variant = v;
         better |= try(t, i, changed);
         int64_t streamed = node->panel_count - changed.pinned_panels;
-        if (v < t->choices[i].variant && streamed > 1) { /* a faster one may need smaller slices */
+        if (v < t->choices[i].variant && streamed > 1) { /* a faster kernel may need smaller slices */
             changed.slice_panels = (changed.slice_panels + 1) / 2;
             better |= try(t, i, changed);
         }
@@ -88,7 +88,7 @@ static int try_slices(trial *t, uint32_t i) {
     return better;
 }
 
-/* Seconds that a node may give: what its kernel takes above the fastest, and what slices cost. */
+/* Seconds that changing a node may save: what its kernel takes above the fastest, and what its slices cost. */
 static double promise(const trial *t, uint32_t i) {
     const fx_draft_node *node = &t->p->nodes[i];
     const fx_choice *c = &t->choices[i];

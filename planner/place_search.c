@@ -1,6 +1,6 @@
 /* Exhaustive placement, after MiniMalloc (Moffitt, ASPLOS 2023). Time is cut into sections: the largest sets of blocks
  * that live at once. Blocks are placed one by one in the order of their addresses, each at the lowest address that
- * those before leave it: every placement, pushed down as far as it goes, can be had that variant. A state is left early
+ * those before leave free. Every placement pushed down as far as it goes arises in this way. A state is left early
  *  - when what is not placed of a section no longer fits above the section's floor;
  *  - when another block fits below a candidate: who starts from that one is no worse off;
  *  - when a block that nothing can lie on has failed: its place matters to nobody else;
@@ -20,8 +20,8 @@ enum { TOTAL, WIDTH, AREA, KEYS };
 static const uint8_t ORDERS[][KEYS] = {{WIDTH, AREA, TOTAL}, {TOTAL, AREA, WIDTH}, {TOTAL, WIDTH, AREA}};
 #define ORDER_COUNT ((int)(sizeof ORDERS / sizeof *ORDERS))
 
-/* How far a canonical sequence has come: the next block lies at `address` or above; if there, it has at least `rank` in
- * its part, as a certain sort numbered them (from 1; rank 0: any block). */
+/* The position in a canonical sequence: the next block lies at `address` or above; if exactly there, its rank in its
+ * part, as one sort numbered the blocks, is at least `rank` (from 1; 0: any block). */
 typedef struct low {
     int64_t address, sort;
     int32_t rank;
@@ -57,8 +57,8 @@ typedef struct search {
 
     int64_t *address;  /* [count] -1: not placed */
     int64_t *least;    /* [count] lowest address left to it */
-    int64_t *solution; /* [count] last address tried; whole when found */
-    int64_t *floor;    /* [sections] nothing that is not placed lies below */
+    int64_t *solution; /* [count] last address tried; complete once found */
+    int64_t *floor;    /* [sections] blocks not yet placed lie at or above it */
     int64_t *rest;     /* [sections] bytes not placed */
     int32_t *crossing; /* [sections] blocks not placed that live in this section and the next */
 
@@ -109,7 +109,7 @@ static int64_t sort_part(search *s, int32_t *part, int32_t count) {
     return ++s->sorts;
 }
 
-/* Raises a section's floor; 0 if its blocks can't all fit. Nothing lies below `at` any more. */
+/* Raises a section's floor: blocks not yet placed lie at `at` or above. 0 if not all of them fit. */
 static int section_fits(search *s, int32_t section, int64_t at) {
     int32_t count = 0;
     for (int32_t i = s->member_at[section]; i < s->member_at[section + 1]; i++) {
@@ -131,7 +131,7 @@ static int section_fits(search *s, int32_t section, int64_t at) {
         s->floor_undo[s->floor_count++] = (undo){section, s->floor[section]};
         s->floor[section] = lowest;
     }
-    for (int32_t i = 0; i < count; i++) { /* by falling lowest address */
+    for (int32_t i = 0; i < count; i++) { /* by lowest address, the largest first */
         above += s->amount[i];
         if ((s->from[i] > at ? s->from[i] : at) + above > s->capacity)
             return 0;
@@ -140,7 +140,7 @@ static int section_fits(search *s, int32_t section, int64_t at) {
     return floor + s->rest[section] <= s->capacity;
 }
 
-/* Places a block as low as it goes. 0 if some other can't be placed any more; *covered: whether one may lie on it. */
+/* Places a block as low as it goes. 0 if another block can no longer be placed; *covered: whether one may lie on it. */
 static int put(search *s, int32_t block, int32_t begin, int32_t end, int *covered) {
     const int64_t at = s->least[block], top = at + s->bytes[block];
     int32_t from = s->sections, to = 0;
@@ -196,7 +196,8 @@ static void take_back(search *s, int32_t block, int64_t least_count, int64_t flo
 
 static fx_found explore(search *s, const int32_t *part, int32_t count, int32_t begin, int32_t end, low from);
 
-/* Goes on once `block` of a part is placed: with the part, or where nothing crosses any more, with its parts. */
+/* Continues after `block` of a part is placed: with the rest of the part, or with its own parts where nothing crosses
+ * any more. */
 static fx_found go_on(search *s, const int32_t *part, int32_t count, int32_t begin, int32_t end, int32_t block,
                       int64_t sort) {
     int32_t *cuts = s->lists + s->list_top, cut_count = 0;
@@ -235,7 +236,7 @@ static fx_found go_on(search *s, const int32_t *part, int32_t count, int32_t beg
     return found;
 }
 
-/* Places what is not placed of a part, which lives in sections [begin, end) and crosses neither end. */
+/* Places the remaining blocks of a part, which live in sections [begin, end) and cross neither end. */
 static fx_found explore(search *s, const int32_t *part, int32_t count, int32_t begin, int32_t end, low from) {
     if (s->nodes == s->limit)
         return FX_FOUND_UNKNOWN;
@@ -287,7 +288,7 @@ static fx_found explore(search *s, const int32_t *part, int32_t count, int32_t b
     return found;
 }
 
-/* All parts that are separate from the start. */
+/* Places all parts that are separate from the start. */
 static fx_found explore_all(search *s) {
     fx_found found = FX_FOUND_SOME;
     for (int32_t i = 0, begin = 0; i < s->sections && found == FX_FOUND_SOME; i++) {
@@ -309,7 +310,7 @@ static fx_found explore_all(search *s) {
 /* ---- preparing ---- */
 
 typedef struct event {
-    int32_t time, block; /* 2 * first, or 2 * last + 1: what ends at a moment lives through it */
+    int32_t time, block; /* 2 * first, or 2 * last + 1: a block lives through its last moment */
 } event;
 
 static int compare_events(const void *x, const void *y) {
@@ -341,7 +342,7 @@ static int32_t cut_sections(const fx_blocks *b, event *events, int32_t *begin, i
     return b->count ? section + 1 : 0;
 }
 
-/* Takes room for an array out of memory; counts only while memory is NULL. */
+/* Takes room for an array from memory; only counts it while memory is NULL. */
 static void *carve(char *memory, int64_t *used, int64_t bytes) {
     int64_t at = *used;
     *used = at + (bytes + 15) / 16 * 16;

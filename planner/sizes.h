@@ -1,4 +1,4 @@
-/* Bytes that parts of the file take in the arena. */
+/* Arena bytes of parts of the file. */
 #ifndef FLEXNN_PLANNER_SIZES_H
 #define FLEXNN_PLANNER_SIZES_H
 
@@ -15,7 +15,7 @@ static inline int64_t fx_occupied_bytes(const fx_problem *p, int64_t offset, int
     return fx_align_up(offset + bytes, p->io_align) - (offset & -p->io_align);
 }
 
-/* The same wherever the part lies in the file. */
+/* The same for a part that may lie anywhere in the file. */
 static inline int64_t fx_room_bytes(const fx_problem *p, int64_t bytes) {
     return p->io_align <= FX_LINE ? fx_align_up(bytes, FX_LINE) : fx_align_up(bytes, p->io_align) + 2 * p->io_align;
 }

@@ -17,7 +17,7 @@ typedef struct span { /* of addresses, from start to the next span's */
 } span;
 
 typedef struct skyline {
-    span *spans; /* neighbours differ; the last one, at the arena's end, stands for no memory */
+    span *spans; /* neighbours differ; the last one, at the arena's end, has no memory */
     span *made;  /* of the same length: what spans become */
     int64_t count, floor;
 } skyline;
@@ -45,7 +45,7 @@ static int64_t span_at(const skyline *s, int64_t at) {
     return found;
 }
 
-/* Bytes [start, end) are in use up to a step. */
+/* Marks bytes [start, end) as in use up to a step. */
 static void add(skyline *s, int64_t start, int64_t end, int64_t until) {
     const int64_t arena = s->spans[s->count - 1].start;
     end = end < arena ? end : arena;
@@ -78,7 +78,7 @@ static void add(skyline *s, int64_t start, int64_t end, int64_t until) {
         s->spans[first + i] = s->made[i];
 }
 
-/* What ended before `floor` no longer matters. */
+/* Raises the floor: uses that end before it no longer matter. */
 static void raise(skyline *s, int64_t floor) {
     int64_t count = 0;
     s->floor = floor;
@@ -90,8 +90,8 @@ static void raise(skyline *s, int64_t floor) {
     s->count = count;
 }
 
-/* Last step in which any of [start, end) is in use, or one after `enough`, not before `until`. No span from `beyond` on
- * is part of it. */
+/* The last step in which any byte of [start, end) is in use, at least `until`; stops early once it is after `enough`.
+ * No span from `beyond` on reaches into the range. */
 static int64_t used_below(const span *spans, int64_t start, int64_t end, int64_t beyond, int64_t until,
                           int64_t enough) {
     for (int64_t i = beyond - 1; i >= 0 && spans[i + 1].start > start && until <= enough; i--)
@@ -100,7 +100,7 @@ static int64_t used_below(const span *spans, int64_t start, int64_t end, int64_t
     return until;
 }
 
-/* The same; no span before `first` is part of it. */
+/* The same; no span before `first` reaches into the range. */
 static int64_t used_above(const span *spans, int64_t start, int64_t end, int64_t first, int64_t until, int64_t enough) {
     for (int64_t i = first; spans[i].start < end && until <= enough; i++)
         if (spans[i + 1].start > start && spans[i].until > until)
@@ -108,8 +108,8 @@ static int64_t used_above(const span *spans, int64_t start, int64_t end, int64_t
     return until;
 }
 
-/* The best address for a slice; *until: last step in which it is in use (INT64_MAX: there is no room). Spans are looked
- * at from the end that is preferred, so the first place that nothing uses is the best. */
+/* The best address for a slice; *until: last step in which it is in use (INT64_MAX: there is no room). Spans are
+ * visited from the preferred end, so the first place that nothing uses is the best. */
 static int64_t find(const skyline *s, const fx_streams *p, int64_t slice, int64_t *until) {
     const int64_t bytes = p->bytes[slice], forced = p->forced[slice], align = p->align, none = s->floor - 1;
     const int64_t count = s->count, arena = s->spans[count - 1].start, from_top = p->from_top;
@@ -159,8 +159,8 @@ static int64_t fullest_step(const fx_streams *p, int64_t *change) {
     return step;
 }
 
-/* The step of a block's first, counted from the cut; those that began before it: 0. Negative where the block does not
- * reach into [cut, cut + steps). */
+/* First step of a block, counted from the cut; 0 if it began before the cut, negative if it does not reach into [cut,
+ * cut + steps). */
 static int64_t from_cut(const fx_streams *p, int64_t cut, int64_t i, int64_t turn) {
     int64_t first = p->fixed_first[i] + turn - cut;
     return p->fixed_last[i] + turn < cut || first >= p->steps ? -1 : first < 0 ? 0 : first;

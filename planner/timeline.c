@@ -3,17 +3,17 @@
  * go on they slow each other down as the machine was measured to do. */
 #include "flexnn/draft.h"
 
-#define RUNS 3 /* one after the other; the last is the steady state, or the one that meets the run before it */
+#define RUNS 3 /* simulated one after the other until a run equals the one before it; the last is the steady state */
 
-/* The loader: its next load, counted from the begin of the run. */
+/* The loader: its next load and how far it is. */
 typedef struct loader {
     const fx_draft_load *loads;
     int64_t count, steps; /* of a run */
-    int64_t next;         /* load of its run */
+    int64_t next;         /* index of the next load in its run */
     int64_t done;         /* loads before it */
     int64_t base;         /* steps before its run */
     int64_t after;        /* steps after which it may start */
-    double left;          /* seconds of it, alone */
+    double left;          /* seconds that are left of it, when nothing else goes on */
 } loader;
 
 static void begin_load(loader *l) {
@@ -33,7 +33,7 @@ static void finish_load(loader *l) {
 void fx_draft_simulate(fx_draft *d, const fx_problem *p) {
     const int64_t steps = d->step_count, loads = steps ? d->steps[steps - 1].wait_loads : 0;
     const double byte_s = 1.0 / p->storage_bytes_per_second;
-    for (uint32_t i = 0, k = 0; i < d->slice_count; i++) { /* each is written; the next one overwrites what is pinned */
+    for (uint32_t i = 0, k = 0; i < d->slice_count; i++) { /* a pinned slice's entry is overwritten by the next */
         const fx_draft_slice *slice = &d->slices[i];
         d->loads[k] = (fx_draft_load){(double)slice->arena_bytes * byte_s + p->request_s, slice->wait_steps};
         k += !slice->is_pinned;
@@ -48,13 +48,13 @@ void fx_draft_simulate(fx_draft *d, const fx_problem *p) {
         double now = 0.0, stall = 0.0;
         for (int64_t j = 0; j < steps; j++) {
             fx_mark *mark = &d->marks[j];
-            if (run && mark->done == l.done && mark->left == l.left) { /* from here on all runs are alike */
+            if (run && mark->done == l.done && mark->left == l.left) { /* from here on this run equals the one before */
                 d->seconds += now - mark->now;
                 d->stall_s += stall - mark->stall;
                 return;
             }
             *mark = (fx_mark){now, stall, l.left, l.done};
-            while (l.done < d->steps[j].wait_loads) { /* no load that a step waits for waits for that step */
+            while (l.done < d->steps[j].wait_loads) { /* ends, as no load waits for a step that waits for it */
                 now += l.left;
                 stall += l.left;
                 finish_load(&l);
@@ -80,7 +80,7 @@ void fx_draft_simulate(fx_draft *d, const fx_problem *p) {
     }
 }
 
-/* The last k from `low` to `high` with total[k] <= room, or `low`; totals rise. Looked for from `near` on, in steps
+/* The last k from `low` to `high` with total[k] <= room, or `low`; totals rise. The search starts at `near` with steps
  * that double. */
 static int64_t last_within(const int64_t *total, int64_t low, int64_t high, int64_t near, int64_t room) {
     int64_t by = 1;

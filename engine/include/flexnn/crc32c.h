@@ -13,13 +13,13 @@ typedef enum fx_crc_path {
     FX_CRC_FOLD_WIDE,   /* carry-less products of 64 bytes (AVX-512) */
 } fx_crc_path;
 
-/* Of this CPU; it has the paths before it too. */
+/* The fastest path of this CPU, which has the paths before it too. */
 fx_crc_path fx_crc_path_best(void);
 
-/* Of n more bytes after those whose CRC is crc (0: none); asks the CPU for its best path each time. */
+/* CRC of n more bytes after those whose CRC is crc (0: none); looks up the CPU's best path each time. */
 uint32_t fx_crc32c(uint32_t crc, const void *data, size_t n);
 
-/* The same by a path not above the best. */
+/* The same by a given path, which is not above the best. */
 uint32_t fx_crc32c_by(fx_crc_path path, uint32_t crc, const void *data, size_t n);
 
 #endif

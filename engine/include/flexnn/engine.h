@@ -2,7 +2,7 @@
  *
  * A program is made of nodes (what is computed), steps (which window of a node, in order) and loads (which bytes of the
  * file go where, in order). Two monotone counters synchronise them, over all runs of all programs of an engine. In a
- * run that begins when s steps and l loads are done or promised to be,
+ * run that begins when s steps and l loads are done or planned,
  *
  *     step j starts when loads_done >= l + step[j].wait_loads, where 0 <= wait_loads <= L;
  *     load i starts when steps_done >= s + load[i].wait_steps, where -S <= wait_steps < S.
@@ -12,9 +12,9 @@
  * (fx_touches). Steps run one after the other, each by all threads; loads one after the other. Pinned loads are done
  * once, by fx_bind.
  *
- * Or steps run in groups, one after the other, the steps of a group at the same time: their units are handed to the
- * threads together. A group starts when the loads that any of its steps waits for are done, and steps_done counts its
- * steps when all of them are done.
+ * A program may also run its steps in groups, one group after the other: the units of all steps of a group are handed
+ * to the threads together. A group starts when the loads that any of its steps waits for are done, and steps_done
+ * counts its steps when all of them are done.
  */
 #ifndef FLEXNN_ENGINE_H
 #define FLEXNN_ENGINE_H
@@ -32,8 +32,8 @@
 #define FX_PLACE_FIELDS(F, A, R) F(R, int32_t, base) F(R, int32_t, unused) F(R, int64_t, offset)
 FX_RECORD(fx_place, FX_PLACE_FIELDS);
 
-/* workspace_offset: arena offset of the workspace of thread 0; thread t's begins t * workspace_bytes later. Both are
- * multiples of 64. */
+/* workspace_offset: arena offset of the workspace of thread 0; that of thread t begins t * workspace_bytes later. Both
+ * are multiples of 64. */
 #define FX_NODE_FIELDS(F, A, R)                                                                                        \
     F(R, uint32_t, op)                                                                                                 \
     F(R, uint32_t, kernel)                                                                                             \
@@ -52,9 +52,9 @@ FX_RECORD(fx_node, FX_NODE_FIELDS);
     F(R, int64_t, panel_offset)
 FX_RECORD(fx_step, FX_STEP_FIELDS);
 
-/* A read of [file_offset, file_offset + bytes) to an arena offset, address; with direct I/O all three are multiples of
- * io_align. Chunks of chunk_bytes (the last may have fewer), check_bytes together, begin check_lead bytes after
- * file_offset; the first one's CRC32C is number crc_first of the program's. */
+/* A read of [file_offset, file_offset + bytes) to arena offset `address`; with direct I/O all three are multiples of
+ * io_align. check_bytes of them, from check_lead on, are checked in chunks of chunk_bytes (the last may be shorter):
+ * the first chunk's CRC32C is the program's crcs[crc_first]. */
 #define FX_LOAD_FIELDS(F, A, R)                                                                                        \
     F(R, int64_t, file_offset)                                                                                         \
     F(R, int64_t, bytes)                                                                                               \
@@ -101,11 +101,11 @@ typedef struct fx_options {
     int direct_fd;        /* opened with O_DIRECT, or -1 */
     int threads;          /* compute threads, the caller of fx_run among them */
     const char *isa;      /* NULL: the best (or FLEXNN_ISA) */
-    int poison;           /* tests: the arena starts as NaNs, a load's target and a node's output become NaNs first */
+    int poison;           /* tests: the arena, a load's target and a node's output are filled with NaNs before use */
     uint32_t jitter_seed; /* tests: non-zero makes loader and threads pause at random between tasks */
     int64_t read_bytes_per_second; /* throttle of the loader; 0: none */
     int trace;                     /* keep the times of the last run's steps and loads; 2: of each thread, too */
-    int fresh;                     /* benches: the pages of a load's target go back to the system before it is read */
+    int fresh;                     /* benches: the pages of a load's target go back to the system before the read */
 } fx_options;
 
 typedef struct fx_run_stats {
@@ -125,8 +125,8 @@ typedef struct fx_error {
 typedef struct fx_engine fx_engine;
 typedef struct fx_bound fx_bound;
 
-/* Checks everything in the program before use: indices, windows, extents inside arena and buffers, thresholds that
- * could never be met, overflow. Trusts nothing. */
+/* Checks everything in the program before use and trusts nothing: indices, windows, extents inside arena and buffers,
+ * thresholds that could never be met, overflow. */
 fx_status fx_program_check(const fx_program *p, int threads, const fx_kernels *k, fx_error *error);
 
 /* Starts the compute threads; no arena yet. NULL on failure, *error says why. */
@@ -139,24 +139,25 @@ typedef struct fx_bind_stats {
     int64_t kept, moved, read;
 } fx_bind_stats;
 
-/* Checks and copies the program, makes the arena big enough, brings the pinned weights to their places: those that the
- * arena already holds, for this or for a program unbound since, are not read again. Programs of one engine may share
- * all memory but what one of them writes and another has pinned or reads as zeros: FX_ERR_OVERLAP. Only in the process
- * that opened the engine (FX_ERR_FORK), and not during a run (FX_ERR_RUNNING). poll: asked about every 20 ms while
- * reading; may be NULL. NULL on failure: the programs bound before are as they were. */
+/* Checks and copies the program, grows the arena if needed and brings the pinned weights to their places. Weights that
+ * the arena already holds, for a bound program or for one unbound since, are not read again. Programs of one engine may
+ * share any memory, except that none may write what another has pinned or reads as zeros (FX_ERR_OVERLAP). Only in the
+ * process that opened the engine (FX_ERR_FORK), and not during a run (FX_ERR_RUNNING). poll, if not NULL, is called
+ * about every 20 ms while reading. NULL on failure: the programs bound before are as they were. */
 fx_bound *fx_bind(fx_engine *e, const fx_program *p, int (*poll)(void *), void *poll_arg, fx_bind_stats *stats,
                   fx_error *error);
-/* Its pinned weights stay where they are until something else needs the place. FX_ERR_RUNNING: it is still bound. */
+/* Unbinds a program. Its pinned weights stay in the arena until something else needs their place. FX_ERR_RUNNING: it is
+ * still bound. */
 fx_status fx_unbind(fx_bound *b);
-/* Gives back the arena beyond what the bound programs need, and what the heap has free. keep_pinned: where no program
- * is bound, pinned weights of those unbound stay. FX_ERR_RUNNING. */
+/* Returns to the system the arena beyond what the bound programs need, and the heap's free memory. keep_pinned: if no
+ * program is bound, the pinned weights of those unbound stay. FX_ERR_RUNNING. */
 fx_status fx_engine_trim(fx_engine *e, int keep_pinned);
 
-/* One run, on the calling thread and the workers; it allocates nothing, and until it ends the arena refuses to grow and
- * whoever would bind, unbind or run gets FX_ERR_RUNNING. buffers[i]: input/output buffer i. next: the bound programs
- * that will run after this one (itself, too), in order, as far as that is known: their loads begin as soon as nothing
- * before them uses their places. Others may run all the same, but then all loads begin anew; so those announced before,
- * and not run yet, should be named again. poll, if not NULL, is called by the calling thread about every 20 ms;
+/* One run, on the calling thread and the workers. It allocates nothing; until it ends the arena does not grow, and
+ * binding, unbinding or running gives FX_ERR_RUNNING. buffers[i]: input/output buffer i. next: the bound programs that
+ * are expected to run after this one (itself, too), in order; their loads begin as soon as nothing before them uses
+ * their places. Other programs may run instead, but then all loads start again; so programs that were announced and
+ * have not run yet should be named again. poll, if not NULL, is called by the calling thread about every 20 ms;
  * non-zero cancels the run. After any error the engine can run again. */
 fx_status fx_run(fx_bound *b, void *const *buffers, fx_bound *const *next, uint32_t next_count, int (*poll)(void *),
                  void *poll_arg, fx_run_stats *stats, fx_error *error);
@@ -164,23 +165,23 @@ fx_status fx_run(fx_bound *b, void *const *buffers, fx_bound *const *next, uint3
 /* Compute threads that run, the caller among them: fewer than asked for where the system gave fewer. */
 int fx_engine_threads(const fx_engine *e);
 
-/* Of the last run that succeeded, since its start; a load may have begun before it. */
+/* A span of the last run that succeeded, in time since its start; a load may have begun before that. */
 typedef struct fx_span {
     int64_t start_ns, end_ns;
 } fx_span;
 
 /* Spans of the steps, followed by those of the loads, valid until the next run; NULL when not tracing. */
 const fx_span *fx_trace(const fx_bound *b);
-/* [steps][threads of the engine]: from when to when each thread took part in the step, or in the group that begins with
+/* [steps][threads of the engine]: the span in which each thread took part in the step, or in the group that begins with
  * it; 0 to 0 where it did not. NULL where the engine does not trace threads. */
 const fx_span *fx_trace_threads(const fx_bound *b);
-/* [steps + 1]: from when to when each step waited for loads, and the run's end did; 0 to 0 where none was missing.
- * Together they are stall_ns. NULL where the engine does not trace threads. */
+/* [steps + 1]: the span in which each step, and last the end of the run, waited for loads; 0 to 0 where none was
+ * missing. Their sum is stall_ns. NULL where the engine does not trace threads. */
 const fx_span *fx_trace_stalls(const fx_bound *b);
 
 int64_t fx_engine_bytes(const fx_engine *e); /* everything it owns: arena, programs, stacks */
 
-/* Workspace of each thread where a step reads rows of a table in chunks of these bytes. */
+/* Workspace of each thread for a step that reads rows of a table in chunks of chunk_bytes. */
 int64_t fx_table_workspace(int64_t chunk_bytes);
 
 #endif

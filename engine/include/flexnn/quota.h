@@ -9,7 +9,7 @@
  * folder where the cpu controller (version 2, or 1) shows them; 0 without one. */
 double fx_cpu_quota(const char *groups_file, const char *root);
 
-/* At most as many CPUs can run threads of this process all the time; at least a part of one. */
+/* CPUs that threads of this process can keep busy, as a number that may have a fraction; above 0. */
 double fx_usable_cpus(void);
 
 #endif

@@ -1,5 +1,5 @@
-/* Drafts of a plan: what kernels, slices and pins make of a graph, in steps and slices of weights, and how long such a
- * run takes. No engine, no Python: the planner's hot loops.
+/* Drafts of a plan: the steps and slices of weights that follow from chosen kernels, slices and pins, and the time of
+ * such a run. No engine, no Python: the planner's hot loops.
  *
  * A node's panels are pinned up to some panel and streamed in even slices after it; each slice is read by one step.
  * Streamed constants are slices of their node's first step. A load is a streamed slice. */
@@ -13,12 +13,13 @@
 
 /* The records that Python fills or reads, an array of each (flexnn/record.h). Sizes and offsets in bytes. */
 
-/* One kernel of a node. workspace_bytes: of all threads; fixed_s: of each step; channels_s: of all channels, of which a
- * window takes its share. */
+/* One kernel of a node. workspace_bytes: of all threads; fixed_s: seconds of each step; channels_s: seconds of all
+ * channels, of which a step takes the part of its window. */
 #define FX_VARIANT_FIELDS(F, A, R) F(R, int64_t, workspace_bytes) F(R, double, fixed_s) F(R, double, channels_s)
 FX_RECORD(fx_variant, FX_VARIANT_FIELDS);
 
-/* A raw constant that is streamed or pinned. room_bytes: in the arena, wherever it lies in the file. */
+/* A raw constant that is streamed or pinned. room_bytes: most bytes that it takes in the arena, wherever it lies in the
+ * file. */
 #define FX_CONSTANT_FIELDS(F, A, R)                                                                                    \
     F(R, int64_t, file_offset)                                                                                         \
     F(R, int64_t, bytes)                                                                                               \
@@ -26,9 +27,9 @@ FX_RECORD(fx_variant, FX_VARIANT_FIELDS);
     F(R, int64_t, operand)
 FX_RECORD(fx_constant, FX_CONSTANT_FIELDS);
 
-/* A node of the graph, with its ranges in the tables of variants (the fastest first, last the one with the smallest
- * workspace), constants and gaps. Above top_offset everything is free. live_bytes: of the activations alive;
- * tight_bytes: the smallest working part with room for the smallest workspace, constants and one panel. */
+/* A node of the graph, with its ranges in the tables of variants (the fastest first, the one with the smallest
+ * workspace last), constants and gaps. Everything above top_offset is free. live_bytes: activations that are alive;
+ * tight_bytes: the smallest working part that holds them, the smallest workspace, the constants and one panel. */
 #define FX_DRAFT_NODE_FIELDS(F, A, R)                                                                                  \
     F(R, int64_t, panel_count)                                                                                         \
     F(R, int64_t, panel_bytes)                                                                                         \
@@ -48,7 +49,7 @@ FX_RECORD(fx_draft_node, FX_DRAFT_NODE_FIELDS);
 #define FX_GAP_FIELDS(F, A, R) F(R, int64_t, start) F(R, int64_t, end)
 FX_RECORD(fx_gap, FX_GAP_FIELDS);
 
-/* Bytes [start, end) of the working part that an activation has from one node to another, both included. */
+/* Bytes [start, end) of the working part that an activation occupies from one node to another, both included. */
 #define FX_LIFETIME_FIELDS(F, A, R)                                                                                    \
     F(R, int64_t, start)                                                                                               \
     F(R, int64_t, end)                                                                                                 \
@@ -56,12 +57,13 @@ FX_RECORD(fx_gap, FX_GAP_FIELDS);
     F(R, int64_t, last_node)
 FX_RECORD(fx_lifetime, FX_LIFETIME_FIELDS);
 
-/* What may be pinned or streamed by itself: a node's panels (constant -1) or one of its constants. */
+/* An item that may be pinned or streamed by itself: a node's panels (constant -1) or one of its constants. */
 #define FX_ITEM_FIELDS(F, A, R) F(R, int64_t, node) F(R, int64_t, constant)
 FX_RECORD(fx_item, FX_ITEM_FIELDS);
 
-/* What is chosen for a node. variant: of the node's; slice_panels: of each streamed slice but perhaps the last;
- * pinned_panels: from the first on; pinned_constants: bit i for the node's i-th constant. */
+/* The choice for a node. variant: index among the node's; slice_panels: panels of each streamed slice (the last may
+ * have fewer); pinned_panels: how many, from the first on; pinned_constants: bit i stands for the node's i-th
+ * constant. */
 #define FX_CHOICE_FIELDS(F, A, R)                                                                                      \
     F(R, int32_t, variant)                                                                                             \
     F(R, int32_t, slice_panels)                                                                                        \
@@ -69,8 +71,8 @@ FX_RECORD(fx_item, FX_ITEM_FIELDS);
     F(R, uint32_t, pinned_constants)
 FX_RECORD(fx_choice, FX_CHOICE_FIELDS);
 
-/* A step: panels [p0, p1) of a node (0, 0 without panels). wait_loads: loads up to this step; free_bytes: of the
- * working part, beside activations and workspace. */
+/* A step: panels [p0, p1) of a node (0, 0 without panels). wait_loads: loads up to this step; free_bytes: bytes of the
+ * working part beside activations and workspace. */
 #define FX_DRAFT_STEP_FIELDS(F, A, R)                                                                                  \
     F(R, int32_t, node)                                                                                                \
     F(R, int32_t, p0)                                                                                                  \
@@ -80,7 +82,8 @@ FX_RECORD(fx_choice, FX_CHOICE_FIELDS);
     F(R, int64_t, free_bytes)
 FX_RECORD(fx_draft_step, FX_DRAFT_STEP_FIELDS);
 
-/* A slice, read by one step. constant: of the problem's, -1: panels; wait_steps: of a streamed one, as in fx_load. */
+/* A slice, read by one step. constant: index among the problem's, -1: panels; wait_steps: for a streamed slice, as in
+ * fx_load. */
 #define FX_DRAFT_SLICE_FIELDS(F, A, R)                                                                                 \
     F(R, int32_t, step)                                                                                                \
     F(R, int32_t, constant)                                                                                            \
@@ -103,7 +106,7 @@ FX_RECORD(fx_draft_slice, FX_DRAFT_SLICE_FIELDS);
     R(fx_draft_slice, FX_DRAFT_SLICE_FIELDS)
 extern const fx_record fx_planner_records[];
 
-/* A graph on a machine. Speeds are fractions of the speed alone: above 0, at most 1. */
+/* A graph on a machine. Speeds are those while both go on, as fractions of the speed alone: above 0, at most 1. */
 typedef struct fx_problem {
     const fx_draft_node *nodes;
     const fx_variant *variants;
@@ -113,7 +116,7 @@ typedef struct fx_problem {
     const fx_lifetime *lifetimes;
     uint32_t node_count, variant_count, constant_count, gap_count, item_count, lifetime_count;
     int64_t io_align;
-    int64_t step_bytes; /* what a step, or a slice, takes beside the arena */
+    int64_t step_bytes; /* memory of a step, or of a slice, outside the arena */
     double storage_bytes_per_second, request_s;
     double compute_speed, load_speed;
 } fx_problem;
@@ -124,10 +127,10 @@ typedef struct fx_draft_load {
     int64_t wait_steps;
 } fx_draft_load;
 
-/* Where a simulated run was when a step began: seconds, and the loader's state. */
+/* State of a simulated run when a step began: seconds, and the loader's state. */
 typedef struct fx_mark {
     double now, stall;
-    double left;  /* seconds of the next load */
+    double left;  /* seconds left of the next load */
     int64_t done; /* loads */
 } fx_mark;
 
@@ -148,10 +151,10 @@ typedef struct fx_draft {
     uint32_t step_count, slice_count, step_max, slice_max;
     int64_t pinned_bytes; /* in the arena */
     int64_t stream_bytes;
-    double seconds, stall_s; /* predicted; of an fx_draft_time: were memory never fragmented */
+    double seconds, stall_s; /* predicted; after fx_draft_time as if memory were never fragmented */
     fx_draft_load *loads;    /* [slice_max + 1] */
     fx_mark *marks;          /* [step_max] */
-    int is_built;            /* steps and slices are those of the choices `built` in `working_bytes` */
+    int is_built;            /* steps and slices are those of the choices in `built` and of `working_bytes` */
     int64_t working_bytes;
     fx_choice *built;  /* [nodes] */
     fx_start *starts;  /* [nodes + 1] */
@@ -160,55 +163,56 @@ typedef struct fx_draft {
     fx_rank *ranks;    /* [nodes] */
 } fx_draft;
 
-/* Functions take the size of the arena's working part, working_bytes, where activations, workspaces and loads lie, and
- * where they choose, the most bytes that a draft may have (fx_draft_bytes), bytes_max. */
+/* working_bytes: the size of the arena's working part, where activations, workspaces and loads lie. bytes_max: the most
+ * bytes that a chosen draft may have (fx_draft_bytes). */
 
-/* Whether the problem's counts and sizes are sane: nothing in the functions below overflows or leaves its arrays. */
+/* Whether the problem's counts and sizes are sane, so that nothing in the functions below overflows or leaves its
+ * arrays. */
 fx_status fx_problem_check(const fx_problem *p);
 
-/* Whether each node has such a variant and so many panels. */
+/* Whether the choices' variants and panels exist. */
 int fx_choices_fit(const fx_problem *p, const fx_choice *choices);
 
-/* Whether steps and slices that came from outside agree, and `order` names streamed slices; counts their bytes. They
- * are no choices' from then on. */
+/* Whether steps and slices that came from outside agree, and `order` names streamed slices; counts their bytes. From
+ * then on they belong to no choices. */
 int fx_draft_sane(fx_draft *d, const int32_t *order, uint32_t count);
 
-/* Room for the drafts of a problem. FX_ERR_MEMORY. */
+/* Allocates room for the drafts of a problem. FX_ERR_MEMORY. */
 fx_status fx_draft_make(fx_draft *d, const fx_problem *p);
 void fx_draft_free(fx_draft *d);
 
-/* Where a node's workspace and streamed constants lie, in address[1 + FX_CONSTANTS_MAX] (-1: none), and the largest gap
- * left for a slice; -1 if they do not fit. */
+/* Sets address[1 + FX_CONSTANTS_MAX] to where a node's workspace and streamed constants lie (-1: none) and returns the
+ * largest gap left for a slice; -1 if they do not fit. */
 int64_t fx_node_room(const fx_problem *p, const fx_draft_node *node, int64_t working_bytes, const fx_choice *choice,
                      int64_t *address);
 
 /* How a draft is chosen. */
 typedef struct fx_recipe {
-    const int32_t *order; /* of pinning the items, a permutation */
+    const int32_t *order; /* order in which items are pinned, a permutation */
     int64_t working_bytes, bytes_max;
-    int slices_in_room; /* slices of a node that fit its room at once */
-    int smallest;       /* each node by its smallest workspace, not by its fastest kernel with room for slices */
+    int slices_in_room; /* slices of a node that must fit its room at once */
+    int smallest;       /* each node uses its smallest workspace, not its fastest kernel with room for slices */
 } fx_recipe;
 
-/* Pins items while bytes_max lasts, the one that does not fit whole in part, and chooses each node's kernel and slices.
- * d is the draft of these choices. */
+/* Pins items while bytes_max lasts, in part if an item does not fit whole, and chooses each node's kernel and slices. d
+ * is the draft of these choices. */
 void fx_choose(fx_draft *d, const fx_problem *p, const fx_recipe *recipe, fx_choice *choices);
 
-/* Kernel and slices of a node whose pins are chosen, as fx_choose. */
+/* Chooses kernel and slices of a node whose pins are chosen, as fx_choose does. */
 void fx_choose_node(const fx_problem *p, uint32_t node, int64_t working_bytes, int slices_in_room, int smallest,
                     fx_choice *choice);
 
-/* Steps and slices of `choices`, each with its predicted time. What d has of the same working part stays: only nodes
- * from the first to the last whose choice is another one are made anew. */
+/* Makes steps and slices of `choices`, each with its predicted time. If d was built for the same working part, only
+ * nodes from the first to the last whose choice differs are made again. */
 void fx_draft_build(fx_draft *d, const fx_problem *p, const fx_choice *choices, int64_t working_bytes);
 
-/* Earliest wait_steps of the loads were memory never fragmented, and the time of such a run. */
+/* Sets the earliest wait_steps of the loads if memory were never fragmented, and the time of such a run. */
 void fx_draft_time(fx_draft *d, const fx_problem *p);
 
-/* The time of a run with the waits as they are. */
+/* Sets the time of a run with the waits as they are. */
 void fx_draft_simulate(fx_draft *d, const fx_problem *p);
 
-/* Bytes of a draft beside what every plan of the problem takes. */
+/* Bytes of a draft, without those that every plan of the problem takes. */
 int64_t fx_draft_bytes(const fx_draft *d, const fx_problem *p, int64_t working_bytes);
 
 /* Places the loads of the draft of `choices` (fx_place_streams), which sets their wait_steps, and simulates the run.
@@ -218,20 +222,20 @@ int64_t fx_draft_bytes(const fx_draft *d, const fx_problem *p, int64_t working_b
 fx_status fx_draft_place(fx_draft *d, const fx_problem *p, const fx_choice *choices, int64_t working_bytes,
                          int from_top, int64_t *address, int64_t *node_address);
 
-/* Pins streamed slices of a draft that has its waits, those first that save the most time for a byte, or the next in
- * `order` (slices, at most as many as the draft has) where none does, while `spare_bytes` last, and stops where the run
- * was the shortest. What is pinned first depends on `spare_bytes_max`, what `spare_bytes` may be, alone: more bytes are
- * never slower. At most `looks` slices are tried; `order` is changed. */
+/* Pins streamed slices of a draft that has its waits while `spare_bytes` last, and stops where the run was the
+ * shortest. Slices that save the most time per byte come first; where none saves any, the next in `order` (slices, at
+ * most as many as the draft has). The sequence depends on `spare_bytes_max`, the most that `spare_bytes` may be, and
+ * not on `spare_bytes`, so more bytes are never slower. At most `looks` slices are tried; `order` is changed. */
 void fx_fill(fx_draft *d, const fx_problem *p, int32_t *order, uint32_t count, int64_t spare_bytes,
              int64_t spare_bytes_max, int looks);
 
-/* Changes kernels and slices of single nodes while that makes the run shorter, those with the most to give first, at
- * most `tries` changes tried; keeps to bytes_max. d is the draft of the choices before and after. */
+/* Changes kernels and slices of single nodes while that makes the run shorter, nodes that may save the most first;
+ * tries at most `tries` changes and keeps to bytes_max. d is the draft of the choices before and after. */
 void fx_improve(fx_draft *d, const fx_problem *p, fx_choice *choices, int64_t working_bytes, int64_t bytes_max,
                 int tries);
 
-/* Changes pins, slices and kernels of `choices` and the working part, and sets from_top, while that makes the run with
- * addresses shorter: `tries` random changes, the same ones each time; keeps to bytes_max. d is some draft after it.
+/* Changes pins, slices and kernels of `choices` and the working part, and sets from_top, to make the run with addresses
+ * shorter: `tries` random changes, the same in every call; keeps to bytes_max. Afterwards d is some draft.
  * FX_ERR_MEMORY; FX_ERR_BOUNDS if the choices that come in take more, or have no places. */
 fx_status fx_anneal(fx_draft *d, const fx_problem *p, fx_choice *choices, int64_t *working_bytes, int *from_top,
                     int64_t bytes_max, int tries);

@@ -4,24 +4,24 @@
 
 #include "flexnn/ops.h"
 
-#define FX_ROUNDS_MAX 40 /* more gain nothing */
+#define FX_ROUNDS_MAX 40 /* more rounds gain nothing */
 
 typedef struct fx_fluid {
-    uint32_t count;            /* of nodes, in order */
-    const double *seconds;     /* of each, not more than any plan's */
-    const int64_t *bytes;      /* of its weights */
-    const double *read_s;      /* to read them all: bytes, requests, and computing that no reading can hide; */
-    const double *byte_s;      /* what each byte of them that is not read saves of that, at most */
+    uint32_t count;        /* of nodes, in order */
+    const double *seconds; /* of computing each node, not more than in any plan */
+    const int64_t *bytes;  /* of its weights */
+    const double *read_s;  /* to read all weights of a node: bytes, requests, and computing that no reading can hide */
+    const double *byte_s;  /* most seconds of these that each byte that is not read saves */
     const int64_t *free_bytes; /* most bytes of weights in memory while it computes */
-    double bytes_per_second;   /* of storage */
-    double compute_speed;      /* as a fraction of that alone: above 0, at most 1 */
+    double bytes_per_second;   /* rate of the storage */
+    double compute_speed;      /* while loads go on, as a fraction of the speed alone: above 0, at most 1 */
     double load_speed;
     int rounds; /* distributions of the pinned bytes that are tried, at most FX_ROUNDS_MAX */
 } fx_fluid;
 
-/* A lower bound on the time of one run of many (flexnn/planning/bound.py says why), and price[i]: seconds that the
- * bound changes by with each byte of node i that is pinned, the memory it takes included; weights with the lowest are
- * best pinned. FX_ERR_MEMORY. */
+/* A lower bound on the time of one run of many (flexnn/planning/bound.py says why), and price[i]: seconds by which the
+ * bound changes with each pinned byte of node i, the memory it takes included; weights with the lowest price are best
+ * pinned. FX_ERR_MEMORY. */
 fx_status fx_fluid_bound(const fx_fluid *f, double *bound_s, double *price);
 
 #endif

@@ -5,12 +5,12 @@
 #include "flexnn/ops.h"
 
 #define FX_PLACE_BLOCKS_MAX (1 << 20)
-#define FX_SEARCH_BLOCKS_MAX 4096 /* recursion is as deep as there are blocks */
+#define FX_SEARCH_BLOCKS_MAX 4096 /* recursion is as deep as the number of blocks */
 
 typedef struct fx_blocks {
     int32_t count;
     const int64_t *bytes;        /* of each, > 0 */
-    const int32_t *first, *last; /* it lives from first to last, both included; 0 <= first <= last */
+    const int32_t *first, *last; /* a block lives from first to last, both included; 0 <= first <= last */
 } fx_blocks;
 
 typedef enum fx_fit {
