@@ -187,7 +187,7 @@ class Judge:
 
 
 def _wide(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """As numbers that can be subtracted."""
+    """Return the values as float64, which can be subtracted."""
     return values.astype(np.float64)
 
 

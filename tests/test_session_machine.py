@@ -41,7 +41,7 @@ class _Shared:
 
 
 def budget(factor: float | None) -> int | None:
-    """So many smallest budgets of one thread, and 1 MiB for further threads and for direct I/O."""
+    """Return a multiple of the smallest budget of one thread, plus 1 MiB for more threads and for direct I/O."""
     return None if factor is None else int(_Shared.minimum * factor) + (1 << 20)
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from flexnn.planning import Plan
 
 READERS, PIECE_BYTES_MAX = 3, 5 << 18
-"""As in engine/loader.h and loader.c."""
+"""Readers and the largest request, equal to those of engine/loader.h and loader.c."""
 PAGE = 4096
 ROUNDS = 7
 

@@ -88,7 +88,7 @@ class Writer:
 
     # layers ----------------------------------------------------------------------------------------------------
     def linear(self, x: str, cin: int, cout: int, bias: bool = True, gain: float = 1.0, bias_first: bool = True) -> str:
-        """As a linear layer is exported: a product with the transposed weight, then the sum."""
+        """Add a linear layer as exporters write it: a product with the transposed weight, then the sum."""
         y = self("MatMul", x, self.weight(cin, cout, std=(gain / cin) ** 0.5))
         if not bias:
             return y

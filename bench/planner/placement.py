@@ -54,7 +54,7 @@ def shaped(net: Net) -> ModelProto:
 
 
 def blocks_of(model: ModelProto) -> Blocks:
-    """The intermediate tensors."""
+    """Return the blocks of the activations."""
     graph = model.graph
     sizes = {}
     for info in graph.value_info:

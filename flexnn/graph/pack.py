@@ -176,7 +176,7 @@ def _stored(body: F32, form: WeightForm) -> F32:
 
 
 def _steps(part: F32) -> F32:
-    """What each channel's weights are counted in: 127 of them are the largest."""
+    """Return the scale of each channel: 127 of its steps make the largest weight."""
     most = np.abs(part).max(axis=(1, 2, 3))
     return np.where(most > 0, most / np.float32(127), np.float32(1)).astype(np.float32)
 

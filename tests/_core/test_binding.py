@@ -17,7 +17,7 @@ Parameters = list[tuple[str, bool, bool]]  # of each: name, is by keyword only, 
 
 
 def _public(nodes: list[ast.stmt]) -> dict[str, ast.stmt]:
-    """What a module or a class of the stub declares."""
+    """Return the names that a module or a class of the stub declares."""
     named = {}
     for node in nodes:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):

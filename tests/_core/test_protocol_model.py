@@ -229,9 +229,11 @@ def waits_of(turns: list[Program], turn: int, ahead: int) -> list[int]:
 
 
 def explore_turns(turns: list[Program], ahead: list[int], waits: list[list[int]]) -> tuple[set[str], int]:
-    """As ``explore``, for a run of each program in turn. The loader hears of turn t when turn t - ahead[t] begins;
-    ``waits[t]``: steps since then that its loads wait for which wait for no step of their own run. A load of one turn
-    begins after all loads of the turns before have begun.
+    """Explore a run of each program in turn, as ``explore`` does for a single one.
+
+    The loader hears of turn t when turn t - ahead[t] begins. ``waits[t]`` counts the steps since then that loads of
+    turn t wait for; it concerns loads that wait for no step of their own run. A load of one turn begins after all
+    loads of the turns before have begun.
     """
     loads = [(t, i) for t, p in enumerate(turns) for i in range(p.L)]
     first = [sum(p.L for p in turns[:t]) for t in range(len(turns))]

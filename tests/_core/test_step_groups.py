@@ -129,7 +129,7 @@ def _writes_into_the_arena(program):
 
 
 def _writes_over_workspace(program):
-    """Of the second: the first one has a workspace of its own."""
+    """Let the second step write over its workspace; the first has a workspace of its own."""
     _writes_into_the_arena(program)
     program["nodes"]["workspace_offset"][1] = up(int(program["nodes"]["out"]["offset"][0]))
     program["arena_bytes"] += 4 * int(program["nodes"]["workspace_bytes"][1])

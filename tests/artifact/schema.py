@@ -27,7 +27,7 @@ def _text(spec: Spec) -> str | list[str]:
 
 
 def broken(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
-    """What of a file that follows the operators ``before`` would be refused, or misread, by those of ``now``.
+    """Return what the operators ``now`` would refuse or misread in a file that follows the operators ``before``.
 
     New operators, new values of an enumeration and new optional inputs leave older files as they are.
     """

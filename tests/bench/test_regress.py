@@ -1,4 +1,4 @@
-"""What bench.regress calls slower, and which sources it takes for the same."""
+"""Verdicts of bench.regress: when a revision is slower, and which sources are the same."""
 
 from __future__ import annotations
 

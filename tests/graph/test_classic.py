@@ -319,7 +319,7 @@ def deep():
 
 
 def test_the_operator_is_named_before_shapes_are_asked_for(tmp_path):
-    """Of an input whose shape is open."""
+    """The operator is named even though the input's shape is open."""
     model = model_of("SVMRegressor", "f")
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
     (tmp_path / "m.onnx").write_bytes(model.SerializeToString())

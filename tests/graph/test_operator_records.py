@@ -49,7 +49,7 @@ class Ingredients:
         )
 
     def lacking(self) -> list[str]:
-        """What operators of the core lack."""
+        """Return a line for each thing that an operator of the core lacks."""
         places = {
             "made by no lowering and no pass": self.made,
             "no reference in tests/support/reference.py": self.referred,

@@ -495,7 +495,7 @@ def test_matmul_batches_that_broadcast_in_turns(a, b):
 @pytest.mark.parametrize("perm", [[0, 2, 1, 4, 3], [2, 1, 0, 3, 4], [1, 0, 2, 4, 3], [0, 3, 1, 4, 2]])
 @pytest.mark.parametrize("shape", [(2, 3, 4, 5, 6), (3, 4, 5, 6)])
 def test_matmul_reads_permuted_batches(perm, shape):
-    """As views where the core can walk them, copied where it cannot."""
+    """Permuted batches are views where the core can walk them, and copies where it cannot."""
     x = (2, 3, 4, 5, 6)
     moved = [x[p] for p in perm]
     other = (*moved[5 - len(shape) : 3], moved[4], 3)  # as it has to be behind its own transpose

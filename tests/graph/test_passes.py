@@ -1,4 +1,4 @@
-"""What the passes make of small nets: which nodes are left, and that the result stays right."""
+"""Passes on small nets: which nodes are left, and that the result stays right."""
 
 from __future__ import annotations
 

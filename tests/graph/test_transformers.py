@@ -80,7 +80,7 @@ def test_layer_norm_pattern(power, scale, bias, twice):
 
 
 def test_layer_norm_over_channels():
-    """Of an image: transposed to the end, which channels-last storage is already."""
+    """The norm of an image transposes channels to the end, where channels-last storage already has them."""
     w = Writer()
     x = w("Conv", "x", weights(24, 3, 3, 3))
     y = w("Conv", layer_norm(w, x, axis=-3), weights(4, 24, 1, 1))
@@ -102,7 +102,7 @@ def test_rms_norm_pattern(swapped):
 
 
 def test_not_a_layer_norm():
-    """What is divided must be what the variance is of."""
+    """The tensor that is divided must be the one whose variance divides it."""
     w = Writer()
     d = w("Sub", "x", w("ReduceMean", "x", axes=[2], keepdims=1))
     root = w("Sqrt", w("Add", w("ReduceMean", w("Mul", d, d), axes=[2], keepdims=1), F32(1e-5)))
@@ -296,7 +296,7 @@ def test_triangle_behind_a_past(tokens):
 
 
 def test_a_finite_number_hides_nothing():
-    """Where with -100: those keys still weigh."""
+    """A Where with a finite number hides no key: all keys still weigh."""
     w = Writer()
     scores = w(
         "Where", np.tril(np.ones((5, 5), np.bool_)), w("MatMul", "q", w("Transpose", "k", perm=[0, 2, 1])), F32(-3)
@@ -307,7 +307,7 @@ def test_a_finite_number_hides_nothing():
 
 
 def test_rows_that_see_nothing_are_zeros():
-    """As torch writes the scaled product with a boolean mask: what would be NaN is replaced."""
+    """Torch's scaled product with a boolean mask replaces rows that would be NaN by zeros."""
     w = Writer()
     scores = w(
         "Add",

@@ -14,7 +14,7 @@ from tests.support.missing import missing
 from tests.support.models import ALL, ROOT, Compiled
 
 ALLOWANCE = 1 << 20
-"""What the interpreter itself may take while running (DESIGN: the promise is about the process)."""
+"""Bytes that the interpreter itself may take while a model runs: the promise is about the whole process."""
 SMALLEST_MIB = {"vgg19": 30, "resnet152": 10, "mobilenet_v2": 9, "squeezenet1_1": 8}
 
 

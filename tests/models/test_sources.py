@@ -1,4 +1,4 @@
-"""Where the models come from: the builder, the checkpoint reader, the fetcher."""
+"""Sources of the models: the builder, the checkpoint reader, the fetcher."""
 
 from __future__ import annotations
 

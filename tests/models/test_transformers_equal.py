@@ -42,7 +42,7 @@ def test_attention_is_one_node(name: str, is_fixed: bool, tmp_path: Path) -> Non
 
 
 def padding(random: np.random.Generator, size: tuple[int, int], kind: str) -> np.ndarray:
-    """What attention_mask says: everything, all but the ends of the last text, or anything."""
+    """Return an attention_mask that shows everything, hides the end of the last text, or is random."""
     mask = np.ones(size, np.int64)
     if kind == "padded":
         mask[-1, -(size[1] // 3) :] = 0

@@ -18,7 +18,7 @@ from tests.support.reference import run_graph
 
 Array = np.ndarray
 TOLERANCE = 1e-5
-"""Of the largest value: float32 sums in another order."""
+"""Error allowed, relative to the largest value: float32 sums may be taken in another order."""
 
 
 def model_of(
@@ -58,7 +58,7 @@ def feeds_of(graph: Graph, seed: int = 0, low: float = -2.0, high: float = 2.0) 
 
 
 def expected(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> dict[str, Array]:
-    """What onnxruntime computes, without its optimisations."""
+    """Return the outputs of onnxruntime without its optimisations."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4

@@ -1,4 +1,4 @@
-"""What a test needs and a machine may lack."""
+"""Things that a test needs and a machine may lack."""
 
 import os
 from typing import NoReturn

@@ -1,4 +1,4 @@
-"""What an internal graph means: a plain numpy interpreter, one function for each operator.
+"""The meaning of an internal graph: a plain numpy interpreter with one function for each operator.
 
 Slow and short on purpose. It walks the same storage as the engine (roots and views), so it sees wrong aliasing too:
 every root starts as NaN (integers: a pattern), and graph inputs and constants are read-only.
@@ -280,7 +280,7 @@ def _instance_norm(graph: Graph, node: Node, x: Array, scale: Array, bias: Array
 
 
 def _source(node: Node, out: int, size: int, scale: float, length: int) -> float:
-    """Where in the input output pixel ``out`` lies (onnx.ai/onnx/operators/onnx__Resize.html)."""
+    """Return the position of output pixel ``out`` in the input (onnx.ai/onnx/operators/onnx__Resize.html)."""
     coord = node.attrs["coord"]
     if coord == "asymmetric":
         return out / scale
