@@ -80,7 +80,7 @@ def dump_stage(
 
     source, names = os.fsdecode(model), stages()
     if stage not in (*names, "all"):
-        raise CompileError(f"no stage {stage!r}: {', '.join(names)}, all")
+        raise CompileError(f"no stage {stage!r}; the stages are {', '.join(names)}, all")
     _check_regular(source)
     with contextlib.suppress(_Reached):
         _contents(source, dict(shapes or {}), _Dump(source, stage, write).stage)
@@ -203,7 +203,7 @@ def _check_places(source: str, target: str) -> None:
     if not target or not os.path.isdir(folder):
         raise FileNotFoundError(errno.ENOENT, "no such folder for the artifact", folder if target else "''")
     if os.path.exists(target) and not os.path.isfile(target):
-        raise CompileError(f"{target}: not a regular file, an artifact cannot replace it")
+        raise CompileError(f"{target}: not a regular file, so an artifact cannot replace it")
 
 
 def _check_regular(source: str) -> None:

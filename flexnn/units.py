@@ -25,7 +25,7 @@ def parse_bytes(text: str | int) -> int:
             raise ValueError(f"not a size: {text!r}; write bytes, or a number with KiB, MiB, GiB, KB, MB or GB")
         size = int(min(float(match[1]) * _UNITS[match[2].upper()], SIZE_MAX + 1))
     if not 1 <= size <= SIZE_MAX:
-        raise ValueError(f"not a usable size: {text!r}")
+        raise ValueError(f"size out of range: {text!r}")
     return size
 
 
@@ -51,5 +51,5 @@ def parse_groups(value: str | int | None) -> Groups:
     if isinstance(value, str) and value.isascii() and value.isdigit():
         value = int(value[:9])
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ValueError(f"not groups: {value!r}; write off, auto or a number from 1")
+        raise ValueError(f"not a number of groups: {value!r}; write off, auto or a number from 1")
     return value

@@ -111,9 +111,9 @@ def test_a_slower_run_than_the_stored_one_is_an_error(
     assert against(0.001) == 1
     assert capsys.readouterr().err.count("SLOWER") == len(report["timings"])
     assert against(1.0, threads=2) == 2
-    assert "the stored measurement has threads 2, this one 1" in capsys.readouterr().err
+    assert "the two measurements differ in threads: 2 and 1" in capsys.readouterr().err
     assert against(1.0, timings=[{"name": "no limit"}]) == 2
-    assert "not what flexnn bench --json prints" in capsys.readouterr().err
+    assert "not a file of flexnn bench --json" in capsys.readouterr().err
 
 
 def test_drawing_without_matplotlib_says_so(

@@ -67,12 +67,12 @@ def refused(done: subprocess.CompletedProcess[str], *words: str) -> None:
         (["compile", "{model}", "-o", "/dev/null"], "/dev/null: not a regular file"),  # root replaced the device
         (["compile", "{model}", "--shape", "z=1,2"], "no input 'z'"),
         (["compile", "{model}", "--shape", "=1"], "not a shape"),
-        (["run", "{artifact}", "--shape", "x=1,128,8,8"], "when the model is compiled"),
-        (["run", "{artifact}", "--memory", "0"], "not a usable size"),
+        (["run", "{artifact}", "--shape", "x=1,128,8,8"], "fixed when it was compiled"),
+        (["run", "{artifact}", "--memory", "0"], "size out of range"),
         (["run", "{artifact}", "--memory", "12XB"], "not a size"),
-        (["plan", "{artifact}", "--memory", "9" * 400], "not a usable size"),  # was a traceback
-        (["plan", "{artifact}", "--threads", "65"], "more than 64"),  # was planned
-        (["run", "{artifact}", "--threads", "65"], "more than 64"),
+        (["plan", "{artifact}", "--memory", "9" * 400], "size out of range"),  # was a traceback
+        (["plan", "{artifact}", "--threads", "65"], "at most 64 threads"),  # was planned
+        (["run", "{artifact}", "--threads", "65"], "at most 64 threads"),
         (["run", "{artifact}", "--repeat", "0"], "not a positive number"),
         (["run", "{artifact}", "--io", "mapped"], "mapped"),
         (["run", "{artifact}", "--output", "missing/o.npz"], "missing: no such folder"),

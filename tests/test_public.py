@@ -80,7 +80,7 @@ def test_plans_of_open_shapes(tmp_path: Path) -> None:
     path = flexnn.compile(write_branched_model(tmp_path / "open.onnx", batch="n"))
     with pytest.raises(flexnn.GraphError, match="--shape x="):
         flexnn.plan(path)
-    with pytest.raises(ValueError, match="groups are for models of fixed shapes"):
+    with pytest.raises(ValueError, match="groups need a model with fixed shapes"):
         flexnn.plan(path, shapes={"x": feed()["x"].shape}, groups=2)
     plan = flexnn.plan(path, shapes={"x": feed()["x"].shape}, threads=2, explain=True)
     assert isinstance(plan, flexnn.Plan)
@@ -110,7 +110,7 @@ def test_the_plan_of_a_model_that_numpy_computes_alone(tmp_path: Path) -> None:
 
 def test_shapes_of_an_artifact_whose_shapes_are_bound(artifact: Path) -> None:
     for use in (flexnn.plan, flexnn.Session):
-        with pytest.raises(flexnn.CompileError, match="shapes are bound when the model is compiled"):
+        with pytest.raises(flexnn.CompileError, match="its shapes were fixed when it was compiled"):
             use(artifact, shapes={"x": (1, 1)})
 
 

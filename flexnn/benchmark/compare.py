@@ -20,7 +20,7 @@ def load(path: str) -> dict[str, Any]:
         ):
             raise TypeError
     except (KeyError, TypeError, ValueError, RecursionError):
-        raise ValueError(f"{path}: not what flexnn bench --json prints") from None
+        raise ValueError(f"{path}: not a file of flexnn bench --json") from None
     return stored
 
 
@@ -31,7 +31,7 @@ def compare(stored: dict[str, Any], new: dict[str, Any], tolerance: float) -> tu
     """
     for key in SAME:
         if stored.get(key) != new[key]:
-            raise ValueError(f"the stored measurement has {key} {stored.get(key)!r}, this one {new[key]!r}")
+            raise ValueError(f"the two measurements differ in {key}: {stored.get(key)!r} and {new[key]!r}")
     before = {row["name"]: float(row["p50"]) for row in stored["timings"]}
     lines, slower = [], False
     for row in new["timings"]:

@@ -77,7 +77,7 @@ def _one_line(error: Exception) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="flexnn", description="Runs ONNX models inside a memory budget.")
+    parser = _Parser(prog="flexnn", description="Run ONNX models inside a memory budget.")
     parser.add_argument("--version", action="version", version=f"flexnn {flexnn.__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
     for add in (_add_compile, _add_doctor, _add_run, _add_plan, _add_bench):
@@ -87,14 +87,14 @@ def _parser() -> argparse.ArgumentParser:
 
 def _add_compile(commands: _Commands) -> None:
     sub = commands.add_parser("compile", help="compile an ONNX model into an artifact")
-    sub.add_argument("model", metavar="MODEL.onnx", nargs="?")
+    sub.add_argument("model", metavar="MODEL.onnx", nargs="?", help="ONNX model")
     sub.add_argument("-o", "--output", metavar="OUT.flexnn", help="path of the artifact (default: beside the model)")
     _add_shape(sub)
     sub.add_argument(
         "--dump",
         metavar="STAGE",
-        help="print the model as this stage of compiling leaves it, and write no artifact unless -o is given;"
-        " list: the names of the stages; all: every stage",
+        help="print the model after this stage of compiling, and write an artifact only if -o is given;"
+        " list: print the names of the stages; all: print every stage",
     )
     sub.add_argument("--quiet", action="store_true", help="do not report progress")
     sub.set_defaults(command=_compile)
@@ -116,7 +116,7 @@ def _add_run(commands: _Commands) -> None:
         "--repeat", type=option.positive, default=10, metavar="N", help="number of timed runs (default: 10)"
     )
     sub.add_argument(
-        "--warmup", type=option.count, default=2, metavar="N", help="number of runs before those (default: 2)"
+        "--warmup", type=option.count, default=2, metavar="N", help="number of runs before the timed ones (default: 2)"
     )
     sub.add_argument("--input", metavar="IN.npz", help="input arrays by name (default: random, the same each time)")
     sub.add_argument("--output", metavar="OUT.npz", help="save the outputs")
@@ -137,14 +137,18 @@ def _add_plan(commands: _Commands) -> None:
 
 def _add_bench(commands: _Commands) -> None:
     sub = commands.add_parser("bench", help="measure latency against memory, or what each part of the design is worth")
-    sub.add_argument("what", choices=("curve", "ablations"))
+    sub.add_argument(
+        "what",
+        choices=("curve", "ablations"),
+        help="curve: latency against memory; ablations: latency without each part of the design",
+    )
     _add_model(sub)
     sub.add_argument(
         "--storage",
         type=option.size_per_second,
         default=0,
         metavar="RATE",
-        help="limit the rate of reading, like 40MB/s",
+        help="limit the rate of reading, for example 40MB/s (default: no limit)",
     )
     sub.add_argument(
         "--repeat", type=option.positive, default=10, metavar="N", help="number of timed runs of each (default: 10)"
@@ -154,11 +158,13 @@ def _add_bench(commands: _Commands) -> None:
         action="append",
         choices=ABLATIONS,
         metavar="PART",
-        help=f"run only this ablation (repeatable): {', '.join(ABLATIONS)}",
+        help=f"run only this ablation (repeatable; default: all): {', '.join(ABLATIONS)}",
     )
-    sub.add_argument("--no-peers", action="store_true", help="skip the onnxruntime baseline")
+    sub.add_argument("--no-peers", action="store_true", help="do not compare with onnxruntime")
     sub.add_argument(
-        "--compare", metavar="STORED.json", help="compare with stored output of --json; exit 1 if this is slower"
+        "--compare",
+        metavar="STORED.json",
+        help="compare with the stored output of --json; exit with status 1 if this run is slower",
     )
     sub.add_argument(
         "--tolerance",
@@ -172,9 +178,14 @@ def _add_bench(commands: _Commands) -> None:
 
 
 def _add_model(sub: argparse.ArgumentParser) -> None:
-    sub.add_argument("model", metavar="MODEL", help=".onnx or .flexnn")
     sub.add_argument(
-        "--memory", type=option.size, metavar="SIZE", help="memory budget in bytes, or like 64MiB (default: no limit)"
+        "model", metavar="MODEL", help="artifact (.flexnn), or ONNX model (.onnx), which is compiled first"
+    )
+    sub.add_argument(
+        "--memory",
+        type=option.size,
+        metavar="SIZE",
+        help="memory budget: bytes, or a size like 64MiB (default: no limit)",
     )
     sub.add_argument(
         "--threads", type=option.threads, metavar="N", help="number of compute threads (default: the usable CPUs)"
@@ -186,14 +197,14 @@ def _add_model(sub: argparse.ArgumentParser) -> None:
     sub.add_argument(
         "--profile",
         choices=PROFILES,
-        help="measure: time kernels and storage on first use and keep the times; analytic: estimate from rates",
+        help="measure (default): time kernels and storage on first use and keep the times; analytic: estimate times",
     )
     sub.add_argument(
         "--groups",
         type=option.groups,
         metavar="off|auto|K",
         help="split each layer of independent nodes into K groups and run the nodes of a group at the same time (needs"
-        " all weights pinned); auto: the K that is predicted to be fastest (default: off)",
+        " all weights to stay in memory); auto: the K that is predicted to be fastest (default: off)",
     )
     sub.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
 
@@ -202,7 +213,7 @@ def _add_reuse(sub: argparse.ArgumentParser) -> None:
     sub.add_argument(
         "--reuse-outputs",
         action="store_true",
-        help="let each run overwrite the outputs of the last, so that the budget holds them once",
+        help="let each run overwrite the outputs of the run before, so that the budget holds them only once",
     )
 
 
@@ -224,7 +235,7 @@ def _compile(options: argparse.Namespace) -> None:
         print("\n".join(stages()))
         return
     if options.model is None:
-        raise flexnn.CompileError("MODEL.onnx is missing; see flexnn compile --help")
+        raise flexnn.CompileError("MODEL.onnx is missing: see flexnn compile --help")
     shapes = dict(options.shape)
     if options.dump:
         from flexnn.compiler import dump_stage

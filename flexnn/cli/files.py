@@ -20,7 +20,7 @@ def load_arrays(path: str) -> dict[str, np.ndarray[Any, Any]]:
     except (OSError, MemoryError):
         raise
     except Exception:  # a damaged file makes numpy and zipfile raise nearly anything
-        raise ValueError(f"{path}: not an .npz file of arrays, or damaged") from None
+        raise ValueError(f"{path}: not an .npz file of arrays, or a damaged one") from None
 
 
 def check_writable(path: str) -> None:

@@ -40,7 +40,7 @@ def count(text: str) -> int:
 def threads(text: str) -> int:
     """Parse a number from 1 to the most that the engine takes."""
     if positive(text) > _core.MAX_THREADS:
-        raise ArgumentTypeError(f"{text} threads are more than {_core.MAX_THREADS}")
+        raise ArgumentTypeError(f"{text} is too many; at most {_core.MAX_THREADS} threads are possible")
     return int(text)
 
 

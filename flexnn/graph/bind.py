@@ -49,7 +49,7 @@ def known_shape(port: Port) -> tuple[int, ...]:
 def bound_shape(port: Port, shape: tuple[int, ...]) -> tuple[int, ...]:
     """``shape``, if an input may have it: as many dimensions as declared, none empty. Raises GraphError."""
     if port.dims is not None and len(port.dims) != len(shape):
-        raise GraphError(f"input {port.name!r}: has {len(port.dims)} dimensions, shape {shape} has {len(shape)}")
+        raise GraphError(f"input {port.name!r}: has {len(port.dims)} dimensions, but shape {shape} has {len(shape)}")
     itemsize = ALL_DTYPES[str(port.dtype)].itemsize
     if any(d < 1 for d in shape) or len(shape) > RANK_MAX or prod(shape) * itemsize > INPUT_BYTES_MAX:
         raise GraphError(f"input {port.name!r}: shape {shape} is not supported")

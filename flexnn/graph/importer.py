@@ -70,7 +70,7 @@ class _Importer:
     def _constant(self, tensor: onnx.TensorProto, name: str) -> Constant:
         shape, dtype, source = self.file.source(tensor)
         if len(shape) > RANK_MAX:
-            raise GraphError(f"tensor {name!r}: {len(shape)} dimensions, {RANK_MAX} at most are supported")
+            raise GraphError(f"tensor {name!r}: {len(shape)} dimensions; at most {RANK_MAX} are supported")
         return self._counted(name, shape, dtype, source)
 
     def _counted(self, name: str, shape: tuple[int, ...], dtype: str, source: WeightSource) -> Constant:

@@ -93,7 +93,7 @@ def open_external(folder: str, location: str, what: str) -> Descriptor:
     """Open external data, which must be a plain file below ``folder`` that no link leads to or from."""
     parts = location.replace("\\", "/").split("/")
     if not location or "\0" in location or os.path.isabs(location) or any(part in ("", ".", "..") for part in parts):
-        raise GraphError(f"{what}: external data at {location!r} may only be a file below the model's folder")
+        raise GraphError(f"{what}: external data at {location!r} must be a file below the model's folder")
     path = folder
     try:
         for part in parts:
@@ -105,7 +105,7 @@ def open_external(folder: str, location: str, what: str) -> Descriptor:
     except OSError as error:
         raise GraphError(f"{what}: external data {location!r}: {error.strerror}") from None
     if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
-        raise GraphError(f"{what}: external data {location!r} are not a plain file with one name")
+        raise GraphError(f"{what}: external data {location!r} must be a regular file without hard links")
     return file
 
 

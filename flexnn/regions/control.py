@@ -75,11 +75,11 @@ def _scan(
     turned = []
     for source, axis, back in zip(sources, axes, directions, strict=True):
         if not -source.ndim <= axis < source.ndim:
-            raise GraphError(f"{node.where}: axis {axis} of a tensor with {source.ndim} dimensions")
+            raise GraphError(f"{node.where}: axis {axis} is outside a tensor with {source.ndim} dimensions")
         moved = np.moveaxis(source, axis, 0)
         turned.append(moved[::-1] if back else moved)
     if len({len(source) for source in turned}) > 1:
-        raise GraphError(f"{node.where}: scan inputs of different lengths")
+        raise GraphError(f"{node.where}: scan inputs have different lengths")
     rows: list[list[Array]] = []
     for slices in zip(*turned, strict=True):
         results = step([*states, *(np.asarray(part, order="C") for part in slices)])

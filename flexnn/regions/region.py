@@ -47,7 +47,7 @@ class Region:
         for i, node in enumerate(graph.nodes):
             missing = sorted(self.reads[i] - known)
             if missing:
-                raise GraphError(f"{node.where}: input {missing[0]!r} is computed nowhere before")
+                raise GraphError(f"{node.where}: no earlier node computes input {missing[0]!r}")
             inside = frozenset(known)
             for name, value in node.attrs.items():
                 if isinstance(value, ModelGraph):
@@ -57,7 +57,7 @@ class Region:
             known = known.union(name for name in node.output if name)
         missing = [name for name in self.outputs if name not in known]
         if missing:
-            raise GraphError(f"output {missing[0]!r} is computed nowhere")
+            raise GraphError(f"no node computes output {missing[0]!r}")
 
     def needed(self, remaining: Nodes) -> frozenset[str]:
         """Return the values that the remaining nodes read, and the region's outputs."""

@@ -174,7 +174,7 @@ def _origins(region: Region, name: str, values: Mapping[str, Array]) -> set[str]
 
 def _admit(binder: Binder, name: str, array: Array, known: bool, consumed: dict[str, Array]) -> None:
     if array.dtype not in DTYPE_NAMES or not array.size:
-        raise GraphError(f"value {name!r} is {array.dtype}{list(array.shape)}: not for the core")
+        raise GraphError(f"value {name!r} is {array.dtype}{list(array.shape)}, which the C core does not compute")
     if known:
         binder.values[name] = array_const(name, array)
         consumed[name] = array

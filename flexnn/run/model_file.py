@@ -30,7 +30,7 @@ class ModelFile:
             if self.open_model is not None:
                 bind_shapes(self.open_model.model, shapes)
             elif shapes:
-                raise CompileError(f"{path}: shapes are bound when the model is compiled; give them there")
+                raise CompileError(f"{path}: its shapes were fixed when it was compiled: compile it again for others")
             if io == "direct":
                 self.direct_fd = self.artifact.open_direct()
         except BaseException:
@@ -52,8 +52,7 @@ class ModelFile:
         """Raise ValueError if a number of groups is asked for."""
         if isinstance(groups, int):
             raise ValueError(
-                f"{self.artifact.path}: groups are for models of fixed shapes without control flow; this one runs"
-                " without"
+                f"{self.artifact.path}: groups need a model with fixed shapes and without control flow: leave them out"
             )
 
     def close(self) -> None:

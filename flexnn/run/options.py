@@ -31,7 +31,7 @@ def default_profile(profile: str | None) -> str:
     """Return ``profile``, or the environment's FLEXNN_PROFILE, or "measure". Raises ValueError for another name."""
     name = profile or os.environ.get("FLEXNN_PROFILE") or PROFILES[0]
     if name not in PROFILES:
-        raise ValueError(f"profile is {name!r}, not {' or '.join(map(repr, PROFILES))}")
+        raise ValueError(f"profile is {name!r}; it must be {' or '.join(map(repr, PROFILES))}")
     return name
 
 
@@ -99,11 +99,11 @@ def run_options(
 ) -> RunOptions:
     """Return the options that a user gave, checked. Raises ValueError, or TypeError for threads that are no integer."""
     if io not in IO:
-        raise ValueError(f"io is {io!r}, not {' or '.join(map(repr, IO))}")
+        raise ValueError(f"io is {io!r}; it must be {' or '.join(map(repr, IO))}")
     checked_profile, checked_groups = default_profile(profile), parse_groups(groups)
     count = default_threads() if threads is None else operator.index(threads)
     if not 1 <= count <= _core.MAX_THREADS:
-        raise ValueError(f"threads is {threads}, not 1 to {_core.MAX_THREADS}")
+        raise ValueError(f"threads is {threads}; it must be from 1 to {_core.MAX_THREADS}")
     return RunOptions(
         memory=None if memory is None else parse_bytes(memory),
         threads=count,

@@ -143,11 +143,11 @@ def test_external_data_through_links(tmp_path):
         load_onnx(path)
     (tmp_path / "folder" / "data.bin").unlink()
     os.link(secret, tmp_path / "folder" / "data.bin")
-    with pytest.raises(GraphError, match="one name"):
+    with pytest.raises(GraphError, match="without hard links"):
         load_onnx(path)
     (tmp_path / "folder" / "data.bin").unlink()
     os.mkfifo(tmp_path / "folder" / "data.bin")
-    with pytest.raises(GraphError, match="plain file"):
+    with pytest.raises(GraphError, match="must be a regular file"):
         load_onnx(path)
     linked = tmp_path / "folder" / "sub"
     linked.symlink_to(tmp_path)

@@ -117,7 +117,7 @@ class Expansion:
         name = self.input(index)
         found = self._graph.constants.get(name) or self._outer.get(name)
         if found is None:
-            raise self.error(f"{what} (input {name!r}) is computed at run time, must be constant")
+            raise self.error(f"{what} (input {name!r}) is computed at run time, but must be constant")
         return found
 
     # ---- what it becomes ----

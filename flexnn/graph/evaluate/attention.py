@@ -18,7 +18,7 @@ def _heads(call: Call, x: Array, name: str) -> Array:
         return x
     heads = call.integer(name, 0)
     if x.ndim != 3 or heads < 1 or x.shape[2] % heads:
-        raise call.error(f"shape {x.shape} with {name}={heads}")
+        raise call.error(f"shape {x.shape} does not divide into {name}={heads}")
     return x.reshape(*x.shape[:2], heads, -1).transpose(0, 2, 1, 3)
 
 
@@ -66,7 +66,7 @@ def attention(call: Call) -> list[Array]:
         past = past_k.shape[2]
         k, v = np.concatenate([past_k, k], 2), np.concatenate([past_v, v], 2)
     if q.shape[1] % k.shape[1] or k.shape[1] != v.shape[1] or q.shape[3] != k.shape[3] or k.shape[2] != v.shape[2]:
-        raise call.error(f"queries {q.shape}, keys {k.shape}, values {v.shape}")
+        raise call.error(f"queries {q.shape}, keys {k.shape} and values {v.shape} do not fit together")
     call.allow((*q.shape[:3], k.shape[2]), q.dtype)
     repeats = q.shape[1] // k.shape[1]
     present = [k, v]
@@ -119,7 +119,7 @@ def swiglu(call: Call) -> list[Array]:
     """A sigmoid(alpha a) b."""
     a, b = call.x(0), call.x(1)
     if a.shape != b.shape or a.dtype != b.dtype:
-        raise call.error(f"operands {a.shape} of {a.dtype} and {b.shape} of {b.dtype}")
+        raise call.error(f"operands {a.shape} of {a.dtype} and {b.shape} of {b.dtype} do not fit together")
     return [np.asarray(a * sigmoid(call.number("alpha", 1.0) * a).astype(a.dtype) * b, a.dtype)]
 
 

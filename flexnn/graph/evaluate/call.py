@@ -159,14 +159,14 @@ class Call:
     def axis(self, value: int, rank: int) -> int:
         """An axis counted from the front."""
         if not -rank <= value < rank:
-            raise self.error(f"axis {value} of a tensor with {rank} dimensions")
+            raise self.error(f"axis {value} is outside a tensor with {rank} dimensions")
         return value % rank
 
     def axes(self, values: Sequence[int], rank: int) -> list[int]:
         """Different axes counted from the front."""
         found = [self.axis(v, rank) for v in values]
         if len(set(found)) != len(found):
-            raise self.error(f"axes {list(values)} name one twice")
+            raise self.error(f"axes {list(values)} name an axis twice")
         return found
 
     def allow(self, shape: Sequence[int], dtype: np.dtype) -> tuple[int, ...]:
@@ -174,7 +174,7 @@ class Call:
         if any(d < 0 for d in shape) or len(shape) > 64:
             raise self.error(f"invalid shape {list(shape)}")
         if prod(int(d) for d in shape) * dtype.itemsize > self.bytes_max:
-            raise self.error(f"makes {list(shape)} of {dtype}, more than {self.bytes_max >> 20} MiB")
+            raise self.error(f"an output of {list(shape)} {dtype} is larger than {self.bytes_max >> 20} MiB")
         return tuple(int(d) for d in shape)
 
 

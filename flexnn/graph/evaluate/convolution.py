@@ -16,10 +16,10 @@ def convolve(call: Call, x: Array, w: Array) -> Array:
     """x[n, c, ...] with w[m, c / group, ...], in x's type."""
     group = call.integer("group", 1)
     if x.ndim < 3 or w.ndim != x.ndim or group < 1 or w.shape[0] % group or x.shape[1] != w.shape[1] * group:
-        raise call.error(f"input {x.shape}, weights {w.shape}, group {group}")
+        raise call.error(f"input {x.shape}, weights {w.shape}, group {group} do not fit together")
     kernel = call.integers("kernel_shape") or list(w.shape[2:])
     if tuple(kernel) != w.shape[2:]:
-        raise call.error(f"kernel_shape {kernel} of weights {w.shape}")
+        raise call.error(f"kernel_shape {kernel} does not fit weights {w.shape}")
     windows = windows_of(call, x.shape[2:], kernel)
     n, m, places = x.shape[0], w.shape[0], prod(windows.size)
     call.allow((n, m, *windows.size), x.dtype)
@@ -48,7 +48,7 @@ def causal_conv(call: Call) -> list[Array]:
     """Depthwise over [batch, channels, time]; the last elements of one call precede those of the next."""
     x, w, past = call.x(0), call.x(1), call.get(3)
     if x.ndim != 3 or w.ndim != 3:
-        raise call.error(f"input {x.shape}, weights {w.shape}")
+        raise call.error(f"input {x.shape} and weights {w.shape} do not fit together")
     behind = w.shape[2] - 1
     before = np.zeros((*x.shape[:2], behind), x.dtype) if past is None else past
     whole = np.concatenate([before, x], 2)
@@ -68,7 +68,7 @@ def conv_transpose(call: Call) -> list[Array]:
     x, w = call.x(0), call.x(1)
     group, rank = call.integer("group", 1), x.ndim - 2
     if rank < 1 or w.ndim != x.ndim or group < 1 or x.shape[1] % group or w.shape[0] != x.shape[1]:
-        raise call.error(f"input {x.shape}, weights {w.shape}, group {group}")
+        raise call.error(f"input {x.shape}, weights {w.shape}, group {group} do not fit together")
     kernel, spatial = w.shape[2:], x.shape[2:]
     strides, dilations = integers_for(call, "strides", rank, 1, 1), integers_for(call, "dilations", rank, 1, 1)
     extra = integers_for(call, "output_padding", rank, 0, 0)
@@ -109,7 +109,7 @@ def col2im(call: Call) -> list[Array]:
     strides, dilations = integers_for(call, "strides", rank, 1, 1), integers_for(call, "dilations", rank, 1, 1)
     pads = integers_for(call, "pads", 2 * rank, 0, 0)
     if x.ndim != 3 or len(block) != rank or min(block, default=1) < 1 or x.shape[1] % prod(block):
-        raise call.error(f"columns {x.shape}, blocks {block}")
+        raise call.error(f"columns {x.shape} do not fit blocks {block}")
     whole = [d + pads[i] + pads[i + rank] for i, d in enumerate(image)]
     call.allow((x.shape[0], x.shape[1] // prod(block), *whole), x.dtype)
     steps = [(w - (b - 1) * d - 1) // s + 1 for w, b, d, s in zip(whole, block, dilations, strides, strict=True)]
@@ -129,7 +129,7 @@ def deform_conv(call: Call) -> list[Array]:
     x, w, offset, bias, mask = call.x(0), call.x(1), call.x(2), call.get(3), call.get(4)
     group, parts = call.integer("group", 1), call.integer("offset_group", 1)
     if x.ndim != 4 or group < 1 or parts < 1 or x.shape[1] % parts or w.shape[0] % group:
-        raise call.error(f"input {x.shape}, weights {w.shape}, group {group}, offset_group {parts}")
+        raise call.error(f"input {x.shape}, weights {w.shape}, group {group}, offset_group {parts} do not fit together")
     windows = windows_of(call, x.shape[2:], call.integers("kernel_shape") or list(w.shape[2:]))
     n, c, (oh, ow), taps = x.shape[0], x.shape[1], windows.size, prod(windows.kernel)
     call.allow((n, w.shape[0], oh, ow), x.dtype)

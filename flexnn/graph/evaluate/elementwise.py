@@ -170,7 +170,7 @@ def binary(call: Call) -> list[Array]:
     a = call.x(0)
     b = old_broadcast(call, a, call.x(1))
     if a.dtype != b.dtype:
-        raise call.error(f"operands of {a.dtype} and {b.dtype}")
+        raise call.error(f"the operands have different types: {a.dtype} and {b.dtype}")
     broadcast_shape(call, a, b)
     return [np.asarray(_BINARY[call.op](a, b), a.dtype)]
 
@@ -216,12 +216,12 @@ def bits(call: Call) -> list[Array]:
     """Operations on the bits of integers."""
     a = call.x(0)
     if a.dtype.kind not in "iu":
-        raise call.error(f"operand of {a.dtype} has no bits")
+        raise call.error(f"operands of type {a.dtype} are not integers")
     if call.op == "BitwiseNot":
         return [np.invert(a)]
     b = call.x(1)
     if a.dtype != b.dtype:
-        raise call.error(f"operands of {a.dtype} and {b.dtype}")
+        raise call.error(f"the operands have different types: {a.dtype} and {b.dtype}")
     broadcast_shape(call, a, b)
     if call.op == "BitShift":
         direction = call.text("direction")

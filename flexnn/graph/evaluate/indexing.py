@@ -42,7 +42,7 @@ def _bounds(size: int, start: int, end: int, step: int) -> tuple[int | None, int
 def _indices(call: Call, values: Array, size: int) -> Array:
     """Indices counted from the front. Raises GraphError for one out of range."""
     if values.dtype.kind not in "iu":
-        raise call.error(f"indices of {values.dtype}")
+        raise call.error(f"indices of type {values.dtype} are not integers")
     if values.size and (values.min() < -size or values.max() >= size):
         raise call.error(f"an index is outside [-{size}, {size - 1}]")
     return np.where(values < 0, values + size, values).astype(np.int64)
@@ -78,10 +78,10 @@ def gather_nd(call: Call) -> list[Array]:
     """Slices by index tuples, in each of the leading batches."""
     x, indices, batch = call.x(0), call.x(1), call.integer("batch_dims", 0)
     if not indices.ndim or not 0 <= batch < min(x.ndim, indices.ndim) or x.shape[:batch] != indices.shape[:batch]:
-        raise call.error(f"shapes {x.shape}, {indices.shape}, batch_dims {batch}")
+        raise call.error(f"input {x.shape}, indices {indices.shape}, batch_dims {batch} do not fit together")
     depth = indices.shape[-1]
     if depth > x.ndim - batch:
-        raise call.error(f"{depth} indices for shape {x.shape}")
+        raise call.error(f"{depth} indices are too many for shape {x.shape}")
     call.allow(indices.shape[:-1] + x.shape[batch + depth :], x.dtype)
     lead = prod(x.shape[:batch])
     flat = x.reshape(lead, *x.shape[batch:])
@@ -155,7 +155,7 @@ def tensor_scatter(call: Call) -> list[Array]:
         if mode == "circular":
             places %= size
         elif start < 0 or start + count > size:
-            raise call.error(f"writes [{start}, {start + count}) of {size}")
+            raise call.error(f"writes [{start}, {start + count}), but there are {size} elements")
         row[(slice(None),) * (axis - 1) + (places,)] = new
     return [y]
 
@@ -188,7 +188,7 @@ def compress(call: Call) -> list[Array]:
     """Elements, or slices of an axis, where the condition holds; it may be shorter."""
     x, condition = call.x(0), call.x(1)
     if condition.ndim != 1:
-        raise call.error(f"condition of shape {condition.shape}")
+        raise call.error(f"condition of shape {condition.shape} does not have one dimension")
     axis = call.axis(call.integer("axis", 0), x.ndim) if call.has("axis") else None
     return [np.compress(condition, x, axis)]
 
@@ -219,7 +219,7 @@ def top_k(call: Call) -> list[Array]:
     given = call.scalar(1) if call.opset >= 10 else np.array(call.integer("k", 0))
     k = -1 if given is None else int(given)
     if not 0 <= k <= x.shape[axis]:
-        raise call.error(f"k={k} of {x.shape[axis]} elements")
+        raise call.error(f"k={k} is outside [0, {x.shape[axis]}]")
     order = _ranked(x, axis, bool(call.integer("largest", 1))).take(np.arange(k), axis)
     return [np.take_along_axis(x, order, axis), order.astype(np.int64)]
 

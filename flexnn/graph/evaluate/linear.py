@@ -13,7 +13,7 @@ def matmul(call: Call) -> list[Array]:
     """numpy.matmul."""
     a, b = call.x(0), call.x(1)
     if not a.ndim or not b.ndim or a.dtype != b.dtype:
-        raise call.error(f"operands {a.shape} of {a.dtype} and {b.shape} of {b.dtype}")
+        raise call.error(f"operands {a.shape} of {a.dtype} and {b.shape} of {b.dtype} do not multiply")
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     call.allow((*batch, a.shape[-2] if a.ndim > 1 else 1, b.shape[-1] if b.ndim > 1 else 1), a.dtype)
     return [np.asarray(np.matmul(a, b), a.dtype)]
@@ -45,7 +45,7 @@ def einsum(call: Call) -> list[Array]:
     sides = equation.split("->")
     terms = sides[0].split(",")
     if len(terms) != len(values):
-        raise call.error(f"equation {equation!r} for {len(values)} inputs")
+        raise call.error(f"equation {equation!r} does not fit {len(values)} inputs")
     sizes: dict[str, int] = {}
     for term, value in zip(terms, values, strict=True):
         if "..." not in term:

@@ -23,7 +23,7 @@ def pairs(call: Call) -> list[Array]:
     a = call.x(0)
     b = old_broadcast(call, a, call.x(1))
     if a.dtype != b.dtype:
-        raise call.error(f"operands of {a.dtype} and {b.dtype}")
+        raise call.error(f"the operands have different types: {a.dtype} and {b.dtype}")
     broadcast_shape(call, a, b)
     return [np.asarray((_COMPARE.get(call.op) or _LOGIC[call.op])(a, b), np.bool_)]
 
@@ -53,6 +53,6 @@ def where(call: Call) -> list[Array]:
     """Elements of two operands by a condition, all broadcast."""
     condition, a, b = call.x(0), call.x(1), call.x(2)
     if condition.dtype != np.bool_ or a.dtype != b.dtype:
-        raise call.error(f"condition of {condition.dtype}, operands of {a.dtype} and {b.dtype}")
+        raise call.error(f"condition {condition.dtype} and operands {a.dtype}, {b.dtype} do not fit together")
     broadcast_shape(call, condition, a, b)
     return [np.where(condition, a, b)]

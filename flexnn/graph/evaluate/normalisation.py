@@ -21,7 +21,7 @@ def batch(call: Call) -> list[Array]:
     scale, bias, mean, variance = (call.x(i) for i in range(1, 5))
     epsilon = call.number("epsilon", 1e-5)
     if x.ndim < 2 or any(v.shape != x.shape[1:2] for v in (scale, bias, mean, variance)):
-        raise call.error(f"input {x.shape}, statistics {scale.shape}, {mean.shape}")
+        raise call.error(f"input {x.shape} and statistics {scale.shape}, {mean.shape} do not fit together")
     more: list[Array] = []
     if call.integer("training_mode", 0):
         momentum, axes = call.number("momentum", 0.9), tuple(i for i in range(x.ndim) if i != 1)
@@ -52,7 +52,7 @@ def group(call: Call) -> list[Array]:
     """Statistics over groups of channels; scale and bias for each channel, before opset 21 for each group."""
     x, scale, bias, groups = call.x(0), call.x(1), call.x(2), call.integer("num_groups", 0)
     if x.ndim < 2 or groups < 1 or x.shape[1] % groups:
-        raise call.error(f"input {x.shape}, num_groups {groups}")
+        raise call.error(f"input {x.shape} does not divide into num_groups {groups}")
     each = x.astype(np.float32 if call.integer("stash_type", 1) == 1 else x.dtype).reshape(x.shape[0], groups, -1)
     mean, variance = each.mean(2, keepdims=True), each.var(2, keepdims=True)
     y = ((each - mean) / np.sqrt(variance + call.number("epsilon", 1e-5))).astype(x.dtype).reshape(x.shape)
@@ -105,7 +105,7 @@ def losses(call: Call) -> list[Array]:
     x, labels, weight = call.x(0), call.x(1), call.get(2)
     reduction = call.text("reduction", "mean")
     if x.ndim < 2 or labels.shape != (x.shape[0], *x.shape[2:]) or reduction not in ("none", "sum", "mean"):
-        raise call.error(f"scores {x.shape}, labels {labels.shape}, reduction {reduction!r}")
+        raise call.error(f"scores {x.shape}, labels {labels.shape} and reduction {reduction!r} do not fit together")
     log = x
     if call.op == "SoftmaxCrossEntropyLoss":
         shifted = x - np.max(x, 1, keepdims=True)

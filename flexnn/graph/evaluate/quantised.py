@@ -16,10 +16,10 @@ def _along(call: Call, x: Array, parameter: Array) -> Array:
     axis, block = call.axis(call.integer("axis", 1), x.ndim), call.integer("block_size", 0)
     if parameter.ndim == 1 and not block:
         if parameter.size != x.shape[axis]:
-            raise call.error(f"{parameter.size} scales for axis {axis} of shape {x.shape}")
+            raise call.error(f"{parameter.size} scales do not fit axis {axis} of shape {x.shape}")
         return parameter.reshape([-1 if i == axis else 1 for i in range(x.ndim)])
     if block < 1 or parameter.ndim != x.ndim or parameter.shape[axis] != -(-x.shape[axis] // block):
-        raise call.error(f"scales of shape {parameter.shape}, block_size {block} for shape {x.shape}")
+        raise call.error(f"scales of shape {parameter.shape} and block_size {block} do not fit shape {x.shape}")
     return np.repeat(parameter, block, axis)[(slice(None),) * axis + (slice(x.shape[axis]),)]
 
 
@@ -86,7 +86,7 @@ def _centred(call: Call, x: Array, zero: Array | None, axis: int) -> Array:
     if zero.ndim > 1:
         return np.asarray(x.astype(np.float64) - zero)
     if not x.ndim or zero.size != x.shape[axis]:
-        raise call.error(f"{zero.size} zero points for shape {x.shape}")
+        raise call.error(f"{zero.size} zero points do not fit shape {x.shape}")
     shape = [1] * x.ndim
     shape[axis] = -1
     return np.asarray(x.astype(np.float64) - zero.reshape(shape))

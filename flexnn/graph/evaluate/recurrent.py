@@ -43,7 +43,7 @@ def _activations(call: Call, directions: int) -> list[list[Activation]]:
     each = len(_DEFAULTS[call.op])
     names = call.texts("activations", _DEFAULTS[call.op] * directions)
     if len(names) != each * directions:
-        raise call.error(f"{len(names)} activations for {directions} directions")
+        raise call.error(f"{len(names)} activations do not fit {directions} directions")
     alphas, betas = iter(call.numbers("activation_alpha", [])), iter(call.numbers("activation_beta", []))
     made = []
     for name in names:
@@ -68,7 +68,7 @@ def recurrent(call: Call) -> list[Array]:
         or len(reverse) != directions
         or weights.shape[1:] != (gates * hidden, x.shape[2])
     ):
-        raise call.error(f"input {x.shape}, weights {weights.shape}, recurrence {recurrence.shape}")
+        raise call.error(f"input {x.shape}, weights {weights.shape}, recurrence {recurrence.shape} do not fit")
     steps, batch = x.shape[:2]
     call.allow((steps, directions, batch, gates * hidden), x.dtype)
     lengths = call.get(4)

@@ -92,7 +92,7 @@ def resize(call: Call) -> list[Array]:
     roi_values = call.get(1) if call.op == "Resize" and call.opset >= 11 else None
     roi = [0.0] * len(axes) + [1.0] * len(axes) if roi_values is None or not roi_values.size else list(roi_values)
     if len(roi) != 2 * len(axes):
-        raise call.error(f"roi of {len(roi)} numbers")
+        raise call.error(f"roi has {len(roi)} numbers, which do not fit the axes")
     whole = list(x.shape)
     for axis, t in zip(axes, target, strict=True):
         whole[axis] = t
@@ -133,7 +133,7 @@ def _amounts(call: Call, x: Array, axes: list[int]) -> tuple[list[float], list[i
         given, sizes = call.get(2), call.get_ints(3)
     if sizes:
         if len(sizes) != len(axes):
-            raise call.error(f"{len(sizes)} sizes for {len(axes)} axes")
+            raise call.error(f"{len(sizes)} sizes do not fit {len(axes)} axes")
         scales = [t / max(d, 1) for t, d in zip(sizes, own, strict=True)]
         policy = call.text("keep_aspect_ratio_policy", "stretch")
         if policy != "stretch":
@@ -154,7 +154,7 @@ def affine_grid(call: Call) -> list[Array]:
     theta, size = call.x(0), call.ints_at(1)
     rank = len(size) - 2
     if rank not in (2, 3) or theta.shape != (size[0], rank, rank + 1):
-        raise call.error(f"theta {theta.shape} for size {size}")
+        raise call.error(f"theta {theta.shape} does not fit size {size}")
     call.allow((size[0], *size[2:], rank), theta.dtype)
     axes = []
     for d in size[2:]:
@@ -181,9 +181,9 @@ def grid_sample(call: Call) -> list[Array]:
     mode = {"bilinear": "linear", "bicubic": "cubic"}.get(call.text("mode", "linear"), call.text("mode", "linear"))
     padding, corners = call.text("padding_mode", "zeros"), call.integer("align_corners", 0)
     if rank < 1 or grid.ndim != rank + 2 or grid.shape[-1] != rank or grid.shape[0] != x.shape[0]:
-        raise call.error(f"input {x.shape}, grid {grid.shape}")
+        raise call.error(f"input {x.shape} and grid {grid.shape} do not fit together")
     if mode not in ("nearest", "linear", "cubic") or padding not in ("zeros", "border", "reflection"):
-        raise call.error(f"mode {mode!r}, padding_mode {padding!r}")
+        raise call.error(f"mode {mode!r} with padding_mode {padding!r} is not supported")
     call.allow((*x.shape[:2], *grid.shape[1:-1]), np.dtype(np.float64))
     taps, shares = [], []
     for axis in range(rank):
@@ -225,7 +225,7 @@ def roi_align(call: Call) -> list[Array]:
     ratio, scale = call.integer("sampling_ratio", 0), call.number("spatial_scale", 1.0)
     shift = 0.5 if call.opset >= 16 and call.text("coordinate_transformation_mode", "half_pixel") == "half_pixel" else 0
     if x.ndim != 4 or rois.ndim != 2 or rois.shape[1] != 4 or pictures.shape != rois.shape[:1]:
-        raise call.error(f"input {x.shape}, regions {rois.shape}, pictures {pictures.shape}")
+        raise call.error(f"input {x.shape}, regions {rois.shape} and pictures {pictures.shape} do not fit together")
     y = np.zeros(call.allow((rois.shape[0], x.shape[1], oh, ow), x.dtype), x.dtype)
     if pictures.size and (pictures.min() < 0 or pictures.max() >= x.shape[0]):
         raise call.error("a picture's index is out of range")
@@ -272,7 +272,7 @@ def non_max_suppression(call: Call) -> list[Array]:
     overlap = 0.0 if limits[1] is None else float(limits[1])
     least = -math.inf if limits[2] is None else float(limits[2])
     if boxes.ndim != 3 or scores.ndim != 3 or boxes.shape != (scores.shape[0], scores.shape[2], 4):
-        raise call.error(f"boxes {boxes.shape}, scores {scores.shape}")
+        raise call.error(f"boxes {boxes.shape} and scores {scores.shape} do not fit together")
     own = boxes.astype(np.float64)
     if call.integer("center_point_box", 0):
         centre, half = own[..., :2], own[..., 2:] / 2

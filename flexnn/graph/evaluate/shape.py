@@ -171,7 +171,7 @@ def random_normal_like(call: Call) -> list[Array]:
     x = call.x(0)
     dtype = call.dtype("dtype", 1) if call.has("dtype") else x.dtype
     if dtype.kind != "f":
-        raise call.error(f"noise of type {dtype}")
+        raise call.error(f"noise of type {dtype} is not supported")
     seed = int(np.float64(call.number("seed", 0.0)).view(np.uint64)) if call.has("seed") else None
     noise = np.random.default_rng(seed).standard_normal(call.allow(x.shape, np.dtype(np.float64)))
     return [(call.number("mean", 0.0) + call.number("scale", 1.0) * noise).astype(dtype)]
@@ -222,7 +222,7 @@ def pad(call: Call) -> list[Array]:
         pads, fill = call.ints_at(1), np.zeros((), x.dtype) if given is None else given
         axes = list(range(x.ndim)) if chosen is None else call.axes(chosen, x.ndim)
     if len(pads) != 2 * len(axes):
-        raise call.error(f"{len(pads)} pads for {len(axes)} axes")
+        raise call.error(f"{len(pads)} pads do not fit {len(axes)} axes")
     before, after = [0] * x.ndim, [0] * x.ndim
     for i, axis in enumerate(axes):
         before[axis], after[axis] = pads[i], pads[i + len(axes)]
@@ -241,7 +241,7 @@ def blocks(call: Call) -> list[Array]:
     """Blocks of pixels from or to channels."""
     x, b = call.x(0), call.integer("blocksize", 0)
     if x.ndim != 4 or b < 1:
-        raise call.error(f"shape {x.shape}, blocksize {b}")
+        raise call.error(f"shape {x.shape} does not divide into blocksize {b}")
     n, c, h, w = x.shape
     if call.op == "SpaceToDepth":
         order = (0, 3, 5, 1, 2, 4) if call.text("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
@@ -260,7 +260,7 @@ def center_crop_pad(call: Call) -> list[Array]:
     x, target = call.x(0), call.ints_at(1)
     axes = call.axes(call.integers("axes"), x.ndim) if call.has("axes") else list(range(x.ndim))
     if len(target) != len(axes):
-        raise call.error(f"shape {target} for {len(axes)} axes")
+        raise call.error(f"shape {target} does not fit {len(axes)} axes")
     for axis, wanted in zip(axes, target, strict=True):
         call.allow([*x.shape[:axis], wanted, *x.shape[axis + 1 :]], x.dtype)
         own = x.shape[axis]
@@ -279,10 +279,10 @@ def reverse_sequence(call: Call) -> list[Array]:
     x, lengths = call.x(0), call.ints_at(1)
     time, batch = call.axis(call.integer("time_axis", 0), x.ndim), call.axis(call.integer("batch_axis", 1), x.ndim)
     if time == batch or len(lengths) != x.shape[batch]:
-        raise call.error(f"time axis {time}, batch axis {batch}, {len(lengths)} lengths")
+        raise call.error(f"time axis {time}, batch axis {batch} and {len(lengths)} lengths do not fit shape {x.shape}")
     y = np.moveaxis(x, (batch, time), (0, 1)).copy()
     for row, length in zip(y, lengths, strict=True):
         if not 0 <= length <= x.shape[time]:
-            raise call.error(f"length {length} of {x.shape[time]}")
+            raise call.error(f"length {length} is outside [0, {x.shape[time]}]")
         row[:length] = row[:length][::-1].copy()
     return [np.moveaxis(y, (0, 1), (batch, time)).copy()]

@@ -27,7 +27,7 @@ def dft(call: Call) -> list[Array]:
     axis = call.axis(axis, x.ndim)
     inverse, onesided = call.integer("inverse", 0), call.integer("onesided", 0)
     if axis == x.ndim - 1 or x.shape[-1] not in (1, 2):
-        raise call.error(f"axis {axis} of shape {x.shape}")
+        raise call.error(f"axis {axis} of shape {x.shape} cannot be transformed")
     n = x.shape[axis] if length is None else int(length)
     if n < 1:
         raise call.error(f"length {n}")
@@ -47,12 +47,12 @@ def stft(call: Call) -> list[Array]:
     """Fourier transforms of windows of a signal [batch, time, 1 or 2]."""
     signal, step, window, given = call.x(0), call.scalar(1), call.get(2), call.scalar(3)
     if step is None or signal.ndim not in (2, 3):
-        raise call.error(f"signal of shape {signal.shape}")
+        raise call.error(f"signal of shape {signal.shape} has neither 2 nor 3 dimensions, or frame_step is missing")
     length = int(given) if given is not None else (window.shape[0] if window is not None else 0)
     values = _complex(signal[..., None] if signal.ndim == 2 else signal)
     hop, samples = int(step), values.shape[1]
     if hop < 1 or not 0 < length <= samples or (window is not None and window.shape != (length,)):
-        raise call.error(f"frames of {length} every {hop} of {samples} samples")
+        raise call.error(f"frames of {length} samples every {hop} do not fit into {samples} samples")
     frames = (samples - length) // hop + 1
     call.allow((values.shape[0], frames, length, 2), np.dtype(np.float64))
     cut = np.stack([values[:, i * hop : i * hop + length] for i in range(frames)], 1)

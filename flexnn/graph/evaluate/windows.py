@@ -60,7 +60,7 @@ def integers_for(call: Call, name: str, count: int, default: int, least: int) ->
     """An attribute with one integer for each dimension."""
     values = call.integers(name) or [default] * count
     if len(values) != count or min(values, default=least) < least:
-        raise call.error(f"attribute {name}={values} for {count} spatial dimensions")
+        raise call.error(f"attribute {name}={values} does not fit {count} spatial dimensions")
     return values
 
 
@@ -75,7 +75,7 @@ def windows_of(call: Call, spatial: Sequence[int], kernel: list[int]) -> Windows
     n = len(spatial)
     strides, dilations = integers_for(call, "strides", n, 1, 1), integers_for(call, "dilations", n, 1, 1)
     if len(kernel) != n or min(kernel, default=1) < 1 or np.prod(kernel, dtype=np.float64) > TAPS_MAX:
-        raise call.error(f"kernel {kernel} for {n} spatial dimensions")
+        raise call.error(f"kernel {kernel} does not fit {n} spatial dimensions")
     extents = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
     mode = call.text("auto_pad", "NOTSET")
     if mode in ("SAME_UPPER", "SAME_LOWER"):

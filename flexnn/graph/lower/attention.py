@@ -19,7 +19,7 @@ def _heads(ctx: Context, value: Value, name: str) -> Value:
     if len(shape) == 4:
         return value
     if len(shape) != 3 or heads < 1 or shape[2] % heads:
-        raise ctx.error(f"shape {shape} with {name}={heads}")
+        raise ctx.error(f"shape {shape} does not divide into {name}={heads}")
     return ctx.transpose(ctx.reshape(value, (*shape[:2], heads, shape[2] // heads)), _HEADS)
 
 

@@ -117,7 +117,7 @@ class Context:
         index = next(i for i, v in enumerate(self.inputs) if v == value)
         name = self.node.input[index] if index < len(self.node.input) else self.graph.tensors[value].name
         raise UnknownValueError(
-            f"{self.node.where}: {what} (input {name!r}) is computed at run time, must be constant", name
+            f"{self.node.where}: {what} (input {name!r}) is computed at run time, but must be constant", name
         )
 
     def constant_ints(self, index: int, what: str) -> list[int] | None:
@@ -132,7 +132,7 @@ class Context:
     def axis(self, value: int, rank: int) -> int:
         """An axis counted from the front. Raises GraphError if there is none such."""
         if not -rank <= value < rank:
-            raise self.error(f"axis {value} of a tensor with {rank} dimensions")
+            raise self.error(f"axis {value} is outside a tensor with {rank} dimensions")
         return value % rank
 
     # ---- values ----

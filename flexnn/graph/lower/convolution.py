@@ -34,7 +34,7 @@ def _weights(ctx: Context, rank: int, weights: Const) -> Const:
         raise ctx.error(f"weights of shape {weights.shape} and type {weights.dtype}")
     kernel = ctx.integers("kernel_shape") or list(weights.shape[2:])
     if kernel != list(weights.shape[2:]):
-        raise ctx.error(f"attribute kernel_shape={kernel}, but weights of shape {weights.shape}")
+        raise ctx.error(f"attribute kernel_shape={kernel} does not fit weights of shape {weights.shape}")
     a, b, *spatial = weights.shape
     image = (a, b, 1, *spatial)
     return weights.reshaped(image) if rank == 1 else weights
@@ -47,7 +47,7 @@ def _bias(ctx: Context) -> Const | None:
 
 def _check_bias(ctx: Context, bias: Const | None, cout: int) -> None:
     if bias is not None and (bias.shape != (cout,) or bias.dtype != "f32"):
-        raise ctx.error(f"bias of shape {bias.shape} and type {bias.dtype} for {cout} output channels")
+        raise ctx.error(f"bias of shape {bias.shape} and type {bias.dtype} does not fit {cout} output channels")
 
 
 @lowers("Conv")

@@ -174,7 +174,7 @@ def batch_normalization(ctx: Context) -> list[Value]:
     scale, bias, mean, variance = statistics
     shape = ctx.shape(x)
     if len(shape) < 2 or any(v.shape != shape[1:2] for v in (scale, bias, mean, variance)):
-        raise ctx.error(f"input of shape {shape}, but statistics of shapes {scale.shape}, {mean.shape}")
+        raise ctx.error(f"statistics of shapes {scale.shape}, {mean.shape} do not fit an input of shape {shape}")
     factor = scale / np.sqrt(variance + ctx.number("epsilon", 1e-5))
     channel = (shape[1],) + (1,) * (len(shape) - 2)
     y = emit_binary(ctx, x, ctx.array(factor.astype(np.float32).reshape(channel), "scale"), "mul")

@@ -21,7 +21,7 @@ def pair(ctx: Context) -> list[Value]:
     if operator in _TURNED:
         return [ctx.emit("pointwise", [b, a], {"kind": _TURNED[operator]})]
     if operator in _LOGIC and {ctx.dtype(a), ctx.dtype(b)} != {"bool"}:
-        raise ctx.error(f"operands of {ctx.dtype(a)} and {ctx.dtype(b)}")
+        raise ctx.error(f"operands of types {ctx.dtype(a)} and {ctx.dtype(b)} are not both bool")
     return [ctx.emit("pointwise", [a, b], {"kind": (_COMPARE | _LOGIC | _BITS)[operator]})]
 
 

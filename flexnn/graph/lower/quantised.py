@@ -30,7 +30,7 @@ def restored(ctx: Context, x: Value, scale: Value, zero: Value | None, axis: int
     """(x - zero) scale in float32."""
     if isinstance(x, Const) and isinstance(scale, Const) and (zero is None or isinstance(zero, Const)):
         if any(v is not None and prod(v.shape) not in (1, *x.shape[axis : axis + 1]) for v in (scale, zero)):
-            raise ctx.error(f"scales of shape {scale.shape} for axis {axis} of shape {x.shape}")
+            raise ctx.error(f"scales of shape {scale.shape} do not fit axis {axis} of shape {x.shape}")
         return of_integers(x, scale, zero, axis)
     if zero is not None and isinstance(zero, Const) and not zero.load().any():
         zero = None
@@ -95,7 +95,7 @@ def _zero_axis(ctx: Context, zero: Value | None, x: Value, axis: int) -> int:
         return 0
     axis = ctx.axis(axis, len(ctx.shape(x)))
     if ctx.shape(zero) != ctx.shape(x)[axis : axis + 1]:
-        raise ctx.error(f"zero points of shape {ctx.shape(zero)} for an operand of shape {ctx.shape(x)}")
+        raise ctx.error(f"zero points of shape {ctx.shape(zero)} do not fit an operand of shape {ctx.shape(x)}")
     return axis
 
 

@@ -96,7 +96,7 @@ def layer_normalization(ctx: Context) -> list[Value]:
         if vector is None:
             continue
         if broadcast(ctx.shape(vector), shape[axis:]) != shape[axis:]:
-            raise ctx.error(f"scale or bias of shape {ctx.shape(vector)} for {shape[axis:]}")
+            raise ctx.error(f"scale or bias of shape {ctx.shape(vector)} does not fit {shape[axis:]}")
         inputs.append(ctx.reshape(expanded(ctx, vector, shape[axis:]), flat[-1:]))
     is_rms = int(ctx.node.op_type != "LayerNormalization")
     attrs: dict[str, Attr] = {"is_rms": is_rms, "epsilon": ctx.number("epsilon", 1e-5)}

@@ -45,7 +45,7 @@ def resize(ctx: Context) -> list[Value]:
     shape = ctx.shape(ctx.input(0))
     if values is not None and values.size:
         if values.size != len(axes):
-            raise ctx.error(f"{values.size} scales for {len(axes)} axes")
+            raise ctx.error(f"{values.size} scales do not fit {len(axes)} axes")
         scales = [1.0] * rank
         for axis, scale in zip(axes, values, strict=True):
             scales[axis] = float(scale)
@@ -53,7 +53,7 @@ def resize(ctx: Context) -> list[Value]:
             raise ctx.error("align_corners with scales that make no whole sizes is not supported")
         return [_resize(ctx, scales, None, coord, nearest)]
     if not sizes or len(sizes) != len(axes):
-        raise ctx.error(f"sizes {sizes} for {len(axes)} axes")
+        raise ctx.error(f"sizes {sizes} do not fit {len(axes)} axes")
     ratios = [size / shape[axis] for axis, size in zip(axes, sizes, strict=True)]
     if policy != "stretch":  # one ratio for all axes, also where the size is rounded
         ratios = [min(ratios) if policy == "not_larger" else max(ratios)] * len(axes)
@@ -74,16 +74,16 @@ def _resize(ctx: Context, scales: list[float], sizes: list[int] | None, coord: s
     if ctx.dtype(x) != "f32":
         raise ctx.error(f"input has type {ctx.dtype(x)}; at run time only float32 is computed")
     if len(scales) != rank or not all(0 < s < math.inf for s in scales):
-        raise ctx.error(f"scales {scales} for {rank} dimensions")
+        raise ctx.error(f"scales {scales} do not fit {rank} dimensions")
     if sizes is None:
         sizes = [math.floor(d * s) for d, s in zip(shape, scales, strict=True)]
     if min(sizes, default=0) < 1 or max(sizes) >= 1 << 31:
-        raise ctx.error(f"scales {scales} of shape {shape}")
+        raise ctx.error(f"scales {scales} are not possible for shape {shape}")
     axes = [i for i in range(rank) if sizes[i] != shape[i] or scales[i] != 1]
     if not axes:
         return x
     if len(axes) > 2:
-        raise ctx.error(f"resizes {len(axes)} dimensions; two at most are supported")
+        raise ctx.error(f"resizes {len(axes)} dimensions; at most two are supported")
     if len(axes) == 1:
         beside = axes[0] - 1 if axes[0] > 1 else axes[0] + 1
         axes = sorted((axes[0], beside)) if 0 <= beside < rank else axes

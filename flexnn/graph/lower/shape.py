@@ -262,7 +262,7 @@ def tile(ctx: Context) -> list[Value]:
         split += [1, d] if r > 1 else [d]
         target += [r, d] if r > 1 else [d]
     if len(target) > 6:
-        raise ctx.error(f"repeats {repeats} of shape {shape}: too many dimensions")
+        raise ctx.error(f"repeats {repeats} of shape {shape} make too many dimensions")
     y = expanded(ctx, ctx.reshape(x, tuple(split)), tuple(target))
     return [ctx.reshape(y, tuple(d * r for d, r in zip(shape, repeats, strict=True)))]
 
@@ -274,14 +274,14 @@ def depth_to_space(ctx: Context) -> list[Value]:
     n, c, h, w = ctx.shape(x) if len(ctx.shape(x)) == 4 else (0, 0, 0, 0)
     b = ctx.integer("blocksize", 0)
     if b < 1 or n < 1:
-        raise ctx.error(f"blocksize {b} of shape {ctx.shape(x)}")
+        raise ctx.error(f"blocksize {b} does not fit shape {ctx.shape(x)}")
     if ctx.node.op_type == "SpaceToDepth":
         if h % b or w % b:
-            raise ctx.error(f"blocksize {b} of shape {ctx.shape(x)}")
+            raise ctx.error(f"blocksize {b} does not fit shape {ctx.shape(x)}")
         y = ctx.reshape(x, (n, c, h // b, b, w // b, b))
         return [ctx.reshape(ctx.transpose(y, [0, 3, 5, 1, 2, 4]), (n, c * b * b, h // b, w // b))]
     if c % (b * b):
-        raise ctx.error(f"blocksize {b} of shape {ctx.shape(x)}")
+        raise ctx.error(f"blocksize {b} does not fit shape {ctx.shape(x)}")
     depth = c // (b * b)
     if ctx.text("mode", "DCR") == "DCR":
         y, perm = ctx.reshape(x, (n, b, b, depth, h, w)), [0, 3, 4, 1, 5, 2]
