@@ -23,7 +23,7 @@ class Model:
     name: str
     kind: str
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    """For ``--shape``."""
+    """Shapes for ``--shape``."""
     scale: float = 1.0
     """Standard deviation of random inputs."""
     ranges: dict[str, tuple[int, int]] = field(default_factory=dict)

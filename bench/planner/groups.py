@@ -40,7 +40,7 @@ TURNS = 60
 BLOCK_SECONDS = 0.06
 """Short, so that a machine that gets slower does so for all of a turn; the first run of a block is not counted."""
 AGAIN = -1
-"""For k: "off" a second time, in a host of its own. Its ratio to "off" shows what is noise."""
+"""Value of k for "off" a second time, in an engine of its own. Its ratio to "off" shows the noise."""
 
 
 def compile_apart(source: Path, target: Path, shapes: dict[str, tuple[int, ...]]) -> None:

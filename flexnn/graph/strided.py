@@ -84,7 +84,7 @@ class Collapsed(NamedTuple):
         return [strides[group[-1]] if group else 0 for group in self.groups]
 
     def sums(self, numbers: Sequence[int]) -> list[int]:
-        """For numbers that only dimensions that stayed alone have (pads); 0 elsewhere."""
+        """Return the sums of ``numbers`` (pads) over collapsed dimensions; only dimensions left alone have any."""
         return [sum(numbers[i] for i in group) for group in self.groups]
 
 

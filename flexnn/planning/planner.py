@@ -1,4 +1,4 @@
-"""Plans of a graph, chosen among its forms: tables in the file or in memory, activations whole or in bands of rows."""
+"""Plans of a graph, chosen among versions of it: tables in file or memory, activations whole or in bands of rows."""
 
 from __future__ import annotations
 

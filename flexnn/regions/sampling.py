@@ -1,7 +1,7 @@
 """Sampling: a walk through a model with open shapes before any run finds the weights that it needs, and their forms.
 
 The walk takes a few made-up shapes, both branches of every If and one iteration of every Loop. Outputs of segments are
-made up, too (seeded), and host operators compute on those.
+made up, too (seeded), and hosted operators compute on those.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class _Collects:
 
 
 class _MadeUpError(GraphError):
-    """A host operator refuses made-up numbers, which says nothing about real ones."""
+    """A hosted operator refuses made-up numbers, which says nothing about real ones."""
 
 
 class Sampler(Walker):
@@ -65,7 +65,7 @@ class Sampler(Walker):
     inlines = False
 
     def evaluated(self, node: ModelNode, inputs: Sequence[Array | None]) -> list[Array]:
-        """Return the outputs of a host operator, none of them empty, so that the nodes behind it are met, too."""
+        """Return the outputs of a hosted operator, none of them empty, so that the nodes behind it are met, too."""
         try:
             values = super().evaluated(node, inputs)
         except GraphError as error:

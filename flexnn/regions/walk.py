@@ -1,6 +1,6 @@
-"""Walking a model: segments, host operators and control flow run as soon as their inputs are there.
+"""Walking a model: segments, hosted operators and control flow run as soon as their inputs are there.
 
-numpy computes a node (a host operator) if no lowering takes it, or if its inputs are a few integers: shapes, bounds,
+numpy computes a node (a hosted operator) if no lowering takes it, or if its inputs are a few integers: shapes, bounds,
 counters. All other nodes are lowered, as many at once as are ready. Values between these parts are arrays, which are
 dropped after their last reader. Segments are kept by the shapes that they are bound to.
 """
@@ -149,10 +149,10 @@ class Walker:
             return np.broadcast_to(np.zeros((), ALL_DTYPES[constant.dtype]), constant.shape)
         return np.asarray(constant.source.load()).reshape(constant.shape)
 
-    # ---- host operators ----
+    # ---- hosted operators ----
 
     def _host(self, region: Region, scope: Scope, remaining: Nodes) -> Nodes:
-        """Compute the host operators that are ready, in order; return them."""
+        """Compute the hosted operators that are ready, in order; return them."""
         done: Nodes = 0
         for i in members(remaining):
             node = region.nodes[i]
@@ -169,7 +169,7 @@ class Walker:
         return done
 
     def evaluated(self, node: ModelNode, inputs: Sequence[Array | None]) -> list[Array]:
-        """Return the outputs of a host operator."""
+        """Return the outputs of a hosted operator."""
         return evaluate_node(node, inputs, self.model.opset)
 
     def _hosted(self, region: Region, scope: Scope, i: int) -> bool:

@@ -197,7 +197,7 @@ class Comparison:
 
 
 def test_fifteen_percent_fail_and_equal_checkouts_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a clock of its own, on which runs vary by 3 %: what neighbours do to the machine's is not the command's."""
+    """A clock of the test's own, on which runs vary by 3 %, stands in for the machine's, which neighbours disturb."""
     base = NOISY_MS.format(factor=1)
     comparison = Comparison(tmp_path, monkeypatch, {"base": base, "same": base, "slow": NOISY_MS.format(factor=1.15)})
     same, slow = comparison.run("same"), comparison.run("slow")
@@ -208,6 +208,6 @@ def test_fifteen_percent_fail_and_equal_checkouts_pass(tmp_path: Path, monkeypat
 
 
 def test_twice_the_cpu_time_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By the machine's clock, which neighbours disturb: in one of three tries."""
+    """One of three tries shows it by the machine's clock, which neighbours disturb."""
     comparison = Comparison(tmp_path, monkeypatch, {"base": "ns", "slow": "2 * ns"})
     assert any(comparison.run("slow")["is_slower"] for _ in range(3))

@@ -174,7 +174,7 @@ class Call:
         if any(d < 0 for d in shape) or len(shape) > 64:
             raise self.error(f"invalid shape {list(shape)}")
         if prod(int(d) for d in shape) * dtype.itemsize > self.bytes_max:
-            raise self.error(f"an output of {list(shape)} {dtype} is larger than {self.bytes_max >> 20} MiB")
+            raise self.error(f"makes {list(shape)} of {dtype}, more than {self.bytes_max >> 20} MiB")
         return tuple(int(d) for d in shape)
 
 

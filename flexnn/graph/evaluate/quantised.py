@@ -68,7 +68,7 @@ def dequantize_linear(call: Call) -> list[Array]:
 
 @evaluates("DynamicQuantizeLinear")
 def dynamic_quantize(call: Call) -> list[Array]:
-    """To uint8 over the range of x and zero: values, scale, zero point."""
+    """Quantise to uint8 over the range of x and zero; return values, scale, zero point."""
     x = call.x(0)
     low, high = np.minimum(np.float32(0), x.min(initial=0)), np.maximum(np.float32(0), x.max(initial=0))
     scale = np.float32((high - low) / np.float32(255))

@@ -33,7 +33,7 @@ def negation(ctx: Context) -> list[Value]:
 
 @lowers("IsNaN")
 def is_nan(ctx: Context) -> list[Value]:
-    """Not equal to itself."""
+    """Lower to a comparison: only NaN is not equal to itself."""
     x = ctx.input(0)
     same = ctx.emit("pointwise", [x, x], {"kind": "equal"})
     return [ctx.emit("pointwise", [same, ctx.array(np.zeros((), np.bool_), "false")], {"kind": "equal"})]

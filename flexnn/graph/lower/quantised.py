@@ -72,7 +72,7 @@ def dequantize_linear(ctx: Context) -> list[Value]:
 
 @lowers("DynamicQuantizeLinear")
 def dynamic_quantize(ctx: Context) -> list[Value]:
-    """To uint8 over the range of x and zero: values, scale, zero point."""
+    """Quantise to uint8 over the range of x and zero; return values, scale, zero point."""
     x = ctx.input(0)
     nothing = ctx.array(np.zeros((), np.float32), "nothing")
     rank = len(ctx.shape(x))
