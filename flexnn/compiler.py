@@ -87,11 +87,11 @@ def dump_stage(
 
 
 class _Reached(Exception):  # noqa: N818 (no error)
-    """The stage that was asked for is written: the rest is for nothing."""
+    """The stage that was asked for is written, so compiling can stop."""
 
 
 class _Dump:
-    """Writes stages as compiling reaches them."""
+    """Writer of stages as compiling reaches them."""
 
     def __init__(self, source: str, wanted: str, write: Callable[[str], object]) -> None:
         from flexnn.graph.dump import namer

@@ -183,7 +183,7 @@ class OpenShapesRun:
         }
 
     def _learn(self) -> None:
-        """Keep what runs of the longest segment told, for sessions to come."""
+        """Keep what runs of the longest segment showed about the machine, for later sessions."""
         if self._parts is not None and self._usual:
             longest = max(self._usual, key=lambda segment: segment.plan.predicted_ms if segment.plan else 0.0)
             if longest.watch is not None:
