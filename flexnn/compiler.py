@@ -26,7 +26,7 @@ _EXTRA = ("onnx", "google", "ml_dtypes")
 """Packages that come with the extra ``compile``."""
 Progress = Callable[[str, int, int], None]
 """Called after each weight, with its name, the bytes done and the bytes in all."""
-_Trace = Callable[[str, "Model | Graph | StoredModel | GraphError"], None]
+_Observer = Callable[[str, "Model | Graph | StoredModel | GraphError"], None]
 
 _READ_BYTES = 1 << 20
 
@@ -87,11 +87,11 @@ def dump_stage(
 
 
 class _Reached(Exception):  # noqa: N818 (no error)
-    """The stage that was asked for is written: the rest is for nothing."""
+    """The stage that was asked for is written, so compiling can stop."""
 
 
 class _Dump:
-    """Writes stages as compiling reaches them."""
+    """Writer of stages as compiling reaches them."""
 
     def __init__(self, source: str, wanted: str, write: Callable[[str], object]) -> None:
         from flexnn.graph.dump import namer
@@ -128,10 +128,12 @@ def _text(made: Model | Graph | StoredModel, stage: str) -> str:
     return dump_model(made.model) + dump_weights(made.weights)
 
 
-def _contents(source: str, shapes: dict[str, tuple[int, ...]], trace: _Trace | None = None) -> Graph | StoredModel:
+def _contents(
+    source: str, shapes: dict[str, tuple[int, ...]], observer: _Observer | None = None
+) -> Graph | StoredModel:
     """Return the contents of the artifact: a bound graph, or the model if its shapes or its control flow are open.
 
-    ``trace`` is called with each stage. Raises CompileError if onnx is not installed.
+    ``observer`` is called with each stage. Raises CompileError if onnx is not installed.
     """
     import numpy as np
 
@@ -139,7 +141,7 @@ def _contents(source: str, shapes: dict[str, tuple[int, ...]], trace: _Trace | N
     from flexnn.graph.bind import bind_model
     from flexnn.graph.passes import run_passes
 
-    trace = trace or (lambda name, made: None)
+    observer = observer or (lambda name, made: None)
     try:
         model = load_model(source)
     except ModuleNotFoundError as error:
@@ -147,17 +149,17 @@ def _contents(source: str, shapes: dict[str, tuple[int, ...]], trace: _Trace | N
             raise
         raise CompileError(f"compiling needs {ONNX_LACKS}") from None
     bind_shapes(model, shapes)
-    trace("imported", model)
+    observer("imported", model)
     contents: Graph | StoredModel
     with np.errstate(all="ignore"):  # constants may be infinite or no numbers: they are the model's
         try:
             graph = bind_model(model)
-            trace("bound", graph)
-            contents = run_passes(graph, trace)
+            observer("bound", graph)
+            contents = run_passes(graph, observer)
         except GraphError as error:
             contents = _open_contents(model, error)
-            trace("open", error)
-    trace("packed", contents)
+            observer("open", error)
+    observer("packed", contents)
     return contents
 
 

@@ -43,7 +43,7 @@ class EngineError(RuntimeError):
 
 
 cdef object _err_raise(const fx_error *e):
-    """Raises what an error says."""
+    """Raise what an error says."""
     if e.status == FX_ERR_CANCELLED:
         PyErr_CheckSignals()  # raises again where the handler's exception was set aside
         raise KeyboardInterrupt

@@ -310,7 +310,7 @@ cdef const char *_operand(_Op o, int operand, _Buffer b, int64_t offset, what) e
 
 def run_op(str op not None, str kernel not None, params, inputs, out, weight=None, window=None, int threads=1,
            isa=None, offsets=()):
-    """Runs one operator, for tests. ``inputs``, ``out``, ``weight``: contiguous arrays, the whole storage of each
+    """Run one operator, for tests. ``inputs``, ``out``, ``weight``: contiguous arrays, the whole storage of each
     operand; operand i starts ``offsets[i]`` bytes into its array (0 where ``offsets`` ends; the output is last, after
     ``inputs``). ``weight``: all panels. Units for ``threads`` run one by one, last first, each with workspace full of NaN.
     ValueError if an array is too small; RuntimeError if the operator fails."""

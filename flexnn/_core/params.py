@@ -14,7 +14,7 @@ _FORMATS = {op: struct.Struct("=" + "".join("f" if is_float else "i" for _, is_f
 
 
 def encode_params(op: str, fields: Mapping[str, int | float]) -> NDArray[np.int32]:
-    """The parameters of operator ``op`` as ``int32[48]``, floats by their bits.
+    """Return the parameters of operator ``op`` as ``int32[48]``, floats by their bits.
 
     ValueError if a field is missing, unknown, of the wrong type or beyond 32 bits.
     """

@@ -43,7 +43,7 @@ cdef class Drafts:
         fx_draft_free(&self.draft)
 
     def release(self):
-        """Frees what drafts are made in; the next method that makes one takes it again."""
+        """Free the memory that drafts are made in; the next method that makes one takes it again."""
         fx_draft_free(&self.draft)
 
     cdef int _take(self) except -1:
@@ -65,7 +65,7 @@ cdef class Drafts:
 
     def choose(self, choices, order, int64_t working_bytes, int64_t bytes_max, int slices_in_room,
                bint smallest=False):
-        """Writes ``choices`` (fx_choose); (seconds, stall seconds, bytes) of their draft without addresses."""
+        """Write ``choices`` (fx_choose); return (seconds, stall seconds, bytes) of their draft without addresses."""
         cdef _Buffer given = self._choices(choices, True, False)
         cdef _Buffer ranks = _Buffer(order)
         cdef const int32_t *rank = <const int32_t *>ranks.view.buf
@@ -82,7 +82,7 @@ cdef class Drafts:
         return self._outcome(working_bytes)
 
     def improve(self, choices, int64_t working_bytes, int64_t bytes_max, int tries):
-        """Changes ``choices`` for the better (fx_improve); (seconds, stall seconds, bytes) as ``choose``."""
+        """Change ``choices`` for the better (fx_improve); return (seconds, stall seconds, bytes) as ``choose``."""
         cdef _Buffer given = self._choices(choices, True)
         self._take()
         with nogil:
@@ -90,7 +90,7 @@ cdef class Drafts:
         return self._outcome(working_bytes)
 
     def anneal(self, choices, int64_t working_bytes, int64_t bytes_max, int tries):
-        """Changes ``choices`` for the better (fx_anneal): bytes of the working part, and whether places are from above;
+        """Change ``choices`` for the better (fx_anneal). Return bytes of the working part, and whether places are from above;
         None, and nothing changed, where they have no places in ``bytes_max``."""
         cdef _Buffer given = self._choices(choices, True)
         cdef int top = 0
@@ -133,7 +133,7 @@ cdef class Drafts:
 
     def fill(self, steps, slices, order, int64_t working_bytes, int64_t spare_bytes,
              int64_t spare_bytes_max, int looks):
-        """Pins more ``slices`` of a draft that ``place`` made, in ``order`` (int32, indices of streamed slices, which
+        """Pin more ``slices`` of a draft that ``place`` made, in ``order`` (int32, indices of streamed slices, which
         changes) while ``spare_bytes`` last (fx_fill): outcome and bytes of steps and slices, as ``place``."""
         cdef _Buffer step_buffer = _Buffer(steps)
         cdef _Buffer slice_buffer = _Buffer(slices)

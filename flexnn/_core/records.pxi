@@ -7,7 +7,7 @@ RECORDS = {}
 
 
 cdef int _add_records(const fx_record *table) except -1:
-    """Adds a table of records, which ends with one that has no name."""
+    """Add a table of records, which ends with one that has no name."""
     cdef Py_ssize_t i = 0, j
     while table[i].name != NULL:
         fields = []

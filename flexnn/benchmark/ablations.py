@@ -31,13 +31,13 @@ SLOWER = 1e3
 
 
 def ablate(subject: Subject, memory: int, names: list[str]) -> list[Timing]:
-    """The whole design at a budget of ``memory`` bytes, then each of ``names``, all if there are none."""
+    """Time the whole design at a budget of ``memory`` bytes, then each of ``names``, all if there are none."""
     timings = [subject.time("all parts", subject.plan(memory))]
     return timings + [_FUNCTIONS[name](subject, memory, name) for name in names or ABLATIONS]
 
 
 def on_demand(plan: Plan) -> Plan:
-    """No load starts before its step's turn."""
+    """Return the plan with no load begun before its step's turn."""
     loads = plan.program.loads.copy()
     loads["wait_steps"] = np.searchsorted(plan.steps["wait_loads"], np.arange(len(loads)), side="right")
     return replace(plan, program=replace(plan.program, loads=loads))

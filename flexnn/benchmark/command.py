@@ -17,7 +17,7 @@ from . import ablations, compare, curve, timing
 
 
 def run(options: argparse.Namespace) -> int:
-    """Measures, prints a table or JSON, draws; 1 where a stored measurement was faster by more than the tolerance."""
+    """Measure, print a table or JSON, draw. Return 1 where a stored measurement was faster by more than tolerated."""
     if options.what == "ablations" and options.groups is not None:
         raise ValueError("ablations need streamed weights, and groups pin all weights: leave out --groups")
     stored = compare.load(options.compare) if options.compare else None  # first: a wrong name costs no minutes

@@ -10,7 +10,7 @@ SAME = ("what", "source", "threads", "groups", "storage", "io", "isa", "cpu")
 
 
 def load(path: str) -> dict[str, Any]:
-    """A file that ``flexnn bench --json`` printed. Raises OSError or ValueError naming what is wrong."""
+    """Read a file that ``flexnn bench --json`` printed. Raises OSError, or ValueError that names what is wrong."""
     try:
         with open(path, encoding="utf-8") as file:
             stored = json.load(file)
@@ -25,7 +25,7 @@ def load(path: str) -> dict[str, Any]:
 
 
 def compare(stored: dict[str, Any], new: dict[str, Any], tolerance: float) -> tuple[list[str], bool]:
-    """Lines that say how each timing changed, and whether any p50 grew by more than ``tolerance`` (0.1: 10 %).
+    """Return lines that say how each timing changed, and whether any p50 grew by more than ``tolerance`` (0.1: 10 %).
 
     Raises ValueError where the two are not of the same model, machine or settings.
     """

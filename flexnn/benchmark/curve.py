@@ -52,7 +52,7 @@ def curve(subject: Subject) -> list[Timing]:
 
 
 def onnxruntime(model: str, threads: int, repeat: int) -> dict[str, Any] | None:
-    """p50 and p95 (ms) and memory (bytes beside its import) of onnxruntime in a process of its own; None without it."""
+    """Return p50, p95 (ms) and memory (bytes beside its import) of onnxruntime in its own process; None without it."""
     command = [sys.executable, "-c", _PEER, model, str(threads), str(repeat)]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False, text=True)
     if done.returncode:
@@ -63,7 +63,7 @@ def onnxruntime(model: str, threads: int, repeat: int) -> dict[str, Any] | None:
 
 
 def load_matplotlib() -> tuple[Any, Any]:
-    """Its figures and its ticks: to be asked for before minutes of measuring. ModuleNotFoundError without it."""
+    """Return matplotlib's figures and ticks, asked for before minutes of measuring. ModuleNotFoundError without it."""
     from matplotlib import ticker
     from matplotlib.figure import Figure
 

@@ -62,7 +62,7 @@ def bound_port(port: Port, shape: tuple[int, ...]) -> Port:
 
 
 class Binder:
-    """Lowers nodes one after the other into ``graph``; ``values`` are those known so far, by ONNX name."""
+    """Lowering of nodes one after the other into ``graph``; ``values`` are those known so far, by ONNX name."""
 
     def __init__(self, opset: int) -> None:
         self.opset = opset

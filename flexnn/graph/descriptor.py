@@ -38,7 +38,7 @@ class Descriptor:
         return bytes(buffer)
 
     def read_into(self, view: memoryview, offset: int) -> None:
-        """Fills ``view`` from ``offset``. Raises GraphError when the file ends before."""
+        """Fill ``view`` from ``offset``. Raises GraphError when the file ends before."""
         done = 0
         while done < len(view):
             count = os.preadv(self.fd, [view[done:]], offset + done)

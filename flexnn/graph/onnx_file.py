@@ -139,7 +139,7 @@ def _is_text(message: Message) -> bool:
 
 
 class _Skim:
-    """Copies a message without bulk data, by lengths and tags alone."""
+    """Copy of a message without bulk data, made by lengths and tags alone."""
 
     def __init__(self, file: Descriptor) -> None:
         self.file = file

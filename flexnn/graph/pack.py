@@ -40,7 +40,7 @@ class PanelSource:
     """(cout, cin / group, kh, kw)."""
     group: int
     weight: WeightSource
-    """Loads float32 of ``shape``; a view of a file or a transposed view is fine."""
+    """Source of float32 of ``shape``; it may load a view of a file, or a transposed one."""
     bias: WeightSource | None = None
     """float32 [cout]; None: zeros. Not multiplied by ``scale``."""
     scale: WeightSource | None = None
@@ -63,7 +63,7 @@ class PanelSource:
 
     @property
     def key(self) -> str:
-        """Names the packed numbers, as a source's key does (graph/sources.py)."""
+        """Name of the packed numbers, as a source's key is of its own (graph/sources.py)."""
         vectors = "|".join(v.key if v is not None else "" for v in (self.bias, self.scale, self.slope, self.step))
         return f"{self.op}{self.shape}/{self.group}{self.wtype}({self.weight.key}|{vectors})"
 
@@ -118,7 +118,7 @@ class PanelSource:
         return self.panels * self.panel_bytes
 
     def __iter__(self) -> Iterator[F32]:
-        """Yields each panel, its bytes as flat float32. Loads the weight once; peak: that and two panels. Raises
+        """Yield each panel, its bytes as flat float32. Load the weight once; peak: that and two panels. Raises
         GraphError for weights that their form cannot hold.
         """
         cout = self.shape[0]

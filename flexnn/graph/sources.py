@@ -63,7 +63,7 @@ class MappedSource:
     base: WeightSource
     function: Callable[[Array], Array]
     label: str
-    """Says all of what the function does, numbers included: a part of the key."""
+    """Description of the function, complete and with its numbers: a part of the key."""
 
     @property
     def key(self) -> str:

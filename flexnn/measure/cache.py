@@ -35,7 +35,7 @@ _SCALE_MAX = 1e4
 
 @dataclass(slots=True, frozen=True)
 class Kept:
-    """A measured profile, and the bytes of the arena it was measured in: a larger one can measure more."""
+    """A measured profile, and the bytes of the arena that it was measured in: a larger arena can measure more."""
 
     machine: MachineProfile
     arena_bytes: int

@@ -40,7 +40,7 @@ class Parts:
 
     @property
     def machine(self) -> MachineProfile:
-        """Profile to plan for."""
+        """The profile to plan for."""
         return self._as_planned(self._kept.machine)
 
     def lacks(self, graph: Graph, costs: Costs) -> bool:

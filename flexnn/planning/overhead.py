@@ -8,13 +8,13 @@ from functools import partial
 from flexnn.graph.ir import Graph
 
 BASE_BYTES = 2_031_616
-"""Python objects of session and plan, and library pages touched for the first time: 1.9375 MiB."""
+"""Bytes of Python objects of session and plan, and of library pages touched for the first time: 1.9375 MiB."""
 NODE_BYTES = 8 << 10
-"""Graph, parameters and costs of a node, in Python and in the program."""
+"""Bytes of a node's graph, parameters and costs, in Python and in the program."""
 STEP_BYTES = 512
-"""A step and the load before it: 88 in the plan, 260 in the engine, the rest for times of watched runs."""
+"""Bytes of a step and the load before it: 88 in the plan, 260 in the engine, the rest for times of watched runs."""
 CHECKSUM_BYTES = 8
-"""Checksum of a chunk of a weight, in the artifact's table and in the engine's copy. A table of embeddings has many."""
+"""Bytes of a chunk's checksum, in the artifact's table and in the engine's copy. A table of embeddings has many."""
 STACK_BYTES = 64 << 10
 """Resident stack of each engine thread: all compute threads except the caller, plus one reader of the loader."""
 READER_BYTES = 16 << 10

@@ -142,7 +142,7 @@ class VariantPlanner:
         self._prepared_ns = time.perf_counter_ns() - started
 
     def _release(self) -> None:
-        """Free what drafts are made in: sessions keep planners, but plan seldom."""
+        """Free the memory that drafts are made in: sessions keep planners, but plan seldom."""
         for drafting in self._draftings:
             drafting.release()
 

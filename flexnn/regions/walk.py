@@ -104,8 +104,8 @@ class Scope(Mapping[str, Array]):
 
 
 class Walker:
-    """Runs a model, its segments by ``runner``. Raises GraphError for what cannot be computed, and what ``runner``
-    raises.
+    """Walker of a model, whose segments ``runner`` runs. Raises GraphError where a node cannot be computed, and what
+    ``runner`` raises.
     """
 
     inlines = True

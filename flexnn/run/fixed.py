@@ -146,8 +146,8 @@ class FixedRun:
         return bound
 
     def _learn(self) -> None:
-        """Keep what the runs of this plan showed about the machine, for later sessions. This session stays with its
-        own profile, so that it plans each budget the same way again.
+        """Keep what the runs of this plan showed about the machine, for later sessions. This session keeps its own
+        profile, so that it plans each budget the same way again.
         """
         refined = self._watch.learnt(self._machine) if self._watch else None
         if refined:

@@ -183,7 +183,7 @@ class OpenShapesRun:
         }
 
     def _learn(self) -> None:
-        """Keep what runs of the longest segment told, for sessions to come."""
+        """Keep what runs of the longest segment showed about the machine, for later sessions."""
         if self._parts is not None and self._usual:
             longest = max(self._usual, key=lambda segment: segment.plan.predicted_ms if segment.plan else 0.0)
             if longest.watch is not None:
@@ -262,7 +262,7 @@ class OpenShapesRun:
             self._open[segment] = self._open.pop(segment)
             return segment.bound
         self._close(segment)
-        if self._parts is not None and not segment.is_profiled:
+        if self._parts is not None and not segment.is_measured:
             self._measure(self._parts, segment, live)
         trimmed = False
         while True:
@@ -287,7 +287,7 @@ class OpenShapesRun:
 
     def _measure(self, parts: Parts, segment: BoundSegment, live: int) -> None:
         """Measure the operators of a new segment that were never measured, in the memory of all open segments."""
-        segment.is_profiled = True
+        segment.is_measured = True
         if not parts.lacks(segment.planner.tightest.graph, segment.planner.tightest.costs):
             return
         for other in list(self._open):

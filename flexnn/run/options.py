@@ -36,7 +36,7 @@ def default_profile(profile: str | None) -> str:
 
 
 def no_progress(_: str) -> None:
-    """Ignore what takes a while."""
+    """Ignore the text."""
 
 
 class RunOptions(NamedTuple):

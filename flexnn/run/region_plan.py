@@ -34,7 +34,7 @@ class Part:
 
 
 class _Planned:
-    """Plans segments in place of running them; their outputs are made up."""
+    """Segment runner that plans segments in place of running them; their outputs are made up."""
 
     def __init__(self, segments: BoundSegments) -> None:
         self.segments = segments

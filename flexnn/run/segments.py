@@ -52,7 +52,7 @@ class BoundSegment:
     """Whether ``successor`` ran after it the last two times, so that its loads may begin early."""
     watch: Watch | None = None
     """Observer of its runs, for what they tell about the machine."""
-    is_profiled: bool = False
+    is_measured: bool = False
     """Whether its operators were already checked for missing measurements."""
 
     @property

@@ -42,23 +42,23 @@ IN_PLACE_PASSES: tuple[Callable[[Graph], None], ...] = (
 """Passes between layout and compact, each of which changes the graph in place."""
 
 
-Trace = Callable[[str, Graph], None]
-"""Called with the name of each pass and the graph after it."""
+Observer = Callable[[str, Graph], None]
+"""Function that is called with the name of each pass and the graph after it."""
 
 
-def run_passes(graph: Graph, trace: Trace | None = None) -> Graph:
-    """The graph that the artifact stores. Raises GraphError where an operator does not take what it gets."""
+def run_passes(graph: Graph, observer: Observer | None = None) -> Graph:
+    """Return the graph that the artifact stores. Raises GraphError where an operator does not take what it gets."""
     for step in EARLY_PASSES:
         step(graph)
-        if trace:
-            trace(step.__name__, graph)
+        if observer:
+            observer(step.__name__, graph)
     graph = layout(graph)
-    if trace:
-        trace("layout", graph)
+    if observer:
+        observer("layout", graph)
     for step in IN_PLACE_PASSES:
         step(graph)
-        if trace:
-            trace(step.__name__, graph)
+        if observer:
+            observer(step.__name__, graph)
     graph = compact(graph)
     _finish_weights(graph)
     _check(graph)
