@@ -1,6 +1,6 @@
-/* Timing: the best of many runs of one operator, beside the multiply-add peak measured here. Cold: the
- * median, each run with another copy of the weights, which other copies have pushed out of every cache, beside the
- * faster of two ways to only read as much, in turns. Weights lie in huge pages, as in a session. */
+/* Timing: the best of many runs of one operator, beside the multiply-add peak measured here. Cold: the median, each run
+ * with another copy of the weights, which other copies have pushed out of every cache, beside the faster of two ways to
+ * only read as much, in turns. Weights lie in huge pages, as in a session. */
 #include "crew.h"
 
 #include <stdio.h>
