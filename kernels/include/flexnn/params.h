@@ -96,9 +96,9 @@
     F(scale)
 
 /* Rotary embedding of tokens' rows of d: of x[i] = a and x[turned / 2 + i] = b, i < turned / 2, y has a c[i] - b s[i]
- * and b c[second + i] + a s[second + i] in their places; is_interleaved: of x[2 i] and x[2 i + 1]. Elements
- * from `turned` on stay. in[1], in[2]: cosines c and sines s; second: 0, or turned / 2. Strides of batch, head and token; of c
- * and s they may be 0. y may be x. */
+ * and b c[second + i] + a s[second + i] in their places; is_interleaved: of x[2 i] and x[2 i + 1]. Elements from
+ * `turned` on stay. in[1], in[2]: cosines c and sines s; second: 0, or turned / 2. Strides of batch, head and token; of
+ * c and s they may be 0. y may be x. */
 #define FX_ROTARY_FIELDS(I, F)                                                                                        \
     I(batch) I(heads) I(tokens) I(d) I(turned) I(second) I(is_interleaved) I(x_sb) I(x_sh) I(x_st) I(y_sb) I(y_sh)    \
     I(y_st) I(c_sb) I(c_sh) I(c_st)
