@@ -1,4 +1,4 @@
-/* Errors to double precision, of the shapes that --bench times and whose reference takes no more than seconds. */
+/* Errors against double precision, for the shapes of --bench whose reference takes no more than seconds. */
 #include "check.h"
 
 #include <stdio.h>

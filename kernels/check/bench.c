@@ -1,6 +1,6 @@
-/* Timing: the best of many runs of one operator, beside the multiply-add peak measured here. Cold: the
- * median, each run with another copy of the weights, which other copies have pushed out of every cache, beside the
- * faster of two ways to only read as much, in turns. Weights lie in huge pages, as in a session. */
+/* Timing: the best of many runs of one operator, beside the multiply-add peak measured here. Cold: the median of runs
+ * that each use another copy of the weights, which the other copies have evicted from every cache, beside the faster of
+ * two ways of just reading as many bytes; the two are measured in turns. Weights lie in huge pages, as in a session. */
 #include "crew.h"
 
 #include <stdio.h>
@@ -15,7 +15,7 @@ static double now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* The gemm tile on data in L1: what the level's multiply-adds can do at most, but for a percent. */
+/* The gemm tile on data in L1: within a percent of the most that the level's multiply-adds can do. */
 double check_peak_flops(const fx_kernels *k) {
     enum { CHANNELS = 128 };
     static float row[CHANNELS], panels[2][CHANNELS * FX_NR], out[14][2 * FX_NR];
@@ -48,7 +48,7 @@ typedef uint64_t words __attribute__((vector_size(64), aligned(4), may_alias));
 
 /* Seconds that reading [from, from + bytes) takes, asking `ahead` bytes before. */
 static double read_once(const char *from, int64_t bytes, int64_t ahead) {
-    static volatile uint64_t seen; /* or nothing would be read */
+    static volatile uint64_t seen; /* or the compiler would drop the reads */
     words sum[4] = {{0}};
     const double start = now();
     for (int64_t i = 0; i + 256 <= bytes; i += 256)
@@ -98,8 +98,8 @@ static double time_warm(check_crew *crew, const fx_call *call, uint32_t units) {
     return best;
 }
 
-/* The median of runs with one copy of the weights each, and *reading: that of the faster way to only read a copy, in
- * turns with them, since other machines' guests take their part of the memory's time. */
+/* The median of runs with one copy of the weights each; *reading: the median of the faster way of just reading a copy,
+ * measured in turns with the runs, since other guests of the machine share its memory bandwidth. */
 static double time_cold(check_crew *crew, fx_call call, uint32_t units, int64_t weight_bytes, int64_t copies,
                         double *reading) {
     static double runs[COLD_RUNS], reads[2][COLD_RUNS];

@@ -88,7 +88,7 @@ static void shuffle(check_case *c, int32_t *list, int32_t n) {
     }
 }
 
-/* All units of a window, some at a time, in random order, the workspace poisoned again each time. */
+/* Runs all units of a window, some at a time in random order; the workspace is poisoned again each time. */
 static fx_status run_window(check_case *c, fx_call *call, int64_t workspace_bytes) {
     const int threads = check_int(c, 1, 5);
     const uint32_t units = fx_op_units(call->kernels, c->op, c->kernel, &c->params, call->window, threads);

@@ -1,6 +1,6 @@
 /* flexnn-check: every operator at every level on random legal cases, against naive code in double precision.
  *
- * An operator's file (check/<op>.c) defines `const check_op check_<op>`: how to draw a case, and what must come out.
+ * An operator's file (check/<op>.c) defines `const check_op check_<op>`: how to draw a case, and its expected result.
  * The frame (case.c) does the rest for each case: allocates every operand exactly as long as fx_op_extent says with an
  * unreadable page after it (every other case: before it), poisons output and workspace with NaNs, cuts the output into
  * random windows and units, runs them in random order, and compares: elements that the reference does not write must
@@ -30,7 +30,8 @@ typedef struct check_case {
     double sampled; /* is_sampled: the same as error of 60 outputs drawn at random, the median of 501 draws */
 } check_case;
 
-/* What must come out. Element i is at out_lo + i * (size of an element); NOT_WRITTEN marks what stays poisoned. */
+/* The expected result. Element i is at out_lo + i * (size of an element); what is not marked as written stays
+ * poisoned. */
 typedef struct check_expected {
     double *value;          /* f32 outputs: [elements], NaN at first */
     double *tolerance;      /* [elements], 0 at first: largest difference allowed */
@@ -84,9 +85,9 @@ static inline void check_set(const check_case *c, check_expected *e, int64_t at,
     e->written[i] = 1;
 }
 
-/* The frame: case.c runs one case (0: passed; else says why), drawn or as it stands; bench.c times; accuracy.c tells
- * the errors of the shapes that are timed (0: none is too large), and adds their number to *ran. Of shapes, those whose
- * name has `part` in it, if that is not NULL. */
+/* The frame: case.c runs one case, drawn or given (0: passed; else it prints why); bench.c times shapes; accuracy.c
+ * prints the errors of these shapes (0: none is too large) and adds their number to *ran. Of shapes, those whose name
+ * has `part` in it, if that is not NULL. */
 int check_run_case(const check_op *op, check_case *c, const fx_kernels *k, const char *op_name);
 int check_run_drawn(const check_op *op, check_case *c, const fx_kernels *k, const char *op_name);
 int check_accuracy_op(const check_op *op, uint32_t number, const fx_kernels *k, const char *part, int *ran);

@@ -64,7 +64,7 @@ static void expect(const check_case *c, check_expected *e) {
     const fx_conv_params *p = &c->params.conv;
     const float *x = c->in[0], *r = c->in[1];
     const int wide = p->cin / p->group, per_group = p->cout / p->group;
-    /* Winograd mixes the pixels of a tile: its error follows the largest of them, not this pixel's. */
+    /* Winograd mixes the pixels of a tile: the error depends on the largest of them, not on this pixel. */
     double largest = 0;
     for (int pass = !is_winograd(c->kernel); pass < 2; pass++)
         for (int n = 0; n < p->n; n++)

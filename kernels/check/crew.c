@@ -1,4 +1,4 @@
-/* Several threads run one operator over and over, as the engine has them do: each takes the next unit that is left. */
+/* Several threads run one operator over and over as in the engine: each takes the next unit that is left. */
 #include "crew.h"
 
 #include <pthread.h>

@@ -34,7 +34,7 @@ static int fields(uint32_t op) {
     return n;
 }
 
-/* Elements that one output element reads: an accepted case may be as slow as it likes, but not here. */
+/* Elements that one output element reads: an accepted case may be slow, but then it is not run here. */
 static double reads(const check_case *c) {
     const fx_params *p = &c->params;
     switch (c->op) {

@@ -18,7 +18,7 @@ static void draw(check_case *c) {
     p->is_reverse = check_int(c, 0, 1);
 }
 
-/* Weights small enough that a step does not multiply errors. */
+/* Weights are so small that a step does not amplify errors. */
 static void fill(check_case *c) {
     for (int o = 0; o < 3; o++) {
         float *x = c->in[o];

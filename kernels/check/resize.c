@@ -4,8 +4,8 @@
 #include <math.h>
 #include <stdio.h>
 
-/* Input coordinate of output i, by the formulas of the operator's documentation. Scales that are out / in are used
- * as that fraction, so that the neighbours of a tie do not hang on how a float rounds. */
+/* Input coordinate of output i, by the formulas of the operator's documentation. Scales that are out / in are used as
+ * that fraction, so that the neighbours of a tie do not depend on how a float rounds. */
 static double source(const fx_resize_params *p, int i, int in, int out, float given) {
     const double scale = given == (float)((double)out / in) ? (double)out / in : given;
     const double length = scale * in;

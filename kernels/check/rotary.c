@@ -18,7 +18,7 @@ static void draw(check_case *c) {
     p->x_st = is_by_head ? wide : wide * p->heads;
     p->x_sh = is_by_head ? wide * p->tokens : wide;
     p->x_sb = p->y_sb = wide * p->tokens * p->heads;
-    const int is_turned = check_one_in(c, 2); /* y lies the other way round */
+    const int is_turned = check_one_in(c, 2); /* y has the other order of tokens and heads */
     p->y_st = is_by_head != is_turned ? wide : wide * p->heads;
     p->y_sh = is_by_head != is_turned ? wide * p->tokens : wide;
     p->c_st = p->turned / 2 + p->second + gap;

@@ -96,7 +96,7 @@ static void draw(check_case *c) {
     check_draw_box(c, BOX(c, unary, d), BOX(c, unary, ys));
     check_draw_strides(c, BOX(c, unary, d), BOX(c, unary, xs));
     p->alpha = check_real(c), p->beta = p->alpha + 1;
-    if (p->kind == FX_UNARY_CELU) /* as everybody has it: e^(v / alpha) grows beyond floats otherwise */
+    if (p->kind == FX_UNARY_CELU) /* alpha as in practice: otherwise e^(v / alpha) overflows */
         p->alpha = 0.1f + fabsf(p->alpha);
 }
 

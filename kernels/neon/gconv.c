@@ -1,6 +1,6 @@
-/* gconv_f32 for NEON: a group of 4 or 8 channels is one or two vectors, multiplied lane by lane. Of groups of 2
- * the sums hold, for the even and for the odd outputs, a term of each input channel: x is multiplied as it comes, and
- * the halves meet at the end. */
+/* gconv_f32 for NEON: a group of 4 or 8 channels is one or two vectors, multiplied lane by lane. For groups of 2 there
+ * are sums for the even and for the odd outputs, each with a term of either input channel: x is multiplied as it is,
+ * and the halves are added at the end. */
 #include "../vec/strip.h"
 
 /* The sums of all taps t that see position p. */
@@ -10,7 +10,7 @@
 #define PAIRED(wide) ((wide) == 2)
 #define JOIN(sum, other) vaddq_f32(vtrn1q_f32(sum, other), vtrn2q_f32(sum, other))
 
-/* Spelt out as in gemm.h: gcc 12 copies sums around. */
+/* In assembly as in gemm.h, as gcc 12 would copy sums around. */
 #ifdef __aarch64__
 #define FMLA(sum, w, v) __asm__("fmla %0.4s, %1.4s, %2.4s" : "+w"(sum) : "w"(w), "w"(v))
 #else

@@ -2,8 +2,8 @@
  * lane. neon/gemm.c and neon_inorder/gemm.c include it after they have defined AHEAD(R, n): nothing, or a
  * better loop over a multiple of four channels, which leaves q and w where the other goes on.
  *
- * The multiply-add is spelt out, and the files are compiled without scheduling: given vfmaq_laneq_f32, gcc 12 copies
- * sums around (llvm-mca: 73-95 % of the multiply-adds on Cortex-X1, 99.7 % so). Elsewhere than on Arm (the check
+ * The multiply-add is written in assembly, and the files are compiled without scheduling: with vfmaq_laneq_f32, gcc 12
+ * copies sums around (llvm-mca: 73-95 % of the multiply-adds on Cortex-X1, 99.7 % so). Elsewhere than on Arm (the check
  * through SIMDe) it is the intrinsic. */
 #ifndef FLEXNN_NEON_GEMM_H
 #define FLEXNN_NEON_GEMM_H
@@ -18,7 +18,7 @@
 #define FMLA(sum, b, e, lane) (sum) = vfmaq_laneq_f32(sum, b, e, lane)
 #endif
 
-/* What the tiles finish themselves is a whole panel and a clamp; this is the rest. */
+/* The tiles finish whole panels and clamps themselves; this function does the rest. */
 static __attribute__((noinline)) void finish_any(const fx_gemm *g, int rows, const fx_v *sum) {
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < VECTORS; j++) {

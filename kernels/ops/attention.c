@@ -1,8 +1,8 @@
-/* Attention whose scores never exist whole (Dao et al., "FlashAttention", 2022; sums carried over blocks of keys as in
- * Milakov and Gimelshein, 2018). Rows are queries of all heads, [batch][head][query]; those whose heads share keys lie
- * together. A unit walks its rows in runs that share keys; of each run a block of keys and values is packed into
- * panels, then for each tile of rows: scores, their softmax so far, and the product with the values, added up in y. Few
- * rows do not pay for packing: they read keys and values where they are. */
+/* Attention that never holds all scores at once (Dao et al., "FlashAttention", 2022; sums carried over blocks of keys
+ * as in Milakov and Gimelshein, 2018). Rows are queries of all heads, [batch][head][query]; those whose heads share
+ * keys lie together. A unit walks its rows in runs that share keys; of each run a block of keys and values is packed
+ * into panels, then for each tile of rows: scores, their softmax so far, and the product with the values, added up in
+ * y. Packing does not pay for few rows: they read keys and values where they are. */
 #include "units.h"
 
 #include <math.h>
@@ -10,18 +10,18 @@
 
 #define AXIS_MAX (INT32_MAX - 1024)
 #define PACKED_BYTES (FX_CACHE_BYTES / 2) /* of a block of keys and values */
-#define KEYS_MAX 256                      /* of a block: what a tile's scores take of L1 */
+#define KEYS_MAX 256                      /* of a block: a tile's scores stay in L1 */
 #define RUN_ROWS 512                      /* most rows that one packing serves */
-#define FEW 4                             /* rows that do not pay for it */
-#define ROWS_MIN 32                       /* of a unit, where heads alone cannot feed the threads */
-#define HIDDEN (-1e30f)                   /* a mask from here down leaves a key nothing beside one that is seen */
+#define FEW 4                             /* fewer rows than this do not pay for it */
+#define ROWS_MIN 32                       /* of a unit, where there are too few heads for the threads */
+#define HIDDEN (-1e30f)                   /* a mask of at most this leaves a key no weight beside one that is seen */
 
 static fx_window full_window(const fx_params *u) {
     const fx_attention_params *p = &u->attention;
     return (fx_window){0, p->batch * p->heads * p->m, 0, p->dv};
 }
 
-/* Sizes and strides of an operand, FX_OUTPUT too. */
+/* Sizes and strides of an operand or of the output. */
 static fx_operand operand_of(const fx_attention_params *p, int operand) {
     switch (operand) {
     case 0:
@@ -110,7 +110,7 @@ static int64_t workspace_bytes(const fx_kernels *k, uint32_t kernel, const fx_pa
 
 /* ---- units ---- */
 
-/* How a window is cut: by heads that share keys, where those are enough, or by rows. */
+/* How a window is cut: by runs of heads that share keys if there are enough of them, else by rows. */
 typedef struct pieces {
     int64_t count, first, runs; /* runs: 0 when cut by rows; else their number, the first one is `first` */
 } pieces;
@@ -217,7 +217,7 @@ static void multiply_keys(const run_of *r, int32_t rows, int32_t k0, int32_t key
         return;
     }
     const int32_t panels = (int32_t)fx_div_up(keys, FX_NR);
-    /* Half of the last panel is enough, and it is alone: gemm_f32 has tiles of a panel and a half. */
+    /* Half of the last panel is enough, and it would be alone in a tile: gemm_f32 has tiles of a panel and a half. */
     const int is_half = k->panels == 2 && panels > 1 && panels % 2 && keys <= panels * FX_NR - FX_NR / 2;
     fx_gemm g = {.a = r->s.a, .c = r->s.c, .w_panel = (int64_t)p->d * FX_NR, .taps = 1, .k = p->d, .block = p->d};
     g.rows = rows;
@@ -278,8 +278,8 @@ static const float *mask_row(const run_of *r, int64_t row, int32_t k0) {
            (int64_t)k0 * p->mask_sn;
 }
 
-/* Of `count` keys from k0 on, those up to the last one that can weigh in the row's sum: what the mask hides at their
- * end does not, if the row sees something there or saw something before. */
+/* How many of `count` keys from k0 on, up to the last that can weigh in the row's sum. Hidden keys at their end do not,
+ * if the row sees a key here or saw one before. */
 static int32_t weighing(const run_of *r, int64_t row, int32_t k0, int32_t count, float max) {
     const float *mask = mask_row(r, row, k0);
     if (!mask || r->p->mask_sn != 1)
@@ -305,7 +305,7 @@ static void run_tile(const run_of *r, int32_t first, int32_t rows, int32_t k0, i
     if (seen <= 0)
         return;
     multiply_keys(r, rows, k0, seen);
-    const int32_t step = p->has_mask || p->is_causal ? 1 : rows; /* rows that see the same */
+    const int32_t step = p->has_mask || p->is_causal ? 1 : rows; /* rows that see the same keys */
     for (int32_t i = 0; i < rows; i += step) {
         const int64_t row = r->row0 + first + i;
         const int32_t own = (int32_t)fx_max64(0, fx_min64(seen, visible(p, row) - k0));
@@ -318,7 +318,7 @@ static void run_tile(const run_of *r, int32_t first, int32_t rows, int32_t k0, i
         r->s.factor[i] = 1;
         if (own)
             r->call->kernels->online_softmax_f32(&o);
-        if (own < seen) /* one row, then */
+        if (own < seen) /* then step is one row */
             memset(o.x + own, 0, (size_t)(seen - own) * sizeof(float));
     }
     if (k0)
@@ -333,7 +333,7 @@ static void run_rows(run_of *r) {
     const int64_t tiles = fx_div_up(r->rows, r->call->kernels->mr);
     r->k = (const float *)r->call->in[1] + batch * p->k_sb + group * p->k_sh;
     r->v = (const float *)r->call->in[2] + batch * p->v_sb + group * p->v_sh;
-    r->is_few = rows_of_run(p) < FEW; /* of the whole: however the rows are cut, they come out alike */
+    r->is_few = rows_of_run(p) < FEW; /* decided by the whole, so that the result does not depend on how rows are cut */
     for (int32_t i = 0; i < r->rows; i++)
         r->s.max[i] = -INFINITY, r->s.sum[i] = 0;
     for (int32_t k0 = 0; k0 < p->n; k0 += r->keys) {
@@ -348,7 +348,7 @@ static void run_rows(run_of *r) {
             first = next;
         }
     }
-    for (int32_t i = 0; i < r->rows; i++) /* a row that sees nothing has only zeros to scale */
+    for (int32_t i = 0; i < r->rows; i++) /* the row of a query that sees no key holds zeros */
         scale_row(r, output_row(r, r->row0 + i), r->s.sum[i] == 0 ? 1 : 1 / r->s.sum[i]);
 }
 

@@ -4,7 +4,7 @@
 
 #include <math.h>
 
-/* Elements of a run whose activation the kernel does not do: still in the L1 cache for the second pass. */
+/* Elements of a run where the activation takes a second pass: they are still in the L1 cache then. */
 #define ACTIVATED_MAX 2048
 
 static fx_window full_window(const fx_params *u) {
@@ -54,7 +54,7 @@ static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, 
     return units_of(&b, threads);
 }
 
-/* What the kernel stored, once more: the activations that are no clamp. */
+/* The second pass, over what the kernel stored: activations other than clamps. */
 static void activate(const fx_call *call, const fx_binary *f) {
     const fx_binary_params *p = &call->params->binary;
     const fx_unary act = {.x = f->y,

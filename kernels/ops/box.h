@@ -14,7 +14,7 @@
 #define FX_BOX_UNITS 4
 #define FX_BOX_UNIT_BYTES (8 << 10)
 
-/* A window of a box: dimensions that every operand walks as one are one, the rest right-aligned. */
+/* A window of a box: dimensions that every operand walks as one are joined, and the rest are right-aligned. */
 typedef struct fx_box {
     int operands;
     int64_t d[FX_DIMS];
@@ -31,7 +31,7 @@ typedef struct fx_box_run {
 /* 1 if sizes are positive and neither their product nor any operand's extent passes FX_ELEMENTS_MAX. */
 int fx_box_fits(const int32_t *d, const int32_t *s);
 
-/* 1 if no two elements of a box share an address; sufficient, not necessary: each stride clears what is inside it. */
+/* 1 if each stride is larger than the extent of the dimensions inside it: then no two elements share an address. */
 int fx_box_is_injective(const int32_t *d, const int32_t *s);
 
 /* Outermost indices [y0, y1) of a box, collapsed. */

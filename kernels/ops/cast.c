@@ -43,7 +43,7 @@ static int64_t saturated(double v, int64_t lo, double hi_next) {
     return v < (double)lo ? lo : v >= hi_next ? (int64_t)((uint64_t)hi_next - 1) : (int64_t)v;
 }
 
-/* The kinds of types: how each is stored, and what it is on its way to the other: double or int64_t.
+/* The types: how each is stored, and whether it is converted through double or int64_t (its way).
  * X(NAME, stored type, way, value read, value written from a double d, value written from an int64_t i) */
 #define TYPES(X)                                                                                                       \
     X(F32, float, double, v, (float)d, (float)i)                                                                       \
@@ -55,7 +55,7 @@ static int64_t saturated(double v, int64_t lo, double hi_next) {
     X(F16, uint16_t, double, fx_half_to(v), fx_half_from(d), fx_half_from((double)i))                                  \
     X(F64, double, double, v, d, (double)i)
 
-/* Every type's elements on their way, at most CHUNK at a time, and back. */
+/* Reads at most CHUNK elements of any type into the intermediate form, and writes them from it. */
 #define CHUNK 512
 typedef union way {
     double d[CHUNK];

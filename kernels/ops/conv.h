@@ -12,13 +12,13 @@ uint32_t fx_conv_wino_units(const fx_kernels *k, uint32_t kernel, const fx_conv_
 int64_t fx_conv_wino_workspace(const fx_kernels *k, uint32_t kernel, const fx_conv_params *p);
 fx_status fx_conv_wino_run(const fx_call *call, int threads, uint32_t u0, uint32_t u1);
 
-/* 1 if the output has so few pixels that reading the weights is all the time: only then those of conv_gemv.c do it. */
+/* 1 if the output has so few pixels that reading the weights takes all the time. Only then conv_gemv.c computes it. */
 int fx_conv_is_gemv(uint32_t kernel, const fx_conv_params *p);
 uint32_t fx_conv_gemv_units(const fx_conv_params *p, fx_window w, int threads);
 int64_t fx_conv_gemv_workspace(const fx_conv_params *p);
 fx_status fx_conv_gemv_run(const fx_call *call, int threads, uint32_t u0, uint32_t u1);
 
-/* 1 if the panels are those of narrow groups (fx_conv_panel_cin): only then the functions of conv_group.c do it. */
+/* 1 if the panels are those of narrow groups (fx_conv_panel_cin). Only then conv_group.c computes it. */
 int fx_conv_is_narrow(const fx_conv_params *p);
 int fx_conv_group_fits(const fx_conv_params *p);
 uint32_t fx_conv_group_units(const fx_conv_params *p, fx_window w, int threads);

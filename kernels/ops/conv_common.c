@@ -1,4 +1,4 @@
-/* What drivers share; conv_common.h says what each function is for. */
+/* Functions that drivers share; conv_common.h describes each. */
 #include "conv_common.h"
 
 #include <math.h>

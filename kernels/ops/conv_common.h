@@ -1,4 +1,4 @@
-/* What drivers share: arithmetic, workspaces, stored panels, activations, extents, cuts of a window. */
+/* Helpers that drivers share: arithmetic, workspaces, stored panels, activations, extents, cuts of a window. */
 #ifndef FLEXNN_OPS_CONV_COMMON_H
 #define FLEXNN_OPS_CONV_COMMON_H
 
@@ -8,7 +8,7 @@
 /* Weights that a thread keeps in its cache while it walks pixels: half of the smallest L2 we expect (Pi 5: 512 KiB). */
 #define FX_CACHE_BYTES (256 << 10)
 
-/* Work is cut into about this many units for each thread, so that a thread held up elsewhere costs little. */
+/* Work is cut into about this many units for each thread, so that a thread that is delayed costs little. */
 #define FX_UNITS_PER_THREAD 8
 
 static inline int64_t fx_min64(int64_t a, int64_t b) {
@@ -46,12 +46,12 @@ static inline int64_t fx_panels_room(int32_t act, int32_t wtype, int64_t weights
 /* The part of an activation that the micro kernels do as they store. */
 fx_finish fx_finish_of(int32_t act, float alpha, float beta);
 
-/* Whether fx_activate_row is still needed after it. */
+/* Whether fx_activate_rows is still needed after fx_finish_of. */
 static inline int fx_finish_is_partial(int32_t act) {
     return act > FX_ACT_PRELU;
 }
 
-/* Applies it in place to rows of n floats, row_step apart. The activations are the first unary kinds. */
+/* Applies an activation in place to rows of n floats, row_step apart. The activations are the first unary kinds. */
 static inline void fx_activate_rows(const fx_kernels *k, int32_t act, float alpha, float beta, float *y, int64_t rows,
                                     int64_t row_step, int64_t n) {
     const fx_unary u = {.x = y,
@@ -71,7 +71,8 @@ static inline void fx_activate_rows(const fx_kernels *k, int32_t act, float alph
 /* (d - 1) * s added up over dims without overflow: 0 if a size is below 1, a stride below 0, or the sum too big. */
 int fx_span_fits(fx_operand o);
 
-/* 1 if besides no two elements of a box share an address: each stride clears what is inside it. */
+/* 1 if, moreover, no two elements share an address: each stride is larger than the extent of the dimensions inside
+ * it. */
 int fx_span_is_injective(fx_operand o);
 
 /* 1 if the last tap of the last output still has a 32-bit coordinate. */
@@ -81,11 +82,11 @@ static inline int fx_taps_fit(int32_t outputs, int32_t stride, int32_t taps, int
 
 /* How a window of `items` (pixel tiles) x `groups` (of panels) is cut: unit u = group * parts + part. */
 typedef struct fx_cut {
-    int64_t items, groups; /* what there is */
+    int64_t items, groups; /* number of them */
     int64_t parts, cuts;   /* pieces of the items, pieces of the groups */
 } fx_cut;
 
-/* cuts: at least what the cache wants (min_cuts); more only when the items alone cannot feed the threads. */
+/* cuts: at least min_cuts, for the cache; more only if there are too few items for the threads. */
 fx_cut fx_cut_window(int64_t items, int64_t groups, int64_t min_cuts, int threads);
 static inline int64_t fx_cut_at(int64_t total, int64_t pieces, int64_t i) {
     return total * i / pieces;
@@ -100,7 +101,7 @@ typedef struct fx_maps {
     int32_t has_residual;
 } fx_maps;
 
-/* Those of p, fx_conv_params or fx_dwconv_params, from `in` channels to `out`. */
+/* The maps of p, an fx_conv_params or fx_dwconv_params, from `in` channels to `out`. */
 #define FX_MAPS_OF(p, in, out)                                                                                         \
     (fx_maps) {                                                                                                        \
         {{(p)->n, (p)->h, (p)->w, in}, {(p)->x_sn, (p)->x_sh, (p)->x_sw, 1}},                                          \

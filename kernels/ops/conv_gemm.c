@@ -65,7 +65,7 @@ typedef struct walk {
     float *y;
     workspace s;
     int is_run;    /* IM2COL: taps of a row inside the map are one run of the input */
-    int is_single; /* one tap, which no pixel has outside the map */
+    int is_single; /* one tap, which is inside the map for every pixel */
     asking asks;
     int64_t batch, oy, ox; /* the next output pixel */
 } walk;
@@ -180,12 +180,12 @@ uint32_t fx_conv_gemm_units(const fx_kernels *k, uint32_t kernel, const fx_conv_
 
 #define FX_LINE_FLOATS 16
 /* Maps of this many bytes together leave L2 before they are read again. There a tile's output and residual, and the
- * input of one tap, are asked for in L2 while the tile before it is computed, a share with each call of that one's
+ * input of one tap, are prefetched into L2 while the tile before it is computed, a part with each call for that tile's
  * panels (measured: 7.0 ms for 8.5 at 128 -> 128 @147^2). */
 #define ASK_AHEAD_BYTES (4 << 20)
-/* Else output and residual are asked for right before they are computed: stores wait in a queue, which fills up where
+/* Else output and residual are prefetched right before they are computed: stores wait in a queue, which fills up where
  * they miss L1 (measured: 2.8 ms for 3.1 at 3 -> 64, 7x7, @224^2). */
-#define ASK_PRODUCTS_MIN 64 /* of an output; and of an input that is asked for: fewer take less time than asking */
+#define ASK_PRODUCTS_MIN 64 /* of an output, and of a prefetched input: fewer take less time than prefetching */
 #define ASK_AHEAD_PRODUCTS_MIN 24
 
 static asking asking_of(const fx_conv_params *p, const fx_gemm *g) {
@@ -197,7 +197,7 @@ static asking asking_of(const fx_conv_params *p, const fx_gemm *g) {
     return products >= ASK_PRODUCTS_MIN ? ASK_NOW : ASK_NOTHING;
 }
 
-/* Without the volatile nothing in both, gcc drops calls of what only asks, as those of a function that does nothing. */
+/* Without the empty volatile asm in both, gcc drops calls of a function that only prefetches, as if it did nothing. */
 static void ask_now(const fx_gemm *g) {
     __asm__ volatile("");
     for (int i = 0; i < g->rows; i++)
@@ -208,7 +208,7 @@ static void ask_now(const fx_gemm *g) {
         }
 }
 
-/* `floats` of what lies `ahead` of p, which may be past the map's end: an address, no pointer. */
+/* Prefetches `floats` floats, `ahead` floats after p. That may be past the map's end: an address, not a pointer. */
 static void ask(const float *p, int64_t ahead, int64_t floats) {
     const uintptr_t at = (uintptr_t)p + (uintptr_t)ahead * sizeof(float);
     __asm__ volatile("");
@@ -216,7 +216,7 @@ static void ask(const float *p, int64_t ahead, int64_t floats) {
         __builtin_prefetch((const void *)(at + (uintptr_t)i * sizeof(float)), 0, 2);
 }
 
-/* Of the next tile; panels [panel, panel + g->panels) of [first, last) are computed next. */
+/* Prefetches a part of the next tile; panels [panel, panel + g->panels) of [first, last) are computed next. */
 static void ask_ahead(const walk *w, const fx_gemm *g, int32_t first, int32_t panel, int32_t last) {
     const fx_conv_params *p = w->p;
     for (int i = 0; i < g->rows; i++) {

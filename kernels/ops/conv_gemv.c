@@ -1,6 +1,5 @@
-/* Convolution with a few output pixels only (a fully connected layer, a token): its time is that of reading the
- * weights, so all pixels are computed as a panel goes by, and the panels, in whatever form they are stored, go by in
- * order. */
+/* Convolution with a few output pixels only (a fully connected layer, a token): reading the weights takes all the time.
+ * So the panels are read once, in order and in their stored form, and each is used for all pixels. */
 #include "conv.h"
 #include "units.h"
 

@@ -1,4 +1,4 @@
-/* Convolution in groups of 2, 4 or 8 channels whose panels hold no zeros: a depthwise one whose channels see their
+/* Convolution in groups of 2, 4 or 8 channels whose panels hold no zeros: as depthwise, but channels see their
  * group. */
 #include "conv.h"
 #include "strips.h"

@@ -9,13 +9,13 @@
 
 #include <math.h>
 
-/* Planes that lie a power of two apart fall on the same cache sets: measured up to 10 times slower. */
+/* Planes that lie a power of two apart share cache sets: measured up to 10 times slower. */
 #define PLANE_PAD 48
 
 /* U: it is read once for each tile of rows, from L2. */
 #define U_BYTES (296 << 10)
 
-/* Channels that are summed in one chain: rounding errors grow with its length (0022). */
+/* Channels that are summed in one chain: rounding errors grow with its length (docs/decisions/0022). */
 #define CHAIN_MAX 64
 
 typedef struct sizes {
@@ -81,8 +81,8 @@ static int32_t locate(const fx_conv_params *p, fx_window w, int m, tile_rows t, 
     return (int32_t)fx_min64(m, fx_min64(p->oh, w.y1 - *batch * p->oh) - *oy);
 }
 
-/* What transforms take, in multiply-adds at the products' rate (measured with AVX-512): a channel of a tile, in or out,
- * and a pair of channels of the weights. */
+/* Cost of transforms in multiply-adds at the products' rate (measured with AVX-512): of a channel of a tile, in or out,
+ * and of a pair of channels of the weights. */
 typedef struct costs {
     double tile, weight;
 } costs;
@@ -92,8 +92,8 @@ static costs costs_of(const sizes *z) {
 
 #define TRIED_MAX 16
 
-/* Tiles are cut into blocks and panels into pieces so that the last thread is done as early as can be: every block
- * transforms the weights again, every piece the input. */
+/* Cuts tiles into blocks and panels into parts so that the last thread finishes as early as possible: every block
+ * transforms the weights again, every part the input. */
 static fx_cut cut_window(const fx_kernels *k, const sizes *z, const fx_conv_params *p, fx_window w, int threads) {
     const int64_t tiles = tile_rows_of(p, w, z->mh).all * z->columns;
     const int64_t groups = fx_div_up(fx_div_up(w.c1 - w.c0, FX_NR), k->panels);

@@ -1,5 +1,5 @@
-/* Moving elements: rows where both sides are neighbours, transposed blocks where the one side's neighbours are not the
- * other's, one by one otherwise. */
+/* Moves elements: in rows where they are neighbours in x and in y, in transposed blocks where they are neighbours along
+ * different dimensions, one by one otherwise. */
 #include "box.h"
 #include "flexnn/kernels.h"
 #include "move.h"
@@ -7,7 +7,8 @@
 /* A transposed block: this many elements, and at least so many along either side. */
 #define BLOCK_ELEMENTS 4096
 #define BLOCK_SIDE 64
-/* A copy that moves this much finds its next block beyond L2, and asks for it; a smaller one would lose by asking. */
+/* In a copy of this many bytes the next block lies beyond L2 and is prefetched; in a smaller copy prefetching would
+ * cost time. */
 #define ASK_BYTES (1 << 20)
 
 static fx_window full_window(const fx_params *u) {
@@ -37,9 +38,9 @@ static fx_box box_of(const fx_params *u, fx_window w) {
                          w.y1);
 }
 
-/* How a transposing copy is walked: block u of blocks_i x blocks_j in each of the places the other dimensions make. */
+/* How a transposing copy is walked: blocks_i x blocks_j blocks at each place of the other dimensions. */
 typedef struct transposition {
-    int i, j; /* dimension along which y's, x's elements are neighbours */
+    int i, j; /* dimensions along which elements are neighbours in y, in x */
     int64_t side_i, side_j, blocks_i, blocks_j, places;
 } transposition;
 
@@ -50,7 +51,7 @@ static int64_t larger(int64_t a, int64_t b) {
     return a > b ? a : b;
 }
 
-/* 0 if the copy is none. */
+/* 0 if the copy does not transpose. */
 static int find_transposition(const fx_box *b, transposition *t) {
     t->i = t->j = -1;
     for (int i = 0; i < FX_DIMS; i++) {

@@ -1,4 +1,4 @@
-/* Rows of a tensor picked by indices that are data of the run; the tensor may be a table that is not in memory. */
+/* Rows of a tensor, picked by indices that are known at run time; the tensor may be a table that is not in memory. */
 #include "box.h"
 #include "move.h"
 
@@ -28,7 +28,7 @@ static int64_t output_bytes(const fx_params *u) {
     return fx_contiguous_bytes(extent, u);
 }
 
-/* Rows of `inner` elements that come out. */
+/* Rows of `inner` elements in the output. */
 static int64_t rows_of(const fx_gather_params *p) {
     return (int64_t)p->outer * p->count;
 }

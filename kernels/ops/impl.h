@@ -9,7 +9,7 @@ typedef struct fx_op_impl {
     fx_window (*full_window)(const fx_params *p);
     fx_status (*check)(uint32_t kernel, const fx_params *p);
     void (*extent)(const fx_params *p, int operand, int64_t *lo, int64_t *hi);
-    int64_t (*output_bytes)(const fx_params *p); /* of the elements: less than the extent where others lie between */
+    int64_t (*output_bytes)(const fx_params *p); /* of its elements: fewer than its extent where it is a view */
     int64_t (*panel_bytes)(const fx_params *p);  /* NULL without FX_TRAIT_PANELS */
     int32_t (*panels)(const fx_params *p);       /* NULL without FX_TRAIT_PANELS */
     int64_t (*workspace)(const fx_kernels *k, uint32_t kernel, const fx_params *p); /* NULL: none */
@@ -18,8 +18,8 @@ typedef struct fx_op_impl {
     fx_status (*run)(const fx_call *call, int threads, uint32_t u0, uint32_t u1);
 } fx_op_impl;
 
-/* The entry of an operator. Functions that every driver must have go by their names, so a driver that lacks one does
- * not compile; then come .traits and what the driver has besides. */
+/* The entry of an operator. Functions that every driver must have are taken by their names, so a driver without one of
+ * them does not compile. The arguments are .traits and the driver's other members. */
 #define FX_DRIVER(name, ...)                                                                                           \
     const fx_op_impl fx_##name##_impl = {.full_window = full_window,                                                   \
                                          .check = check,                                                               \
@@ -35,13 +35,14 @@ FX_OPS(FX_IMPL)
 
 /* ---- helpers every driver shares ---- */
 
-/* The largest product or sum of sizes that any operator accepts, in elements: bytes of 8-byte elements still fit. */
+/* The largest product or sum of sizes, in elements, that any operator accepts: with 8-byte elements the bytes still
+ * fit. */
 #define FX_ELEMENTS_MAX ((int64_t)1 << 40)
 
 /* Extent in bytes of a box of dims d with strides s (0 and negative allowed): [*lo, *hi). An empty box: 0, 0. */
 void fx_box_extent(int rank, const int32_t *d, const int32_t *s, int64_t elem_bytes, int64_t *lo, int64_t *hi);
 
-/* Sizes and strides of an operand of floats. Drivers whose operands have four dimensions say each one once, for check
+/* Sizes and strides of an operand of floats. Drivers whose operands have four dimensions describe each once, for check
  * and extent. */
 typedef struct fx_operand {
     int32_t d[4], s[4];
@@ -51,7 +52,7 @@ static inline void fx_operand_extent(fx_operand o, int64_t *lo, int64_t *hi) {
     fx_box_extent(4, o.d, o.s, sizeof(float), lo, hi);
 }
 
-/* Bytes of an output: that is such an operand; that is a box of six sizes d; that is always contiguous. */
+/* Bytes of an output that is an fx_operand, that is a box of six sizes d, or that is always contiguous. */
 static inline int64_t fx_operand_bytes(fx_operand o) {
     return (int64_t)o.d[0] * o.d[1] * o.d[2] * o.d[3] * (int64_t)sizeof(float);
 }

@@ -29,7 +29,7 @@ int fx_cores_are_in_order(const char *root) {
         const int length = snprintf(path, sizeof path, "%s/cpu%d/regs/identification/midr_el1", root, core);
         FILE *file = length < (int)sizeof path ? fopen(path, "r") : NULL;
         if (!file)
-            continue; /* numbers may have gaps, and a core that is off shows nothing */
+            continue; /* core numbers may have gaps, and a core that is off shows nothing */
         if (fscanf(file, "%llx", &midr) == 1)
             all = all && fx_core_is_in_order(midr);
         fclose(file);

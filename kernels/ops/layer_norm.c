@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#define AXIS_MAX (INT32_MAX - 1024) /* micro kernels count in steps of some vectors */
+#define AXIS_MAX (INT32_MAX - 1024) /* micro kernels count in steps of several vectors */
 
 static fx_window full_window(const fx_params *u) {
     return (fx_window){0, u->layer_norm.rows, 0, u->layer_norm.n};

@@ -41,10 +41,10 @@ static const fx_kernels *named(const char *level) {
 }
 
 #ifdef __aarch64__
-/* On big.LITTLE the little cores run the big ones' tiles. */
+/* On big.LITTLE the little cores run the tiles of the big ones. */
 static const fx_kernels *tiles_here(void) {
     int in_order = fx_cores_are_in_order(FX_CORES_ROOT);
-    if (in_order < 0 && getauxval(AT_HWCAP) & HWCAP_CPUID) { /* then the system answers for the core that asks */
+    if (in_order < 0 && getauxval(AT_HWCAP) & HWCAP_CPUID) { /* the system then answers for the core it runs on */
         uint64_t midr;
         __asm__("mrs %0, midr_el1" : "=r"(midr));
         in_order = fx_core_is_in_order(midr);

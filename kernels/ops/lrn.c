@@ -8,7 +8,7 @@ static fx_window full_window(const fx_params *u) {
     return (fx_window){0, u->lrn.rows, 0, u->lrn.c};
 }
 
-/* Channels before and after that a sum can see: more than c - 1 are zeros anyway. */
+/* Channels before and after that a sum includes: beyond c - 1 there are only zeros. */
 static int32_t before(const fx_lrn_params *p) {
     return (int32_t)fx_min64((p->size - 1) / 2, p->c - 1);
 }

@@ -8,11 +8,11 @@
 
 #define DEPTH_MAX 512                     /* of a packed block */
 #define PACKED_BYTES (FX_CACHE_BYTES / 2) /* of a packed group; the rest of the cache is for a and y */
-#define ROWS_MIN 32                       /* a unit with fewer rows would pack b about as long as it multiplies */
+#define ROWS_MIN 32                       /* fewer rows in a unit would take less time than packing b */
 
-#define FEW 8 /* rows that do not pay for packing b */
+#define FEW 8 /* fewer rows than this do not pay for packing b */
 
-/* Decided by the whole, so that a window of it comes out alike. */
+/* Decided by the whole product, so that the result does not depend on the window. */
 static int is_few(const fx_matmul_params *p) {
     return p->m < FEW && p->a_sk == 1 && (p->b_sk == 1 || p->b_sn == 1);
 }

@@ -136,7 +136,7 @@ const char *fx_status_text(fx_status s) {
         [FX_ERR_THREAD] = "threads could not be started",
         [FX_ERR_CANCELLED] = "cancelled",
         [FX_ERR_FORK] = "the session was opened before a fork, in the parent process",
-        [FX_ERR_OVERLAP] = "memory in use is written by something else",
+        [FX_ERR_OVERLAP] = "a load or an output overlaps memory that is in use",
         [FX_ERR_RUNNING] = "a run is going on",
     };
     return (unsigned)s < FX_STATUS_COUNT ? texts[s] : "unknown error";

@@ -11,7 +11,7 @@ int fx_strips_fit(const fx_dwconv_params *p) {
     return positions(p, FX_DW_PIXELS) <= INT32_MAX / p->kh;
 }
 
-/* Output rows that one call of the micro kernel computes where there are as many. */
+/* Output rows that one call of the micro kernel computes, if there are as many. */
 static int32_t rows_at_once(const fx_dwconv_params *p, int32_t wide) {
     return wide == 1 && fx_dw_pairs(p->kh, p->kw, p->sh, p->sw, p->dh, p->dw) ? 2 : 1;
 }
@@ -38,8 +38,8 @@ uint32_t fx_strips_units(const fx_dwconv_params *p, int32_t wide, fx_window w, i
     return (uint32_t)(cut.parts * cut.cuts);
 }
 
-/* Bytes of both maps from which on asking for pixels pays: depthwise, and in groups, whose lines are read in an order
- * that no prefetcher follows. */
+/* Bytes of both maps from which on prefetching pixels pays: for depthwise convolutions, and for groups, whose lines are
+ * read in an order that no hardware prefetcher follows. */
 #define ASK_DEPTHWISE_BYTES (8 << 20)
 #define ASK_GROUPS_BYTES (3 << 20)
 
@@ -48,8 +48,8 @@ static int32_t asks(const fx_dwconv_params *p, int32_t wide) {
     return pixels * p->c * (int64_t)sizeof(float) >= (wide == 1 ? ASK_DEPTHWISE_BYTES : ASK_GROUPS_BYTES);
 }
 
-/* Pointers to input pixels [ix, ix + count) of one row, to zeros outside the map. No pixel is asked where it lies: with
- * few channels the pointers of a strip take a sixth of the time its products take. */
+/* Pointers to input pixels [ix, ix + count) of one row, to zeros outside the map. There is no test for each pixel: with
+ * few channels a strip's pointers take a sixth of the time of its products. */
 static void point_row(const fx_call *call, const fx_dwconv_params *p, const float *row, int64_t ix, int32_t count,
                       const float **x) {
     const int32_t left = (int32_t)fx_min64(ix < 0 ? -ix : 0, count);

@@ -5,7 +5,7 @@
 #include "box.h"
 #include "conv_common.h"
 
-#define FX_UNIT_BYTES 8192 /* less work than this is not worth a unit */
+#define FX_UNIT_BYTES 8192 /* less work than this does not pay for a unit */
 
 /* Units of `items`, each of which moves about `item_bytes`. */
 static inline uint32_t fx_units_of(int64_t items, int64_t item_bytes, int threads) {

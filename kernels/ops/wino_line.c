@@ -1,5 +1,4 @@
-/* Winograd F(4, r) along a line of pixels, r = 3, 5 or 7 taps (conv_wino.c): what its r + 3 points make of 4 outputs.
- */
+/* Winograd F(4, r) along a line of pixels, r = 3, 5 or 7 taps (conv_wino.c): r + 3 points for 4 outputs. */
 #include "wino_line.h"
 
 /* Toom and Cook's interpolation (Lavin and Gray 2015, section 4.1; Blahut's book for more points) at 0, infinity and

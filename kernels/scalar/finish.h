@@ -1,4 +1,4 @@
-/* The definition of fx_finish (kernels.h). */
+/* The definition of fx_finish (panel.h). */
 #ifndef FLEXNN_SCALAR_FINISH_H
 #define FLEXNN_SCALAR_FINISH_H
 

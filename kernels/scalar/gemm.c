@@ -1,7 +1,7 @@
 /* The definition of gemm_f32 (kernels.h). */
 #include "finish.h"
 
-#define SETS 4 /* sums that runs join by turns, as in vec/run_sums.h */
+#define SETS 4 /* sums to which runs are added in turn, as in vec/run_sums.h */
 
 void FX_SYMBOL(gemm_f32)(const fx_gemm *g) {
     for (int32_t i = 0; i < g->rows; i++)

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-#define RUN 256 /* terms that are added up before they join the total: errors stay small */
+#define RUN 256 /* terms summed before they are added to the total: errors stay small */
 
 void FX_SYMBOL(layer_norm_f32)(const fx_layer_norm *l) {
     float mean = 0, variance = 0;

@@ -1,7 +1,7 @@
 /* dwconv_f32 for all instruction sets.
  *
  * The taps' columns slide over the strip's input pixels: each vector of x is loaded once and multiplied into every
- * output pixel that sees it; sums stay in registers, channels are the outer loop. */
+ * output pixel that sees it. Sums stay in registers; channels are the outer loop. */
 #include "strip.h"
 
 /* Output pixels [i0, i0 + N), KW taps in a row, stride S, dilation 1, of one vector of channels. */
@@ -45,8 +45,8 @@ STRIPS(5, 2)
     {strip_1_##KW##_##S, strip_2_##KW##_##S, strip_3_##KW##_##S, strip_4_##KW##_##S,                                   \
      strip_5_##KW##_##S, strip_6_##KW##_##S, strip_7_##KW##_##S, strip_8_##KW##_##S}
 
-/* Twice as many sums as pixels: the 16 registers of AVX2 hold those of four, 32 those of eight. Compilers for NEON, and
- * clang for AVX2, spill more than that gains. */
+/* Twice as many sums as pixels: the 16 registers of AVX2 hold those of four, 32 those of eight. For NEON, and with
+ * clang for AVX2, spills would cost more than it gains. */
 #if FX_ISA_AVX512 || (FX_ISA_AVX2 && !defined(__clang__))
 /* The next N output pixels, and their input pixels in the rows that the pair before has not read: on maps larger than a
  * cache. They are in L2 a strip later. */

@@ -1,5 +1,5 @@
-/* few_rows_f32 for all instruction sets. Sums stay in registers: of 4
- * vectors of columns where b's columns are neighbours, of 4 columns across b's depth where that is. */
+/* few_rows_f32 for all instruction sets. Sums stay in registers: of 4 vectors of columns where b's columns are
+ * neighbours, of 4 columns across b's depth where that is. */
 #include "simd.h"
 
 #define SPAN 4

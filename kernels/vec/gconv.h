@@ -1,16 +1,16 @@
 /* gconv_f32: neon/gconv.c and x86/gconv.c include it after they have defined MULTIPLY and, for groups whose terms stand
  * in two sums to the end, PAIRED(wide) and JOIN(sum, other).
  *
- * The taps' columns slide over the strip's input pixels as in dwconv.h. Panels are the outer loop, so that a panel's
+ * The taps' columns slide over the strip's input pixels as in dwconv.c. Panels are the outer loop, so that a panel's
  * weights, up to `wide` times those of a depthwise one, stay in L1 over the strip. */
 
 #define START(i) sum[i] = paired ? fx_splat(0) : fx_load(panel), other[i] = fx_splat(0)
 #define END(i) sum[i] = paired ? fx_load(panel) + JOIN(sum[i], other[i]) : sum[i]
 
-/* Pixels are asked for a line of channels before they are read and written: the next panel's turn comes when all of the
- * strip have had this one's, and no prefetcher sees how one line of each pixel leads to the next. */
+/* Pixels are prefetched a line of channels before they are read and written: the next panel comes after the whole strip
+ * is done with this one, and no hardware prefetcher sees how a line of each pixel leads to the next. */
 #define LINE_FLOATS 16
-#define ASKS (!FX_ISA_NEON) /* NEON's strips lose by it, by llvm-mca */
+#define ASKS (!FX_ISA_NEON) /* it makes NEON's strips slower, by llvm-mca */
 
 /* Output pixels [i0, i0 + N), three taps in a row, stride S, dilation 1, of one vector of channels. */
 #define STRIP(N, S)                                                                                                    \

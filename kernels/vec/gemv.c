@@ -1,12 +1,12 @@
-/* gemv_f32 for all instruction sets. A panel is read once, from end to end, for
- * all rows; with few rows several sums for each, so that no multiply-add waits for the one before. */
+/* gemv_f32 for all instruction sets. A panel is read once, from end to end, for all rows; with few rows several sums
+ * for each, so that no multiply-add waits for the one before. */
 #include "load_weights.h"
 
 #define STEPS 4 /* channels of a round, and most sums side by side */
 
-/* Asks for weights before their use, once for each STEPS channels, since a core's own look-ahead ends at each page. On
- * x86 what serves best depends on how much there is to compute for a byte (docs/kernels.md): for f16 it is enough to
- * start the look-ahead in a page to come; s8 wants each line in L2 early and in L1 shortly before. */
+/* Prefetches weights, once for each STEPS channels, since a core's own prefetcher stops at the end of a page. On x86
+ * the best distance depends on how much there is to compute for each byte (docs/kernels.md): for f16 it is enough to
+ * start the core's prefetcher in a later page; s8 needs each line in L2 early and in L1 shortly before its use. */
 FX_INLINE void look_ahead(const unsigned char *from, const int wtype) {
     const int bytes = (int)fx_weights_bytes(wtype, STEPS * FX_NR);
     if (FX_ISA_NEON || wtype == FX_WTYPE_F32)

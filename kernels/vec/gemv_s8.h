@@ -1,11 +1,11 @@
-/* A product of one row with weights of 8 bits, AVX-512: gemv.h includes it. What it takes is the conversion of weights
- * to floats, and of a conversion by vpmovsxbd and vcvtdq2ps both halves want the same two of Zen 4's four pipes. Here
- * the 16 columns of 4 channels are one vector of 32-bit lanes [channel][column / 4], and bytes are taken out by logic,
- * which every pipe does: byte p of each lane, signed, times SCALE[p], is a float after two operations, and sums[p]
- * holds columns 4 j + p. Sums of numbers above 2^96 overflow in this form. */
+/* A product of one row with weights of 8 bits, AVX-512: gemv.c includes it. The conversion of weights to floats takes
+ * the time, and vpmovsxbd and vcvtdq2ps would use the same two of Zen 4's four pipes. Here the 16 columns of 4 channels
+ * are one vector of 32-bit lanes [channel][column / 4], and bytes are taken out by logic, which every pipe does: byte p
+ * of each lane, signed, times SCALE[p], is a float after two operations, and sums[p] holds columns 4 j + p. Sums of
+ * numbers above 2^96 overflow in this form. */
 
-/* Where byte p stands in the lane, there it stays. The lower two become the mantissa of 2^23 + byte + 128 (times 256),
- * which is subtracted again; the upper two are integers whose lower bits are 0. */
+/* Byte p keeps its place in the lane. The lower two become the mantissa of 2^23 + byte + 128 (times 256), which is
+ * subtracted again; the upper two are integers whose lower bits are 0. */
 FX_INLINE fx_v byte_of(__m512i lanes, const int p) {
     const __m512i third = _mm512_broadcast_i32x4(_mm_set_epi32(0x0effffff, 0x0affffff, 0x06ffffff, 0x02ffffff));
     if (p == 2)

@@ -1,7 +1,7 @@
 /* instance_norm_f32 for all instruction sets. */
 #include "simd.h"
 
-#define RUN 256 /* terms that are added up before they join the total: errors stay small */
+#define RUN 256 /* terms summed before they are added to the total: errors stay small */
 
 /* N vectors of columns from j on; without FULL the last lanes may be missing. */
 FX_INLINE void normalize(const fx_instance_norm *t, int j, const int n, const int full) {

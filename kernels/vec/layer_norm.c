@@ -4,7 +4,7 @@
 #include <math.h>
 
 #define CHAINS 4
-#define RUN (64 * CHAINS * FX_WIDTH) /* terms that are added up before they join the total: errors stay small */
+#define RUN (64 * CHAINS * FX_WIDTH) /* terms summed before they are added to the total: errors stay small */
 
 /* The sum of x[q] - mean, or of its squares; mean is that of a row without missing lanes. */
 FX_INLINE float sum_of(const float *x, int32_t n, fx_v mean, const int squares) {

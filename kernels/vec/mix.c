@@ -1,5 +1,4 @@
-/* mix_f32 for all instruction sets. The inputs of a vector of columns stay in
- * registers. */
+/* mix_f32 for all instruction sets. The inputs of a vector of columns stay in registers. */
 #include "simd.h"
 
 FX_INLINE void mix_columns(const fx_mix *m, int64_t j, int n, const int from) {

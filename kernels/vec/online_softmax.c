@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-/* Of a row with a NaN the largest may be any number: that NaN's own exponential makes the sum one. */
+/* In a row with a NaN the largest may be any number: the NaN's own exponential makes the sum a NaN. */
 
 /* The largest of n floats. */
 FX_INLINE float largest(const float *x, int32_t n) {

@@ -1,5 +1,5 @@
-/* pool_f32 for all instruction sets. Four vectors of channels at a time, so that
- * each tap is read in whole cache lines and four chains hide the latency. */
+/* pool_f32 for all instruction sets. Four vectors of channels at a time, so that each tap is read in whole cache lines
+ * and four chains hide the latency. */
 #include "simd.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
-/* reduce_f32 for all instruction sets. A kind is a start, a term and a way to
- * join two partial results; each is inlined into loops of its own, down columns or along one row. */
+/* reduce_f32 for all instruction sets. A kind is a start, a term and a way to join two partial results; each is inlined
+ * into loops of its own, down columns or along one row. */
 #include "exp.h"
 
 #include <math.h>

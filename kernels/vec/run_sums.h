@@ -1,19 +1,20 @@
 /* Sums in runs: x86/gemm.c and neon/gemm.h include it. One chain of n products errs by about sqrt(n / 2) roundings of
- * the result; chains of FX_GEMM_RUN products, each folded into what was summed before, by the square root of half a run
+ * the result. Chains of FX_GEMM_RUN products, each folded into the sums before it, err by the square root of half a run
  * and half the number of runs (Higham, Accuracy and Stability of Numerical Algorithms, 4.2: blocked summation).
  *
- * What was summed before waits in L1. Half of a tile's columns are folded at a time, every other run: where all were
- * folded at once, their stores kept the multiply-adds waiting (docs/decisions/0022). Which half a column is in follows
+ * The sums before it are kept in L1. Half of a tile's columns are folded at a time, every other run: when all were
+ * folded at once, the multiply-adds waited for their stores (docs/decisions/0022). Which half a column is in follows
  * from its number alone, so an output is the same to the bit however windows and threads cut the work. */
 #ifndef FLEXNN_VEC_RUN_SUMS_H
 #define FLEXNN_VEC_RUN_SUMS_H
 
 #include "simd.h"
 
-/* The runs of a half join these many sums by turns, whose chains are as much shorter. */
+/* The runs of a half are added to this many sums in turn, whose chains are that much shorter. */
 #define FX_KEPT_SETS 4
 
-/* Room for rows x vectors sums of each set. The pointer is opaque: the compiler would think of registers for them. */
+/* Room for rows x vectors sums of each set. The pointer is opaque, so that the compiler does not put them in
+ * registers. */
 #define FX_KEEP(kept, type, rows, vectors)                                                                             \
     type kept##_room[FX_KEPT_SETS * (rows) * (vectors)], *kept = kept##_room;                                          \
     __asm__("" : "+r"(kept))
@@ -28,7 +29,7 @@
             (set)[i * (vectors) + j];                                                                                  \
     } while (0)
 
-/* Columns [from, to) go to memory, the first time over what is there, and start again at 0. */
+/* Columns [from, to) go to memory, the first time without adding what is there, and start again at 0. */
 #define FX_FOLD_COLUMNS(sum, set, rows, from, to, vectors, is_first)                                                   \
     do {                                                                                                               \
         if (!(is_first))                                                                                               \
@@ -52,7 +53,7 @@
             FX_FOLD_COLUMNS(sum, set, rows, 0, ((vectors) + 1) / 2, vectors, turn < FX_KEPT_SETS);                     \
     } while (0)
 
-/* What was folded joins the last run. */
+/* Adds what was folded to the last run. */
 #define FX_UNFOLD(sum, kept, rows, vectors, folds, phase)                                                              \
     do {                                                                                                               \
         const int64_t first = ((folds) + 1 - (phase)) / 2, second = (folds) - first;                                   \

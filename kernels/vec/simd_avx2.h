@@ -1,4 +1,7 @@
 /* What AVX2 has an instruction for and the compiler no operator; simd.h says what each function means. */
+#ifndef FLEXNN_VEC_SIMD_AVX2_H
+#define FLEXNN_VEC_SIMD_AVX2_H
+
 #include <immintrin.h>
 
 FX_INLINE fx_v fx_splat(float x) {
@@ -60,3 +63,5 @@ FX_INLINE float fx_lanes_most(fx_v v) {
 FX_INLINE float fx_lanes_max(fx_v v) {
     return _mm256_movemask_ps(_mm256_cmp_ps(v, v, _CMP_UNORD_Q)) ? __builtin_nanf("") : fx_lanes_most(v);
 }
+
+#endif

@@ -1,4 +1,7 @@
 /* What NEON has an instruction for and the compiler no operator; simd.h says what each function means. */
+#ifndef FLEXNN_VEC_SIMD_NEON_H
+#define FLEXNN_VEC_SIMD_NEON_H
+
 #include <arm_neon.h>
 
 FX_INLINE fx_v fx_splat(float x) {
@@ -60,3 +63,5 @@ FX_INLINE float fx_lanes_most(fx_v v) {
 FX_INLINE float fx_lanes_max(fx_v v) {
     return vmaxvq_f32(v);
 }
+
+#endif

@@ -8,7 +8,7 @@ typedef struct row_size {
     int whole, rest;
 } row_size;
 
-/* Of a row with a NaN some number: that NaN's own exponential makes the row's sum one. */
+/* The largest of a row; any number if the row has a NaN, whose own exponential makes the row's sum a NaN. */
 FX_INLINE fx_v row_top(row_size z, const float *x) {
     fx_v max[4];
     int q = 0;
@@ -60,7 +60,7 @@ FX_INLINE void row_finish(row_size z, float *y, row_rest r, const int log) {
 }
 
 /* The next row's maximum and the last one's scaling stand beside a row's exponentials: each of the three ends in a
- * chain across lanes that would else be waited for. */
+ * chain across lanes, whose latency is hidden that way. */
 FX_INLINE void softmax_rows(const fx_softmax *s, const int log) {
     const row_size z = {s->n - s->n % FX_WIDTH, s->n % FX_WIDTH};
     const float *x = s->x;

@@ -1,5 +1,5 @@
-/* Winograd's transforms for all instruction sets. The matrices are those
- * of scalar/winograd.c, with their common terms taken out. */
+/* Winograd's transforms for all instruction sets. The matrices are those of scalar/winograd.c, with their common terms
+ * taken out. */
 #include "simd.h"
 
 #define S2 1.41421356237309505f
@@ -80,7 +80,7 @@ FX_INLINE void output_4(const fx_v *in, int s, fx_v *out, int d) {
         }                                                                                                              \
     } while (0)
 
-/* Functions of their own, in every compiler's code: tests/kernels/test_mca.py looks for their loops. */
+/* Not inlined by any compiler: tests/kernels/test_mca.py looks for their loops. */
 #define INPUTS(M)                                                                                                      \
     static __attribute__((noinline)) void inputs_##M(const fx_wino_input *t) {                                         \
         int c = 0;                                                                                                     \
@@ -96,7 +96,7 @@ void FX_SYMBOL(wino_input_f32)(const fx_wino_input *t) {
     t->m == 2 ? inputs_2(t) : inputs_4(t);
 }
 
-/* Raw weights may come from memory: ask for those of a few channels later. Not into the L1 cache, of which the nine
+/* Raw weights may come from memory: prefetches those of a few channels later. Not into the L1 cache, where the nine
  * taps, often 4 KiB apart, share one set (measured: 0.79 ms for 0.96 of 512 -> 512). */
 #define AHEAD (4 * FX_NR)
 
@@ -157,7 +157,7 @@ FX_INLINE fx_v with_residual(const fx_wino_output *t, int whole, int row, int pi
             }                                                                                                          \
             return;                                                                                                    \
         }                                                                                                              \
-        for (int i = 0; i < t->rows; i++) { /* not unrolled: clang takes minutes and 5 GB for it */                    \
+        for (int i = 0; i < t->rows; i++) { /* not unrolled: clang would take minutes and 5 GB */                      \
             output_##M(half + i * N, 1, row, 1);                                                                       \
             for (int l = 0; l < t->pixels; l++) {                                                                      \
                 const fx_v v = with_residual(t, 0, i, l, j, row[l] + bias);                                            \

@@ -1,7 +1,7 @@
 /* gemm_f32 for AVX2 and AVX-512: sums in registers, one broadcast of a's element against each vector of w. */
 #include "../vec/tile.h"
 
-/* What the tiles finish themselves is whole panels and a clamp; this is the rest. */
+/* The tiles finish whole panels and clamps themselves; this function does the rest. */
 static __attribute__((noinline)) void finish_any(const fx_gemm *g, int rows, int vectors, const fx_v *sum) {
     for (int i = 0; i < rows; i++)
         for (int j = 0; j < vectors; j++) {

@@ -1,5 +1,6 @@
-/* A run allocates nothing, the first one neither: every function that takes memory is counted while it goes on, on all
- * threads (the linker puts the counters between: --wrap).   usage: flexnn-allocation */
+/* A run allocates nothing, not even the first: calls of every function that takes memory are counted during it, on all
+ * threads (the linker inserts the counters: --wrap).
+ * usage: flexnn-allocation */
 #include "chain.h"
 #include "require.h"
 
@@ -14,7 +15,7 @@ static void count(void) {
         atomic_fetch_add(&allocations, 1);
 }
 
-/* Each is declared, and counts before it does what the real one does. */
+/* Declares each function, which counts the call and then calls the real one. */
 #define WRAP(type, name, parameters, arguments)                                                                        \
     type __real_##name parameters;                                                                                     \
     type __wrap_##name parameters;                                                                                     \

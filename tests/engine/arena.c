@@ -1,5 +1,6 @@
-/* The arena: what it holds comes along when it grows, what it gives back is zero, and while it runs it refuses. Also
- * whoever would change it from inside a run of the engine.   usage: flexnn-arena */
+/* The arena keeps its contents when it grows, memory that it returned reads as zeros, and during a run it refuses to
+ * change, also from inside a run of the engine.
+ * usage: flexnn-arena */
 #include "arena.h"
 #include "chain.h"
 #include "require.h"
@@ -82,7 +83,7 @@ typedef struct attempt {
     int count;
 } attempt;
 
-/* Asked by a run: tries whatever would change the arena. */
+/* Called by a run as its poll: tries everything that would change the arena. */
 static int try_all(void *arg) {
     attempt *a = arg;
     fx_bind_stats bind_stats;
@@ -110,7 +111,7 @@ static void running(void) {
     for (int i = 0; i < SIDE * SIDE * CHANNELS; i++)
         x[i] = (float)(random_u32(&seed) % 100) / 50 - 1;
     chain_reference(&c, k, x, expected);
-    /* So slow that the poll, which is asked every 20 ms, is asked often. */
+    /* So slow that the poll, which is called every 20 ms, is called often. */
     const fx_options options = {.fd = c.fd,
                                 .direct_fd = -1,
                                 .threads = 1,

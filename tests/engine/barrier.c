@@ -1,6 +1,6 @@
-/* What sharing a step costs: the same small steps on one thread and on several, in turns. Prints, for each length, the
- * medians and the cost of the barrier: the time on n threads less an nth of that on one.    usage: flexnn-barrier
- * [threads] */
+/* The cost of sharing a step: the same small steps on one thread and on several, in turns. Prints, for each length, the
+ * medians and the cost of the barrier: the time on n threads less an nth of that on one.
+ * usage: flexnn-barrier [threads] */
 #include "workers.h"
 
 #include <stdio.h>
@@ -31,7 +31,7 @@ static int64_t run(fx_workers *workers, const fx_call *call) {
     return fx_now_ns() - start;
 }
 
-/* Softmax of so many rows: no memory to speak of. */
+/* Softmax of so many rows, which needs next to no memory. */
 static void measure(fx_workers *one, fx_workers *several, int rows) {
     enum { N = 256, ROWS_MAX = 1024 };
     static float x[ROWS_MAX * N], y[ROWS_MAX * N];

@@ -123,7 +123,7 @@ void chain_make(chain *c, const fx_kernels *k, int threads, int group, int numbe
     c->panel_bytes = fx_op_panel_bytes(FX_OP_CONV, &params);
     c->map_bytes = c->io_bytes[0] = c->io_bytes[1] = SIDE * SIDE * CHANNELS * 4;
     c->program = (fx_program){.nodes = c->nodes,
-                              .node_count = LAYERS,
+                              .node_count = NODES,
                               .steps = c->steps,
                               .step_count = STEPS,
                               .groups = c->groups,
@@ -140,12 +140,12 @@ void chain_make(chain *c, const fx_kernels *k, int threads, int group, int numbe
     write_weights(c, seed);
     make_slices(c);
     CHECK(c->end <= SHARED_BYTES + (number + 1) * PINNED_BYTES);
-    for (int i = 0; i < LAYERS; i++)
+    for (int i = 0; i < NODES; i++)
         c->nodes[i] =
             (fx_node){.op = FX_OP_CONV,
                       .kernel = FX_CONV_DIRECT,
                       .in = {{.base = i ? 0 : 1, .offset = i ? c->maps[i % 2] : 0}, {.base = -1}, {.base = -1}},
-                      .out = {.base = i < LAYERS - 1 ? 0 : 2, .offset = i < LAYERS - 1 ? c->maps[(i + 1) % 2] : 0},
+                      .out = {.base = i < NODES - 1 ? 0 : 2, .offset = i < NODES - 1 ? c->maps[(i + 1) % 2] : 0},
                       .workspace_offset = c->workspace,
                       .workspace_bytes = workspace_bytes,
                       .params = params};
@@ -166,14 +166,14 @@ void chain_reference(const chain *c, const fx_kernels *k, const float *x, float 
     float *zeros = calloc((size_t)fx_op_zeros(FX_OP_CONV, &params) + 1, 4);
     void *workspace = aligned_alloc(64, (size_t)up(fx_op_workspace(k, FX_OP_CONV, FX_CONV_DIRECT, &params)) + 64);
     CHECK(maps[0] && maps[1] && zeros && workspace);
-    for (int i = 0; i < LAYERS; i++) {
+    for (int i = 0; i < NODES; i++) {
         fx_call call = {.kernels = k,
                         .params = &params,
                         .op = FX_OP_CONV,
                         .kernel = FX_CONV_DIRECT,
                         .window = fx_op_full_window(FX_OP_CONV, &params),
                         .in = {i ? maps[i % 2] : x},
-                        .out = i < LAYERS - 1 ? maps[(i + 1) % 2] : y,
+                        .out = i < NODES - 1 ? maps[(i + 1) % 2] : y,
                         .weight = c->weights + i * PANELS * c->panel_bytes / 4,
                         .zeros = zeros,
                         .workspace = workspace};

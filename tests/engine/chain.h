@@ -7,12 +7,12 @@
 #include "flexnn/kernels.h"
 
 enum {
-    LAYERS = 5,
+    NODES = 5,
     CHANNELS = 40, /* the last panel is not full */
     PANELS = 3,
     SIDE = 7,
     SLOTS = 3,
-    SLICES = LAYERS * PANELS, /* one panel each */
+    SLICES = NODES * PANELS, /* one panel each */
     PINNED_EVERY = 4,
     WINDOWS = 2, /* in rows */
     STEPS = SLICES * WINDOWS,
@@ -22,7 +22,7 @@ enum {
 };
 
 typedef struct chain {
-    fx_node nodes[LAYERS];
+    fx_node nodes[NODES];
     fx_step steps[STEPS];
     fx_load pinned[SLICES], loads[SLICES];
     uint32_t crcs[SLICES], groups[STEPS];
@@ -42,7 +42,7 @@ int64_t chain_start(int number);
 void chain_make(chain *c, const fx_kernels *k, int threads, int group, int number, uint32_t *seed);
 void chain_free(chain *c);
 
-/* y: what the operators give one by one, whole, all weights at hand. */
+/* y: the output of the operators run one by one, whole, with all weights in memory. */
 void chain_reference(const chain *c, const fx_kernels *k, const float *x, float *y);
 
 #endif

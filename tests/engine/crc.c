@@ -1,6 +1,7 @@
 /* CRC32C: the table against known answers, every path that this CPU has against the table (every length and alignment
- * around the paths' units, long buffers, chains, ends at a page that must not be read), and the constants anew.
- * usage: flexnn-crc-check [seed] */
+ * around the paths' units, long buffers, chains, ends at a page that must not be read), and the constants computed
+ * again.
+ * usage: flexnn-crc [seed] */
 #include "crc32c_powers.h"
 #include "flexnn/crc32c.h"
 #include "require.h"
@@ -90,6 +91,6 @@ int main(int argc, char **argv) {
         check_chains(path, data);
     }
     CHECK(fx_crc32c(0, data, LONG) == fx_crc32c_by(FX_CRC_TABLE, 0, data, LONG));
-    printf("crc-check: paths 0-%d as they should be\n", (int)fx_crc_path_best());
+    printf("crc: paths 0-%d as they should be\n", (int)fx_crc_path_best());
     return 0;
 }

@@ -1,5 +1,6 @@
 /* Pinned weights when programs come and go: each comes from its place, from another place of the arena or from the
- * file, and its bytes are right wherever it came from.   usage: flexnn-pinned */
+ * file, and its bytes are right wherever it came from.
+ * usage: flexnn-pinned */
 #include "flexnn/crc32c.h"
 #include "require.h"
 #include "state.h"
@@ -45,7 +46,7 @@ static fx_status bring(const fx_load *pinned, uint32_t count, fx_bind_stats *sta
     return status;
 }
 
-/* Brings, and looks where the bytes came from, in chunks. */
+/* Brings pinned weights and checks where their chunks came from. */
 static void brings(const fx_load *pinned, uint32_t count, int kept, int moved, int read) {
     fx_bind_stats stats;
     fx_error error;
@@ -80,7 +81,7 @@ static void come_and_go(void) {
     brings(all, 2, 0, 0, 8);
 }
 
-/* Two that change places cannot both be moved: one is read. */
+/* Of two that swap places one cannot be moved: it is read. */
 static void change_places(void) {
     forget_all();
     const fx_load before[] = {load_of(0, 1, 0), load_of(1, 1, 20000)};
@@ -110,7 +111,7 @@ static void faults(int fd) {
     CHECK(pwrite(fd, "damaged", 7, LEAD + 3 * CHUNK + 50) == 7);
     CHECK(bring(loads, 2, &stats, &error) == FX_ERR_CHECKSUM);
     CHECK(error.is_load && error.is_pinned && error.index == 1);
-    CHECK(!engine.pinned_count); /* of what was being brought nothing counts as held */
+    CHECK(!engine.pinned_count); /* none of the weights that were being brought is listed */
     CHECK(pwrite(fd, file_bytes, FILE_BYTES, 0) == FILE_BYTES);
     brings(loads, 2, 0, 0, 5);
     forget_all();

@@ -1,4 +1,5 @@
-/* What Linux shows of cores, read from folders made here.   usage: flexnn-placement */
+/* Placement of threads by what Linux shows of cores, read from folders made here.
+ * usage: flexnn-placement */
 #include "placement.h"
 #include "require.h"
 
@@ -94,7 +95,7 @@ static void capacities(void) {
     p = place("325\n", "1024\n", "870\n", 2); /* enough big ones: the little one only loads */
     const cpu_set_t big = set_of((int[]){1, 12}, 2), little = set_of((int[]){0}, 1);
     CHECK(p.is_set && CPU_EQUAL(&p.compute, &big) && CPU_EQUAL(&p.load, &little) && p.fineness == 2);
-    p = place("325\n", "1024\n", "870\n", 3); /* all compute, in pieces for the slowest */
+    p = place("325\n", "1024\n", "870\n", 3); /* all compute, steps are cut finer for the slowest */
     CHECK(p.is_set && CPU_EQUAL(&p.compute, &all) && CPU_EQUAL(&p.load, &little) && p.fineness == 4);
     p = place("1\n", "1024\n", "870\n", 3);
     CHECK(p.fineness == 4);

@@ -1,4 +1,5 @@
-/* What control groups allow, read from folders made here.   usage: flexnn-quota */
+/* Quotas of control groups, read from folders made here.
+ * usage: flexnn-quota */
 #include "flexnn/quota.h"
 #include "require.h"
 

@@ -1,4 +1,4 @@
-/* What the test programs share. */
+/* Helpers of the test programs. */
 #ifndef FLEXNN_TESTS_REQUIRE_H
 #define FLEXNN_TESTS_REQUIRE_H
 

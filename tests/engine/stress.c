@@ -82,8 +82,8 @@ static void one(bench *b, int group, int runs) {
         CHECK(spans[i].start_ns >= spans[i / group * group - 1].end_ns && spans[i].end_ns >= spans[i].start_ns);
 }
 
-/* Several in turns, up to three of them announced: mostly as announced, sometimes another, sometimes none is; at times
- * one leaves and comes back without reading its pinned weights. */
+/* Runs several programs in turns. Up to three are announced; mostly they run as announced, sometimes another runs,
+ * sometimes none is announced. At times a program is unbound and bound again without reading its pinned weights. */
 static void several(bench *b, int runs) {
     int path[4] = {0}, early = 0; /* the one that runs, and what is expected after it */
     uint32_t known = 0;
@@ -121,7 +121,7 @@ static void several(bench *b, int runs) {
     CHECK(bytes - fx_engine_bytes(b->engine) >= PINNED_BYTES);
 }
 
-/* Over the pinned weights of one lies the slots of another: refused, and both as they were. */
+/* A program whose pinned weights lie over another's slots or pinned weights is refused, and both are as they were. */
 static void clash(bench *b) {
     fx_bind_stats stats;
     fx_load *pinned = &b->f[1].pinned[0];
@@ -158,7 +158,7 @@ static void faults(bench *b) {
         good_run(b, 0, b->bound, 1);
 }
 
-/* With a loader so slow that it happens while waiting. */
+/* Cancels runs; the loader is so slow that it happens while waiting. */
 static void cancelled(bench *b) {
     int calls = 0;
     bind(b, 0, INT64_MAX);

@@ -1,5 +1,6 @@
-/* Waiting: events lose no wake-up and keep their time, spins end, the poll asks as seldom as it says, pauses of random
- * length are the same for the same seed.   usage: flexnn-sync */
+/* Waiting: events lose no wake-up and keep their time, spins end, the poll asks no more often than it should, and
+ * pauses of random length are the same for the same seed.
+ * usage: flexnn-sync */
 #include "sync.h"
 #include "require.h"
 
@@ -34,7 +35,7 @@ static void *play(void *arg) {
     return NULL;
 }
 
-/* A wake-up that is lost leaves both asleep for ever. */
+/* A lost wake-up would leave both asleep for ever. */
 static void wake_ups(void) {
     static table_tennis game;
     player players[2] = {{&game, 0}, {&game, 1}};
@@ -89,7 +90,7 @@ static void polls(void) {
     while (!fx_polled(&poll))
         fx_relax();
     CHECK(calls == 3 && fx_now_ns() - start >= 2 * FX_POLL_NS);
-    CHECK(fx_polled(&poll) && calls == 3); /* it is not asked again */
+    CHECK(fx_polled(&poll) && calls == 3); /* it is not called again */
 }
 
 static void jitters(void) {

@@ -1,4 +1,5 @@
-/* What a program touches of the arena, against a map of each byte.   usage: flexnn-touches [programs] */
+/* Ranges of the arena that a program touches, against a map of every byte.
+ * usage: flexnn-touches [programs] */
 #include "touches.h"
 #include "require.h"
 
@@ -19,7 +20,7 @@ static int64_t below(int64_t n) {
     return (int64_t)(random_u32(&random_state) % (uint32_t)n);
 }
 
-/* Copies of 1 to 16 floats, wherever they lie. */
+/* Copies of 1 to 16 floats at random places. */
 static void make(random_program *r) {
     memset(r, 0, sizeof *r);
     for (int i = 0; i < NODES; i++) {
@@ -85,7 +86,7 @@ static void map_of(const random_program *r, int threads, map *m) {
     memset(m->is_pinned + p->zeros_offset, 1, (size_t)(4 * p->zeros_count));
 }
 
-/* Whether ranges in order, apart from each other, are the marked bytes. */
+/* Whether ordered, disjoint ranges are exactly the marked bytes. */
 static void same(const fx_range *ranges, int64_t count, const char *marked) {
     char found[BYTES] = {0};
     for (int64_t i = 0; i < count; i++) {

@@ -1,10 +1,10 @@
-/* What the CPU is, and what it and the system under it can run. */
+/* The CPU, and the instruction sets that it and the system support. */
 #ifndef FLEXNN_CPU_H
 #define FLEXNN_CPU_H
 
 #include <stdint.h>
 
-/* What Linux shows of each core, below this folder. */
+/* The folder in which Linux shows each core. */
 #define FX_CORES_ROOT "/sys/devices/system/cpu"
 #define FX_CORES_MAX 256
 
@@ -12,12 +12,12 @@
  * derivatives. */
 int fx_core_is_in_order(uint64_t midr);
 
-/* 1 if all cores below root (FX_CORES_ROOT) are such; 0 if one is not; -1 if none shows what it is. */
+/* 1 if all cores below root (FX_CORES_ROOT) execute in order; 0 if one does not; -1 if no core shows its MIDR_EL1. */
 int fx_cores_are_in_order(const char *root);
 
 #if defined __x86_64__
-/* Asked of cpuid itself: __builtin_cpu_supports leans on a part of the compiler's run-time library that cannot be
- * linked into a shared object with every linker. */
+/* Read from cpuid itself: __builtin_cpu_supports needs a part of the compiler's run-time library that not every linker
+ * can link into a shared object. */
 typedef struct fx_x86_features {
     unsigned sse42 : 1;
     unsigned pclmul : 1;
@@ -26,7 +26,7 @@ typedef struct fx_x86_features {
     unsigned vpclmulqdq : 1; /* on 512 bits */
 } fx_x86_features;
 
-/* A level is there only if the system saves its registers. */
+/* Features count only if the system saves their registers. */
 fx_x86_features fx_x86_features_here(void);
 #endif
 

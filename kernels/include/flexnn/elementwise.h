@@ -14,8 +14,8 @@ typedef struct fx_unary {
     float alpha, beta;
 } fx_unary;
 
-/* y = clamp(a op b, lo, hi), indexed alike (a NaN stays); kind: fx_binary_kind. y may be a or b, with the same strides.
- */
+/* y = clamp(a op b, lo, hi), indexed in the same way (a NaN stays a NaN); kind: fx_binary_kind. y may be a or b, with
+ * the same strides. */
 typedef struct fx_binary {
     const float *a, *b;
     float *y;
@@ -24,9 +24,9 @@ typedef struct fx_binary {
     float lo, hi;
 } fx_binary;
 
-/* y[j * y_row + i] = x[i * x_row + j] for i < rows, j < columns: 4-byte elements of any type. next: how many elements
- * after x, and after y, the block lies that will be transposed next, which is asked for meanwhile; 0: none, or it is
- * not known. */
+/* y[j * y_row + i] = x[i * x_row + j] for i < rows, j < columns: 4-byte elements of any type. next: distance in
+ * elements from x, and from y, to the block that will be transposed next, which is prefetched meanwhile; 0: none, or
+ * unknown. */
 typedef struct fx_transpose {
     const uint32_t *x;
     uint32_t *y;

@@ -12,7 +12,7 @@ static inline uint16_t fx_half_from(double v) {
     const double a = fabs(v);
     if (isnan(v))
         return sign | 0x7e00;
-    if (a >= 65520) /* half way between the largest number and the next that there would be */
+    if (a >= 65520) /* half way between the largest number and what would be the next */
         return sign | 0x7c00;
     if (a < 0x1p-14) /* subnormal: multiples of 2^-24; 1024 of them are encoded as the smallest normal number */
         return sign | (uint16_t)nearbyint(a * 0x1p24);

@@ -1,8 +1,8 @@
-/* The micro kernels: one list. Each line declares a kernel's signature once; from it come the table's members, the
- * prototypes of every level's version, and the check program's walk over all of them.
+/* The micro kernels: one list. Each line declares a kernel's signature once. The table's members, the prototypes of
+ * every level's version and the check program's walk over all kernels come from it.
  *
- * Grammar of names: <what>_<type>[_<shape>]; the level is the symbol's suffix:
- * gemm_f32 of AVX-512 is fx_gemm_f32_avx512. The scalar one is the definition; every other may differ by rounding. */
+ * Grammar of names: <what>_<type>[_<shape>]; the level is the symbol's suffix: gemm_f32 of AVX-512 is
+ * fx_gemm_f32_avx512. The scalar kernel is the definition; others may differ from it by rounding. */
 #ifndef FLEXNN_KERNELS_H
 #define FLEXNN_KERNELS_H
 
@@ -51,8 +51,8 @@ typedef struct fx_gemm {
  *               x[(o * stride + ky) * positions + i * stride + kx * dilation][at + j] * w(ky, kx, j)
  *               [+ r[o * r_row + i * r_step + at + j]])
  * for o < rows, i < pixels <= FX_DW_PIXELS, j < channels; positions = (pixels - 1) * stride + (kw - 1) * dilation + 1
- * input pixels in each row of x. Two rows only where fx_dw_pairs; so each input row is read twice, not three times. A
- * panel of FX_NR channels is head floats as in fx_gemm, then [ky][kx][FX_NR]. */
+ * input pixels in each row of x. Two rows only where fx_dw_pairs holds; each input row is then read twice instead of
+ * three times. A panel of FX_NR channels is head floats as in fx_gemm, then [ky][kx][FX_NR]. */
 typedef struct fx_dwconv {
     const float *const *x; /* [kh + (rows - 1) * stride][positions] */
     const float *w;        /* first panel */
@@ -62,7 +62,7 @@ typedef struct fx_dwconv {
     int64_t y_row, r_row, y_step, r_step;
     int64_t at; /* first channel read and written */
     int32_t rows, pixels, channels, kh, kw, stride, dilation, positions, head;
-    int32_t asks; /* 1: the maps are larger than a cache; a level may ask for what it reads and writes next */
+    int32_t asks; /* 1: the maps are larger than a cache; a level may prefetch what it reads and writes next */
     fx_finish finish;
 } fx_dwconv;
 
@@ -71,17 +71,18 @@ static inline int fx_dw_pairs(int32_t kh, int32_t kw, int32_t sh, int32_t sw, in
     return kh == 3 && kw == 3 && sh == sw && sw <= 2 && dh == 1 && dw == 1;
 }
 
-/* The same where groups of `wide` channels, 2, 4 or 8, see one another: instead of the product of x's channel at + j
- * and w(ky, kx, j), the sum over q < wide of x[...][at + j / wide * wide + q] * w(ky, kx, q, j). After a panel's head
- * stand [ky][kx][q][FX_NR]; strip.channels is a multiple of wide. */
+/* The same where the channels of a group of `wide`, 2, 4 or 8, see one another: instead of the product of x's channel
+ * at + j and w(ky, kx, j), the sum over q < wide of x[...][at + j / wide * wide + q] * w(ky, kx, q, j). After a panel's
+ * head stand [ky][kx][q][FX_NR]; strip.channels is a multiple of wide. */
 typedef struct fx_gconv {
     fx_dwconv strip;
     int32_t wide;
 } fx_gconv;
 
-/* Winograd F(m x m, 3 x 3), m 2 or 4 (Lavin and Gray 2015; points 0, +-1 and 0, +-sqrt(1/2), +-sqrt(2), whose rounding
- * error is half that of 0, +-1, +-2): a tile of (m + 2)^2 input pixels makes m x m output pixels. A transformed tile
- * has (m + 2)^2 numbers for each channel, each in a plane of its own, `plane` floats apart. */
+/* Winograd F(m x m, 3 x 3), m 2 or 4 (Lavin and Gray 2015; points 0, +-1 for m = 2, and for m = 4 0, +-sqrt(1/2),
+ * +-sqrt(2), whose rounding error is half that of 0, +-1, +-2): a tile of (m + 2)^2 input pixels makes m x m output
+ * pixels. A transformed tile has (m + 2)^2 numbers for each channel, each in a plane of its own, `plane` floats
+ * apart. */
 #define FX_WINO_PLANES(m) (((m) + 2) * ((m) + 2))
 #define FX_WINO_PLANES_MAX 36
 
@@ -102,8 +103,8 @@ typedef struct fx_wino_weight {
 } fx_wino_weight;
 
 /* c[i * ldc + j] = (is_first ? 0 : c[i * ldc + j]) + sum over q < k of a[i * lda + q] * w(q, j), where w's panels,
- * `w_panel` floats apart, are [q][FX_NR]; i < rows <= kernels->mr, j < FX_NR * panels. The sum is one chain, that c
- * joins at its end. */
+ * `w_panel` floats apart, are [q][FX_NR]; i < rows <= kernels->mr, j < FX_NR * panels. The sum is one chain; c is added
+ * at its end. */
 typedef struct fx_wino_gemm {
     const float *a, *w;
     float *c;
@@ -172,7 +173,7 @@ typedef struct fx_softmax {
 } fx_softmax;
 
 /* y[j] = reduction of x[q * step + j] over q < n, for each j < columns. step 1 means one column. */
-#define FX_REDUCE_RUN 256 /* terms that are added up before they join the total */
+#define FX_REDUCE_RUN 256 /* terms that are summed before they are added to the total */
 typedef struct fx_reduce {
     const float *x;
     float *y;

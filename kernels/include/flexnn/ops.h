@@ -20,7 +20,7 @@ typedef enum fx_status {
     FX_OK = 0,
     FX_ERR_PARAMS, /* a parameter is out of its range */
     FX_ERR_BOUNDS, /* an operand reaches outside its memory */
-    FX_ERR_INDEX,  /* data-dependent: a Gather index out of range */
+    FX_ERR_INDEX,  /* found in the data: a Gather index out of range */
     FX_ERR_MEMORY, /* allocation failed */
     FX_ERR_IO,     /* read failed; errno kept */
     FX_ERR_EOF,    /* file shorter than the program says */
@@ -28,18 +28,18 @@ typedef enum fx_status {
     FX_ERR_THREAD, /* threads could not be started */
     FX_ERR_CANCELLED,
     FX_ERR_FORK,    /* the session belongs to the process before a fork */
-    FX_ERR_OVERLAP, /* a load, or another operand, lies over memory that is in use */
+    FX_ERR_OVERLAP, /* a load or an operand overlaps memory that is in use */
     FX_ERR_RUNNING, /* refused while a run goes on */
     FX_STATUS_COUNT
 } fx_status;
 
 /* Output rows [y0, y1) of n*oh and output channels [c0, c1). c0 is a multiple of the panel width; c1 too, or cout.
- * Operators whose fx_op_traits has no FX_TRAIT_ROWS get all rows; those without FX_TRAIT_CHANNELS all channels. */
+ * Operators without FX_TRAIT_ROWS get all rows, those without FX_TRAIT_CHANNELS all channels. */
 #define FX_WINDOW_FIELDS(F, A, R) F(R, int32_t, y0) F(R, int32_t, y1) F(R, int32_t, c0) F(R, int32_t, c1)
 FX_RECORD(fx_window, FX_WINDOW_FIELDS);
 
-/* A table of rows that is not in memory. read gives chunk i, checked; it takes a workspace of workspace_bytes and may
- * leave the chunk there. Any thread may call it. */
+/* A table of rows that is not in memory. read returns chunk i, checked; it is given a workspace of workspace_bytes and
+ * may leave the chunk there. Any thread may call it. */
 typedef struct fx_row_table {
     int64_t chunk_bytes; /* a whole number of rows */
     int64_t workspace_bytes;
@@ -56,25 +56,26 @@ typedef struct fx_call {
     const float *weight;       /* the panel that holds channel window.c0, followed by the others of the window */
     const float *zeros;        /* at least fx_op_zeros floats of 0.0 */
     void *workspace;           /* this thread's, fx_op_workspace bytes, 64-byte aligned */
-    const fx_row_table *table; /* GATHER whose outer is 1: stands for in[0], and workspace is the table's; else NULL */
+    const fx_row_table *table; /* GATHER with outer = 1: replaces in[0], and workspace is the table's; else NULL */
 } fx_call;
 
 /* Properties of an operator. */
 enum { FX_TRAIT_ROWS = 1, FX_TRAIT_CHANNELS = 2, FX_TRAIT_PANELS = 4 };
 uint32_t fx_op_traits(uint32_t op);
 
-/* Rows (n*oh, or the outermost dimension) and channels of the whole output: what the full window is. */
+/* The window of the whole output: all rows (n*oh, or the outermost dimension) and all channels. */
 fx_window fx_op_full_window(uint32_t op, const fx_params *p);
 
-/* FX_OK if every parameter is in range and no size, stride product or sum can overflow; says nothing of memory. */
+/* FX_OK if every parameter is in range and no size, stride product or sum can overflow. It does not look at memory. */
 fx_status fx_op_check(uint32_t op, uint32_t kernel, const fx_params *p);
 
 /* Byte range [*lo, *hi) that the operator may touch of an operand, relative to the operand's address (lo <= 0 where
- * strides are negative). Only for params that fx_op_check accepts. An operand the operator has not: *lo = *hi = 0. */
+ * strides are negative). Only for params that fx_op_check accepts. *lo = *hi = 0 for an operand that the operator does
+ * not have. */
 void fx_op_extent(uint32_t op, const fx_params *p, int operand, int64_t *lo, int64_t *hi);
 
-/* Bytes of the output's elements: as many as its extent has, or fewer where it is a view with others' values between.
- */
+/* Bytes of the output's elements: fewer than its extent where it is a view with other tensors' values between its
+ * own. */
 int64_t fx_op_output_bytes(uint32_t op, const fx_params *p);
 
 /* Bytes of one weight panel (0 without FX_TRAIT_PANELS), and the number of panels. */
@@ -88,8 +89,8 @@ int32_t fx_op_panels(uint32_t op, const fx_params *p);
  * weight of input channel j / g * g + q from the panel's first on. */
 int32_t fx_conv_panel_cin(const fx_conv_params *p, int32_t panel);
 
-/* 1 if these are narrow groups; and the cin_panel of a convolution's panels, of narrow groups without zeros. cin and
- * cout are multiples of group. */
+/* 1 if the groups are narrow; and cin_panel of a convolution's panels, which hold no zeros if its groups are narrow.
+ * cin and cout are multiples of group. */
 int fx_conv_groups_are_narrow(int64_t cin, int64_t cout, int64_t group);
 int64_t fx_conv_cin_panel(int64_t cin, int64_t cout, int64_t group);
 
@@ -115,7 +116,7 @@ const char *fx_status_text(fx_status s);
 /* Name i of an enumeration of FX_ENUMS ("act", "conv_kernel", ...); NULL past the end or for an unknown enumeration. */
 const char *fx_enum_name(const char *enumeration, int i);
 
-/* Micro kernels for a level, or NULL when this build or CPU has not got it; NULL level: the best, or FLEXNN_ISA. */
+/* The micro kernels of a level, or NULL if this build or CPU does not have it. level NULL: FLEXNN_ISA, or the best. */
 const fx_kernels *fx_kernels_for(const char *level);
 const char *fx_kernels_level(const fx_kernels *k);
 

@@ -1,5 +1,5 @@
-/* Panels of weights: their width, what happens to the values they make, and the micro kernels that read them in every
- * form they are stored in. Part of the list of kernels.h. */
+/* Panels of weights: their width, how a kernel finishes the sums it makes of them, and the micro kernels that read them
+ * in every stored form. Part of the list of kernels.h. */
 #ifndef FLEXNN_PANEL_H
 #define FLEXNN_PANEL_H
 
@@ -9,22 +9,22 @@
  * panel as four vectors. */
 #define FX_NR 16
 
-/* What happens to a finished value v of row i, column j: v + r[i][j] if there is a residual, then the activation.
- * NONE, RELU, CLIP clamp to [lo, hi] (infinite for NONE; a NaN stays); LEAKY_RELU has its slope in lo; PRELU takes
- * the panel's slopes. The other activations are the driver's, applied over what the kernel stored. */
+/* How a sum v of row i, column j is finished: v + r[i][j] if there is a residual, then the activation. NONE, RELU, CLIP
+ * clamp to [lo, hi] (infinite for NONE; a NaN stays); LEAKY_RELU has its slope in lo; PRELU takes the panel's slopes.
+ * The driver applies the other activations to what the kernel stored. */
 typedef struct fx_finish {
     int32_t act; /* fx_act */
     float lo, hi;
 } fx_finish;
 
-/* Product of a few rows, at the speed of memory: as fx_gemm, but for any number of panels, whose weights stand in form
- * wtype (fx_wtype). `head` floats stand before them: bias, slopes of PRELU and what the form needs (weight_form.h), the
- * scales from float `scales` on. However rows are cut into calls, each comes out alike for the same all_rows. */
+/* Product of a few rows, at the speed of memory: as fx_gemm, but for any number of panels, whose weights have the form
+ * wtype (fx_wtype). `head` floats precede them: bias, slopes of PRELU and what the form needs (weight_form.h), with the
+ * scales from float `scales` on. For the same all_rows the result does not depend on how rows are cut into calls. */
 #define FX_FEW_ROWS 7 /* most rows */
 typedef struct fx_gemv {
     const float *const *a; /* [taps][rows] */
     const float *w;        /* first panel */
-    int64_t w_panel;       /* floats' worth from one panel to the next */
+    int64_t w_panel;       /* from one panel to the next, in floats */
     float *const *c;       /* [rows] */
     const float *const *r; /* [rows], or NULL */
     int64_t c_at;          /* first column written */
@@ -33,12 +33,11 @@ typedef struct fx_gemv {
     fx_finish finish;
 } fx_gemv;
 
-/* Weights as floats: to[i] = from[i], times scale[i % FX_NR] where the form has scales, for i < n, a multiple of FX_NR.
- */
+/* Weights as floats: to[i] = from[i], times scale[i % FX_NR] if the form has scales, for i < n, a multiple of FX_NR. */
 typedef struct fx_weights {
     const void *from;
     float *to;
-    const float *scale; /* [FX_NR], where the form has scales */
+    const float *scale; /* [FX_NR] if the form has scales */
     int64_t n;
     int32_t wtype;
 } fx_weights;

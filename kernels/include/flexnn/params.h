@@ -2,8 +2,7 @@
  *
  * An operator's parameters are a struct of 4-byte fields: I(name) is an int32_t, F(name) a float. The same list makes
  * the C struct, and the table of field names from which Python encodes a node (flexnn/graph/operators), so the two
- * cannot disagree. Sizes are in elements unless the name says otherwise; strides are in elements of the operand's type.
- */
+ * cannot disagree. Sizes are in elements unless the name says otherwise; strides are in elements of the operand. */
 #ifndef FLEXNN_PARAMS_H
 #define FLEXNN_PARAMS_H
 
@@ -17,11 +16,11 @@
 /* clang-format off */
 
 /* x[n,h,w,cin] * panels -> y[n,oh,ow,cout] (+ r of y's shape) -> act. A Gemm is a 1x1 convolution with h = rows, w = 1.
- * Panels: one for each nr output channels, [bias nr][slope nr if act is PRELU] floats, the scales and minima of the form wtype (weight_form.h), then
- * [block][tap][cin of block][nr] weights; a panel reads cin_panel input channels, in blocks of cin_block (the last may be shorter). Dense: cin_panel = cin.
- * Grouped: see fx_conv_panel_cin; narrow groups have one block, whatever cin_block. x_sn, x_sh, x_sw: strides of batch,
- * row, pixel (channel stride is 1); y_*, r_* alike.
- * tile_block: Winograd tiles transformed at once, chosen by the planner; 0 for other kernels. */
+ * Panels: one for each nr output channels, [bias nr][slope nr if act is PRELU] floats, the scales and minima of the
+ * form wtype (weight_form.h), then [block][tap][cin of block][nr] weights; a panel reads cin_panel input channels, in
+ * blocks of cin_block (the last may be shorter). Dense: cin_panel = cin. Grouped: see fx_conv_panel_cin; narrow groups
+ * have one block, whatever cin_block. x_sn, x_sh, x_sw: strides of batch, row, pixel (channel stride is 1); y_*, r_*
+ * alike. tile_block: Winograd tiles transformed at once, chosen by the planner; 0 for other kernels. */
 #define FX_CONV_FIELDS(I, F)                                                                                          \
     I(n) I(h) I(w) I(cin) I(oh) I(ow) I(cout) I(kh) I(kw) I(sh) I(sw) I(dh) I(dw) I(pt) I(pl) I(group) I(cin_panel)   \
     I(cin_block) I(nr) I(x_sn) I(x_sh) I(x_sw) I(y_sn) I(y_sh) I(y_sw) I(has_residual) I(r_sn) I(r_sh) I(r_sw)        \
@@ -84,40 +83,41 @@
     I(b0) I(b1) I(m) I(n) I(k) I(a_s0) I(a_s1) I(a_sm) I(a_sk) I(b_s0) I(b_s1) I(b_sk) I(b_sn) I(y_s0) I(y_s1)        \
     I(y_sm) I(act) F(alpha) F(beta)
 
-/* Layer normalisation over rows of n: y = (x - mean) / sqrt(variance + epsilon) * in[1][n] (+ in[2][n]); is_rms: mean 0,
- * so the variance is the mean square. x_s, y_s: row strides. y may be x. */
+/* Layer normalisation over rows of n: y = (x - mean) / sqrt(variance + epsilon) * in[1][n] (+ in[2][n]); is_rms: mean
+ * 0, so the variance is the mean square. x_s, y_s: row strides. y may be x. */
 #define FX_LAYER_NORM_FIELDS(I, F) I(rows) I(n) I(x_s) I(y_s) I(is_rms) I(has_bias) F(epsilon)
 
-/* Attention: y[b,h,i] = softmax over j < n of (scale q[b,h,i] . k[b,g,j] + mask[b,h,i,j]) times v[b,g,j], where
- * g = h / (heads / groups): i < m queries, j < n keys, products over d, values of dv. Strides of batch, head and token; the
+/* Attention: y[b,h,i] = softmax over j < n of (scale q[b,h,i] . k[b,g,j] + mask[b,h,i,j]) times v[b,g,j], where g = h /
+ * (heads / groups): i < m queries, j < n keys, products over d, values of dv. Strides of batch, head and token; the
  * innermost is 1, of the mask (in[3]) 1 or 0; any of the mask's may be 0. is_causal: only keys j <= i + past count. */
 #define FX_ATTENTION_FIELDS(I, F)                                                                                     \
     I(batch) I(heads) I(groups) I(m) I(n) I(d) I(dv) I(q_sb) I(q_sh) I(q_st) I(k_sb) I(k_sh) I(k_st) I(v_sb) I(v_sh)  \
     I(v_st) I(y_sb) I(y_sh) I(y_st) I(has_mask) I(mask_sb) I(mask_sh) I(mask_sm) I(mask_sn) I(is_causal) I(past)      \
     F(scale)
 
-/* Rotary embedding of tokens' rows of d: of x[i] = a and x[turned / 2 + i] = b, i < turned / 2, y has a c[i] - b s[i] and
- * b c[second + i] + a s[second + i] in their places; is_interleaved: of x[2 i] and x[2 i + 1]. What is behind `turned`
- * stays. in[1], in[2]: cosines c and sines s; second: 0, or turned / 2. Strides of batch, head and token; of c and s they
- * may be 0. y may be x. */
+/* Rotary embedding of tokens' rows of d: of x[i] = a and x[turned / 2 + i] = b, i < turned / 2, y has a c[i] - b s[i]
+ * and b c[second + i] + a s[second + i] in their places; is_interleaved: of x[2 i] and x[2 i + 1]. Elements from
+ * `turned` on stay. in[1], in[2]: cosines c and sines s; second: 0, or turned / 2. Strides of batch, head and token; of
+ * c and s they may be 0. y may be x. */
 #define FX_ROTARY_FIELDS(I, F)                                                                                        \
     I(batch) I(heads) I(tokens) I(d) I(turned) I(second) I(is_interleaved) I(x_sb) I(x_sh) I(x_st) I(y_sb) I(y_sh)    \
     I(y_st) I(c_sb) I(c_sh) I(c_st)
 
-/* kind: fx_pointwise_kind, of elements of dtype; strides 0 where an operand is broadcast. in[2]: WHERE's condition, bool.
- */
+/* kind: fx_pointwise_kind, of elements of dtype; strides 0 where an operand is broadcast. in[2]: WHERE's condition,
+ * bool. */
 #define FX_POINTWISE_FIELDS(I, F)                                                                                     \
     I(kind) I(dtype) FX_I6(I, d) FX_I6(I, as) FX_I6(I, bs) FX_I6(I, cs) FX_I6(I, ys)
 
-/* kind: fx_cell_kind, over steps in order or in reverse. in[0] [steps,batch,gates*hidden]: the input's part of the gates
- * and all biases (GRU_AFTER: but the last gate's recurrent one). in[1]: recurrent weights in panels [hidden][FX_NR] of the
- * gates' columns, the last panel filled up with zeros; for GRUs the first two gates, then the third, then for GRU_AFTER
- * its bias [hidden]. in[2] [states,batch,hidden]: initial hidden values (LSTM: and cells). y [steps+states,batch,hidden]:
- * hidden values of all steps, then the last hidden values (and cells). Gates in ONNX's order. */
+/* kind: fx_cell_kind, over steps in order or in reverse. in[0] [steps,batch,gates*hidden]: the input's part of the
+ * gates and all biases (GRU_AFTER: but the last gate's recurrent one). in[1]: recurrent weights in panels
+ * [hidden][FX_NR] of the gates' columns, the last panel filled up with zeros; for GRUs the first two gates, then the
+ * third, then for GRU_AFTER its bias [hidden]. in[2] [states,batch,hidden]: initial hidden values (LSTM: and cells). y
+ * [steps+states,batch,hidden]: hidden values of all steps, then the last hidden values (and cells). Gates in ONNX's
+ * order. */
 #define FX_RECURRENT_FIELDS(I, F) I(kind) I(steps) I(batch) I(hidden) I(is_reverse)
 
-/* x[outer,n,inner] of type from to y of type to, one of them F32: from F32 to U8 or I8, or from U8, I8 or I32 to F32. in[1]:
- * scales[n]; in[2]: zero points[n] of the integers' type. */
+/* x[outer,n,inner] of type from to y of type to, one of them F32: from F32 to U8 or I8, or from U8, I8 or I32 to F32.
+ * in[1]: scales[n]; in[2]: zero points[n] of the integers' type. */
 #define FX_QUANTIZE_FIELDS(I, F) I(from) I(to) I(outer) I(n) I(inner) I(has_zero)
 
 /* clang-format on */

@@ -12,19 +12,19 @@
 
 typedef struct fx_record_field {
     const char *name;
-    const char *type; /* its name in C: a number's ("int32_t"), or that of a record before this one */
+    const char *type; /* name in C of a number ("int32_t") or of a record before this one */
     size_t offset;
     size_t count; /* elements of an array; 0: no array */
 } fx_record_field;
 
-/* Tables of records end with one, and tables of fields too, whose name is NULL. */
+/* Tables of records, and of fields, end with an entry whose name is NULL. */
 typedef struct fx_record {
     const char *name;
     size_t bytes;
     const fx_record_field *fields;
 } fx_record;
 
-/* The struct. Padding is refused: it would be bytes that nobody sets. */
+/* The struct. Padding is an error, as nobody would set its bytes. */
 #define FX_RECORD(record, FIELDS)                                                                                      \
     typedef struct record {                                                                                            \
         FIELDS(FX_RECORD_MEMBER, FX_RECORD_MEMBERS, record)                                                            \

@@ -13,11 +13,11 @@ typedef struct fx_layer_norm {
     float epsilon;
 } fx_layer_norm;
 
-/* One block of a softmax that goes on over blocks (Milakov and Gimelshein, "Online normalizer calculation for softmax",
- * 2018): with v[j] = scale x[j] + mask[j * mask_step], j < n, the maximum so far m grows to m' = max(m, v),
- * x[j] becomes exp(v[j] - m'), and the sum so far is scaled by `factor` = exp(m - m') before the new terms join it.
- * While all v are -inf, terms are 0 and the factor 1. A NaN makes everything NaN. Rows are x_step floats apart, each
- * with a maximum, a sum and a factor of its own; with a mask there is one. */
+/* One block of a softmax over several blocks (Milakov and Gimelshein, "Online normalizer calculation for softmax",
+ * 2018): with v[j] = scale x[j] + mask[j * mask_step], j < n, the maximum so far m grows to m' = max(m, v), x[j]
+ * becomes exp(v[j] - m'), and the sum so far is scaled by `factor` = exp(m - m') before the new terms join it. While
+ * all v are -inf, terms are 0 and the factor 1. A NaN makes everything NaN. Rows are x_step floats apart, each with a
+ * maximum, a sum and a factor of its own; with a mask there is one. */
 typedef struct fx_online_softmax {
     float *x;
     int64_t x_step;
@@ -28,7 +28,7 @@ typedef struct fx_online_softmax {
     float scale;
 } fx_online_softmax;
 
-/* Product of a few rows with a matrix that stays where it is:
+/* Product of a few rows with a matrix that is not packed:
  *     c[i][j] = (is_more ? c[i][j] : 0) + sum over q < k of a[i][q] * b[q * b_k + j * b_n]
  * for i < rows, j < columns. b_k or b_n is 1. */
 typedef struct fx_few_rows {

@@ -1,11 +1,11 @@
-/* Forms that weights are stored in (fx_wtype), and where the parts of a stored panel lie: the one place that knows. */
+/* The forms that weights are stored in (fx_wtype), and the layout of a stored panel. No other file knows either. */
 #ifndef FLEXNN_WEIGHT_FORM_H
 #define FLEXNN_WEIGHT_FORM_H
 
 #include "flexnn/panel.h"
 #include "flexnn/params.h"
 
-/* A form. A weight with a scale is an integer, and means scale * integer + minimum; one without is a float. The
+/* A form. With scales a weight is an integer that stands for scale * integer + minimum, without them it is a float. The
  * weights of an output channel, in the panel's order, have one scale and one minimum for each block of them. */
 typedef struct fx_weight_form {
     int32_t bits;    /* of a weight */
@@ -21,12 +21,12 @@ static const fx_weight_form fx_weight_forms[] = {
 };
 _Static_assert(sizeof fx_weight_forms / sizeof *fx_weight_forms == FX_WTYPE_COUNT, "a form for each fx_wtype");
 
-/* Bytes of `count` weights, whose bits are whole bytes together. */
+/* Bytes of `count` weights, whose bits add up to whole bytes. */
 static inline int64_t fx_weights_bytes(int32_t wtype, int64_t count) {
     return count * fx_weight_forms[wtype].bits / 8;
 }
 
-/* Floats of a panel's bias, and of its slopes for PRELU: its start in every form. */
+/* Floats of a panel's bias, and of its slopes for PRELU, with which it begins in every form. */
 static inline int32_t fx_panel_head(int32_t act) {
     return act == FX_ACT_PRELU ? 2 * FX_NR : FX_NR;
 }
