@@ -130,10 +130,10 @@ def test_wrong_threads(artifact: Path, threads: Any) -> None:
 
 @pytest.mark.parametrize("memory", [0, -1, True, "x", "1e9", "9" * 400, float("inf"), float("nan"), b"5", []])
 def test_wrong_sizes(artifact: Path, expected: np.ndarray, memory: Any) -> None:
-    with pytest.raises(ValueError, match="not a|out of range"):
+    with pytest.raises(ValueError, match=r"not a|out of range"):
         flexnn.Session(artifact, memory=memory)
     with flexnn.Session(artifact, threads=2) as session:
-        with pytest.raises(ValueError, match="not a|out of range"):
+        with pytest.raises(ValueError, match=r"not a|out of range"):
             session.memory = memory
         same(session, expected)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from bench.models.zoo import ZOO, make
 
+from bench.models.zoo import ZOO, make
 from bench.planner.placement import blocks_of, shaped
 from flexnn.planning.layout import STRATEGIES
 
