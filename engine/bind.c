@@ -143,9 +143,9 @@ static void free_bound(fx_bound *b) {
     free(b);
 }
 
-fx_bound *fx_bind(fx_engine *e, const fx_program *p, int (*ask)(void *), void *poll_arg, fx_bind_stats *stats,
+fx_bound *fx_bind(fx_engine *e, const fx_program *p, const fx_interrupt *interrupt, fx_bind_stats *stats,
                   fx_error *error) {
-    fx_poll poll = fx_poll_start(ask, poll_arg);
+    fx_poll poll = fx_poll_start(interrupt);
     *stats = (fx_bind_stats){0};
     const fx_status refused = getpid() != e->process           ? FX_ERR_FORK
                               : fx_arena_is_running(&e->arena) ? FX_ERR_RUNNING
@@ -178,7 +178,7 @@ fx_bound *fx_bind(fx_engine *e, const fx_program *p, int (*ask)(void *), void *p
 
 fx_status fx_unbind(fx_bound *b) {
     fx_engine *e = b->engine;
-    fx_poll poll = fx_poll_start(NULL, NULL);
+    fx_poll poll = fx_poll_start(NULL);
     const int is_ours = getpid() == e->process;
     if (is_ours && fx_arena_is_running(&e->arena))
         return FX_ERR_RUNNING;

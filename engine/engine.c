@@ -85,7 +85,7 @@ fx_status fx_engine_close(fx_engine *e) {
 }
 
 fx_status fx_engine_trim(fx_engine *e, int keep_pinned) {
-    fx_poll poll = fx_poll_start(NULL, NULL);
+    fx_poll poll = fx_poll_start(NULL);
     int64_t bytes = 0;
     if (fx_arena_is_running(&e->arena))
         return FX_ERR_RUNNING;

@@ -270,8 +270,8 @@ static fx_status run_bound(fx_bound *b, void *const *buffers, fx_bound *const *n
     return FX_OK;
 }
 
-fx_status fx_run(fx_bound *b, void *const *buffers, fx_bound *const *next, uint32_t next_count, int (*ask)(void *),
-                 void *poll_arg, fx_run_stats *stats, fx_error *error) {
+fx_status fx_run(fx_bound *b, void *const *buffers, fx_bound *const *next, uint32_t next_count,
+                 const fx_interrupt *interrupt, fx_run_stats *stats, fx_error *error) {
     fx_engine *e = b->engine;
     *stats = (fx_run_stats){0};
     *error = (fx_error){.index = -1};
@@ -284,7 +284,7 @@ fx_status fx_run(fx_bound *b, void *const *buffers, fx_bound *const *next, uint3
             return fx_fail(error, FX_ERR_PARAMS, 0);
     if (fx_arena_begin(&e->arena) != FX_OK)
         return fx_fail(error, FX_ERR_RUNNING, 0);
-    fx_poll poll = fx_poll_start(ask, poll_arg);
+    fx_poll poll = fx_poll_start(interrupt);
     const fx_status status = run_bound(b, buffers, next, next_count, &poll, stats, error);
     fx_arena_end(&e->arena);
     return status;

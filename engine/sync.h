@@ -8,6 +8,7 @@
 #include <stdint.h>
 
 #include "clock.h"
+#include "flexnn/engine.h"
 
 #define FX_POLL_NS 20000000
 
@@ -50,21 +51,20 @@ static inline int fx_spin(int (*ready)(const void *), const void *arg, int64_t n
 
 /* Whether the caller cancels; it is asked about every FX_POLL_NS. */
 typedef struct fx_poll {
-    int (*ask)(void *); /* may be NULL */
-    void *arg;
+    fx_interrupt interrupt; /* is_wanted may be NULL: nobody cancels */
     int64_t next_ns;
     int cancelled;
 } fx_poll;
 
-static inline fx_poll fx_poll_start(int (*ask)(void *), void *arg) {
-    return (fx_poll){.ask = ask, .arg = arg, .next_ns = fx_now_ns() + FX_POLL_NS};
+static inline fx_poll fx_poll_start(const fx_interrupt *interrupt) {
+    return (fx_poll){.interrupt = interrupt ? *interrupt : (fx_interrupt){0}, .next_ns = fx_now_ns() + FX_POLL_NS};
 }
 
 static inline int fx_polled(fx_poll *p) {
-    if (p->ask && !p->cancelled) {
+    if (p->interrupt.is_wanted && !p->cancelled) {
         int64_t now = fx_now_ns();
         if (now >= p->next_ns) {
-            p->cancelled = p->ask(p->arg) != 0;
+            p->cancelled = p->interrupt.is_wanted(p->interrupt.arg) != 0;
             p->next_ns = fx_now_ns() + FX_POLL_NS;
         }
     }

@@ -212,6 +212,17 @@ def test_c_functions_are_short() -> None:
     _refuse(found)
 
 
+def test_c_functions_take_few_parameters() -> None:
+    found = []
+    definition = re.compile(r"^[A-Za-z_][\w *]*?\b(\w+)\(([^;{}]*)\)\s*\{", re.M)
+    for path in C_FILES + sorted((ROOT / "tests").rglob("*.[ch]")):
+        for match in definition.finditer(_c_code(path).replace("\\\n", "\n")):
+            parameters = re.sub(r"\([^()]*\)", "", match[2]).count(",") + 1
+            if parameters > PARAMETERS_MAX:
+                found.append(f"{_name(path)}: {match[1]} has {parameters} parameters")
+    _refuse(found)
+
+
 def _c_code(path: Path) -> str:
     """Source without comments and strings."""
     text = re.sub(r"/\*.*?\*/", "", path.read_text(), flags=re.S)

@@ -63,6 +63,10 @@ cdef extern from "flexnn/engine.h" nogil:
         int trace
         int fresh
 
+    ctypedef struct fx_interrupt:
+        int (*is_wanted)(void *) noexcept nogil
+        void *arg
+
     ctypedef struct fx_run_stats:
         int64_t run_ns, stall_ns, bytes_read
 
@@ -92,11 +96,11 @@ cdef extern from "flexnn/engine.h" nogil:
     fx_status fx_engine_trim(fx_engine *e, int keep_pinned)
     int64_t fx_engine_bytes(const fx_engine *e)
     int fx_engine_threads(const fx_engine *e)
-    fx_bound *fx_bind(fx_engine *e, const fx_program *p, int (*poll)(void *) noexcept nogil, void *poll_arg,
-                      fx_bind_stats *stats, fx_error *error)
+    fx_bound *fx_bind(fx_engine *e, const fx_program *p, const fx_interrupt *interrupt, fx_bind_stats *stats,
+                      fx_error *error)
     fx_status fx_unbind(fx_bound *b)
     fx_status fx_run(fx_bound *b, void *const *buffers, fx_bound *const *next, uint32_t next_count,
-                     int (*poll)(void *) noexcept nogil, void *poll_arg, fx_run_stats *stats, fx_error *error)
+                     const fx_interrupt *interrupt, fx_run_stats *stats, fx_error *error)
     const fx_span *fx_trace(const fx_bound *b)
     const fx_span *fx_trace_threads(const fx_bound *b)
     const fx_span *fx_trace_stalls(const fx_bound *b)

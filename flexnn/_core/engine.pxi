@@ -189,6 +189,7 @@ cdef class BoundProgram:
         if self.bound != NULL:
             raise RuntimeError("the program is bound already")
         cdef fx_program program
+        cdef fx_interrupt interrupt
         cdef fx_bind_stats stats
         cdef fx_error error
         cdef fx_bound *bound
@@ -210,10 +211,11 @@ cdef class BoundProgram:
         program.io_bytes = <const int64_t *>(<_Buffer>buffers[0]).view.buf
         program.input_count, program.output_count = input_count, len(sizes) - input_count
         pending = []
+        interrupt.is_wanted, interrupt.arg = _interrupted, <void *>pending
         engine.busy = True
         try:
             with nogil:
-                bound = fx_bind(opened, &program, _interrupted, <void *>pending, &stats, &error)
+                bound = fx_bind(opened, &program, &interrupt, &stats, &error)
         finally:
             engine.busy = False
         if bound == NULL:
@@ -301,6 +303,7 @@ cdef class BoundProgram:
         cdef uint32_t following_count = 0
         cdef BoundProgram program
         cdef _Buffer held
+        cdef fx_interrupt interrupt
         cdef fx_run_stats stats
         cdef fx_error error
         cdef fx_status status
@@ -324,11 +327,11 @@ cdef class BoundProgram:
             pointers[i] = held.view.buf
             holders.append(held)
         pending = []
+        interrupt.is_wanted, interrupt.arg = _interrupted, <void *>pending
         self.engine.busy = True
         try:
             with nogil:
-                status = fx_run(bound, pointers, following, following_count, _interrupted, <void *>pending, &stats,
-                                &error)
+                status = fx_run(bound, pointers, following, following_count, &interrupt, &stats, &error)
         finally:
             self.engine.busy = False
         if pending:

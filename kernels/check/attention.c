@@ -7,13 +7,17 @@
 #include <stdlib.h>
 
 /* Rows of `wide` for each of `tokens` and `heads`: token by token, or head by head, with gaps or without. */
-static void draw_strides(check_case *c, int32_t batch, int32_t heads, int32_t tokens, int32_t wide, int32_t *sb,
-                         int32_t *sh, int32_t *st) {
+typedef struct strides {
+    int32_t batch, head, token;
+} strides;
+
+static strides draw_strides(check_case *c, int32_t batch, int32_t heads, int32_t tokens, int32_t wide) {
     const int32_t gap = check_one_in(c, 3) ? check_int(c, 1, 9) : 0;
     const int is_by_head = check_one_in(c, 2);
-    *st = is_by_head ? wide + gap : heads * wide + gap;
-    *sh = is_by_head ? *st * tokens : wide;
-    *sb = batch == 1 && check_one_in(c, 2) ? 0 : (wide + gap) * tokens * heads;
+    const int32_t token = is_by_head ? wide + gap : heads * wide + gap;
+    return (strides){.batch = batch == 1 && check_one_in(c, 2) ? 0 : (wide + gap) * tokens * heads,
+                     .head = is_by_head ? token * tokens : wide,
+                     .token = token};
 }
 
 static void draw(check_case *c) {
@@ -25,10 +29,14 @@ static void draw(check_case *c) {
     p->n = check_one_in(c, 3) ? check_int(c, 100, 700) : check_int(c, 1, 60);
     p->d = check_one_in(c, 6) ? check_int(c, 65, 200) : check_int(c, 1, 40);
     p->dv = check_one_in(c, 2) ? p->d : check_int(c, 1, 70);
-    draw_strides(c, p->batch, p->heads, p->m, p->d, &p->q_sb, &p->q_sh, &p->q_st);
-    draw_strides(c, p->batch, p->groups, p->n, p->d, &p->k_sb, &p->k_sh, &p->k_st);
-    draw_strides(c, p->batch, p->groups, p->n, p->dv, &p->v_sb, &p->v_sh, &p->v_st);
-    draw_strides(c, p->batch, p->heads, p->m, p->dv, &p->y_sb, &p->y_sh, &p->y_st);
+    const strides q = draw_strides(c, p->batch, p->heads, p->m, p->d);
+    p->q_sb = q.batch, p->q_sh = q.head, p->q_st = q.token;
+    const strides k = draw_strides(c, p->batch, p->groups, p->n, p->d);
+    p->k_sb = k.batch, p->k_sh = k.head, p->k_st = k.token;
+    const strides v = draw_strides(c, p->batch, p->groups, p->n, p->dv);
+    p->v_sb = v.batch, p->v_sh = v.head, p->v_st = v.token;
+    const strides y = draw_strides(c, p->batch, p->heads, p->m, p->dv);
+    p->y_sb = y.batch, p->y_sh = y.head, p->y_st = y.token;
     p->has_mask = check_one_in(c, 2);
     if (p->has_mask) {
         p->mask_sn = check_one_in(c, 5) ? 0 : 1;

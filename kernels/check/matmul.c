@@ -5,31 +5,36 @@
 #include <stdio.h>
 
 /* Strides of [rows][columns] matrices in two batch dimensions: plain or transposed, with gaps or without, batches
- * broadcast now and then where may_repeat. */
-static void draw_strides(check_case *c, int32_t rows, int32_t columns, int may_transpose, int may_repeat, int32_t *s0,
-                         int32_t *s1, int32_t *row, int32_t *column) {
-    const int is_transposed = may_transpose && check_one_in(c, 3);
+ * broadcast now and then where is_input. */
+typedef struct strides {
+    int32_t outer, inner; /* of the batch dimensions */
+    int32_t row, column;
+} strides;
+
+static strides draw_strides(check_case *c, int32_t rows, int32_t columns, int is_input) {
+    const int is_transposed = is_input && check_one_in(c, 3);
     const int32_t gap = check_one_in(c, 3) ? check_int(c, 1, 9) : 0;
-    const int32_t step = may_transpose && check_one_in(c, 6) ? 2 : 1;
-    const int32_t inner = is_transposed ? rows : columns, outer = is_transposed ? columns : rows;
-    const int32_t line = inner * step + gap;
-    *row = is_transposed ? step : line;
-    *column = is_transposed ? line : step;
-    *s1 = may_repeat && check_one_in(c, 4) ? 0 : line * outer + (check_one_in(c, 4) ? check_int(c, 1, 9) : 0);
-    *s0 = may_repeat && check_one_in(c, 4) ? 0 : line * outer * c->params.matmul.b1 + 9 * c->params.matmul.b1;
+    const int32_t step = is_input && check_one_in(c, 6) ? 2 : 1;
+    const int32_t line = (is_transposed ? rows : columns) * step + gap;
+    const int32_t matrix = line * (is_transposed ? columns : rows), b1 = c->params.matmul.b1;
+    strides s = {.row = is_transposed ? step : line, .column = is_transposed ? line : step};
+    s.inner = is_input && check_one_in(c, 4) ? 0 : matrix + (check_one_in(c, 4) ? check_int(c, 1, 9) : 0);
+    s.outer = is_input && check_one_in(c, 4) ? 0 : matrix * b1 + 9 * b1;
+    return s;
 }
 
 static void draw(check_case *c) {
     fx_matmul_params *p = &c->params.matmul;
-    int32_t one;
     p->b0 = check_one_in(c, 2) ? 1 : check_int(c, 1, 3);
     p->b1 = check_one_in(c, 2) ? 1 : check_int(c, 1, 4);
     p->m = check_one_in(c, 5) ? check_int(c, 30, 90) : check_int(c, 1, 20);
     p->n = check_one_in(c, 5) ? check_int(c, 33, 120) : check_int(c, 1, 40);
     p->k = check_one_in(c, 8) ? check_int(c, 500, 1200) : check_int(c, 1, 40);
-    draw_strides(c, p->m, p->k, 1, 1, &p->a_s0, &p->a_s1, &p->a_sm, &p->a_sk);
-    draw_strides(c, p->k, p->n, 1, 1, &p->b_s0, &p->b_s1, &p->b_sk, &p->b_sn);
-    draw_strides(c, p->m, p->n, 0, 0, &p->y_s0, &p->y_s1, &p->y_sm, &one);
+    const strides of_a = draw_strides(c, p->m, p->k, 1), of_b = draw_strides(c, p->k, p->n, 1);
+    const strides of_y = draw_strides(c, p->m, p->n, 0);
+    p->a_s0 = of_a.outer, p->a_s1 = of_a.inner, p->a_sm = of_a.row, p->a_sk = of_a.column;
+    p->b_s0 = of_b.outer, p->b_s1 = of_b.inner, p->b_sk = of_b.row, p->b_sn = of_b.column;
+    p->y_s0 = of_y.outer, p->y_s1 = of_y.inner, p->y_sm = of_y.row;
     do
         p->act = check_one_in(c, 2) ? check_int(c, 0, FX_ACT_COUNT - 1) : FX_ACT_NONE;
     while (p->act == FX_ACT_PRELU);

@@ -51,9 +51,15 @@ static inline int fx_finish_is_partial(int32_t act) {
     return act > FX_ACT_PRELU;
 }
 
-/* Applies an activation in place to rows of n floats, row_step apart. The activations are the first unary kinds. */
-static inline void fx_activate_rows(const fx_kernels *k, int32_t act, float alpha, float beta, float *y, int64_t rows,
-                                    int64_t row_step, int64_t n) {
+/* An activation, one of the first unary kinds, with its parameters. */
+typedef struct fx_activation {
+    int32_t act;
+    float alpha, beta;
+} fx_activation;
+
+/* Applies an activation in place to rows of n floats, row_step apart. */
+static inline void fx_activate_rows(const fx_kernels *k, fx_activation a, float *y, int64_t rows, int64_t row_step,
+                                    int64_t n) {
     const fx_unary u = {.x = y,
                         .y = y,
                         .rows = rows,
@@ -62,9 +68,9 @@ static inline void fx_activate_rows(const fx_kernels *k, int32_t act, float alph
                         .x_step = 1,
                         .y_row = row_step,
                         .y_step = 1,
-                        .kind = act,
-                        .alpha = alpha,
-                        .beta = beta};
+                        .kind = a.act,
+                        .alpha = a.alpha,
+                        .beta = a.beta};
     k->unary_f32(&u);
 }
 

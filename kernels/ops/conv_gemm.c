@@ -257,7 +257,7 @@ static void run_tile(const walk *w, fx_gemm *g, const float *weight, int32_t fir
         return;
     const int64_t c0 = (int64_t)first * FX_NR, c1 = fx_min64((int64_t)last * FX_NR, win->c1);
     for (int i = 0; i < g->rows; i++)
-        fx_activate_rows(w->call->kernels, p->act, p->alpha, p->beta, w->s.c[i] + c0, 1, 0, c1 - c0);
+        fx_activate_rows(w->call->kernels, (fx_activation){p->act, p->alpha, p->beta}, w->s.c[i] + c0, 1, 0, c1 - c0);
 }
 
 fx_status fx_conv_gemm_run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) {

@@ -284,7 +284,8 @@ static void transform_output(const block *b, int32_t panel, int32_t panels, cons
                 k->wino_output_f32(&t);
             if (fx_finish_is_partial(p->act))
                 for (int row = 0; row < t.rows; row++)
-                    fx_activate_rows(k, p->act, p->alpha, p->beta, t.y + row * t.y_row, t.pixels, t.y_pixel, t.columns);
+                    fx_activate_rows(k, (fx_activation){p->act, p->alpha, p->beta}, t.y + row * t.y_row, t.pixels,
+                                     t.y_pixel, t.columns);
         }
     }
 }

@@ -92,8 +92,8 @@ static void copy_rows(const fx_call *call, const fx_box *b, int64_t e, int64_t e
     const int64_t bytes = call->params->copy.elem_bytes, *xs = &b->s[0][FX_DIMS - 2], *ys = &b->s[1][FX_DIMS - 2];
     while (e < end) {
         const fx_box_run r = fx_box_next(b, e, end, end - e);
-        fx_move(bytes, (const char *)call->in[0] + r.at[0] * bytes, (char *)call->out + r.at[1] * bytes, r.rows, r.n,
-                xs[0], xs[1], ys[0], ys[1]);
+        fx_move(bytes, (const char *)call->in[0] + r.at[0] * bytes, (char *)call->out + r.at[1] * bytes,
+                &(fx_lines){r.rows, r.n, xs[0], xs[1], ys[0], ys[1]});
         e += r.rows * r.n;
     }
 }
@@ -138,8 +138,8 @@ static void copy_blocks(const fx_call *call, const fx_box *b, const transpositio
                                             .y_next = asks ? next.y - at.y : 0};
             call->kernels->transpose_u32(&transpose);
         } else {
-            fx_move(bytes, (const char *)call->in[0] + at.x * bytes, (char *)call->out + at.y * bytes, at.columns,
-                    at.rows, 1, x_row, y_row, 1);
+            fx_move(bytes, (const char *)call->in[0] + at.x * bytes, (char *)call->out + at.y * bytes,
+                    &(fx_lines){at.columns, at.rows, 1, x_row, y_row, 1});
         }
     }
 }

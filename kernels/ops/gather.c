@@ -83,7 +83,7 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
                 return status;
         } else
             from = (const char *)call->in[0] + (row / p->count * p->axis + index) * bytes;
-        fx_move(p->elem_bytes, from, (char *)call->out + row * bytes, 1, p->inner, 0, 1, 0, 1);
+        fx_move(p->elem_bytes, from, (char *)call->out + row * bytes, &(fx_lines){1, p->inner, 0, 1, 0, 1});
     }
     return FX_OK;
 }

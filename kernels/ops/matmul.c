@@ -170,7 +170,8 @@ static void run_block(const fx_call *call, const workspace *s, const block *t, i
             g.columns = (int32_t)fx_min64((int64_t)g.panels * FX_NR, column_end - g.c_at);
             k->gemm_f32(&g);
             if (is_last && fx_finish_is_partial(p->act))
-                fx_activate_rows(k, p->act, p->alpha, p->beta, s->c[0] + g.c_at, g.rows, p->y_sm, g.columns);
+                fx_activate_rows(k, (fx_activation){p->act, p->alpha, p->beta}, s->c[0] + g.c_at, g.rows, p->y_sm,
+                                 g.columns);
         }
     }
 }
@@ -188,7 +189,8 @@ static void run_few(const fx_call *call, const workspace *s, const block *t, int
     }
     call->kernels->few_rows_f32(&f);
     if (p->act != FX_ACT_NONE)
-        fx_activate_rows(call->kernels, p->act, p->alpha, p->beta, s->c[0], f.rows, p->y_sm, f.columns);
+        fx_activate_rows(call->kernels, (fx_activation){p->act, p->alpha, p->beta}, s->c[0], f.rows, p->y_sm,
+                         f.columns);
 }
 
 static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) {

@@ -8,8 +8,13 @@ static inline int fx_is_element(int32_t bytes) {
     return bytes == 1 || bytes == 2 || bytes == 4 || bytes == 8;
 }
 
-/* y[r * y_row + c * y_step] = x[r * x_row + c * x_step] for r < rows, c < columns; strides in elements, of x any. */
-void fx_move(int64_t elem_bytes, const void *x, void *y, int64_t rows, int64_t columns, int64_t x_row, int64_t x_step,
-             int64_t y_row, int64_t y_step);
+/* Rows of elements, and their strides in elements; those of x may be anything. */
+typedef struct fx_lines {
+    int64_t rows, columns;
+    int64_t x_row, x_step, y_row, y_step;
+} fx_lines;
+
+/* y[r * y_row + c * y_step] = x[r * x_row + c * x_step] for r < rows, c < columns. */
+void fx_move(int64_t elem_bytes, const void *x, void *y, const fx_lines *l);
 
 #endif

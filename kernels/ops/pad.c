@@ -120,7 +120,8 @@ static void pad_row(const fx_pad_params *p, const axis *a, const char *x, char *
         else if (a->interior == 0)
             n = inside - (c - a->before), step = a->xs;
         n = n < end - c ? n : end - c;
-        fx_move(bytes, from < 0 ? fill : x + from * a->xs * bytes, y + c * a->ys * bytes, 1, n, 0, step, 0, a->ys);
+        fx_move(bytes, from < 0 ? fill : x + from * a->xs * bytes, y + c * a->ys * bytes,
+                &(fx_lines){1, n, 0, step, 0, a->ys});
         c += n;
     }
 }

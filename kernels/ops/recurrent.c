@@ -126,7 +126,7 @@ static void multiply(const step *t, const float *from, const float *packed, int6
 }
 
 static void activate(const step *t, int32_t kind, float *y, int64_t row, int64_t n) {
-    fx_activate_rows(t->k, kind, 0, 0, y, t->rows, row, n);
+    fx_activate_rows(t->k, (fx_activation){kind, 0, 0}, y, t->rows, row, n);
 }
 
 static void run_lstm(const step *t) {

@@ -86,8 +86,8 @@ static void run_strip(const fx_call *call, const fx_dwconv_params *p, fx_gconv *
         call->kernels->gconv_f32(g);
     if (fx_finish_is_partial(p->act))
         for (int32_t o = 0; o < d->rows; o++)
-            fx_activate_rows(call->kernels, p->act, p->alpha, p->beta, d->y + o * d->y_row + d->at, d->pixels,
-                             d->y_step, d->channels);
+            fx_activate_rows(call->kernels, (fx_activation){p->act, p->alpha, p->beta}, d->y + o * d->y_row + d->at,
+                             d->pixels, d->y_step, d->channels);
 }
 
 /* The same of `rows` rows of the window, from its row on: of one image, or the last of one and the first of the next.

@@ -52,11 +52,11 @@ static void runs_of(const fx_kernels *k, int threads, int group, int trace) {
         .fd = c.fd, .direct_fd = -1, .threads = threads, .isa = fx_kernels_level(k), .trace = trace};
     fx_engine *engine = fx_engine_open(&options, &error);
     CHECK(engine);
-    fx_bound *bound = fx_bind(engine, &c.program, NULL, NULL, &bind_stats, &error);
+    fx_bound *bound = fx_bind(engine, &c.program, NULL, &bind_stats, &error);
     CHECK(bound);
     for (int i = 0; i < 5; i++) {
         atomic_store(&is_counting, 1);
-        const fx_status status = fx_run(bound, (void *[]){x, y}, &bound, i % 2, NULL, NULL, &run_stats, &error);
+        const fx_status status = fx_run(bound, (void *[]){x, y}, &bound, i % 2, NULL, &run_stats, &error);
         atomic_store(&is_counting, 0);
         CHECK(status == FX_OK && !memcmp(y, expected, sizeof y));
         CHECK(!atomic_load(&allocations));

@@ -91,8 +91,8 @@ static int try_all(void *arg) {
     fx_error error;
     const int64_t bytes = a->engine->arena.bytes;
     CHECK(fx_arena_grow(&a->engine->arena, 2 * bytes) == FX_ERR_RUNNING && a->engine->arena.bytes == bytes);
-    CHECK(!fx_bind(a->engine, a->program, NULL, NULL, &bind_stats, &error) && error.status == FX_ERR_RUNNING);
-    CHECK(fx_run(a->bound, NULL, NULL, 0, NULL, NULL, &run_stats, &error) == FX_ERR_RUNNING);
+    CHECK(!fx_bind(a->engine, a->program, NULL, &bind_stats, &error) && error.status == FX_ERR_RUNNING);
+    CHECK(fx_run(a->bound, NULL, NULL, 0, NULL, &run_stats, &error) == FX_ERR_RUNNING);
     CHECK(fx_unbind(a->bound) == FX_ERR_RUNNING && fx_engine_trim(a->engine, 0) == FX_ERR_RUNNING);
     CHECK(fx_engine_close(a->engine) == FX_ERR_RUNNING);
     a->count++;
@@ -119,10 +119,10 @@ static void running(void) {
                                 .read_bytes_per_second = c.panel_bytes * c.program.load_count * 5};
     fx_engine *engine = fx_engine_open(&options, &error);
     CHECK(engine);
-    fx_bound *bound = fx_bind(engine, &c.program, NULL, NULL, &bind_stats, &error);
+    fx_bound *bound = fx_bind(engine, &c.program, NULL, &bind_stats, &error);
     CHECK(bound);
     attempt a = {engine, bound, &c.program, 0};
-    CHECK(fx_run(bound, (void *[]){x, y}, &bound, 1, try_all, &a, &run_stats, &error) == FX_OK);
+    CHECK(fx_run(bound, (void *[]){x, y}, &bound, 1, &(fx_interrupt){try_all, &a}, &run_stats, &error) == FX_OK);
     CHECK(a.count > 1 && !memcmp(y, expected, sizeof y));
     CHECK(fx_unbind(bound) == FX_OK && fx_engine_trim(engine, 0) == FX_OK && fx_engine_close(engine) == FX_OK);
     chain_free(&c);

@@ -21,7 +21,7 @@ static int64_t median(int64_t *times) {
 
 /* Nanoseconds of STEPS steps, one after the other as a session runs them. */
 static int64_t run(fx_workers *workers, const fx_call *call) {
-    fx_poll poll = fx_poll_start(NULL, NULL);
+    fx_poll poll = fx_poll_start(NULL);
     fx_task task = {.call = *call};
     task.units = fx_op_units(call->kernels, call->op, call->kernel, call->params, call->window, workers->cut_threads);
     const int64_t start = fx_now_ns();

@@ -34,7 +34,7 @@ static fx_status bring(const fx_load *pinned, uint32_t count, fx_bind_stats *sta
                                 .arena_bytes = ARENA_BYTES,
                                 .zeros_offset = ARENA_BYTES - 64,
                                 .zeros_count = 16};
-    fx_poll poll = fx_poll_start(NULL, NULL);
+    fx_poll poll = fx_poll_start(NULL);
     fx_touches touches;
     *stats = (fx_bind_stats){0};
     CHECK(fx_touches_make(&touches, &program, 1) == FX_OK);

@@ -33,7 +33,7 @@ typedef struct bench {
 } bench;
 
 static fx_status run(bench *b, int number, fx_bound *const *next, uint32_t count) {
-    return fx_run(b->bound[number], (void *[]){b->x, b->y}, next, count, NULL, NULL, &b->stats, &b->error);
+    return fx_run(b->bound[number], (void *[]){b->x, b->y}, next, count, NULL, &b->stats, &b->error);
 }
 
 /* One run with new inputs, compared. */
@@ -53,7 +53,7 @@ static void good_run(bench *b, int number, fx_bound *const *next, uint32_t count
 
 static void bind(bench *b, int number, int64_t read_max) {
     fx_bind_stats stats;
-    b->bound[number] = fx_bind(b->engine, &b->f[number].program, NULL, NULL, &stats, &b->error);
+    b->bound[number] = fx_bind(b->engine, &b->f[number].program, NULL, &stats, &b->error);
     CHECK(b->bound[number] && stats.read <= read_max);
 }
 
@@ -127,9 +127,9 @@ static void clash(bench *b) {
     fx_load *pinned = &b->f[1].pinned[0];
     const int64_t address = pinned->address;
     pinned->address = chain_start(0);
-    CHECK(!fx_bind(b->engine, &b->f[1].program, NULL, NULL, &stats, &b->error) && b->error.status == FX_ERR_OVERLAP);
+    CHECK(!fx_bind(b->engine, &b->f[1].program, NULL, &stats, &b->error) && b->error.status == FX_ERR_OVERLAP);
     pinned->address = b->f[0].pinned[0].address;
-    CHECK(!fx_bind(b->engine, &b->f[1].program, NULL, NULL, &stats, &b->error) && b->error.status == FX_ERR_OVERLAP);
+    CHECK(!fx_bind(b->engine, &b->f[1].program, NULL, &stats, &b->error) && b->error.status == FX_ERR_OVERLAP);
     pinned->address = address;
     good_run(b, 0, b->bound, 1);
 }
@@ -164,8 +164,8 @@ static void cancelled(bench *b) {
     bind(b, 0, INT64_MAX);
     bind(b, 2, INT64_MAX);
     for (int i = 0; i < 2; i++) {
-        fx_status status =
-            fx_run(b->bound[0], (void *[]){b->x, b->y}, &b->bound[i * 2], 1, cancel_now, &calls, &b->stats, &b->error);
+        fx_status status = fx_run(b->bound[0], (void *[]){b->x, b->y}, &b->bound[i * 2], 1,
+                                  &(fx_interrupt){cancel_now, &calls}, &b->stats, &b->error);
         CHECK(status == FX_ERR_CANCELLED);
         good_run(b, 0, &b->bound[2], 1);
     }

@@ -83,7 +83,7 @@ static int third_time(void *calls) {
 
 static void polls(void) {
     int calls = 0;
-    fx_poll nobody = fx_poll_start(NULL, NULL), poll = fx_poll_start(third_time, &calls);
+    fx_poll nobody = fx_poll_start(NULL), poll = fx_poll_start(&(fx_interrupt){third_time, &calls});
     CHECK(!fx_polled(&nobody));
     CHECK(!fx_polled(&poll) && !calls); /* not before FX_POLL_NS */
     const int64_t start = fx_now_ns();

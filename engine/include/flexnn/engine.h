@@ -108,6 +108,12 @@ typedef struct fx_options {
     int fresh;                     /* benches: the pages of a load's target go back to the system before the read */
 } fx_options;
 
+/* How a caller cancels: is_wanted(arg) is called by the calling thread about every 20 ms; non-zero cancels. */
+typedef struct fx_interrupt {
+    int (*is_wanted)(void *arg);
+    void *arg;
+} fx_interrupt;
+
 typedef struct fx_run_stats {
     int64_t run_ns, stall_ns, bytes_read;
 } fx_run_stats;
@@ -142,9 +148,9 @@ typedef struct fx_bind_stats {
 /* Checks and copies the program, grows the arena if needed and brings the pinned weights to their places. Weights that
  * the arena already holds, for a bound program or for one unbound since, are not read again. Programs of one engine may
  * share any memory, except that none may write what another has pinned or reads as zeros (FX_ERR_OVERLAP). Only in the
- * process that opened the engine (FX_ERR_FORK), and not during a run (FX_ERR_RUNNING). poll, if not NULL, is called
- * about every 20 ms while reading. NULL on failure: the programs bound before are as they were. */
-fx_bound *fx_bind(fx_engine *e, const fx_program *p, int (*poll)(void *), void *poll_arg, fx_bind_stats *stats,
+ * process that opened the engine (FX_ERR_FORK), and not during a run (FX_ERR_RUNNING). interrupt, which may be NULL, is
+ * asked while reading. NULL on failure: the programs bound before are as they were. */
+fx_bound *fx_bind(fx_engine *e, const fx_program *p, const fx_interrupt *interrupt, fx_bind_stats *stats,
                   fx_error *error);
 /* Unbinds a program. Its pinned weights stay in the arena until something else needs their place. FX_ERR_RUNNING: it is
  * still bound. */
@@ -157,10 +163,9 @@ fx_status fx_engine_trim(fx_engine *e, int keep_pinned);
  * binding, unbinding or running gives FX_ERR_RUNNING. buffers[i]: input/output buffer i. next: the bound programs that
  * are expected to run after this one (itself, too), in order; their loads begin as soon as nothing before them uses
  * their places. Other programs may run instead, but then all loads start again; so programs that were announced and
- * have not run yet should be named again. poll, if not NULL, is called by the calling thread about every 20 ms;
- * non-zero cancels the run. After any error the engine can run again. */
-fx_status fx_run(fx_bound *b, void *const *buffers, fx_bound *const *next, uint32_t next_count, int (*poll)(void *),
-                 void *poll_arg, fx_run_stats *stats, fx_error *error);
+ * have not run yet should be named again. interrupt may be NULL. After any error the engine can run again. */
+fx_status fx_run(fx_bound *b, void *const *buffers, fx_bound *const *next, uint32_t next_count,
+                 const fx_interrupt *interrupt, fx_run_stats *stats, fx_error *error);
 
 /* Compute threads that run, the caller among them: fewer than asked for where the system gave fewer. */
 int fx_engine_threads(const fx_engine *e);
