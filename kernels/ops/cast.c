@@ -55,7 +55,7 @@ static int64_t saturated(double v, int64_t lo, double hi_next) {
     X(F16, uint16_t, double, fx_half_to(v), fx_half_from(d), fx_half_from((double)i))                                  \
     X(F64, double, double, v, d, (double)i)
 
-/* Reads at most CHUNK elements of any type into the intermediate form, and writes them from it. */
+/* Reads at most CHUNK elements of any type into the widest type of their kind, and writes them from it. */
 #define CHUNK 512
 typedef union way {
     double d[CHUNK];

@@ -100,7 +100,7 @@ def test_the_command_writes_an_artifact_only_where_it_is_told(tmp_path: Path) ->
     [
         ([], "MODEL.onnx is missing"),
         (["--dump", "bound"], "MODEL.onnx is missing"),
-        (["--dump", "bond", "m.onnx"], "no stage 'bond': imported, bound, "),
+        (["--dump", "bond", "m.onnx"], "no stage 'bond'; the stages are imported, bound, "),
         (["--dump", "bound", "n.onnx"], "n.onnx: No such file"),
         (["--dump", "bound", "/dev/zero"], "not a regular file"),
     ],

@@ -144,7 +144,7 @@ def test_a_throttle_reaches_the_plan(artifact: Path) -> None:
 
 
 def test_profiles_have_names(artifact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match="'magic', not 'measure' or 'analytic'"):
+    with pytest.raises(ValueError, match="'magic'; it must be 'measure' or 'analytic'"):
         flexnn.Session(artifact, profile="magic")
     monkeypatch.setenv("FLEXNN_PROFILE", "nonsense")
     with pytest.raises(ValueError, match="nonsense"):
