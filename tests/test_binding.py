@@ -10,7 +10,7 @@ from pathlib import Path
 from flexnn import _core
 from flexnn._core import _core as extension
 
-SOURCE = Path(__file__).resolve().parents[2] / "flexnn" / "_core"
+SOURCE = Path(__file__).resolve().parents[1] / "flexnn" / "_core"
 STUB = ast.parse((SOURCE / "_core.pyi").read_text())
 CYTHON = "\n".join(path.read_text() for path in sorted(SOURCE.glob("*.pxi")))
 Parameters = list[tuple[str, bool, bool]]  # of each: name, is by keyword only, has a default
