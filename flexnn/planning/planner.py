@@ -31,7 +31,7 @@ def make_plan(graph: Graph, setting: Setting, memory: int | None = None, *, grou
 
 
 class Planner:
-    """Plans of one graph for any budget. Each form of the graph has a VariantPlanner; the fastest form that fits wins.
+    """Plans of one graph for any budget. Each variant of the graph has a VariantPlanner; the fastest that fits wins.
 
     ``groups`` of independent nodes run at the same time (planning/grouping.py). A number of groups is refused where not
     everything can be pinned; "auto" takes groups where they are predicted to be faster.
@@ -42,8 +42,8 @@ class Planner:
             setting = setting._replace(overhead=with_groups(setting.overhead))
         has_tables = any(stored_table(graph, node) for node in graph.nodes)
 
-        def costs_of(form: Graph) -> Costs:
-            return graph_costs(form, setting, in_file=has_tables)
+        def costs_of(variant: Graph) -> Costs:
+            return graph_costs(variant, setting, in_file=has_tables)
 
         self._graph, self._setting, self._groups = graph, setting, groups
         self._whole = VariantPlanner(graph, setting, in_file=has_tables)
@@ -60,8 +60,8 @@ class Planner:
 
     @property
     def tightest(self) -> VariantPlanner:
-        """Planner of the form that has the smallest budget."""
-        return min(self._forms, key=lambda planner: planner.minimum)
+        """Planner of the variant that has the smallest budget."""
+        return min(self._variants, key=lambda planner: planner.minimum)
 
     @property
     def least_working_bytes(self) -> int:
@@ -70,7 +70,7 @@ class Planner:
         return min(least, self._tiled.least_working_bytes) if self._tiled else least
 
     @property
-    def _forms(self) -> list[VariantPlanner]:
+    def _variants(self) -> list[VariantPlanner]:
         return [self._whole, self._tiled] if self._tiled else [self._whole]
 
     def plan(self, memory: int | None) -> Plan:
@@ -96,7 +96,7 @@ class Planner:
         return Grouping(self._graph, self._setting)
 
     def _one_by_one(self, memory: int | None) -> Plan:
-        """Return the plan of the form that is predicted to be the fastest of those that fit. No form is slower with
+        """Return the plan of the variant that is predicted to be the fastest of those that fit. None is slower with
         more memory, so neither is the fastest one.
         """
         if memory is not None and memory < self.minimum:
@@ -106,13 +106,13 @@ class Planner:
             all_pinned = self._all_pinned or VariantPlanner(self._graph, self._setting)
             if memory is None or all_pinned.pinning_memory <= memory:
                 return replace(all_pinned.plan(memory), minimum_memory=self.minimum)
-        bounds = [(form.bound_ms(memory), form) for form in self._forms if form.minimum <= memory]
+        bounds = [(variant.bound_ms(memory), variant) for variant in self._variants if variant.minimum <= memory]
         bounds.sort(key=lambda pair: pair[0])
         best = bounds[0][1].plan(memory)
         spent = best.plan_ms
-        for bound, form in bounds[1:]:
+        for bound, variant in bounds[1:]:
             if bound < best.predicted_ms:
-                other = form.plan(memory, best.predicted_ms)
+                other = variant.plan(memory, best.predicted_ms)
                 spent += other.plan_ms
                 best = other if other.predicted_ms < best.predicted_ms else best
         return replace(best, minimum_memory=self.minimum, bound_ms=bounds[0][0], plan_ms=spent)

@@ -1,4 +1,4 @@
-"""Planning of one form of a graph: the graph and a budget become the engine's program (docs/architecture.md, D3–D9).
+"""Planning of one variant of a graph: the graph and a budget become the engine's program (docs/architecture.md, D3–D9).
 
 costs → placement of activations → drafts → addresses of loads → program. A draft chooses each node's kernel, which
 weights are pinned, and how the others are sliced, all three by the predicted time of the whole run. That time covers
@@ -111,9 +111,9 @@ _Unplaced = tuple[float, int, Records]
 
 
 class VariantPlanner:
-    """Plans of one form of a graph for any budget; whatever does not depend on the budget is computed once.
+    """Plans of one variant of a graph for any budget; whatever does not depend on the budget is computed once.
 
-    ``planner.Planner`` chooses between the forms of a graph: each has a VariantPlanner.
+    ``planner.Planner`` chooses between the variants of a graph: each has a VariantPlanner.
     """
 
     def __init__(self, graph: Graph, setting: Setting, *, costs: Costs | None = None, in_file: bool = False) -> None:
