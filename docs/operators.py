@@ -7,9 +7,12 @@ from pathlib import Path
 import onnx.defs
 
 from flexnn.graph import support, supported
+from flexnn.graph.model import OPSET_MAX
 
 PAGE = Path(__file__).with_name("operators.md")
 DOMAINS = {"": "ai.onnx", "ai.onnx.ml": "ai.onnx.ml", "com.microsoft": "com.microsoft"}
+OPSETS = {"": OPSET_MAX, "ai.onnx.ml": 5}
+"""Newest opset of each domain whose operators are listed, so that the page does not change with onnx's releases."""
 MEANING = {
     "native": "The C core computes it, for the element types that it has. numpy computes the other types.",
     "numpy": "numpy computes it, between the parts of the graph that the C core runs. This is slower.",
@@ -25,7 +28,7 @@ def page() -> str:
         "# Operators",
         "",
         "`python docs/operators.py` makes this page from the code's own tables, and a test compares the two. Operators",
-        f"of `ai.onnx` and `ai.onnx.ml` are those of opset {onnx.defs.onnx_opset_version()} and before. Operators of",
+        f"of `ai.onnx` and `ai.onnx.ml` are those of opset {OPSET_MAX} and before. Operators of",
         "`com.microsoft` are onnxruntime's own; only the supported ones are listed.",
         "",
         "| support | meaning |",
@@ -43,8 +46,12 @@ def page() -> str:
 
 
 def _operators(domain: str) -> dict[str, str]:
-    names = {schema.name for schema in onnx.defs.get_all_schemas_with_history() if schema.domain == domain}
+    names = {schema.name for schema in onnx.defs.get_all_schemas_with_history() if _is_listed(schema, domain)}
     return dict(support(sorted(names | supported(domain).keys()), domain))
+
+
+def _is_listed(schema: onnx.defs.OpSchema, domain: str) -> bool:
+    return schema.domain == domain and schema.since_version <= OPSETS.get(domain, 0)
 
 
 if __name__ == "__main__":
