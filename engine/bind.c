@@ -6,13 +6,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Takes bytes for an array from the allocation; only counts them while memory is NULL. */
-static void *carve(char *memory, int64_t *used, int64_t bytes) {
-    int64_t at = *used;
-    *used = (at + bytes + 63) / 64 * 64;
-    return memory ? memory + at : NULL;
-}
-
 static uint32_t largest_group(const fx_program *p) {
     uint32_t largest = 1;
     for (uint32_t i = 0; i < p->group_count; i++)
@@ -23,16 +16,16 @@ static uint32_t largest_group(const fx_program *p) {
 /* Lays the bound program out in memory (NULL: only counts) and returns the bytes it takes. */
 static int64_t lay_out(char *memory, const fx_program *p, const fx_engine *e) {
     int64_t used = 0;
-    fx_bound *b = carve(memory, &used, sizeof *b);
+    fx_bound *b = fx_carve(memory, &used, sizeof *b);
 #define CARVE(field, count, wanted)                                                                                    \
     do {                                                                                                               \
-        void *at = carve(memory, &used, (wanted) ? (int64_t)(count) * (int64_t)sizeof *b->field : 0);                  \
+        void *at = fx_carve(memory, &used, (wanted) ? (int64_t)(count) * (int64_t)sizeof *b->field : 0);               \
         if (memory)                                                                                                    \
             b->field = (wanted) ? at : NULL;                                                                           \
     } while (0)
 #define COPY(field, count)                                                                                             \
     do {                                                                                                               \
-        void *at = carve(memory, &used, (int64_t)(count) * (int64_t)sizeof *p->field);                                 \
+        void *at = fx_carve(memory, &used, (int64_t)(count) * (int64_t)sizeof *p->field);                              \
         if (memory) {                                                                                                  \
             if (count)                                                                                                 \
                 memcpy(at, p->field, (size_t)(count) * sizeof *p->field);                                              \
@@ -105,8 +98,7 @@ static int agree(const fx_touches *a, const fx_touches *b) {
            !fx_lists_meet(a->writes, a->write_count, b->pinned, b->pinned_count);
 }
 
-/* Grows the arena to at least `bytes`; its contents stay. */
-static fx_status grow(fx_engine *e, int64_t bytes, fx_error *error) {
+fx_status fx_engine_grow(fx_engine *e, int64_t bytes, fx_error *error) {
     const int64_t before = e->arena.memory ? e->arena.bytes : 0;
     const fx_status status = fx_arena_grow(&e->arena, bytes);
     if (status != FX_OK)
@@ -126,7 +118,7 @@ static fx_status bring(fx_engine *e, fx_bound *b, fx_poll *poll, fx_bind_stats *
     const fx_program *p = &b->program;
     if (fx_loader_pause(e, poll) != FX_OK)
         return fx_fail(error, FX_ERR_CANCELLED, 0);
-    fx_status status = grow(e, p->arena_bytes, error);
+    fx_status status = fx_engine_grow(e, p->arena_bytes, error);
     if (status == FX_OK)
         status = fx_pinned_bring(e, p, &b->touches, poll, stats, error);
     if (status != FX_OK)
@@ -166,6 +158,11 @@ fx_bound *fx_bind(fx_engine *e, const fx_program *p, const fx_interrupt *interru
             free_bound(b);
             return NULL;
         }
+    if (fx_recordings_meet(e, &b->touches)) {
+        fx_fail(error, FX_ERR_OVERLAP, 0);
+        free_bound(b);
+        return NULL;
+    }
     if (bring(e, b, &poll, stats, error) != FX_OK) {
         free_bound(b);
         return NULL;
@@ -184,6 +181,7 @@ fx_status fx_unbind(fx_bound *b) {
         return FX_ERR_RUNNING;
     if (is_ours)
         fx_loader_pause(e, &poll);
+    fx_recordings_break(b);
     fx_bound **at = &e->bound;
     while (*at != b)
         at = &(*at)->others;
@@ -193,6 +191,6 @@ fx_status fx_unbind(fx_bound *b) {
             if (other->after[i].before == b)
                 other->after[i].before = NULL;
     free_bound(b);
-    fx_arena_bind(&e->arena, e->bound != NULL);
+    fx_arena_bind(&e->arena, e->bound || e->recordings);
     return FX_OK;
 }

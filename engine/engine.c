@@ -71,6 +71,8 @@ fx_status fx_engine_close(fx_engine *e) {
     if (is_ours && e->has_loader)
         fx_loader_stop(e);
     e->has_loader = 0;
+    while (e->recordings)
+        fx_recording_free(e->recordings);
     while (e->bound)
         fx_unbind(e->bound);
     if (is_ours) {
@@ -86,14 +88,14 @@ fx_status fx_engine_close(fx_engine *e) {
 
 fx_status fx_engine_trim(fx_engine *e, int keep_pinned) {
     fx_poll poll = fx_poll_start(NULL);
-    int64_t bytes = 0;
+    int64_t bytes = fx_recordings_arena(e);
     if (fx_arena_is_running(&e->arena))
         return FX_ERR_RUNNING;
     for (const fx_bound *b = e->bound; b; b = b->others)
         bytes = b->program.arena_bytes > bytes ? b->program.arena_bytes : bytes;
     if (e->arena.memory && getpid() == e->process && bytes < e->arena.bytes) {
         fx_loader_pause(e, &poll);
-        if (keep_pinned && !e->bound) {
+        if (keep_pinned && !bytes) {
             fx_pinned_forget_others(e);
         } else {
             fx_pinned_cut(e, bytes);
@@ -107,7 +109,7 @@ fx_status fx_engine_trim(fx_engine *e, int keep_pinned) {
 }
 
 int64_t fx_engine_bytes(const fx_engine *e) {
-    int64_t bytes = (int64_t)sizeof *e + e->pinned_count * (int64_t)sizeof *e->pinned;
+    int64_t bytes = (int64_t)sizeof *e + e->pinned_count * (int64_t)sizeof *e->pinned + fx_recordings_bytes(e);
     if (e->arena.memory)
         bytes += fx_arena_size(e->arena.bytes);
     for (const fx_bound *b = e->bound; b; b = b->others)

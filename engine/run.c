@@ -250,9 +250,8 @@ static fx_status run_steps(fx_bound *b, void *const *buffers, fx_bound *const *n
     return wait_loads(e, loads_before + p->load_count, poll, &stats->stall_ns, stall, error);
 }
 
-/* One run; the arena does not change meanwhile. */
-static fx_status run_bound(fx_bound *b, void *const *buffers, fx_bound *const *next, uint32_t next_count, fx_poll *poll,
-                           fx_run_stats *stats, fx_error *error) {
+fx_status fx_run_bound(fx_bound *b, void *const *buffers, fx_bound *const *next, uint32_t next_count, fx_poll *poll,
+                       fx_run_stats *stats, fx_error *error) {
     fx_engine *e = b->engine;
     const int64_t start = fx_now_ns();
     const fx_status status = run_steps(b, buffers, next, next_count, poll, stats, error);
@@ -285,7 +284,7 @@ fx_status fx_run(fx_bound *b, void *const *buffers, fx_bound *const *next, uint3
     if (fx_arena_begin(&e->arena) != FX_OK)
         return fx_fail(error, FX_ERR_RUNNING, 0);
     fx_poll poll = fx_poll_start(interrupt);
-    const fx_status status = run_bound(b, buffers, next, next_count, &poll, stats, error);
+    const fx_status status = fx_run_bound(b, buffers, next, next_count, &poll, stats, error);
     fx_arena_end(&e->arena);
     return status;
 }

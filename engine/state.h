@@ -4,6 +4,7 @@
 
 #include "arena.h"
 #include "flexnn/engine.h"
+#include "flexnn/recording.h"
 #include "loader.h"
 #include "read.h"
 #include "sync.h"
@@ -68,6 +69,7 @@ typedef struct fx_pinned_range {
 
 struct fx_engine {
     fx_bound *bound;
+    fx_recording *recordings;
     fx_arena arena;
     fx_pinned_range *pinned; /* ranges of the file that the arena holds */
     int64_t pinned_count;
@@ -135,10 +137,32 @@ void fx_pinned_cut(fx_engine *e, int64_t arena_bytes);
 /* Returns the memory around the pinned ranges to the system. */
 void fx_pinned_forget_others(fx_engine *e);
 
+/* Grows the arena to at least `bytes`; its contents stay. */
+fx_status fx_engine_grow(fx_engine *e, int64_t bytes, fx_error *error);
+
+/* One run of a program; the arena does not change meanwhile. After an error the loader has been asked to pause. */
+fx_status fx_run_bound(fx_bound *b, void *const *buffers, fx_bound *const *next, uint32_t next_count, fx_poll *poll,
+                       fx_run_stats *stats, fx_error *error);
+
+/* Whether a program's pinned weights would lie in slots of a recording. */
+int fx_recordings_meet(const fx_engine *e, const fx_touches *touches);
+/* Makes the recordings that run a program refuse to run. */
+void fx_recordings_break(const fx_bound *b);
+/* Bytes of the arena up to the last slot; bytes outside it. Of all recordings. */
+int64_t fx_recordings_arena(const fx_engine *e);
+int64_t fx_recordings_bytes(const fx_engine *e);
+
 /* Fills the workspace of a step with NaNs, and before its node's first step the output too, where no other tensor's
  * values lie in it. */
 void fx_poison_step(const fx_bound *b, const fx_step *step, const fx_call *call);
 void fx_poison(void *memory, int64_t bytes);
+
+/* Takes bytes for an array from an allocation; only counts them while memory is NULL. */
+static inline void *fx_carve(char *memory, int64_t *used, int64_t bytes) {
+    int64_t at = *used;
+    *used = (at + bytes + 63) / 64 * 64;
+    return memory ? memory + at : NULL;
+}
 
 static inline fx_status fx_fail(fx_error *error, fx_status status, int os_error) {
     *error = (fx_error){.status = status, .os_error = os_error, .index = -1};

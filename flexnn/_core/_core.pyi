@@ -159,6 +159,40 @@ class BoundProgram:
     def run(self, buffers: Sequence[NDArray[Any]], then: Sequence[BoundProgram] = ()) -> dict[str, int]: ...
     def close(self) -> None: ...
 
+class Recording:
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        programs: Sequence[BoundProgram],
+        entries: NDArray[Any],
+        slots: NDArray[Any],
+        operands: NDArray[np.uint32],
+        buffer_count: int,
+        input_count: int,
+        counter_count: int,
+        looks_ahead: bool = True,
+    ) -> None: ...
+    @property
+    def bytes(self) -> int: ...
+    @property
+    def entry(self) -> int: ...
+    def turns(self, counter: int) -> int: ...
+    def run(self, buffers: Sequence[NDArray[Any]], goes_on: bool = False) -> tuple[int, int, int, int]: ...
+    def close(self) -> None: ...
+
+BASE_ROW: int
+ENTRY_RUN: int
+ENTRY_COPY: int
+ENTRY_SWAP: int
+ENTRY_BRANCH: int
+ENTRY_JUMP: int
+ENTRY_BEGIN: int
+ENTRY_TURN: int
+ENTRY_NEXT: int
+ENTRY_COUNT: int
+ENTRY_ROW: int
+
 _Outcome = tuple[float, float, int]
 
 class Drafts:

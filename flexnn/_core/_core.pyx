@@ -4,6 +4,7 @@
 include "records.pxi"
 include "ops.pxi"
 include "engine.pxi"
+include "recording.pxi"
 include "place.pxi"
 include "plan.pxi"
 

@@ -107,5 +107,39 @@ cdef extern from "flexnn/engine.h" nogil:
     int64_t fx_table_workspace(int64_t chunk_bytes)
 
 
+cdef extern from "flexnn/recording.h" nogil:
+    const int FX_BASE_ROW
+    enum: FX_ENTRY_RUN, FX_ENTRY_COPY, FX_ENTRY_SWAP, FX_ENTRY_BRANCH, FX_ENTRY_JUMP, FX_ENTRY_BEGIN, FX_ENTRY_TURN
+    enum: FX_ENTRY_NEXT, FX_ENTRY_COUNT, FX_ENTRY_ROW
+
+    ctypedef struct fx_slot:
+        pass
+
+    ctypedef struct fx_entry:
+        pass
+
+    ctypedef struct fx_tape:
+        fx_bound *const *programs
+        uint32_t program_count
+        const fx_entry *entries
+        uint32_t entry_count
+        const fx_slot *slots
+        uint32_t slot_count
+        const uint32_t *operands
+        uint32_t operand_count
+        uint32_t buffer_count, counter_count, looks_ahead
+
+    ctypedef struct fx_recording:
+        pass
+
+    fx_recording *fx_recording_make(fx_engine *e, const fx_tape *tape, fx_error *error)
+    fx_status fx_recording_free(fx_recording *r)
+    fx_status fx_recording_run(fx_recording *r, void *const *buffers, const int64_t *buffer_bytes, int goes_on,
+                               const fx_interrupt *interrupt, int64_t *stopped, fx_run_stats *stats, fx_error *error)
+    int64_t fx_recording_counter(const fx_recording *r, uint32_t i)
+    int64_t fx_recording_entry(const fx_recording *r)
+    int64_t fx_recording_bytes(const fx_recording *r)
+
+
 cdef extern from "flexnn/quota.h" nogil:
     double fx_usable_cpus()

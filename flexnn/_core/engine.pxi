@@ -103,6 +103,7 @@ cdef class Engine:
     cdef bint busy
     cdef bint tracing
     cdef list doomed  # addresses of programs dropped while something ran
+    cdef list doomed_recordings
 
     def __init__(self, *, int fd, int direct_fd=-1, int threads=1, isa=None, bint poison=False, uint32_t jitter_seed=0,
                  int64_t read_bytes_per_second=0, int trace=0, bint fresh=False):
@@ -116,7 +117,7 @@ cdef class Engine:
         options.poison, options.jitter_seed, options.trace = poison, jitter_seed, trace
         options.read_bytes_per_second, options.fresh = read_bytes_per_second, fresh
         _kernels(isa)  # says better than the engine what is wrong with FLEXNN_ISA
-        self.doomed = []
+        self.doomed, self.doomed_recordings = [], []
         self.tracing = trace
         with nogil:
             self.engine = fx_engine_open(&options, &error)
@@ -136,6 +137,8 @@ cdef class Engine:
         cdef fx_engine *engine = self._opened()
         if self.busy:
             raise RuntimeError("the session is running already")
+        while self.doomed_recordings:
+            fx_recording_free(<fx_recording *><size_t>self.doomed_recordings.pop())
         while self.doomed:
             fx_unbind(<fx_bound *><size_t>self.doomed.pop())
         return engine
@@ -163,7 +166,7 @@ cdef class Engine:
         if self.busy:
             raise RuntimeError("the session is running")
         self.engine = NULL
-        self.doomed = []
+        self.doomed, self.doomed_recordings = [], []
         with nogil:
             fx_engine_close(engine)
 

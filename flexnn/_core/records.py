@@ -15,11 +15,13 @@ __all__ = [
     "DRAFT_SLICE_DTYPE",
     "DRAFT_STEP_DTYPE",
     "DTYPES",
+    "ENTRY_DTYPE",
     "GAP_DTYPE",
     "ITEM_DTYPE",
     "LIFETIME_DTYPE",
     "LOAD_DTYPE",
     "NODE_DTYPE",
+    "SLOT_DTYPE",
     "STEP_DTYPE",
     "VARIANT_DTYPE",
 ]
@@ -54,6 +56,8 @@ LOAD_DTYPE = DTYPES["fx_load"]
 VARIANT_DTYPE = DTYPES["fx_variant"]
 CONSTANT_DTYPE = DTYPES["fx_constant"]
 DRAFT_NODE_DTYPE = DTYPES["fx_draft_node"]
+SLOT_DTYPE = DTYPES["fx_slot"]
+ENTRY_DTYPE = DTYPES["fx_entry"]
 GAP_DTYPE = DTYPES["fx_gap"]
 LIFETIME_DTYPE = DTYPES["fx_lifetime"]
 ITEM_DTYPE = DTYPES["fx_item"]

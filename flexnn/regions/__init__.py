@@ -1,11 +1,12 @@
-"""Models whose shapes or path are known only at run time, cut into segments that are bound when their inputs are there.
+"""Models whose shapes or path are known only at run time, recorded as stretches of segments, branches and loops.
 
-This package knows neither the engine nor onnx: the walk is given a ``SegmentRunner`` (``OpenShapesRun`` in flexnn/run,
-or that of sampling.py when compiling).
+This package knows neither the engine nor onnx: OpenShapesRun (flexnn/run) runs what is recorded here.
 """
 
+from .record import Recorder
 from .region import Region
+from .scope import Scope, Value
 from .segment import Segment
-from .walk import SegmentRunner, Walker
+from .stretch import Control, Host, Output, Read, Stretch, Turns
 
-__all__ = ["Region", "Segment", "SegmentRunner", "Walker"]
+__all__ = ["Control", "Host", "Output", "Read", "Recorder", "Region", "Scope", "Segment", "Stretch", "Turns", "Value"]

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
 from flexnn.graph.ir import Array, GraphError
 from flexnn.graph.model import ModelNode
 
+from .region import Region
+
 Step = Callable[[Sequence[Array]], list[Array]]
 """One iteration: from the body's inputs to its outputs."""
+
+Body = Callable[[Region, Mapping[str, Array]], list[Array]]
+"""Walk of a body: from its inputs by name to its outputs."""
 
 SCAN_BYTES_MAX = 1 << 36
 
@@ -20,6 +25,23 @@ def truth(node: ModelNode, value: Array | None) -> bool:
     if value is None or value.size != 1 or value.dtype != np.bool_:
         raise GraphError(f"{node.where}: the condition is not a single boolean")
     return bool(value.reshape(-1)[0])
+
+
+def walked_loop(
+    node: ModelNode, bodies: Mapping[str, Region], inputs: Sequence[Array | None], body: Body, opset: int
+) -> list[Array]:
+    """Return the outputs of a Loop or Scan whose body Python walks, turn by turn. Raises GraphError."""
+    region = bodies.get("body")
+    if node.op_type not in ("Loop", "Scan") or region is None:
+        raise GraphError(f"{node.where}: this control flow is not supported")
+    names = [port.name for port in region.graph.inputs]
+
+    def step(values: Sequence[Array]) -> list[Array]:
+        if len(names) != len(values):
+            raise GraphError(f"{node.where}: the body takes {len(names)} inputs but gets {len(values)}")
+        return body(region, dict(zip(names, values, strict=True)))
+
+    return loop(node, inputs, step) if node.op_type == "Loop" else scan(node, inputs, step, opset)
 
 
 def loop(node: ModelNode, inputs: Sequence[Array | None], step: Step) -> list[Array]:

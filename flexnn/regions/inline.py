@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from flexnn.graph.bind import Binder
-from flexnn.graph.ir import Array, GraphError
+from flexnn.graph.ir import GraphError
 from flexnn.graph.lower import Const, UnknownValueError
 from flexnn.graph.model import ModelNode
 
 from .region import Region
+from .scope import NumbersError, Value
 
 Admit = Callable[[str, bool], None]
 """Function that adds an outside value to the binder, with its numbers if asked."""
@@ -27,7 +28,7 @@ class AgainError(GraphError):
     """A value that must be admitted with its numbers: binding starts again."""
 
 
-def condition(node: ModelNode, binder: Binder, values: Mapping[str, Array], is_steady: Callable[[str], bool]) -> bool:
+def condition(node: ModelNode, binder: Binder, values: Mapping[str, Value], is_steady: Callable[[str], bool]) -> bool:
     """Return whether the condition of an If is known, or can be."""
     name = node.input[0] if node.op_type == "If" and node.input else ""
     if name in binder.values or name in binder.constants:
@@ -35,7 +36,7 @@ def condition(node: ModelNode, binder: Binder, values: Mapping[str, Array], is_s
     return name in values and values[name].size == 1 and is_steady(name)
 
 
-def inline(region: Region, i: int, binder: Binder, values: Mapping[str, Array], forced: set[str], admit: Admit) -> None:
+def inline(region: Region, i: int, binder: Binder, values: Mapping[str, Value], forced: set[str], admit: Admit) -> None:
     """Lower the branch that an If takes. Values named in ``forced`` are admitted with their numbers; a value that turns
     out to need this is added. Raises AgainError, ApartError.
     """
@@ -58,7 +59,7 @@ def inline(region: Region, i: int, binder: Binder, values: Mapping[str, Array], 
             _add(branch, k, binder, values, forced, admit)
         results = [_result(name, binder, values, admit) for name in branch.outputs]
         is_half = [name in binder.halves for name in branch.outputs]
-    except (AgainError, ApartError):
+    except (AgainError, ApartError, NumbersError):
         raise
     except UnknownValueError as error:
         if error.value not in values or error.value in own or error.value in forced:
@@ -80,7 +81,7 @@ def inline(region: Region, i: int, binder: Binder, values: Mapping[str, Array], 
             binder.halves |= {name} if narrow else set()
 
 
-def _add(region: Region, k: int, binder: Binder, values: Mapping[str, Array], forced: set[str], admit: Admit) -> None:
+def _add(region: Region, k: int, binder: Binder, values: Mapping[str, Value], forced: set[str], admit: Admit) -> None:
     node = region.nodes[k]
     if node.op_type == "If":
         inline(region, k, binder, values, forced, admit)
@@ -93,7 +94,7 @@ def _add(region: Region, k: int, binder: Binder, values: Mapping[str, Array], fo
     binder.add(node)
 
 
-def _result(name: str, binder: Binder, values: Mapping[str, Array], admit: Admit) -> Const | int:
+def _result(name: str, binder: Binder, values: Mapping[str, Value], admit: Admit) -> Const | int:
     if binder.value(name) is None and name in values:
         admit(name, False)
     value = binder.value(name)

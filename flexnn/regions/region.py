@@ -41,6 +41,8 @@ class Region:
         """Values of which some lowering needs the numbers, not only the shapes."""
         self.apart: set[int] = set()
         """Branches that cannot be lowered into the segment around them."""
+        self.walked: set[int] = set()
+        """Nodes with bodies that Python must walk."""
         self.children: dict[int, dict[str, Region]] = {}
         self._needed: dict[Nodes, frozenset[str]] = {}
         known = visible | set(self.constants) | {port.name for port in graph.inputs}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from typing import Protocol
 
 import numpy as np
 
@@ -17,10 +18,11 @@ from flexnn.graph.ports import Port
 from flexnn.graph.random_array import random_array
 from flexnn.graph.sources import ModelSource
 
-from .control import truth
+from .control import truth, walked_loop
 from .region import Nodes, Region, members
+from .scope import Scope, Value, is_few
 from .segment import Segment
-from .walk import HEAVY, Scope, Walker
+from .walk import HEAVY, Walker, constant_array, is_idle, is_steady, scoped
 
 SIDES = (64, 96, 32, 16, 128, 224, 8, 256, 512, 1, 1024, 3)
 """Sizes that are tried for an open dimension, in order."""
@@ -32,27 +34,26 @@ TENSOR_MAX = 1 << 26
 """Most elements of a made-up input."""
 
 
+class SegmentRunner(Protocol):
+    """What is told of each segment that a walk meets."""
+
+    def meet(self, segment: Segment, live_bytes: int) -> None:
+        """Note a segment; ``live_bytes``: of the values that live beside its inputs."""
+        ...
+
+
 class _Collects:
-    """Segment runner that makes outputs up and keeps the graphs."""
+    """Segment runner that keeps the graphs."""
 
     def __init__(self) -> None:
         self.graphs: list[Graph] = []
         self.lowered: dict[str, int] = {}
         """Nodes that were in segments, by the path of their region."""
-        self.random = np.random.default_rng(0)
 
-    def run_segment(self, segment: Segment, inputs: Sequence[Array], live_bytes: int) -> list[Array]:
+    def meet(self, segment: Segment, live_bytes: int) -> None:
         self.graphs.append(segment.graph)
         path = segment.region.path
         self.lowered[path] = self.lowered.get(path, 0) | segment.nodes
-        tensors = [segment.graph.tensors[i] for i in segment.graph.outputs]
-        return [random_array(self.random, tensor.shape, ALL_DTYPES[tensor.dtype]) for tensor in tensors]
-
-    def lacking(self, segment: Segment) -> set[str]:
-        return set()
-
-    def forget(self, segment: Segment) -> None:
-        pass
 
 
 class _MadeUpError(GraphError):
@@ -60,9 +61,45 @@ class _MadeUpError(GraphError):
 
 
 class Sampler(Walker):
-    """Walker that goes everywhere a run could go."""
+    """Walker that goes everywhere a run could go, over made-up numbers."""
 
     inlines = False
+
+    def __init__(self, model: Model, runner: SegmentRunner) -> None:
+        super().__init__(model)
+        self._runner = runner
+        self._random = np.random.default_rng(0)
+
+    def run(self, feeds: Mapping[str, Array]) -> None:
+        """Walk the model with these inputs."""
+        scope = Scope({name: _value(array) for name, array in feeds.items()})
+        for name, array in feeds.items():
+            scope.own[name].is_steady = is_few(array.dtype, array.nbytes)
+        self.walk(self.region, scope)
+
+    def walk(self, region: Region, scope: Scope) -> list[Array]:
+        """Return the outputs of a region whose inputs are in ``scope``."""
+        remaining = region.all
+        while remaining:
+            following = self.next(region, scope, remaining)
+            if isinstance(following, Segment):
+                self._meet(following, scope)
+                remaining &= ~following.nodes
+            else:
+                node = region.nodes[following]
+                idle, steady = is_idle(node, scope), is_steady(node, scope)
+                inputs = [self._array(region, scope, name, idle) if name else None for name in node.input]
+                if following in region.children:
+                    arrays = self._control(node, region.children[following], scope, inputs)
+                else:
+                    arrays = self.evaluated(node, inputs)
+                for name, array in zip(node.output, arrays, strict=False):
+                    if name:
+                        scope.own[name] = _value(array)
+                        scope.own[name].is_steady = steady and following not in region.children
+                remaining &= ~(1 << following)
+            scope.keep(region.needed(remaining))
+        return [self._array(region, scope, name) for name in region.outputs]
 
     def evaluated(self, node: ModelNode, inputs: Sequence[Array | None]) -> list[Array]:
         """Return the outputs of a hosted operator, none of them empty, so that the nodes behind it are met, too."""
@@ -72,16 +109,34 @@ class Sampler(Walker):
             raise _MadeUpError(str(error)) from None
         return [value if value.size else np.zeros([d or 2 for d in value.shape], value.dtype) for value in values]
 
-    def control(
+    def _meet(self, segment: Segment, scope: Scope) -> None:
+        made: list[Value] = []
+        if segment.makes:
+            values = {id(scope[name]): scope[name].nbytes for name in scope if name not in segment.feeds}
+            self._runner.meet(segment, sum(values.values()))
+            tensors = [segment.graph.tensors[i] for i in segment.graph.outputs]
+            made = [_value(random_array(self._random, t.shape, ALL_DTYPES[t.dtype])) for t in tensors]
+        scoped(segment, scope, made)
+
+    def _array(self, region: Region, scope: Scope, name: str, idle: bool = False) -> Array:
+        if name not in scope:
+            return constant_array(region.constants[name], idle=idle)
+        return scope[name].numbers(name)
+
+    def _control(
         self, node: ModelNode, bodies: Mapping[str, Region], scope: Scope, inputs: Sequence[Array | None]
     ) -> list[Array]:
         """Return the outputs of a control-flow node: walk both branches of an If, one iteration of a Loop."""
         if node.op_type == "If":
             taken = "then_branch" if truth(node, inputs[0] if inputs else None) else "else_branch"
             return self._both(bodies, scope, taken)
+
+        def step(body: Region, values: Mapping[str, Array]) -> list[Array]:
+            return self.walk(body, Scope({name: _value(array) for name, array in values.items()}, scope))
+
         if node.op_type == "Loop":
             inputs = [np.array(1, np.int64), np.array(True), *inputs[2:]]
-        return super().control(node, bodies, scope, inputs)
+        return walked_loop(node, bodies, inputs, step, self.model.opset)
 
     def _both(self, bodies: Mapping[str, Region], scope: Scope, taken: str) -> list[Array]:
         """Walk both branches, one of which may not bind: some models have a branch for each sample rate. Return the
@@ -99,6 +154,10 @@ class Sampler(Walker):
         return walked[taken] if taken in walked else next(iter(walked.values()))
 
 
+def _value(array: Array) -> Value:
+    return Value(array.shape, array.dtype, array)
+
+
 def sample(model: Model) -> list[Graph]:
     """Return the graphs of all segments that the walk meets. Mark constants that other nodes read as used, since numpy
     may have to compute those nodes. Raises the first GraphError if no shape binds.
@@ -113,8 +172,9 @@ def sample(model: Model) -> list[Graph]:
     def walk(shapes: list[tuple[int, ...]]) -> None:
         """Walk the model at these shapes. Raises GraphError if they do not bind."""
         collects = _Collects()
+        random = np.random.default_rng(0)
         feeds = {
-            port.name: random_array(collects.random, shape, ALL_DTYPES[str(port.dtype)])
+            port.name: random_array(random, shape, ALL_DTYPES[str(port.dtype)])
             for port, shape in zip(model.graph.inputs, shapes, strict=True)
         }
         try:

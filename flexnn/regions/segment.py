@@ -11,13 +11,17 @@ from flexnn.graph.bind import Binder
 from flexnn.graph.evaluate import EVALUATORS
 from flexnn.graph.ir import DTYPES, Array, Graph, GraphError
 from flexnn.graph.lower import Const, UnknownValueError, array_const
+from flexnn.graph.model import ModelNode
 from flexnn.graph.passes import run_passes
 
 from .inline import AgainError, ApartError, condition, inline
 from .region import Nodes, Region, members
+from .scope import NumbersError, Value
 
 KEPT_BYTES = 4 << 10
 """Most bytes of a constant that is kept as an array between segments; larger ones are computed again by each reader."""
+DECIDING_MAX = 4
+"""Most elements of a value from the caller that decides a branch."""
 KNOWN_MAX = 4096
 """Most elements of a value whose numbers may shape a segment (axes, sizes, bounds); no limit if no input reaches it."""
 DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
@@ -43,11 +47,6 @@ class Segment:
     inlined: Nodes = 0
     """Branches that are lowered into it."""
 
-    def matches(self, values: Mapping[str, Array]) -> bool:
-        """Return whether the segment, bound to these shapes, holds for these numbers, too."""
-        consumed = self.consumed.items()
-        return all(values[name] is array or np.array_equal(values[name], array) for name, array in consumed)
-
 
 Told = Callable[[str], bool]
 """Fact about a value, asked by its name."""
@@ -56,7 +55,7 @@ Told = Callable[[str], bool]
 def build_segment(
     region: Region,
     remaining: Nodes,
-    values: Mapping[str, Array],
+    values: Mapping[str, Value],
     is_settled: Told,
     is_steady: Told | None,
     opset: int,
@@ -66,7 +65,7 @@ def build_segment(
     Mark in the region the nodes that numpy must compute, the values that must be known, and the branches that stay
     apart. ``is_settled`` says whether no input reaches a value; ``is_steady``, whether only small integers from the
     caller do, so that it may decide a branch (None: no branch is lowered). Raises GraphError for a node that is neither
-    lowered nor computed by numpy.
+    lowered nor computed by numpy, NumbersError where the numbers of ``values`` are needed and not there.
     """
     while True:
         before = set(region.forced), set(region.apart)
@@ -79,7 +78,7 @@ def build_segment(
 def _attempt(
     region: Region,
     remaining: Nodes,
-    values: Mapping[str, Array],
+    values: Mapping[str, Value],
     is_settled: Told,
     is_steady: Told | None,
     opset: int,
@@ -98,7 +97,11 @@ def _attempt(
         if i in region.hosted or not _available(region, i, binder, values):
             continue
         if i in region.children:
-            if is_steady is None or i in region.apart or not condition(node, binder, values, is_steady):
+            if is_steady is None or i in region.apart:
+                continue
+            if not condition(node, binder, values, is_steady):
+                if _force_condition(region, node, values, is_steady):
+                    break
                 continue
             try:
                 inline(region, i, binder, values, region.forced, admit)
@@ -121,6 +124,8 @@ def _attempt(
                     binder.values.pop(name, None)
                 raise GraphError(f"{node.where}: its output {unmade[0]!r} is not supported")
             done |= 1 << i
+        except NumbersError:
+            raise
         except UnknownValueError as error:
             name, small = error.value, _size(error.value, binder, values) <= KNOWN_MAX
             if name in region.forced or not (small or (name in values and is_settled(name))):
@@ -135,12 +140,23 @@ def _attempt(
     return segment
 
 
-def _available(region: Region, i: int, binder: Binder, values: Mapping[str, Array]) -> bool:
+def _force_condition(region: Region, node: ModelNode, values: Mapping[str, Value], is_steady: Told) -> bool:
+    """Ask for the numbers of the few integers from the caller that decide a branch; return whether any are new."""
+    if node.op_type != "If" or not node.input or node.input[0] in values:
+        return False
+    origins = _origins(region, node.input[0], values)
+    few = all(is_steady(name) and values[name].size <= DECIDING_MAX for name in origins)
+    new = origins - region.forced if few else set()
+    region.forced |= new
+    return bool(new)
+
+
+def _available(region: Region, i: int, binder: Binder, values: Mapping[str, Value]) -> bool:
     names = region.reads[i]
     return all(name in binder.values or name in values or name in region.constants for name in names)
 
 
-def _size(name: str, binder: Binder, values: Mapping[str, Array]) -> int:
+def _size(name: str, binder: Binder, values: Mapping[str, Value]) -> int:
     value = binder.values[name]
     return binder.graph.tensors[value].size if isinstance(value, int) else values[name].size
 
@@ -152,7 +168,7 @@ def leave(region: Region, i: int, error: GraphError) -> None:
     region.hosted.add(i)
 
 
-def _origins(region: Region, name: str, values: Mapping[str, Array]) -> set[str]:
+def _origins(region: Region, name: str, values: Mapping[str, Value]) -> set[str]:
     """Return the small integers at hand from which a value is computed: if they are known while binding, so is it.
     Return nothing if anything goes into it but these, constants and shapes.
     """
@@ -172,14 +188,16 @@ def _origins(region: Region, name: str, values: Mapping[str, Array]) -> set[str]
     return found if known else set()
 
 
-def _admit(binder: Binder, name: str, array: Array, known: bool, consumed: dict[str, Array]) -> None:
-    if array.dtype not in DTYPE_NAMES or not array.size:
-        raise GraphError(f"value {name!r} is {array.dtype}{list(array.shape)}, which the C core does not compute")
+def _admit(binder: Binder, name: str, value: Value, known: bool, consumed: dict[str, Array]) -> None:
+    if value.dtype not in DTYPE_NAMES or not value.size:
+        raise GraphError(f"value {name!r} is {value.dtype}{list(value.shape)}, which the C core does not compute")
     if known:
-        binder.values[name] = array_const(name, array)
-        consumed[name] = array
+        binder.values[name] = array_const(name, value.numbers(name))
+        consumed[name] = value.numbers(name)
+    elif value.is_settled and value.array is not None and value.nbytes <= KEPT_BYTES:
+        binder.values[name] = array_const(name, value.array)
     else:
-        binder.add_input(name, array.shape, DTYPE_NAMES[array.dtype])
+        binder.add_input(name, value.shape, DTYPE_NAMES[value.dtype])
 
 
 def _finished(

@@ -103,7 +103,7 @@ class BoundProgram:
                 input_count=len(plan.graph.inputs),
             )
         except _core.EngineError as error:
-            raise SessionError(self._explain(error)) from None
+            raise SessionError(self.explain(error)) from None
 
     def run(self, buffers: Sequence[NDArray[Any]], then: Sequence[BoundProgram] = ()) -> dict[str, int]:
         """Run once over ``buffers``, inputs and then outputs; return ``run_ns``, ``stall_ns`` and ``bytes_read``.
@@ -113,7 +113,7 @@ class BoundProgram:
         try:
             return self._bound.run(buffers, [bound._bound for bound in then])
         except _core.EngineError as error:
-            raise SessionError(self._explain(error)) from None
+            raise SessionError(self.explain(error)) from None
 
     @property
     def pinning(self) -> dict[str, int]:
@@ -148,7 +148,12 @@ class BoundProgram:
         """Unbind the program; closing twice is fine. Pinned weights stay in the arena until their place is needed."""
         self._bound.close()
 
-    def _explain(self, error: _core.EngineError) -> str:
+    @property
+    def core(self) -> _core.BoundProgram:
+        """The program in the C engine."""
+        return self._bound
+
+    def explain(self, error: _core.EngineError) -> str:
         """Return the engine's error with the name of the weight or node that it is about."""
         program, graph = self.plan.program, self.plan.graph
         if error.status in ("io", "eof", "checksum") and error.is_load:

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 
 from flexnn import _core
-from flexnn.graph.ir import ALL_DTYPES, Array, Graph
-from flexnn.graph.random_array import random_array
+from flexnn.graph.ir import Array, Graph
 from flexnn.planning import Plan, Program
 from flexnn.regions import Region, Segment
 from flexnn.regions.sampling import Sampler
@@ -34,30 +33,20 @@ class Part:
 
 
 class _Planned:
-    """Segment runner that plans segments in place of running them; their outputs are made up."""
+    """Segment runner that plans segments in place of running them."""
 
     def __init__(self, segments: BoundSegments) -> None:
         self.segments = segments
         self.parts: list[Part] = []
         self.met: list[BoundSegment] = []
-        self.random = np.random.default_rng(0)
 
-    def run_segment(self, segment: Segment, inputs: Sequence[Array], live_bytes: int) -> list[Array]:
-        """Return made-up outputs of a segment."""
+    def meet(self, segment: Segment, live_bytes: int) -> None:
+        """Plan a segment."""
         bound = self.segments.of(segment)
-        plan = self.segments.planned(bound, live_bytes - sum(array.nbytes for array in inputs), [], 0)
+        plan = self.segments.planned(bound, live_bytes, [], 0)
         if bound not in self.met:
             self.met.append(bound)
             self.parts.append(Part(segment.region.path, bound.graph, plan))
-        tensors = [bound.graph.tensors[i] for i in bound.graph.outputs]
-        return [random_array(self.random, tensor.shape, ALL_DTYPES[tensor.dtype]) for tensor in tensors]
-
-    def lacking(self, segment: Segment) -> set[str]:
-        """Return the names of the segment's nodes whose weights it cannot have."""
-        return self.segments.lacking(segment)
-
-    def forget(self, segment: Segment) -> None:
-        """Do nothing: a plan keeps what it has met."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -194,10 +183,22 @@ class RegionPlan(Plan):
         return "\n".join(lines)
 
 
+class _PlanningSampler(Sampler):
+    """Sampler that leaves to numpy what the artifact has no weights for."""
+
+    def __init__(self, segments: BoundSegments, planned: _Planned) -> None:
+        super().__init__(segments.stored.model, planned)
+        self._segments = segments
+
+    def lacking(self, segment: Segment) -> set[str]:
+        """Return the names of the segment's nodes whose weights the artifact does not hold."""
+        return self._segments.lacking(segment)
+
+
 def plan_regions(segments: BoundSegments, feeds: Mapping[str, Array]) -> RegionPlan:
     """Plan every segment that a run at the shapes of ``feeds`` could meet. Raises BudgetError, GraphError."""
     planned = _Planned(segments)
-    sampler = Sampler(segments.stored.model, planned)
+    sampler = _PlanningSampler(segments, planned)
     with np.errstate(all="ignore"):
         sampler.run(feeds)
     region, parts = sampler.region, planned.parts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -12,7 +12,6 @@ from flexnn.graph.ir import DTYPES, Array, Graph, Tensor, Weight
 from flexnn.graph.sources import ArraySource
 from flexnn.measure import Watch
 from flexnn.planning import BudgetError, MachineProfile, Plan, Planner, Setting
-from flexnn.planning.overhead import NODE_BYTES
 from flexnn.planning.types import LINE, align_up
 from flexnn.regions import Segment
 
@@ -34,22 +33,14 @@ class BoundSegment:
     planner: Planner
     io_align: int
     plan: Plan | None = None
-    planned_for: tuple[int | None, int] = (None, -1)
-    """Budget of ``plan`` (None: no limit), and bytes of all else that the session held when it was made: while both are
-    the same, so is the plan.
-    """
+    planned_for: int | None = -1
+    """Budget of ``plan`` (None: no limit): while it is the same, so is the plan."""
+    least_bytes: int = 0
+    """Smallest budget of the segment alone, its inputs and outputs not counted."""
     bound: BoundProgram | None = None
     """The plan's program in the engine, while the segment is open."""
     place: tuple[int, int] | None = None
     """Arena offsets of its pinned part and of its working part, when it was bound last."""
-    number: int = 0
-    """Position in the order in which segments were opened."""
-    live_bytes: int = -1
-    """Bytes of the values that lived when it was planned."""
-    successor: BoundSegment | None = None
-    """The segment that ran after it the last time."""
-    is_followed: bool = False
-    """Whether ``successor`` ran after it the last two times, so that its loads may begin early."""
     watch: Watch | None = None
     """Observer of its runs, for what they tell about the machine."""
     is_measured: bool = False
@@ -111,7 +102,7 @@ class BoundSegments:
         """Plan for ``machine`` from now on, also those that are there."""
         self.setting = self.setting._replace(machine=machine)
         for segment in self:
-            segment.planner, segment.planned_for = Planner(segment.graph, self.setting), (None, -1)
+            segment.planner, segment.planned_for = Planner(segment.graph, self.setting), -1
 
     def pop(self, segment: Segment) -> BoundSegment | None:
         """Forget a segment that will not run again; return its bound form."""
@@ -121,43 +112,33 @@ class BoundSegments:
         """Return the names of nodes whose weights the artifact does not hold in the form that the segment reads."""
         return {weight.name for weight in segment.graph.weights if not self._has(weight)}
 
-    def planned(
-        self,
-        segment: BoundSegment,
-        live: int,
-        others: Sequence[BoundSegment],
-        kept_nodes: int,
-        quota_bytes: int | None = None,
-    ) -> Plan:
-        """Return the plan of a segment for what is left beside ``live`` bytes of values, the open ``others``, whose
-        working part it shares, and ``kept_nodes`` nodes of segments that are kept; ``quota_bytes``: at most so much
-        beyond its smallest budget. Raises BudgetError.
+    @property
+    def stacks_bytes(self) -> int:
+        """Bytes of the threads' stacks."""
+        return self.setting.overhead(Graph(), 0, 0, self.setting.threads)["stacks"]
+
+    def io_bytes(self, segment: BoundSegment) -> int:
+        """Return the bytes that a plan of the segment counts for its inputs and outputs."""
+        return self.setting.overhead(segment.graph, 0, 0, self.setting.threads)["io"]
+
+    def planned(self, segment: BoundSegment, own: int | None, around: dict[str, int]) -> Plan:
+        """Return the plan of a segment for ``own`` bytes, its inputs and outputs not counted (None: no limit), beside
+        ``around``: bytes of all else, by what takes them. Raises BudgetError.
         """
-        planner = segment.planner
-        working = max((other.working_bytes for other in others), default=0)
-        parts = {
-            "values": live,
-            "model": self.model_bytes,
-            "programs": sum(other.pinned_bytes + other.program_bytes for other in others)
-            + max(0, working - planner.least_working_bytes)
-            + 2 * self.setting.io_align * (1 + len(others)),
-            "kept": NODE_BYTES * kept_nodes,
-        }
-        around = sum(parts.values())
-        own = None if self.memory is None else self.memory - around
-        if own is not None and quota_bytes is not None:
-            own = min(own, planner.minimum + quota_bytes)
-        if segment.plan is not None and segment.planned_for == (own, around):
-            return segment.plan
-        try:
-            plan = planner.plan(own)
-        except BudgetError as error:
-            raise BudgetError(error.minimum + around, self.memory or 0) from None
-        plan = replace(
-            plan, memory=self.memory, minimum_memory=plan.minimum_memory + around, overhead=plan.overhead | parts
+        if segment.plan is not None and segment.planned_for == own:
+            plan = segment.plan
+        else:
+            io = self.io_bytes(segment)
+            try:
+                plan = segment.planner.plan(None if own is None else own + io)
+            except BudgetError as error:
+                raise BudgetError(error.minimum - io + sum(around.values()), self.memory or 0) from None
+            plan = self._rewrite(plan) if self._rewrite else plan
+            segment.planned_for, segment.least_bytes = own, plan.minimum_memory - io
+        minimum = segment.least_bytes + sum(around.values())
+        segment.plan = replace(
+            plan, memory=self.memory, minimum_memory=minimum, overhead=plan.overhead | {"io": 0} | around
         )
-        segment.plan = self._rewrite(plan) if self._rewrite else plan
-        segment.planned_for = own, around
         return segment.plan
 
     def _bind(self, segment: Segment) -> BoundSegment:

@@ -1,0 +1,42 @@
+"""Stacks whose number of rows nobody knows before the run: memory that grows without being copied."""
+
+from __future__ import annotations
+
+import math
+import mmap
+
+import numpy as np
+
+from flexnn.graph.ir import Array, Shape
+
+FIRST_BYTES = 64 << 10
+"""Bytes of a stack at first."""
+
+
+class Growing:
+    """Rows of ``shape``, one after the other. The array that ``bytes`` or ``array`` returns must be gone before it
+    grows.
+    """
+
+    def __init__(self, shape: Shape, dtype: np.dtype, rows: int = 0) -> None:
+        self._shape, self._dtype = shape, dtype
+        self.row_bytes = math.prod(shape) * dtype.itemsize
+        self.nbytes = max(self.row_bytes * max(rows, 1), min(FIRST_BYTES, 64 * self.row_bytes), 1)
+        self._memory = mmap.mmap(-1, self.nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+    @property
+    def bytes(self) -> Array:
+        """All its bytes."""
+        return np.frombuffer(self._memory, np.uint8)
+
+    def grow(self, nbytes: int) -> None:
+        """Make it larger; the rows stay. Raises OSError, MemoryError."""
+        self._memory.resize(nbytes)
+        self.nbytes = nbytes
+
+    def array(self, rows: int) -> Array:
+        """Return the first rows; the memory beyond them goes back."""
+        wanted = max(rows * self.row_bytes, 1)
+        if wanted < self.nbytes:
+            self.grow(wanted)
+        return np.frombuffer(self._memory, self._dtype, rows * math.prod(self._shape)).reshape(rows, *self._shape)

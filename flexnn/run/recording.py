@@ -1,0 +1,143 @@
+"""Stretches as the engine runs them: slots with places, entries as records, segments bound (flexnn/regions/tape.py)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flexnn import _core
+from flexnn.graph.ir import Array
+from flexnn.planning.types import LINE, align_up
+from flexnn.regions import Stretch
+from flexnn.regions.tape import Kind, Tape
+
+from .segments import BoundSegment
+
+KINDS: dict[Kind, int] = {
+    "run": _core.ENTRY_RUN,
+    "copy": _core.ENTRY_COPY,
+    "swap": _core.ENTRY_SWAP,
+    "branch": _core.ENTRY_BRANCH,
+    "jump": _core.ENTRY_JUMP,
+    "begin": _core.ENTRY_BEGIN,
+    "turn": _core.ENTRY_TURN,
+    "next": _core.ENTRY_NEXT,
+    "count": _core.ENTRY_COUNT,
+    "row": _core.ENTRY_ROW,
+}
+ENTRY_BYTES = 256
+"""Bytes of an entry: its record and its slots' in numpy and in the engine, and its part of the tape."""
+
+
+@dataclass(slots=True, eq=False)
+class ReadyStretch:
+    """A stretch, its segments and its records. Sizes in bytes."""
+
+    stretch: Stretch
+    segments: list[BoundSegment]
+    constants: list[Array]
+    """Arrays of the buffers after the inputs: the stretch's, then its segments'."""
+    entries: NDArray[Any]
+    slots: NDArray[Any]
+    """Places of slots of the arena count from the first one's."""
+    operands: NDArray[np.uint32]
+    slot_bytes: int
+    """Of the arena."""
+    values_bytes: int = 0
+    """Bytes of live values and outputs beside which it was planned."""
+    recording: _core.Recording | None = None
+    slots_at: int = 0
+    """Arena offset of the slots in ``recording``."""
+    grown: dict[int, int] = field(default_factory=dict)
+    """Number of the output whose rows an entry writes, by the entry."""
+    capacities: dict[int, int] = field(default_factory=dict)
+    """Rows that outputs of unknown length had the last time, by their number."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it takes outside the arena, its segments' programs not counted."""
+        return ENTRY_BYTES * len(self.entries) + sum(array.nbytes for array in self.constants)
+
+    @property
+    def buffer_count(self) -> int:
+        """Number of the caller's buffers."""
+        return len(self.stretch.inputs) + len(self.constants) + len(self.stretch.outputs)
+
+    def placed(self, at: int) -> NDArray[Any]:
+        """Return the slots as they are where those of the arena begin at offset ``at``."""
+        slots = self.slots.copy()
+        slots["offset"][slots["base"] == 0] += at
+        return slots
+
+    def turns(self, counter: int) -> int:
+        """Turns that a loop took in the last run, by its counter."""
+        assert self.recording is not None
+        return self.recording.turns(counter)
+
+    def close(self) -> None:
+        """Free the recording."""
+        if self.recording is not None:
+            self.recording.close()
+            self.recording = None
+
+
+def ready(stretch: Stretch, segments: list[BoundSegment]) -> ReadyStretch:
+    """Return the records of a stretch; ``segments``: the bound forms of its tape's."""
+    tape = stretch.tape
+    constants = [*stretch.constants, *(array for segment in segments for array in segment.constants)]
+    own = len(stretch.inputs) + len(stretch.constants)
+    more = len(constants) - len(stretch.constants)
+    extra, firsts = [], []
+    for segment in segments:
+        firsts.append(len(tape.slots) + len(extra))
+        extra += [array.nbytes for array in segment.constants]
+    slots, slot_bytes = _slots(tape, own, more)
+    added = np.zeros(len(extra), _core.SLOT_DTYPE)
+    added["base"], added["bytes"] = 1 + own + np.arange(len(extra)), extra
+    entries = np.zeros(len(tape.entries), _core.ENTRY_DTYPE)
+    operands: list[int] = []
+    for number, entry in enumerate(tape.entries):
+        b = entry.b
+        if entry.kind == "run":
+            segment, b = segments[entry.a], len(operands)
+            feeds = len(entry.operands) - len(tape.segments[entry.a].makes)
+            fixed = range(firsts[entry.a], firsts[entry.a] + len(segment.constants))
+            operands += [*map(tape.root, entry.operands[:feeds]), *fixed, *map(tape.root, entry.operands[feeds:])]
+        elif entry.kind in ("copy", "count", "row"):
+            b = tape.root(b)
+        a = entry.a if entry.kind in ("run", "begin", "turn", "next", "count") else tape.root(entry.a)
+        entries[number] = (KINDS[entry.kind], a, b, entry.c, entry.d, 0, entry.n)
+    made = ReadyStretch(
+        stretch, segments, constants, entries, np.concatenate([slots, added]), np.array(operands, np.uint32), slot_bytes
+    )
+    first_output = own + more
+    for number, entry in enumerate(tape.entries):
+        if entry.kind == "row" and (buffer := int(slots["base"][tape.root(entry.b)]) - 1) >= first_output:
+            made.grown[number] = buffer - first_output
+    return made
+
+
+def _slots(tape: Tape, own: int, more: int) -> tuple[NDArray[Any], int]:
+    """Return the records of a tape's slots, and the bytes of those in the arena. Buffers from number ``own`` on follow
+    ``more`` others that the tape does not know.
+    """
+    slots = np.zeros(len(tape.slots), _core.SLOT_DTYPE)
+    spans = tape.lifetimes()
+    numbers = sorted(spans, key=lambda i: -tape.slots[i].nbytes)
+    sizes = np.array([align_up(tape.slots[i].nbytes, LINE) for i in numbers], np.int64)
+    first = np.array([spans[i][0] for i in numbers], np.int32)
+    last = np.array([spans[i][1] for i in numbers], np.int32)
+    address = np.zeros(len(numbers), np.int64)
+    if numbers:
+        _core.place_in_order(sizes, first, last, np.arange(len(numbers), dtype=np.int32), address)
+    for i in range(len(tape.slots)):
+        root = tape.slots[tape.root(i)]
+        buffer = root.buffer + more if root.buffer >= own else root.buffer
+        base = 1 + buffer if buffer >= 0 else _core.BASE_ROW if root.row_of >= 0 else 0
+        slots[i] = (base, 0, 0, root.nbytes if base or tape.root(i) in spans else 0)
+    for i, at in zip(numbers, address, strict=True):
+        slots["offset"][i] = at
+    return slots, int((address + sizes).max()) if numbers else 0
