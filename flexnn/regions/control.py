@@ -27,6 +27,12 @@ def truth(node: ModelNode, value: Array | None) -> bool:
     return bool(value.reshape(-1)[0])
 
 
+def check_branches(node: ModelNode, bodies: Mapping[str, Region]) -> None:
+    """Raise GraphError unless an If has both branches."""
+    if not {"then_branch", "else_branch"} <= bodies.keys():
+        raise GraphError(f"{node.where}: a branch is missing")
+
+
 def walked_loop(
     node: ModelNode, bodies: Mapping[str, Region], inputs: Sequence[Array | None], body: Body, opset: int
 ) -> list[Array]:

@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from flexnn.graph.fold import folds
 from flexnn.graph.ir import DTYPES, Array, GraphError, Shape
 from flexnn.graph.model import Model, ModelNode
 
+from .control import check_branches
 from .region import Nodes, Region
 from .scope import NumbersError, Scope, Value, known
 from .segment import Segment
@@ -140,7 +142,7 @@ class Recorder(Walker):
         """Compute a hosted operator whose inputs' numbers are known; return whether they are."""
         node = region.nodes[i]
         given = [scope[name] for name in node.input if name and name in scope]
-        if any(value.array is None and value.size for value in given):
+        if not folds(node) or any(value.array is None and value.size for value in given):
             return False
         idle = is_idle(node, scope)
         inputs = [self._numbers(region, scope, name, idle) if name else None for name in node.input]
@@ -211,7 +213,8 @@ class Recorder(Walker):
         self, region: Region, scope: Scope, node: ModelNode, bodies: dict[str, Region], is_top: bool
     ) -> list[Value]:
         """Record a node with bodies; return its outputs. Raises WalkedError."""
-        if node.op_type == "If" and {"then_branch", "else_branch"} <= bodies.keys():
+        if node.op_type == "If":
+            check_branches(node, bodies)
             return self._if(self._value(region, scope, node.input[0]), scope, bodies)
         inputs = [self._value(region, scope, name) if name else None for name in node.input]
         if node.op_type == "Loop" and "body" in bodies:

@@ -18,7 +18,7 @@ from flexnn.graph.ports import Port
 from flexnn.graph.random_array import random_array
 from flexnn.graph.sources import ModelSource
 
-from .control import truth, walked_loop
+from .control import check_branches, truth, walked_loop
 from .region import Nodes, Region, members
 from .scope import Scope, Value, is_few
 from .segment import Segment
@@ -128,6 +128,7 @@ class Sampler(Walker):
     ) -> list[Array]:
         """Return the outputs of a control-flow node: walk both branches of an If, one iteration of a Loop."""
         if node.op_type == "If":
+            check_branches(node, bodies)
             taken = "then_branch" if truth(node, inputs[0] if inputs else None) else "else_branch"
             return self._both(bodies, scope, taken)
 

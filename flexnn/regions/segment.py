@@ -27,7 +27,7 @@ KNOWN_MAX = 4096
 DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Segment:
     """Lowered nodes. ``graph`` is empty if all of them turned out to be constants or aliases of other values."""
 

@@ -16,7 +16,7 @@ from flexnn.graph.ir import Array
 from flexnn.graph.model import ModelNode
 from flexnn.planning import Plan
 from flexnn.regions import Control, Host, Read, Recorder, Region, Scope, Segment, Stretch, Value
-from flexnn.regions.control import truth, walked_loop
+from flexnn.regions.control import check_branches, truth, walked_loop
 from flexnn.regions.region import members
 from flexnn.regions.scope import is_few
 from flexnn.regions.walk import HEAVY, constant_array, is_idle
@@ -30,6 +30,8 @@ from .outputs import Outputs
 from .recording import ReadyStretch
 from .segments import BoundSegments
 
+KEPT_NODES_MAX = 1 << 14
+"""Most internal nodes of all kept stretches; beyond, those used longest ago are forgotten."""
 VARIANTS_MAX = 8
 """Most numbers of a value that are kept apart. Beyond, nodes that need them are left to numpy."""
 
@@ -88,6 +90,8 @@ class OpenShapesRun:
         finally:
             self._feeds = ()
         self.last_run = self._open.finish()
+        if len(self._first) > 1:
+            self._trim()
         return outputs
 
     def rebudget(self, memory: int | None) -> None:
@@ -120,9 +124,8 @@ class OpenShapesRun:
     def _walk(self, region: Region, live: dict[str, Array]) -> list[Array]:
         """Return the outputs of a region over its inputs and captured values, which are dropped as it goes."""
         key = region, tuple([(name, array.dtype.num, array.shape) for name, array in live.items()])
-        stretch = self._first.get(key)
-        if stretch is None:
-            stretch = self._first[key] = self._begun(region, live)
+        stretch = self._first.pop(key, None) or self._begun(region, live)
+        self._first[key] = stretch
         while True:
             if stretch.tape.entries:
                 self._run(stretch, live)
@@ -179,6 +182,17 @@ class OpenShapesRun:
         region.apart.update(i for i in region.children if wanted & region.reads[i])
         for i in members(region.all):
             self._recorder.host_if_light(region, i, wanted)
+
+    def _trim(self) -> None:
+        """Forget what was used longest ago until the rest is small enough; the last run's stretches stay."""
+        for key in list(self._first)[:-1]:
+            if self._open.kept_nodes <= KEPT_NODES_MAX:
+                return
+            if not self._is_used(self._first[key]):
+                self._forget(self._first.pop(key))
+
+    def _is_used(self, stretch: Stretch) -> bool:
+        return self._open.is_used(stretch) or any(map(self._is_used, stretch.following.values()))
 
     def _forget(self, stretch: Stretch) -> None:
         for after in stretch.following.values():
@@ -269,6 +283,7 @@ class OpenShapesRun:
             return list(arrays)
 
         if node.op_type == "If":
+            check_branches(node, bodies)
             return walk(bodies["then_branch" if truth(node, inputs[0] if inputs else None) else "else_branch"], {})
         return walked_loop(node, bodies, inputs, walk, self._recorder.model.opset)
 

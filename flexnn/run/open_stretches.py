@@ -207,6 +207,15 @@ class OpenStretches:
                 return True
         return False
 
+    @property
+    def kept_nodes(self) -> int:
+        """Internal nodes of all segments."""
+        return sum(len(segment.graph.nodes) for segment in self.segments)
+
+    def is_used(self, stretch: Stretch) -> bool:
+        """Return whether the last run, or the one under way, ran a stretch."""
+        return self._ready.get(stretch) in self._used
+
     def forget(self, stretch: Stretch) -> None:
         """Close a stretch, and drop its records and those of its segments."""
         found = self._ready.pop(stretch, None)
@@ -367,7 +376,7 @@ class OpenStretches:
         return {
             "segments": len(self.segments),
             "segments_of_last_run": len({segment for used in self._used for segment in used.segments}),
-            "kept_nodes": sum(len(segment.graph.nodes) for segment in self.segments),
+            "kept_nodes": self.kept_nodes,
             "bytes": self.bytes(),
             "engine_bytes": self._engine.nbytes,
             "pinning": pinning,

@@ -43,7 +43,13 @@ class _Planned:
     def meet(self, segment: Segment, live_bytes: int) -> None:
         """Plan a segment."""
         bound = self.segments.of(segment)
-        plan = self.segments.planned(bound, live_bytes, [], 0)
+        around = {
+            "values": live_bytes + self.segments.io_bytes(bound),
+            "model": self.segments.model_bytes,
+            "programs": 4 * self.segments.setting.io_align,
+        }
+        memory = self.segments.memory
+        plan = self.segments.planned(bound, None if memory is None else memory - sum(around.values()), around)
         if bound not in self.met:
             self.met.append(bound)
             self.parts.append(Part(segment.region.path, bound.graph, plan))

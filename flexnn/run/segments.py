@@ -79,7 +79,7 @@ class BoundSegments:
     ) -> None:
         self.stored = stored
         self.memory, self.setting, self._rewrite = memory, setting, rewrite
-        self._bound: dict[int, BoundSegment] = {}
+        self._bound: dict[Segment, BoundSegment] = {}
         nodes = sum(len(graph.nodes) for graph in self.stored.model.graph.walk())
         inline = (c for c in self.stored.constants if isinstance(source_of(c).base, ArraySource))
         values = sum(constant.nbytes for constant in inline)
@@ -93,9 +93,9 @@ class BoundSegments:
 
     def of(self, segment: Segment) -> BoundSegment:
         """Return the bound form of a segment, made when it is first asked for."""
-        found = self._bound.get(id(segment))
+        found = self._bound.get(segment)
         if found is None:
-            found = self._bound[id(segment)] = self._bind(segment)
+            found = self._bound[segment] = self._bind(segment)
         return found
 
     def know(self, machine: MachineProfile) -> None:
@@ -106,7 +106,7 @@ class BoundSegments:
 
     def pop(self, segment: Segment) -> BoundSegment | None:
         """Forget a segment that will not run again; return its bound form."""
-        return self._bound.pop(id(segment), None)
+        return self._bound.pop(segment, None)
 
     def lacking(self, segment: Segment) -> set[str]:
         """Return the names of nodes whose weights the artifact does not hold in the form that the segment reads."""

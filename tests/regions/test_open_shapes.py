@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import flexnn
-from flexnn.regions import walk
+from flexnn.run import open_shapes
 from tests.support.regions import BOOL, F32, I64, check_run, graph_of, model_of, numbers, opened, value
 
 
@@ -159,7 +159,7 @@ def test_a_small_input_leaves_a_small_session(tmp_path: Path) -> None:
         for side in (64, 256, 64):
             session.run(None, {"x": numbers(1, 3, side, side)})
             sizes.append(session.session_bytes)
-    assert sizes[0] == sizes[2]
+    assert sizes[2] - sizes[0] < 4 << 10  # the records of the kept shapes
     assert sizes[1] > sizes[0] + (8 << 20)
 
 
@@ -322,7 +322,7 @@ def test_what_sampling_does_not_reach_is_computed_all_the_same(tmp_path: Path) -
 
 
 def test_bindings_that_are_kept_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(walk, "KEPT_NODES_MAX", 20)
+    monkeypatch.setattr(open_shapes, "KEPT_NODES_MAX", 20)
     model = conv_model()
     with opened(tmp_path, model) as session:
         for side in (*range(4, 24), 4):
