@@ -341,8 +341,8 @@ static fx_status place_slots(fx_recording *r, void *const *buffers, const int64_
 }
 
 /* Walks the entries from r->entry on. */
-static fx_status walk(fx_recording *r, const int64_t *buffer_bytes, fx_poll *poll, int64_t *stopped,
-                      fx_run_stats *stats, fx_error *error) {
+static fx_status walk(fx_recording *r, const int64_t *buffer_bytes, fx_poll *poll, fx_recording_stats *stats,
+                      fx_error *error) {
     const fx_tape *t = &r->tape;
     for (uint32_t at = r->entry; at < t->entry_count;) {
         const fx_entry *x = &t->entries[at];
@@ -351,7 +351,7 @@ static fx_status walk(fx_recording *r, const int64_t *buffer_bytes, fx_poll *pol
         int goes = 0;
         switch (x->kind) {
         case FX_ENTRY_RUN:
-            status = run_program(r, at, poll, stats, error);
+            status = run_program(r, at, poll, &stats->run, error);
             break;
         case FX_ENTRY_COPY:
             memmove(r->places[x->a], r->places[x->b], (size_t)x->n);
@@ -387,7 +387,7 @@ static fx_status walk(fx_recording *r, const int64_t *buffer_bytes, fx_poll *pol
             if (!place_row(r, x, buffer_bytes)) {
                 r->entry = at;
                 r->is_stopped = 1;
-                *stopped = at;
+                stats->stopped = at;
                 return FX_OK;
             }
             break;
@@ -402,11 +402,10 @@ static fx_status walk(fx_recording *r, const int64_t *buffer_bytes, fx_poll *pol
 }
 
 fx_status fx_recording_run(fx_recording *r, void *const *buffers, const int64_t *buffer_bytes, int goes_on,
-                           const fx_interrupt *interrupt, int64_t *stopped, fx_run_stats *stats, fx_error *error) {
+                           const fx_interrupt *interrupt, fx_recording_stats *stats, fx_error *error) {
     fx_engine *e = r->engine;
-    *stats = (fx_run_stats){0};
+    *stats = (fx_recording_stats){.stopped = -1};
     *error = (fx_error){.index = -1};
-    *stopped = -1;
     if (getpid() != e->process)
         return fx_fail(error, FX_ERR_FORK, 0);
     if (fx_arena_is_lost(&e->arena))
@@ -425,8 +424,8 @@ fx_status fx_recording_run(fx_recording *r, void *const *buffers, const int64_t 
     if (e->poison && !goes_on && r->slots.lo < r->slots.hi)
         fx_poison(e->arena.memory + r->slots.lo, r->slots.hi - r->slots.lo);
     if (status == FX_OK)
-        status = walk(r, buffer_bytes, &poll, stopped, stats, error);
-    stats->run_ns = fx_now_ns() - start;
+        status = walk(r, buffer_bytes, &poll, stats, error);
+    stats->run.run_ns = fx_now_ns() - start;
     fx_arena_end(&e->arena);
     return status;
 }

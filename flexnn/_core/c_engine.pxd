@@ -129,13 +129,17 @@ cdef extern from "flexnn/recording.h" nogil:
         uint32_t operand_count
         uint32_t buffer_count, counter_count, looks_ahead
 
+    ctypedef struct fx_recording_stats:
+        fx_run_stats run
+        int64_t stopped
+
     ctypedef struct fx_recording:
         pass
 
     fx_recording *fx_recording_make(fx_engine *e, const fx_tape *tape, fx_error *error)
     fx_status fx_recording_free(fx_recording *r)
     fx_status fx_recording_run(fx_recording *r, void *const *buffers, const int64_t *buffer_bytes, int goes_on,
-                               const fx_interrupt *interrupt, int64_t *stopped, fx_run_stats *stats, fx_error *error)
+                               const fx_interrupt *interrupt, fx_recording_stats *stats, fx_error *error)
     int64_t fx_recording_counter(const fx_recording *r, uint32_t i)
     int64_t fx_recording_entry(const fx_recording *r)
     int64_t fx_recording_bytes(const fx_recording *r)

@@ -82,12 +82,11 @@ cdef class Recording:
         cdef fx_recording *recording = self._opened()
         cdef _Buffer held
         cdef fx_interrupt interrupt
-        cdef fx_run_stats stats
+        cdef fx_recording_stats stats
         cdef fx_error error
         cdef fx_status status
         cdef void **pointers
         cdef int64_t *sizes
-        cdef int64_t stopped = -1
         cdef Py_ssize_t i
         self.engine._idle()
         if len(buffers) != self.buffer_count:
@@ -105,14 +104,14 @@ cdef class Recording:
         self.engine.busy = True
         try:
             with nogil:
-                status = fx_recording_run(recording, pointers, sizes, goes_on, &interrupt, &stopped, &stats, &error)
+                status = fx_recording_run(recording, pointers, sizes, goes_on, &interrupt, &stats, &error)
         finally:
             self.engine.busy = False
         if pending:
             raise pending[0]
         if status != FX_OK:
             _err_raise(&error)
-        return stopped, stats.run_ns, stats.stall_ns, stats.bytes_read
+        return stats.stopped, stats.run.run_ns, stats.run.stall_ns, stats.run.bytes_read
 
     def close(self):
         """Free the recording. Closing twice is fine. RuntimeError during a run."""

@@ -1,4 +1,4 @@
-"""Recording: a region is walked over shapes alone; what it does goes onto a tape, as far as nothing but the tape decides.
+"""Recording: a region is walked over shapes alone; its parts go onto a tape as long as nothing but the tape decides.
 
 If, Loop and Scan go onto the tape with their bodies where these need nothing of Python: no hosted operator, no number
 for binding that only the run knows, carried values of one shape. Others are walked by Python (run/open_shapes.py).
@@ -45,7 +45,7 @@ class _Growing:
 
 @dataclass(slots=True)
 class _Session:
-    """What recording one stretch knows."""
+    """Slots and buffers of the stretch that is recorded."""
 
     tape: Tape
     names: dict[Value, str]
@@ -232,7 +232,8 @@ class Recorder(Walker):
             taken = bodies["then_branch" if bool(condition.array.reshape(-1)[0]) else "else_branch"]
             return self._body(taken, Scope({}, scope))
         branch = tape.add("branch", a=now.slot(condition))
-        outer = tape.enter()
+        outer = tape.body
+        tape.enter()
         results = self._body(bodies["then_branch"], Scope({}, scope))
         made = [Value(value.shape, value.dtype) for value in results]
         places = [now.own(value, body=outer) for value in made]
@@ -256,7 +257,9 @@ class Recorder(Walker):
 
     # ---- loops ----
 
-    def _loop(self, node: ModelNode, inputs: list[Value | None], scope: Scope, body: Region, is_top: bool) -> list[Value]:
+    def _loop(
+        self, node: ModelNode, inputs: list[Value | None], scope: Scope, body: Region, is_top: bool
+    ) -> list[Value]:
         now, tape = self._now, self._now.tape
         trips, condition, *given = (*inputs, None, None)[: max(len(inputs), 2)]
         initial = [value for value in given if value is not None]
@@ -354,7 +357,9 @@ class Recorder(Walker):
             else:
                 made[value] = name
                 counter = growing[value].counter if value in growing else -1
-                stretch.outputs.append(Output(name, value.shape[1:] if counter >= 0 else value.shape, value.dtype, counter))
+                stretch.outputs.append(
+                    Output(name, value.shape[1:] if counter >= 0 else value.shape, value.dtype, counter)
+                )
         for value in made:
             slot = tape.root(now.slots[value])
             if tape.slots[slot].is_fixed and value not in growing:

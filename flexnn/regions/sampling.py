@@ -35,7 +35,7 @@ TENSOR_MAX = 1 << 26
 
 
 class SegmentRunner(Protocol):
-    """What is told of each segment that a walk meets."""
+    """Receiver of the segments that a walk meets."""
 
     def meet(self, segment: Segment, live_bytes: int) -> None:
         """Note a segment; ``live_bytes``: of the values that live beside its inputs."""

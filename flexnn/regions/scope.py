@@ -10,7 +10,6 @@ import numpy as np
 
 from flexnn.graph.ir import Array, GraphError, Shape
 
-
 FEW_BYTES = 4 << 10
 """Most bytes of integers from the caller that may decide shapes and branches."""
 

@@ -97,21 +97,11 @@ def _attempt(
         if i in region.hosted or not _available(region, i, binder, values):
             continue
         if i in region.children:
-            if is_steady is None or i in region.apart:
-                continue
-            if not condition(node, binder, values, is_steady):
-                if _force_condition(region, node, values, is_steady):
-                    break
-                continue
-            try:
-                inline(region, i, binder, values, region.forced, admit)
-                done |= 1 << i
-                inlined |= 1 << i
-            except AgainError:
+            outcome = _branch(region, i, binder, values, is_steady, admit)
+            if outcome is None:
                 break
-            except ApartError:
-                region.apart.add(i)
-                break
+            inlined |= outcome
+            done |= outcome
             continue
         try:
             for name in node.input:
@@ -138,6 +128,31 @@ def _attempt(
     segment = _finished(region, remaining, done, binder, consumed)
     segment.inlined = inlined
     return segment
+
+
+def _branch(
+    region: Region,
+    i: int,
+    binder: Binder,
+    values: Mapping[str, Value],
+    is_steady: Told | None,
+    admit: Callable[[str, bool], None],
+) -> Nodes | None:
+    """Lower the branch of an If whose condition is known. Return the node, or 0 where it stays; None: binding has to
+    start again.
+    """
+    if is_steady is None or i in region.apart:
+        return 0
+    if not condition(region.nodes[i], binder, values, is_steady):
+        return None if _force_condition(region, region.nodes[i], values, is_steady) else 0
+    try:
+        inline(region, i, binder, values, region.forced, admit)
+    except AgainError:
+        return None
+    except ApartError:
+        region.apart.add(i)
+        return None
+    return 1 << i
 
 
 def _force_condition(region: Region, node: ModelNode, values: Mapping[str, Value], is_steady: Told) -> bool:

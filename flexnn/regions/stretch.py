@@ -56,7 +56,7 @@ class Turns:
 
 @dataclass(slots=True, eq=False)
 class Stretch:
-    """What runs, over which live values, and what comes after it."""
+    """Tape, its live values, and the action after it."""
 
     region: Region
     tape: Tape
@@ -77,6 +77,6 @@ class Stretch:
     dropped: tuple[str, ...] = ()
     """Live values that nothing reads after ``action``."""
     action: Host | Read | Control | Turns | None = None
-    """What Python does after it; None: the region is done."""
+    """Action of Python after it; None: the region is done."""
     following: dict[Hashable, Stretch] = field(default_factory=dict)
-    """What comes next, by what ``action`` found: shapes or numbers."""
+    """Stretches that come next, by the shapes or numbers that ``action`` found."""

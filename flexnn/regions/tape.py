@@ -69,7 +69,10 @@ class Tape:
 
     def add(self, kind: Kind, **fields: int) -> int:
         """Add an entry; return its number."""
-        self.entries.append(Entry(kind, **fields))
+        entry = Entry(kind)
+        for name, number in fields.items():
+            setattr(entry, name, number)
+        self.entries.append(entry)
         return len(self.entries) - 1
 
     def run(self, segment: Segment, operands: Sequence[int]) -> None:
@@ -117,9 +120,9 @@ class Tape:
             for used in self._used(entry):
                 slot = self.root(used)
                 whole = self.slots[slot].row_of
-                for one in (slot,) if whole < 0 else (slot, self.root(whole)):
-                    first, last = spans.get(one, (number, number))
-                    spans[one] = min(first, number), max(last, number)
+                for i in (slot,) if whole < 0 else (slot, self.root(whole)):
+                    first, last = spans.get(i, (number, number))
+                    spans[i] = min(first, number), max(last, number)
         for first, last in self.loops:
             for slot, (start, end) in spans.items():
                 inside = first <= start and end <= last
@@ -127,8 +130,8 @@ class Tape:
                     spans[slot] = min(start, first), max(end, last)
         for entry in self.entries:  # what lies in one may lie in the other, until the end
             if entry.kind == "swap":
-                one, other = spans[entry.a], spans[entry.b]
-                spans[entry.a] = spans[entry.b] = min(one[0], other[0]), max(one[1], other[1])
+                both = spans[entry.a], spans[entry.b]
+                spans[entry.a] = spans[entry.b] = min(both)[0], max(last for _, last in both)
         return {i: span for i, span in spans.items() if self.slots[i].buffer < 0 and self.slots[i].row_of < 0}
 
     def _used(self, entry: Entry) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""What comes next in a region: a hosted operator, a segment or a control-flow node whose inputs are there.
+"""Walking a region: the next part is a hosted operator, a segment or a control-flow node whose inputs are there.
 
 numpy computes a node (a hosted operator) if no lowering takes it. All other nodes are lowered, as many at once as are
 ready.

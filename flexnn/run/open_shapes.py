@@ -19,7 +19,7 @@ from flexnn.regions import Control, Host, Read, Recorder, Region, Scope, Segment
 from flexnn.regions.control import check_branches, truth, walked_loop
 from flexnn.regions.region import members
 from flexnn.regions.scope import is_few
-from flexnn.regions.walk import HEAVY, constant_array, is_idle
+from flexnn.regions.walk import HEAVY, constant_array
 
 from .engine import SessionError
 from .growing import Growing

@@ -77,7 +77,7 @@ class OpenStretches:
         spent[2] += bytes_read
         for segment in stretch.segments:
             if segment.watch is not None:
-                segment.watch.ran(lambda segment=segment: segment.bound.spans if segment.bound else None)
+                segment.watch.ran(segment.spans)
         return stopped
 
     def finish(self) -> dict[str, int]:

@@ -45,7 +45,7 @@ class ReadyStretch:
     """Places of slots of the arena count from the first one's."""
     operands: NDArray[np.uint32]
     slot_bytes: int
-    """Of the arena."""
+    """Bytes of the arena that its slots take."""
     values_bytes: int = 0
     """Bytes of live values and outputs beside which it was planned."""
     recording: _core.Recording | None = None
@@ -90,7 +90,8 @@ def ready(stretch: Stretch, segments: list[BoundSegment]) -> ReadyStretch:
     constants = [*stretch.constants, *(array for segment in segments for array in segment.constants)]
     own = len(stretch.inputs) + len(stretch.constants)
     more = len(constants) - len(stretch.constants)
-    extra, firsts = [], []
+    extra: list[int] = []
+    firsts: list[int] = []
     for segment in segments:
         firsts.append(len(tape.slots) + len(extra))
         extra += [array.nbytes for array in segment.constants]

@@ -10,7 +10,7 @@ import numpy as np
 from flexnn.artifact.model_section import StoredModel, source_of, weight_key
 from flexnn.graph.ir import DTYPES, Array, Graph, Tensor, Weight
 from flexnn.graph.sources import ArraySource
-from flexnn.measure import Watch
+from flexnn.measure import Spans, Watch
 from flexnn.planning import BudgetError, MachineProfile, Plan, Planner, Setting
 from flexnn.planning.types import LINE, align_up
 from flexnn.regions import Segment
@@ -45,6 +45,10 @@ class BoundSegment:
     """Observer of its runs, for what they tell about the machine."""
     is_measured: bool = False
     """Whether its operators were already checked for missing measurements."""
+
+    def spans(self) -> Spans | None:
+        """Return the times of its last run's steps and loads, as Watch takes them."""
+        return self.bound.spans if self.bound is not None else None
 
     @property
     def pinned_bytes(self) -> int:

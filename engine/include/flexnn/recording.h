@@ -75,10 +75,16 @@ fx_recording *fx_recording_make(fx_engine *e, const fx_tape *tape, fx_error *err
 /* FX_ERR_RUNNING: it is still there. */
 fx_status fx_recording_free(fx_recording *r);
 
+/* stopped: the entry that stopped the run; -1: it is complete. */
+typedef struct fx_recording_stats {
+    fx_run_stats run;
+    int64_t stopped;
+} fx_recording_stats;
+
 /* One run, or, with `goes_on`, the rest of the one that stopped. buffers[i], of buffer_bytes[i] bytes: the caller's
- * buffer i. *stopped becomes the entry that stopped the run; -1: it is complete. Otherwise as fx_run. */
+ * buffer i. Otherwise as fx_run. */
 fx_status fx_recording_run(fx_recording *r, void *const *buffers, const int64_t *buffer_bytes, int goes_on,
-                           const fx_interrupt *interrupt, int64_t *stopped, fx_run_stats *stats, fx_error *error);
+                           const fx_interrupt *interrupt, fx_recording_stats *stats, fx_error *error);
 /* Counter i after the last run: turns of its loop. */
 int64_t fx_recording_counter(const fx_recording *r, uint32_t i);
 /* The entry at which the last run failed or stopped. */
