@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 import flexnn
-from bench.cli import cli, tables, write_json
+from bench.cli import STDOUT, cli, tables, write_json
 from bench.field.budget import SHARE, Feed, kept, run_alone, smallest, timed_in_budget
 from bench.field.digest import digest, line, lines
 from bench.field.double import in_double, relative
@@ -201,6 +201,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             except (AssertionError, ValueError, RuntimeError, OSError, SystemExit) as error:
                 rows.append({"model": subject.name, "failed": " ".join(str(error).split())})
             print(_told(rows[-1]), file=out, flush=True)
+            if options.json != STDOUT:  # a run that is stopped leaves what it has
+                write_json(options.json, {"threads": options.threads, "models": rows})
     figures = {} if options.hosted else digest(rows)
     for text in hosted_lines(rows) if options.hosted else lines(figures):
         print(text, file=out)
