@@ -5,22 +5,21 @@ python -m bench.control_flow vad --threads 1
 
 from __future__ import annotations
 
-import contextlib
 import tempfile
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 
 import flexnn
 from bench.cli import cli, table, tables, write_json
+from bench.field.peer import peer_session
 from bench.models.subjects import SUBJECTS
-from bench.summary import median
+from bench.rounds import in_turns
 
-TURNS, BLOCK = 10, 40
+SECONDS = 2.0
 
 
 def measure(threads: int) -> dict[str, Any]:
@@ -32,24 +31,14 @@ def measure(threads: int) -> dict[str, Any]:
         "state": np.zeros((2, 1, 128), np.float32),
         "sr": np.array(16000),
     }
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.log_severity_level = threads, 4
-    theirs = onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
-    with contextlib.ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory())
+    peer = peer_session(str(model), threads)
+    with tempfile.TemporaryDirectory() as folder:
         made = flexnn.compile(model, Path(folder) / "m.flexnn")
-        session = stack.enter_context(flexnn.Session(made, threads=threads))
-        runs: dict[str, Callable[..., object]] = {"flexnn": session.run, "onnxruntime": theirs.run}
-        times: dict[str, list[float]] = {name: [] for name in runs}
-        for _ in range(TURNS):
-            for name, run in runs.items():
-                for number in range(BLOCK):
-                    start = time.perf_counter()
-                    run(None, feed)
-                    if number >= BLOCK // 2:
-                        times[name].append((time.perf_counter() - start) * 1e3)
-        programs = session.statistics()["segments_of_last_run"]
-    return {name: median(taken) for name, taken in times.items()} | {"programs": programs}
+        with flexnn.Session(made, threads=threads) as session:
+            runs = {"flexnn": partial(session.run, None, feed), "onnxruntime": partial(peer.run, None, feed)}
+            times = in_turns(runs, SECONDS)
+            programs = session.statistics()["segments_of_last_run"]
+    return {name: taken.p50 for name, taken in times.items()} | {"programs": programs}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
