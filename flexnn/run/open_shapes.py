@@ -86,7 +86,7 @@ class OpenShapesRun:
         self._open.start()
         live = {port.name: array for port, array in zip(self.inputs, inputs, strict=True)}
         try:
-            outputs = self._walk(self._root, live)
+            outputs = self._walk(self._root, live, shapes)
         finally:
             self._feeds = ()
         self.last_run = self._open.finish()
@@ -121,9 +121,11 @@ class OpenShapesRun:
 
     # ---- walking ----
 
-    def _walk(self, region: Region, live: dict[str, Array]) -> list[Array]:
-        """Return the outputs of a region over its inputs and captured values, which are dropped as it goes."""
-        key = region, tuple([(name, array.dtype.num, array.shape) for name, array in live.items()])
+    def _walk(self, region: Region, live: dict[str, Array], shapes: Hashable) -> list[Array]:
+        """Return the outputs of a region over its inputs and captured values, which are dropped as it goes; ``shapes``:
+        theirs, and their types where these may differ.
+        """
+        key = region, shapes
         stretch = self._first.pop(key, None) or self._begun(region, live)
         self._first[key] = stretch
         while True:
@@ -278,14 +280,39 @@ class OpenShapesRun:
         inputs = [self._array(region, live, name) if name else None for name in node.input]
 
         def walk(body: Region, values: Mapping[str, Array]) -> list[Array]:
-            captured = {name: live[name] for name in sorted(body.needed(body.all)) if name in live}
-            arrays = self._walk(body, captured | {name: np.asarray(x, order="C") for name, x in values.items()})
-            return list(arrays)
+            inner = {name: live[name] for name in sorted(body.needed(body.all)) if name in live}
+            inner |= {name: np.asarray(x, order="C") for name, x in values.items()}
+            shapes = tuple([(name, array.dtype.num, array.shape) for name, array in inner.items()])
+            arrays = self._walk(body, inner, shapes)
+            rows = sum(array.nbytes for array in arrays[carried:])
+            self._open.hold(2 * rows, 0)  # when they are stacked, there are two of each
+            self._open.held_bytes += 2 * rows
+            return arrays
 
-        if node.op_type == "If":
-            check_branches(node, bodies)
-            return walk(bodies["then_branch" if truth(node, inputs[0] if inputs else None) else "else_branch"], {})
-        return walked_loop(node, bodies, inputs, walk, self._recorder.model.opset)
+        carried = _carried(node)
+        held, self._open.held_bytes = self._open.held_bytes, self._open.held_bytes + _nbytes(live)
+        try:
+            if node.op_type == "If":
+                check_branches(node, bodies)
+                return walk(bodies["then_branch" if truth(node, inputs[0] if inputs else None) else "else_branch"], {})
+            return walked_loop(node, bodies, inputs, walk, self._recorder.model.opset)
+        finally:
+            self._open.held_bytes = held
+
+
+def _carried(node: ModelNode) -> int:
+    """Return how many outputs of a body, at its start, are not kept from turn to turn."""
+    if node.op_type == "If":
+        return len(node.output)
+    if node.op_type == "Loop":
+        return 1 + max(0, len(node.input) - 2)
+    count = node.attrs.get("num_scan_inputs")
+    return len(node.input) - count if isinstance(count, int) else 0
+
+
+def _nbytes(live: Mapping[str, Array]) -> int:
+    """Return the bytes of arrays, each counted once."""
+    return sum({id(array): array.nbytes for array in live.values()}.values())
 
 
 class _LackingRecorder(Recorder):

@@ -51,6 +51,9 @@ class OpenStretches:
         """Stretches of the run under way, or of the last."""
         self._usual: list[ReadyStretch] = []
         """Stretches of the last complete run."""
+        self._usual_keys: set[ReadyStretch] = set()
+        self.held_bytes = 0
+        """Bytes of values outside the region that is walked: of regions around it, and rows that will be stacked."""
         self._spent = [0, 0, 0]
         self._slots_at = 0
         """Arena offset of the slots of stretches."""
@@ -82,20 +85,41 @@ class OpenStretches:
 
     def finish(self) -> dict[str, int]:
         """End a complete run; return its figures. Stretches that it did not need are closed."""
-        self._usual = list(self._used)
+        spent = dict(zip(("run_ns", "stall_ns", "bytes_read"), self._spent, strict=True))
+        if self._used.keys() == self._usual_keys:
+            return spent
+        self._usual, self._usual_keys = list(self._used), set(self._used)
         needed = {segment for used in self._usual for segment in used.segments}
         if len(needed) < len(self._open):
             for segment in [segment for segment in self._open if segment not in needed]:
                 self._close(segment)
             self._engine.trim()
-        return dict(zip(("run_ns", "stall_ns", "bytes_read"), self._spent, strict=True))
+        return spent
 
     def change(self) -> None:
         """Make room for other shapes: what those before needed must not stay beside what these need."""
         for segment in list(self._open):
             self._close(segment)
         self._engine.trim(keep=True)
-        self._usual = []
+        self._usual, self._usual_keys = [], set()
+
+    def hold(self, nbytes: int, live_bytes: int) -> None:
+        """Count values that are about to be made outside the arena, beside ``live_bytes`` of live ones. Raises
+        BudgetError where they do not fit, even with nothing else open.
+        """
+        memory = self.segments.memory
+        if memory is None:
+            return
+        needed = self.held_bytes + live_bytes + nbytes
+        while needed + self._beside_values() > memory:
+            unused = [segment for segment in self._open if not any(segment in used.segments for used in self._used)]
+            if not (unused or self._open):
+                raise BudgetError(needed + self._beside_values(), memory)
+            self._close((unused or list(self._open))[0])
+            self._engine.trim()
+
+    def _beside_values(self) -> int:
+        return sum(size for part, size in self.bytes().items() if part != "values")
 
     def grow(self, grown: Growing, live: Mapping[str, Array], stacks_bytes: int) -> None:
         """Make a stack twice as large, or as large as the budget allows. Raises BudgetError."""
@@ -118,12 +142,11 @@ class OpenStretches:
         found = self._ready.get(stretch)
         if found is None:
             found = self._ready[stretch] = ready(stretch, [self.segments.of(part) for part in stretch.tape.segments])
-        if self.segments.memory is not None or found.recording is None:
-            values = self._values(found, live)
-            if found.recording is None or values > found.values_bytes:
-                found.values_bytes = values
-                self._make_room(found)
-                self._record(found)
+        if found.recording is None or self.held_bytes > found.held_bytes:
+            found.held_bytes = self.held_bytes
+            found.values_bytes = self.held_bytes + self._values(found, live)
+            self._make_room(found)
+            self._record(found)
         self._used[found] = None
         return found
 
@@ -153,7 +176,7 @@ class OpenStretches:
                 elif not self._drop_oldest(team):
                     raise
         for segment in (segment for member in team for segment in member.segments):
-            self._open[segment] = self._open.pop(segment, None)
+            self._open.setdefault(segment)
         self._arrange()
 
     def _plan_team(self, team: Sequence[ReadyStretch]) -> None:
@@ -223,8 +246,9 @@ class OpenStretches:
             return
         found.close()
         self._used.pop(found, None)
-        if found in self._usual:
+        if found in self._usual_keys:
             self._usual.remove(found)
+            self._usual_keys.remove(found)
         for part, segment in zip(stretch.tape.segments, found.segments, strict=True):
             self._close(segment)
             self.segments.pop(part)
@@ -261,7 +285,7 @@ class OpenStretches:
         for number, segment in enumerate(self._open):  # neighbours work at opposite ends, where they leave room
             places[segment] = (at, working - segment.working_bytes if number % 2 else 0)
             at += segment.pinned_bytes
-        changed = [s for s in self._open if s.bound is None or s.place != places[s] or s.bound.plan is not s.plan]
+        changed = [s for s in self._open if s.bound is None or s.place != places[s] or s.bound.plan.program is not s.plan.program]
         up = [segment for segment in changed if segment.place and segment.place[0] < places[segment][0]]
         down = [segment for segment in changed if segment.place and segment not in up]
         new = [segment for segment in changed if not segment.place]

@@ -46,6 +46,8 @@ class ReadyStretch:
     operands: NDArray[np.uint32]
     slot_bytes: int
     """Bytes of the arena that its slots take."""
+    held_bytes: int = 0
+    """Bytes of values outside its region when it was planned."""
     values_bytes: int = 0
     """Bytes of live values and outputs beside which it was planned."""
     recording: _core.Recording | None = None
