@@ -17,6 +17,7 @@ from flexnn.graph.ir import ALL_DTYPES
 from flexnn.graph.ports import Dim, Port
 from flexnn.planning import BudgetError, Plan
 from flexnn.run.engine import SessionError
+from flexnn.run.feeds import Feeds
 from flexnn.run.opening import open_run
 from flexnn.run.options import RunOptions, run_options
 from flexnn.units import parse_bytes
@@ -118,6 +119,7 @@ class Session:
         self._is_closed = False
         with compiled(path, shapes) as artifact:
             self._run = open_run(artifact, shapes if artifact == path else {}, options)
+        self._feeds = Feeds(self._run.inputs, self._run.outputs)
 
     @property
     def plan(self) -> Plan:
@@ -197,18 +199,12 @@ class Session:
             BudgetError: Shapes are open, and these do not fit the budget.
             GraphError: Shapes are open, and the model cannot be computed at these.
         """
-        if isinstance(output_names, str):
-            raise TypeError(f"output_names is the text {output_names!r}, not a list of names")
-        inputs = _arrays(self._run.inputs, input_feed)
-        names = [port.name for port in self._run.outputs]
-        wanted = names if output_names is None else list(output_names)
-        for name in wanted:
-            if name not in names:
-                raise ValueError(f"no output {name!r}; the outputs are {', '.join(names)}")
+        wanted = self._feeds.wanted(output_names)
+        inputs = self._feeds.arrays(input_feed)
         self._check_process()
         with self._lock:
             outputs = self._opened().run(inputs)
-        return [outputs[names.index(name)] for name in wanted]
+        return outputs if wanted is None else [outputs[i] for i in wanted]
 
     def statistics(self) -> dict[str, Any]:
         """Return figures of the session and of its last run.
@@ -313,40 +309,9 @@ def open_for_tests(
     return session
 
 
-def _arrays(ports: Sequence[Port], feed: Mapping[str, Any]) -> list[Array]:
-    """Return the arrays of a feed in the order of ``ports``. Raises ValueError, TypeError."""
-    names = [port.name for port in ports]
-    if not isinstance(feed, Mapping):
-        raise TypeError(f"input_feed is a {type(feed).__name__}, not a mapping of names to arrays")
-    for name in feed:
-        if name not in names:
-            raise ValueError(f"no input {name!r}; the inputs are {', '.join(names)}")
-    arrays = []
-    for port in ports:
-        if port.name not in feed:
-            raise ValueError(f"input {port.name!r} is missing")
-        try:
-            array = np.asarray(feed[port.name])
-        except ValueError as error:
-            raise ValueError(f"input {port.name!r} is not an array: {error}") from None
-        dtype = ALL_DTYPES[str(port.dtype)]
-        if array.dtype != dtype or not _fits(array.shape, port.dims):
-            dims = "any shape" if port.dims is None else [d or "?" for d in port.dims]
-            raise ValueError(f"input {port.name!r} is {array.dtype}{list(array.shape)}, the model takes {dtype}{dims}")
-        arrays.append(np.require(array, requirements=["C", "ALIGNED"]))
-    return arrays
-
-
 def _described(port: Port) -> NodeArg:
     kind = _TYPES[port.dtype] if port.dtype is not None else "unknown"
     return NodeArg(port.name, list(port.dims or ()), f"tensor({kind})")
-
-
-def _fits(shape: tuple[int, ...], dims: tuple[Dim, ...] | None) -> bool:
-    """Return whether an array of ``shape`` fits an input declared as ``dims``."""
-    if dims is None:
-        return True
-    return len(shape) == len(dims) and all(not isinstance(d, int) or d == n for n, d in zip(shape, dims, strict=True))
 
 
 __all__ = ["BudgetError", "NodeArg", "Session", "SessionError"]

@@ -78,5 +78,7 @@ class Stretch:
     """Live values that nothing reads after ``action``."""
     action: Host | Read | Control | Turns | None = None
     """Action of Python after it; None: the region is done."""
+    is_forgotten: bool = False
+    """Whether its segments are gone, so that it must be recorded again."""
     following: dict[Hashable, Stretch] = field(default_factory=dict)
     """Stretches that come next, by the shapes or numbers that ``action`` found."""

@@ -126,7 +126,11 @@ class OpenShapesRun:
         theirs, and their types where these may differ.
         """
         key = region, shapes
-        stretch = self._first.pop(key, None) or self._begun(region, live)
+        stretch = self._first.pop(key, None)
+        if stretch is None or stretch.is_forgotten:
+            if stretch is not None:
+                self._forget(stretch)
+            stretch = self._begun(region, live)
         self._first[key] = stretch
         while True:
             if stretch.tape.entries:
@@ -140,7 +144,11 @@ class OpenShapesRun:
             for name in stretch.dropped:
                 live.pop(name, None)
             following = stretch.following.get(found)
-            stretch = self._followed(stretch, found, live, key) if following is None else following
+            if following is None or following.is_forgotten:
+                if following is not None:
+                    self._forget(following)
+                following = self._followed(stretch, found, live, key)
+            stretch = following
 
     def _result(self, region: Region, live: Mapping[str, Array], stretch: Stretch, name: str) -> Array:
         array = live.get(name)

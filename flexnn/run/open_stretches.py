@@ -241,6 +241,7 @@ class OpenStretches:
 
     def forget(self, stretch: Stretch) -> None:
         """Close a stretch, and drop its records and those of its segments."""
+        stretch.is_forgotten = True
         found = self._ready.pop(stretch, None)
         if found is None:
             return
@@ -285,7 +286,7 @@ class OpenStretches:
         for number, segment in enumerate(self._open):  # neighbours work at opposite ends, where they leave room
             places[segment] = (at, working - segment.working_bytes if number % 2 else 0)
             at += segment.pinned_bytes
-        changed = [s for s in self._open if s.bound is None or s.place != places[s] or s.bound.plan.program is not s.plan.program]
+        changed = [segment for segment in self._open if segment.place != places[segment] or not segment.is_bound]
         up = [segment for segment in changed if segment.place and segment.place[0] < places[segment][0]]
         down = [segment for segment in changed if segment.place and segment not in up]
         new = [segment for segment in changed if not segment.place]

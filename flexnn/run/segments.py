@@ -46,6 +46,11 @@ class BoundSegment:
     is_measured: bool = False
     """Whether its operators were already checked for missing measurements."""
 
+    @property
+    def is_bound(self) -> bool:
+        """Whether the program of its plan is bound."""
+        return self.bound is not None and self.plan is not None and self.bound.plan.program is self.plan.program
+
     def spans(self) -> Spans | None:
         """Return the times of its last run's steps and loads, as Watch takes them."""
         return self.bound.spans if self.bound is not None else None
