@@ -40,7 +40,7 @@ def in_double(path: str, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
     for node in model.graph.nodes:
         if node.graphs:
             raise GraphError(f"{node.where}: not computed in float64")
-        results = evaluate_node(node, [value(name) for name in node.input], model.opset)
+        results = evaluate_node(node, [value(name) for name in node.input], model.opset, None)
         values.update((name, widened(v)) for name, v in zip(node.output, results, strict=False) if name)
     return [values[port.name] for port in model.graph.outputs]
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 
-from .evaluate import BYTES_MAX, EVALUATORS, evaluate
-from .ir import GraphError
+from .evaluate import BYTES_MAX, EVALUATORS, MemoryNeededError, evaluate
+from .ir import ALL_DTYPES, GraphError
 from .lower import Const, array_const
 from .model import Constant, ModelNode
 
@@ -37,7 +38,9 @@ def _is_narrow(value: Const) -> bool:
 
 
 def fold(node: ModelNode, inputs: Sequence[Const | None], opset: int) -> list[Const]:
-    """The outputs of ``node`` for constant inputs. Raises GraphError naming node and operator."""
+    """The outputs of ``node`` for constant inputs: what it reads takes at most BYTES_MAX bytes, and so does the
+    evaluation. Raises GraphError naming node and operator.
+    """
     read = sum(value.nbytes for value in inputs if value)
     if read > BYTES_MAX:
         raise GraphError(f"{node.where}: reads {read >> 20} MiB of constants; at most {BYTES_MAX >> 20} MiB are folded")
@@ -45,13 +48,24 @@ def fold(node: ModelNode, inputs: Sequence[Const | None], opset: int) -> list[Co
     return [array_const(name, value) for name, value in zip(node.output, values, strict=False)]
 
 
-def evaluate_node(node: ModelNode, inputs: Sequence[np.ndarray | None], opset: int) -> list[np.ndarray]:
-    """The outputs of ``node``, computed in numpy. Raises GraphError naming the node."""
+def evaluate_node(
+    node: ModelNode, inputs: Sequence[np.ndarray | None], opset: int, budget_bytes: int | None = BYTES_MAX
+) -> list[np.ndarray]:
+    """The outputs of ``node``, computed in numpy in at most ``budget_bytes``, attributes that are loaded among them
+    (None: without a limit). Raises MemoryNeededError before it takes more, and GraphError naming the node.
+    """
+    read = sum(prod(v.shape) * ALL_DTYPES[v.dtype].itemsize for v in node.attrs.values() if isinstance(v, Constant))
+    if budget_bytes is not None and read > budget_bytes:
+        raise MemoryNeededError(f"{node.where}: its attributes take {read} bytes; {budget_bytes} are left", read)
     attrs: dict[str, object] = dict(node.attrs)
     for name, value in node.attrs.items():
         if isinstance(value, Constant):
             attrs[name] = np.asarray(value.source.load()).reshape(value.shape)
+    left = None if budget_bytes is None else budget_bytes - read
     try:
-        return evaluate(node.op_type, attrs, inputs, opset, len(node.output))
+        return evaluate(node.op_type, attrs, inputs, opset, len(node.output), left)
     except GraphError as error:
-        raise GraphError(f"{node.where}: {str(error).removeprefix(f'{node.op_type}: ')}") from None
+        message = f"{node.where}: {str(error).removeprefix(f'{node.op_type}: ')}"
+        if isinstance(error, MemoryNeededError):
+            raise MemoryNeededError(message, error.needed + read) from None
+        raise GraphError(message) from None

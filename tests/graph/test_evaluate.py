@@ -194,6 +194,6 @@ WRONG = [
 @pytest.mark.parametrize(("op", "attrs", "inputs"), [*HUGE, *WRONG], ids=lambda v: str(v)[:20])
 def test_refused_in_one_line(op, attrs, inputs):
     with pytest.raises(GraphError) as error:
-        evaluate(op, attrs, inputs, 17, bytes_max=1 << 28)
+        evaluate(op, attrs, inputs, 17, budget_bytes=1 << 28)
     assert op in str(error.value)
     assert "\n" not in str(error.value)

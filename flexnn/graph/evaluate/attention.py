@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from math import prod
 
 import numpy as np
 
 from ..ir import Array
-from .call import Call, evaluates
+from .blocks import over
+from .call import Call, copied, evaluates
 from .elementwise import converted, sigmoid
 from .reduction import softmax
 
@@ -55,19 +57,31 @@ def _bias(call: Call, mask: Array | None, q: Array, keys: int, past: int, length
     return np.asarray(bias + mask, q.dtype)
 
 
+def _reserve(call: Call, q: Array, k: Array, v: Array) -> None:
+    """State what Attention takes: scores of every query for every key, some times, and keys and values repeated."""
+    mask, past_k, past_v = (call.get(i) for i in (3, 4, 5))
+    keys = k.shape[2] + (0 if past_k is None or past_v is None else past_k.shape[-2])
+    wide = max(q.itemsize, call.dtype("softmax_precision", 1).itemsize if call.integer("softmax_precision", 0) else 0)
+    scores = prod(q.shape[:3]) * keys
+    window = prod((q.shape[0], q.shape[2], keys)) * (3 * 8 + 4) + (0 if mask is None else 2 * mask.size * 8)
+    heads = prod((*q.shape[:2], keys, k.shape[3] + v.shape[3])) * q.itemsize
+    made = prod((*q.shape[:3], q.shape[3] + 2 * v.shape[3])) * q.itemsize
+    call.reserve(workspace=scores * (6 * q.itemsize + 3 * wide) + window + 3 * heads + made)
+
+
 @evaluates("Attention")
 def attention(call: Call) -> list[Array]:
     """https://onnx.ai/onnx/operators/onnx__Attention.html; a query that may see no key gives zeros."""
     packed = call.x(0).ndim == 3
     q, k = _heads(call, call.x(0), "q_num_heads"), _heads(call, call.x(1), "kv_num_heads")
     v, mask, past_k, past_v, lengths = _heads(call, call.x(2), "kv_num_heads"), *(call.get(i) for i in range(3, 7))
+    _reserve(call, q, k, v)
     past = 0
     if past_k is not None and past_v is not None:
         past = past_k.shape[2]
         k, v = np.concatenate([past_k, k], 2), np.concatenate([past_v, v], 2)
     if q.shape[1] % k.shape[1] or k.shape[1] != v.shape[1] or q.shape[3] != k.shape[3] or k.shape[2] != v.shape[2]:
         raise call.error(f"queries {q.shape}, keys {k.shape} and values {v.shape} do not fit together")
-    call.allow((*q.shape[:3], k.shape[2]), q.dtype)
     repeats = q.shape[1] // k.shape[1]
     present = [k, v]
     k, v = np.repeat(k, repeats, 1), np.repeat(v, repeats, 1)
@@ -96,6 +110,8 @@ def rotary(call: Call) -> list[Array]:
     x, cos, sin, positions = call.x(0), call.x(1), call.x(2), call.get(3)
     heads = x.transpose(0, 2, 1, 3) if x.ndim == 4 else x.reshape(*x.shape[:2], call.integer("num_heads", 0) or 1, -1)
     turned = call.integer("rotary_embedding_dim", 0) or heads.shape[3]
+    picked = 0 if positions is None else 16 * positions.size + 2 * positions.size * cos.shape[-1] * cos.itemsize
+    call.reserve((x.shape, x.dtype), workspace=picked + 4 * x.nbytes + copied(x))
     if positions is not None:
         if positions.size and (positions.min() < 0 or positions.max() >= cos.shape[0]):
             raise call.error("a position is outside the caches")
@@ -120,7 +136,8 @@ def swiglu(call: Call) -> list[Array]:
     a, b = call.x(0), call.x(1)
     if a.shape != b.shape or a.dtype != b.dtype:
         raise call.error(f"operands {a.shape} of {a.dtype} and {b.shape} of {b.dtype} do not fit together")
-    return [np.asarray(a * sigmoid(call.number("alpha", 1.0) * a).astype(a.dtype) * b, a.dtype)]
+    alpha = call.number("alpha", 1.0)
+    return [over(call, lambda v, w: v * sigmoid(alpha * v).astype(v.dtype) * w, [a, b], a.dtype)]
 
 
 @evaluates("LinearAttention")
@@ -135,6 +152,10 @@ def linear_attention(call: Call) -> list[Array]:
     if delta != (beta is not None) or heads < 1 or q_heads < 1 or q_heads % heads or call.x(0).ndim != 3:
         raise call.error(f"update_rule {rule!r}, {q_heads} query heads, {heads} key heads, input {call.x(0).shape}")
     query = call.x(0)
+    sizes = [0 if v is None else v.size for v in (query, call.x(1), call.x(2), decay, beta)]
+    wide = q_heads * call.x(2).shape[-1] // heads
+    states = call.x(1).shape[-1] * wide * query.shape[0]  # as many as the query has heads
+    call.reserve(workspace=4 * sum(sizes) + 4 * 6 * states + 12 * prod(query.shape[:2]) * wide + copied(query))
     q = _heads(call, query, "q_num_heads").astype(np.float32)
     k, v = (_heads(call, call.x(i), "kv_num_heads").astype(np.float32) for i in (1, 2))
     batch, _, steps, dim = q.shape

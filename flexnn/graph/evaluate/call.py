@@ -14,7 +14,9 @@ Value = object
 """An attribute: int, float, str or bytes, a list of them, or an array (a tensor)."""
 
 BYTES_MAX = 1 << 28
-"""Most bytes that one evaluated node may make unless told otherwise; beyond, it is an attack or a mistake."""
+"""Most bytes that an evaluated node may take unless told otherwise; beyond, it is an attack or a mistake."""
+Made = tuple[Sequence[int], np.dtype]
+"""Shape and element type of an array that a call makes."""
 
 ELEMENT_TYPES: dict[int, np.dtype] = {
     1: np.dtype("<f4"),
@@ -33,16 +35,32 @@ ELEMENT_TYPES: dict[int, np.dtype] = {
 """TensorProto.DataType (onnx.proto) to numpy, of the types that numpy has."""
 
 
+class MemoryNeededError(GraphError):
+    """An operator needs more memory than is left. ``needed``: an upper bound of the bytes that it takes while it runs,
+    its outputs among them.
+    """
+
+    def __init__(self, message: str, needed: int) -> None:
+        super().__init__(message)
+        self.needed = needed
+
+    def __reduce__(self) -> tuple[type[MemoryNeededError], tuple[str, int]]:
+        return MemoryNeededError, (str(self), self.needed)
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One node: its attributes, the values of its inputs, and how many outputs it names."""
+    """One node: its attributes, the values of its inputs, and how many outputs it names.
+
+    An evaluator calls ``reserve`` once, after its checks and before it allocates anything that grows with its inputs.
+    """
 
     op: str
     attrs: Mapping[str, Value]
     inputs: Sequence[Array | None]
     opset: int
     outputs: int = 1
-    bytes_max: int = BYTES_MAX
+    budget_bytes: int | None = BYTES_MAX
 
     def error(self, message: str) -> GraphError:
         """The error that says ``message`` of this operator, in one line."""
@@ -169,13 +187,21 @@ class Call:
             raise self.error(f"axes {list(values)} name an axis twice")
         return found
 
-    def allow(self, shape: Sequence[int], dtype: np.dtype) -> tuple[int, ...]:
-        """``shape`` as a tuple. Refuses one that is none, or takes more than ``bytes_max`` bytes, before it is made."""
-        if any(d < 0 for d in shape) or len(shape) > 64:
-            raise self.error(f"invalid shape {list(shape)}")
-        if prod(int(d) for d in shape) * dtype.itemsize > self.bytes_max:
-            raise self.error(f"makes {list(shape)} of {dtype}, more than {self.bytes_max >> 20} MiB")
-        return tuple(int(d) for d in shape)
+    def shape(self, dims: Sequence[int]) -> tuple[int, ...]:
+        """``dims`` as a tuple. Refuses those that are no shape."""
+        if any(d < 0 for d in dims) or len(dims) > 64:
+            raise self.error(f"invalid shape {list(dims)}")
+        return tuple(int(d) for d in dims)
+
+    def reserve(self, *made: Made, workspace: int = 0) -> None:
+        """State what the call allocates while it runs: arrays that it returns, and at most ``workspace`` bytes beside
+        them. Raises MemoryNeededError if that is more than the budget.
+        """
+        needed = workspace + sum(prod(self.shape(dims)) * dtype.itemsize for dims, dtype in made)
+        if self.budget_bytes is not None and needed > self.budget_bytes:
+            what = f"makes {list(made[0][0])} of {made[0][1]}, and " if made else ""
+            message = f"{self.op}: {what}takes {needed} bytes in all; at most {max(self.budget_bytes, 0)} are left"
+            raise MemoryNeededError(message, needed)
 
 
 Evaluator = Callable[[Call], list[Array]]
@@ -205,9 +231,21 @@ def old_broadcast(call: Call, a: Array, b: Array) -> Array:
 
 
 def broadcast_shape(call: Call, *operands: Array) -> tuple[int, ...]:
-    """The common shape of operands, refused where it is huge."""
-    try:
-        shape = np.broadcast_shapes(*(o.shape for o in operands))
-    except ValueError:
-        raise call.error(f"shapes {', '.join(str(o.shape) for o in operands)} do not broadcast") from None
-    return call.allow(shape, max((o.dtype for o in operands), key=lambda d: d.itemsize))
+    """The common shape of operands."""
+    return common_shape(call, *(o.shape for o in operands))
+
+
+def common_shape(call: Call, *shapes: Sequence[int]) -> tuple[int, ...]:
+    """The shape that ``shapes`` broadcast to."""
+    found = [1] * max(map(len, shapes))
+    for dims in shapes:
+        for i, d in enumerate(dims, len(found) - len(dims)):
+            if d != 1 and found[i] not in (1, d):
+                raise call.error(f"shapes {', '.join(str(tuple(s)) for s in shapes)} do not broadcast")
+            found[i] = found[i] if d == 1 else int(d)
+    return tuple(found)
+
+
+def copied(*operands: Array | None) -> int:
+    """Bytes of copies that make operands contiguous."""
+    return sum(o.nbytes for o in operands if o is not None and not o.flags.c_contiguous)

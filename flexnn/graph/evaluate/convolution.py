@@ -6,41 +6,58 @@ from math import prod
 
 import numpy as np
 
-from ..ir import Array
-from .call import Call, evaluates
+from ..ir import Array, Shape
+from .blocks import fill, work_bytes
+from .call import Call, copied, evaluates
 from .elementwise import sigmoid
-from .windows import automatic_pads, integers_for, last, windows_of
+from .windows import Windows, automatic_pads, integers_for, last, windows_of
+
+
+def convolution_of(call: Call, x: Shape, w: Shape, itemsize: int) -> tuple[Windows, int]:
+    """The windows of a convolution, and the bytes that ``convolve`` takes while it runs, its output among them, which
+    has ``itemsize`` bytes an element.
+    """
+    group = call.integer("group", 1)
+    if len(x) < 3 or len(w) != len(x) or group < 1 or w[0] % group or x[1] != w[1] * group:
+        raise call.error(f"input {x}, weights {w}, group {group} do not fit together")
+    kernel = call.integers("kernel_shape") or list(w[2:])
+    if tuple(kernel) != tuple(w[2:]):
+        raise call.error(f"kernel_shape {kernel} does not fit weights {w}")
+    windows = windows_of(call, x[2:], kernel)
+    places = x[0] * prod(windows.size)
+    size = max(itemsize, 4)
+    taken = prod(windows.padded_shape(x)) * itemsize + prod(w) * size + places * (3 * w[0] * size + x[1] * itemsize)
+    return windows, taken + prod(w[:2]) * size
 
 
 def convolve(call: Call, x: Array, w: Array) -> Array:
-    """x[n, c, ...] with w[m, c / group, ...], in x's type."""
+    """x[n, c, ...] with w[m, c / group, ...], in x's type. The caller states what it takes (convolution_of)."""
     group = call.integer("group", 1)
-    if x.ndim < 3 or w.ndim != x.ndim or group < 1 or w.shape[0] % group or x.shape[1] != w.shape[1] * group:
-        raise call.error(f"input {x.shape}, weights {w.shape}, group {group} do not fit together")
-    kernel = call.integers("kernel_shape") or list(w.shape[2:])
-    if tuple(kernel) != w.shape[2:]:
-        raise call.error(f"kernel_shape {kernel} does not fit weights {w.shape}")
-    windows = windows_of(call, x.shape[2:], kernel)
+    windows = windows_of(call, x.shape[2:], list(w.shape[2:]))
     n, m, places = x.shape[0], w.shape[0], prod(windows.size)
-    call.allow((n, m, *windows.size), x.dtype)
     kind = np.dtype(np.float32) if x.dtype == np.float16 else x.dtype
     padded = windows.padded(x, 0)
     padded = padded.reshape(n, group, x.shape[1] // group, *padded.shape[2:])
-    weights = w.reshape(group, m // group, *w.shape[1:]).astype(kind)
+    weights = w.reshape(group, m // group, *w.shape[1:]).astype(kind, copy=False)
     y = np.zeros((n, group, m // group, places), kind)
     for tap in windows.taps():
         y += weights[last(tap)] @ windows.at(padded, tap).reshape(n, group, -1, places)
-    return y.reshape(n, m, *windows.size).astype(x.dtype)
+    return y.reshape(n, m, *windows.size).astype(x.dtype, copy=False)
 
 
-def _biased(y: Array, bias: Array | None) -> Array:
-    return y if bias is None else y + bias.reshape(-1, *[1] * (y.ndim - 2))
+def biased(y: Array, bias: Array | None) -> Array:
+    """Y with a bias added to each channel, in place."""
+    if bias is not None:
+        y += bias.reshape(-1, *[1] * (y.ndim - 2)).astype(y.dtype, copy=False)
+    return y
 
 
 @evaluates("Conv")
 def conv(call: Call) -> list[Array]:
     """https://onnx.ai/onnx/operators/onnx__Conv.html."""
-    return [_biased(convolve(call, call.x(0), call.x(1)), call.get(2))]
+    x, w = call.x(0), call.x(1)
+    call.reserve(workspace=convolution_of(call, x.shape, w.shape, x.itemsize)[1] + copied(w))
+    return [biased(convolve(call, x, w), call.get(2))]
 
 
 @evaluates("CausalConvWithState")
@@ -50,13 +67,17 @@ def causal_conv(call: Call) -> list[Array]:
     if x.ndim != 3 or w.ndim != 3:
         raise call.error(f"input {x.shape} and weights {w.shape} do not fit together")
     behind = w.shape[2] - 1
+    plain = Call(call.op, {"group": x.shape[1]}, call.inputs, call.opset, call.outputs, call.budget_bytes)
+    whole_shape = (*x.shape[:2], x.shape[2] + (behind if past is None else past.shape[2]))
+    windows, taken = convolution_of(plain, whole_shape, w.shape, x.itemsize)
+    made = prod(x.shape[:2]) * windows.size[0]
+    call.reserve((whole_shape, x.dtype), (whole_shape, x.dtype), workspace=taken + copied(w) + work_bytes(made))
     before = np.zeros((*x.shape[:2], behind), x.dtype) if past is None else past
     whole = np.concatenate([before, x], 2)
-    plain = Call(call.op, {"group": x.shape[1]}, call.inputs, call.opset, call.outputs, call.bytes_max)
-    y = _biased(convolve(plain, whole, w), call.get(2))
+    y = biased(convolve(plain, whole, w), call.get(2))
     activation = call.text("activation", "none")
     if activation in ("silu", "swish"):
-        y = (y.astype(np.float32) * sigmoid(y.astype(np.float32))).astype(x.dtype)
+        fill(y, lambda v: v.astype(np.float32) * sigmoid(v.astype(np.float32)), y)
     elif activation != "none":
         raise call.error(f"activation {activation!r} is not supported")
     return [y, whole[:, :, whole.shape[2] - behind :]]
@@ -85,8 +106,11 @@ def conv_transpose(call: Call) -> list[Array]:
         before, after = pads[:rank], pads[rank:]
         wanted = [f - b - a for f, b, a in zip(full, before, after, strict=True)]
     n, c, m = x.shape[0], x.shape[1] // group, w.shape[1]
-    call.allow((n, group * m, *[max(f, o) for f, o in zip(full, wanted, strict=True)]), x.dtype)
+    wanted, bias = list(call.shape(wanted)), call.get(2)
     whole = [max(f, b + o) for f, b, o in zip(full, before, wanted, strict=True)]
+    parts = n * group * m * prod(spatial) + group * m * c
+    made = (n, group * m, *wanted), (n, group * m, *whole)
+    call.reserve(*((dims, x.dtype) for dims in made), workspace=parts * x.itemsize + copied(x, w))
     y = np.zeros((n, group, m, *whole), x.dtype)
     flat = x.reshape(n, group, c, -1)
     weights = w.reshape(group, c, m, *kernel)
@@ -98,7 +122,7 @@ def conv_transpose(call: Call) -> list[Array]:
         )
         y[last(index)] += part.reshape(n, group, m, *spatial)
     y = y[last(slice(b, b + o) for b, o in zip(before, wanted, strict=True))]
-    return [_biased(y.reshape(n, group * m, *wanted), call.get(2))]
+    return [biased(y.reshape(n, group * m, *wanted), bias)]
 
 
 @evaluates("Col2Im")
@@ -111,7 +135,7 @@ def col2im(call: Call) -> list[Array]:
     if x.ndim != 3 or len(block) != rank or min(block, default=1) < 1 or x.shape[1] % prod(block):
         raise call.error(f"columns {x.shape} do not fit blocks {block}")
     whole = [d + pads[i] + pads[i + rank] for i, d in enumerate(image)]
-    call.allow((x.shape[0], x.shape[1] // prod(block), *whole), x.dtype)
+    call.reserve(((x.shape[0], x.shape[1] // prod(block), *whole), x.dtype), workspace=copied(x))
     steps = [(w - (b - 1) * d - 1) // s + 1 for w, b, d, s in zip(whole, block, dilations, strides, strict=True)]
     y = np.zeros((x.shape[0], x.shape[1] // prod(block), *whole), x.dtype)
     columns = x.reshape(x.shape[0], y.shape[1], *block, *steps)
@@ -132,7 +156,10 @@ def deform_conv(call: Call) -> list[Array]:
         raise call.error(f"input {x.shape}, weights {w.shape}, group {group}, offset_group {parts} do not fit together")
     windows = windows_of(call, x.shape[2:], call.integers("kernel_shape") or list(w.shape[2:]))
     n, c, (oh, ow), taps = x.shape[0], x.shape[1], windows.size, prod(windows.kernel)
-    call.allow((n, w.shape[0], oh, ow), x.dtype)
+    points, read, made = n * parts * oh * ow, n * c * oh * ow, n * w.shape[0] * oh * ow
+    work = 128 * points + (16 + 3 * x.itemsize) * read + (made + prod(w.shape[:2])) * x.itemsize
+    work += points * taps * x.itemsize * (mask is None) + copied(x, w, offset, mask)
+    call.reserve(((n, w.shape[0], oh, ow), x.dtype), workspace=work)
     offsets = offset.reshape(n, parts, taps, 2, oh, ow)
     masks = np.ones((n, parts, taps, oh, ow), x.dtype) if mask is None else mask.reshape(n, parts, taps, oh, ow)
     weights = w.reshape(group, w.shape[0] // group, w.shape[1], taps)
@@ -146,7 +173,7 @@ def deform_conv(call: Call) -> list[Array]:
         picked = bilinear(planes, at_h.reshape(-1, oh, ow), at_w.reshape(-1, oh, ow))
         picked *= masks[:, :, number].reshape(n * parts, 1, oh, ow)
         y += weights[..., number] @ picked.reshape(n, group, c // group, oh * ow)
-    return [_biased(y.reshape(n, w.shape[0], oh, ow), bias)]
+    return [biased(y.reshape(n, w.shape[0], oh, ow), bias)]
 
 
 def bilinear(x: Array, at_h: Array, at_w: Array) -> Array:

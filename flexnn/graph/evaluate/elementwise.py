@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import reduce
+from math import prod
 
 import numpy as np
 
 from ..ir import Array
-from .call import ELEMENT_TYPES, Call, broadcast_shape, evaluates, old_broadcast
+from .blocks import fill, over, work_bytes
+from .call import ELEMENT_TYPES, Call, broadcast_shape, copied, evaluates, old_broadcast
 
 _each_erf = np.frompyfunc(math.erf, 1, 1)
 
@@ -67,7 +68,7 @@ _PLAIN: dict[str, Callable[[Array], Array]] = {
 def plain(call: Call) -> list[Array]:
     """Functions without attributes."""
     x = call.x(0)
-    return [np.asarray(_PLAIN[call.op](x), x.dtype)]
+    return [over(call, _PLAIN[call.op], [x], x.dtype)]
 
 
 @evaluates("Identity", "Dropout")
@@ -79,8 +80,11 @@ def identity(call: Call) -> list[Array]:
         ratio = call.scalar(1)
         if training is not None and training and (ratio is None or ratio > 0):
             raise call.error("training_mode is not supported (inference only)")
-        mask = np.ones(x.shape, np.bool_ if call.opset >= 10 else x.dtype)
-        return [x, mask][: max(call.outputs, 1)]
+        if call.outputs > 1:
+            kind = np.dtype(np.bool_) if call.opset >= 10 else x.dtype
+            call.reserve((x.shape, kind))
+            return [x, np.ones(x.shape, kind)]
+    call.reserve()
     return [x]
 
 
@@ -88,38 +92,40 @@ def _elu(x: Array, alpha: float) -> Array:
     return np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0)))
 
 
+def _shaped(call: Call) -> Callable[[Array], Array]:
+    """The function of an activation with attributes."""
+    usual = {"LeakyRelu": 0.01, "HardSigmoid": 0.2, "Selu": 1.67326319217681884765625}
+    alpha = call.number("alpha", usual.get(call.op, 1.0))
+    match call.op:
+        case "LeakyRelu":
+            return lambda x: np.where(x < 0, alpha * x, x)
+        case "Elu":
+            return lambda x: _elu(x, alpha)
+        case "Celu":
+            return lambda x: np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0) / alpha))
+        case "ThresholdedRelu":
+            return lambda x: np.where(x > alpha, x, 0)
+        case "HardSigmoid":
+            beta = call.number("beta", 0.5)
+            return lambda x: np.clip(alpha * x + beta, 0, 1)
+        case "Selu":
+            gamma = call.number("gamma", 1.05070102214813232421875)
+            return lambda x: gamma * _elu(x, alpha)
+        case "Shrink":
+            bias, edge = call.number("bias", 0.0), call.number("lambd", 0.5)
+            return lambda x: np.where(x < -edge, x + bias, np.where(x > edge, x - bias, 0))
+        case "Swish":
+            return lambda x: x * sigmoid(alpha * x)
+    if call.text("approximate", "none") == "tanh":
+        return lambda x: 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    return lambda x: 0.5 * x * (1 + erf(x / math.sqrt(2)))
+
+
 @evaluates("LeakyRelu", "Elu", "Celu", "ThresholdedRelu", "HardSigmoid", "Selu", "Shrink", "Swish", "Gelu")
 def shaped(call: Call) -> list[Array]:
     """Activations with attributes."""
     x = call.x(0)
-    y: Array
-    match call.op:
-        case "LeakyRelu":
-            y = np.where(x < 0, call.number("alpha", 0.01) * x, x)
-        case "Elu":
-            y = _elu(x, call.number("alpha", 1.0))
-        case "Celu":
-            alpha = call.number("alpha", 1.0)
-            y = np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0) / alpha))
-        case "ThresholdedRelu":
-            y = np.where(x > call.number("alpha", 1.0), x, 0)
-        case "HardSigmoid":
-            y = np.clip(call.number("alpha", 0.2) * x + call.number("beta", 0.5), 0, 1)
-        case "Selu":
-            y = call.number("gamma", 1.05070102214813232421875) * _elu(
-                x, call.number("alpha", 1.67326319217681884765625)
-            )
-        case "Shrink":
-            bias, edge = call.number("bias", 0.0), call.number("lambd", 0.5)
-            y = np.where(x < -edge, x + bias, np.where(x > edge, x - bias, 0))
-        case "Swish":
-            y = x * sigmoid(call.number("alpha", 1.0) * x)
-        case _:
-            if call.text("approximate", "none") == "tanh":
-                y = 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
-            else:
-                y = 0.5 * x * (1 + erf(x / math.sqrt(2)))
-    return [np.asarray(y, x.dtype)]
+    return [over(call, _shaped(call), [x], x.dtype)]
 
 
 @evaluates("Clip")
@@ -132,8 +138,12 @@ def clip(call: Call) -> list[Array]:
         low, high = call.number("min", -math.inf), call.number("max", math.inf)
     else:
         low, high = call.scalar(1), call.scalar(2)
-    y = x if low is None else np.maximum(x, low)
-    return [np.asarray(y if high is None else np.minimum(y, high), x.dtype)]
+
+    def clipped(v: Array) -> Array:
+        v = v if low is None else np.maximum(v, low)
+        return v if high is None else np.minimum(v, high)
+
+    return [over(call, clipped, [x], x.dtype)]
 
 
 @evaluates("PRelu")
@@ -142,7 +152,7 @@ def prelu(call: Call) -> list[Array]:
     x, slope = call.x(0), call.x(1)
     if call.opset < 7 and slope.ndim == 1 and slope.size > 1:
         slope = slope.reshape(slope.shape + (1,) * (x.ndim - 2))
-    return [np.asarray(np.where(x < 0, slope * x, x), x.dtype)]
+    return [over(call, lambda v, s: np.where(v < 0, s * v, v), [x, slope], x.dtype)]
 
 
 def truncated_quotient(a: Array, b: Array) -> Array:
@@ -171,8 +181,7 @@ def binary(call: Call) -> list[Array]:
     b = old_broadcast(call, a, call.x(1))
     if a.dtype != b.dtype:
         raise call.error(f"the operands have different types: {a.dtype} and {b.dtype}")
-    broadcast_shape(call, a, b)
-    return [np.asarray(_BINARY[call.op](a, b), a.dtype)]
+    return [over(call, _BINARY[call.op], [a, b], a.dtype)]
 
 
 @evaluates("Pow")
@@ -180,18 +189,16 @@ def power(call: Call) -> list[Array]:
     """The result has the type of the base."""
     a = call.x(0)
     b = old_broadcast(call, a, call.x(1))
-    broadcast_shape(call, a, b)
-    if a.dtype.kind in "iu" and b.dtype.kind == "i" and (b < 0).any():
-        b = b.astype(np.float64)
-    return [np.asarray(np.power(a, b)).astype(a.dtype)]
+    if a.dtype.kind in "iu" and b.dtype.kind == "i" and b.size and b.min() < 0:
+        return [over(call, lambda v, w: np.power(v, w.astype(np.float64)), [a, b], a.dtype)]
+    return [over(call, np.power, [a, b], a.dtype)]
 
 
 @evaluates("Mod")
 def mod(call: Call) -> list[Array]:
     """The remainder has the sign of the divisor, or with fmod, of the dividend; by zero of integers: 0."""
     a, b = call.x(0), call.x(1)
-    broadcast_shape(call, a, b)
-    return [np.asarray((np.fmod if call.integer("fmod", 0) else np.mod)(a, b), a.dtype)]
+    return [over(call, np.fmod if call.integer("fmod", 0) else np.mod, [a, b], a.dtype)]
 
 
 _VARIADIC: dict[str, Callable[[Array, Array], Array]] = {
@@ -206,9 +213,13 @@ _VARIADIC: dict[str, Callable[[Array, Array], Array]] = {
 def variadic(call: Call) -> list[Array]:
     """Any number of operands, broadcast."""
     values = call.all()
-    broadcast_shape(call, *values)
-    y = reduce(_VARIADIC[call.op], values)
-    return [np.asarray(y / len(values) if call.op == "Mean" else y, values[0].dtype)]
+    shape, dtype, combine = broadcast_shape(call, *values), values[0].dtype, _VARIADIC[call.op]
+    call.reserve((shape, dtype), workspace=work_bytes(prod(shape)))
+    y = np.empty(shape, dtype)
+    y[...] = values[0]
+    for value in values[1:]:
+        fill(y, combine, y, value)
+    return [fill(y, lambda v: v / len(values), y) if call.op == "Mean" else y]
 
 
 @evaluates("BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseNot", "BitShift")
@@ -218,17 +229,17 @@ def bits(call: Call) -> list[Array]:
     if a.dtype.kind not in "iu":
         raise call.error(f"operands of type {a.dtype} are not integers")
     if call.op == "BitwiseNot":
-        return [np.invert(a)]
+        return [over(call, np.invert, [a], a.dtype)]
     b = call.x(1)
     if a.dtype != b.dtype:
         raise call.error(f"the operands have different types: {a.dtype} and {b.dtype}")
-    broadcast_shape(call, a, b)
-    if call.op == "BitShift":
-        direction = call.text("direction")
-        if direction not in ("LEFT", "RIGHT"):
-            raise call.error(f"direction {direction!r} is neither LEFT nor RIGHT")
-        return [(np.left_shift if direction == "LEFT" else np.right_shift)(a, b)]
-    return [{"BitwiseAnd": np.bitwise_and, "BitwiseOr": np.bitwise_or, "BitwiseXor": np.bitwise_xor}[call.op](a, b)]
+    if call.op != "BitShift":
+        functions = {"BitwiseAnd": np.bitwise_and, "BitwiseOr": np.bitwise_or, "BitwiseXor": np.bitwise_xor}
+        return [over(call, functions[call.op], [a, b], a.dtype)]
+    direction = call.text("direction")
+    if direction not in ("LEFT", "RIGHT"):
+        raise call.error(f"direction {direction!r} is neither LEFT nor RIGHT")
+    return [over(call, np.left_shift if direction == "LEFT" else np.right_shift, [a, b], a.dtype)]
 
 
 def converted(x: Array, to: np.dtype) -> Array:
@@ -244,16 +255,14 @@ def converted(x: Array, to: np.dtype) -> Array:
 def cast(call: Call) -> list[Array]:
     """https://onnx.ai/onnx/operators/onnx__Cast.html, of the types that numpy has."""
     x, to = call.x(0), call.dtype("to", 0)
-    call.allow(x.shape, to)
-    return [converted(x, to)]
+    return [over(call, lambda v: converted(v, to), [x], to)]
 
 
 @evaluates("CastLike")
 def cast_like(call: Call) -> list[Array]:
     """Conversion to the type of another value."""
     x, to = call.x(0), call.x(1).dtype
-    call.allow(x.shape, to)
-    return [converted(x, to)]
+    return [over(call, lambda v: converted(v, to), [x], to)]
 
 
 @evaluates("BitCast")
@@ -262,6 +271,7 @@ def bit_cast(call: Call) -> list[Array]:
     x, to = call.x(0), call.dtype("to", 0)
     if to.itemsize != x.dtype.itemsize:
         raise call.error(f"{x.dtype} and {to} differ in size")
+    call.reserve(workspace=copied(x))
     return [np.ascontiguousarray(x).view(to).reshape(x.shape)]
 
 

@@ -8,7 +8,10 @@ from math import prod
 import numpy as np
 
 from ..ir import Array
-from .call import Call, evaluates
+from .blocks import ELEMENTS, fill, row_elements, rows, work_bytes
+from .call import Call, copied, evaluates
+
+_INT64 = np.dtype(np.int64)
 
 
 @evaluates("Slice")
@@ -30,7 +33,9 @@ def slices(call: Call) -> list[Array]:
     for axis, start, end, step in zip(call.axes(axes, x.ndim), starts, ends, steps, strict=True):
         first, last, step = _bounds(x.shape[axis], start, end, step)
         index[axis] = slice(first, last, step)
-    return [np.ascontiguousarray(x[tuple(index)]).reshape(x[tuple(index)].shape)]
+    part = x[tuple(index)]
+    call.reserve((part.shape, x.dtype))
+    return [np.ascontiguousarray(part).reshape(part.shape)]
 
 
 def _bounds(size: int, start: int, end: int, step: int) -> tuple[int | None, int | None, int]:
@@ -39,13 +44,25 @@ def _bounds(size: int, start: int, end: int, step: int) -> tuple[int | None, int
     return first, (None if last < 0 else last), step
 
 
-def _indices(call: Call, values: Array, size: int) -> Array:
-    """Indices counted from the front. Raises GraphError for one out of range."""
+def _indices(values: Array, size: int) -> Array:
+    """Indices counted from the front, in a copy only where that changes them (_index_bytes)."""
+    if values.dtype == _INT64 and (not values.size or values.min() >= 0):
+        return values
+    own = values.astype(np.int64)
+    return fill(own, lambda v: np.where(v < 0, v + size, v), own) if values.dtype.kind == "i" else own
+
+
+def _check_indices(call: Call, values: Array, size: int) -> None:
+    """Raise GraphError for indices out of range."""
     if values.dtype.kind not in "iu":
         raise call.error(f"indices of type {values.dtype} are not integers")
     if values.size and (values.min() < -size or values.max() >= size):
         raise call.error(f"an index is outside [-{size}, {size - 1}]")
-    return np.where(values < 0, values + size, values).astype(np.int64)
+
+
+def _index_bytes(count: int) -> int:
+    """Most bytes that ``_indices`` takes for so many, and numpy for a copy of them."""
+    return 16 * count + work_bytes(count)
 
 
 @evaluates("Gather")
@@ -53,8 +70,10 @@ def gather(call: Call) -> list[Array]:
     """Slices of an axis by index."""
     x, indices = call.x(0), call.x(1)
     axis = call.axis(call.integer("axis", 0), x.ndim)
-    call.allow(x.shape[:axis] + indices.shape + x.shape[axis + 1 :], x.dtype)
-    return [np.asarray(np.take(x, _indices(call, indices, x.shape[axis]), axis))]
+    _check_indices(call, indices, x.shape[axis])
+    made = x.shape[:axis] + indices.shape + x.shape[axis + 1 :]
+    call.reserve((made, x.dtype), workspace=copied(x) + _index_bytes(indices.size))
+    return [np.asarray(np.take(x, _indices(indices, x.shape[axis]), axis))]
 
 
 @evaluates("GatherElements")
@@ -62,8 +81,14 @@ def gather_elements(call: Call) -> list[Array]:
     """One element for each index, at the index's own place but for the axis."""
     x, indices = call.x(0), call.x(1)
     axis = call.axis(call.integer("axis", 0), x.ndim)
-    index = _indices(call, indices, x.shape[axis])
-    return [x[_grid(index, axis)]]
+    _check_indices(call, indices, x.shape[axis])
+    call.reserve((indices.shape, x.dtype), workspace=_grid_bytes(indices))
+    return [x[_grid(_indices(indices, x.shape[axis]), axis)]]
+
+
+def _grid_bytes(indices: Array) -> int:
+    """Most bytes that ``_grid`` of these indices takes."""
+    return _index_bytes(indices.size) + 16 * sum(indices.shape)
 
 
 def _grid(index: Array, axis: int) -> tuple[Array, ...]:
@@ -82,14 +107,18 @@ def gather_nd(call: Call) -> list[Array]:
     depth = indices.shape[-1]
     if depth > x.ndim - batch:
         raise call.error(f"{depth} indices are too many for shape {x.shape}")
-    call.allow(indices.shape[:-1] + x.shape[batch + depth :], x.dtype)
-    lead = prod(x.shape[:batch])
+    for i in range(depth):
+        _check_indices(call, indices[..., i], x.shape[batch + i])
+    lead, made = prod(x.shape[:batch]), indices.shape[:-1] + x.shape[batch + depth :]
+    work = copied(x, indices) + _index_bytes(indices.size) + 8 * lead
+    call.reserve((made, x.dtype), workspace=work)
     flat = x.reshape(lead, *x.shape[batch:])
     own = indices.reshape(lead, -1, depth)
-    places = [_indices(call, own[:, :, i], x.shape[batch + i]) for i in range(depth)]
-    rows = np.arange(lead).reshape(-1, 1)
-    picked = flat[(rows, *places)] if depth else np.broadcast_to(flat[:, None], (lead, own.shape[1], *flat.shape[1:]))
-    return [picked.reshape(indices.shape[:-1] + x.shape[batch + depth :])]
+    places = [_indices(own[:, :, i], x.shape[batch + i]) for i in range(depth)]
+    if not depth:
+        return [np.broadcast_to(flat[:, None], (lead, own.shape[1], *flat.shape[1:])).reshape(made)]
+    picked = flat[(np.arange(lead).reshape(-1, 1), *places)]
+    return [picked.reshape(made)]
 
 
 _REDUCTIONS: dict[str, np.ufunc] = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
@@ -113,8 +142,10 @@ def scatter_elements(call: Call) -> list[Array]:
     axis = call.axis(call.integer("axis", 0), x.ndim)
     if indices.shape != updates.shape or indices.ndim != x.ndim or x.dtype != updates.dtype:
         raise call.error(f"shapes {x.shape}, {indices.shape}, {updates.shape} of {x.dtype}, {updates.dtype}")
+    _check_indices(call, indices, x.shape[axis])
+    call.reserve((x.shape, x.dtype), workspace=_grid_bytes(indices) + copied(updates))
     y = x.copy()
-    _place(call, y, _grid(_indices(call, indices, x.shape[axis]), axis), updates)
+    _place(call, y, _grid(_indices(indices, x.shape[axis]), axis), updates)
     return [y]
 
 
@@ -127,8 +158,12 @@ def scatter_nd(call: Call) -> list[Array]:
     depth = indices.shape[-1]
     if updates.shape != indices.shape[:-1] + x.shape[depth:]:
         raise call.error(f"updates of shape {updates.shape} for indices {indices.shape} into {x.shape}")
+    for i in range(depth):
+        _check_indices(call, indices[..., i], x.shape[i])
+    work = _index_bytes(indices.size) + copied(updates) + (0 if depth else 2 * x.nbytes)
+    call.reserve((x.shape, x.dtype), workspace=work)
     y = x.copy()
-    places = tuple(_indices(call, indices[..., i], x.shape[i]) for i in range(depth))
+    places = tuple(_indices(indices[..., i], x.shape[i]) for i in range(depth))
     if depth:
         _place(call, y, places, updates)
     else:
@@ -149,6 +184,7 @@ def tensor_scatter(call: Call) -> list[Array]:
     )
     if not axis or not same or len(starts) != past.shape[0] or past.dtype != update.dtype:
         raise call.error(f"cache {past.shape}, update {update.shape}, {len(starts)} indices, axis {axis}")
+    call.reserve((past.shape, past.dtype), workspace=24 * count)
     y = past.copy()
     for row, new, start in zip(y, update, starts, strict=True):
         places = np.arange(start, start + count)
@@ -168,19 +204,31 @@ def one_hot(call: Call) -> list[Array]:
         raise call.error("depth or values are malformed")
     size, rank = int(depth), indices.ndim + 1
     axis = call.axis(call.integer("axis", -1), rank)
-    call.allow((*indices.shape[:axis], max(size, 0), *indices.shape[axis:]), values.dtype)
-    own = np.expand_dims(indices.astype(np.int64), axis)
+    shape = call.shape((*indices.shape[:axis], max(size, 0), *indices.shape[axis:]))
+    call.reserve((shape, values.dtype), workspace=8 * max(size, 0) + work_bytes(prod(shape)))
     places = np.arange(size).reshape([size if i == axis else 1 for i in range(rank)])
-    hot = np.where(own < 0, own + size, own) == places
-    return [np.where(hot, values[1], values[0]).astype(values.dtype)]
+
+    def hot(index: Array, place: Array) -> Array:
+        own = index.astype(np.int64)
+        return np.asarray(np.where(np.where(own < 0, own + size, own) == place, values[1], values[0]))
+
+    return [fill(np.empty(shape, values.dtype), hot, np.expand_dims(indices, axis), places)]
 
 
 @evaluates("NonZero")
 def non_zero(call: Call) -> list[Array]:
     """Indices of elements that are not zero, [rank, count]."""
     x = call.x(0)
-    found = np.nonzero(x.reshape(1) if not x.ndim else x)
-    return [np.array(found if x.ndim else found[:0], np.int64).reshape(x.ndim, found[0].size)]
+    count = int(np.count_nonzero(x))
+    call.reserve(((x.ndim, count), _INT64), workspace=work_bytes(x.size, 5 + x.ndim))
+    found = np.empty((x.ndim, count), np.int64)
+    at = 0
+    for first in range(0, x.size if x.ndim else 0, ELEMENTS):
+        own = np.flatnonzero(x.flat[first : first + ELEMENTS]) + first
+        for line, places in zip(found, np.unravel_index(own, x.shape), strict=True):
+            line[at : at + own.size] = places
+        at += own.size
+    return [found]
 
 
 @evaluates("Compress")
@@ -190,6 +238,9 @@ def compress(call: Call) -> list[Array]:
     if condition.ndim != 1:
         raise call.error(f"condition of shape {condition.shape} does not have one dimension")
     axis = call.axis(call.integer("axis", 0), x.ndim) if call.has("axis") else None
+    count = int(np.count_nonzero(condition))
+    made = (count,) if axis is None else (*x.shape[:axis], count, *x.shape[axis + 1 :])
+    call.reserve((made, x.dtype), workspace=copied(x) + condition.size * (condition.dtype != np.bool_) + 16 * count)
     return [np.compress(condition, x, axis)]
 
 
@@ -199,16 +250,36 @@ def trilu(call: Call) -> list[Array]:
     x, k = call.x(0), call.scalar(1)
     if x.ndim < 2:
         raise call.error(f"input of shape {x.shape} holds no matrices")
-    shift = 0 if k is None else max(-x.shape[-2] - 1, min(x.shape[-1] + 1, int(k)))
-    return [(np.triu if call.integer("upper", 1) else np.tril)(x, shift)]
+    height, width = x.shape[-2:]
+    shift = 0 if k is None else max(-height - 1, min(width + 1, int(k)))
+    call.reserve((x.shape, x.dtype))
+    y = x.copy()
+    for row in range(height):
+        edge = max(row + shift, 0) if call.integer("upper", 1) else max(row + shift + 1, 0)
+        y[..., row, slice(edge) if call.integer("upper", 1) else slice(edge, None)] = 0
+    return [y]
 
 
-def _ranked(x: Array, axis: int, largest: bool) -> Array:
-    """Indices that sort ``x``; among equals the lower index first."""
+def _ranked(x: Array, largest: bool) -> Array:
+    """Indices that sort rows; among equals the lower index first."""
     if not largest:
-        return np.argsort(x, axis, kind="stable")
-    n = x.shape[axis]
-    return np.flip(n - 1 - np.argsort(np.flip(x, axis), axis, kind="stable"), axis)
+        return np.argsort(x, -1, kind="stable")
+    order = np.argsort(x[:, ::-1], -1, kind="stable")
+    np.subtract(x.shape[1] - 1, order, out=order)
+    return order[:, ::-1]
+
+
+def _best(x: Array, k: int, largest: bool) -> tuple[Array, Array]:
+    """The first ``k`` of rows in order, and their indices: one part after the other joins the best so far."""
+    step = max(k, ELEMENTS // max(len(x), 1), 1)
+    values, places = x[:, :0], np.empty((len(x), 0), np.int64)
+    for first in range(0, x.shape[1], step):
+        part = x[:, first : first + step]
+        own = np.broadcast_to(np.arange(first, first + part.shape[1]), part.shape)
+        values, places = np.concatenate([values, part], 1), np.concatenate([places, own], 1)
+        order = _ranked(values, largest)[:, :k]
+        values, places = np.take_along_axis(values, order, 1), np.take_along_axis(places, order, 1)
+    return values, places
 
 
 @evaluates("TopK")
@@ -220,18 +291,40 @@ def top_k(call: Call) -> list[Array]:
     k = -1 if given is None else int(given)
     if not 0 <= k <= x.shape[axis]:
         raise call.error(f"k={k} is outside [0, {x.shape[axis]}]")
-    order = _ranked(x, axis, bool(call.integer("largest", 1))).take(np.arange(k), axis)
-    return [np.take_along_axis(x, order, axis), order.astype(np.int64)]
+    shape = (*x.shape[:axis], k, *x.shape[axis + 1 :])
+    block = min(row_elements(x, axis), 2 * max(k, ELEMENTS))
+    moved, parts = rows(x, axis)
+    work = 72 * block + (0 if moved.flags.c_contiguous else row_elements(x, axis) * x.itemsize)
+    call.reserve((shape, x.dtype), (shape, _INT64), workspace=work)
+    values, places = np.empty(shape, x.dtype), np.empty(shape, np.int64)
+    outs = np.moveaxis(values, axis, -1), np.moveaxis(places, axis, -1)
+    for part in parts if k else ():
+        lead = moved[part].shape[:-1]
+        found = _best(moved[part].reshape(-1, x.shape[axis]), k, bool(call.integer("largest", 1)))
+        for out, own in zip(outs, found, strict=True):
+            out[part] = own.reshape(*lead, k)
+    return [values, places]
+
+
+def extreme(x: Array, axis: int, find: Callable[..., Array], backwards: bool) -> Array:
+    """Index of an extreme element of an axis, which stays with size 1. It takes temporaries of 16 bytes an element of a
+    block of rows.
+    """
+    moved, parts = rows(x, axis)
+    y = np.empty((*moved.shape[:-1], 1), np.int64)
+    for part in parts:
+        own = find(moved[part][..., ::-1] if backwards else moved[part], -1, keepdims=True)
+        y[part] = x.shape[axis] - 1 - own if backwards else own
+    return np.moveaxis(y, -1, axis)
 
 
 def _extreme(call: Call, find: Callable[..., Array]) -> list[Array]:
     x = call.x(0)
-    axis, keep = call.axis(call.integer("axis", 0), x.ndim), bool(call.integer("keepdims", 1))
-    if call.integer("select_last_index", 0):
-        found = x.shape[axis] - 1 - find(np.flip(x, axis), axis, keepdims=keep)
-    else:
-        found = find(x, axis, keepdims=keep)
-    return [np.asarray(found, np.int64)]
+    axis = call.axis(call.integer("axis", 0), x.ndim)
+    one = (*x.shape[:axis], 1, *x.shape[axis + 1 :])
+    call.reserve((one, _INT64), workspace=16 * row_elements(x, axis))
+    found = extreme(x, axis, find, bool(call.integer("select_last_index", 0)))
+    return [found if call.integer("keepdims", 1) else np.squeeze(found, axis)]
 
 
 @evaluates("ArgMax")
@@ -244,18 +337,3 @@ def arg_max(call: Call) -> list[Array]:
 def arg_min(call: Call) -> list[Array]:
     """Index of the smallest element of an axis."""
     return _extreme(call, np.argmin)
-
-
-@evaluates("Unique")
-def unique(call: Call) -> list[Array]:
-    """Different elements (or slices of an axis), where each is first, which one each is, and how many of each."""
-    x = call.x(0)
-    axis = call.axis(call.integer("axis", 0), x.ndim) if call.has("axis") else None
-    values, first, inverse, counts = np.unique(x, return_index=True, return_inverse=True, return_counts=True, axis=axis)
-    inverse = inverse.reshape(-1)
-    if not call.integer("sorted", 1):
-        order = np.argsort(first, kind="stable")
-        rank = np.argsort(order, kind="stable")
-        values = values.take(order, 0 if axis is None else axis)
-        first, counts, inverse = first[order], counts[order], rank[inverse]
-    return [values, first.astype(np.int64), inverse.astype(np.int64), counts.astype(np.int64)]

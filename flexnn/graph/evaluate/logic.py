@@ -5,7 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from ..ir import Array
-from .call import Call, broadcast_shape, evaluates, old_broadcast
+from .blocks import over
+from .call import Call, broadcast_shape, copied, evaluates, old_broadcast
+
+_BOOL = np.dtype(np.bool_)
 
 _COMPARE = {
     "Equal": np.equal,
@@ -24,19 +27,21 @@ def pairs(call: Call) -> list[Array]:
     b = old_broadcast(call, a, call.x(1))
     if a.dtype != b.dtype:
         raise call.error(f"the operands have different types: {a.dtype} and {b.dtype}")
-    broadcast_shape(call, a, b)
+    call.reserve((broadcast_shape(call, a, b), _BOOL), workspace=copied(b))
     return [np.asarray((_COMPARE.get(call.op) or _LOGIC[call.op])(a, b), np.bool_)]
 
 
 @evaluates("Not")
 def negation(call: Call) -> list[Array]:
     """Logical not."""
+    call.reserve((call.x(0).shape, _BOOL))
     return [np.logical_not(call.x(0))]
 
 
 @evaluates("IsNaN")
 def is_nan(call: Call) -> list[Array]:
     """Whether each element is no number."""
+    call.reserve((call.x(0).shape, _BOOL))
     return [np.isnan(call.x(0))]
 
 
@@ -44,8 +49,8 @@ def is_nan(call: Call) -> list[Array]:
 def is_inf(call: Call) -> list[Array]:
     """Whether each element is infinite, of the signs asked for."""
     x = call.x(0)
-    positive, negative = call.integer("detect_positive", 1), call.integer("detect_negative", 1)
-    return [(np.isposinf(x) & bool(positive)) | (np.isneginf(x) & bool(negative))]
+    positive, negative = bool(call.integer("detect_positive", 1)), bool(call.integer("detect_negative", 1))
+    return [over(call, lambda v: (np.isposinf(v) & positive) | (np.isneginf(v) & negative), [x], _BOOL)]
 
 
 @evaluates("Where")
@@ -54,5 +59,5 @@ def where(call: Call) -> list[Array]:
     condition, a, b = call.x(0), call.x(1), call.x(2)
     if condition.dtype != np.bool_ or a.dtype != b.dtype:
         raise call.error(f"condition {condition.dtype} and operands {a.dtype}, {b.dtype} do not fit together")
-    broadcast_shape(call, condition, a, b)
+    call.reserve((broadcast_shape(call, condition, a, b), a.dtype))
     return [np.where(condition, a, b)]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ..ir import Array
-from .call import Call, evaluates
+from .call import Call, copied, evaluates
 from .elementwise import sigmoid, softplus
 
 Activation = Callable[[Array], Array]
@@ -70,20 +70,24 @@ def recurrent(call: Call) -> list[Array]:
     ):
         raise call.error(f"input {x.shape}, weights {weights.shape}, recurrence {recurrence.shape} do not fit")
     steps, batch = x.shape[:2]
-    call.allow((steps, directions, batch, gates * hidden), x.dtype)
+    each = batch * hidden
+    made = [((steps, directions, batch, hidden), x.dtype), *[((directions, batch, hidden), x.dtype)] * 4]
+    work = x.itemsize * (steps * batch * gates * hidden + each * (3 * gates + 40)) + batch * (64 + gates * hidden * 8)
+    call.reserve(*made, workspace=work + copied(x))
     lengths = call.get(4)
     valid = np.full(batch, steps) if lengths is None else np.clip(lengths.astype(np.int64), 0, steps)
     functions, peepholes = _activations(call, directions), call.get(7) if op == "LSTM" else None
     starts = [call.get(5), call.get(6) if op == "LSTM" else None]
     if call.integer("layout", 0):
         starts = [None if s is None else s.swapaxes(0, 1) for s in starts]
-    outputs, last, cells = [], [], []
+    y = np.zeros((steps, directions, batch, hidden), x.dtype)
+    last, cells = [], []
     for d in range(directions):
         h, c = (np.zeros((batch, hidden), x.dtype) if s is None else s[d] for s in starts)
         both = np.zeros(2 * gates * hidden, x.dtype) if bias is None else bias[d]
         cell = _Cell(call, functions[d], weights[d], recurrence[d], both, None if peepholes is None else peepholes[d])
-        y = np.zeros((steps, batch, hidden), x.dtype)
-        inputs = x @ cell.w.T + cell.bias_w
+        inputs = x @ cell.w.T
+        inputs += cell.bias_w
         for t in range(steps):
             # of a reversed sequence, each row runs through its own valid steps from their end
             at = np.where(t < valid, valid - 1 - t, 0) if reverse[d] else np.full(batch, t)
@@ -91,11 +95,10 @@ def recurrent(call: Call) -> list[Array]:
             live = (t < valid)[:, None]
             h, c = np.where(live, new_h, h), np.where(live, new_c, c)
             rows = np.flatnonzero(t < valid)
-            y[at[rows], rows] = h[rows]
-        outputs.append(y)
+            y[at[rows], d, rows] = h[rows]
         last.append(h)
         cells.append(c)
-    results = [np.stack(outputs, 1), np.stack(last), np.stack(cells)]
+    results = [y, np.stack(last), np.stack(cells)]
     if call.integer("layout", 0):
         results = [results[0].transpose(2, 0, 1, 3), results[1].swapaxes(0, 1), results[2].swapaxes(0, 1)]
     return [np.asarray(r, x.dtype) for r in results[: 3 if op == "LSTM" else 2]]

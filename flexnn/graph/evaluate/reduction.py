@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 
 import numpy as np
 
 from ..ir import Array
-from .call import Call, evaluates
-
-Axes = tuple[int, ...]
-
-
-def _log_sum_exp(x: Array, axes: Axes, keep: bool) -> Array:
-    top = np.max(x, axes, keepdims=True, initial=-np.inf)
-    top = np.where(np.isfinite(top), top, 0)
-    y = np.log(np.sum(np.exp(x - top), axes, keepdims=True)) + top
-    return np.asarray(y if keep else np.squeeze(y, axes))
+from .blocks import ELEMENTS, Axes, fill, row_elements, summed, work_bytes
+from .call import Call, copied, evaluates
+from .indexing import extreme
 
 
 def _ends(dtype: np.dtype) -> tuple[object, object]:
@@ -28,24 +22,39 @@ def _ends(dtype: np.dtype) -> tuple[object, object]:
     return np.iinfo(dtype).min, np.iinfo(dtype).max
 
 
-def _max(x: Array, axes: Axes, keep: bool) -> Array:
-    return np.asarray(np.max(x, axes, keepdims=keep, initial=_ends(x.dtype)[0]))  # type: ignore[call-overload]
+def _log_sum_exp(x: Array, axes: Axes) -> Array:
+    top = np.max(x, axes, keepdims=True, initial=-np.inf)
+    top = np.where(np.isfinite(top), top, 0)
+    return np.asarray(np.log(summed(x, axes, lambda v, t: np.exp(v - t), _wide(x.dtype), top)) + top)
 
 
-def _min(x: Array, axes: Axes, keep: bool) -> Array:
-    return np.asarray(np.min(x, axes, keepdims=keep, initial=_ends(x.dtype)[1]))  # type: ignore[call-overload]
+def _wide(dtype: np.dtype) -> np.dtype:
+    """The type in which values of a type are added up: integers in their own, which wraps as ONNX's do."""
+    return np.dtype(np.float32) if dtype == np.float16 else dtype
 
 
-_REDUCE: dict[str, Callable[[Array, Axes, bool], Array]] = {
-    "ReduceSum": lambda x, a, k: np.sum(x, a, x.dtype, keepdims=k),
-    "ReduceMean": lambda x, a, k: np.mean(x, a, keepdims=k),
+def _mean(x: Array, axes: Axes) -> Array:
+    return np.asarray(np.mean(x, axes, keepdims=True))
+
+
+def _max(x: Array, axes: Axes) -> Array:
+    return np.asarray(np.max(x, axes, keepdims=True, initial=_ends(x.dtype)[0]))  # type: ignore[call-overload]
+
+
+def _min(x: Array, axes: Axes) -> Array:
+    return np.asarray(np.min(x, axes, keepdims=True, initial=_ends(x.dtype)[1]))  # type: ignore[call-overload]
+
+
+_REDUCE: dict[str, Callable[[Array, Axes], Array]] = {
+    "ReduceSum": lambda x, a: np.sum(x, a, x.dtype, keepdims=True),
+    "ReduceMean": _mean,
     "ReduceMax": _max,
     "ReduceMin": _min,
-    "ReduceProd": lambda x, a, k: np.prod(x, a, x.dtype, keepdims=k),
-    "ReduceL1": lambda x, a, k: np.sum(np.abs(x), a, x.dtype, keepdims=k),
-    "ReduceL2": lambda x, a, k: np.sqrt(np.sum(x * x, a, x.dtype, keepdims=k)),
-    "ReduceSumSquare": lambda x, a, k: np.sum(x * x, a, x.dtype, keepdims=k),
-    "ReduceLogSum": lambda x, a, k: np.log(np.sum(x, a, x.dtype, keepdims=k)),
+    "ReduceProd": lambda x, a: np.prod(x, a, x.dtype, keepdims=True),
+    "ReduceL1": lambda x, a: summed(x, a, np.abs, _wide(x.dtype)),
+    "ReduceL2": lambda x, a: np.sqrt(summed(x, a, np.square, _wide(x.dtype))),
+    "ReduceSumSquare": lambda x, a: summed(x, a, np.square, _wide(x.dtype)),
+    "ReduceLogSum": lambda x, a: np.log(np.sum(x, a, x.dtype, keepdims=True)),
     "ReduceLogSumExp": _log_sum_exp,
 }
 
@@ -56,12 +65,14 @@ def reduced(call: Call) -> list[Array]:
     x = call.x(0)
     if call.opset >= (13 if call.op == "ReduceSum" else 18):
         axes = call.get_ints(1) or []
-        if not axes and call.integer("noop_with_empty_axes", 0):
-            return [np.asarray(_REDUCE[call.op](x, (), True), x.dtype)]
+        idle = not axes and bool(call.integer("noop_with_empty_axes", 0))
     else:
-        axes = call.integers("axes")
-    chosen = tuple(call.axes(axes, x.ndim)) or tuple(range(x.ndim))
-    return [np.asarray(_REDUCE[call.op](x, chosen, bool(call.integer("keepdims", 1))), x.dtype)]
+        axes, idle = call.integers("axes"), False
+    chosen = () if idle else tuple(call.axes(axes, x.ndim)) or tuple(range(x.ndim))
+    kept = [1 if i in chosen else d for i, d in enumerate(x.shape)]
+    call.reserve((kept, x.dtype), workspace=40 * prod(kept) + work_bytes(x.size))
+    y = np.asarray(_REDUCE[call.op](x, chosen), x.dtype)
+    return [y if idle or call.integer("keepdims", 1) else np.squeeze(y, chosen)]
 
 
 @evaluates("CumSum", "CumProd")
@@ -70,33 +81,39 @@ def cumulated(call: Call) -> list[Array]:
     x, given = call.x(0), call.scalar(1)
     axis = call.axis(0 if given is None else int(given), x.ndim)
     total, start = (np.cumsum, 0) if call.op == "CumSum" else (np.cumprod, 1)
-    if call.integer("reverse", 0):
-        x = np.flip(x, axis)
-    y = total(x, axis, x.dtype)
-    if call.integer("exclusive", 0):
-        y = np.roll(y, 1, axis)
-        if x.shape[axis]:
-            y[(slice(None),) * axis + (0,)] = start
-    return [np.flip(y, axis) if call.integer("reverse", 0) else y]
+    call.reserve((x.shape, x.dtype))
+    y = np.empty(x.shape, x.dtype)
+    ends = [np.flip(a, axis) if call.integer("reverse", 0) else a for a in (x, y)]
+    source, out = (np.moveaxis(a, axis, 0) for a in ends)
+    if call.integer("exclusive", 0) and len(out):
+        out[0] = start
+        source, out = source[:-1], out[1:]
+    total(source, 0, x.dtype, out)
+    return [y]
 
 
 def softmax(x: Array, axis: int) -> Array:
     """exp(x) over its sum along an axis, in x's type."""
-    e = np.exp(x - np.max(x, axis, keepdims=True, initial=-np.inf))
-    return np.asarray(e / np.sum(e, axis, keepdims=True), x.dtype)
+    y = np.asarray(x - np.max(x, axis, keepdims=True, initial=-np.inf), x.dtype)
+    np.exp(y, out=y)
+    y /= np.sum(y, axis, keepdims=True)
+    return y
 
 
-def _log_softmax(x: Array, axis: int) -> Array:
-    shifted = x - np.max(x, axis, keepdims=True, initial=-np.inf)
-    return np.asarray(shifted - np.log(np.sum(np.exp(shifted), axis, keepdims=True)), x.dtype)
+def log_softmax(x: Array, axis: int) -> Array:
+    """The logarithm of the softmax."""
+    y = np.asarray(x - np.max(x, axis, keepdims=True, initial=-np.inf), x.dtype)
+    y -= np.log(summed(y, (axis,), np.exp, _wide(x.dtype)))
+    return y
 
 
 def _hardmax(x: Array, axis: int) -> Array:
-    hot = np.arange(x.shape[axis]).reshape([-1 if i == axis else 1 for i in range(x.ndim)])
-    return np.asarray(np.argmax(x, axis, keepdims=True) == hot, x.dtype)
+    y = np.zeros(x.shape, x.dtype)
+    np.put_along_axis(y, extreme(x, axis, np.argmax, False), 1, axis)
+    return y
 
 
-_OVER_AXIS = {"Softmax": softmax, "LogSoftmax": _log_softmax, "Hardmax": _hardmax}
+_OVER_AXIS = {"Softmax": softmax, "LogSoftmax": log_softmax, "Hardmax": _hardmax}
 
 
 @evaluates(*_OVER_AXIS)
@@ -104,10 +121,15 @@ def over_axis(call: Call) -> list[Array]:
     """Along one axis since opset 13; before, over all from the axis on as one."""
     x = call.x(0)
     if call.opset >= 13:
-        return [_OVER_AXIS[call.op](x, call.axis(call.integer("axis", -1), x.ndim))]
-    axis = call.axis(call.integer("axis", 1), x.ndim)
-    rows = x.reshape(int(np.prod(x.shape[:axis])), -1)
-    return [_OVER_AXIS[call.op](rows, 1).reshape(x.shape)]
+        axis = call.axis(call.integer("axis", -1), x.ndim)
+        rows = x
+    else:
+        first = call.axis(call.integer("axis", 1), x.ndim)
+        axis, rows = 1, x.reshape(prod(x.shape[:first]), prod(x.shape[first:]))
+    n = x.size // max(rows.shape[axis], 1)
+    block = row_elements(rows, axis) if call.op == "Hardmax" else min(x.size, ELEMENTS)
+    call.reserve((x.shape, x.dtype), workspace=40 * n + 16 * (block + rows.shape[axis]) + copied(x))
+    return [_OVER_AXIS[call.op](rows, axis).reshape(x.shape)]
 
 
 @evaluates("LpNormalization")
@@ -117,8 +139,18 @@ def lp_normalization(call: Call) -> list[Array]:
     if p not in (1, 2):
         raise call.error(f"p={p} is neither 1 nor 2")
     axis = call.axis(call.integer("axis", -1), x.ndim)
-    norm = np.sum(np.abs(x), axis, keepdims=True) if p == 1 else np.sqrt(np.sum(x * x, axis, keepdims=True))
-    return [np.asarray(np.where(norm == 0, 0, x / np.where(norm == 0, 1, norm)), x.dtype)]
+    call.reserve((x.shape, x.dtype), workspace=24 * (x.size // max(x.shape[axis], 1)) + work_bytes(x.size))
+    norm = summed(x, (axis,), np.abs if p == 1 else np.square, _wide(x.dtype)).astype(x.dtype)
+    norm = norm if p == 1 else np.sqrt(norm)
+    function = lambda v, n: np.where(n == 0, 0, v / np.where(n == 0, 1, n))  # noqa: E731
+    return [fill(np.empty(x.shape, x.dtype), function, x, norm)]
+
+
+def moments(x: Array, axes: Axes, dtype: np.dtype) -> tuple[Array, Array]:
+    """Mean and variance over axes, which stay with size 1. It takes temporaries of a block."""
+    count = prod(x.shape[i] for i in axes)
+    mean = np.mean(x, axes, dtype, keepdims=True)
+    return mean, summed(x, axes, lambda v, m: np.square(v - m), dtype, mean) / count
 
 
 @evaluates("MeanVarianceNormalization")
@@ -126,13 +158,16 @@ def mean_variance(call: Call) -> list[Array]:
     """Zero mean and unit variance over axes."""
     x = call.x(0)
     axes = tuple(call.axes(call.integers("axes", [0, 2, 3]), x.ndim))
-    mean = np.mean(x, axes, keepdims=True)
-    deviation = np.sqrt(np.mean(x * x, axes, keepdims=True) - mean * mean)
-    return [np.asarray((x - mean) / (deviation + 1e-9), x.dtype)]
+    kept = prod(d for i, d in enumerate(x.shape) if i not in axes)
+    call.reserve((x.shape, x.dtype), workspace=40 * kept + work_bytes(x.size))
+    mean, variance = moments(x, axes, np.promote_types(x.dtype, np.float32))
+    return [fill(np.empty(x.shape, x.dtype), lambda v, m, d: (v - m) / (d + 1e-9), x, mean, np.sqrt(variance))]
 
 
 @evaluates("Det")
 def determinant(call: Call) -> list[Array]:
     """Determinants of square matrices."""
     x = call.x(0)
+    matrix = prod(x.shape[-2:])
+    call.reserve((x.shape[:-2], x.dtype), workspace=(matrix + x.shape[-1] if x.ndim else 0) * 8)
     return [np.asarray(np.linalg.det(x), x.dtype)]

@@ -8,7 +8,8 @@ from math import prod
 import numpy as np
 
 from ..ir import Array
-from .call import Call, evaluates
+from .blocks import ELEMENTS, work_bytes
+from .call import Call, common_shape, copied, evaluates
 
 
 @evaluates("Shape")
@@ -16,12 +17,14 @@ def shape(call: Call) -> list[Array]:
     """The dimensions in [start, end), which are clamped."""
     x = call.x(0)
     end = call.integer("end", x.ndim)
+    call.reserve(workspace=8 * x.ndim)
     return [np.array(x.shape[slice(call.integer("start", 0), end)], np.int64)]
 
 
 @evaluates("Size")
 def size(call: Call) -> list[Array]:
     """The number of elements."""
+    call.reserve(workspace=8)
     return [np.array(call.x(0).size, np.int64)]
 
 
@@ -29,6 +32,7 @@ def size(call: Call) -> list[Array]:
 def constant(call: Call) -> list[Array]:
     """The value in the one attribute."""
     value = call.tensor("value")
+    call.reserve(workspace=sum(8 * len(v) for v in call.attrs.values() if isinstance(v, list)))
     if value is not None:
         return [value]
     if call.has("value_float"):
@@ -58,6 +62,7 @@ def reshape(call: Call) -> list[Array]:
         target[target.index(-1)] = x.size // known
     if -1 in target or prod(target) != x.size:
         raise call.error(f"shape {x.shape} does not reshape to {target}")
+    call.reserve(workspace=copied(x))
     return [x.reshape(target)]
 
 
@@ -67,6 +72,7 @@ def flatten(call: Call) -> list[Array]:
     x = call.x(0)
     axis = call.integer("axis", 1)
     axis = x.ndim if axis == x.ndim else call.axis(axis, x.ndim)
+    call.reserve(workspace=copied(x))
     return [x.reshape(prod(x.shape[:axis]), prod(x.shape[axis:]))]
 
 
@@ -78,6 +84,7 @@ def _axes(call: Call) -> list[int] | None:
 def squeeze(call: Call) -> list[Array]:
     """Drop dimensions of size 1; axes are an input since opset 13."""
     x, axes = call.x(0), _axes(call)
+    call.reserve()
     if axes is None:
         return [np.squeeze(x)]
     return [np.squeeze(x, tuple(call.axes(axes, x.ndim)))]
@@ -89,6 +96,7 @@ def unsqueeze(call: Call) -> list[Array]:
     x, axes = call.x(0), _axes(call) or []
     new = set(call.axes(axes, x.ndim + len(axes)))
     old = iter(x.shape)
+    call.reserve(workspace=copied(x))
     return [x.reshape([1 if i in new else next(old) for i in range(x.ndim + len(new))])]
 
 
@@ -99,6 +107,7 @@ def transpose(call: Call) -> list[Array]:
     perm = call.integers("perm") if call.has("perm") else list(range(x.ndim))[::-1]
     if sorted(perm) != list(range(x.ndim)):
         raise call.error(f"perm {perm} is no permutation of {x.ndim} dimensions")
+    call.reserve(([x.shape[p] for p in perm], x.dtype))
     return [np.ascontiguousarray(x.transpose(perm)).reshape([x.shape[p] for p in perm])]
 
 
@@ -106,7 +115,8 @@ def transpose(call: Call) -> list[Array]:
 def expand(call: Call) -> list[Array]:
     """Broadcast with a shape, both ways."""
     x, target = call.x(0), call.ints_at(1)
-    full = call.allow(np.broadcast_shapes(x.shape, tuple(call.allow(target, np.dtype("u1")))), x.dtype)
+    full = common_shape(call, x.shape, call.shape(target))
+    call.reserve((full, x.dtype))
     return [np.broadcast_to(x, full).copy()]
 
 
@@ -125,8 +135,11 @@ def tile(call: Call) -> list[Array]:
         repeats = call.ints_at(1)
     if len(repeats) != x.ndim or min(repeats, default=0) < 0:
         raise call.error(f"repeats {repeats} do not fit shape {x.shape}: one number for each dimension is needed")
-    call.allow([d * r for d, r in zip(x.shape, repeats, strict=True)], x.dtype)
-    return [np.tile(x, repeats)]
+    shape = [d * r for d, r in zip(x.shape, repeats, strict=True)]
+    call.reserve((shape, x.dtype))
+    y = np.empty([d for pair in zip(repeats, x.shape, strict=True) for d in pair], x.dtype)
+    y[...] = np.expand_dims(x, tuple(range(0, 2 * x.ndim, 2)))
+    return [y.reshape(shape)]
 
 
 @evaluates("Concat")
@@ -136,6 +149,7 @@ def concat(call: Call) -> list[Array]:
     if len({v.dtype for v in values}) > 1:
         raise call.error(f"inputs have different types: {', '.join(sorted({str(v.dtype) for v in values}))}")
     axis = call.axis(call.integer("axis", 1 if call.opset < 4 else 0), values[0].ndim)
+    call.reserve(workspace=sum(v.nbytes for v in values))
     return [np.concatenate(values, axis)]
 
 
@@ -153,6 +167,7 @@ def split(call: Call) -> list[Array]:
         sizes = [max(0, min(each, x.shape[axis] - i * each)) for i in range(parts)]
     if sum(sizes) != x.shape[axis] or min(sizes, default=0) < 0:
         raise call.error(f"parts {sizes} do not add up to {x.shape[axis]} elements")
+    call.reserve()
     return np.split(x, np.cumsum(sizes)[:-1], axis)
 
 
@@ -162,7 +177,9 @@ def constant_of_shape(call: Call) -> list[Array]:
     value = call.tensor("value")
     if value is None:
         value = np.zeros(1, np.float32)
-    return [np.full(call.allow(call.ints_at(0), value.dtype), value.reshape(-1)[0], value.dtype)]
+    shape = call.shape(call.ints_at(0))
+    call.reserve((shape, value.dtype))
+    return [np.full(shape, value.reshape(-1)[0], value.dtype)]
 
 
 @evaluates("RandomNormalLike")
@@ -173,8 +190,13 @@ def random_normal_like(call: Call) -> list[Array]:
     if dtype.kind != "f":
         raise call.error(f"noise of type {dtype} is not supported")
     seed = int(np.float64(call.number("seed", 0.0)).view(np.uint64)) if call.has("seed") else None
-    noise = np.random.default_rng(seed).standard_normal(call.allow(x.shape, np.dtype(np.float64)))
-    return [(call.number("mean", 0.0) + call.number("scale", 1.0) * noise).astype(dtype)]
+    call.reserve((x.shape, dtype), workspace=work_bytes(x.size))
+    noise, mean, scale = np.random.default_rng(seed), call.number("mean", 0.0), call.number("scale", 1.0)
+    y = np.empty(x.size, dtype)
+    for first in range(0, x.size, ELEMENTS):
+        part = y[first : first + ELEMENTS]
+        part[:] = mean + scale * noise.standard_normal(part.size)
+    return [y.reshape(x.shape)]
 
 
 @evaluates("Range")
@@ -190,8 +212,12 @@ def arange(call: Call) -> list[Array]:
         if not math.isfinite(steps):
             raise call.error(f"start {start}, limit {limit}, delta {delta}")
         count = max(0, math.ceil(steps))
-    call.allow([count], np.dtype(np.int64))
-    return [np.asarray(start + np.arange(count).astype(start.dtype) * delta, start.dtype)]
+    call.reserve(([count], start.dtype), workspace=work_bytes(count))
+    y = np.empty(count, start.dtype)
+    for first in range(0, count, ELEMENTS):
+        part = y[first : first + ELEMENTS]
+        part[:] = start + np.arange(first, first + part.size).astype(start.dtype) * delta
+    return [y]
 
 
 @evaluates("EyeLike")
@@ -202,7 +228,7 @@ def eye_like(call: Call) -> list[Array]:
         raise call.error(f"input of shape {x.shape} is not a matrix")
     dtype = call.dtype("dtype", 0) if call.has("dtype") else x.dtype
     k = max(-x.shape[0], min(x.shape[1], call.integer("k", 0)))
-    call.allow(x.shape, dtype)
+    call.reserve((x.shape, dtype))
     return [np.eye(x.shape[0], x.shape[1], k=k, dtype=dtype)]
 
 
@@ -226,9 +252,9 @@ def pad(call: Call) -> list[Array]:
     before, after = [0] * x.ndim, [0] * x.ndim
     for i, axis in enumerate(axes):
         before[axis], after[axis] = pads[i], pads[i + len(axes)]
-    whole = [d + b + a for d, b, a in zip(x.shape, before, after, strict=True)]
-    call.allow([d + max(b, 0) + max(a, 0) for d, b, a in zip(x.shape, before, after, strict=True)], x.dtype)
-    call.allow(whole, x.dtype)
+    whole = call.shape([d + b + a for d, b, a in zip(x.shape, before, after, strict=True)])
+    made = [(whole, x.dtype)] * (1 if mode == "constant" else 2)  # numpy copies what it mirrors
+    call.reserve(*made)
     x = x[tuple(slice(max(-b, 0), d - max(-a, 0)) for d, b, a in zip(x.shape, before, after, strict=True))]
     widths = [(max(b, 0), max(a, 0)) for b, a in zip(before, after, strict=True)]
     if mode == "constant":
@@ -243,6 +269,7 @@ def blocks(call: Call) -> list[Array]:
     if x.ndim != 4 or b < 1:
         raise call.error(f"shape {x.shape} does not divide into blocksize {b}")
     n, c, h, w = x.shape
+    call.reserve((x.shape, x.dtype), workspace=copied(x))
     if call.op == "SpaceToDepth":
         order = (0, 3, 5, 1, 2, 4) if call.text("mode", "DCR") == "DCR" else (0, 1, 3, 5, 2, 4)
         y = x.reshape(n, c, h // b, b, w // b, b).transpose(order)
@@ -261,16 +288,16 @@ def center_crop_pad(call: Call) -> list[Array]:
     axes = call.axes(call.integers("axes"), x.ndim) if call.has("axes") else list(range(x.ndim))
     if len(target) != len(axes):
         raise call.error(f"shape {target} does not fit {len(axes)} axes")
+    shape, kept, widths = list(x.shape), [slice(None)] * x.ndim, [(0, 0)] * x.ndim
     for axis, wanted in zip(axes, target, strict=True):
-        call.allow([*x.shape[:axis], wanted, *x.shape[axis + 1 :]], x.dtype)
-        own = x.shape[axis]
+        own, shape[axis] = x.shape[axis], wanted
+        first = abs(own - wanted) // 2
         if wanted <= own:
-            first = (own - wanted) // 2
-            x = x[(slice(None),) * axis + (slice(first, first + wanted),)]
+            kept[axis] = slice(first, first + wanted)
         else:
-            first = (wanted - own) // 2
-            x = np.pad(x, [(first, wanted - own - first) if i == axis else (0, 0) for i in range(x.ndim)])
-    return [x]
+            widths[axis] = (first, wanted - own - first)
+    call.reserve((shape, x.dtype))
+    return [np.pad(x[tuple(kept)], widths)]
 
 
 @evaluates("ReverseSequence")
@@ -280,9 +307,11 @@ def reverse_sequence(call: Call) -> list[Array]:
     time, batch = call.axis(call.integer("time_axis", 0), x.ndim), call.axis(call.integer("batch_axis", 1), x.ndim)
     if time == batch or len(lengths) != x.shape[batch]:
         raise call.error(f"time axis {time}, batch axis {batch} and {len(lengths)} lengths do not fit shape {x.shape}")
-    y = np.moveaxis(x, (batch, time), (0, 1)).copy()
-    for row, length in zip(y, lengths, strict=True):
+    call.reserve((x.shape, x.dtype))
+    y = x.copy()
+    rows = (np.moveaxis(a, (batch, time), (0, 1)) for a in (y, x))
+    for to, row, length in zip(*rows, lengths, strict=True):
         if not 0 <= length <= x.shape[time]:
             raise call.error(f"length {length} is outside [0, {x.shape[time]}]")
-        row[:length] = row[:length][::-1].copy()
-    return [np.moveaxis(y, (0, 1), (batch, time)).copy()]
+        to[:length] = row[:length][::-1]
+    return [y]

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
+from math import prod
 
 import numpy as np
 
 from ..ir import Array
+from .blocks import ELEMENTS, boxes, work_bytes
 from .call import Call, evaluates
 
 
 def _complex(x: Array) -> Array:
     return x[..., 0] + 1j * x[..., 1] if x.shape[-1] == 2 else x[..., 0]
-
-
-def _pairs(y: Array, dtype: np.dtype) -> Array:
-    return np.stack([y.real, y.imag], -1).astype(dtype)
 
 
 @evaluates("DFT")
@@ -31,15 +29,32 @@ def dft(call: Call) -> list[Array]:
     n = x.shape[axis] if length is None else int(length)
     if n < 1:
         raise call.error(f"length {n}")
-    call.allow((*x.shape[:axis], n, *x.shape[axis + 1 : -1], 2), np.dtype(np.float64))
-    values = _complex(x)
-    if inverse and onesided:  # half a spectrum to a real signal
-        whole = n if length is not None else 2 * (x.shape[axis] - 1)
-        return [np.fft.irfft(values, whole, axis)[..., None].astype(x.dtype)]
-    y = (np.fft.ifft if inverse else np.fft.fft)(values, n, axis)
-    if onesided:
-        y = y[(slice(None),) * axis + (slice(n // 2 + 1),)]
-    return [_pairs(y, x.dtype)]
+    real = bool(inverse and onesided)  # half a spectrum to a real signal
+    if real and length is None:
+        n = 2 * (x.shape[axis] - 1)
+    made = call.shape((*x.shape[:axis], n // 2 + 1 if onesided and not real else n, *x.shape[axis + 1 : -1], 2 - real))
+    block = min(max(x.size, prod(made)), max(ELEMENTS, x.shape[axis], n))
+    call.reserve((made, x.dtype), workspace=80 * block + _plan_bytes(n))
+    y = np.empty(made, x.dtype)
+    source, out = (np.moveaxis(a, axis, -2) for a in (x, y))
+    transform = np.fft.irfft if real else np.fft.ifft if inverse else np.fft.fft
+    for box in boxes(source.shape[:-2], max(1, ELEMENTS // max(x.shape[axis], n))):
+        found = transform(_complex(source[box]), n, -1)[..., : out.shape[-2]]
+        out[box][..., 0] = found.real
+        if not real:
+            out[box][..., 1] = found.imag
+    return [y]
+
+
+def _plan_bytes(n: int) -> int:
+    """Most bytes that numpy takes for the factors of a transform of n elements, and while it computes one."""
+    left, factor = n, 2
+    while factor * factor <= left and factor < 1 << 20:
+        if left % factor:
+            factor += 1
+        else:
+            left //= factor
+    return (48 if left * left <= n else 240) * n  # a large prime is computed through a longer transform
 
 
 @evaluates("STFT")
@@ -49,17 +64,21 @@ def stft(call: Call) -> list[Array]:
     if step is None or signal.ndim not in (2, 3):
         raise call.error(f"signal of shape {signal.shape} has neither 2 nor 3 dimensions, or frame_step is missing")
     length = int(given) if given is not None else (window.shape[0] if window is not None else 0)
-    values = _complex(signal[..., None] if signal.ndim == 2 else signal)
+    values = signal[..., None] if signal.ndim == 2 else signal
     hop, samples = int(step), values.shape[1]
     if hop < 1 or not 0 < length <= samples or (window is not None and window.shape != (length,)):
         raise call.error(f"frames of {length} samples every {hop} do not fit into {samples} samples")
     frames = (samples - length) // hop + 1
-    call.allow((values.shape[0], frames, length, 2), np.dtype(np.float64))
-    cut = np.stack([values[:, i * hop : i * hop + length] for i in range(frames)], 1)
-    y = np.fft.fft(cut if window is None else cut * window, axis=-1)
-    if call.integer("onesided", 1):
-        y = y[..., : length // 2 + 1]
-    return [_pairs(y, signal.dtype)]
+    made = (values.shape[0], frames, length // 2 + 1 if call.integer("onesided", 1) else length, 2)
+    block = min(values.shape[0] * frames * length, max(ELEMENTS, length))
+    call.reserve((made, signal.dtype), workspace=80 * block + _plan_bytes(length))
+    y = np.empty(made, signal.dtype)
+    cut = np.moveaxis(np.lib.stride_tricks.sliding_window_view(values, length, 1)[:, ::hop], -1, -2)
+    for box in boxes(cut.shape[:2], max(1, ELEMENTS // length)):
+        own = _complex(cut[box])
+        found = np.fft.fft(own if window is None else own * window)[..., : made[2]]
+        y[box][..., 0], y[box][..., 1] = found.real, found.imag
+    return [y]
 
 
 _WINDOWS = {
@@ -76,10 +95,15 @@ def cosine_window(call: Call) -> list[Array]:
     if size is None or int(size) < 0:
         raise call.error("size is missing or negative")
     n = int(size)
-    call.allow((n,), np.dtype(np.float64))
+    call.reserve(((n,), dtype), workspace=work_bytes(n))
     a, b, c = _WINDOWS[call.op]
-    turn = 2 * math.pi * np.arange(n) / max(1, n if call.integer("periodic", 1) else n - 1)
-    return [(a - b * np.cos(turn) + c * np.cos(2 * turn)).astype(dtype)]
+    y = np.empty(n, dtype)
+    for first in range(0, n, ELEMENTS):
+        part = y[first : first + ELEMENTS]
+        at = np.arange(first, first + part.size)
+        turn = 2 * math.pi * at / max(1, n if call.integer("periodic", 1) else n - 1)
+        part[:] = a - b * np.cos(turn) + c * np.cos(2 * turn)
+    return [y]
 
 
 @evaluates("MelWeightMatrix")
@@ -90,7 +114,7 @@ def mel_weights(call: Call) -> list[Array]:
         raise call.error("an input is missing")
     count, spectrum = int(bins), int(length) // 2 + 1
     dtype = call.dtype("output_datatype", 1)
-    call.allow((spectrum, max(count, -1)), dtype)
+    call.reserve(((spectrum, max(count, -1)), dtype), workspace=64 * (count + 2))
     ends = [2595 * math.log10(1 + float(f) / 700) for f in (low, high)]
     mels = ends[0] + np.arange(count + 2) * (ends[1] - ends[0]) / (count + 2)  # ONNX's step, not the textbook's
     places = ((int(length) + 1) * (700 * (10 ** (mels / 2595) - 1)) // float(rate)).astype(np.int64)

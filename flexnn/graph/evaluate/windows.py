@@ -15,7 +15,7 @@ from .call import Call
 TAPS_MAX = 1 << 20
 
 
-def last(index: Iterable[int | slice]) -> tuple[Any, ...]:
+def last(index: Iterable[int | slice | Array]) -> tuple[Any, ...]:
     """An index of the last dimensions."""
     return (..., *index)
 
@@ -36,12 +36,20 @@ class Windows:
         """Each place in the kernel, row-major."""
         return product(*(range(k) for k in self.kernel))
 
-    def padded(self, x: Array, value: float) -> Array:
-        """X with its last dimensions padded so far that every window lies inside."""
-        widths = [(0, 0)] * (x.ndim - len(self.kernel))
+    def _widths(self, shape: Sequence[int]) -> list[tuple[int, int]]:
+        """Elements before and after each dimension that make every window lie inside."""
+        widths = [(0, 0)] * (len(shape) - len(self.kernel))
         for o, s, e, b in zip(self.size, self.strides, self.extents(), self.before, strict=True):
-            widths.append((b, max(0, (o - 1) * s + e - b - x.shape[len(widths)])))
-        return np.pad(x, widths, constant_values=np.asarray(value, x.dtype))
+            widths.append((b, max(0, (o - 1) * s + e - b - shape[len(widths)])))
+        return widths
+
+    def padded_shape(self, shape: Sequence[int]) -> list[int]:
+        """The shape of ``padded``."""
+        return [d + b + a for d, (b, a) in zip(shape, self._widths(shape), strict=True)]
+
+    def padded(self, x: Array, value: float) -> Array:
+        """A copy of x with its last dimensions padded so far that every window lies inside."""
+        return np.pad(x, self._widths(x.shape), constant_values=np.asarray(value, x.dtype))
 
     def extents(self) -> list[int]:
         """Elements from the first tap to the last."""
