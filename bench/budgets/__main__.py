@@ -5,6 +5,7 @@
     predict    how far predictions are from runs
     rebudget   what a new budget of an open session takes
     limit      runs under a hard limit of the kernel's (root)
+    dynamic    random graphs whose sizes and paths data decide, around their smallest budgets
 
 python -m bench.budgets PART --help tells of each.
 """
@@ -15,7 +16,7 @@ import sys
 
 from bench.cli import dispatch
 
-NAMES = ("promise", "headline", "predict", "rebudget", "limit")
+NAMES = ("promise", "headline", "predict", "rebudget", "limit", "dynamic")
 
 if __name__ == "__main__":
     sys.exit(dispatch("bench.budgets", __doc__, {part: f"bench.budgets.{part}" for part in NAMES}))

@@ -66,7 +66,7 @@ def _reserve(call: Call, q: Array, k: Array, v: Array) -> None:
     window = prod((q.shape[0], q.shape[2], keys)) * (3 * 8 + 4) + (0 if mask is None else 2 * mask.size * 8)
     heads = prod((*q.shape[:2], keys, k.shape[3] + v.shape[3])) * q.itemsize
     made = prod((*q.shape[:3], q.shape[3] + 2 * v.shape[3])) * q.itemsize
-    call.reserve(workspace=scores * (6 * q.itemsize + 3 * wide) + window + 3 * heads + made)
+    call.reserve(workspace=scores * (4 * q.itemsize + 3 * wide) + window + 3 * heads + made)
 
 
 @evaluates("Attention")
@@ -111,7 +111,7 @@ def rotary(call: Call) -> list[Array]:
     heads = x.transpose(0, 2, 1, 3) if x.ndim == 4 else x.reshape(*x.shape[:2], call.integer("num_heads", 0) or 1, -1)
     turned = call.integer("rotary_embedding_dim", 0) or heads.shape[3]
     picked = 0 if positions is None else 16 * positions.size + 2 * positions.size * cos.shape[-1] * cos.itemsize
-    call.reserve((x.shape, x.dtype), workspace=picked + 4 * x.nbytes + copied(x))
+    call.reserve((x.shape, x.dtype), workspace=picked + 2 * x.nbytes + copied(x))
     if positions is not None:
         if positions.size and (positions.min() < 0 or positions.max() >= cos.shape[0]):
             raise call.error("a position is outside the caches")

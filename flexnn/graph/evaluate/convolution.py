@@ -27,7 +27,7 @@ def convolution_of(call: Call, x: Shape, w: Shape, itemsize: int) -> tuple[Windo
     places = x[0] * prod(windows.size)
     size = max(itemsize, 4)
     taken = prod(windows.padded_shape(x)) * itemsize + prod(w) * size + places * (3 * w[0] * size + x[1] * itemsize)
-    return windows, taken + prod(w[:2]) * size
+    return windows, taken + prod(w[:2]) * size + work_bytes(places * w[0])
 
 
 def convolve(call: Call, x: Array, w: Array) -> Array:
@@ -110,7 +110,7 @@ def conv_transpose(call: Call) -> list[Array]:
     whole = [max(f, b + o) for f, b, o in zip(full, before, wanted, strict=True)]
     parts = n * group * m * prod(spatial) + group * m * c
     made = (n, group * m, *wanted), (n, group * m, *whole)
-    call.reserve(*((dims, x.dtype) for dims in made), workspace=parts * x.itemsize + copied(x, w))
+    call.reserve(*((dims, x.dtype) for dims in made), workspace=parts * x.itemsize + copied(x, w) + work_bytes(parts))
     y = np.zeros((n, group, m, *whole), x.dtype)
     flat = x.reshape(n, group, c, -1)
     weights = w.reshape(group, c, m, *kernel)
@@ -135,7 +135,7 @@ def col2im(call: Call) -> list[Array]:
     if x.ndim != 3 or len(block) != rank or min(block, default=1) < 1 or x.shape[1] % prod(block):
         raise call.error(f"columns {x.shape} do not fit blocks {block}")
     whole = [d + pads[i] + pads[i + rank] for i, d in enumerate(image)]
-    call.reserve(((x.shape[0], x.shape[1] // prod(block), *whole), x.dtype), workspace=copied(x))
+    call.reserve(((x.shape[0], x.shape[1] // prod(block), *whole), x.dtype), workspace=copied(x) + work_bytes(x.size))
     steps = [(w - (b - 1) * d - 1) // s + 1 for w, b, d, s in zip(whole, block, dilations, strides, strict=True)]
     y = np.zeros((x.shape[0], x.shape[1] // prod(block), *whole), x.dtype)
     columns = x.reshape(x.shape[0], y.shape[1], *block, *steps)

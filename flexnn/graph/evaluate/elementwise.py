@@ -12,12 +12,18 @@ from ..ir import Array
 from .blocks import fill, over, work_bytes
 from .call import ELEMENT_TYPES, Call, broadcast_shape, copied, evaluates, old_broadcast
 
+_ERF_ELEMENTS = 512
 _each_erf = np.frompyfunc(math.erf, 1, 1)
 
 
 def erf(x: Array) -> Array:
     """The error function of each element, in x's type."""
-    return np.asarray(_each_erf(x.astype(np.float64)), np.float64).astype(x.dtype)
+    y = np.empty(x.size, x.dtype)
+    flat = x.reshape(-1)
+    for first in range(0, x.size, _ERF_ELEMENTS):  # of objects, which are large
+        part = slice(first, first + _ERF_ELEMENTS)
+        y[part] = _each_erf(flat[part].astype(np.float64))
+    return y.reshape(x.shape)
 
 
 def sigmoid(x: Array) -> Array:

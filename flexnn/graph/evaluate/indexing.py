@@ -271,7 +271,7 @@ def _ranked(x: Array, largest: bool) -> Array:
 
 def _best(x: Array, k: int, largest: bool) -> tuple[Array, Array]:
     """The first ``k`` of rows in order, and their indices: one part after the other joins the best so far."""
-    step = max(k, ELEMENTS // max(len(x), 1), 1)
+    step = max(k, ELEMENTS // 2 // max(len(x), 1), 1)
     values, places = x[:, :0], np.empty((len(x), 0), np.int64)
     for first in range(0, x.shape[1], step):
         part = x[:, first : first + step]
@@ -292,9 +292,9 @@ def top_k(call: Call) -> list[Array]:
     if not 0 <= k <= x.shape[axis]:
         raise call.error(f"k={k} is outside [0, {x.shape[axis]}]")
     shape = (*x.shape[:axis], k, *x.shape[axis + 1 :])
-    block = min(row_elements(x, axis), 2 * max(k, ELEMENTS))
+    block = min(row_elements(x, axis), k + max(k, ELEMENTS // 2)) if x.shape[axis] > ELEMENTS else min(x.size, ELEMENTS)
     moved, parts = rows(x, axis)
-    work = 72 * block + (0 if moved.flags.c_contiguous else row_elements(x, axis) * x.itemsize)
+    work = 44 * block + (0 if moved.flags.c_contiguous else row_elements(x, axis) * x.itemsize)
     call.reserve((shape, x.dtype), (shape, _INT64), workspace=work)
     values, places = np.empty(shape, x.dtype), np.empty(shape, np.int64)
     outs = np.moveaxis(values, axis, -1), np.moveaxis(places, axis, -1)
@@ -307,9 +307,7 @@ def top_k(call: Call) -> list[Array]:
 
 
 def extreme(x: Array, axis: int, find: Callable[..., Array], backwards: bool) -> Array:
-    """Index of an extreme element of an axis, which stays with size 1. It takes temporaries of 16 bytes an element of a
-    block of rows.
-    """
+    """Index of an extreme element of an axis, which stays with size 1."""
     moved, parts = rows(x, axis)
     y = np.empty((*moved.shape[:-1], 1), np.int64)
     for part in parts:
@@ -318,11 +316,17 @@ def extreme(x: Array, axis: int, find: Callable[..., Array], backwards: bool) ->
     return np.moveaxis(y, -1, axis)
 
 
+def extreme_bytes(x: Array, axis: int) -> int:
+    """Most bytes that ``extreme`` takes beside its result: a block of rows is copied."""
+    block: int = row_elements(x, axis)
+    return block * int(x.itemsize) + 24 * (block // max(x.shape[axis], 1) + 1)
+
+
 def _extreme(call: Call, find: Callable[..., Array]) -> list[Array]:
     x = call.x(0)
     axis = call.axis(call.integer("axis", 0), x.ndim)
     one = (*x.shape[:axis], 1, *x.shape[axis + 1 :])
-    call.reserve((one, _INT64), workspace=16 * row_elements(x, axis))
+    call.reserve((one, _INT64), workspace=extreme_bytes(x, axis))
     found = extreme(x, axis, find, bool(call.integer("select_last_index", 0)))
     return [found if call.integer("keepdims", 1) else np.squeeze(found, axis)]
 

@@ -8,6 +8,7 @@ from math import prod
 import numpy as np
 
 from ..ir import Array
+from .blocks import work_bytes
 from .call import Call, common_shape, copied, evaluates
 
 
@@ -30,7 +31,8 @@ def gemm(call: Call) -> list[Array]:
         raise call.error(f"operands of shapes {a.shape} and {b.shape} are not matrices")
     a, b = (a.T if call.integer("transA", 0) else a), (b.T if call.integer("transB", 0) else b)
     scale = [call.number("alpha", 1.0), call.number("beta", 1.0)]
-    call.reserve(((a.shape[0], b.shape[1]), a.dtype), workspace=0 if c is None or scale[1] == 1 else c.nbytes)
+    work = work_bytes(a.shape[0] * b.shape[1]) + (0 if c is None or scale[1] == 1 else c.nbytes)
+    call.reserve(((a.shape[0], b.shape[1]), a.dtype), workspace=work)
     y = np.asarray(a @ b, a.dtype)
     if scale[0] != 1:
         y *= a.dtype.type(scale[0])

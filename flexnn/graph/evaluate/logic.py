@@ -6,7 +6,7 @@ import numpy as np
 
 from ..ir import Array
 from .blocks import over
-from .call import Call, broadcast_shape, copied, evaluates, old_broadcast
+from .call import Call, broadcast_shape, evaluates, old_broadcast
 
 _BOOL = np.dtype(np.bool_)
 
@@ -27,8 +27,7 @@ def pairs(call: Call) -> list[Array]:
     b = old_broadcast(call, a, call.x(1))
     if a.dtype != b.dtype:
         raise call.error(f"the operands have different types: {a.dtype} and {b.dtype}")
-    call.reserve((broadcast_shape(call, a, b), _BOOL), workspace=copied(b))
-    return [np.asarray((_COMPARE.get(call.op) or _LOGIC[call.op])(a, b), np.bool_)]
+    return [over(call, _COMPARE.get(call.op) or _LOGIC[call.op], [a, b], _BOOL)]
 
 
 @evaluates("Not")

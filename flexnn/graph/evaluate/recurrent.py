@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ..ir import Array
+from .blocks import work_bytes
 from .call import Call, copied, evaluates
 from .elementwise import sigmoid, softplus
 
@@ -73,6 +74,7 @@ def recurrent(call: Call) -> list[Array]:
     each = batch * hidden
     made = [((steps, directions, batch, hidden), x.dtype), *[((directions, batch, hidden), x.dtype)] * 4]
     work = x.itemsize * (steps * batch * gates * hidden + each * (3 * gates + 40)) + batch * (64 + gates * hidden * 8)
+    work += work_bytes(steps * each * gates)
     call.reserve(*made, workspace=work + copied(x))
     lengths = call.get(4)
     valid = np.full(batch, steps) if lengths is None else np.clip(lengths.astype(np.int64), 0, steps)

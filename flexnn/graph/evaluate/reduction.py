@@ -8,9 +8,9 @@ from math import prod
 import numpy as np
 
 from ..ir import Array
-from .blocks import ELEMENTS, Axes, fill, row_elements, summed, work_bytes
+from .blocks import ELEMENTS, Axes, boxes, fill, summed, work_bytes
 from .call import Call, copied, evaluates
-from .indexing import extreme
+from .indexing import extreme, extreme_bytes
 
 
 def _ends(dtype: np.dtype) -> tuple[object, object]:
@@ -23,9 +23,12 @@ def _ends(dtype: np.dtype) -> tuple[object, object]:
 
 
 def _log_sum_exp(x: Array, axes: Axes) -> Array:
-    top = np.max(x, axes, keepdims=True, initial=-np.inf)
-    top = np.where(np.isfinite(top), top, 0)
-    return np.asarray(np.log(summed(x, axes, lambda v, t: np.exp(v - t), _wide(x.dtype), top)) + top)
+    top = _max(x, axes)
+    top[~np.isfinite(top)] = 0
+    y = summed(x, axes, lambda v, t: np.exp(v - t), np.promote_types(x.dtype, np.float32), top)
+    np.log(y, out=y)
+    y += top
+    return y
 
 
 def _wide(dtype: np.dtype) -> np.dtype:
@@ -45,6 +48,15 @@ def _min(x: Array, axes: Axes) -> Array:
     return np.asarray(np.min(x, axes, keepdims=True, initial=_ends(x.dtype)[1]))  # type: ignore[call-overload]
 
 
+_REDUCE_WORDS = {
+    "ReduceMean": 1,
+    "ReduceL1": 1,
+    "ReduceL2": 2,
+    "ReduceSumSquare": 1,
+    "ReduceLogSum": 1,
+    "ReduceLogSumExp": 3,
+}
+"""Temporaries of 8 bytes for each element of the output."""
 _REDUCE: dict[str, Callable[[Array, Axes], Array]] = {
     "ReduceSum": lambda x, a: np.sum(x, a, x.dtype, keepdims=True),
     "ReduceMean": _mean,
@@ -70,7 +82,8 @@ def reduced(call: Call) -> list[Array]:
         axes, idle = call.integers("axes"), False
     chosen = () if idle else tuple(call.axes(axes, x.ndim)) or tuple(range(x.ndim))
     kept = [1 if i in chosen else d for i, d in enumerate(x.shape)]
-    call.reserve((kept, x.dtype), workspace=40 * prod(kept) + work_bytes(x.size))
+    words = _REDUCE_WORDS.get(call.op, 0)
+    call.reserve((kept, x.dtype), workspace=8 * words * prod(kept) + work_bytes(x.size))
     y = np.asarray(_REDUCE[call.op](x, chosen), x.dtype)
     return [y if idle or call.integer("keepdims", 1) else np.squeeze(y, chosen)]
 
@@ -81,7 +94,7 @@ def cumulated(call: Call) -> list[Array]:
     x, given = call.x(0), call.scalar(1)
     axis = call.axis(0 if given is None else int(given), x.ndim)
     total, start = (np.cumsum, 0) if call.op == "CumSum" else (np.cumprod, 1)
-    call.reserve((x.shape, x.dtype))
+    call.reserve((x.shape, x.dtype), workspace=work_bytes(x.size))
     y = np.empty(x.shape, x.dtype)
     ends = [np.flip(a, axis) if call.integer("reverse", 0) else a for a in (x, y)]
     source, out = (np.moveaxis(a, axis, 0) for a in ends)
@@ -127,8 +140,8 @@ def over_axis(call: Call) -> list[Array]:
         first = call.axis(call.integer("axis", 1), x.ndim)
         axis, rows = 1, x.reshape(prod(x.shape[:first]), prod(x.shape[first:]))
     n = x.size // max(rows.shape[axis], 1)
-    block = row_elements(rows, axis) if call.op == "Hardmax" else min(x.size, ELEMENTS)
-    call.reserve((x.shape, x.dtype), workspace=40 * n + 16 * (block + rows.shape[axis]) + copied(x))
+    more = extreme_bytes(rows, axis) + 16 * (sum(rows.shape) - rows.shape[axis]) if call.op == "Hardmax" else 0
+    call.reserve((x.shape, x.dtype), workspace=32 * n + more + work_bytes(x.size) + copied(x))
     return [_OVER_AXIS[call.op](rows, axis).reshape(x.shape)]
 
 
@@ -169,5 +182,8 @@ def determinant(call: Call) -> list[Array]:
     """Determinants of square matrices."""
     x = call.x(0)
     matrix = prod(x.shape[-2:])
-    call.reserve((x.shape[:-2], x.dtype), workspace=(matrix + x.shape[-1] if x.ndim else 0) * 8)
-    return [np.asarray(np.linalg.det(x), x.dtype)]
+    call.reserve((x.shape[:-2], x.dtype), workspace=16 * max(matrix, ELEMENTS))
+    y = np.empty(x.shape[:-2], x.dtype)
+    for box in boxes(y.shape, max(1, ELEMENTS // max(matrix, 1))):
+        y[box] = np.linalg.det(x[box])
+    return [y]

@@ -15,30 +15,6 @@ from .blocks import ELEMENTS, boxes
 from .call import Call, evaluates
 
 
-def _source(call: Call, mode: str, size: int, target: int, scale: float, roi: tuple[float, float]) -> Array:
-    """Return the place of each element of the output in the input, by coordinate_transformation_mode."""
-    i = np.arange(target, dtype=np.float64)
-    match mode:
-        case "half_pixel":
-            return (i + 0.5) / scale - 0.5
-        case "half_pixel_symmetric":
-            middle = size / 2
-            return middle * (1 - target / (size * scale)) + (i + 0.5) / scale - 0.5
-        case "pytorch_half_pixel":
-            return (i + 0.5) / scale - 0.5 if target > 1 else np.zeros(target)
-        case "align_corners":
-            return i * (size - 1) / (size * scale - 1) if size * scale > 1 else np.zeros(target)
-        case "asymmetric":
-            return i / scale
-        case "tf_half_pixel_for_nn":
-            return (i + 0.5) / scale
-        case "tf_crop_and_resize":
-            if target > 1:
-                return roi[0] * (size - 1) + i * (roi[1] - roi[0]) * (size - 1) / (target - 1)
-            return np.full(target, 0.5 * (roi[0] + roi[1]) * (size - 1))
-    raise call.error(f"coordinate_transformation_mode {mode!r} is not supported")
-
-
 def _nearest(call: Call, at: Array) -> Array:
     match call.text("nearest_mode", "round_prefer_floor"):
         case "round_prefer_floor":
@@ -58,6 +34,10 @@ def cubic(d: Array, a: float) -> Array:
     near = ((a + 2) * d - (a + 3)) * d * d + 1
     far = ((d - 5) * d + 8) * a * d - 4 * a
     return np.where(d <= 1, near, np.where(d < 2, far, 0))
+
+
+_PLACES = 1024
+"""Most elements of the first axis that are resized at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,20 +86,44 @@ class _Shares:
         return y
 
 
-def _shares(call: Call, mode: str, how: _Axis, floor_nearest: bool, coordinates: str) -> _Shares:
-    at = _source(call, coordinates, how.size, how.target, how.scale, how.ends)
+def _source(call: Call, mode: str, how: _Axis, i: Array) -> Array:
+    """Return the places in the input of elements ``i`` of the output, by coordinate_transformation_mode."""
+    size, target, scale = how.size, how.target, how.scale
+    match mode:
+        case "half_pixel":
+            return (i + 0.5) / scale - 0.5
+        case "half_pixel_symmetric":
+            middle = size / 2
+            return middle * (1 - target / (size * scale)) + (i + 0.5) / scale - 0.5
+        case "pytorch_half_pixel":
+            return (i + 0.5) / scale - 0.5 if target > 1 else np.zeros(i.size)
+        case "align_corners":
+            return i * (size - 1) / (size * scale - 1) if size * scale > 1 else np.zeros(i.size)
+        case "asymmetric":
+            return i / scale
+        case "tf_half_pixel_for_nn":
+            return (i + 0.5) / scale
+        case "tf_crop_and_resize":
+            first, last = how.ends
+            if target > 1:
+                return first * (size - 1) + i * (last - first) * (size - 1) / (target - 1)
+            return np.full(i.size, 0.5 * (first + last) * (size - 1))
+    raise call.error(f"coordinate_transformation_mode {mode!r} is not supported")
+
+
+def _shares(call: Call, mode: str, how: _Axis, coordinates: str, span: slice) -> _Shares:
+    """The shares of some elements of the output."""
+    at = _source(call, coordinates, how, np.arange(span.start or 0, span.stop, dtype=np.float64))
     outside = (at < 0) | (at > how.size - 1)
     count, shrink = how.taps(call, mode)
     if mode == "nearest":
-        chosen = _nearest(call, np.floor(at + 1e-9) if floor_nearest else at)
+        chosen = _nearest(call, np.floor(at + 1e-9) if call.op == "Upsample" or call.opset < 11 else at)
         places = np.clip(chosen, 0, how.size - 1).astype(np.int64)[:, None]
         return _Shares(how.axis, places, np.ones(places.shape), outside)
-    span = count // 2
-    places = np.floor(at).astype(np.int64)[:, None] + np.arange(-span, span + 1)
+    places = np.floor(at).astype(np.int64)[:, None] + np.arange(-(count // 2), count // 2 + 1)
     shares = (places - at[:, None]) * shrink
-    shares = (
-        np.maximum(0, 1 - np.abs(shares)) if mode == "linear" else cubic(shares, call.number("cubic_coeff_a", -0.75))
-    )
+    a = call.number("cubic_coeff_a", -0.75)
+    shares = np.maximum(0, 1 - np.abs(shares)) if mode == "linear" else cubic(shares, a)
     if call.integer("exclude_outside", 0):
         shares[(places < 0) | (places >= how.size)] = 0
     shares /= np.sum(shares, 1, keepdims=True)
@@ -165,16 +169,20 @@ def resize(call: Call) -> list[Array]:
         stages.append(tuple(rest[first + 1 :]))
     row = max(prod(dims) for dims in stages)
     block = max(ELEMENTS, row) if len(hows) else 0
-    tables = sum(how.target * (8 * 8 + 6 * 8 * how.taps(call, mode)[0]) for how in hows)
+    sizes = [min(hows[0].target, _PLACES), *(how.target for how in hows[1:])] if hows else []
+    tables = sum(t * (8 * 8 + 6 * 8 * how.taps(call, mode)[0]) for t, how in zip(sizes, hows, strict=True))
     call.reserve((shape, x.dtype), workspace=tables + 56 * min(block, max(x.size, row * prod(shape[: first + 1]))))
     if not hows:
         return [x.copy()]
-    floor_nearest = call.op == "Upsample" or call.opset < 11
-    resized = [_shares(call, mode, how, floor_nearest, coordinates) for how in hows]
+    resized = [_shares(call, mode, how, coordinates, slice(t)) for t, how in zip(sizes, hows, strict=True)]
     outside = call.number("extrapolation_value", 0.0) if coordinates == "tf_crop_and_resize" else None
     y = np.empty(shape, x.dtype)
-    for box in boxes(shape[: first + 1], max(1, ELEMENTS // max(row, 1))):
-        _fill(y[box], x[box[:-1]], [resized[0].part(box[-1]), *resized[1:]], outside)
+    for box in boxes(shape[: first + 1], max(1, min(_PLACES, ELEMENTS // max(row, 1)))):
+        if hows[0].target == sizes[0]:
+            part = resized[0].part(box[-1])
+        else:  # a part of the axis at a time
+            part = _shares(call, mode, hows[0], coordinates, slice(*box[-1].indices(hows[0].target)))
+        _fill(y[box], x[box[:-1]], [part, *resized[1:]], outside)
     return [y]
 
 

@@ -65,7 +65,7 @@ def grid_sample(call: Call) -> list[Array]:
     if mode not in ("nearest", "linear", "cubic") or padding not in ("zeros", "border", "reflection"):
         raise call.error(f"mode {mode!r} with padding_mode {padding!r} is not supported")
     shape = (*x.shape[:2], *grid.shape[1:-1])
-    points, step = prod(grid.shape[1:-1]), max(1, ELEMENTS // max(x.shape[1], 1))
+    points, step = prod(grid.shape[1:-1]), max(1, ELEMENTS // 4 // max(x.shape[1], 1))
     block = min(points, step)
     taps = {"nearest": 1, "linear": 2, "cubic": 4}[mode]
     work = block * (x.shape[1] * (24 + x.itemsize) + 8 * rank * (8 + 6 * taps))
@@ -201,7 +201,7 @@ def non_max_suppression(call: Call) -> list[Array]:
     for index in np.ndindex(scores.shape[:2]) if most else ():
         above = sum(int(np.count_nonzero(scores[index][i : i + ELEMENTS] > least)) for i in range(0, n, ELEMENTS))
         rooms += min(most, above)
-    call.reserve(((rooms, 3), np.dtype(np.int64)), workspace=n * (3 * 4 * 8 + 120))
+    call.reserve(((rooms, 3), np.dtype(np.int64)), workspace=112 * n)
     kept = np.empty((rooms, 3), np.int64)
     count = 0
     for b in range(scores.shape[0] if rooms else 0):
