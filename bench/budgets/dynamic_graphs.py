@@ -13,7 +13,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 OPSET = 17
-ELEMENTS_MAX = 1 << 18
+ELEMENTS_MAX = 3 << 18
 """Most elements of the value between the pieces."""
 F32, I64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 
@@ -219,7 +219,7 @@ def growing(make: Maker, x: str, rows: int) -> Grown:
 def repeated(make: Maker, x: str, rows: int) -> Grown:
     """A loop over other pieces, branches and loops among them."""
     inner, carried = make.child(), make.name()
-    y, grown = several(inner, carried, rows, 2, FIXED + (branch_fixed,))
+    y, grown = several(inner, carried, rows, 2, (*FIXED, branch_fixed))
     going = inner.node("Greater", inner.node("ReduceSum", y, keepdims=0), inner.constant(0.0, np.float32))
     body = inner.graph("body", _body(make, carried), [(going, BOOL), (inner.node("Identity", y), F32)])
     return make.node("Loop", make.constant(make.number(1, 6)), "", x, body=body), grown
@@ -261,7 +261,7 @@ def several(make: Maker, x: str, rows: int, most: int, pieces: Sequence[Piece] =
 def random_graph(seed: int) -> tuple[onnx.ModelProto, np.ndarray]:
     """Return a model with an open number of rows, and its input x."""
     random = np.random.default_rng(seed)
-    columns, rows = int(random.choice([8, 16, 32])), int(random.integers(40, 2000))
+    columns, rows = int(random.choice([8, 16, 64])), int(random.integers(100, 6000))
     make = Maker(random, columns)
     x, _ = several(make, "x", rows, 7)
     x = make.node("Identity", x)

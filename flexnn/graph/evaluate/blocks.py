@@ -81,10 +81,9 @@ def rows(x: Array, axis: int) -> tuple[Array, Iterator[Box]]:
     return moved, ((*box, slice(None)) for box in boxes(moved.shape[:-1], max(1, ELEMENTS // max(n, 1))))
 
 
-def row_elements(x: Array, axis: int) -> int:
-    """Most elements of a block of ``rows``."""
-    n: int = x.shape[axis]
-    return min(x.size, max(n, ELEMENTS))
+def row_elements(shape: Sequence[int], axis: int) -> int:
+    """Most elements of a block of ``rows`` of an array of this shape."""
+    return min(prod(shape), max(shape[axis], ELEMENTS))
 
 
 def summed(x: Array, axes: Axes, function: Callable[..., Any], dtype: np.dtype, *parts: Array) -> Array:

@@ -69,9 +69,8 @@ def causal_conv(call: Call) -> list[Array]:
     behind = w.shape[2] - 1
     plain = Call(call.op, {"group": x.shape[1]}, call.inputs, call.opset, call.outputs, call.budget_bytes)
     whole_shape = (*x.shape[:2], x.shape[2] + (behind if past is None else past.shape[2]))
-    windows, taken = convolution_of(plain, whole_shape, w.shape, x.itemsize)
-    made = prod(x.shape[:2]) * windows.size[0]
-    call.reserve((whole_shape, x.dtype), (whole_shape, x.dtype), workspace=taken + copied(w) + work_bytes(made))
+    _, taken = convolution_of(plain, whole_shape, w.shape, x.itemsize)
+    call.reserve((whole_shape, x.dtype), (whole_shape, x.dtype), workspace=taken + copied(w))
     before = np.zeros((*x.shape[:2], behind), x.dtype) if past is None else past
     whole = np.concatenate([before, x], 2)
     y = biased(convolve(plain, whole, w), call.get(2))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 
 import numpy as np
@@ -292,9 +292,13 @@ def top_k(call: Call) -> list[Array]:
     if not 0 <= k <= x.shape[axis]:
         raise call.error(f"k={k} is outside [0, {x.shape[axis]}]")
     shape = (*x.shape[:axis], k, *x.shape[axis + 1 :])
-    block = min(row_elements(x, axis), k + max(k, ELEMENTS // 2)) if x.shape[axis] > ELEMENTS else min(x.size, ELEMENTS)
+    block = (
+        min(row_elements(x.shape, axis), k + max(k, ELEMENTS // 2))
+        if x.shape[axis] > ELEMENTS
+        else min(x.size, ELEMENTS)
+    )
     moved, parts = rows(x, axis)
-    work = 44 * block + (0 if moved.flags.c_contiguous else row_elements(x, axis) * x.itemsize)
+    work = 56 * block + (0 if moved.flags.c_contiguous else row_elements(x.shape, axis) * x.itemsize)
     call.reserve((shape, x.dtype), (shape, _INT64), workspace=work)
     values, places = np.empty(shape, x.dtype), np.empty(shape, np.int64)
     outs = np.moveaxis(values, axis, -1), np.moveaxis(places, axis, -1)
@@ -316,17 +320,17 @@ def extreme(x: Array, axis: int, find: Callable[..., Array], backwards: bool) ->
     return np.moveaxis(y, -1, axis)
 
 
-def extreme_bytes(x: Array, axis: int) -> int:
+def extreme_bytes(shape: Sequence[int], axis: int, itemsize: int) -> int:
     """Most bytes that ``extreme`` takes beside its result: a block of rows is copied."""
-    block: int = row_elements(x, axis)
-    return block * int(x.itemsize) + 24 * (block // max(x.shape[axis], 1) + 1)
+    block = row_elements(shape, axis)
+    return block * itemsize + 24 * (block // max(shape[axis], 1) + 1)
 
 
 def _extreme(call: Call, find: Callable[..., Array]) -> list[Array]:
     x = call.x(0)
     axis = call.axis(call.integer("axis", 0), x.ndim)
     one = (*x.shape[:axis], 1, *x.shape[axis + 1 :])
-    call.reserve((one, _INT64), workspace=extreme_bytes(x, axis))
+    call.reserve((one, _INT64), workspace=extreme_bytes(x.shape, axis, x.itemsize))
     found = extreme(x, axis, find, bool(call.integer("select_last_index", 0)))
     return [found if call.integer("keepdims", 1) else np.squeeze(found, axis)]
 

@@ -134,15 +134,15 @@ def over_axis(call: Call) -> list[Array]:
     """Along one axis since opset 13; before, over all from the axis on as one."""
     x = call.x(0)
     if call.opset >= 13:
-        axis = call.axis(call.integer("axis", -1), x.ndim)
-        rows = x
+        axis, shape = call.axis(call.integer("axis", -1), x.ndim), x.shape
     else:
         first = call.axis(call.integer("axis", 1), x.ndim)
-        axis, rows = 1, x.reshape(prod(x.shape[:first]), prod(x.shape[first:]))
-    n = x.size // max(rows.shape[axis], 1)
-    more = extreme_bytes(rows, axis) + 16 * (sum(rows.shape) - rows.shape[axis]) if call.op == "Hardmax" else 0
-    call.reserve((x.shape, x.dtype), workspace=32 * n + more + work_bytes(x.size) + copied(x))
-    return [_OVER_AXIS[call.op](rows, axis).reshape(x.shape)]
+        axis, shape = 1, (prod(x.shape[:first]), prod(x.shape[first:]))
+    n = x.size // max(shape[axis], 1)
+    hard = extreme_bytes(shape, axis, x.itemsize) + 16 * (sum(shape) - shape[axis])
+    work = 32 * n + work_bytes(x.size) + (hard if call.op == "Hardmax" else 0)
+    call.reserve((x.shape, x.dtype), workspace=work + copied(x))
+    return [_OVER_AXIS[call.op](x.reshape(shape), axis).reshape(x.shape)]
 
 
 @evaluates("LpNormalization")
