@@ -75,8 +75,10 @@ def baseline(folder: Path) -> int:
     return int(json.loads(done["out"])["baseline_rss"])
 
 
-@PLANNED
-@pytest.mark.parametrize("make", [non_zero, spectrum, unique, made_of_shape, stacked])
+STILL = [pytest.param(make, marks=PLANNED, id=make.__name__) for make in (spectrum, unique, made_of_shape)]
+
+
+@pytest.mark.parametrize("make", [non_zero, *STILL, stacked])
 def test_dynamic_promise(make: Callable[[], Made], tmp_path: Path) -> None:
     model, feeds, budget_mib = make()
     onnx.save(model, tmp_path / "model.onnx")
