@@ -1,4 +1,4 @@
-"""What evaluators say that they take: never less than they do, rarely much more, and said before they take it."""
+"""Memory of evaluators: never more than they say, rarely much less, and said before they take it."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def _place_of_best(best: Array, found: Array, y: Array, place: Array) -> Array:
 
 
 def _places(call: Call, x: Array, windows: Windows, tap: tuple[int, ...]) -> Array:
-    """Where in a flattened plane a tap of each window is, row-major unless storage_order says otherwise."""
+    """The place of each window's tap in a flattened plane, row-major unless storage_order says otherwise."""
     place, unit = np.zeros((), np.int64), 1
     dims = list(range(len(windows.size)))
     for i in dims if call.integer("storage_order", 0) else dims[::-1]:

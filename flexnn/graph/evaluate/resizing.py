@@ -49,10 +49,10 @@ class _Axis:
     target: int
     scale: float
     ends: tuple[float, float]
-    """Of the region that tf_crop_and_resize reads."""
+    """Ends of the region that tf_crop_and_resize reads."""
 
     def taps(self, call: Call, mode: str) -> tuple[int, float]:
-        """How many elements of the input count for one of the output, and how far a filter is widened."""
+        """The number of elements of the input that count for one of the output, and a filter's shrinkage."""
         if mode == "nearest":
             return 1, 1.0
         shrink = max(min(1.0, self.scale), 1e-9) if call.integer("antialias", 0) else 1.0

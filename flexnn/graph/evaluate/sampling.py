@@ -142,7 +142,7 @@ def roi_align(call: Call) -> list[Array]:
 
 
 _Cells = tuple[tuple[float, float], tuple[float, float], tuple[int, int]]
-"""Of a region: where it begins, its size, and how many samples a cell has, each for rows and columns."""
+"""A region: where it begins, its size, and the samples of a cell, each for rows and columns."""
 
 
 def _cells(call: Call, roi: Array, scale: float, shift: float, size: tuple[int, int]) -> _Cells:
