@@ -12,6 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
+from flexnn.graph.evaluate import BYTES_MAX
 from flexnn.graph.ir import ALL_DTYPES, Array, Graph, GraphError
 from flexnn.graph.model import Constant, Model, ModelNode
 from flexnn.graph.ports import Port
@@ -101,10 +102,12 @@ class Sampler(Walker):
             scope.keep(region.needed(remaining))
         return [self._array(region, scope, name) for name in region.outputs]
 
-    def evaluated(self, node: ModelNode, inputs: Sequence[Array | None]) -> list[Array]:
+    def evaluated(
+        self, node: ModelNode, inputs: Sequence[Array | None], budget_bytes: int | None = BYTES_MAX
+    ) -> list[Array]:
         """Return the outputs of a hosted operator, none of them empty, so that the nodes behind it are met, too."""
         try:
-            values = super().evaluated(node, inputs)
+            values = super().evaluated(node, inputs, budget_bytes)
         except GraphError as error:
             raise _MadeUpError(str(error)) from None
         return [value if value.size else np.zeros([d or 2 for d in value.shape], value.dtype) for value in values]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from flexnn.graph.evaluate import EVALUATORS
+from flexnn.graph.evaluate import BYTES_MAX, EVALUATORS
 from flexnn.graph.fold import evaluate_node
 from flexnn.graph.ir import ALL_DTYPES, Array, GraphError
 from flexnn.graph.lower import LOWERINGS
@@ -63,9 +63,13 @@ class Walker:
         if names.intersection(node.input) and node.op_type in EVALUATORS and node.op_type not in HEAVY:
             region.hosted.add(i)
 
-    def evaluated(self, node: ModelNode, inputs: Sequence[Array | None]) -> list[Array]:
-        """Return the outputs of a hosted operator."""
-        return evaluate_node(node, inputs, self.model.opset)
+    def evaluated(
+        self, node: ModelNode, inputs: Sequence[Array | None], budget_bytes: int | None = BYTES_MAX
+    ) -> list[Array]:
+        """Return the outputs of a hosted operator, computed in at most ``budget_bytes`` (None: no limit). Raises
+        MemoryNeededError before it takes more.
+        """
+        return evaluate_node(node, inputs, self.model.opset, budget_bytes)
 
     def _ready_hosted(self, region: Region, scope: Scope, remaining: Nodes) -> int | None:
         for i in members(remaining):

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from flexnn.graph.evaluate import MemoryNeededError
 from flexnn.graph.ir import Array
 from flexnn.graph.model import ModelNode
 from flexnn.planning import Plan
@@ -274,7 +275,12 @@ class OpenShapesRun:
         idle = node.op_type in HEAVY and any(name in live and not live[name].size for name in node.input)
         inputs = [self._array(region, live, name, idle) if name else None for name in node.input]
         self._hosted[node.op_type] = self._hosted.get(node.op_type, 0) + 1
-        values = self._recorder.evaluated(node, inputs)
+        live_bytes = _nbytes(live)
+        try:
+            values = self._recorder.evaluated(node, inputs, self._open.left(live_bytes))
+        except MemoryNeededError as error:
+            self._open.hold(error.needed, live_bytes)
+            values = self._recorder.evaluated(node, inputs, error.needed)
         return [np.require(value, requirements=["C", "ALIGNED"]) for value in values]
 
     def _array(self, region: Region, live: Mapping[str, Array], name: str, idle: bool = False) -> Array:

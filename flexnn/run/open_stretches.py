@@ -103,6 +103,11 @@ class OpenStretches:
         self._engine.trim(keep=True)
         self._usual, self._usual_keys = [], set()
 
+    def left(self, live_bytes: int) -> int | None:
+        """Return the bytes that the budget leaves beside ``live_bytes`` of live values; None: there is no limit."""
+        memory = self.segments.memory
+        return None if memory is None else memory - self.held_bytes - live_bytes - self._beside_values()
+
     def hold(self, nbytes: int, live_bytes: int) -> None:
         """Count values that are about to be made outside the arena, beside ``live_bytes`` of live ones. Raises
         BudgetError where they do not fit, even with nothing else open.
