@@ -71,10 +71,14 @@ _REDUCE: dict[str, Callable[[Array, Axes], Array]] = {
 }
 
 
+_OF_FLOATS = ("ReduceL2", "ReduceLogSum", "ReduceLogSumExp")
+
+
 @evaluates(*_REDUCE)
 def reduced(call: Call) -> list[Array]:
     """Axes are an attribute until opset 18 (ReduceSum: 13), an input since; none means all, or with noop, nothing."""
     x = call.x(0)
+    is_wide = call.op in _OF_FLOATS and x.dtype.kind in "iu"
     if call.opset >= (13 if call.op == "ReduceSum" else 18):
         axes = call.get_ints(1) or []
         idle = not axes and bool(call.integer("noop_with_empty_axes", 0))
@@ -83,8 +87,9 @@ def reduced(call: Call) -> list[Array]:
     chosen = () if idle else tuple(call.axes(axes, x.ndim)) or tuple(range(x.ndim))
     kept = [1 if i in chosen else d for i, d in enumerate(x.shape)]
     words = _REDUCE_WORDS.get(call.op, 0)
-    call.reserve((kept, x.dtype), workspace=8 * words * prod(kept) + work_bytes(x.size))
-    y = np.asarray(_REDUCE[call.op](x, chosen), x.dtype)
+    wide_bytes = 8 * x.size if is_wide else 0
+    call.reserve((kept, x.dtype), workspace=8 * words * prod(kept) + work_bytes(x.size) + wide_bytes)
+    y = np.asarray(_REDUCE[call.op](x.astype(np.float64) if is_wide else x, chosen)).astype(x.dtype, copy=False)
     return [y if idle or call.integer("keepdims", 1) else np.squeeze(y, chosen)]
 
 
