@@ -68,9 +68,9 @@ class Given:
         """Return a constant of its numbers."""
         assert self._array is not None
         self.is_known = True
-        own = tuple(map(int, self.shape))  # how many there are is the same always
         if self.dtype.kind not in "iu" or self._array.size > NUMBERS_MAX or self.dtype not in _NAMES:
             return array_const(name, self._array)
+        own = tuple(map(int, self.shape))  # how many there are is the same always
         if self.first < 0:
             self.first = len(self._trail.givens)
             self._sizes = [self._trail.given(v) for v in self._array.reshape(-1).tolist()]

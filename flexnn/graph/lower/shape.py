@@ -10,6 +10,7 @@ import numpy as np
 
 from ..build import NO_ACT, copy_attrs
 from ..ir import Attr
+from ..sources import SizesSource
 from ..strided import broadcast
 from .constant import Const, Narrow, of_integers
 from .context import Context, Value, lowers
@@ -195,12 +196,13 @@ def gather(ctx: Context) -> list[Value]:
     shape = ctx.shape(x)
     axis = ctx.axis(ctx.integer("axis", 0), len(shape))
     if isinstance(indices, Const) and not isinstance(x, Const):
-        picked = indices.load().astype(np.int64)
+        is_sized = isinstance(indices.source, SizesSource)
+        picked = indices.source.numbers if is_sized else indices.load().astype(np.int64)  # type: ignore[attr-defined]
         if picked.size and (picked.min() < -shape[axis] or picked.max() >= shape[axis]):
             raise ctx.error(f"an index is outside axis {axis} of shape {shape}")
-        flat = [int(i) % shape[axis] for i in picked.reshape(-1)]
+        flat = [i % shape[axis] for i in picked.reshape(-1).tolist()]
         step = flat[1] - flat[0] if len(flat) > 1 else 1
-        if flat and step > 0 and flat == list(range(flat[0], flat[-1] + 1, step)):
+        if len(flat) == 1 or (flat and step > 0 and flat == list(range(flat[0], flat[-1] + 1, step))):
             starts = [flat[0] if i == axis else 0 for i in range(len(shape))]
             sizes = [len(flat) if i == axis else d for i, d in enumerate(shape)]
             steps = [step if i == axis else 1 for i in range(len(shape))]
