@@ -10,6 +10,10 @@ from .ir import RANK_MAX, Attr, GraphError, Node
 
 INT_MAX = 2**31 - 1
 FLOAT_MAX = 3.4028234663852886e38
+INTEGERS: set[type] = {int}
+"""Types of integers: a size of a trail is one, too (graph/sizes.py)."""
+FLOATS: set[type] = {float}
+"""Types of floats."""
 
 
 class Int(NamedTuple):
@@ -20,7 +24,7 @@ class Int(NamedTuple):
 
     def accepts(self, value: Attr) -> bool:
         """Whether ``value`` is legal."""
-        return type(value) is int and self.low <= value <= self.high
+        return type(value) in INTEGERS and self.low <= value <= self.high  # type: ignore[operator]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +39,7 @@ class Ints:
         """Whether ``value`` is legal."""
         if type(value) is not list or (len(value) != self.count if self.count >= 0 else len(value) > RANK_MAX):
             return False
-        return all(type(v) is int and self.low <= v <= self.high for v in value)
+        return all(type(v) in INTEGERS and self.low <= v <= self.high for v in value)
 
 
 class Float(NamedTuple):
@@ -43,7 +47,7 @@ class Float(NamedTuple):
 
     def accepts(self, value: Attr) -> bool:
         """Whether ``value`` is legal."""
-        return type(value) is float and (math.isinf(value) or abs(value) <= FLOAT_MAX)
+        return type(value) in FLOATS and (abs(value) <= FLOAT_MAX or abs(value) == math.inf)  # type: ignore[arg-type]
 
 
 class Enum(NamedTuple):
@@ -74,12 +78,12 @@ def ints_attr(node: Node, name: str) -> list[int]:
 def int_attr(node: Node, name: str) -> int:
     """An attribute that ``check`` knows to be an integer."""
     value = node.attrs[name]
-    assert isinstance(value, int)
-    return value
+    assert type(value) in INTEGERS
+    return value  # type: ignore[return-value]
 
 
 def float_attr(node: Node, name: str) -> float:
     """An attribute that ``check`` knows to be a float."""
     value = node.attrs[name]
-    assert isinstance(value, float)
-    return value
+    assert type(value) in FLOATS
+    return value  # type: ignore[return-value]

@@ -16,7 +16,7 @@ from .build import add_node, add_tensor
 from .evaluate import EVALUATORS
 from .fold import fold, folds, is_lazy
 from .ir import DTYPES, RANK_MAX, AbsentError, Graph, GraphError
-from .lower import LOWERINGS, Const, Context, Value, array_const, of_halves
+from .lower import LOWERINGS, Const, Context, Value, array_const, depends, of_halves, sizes_const
 from .model import Constant, Model, ModelGraph, ModelNode, reads
 from .ports import Port, open_hint
 
@@ -145,10 +145,16 @@ class Binder:
             self.graph.outputs.append(tensor)
 
     def _results(self, node: ModelNode, inputs: list[Value | None]) -> list[Value]:
-        if node.op_type in ("Shape", "Size") and isinstance(inputs[0] if inputs else None, int):
-            return [self._shape(node, inputs[0])]
+        first = inputs[0] if inputs else None
+        if node.op_type in ("Shape", "Size") and (isinstance(first, int) or depends(first)):
+            return [self._shape(node, first)]
         constants = [v for v in inputs if v is None or isinstance(v, Const)]
         if len(constants) == len(inputs) and folds(node):
+            if any(depends(value) for value in constants):
+                from .size_fold import fold_sizes  # only where shapes are open
+
+                if (sizes := fold_sizes(node, constants, self.opset)) is not None:
+                    return list(sizes)
             lazy = self._lowered(node, inputs) if is_lazy(node, constants) else []
             if lazy and all(isinstance(v, Const) for v in lazy):
                 return lazy
@@ -171,14 +177,15 @@ class Binder:
         return results
 
     def _shape(self, node: ModelNode, value: Value | None) -> Const:
-        assert isinstance(value, int)
-        shape = self.graph.tensors[value].shape
-        if node.op_type == "Size":
-            return array_const(node.output[0], np.array(prod(shape), np.int64))
+        assert value is not None
+        shape = value.shape if isinstance(value, Const) else self.graph.tensors[value].shape
         start, end = node.attrs.get("start", 0), node.attrs.get("end")
         if not isinstance(start, int) or not isinstance(end, int | None):
             raise GraphError(f"{node.where}: attributes start and end are not numbers")
-        return array_const(node.output[0], np.array(shape[start:end], np.int64))
+        found = [prod(shape)] if node.op_type == "Size" else shape[start:end]
+        plain = all(type(d) is int for d in found)
+        values = np.array(found, np.int64 if plain else object).reshape(() if node.op_type == "Size" else -1)
+        return array_const(node.output[0], values) if plain else sizes_const(node.output[0], values)
 
     def _name(self, value: Value, name: str) -> None:
         """Give a computed tensor its ONNX name, unless it has one already (Identity)."""

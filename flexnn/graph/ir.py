@@ -7,6 +7,7 @@ other orders exist in the passes only.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Protocol
@@ -163,6 +164,8 @@ class Node:
     attrs: dict[str, Attr] = field(default_factory=dict)
     weight: int = -1
     """Index of its panel weight; -1: none."""
+    params: Array | Mapping[str, int | float] | None = None
+    """Its parameters as the operator's C struct, where they are known; its fields in a graph of sizes."""
 
 
 @dataclass(slots=True)

@@ -7,13 +7,16 @@ bound to. That is how an artifact's weights are found again when shapes are boun
 from __future__ import annotations
 
 from _blake2 import blake2b  # hashlib would load OpenSSL, which takes more memory than a small model
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from .descriptor import Descriptor
 from .ir import Array, WeightSource
+
+Late = Callable[[Sequence[int | float]], Array]
+"""Function that makes the numbers of a constant from those of a trail (graph/sizes.py)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,57 @@ class ArraySource:
 
 
 @dataclass(frozen=True, slots=True)
+class SizesSource:
+    """Numbers of which some are sizes (graph/sizes.py)."""
+
+    numbers: Array
+    """An array of objects."""
+    dtype: np.dtype[np.generic]
+
+    @property
+    def key(self) -> str:
+        """A digest, as of an ArraySource."""
+        return ArraySource(self.load()).key
+
+    def late(self, indices: Callable[[Array], Array]) -> Late:
+        """Function that makes the numbers of a template's (graph/template.py). ``indices``: of numbers in its trail."""
+        own, dtype = indices(self.numbers), self.dtype
+
+        def numbers(values: Sequence[int | float]) -> Array:
+            return np.array([values[i] for i in own.reshape(-1).tolist()], dtype).reshape(own.shape)
+
+        return numbers
+
+    def load(self) -> Array:
+        """The numbers of the sizes, which are conditions from now on."""
+        flat = self.dtype.type if self.dtype.kind == "b" else int if self.dtype.kind in "iu" else float
+        return np.array([flat(v) for v in self.numbers.reshape(-1)], self.dtype).reshape(self.numbers.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class ShapedSource:
+    """Numbers that depend on sizes, in another shape, of which some dimensions may be sizes."""
+
+    base: WeightSource
+    shape: tuple[int, ...]
+
+    @property
+    def key(self) -> str:
+        """A digest, as of an ArraySource."""
+        return ArraySource(self.load()).key
+
+    def load(self) -> Array:
+        """The numbers. All sizes are conditions from now on."""
+        return self.base.load().reshape(self.shape)
+
+    def late(self, indices: Callable[[Array], Array]) -> Late:
+        """Function that makes the numbers of a template's, as of a SizesSource."""
+        base = self.base.late(indices)  # type: ignore[attr-defined]
+        shape = indices(np.array(self.shape, object)).tolist()
+        return lambda values: base(values).reshape([values[i] for i in shape])
+
+
+@dataclass(frozen=True, slots=True)
 class MappedSource:
     """A function of another source: a transposition, a flip, a product."""
 
@@ -73,6 +127,18 @@ class MappedSource:
     def load(self) -> Array:
         """Load the base and apply the function."""
         return self.function(self.base.load())
+
+    def late(self, indices: Callable[[Array], Array]) -> Late:
+        """Function that makes the numbers of a template's, as of a SizesSource; those of the base depend on sizes."""
+        base, function = self.base.late(indices), self.function  # type: ignore[attr-defined]
+        return lambda values: function(base(values))
+
+
+def depends(source: WeightSource | None) -> bool:
+    """Whether numbers depend on sizes (graph/sizes.py)."""
+    while isinstance(source, MappedSource):
+        source = source.base
+    return hasattr(source, "late")
 
 
 @dataclass(slots=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .ir import Shape, contiguous_strides
 
@@ -74,18 +74,27 @@ class Collapsed(NamedTuple):
     """Runs of dimensions that are walked as one, in ``rank`` places; an empty run is a dimension of size 1."""
 
     groups: list[list[int]]
+    other: list[list[int]] | None = None
+    """Runs that are right instead where ``is_other`` is 1, which a size may decide (graph/sizes.py)."""
+    is_other: int = 0
+
+    def _numbers(self, of: Callable[[list[int]], int]) -> list[int]:
+        own = [of(group) for group in self.groups]
+        if self.other is None:
+            return own
+        return [a + self.is_other * (of(group) - a) for a, group in zip(own, self.other, strict=True)]
 
     def sizes(self, shape: Sequence[int]) -> list[int]:
         """Elements of each run."""
-        return [prod(shape[i] for i in group) for group in self.groups]
+        return self._numbers(lambda group: prod(shape[i] for i in group))
 
     def strides(self, strides: Sequence[int]) -> list[int]:
         """The stride that walks each run; 0 for an empty one."""
-        return [strides[group[-1]] if group else 0 for group in self.groups]
+        return self._numbers(lambda group: strides[group[-1]] if group else 0)
 
     def sums(self, numbers: Sequence[int]) -> list[int]:
         """Return the sums of ``numbers`` (pads) over collapsed dimensions; only dimensions left alone have any."""
-        return [sum(numbers[i] for i in group) for group in self.groups]
+        return self._numbers(lambda group: sum(numbers[i] for i in group))
 
 
 def collapse(
@@ -102,8 +111,20 @@ def collapse(
     they are one run.
     """
     outer = _outer(shape) if rows else 0
-    if outer and prod(shape[outer:]) < ROW_ELEMENTS_MIN:
-        outer = 0
+    inner: Any = prod(shape[outer:]) if outer else 0
+    if type(inner) is not int:
+        runs, other = (_runs(shape, operands, rank, alone, n) for n in (outer, 0))
+        if runs is None or other is None:
+            return None
+        return Collapsed(runs, other, inner.below(ROW_ELEMENTS_MIN)) if runs != other else Collapsed(runs)
+    runs = _runs(shape, operands, rank, alone, outer if inner >= ROW_ELEMENTS_MIN else 0)
+    return None if runs is None else Collapsed(runs)
+
+
+def _runs(
+    shape: Shape, operands: Sequence[Sequence[int]], rank: int, alone: Sequence[bool], outer: int
+) -> list[list[int]] | None:
+    """Return the runs; where that is possible, ``outer`` leading dimensions are the rows."""
     head = merge_groups(shape[:outer], operands, alone[:outer])
     tail = merge_groups(shape, operands, alone, outer)
     if len(head) + len(tail) > rank:
@@ -111,7 +132,7 @@ def collapse(
     if len(tail) > rank - len(head):
         return None
     empty: list[list[int]] = [[] for _ in range(rank - len(head) - len(tail))]
-    return Collapsed(head + empty + tail)
+    return head + empty + tail
 
 
 def _outer(shape: Shape) -> int:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cached_property
 from itertools import product
 from math import prod
 from typing import NamedTuple
@@ -71,7 +72,7 @@ def banded(graph: Graph, costs: Costs, costs_of: Callable[[Graph], Costs]) -> tu
     """Return the graph with chains in bands and its costs if that lowers the memory of the neediest node, else None.
     ``costs_of`` computes costs.
     """
-    sizes = _Sizes.of(graph, costs)
+    sizes = _Sizes(graph, costs)
     least, tiled = max(sizes.needs, default=0), set[int]()
     for _ in range(CHAINS_MAX):
         chain = _best(graph, costs, sizes, tiled)
@@ -81,30 +82,34 @@ def banded(graph: Graph, costs: Costs, costs_of: Callable[[Graph], Costs]) -> tu
         added = count - (chain.last - chain.first + 1)
         tiled = {node + added * (node > chain.last) for node in tiled} | set(range(chain.first, chain.first + count))
         costs = costs_of(graph)
-        sizes = _Sizes.of(graph, costs)
+        sizes = _Sizes(graph, costs)
     return (graph, costs) if tiled and max(sizes.needs) <= WORTH * least else None
 
 
-class _Sizes(NamedTuple):
-    """Sizes of each node of a graph."""
+class _Sizes:
+    """Sizes of each node of a graph. Few nodes are looked at: what bands need is computed when it is asked for."""
 
-    beside: list[int]
-    """Bytes of a node's smallest workspace, one panel, and constants."""
-    needs: list[int]
-    """Bytes of the same and of the activations alive."""
-    work: list[int]
-    """Approximate number of multiplications."""
-    reach: list[Reach | None]
-    """Rows that rows of its output need; None where they need more than rows."""
-
-    @classmethod
-    def of(cls, graph: Graph, costs: Costs) -> _Sizes:
+    def __init__(self, graph: Graph, costs: Costs) -> None:
         count = len(costs.nodes)
         live = Blocks.of(costs.root_bytes, costs.first_node, costs.last_node).live(count).tolist()
-        beside = [sum(node_needs(costs, i, -1, 1)) for i in range(count)]
-        needs = [alive + own for alive, own in zip(live, beside, strict=True)]
-        reach = [_reach(graph, node) if _usable(graph, node) else None for node in graph.nodes]
-        return cls(beside, needs, [_work(graph, node) for node in graph.nodes], reach)
+        self._graph = graph
+        self._reach: dict[int, Reach | None] = {}
+        self.beside = [sum(node_needs(costs, i, -1, 1)) for i in range(count)]
+        """Bytes of a node's smallest workspace, one panel, and constants."""
+        self.needs = [alive + own for alive, own in zip(live, self.beside, strict=True)]
+        """Bytes of the same and of the activations alive."""
+
+    @cached_property
+    def work(self) -> list[int]:
+        """Approximate number of multiplications."""
+        return [_work(self._graph, node) for node in self._graph.nodes]
+
+    def reach(self, index: int) -> Reach | None:
+        """Return the rows that rows of a node's output need; None where they need more than rows."""
+        if index not in self._reach:
+            node = self._graph.nodes[index]
+            self._reach[index] = _reach(self._graph, node) if _usable(self._graph, node) else None
+        return self._reach[index]
 
 
 def _best(graph: Graph, costs: Costs, sizes: _Sizes, tiled: set[int]) -> Chain | None:
@@ -148,7 +153,7 @@ def _chains(graph: Graph, costs: Costs, sizes: _Sizes, worst: int, tiled: set[in
     lives = dict(zip(costs.roots, zip(costs.first_node, costs.last_node, strict=True), strict=True))
 
     def usable(node: int) -> bool:
-        return 0 <= node < len(graph.nodes) and node not in tiled and sizes.reach[node] is not None
+        return 0 <= node < len(graph.nodes) and node not in tiled and sizes.reach(node) is not None
 
     def links(node: int) -> bool:
         """Return whether a node's output is read by the next node and by no other."""
@@ -215,7 +220,7 @@ def _band_rows(graph: Graph, sizes: _Sizes, chain: Chain, band: int) -> list[Row
     height = graph.tensors[graph.nodes[chain.last].outputs[0]].shape[1]
     rows = [(band * height // chain.bands, (band + 1) * height // chain.bands)]
     for index in range(chain.last, chain.first, -1):
-        reach = sizes.reach[index]
+        reach = sizes.reach(index)
         assert reach is not None
         rows.append(reach.of(rows[-1])[0])
     return rows[::-1]
@@ -282,7 +287,7 @@ def _split(graph: Graph, sizes: _Sizes, chain: Chain) -> tuple[Graph, int]:
     for image, band in product(range(images), range(chain.bands)):
         before = -1
         for index, rows in enumerate(_band_rows(graph, sizes, chain, band), chain.first):
-            node, reach = graph.nodes[index], sizes.reach[index]
+            node, reach = graph.nodes[index], sizes.reach(index)
             assert reach is not None
             needed, top, bottom = reach.of(rows)
             inputs = [before if before >= 0 else rows_of(node.inputs[0], image, needed)]
@@ -302,6 +307,6 @@ def _split(graph: Graph, sizes: _Sizes, chain: Chain) -> tuple[Graph, int]:
             if node.op == "pool":
                 attrs["ceil_mode"] = 0
             name = named(node.name, image, rows)
-            nodes.append(replace(node, name=name, inputs=inputs, outputs=[before], attrs=attrs))
+            nodes.append(replace(node, name=name, inputs=inputs, outputs=[before], attrs=attrs, params=None))
     every = [*graph.nodes[: chain.first], *nodes, *graph.nodes[chain.last + 1 :]]
     return replace(graph, tensors=tensors, nodes=every), len(nodes)

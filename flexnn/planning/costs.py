@@ -6,8 +6,6 @@ the machine's rates, and fractions of peak per kernel from the check program's b
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -48,7 +46,9 @@ def graph_costs(graph: Graph, setting: Setting, *, every_variant: bool = False, 
         table = stored_table(graph, node) if in_file else None
         constants, small_ones = _constants(graph, node, setting.io_align, has_table=table is not None)
         small |= dict.fromkeys(small_ones)
-        params = _core.encode_params(node.op, operators.encode(graph, node))
+        params = node.params
+        if not isinstance(params, np.ndarray):
+            params = _core.encode_params(node.op, operators.encode(graph, node))
         zeros = max(zeros, _core.op_zeros(node.op, params))
         shapes = tuple((graph.tensors[t].shape, graph.tensors[t].dtype) for t in (*node.inputs, *node.outputs))
         alike = node.op, params.tobytes(), shapes, table and (table.rows, table.chunk_bytes)
@@ -61,7 +61,11 @@ def graph_costs(graph: Graph, setting: Setting, *, every_variant: bool = False, 
                 known.variants = known.variants if every_variant else _useful(known.variants)
             seen[alike] = known
         own_table = table.weight if table is not None else -1
-        nodes.append(replace(seen[alike], weight=node.weight, constants=constants, table=own_table))
+        known = seen[alike]
+        own = NodeCosts(
+            known.variants, known.params, known.panels, known.panel_bytes, node.weight, constants, own_table
+        )
+        nodes.append(own)
     costs = Costs(
         nodes=nodes,
         roots=list(first),

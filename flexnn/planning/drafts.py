@@ -56,9 +56,9 @@ class Draft:
         """
         homes = np.arange(len(self.slices))
         pinned = np.flatnonzero(self.slices["is_pinned"])
-        ranges = np.stack((self.slices["file_offset"][pinned], self.slices["bytes"][pinned]), axis=1)
-        _, first, alike = np.unique(ranges, axis=0, return_index=True, return_inverse=True)
-        homes[pinned] = pinned[first[alike.reshape(-1)]]
+        offsets, sizes = self.slices["file_offset"][pinned].tolist(), self.slices["bytes"][pinned].tolist()
+        first: dict[tuple[int, int], int] = {}
+        homes[pinned] = [first.setdefault(key, i) for key, i in zip(zip(offsets, sizes), pinned.tolist())]  # noqa: B905
         return homes
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from _blake2 import blake2b
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,7 +49,7 @@ class MachineProfile:
         if known is None:
             scale = self.scales.get(variant.kernel or op, 1.0)
             known = variant.fixed_s * scale, variant.channels_s * scale
-        return replace(variant, fixed_s=known[0], channels_s=known[1])
+        return Variant(variant.kernel, variant.tile_block, variant.workspace_bytes, *known)
 
 
 def load_seconds(machine: MachineProfile, sizes: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -28,7 +28,6 @@ def front_bytes(costs: Costs) -> int:
 def encode_program(graph: Graph, costs: Costs, draft: Draft) -> Program:
     """Return the program of a draft."""
     front = front_bytes(costs)
-    base = front + draft.pinned_bytes
     constants = _small_constants(graph, costs)
     stored = [graph.weights[weight] for weight in constants]
     offsets, sizes = [weight.offset for weight in stored], [weight.nbytes for weight in stored]
@@ -37,6 +36,7 @@ def encode_program(graph: Graph, costs: Costs, draft: Draft) -> Program:
     is_pinned, homes = slices["is_pinned"] != 0, draft.homes()
     owns = is_pinned & (homes == np.arange(len(slices)))
     own_bytes = np.where(owns, slices["arena_bytes"], 0)
+    base = front + int(own_bytes.sum())
     addresses = np.where(is_pinned, (front + np.cumsum(own_bytes) - own_bytes)[homes], draft.address + base)
     loads = _slice_loads(graph, costs, draft, addresses)
     return Program(

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 import time
 from dataclasses import replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -29,7 +30,7 @@ from .bound import Bound, Bounding
 from .costs import graph_costs
 from .drafts import Draft, Drafting, Records
 from .errors import BudgetError
-from .layout import place_activations
+from .layout import alternative_placements, best_placement
 from .program import encode_program, front_bytes
 from .report import Plan
 from .setting import Setting
@@ -120,22 +121,20 @@ class VariantPlanner:
         started = time.perf_counter_ns()
         self._graph, self._overhead, self._machine = graph, setting.overhead, setting.machine
         self._costs = costs or graph_costs(graph, setting, in_file=in_file)
-        placements = place_activations(self._costs)
         step_bytes = sum(self._parts(1).values()) - sum(self._parts(0).values())
         self._fixed_bytes = sum(self._parts(0).values()) + front_bytes(self._costs)
         self._step_bytes = step_bytes
-        self._draftings = [Drafting(graph, self._costs, place, self._machine, step_bytes) for place in placements]
-        self._bounding = Bounding(graph, self._costs, self._machine)
-        self._any_order = np.arange(len(self._draftings[0].items), dtype=np.int32)
-        self._item_node, item_bytes = self._draftings[0].items["node"], self._draftings[0].item_bytes
+        self._drafting = self._drafting_of(best_placement(self._costs))
+        self._any_order = np.arange(len(self._drafting.items), dtype=np.int32)
+        self._item_node, item_bytes = self._drafting.items["node"], self._drafting.item_bytes
         seconds = np.array([max(node.variants[0].seconds(), 1e-9) for node in self._costs.nodes])
         self._pin_ranks = _evenly(len(item_bytes)), -item_bytes / seconds[self._item_node], item_bytes
-        self._tight = [self._tightest(drafting) for drafting in self._draftings]
+        self._tightest_choices = self._tightest(self._drafting)
         tight = self._tight_draft()
         self._tight_draft_bytes = tight.nbytes
         self._is_small = (
             len(self._costs.nodes) + len(tight.steps) <= SMALL_SIZE
-            and self._draftings[0].item_bytes.sum() <= SMALL_WEIGHTS * tight.nbytes
+            and self._drafting.item_bytes.sum() <= SMALL_WEIGHTS * tight.nbytes
         )
         self._least_bytes = tight.nbytes + step_bytes * (tight.rows // SPARE_ROWS + 1)
         self._release()
@@ -143,8 +142,21 @@ class VariantPlanner:
 
     def _release(self) -> None:
         """Free the memory that drafts are made in: sessions keep planners, but plan seldom."""
-        for drafting in self._draftings:
+        for drafting in vars(self).get("_draftings", [self._drafting]):
             drafting.release()
+
+    def _drafting_of(self, placement: Placement) -> Drafting:
+        return Drafting(self._graph, self._costs, placement, self._machine, self._step_bytes)
+
+    @cached_property
+    def _draftings(self) -> list[Drafting]:
+        """Draftings of all placements. A plan that pins everything needs the first one only."""
+        others = alternative_placements(self._costs, self._drafting.placement)
+        return [self._drafting, *map(self._drafting_of, others)]
+
+    @cached_property
+    def _bounding(self) -> Bounding:
+        return Bounding(self._graph, self._costs, self._machine)
 
     def _parts(self, rows: int) -> dict[str, int]:
         return self._overhead(self._graph, rows, rows, self._costs.threads)
@@ -179,20 +191,23 @@ class VariantPlanner:
     @property
     def placement(self) -> Placement:
         """Placement of the activations in the tightest plan."""
-        return self._draftings[0].placement
+        return self._drafting.placement
 
     def bound_ms(self, memory: int) -> float:
         """Return a time that no plan of the graph for ``memory`` bytes beats (planning/bound.py)."""
         return self._bound(memory).seconds * 1e3
 
-    def _bound(self, memory: int | None) -> Bound:
-        arena = None if memory is None else memory - self._fixed_bytes - self._step_bytes * len(self._costs.nodes)
-        return self._bounding.at(arena)
+    def _bound(self, memory: int) -> Bound:
+        return self._bounding.at(memory - self._fixed_bytes - self._step_bytes * len(self._costs.nodes))
+
+    def _fastest_s(self) -> float:
+        """Return the time of all nodes, each by its fastest kernel: the bound without a limit."""
+        return sum(min(variant.seconds() for variant in node.variants) for node in self._costs.nodes)
 
     @property
     def activation_bytes(self) -> int:
         """Most bytes of activations alive at once."""
-        return self._draftings[0].placement.live_bytes_max
+        return self._drafting.placement.live_bytes_max
 
     def plan(self, memory: int | None, known_ms: float = math.inf) -> Plan:
         """Return the plan for ``memory`` bytes (None: no limit). The search may stop at any plan that takes
@@ -214,7 +229,7 @@ class VariantPlanner:
             overhead=self._parts(draft.rows),
             predicted_ms=draft.seconds * 1e3,
             stall_ms=draft.stall_s * 1e3,
-            bound_ms=self._bound(memory).seconds * 1e3,
+            bound_ms=(self._fastest_s() if memory is None else self._bound(memory).seconds) * 1e3,
             plan_ms=(time.perf_counter_ns() - started + self._prepared_ns) / 1e6,
             graph=self._graph,
             activation_bytes=draft.placement.live_bytes_max,
@@ -236,18 +251,18 @@ class VariantPlanner:
 
     def _tight_draft(self) -> Draft:
         """Return the tightest draft, made anew each time: it is larger than everything else that a planner holds."""
-        working_bytes, choices = self._tight[0]
-        return self._draftings[0].place(choices.copy(), working_bytes)
+        working_bytes, choices = self._tightest_choices
+        return self._drafting.place(choices.copy(), working_bytes)
 
     def _unlimited(self) -> Draft:
         """Return the draft that pins everything, each node by its fastest kernel, in the smallest working part."""
         fastest = [node.variants[0].workspace_bytes * self._costs.threads for node in self._costs.nodes]
-        gaps = self._draftings[0].placement.gaps
+        gaps = self._drafting.placement.gaps
         tops = (around[-1][0] + size for around, size in zip(gaps, fastest, strict=True))
         return self._pin_all(max(tops, default=0))
 
     def _pin_all(self, working_bytes: int) -> Draft:
-        drafting = self._draftings[0]
+        drafting = self._drafting
         everything = int(drafting.item_bytes.sum()) + self._step_bytes * len(self._costs.nodes)
         choices, _, _ = drafting.choose(self._any_order, working_bytes, working_bytes + 2 * everything, 1)
         draft = drafting.place(choices, working_bytes)
@@ -306,7 +321,7 @@ class VariantPlanner:
     def _fill(self, draft: Draft, bound: Bound, rung: _Rung, bytes_max: int) -> Draft:
         """Return a draft of the rung with more pinned in ``bytes_max``."""
         looks = LOOKS // len(self._costs.nodes)
-        return self._draftings[0].fill(draft, bound.price, bytes_max, rung.next_bytes_max, looks)
+        return self._drafting.fill(draft, bound.price, bytes_max, rung.next_bytes_max, looks)
 
     def _drafted(self, bytes_max: int, bound: Bound, best: Draft) -> Draft:
         """Return the best of ``best`` and of new drafts."""
@@ -353,7 +368,7 @@ class VariantPlanner:
         is none) is improved and tried, too.
         """
         drafting = self._draftings[placement]
-        working_bytes, choices = drafts[0][1:] if drafts else self._tight[placement]
+        working_bytes, choices = drafts[0][1:] if drafts else self._tightest(drafting)
         improved = choices.copy()
         seconds = drafting.improve(improved, working_bytes, bytes_max, CHANGES // len(self._costs.nodes))
         drafts = sorted([*drafts, (seconds, working_bytes, improved)], key=lambda draft: draft[0])
@@ -370,7 +385,7 @@ class VariantPlanner:
 
     def _working_bytes(self, bytes_max: int, fraction: float) -> int:
         """Return the size of a working part that has a fraction of the spare memory."""
-        least = self._tight[0][0]
+        least = self._tightest_choices[0]
         spare = max(bytes_max - self._tight_draft_bytes, 0)
         return least + int(spare * fraction) // LINE * LINE
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -38,8 +39,8 @@ class Segment:
     """Names of the values that the graph's inputs take, in order."""
     makes: list[str]
     """Names of the values that its outputs are, in order."""
-    constants: dict[str, Array]
-    """Values that were known while binding, by name."""
+    constants: dict[str, Any]
+    """Values that were known while binding, by name: arrays, but in a template (templates.py)."""
     aliases: dict[str, str]
     """Names of values that equal a fed or a made value, whose name follows."""
     consumed: dict[str, Array] = field(default_factory=dict)
@@ -226,7 +227,7 @@ def _finished(
     feeds = [graph.tensors[i].name for i in graph.inputs]
     done = _without_weights(region, remaining, done, binder) or done
     made = {name for i in members(done) for name in region.nodes[i].output if name}
-    constants: dict[str, Array] = {}
+    constants: dict[str, Any] = {}
     aliases: dict[str, str] = {}
     makes: list[str] = []
     owner = {(tensor, False): name for tensor, name in zip(graph.inputs, feeds, strict=True)}
@@ -235,7 +236,7 @@ def _finished(
         assert value is not None
         is_half = name in binder.halves
         if isinstance(value, Const):
-            constants[name] = value.load().astype(np.float16) if is_half else value.load()
+            constants[name] = value.load().astype(np.float16) if is_half else value.known()
         elif (value, is_half) in owner:
             aliases[name] = owner[value, is_half]
         else:

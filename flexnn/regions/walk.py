@@ -19,6 +19,7 @@ from flexnn.graph.model import Constant, Model, ModelNode
 from .region import Nodes, Region, members
 from .scope import Scope, Value
 from .segment import Segment, build_segment, leave
+from .templates import Templates
 
 HEAVY = {"Conv", "ConvInteger", "ConvTranspose", "Gemm", "MatMul", "MatMulInteger", "LSTM", "GRU", "RNN"}
 """Operators that numpy never computes only because their inputs are empty or vary."""
@@ -31,6 +32,9 @@ class Walker:
 
     inlines = True
     """Whether branches whose condition is known while binding are lowered with the nodes around them."""
+
+    templates: Templates | None = None
+    """Templates that segments of other shapes come from; None: each segment is bound."""
 
     def __init__(self, model: Model) -> None:
         self.model = model
@@ -93,7 +97,10 @@ class Walker:
     def _segment(self, region: Region, scope: Scope, remaining: Nodes) -> Segment:
         while True:
             is_steady = scope.is_steady if self.inlines else None
-            segment = build_segment(region, remaining, scope, scope.is_settled, is_steady, self.model.opset)
+            if self.templates is not None:
+                segment = self.templates.segment(region, remaining, scope, scope.is_settled, is_steady)
+            else:
+                segment = build_segment(region, remaining, scope, scope.is_settled, is_steady, self.model.opset)
             lacking = self.lacking(segment)
             if not lacking:
                 return segment

@@ -20,6 +20,7 @@ from flexnn.regions import Control, Host, Read, Recorder, Region, Scope, Segment
 from flexnn.regions.control import check_branches, truth, walked_loop
 from flexnn.regions.region import members
 from flexnn.regions.scope import is_few
+from flexnn.regions.templates import Templates
 from flexnn.regions.walk import HEAVY, constant_array
 
 from .engine import SessionError
@@ -49,6 +50,7 @@ class OpenShapesRun:
         self.last_run: dict[str, int] = {}
         self._open = OpenStretches(file, options)
         self._recorder = _LackingRecorder(self._open.segments)
+        self._recorder.keep_templates(options.memory)
         self._root = self._recorder.region
         self._results = Outputs(reuse=options.reuse_outputs)
         self._first: dict[Hashable, Stretch] = {}
@@ -99,6 +101,7 @@ class OpenShapesRun:
         """Plan the stretches of the last run again for another budget. Weights that stay pinned stay in the arena. If
         the stretches do not fit any more, all of them are closed.
         """
+        self._recorder.keep_templates(memory)
         self._open.rebudget(memory)
 
     def statistics(self) -> dict[str, Any]:
@@ -335,6 +338,10 @@ class _LackingRecorder(Recorder):
     def __init__(self, segments: BoundSegments) -> None:
         super().__init__(segments.stored.model)
         self._segments = segments
+
+    def keep_templates(self, memory: int | None) -> None:
+        """Keep templates of segments where no budget of ``memory`` bytes has to count them."""
+        self.templates = (self.templates or Templates(self.model.opset)) if memory is None else None
 
     def lacking(self, segment: Segment) -> set[str]:
         """Return the names of the segment's nodes whose weights the artifact does not hold."""

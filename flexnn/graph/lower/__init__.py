@@ -14,7 +14,18 @@ from . import (  # noqa: F401 (each registers its operators)
     selection,
     shape,
 )
-from .constant import Const, array_const, of_halves
+from .constant import Const, array_const, depends, is_sizes, of_halves, sizes_const
 from .context import LOWERINGS, Context, UnknownValueError, Value
 
-__all__ = ["LOWERINGS", "Const", "Context", "UnknownValueError", "Value", "array_const", "of_halves"]
+__all__ = [
+    "LOWERINGS",
+    "Const",
+    "Context",
+    "UnknownValueError",
+    "Value",
+    "array_const",
+    "depends",
+    "is_sizes",
+    "of_halves",
+    "sizes_const",
+]

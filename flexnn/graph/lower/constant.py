@@ -10,9 +10,9 @@ from operator import mul
 
 import numpy as np
 
-from .. import pack
+from .. import pack, sources
 from ..ir import DTYPES, GraphError, Shape, WeightSource
-from ..sources import ArraySource, KeptSource, MappedSource
+from ..sources import ArraySource, KeptSource, MappedSource, SizesSource
 
 SMALL_BYTES = 1 << 20
 """Constants up to this size keep their value in memory while importing."""
@@ -39,13 +39,20 @@ class Const:
     def load(self) -> np.ndarray:
         """The value; a small one stays loaded."""
         values = np.asarray(self.source.load()).reshape(self.shape)
-        if self.nbytes <= SMALL_BYTES and not isinstance(self.source, (ArraySource, KeptSource)):
+        if self.nbytes <= SMALL_BYTES and not isinstance(self.source, (ArraySource, KeptSource)) and not depends(self):
             self.source = KeptSource(self.source, values)
         return values
+
+    def known(self) -> np.ndarray | Const:
+        """The value; the constant itself where its numbers depend on sizes (graph/size_fold.py)."""
+        return self if depends(self) else self.load()
 
     def mapped(self, shape: Shape, function: Callable[[np.ndarray], np.ndarray], label: str) -> Const:
         """A constant of the same type that ``function`` will make of this one. ``label``: as of a MappedSource."""
         own = self.shape
+        if depends(self):
+            shaped = sources.ShapedSource(self.source, own)
+            return Const(self.name, shape, self.dtype, MappedSource(shaped, function, label))
         return Const(
             self.name, shape, self.dtype, MappedSource(self.source, lambda v: function(v.reshape(own)), f"{own}{label}")
         )
@@ -56,6 +63,8 @@ class Const:
 
     def reshaped(self, shape: Shape) -> Const:
         """The same numbers in another shape of the same size."""
+        if depends(self):
+            return Const(self.name, shape, self.dtype, sources.ShapedSource(self.source, shape))
         value = self.mapped(shape, lambda v: v.reshape(shape), f"reshape{shape}")
         value.narrow = self.narrow and self.narrow.reshaped(shape)
         return value
@@ -114,8 +123,25 @@ class Narrow:
         return replace(self, whole=self.whole.transposed(perm), axis=0 if self.is_even else perm.index(self.axis))
 
 
+def sizes_const(name: str, numbers: np.ndarray, dtype: str = "i64") -> Const:
+    """A constant of sizes, an array of objects."""
+    return Const(name, numbers.shape, dtype, SizesSource(numbers, DTYPES[dtype]))
+
+
+def depends(value: Const | None) -> bool:
+    """Whether a constant is made of sizes, or has a shape or numbers that depend on some (graph/size_fold.py)."""
+    return value is not None and sources.depends(value.source)
+
+
+def is_sizes(value: Const | None) -> bool:
+    """Whether a constant is made of sizes."""
+    return value is not None and isinstance(value.source, SizesSource)
+
+
 def array_const(name: str, values: np.ndarray) -> Const:
     """A constant of an array. Raises GraphError for a dtype that there is not."""
+    if not isinstance(values, np.ndarray):
+        return values.const(name)
     names = {str(dtype): key for key, dtype in DTYPES.items()}
     dtype = names.get(str(values.dtype))
     if dtype is None:

@@ -12,6 +12,7 @@ from ..build import add_constant, add_node, add_panels, copy_attrs
 from ..ir import Attr, Graph, GraphError, Shape
 from ..model import ModelNode
 from ..pack import PanelSource
+from ..sources import SizesSource
 from .constant import Const, array_const
 
 
@@ -122,6 +123,9 @@ class Context:
 
     def constant_ints(self, index: int, what: str) -> list[int] | None:
         """The integers of an optional input that must be known at compile time."""
+        known = self.optional(index)
+        if isinstance(known, Const) and isinstance(known.source, SizesSource) and known.dtype in ("i64", "i32"):
+            return list(known.source.numbers.reshape(-1))
         value = self.constant(index, what)
         if value is None:
             return None

@@ -77,7 +77,7 @@ def _resize(ctx: Context, scales: list[float], sizes: list[int] | None, coord: s
         raise ctx.error(f"scales {scales} do not fit {rank} dimensions")
     if sizes is None:
         sizes = [math.floor(d * s) for d, s in zip(shape, scales, strict=True)]
-    if min(sizes, default=0) < 1 or max(sizes) >= 1 << 31:
+    if not sizes or any(not 1 <= size < 1 << 31 for size in sizes):
         raise ctx.error(f"scales {scales} are not possible for shape {shape}")
     axes = [i for i in range(rank) if sizes[i] != shape[i] or scales[i] != 1]
     if not axes:

@@ -10,6 +10,8 @@ import numpy as np
 
 from ..build import NO_ACT, copy_attrs
 from ..ir import Attr
+from ..sources import SizesSource
+from ..strided import broadcast
 from .constant import Const, Narrow, of_integers
 from .context import Context, Value, lowers
 
@@ -30,7 +32,7 @@ def reshape(ctx: Context) -> list[Value]:
     known = prod(t for t in target if t != -1)
     if -1 in target and known:
         target[target.index(-1)] = prod(own) // known
-    if min(target, default=1) < 0 or prod(target) != prod(own):
+    if any(t < 0 for t in target) or prod(target) != prod(own):
         raise ctx.error(f"shape {own} does not reshape to {target}")
     return [ctx.reshape(x, tuple(target))]
 
@@ -136,23 +138,26 @@ def slice_(ctx: Context) -> list[Value]:
         raise ctx.error(f"starts {first}, ends {last}, axes {axes}, steps {strides}")
     starts, sizes, steps = [0] * rank, list(shape), [1] * rank
     for axis, start, end, step in zip(axes, first, last, strides, strict=True):
-        picked = _picked(shape[axis], start, end, step)
-        if not picked:
+        begin, count = _picked(shape[axis], start, end, step)
+        if count < 1:
             raise ctx.error(f"slices {start}:{end}:{step} of {shape[axis]} elements are empty")
+        sizes[axis] = count
         if step > 0:
-            starts[axis], sizes[axis], steps[axis] = picked[0], len(picked), step
+            starts[axis], steps[axis] = begin, step
         else:
-            x = ctx.emit("gather", [x, ctx.array(np.array(picked, np.int64), f"indices{axis}")], {"axis": axis})
-            sizes[axis] = len(picked)
+            picked = np.arange(begin, begin + count * step, step, dtype=np.int64)
+            x = ctx.emit("gather", [x, ctx.array(picked, f"indices{axis}")], {"axis": axis})
     return [ctx.slice(x, starts, sizes, steps)]
 
 
-def _picked(size: int, start: int, end: int, step: int) -> range:
-    """Indices that a slice picks. Unlike Python's, a backward one that starts before the front picks the front."""
+def _picked(size: int, start: int, end: int, step: int) -> tuple[int, int]:
+    """The first index that a slice picks, and how many. Unlike Python's, a backward one that starts before the front
+    picks the front.
+    """
     start, end = (v + size if v < 0 else v for v in (start, end))
-    if step > 0:
-        return range(min(max(start, 0), size), min(max(end, 0), size), step)
-    return range(min(max(start, 0), size - 1), min(max(end, -1), size - 1), step)
+    low, high = (0, size) if step > 0 else (-1, size - 1)
+    begin, end = min(max(start, 0), high), min(max(end, low), high)
+    return begin, -((begin - end) // step)
 
 
 @lowers("Pad")
@@ -191,12 +196,13 @@ def gather(ctx: Context) -> list[Value]:
     shape = ctx.shape(x)
     axis = ctx.axis(ctx.integer("axis", 0), len(shape))
     if isinstance(indices, Const) and not isinstance(x, Const):
-        picked = indices.load().astype(np.int64)
+        is_sized = isinstance(indices.source, SizesSource)
+        picked = indices.source.numbers if is_sized else indices.load().astype(np.int64)  # type: ignore[attr-defined]
         if picked.size and (picked.min() < -shape[axis] or picked.max() >= shape[axis]):
             raise ctx.error(f"an index is outside axis {axis} of shape {shape}")
-        flat = [int(i) % shape[axis] for i in picked.reshape(-1)]
+        flat = [i % shape[axis] for i in picked.reshape(-1).tolist()]
         step = flat[1] - flat[0] if len(flat) > 1 else 1
-        if flat and step > 0 and flat == list(range(flat[0], flat[-1] + 1, step)):
+        if len(flat) == 1 or (flat and step > 0 and flat == list(range(flat[0], flat[-1] + 1, step))):
             starts = [flat[0] if i == axis else 0 for i in range(len(shape))]
             sizes = [len(flat) if i == axis else d for i, d in enumerate(shape)]
             steps = [step if i == axis else 1 for i in range(len(shape))]
@@ -242,10 +248,9 @@ def expanded(ctx: Context, x: Value, target: tuple[int, ...]) -> Value:
 def expand(ctx: Context) -> list[Value]:
     """Broadcasting to a constant shape, both ways."""
     x, target = ctx.input(0), ctx.constant_ints(1, "its shape")
-    try:
-        shape = np.broadcast_shapes(ctx.shape(x), tuple(target or []))
-    except ValueError:
-        raise ctx.error(f"shape {ctx.shape(x)} does not expand to {target}") from None
+    shape = broadcast(ctx.shape(x), tuple(target or []))
+    if shape is None:
+        raise ctx.error(f"shape {ctx.shape(x)} does not expand to {target}")
     return [expanded(ctx, x, shape)]
 
 

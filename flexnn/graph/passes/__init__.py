@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from flexnn import _core
+
 from .. import operators
 from ..build import panels_of
 from ..ir import Graph, GraphError
@@ -84,7 +86,9 @@ def _check(graph: Graph) -> None:
         computed = operators.infer(graph, node)
         if computed != made:
             raise GraphError(f"node {node.name!r} ({node.op}): computes {computed}, stored as {made}")
-        operators.encode(graph, node)
+        fields = operators.encode(graph, node)
+        sized = any(type(value) not in (int, float) for value in fields.values())
+        node.params = fields if sized else _core.encode_params(node.op, fields)
 
 
 __all__ = ["EARLY_PASSES", "IN_PLACE_PASSES", "layout", "run_passes"]

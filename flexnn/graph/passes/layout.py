@@ -17,7 +17,7 @@ from ..build import REDUCTION, add_constant, add_node, copy_attrs
 from ..ir import Attr, Graph, Node, Shape, Tensor
 from ..operators import OPERATORS, Operator
 from ..operators.record import Order
-from ..sources import MappedSource
+from ..sources import MappedSource, ShapedSource, depends
 
 Perm = tuple[int, ...]
 Stored = tuple[int, Perm]
@@ -59,7 +59,7 @@ class _Layout:
         self.old = graph
         self.new = Graph(weights=list(graph.weights))
         self.stored: dict[int, Stored] = {}
-        self.moved: dict[tuple[int, Shape, Perm], int] = {}
+        self.moved: dict[tuple[int, Perm], int] = {}
 
     def run(self) -> Graph:
         for i, tensor in enumerate(self.old.tensors):
@@ -104,7 +104,7 @@ class _Layout:
         source = self.new.tensors[tensor]
         if tuple(move) == _identity(len(move)) and shape == source.shape:
             return tensor
-        key = (tensor, shape, tuple(move))
+        key = tensor, tuple(move)
         if key not in self.moved:
             self.moved[key] = self._moved(tensor, shape, move)
         return self.moved[key]
@@ -115,7 +115,10 @@ class _Layout:
         if source.weight >= 0:
             base = self.new.weights[source.weight].source
             assert base is not None
-            moved = MappedSource(base, lambda v: v.reshape(shape).transpose(move), f"{shape}moved{move}")
+            if depends(base):
+                moved = MappedSource(ShapedSource(base, shape), lambda v: v.transpose(move), "")
+            else:
+                moved = MappedSource(base, lambda v: v.reshape(shape).transpose(move), f"{shape}moved{move}")
             return add_constant(self.new, source.name, moved, target, source.dtype)
         kept = [m for m in move if shape[m] != 1]
         if kept == sorted(kept):  # only dimensions of size 1 move

@@ -1,6 +1,6 @@
 """Addresses of what lives in the arena at fixed times (FlexNN §3.3.2, Oplachko algorithm 2, Wang et al. §1.1)."""
 
-from .activations import node_needs, place_activations
+from .activations import alternative_placements, best_placement, node_needs, place_activations
 from .blocks import Blocks
 from .gaps import arena_for, fit
 from .strategies import SEARCH_NODES, STRATEGIES, Found, search
@@ -10,7 +10,9 @@ __all__ = [
     "STRATEGIES",
     "Blocks",
     "Found",
+    "alternative_placements",
     "arena_for",
+    "best_placement",
     "fit",
     "node_needs",
     "place_activations",

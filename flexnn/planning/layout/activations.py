@@ -25,23 +25,45 @@ ALTERNATIVES = "both ends", "long-lived first"
 
 
 def place_activations(costs: Costs) -> list[Placement]:
-    """Return the placement whose tightest plan needs the smallest arena, then alternatives that need no more: which of
-    them scatters the free memory least shows only when loads are placed.
+    """Return the placement whose tightest plan needs the smallest arena, then the alternatives."""
+    best = best_placement(costs)
+    return [best, *alternative_placements(costs, best)]
+
+
+def best_placement(costs: Costs) -> Placement:
+    """Return the placement whose tightest plan needs the smallest arena."""
+    acts, needs, every = _blocks(costs)
+    address = search(every, known=(address for _, address in _with_needs(every, len(acts)))).address
+    return _placement(acts, needs, address[: len(acts)])
+
+
+def alternative_placements(costs: Costs, best: Placement) -> list[Placement]:
+    """Return placements that need no more than the best one: which of them scatters the free memory least shows only
+    when loads are placed.
     """
-    nodes = len(costs.nodes)
-    needs = [node_needs(costs, i, -1, 1) for i in range(nodes)]
+    acts, needs, every = _blocks(costs)
+    found = {np.array(best.address, np.int64).tobytes(): best}
+    for name, address in _with_needs(every, len(acts)):
+        own = address[: len(acts)]
+        if name in ALTERNATIVES and own.tobytes() not in found:
+            found[own.tobytes()] = _placement(acts, needs, own)
+    return [
+        place for place in found.values() if place is not best and place.working_bytes_min <= best.working_bytes_min
+    ]
+
+
+def _blocks(costs: Costs) -> tuple[Blocks, list[list[int]], Blocks]:
+    """Return the activations, what each node needs beside them, and both together as blocks."""
+    needs = [node_needs(costs, i, -1, 1) for i in range(len(costs.nodes))]
     acts = Blocks.of(costs.root_bytes, costs.first_node, costs.last_node)
     of_node = [i for i, sizes in enumerate(needs) for _ in sizes]
-    every = acts + Blocks.of([size for sizes in needs for size in sizes], of_node, of_node)
-    found = [search(every, known=(address for _, address in _with_needs(every, len(acts)))).address]
-    found += [address for name, address in _with_needs(every, len(acts)) if name in ALTERNATIVES]
-    placements: list[Placement] = []
-    for address in {address[: len(acts)].tobytes(): address[: len(acts)] for address in found}.values():
-        gaps = gaps_of(acts, address, nodes)
-        tight = [arena_for(around, sizes) for around, sizes in zip(gaps, needs, strict=True)]
-        if not placements or max(tight, default=0) <= placements[0].working_bytes_min:
-            placements.append(Placement(address.tolist(), gaps, tight, max(tight, default=0), acts.bound))
-    return placements
+    return acts, needs, acts + Blocks.of([size for sizes in needs for size in sizes], of_node, of_node)
+
+
+def _placement(acts: Blocks, needs: list[list[int]], address: I64) -> Placement:
+    gaps = gaps_of(acts, address, len(needs))
+    tight = [arena_for(around, sizes) for around, sizes in zip(gaps, needs, strict=True)]
+    return Placement(address.tolist(), gaps, tight, max(tight, default=0), acts.bound)
 
 
 def _with_needs(every: Blocks, count: int) -> Iterator[tuple[str, I64]]:

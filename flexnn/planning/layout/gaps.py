@@ -53,6 +53,8 @@ def fit(gaps: list[Gap], arena: int, sizes: list[int]) -> tuple[list[int], list[
 def arena_for(gaps: list[Gap], sizes: list[int]) -> int:
     """Return the smallest arena in whose gaps ``fit`` places blocks of ``sizes``."""
     top = gaps[-1][0]
+    if len(gaps) == 1 or not sizes:
+        return top + sum(sizes)
     sums = {sum(chosen) for count in range(len(sizes) + 1) for chosen in combinations(sizes, count)}
     for above in sorted(sums):
         if fit(gaps, top + above, sizes) is not None:

@@ -1,0 +1,250 @@
+"""Folding of constants that are made of sizes (graph/sizes.py): the operators with which models compute shapes.
+
+The results are those of graph/evaluate. Other operators get the numbers themselves, which are conditions then.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .build import add_tensor
+from .evaluate import evaluate
+from .fold import evaluate_node
+from .ir import Array, Graph, GraphError, Shape
+from .lower import LOWERINGS, Const, Context, Value, array_const, depends, is_sizes, sizes_const
+from .model import Constant, ModelNode, dtype_name
+from .sizes import Size
+from .sources import ArraySource, Late, SizesSource
+
+MOVES = {
+    "Concat": 99, "Expand": 1, "Flatten": 1, "Gather": 1, "Identity": 1, "Reshape": 1, "Slice": 1, "Split": 1,
+    "Squeeze": 1, "Transpose": 1, "Unsqueeze": 1,
+}  # fmt: skip
+"""Operators that move numbers and do not look at them, and how many of their inputs hold such numbers."""
+_OPERAND_BYTES = 64
+"""Most bytes of a constant that is an operand (axes, bounds) rather than what is moved or computed."""
+_COMPARES: dict[str, Callable[[Any, Any], Any]] = {
+    "Equal": operator.eq,
+    "Greater": operator.gt,
+    "GreaterOrEqual": operator.ge,
+    "Less": operator.lt,
+    "LessOrEqual": operator.le,
+}
+_COMPUTES: dict[str, Callable[[Any, Any], Any]] = {
+    "Add": operator.add,
+    "Max": lambda a, b: a if a >= b else b,
+    "Min": lambda a, b: a if a <= b else b,
+    "Mul": operator.mul,
+    "Sub": operator.sub,
+}
+
+
+def fold_sizes(node: ModelNode, inputs: Sequence[Const | None], opset: int) -> list[Const] | None:
+    """Return the outputs of ``node`` for constants of which some are made of sizes; None where the operator needs the
+    numbers themselves.
+    """
+    values = [value for value in inputs if value is not None]
+    try:
+        found = None if any(map(is_late, values)) else _folded(node, inputs, values, opset)
+        return found or fold_late(node, inputs, opset)
+    except GraphError:  # with the numbers themselves it goes, or says what is wrong
+        return None
+
+
+def _folded(node: ModelNode, inputs: Sequence[Const | None], values: Sequence[Const], opset: int) -> list[Const] | None:
+    if node.op_type in MOVES:
+        return _moved(node, inputs, opset)
+    if node.op_type == "Cast" and isinstance(to := node.attrs.get("to"), int):
+        found = _cast(values[0], dtype_name(to, node.where))
+    elif len({v.dtype for v in values}) > 1 and node.op_type != "Where":
+        return None
+    elif node.op_type in _COMPARES and len(values) == 2:
+        decided = _each(_COMPARES[node.op_type], *map(_numbers, values))
+        found = array_const("", decided.astype(bool))
+    elif node.op_type in _COMPUTES and len(values) == 2:
+        found = _computed(_COMPUTES[node.op_type], values)
+    elif node.op_type in ("Div", "Mod") and len(values) == 2:
+        found = _divided(node, values)
+    elif node.op_type == "Where" and not is_sizes(values[0]) and values[1].dtype == values[2].dtype:
+        picked = np.where(values[0].load(), _numbers(values[1]), _numbers(values[2]))
+        found = _const(picked, values[1].dtype)
+    elif node.op_type in ("Floor", "Ceil") and values[0].dtype == "f32":
+        function = math.floor if node.op_type == "Floor" else math.ceil
+        found = _const(_each(lambda v: _rounded(function(v)), _numbers(values[0])), "f32")
+    else:
+        return None
+    if found is None:
+        return None
+    found.name = node.output[0]
+    return [found]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LateSource:
+    """A constant whose numbers depend on sizes: it is folded once they are known."""
+
+    node: ModelNode
+    inputs: tuple[Const | None, ...]
+    opset: int
+    output: int
+    """Which of the node's outputs it is."""
+
+    @property
+    def key(self) -> str:
+        """A digest of the numbers. The sizes are conditions from now on."""
+        return ArraySource(self.load()).key
+
+    def load(self) -> Array:
+        """The numbers. The sizes are conditions from now on."""
+        inputs = [None if value is None else value.load() for value in self.inputs]
+        return evaluate_node(self.node, inputs, self.opset)[self.output]
+
+    def late(self, indices: Callable[[Array], Array]) -> Late:
+        """Function that makes the numbers of a template's, as of a SizesSource."""
+        inputs = [late_or_known(value, indices) for value in self.inputs]
+        node, opset, output = self.node, self.opset, self.output
+
+        def numbers(values: Sequence[int | float]) -> Array:
+            known = [value(values) if callable(value) else value for value in inputs]
+            return evaluate_node(node, known, opset)[output]
+
+        return numbers
+
+
+def late_or_known(value: Const | None, indices: Callable[[Array], Array]) -> Late | Array | None:
+    """Return what makes the numbers of a constant, or the numbers where they depend on no sizes."""
+    if value is None or not depends(value):
+        return None if value is None else value.load()
+    return value.source.late(indices)  # type: ignore[no-any-return, attr-defined]
+
+
+def is_late(value: Const | None) -> bool:
+    """Return whether the numbers of a constant depend on sizes, of which it is not made."""
+    return depends(value) and not is_sizes(value)
+
+
+def fold_late(node: ModelNode, inputs: Sequence[Const | None], opset: int) -> list[Const] | None:
+    """Return the outputs of ``node``, of which the shapes are known and the numbers depend on sizes; None where the
+    shapes depend on more.
+    """
+    for value in inputs:
+        if value is not None and not depends(value):
+            value.load()  # raises AbsentError, and tells a compiler that the numbers are needed
+    found = _made(node, inputs) or _lowered(node, inputs, opset)
+    if found is None:
+        return None
+    return [
+        Const(name, shape, dtype, LateSource(node, tuple(inputs), opset, i))
+        for i, (name, (shape, dtype)) in enumerate(zip(node.output, found, strict=False))
+    ]
+
+
+def _made(node: ModelNode, inputs: Sequence[Const | None]) -> list[tuple[Shape, str]] | None:
+    """Return shape and type of the output of an operator that makes numbers of nothing but sizes."""
+    values = [value for value in inputs if value is not None]
+    if node.op_type == "ConstantOfShape" and is_sizes(values[0]):
+        value = node.attrs.get("value")
+        return [(tuple(_numbers(values[0]).tolist()), value.dtype if isinstance(value, Constant) else "f32")]
+    if node.op_type == "Range" and len(values) == 3 and not any(map(is_late, values)):
+        start, limit, step = (_numbers(value).item() for value in values)
+        if not isinstance(step, Size) and step and {v.dtype for v in values} <= {"i64", "i32", "f32"}:
+            whole = values[0].dtype != "f32"
+            count = -((limit - start) // -step) if whole else math.ceil((limit - start) / step)
+            return [((count if count > 0 else 0,), values[0].dtype)]
+    return None
+
+
+def _lowered(node: ModelNode, inputs: Sequence[Const | None], opset: int) -> list[tuple[Shape, str]] | None:
+    """Return shapes and types of the outputs as lowering finds them for inputs that are computed at run time."""
+    lowering = LOWERINGS.get(node.op_type)
+    if lowering is None:
+        return None
+    graph = Graph()
+    values: list[Value | None] = []
+    try:
+        for value in inputs:
+            known = value is None or is_sizes(value) or (not depends(value) and value.nbytes <= _OPERAND_BYTES)
+            values.append(value if known or value is None else add_tensor(graph, value.name, value.shape, value.dtype))
+        if not any(isinstance(value, int) for value in values):
+            values[0] = add_tensor(graph, "", inputs[0].shape, inputs[0].dtype) if inputs[0] else None
+        results = lowering(Context(graph, node, opset, values))
+    except GraphError:
+        return None
+    shaped = [graph.tensors[v] if isinstance(v, int) else v for v in results]
+    return [(tensor.shape, tensor.dtype) for tensor in shaped]
+
+
+def _const(numbers: Array, dtype: str) -> Const:
+    return sizes_const("", numbers, dtype)
+
+
+def _numbers(value: Const) -> Array:
+    if isinstance(value.source, SizesSource):
+        return value.source.numbers
+    return value.load().astype(object)
+
+
+def _each(function: Callable[..., Any], *arrays: Array) -> Array:
+    found = np.frompyfunc(function, len(arrays), 1)(*arrays)
+    result = np.empty(np.shape(found), object)
+    result[...] = found
+    return result
+
+
+def _moved(node: ModelNode, inputs: Sequence[Const | None], opset: int) -> list[Const] | None:
+    moving = MOVES[node.op_type]
+    if any(is_sizes(value) for value in inputs[moving:]) or not inputs[0]:
+        return None
+    values = [None if v is None else _numbers(v) if i < moving else v.load() for i, v in enumerate(inputs)]
+    results = evaluate(node.op_type, dict(node.attrs), values, opset, len(node.output))
+    dtype = inputs[0].dtype
+    return [sizes_const(name, value.astype(object), dtype) for name, value in zip(node.output, results, strict=False)]
+
+
+def _rounded(value: Any) -> Any:
+    """Return a number as float32."""
+    if isinstance(value, Size):
+        return value.as_single()
+    return float(np.float32(value))
+
+
+def _computed(function: Callable[[Any, Any], Any], values: Sequence[Const]) -> Const | None:
+    dtype = values[0].dtype
+    if dtype in ("i64", "i32"):
+        return _const(_each(function, *map(_numbers, values)), dtype)
+    if dtype == "f32":
+        return _const(_each(lambda a, b: _rounded(function(a, b)), *map(_numbers, values)), dtype)
+    return None
+
+
+def _divided(node: ModelNode, values: Sequence[Const]) -> Const | None:
+    """Return a quotient, or a remainder, of integers that are not negative."""
+    a, b = map(_numbers, values)
+    dtype = values[0].dtype
+    if dtype == "f32" and node.op_type == "Div" and all(v > 0 for v in b.reshape(-1)):
+        return _const(_each(lambda x, y: _rounded(x / y), a, b), dtype)
+    if dtype not in ("i64", "i32") or node.attrs.get("fmod"):
+        return None
+    if any(v < 0 for v in a.reshape(-1)) or any(v <= 0 for v in b.reshape(-1)):
+        return None
+    return _const(_each(operator.floordiv if node.op_type == "Div" else operator.mod, a, b), dtype)
+
+
+def _cast(value: Const, dtype: str) -> Const | None:
+    numbers = _numbers(value)
+    if dtype == value.dtype:
+        return _const(numbers, dtype)
+    if value.dtype in ("i64", "i32") and dtype in ("i64", "i32"):
+        fits = dtype == "i64" or all(-(2**31) <= v < 2**31 for v in numbers.reshape(-1))
+        return _const(numbers, dtype) if fits else None
+    if value.dtype in ("i64", "i32") and dtype == "f32":
+        return _const(_each(_rounded, numbers), dtype)
+    if value.dtype == "f32" and dtype in ("i64", "i32") and all(0 <= v < 2**31 for v in numbers.reshape(-1)):
+        return _const(_each(math.floor, numbers), dtype)
+    return None

@@ -1,0 +1,331 @@
+"""Sizes that are numbers and expressions at once: what one binding does to them is written down and done again.
+
+A trail has numbers that are given, such as the dimensions of inputs. Each stands for any other number: what is computed
+of it is an operation of the trail, and what is decided by it a condition. Binding (graph/bind.py) and the passes work
+on such sizes as on integers. With other numbers they would do the same as long as all conditions have the same
+outcome, so the operations alone give the sizes that they would find.
+
+A size is no ``int``: whatever looks at its number must ask, and then the number itself is a condition. So nothing can
+depend on a size without the trail knowing.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from . import attributes
+from .ir import Array
+
+Number = int | float
+Function = Callable[[Any, Any], Any]
+
+
+class SizeError(ValueError):
+    """A size is used where it means nothing any more."""
+
+
+class Trail:
+    """Operations on numbers that are given, and the conditions under which they hold for other numbers."""
+
+    def __init__(self) -> None:
+        self.values: list[Number] = []
+        """The numbers: those given, constants, and results of operations."""
+        self.operations: list[tuple[Function, int, int, int]] = []
+        """(function, operands, result), the last three as indices of numbers."""
+        self.conditions: dict[tuple[Function, int, int], bool] = {}
+        """Outcomes of comparisons of two numbers."""
+        self.givens: list[int] = []
+        """Indices of the numbers that are given, in order."""
+        self.is_closed = False
+        """Whether nothing may be computed or decided any more."""
+        self.known: dict[tuple[Function, int, int], Any] = {}
+        """Results of functions of a number, by index, and an integer."""
+        self._constants: dict[tuple[type, Number], int] = {}
+        self._results: dict[tuple[Function, int, int], Size] = {}
+
+    def given(self, value: int) -> Any:
+        """Return a number that may be another one."""
+        self.givens.append(len(self.values))
+        return self._new(value)
+
+    def _new(self, value: Number) -> Size:
+        self.values.append(value)
+        return Size(self, len(self.values) - 1, value)
+
+    def index(self, value: Any) -> int:
+        """Return the index of a size, or of a number that is the same always."""
+        if type(value) is Size:
+            if value.trail is not self:
+                raise SizeError("sizes of two trails meet")
+            return value.index
+        key = type(value), value
+        found = self._constants.get(key)
+        if found is None:
+            found = self._constants[key] = len(self.values)
+            self.values.append(value)
+        return found
+
+    def indices(self, numbers: Array) -> Array:
+        """Return the index of each number."""
+        return np.array([self.index(v) for v in numbers.reshape(-1)], np.int64).reshape(numbers.shape)
+
+    def computed(self, function: Function, a: Any, b: Any) -> Any:
+        """Return the size that ``function`` makes of two numbers."""
+        key = function, self.index(a), self.index(b)
+        found = self._results.get(key)
+        if found is None:
+            value = function(self.values[key[1]], self.values[key[2]])
+            found = self._results[key] = self._new(value)
+            self.operations.append((*key, found.index))
+        return found
+
+    def decided(self, function: Function, a: Any, b: Any) -> bool:
+        """Return the outcome of a comparison, a condition from now on."""
+        key = function, self.index(a), self.index(b)
+        outcome = self.conditions.get(key)
+        if outcome is None:
+            if self.is_closed:
+                raise SizeError("a size is used after its trail was closed")
+            outcome = self.conditions[key] = bool(function(self.values[key[1]], self.values[key[2]]))
+        return outcome
+
+
+class Replay:
+    """The operations and conditions of a trail, without its sizes, in few bytes."""
+
+    def __init__(self, trail: Trail) -> None:
+        trail.is_closed = True
+        made = {result for *_, result in trail.operations}.union(trail.givens)
+        self._count = len(trail.values)
+        self._constants = {i: value for i, value in enumerate(trail.values) if i not in made}
+        self._givens = tuple(trail.givens)
+        self._functions = tuple({function for function, *_ in (*trail.operations, *trail.conditions)})
+        number = {function: i for i, function in enumerate(self._functions)}
+        operations = [(number[function], *rest) for function, *rest in trail.operations]
+        conditions = [(number[f], a, b, outcome) for (f, a, b), outcome in trail.conditions.items()]
+        self._operations, self._conditions = (
+            np.array(rows, np.int32).reshape(-1, 4).T.copy() for rows in (operations, conditions)
+        )
+
+    def at(self, numbers: Sequence[int]) -> list[Number] | None:
+        """Return all numbers for those that are given, by index; None where a condition does not hold."""
+        values: list[Any] = [0] * self._count
+        for index, constant in self._constants.items():
+            values[index] = constant
+        for index, given in zip(self._givens, numbers, strict=True):
+            values[index] = given
+        functions = self._functions
+        try:
+            for f, a, b, result in zip(*self._operations.tolist(), strict=True):
+                values[result] = functions[f](values[a], values[b])
+        except (ZeroDivisionError, OverflowError):
+            return None
+        for f, a, b, outcome in zip(*self._conditions.tolist(), strict=True):
+            if functions[f](values[a], values[b]) != outcome:
+                return None
+        return values
+
+
+def _floor(a: Number, _: Number) -> int:
+    return math.floor(a)
+
+
+def _ceil(a: Number, _: Number) -> int:
+    return math.ceil(a)
+
+
+def _single(a: Number, _: Number) -> float:
+    return float(np.float32(a))
+
+
+def _below(a: Number, b: Number) -> int:
+    return int(a < b)
+
+
+_NUMBERS = (int, float, bool)
+
+
+def is_size(value: object) -> bool:
+    """Return whether a number is a size."""
+    return type(value) is Size
+
+
+def _plain(value: object) -> object:
+    """Return a number of numpy as one of Python."""
+    return value.item() if isinstance(value, (np.integer, np.floating, np.bool_)) else value
+
+
+class Size:
+    """A number of a trail. Operators make others, comparisons conditions; any other use makes its value one."""
+
+    __slots__ = ("index", "trail", "value")
+
+    def __init__(self, trail: Trail, index: int, value: Number) -> None:
+        self.trail, self.index, self.value = trail, index, value
+
+    @property
+    def pinned(self) -> Number:
+        """The number itself, which is the condition from now on."""
+        self.trail.decided(operator.eq, self, self.value)
+        return self.value
+
+    # ---- what makes other sizes ----
+
+    def _with(self, function: Function, other: Any, *, swapped: bool = False) -> Any:
+        kind = type(other)
+        if kind is Size:
+            a, b = (other, self) if swapped else (self, other)
+            return self.trail.computed(function, a, b)
+        if kind is int and not swapped:
+            known = self.trail.known
+            found = known.get((function, self.index, other))
+            if found is None:
+                found = known[function, self.index, other] = self.trail.computed(function, self, other)
+            return found
+        other = _plain(other)
+        if type(other) not in _NUMBERS:
+            return NotImplemented
+        if type(other) is bool:
+            other = int(other)
+        a, b = (other, self) if swapped else (self, other)
+        return self.trail.computed(function, a, b)
+
+    def __add__(self, other: object) -> Any:
+        return self if type(other) is int and not other else self._with(operator.add, other)
+
+    __radd__ = __add__
+
+    def __mul__(self, other: object) -> Any:
+        if type(other) is int and other == 1:
+            return self
+        return 0 if type(other) is int and not other and type(self.value) is int else self._with(operator.mul, other)
+
+    __rmul__ = __mul__
+
+    def __sub__(self, other: object) -> Any:
+        if type(other) is Size and other.index == self.index and type(self.value) is int:
+            return 0
+        return self if type(other) is int and not other else self._with(operator.sub, other)
+
+    def __rsub__(self, other: object) -> Any:
+        return self._with(operator.sub, other, swapped=True)
+
+    def __floordiv__(self, other: object) -> Any:
+        if type(other) is int and other == 1 and type(self.value) is int:
+            return self
+        return self._with(operator.floordiv, other)
+
+    def __rfloordiv__(self, other: object) -> Any:
+        return self._with(operator.floordiv, other, swapped=True)
+
+    def __mod__(self, other: object) -> Any:
+        return self._with(operator.mod, other)
+
+    def __rmod__(self, other: object) -> Any:
+        return self._with(operator.mod, other, swapped=True)
+
+    def __truediv__(self, other: object) -> Any:
+        return self._with(operator.truediv, other)
+
+    def __rtruediv__(self, other: object) -> Any:
+        return self._with(operator.truediv, other, swapped=True)
+
+    def __neg__(self) -> Any:
+        return self._with(operator.sub, 0, swapped=True)
+
+    def __pos__(self) -> Size:
+        return self
+
+    def __abs__(self) -> Any:
+        return -self if self < 0 else self
+
+    def __floor__(self) -> Any:
+        return self if type(self.value) is int else self._with(_floor, 0)
+
+    def __ceil__(self) -> Any:
+        return self if type(self.value) is int else self._with(_ceil, 0)
+
+    def below(self, limit: int) -> Any:
+        """Return 1 where the number is less than ``limit``, else 0."""
+        return self._with(_below, limit)
+
+    def as_single(self) -> Any:
+        """Return the number as float32 holds it."""
+        return self._with(_single, 0)
+
+    # ---- what decides ----
+
+    def _decides(self, function: Function, other: Any) -> Any:
+        kind = type(other)
+        if kind is int:
+            known = self.trail.known
+            found = known.get((function, self.index, other))
+            if found is None:
+                found = known[function, self.index, other] = self.trail.decided(function, self, other)
+            return found
+        if kind is Size:
+            if other.index == self.index:
+                return function is not operator.lt
+            return self.trail.decided(function, self, other)
+        other = _plain(other)
+        if type(other) not in _NUMBERS:
+            return NotImplemented
+        return self.trail.decided(function, self, other)
+
+    def __eq__(self, other: object) -> Any:
+        return self._decides(operator.eq, other)
+
+    def __ne__(self, other: object) -> Any:
+        equal = self._decides(operator.eq, other)
+        return equal if equal is NotImplemented else not equal
+
+    def __lt__(self, other: object) -> Any:
+        return self._decides(operator.lt, other)
+
+    def __le__(self, other: object) -> Any:
+        return self._decides(operator.le, other)
+
+    def __gt__(self, other: object) -> Any:
+        less = self._decides(operator.le, other)
+        return less if less is NotImplemented else not less
+
+    def __ge__(self, other: object) -> Any:
+        less = self._decides(operator.lt, other)
+        return less if less is NotImplemented else not less
+
+    def __bool__(self) -> bool:
+        return not self.trail.decided(operator.eq, self, 0)
+
+    # ---- what needs the number itself ----
+
+    def __index__(self) -> int:
+        if type(self.value) is not int:
+            raise TypeError("a float is no index")
+        return int(self.pinned)
+
+    def __int__(self) -> int:
+        return int(self.pinned)
+
+    def __float__(self) -> float:
+        return float(self.pinned)
+
+    def __hash__(self) -> int:
+        return hash(self.pinned)
+
+    def __repr__(self) -> str:
+        return repr(self.pinned)
+
+    def __format__(self, spec: str) -> str:
+        return format(self.pinned, spec)
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a size cannot leave its trail")
+
+
+attributes.INTEGERS.add(Size)
+attributes.FLOATS.add(Size)

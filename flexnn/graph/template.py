@@ -1,0 +1,126 @@
+"""Templates: a graph that was made of sizes (graph/sizes.py) becomes the graph that binding makes of other sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from flexnn import _core
+
+from . import operators
+from .ir import Array, Graph, Node, Tensor, Weight
+from .sizes import Number, Replay, Trail, is_size
+from .sources import ArraySource, Late, depends
+
+_INT32 = np.iinfo(np.int32)
+
+
+class Template:
+    """A graph of which the trail of its sizes is known."""
+
+    def __init__(self, trail: Trail, graph: Graph) -> None:
+        self._trail = trail
+        self._lists: dict[tuple[int, ...], int] = {}
+        self._tensors = [
+            (t.name, self._list(t.shape), t.dtype, t.root, trail.index(t.offset), self._list(t.strides), t.weight)
+            for t in graph.tensors
+        ]
+        self._nodes = [self._without_sizes(node) for node in graph.nodes]
+        self._weights = [self._late(weight) for weight in graph.weights]
+        self._inputs, self._outputs = list(graph.inputs), list(graph.outputs)
+        self._pack(graph)
+        self._replay = Replay(trail)
+        self._of = list(self._lists)
+        self.givens = list(trail.givens)
+        """Indices of the numbers that are given."""
+        del self._trail, self._lists
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def numbers(self, given: Sequence[int]) -> list[Number] | None:
+        """Return all numbers of the trail for others than those given, in their order; None where binding would make
+        another graph of them.
+        """
+        return self._replay.at(given)
+
+    def at(self, values: list[Number]) -> Graph | None:
+        """Return the graph for all numbers of the trail; None where an operator cannot take them."""
+        params = self._params.copy()
+        rows, columns, indices = self._whole
+        words = [values[i] for i in indices.tolist()]
+        if words and not _INT32.min <= min(words) <= max(words) <= _INT32.max:
+            return None
+        params[rows, columns] = words
+        rows, columns, indices = self._floats
+        params[rows, columns] = np.array([values[i] for i in indices.tolist()], np.float32).view(np.int32)
+        lists: list[Any] = [tuple([values[i] for i in indices]) for indices in self._of]
+        graph = Graph(weights=[_known(*w, values) for w in self._weights], inputs=list(self._inputs))
+        graph.outputs = list(self._outputs)
+        graph.tensors = [
+            Tensor(name, lists[shape], dtype, root, int(values[offset]), lists[strides], weight)
+            for name, shape, dtype, root, offset, strides, weight in self._tensors
+        ]
+        for (node, sizes), row in zip(self._nodes, params, strict=True):
+            attrs = node.attrs
+            if sizes:
+                attrs = dict(attrs)
+                for name, place in sizes.items():
+                    attrs[name] = list(lists[place]) if isinstance(place, int) else values[place[0]]
+            graph.nodes.append(Node(node.name, node.op, list(node.inputs), list(node.outputs), attrs, node.weight, row))
+        return graph
+
+    def _list(self, numbers: Sequence[int]) -> int:
+        indices = tuple(map(self._trail.index, numbers))
+        return self._lists.setdefault(indices, len(self._lists))
+
+    def _without_sizes(self, node: Node) -> tuple[Node, dict[str, int | tuple[int]]]:
+        """Return a node without its sizes, and which attributes are sizes, or lists with such."""
+        found: dict[str, int | tuple[int]] = {}
+        for name, value in node.attrs.items():
+            if is_size(value):
+                found[name] = (self._trail.index(value),)
+            elif isinstance(value, list) and any(map(is_size, value)):
+                found[name] = self._list(value)
+        attrs = {name: 0 if name in found else value for name, value in node.attrs.items()}
+        return Node(node.name, node.op, list(node.inputs), list(node.outputs), attrs, node.weight), found
+
+    def _late(self, weight: Weight) -> tuple[Weight, int, Late | None]:
+        """Return a weight, the index of its bytes, and what makes its numbers where they depend on sizes."""
+        if not depends(weight.source):
+            return replace(weight, nbytes=int(weight.nbytes), chunk_bytes=int(weight.chunk_bytes)), 0, None
+        make = weight.source.late(self._trail.indices)  # type: ignore[union-attr]
+        known = replace(weight, source=None, nbytes=0, chunk_bytes=int(weight.chunk_bytes))
+        return known, self._trail.index(weight.nbytes), make
+
+    def _pack(self, graph: Graph) -> None:
+        """Keep the parameters of all nodes, and which words of them are sizes."""
+        rows: list[Array] = []
+        whole: list[tuple[int, int, int]] = []
+        floats: list[tuple[int, int, int]] = []
+        for i, node in enumerate(graph.nodes):
+            if isinstance(node.params, np.ndarray):
+                rows.append(node.params)
+                continue
+            fields: Mapping[str, Any] = node.params or operators.encode(graph, node)
+            words = [(k, self._trail.index(v)) for k, v in enumerate(map(fields.get, names(node.op))) if is_size(v)]
+            plain: dict[str, Any] = {name: getattr(value, "value", value) for name, value in fields.items()}
+            rows.append(_core.encode_params(node.op, plain))
+            for k, index in words:
+                (floats if _core.FIELDS[node.op][k][1] else whole).append((i, k, index))
+        self._params = np.stack(rows) if rows else np.zeros((0, _core.PARAM_WORDS), np.int32)
+        self._whole, self._floats = (np.array(found, np.int64).reshape(-1, 3).T for found in (whole, floats))
+
+
+def names(op: str) -> list[str]:
+    """Return the names of an operator's fields, in order."""
+    return [name for name, _ in _core.FIELDS[op]]
+
+
+def _known(weight: Weight, size: int, make: Late | None, values: list[Number]) -> Weight:
+    if make is None:
+        return replace(weight)
+    return replace(weight, nbytes=int(values[size]), source=ArraySource(make(values)))

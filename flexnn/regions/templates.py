@@ -1,0 +1,202 @@
+"""Templates of segments: a segment that is bound to shapes once is bound to others by computing its sizes again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from flexnn.graph.ir import DTYPES, Array, Graph
+from flexnn.graph.lower import Const, array_const, sizes_const
+from flexnn.graph.sizes import SizeError, Trail
+from flexnn.graph.sources import Late
+from flexnn.graph.template import Template
+
+from .region import Nodes, Region, members
+from .scope import NumbersError, Value
+from .segment import Segment, Told, build_segment
+
+TEMPLATES_MAX = 4
+"""Most templates of the same nodes; the one used longest ago goes."""
+NODES_MAX = 4096
+"""Most internal nodes of all templates; those made longest ago go."""
+NUMBERS_MAX = 64
+"""Most integers of a value that a template may take as sizes."""
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+
+
+class Given:
+    """A value at hand, as binding sees it: of a type, of a shape of sizes, and with numbers if it asks for them. It has
+    the attributes of a ``Value``.
+    """
+
+    def __init__(self, trail: Trail, value: Value) -> None:
+        self._trail, self._array = trail, value.array
+        self.dtype, self.is_settled, self.is_steady = value.dtype, value.is_settled, value.is_steady
+        self.shape: Any = tuple(map(trail.given, value.shape))
+        self.is_known = False
+        """Whether its numbers are the same always, or such as its sizes say."""
+        self._sizes: list[Any] = []
+        self.first = -1
+        """Position of its numbers among the numbers given; -1: they are the same always."""
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its numbers."""
+        return self.size * self.dtype.itemsize
+
+    @property
+    def array(self) -> Given | None:
+        """The value itself, which makes constants of its numbers; None where they are not there."""
+        return None if self._array is None else self
+
+    def numbers(self, name: str) -> Given:
+        """Return the value itself. Raises NumbersError, naming the value ``name``."""
+        if self._array is None:
+            raise NumbersError([name])
+        return self
+
+    def const(self, name: str) -> Const:
+        """Return a constant of its numbers."""
+        assert self._array is not None
+        self.is_known = True
+        if self.dtype.kind not in "iu" or self._array.size > NUMBERS_MAX or self.dtype not in _NAMES:
+            return array_const(name, self._array)
+        own = tuple(map(int, self.shape))  # how many there are is the same always
+        if self.first < 0:
+            self.first = len(self._trail.givens)
+            self._sizes = [self._trail.given(v) for v in self._array.reshape(-1).tolist()]
+        numbers = np.empty(len(self._sizes), object)
+        numbers[:] = self._sizes
+        return sizes_const(name, numbers.reshape(own), _NAMES[self.dtype])
+
+
+@dataclass(slots=True, eq=False)
+class SegmentTemplate:
+    """A segment of which the trail of its sizes is known."""
+
+    segment: Segment
+    template: Template
+    names: list[str]
+    """Names of the values of which the dimensions are given, in order."""
+    sized: list[str]
+    """Names of those of which the numbers are given, too, in order."""
+    known: dict[str, Array]
+    """Values whose numbers are the same always, by name."""
+    late: dict[str, Late]
+    """Functions that make those of the segment's constants that depend on sizes, by name."""
+
+    def at(self, values: Mapping[str, Value]) -> Segment | None:
+        """Return the segment for these values; None where it is another one."""
+        for name, array in self.known.items():
+            own = values[name].numbers(name)
+            if own is not array and not np.array_equal(own, array):
+                return None
+        numbers: list[int] = []
+        for name in self.names:
+            numbers += values[name].shape
+        for name in self.sized:
+            numbers += values[name].numbers(name).reshape(-1).tolist()
+        if len(numbers) != len(self.template.givens):
+            return None
+        sizes = self.template.numbers(numbers)
+        graph = None if sizes is None else self.template.at(sizes)
+        if sizes is None or graph is None:
+            return None
+        made = {name: make(sizes) for name, make in self.late.items()}
+        consumed = {name: values[name].numbers(name) for name in self.segment.consumed}
+        return replace(self.segment, graph=graph, constants=self.segment.constants | made, consumed=consumed)
+
+
+class Templates:
+    """Templates of the segments of a model."""
+
+    def __init__(self, opset: int) -> None:
+        self._opset = opset
+        self._found: dict[object, list[SegmentTemplate]] = {}
+
+    @property
+    def nodes(self) -> int:
+        """Internal nodes of all templates."""
+        return sum(len(template.template) for found in self._found.values() for template in found)
+
+    def clear(self) -> None:
+        """Drop all templates."""
+        self._found.clear()
+
+    def segment(
+        self,
+        region: Region,
+        remaining: Nodes,
+        values: Mapping[str, Value],
+        is_settled: Told,
+        is_steady: Told | None,
+    ) -> Segment:
+        """Return the segment that ``build_segment`` returns."""
+        read = region.needed(remaining)
+        names = sorted(name for name in read if name in values)
+
+        def key() -> object:
+            facts = tuple(
+                (
+                    name,
+                    value.dtype.str,
+                    len(value.shape),
+                    value.array is None,
+                    is_settled(name),
+                    is_steady and is_steady(name),
+                )
+                for name, value in ((name, values[name]) for name in names)
+            )
+            nodes = set(members(remaining))
+            marks = frozenset(region.forced & read), frozenset(region.hosted & nodes), frozenset(region.apart & nodes)
+            return region, remaining, facts, marks, is_steady is None
+
+        found = self._found.get(key(), [])
+        for template in reversed(found):
+            if (segment := template.at(values)) is not None:
+                found.remove(template)
+                found.append(template)
+                return segment
+        try:
+            template = _with_trail(region, remaining, values, names, is_settled, is_steady, self._opset)
+            segment = template.at(values)
+        except (SizeError, TypeError):  # some operator computes with its sizes in a way that is not known here
+            segment = None
+        if segment is None:
+            return build_segment(region, remaining, values, is_settled, is_steady, self._opset)
+        own = self._found[key()] = self._found.pop(key(), [])
+        own.append(template)
+        del own[:-TEMPLATES_MAX]
+        while self.nodes > NODES_MAX and len(self._found) > 1:
+            del self._found[next(iter(self._found))]
+        return segment
+
+
+def _with_trail(
+    region: Region,
+    remaining: Nodes,
+    values: Mapping[str, Value],
+    names: list[str],
+    is_settled: Told,
+    is_steady: Told | None,
+    opset: int,
+) -> SegmentTemplate:
+    trail = Trail()
+    given = {name: Given(trail, values[name]) for name in names}
+    segment = build_segment(region, remaining, given, is_settled, is_steady, opset)  # type: ignore[arg-type]
+    sized = sorted((value.first, name) for name, value in given.items() if value.first >= 0)
+    known = {n: values[n].numbers(n) for n, value in given.items() if value.is_known and value.first < 0}
+    late = {n: v.source.late(trail.indices) for n, v in segment.constants.items() if isinstance(v, Const)}  # type: ignore[attr-defined]
+    segment.constants = {n: v for n, v in segment.constants.items() if not isinstance(v, Const)}
+    template = Template(trail, segment.graph)
+    segment.graph = Graph()
+    return SegmentTemplate(segment, template, names, [name for _, name in sized], known, late)

@@ -1,0 +1,265 @@
+"""Templates: the segment of other shapes, computed from a segment's sizes, is the one that binding makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from flexnn import _core
+from flexnn.graph import operators
+from flexnn.graph.dump import dump
+from flexnn.graph.ir import Graph, Weight
+from flexnn.regions.segment import Segment, build_segment
+from flexnn.regions.templates import Templates
+from tests.support.regions import F32, I64, check_run, graph_of, model_of, numbers, opened, value
+
+node = helper.make_node
+
+
+def everything(graph: Graph) -> list[object]:
+    tensors = [(t.name, t.shape, t.dtype, t.root, t.offset, t.strides, t.weight) for t in graph.tensors]
+    nodes = [(n.name, n.op, n.inputs, n.outputs, n.attrs, n.weight) for n in graph.nodes]
+    weights = [(w.name, w.kind, w.nbytes, w.chunk_bytes) for w in graph.weights]
+    params = [_core.encode_params(n.op, operators.encode(graph, n)).tolist() for n in graph.nodes]
+    return [dump(graph), tensors, nodes, weights, params, graph.inputs, graph.outputs]
+
+
+def same_numbers(mine: Weight, wanted: Weight) -> bool:
+    if mine.origin is not None and wanted.origin is not None and mine.origin.key == wanted.origin.key:
+        return True
+    assert mine.source is not None
+    assert wanted.source is not None
+    return np.array_equal(mine.source.load().reshape(-1), wanted.source.load().reshape(-1))
+
+
+class Checked:
+    """Counts segments that came from templates, and compares each segment with the one that binding makes."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.made = self.found = 0
+        own = Templates.segment
+
+        def segment(templates: Templates, region: Any, *args: Any, **options: Any) -> Segment:
+            marks = [set(region.forced), set(region.hosted), set(region.apart)]
+            before = templates.nodes, len(templates._found)
+            mine = own(templates, region, *args, **options)
+            after = [set(region.forced), set(region.hosted), set(region.apart)]
+            region.forced, region.hosted, region.apart = marks
+            wanted = build_segment(region, *args, templates._opset)
+            assert [region.forced, region.hosted, region.apart] == after
+            self.compare(mine, wanted)
+            self.made += before != (templates.nodes, len(templates._found))
+            self.found += before == (templates.nodes, len(templates._found))
+            return mine
+
+        monkeypatch.setattr(Templates, "segment", segment)
+
+    def compare(self, mine: Segment, wanted: Segment) -> None:
+        assert everything(mine.graph) == everything(wanted.graph)
+        for i, (made, bound) in enumerate(zip(mine.graph.nodes, wanted.graph.nodes, strict=True)):
+            assert np.array_equal(np.asarray(made.params), np.asarray(bound.params)), i
+        assert all(map(same_numbers, mine.graph.weights, wanted.graph.weights))
+        for name in ("nodes", "feeds", "makes", "aliases", "inlined"):
+            assert getattr(mine, name) == getattr(wanted, name)
+        for own, other in ((mine.constants, wanted.constants), (mine.consumed, wanted.consumed)):
+            assert own.keys() == other.keys()
+            assert all(np.array_equal(own[name], other[name]) and own[name].dtype == other[name].dtype for name in own)
+
+
+def images() -> onnx.ModelProto:
+    """A pyramid: convolutions, a resize to the shape of another map, pooling, a concat, a reshape by computed sizes."""
+    nodes = [
+        node("Conv", ["x", "w0"], ["a"], pads=[1, 1, 1, 1], strides=[2, 2]),
+        node("Relu", ["a"], ["b"]),
+        node("MaxPool", ["b"], ["c"], kernel_shape=[2, 2], strides=[2, 2]),
+        node("Conv", ["c", "w1"], ["d"], pads=[1, 1, 1, 1]),
+        node("HardSigmoid", ["d"], ["gate"], alpha=0.2, beta=0.5),
+        node("Mul", ["d", "gate"], ["e"]),
+        node("Resize", ["e", "", "twice"], ["f"], mode="nearest", nearest_mode="floor"),
+        node("Shape", ["b"], ["shape"]),
+        node("Gather", ["shape", "two"], ["height"], axis=0),
+        node("Slice", ["f", "zero", "height", "two"], ["cut"]),
+        node("Add", ["cut", "b"], ["g"]),
+        node("GlobalAveragePool", ["g"], ["mean"]),
+        node("Mul", ["g", "mean"], ["h"]),
+        node("Concat", ["h", "b"], ["i"], axis=1),
+        node("Slice", ["shape", "zero", "one"], ["batch"]),
+        node("Concat", ["batch", "flat"], ["target"], axis=0),
+        node("Reshape", ["i", "target"], ["j"]),
+        node("Transpose", ["j"], ["k"], perm=[0, 2, 1]),
+        node("MatMul", ["k", "w2"], ["l"]),
+        node("Softmax", ["l"], ["y"], axis=-1),
+    ]
+    constants = {
+        "w0": numbers(8, 3, 3, 3) / 5,
+        "w1": numbers(8, 8, 3, 3, seed=1) / 9,
+        "w2": numbers(16, 5, seed=2) / 4,
+        "twice": np.array([1, 1, 2, 2], np.float32),
+        "zero": np.array([0], np.int64),
+        "one": np.array([1], np.int64),
+        "two": np.array([2], np.int64),
+        "flat": np.array([16, -1], np.int64),
+    }
+    inputs = [value("x", F32, ["n", 3, "h", "w"])]
+    return model_of(graph_of(nodes, inputs, [value("y", F32, ["n", "p", 5])], constants))
+
+
+def tokens() -> onnx.ModelProto:
+    """Attention over a growing past: positions cut from a table, and a mask of a computed shape."""
+    nodes = [
+        node("Concat", ["past", "x"], ["all"], axis=1),
+        node("Shape", ["all"], ["shape"]),
+        node("Gather", ["shape", "one"], ["length"], axis=0),
+        node("Slice", ["places", "zero", "length", "one"], ["place"]),
+        node("Gather", ["table", "place"], ["embedded"], axis=0),
+        node("Add", ["all", "embedded"], ["keys"]),
+        node("Transpose", ["keys"], ["turned"], perm=[0, 2, 1]),
+        node("MatMul", ["x", "turned"], ["scores"]),
+        node("Concat", ["one", "one", "length"], ["wide"], axis=0),
+        node("ConstantOfShape", ["wide"], ["ones"], value=helper.make_tensor("v", TensorProto.FLOAT, [1], [0.25])),
+        node("Add", ["scores", "ones"], ["masked"]),
+        node("Softmax", ["masked"], ["weights"], axis=-1),
+        node("MatMul", ["weights", "keys"], ["y"]),
+    ]
+    constants = {
+        "places": np.arange(64, dtype=np.int64).reshape(1, 64),
+        "table": numbers(64, 16),
+        "zero": np.array([0], np.int64),
+        "one": np.array([1], np.int64),
+    }
+    inputs = [value("past", F32, [1, "past", 16]), value("x", F32, [1, "t", 16])]
+    return model_of(graph_of(nodes, inputs, [value("y", F32, [1, "t", 16])], constants))
+
+
+def recurrent() -> onnx.ModelProto:
+    """A recurrent layer in two directions whose initial state is zeros of the batch's size."""
+    nodes = [
+        node("Shape", ["x"], ["shape"]),
+        node("Gather", ["shape", "one"], ["batch"], axis=0),
+        node("Concat", ["two", "batch", "six"], ["states"], axis=0),
+        node("ConstantOfShape", ["states"], ["zeros"]),
+        node("GRU", ["x", "w", "r", "", "", "zeros"], ["out", ""], hidden_size=6, direction="bidirectional"),
+        node("Transpose", ["out"], ["moved"], perm=[0, 2, 1, 3]),
+        node("Reshape", ["moved", "joined"], ["y"]),
+    ]
+    constants = {
+        "w": numbers(2, 18, 4) / 3,
+        "r": numbers(2, 18, 6, seed=1) / 3,
+        "one": np.array([1], np.int64),
+        "two": np.array([2], np.int64),
+        "six": np.array([6], np.int64),
+        "joined": np.array([0, 0, -1], np.int64),
+    }
+    inputs = [value("x", F32, ["t", "n", 4])]
+    return model_of(graph_of(nodes, inputs, [value("y", F32, ["t", "n", 12])], constants))
+
+
+def computed_sizes() -> onnx.ModelProto:
+    """Shapes computed in every way: ranges, divisions, minima, comparisons that choose, floats and back."""
+    nodes = [
+        node("Shape", ["x"], ["shape"]),
+        node("Gather", ["shape", "axis"], ["n"], axis=0),
+        node("Div", ["n", "two"], ["half"]),
+        node("Mod", ["n", "two"], ["odd"]),
+        node("Add", ["half", "odd"], ["up"]),
+        node("Min", ["up", "five"], ["few"]),
+        node("Less", ["n", "five"], ["is_short"]),
+        node("Where", ["is_short", "n", "few"], ["count"]),
+        node("Cast", ["n"], ["wide"], to=TensorProto.FLOAT),
+        node("Mul", ["wide", "portion"], ["part"]),
+        node("Floor", ["part"], ["low"]),
+        node("Cast", ["low"], ["start"], to=TensorProto.INT64),
+        node("Sub", ["n", "one"], ["last"]),
+        node("Squeeze", ["n"], ["scalar"]),
+        node("Range", ["nought", "scalar", "unit"], ["steps"]),
+        node("Cast", ["steps"], ["slopes"], to=TensorProto.FLOAT),
+        node("Add", ["x", "slopes"], ["sloped"]),
+        node("Slice", ["sloped", "start", "n", "one"], ["end"]),
+        node("Slice", ["sloped", "zero", "count", "one"], ["front"]),
+        node("Slice", ["sloped", "last", "back", "one", "minus"], ["reversed"]),
+        node("Concat", ["end", "front"], ["y"], axis=1),
+        node("Relu", ["reversed"], ["z"]),
+    ]
+    constants = {
+        "axis": np.array([1], np.int64),
+        "zero": np.array([0], np.int64),
+        "one": np.array([1], np.int64),
+        "two": np.array([2], np.int64),
+        "five": np.array([5], np.int64),
+        "portion": np.array([0.3], np.float32),
+        "nought": np.array(0, np.int64),
+        "unit": np.array(1, np.int64),
+        "back": np.array([-(1 << 40)], np.int64),
+        "minus": np.array([-1], np.int64),
+    }
+    outputs = [value("y", F32, ["m", "k"]), value("z", F32, ["m", "n"])]
+    return model_of(graph_of(nodes, [value("x", F32, ["m", "n"])], outputs, constants))
+
+
+CASES: dict[str, tuple[Callable[[], onnx.ModelProto], list[dict[str, tuple[int, ...]]], int]] = {
+    "images": (images, [{"x": (n, 3, h, w)} for n in (2, 3) for h, w in ((32, 48), (40, 64), (64, 44), (16, 16))], 4),
+    "tokens": (tokens, [{"past": (1, n, 16), "x": (1, 2, 16)} for n in range(2, 30, 3)], 4),
+    "recurrent": (recurrent, [{"x": (t, n, 4)} for n in (2, 5, 3) for t in (3, 7)], 4),
+    "computed_sizes": (computed_sizes, [{"x": (m, n)} for m in (2, 3) for n in (6, 7, 9, 12, 20, 33)], 40),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_segments_of_templates_are_those_that_binding_makes(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build, shapes, most = CASES[name]
+    model = build()
+    checked = Checked(monkeypatch)
+    with opened(tmp_path, model) as session:
+        for sizes in shapes:
+            check_run(session, model, {key: numbers(*shape) for key, shape in sizes.items()})
+    assert checked.made <= most
+    assert checked.found > 0
+
+
+def test_numbers_that_the_caller_gives_are_sizes_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = [node("Reshape", ["x", "target"], ["a"]), node("Relu", ["a"], ["b"]), node("Add", ["b", "b"], ["y"])]
+    inputs = [value("x", F32, ["n"]), value("target", I64, [2])]
+    model = model_of(graph_of(nodes, inputs, [value("y", F32, ["a", "b"])], {}))
+    checked = Checked(monkeypatch)
+    with opened(tmp_path, model) as session:
+        for target in ((2, 6), (3, 4), (3, 8), (2, 9)):
+            feed = {"x": numbers(target[0] * target[1]), "target": np.array(target, np.int64)}
+            check_run(session, model, feed)
+    assert checked.found > 0
+
+
+def test_a_branch_that_sizes_decide_is_another_template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    then = graph_of([node("Relu", ["x"], ["r"])], [], [value("r", F32, ["n"])], {})
+    other = graph_of([node("Neg", ["x"], ["s"])], [], [value("s", F32, ["n"])], {})
+    nodes = [
+        node("Size", ["x"], ["n"]),
+        node("Greater", ["n", "eight"], ["is_long"]),
+        node("If", ["is_long"], ["a"], then_branch=then, else_branch=other),
+        node("Add", ["a", "a"], ["y"]),
+    ]
+    constants = {"eight": np.array(8, np.int64)}
+    model = model_of(graph_of(nodes, [value("x", F32, ["n"])], [value("y", F32, ["n"])], constants))
+    checked = Checked(monkeypatch)
+    with opened(tmp_path, model) as session:
+        for n in (4, 6, 12, 5, 30, 13, 2):
+            check_run(session, model, {"x": numbers(n)})
+    assert checked.made <= 4
+    assert checked.found >= 3
+
+
+def test_templates_are_kept_where_no_budget_counts_them(tmp_path: Path) -> None:
+    feed = {"x": numbers(2, 3, 32, 48)}
+    with opened(tmp_path, images()) as session:
+        session.run(None, feed)
+        assert session._run._recorder.templates.nodes > 0  # type: ignore[attr-defined]
+        session.memory = session.session_bytes
+        assert session._run._recorder.templates is None  # type: ignore[attr-defined]
+        session.run(None, feed)
