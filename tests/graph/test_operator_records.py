@@ -124,6 +124,10 @@ def test_a_record_with_too_few_rules_is_refused() -> None:
 WINDOW: dict[str, Attr] = {"kernel": [3, 3], "strides": [1, 1], "dilations": [1, 1], "pads": [1, 1, 1, 1]}
 NO_ACT: dict[str, Attr] = {"act": "none", "alpha": 0.0, "beta": 0.0}
 PAD: dict[str, Attr] = {"mode": "constant", "before": [0, 1], "after": [0, 1], "interior": [0, 0], "value": 0.0}
+TREES: dict[str, Attr] = {
+    "to": "f32", "trees": 1, "nodes": 3, "entries": 0, "results": 1, "depth": 1, "is_plain": 1, "is_positive": 0,
+    "has_base": 0, "aggregate": "sum", "transform": "none", "classes": "none",
+}  # fmt: skip
 RESIZE: dict[str, Attr] = {"mode": "linear", "coord": "half_pixel", "nearest": "floor", "sizes": [8, 8]}
 
 
@@ -152,6 +156,7 @@ SAMPLES: dict[str, tuple[list[Operand], dict[str, Attr]]] = {
     "pointwise": ([((2, 3), "i64"), ((3,), "i64")], {"kind": "less"}),
     "recurrent": (f32((5, 1, 16), (1 * 16 * 16,), (1, 1, 16)), {"kind": "rnn_tanh", "is_reverse": 0}),
     "quantize": ([((2, 3), "f32"), ((), "f32"), ((), "u8")], {"to": "u8", "axis": 0}),
+    "trees": ([((4, 3), "f32"), ((9,), "i32")], TREES),
     "rotary": (f32((1, 2, 3, 4), (1, 1, 3, 2), (1, 1, 3, 2)), {"turned": 4, "is_interleaved": 0}),
 }
 

@@ -370,6 +370,30 @@ def _rotary(graph: Graph, node: Node, x: Array, cosines: Array, sines: Array) ->
     return _f32(y)
 
 
+def _trees(graph: Graph, node: Node, x: Array, forest: Array) -> Array:
+    """Return one score of each row, for each result: the walk of one row by one tree at a time."""
+    a, size = node.attrs, x.itemsize // 4
+    words = forest[: a["nodes"] * (size + 2)].reshape(-1, size + 2)
+    entries = forest[words.size : words.size + a["entries"] * (size + 1)].reshape(-1, size + 1)
+    base = np.ascontiguousarray(forest[words.size + entries.size :]).view(x.dtype)
+    numbers = np.ascontiguousarray(words[:, :size]).view(x.dtype)[:, 0]
+    said = np.ascontiguousarray(entries[:, :size]).view(x.dtype)[:, 0]
+    assert (a["aggregate"], a["transform"], a["classes"]) == ("sum", "none", "none"), "others: against onnxruntime"
+    y = np.zeros((len(x), a["results"]), x.dtype)
+    for row, tree in product(range(len(x)), range(a["trees"])):
+        at = tree
+        while (meta := int(words[at, size])) & 1:
+            v, t = x[row, meta >> 3], numbers[at]
+            holds = v == t if meta & 2 else v <= t
+            at = int(words[at, size + 1]) + (not (holds or (meta & 4 and np.isnan(v))))
+        if meta & 2:
+            for i in range(words[at, 0], words[at, 0] + (meta >> 3)):
+                y[row, entries[i, size]] += said[i]
+        else:
+            y[row, meta >> 3] += numbers[at]
+    return np.asarray(y + base if base.size else y, DTYPES[str(a["to"])])
+
+
 def _attention(graph: Graph, node: Node, q: Array, k: Array, v: Array, mask: Array | None = None) -> Array:
     repeat, (m, n) = q.shape[1] // k.shape[1], (q.shape[2], k.shape[2])
     k, v = (np.repeat(w.astype(np.float64), repeat, axis=1) for w in (k, v))
@@ -453,6 +477,7 @@ OPERATORS: dict[str, Callable[..., Array]] = {
     "matmul": _matmul,
     "pointwise": _pointwise,
     "recurrent": _recurrent,
+    "trees": _trees,
     "quantize": _quantize,
     "layer_norm": _layer_norm,
     "rotary": _rotary,

@@ -12,8 +12,9 @@ from . import (  # noqa: F401 (each registers its operators)
     reduction,
     resizing,
     shape,
+    trees,
 )
 from .constant import Const, array_const, of_halves
-from .context import LOWERINGS, Context, UnknownValueError, Value
+from .context import LOWERINGS, OWN, Context, UnknownValueError, Value
 
-__all__ = ["LOWERINGS", "Const", "Context", "UnknownValueError", "Value", "array_const", "of_halves"]
+__all__ = ["LOWERINGS", "OWN", "Const", "Context", "UnknownValueError", "Value", "array_const", "of_halves"]

@@ -120,6 +120,19 @@
  * in[1]: scales[n]; in[2]: zero points[n] of the integers' type. */
 #define FX_QUANTIZE_FIELDS(I, F) I(from) I(to) I(outer) I(n) I(inner) I(has_zero)
 
+/* Trees: x[rows, features] walks down `trees` trees; the leaves where it ends say results, which an aggregate (fx_forest)
+ * and a transform (fx_transform) make of. Numbers are f32, or f64 (is_wide). in[1], int32 words: `nodes` nodes, the roots
+ * first; `entries` entries; with has_base one number for each result. A node: [number][meta][child], an entry:
+ * [number][result]. Bit 0 of meta says branch: feature meta >> 3 goes to node `child` if it is at most the number (bit 1:
+ * if it is the number), with bit 2 also if it is NaN; else to the node after. Bit 0 unset: leaf, whose child is itself.
+ * It says result meta >> 3 with its number; with bit 1 meta >> 3 entries, the first at the int32 in its number's place.
+ * depth: most branches from a root to a leaf. is_plain: no bits 1 and 2 among the branches. y[rows, results] of type to;
+ * a classifier (fx_classes) appends labels[rows], the number of the class. is_positive: one score wins above 1/2, not
+ * above 0. */
+#define FX_TREES_FIELDS(I, F)                                                                                         \
+    I(is_wide) I(to) I(rows) I(features) I(trees) I(nodes) I(entries) I(results) I(depth) I(is_plain) I(aggregate)    \
+    I(transform) I(classes) I(is_positive) I(has_base)
+
 /* clang-format on */
 
 /* One line per operator: X(NAME, name, number of inputs at most, takes a panel weight). */
@@ -144,7 +157,8 @@
     X(POINTWISE, pointwise, 3, 0)                                                                                      \
     X(RECURRENT, recurrent, 3, 0)                                                                                      \
     X(QUANTIZE, quantize, 3, 0)                                                                                        \
-    X(ROTARY, rotary, 3, 0)
+    X(ROTARY, rotary, 3, 0)                                                                                            \
+    X(TREES, trees, 2, 0)
 
 #define FX_FIELD_I(n) int32_t n;
 #define FX_FIELD_F(n) float n;
@@ -253,6 +267,18 @@ typedef enum fx_op {
     X(E, L2, l2)                                                                                                       \
     X(E, SUM_SQUARE, sum_square) X(E, LOG_SUM, log_sum) X(E, LOG_SUM_EXP, log_sum_exp)
 
+/* How results of leaves come together; AVERAGE: over the trees. */
+#define FX_FORESTS(X, E) X(E, AVERAGE, average) X(E, SUM, sum) X(E, MIN, min) X(E, MAX, max)
+
+/* ai.onnx.ml's post_transform. */
+#define FX_TRANSFORMS(X, E)                                                                                            \
+    X(E, NONE, none)                                                                                                   \
+    X(E, LOGISTIC, logistic) X(E, SOFTMAX, softmax) X(E, SOFTMAX_ZERO, softmax_zero) X(E, PROBIT, probit)
+
+/* NONE: no classifier. MANY: the highest of the scores that leaves said wins. FIRST, SECOND: of two classes leaves say
+ * only the first one's score, or the second one's. */
+#define FX_CLASSES(X, E) X(E, NONE, none) X(E, MANY, many) X(E, FIRST, first) X(E, SECOND, second)
+
 #define FX_POOLS(X, E) X(E, MAX, max) X(E, AVG, avg)
 #define FX_PADS(X, E) X(E, CONSTANT, constant) X(E, REFLECT, reflect) X(E, EDGE, edge)
 #define FX_RESIZES(X, E) X(E, NEAREST, nearest) X(E, LINEAR, linear)
@@ -291,7 +317,10 @@ typedef enum fx_op {
     Y(COORD, resize_coord, FX_COORDS)                                                                                  \
     Y(NEAREST, resize_nearest, FX_NEARESTS)                                                                            \
     Y(DTYPE, dtype, FX_DTYPES)                                                                                         \
-    Y(WTYPE, wtype, FX_WTYPES)
+    Y(WTYPE, wtype, FX_WTYPES)                                                                                         \
+    Y(FOREST, forest, FX_FORESTS)                                                                                      \
+    Y(TRANSFORM, transform, FX_TRANSFORMS)                                                                             \
+    Y(CLASS, classes, FX_CLASSES)
 
 #define FX_CONSTANT(E, NAME, name) FX_##E##_##NAME,
 #define FX_ENUMERATION(E, e, list) typedef enum fx_##e{list(FX_CONSTANT, E) FX_##E##_COUNT} fx_##e;
