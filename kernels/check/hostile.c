@@ -50,6 +50,8 @@ static double reads(const check_case *c) {
         return p->matmul.k;
     case FX_OP_REDUCE:
         return p->reduce.n;
+    case FX_OP_FOURIER:
+        return (double)p->fourier.frames * p->fourier.inner * p->fourier.size * 100 / p->fourier.bins;
     case FX_OP_TREES:
         return (double)p->trees.trees * p->trees.depth;
     case FX_OP_ATTENTION:

@@ -128,6 +128,7 @@ TREES: dict[str, Attr] = {
     "to": "f32", "trees": 1, "nodes": 3, "entries": 0, "results": 1, "depth": 1, "is_plain": 1, "is_positive": 0,
     "has_base": 0, "aggregate": "sum", "transform": "none", "classes": "none",
 }  # fmt: skip
+FOURIER: dict[str, Attr] = {"n": 8, "size": 8, "frames": 1, "hop": 1, "bins": 5, "parts": 2, "inverse": 0}
 RESIZE: dict[str, Attr] = {"mode": "linear", "coord": "half_pixel", "nearest": "floor", "sizes": [8, 8]}
 
 
@@ -157,6 +158,7 @@ SAMPLES: dict[str, tuple[list[Operand], dict[str, Attr]]] = {
     "recurrent": (f32((5, 1, 16), (1 * 16 * 16,), (1, 1, 16)), {"kind": "rnn_tanh", "is_reverse": 0}),
     "quantize": ([((2, 3), "f32"), ((), "f32"), ((), "u8")], {"to": "u8", "axis": 0}),
     "trees": ([((4, 3), "f32"), ((9,), "i32")], TREES),
+    "fourier": (f32((2, 8, 1, 1), (16,)), FOURIER),
     "rotary": (f32((1, 2, 3, 4), (1, 1, 3, 2), (1, 1, 3, 2)), {"turned": 4, "is_interleaved": 0}),
 }
 

@@ -394,6 +394,19 @@ def _trees(graph: Graph, node: Node, x: Array, forest: Array) -> Array:
     return np.asarray(y + base if base.size else y, DTYPES[str(a["to"])])
 
 
+def _fourier(graph: Graph, node: Node, x: Array, table: Array, window: Array | None = None) -> Array:
+    a, n = node.attrs, int(node.attrs["n"])
+    signal = x[..., 0].astype(np.complex128) if x.shape[-1] == 1 else x[..., 0] + 1j * x[..., 1].astype(np.float64)
+    starts = [f * int(a["hop"]) for f in range(int(a["frames"]))]
+    frames = np.stack([signal[:, start : start + n] for start in starts], 1)
+    if window is not None:
+        frames = frames * window[:, None]
+    if a["parts"] == 1:
+        return _f32(np.fft.irfft(frames, n, 2)[..., None])
+    y = (np.fft.ifft if a["inverse"] else np.fft.fft)(frames, n, 2)[:, :, : a["bins"]]
+    return _f32(np.stack([y.real, y.imag], -1))
+
+
 def _attention(graph: Graph, node: Node, q: Array, k: Array, v: Array, mask: Array | None = None) -> Array:
     repeat, (m, n) = q.shape[1] // k.shape[1], (q.shape[2], k.shape[2])
     k, v = (np.repeat(w.astype(np.float64), repeat, axis=1) for w in (k, v))
@@ -477,6 +490,7 @@ OPERATORS: dict[str, Callable[..., Array]] = {
     "matmul": _matmul,
     "pointwise": _pointwise,
     "recurrent": _recurrent,
+    "fourier": _fourier,
     "trees": _trees,
     "quantize": _quantize,
     "layer_norm": _layer_norm,

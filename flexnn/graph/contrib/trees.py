@@ -45,7 +45,7 @@ class _Forest:
 
 @dataclass(slots=True)
 class _Leaves:
-    """Scores that leaves say: entry i says ``results[i]`` with ``weights[i]``; entries of one node follow each other."""
+    """Scores that leaves say: entry i, of ``results[i]``, is ``weights[i]``; those of one node follow each other."""
 
     first: np.ndarray
     """First entry of each node."""

@@ -4,6 +4,7 @@ from . import (  # noqa: F401 (each registers its operators)
     attention,
     convolution,
     elementwise,
+    fourier,
     linear,
     logic,
     pooling,

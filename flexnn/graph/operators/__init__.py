@@ -16,7 +16,19 @@ from flexnn import _core
 
 from ..attributes import INT_MAX, node_error
 from ..ir import Graph, Node, Shape
-from . import attention, convolution, elementwise, linear, movement, normalisation, recurrent, reduction, trees, window
+from . import (
+    attention,
+    convolution,
+    elementwise,
+    fourier,
+    linear,
+    movement,
+    normalisation,
+    recurrent,
+    reduction,
+    trees,
+    window,
+)
 from .elementwise import COMPARISONS
 from .record import OUTPUT, Operator, Values
 
@@ -34,7 +46,19 @@ __all__ = [
     "infer_shapes",
 ]
 
-FAMILIES = (attention, convolution, elementwise, linear, movement, normalisation, recurrent, reduction, trees, window)
+FAMILIES = (
+    attention,
+    convolution,
+    elementwise,
+    fourier,
+    linear,
+    movement,
+    normalisation,
+    recurrent,
+    reduction,
+    trees,
+    window,
+)
 
 
 def collect(records: Iterable[Operator], core: Sequence[str] = _core.OPS) -> dict[str, Operator]:

@@ -133,6 +133,14 @@
     I(is_wide) I(to) I(rows) I(features) I(trees) I(nodes) I(entries) I(results) I(depth) I(is_plain) I(aggregate)    \
     I(transform) I(classes) I(is_positive) I(has_base)
 
+/* Fourier transforms of length n: x[outer,samples,inner,x_parts], of which frame f < frames begins at sample f * hop, is
+ * cut to n or filled up with zeros, and is multiplied by in[2][n] (has_window), to the first bins of
+ * y[outer,frames,bins,inner,y_parts]; 1 part is real. inverse: back, divided by n; y_parts 1: from the first half of a
+ * spectrum to a real signal. in[1]: cosines and sines of -2 pi i / size, i < size, where size is n and has no large
+ * primes; else size >= 2 n - 1, and behind them the chirp and its spectrum (kernels/ops/fourier.c). */
+#define FX_FOURIER_FIELDS(I, F)                                                                                       \
+    I(outer) I(samples) I(inner) I(frames) I(hop) I(n) I(size) I(bins) I(x_parts) I(y_parts) I(inverse) I(has_window)
+
 /* clang-format on */
 
 /* One line per operator: X(NAME, name, number of inputs at most, takes a panel weight). */
@@ -158,7 +166,8 @@
     X(RECURRENT, recurrent, 3, 0)                                                                                      \
     X(QUANTIZE, quantize, 3, 0)                                                                                        \
     X(ROTARY, rotary, 3, 0)                                                                                            \
-    X(TREES, trees, 2, 0)
+    X(TREES, trees, 2, 0)                                                                                              \
+    X(FOURIER, fourier, 3, 0)
 
 #define FX_FIELD_I(n) int32_t n;
 #define FX_FIELD_F(n) float n;
