@@ -133,11 +133,23 @@ def test_activations():
 def test_fused_products_and_convolutions():
     check("FusedMatMul", [("f", (3, 8)), weights(5, 8)], alpha=0.3, transB=1)
     check("FusedMatMul", [("f", (2, 3, 8)), ("f", (2, 8, 4))])
+    check("FusedMatMul", [("f", (2, 8, 3)), ("f", (2, 5, 8))], transA=1, transB=1, alpha=0.5)
+    check("FusedMatMul", [("f", (2, 8, 3)), weights(8, 5)], transA=1)
+    check("FusedMatMul", [weights(8, 3), ("f", (2, 2, 8, 5))], transA=1, alpha=-2.0)
+    check("FusedMatMul", [("f", (8,)), ("f", (8, 5))], alpha=3.0)
     check("FusedGemm", [("f", (3, 8)), weights(8, 5), weights(5)], activation="LeakyRelu", activation_alpha=0.2)
     inputs = [("f", (1, 4, 6, 6)), weights(5, 4, 3, 3), weights(5)]
     check("FusedConv", inputs, activation="HardSigmoid", activation_params=[0.3, 0.4], pads=[1, 1, 1, 1])
     check("FusedConv", [*inputs, ("f", (1, 5, 6, 6))], activation="Relu", pads=[1, 1, 1, 1])
     check("FusedConv", inputs, activation="Clip", activation_params=[-0.1, 0.2])
+
+
+@pytest.mark.parametrize("trans", [{}, {"transA": 1}, {"transB": 1}, {"transA": 1, "transB": 1}])
+@pytest.mark.parametrize("batch", [{"transBatchA": 1}, {"transBatchA": 1, "transBatchB": 1}, {"transBatchB": 1}])
+def test_products_of_turned_batches(trans, batch):
+    a, b = (3, 8) if not trans.get("transA") else (8, 3), (8, 5) if not trans.get("transB") else (5, 8)
+    a, b = ((x[0], 2, 4, x[1]) if batch.get(f"transBatch{side}") else (2, 4, *x) for side, x in (("A", a), ("B", b)))
+    check("FusedMatMul", [("f", a), ("f", b)], **trans, **batch)
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -211,7 +223,7 @@ def test_nodes_that_share_a_name(tmp_path):
         ("Attention", {"num_heads": 2, "unidirectional": 1}, "unidirectional"),
         ("Attention", {"num_heads": 3}, "3 heads"),
         ("FusedConv", {"activation": "Softsign"}, "Softsign"),
-        ("FusedMatMul", {"transA": 1}, "computed at run time"),
+        ("FusedMatMul", {"alpha": "a"}, "attribute alpha has the wrong type"),
         ("MatMulNBits", {"K": 8, "N": 4, "bits": 3, "block_size": 16}, "bits=3"),
         ("QGemm", {}, "input 2 is missing|input 3 is missing"),
         ("Gelu", {"strange": 1}, "strange"),

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from ..model import ModelAttr
 from .expansion import Expansion, expands
 
 _ACTIVATIONS = ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "Clip", "HardSigmoid")
@@ -75,22 +76,12 @@ def fused_gemm(e: Expansion) -> None:
 
 @expands("FusedMatMul", "TransposeMatMul")
 def fused_matmul(e: Expansion) -> None:
-    """Alpha A B; a constant operand may be transposed."""
-    if e.integer("transBatchA", 0) or e.integer("transBatchB", 0):
-        raise e.error("transposed batches are not supported")
-    operands = []
-    for i, name in enumerate(("transA", "transB")):
-        operand = e.input(i)
-        if e.integer(name, 0):
-            rank = len(e.constant(i, f"an operand with {name}").shape)
-            if rank < 2:
-                raise e.error(f"attribute {name} needs an operand with two dimensions or more, not {rank}")
-            operand = e.add("Transpose", operand, perm=[*range(rank - 2), rank - 1, rank - 2])
-        operands.append(operand)
-    alpha = e.number("alpha", 1.0)
-    y = e.add("MatMul", *operands, output=e.output(0) if alpha == 1 else "")
-    if alpha != 1:
-        e.add("Mul", y, e.array(np.array(alpha, np.float32)), output=e.output(0))
+    """Alpha A B, of operands that may be transposed, or have their first dimension behind the others."""
+    names = ("transA", "transB", "transBatchA", "transBatchB")
+    attrs: dict[str, ModelAttr] = {name: e.integer(name, 0) for name in names}
+    attrs["alpha"] = e.number("alpha", 1.0)
+    is_plain = attrs["alpha"] == 1 and not any(attrs[name] for name in names)
+    e.split("MatMul" if is_plain else "flexnn.MatMul", e.node.input, [e.output(0)], {} if is_plain else attrs)
 
 
 @expands("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")
