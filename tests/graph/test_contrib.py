@@ -11,8 +11,14 @@ from flexnn.graph.ir import GraphError
 from tests.support.compare import check_model, load, numbers_of_type, weights
 
 F32 = np.float32
-KINDS = {"f": TensorProto.FLOAT, "u": TensorProto.UINT8, "i": TensorProto.INT8, "w": TensorProto.INT32}
-DTYPES = {"f": F32, "u": np.uint8, "i": np.int8, "w": np.int32}
+KINDS = {
+    "f": TensorProto.FLOAT,
+    "u": TensorProto.UINT8,
+    "i": TensorProto.INT8,
+    "w": TensorProto.INT32,
+    "l": TensorProto.INT64,
+}
+DTYPES = {"f": F32, "u": np.uint8, "i": np.int8, "w": np.int32, "l": np.int64}
 
 
 def numbers(kind, *shape, seed=3):
@@ -182,6 +188,26 @@ def test_attention(mask):
               [*parts, None, None, ("f", (2, heads, 3, 3))], num_heads=heads, tolerance=1e-4)  # fmt: skip
 
 
+def test_attention_to_what_came_before():
+    qkv = [("f", (2, 3, 8)), weights(8, 24), weights(24)]
+    check("Attention", [*qkv, ("w", np.array([[1, 1, 1], [1, 1, 0]], np.int32))], num_heads=2, unidirectional=1,
+          tolerance=1e-4)  # fmt: skip
+    parts = [("f", (2, 3, 8))] * 3
+    check("MultiHeadAttention", parts, num_heads=2, unidirectional=1, scale=0.3, tolerance=1e-4)
+    past = [None, None, None, ("f", (2, 2, 5, 4)), ("f", (2, 2, 5, 4))]
+    check("MultiHeadAttention", [*parts, *past], "fff", num_heads=2, tolerance=1e-4)
+    check("MultiHeadAttention", [*parts, *past], "fff", num_heads=2, unidirectional=1, tolerance=1e-4)
+
+
+@pytest.mark.parametrize("interleaved", [0, 1])
+@pytest.mark.parametrize("positions", [np.array([4]), np.array([[0, 1, 2], [7, 3, 4]])])
+def test_rotary_embeddings(interleaved, positions):
+    caches = [weights(9, 4), weights(9, 4, seed=2)]
+    for shape in ((2, 3, 16), (2, 2, 3, 8)):
+        check("RotaryEmbedding", [("f", shape), ("l", positions), *caches], interleaved=interleaved)
+    check("RotaryEmbedding", [("f", (2, 3, 24)), ("l", positions), *caches], num_heads=2, rotary_embedding_dim=8)
+
+
 def _embedded_attention(heads, width):
     """Lengths that an embedding counts."""
     tables = [weights(6, width), weights(5, width, seed=2), weights(2, width, seed=3), weights(width), weights(width)]
@@ -220,7 +246,8 @@ def test_nodes_that_share_a_name(tmp_path):
 @pytest.mark.parametrize(
     ("operator", "attrs", "says"),
     [
-        ("Attention", {"num_heads": 2, "unidirectional": 1}, "unidirectional"),
+        ("Attention", {"num_heads": 2, "do_rotary": 1}, "do_rotary"),
+        ("RotaryEmbedding", {"is_packed_batching": 1}, "is_packed_batching"),
         ("Attention", {"num_heads": 3}, "3 heads"),
         ("FusedConv", {"activation": "Softsign"}, "Softsign"),
         ("FusedMatMul", {"alpha": "a"}, "attribute alpha has the wrong type"),
