@@ -438,7 +438,15 @@ def _unpacked(packed: Array, columns: int, hidden: int) -> Array:
     return panels[:columns].astype(np.float64)
 
 
-def _recurrent(graph: Graph, node: Node, x: Array, packed: Array, initial: Array) -> Array:
+def _recurrent(
+    graph: Graph, node: Node, x: Array, packed: Array, initial: Array, lengths: Array | None = None
+) -> Array:
+    if lengths is not None:  # each row by itself
+        rows = []
+        for b, given in enumerate(lengths.tolist()):
+            own = _recurrent(graph, node, x[:given, b : b + 1], packed, initial[:, b : b + 1])
+            rows.append(np.insert(own, [given] * (len(x) - given), 0, axis=0))
+        return np.concatenate(rows, axis=1)
     kind, (steps, batch, _), n = str(node.attrs["kind"]), x.shape, initial.shape[2]
     first = {"lstm": 4, "gru": 2, "gru_after": 2}.get(kind, 1) * n
     end = -(-first // NR) * NR * n
@@ -448,9 +456,10 @@ def _recurrent(graph: Graph, node: Node, x: Array, packed: Array, initial: Array
     for t in range(steps)[:: -1 if node.attrs["is_reverse"] else 1]:
         g = x[t, :, :first] + h @ w.T
         if kind == "lstm":
-            i, o, f = (_sigmoid(g[:, k * n : (k + 1) * n]) for k in range(3))
+            look = packed[end:].reshape(-1, n) if packed.size > end else np.zeros((3, n))
+            i, f = (_sigmoid(g[:, k * n : (k + 1) * n] + look[k] * c) for k in (0, 2))
             c = f * c + i * np.tanh(g[:, 3 * n :])
-            h = o * np.tanh(c)
+            h = _sigmoid(g[:, n : 2 * n] + look[1] * c) * np.tanh(c)
         elif kind.startswith("gru"):
             z, r = _sigmoid(g[:, :n]), _sigmoid(g[:, n:])
             second = _unpacked(packed[end : end + -(-n // NR) * NR * n], n, n)

@@ -111,10 +111,12 @@
 /* kind: fx_cell_kind, over steps in order or in reverse. in[0] [steps,batch,gates*hidden]: the input's part of the
  * gates and all biases (GRU_AFTER: but the last gate's recurrent one). in[1]: recurrent weights in panels
  * [hidden][FX_NR] of the gates' columns, the last panel filled up with zeros; for GRUs the first two gates, then the
- * third, then for GRU_AFTER its bias [hidden]. in[2] [states,batch,hidden]: initial hidden values (LSTM: and cells). y
+ * third, then for GRU_AFTER its bias [hidden]; for LSTMs with has_peepholes the input, output and forget gates' factors
+ * of cells [3*hidden]. has_lengths: in[3] [batch], int32, steps of each row; y is 0 behind them, and in reverse a row
+ * begins at its last one. in[2] [states,batch,hidden]: initial hidden values (LSTM: and cells). y
  * [steps+states,batch,hidden]: hidden values of all steps, then the last hidden values (and cells). Gates in ONNX's
  * order. */
-#define FX_RECURRENT_FIELDS(I, F) I(kind) I(steps) I(batch) I(hidden) I(is_reverse)
+#define FX_RECURRENT_FIELDS(I, F) I(kind) I(steps) I(batch) I(hidden) I(is_reverse) I(has_lengths) I(has_peepholes)
 
 /* x[outer,n,inner] of type from to y of type to, one of them F32: from F32 to U8 or I8, or from U8, I8 or I32 to F32.
  * in[1]: scales[n]; in[2]: zero points[n] of the integers' type. */
@@ -163,7 +165,7 @@
     X(LAYER_NORM, layer_norm, 3, 0)                                                                                    \
     X(ATTENTION, attention, 4, 0)                                                                                      \
     X(POINTWISE, pointwise, 3, 0)                                                                                      \
-    X(RECURRENT, recurrent, 3, 0)                                                                                      \
+    X(RECURRENT, recurrent, 4, 0)                                                                                      \
     X(QUANTIZE, quantize, 3, 0)                                                                                        \
     X(ROTARY, rotary, 3, 0)                                                                                            \
     X(TREES, trees, 2, 0)                                                                                              \
