@@ -16,7 +16,7 @@ OPSETS = {"": OPSET_MAX, "ai.onnx.ml": 5}
 MEANING = {
     "native": "The C core computes it, for the element types that it has. numpy computes the other types.",
     "numpy": "numpy computes it, between the parts of the graph that the C core runs. This is slower.",
-    "rewritten": "Compiling turns it into operators of the default domain.",
+    "rewritten": "Compiling turns it into operators of the default domain, or into one of the C core.",
     "walked": "Control flow: the run decides which of its graphs runs, and how often.",
     "unsupported": "`flexnn compile` refuses a model that needs it, and names the operator.",
 }

@@ -7,15 +7,15 @@ from typing import Literal
 
 from .contrib import EXPANSIONS
 from .evaluate import EVALUATORS
-from .lower import LOWERINGS
+from .lower import LOWERINGS, OWN
 
 Support = Literal["native", "numpy", "rewritten", "walked", "unsupported"]
 """How an operator is supported.
 
 native: the C core computes it for the element types that it has; numpy computes constants and other types. numpy: numpy
 computes it, while compiling or between two parts of the graph. rewritten: importing turns it into operators of the
-default domain. walked: control flow; the run time decides which of its graphs runs, and how often. unsupported: a model
-that needs it is refused by its name.
+default domain, or into one of the core. walked: control flow; the run time decides which of its graphs runs, and how
+often. unsupported: a model that needs it is refused by its name.
 """
 
 CONTROL_FLOW = ("If", "Loop", "Scan")
@@ -33,7 +33,7 @@ def support(names: Iterable[str], domain: str = "") -> dict[str, Support]:
 def supported(domain: str = "") -> dict[str, Support]:
     """Return the supported operators of ``domain``, by name in alphabetical order."""
     if domain in DEFAULT_DOMAINS:
-        known = {*LOWERINGS, *EVALUATORS, *CONTROL_FLOW, "Constant"}
+        known = {name for name in (*LOWERINGS, *EVALUATORS) if not name.startswith(OWN)} | {*CONTROL_FLOW, "Constant"}
     else:
         known = {name for owner, name in EXPANSIONS if owner == domain}
     return support(sorted(known), domain)

@@ -16,6 +16,8 @@ static void draw(check_case *c) {
     p->batch = check_one_in(c, 3) ? check_int(c, 2, 40) : check_int(c, 1, 3);
     p->hidden = check_one_in(c, 4) ? check_int(c, 30, 70) : check_int(c, 1, 20);
     p->is_reverse = check_int(c, 0, 1);
+    p->has_lengths = check_one_in(c, 3);
+    p->has_peepholes = p->kind == FX_CELL_LSTM && check_one_in(c, 2);
 }
 
 /* Weights are so small that a step does not amplify errors. */
@@ -26,6 +28,8 @@ static void fill(check_case *c) {
         for (int64_t i = 0; i < c->in_hi[o] / 4; i++)
             x[i] = check_real(c) * scale;
     }
+    for (int32_t b = 0; b < c->params.recurrent.batch * c->params.recurrent.has_lengths; b++)
+        ((int32_t *)c->in[3])[b] = check_int(c, -1, c->params.recurrent.steps + 1);
 }
 
 static double sigmoid(double v) {
@@ -56,8 +60,11 @@ static void step(const fx_recurrent_params *p, const float *x, const float *w, s
             double g[4];
             for (int i = 0; i < 4; i++)
                 g[i] = x[i * n + j] + product(w, n, s->h, i * n + j);
-            s->c[j] = sigmoid(g[2]) * s->c[j] + sigmoid(g[0]) * tanh(g[3]);
-            s->next[j] = sigmoid(g[1]) * tanh(s->c[j]);
+            const float *look = p->has_peepholes ? w + (int64_t)(4 * n + FX_NR - 1) / FX_NR * FX_NR * n : NULL;
+            const double before = s->c[j], in = look ? look[j] * before : 0,
+                         forget = look ? look[2 * n + j] * before : 0;
+            s->c[j] = sigmoid(g[2] + forget) * before + sigmoid(g[0] + in) * tanh(g[3]);
+            s->next[j] = sigmoid(g[1] + (look ? look[n + j] * s->c[j] : 0)) * tanh(s->c[j]);
         } else if (gates_of(p->kind) == 3) {
             const double z = sigmoid(x[j] + product(w, n, s->h, j));
             const double r = sigmoid(x[n + j] + product(w, n, s->h, n + j));
@@ -85,8 +92,13 @@ static void expect(const check_case *c, check_expected *e) {
             s.h[j] = initial[b * n + j];
             s.c[j] = p->kind == FX_CELL_LSTM ? initial[(p->batch + b) * n + j] : 0;
         }
-        for (int i = 0; i < p->steps; i++) {
-            const int t = p->is_reverse ? p->steps - 1 - i : i;
+        const int given = p->has_lengths ? ((const int32_t *)c->in[3])[b] : p->steps;
+        const int length = given < 0 ? 0 : given > p->steps ? p->steps : given;
+        for (int i = length; i < p->steps; i++)
+            for (int j = 0; j < n; j++)
+                check_set(c, e, ((int64_t)i * p->batch + b) * n + j, 0, 0);
+        for (int i = 0; i < length; i++) {
+            const int t = p->is_reverse ? length - 1 - i : i;
             step(p, x + ((int64_t)t * p->batch + b) * row, c->in[1], &s);
             for (int j = 0; j < n; j++)
                 check_set(c, e, ((int64_t)t * p->batch + b) * n + j, s.h[j], 2e-5 * (1 + fabs(s.h[j])));
@@ -101,7 +113,8 @@ static void expect(const check_case *c, check_expected *e) {
 }
 
 static int bench(int i, check_case *c, char *name, double *flops, double *bytes) {
-    static const fx_recurrent_params shapes[] = {{FX_CELL_LSTM, 32, 1, 128, 0}, {FX_CELL_GRU_AFTER, 100, 1, 64, 0}};
+    static const fx_recurrent_params shapes[] = {{.kind = FX_CELL_LSTM, .steps = 32, .batch = 1, .hidden = 128},
+                                                 {.kind = FX_CELL_GRU_AFTER, .steps = 100, .batch = 1, .hidden = 64}};
     if (i >= (int)(sizeof shapes / sizeof *shapes))
         return 0;
     const fx_recurrent_params *p = &c->params.recurrent;

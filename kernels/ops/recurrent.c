@@ -27,7 +27,7 @@ static int64_t packed_floats(const fx_recurrent_params *p, int64_t columns) {
 static int64_t weight_floats(const fx_recurrent_params *p) {
     const int is_gru = gates_of(p->kind) == 3;
     return packed_floats(p, first_columns(p)) + (is_gru ? packed_floats(p, p->hidden) : 0) +
-           (p->kind == FX_CELL_GRU_AFTER ? p->hidden : 0);
+           (p->kind == FX_CELL_GRU_AFTER ? p->hidden : 0) + (p->has_peepholes ? INT64_C(3) * p->hidden : 0);
 }
 
 static fx_window full_window(const fx_params *u) {
@@ -39,6 +39,9 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
     if (kernel != 0 || p->kind < 0 || p->kind >= FX_CELL_COUNT || p->steps < 1 || p->batch < 1 || p->hidden < 1 ||
         p->is_reverse < 0 || p->is_reverse > 1 || p->hidden > 1 << 20 || p->steps > INT32_MAX - 2)
         return FX_ERR_PARAMS;
+    if (p->has_lengths < 0 || p->has_lengths > 1 || p->has_peepholes < 0 ||
+        p->has_peepholes > (p->kind == FX_CELL_LSTM))
+        return FX_ERR_PARAMS;
     const int64_t row = (int64_t)gates_of(p->kind) * p->hidden;
     return (int64_t)p->batch * (p->steps + 2) <= FX_ELEMENTS_MAX / row ? FX_OK : FX_ERR_PARAMS;
 }
@@ -49,6 +52,7 @@ static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
     const int64_t floats = operand == 0   ? p->steps * step * gates_of(p->kind)
                            : operand == 1 ? weight_floats(p)
                            : operand == 2 ? states_of(p->kind) * step
+                           : operand == 3 ? (p->has_lengths ? p->batch : 0) /* int32 */
                                           : (p->steps + (int64_t)states_of(p->kind)) * step;
     *lo = 0;
     *hi = floats * (int64_t)sizeof(float);
@@ -129,17 +133,36 @@ static void activate(const step *t, int32_t kind, float *y, int64_t row, int64_t
     fx_activate_rows(t->k, (fx_activation){kind, 0, 0}, y, t->rows, row, n);
 }
 
+/* Adds to a gate what it sees of the cells. */
+static void look(const step *t, const float *peepholes, int64_t gate) {
+    const int64_t n = t->p->hidden, at = gate * n;
+    for (int32_t i = 0; i < t->rows; i++)
+        for (int64_t j = 0; j < n; j++)
+            t->s->gates[i * 4 * n + at + j] += peepholes[at + j] * t->cell[i * n + j];
+}
+
 static void run_lstm(const step *t) {
     const int64_t n = t->p->hidden, row = 4 * n;
     float *gates = t->s->gates, *inner = t->s->inner;
     multiply(t, t->h, t->weight, 0, row, 1);
-    activate(t, FX_ACT_SIGMOID, gates, row, 3 * n); /* input, output, forget */
+    const float *peepholes = t->p->has_peepholes ? t->weight + packed_floats(t->p, row) : NULL;
+    if (peepholes) {
+        look(t, peepholes, 0);
+        look(t, peepholes, 2);
+        activate(t, FX_ACT_SIGMOID, gates, row, n);
+        activate(t, FX_ACT_SIGMOID, gates + 2 * n, row, n);
+    } else
+        activate(t, FX_ACT_SIGMOID, gates, row, 3 * n); /* input, output, forget */
     activate(t, FX_ACT_TANH, gates + 3 * n, row, n);
     for (int32_t i = 0; i < t->rows; i++) {
         const float *g = gates + i * row;
         float *c = t->cell + i * n;
         for (int64_t j = 0; j < n; j++)
             inner[i * n + j] = c[j] = g[2 * n + j] * c[j] + g[j] * g[3 * n + j];
+    }
+    if (peepholes) {
+        look(t, peepholes, 1);
+        activate(t, FX_ACT_SIGMOID, gates + n, row, n);
     }
     activate(t, FX_ACT_TANH, inner, n, n);
     for (int32_t i = 0; i < t->rows; i++)
@@ -182,6 +205,21 @@ static void run_rnn(const step *t) {
     memcpy(t->y, t->s->gates, (size_t)(t->rows * n) * sizeof(float));
 }
 
+/* Steps of row b. */
+static int64_t length_at(const fx_call *call, int64_t b) {
+    const fx_recurrent_params *p = &call->params->recurrent;
+    return p->has_lengths ? fx_max64(0, fx_min64(((const int32_t *)call->in[3])[b], p->steps)) : p->steps;
+}
+
+/* Rows from b on, at most a tile and of one length. */
+static int32_t rows_at(const fx_call *call, int64_t b, int64_t end) {
+    const int32_t most = (int32_t)fx_min64(call->kernels->mr, end - b);
+    int32_t rows = 1;
+    while (rows < most && length_at(call, b + rows) == length_at(call, b))
+        rows++;
+    return rows;
+}
+
 static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) {
     const fx_recurrent_params *p = &call->params->recurrent;
     const uint32_t count = units(call->kernels, 0, call->params, call->window, threads);
@@ -191,14 +229,15 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
     float *y = call->out, *last = y + p->steps * batch * n, *cell = last + batch * n;
     step t = {.k = call->kernels, .p = p, .s = &s, .weight = call->in[1]};
     for (int64_t b = fx_cut_at(batch, count, u0); b < end; b += t.rows) {
-        t.rows = (int32_t)fx_min64(t.k->mr, end - b);
+        const int64_t length = length_at(call, b);
+        t.rows = rows_at(call, b, end);
         t.h = (const float *)call->in[2] + b * n;
         if (p->kind == FX_CELL_LSTM) {
             t.cell = cell + b * n;
             memcpy(t.cell, t.h + batch * n, (size_t)(t.rows * n) * sizeof(float));
         }
-        for (int64_t i = 0; i < p->steps; i++) {
-            const int64_t at = (p->is_reverse ? p->steps - 1 - i : i) * batch + b;
+        for (int64_t i = 0; i < length; i++) {
+            const int64_t at = (p->is_reverse ? length - 1 - i : i) * batch + b;
             t.x = (const float *)call->in[0] + at * gates;
             t.y = y + at * n;
             if (p->kind == FX_CELL_LSTM)
@@ -209,6 +248,8 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
                 run_rnn(&t);
             t.h = t.y;
         }
+        for (int64_t i = length; i < p->steps; i++)
+            memset(y + (i * batch + b) * n, 0, (size_t)(t.rows * n) * sizeof(float));
         memcpy(last + b * n, t.h, (size_t)(t.rows * n) * sizeof(float));
     }
     return FX_OK;

@@ -33,11 +33,11 @@ def inputs_of(dtype=np.float32):
     return np.random.default_rng(1).standard_normal((ROWS, FEATURES)).astype(dtype)
 
 
-def check(operator, outputs="f", **rest):
-    compare(model_of(operator, outputs, **rest).SerializeToString(), inputs_of())
+def check(operator, outputs="f", atol=1e-5, **rest):
+    compare(model_of(operator, outputs, **rest).SerializeToString(), inputs_of(), atol)
 
 
-def compare(model, x):
+def compare(model, x, atol=1e-5):
     wanted = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, {"x": x})
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "m.onnx"
@@ -45,7 +45,7 @@ def compare(model, x):
         with flexnn.Session(flexnn.compile(path), threads=2) as session:
             for mine, theirs in zip(session.run(None, {"x": x}), wanted, strict=True):
                 assert (mine.shape, mine.dtype) == (theirs.shape, theirs.dtype)
-                np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-5)
+                np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=atol)
 
 
 def numbers(count, seed=0):
@@ -160,6 +160,86 @@ def test_one_score_of_two_classes(said_as, transform, base, least):
     check("TreeEnsembleClassifier", "if", **attrs, **rest, classlabels_int64s=[7, 3], post_transform=transform)
 
 
+EDGES = np.array([-np.inf, -1, -0.0, 0, 1e-40, 0.5, 1, np.inf, np.nan])
+
+
+def edges(seed, dtype=np.float32, features=FEATURES):
+    """Rows of numbers that thresholds are equal to, infinities and NaN among them."""
+    rng = np.random.default_rng(seed)
+    x = rng.choice(EDGES, (ROWS, features))
+    return np.where(rng.random(x.shape) < 0.3, rng.normal(size=x.shape), x).astype(dtype)
+
+
+def edged(attrs, seed, modes):
+    """The trees with thresholds at the edges, branches of these modes, and missing values that go either way."""
+    rng = np.random.default_rng(seed)
+    count = len(attrs["nodes_modes"])
+    attrs["nodes_values"] = rng.choice(EDGES, count).tolist()
+    attrs["nodes_modes"] = [str(rng.choice(modes)) if m != "LEAF" else m for m in attrs["nodes_modes"]]
+    attrs["nodes_missing_value_tracks_true"] = rng.integers(0, 2, count).tolist()
+    return attrs
+
+
+MODES = ["BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ"]
+
+
+@pytest.mark.parametrize("modes", [MODES, *([m] for m in MODES)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_every_comparison_at_the_edges(modes, dtype):
+    for seed in range(4):
+        attrs = edged(trees(9, 5, "class", 3, seed), seed, modes)
+        model = model_of("TreeEnsembleClassifier", "if", **attrs, classlabels_int64s=[4, 2, 9])
+        model.graph.input[0].type.tensor_type.elem_type = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+        compare(model.SerializeToString(), edges(seed, dtype))
+
+
+@pytest.mark.parametrize("aggregate", ["SUM", "AVERAGE", "MIN", "MAX"])
+@pytest.mark.parametrize("transform", ["NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO", "PROBIT"])
+@pytest.mark.parametrize("results", [1, 3])
+def test_aggregates_and_transforms(aggregate, transform, results):
+    attrs = trees(5, 4, "target", results)
+    attrs["target_weights"] = [w / 5 for w in attrs["target_weights"]]
+    rest = {"n_targets": results, "aggregate_function": aggregate, "post_transform": transform}
+    # onnxruntime computes PROBIT in float32, where two numbers that it subtracts may be nearly equal.
+    check("TreeEnsembleRegressor", **attrs, **rest, atol=2e-4 if transform == "PROBIT" else 1e-5)
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.int32])
+def test_rows_of_integers(dtype):
+    model = model_of("TreeEnsembleClassifier", "if", **trees(5, 4, "class", 3), classlabels_int64s=[4, 2, 9])
+    model.graph.input[0].type.tensor_type.elem_type = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    compare(model.SerializeToString(), np.random.default_rng(0).integers(-2, 3, (ROWS, FEATURES)).astype(dtype))
+
+
+def test_classes_that_no_leaf_says():
+    """The label is of the highest score that a leaf said, though a score that none said is higher, 0."""
+    attrs = trees(3, 3, "class", 1)
+    rng = np.random.default_rng(0)
+    attrs["class_ids"] = rng.integers(0, 4, len(attrs["class_ids"])).tolist()
+    attrs["class_weights"] = [-w for w in attrs["class_weights"]]
+    check("TreeEnsembleClassifier", "if", **attrs, classlabels_int64s=[4, 2, 9, 1])
+
+
+@pytest.mark.parametrize("rows", [1, 7, 500])
+def test_open_rows_are_native(tmp_path, rows):
+    model = model_of("TreeEnsembleRegressor", "f", **trees(30, 5, "target", 2), n_targets=2)
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "rows"
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    x = np.random.default_rng(rows).standard_normal((rows, FEATURES)).astype(np.float32)
+    wanted = onnxruntime.InferenceSession(tmp_path / "m.onnx").run(None, {"x": x})[0]
+    with flexnn.Session(flexnn.compile(tmp_path / "m.onnx")) as session:
+        np.testing.assert_allclose(session.run(None, {"x": x})[0], wanted, rtol=1e-5, atol=1e-5)
+        assert session.statistics()["hosted_operators"] == {}
+
+
+def test_rows_of_too_few_features(tmp_path):
+    model = model_of("TreeEnsembleRegressor", "f", **trees(5, 5, "target", 1), n_targets=1)
+    model.graph.input[0].type.tensor_type.shape.dim[1].dim_value = 3
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(GraphError, match=r"does not have the 6 features"):
+        flexnn.compile(tmp_path / "m.onnx")
+
+
 def test_missing_values():
     attrs = trees(9, 5, "target", 2)
     attrs["nodes_missing_value_tracks_true"] = [int(i % 3 != 0) for i in range(len(attrs["nodes_modes"]))]
@@ -232,7 +312,7 @@ def test_other_branches_of_a_table(mode):
     [
         ("nodes_truenodeids", 10**12, "node that does not exist"),
         ("nodes_falsenodeids", -1, "node that does not exist"),
-        ("nodes_truenodeids", 0, "levels"),  # a cycle
+        ("nodes_truenodeids", 0, "do not form trees"),  # a cycle
         ("tree_roots", 10**9, "a root refers to a node that does not exist"),
         ("nodes_featureids", -3, "negative index"),
         ("leaf_targetids", 5, "leaf refers to result 5, but there are 2"),
@@ -240,7 +320,8 @@ def test_other_branches_of_a_table(mode):
         ("leaf_targetids", None, "list leaves one length|does not exist"),
         ("n_targets", 10**15, "results"),
         ("post_transform", 1, "post_transform 1"),
-        ("aggregate_function", 2, "aggregate_function 2"),
+        ("aggregate_function", 4, "aggregate_function 4"),
+        ("nodes_splits", np.zeros(14, np.float16), "thresholds of type float16"),
         ("nodes_modes", np.full(14, 6, np.uint8), "branches of kind 6"),
         ("nodes_splits", np.zeros(14, np.int32), "thresholds of type int32"),
         ("leaf_weights", np.zeros(16, np.float64), "must have one type"),
@@ -276,7 +357,8 @@ def refused(tmp_path, message, operator="TreeEnsembleRegressor", outputs="f", **
         ("nodes_truenodeids", 0, 2, "do not form trees"),  # both ways lead to one node
         ("nodes_falsenodeids", 0, 10**12, "node that does not exist"),
         ("nodes_nodeids", 1, 0, "do not form trees|does not exist"),
-        ("nodes_modes", 0, "BRANCH_EQ", "branches of kind"),
+        ("nodes_modes", 0, "BRANCH_MEMBER", "branches of kind BRANCH_MEMBER"),
+        ("nodes_featureids", 0, -1, "negative index"),
         ("target_ids", 0, -1, "leaf refers to result -1, but there are 1"),
         ("target_nodeids", 0, 10**12, "a leaf refers to a node that does not exist"),
     ],

@@ -11,8 +11,14 @@ from flexnn.graph.ir import GraphError
 from tests.support.compare import check_model, load, numbers_of_type, weights
 
 F32 = np.float32
-KINDS = {"f": TensorProto.FLOAT, "u": TensorProto.UINT8, "i": TensorProto.INT8, "w": TensorProto.INT32}
-DTYPES = {"f": F32, "u": np.uint8, "i": np.int8, "w": np.int32}
+KINDS = {
+    "f": TensorProto.FLOAT,
+    "u": TensorProto.UINT8,
+    "i": TensorProto.INT8,
+    "w": TensorProto.INT32,
+    "l": TensorProto.INT64,
+}
+DTYPES = {"f": F32, "u": np.uint8, "i": np.int8, "w": np.int32, "l": np.int64}
 
 
 def numbers(kind, *shape, seed=3):
@@ -133,11 +139,23 @@ def test_activations():
 def test_fused_products_and_convolutions():
     check("FusedMatMul", [("f", (3, 8)), weights(5, 8)], alpha=0.3, transB=1)
     check("FusedMatMul", [("f", (2, 3, 8)), ("f", (2, 8, 4))])
+    check("FusedMatMul", [("f", (2, 8, 3)), ("f", (2, 5, 8))], transA=1, transB=1, alpha=0.5)
+    check("FusedMatMul", [("f", (2, 8, 3)), weights(8, 5)], transA=1)
+    check("FusedMatMul", [weights(8, 3), ("f", (2, 2, 8, 5))], transA=1, alpha=-2.0)
+    check("FusedMatMul", [("f", (8,)), ("f", (8, 5))], alpha=3.0)
     check("FusedGemm", [("f", (3, 8)), weights(8, 5), weights(5)], activation="LeakyRelu", activation_alpha=0.2)
     inputs = [("f", (1, 4, 6, 6)), weights(5, 4, 3, 3), weights(5)]
     check("FusedConv", inputs, activation="HardSigmoid", activation_params=[0.3, 0.4], pads=[1, 1, 1, 1])
     check("FusedConv", [*inputs, ("f", (1, 5, 6, 6))], activation="Relu", pads=[1, 1, 1, 1])
     check("FusedConv", inputs, activation="Clip", activation_params=[-0.1, 0.2])
+
+
+@pytest.mark.parametrize("trans", [{}, {"transA": 1}, {"transB": 1}, {"transA": 1, "transB": 1}])
+@pytest.mark.parametrize("batch", [{"transBatchA": 1}, {"transBatchA": 1, "transBatchB": 1}, {"transBatchB": 1}])
+def test_products_of_turned_batches(trans, batch):
+    a, b = (3, 8) if not trans.get("transA") else (8, 3), (8, 5) if not trans.get("transB") else (5, 8)
+    a, b = ((x[0], 2, 4, x[1]) if batch.get(f"transBatch{side}") else (2, 4, *x) for side, x in (("A", a), ("B", b)))
+    check("FusedMatMul", [("f", a), ("f", b)], **trans, **batch)
 
 
 @pytest.mark.parametrize("bias", [False, True])
@@ -168,6 +186,26 @@ def test_attention(mask):
         parts = [("f", (2, 3, width))] * 3
         check("MultiHeadAttention", [*parts, weights(3 * width), *masks[mask][-1:]][:5] if mask != "added" else
               [*parts, None, None, ("f", (2, heads, 3, 3))], num_heads=heads, tolerance=1e-4)  # fmt: skip
+
+
+def test_attention_to_what_came_before():
+    qkv = [("f", (2, 3, 8)), weights(8, 24), weights(24)]
+    check("Attention", [*qkv, ("w", np.array([[1, 1, 1], [1, 1, 0]], np.int32))], num_heads=2, unidirectional=1,
+          tolerance=1e-4)  # fmt: skip
+    parts = [("f", (2, 3, 8))] * 3
+    check("MultiHeadAttention", parts, num_heads=2, unidirectional=1, scale=0.3, tolerance=1e-4)
+    past = [None, None, None, ("f", (2, 2, 5, 4)), ("f", (2, 2, 5, 4))]
+    check("MultiHeadAttention", [*parts, *past], "fff", num_heads=2, tolerance=1e-4)
+    check("MultiHeadAttention", [*parts, *past], "fff", num_heads=2, unidirectional=1, tolerance=1e-4)
+
+
+@pytest.mark.parametrize("interleaved", [0, 1])
+@pytest.mark.parametrize("positions", [np.array([4]), np.array([[0, 1, 2], [7, 3, 4]])])
+def test_rotary_embeddings(interleaved, positions):
+    caches = [weights(9, 4), weights(9, 4, seed=2)]
+    for shape in ((2, 3, 16), (2, 2, 3, 8)):
+        check("RotaryEmbedding", [("f", shape), ("l", positions), *caches], interleaved=interleaved)
+    check("RotaryEmbedding", [("f", (2, 3, 24)), ("l", positions), *caches], num_heads=2, rotary_embedding_dim=8)
 
 
 def _embedded_attention(heads, width):
@@ -208,10 +246,11 @@ def test_nodes_that_share_a_name(tmp_path):
 @pytest.mark.parametrize(
     ("operator", "attrs", "says"),
     [
-        ("Attention", {"num_heads": 2, "unidirectional": 1}, "unidirectional"),
+        ("Attention", {"num_heads": 2, "do_rotary": 1}, "do_rotary"),
+        ("RotaryEmbedding", {"is_packed_batching": 1}, "is_packed_batching"),
         ("Attention", {"num_heads": 3}, "3 heads"),
         ("FusedConv", {"activation": "Softsign"}, "Softsign"),
-        ("FusedMatMul", {"transA": 1}, "computed at run time"),
+        ("FusedMatMul", {"alpha": "a"}, "attribute alpha has the wrong type"),
         ("MatMulNBits", {"K": 8, "N": 4, "bits": 3, "block_size": 16}, "bits=3"),
         ("QGemm", {}, "input 2 is missing|input 3 is missing"),
         ("Gelu", {"strange": 1}, "strange"),

@@ -124,6 +124,11 @@ def test_a_record_with_too_few_rules_is_refused() -> None:
 WINDOW: dict[str, Attr] = {"kernel": [3, 3], "strides": [1, 1], "dilations": [1, 1], "pads": [1, 1, 1, 1]}
 NO_ACT: dict[str, Attr] = {"act": "none", "alpha": 0.0, "beta": 0.0}
 PAD: dict[str, Attr] = {"mode": "constant", "before": [0, 1], "after": [0, 1], "interior": [0, 0], "value": 0.0}
+TREES: dict[str, Attr] = {
+    "to": "f32", "trees": 1, "nodes": 3, "entries": 0, "results": 1, "depth": 1, "is_plain": 1, "is_positive": 0,
+    "has_base": 0, "aggregate": "sum", "transform": "none", "classes": "none",
+}  # fmt: skip
+FOURIER: dict[str, Attr] = {"n": 8, "size": 8, "frames": 1, "hop": 1, "bins": 5, "parts": 2, "inverse": 0}
 RESIZE: dict[str, Attr] = {"mode": "linear", "coord": "half_pixel", "nearest": "floor", "sizes": [8, 8]}
 
 
@@ -156,6 +161,8 @@ SAMPLES: dict[str, tuple[list[Operand], dict[str, Attr]]] = {
     "cumulate": (f32((2, 3)), {"axis": 1, "is_product": 0, "is_exclusive": 0, "is_reverse": 0}),
     "trilu": (f32((2, 3)), {"k": 0, "is_upper": 1}),
     "one_hot": ([((3,), "i64"), ((2,), "f32")], {"axis": 1, "depth": 4}),
+    "trees": ([((4, 3), "f32"), ((9,), "i32")], TREES),
+    "fourier": (f32((2, 8, 1, 1), (16,)), FOURIER),
     "rotary": (f32((1, 2, 3, 4), (1, 1, 3, 2), (1, 1, 3, 2)), {"turned": 4, "is_interleaved": 0}),
 }
 

@@ -365,7 +365,7 @@ def test_random_nets(data):
         elif kind == "slice":
             axis = data.draw(st.integers(0, len(shape) - 1))
             step = data.draw(st.sampled_from([1, 2]))
-            first = data.draw(st.integers(0, shape[axis] - 1))
+            first = data.draw(st.integers(0, min(shape[axis], 99) - 1))
             bounds = [
                 constant(f"{n}{i}", np.array([v])) for n, v in (("b", first), ("e", 99), ("a", axis), ("p", step))
             ]

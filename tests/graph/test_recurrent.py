@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+import onnxruntime
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper, numpy_helper
 
+import flexnn
 from flexnn.graph.ir import GraphError
 from tests.support.compare import check_model, load, model_of, ops_of, weights
 
@@ -49,6 +52,49 @@ def test_gru_resets_before_or_after(after):
 
 def test_rnn_with_relu():
     check_model(model("RNN", activations=["Relu"]))
+
+
+def longer(made, lengths=None, peepholes=False):
+    """The model with lengths of its sequences, or with peepholes."""
+    node = made.graph.node[0]
+    node.input.extend([""] * (8 - len(node.input)))
+    if lengths is not None:
+        node.input[4] = "lengths"
+        made.graph.initializer.append(numpy_helper.from_array(np.array(lengths, np.int32), "lengths"))
+    if peepholes:
+        node.input[7] = "p"
+        count = 2 if "bidirectional" in str(node) else 1
+        made.graph.initializer.append(numpy_helper.from_array(weights(count, 15, seed=7), "p"))
+    while not node.input[-1]:
+        del node.input[-1]
+    return made
+
+
+@pytest.mark.parametrize("op", ["RNN", "GRU", "LSTM"])
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+def test_sequences_of_different_lengths(op, direction):
+    graph = check_model(longer(model(op, direction=direction, batch=5), [4, 2, 2, 1, 3]))
+    assert "recurrent" in ops_of(graph)
+
+
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+def test_peepholes(direction):
+    check_model(longer(model("LSTM", direction=direction), peepholes=True))
+    check_model(longer(model("LSTM", direction=direction, batch=3), [1, 4, 2], peepholes=True))
+
+
+def test_lengths_that_the_run_knows(tmp_path):
+    made = longer(model("LSTM", batch=3, direction="bidirectional"), [1, 1, 1])
+    del made.graph.initializer[-1]
+    made.graph.input.append(helper.make_tensor_value_info("lengths", TensorProto.INT32, [3]))
+    (tmp_path / "m.onnx").write_bytes(made.SerializeToString())
+    rng = np.random.default_rng(0)
+    feeds = {"x": rng.normal(size=(4, 3, 3)), "h": rng.normal(size=(2, 3, 5)), "c": rng.normal(size=(2, 3, 5))}
+    feeds = {name: v.astype(np.float32) for name, v in feeds.items()} | {"lengths": np.array([3, 1, 4], np.int32)}
+    wanted = onnxruntime.InferenceSession(tmp_path / "m.onnx").run(None, feeds)
+    with flexnn.Session(flexnn.compile(tmp_path / "m.onnx")) as session:
+        for mine, theirs in zip(session.run(None, feeds), wanted, strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
 
 
 def test_only_the_last_state_is_read():

@@ -374,6 +374,43 @@ def _rotary(graph: Graph, node: Node, x: Array, cosines: Array, sines: Array) ->
     return _f32(y)
 
 
+def _trees(graph: Graph, node: Node, x: Array, forest: Array) -> Array:
+    """Return one score of each row, for each result: the walk of one row by one tree at a time."""
+    a, size = node.attrs, x.itemsize // 4
+    words = forest[: a["nodes"] * (size + 2)].reshape(-1, size + 2)
+    entries = forest[words.size : words.size + a["entries"] * (size + 1)].reshape(-1, size + 1)
+    base = np.ascontiguousarray(forest[words.size + entries.size :]).view(x.dtype)
+    numbers = np.ascontiguousarray(words[:, :size]).view(x.dtype)[:, 0]
+    said = np.ascontiguousarray(entries[:, :size]).view(x.dtype)[:, 0]
+    assert (a["aggregate"], a["transform"], a["classes"]) == ("sum", "none", "none"), "others: against onnxruntime"
+    y = np.zeros((len(x), a["results"]), x.dtype)
+    for row, tree in product(range(len(x)), range(a["trees"])):
+        at = tree
+        while (meta := int(words[at, size])) & 1:
+            v, t = x[row, meta >> 3], numbers[at]
+            holds = v == t if meta & 2 else v <= t
+            at = int(words[at, size + 1]) + (not (holds or (meta & 4 and np.isnan(v))))
+        if meta & 2:
+            for i in range(words[at, 0], words[at, 0] + (meta >> 3)):
+                y[row, entries[i, size]] += said[i]
+        else:
+            y[row, meta >> 3] += numbers[at]
+    return np.asarray(y + base if base.size else y, DTYPES[str(a["to"])])
+
+
+def _fourier(graph: Graph, node: Node, x: Array, table: Array, window: Array | None = None) -> Array:
+    a, n = node.attrs, int(node.attrs["n"])
+    signal = x[..., 0].astype(np.complex128) if x.shape[-1] == 1 else x[..., 0] + 1j * x[..., 1].astype(np.float64)
+    starts = [f * int(a["hop"]) for f in range(int(a["frames"]))]
+    frames = np.stack([signal[:, start : start + n] for start in starts], 1)
+    if window is not None:
+        frames = frames * window[:, None]
+    if a["parts"] == 1:
+        return _f32(np.fft.irfft(frames, n, 2)[..., None])
+    y = (np.fft.ifft if a["inverse"] else np.fft.fft)(frames, n, 2)[:, :, : a["bins"]]
+    return _f32(np.stack([y.real, y.imag], -1))
+
+
 def _attention(graph: Graph, node: Node, q: Array, k: Array, v: Array, mask: Array | None = None) -> Array:
     repeat, (m, n) = q.shape[1] // k.shape[1], (q.shape[2], k.shape[2])
     k, v = (np.repeat(w.astype(np.float64), repeat, axis=1) for w in (k, v))
@@ -393,7 +430,15 @@ def _unpacked(packed: Array, columns: int, hidden: int) -> Array:
     return panels[:columns].astype(np.float64)
 
 
-def _recurrent(graph: Graph, node: Node, x: Array, packed: Array, initial: Array) -> Array:
+def _recurrent(
+    graph: Graph, node: Node, x: Array, packed: Array, initial: Array, lengths: Array | None = None
+) -> Array:
+    if lengths is not None:  # each row by itself
+        rows = []
+        for b, given in enumerate(lengths.tolist()):
+            own = _recurrent(graph, node, x[:given, b : b + 1], packed, initial[:, b : b + 1])
+            rows.append(np.insert(own, [given] * (len(x) - given), 0, axis=0))
+        return np.concatenate(rows, axis=1)
     kind, (steps, batch, _), n = str(node.attrs["kind"]), x.shape, initial.shape[2]
     first = {"lstm": 4, "gru": 2, "gru_after": 2}.get(kind, 1) * n
     end = -(-first // NR) * NR * n
@@ -403,9 +448,10 @@ def _recurrent(graph: Graph, node: Node, x: Array, packed: Array, initial: Array
     for t in range(steps)[:: -1 if node.attrs["is_reverse"] else 1]:
         g = x[t, :, :first] + h @ w.T
         if kind == "lstm":
-            i, o, f = (_sigmoid(g[:, k * n : (k + 1) * n]) for k in range(3))
+            look = packed[end:].reshape(-1, n) if packed.size > end else np.zeros((3, n))
+            i, f = (_sigmoid(g[:, k * n : (k + 1) * n] + look[k] * c) for k in (0, 2))
             c = f * c + i * np.tanh(g[:, 3 * n :])
-            h = o * np.tanh(c)
+            h = _sigmoid(g[:, n : 2 * n] + look[1] * c) * np.tanh(c)
         elif kind.startswith("gru"):
             z, r = _sigmoid(g[:, :n]), _sigmoid(g[:, n:])
             second = _unpacked(packed[end : end + -(-n // NR) * NR * n], n, n)
@@ -444,6 +490,8 @@ OPERATORS: dict[str, Callable[..., Array]] = {
     "cast": _cast,
     "matmul": _matmul,
     "recurrent": _recurrent,
+    "fourier": _fourier,
+    "trees": _trees,
     "quantize": _quantize,
     "layer_norm": _layer_norm,
     "rotary": _rotary,

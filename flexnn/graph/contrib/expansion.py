@@ -112,6 +112,11 @@ class Expansion:
         found = self._graph.constants.get(self.input(index)) or self._outer.get(self.input(index))
         return len(found.shape) if found else None
 
+    def dtype(self, index: int) -> str:
+        """Type of an input that the model's caller hands in, else ""."""
+        found = (port.dtype for port in self._graph.inputs if port.name == self.input(index))
+        return next(found, None) or ""
+
     def constant(self, index: int, what: str) -> Constant:
         """The constant that an input must be."""
         name = self.input(index)

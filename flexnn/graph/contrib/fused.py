@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
 
+from ..model import ModelAttr
 from .expansion import Expansion, expands
 
 _ACTIVATIONS = ("Relu", "Sigmoid", "Tanh", "LeakyRelu", "Clip", "HardSigmoid")
@@ -75,22 +77,12 @@ def fused_gemm(e: Expansion) -> None:
 
 @expands("FusedMatMul", "TransposeMatMul")
 def fused_matmul(e: Expansion) -> None:
-    """Alpha A B; a constant operand may be transposed."""
-    if e.integer("transBatchA", 0) or e.integer("transBatchB", 0):
-        raise e.error("transposed batches are not supported")
-    operands = []
-    for i, name in enumerate(("transA", "transB")):
-        operand = e.input(i)
-        if e.integer(name, 0):
-            rank = len(e.constant(i, f"an operand with {name}").shape)
-            if rank < 2:
-                raise e.error(f"attribute {name} needs an operand with two dimensions or more, not {rank}")
-            operand = e.add("Transpose", operand, perm=[*range(rank - 2), rank - 1, rank - 2])
-        operands.append(operand)
-    alpha = e.number("alpha", 1.0)
-    y = e.add("MatMul", *operands, output=e.output(0) if alpha == 1 else "")
-    if alpha != 1:
-        e.add("Mul", y, e.array(np.array(alpha, np.float32)), output=e.output(0))
+    """Alpha A B, of operands that may be transposed, or have their first dimension behind the others."""
+    names = ("transA", "transB", "transBatchA", "transBatchB")
+    attrs: dict[str, ModelAttr] = {name: e.integer(name, 0) for name in names}
+    attrs["alpha"] = e.number("alpha", 1.0)
+    is_plain = attrs["alpha"] == 1 and not any(attrs[name] for name in names)
+    e.split("MatMul" if is_plain else "flexnn.MatMul", e.node.input, [e.output(0)], {} if is_plain else attrs)
 
 
 @expands("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")
@@ -133,21 +125,18 @@ def embed_layer_normalization(e: Expansion) -> None:
         e.lengths.add(e.output(1))
 
 
-def _heads(e: Expansion, value: str, heads: int, perm: list[int]) -> str:
-    """[batch, tokens, heads size] as [batch, heads, tokens, size], or turned as ``perm`` says."""
-    split = e.add("Reshape", value, e.array(np.array([0, 0, heads, -1], np.int64)))
-    return e.add("Transpose", split, perm=perm)
-
-
-def _attended(e: Expansion, q: str, k: str, v: str, heads: int, scale: str, masks: list[str]) -> None:
-    """The node's output: [batch, tokens, size] of three such; masks are added to the scores."""
-    scores = e.add("MatMul", _heads(e, q, heads, [0, 2, 1, 3]), _heads(e, k, heads, [0, 2, 3, 1]))
-    scores = e.add("Mul", scores, scale)
-    for mask in masks:
-        scores = e.add("Add", scores, mask)
-    sums = e.add("MatMul", e.add("Softmax", scores, axis=-1), _heads(e, v, heads, [0, 2, 1, 3]))
-    joined = e.add("Transpose", sums, perm=[0, 2, 1, 3])
-    e.add("Reshape", joined, e.array(np.array([0, 0, -1], np.int64)), output=e.output(0))
+def _attended(e: Expansion, parts: list[str], heads: int, masks: list[str], past: Sequence[str] = ("", "")) -> None:
+    """The node's output: [batch, tokens, size] of queries, keys and values; masks are added to the scores. Outputs 1
+    and 2: keys and values with the past ones before them.
+    """
+    mask = e.add("Add", *masks) if len(masks) > 1 else "".join(masks)
+    attrs: dict[str, ModelAttr] = {"q_num_heads": heads, "kv_num_heads": heads}
+    attrs["is_causal"] = int(e.integer("unidirectional", 0) != 0)
+    scale = e.number("scale", 0.0)
+    if scale:
+        attrs["scale"] = scale
+    outputs = [e.output(0), *(e.output(i) for i in ((1, 2) if past[0] else ()))]
+    e.split("Attention", [*parts, mask, *past], outputs, attrs)
 
 
 def _key_mask(e: Expansion, mask: str, is_lengths: bool, keys: str) -> str:
@@ -178,16 +167,6 @@ def _masks(e: Expansion, mask: int, added: int, keys: str) -> list[str]:
     return masks
 
 
-def _scale(e: Expansion, queries: str, heads: int) -> str:
-    """Factor of the scores: an attribute, or one over the square root of a head's size."""
-    given = e.number("scale", 0.0)
-    if given:
-        return e.array(np.array(given, np.float32))
-    width = e.add("Gather", e.add("Shape", queries), e.array(np.array(2, np.int64)))
-    size = e.add("Div", e.add("Cast", width, to=1), e.array(np.array(heads, np.float32)))
-    return e.add("Reciprocal", e.add("Sqrt", size))
-
-
 def _refuse(e: Expansion, *names: str) -> None:
     """Refuse attributes but zeros."""
     for name in names:
@@ -200,7 +179,7 @@ def attention(e: Expansion) -> None:
     """Input, weights of queries, keys and values side by side, bias, mask, past, what is added to the scores."""
     e.without(4, 4, "a past")
     e.without(6, 6, "a past")
-    _refuse(e, "unidirectional", "do_rotary", "past_present_share_buffer", "rotary_embedding_dim")
+    _refuse(e, "do_rotary", "past_present_share_buffer", "rotary_embedding_dim")
     e.attr("mask_filter_value", -10000.0)
     heads, weights = e.integer("num_heads", 0), e.constant(1, "its weight")
     width = weights.shape[-1] if len(weights.shape) == 2 else 0
@@ -211,8 +190,7 @@ def attention(e: Expansion) -> None:
     joined = e.add("MatMul", e.input(0), e.input(1))
     if e.optional(2):
         joined = e.add("Add", joined, e.optional(2))
-    q, k, v = _cut(e, joined, each, 2)
-    _attended(e, q, k, v, heads, _scale(e, q, heads), _masks(e, 3, 5, e.input(0)))
+    _attended(e, _cut(e, joined, each, 2), heads, _masks(e, 3, 5, e.input(0)))
 
 
 def _cut(e: Expansion, value: str, sizes: list[int], axis: int) -> list[str]:
@@ -225,9 +203,10 @@ def _cut(e: Expansion, value: str, sizes: list[int], axis: int) -> list[str]:
 
 @expands("MultiHeadAttention")
 def multi_head_attention(e: Expansion) -> None:
-    """Queries, keys, values, their biases in one, a mask of keys, what is added to the scores."""
-    e.without(6, 9, "a past")
-    _refuse(e, "unidirectional")
+    """Queries, keys, values, their biases in one, a mask of keys, what is added to the scores, past keys and values."""
+    e.without(8, 9, "a past of another length, or of beams,")
+    if bool(e.optional(6)) != bool(e.optional(7)):
+        raise e.error("past keys without past values")
     e.attr("mask_filter_value", -10000.0)
     heads = e.integer("num_heads", 0)
     parts = [e.input(i) for i in range(3)]
@@ -239,5 +218,15 @@ def multi_head_attention(e: Expansion) -> None:
             raise e.error(f"bias of shape {bias.shape}")
         cuts = _cut(e, bias.name, [bias.shape[0] // 3] * 3, 0)
         parts = [e.add("Add", part, cut) for part, cut in zip(parts, cuts, strict=True)]
-    q, k, v = parts
-    _attended(e, q, k, v, heads, _scale(e, q, heads), _masks(e, 4, 5, k))
+    _attended(e, parts, heads, _masks(e, 4, 5, parts[1]), (e.optional(6), e.optional(7)))
+
+
+@expands("RotaryEmbedding")
+def rotary_embedding(e: Expansion) -> None:
+    """Input, positions (or the first one), caches of cosines and sines."""
+    _refuse(e, "is_packed_batching")
+    if e.number("scale", 1.0) != 1:
+        raise e.error("attribute scale is not supported")
+    names = ("interleaved", "num_heads", "rotary_embedding_dim")
+    attrs: dict[str, ModelAttr] = {name: e.integer(name, 0) for name in names}
+    e.split("flexnn.RotaryEmbedding", [e.input(i) for i in (0, 2, 3, 1)], [e.output(0)], attrs)

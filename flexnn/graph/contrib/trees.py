@@ -1,216 +1,320 @@
-"""Ensembles of trees (domain ai.onnx.ml) as standard operators.
+"""Ensembles of trees (domain ai.onnx.ml) as one operator of the core, which walks words that are made here.
 
-All trees are walked at once, a level at a time: a table of nodes, in which leaves lead to themselves, and for each row
-and tree the number of the node where it stands.
+A node's two children lie side by side, so that a comparison alone says where to go. Every index of the file is checked
+here; the core checks those that it meets, because an artifact is untrusted, too.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from ..evaluate import BYTES_MAX
-from .classic import DOMAIN, classified, floats, integers, transformed, widened
+from ..model import Constant, ModelAttr
+from .classic import DOMAIN, floats, integers
 from .expansion import Expansion, expands
 
 DEPTH_MAX = 64
-"""Levels of a tree: each is a handful of nodes."""
-_MODES = {
-    "BRANCH_LEQ": "LessOrEqual",
-    "BRANCH_LT": "Less",
-    "BRANCH_GTE": "GreaterOrEqual",
-    "BRANCH_GT": "Greater",
-    "BRANCH_EQ": "Equal",
-}
-_NUMBERED_MODES = tuple(_MODES)
+"""Levels of a tree: a walk takes as many steps."""
+_RESULTS_MAX = 1 << 24
+_MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")
 """Modes in the order in which TreeEnsemble numbers them."""
 _PARTS = ("treeids", "nodeids", "featureids", "truenodeids", "falsenodeids")
+_AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
+_TRANSFORMS = ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO", "PROBIT")
+_BRANCH, _EQUAL, _MISSING, _MANY, _FLAGS = 1, 2, 4, 2, 3
+"""Bits of a node's meta word (kernels/include/flexnn/params.h)."""
 
 
 @dataclass(slots=True)
 class _Forest:
-    """Nodes of all trees, by number. Leaves lead to themselves."""
+    """Nodes of all trees, by number. Leaves lead nowhere."""
 
     roots: np.ndarray
     features: np.ndarray
     thresholds: np.ndarray
+    modes: np.ndarray
+    """Index into _MODES; of leaves -1."""
     yes: np.ndarray
     no: np.ndarray
-    is_leaf: np.ndarray
     tracks: np.ndarray
     """Whether a missing value (NaN) leads to ``yes``, too."""
-    operator: str
-    """ONNX operator: a branch goes to ``yes`` where it is true of feature and threshold."""
-    depth: int = 0
 
 
-def _measure(e: Expansion, forest: _Forest) -> int:
-    """Set the forest's depth, and return the number of nodes that the roots lead to.
+@dataclass(slots=True)
+class _Leaves:
+    """Scores that leaves say: entry i, of ``results[i]``, is ``weights[i]``; those of one node follow each other."""
 
-    Raises GraphError where the trees are too deep, as with a cycle, or where a node compares no feature.
+    first: np.ndarray
+    """First entry of each node."""
+    count: np.ndarray
+    """Entries of each node."""
+    results: np.ndarray
+    weights: np.ndarray
+
+
+@dataclass(slots=True)
+class _Order:
+    """Nodes in the order of their words: the roots, then tree by tree, children side by side."""
+
+    nodes: np.ndarray
+    children: np.ndarray
+    """Place of a node's first child; of a leaf its own."""
+    depth: int
+
+
+@dataclass(slots=True)
+class _Asked:
+    """The attributes of the core's operator that forest and leaves do not decide."""
+
+    results: int
+    to_wide: bool = False
+    aggregate: str = "SUM"
+    transform: str = "NONE"
+    classes: str = "none"
+    is_positive: bool = False
+    base: np.ndarray = field(default_factory=lambda: np.zeros(0))
+
+
+def _plain(forest: _Forest) -> np.ndarray:
+    """Turn every comparison into <= or ==, whose nodes are returned: x < t is x <= the number before t; x > t, x >= t
+    and x != t exchange the children.
     """
-    if (forest.features < 0).any():
-        raise e.error("a branch compares a feature with a negative index")
-    level = forest.roots
-    reached = np.zeros(len(forest.yes), bool)
-    reached[level] = True
-    while (inner := level[~forest.is_leaf[level]]).size:
-        level = np.unique(np.concatenate([forest.yes[inner], forest.no[inner]]))
-        reached[level] = True
-        forest.depth += 1
-        if forest.depth > DEPTH_MAX:
+    t, mode, inner = forest.thresholds, forest.modes, forest.modes >= 0
+    known = ~np.isnan(t)
+    exchanged = inner & known & np.isin(mode, (2, 3, 5))
+    before = inner & np.isin(mode, (1, 2))
+    with np.errstate(all="ignore"):
+        lower = np.where(np.isneginf(t), np.nan, np.nextafter(t, -np.inf, dtype=t.dtype))
+    forest.thresholds = np.where(before, lower, t)
+    forest.yes, forest.no = np.where(exchanged, (forest.no, forest.yes), (forest.yes, forest.no))
+    # NaN fails <= and ==. Only != holds for it, whatever the flag says; its children have been exchanged.
+    is_not = inner & (mode == 5)
+    forest.tracks = np.where(is_not, ~known, np.where(exchanged, ~forest.tracks, forest.tracks))
+    if (is_not & ~known).any():  # all numbers differ from NaN: both ways lead to the first child
+        forest.no = np.where(is_not & ~known, forest.yes, forest.no)
+    return inner & np.isin(mode, (4, 5))
+
+
+def _ordered(e: Expansion, forest: _Forest) -> _Order:
+    """Walk the trees a level at a time. Raises GraphError where they are too deep, as with a cycle."""
+    limit = 4 * len(forest.yes) + 4
+    levels, trees, parents, base = [forest.roots], [np.arange(len(forest.roots))], [], 0
+    while (inner := np.flatnonzero(forest.modes[levels[-1]] >= 0)).size:
+        at = levels[-1][inner]
+        parents.append(base + inner)
+        base += len(levels[-1])
+        levels.append(np.stack([forest.yes[at], forest.no[at]], 1).reshape(-1))
+        trees.append(trees[-1][inner].repeat(2))
+        if len(levels) > DEPTH_MAX + 1:
             raise e.error(f"trees of more than {DEPTH_MAX} levels are not supported")
-    return int(reached.sum())
+        if base + len(levels[-1]) > limit:
+            raise e.error("the nodes do not form trees")
+    nodes, children = np.concatenate(levels), np.arange(sum(map(len, levels)))
+    count, first = len(forest.roots), len(forest.roots)
+    for parent in parents:
+        children[parent] = first + 2 * np.arange(len(parent))
+        first += 2 * len(parent)
+    order = np.concatenate([np.arange(count), count + np.argsort(np.concatenate(trees)[count:], kind="stable")])
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    return _Order(nodes[order], place[children[order]], len(levels) - 1)
 
 
-def _operator(e: Expansion, modes: set[str]) -> str:
-    """Return the operator by which all branches compare."""
-    if len(modes) > 1 or not modes <= set(_MODES):
-        raise e.error(f"branches of kind {', '.join(sorted(modes))} are not supported")
-    return _MODES[modes.pop()] if modes else "LessOrEqual"
+def _words(
+    forest: _Forest, leaves: _Leaves, order: _Order, is_equal: np.ndarray, base: np.ndarray
+) -> tuple[np.ndarray, int]:
+    """Return the forest's words, and the number of entries, of which there are none where each leaf says one result."""
+    kind, nodes = forest.thresholds.dtype, order.nodes
+    size = kind.itemsize // 4
+    inner, count, first = forest.modes[nodes] >= 0, leaves.count[nodes], leaves.first[nodes]
+    words = np.zeros((len(nodes), size + 2), "<i4")
+    one, many = ~inner & (count == 1), ~inner & (count != 1)
+    numbers = np.where(inner, forest.thresholds[nodes], 0).astype(kind)
+    numbers[one] = leaves.weights[first[one]]
+    words[:, :size] = numbers.view("<i4").reshape(-1, size)
+    words[many, 0] = first[many]
+    flags = _BRANCH + _EQUAL * is_equal[nodes] + _MISSING * forest.tracks[nodes]
+    said = np.zeros(len(nodes), np.int64)
+    said[one] = leaves.results[first[one]]
+    metas = np.where(inner, (forest.features[nodes] << _FLAGS) + flags, np.where(one, said, count) << _FLAGS)
+    words[:, size] = metas + _MANY * many
+    words[:, size + 1] = order.children
+    entries = np.zeros((len(leaves.results) if many.any() else 0, size + 1), "<i4")
+    if many.any():
+        entries[:, :size] = leaves.weights.astype(kind).view("<i4").reshape(-1, size)
+        entries[:, size] = leaves.results
+    parts = [words.reshape(-1), entries.reshape(-1), np.ascontiguousarray(base, kind).view("<i4")]
+    return np.concatenate(parts), len(entries)
 
 
-def _walked(e: Expansion, x: str, forest: _Forest, said: np.ndarray, average: bool) -> str:
-    """Return the sums [rows, results] of the leaves that each row ends at. ``said``: of each node, [nodes, results]."""
-    count, results = len(forest.roots), said.shape[1]
-    rows = e.add("Slice", e.add("Shape", x), *(e.array(np.array([v], np.int64)) for v in (0, 1)))
-    sizes = e.add("Concat", rows, e.array(np.array([count], np.int64)), axis=0)
-    at = e.add("Expand", e.array(forest.roots.astype(np.int64)[None]), sizes)
-    features, thresholds, yes, no = (
-        e.array(values) for values in (forest.features, forest.thresholds, forest.yes, forest.no)
-    )
-    tracks = e.array(forest.tracks) if forest.tracks.any() else ""
-    for _ in range(forest.depth):
-        value = e.add("GatherElements", x, e.add("Gather", features, at, axis=0), axis=1)
-        goes = e.add(forest.operator, value, e.add("Gather", thresholds, at, axis=0))
-        if tracks:
-            missing = e.add("And", e.add("IsNaN", value), e.add("Gather", tracks, at, axis=0))
-            goes = e.add("Or", goes, missing)
-        at = e.add("Where", goes, e.add("Gather", yes, at, axis=0), e.add("Gather", no, at, axis=0))
-    each = e.add("Gather", e.array(said), at, axis=0)
-    flat = e.add("Reshape", each, e.array(np.array([-1, count * results], np.int64)))
-    share = said.dtype.type(1 / count if average else 1)
-    return e.add("MatMul", flat, e.array(np.tile(np.eye(results, dtype=said.dtype) * share, (count, 1))))
-
-
-def _limited(e: Expansion, nodes: int, count: int, results: int) -> None:
-    """Refuse tables that a few numbers in a file would make huge."""
-    if results < 1 or 4 * results * max(nodes, count * results) > BYTES_MAX:
-        raise e.error(f"{results} results of {count} trees are not supported")
+def _emit(e: Expansion, forest: _Forest, leaves: _Leaves, asked: _Asked, labels: str = "") -> None:
+    """Add the operator. Raises GraphError for indices that are out of range."""
+    inner, results = forest.modes >= 0, leaves.results
+    if (forest.features[inner] < 0).any() or (forest.features[inner] >> (31 - _FLAGS)).any():
+        raise e.error("a branch compares a feature with a negative index, or one that is too large")
+    if (results < 0).any() or (results >= asked.results).any():
+        wrong = results[(results < 0) | (results >= asked.results)][0]
+        raise e.error(f"leaf refers to result {wrong}, but there are {asked.results}")
+    if not 1 <= asked.results <= _RESULTS_MAX or 4 * 4 * len(forest.yes) > BYTES_MAX:
+        raise e.error(f"{asked.results} results of {len(forest.roots)} trees are not supported")
+    is_equal = _plain(forest)
+    order = _ordered(e, forest)
+    words, entries = _words(forest, leaves, order, is_equal, asked.base)
+    attrs: dict[str, ModelAttr] = {
+        "is_wide": int(forest.thresholds.dtype == np.float64),
+        "to_wide": int(asked.to_wide),
+        "features": int(forest.features[inner].max(initial=-1)) + 1,
+        "trees": len(forest.roots),
+        "nodes": len(order.nodes),
+        "entries": entries,
+        "results": asked.results,
+        "depth": order.depth,
+        "is_plain": int(not is_equal.any() and not forest.tracks[inner].any()),
+        "is_positive": int(asked.is_positive),
+        "has_base": int(asked.base.size > 0),
+        "aggregate": asked.aggregate.lower(),
+        "transform": asked.transform.lower(),
+        "classes": asked.classes,
+    }
+    inputs = [e.input(0), e.array(words), *([labels] if labels else [])]
+    e.split("flexnn.Trees", inputs, [e.output(0), e.output(1)] if labels else [e.output(0)], attrs)
 
 
 # ---- TreeEnsembleRegressor, TreeEnsembleClassifier: leaves are nodes, named by tree and number ----
 
 
-def _forest(e: Expansion) -> tuple[_Forest, dict[tuple[int, int], int]]:
+def _numbers(e: Expansion, name: str, kind: type[np.floating]) -> np.ndarray:
+    """A list of numbers, or the tensor that replaces it where numbers have 64 bits."""
+    wide = e.attr(f"{name}_as_tensor", "")
+    values = e.numbers(f"{name}_as_tensor") if isinstance(wide, Constant) else floats(e, name)
+    if values.dtype.kind != "f":
+        raise e.error(f"attribute {name}_as_tensor is not a list of numbers")
+    return values.astype(kind)
+
+
+def _is_wide(e: Expansion) -> bool:
+    """Whether numbers are compared with 64 bits: because thresholds have as many, or rows."""
+    return e.dtype(0) == "f64" or any(
+        isinstance(e.node.attrs.get(f"{name}_as_tensor"), Constant) for name in ("nodes_values", "base_values")
+    )
+
+
+def _modes(e: Expansion, names: Sequence[object]) -> np.ndarray:
+    """Return the index of each mode; of leaves -1."""
+    known = {name: i for i, name in enumerate(_MODES)} | {"LEAF": -1}
+    unknown = sorted({str(name) for name in names} - known.keys())
+    if unknown:
+        raise e.error(f"branches of kind {', '.join(unknown)} are not supported")
+    return np.array([known[str(name)] for name in names], np.int64)
+
+
+def _forest(e: Expansion, kind: type[np.floating]) -> tuple[_Forest, dict[tuple[int, int], int]]:
     """The trees, and the number of each node by its tree and its number there."""
     trees, ids, features, yes, no = (integers(e, f"nodes_{part}") for part in _PARTS)
-    thresholds, modes = floats(e, "nodes_values"), e.attr("nodes_modes", [])
+    thresholds, names = _numbers(e, "nodes_values", kind), e.attr("nodes_modes", [])
     e.attr("nodes_hitrates", [])
+    e.attr("nodes_hitrates_as_tensor", [])
     count = len(ids)
-    lists = (trees, features, yes, no, thresholds, modes if isinstance(modes, list) else [])
-    if not count or any(len(values) != count for values in lists) or not isinstance(modes, list):
+    lists = (trees, features, yes, no, thresholds, names if isinstance(names, list) else [])
+    if not count or any(len(values) != count for values in lists) or not isinstance(names, list):
         raise e.error("the attributes that list its nodes differ in length")
     tracks = integers(e, "nodes_missing_value_tracks_true")
     if len(tracks) not in (0, count):
         raise e.error("the attributes that list its nodes differ in length")
-    is_leaf = np.array([mode == "LEAF" for mode in modes])
-    operator = _operator(e, {str(mode) for mode in modes} - {"LEAF"})
+    modes = _modes(e, names)
+    inner = modes >= 0
     number = {key: i for i, key in enumerate(zip(trees.tolist(), ids.tolist(), strict=True))}
     try:
         yes, no = (
-            np.array([i if is_leaf[i] else number[int(trees[i]), int(child[i])] for i in range(count)])
+            np.array([number[int(trees[i]), int(child[i])] if inner[i] else i for i in range(count)])
             for child in (yes, no)
         )
     except KeyError:
         raise e.error("a branch leads to a node that does not exist") from None
-    children = np.concatenate([yes[~is_leaf], no[~is_leaf]])
+    children = np.concatenate([yes[inner], no[inner]])
     roots = np.setdiff1d(np.arange(count), children)
     if len(number) != count or len(np.unique(children)) != len(children) or len(roots) != len(np.unique(trees)):
         raise e.error("the nodes do not form trees")
-    features = np.where(is_leaf, 0, features)
-    wants = tracks.astype(bool) if tracks.size else np.zeros(count, bool)
-    forest = _Forest(roots, features, thresholds, yes, no, is_leaf, wants, operator)
-    if _measure(e, forest) != count:
+    forest = _Forest(roots, features, thresholds, modes, yes, no, tracks == 1 if tracks.size else np.zeros(count, bool))
+    if len(_ordered(e, forest).nodes) != count:
         raise e.error("the nodes do not form trees")
     return forest, number
 
 
-def _scores(e: Expansion, part: str, results: int) -> str:
-    """Return the sums [rows, results] of the leaves that each row ends at."""
-    forest, number = _forest(e)
+def _leaves(e: Expansion, part: str, forest: _Forest, number: dict[tuple[int, int], int]) -> _Leaves:
+    """Scores that the leaves say."""
     trees, ids, which = (integers(e, f"{part}_{name}") for name in ("treeids", "nodeids", "ids"))
-    weights = floats(e, f"{part}_weights")
+    weights = _numbers(e, f"{part}_weights", forest.thresholds.dtype.type)
     if len({len(values) for values in (trees, ids, which, weights)}) != 1:
         raise e.error("the attributes that list its leaves differ in length")
-    _limited(e, len(forest.yes), len(forest.roots), results)
-    if (which < 0).any() or (which >= results).any():
-        raise e.error(f"leaf refers to result {which[(which < 0) | (which >= results)][0]}, but there are {results}")
-    said = np.zeros((len(forest.yes), results), np.float32)
-    for tree, node, result, weight in zip(trees.tolist(), ids.tolist(), which.tolist(), weights, strict=True):
-        if (tree, node) not in number:
-            raise e.error("a leaf refers to a node that does not exist")
-        said[number[tree, node], result] += weight
-    kind = e.attr("aggregate_function", "SUM")
-    if kind not in ("SUM", "AVERAGE"):
-        raise e.error(f"attribute aggregate_function {kind} is not supported")
-    return _walked(e, widened(e), forest, said, kind == "AVERAGE")
+    try:
+        owners = np.array([number[key] for key in zip(trees.tolist(), ids.tolist(), strict=True)], np.int64)
+    except KeyError:
+        raise e.error("a leaf refers to a node that does not exist") from None
+    order = np.argsort(owners, kind="stable")
+    count = np.bincount(owners, minlength=len(forest.yes))
+    return _Leaves(np.cumsum(count) - count, count, which[order], weights[order])
 
 
-def _based(e: Expansion, total: str, results: int) -> str:
-    """Add the base values."""
-    base = floats(e, "base_values")
+def _text(e: Expansion, name: str, default: str, known: Sequence[str]) -> str:
+    value = e.attr(name, default)
+    if value not in known:
+        raise e.error(f"attribute {name} {value} is not supported")
+    return str(value)
+
+
+def _base(e: Expansion, results: int, kind: type[np.floating]) -> np.ndarray:
+    base = _numbers(e, "base_values", kind)
     if base.size not in (0, results):
         raise e.error(f"{base.size} base values for {results} results")
-    return e.add("Add", total, e.array(base)) if base.size else total
+    return base
 
 
 @expands("TreeEnsembleRegressor", domain=DOMAIN)
 def tree_ensemble_regressor(e: Expansion) -> None:
-    """Sums of leaves."""
+    """Aggregated leaves."""
+    kind = np.float64 if _is_wide(e) else np.float32
+    forest, number = _forest(e, kind)
     results = e.integer("n_targets", 1)
-    transformed(e, _based(e, _scores(e, "target", results), results), 0)
+    aggregate = _text(e, "aggregate_function", "SUM", _AGGREGATES)
+    asked = _Asked(results, False, aggregate, _text(e, "post_transform", "NONE", _TRANSFORMS))
+    leaves = _leaves(e, "target", forest, number)
+    asked.base = _base(e, results, kind)
+    _emit(e, forest, leaves, asked)
 
 
 @expands("TreeEnsembleClassifier", domain=DOMAIN)
 def tree_ensemble_classifier(e: Expansion) -> None:
-    """Sums of leaves for each class; of two classes perhaps for one only."""
-    labels, which = integers(e, "classlabels_int64s"), np.unique(integers(e, "class_ids"))
-    if len(labels) == 2 and len(which) == 1:
-        _two_classes(e, labels, int(which[0]))
-    else:
-        count = len(labels)
-        classified(e, _based(e, _scores(e, "class", count), count), count, "classlabels_int64s")
+    """Sums of leaves for each class; of two classes perhaps for one only.
 
-
-def _two_classes(e: Expansion, labels: np.ndarray, which: int) -> None:
-    """One score, said as class ``which``, for the second of two classes. The specification leaves open what the first
-    one's is; this is what onnxruntime does.
+    The specification leaves open what the other one's score is; this is what onnxruntime does. Where leaves say both,
+    onnxruntime's label is not of the higher one; the specification's is.
     """
-    if which not in (0, 1):
-        raise e.error(f"leaf refers to class {which}, but there are 2")
+    kind = np.float64 if _is_wide(e) else np.float32
+    labels = integers(e, "classlabels_int64s")
     if e.attr("classlabels_strings", []):
-        raise e.error("labels that are texts are not supported")
-    scores = _scores(e, "class", 2)
-    score = e.add("Gather", scores, e.array(np.array([which], np.int64)), axis=1)
-    if which and floats(e, "base_values").size:
-        raise e.error("base values for one score of two classes are not supported")
-    score = _based(e, score, 1)
-    are_shares = bool((floats(e, "class_weights") >= 0).all())
-    above = e.add("Greater", score, e.array(np.array(0.5 if are_shares else 0, np.float32)))
-    label = e.add("Where", above, e.array(labels[1]), e.array(labels[0]))
-    e.add("Reshape", label, e.array(np.array([-1], np.int64)), output=e.output(0))
-    if which:
-        transformed(e, scores, 1)
-        return
-    kind = e.attr("post_transform", "NONE")
-    is_logistic = kind == "LOGISTIC"
-    if kind not in ("NONE", "LOGISTIC", "SOFTMAX"):
-        raise e.error(f"attribute post_transform {kind} is not supported")
-    other = e.add("Sub", e.array(np.array(are_shares and not is_logistic, np.float32)), score)
-    both = e.add("Concat", other, score, axis=1)
-    e.add("Sigmoid" if is_logistic else "Identity", both, output=e.output(1))
+        raise e.error("labels that are strings are not supported: export the model with integer labels")
+    forest, number = _forest(e, kind)
+    leaves = _leaves(e, "class", forest, number)
+    which, count = np.unique(leaves.results), len(labels)
+    asked = _Asked(count, transform=_text(e, "post_transform", "NONE", _TRANSFORMS), classes="many")
+    asked.is_positive = not bool((leaves.weights < 0).any())
+    base = _numbers(e, "base_values", kind)
+    if count == 2 and len(which) == 1:
+        asked.classes = "second" if which[0] else "first"
+        if base.size > (0 if which[0] else 1):
+            raise e.error(f"{base.size} base values for one score of two classes are not supported")
+        if asked.transform == "PROBIT":
+            raise e.error("attribute post_transform PROBIT is not supported for one score of two classes")
+        asked.base = np.pad(base, (0, 2 * bool(base.size) - base.size))
+    elif count < 2:
+        raise e.error(f"{count} labels are not supported")
+    else:
+        asked.base = _base(e, count, kind)
+    _emit(e, forest, leaves, asked, e.array(labels))
 
 
 # ---- TreeEnsemble: leaves are a table of their own, branches say which of both they lead to ----
@@ -232,7 +336,8 @@ def _table(e: Expansion) -> _Forest:
         raise e.error("the attributes that list its nodes differ in length")
     if thresholds.dtype.kind != "f" or thresholds.dtype.itemsize < 4:
         raise e.error(f"thresholds of type {thresholds.dtype} are not supported")
-    kinds = {_NUMBERED_MODES[m] if m < len(_NUMBERED_MODES) else str(m) for m in np.unique(modes).tolist()}
+    if (modes >= len(_MODES)).any() or (modes < 0).any():
+        raise e.error(f"branches of kind {modes[(modes >= len(_MODES)) | (modes < 0)][0]} are not supported")
     for child, is_leaf in ((yes, is_yes_leaf), (no, is_no_leaf)):
         if (child < 0).any() or (child >= np.where(is_leaf != 0, leaves, count)).any():
             raise e.error("a branch leads to a node that does not exist")
@@ -240,36 +345,31 @@ def _table(e: Expansion) -> _Forest:
     if not roots.size or (roots < 0).any() or (roots >= count).any():
         raise e.error("a root refers to a node that does not exist")
     ends = np.arange(count, count + leaves)
-    forest = _Forest(
+    return _Forest(
         roots,
         np.pad(features, (0, leaves)),
         np.pad(thresholds, (0, leaves)),
+        np.pad(modes.astype(np.int64), (0, leaves), constant_values=-1),
         np.concatenate([yes, ends]),
         np.concatenate([no, ends]),
-        np.arange(count + leaves) >= count,
-        np.pad(tracks.astype(bool), (0, count + leaves - len(tracks))),
-        _operator(e, kinds),
+        np.pad(tracks == 1, (0, count + leaves - len(tracks))),
     )
-    _measure(e, forest)
-    return forest
 
 
 @expands("TreeEnsemble", domain=DOMAIN)
 def tree_ensemble(e: Expansion) -> None:
-    """Sums of leaves, in the type of the thresholds and the input."""
+    """Aggregated leaves, in the type of the thresholds and the input."""
     forest, results = _table(e), e.integer("n_targets", 1)
     which, weights = integers(e, "leaf_targetids"), e.numbers("leaf_weights")
-    nodes = len(forest.yes)
     if weights.dtype != forest.thresholds.dtype or len(weights) != len(which):
         raise e.error("leaf weights and thresholds must have one type, and the attributes that list leaves one length")
-    _limited(e, nodes, len(forest.roots), results)
-    if (which < 0).any() or (which >= results).any():
-        raise e.error(f"leaf refers to result {which[(which < 0) | (which >= results)][0]}, but there are {results}")
-    said = np.zeros((nodes, results), weights.dtype)
-    said[np.arange(nodes - len(which), nodes), which] = weights
     kind, transform = e.integer("aggregate_function", 1), e.integer("post_transform", 0)
-    if kind not in (0, 1):
+    if not 0 <= kind < len(_AGGREGATES):
         raise e.error(f"attribute aggregate_function {kind} is not supported")
-    if transform:  # onnxruntime takes 1 for LOGISTIC and 2 for SOFTMAX, the specification the other way round
+    if transform not in (0, 3, 4):  # onnxruntime takes 1 for LOGISTIC and 2 for SOFTMAX, the specification the reverse
         raise e.error(f"attribute post_transform {transform} is not supported")
-    e.add("Identity", _walked(e, e.input(0), forest, said, kind == 0), output=e.output(0))
+    count = len(forest.yes) - len(which)
+    is_leaf = np.arange(len(forest.yes)) >= count
+    leaves = _Leaves(np.where(is_leaf, np.arange(len(is_leaf)) - count, 0), is_leaf.astype(np.int64), which, weights)
+    asked = _Asked(results, weights.dtype == np.float64, _AGGREGATES[kind], _TRANSFORMS[transform])
+    _emit(e, forest, leaves, asked)

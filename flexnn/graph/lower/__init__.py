@@ -4,6 +4,7 @@ from . import (  # noqa: F401 (each registers its operators)
     attention,
     convolution,
     elementwise,
+    fourier,
     linear,
     logic,
     pooling,
@@ -13,12 +14,14 @@ from . import (  # noqa: F401 (each registers its operators)
     resizing,
     selection,
     shape,
+    trees,
 )
 from .constant import Const, array_const, depends, is_sizes, of_halves, sizes_const
-from .context import LOWERINGS, Context, UnknownValueError, Value
+from .context import LOWERINGS, OWN, Context, UnknownValueError, Value
 
 __all__ = [
     "LOWERINGS",
+    "OWN",
     "Const",
     "Context",
     "UnknownValueError",

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from ..build import copy_attrs
 from ..ir import Attr
 from ..strided import broadcast
 from .context import Context, Value, lowers
@@ -69,21 +70,41 @@ def attention(ctx: Context) -> list[Value]:
 @lowers("RotaryEmbedding")
 def rotary(ctx: Context) -> list[Value]:
     """https://onnx.ai/onnx/operators/onnx__RotaryEmbedding.html"""
-    x, cosines, sines, positions = ctx.input(0), ctx.input(1), ctx.input(2), ctx.optional(3)
-    shape = ctx.shape(x)
-    heads = _heads(ctx, x, "num_heads")
+    return [_turned(ctx, _heads(ctx, ctx.input(0), "num_heads"), ctx.optional(3))]
+
+
+@lowers("flexnn.RotaryEmbedding")
+def rotary_from(ctx: Context) -> list[Value]:
+    """onnxruntime's, whose positions may be the first one's alone; the caches may say how large a head is."""
+    x, positions = ctx.input(0), ctx.input(3)
+    shape, half = ctx.shape(x), ctx.shape(ctx.input(1))[-1]
+    if len(shape) == 3 and not ctx.integer("num_heads", 0) and shape[2] % (2 * half) == 0:
+        x = ctx.transpose(ctx.reshape(x, (*shape[:2], shape[2] // (2 * half), 2 * half)), _HEADS)
+    else:
+        x = _heads(ctx, x, "num_heads")
+    batch, _, tokens, _ = ctx.shape(x)
+    if len(ctx.shape(positions)) == 1 and ctx.shape(positions) == (1,) and ctx.dtype(positions) == "i64":
+        steps = ctx.array(np.arange(tokens)[None], "steps")
+        row = ctx.emit("pointwise", [ctx.reshape(positions, (1, 1)), steps], {"kind": "add"})
+        positions = ctx.emit("copy", [row], copy_attrs(2, expand=[batch, tokens]))
+    return [_turned(ctx, x, positions)]
+
+
+def _turned(ctx: Context, heads: Value, positions: Value | None) -> Value:
+    """[batch, heads, tokens, dim] turned by the rows of the caches at these positions, in the shape of the input."""
+    shape = ctx.shape(ctx.input(0))
     ctx.integer("num_heads", 0)
     batch, _, tokens, dim = ctx.shape(heads)
     turned = ctx.integer("rotary_embedding_dim", 0) or dim
     angles = []
-    for cache in (cosines, sines):
+    for cache in (ctx.input(1), ctx.input(2)):
         if positions is not None:  # rows of the caches
             cache = ctx.emit("gather", [cache, positions], {"axis": 0})
         if ctx.shape(cache) != (batch, tokens, turned // 2):
             raise ctx.error(f"a cache of shape {ctx.shape(cache)} for {shape}, of which {turned} elements turn")
         angles.append(ctx.reshape(cache, (batch, 1, tokens, turned // 2)))
     if {ctx.dtype(value) for value in (heads, *angles)} != {"f32"}:
-        raise ctx.error(f"{ctx.dtype(x)} is not float32")
+        raise ctx.error(f"{ctx.dtype(heads)} is not float32")
     attrs: dict[str, Attr] = {"turned": turned, "is_interleaved": int(ctx.integer("interleaved", 0) != 0)}
     y: Value = ctx.emit("rotary", [heads, *angles], attrs)
-    return [y if len(shape) == 4 else ctx.reshape(ctx.transpose(y, _HEADS), shape)]
+    return y if len(shape) == 4 else ctx.reshape(ctx.transpose(y, _HEADS), shape)

@@ -205,6 +205,8 @@ def _alike(value: object, default: object) -> bool:
 
 
 Lowering = Callable[[Context], list[Value]]
+OWN = "flexnn."
+"""Beginning of the names of operators that no standard has: expansions (graph/contrib) write them."""
 LOWERINGS: dict[str, Lowering] = {}
 """Lowerings by ONNX operator of the default domain; the modules of this package fill the table."""
 

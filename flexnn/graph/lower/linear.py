@@ -99,6 +99,22 @@ def matmul(ctx: Context) -> list[Value]:
     return [multiply(ctx, ctx.input(0), ctx.input(1))]
 
 
+@lowers("flexnn.MatMul")
+def matmul_of_views(ctx: Context) -> list[Value]:
+    """Onnxruntime's FusedMatMul, of operands whose ranks importing does not know."""
+    operands = []
+    for i, side in enumerate("AB"):
+        value = ctx.input(i)
+        perm = list(range(len(ctx.shape(value))))
+        behind, swapped = ctx.integer(f"transBatch{side}", 0), ctx.integer(f"trans{side}", 0)
+        if behind and len(perm) > 2:
+            perm = [*perm[1:-1], 0, perm[-1]]
+        if swapped and len(perm) > 1:
+            perm = [*perm[:-2], perm[-1], perm[-2]]
+        operands.append(ctx.transpose(value, perm))
+    return [_scaled(ctx, multiply(ctx, *operands), ctx.number("alpha", 1.0))]
+
+
 def multiply(ctx: Context, a: Value, b: Value) -> Value:
     """numpy.matmul of float32."""
     shape_a, shape_b = ctx.shape(a), ctx.shape(b)

@@ -40,8 +40,8 @@ def _cell(ctx: Context, directions: int) -> str:
     kind = kinds.pop()
     if kind is None or kinds or len(names) != len(default):
         raise ctx.error(f"activations {', '.join(names)} are not supported")
-    if ctx.has("clip") or ctx.integer("input_forget", 0) or ctx.optional(7) is not None:
-        raise ctx.error("clip, input_forget and peepholes are not supported")
+    if ctx.number("clip", 0.0) or ctx.integer("input_forget", 0):
+        raise ctx.error("clip and input_forget are not supported")
     if any(ctx.attr(name, []) for name in ("activation_alpha", "activation_beta")):
         raise ctx.error("activation_alpha and activation_beta are not supported")
     after = ctx.integer("linear_before_reset", 0) if operator == "GRU" else 0
@@ -63,8 +63,8 @@ def _biases(ctx: Context, kind: str, direction: int, gates: int, hidden: int) ->
     return own, recurrent[-hidden:]
 
 
-def _packed(weights: Const, kind: str, direction: int, after: np.ndarray) -> Const:
-    """The recurrent weights of a direction as the core wants them (kernels/include/flexnn/params.h)."""
+def _packed(weights: Const, kind: str, direction: int, tail: np.ndarray) -> Const:
+    """The recurrent weights of a direction as the core wants them (kernels/include/flexnn/params.h), then ``tail``."""
     _, columns, hidden = weights.shape
     cut = 2 * hidden if kind.startswith("gru") else columns
 
@@ -72,13 +72,31 @@ def _packed(weights: Const, kind: str, direction: int, after: np.ndarray) -> Con
         parts = [packed_columns(v[direction, :cut])]
         if kind.startswith("gru"):
             parts.append(packed_columns(v[direction, cut:]))
-        if kind == "gru_after":
-            parts.append(after)
-        return np.concatenate(parts)
+        return np.concatenate([*parts, tail])
 
     floats = sum(-(-n // NR) * NR * hidden for n in ([cut, columns - cut] if columns > cut else [cut]))
-    size = floats + (hidden if kind == "gru_after" else 0)
-    return weights.mapped((size,), pack, f"{kind}{direction}{after.tobytes().hex() if kind == 'gru_after' else ''}")
+    return weights.mapped((floats + tail.size,), pack, f"{kind}{direction}{tail.tobytes().hex()}")
+
+
+def _peepholes(ctx: Context, kind: str, direction: int, hidden: int) -> np.ndarray:
+    """Factors of the cells in the gates of an LSTM; nothing where there are none."""
+    value = ctx.optional(7)
+    if value is None or kind != "lstm":
+        return np.zeros(0, np.float32)
+    known = ctx.known(value, "its peepholes").load()
+    if known.ndim != 2 or known.shape[1] != 3 * hidden or direction >= len(known):
+        raise ctx.error(f"peepholes of shape {known.shape} do not fit {hidden} hidden values")
+    return np.asarray(known[direction], np.float32)
+
+
+def _lengths(ctx: Context, steps: int, batch: int) -> list[Value]:
+    """The steps of each row; nothing where all have all."""
+    value = ctx.optional(4)
+    if value is None or (isinstance(value, Const) and value.shape == (batch,) and (value.load() == steps).all()):
+        return []
+    if ctx.shape(value) != (batch,) or ctx.dtype(value) != "i32":
+        raise ctx.error(f"sequence lengths of shape {ctx.shape(value)} and type {ctx.dtype(value)}")
+    return [value]
 
 
 def _initial(ctx: Context, kind: str, direction: int, directions: int, shape: tuple[int, int]) -> Value:
@@ -132,9 +150,7 @@ def recurrent(ctx: Context) -> list[Value]:
     ):
         raise ctx.error(f"input {shape}, weights {weights.shape}, recurrent weights {inner.shape} do not fit together")
     steps, batch, _ = shape
-    lengths = ctx.constant(4, "its sequence lengths")
-    if lengths is not None and (lengths != steps).any():
-        raise ctx.error("sequences of different lengths are not supported")
+    lengths = _lengths(ctx, steps, batch)
     kind = _cell(ctx, count)
     states: list[list[Value]] = [[], [], []]
     for d, is_reverse in enumerate(order or []):
@@ -142,8 +158,9 @@ def recurrent(ctx: Context) -> list[Value]:
         product = rows_by_constant(ctx, x, weights.row(d), True, 1.0, ctx.array(own, f"bias{d}"))
         inputs: list[Value] = [
             ctx.reshape(product, (steps, batch, gates * hidden)),
-            _packed(inner, kind, d, after),
+            _packed(inner, kind, d, after if kind == "gru_after" else _peepholes(ctx, kind, d, hidden)),
             _initial(ctx, kind, d, count, (batch, hidden)),
+            *lengths,
         ]
         attrs: dict[str, Attr] = {"kind": kind, "is_reverse": is_reverse}
         y = ctx.emit("recurrent", inputs, attrs)

@@ -20,6 +20,7 @@ from . import (
     attention,
     convolution,
     elementwise,
+    fourier,
     linear,
     movement,
     normalisation,
@@ -27,6 +28,7 @@ from . import (
     recurrent,
     reduction,
     selection,
+    trees,
     window,
 )
 from .pointwise import computes
@@ -52,6 +54,7 @@ FAMILIES = (
     attention,
     convolution,
     elementwise,
+    fourier,
     linear,
     movement,
     normalisation,
@@ -59,6 +62,7 @@ FAMILIES = (
     recurrent,
     reduction,
     selection,
+    trees,
     window,
 )
 

@@ -9,41 +9,47 @@ from ..attributes import Int, int_attr, node_error
 from ..ir import Node, Shape, Tensor
 from ..panels import NR
 from .fields import enum, enum_index
-from .record import FLOAT, Cost, Operator, Values, always_together, contiguous_operands
+from .record import Cost, Operator, Values, always_together, contiguous_operands
 
 
 def _infer_recurrent(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
-    x, packed, initial = shapes
+    (x, packed, initial), lengths = shapes[:3], shapes[3:]
     kind = str(node.attrs["kind"])
     gates, states = (4, 2) if kind == "lstm" else (3, 1) if kind.startswith("gru") else (1, 1)
     hidden = initial[2] if len(initial) == 3 else 0
     parts = [2 * hidden, hidden] if gates == 3 else [gates * hidden]
     floats = sum(-(-part // NR) * NR * hidden for part in parts) + (hidden if kind == "gru_after" else 0)
-    if len(x) != 3 or x[2] != gates * hidden or initial != (states, x[1], hidden) or packed != (floats,):
+    sizes = [(floats,), (floats + 3 * hidden,)] if kind == "lstm" else [(floats,)]  # with peepholes
+    fits = len(x) == 3 and x[2] == gates * hidden and initial == (states, x[1], hidden) and packed in sizes
+    if not fits or lengths not in ([], [x[1:2]]) or dtypes != ["f32"] * 3 + ["i32"] * len(lengths):
         raise node_error(node, f"inputs of shapes {shapes} do not fit a cell of kind {kind}")
     return (x[0] + states, x[1], hidden), "f32"
 
 
 def _encode_recurrent(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
-    steps, batch, _ = inputs[0].shape
+    steps, batch, columns = inputs[0].shape
+    hidden = y.shape[2]
+    panels = -(-columns // NR) * NR * hidden
     values: Values = {"kind": enum_index("cell_kind", node.attrs["kind"]), "is_reverse": int_attr(node, "is_reverse")}
-    return values | {"steps": steps, "batch": batch, "hidden": y.shape[2]}
+    values |= {"steps": steps, "batch": batch, "hidden": hidden, "has_lengths": int(len(inputs) > 3)}
+    return values | {
+        "has_peepholes": int(values["kind"] == enum_index("cell_kind", "lstm") and inputs[1].size > panels)
+    }
 
 
 def _flops(node: Node, inputs: Sequence[Shape], output: Shape) -> float:
-    x, _, initial = inputs
-    return 2.0 * prod(x) * initial[2]
+    return 2.0 * prod(inputs[0]) * inputs[2][2]
 
 
 OPERATORS = (
     Operator(
         name="recurrent",
         attrs={"kind": enum("cell_kind"), "is_reverse": Int(0, 1)},
-        inputs=(3, 3),  # as params.h states
-        dtypes=FLOAT,
+        inputs=(3, 4),  # as params.h states
+        dtypes=("f32", "i32"),
         infer=_infer_recurrent,
         encode=_encode_recurrent,
-        strided=contiguous_operands(3),
+        strided=contiguous_operands(4),
         together=always_together,
         in_place=(),
         reads_transposes=False,

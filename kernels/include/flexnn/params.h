@@ -126,14 +126,37 @@
 /* kind: fx_cell_kind, over steps in order or in reverse. in[0] [steps,batch,gates*hidden]: the input's part of the
  * gates and all biases (GRU_AFTER: but the last gate's recurrent one). in[1]: recurrent weights in panels
  * [hidden][FX_NR] of the gates' columns, the last panel filled up with zeros; for GRUs the first two gates, then the
- * third, then for GRU_AFTER its bias [hidden]. in[2] [states,batch,hidden]: initial hidden values (LSTM: and cells). y
+ * third, then for GRU_AFTER its bias [hidden]; for LSTMs with has_peepholes the input, output and forget gates' factors
+ * of cells [3*hidden]. has_lengths: in[3] [batch], int32, steps of each row; y is 0 behind them, and in reverse a row
+ * begins at its last one. in[2] [states,batch,hidden]: initial hidden values (LSTM: and cells). y
  * [steps+states,batch,hidden]: hidden values of all steps, then the last hidden values (and cells). Gates in ONNX's
  * order. */
-#define FX_RECURRENT_FIELDS(I, F) I(kind) I(steps) I(batch) I(hidden) I(is_reverse)
+#define FX_RECURRENT_FIELDS(I, F) I(kind) I(steps) I(batch) I(hidden) I(is_reverse) I(has_lengths) I(has_peepholes)
 
 /* x[outer,n,inner] of type from to y of type to, one of them F32: from F32 to U8 or I8, or from U8, I8 or I32 to F32.
  * in[1]: scales[n]; in[2]: zero points[n] of the integers' type. */
 #define FX_QUANTIZE_FIELDS(I, F) I(from) I(to) I(outer) I(n) I(inner) I(has_zero)
+
+/* Trees: x[rows, features] walks down `trees` trees; the leaves where it ends say results, which an aggregate (fx_forest)
+ * and a transform (fx_transform) make of. Numbers are f32, or f64 (is_wide). in[1], int32 words: `nodes` nodes, the roots
+ * first; `entries` entries; with has_base one number for each result. A node: [number][meta][child], an entry:
+ * [number][result]. Bit 0 of meta says branch: feature meta >> 3 goes to node `child` if it is at most the number (bit 1:
+ * if it is the number), with bit 2 also if it is NaN; else to the node after. Bit 0 unset: leaf, whose child is itself.
+ * It says result meta >> 3 with its number; with bit 1 meta >> 3 entries, the first at the int32 in its number's place.
+ * depth: most branches from a root to a leaf. is_plain: no bits 1 and 2 among the branches. y[rows, results] of type to;
+ * a classifier (fx_classes) appends labels[rows], the number of the class. is_positive: one score wins above 1/2, not
+ * above 0. */
+#define FX_TREES_FIELDS(I, F)                                                                                         \
+    I(is_wide) I(to) I(rows) I(features) I(trees) I(nodes) I(entries) I(results) I(depth) I(is_plain) I(aggregate)    \
+    I(transform) I(classes) I(is_positive) I(has_base)
+
+/* Fourier transforms of length n: x[outer,samples,inner,x_parts], of which frame f < frames begins at sample f * hop, is
+ * cut to n or filled up with zeros, and is multiplied by in[2][n] (has_window), to the first bins of
+ * y[outer,frames,bins,inner,y_parts]; 1 part is real. inverse: back, divided by n; y_parts 1: from the first half of a
+ * spectrum to a real signal. in[1]: cosines and sines of -2 pi i / size, i < size, where size is n and has no large
+ * primes; else size >= 2 n - 1, and behind them the chirp and its spectrum (kernels/ops/fourier.c). */
+#define FX_FOURIER_FIELDS(I, F)                                                                                       \
+    I(outer) I(samples) I(inner) I(frames) I(hop) I(n) I(size) I(bins) I(x_parts) I(y_parts) I(inverse) I(has_window)
 
 /* clang-format on */
 
@@ -157,13 +180,15 @@
     X(LAYER_NORM, layer_norm, 3, 0)                                                                                    \
     X(ATTENTION, attention, 4, 0)                                                                                      \
     X(POINTWISE, pointwise, 3, 0)                                                                                      \
-    X(RECURRENT, recurrent, 3, 0)                                                                                      \
+    X(RECURRENT, recurrent, 4, 0)                                                                                      \
     X(QUANTIZE, quantize, 3, 0)                                                                                        \
     X(ROTARY, rotary, 3, 0)                                                                                            \
     X(ARGMAX, argmax, 1, 0)                                                                                            \
     X(CUMULATE, cumulate, 1, 0)                                                                                        \
     X(TRILU, trilu, 1, 0)                                                                                              \
-    X(ONE_HOT, one_hot, 2, 0)
+    X(ONE_HOT, one_hot, 2, 0)                                                                                          \
+    X(TREES, trees, 2, 0)                                                                                              \
+    X(FOURIER, fourier, 3, 0)
 
 #define FX_FIELD_I(n) int32_t n;
 #define FX_FIELD_F(n) float n;
@@ -316,6 +341,18 @@ typedef enum fx_op {
     X(E, L2, l2)                                                                                                       \
     X(E, SUM_SQUARE, sum_square) X(E, LOG_SUM, log_sum) X(E, LOG_SUM_EXP, log_sum_exp)
 
+/* How results of leaves come together; AVERAGE: over the trees. */
+#define FX_FORESTS(X, E) X(E, AVERAGE, average) X(E, SUM, sum) X(E, MIN, min) X(E, MAX, max)
+
+/* ai.onnx.ml's post_transform. */
+#define FX_TRANSFORMS(X, E)                                                                                            \
+    X(E, NONE, none)                                                                                                   \
+    X(E, LOGISTIC, logistic) X(E, SOFTMAX, softmax) X(E, SOFTMAX_ZERO, softmax_zero) X(E, PROBIT, probit)
+
+/* NONE: no classifier. MANY: the highest of the scores that leaves said wins. FIRST, SECOND: of two classes leaves say
+ * only the first one's score, or the second one's. */
+#define FX_CLASSES(X, E) X(E, NONE, none) X(E, MANY, many) X(E, FIRST, first) X(E, SECOND, second)
+
 #define FX_POOLS(X, E) X(E, MAX, max) X(E, AVG, avg)
 #define FX_PADS(X, E) X(E, CONSTANT, constant) X(E, REFLECT, reflect) X(E, EDGE, edge)
 #define FX_RESIZES(X, E) X(E, NEAREST, nearest) X(E, LINEAR, linear)
@@ -364,7 +401,10 @@ typedef enum fx_op {
     Y(COORD, resize_coord, FX_COORDS)                                                                                  \
     Y(NEAREST, resize_nearest, FX_NEARESTS)                                                                            \
     Y(DTYPE, dtype, FX_DTYPES)                                                                                         \
-    Y(WTYPE, wtype, FX_WTYPES)
+    Y(WTYPE, wtype, FX_WTYPES)                                                                                         \
+    Y(FOREST, forest, FX_FORESTS)                                                                                      \
+    Y(TRANSFORM, transform, FX_TRANSFORMS)                                                                             \
+    Y(CLASS, classes, FX_CLASSES)
 
 #define FX_CONSTANT(E, NAME, name) FX_##E##_##NAME,
 #define FX_ENUMERATION(E, e, list) typedef enum fx_##e{list(FX_CONSTANT, E) FX_##E##_COUNT} fx_##e;

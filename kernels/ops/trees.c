@@ -1,0 +1,350 @@
+/* Ensembles of trees. Several walks go down at once, one level at a time, so that one waits for memory while the others
+ * compare: walks of one tree by several rows, or of several trees by one row. The forest comes from a file: each step
+ * checks the feature and the node that it names, and no walk takes more than `depth` steps.
+ * https://onnx.ai/onnx/operators/onnx_aionnxml_TreeEnsemble.html; what that leaves open is as onnxruntime does it. */
+#include "units.h"
+
+#include <math.h>
+#include <string.h>
+
+#define WALKS 8       /* at once */
+#define ROWS 32       /* of a block, walked tree by tree */
+#define SCORES 4096   /* of a block, if it has more than one row */
+#define DEPTH_MAX 128 /* of a tree */
+
+enum { BRANCH = 1, EQUAL = 2, MISSING = 4, MANY = EQUAL, FLAGS = 3 };
+
+static int64_t number_words(const fx_trees_params *p) {
+    return p->is_wide ? 2 : 1;
+}
+
+static int64_t forest_words(const fx_trees_params *p) {
+    const int64_t number = number_words(p);
+    return p->nodes * (number + 2) + p->entries * (number + 1) + (p->has_base ? p->results * number : 0);
+}
+
+static fx_window full_window(const fx_params *u) {
+    return (fx_window){0, u->trees.rows, 0, u->trees.results};
+}
+
+static int is_flag(int32_t v) {
+    return v == 0 || v == 1;
+}
+
+static fx_status check(uint32_t kernel, const fx_params *u) {
+    const fx_trees_params *p = &u->trees;
+    if (kernel != 0 || !is_flag(p->is_wide) || !is_flag(p->is_plain) || !is_flag(p->is_positive) ||
+        !is_flag(p->has_base) || p->rows < 1 || p->features < 1 || p->trees < 1 || p->nodes < p->trees ||
+        p->entries < 0 || p->results < 1 || p->depth < 0 || p->depth > DEPTH_MAX)
+        return FX_ERR_PARAMS;
+    if (p->aggregate < 0 || p->aggregate >= FX_FOREST_COUNT || p->transform < 0 || p->transform >= FX_TRANSFORM_COUNT ||
+        p->classes < 0 || p->classes >= FX_CLASS_COUNT)
+        return FX_ERR_PARAMS;
+    if (p->to != FX_DTYPE_F32 && (p->to != FX_DTYPE_F64 || p->classes != FX_CLASS_NONE))
+        return FX_ERR_PARAMS;
+    if (p->classes > FX_CLASS_MANY && (p->results != 2 || p->transform == FX_TRANSFORM_PROBIT))
+        return FX_ERR_PARAMS;
+    return p->rows <= FX_ELEMENTS_MAX / (p->features + (int64_t)p->results + 1) ? FX_OK : FX_ERR_PARAMS;
+}
+
+static int64_t element_bytes(const fx_params *u, int operand) {
+    const fx_trees_params *p = &u->trees;
+    const int is_wide = operand == 0 ? p->is_wide : operand == FX_OUTPUT && p->to == FX_DTYPE_F64;
+    return is_wide ? 8 : 4;
+}
+
+static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
+    const fx_trees_params *p = &u->trees;
+    *lo = 0;
+    if (operand == 0)
+        *hi = (int64_t)p->rows * p->features * element_bytes(u, operand);
+    else if (operand == 1)
+        *hi = forest_words(p) * 4;
+    else
+        *hi = p->rows * (p->results + (int64_t)(p->classes != FX_CLASS_NONE)) * element_bytes(u, operand);
+}
+
+static int64_t output_bytes(const fx_params *u) {
+    return fx_contiguous_bytes(extent, u);
+}
+
+static int64_t block_rows(const fx_trees_params *p) {
+    return fx_max64(1, fx_min64(ROWS, SCORES / p->results));
+}
+
+typedef struct workspace {
+    double *scores; /* [rows of a block][results] */
+    uint8_t *said;  /* the same: whether a leaf said that result */
+    int64_t bytes;
+} workspace;
+
+static workspace workspace_at(void *base, const fx_trees_params *p) {
+    int64_t at = 0;
+    workspace s;
+    FX_TAKE(s.scores, base, at, block_rows(p) * p->results);
+    FX_TAKE(s.said, base, at, block_rows(p) * p->results);
+    s.bytes = at;
+    return s;
+}
+
+static int64_t workspace_bytes(const fx_kernels *k, uint32_t kernel, const fx_params *u) {
+    (void)k, (void)kernel;
+    return workspace_at(NULL, &u->trees).bytes;
+}
+
+static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, fx_window w, int threads) {
+    (void)k, (void)kernel;
+    const fx_trees_params *p = &u->trees;
+    if (w.y0 >= w.y1 || w.c0 >= w.c1)
+        return 0;
+    return fx_units_of(p->rows, fx_min64(INT32_MAX, p->trees * (p->depth + INT64_C(1)) * 16), threads);
+}
+
+/* ---- walking ---- */
+
+typedef struct forest {
+    const fx_trees_params *p;
+    const int32_t *nodes, *entries, *base;
+} forest;
+
+static double number_at(const int32_t *words, int is_wide) {
+    double wide;
+    float narrow;
+    if (is_wide) {
+        memcpy(&wide, words, sizeof wide);
+        return wide;
+    }
+    memcpy(&narrow, words, sizeof narrow);
+    return narrow;
+}
+
+static inline int leads_to_child(double x, double number, int32_t meta, int is_plain) {
+    const int at_most = x <= number;
+    if (is_plain)
+        return at_most;
+    return (at_most & ((x >= number) | !(meta & EQUAL))) | ((x != x) & !!(meta & MISSING));
+}
+
+/* Takes `walks` walks from nodes at[] to the leaves where rows x[] end. is_wide and is_plain are constants where this
+ * is called, so each combination is a loop of its own. */
+static inline __attribute__((always_inline)) fx_status descend(const forest *f, const void *const *x, int32_t *at,
+                                                               int walks, int is_wide, int is_plain) {
+    const int64_t words = is_wide ? 4 : 3;
+    const uint32_t features = (uint32_t)f->p->features, nodes = (uint32_t)f->p->nodes;
+    for (int32_t level = 0; level <= f->p->depth; level++) {
+        int32_t branches = 0;
+        for (int i = 0; i < walks; i++) {
+            const int32_t *node = f->nodes + at[i] * words, meta = node[words - 2], is_branch = meta & BRANCH;
+            const uint32_t feature = (uint32_t)meta >> FLAGS & (uint32_t)-is_branch;
+            if (feature >= features)
+                return FX_ERR_INDEX;
+            const double v = is_wide ? ((const double *)x[i])[feature] : (double)((const float *)x[i])[feature];
+            const int stays = leads_to_child(v, number_at(node, is_wide), meta, is_plain);
+            const uint32_t next = (uint32_t)node[words - 1] + (uint32_t)(is_branch & !stays);
+            if (next >= nodes)
+                return FX_ERR_INDEX;
+            at[i] = (int32_t)next;
+            branches |= is_branch;
+        }
+        if (!branches)
+            return FX_OK;
+    }
+    return FX_ERR_INDEX;
+}
+
+static fx_status walk(const forest *f, const void *const *x, int32_t *at, int walks) {
+    if (walks == WALKS) {
+        if (f->p->is_wide)
+            return f->p->is_plain ? descend(f, x, at, WALKS, 1, 1) : descend(f, x, at, WALKS, 1, 0);
+        return f->p->is_plain ? descend(f, x, at, WALKS, 0, 1) : descend(f, x, at, WALKS, 0, 0);
+    }
+    return f->p->is_wide ? descend(f, x, at, walks, 1, 0) : descend(f, x, at, walks, 0, 0);
+}
+
+/* ---- what leaves say ---- */
+
+static double rounded(const fx_trees_params *p, double v) {
+    return p->is_wide ? v : (double)(float)v;
+}
+
+static void say(const fx_trees_params *p, double *score, uint8_t *said, double v) {
+    if (p->aggregate == FX_FOREST_MIN)
+        *score = !*said || v < *score ? v : *score;
+    else if (p->aggregate == FX_FOREST_MAX)
+        *score = !*said || v > *score ? v : *score;
+    else
+        *score = rounded(p, *score + v);
+    *said = 1;
+}
+
+/* Adds what a leaf says to a row's scores. */
+static fx_status add_leaf(const forest *f, int32_t at, double *scores, uint8_t *said) {
+    const fx_trees_params *p = f->p;
+    const int64_t number = number_words(p);
+    const int32_t *node = f->nodes + at * (number + 2);
+    const uint32_t count = (uint32_t)node[number] >> FLAGS;
+    if (!(node[number] & MANY)) {
+        if (count >= (uint32_t)p->results)
+            return FX_ERR_INDEX;
+        say(p, &scores[count], &said[count], number_at(node, p->is_wide));
+        return FX_OK;
+    }
+    if (node[0] < 0 || node[0] > p->entries || count > (uint32_t)(p->entries - node[0]))
+        return FX_ERR_INDEX;
+    const int32_t *entry = f->entries + node[0] * (number + 1);
+    for (uint32_t i = 0; i < count; i++, entry += number + 1) {
+        const uint32_t result = (uint32_t)entry[number];
+        if (result >= (uint32_t)p->results)
+            return FX_ERR_INDEX;
+        say(p, &scores[result], &said[result], number_at(entry, p->is_wide));
+    }
+    return FX_OK;
+}
+
+/* The scores of `rows` rows from x on: tree after tree, each by all rows. */
+static fx_status score_block(const forest *f, const char *x, int64_t rows, const workspace *s) {
+    const fx_trees_params *p = f->p;
+    const int64_t row_bytes = p->features * (p->is_wide ? INT64_C(8) : 4), walks = rows * p->trees;
+    memset(s->scores, 0, (size_t)(rows * p->results) * sizeof *s->scores);
+    memset(s->said, 0, (size_t)(rows * p->results));
+    int64_t tree = 0, row = 0;
+    for (int64_t done = 0; done < walks; done += WALKS) {
+        const int count = (int)fx_min64(WALKS, walks - done);
+        const void *from[WALKS];
+        int32_t at[WALKS], of_row[WALKS];
+        for (int i = 0; i < count; i++) {
+            from[i] = x + row * row_bytes;
+            at[i] = (int32_t)tree;
+            of_row[i] = (int32_t)row;
+            if (++row == rows)
+                row = 0, tree++;
+        }
+        fx_status status = walk(f, from, at, count);
+        for (int i = 0; i < count && status == FX_OK; i++)
+            status = add_leaf(f, at[i], s->scores + of_row[i] * p->results, s->said + of_row[i] * p->results);
+        if (status != FX_OK)
+            return status;
+    }
+    return FX_OK;
+}
+
+/* ---- what scores become ---- */
+
+static double logistic(double v) {
+    return 1 / (1 + exp(-v));
+}
+
+/* sqrt(2) times the inverse error function of 2 v - 1, by Winitzki's formula with the digits that onnxruntime uses. */
+static double probit(double v) {
+    const double x = 2 * v - 1, logarithm = log((1 - x) * (1 + x)), a = 2 / (3.14159 * 0.147) + 0.5 * logarithm;
+    return 1.41421356 * (x < 0 ? -1 : 1) * sqrt(-a + sqrt(a * a - 1 / 0.147 * logarithm));
+}
+
+/* keeps_zeros: values of about 0 take no part. */
+static void softmax(double *v, int64_t n, int keeps_zeros) {
+    double top = -HUGE_VAL, sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        top = v[i] > top ? v[i] : top;
+    for (int64_t i = 0; i < n; i++) {
+        if (keeps_zeros && fabs(v[i]) <= 1e-7) {
+            v[i] *= exp(-top);
+            continue;
+        }
+        v[i] = exp(v[i] - top);
+        sum += v[i];
+    }
+    for (int64_t i = 0; i < n; i++)
+        v[i] /= sum;
+}
+
+static void transform(const fx_trees_params *p, double *v) {
+    if (p->transform == FX_TRANSFORM_SOFTMAX || p->transform == FX_TRANSFORM_SOFTMAX_ZERO)
+        softmax(v, p->results, p->transform == FX_TRANSFORM_SOFTMAX_ZERO);
+    else if (p->transform != FX_TRANSFORM_NONE)
+        for (int64_t i = 0; i < p->results; i++)
+            v[i] = p->transform == FX_TRANSFORM_LOGISTIC ? logistic(v[i]) : probit(v[i]);
+}
+
+/* Sums become scores: averages, base values; scores that no leaf said are 0. */
+static void finish(const forest *f, double *v, uint8_t *said) {
+    const fx_trees_params *p = f->p;
+    for (int64_t i = 0; i < p->results; i++) {
+        if (p->aggregate == FX_FOREST_AVERAGE)
+            v[i] = rounded(p, v[i] / p->trees);
+        if (!f->base)
+            continue;
+        v[i] = rounded(p, v[i] + number_at(f->base + i * number_words(p), p->is_wide));
+        said[i] |= p->classes <= FX_CLASS_MANY;
+    }
+    for (int64_t i = 0; i < p->results; i++)
+        v[i] = said[i] ? v[i] : 0;
+}
+
+/* One score of two classes: both of the output, and which wins. */
+static int64_t choose_one(const fx_trees_params *p, double *v, const uint8_t *said) {
+    const int which = p->classes == FX_CLASS_SECOND;
+    const double score = v[which];
+    if (which && said[1]) {
+        transform(p, v);
+    } else if (p->transform == FX_TRANSFORM_LOGISTIC) {
+        v[0] = logistic(-score);
+        v[1] = logistic(score);
+    } else {
+        v[0] = (p->is_positive ? 1 : 0) - score;
+        v[1] = score;
+    }
+    return score > (p->is_positive ? 0.5 : 0);
+}
+
+/* The class of the highest score that a leaf said. */
+static int64_t choose(const fx_trees_params *p, const double *v, const uint8_t *said) {
+    int64_t best = -1;
+    for (int64_t i = 0; i < p->results; i++)
+        if (said[i] && (best < 0 || v[i] > v[best]))
+            best = i;
+    return fx_max64(best, 0);
+}
+
+static void write_row(const forest *f, double *v, uint8_t *said, void *y, int64_t row) {
+    const fx_trees_params *p = f->p;
+    finish(f, v, said);
+    int64_t label = 0;
+    if (p->classes > FX_CLASS_MANY) {
+        label = choose_one(p, v, said);
+    } else {
+        label = choose(p, v, said);
+        if (p->results > 1 || p->transform == FX_TRANSFORM_PROBIT)
+            transform(p, v);
+    }
+    for (int64_t i = 0; i < p->results; i++) {
+        if (p->to == FX_DTYPE_F64)
+            ((double *)y)[row * p->results + i] = v[i];
+        else
+            ((float *)y)[row * p->results + i] = (float)v[i];
+    }
+    if (p->classes != FX_CLASS_NONE)
+        ((float *)y)[(int64_t)p->rows * p->results + row] = (float)label;
+}
+
+static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) {
+    const fx_trees_params *p = &call->params->trees;
+    const uint32_t count = units(call->kernels, 0, call->params, call->window, threads);
+    const workspace s = workspace_at(call->workspace, p);
+    const int64_t number = number_words(p), end = fx_cut_at(p->rows, count, u1);
+    forest f = {.p = p, .nodes = call->in[1]};
+    f.entries = f.nodes + p->nodes * (number + 2);
+    f.base = p->has_base ? f.entries + p->entries * (number + 1) : NULL;
+    int64_t rows;
+    for (int64_t row = fx_cut_at(p->rows, count, u0); row < end; row += rows) {
+        rows = fx_min64(block_rows(p), end - row);
+        const char *x = (const char *)call->in[0] + row * p->features * (p->is_wide ? 8 : 4);
+        const fx_status status = score_block(&f, x, rows, &s);
+        if (status != FX_OK)
+            return status;
+        for (int64_t i = 0; i < rows; i++)
+            write_row(&f, s.scores + i * p->results, s.said + i * p->results, call->out, row + i);
+    }
+    return FX_OK;
+}
+
+FX_DRIVER(trees, .traits = 0, .element_bytes = element_bytes, .workspace = workspace_bytes);
