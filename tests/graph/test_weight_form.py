@@ -57,7 +57,7 @@ def test_a_panel_source_has_the_bytes_that_the_operator_reads(name: str) -> None
             | {"sh": 1, "sw": 1, "dh": 1, "dw": 1, "pt": 0, "pl": 0, "group": group, "cin_panel": source.cin_panel}
             | {"cin_block": source.cin_block, "nr": NR, "x_sn": 3 * source.cin, "x_sh": source.cin, "x_sw": source.cin}
             | {"y_sn": shape[0], "y_sh": shape[0], "y_sw": shape[0], "has_residual": 0, "r_sn": 0, "r_sh": 0, "r_sw": 0}
-            | {"act": 0, "alpha": 0.0, "beta": 0.0, "tile_block": 0, "wtype": list(FORMS).index(name)},
+            | {"act": 0, "alpha": 0.0, "beta": 0.0, "tile_block": 0, "wtype": list(FORMS).index(name), "sums": 0},
         )
         assert source.panel_bytes == _core.op_panel_bytes("conv", params)
         assert source.panels == _core.op_panels("conv", params)

@@ -167,7 +167,10 @@ class _Layout:
 
     def _axis(self, node: Node) -> Stored:
         tensor, perm = self.stored[node.inputs[0]]
-        return self._emit(node, [tensor], node.attrs | {"axis": perm[int_attr(node, "axis")]}), perm
+        others = [self.stored[i][0] for i in node.inputs[1:]]
+        axis = int_attr(node, "axis")
+        moved = perm[axis] if perm else axis
+        return self._emit(node, [tensor, *others], node.attrs | {"axis": moved}), perm
 
     def _reduction(self, node: Node) -> Stored:
         tensor, perm = self.stored[node.inputs[0]]
