@@ -23,9 +23,9 @@ def test_the_forms_are_these() -> None:
     [
         ("f32", False, (64, 64, 64, 64 + 9 * 64)),
         ("f32", True, (128, 128, 128, 128 + 9 * 64)),
-        ("f16", False, (64, 64, 64, 64 + 9 * 32)),
-        ("s8", False, (64, 128, 128, 128 + 9 * 16)),
-        ("s8", True, (128, 192, 192, 192 + 9 * 16)),
+        ("f16", False, (64, 64, 64, 64 + 9 * 32 + 32)),
+        ("s8", False, (64, 128, 128, 128 + 9 * 16 + 48)),
+        ("s8", True, (128, 192, 192, 192 + 9 * 16 + 48)),
     ],
 )
 def test_parts_of_a_panel_lie_where_they_always_lay(name: str, slopes: bool, layout: tuple[int, ...]) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from flexnn.graph.ir import DTYPES, Graph, Node, Tensor
-from flexnn.graph.panels import NR
+from flexnn.graph.panels import NR, conv_cin_panel
 from flexnn.graph.weight_form import FORMS
 
 Array = np.ndarray
@@ -184,11 +184,13 @@ def unpack(graph: Graph, node: Node, cin: int, cout: int) -> tuple[Array, Array,
         form = FORMS[str(node.attrs["wtype"])]
         scales = rows[at] if form.scales else np.float32(1)
         at += bool(form.scales)
-        body = panel[at * NR :].view(form.dtype).astype(np.float32).reshape(-1, NR) * scales
+        wide = 1 if depthwise else conv_cin_panel(cout, cin_group, group)
+        body = panel[at * NR :].view(form.dtype)[: taps * wide * NR].astype(np.float32).reshape(-1, NR) * scales
+        assert panel.nbytes == form.layout(body.size, slopes=node.attrs["act"] == "prelu").end
+        assert panel.nbytes % 64 == 0
         if depthwise:
             weights[:, range(lanes.start, lanes.stop), range(lanes.start, lanes.stop)] = body[:, :count]
             continue
-        wide = len(body) // taps
         if group > 1 and cin == cout and cin_group in (2, 4, 8):
             assert wide == cin_group
             for o in range(lanes.start, lanes.stop):

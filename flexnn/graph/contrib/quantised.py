@@ -65,9 +65,10 @@ def qgemm(e: Expansion) -> None:
     sums = e.add("MatMulInteger", a, b, e.optional(2), e.optional(5))
     if e.optional(6):
         sums = e.add("Add", sums, e.input(6))
-    steps, alpha = e.add("Mul", e.input(1), e.input(4)), e.number("alpha", 1.0)
+    alpha, steps = e.number("alpha", 1.0), e.input(1)
     if alpha != 1:
         steps = e.add("Mul", e.array(np.array(alpha, np.float32)), steps)
+    steps = e.add("Mul", steps, e.input(4))
     if not e.optional(7):
         _scaled(e, sums, steps, "")
         return

@@ -43,7 +43,7 @@ def _wishes(graph: Graph) -> dict[int, Perm]:
             order = ints_attr(node, "perm")
             whole = {tuple(order[a] for a in w) if w else tuple(order) for w in wanted.get(node.outputs[0], {()})}
             wish = {() if w == _identity(len(w)) else w for w in whole}
-        elif node.op in ("unary", "cast", "pad", "binary"):
+        elif node.op in ("unary", "cast", "pad", "binary", "quantize"):
             wish = wanted.get(node.outputs[0], wish)
         for i in node.inputs:
             tensor = graph.tensors[i]
