@@ -82,13 +82,18 @@ static void expect(const check_case *c, check_expected *e) {
 }
 
 static int bench(int i, check_case *c, char *name, double *flops, double *bytes) {
-    if (i > 1)
+    if (i > 3)
         return 0;
-    const int32_t u8 = FX_DTYPE_U8, f32 = FX_DTYPE_F32;
-    c->params.quantize = (fx_quantize_params){i ? u8 : f32, i ? f32 : u8, 1, 1, 200000, 1, 0};
+    const int32_t u8 = FX_DTYPE_U8, f32 = FX_DTYPE_F32, i32 = FX_DTYPE_I32;
+    const fx_quantize_params shapes[] = {{f32, u8, 1, 1, 200000, 1, 0},
+                                         {u8, f32, 1, 1, 200000, 1, 0},
+                                         {i32, u8, 1, 1, 200000, 1, 0},
+                                         {i32, u8, 200000 / 64, 64, 1, 1, 1}};
+    static const char *const names[] = {"quantize", "dequantize", "quantize sums", "quantize sums of 64 channels"};
+    c->params.quantize = shapes[i];
     *flops = 0;
     *bytes = 5.0 * 200000;
-    snprintf(name, 64, "%s 200000", i ? "dequantize" : "quantize");
+    snprintf(name, 64, "%s 200000", names[i]);
     return 1;
 }
 

@@ -90,24 +90,26 @@ RESTORE(u8, uint8_t, int32_t)
 RESTORE(i8, int8_t, int32_t)
 RESTORE(i32, int32_t, int64_t)
 
-/* From sums: y[i] of x[i + of_slice] with the parameters of slice i, or all of slice 0 where `step` is 0. Clamped
- * before it is rounded to a whole number, to more than any zero point leaves: the bounds are whole, too. */
-#define FAR 1024.0f
+/* From sums: y[i] of x[i] with the parameters of slice i, or all of slice 0 where `step` is 0. Clamped to `far` before
+ * it is rounded, farther than any zero point moves it: the bounds are whole, too. `far` is no constant: of one the
+ * compiler makes branches, and no vectors. */
+static const volatile float far_bound = 1024;
 #define REQUANTISE(NAME, stored, least, most)                                                                          \
     static inline __attribute__((always_inline)) void requantise_##NAME(                                               \
         const int32_t *restrict x, stored *restrict y, int64_t n, const float *restrict scale,                         \
         const stored *restrict zero, const int32_t *restrict bias, const int step) {                                   \
+        const float far = far_bound, near = -far;                                                                      \
         for (int64_t i = 0; i < n; i++) {                                                                              \
             const int32_t sum = bias ? (int32_t)((uint32_t)x[i] + (uint32_t)bias[i * step]) : x[i];                    \
-            const float v = (float)sum * scale[i * step], above = v > -FAR ? v : -FAR;                                 \
-            const float inside = above < FAR ? above : FAR;                                                            \
-            const float moved = inside + WHOLE - WHOLE + (zero ? (float)zero[i * step] : 0);                           \
-            const float low = moved > (least) ? moved : (least), fit = low < (most) ? low : (most);                    \
-            y[i] = (stored)(int32_t)fit;                                                                               \
+            const float v = (float)sum * scale[i * step], above = v > near ? v : near;                                 \
+            const float inside = above < far ? above : far;                                                            \
+            const int32_t moved = (int32_t)(inside + WHOLE - WHOLE) + (zero ? zero[i * step] : 0);                     \
+            const int32_t low = moved > (least) ? moved : (least);                                                     \
+            y[i] = (stored)(low < (most) ? low : (most));                                                              \
         }                                                                                                              \
     }
-REQUANTISE(u8, uint8_t, 0.0f, 255.0f)
-REQUANTISE(i8, int8_t, -128.0f, 127.0f)
+REQUANTISE(u8, uint8_t, 0, UINT8_MAX)
+REQUANTISE(i8, int8_t, INT8_MIN, INT8_MAX)
 
 /* A loop for each combination of what there is, so that none decides anything inside. */
 #define REQUANTISE_RUN(NAME, stored)                                                                                   \

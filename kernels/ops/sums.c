@@ -1,6 +1,8 @@
 /* Exact sums in int32; sums.h describes them. */
 #include "sums.h"
 
+#include <string.h>
+
 int32_t fx_exact_terms(int32_t wtype) {
     return FX_EXACT_TERMS(wtype == FX_WTYPE_S8 ? 128 : 255);
 }
@@ -29,32 +31,32 @@ int fx_next_part(fx_part *p) {
     return 1;
 }
 
-/* A whole number as int32. The bounds are no number's that is right; without them others would be undefined. */
-#define MOST 0x1p30f
-static inline int32_t whole(float v) {
-    const float above = v > -MOST ? v : -MOST, inside = above < MOST ? above : MOST;
+/* A whole number as int32. No number that is right reaches the bounds; without them others would be undefined. They are
+ * read when a loop begins: of constants the compiler makes branches, and no vectors. */
+static const volatile float bound = 0x1p30f;
+static inline int32_t whole(float v, float lo, float hi) {
+    const float above = v > lo ? v : lo, inside = above < hi ? above : hi;
     return (int32_t)inside;
 }
 
 void fx_add_sums(const float *restrict x, int32_t *restrict y, int64_t n, int is_more) {
+    const float hi = bound, lo = -hi;
     if (is_more)
         for (int64_t i = 0; i < n; i++)
-            y[i] = (int32_t)((uint32_t)y[i] + (uint32_t)whole(x[i]));
+            y[i] = (int32_t)((uint32_t)y[i] + (uint32_t)whole(x[i], lo, hi));
     else
         for (int64_t i = 0; i < n; i++)
-            y[i] = whole(x[i]);
+            y[i] = whole(x[i], lo, hi);
 }
 
-typedef union number {
-    float f;
-    int32_t i;
-} number;
-
 void fx_round_rows(float *rows, int64_t count, int64_t row_step, int64_t n) {
+    const float hi = bound, lo = -hi;
     for (int64_t r = 0; r < count; r++) {
-        number *v = (number *)(void *)(rows + r * row_step);
-        for (int64_t i = 0; i < n; i++)
-            v[i].i = whole(v[i].f);
+        float *v = rows + r * row_step;
+        for (int64_t i = 0; i < n; i++) {
+            const int32_t y = whole(v[i], lo, hi);
+            memcpy(&v[i], &y, sizeof y);
+        }
     }
 }
 
