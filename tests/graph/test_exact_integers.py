@@ -1,5 +1,5 @@
-"""Sums of products of integers against int64 arithmetic, bit for bit: 500 random convolutions and products, at every level
-of this CPU, with and without a limit; and what is quantised again, against onnxruntime.
+"""Sums of products of integers against int64 arithmetic, bit for bit: 500 random convolutions and products, at every
+level of this CPU, with and without a limit; and what is quantised again, against onnxruntime.
 """
 
 from __future__ import annotations
@@ -139,9 +139,7 @@ def convolved(
     rank = x.ndim - 2
     x = np.pad(x, [(0, 0), (0, 0), *zip(pads[:rank], pads[rank:], strict=True)])
     kernel = w.shape[2:]
-    size = [
-        (n - (k - 1) * d - 1) // s + 1 for n, k, d, s in zip(x.shape[2:], kernel, dilations, strides, strict=True)
-    ]
+    size = [(n - (k - 1) * d - 1) // s + 1 for n, k, d, s in zip(x.shape[2:], kernel, dilations, strides, strict=True)]
     parts = []
     for own, filters in zip(np.split(x, group, 1), np.split(w, group, 0), strict=True):
         y = np.zeros((len(x), len(filters), *size), np.int64)

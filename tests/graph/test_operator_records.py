@@ -132,7 +132,10 @@ def f32(*shapes: tuple[int, ...]) -> list[Operand]:
 
 
 SAMPLES: dict[str, tuple[list[Operand], dict[str, Attr]]] = {
-    "conv": (f32((1, 4, 4, 3)), {**WINDOW, "group": 1, "cout": 8, "cin_block": 3, "wtype": "f32", "sums": "f32", **NO_ACT}),
+    "conv": (
+        f32((1, 4, 4, 3)),
+        {**WINDOW, "group": 1, "cout": 8, "cin_block": 3, "wtype": "f32", "sums": "f32", **NO_ACT},
+    ),
     "dwconv": (f32((1, 4, 4, 3)), {**WINDOW, "wtype": "f32", "sums": "f32", **NO_ACT}),
     "pool": (f32((1, 4, 4, 3)), {"kind": "max", **WINDOW, "ceil_mode": 0, "count_include_pad": 0}),
     "unary": (f32((2, 3)), {"kind": "relu", "alpha": 0.0, "beta": 0.0}),

@@ -225,7 +225,8 @@ def _conv(graph: Graph, node: Node, x: Array, residual: Array | None = None) -> 
         flat = columns.reshape(-1, weights.shape[0] * cin).astype(kind)
         y = (flat @ weights.reshape(-1, cout).astype(kind)).reshape(x.shape[0], oh, ow, cout)
     if whole:
-        assert not bias.any() and residual is None and node.attrs["act"] == "none"
+        assert not bias.any()
+        assert (residual, node.attrs["act"]) == (None, "none")
         return y.astype(np.int64).astype(np.int32)
     y = y + bias
     if residual is not None:

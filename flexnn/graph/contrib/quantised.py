@@ -1,4 +1,4 @@
-"""Quantised operators. Products are sums of integers, exact; others are restored, computed in float32, quantised again."""
+"""Quantised operators. Products are sums of integers; others are restored, computed in float32, quantised again."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Quantised operators. Products of integers are exact: operands less their zero points are whole numbers in float32, sums
-are int32 (attribute ``sums`` of conv, dwconv and matmul), and what is quantised again is computed as onnxruntime does.
+"""Quantised operators. Products of integers are exact: operands less their zero points are whole numbers in float32,
+sums are int32 (attribute ``sums`` of conv, dwconv and matmul). They are quantised again as by onnxruntime.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def _product(ctx: Context, a: Value, zero_a: Value | None, b: Value, zero_b: Val
 
 
 def _convolution(ctx: Context, zero_x: Value | None, w: int, zero_w: int) -> Value:
-    """The convolution of integers, int32: input 0 and the weight at input ``w``, the latter's zero point at ``zero_w``."""
+    """The convolution of integers, int32, of input 0 and the weight at input ``w``, its zero point at ``zero_w``."""
     weights = _centred(ctx, ctx.known(ctx.input(w), "its weight"), _known(ctx, zero_w, "its zero point"), 0)
     assert isinstance(weights, Const)
     return convolve(ctx, _centred(ctx, ctx.input(0), zero_x, 1), weights, None, "i32")
@@ -140,8 +140,8 @@ def conv_integer(ctx: Context) -> list[Value]:
 def _requantised(ctx: Context, sums: Value, steps: tuple[Value, Value], index: int, bias: Value | None) -> Value:
     """Sums of products of operands with these steps, in steps of input ``index``; its zero point follows.
 
-    As onnxruntime: (sums + bias) in float32, times step step / step of the result, a float32 each, rounded half to even.
-    Steps of the second operand and biases are of columns or channels, the last axis of a product, the second of others.
+    As onnxruntime: (sums + bias) in float32, times step step / step of the result, each rounded to float32, then
+    rounded half to even. Biases, and steps of the second operand, belong to columns or channels.
     """
     scale, zero = ctx.input(index), ctx.input(index + 1)
     if prod(ctx.shape(scale)) != 1 or prod(ctx.shape(zero)) != 1 or prod(ctx.shape(steps[0])) != 1:

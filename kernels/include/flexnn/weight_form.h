@@ -31,7 +31,7 @@ static inline int32_t fx_panel_head(int32_t act) {
     return act == FX_ACT_PRELU ? 2 * FX_NR : FX_NR;
 }
 
-/* A panel's bytes are a multiple of this. So all panels lie on lines, and the room of a slice follows from its bytes. */
+/* A panel's bytes are a multiple of this: all panels lie on lines, and a slice takes no more room than its bytes. */
 #define FX_PANEL_ALIGN 64
 
 /* Offsets in bytes from a panel's start, and the panel's bytes. Its parts follow one another: [bias FX_NR], for PRELU
