@@ -6,17 +6,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from itertools import product
+from itertools import cycle, product
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 from numpy.typing import NDArray
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 import flexnn
 from flexnn import _core
+from flexnn.graph.evaluate import evaluate
 from flexnn.graph.ir import Graph
 from tests.support.compare import expected, load, model_of, run_on_core
 from tests.support.reference import run_graph
@@ -209,8 +210,11 @@ def test_every_level_computes_the_integers(cases: list[Case]) -> None:
         assert_equal(run_on_core(graph, inputs, None, "im2col"), want)
 
 
-def test_sessions_compute_the_integers_at_every_budget(cases: list[Case], tmp_path: Path) -> None:
-    for model, inputs, want in batches(cases):
+def test_sessions_compute_the_integers_at_every_budget(
+    cases: list[Case], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for (model, inputs, want), level in zip(batches(cases), cycle(_core.isa_levels()), strict=False):
+        monkeypatch.setenv("FLEXNN_ISA", level)
         path = tmp_path / "model.onnx"
         onnx.save(model, path)
         artifact = tmp_path / "model.flexnn"
@@ -223,7 +227,34 @@ def test_sessions_compute_the_integers_at_every_budget(cases: list[Case], tmp_pa
             assert_equal(got, want)
 
 
-def test_weights_of_one_byte_stay_so(cases: list[Case]) -> None:
+def test_numpy_computes_the_integers(cases: list[Case]) -> None:
+    for case in cases[:200]:
+        given = [case.x, *(case.constants.get(name) for name in case.node.input[1:])]
+        if case.node.input[1].startswith("turned"):
+            given[1] = case.x.transpose(0, 2, 1)
+        attrs = {a.name: helper.get_attribute_value(a) for a in case.node.attribute}
+        attrs = {name: v if isinstance(v, int) else list(v) for name, v in attrs.items()}
+        (y,) = evaluate(case.node.op_type, attrs, given, 17, 1)
+        assert_equal({"y": y}, {"y": case.want})
+
+
+def test_three_dimensions(tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    x, w = (
+        rng.integers(0, 256, (1, 7, 4, 5, 3)).astype(np.uint8),
+        rng.integers(250, 256, (3, 7, 2, 3, 2)).astype(np.uint8),
+    )
+    zx = np.asarray(200, np.uint8)
+    node = helper.make_node("ConvInteger", ["x", "w", "zx"], ["y"], pads=[1, 0, 1, 0, 2, 1], strides=[1, 2, 1])
+    types = {"x": TensorProto.UINT8, "y": TensorProto.INT32}
+    path = tmp_path / "model.onnx"
+    onnx.save(model_of([node], {"x": x.shape}, ["y"], {"w": w, "zx": zx}, 17, types), path)
+    want = convolved(centred(x, zx, 1), w.astype(np.int64), 1, [1, 2, 1], [1, 1, 1], [1, 0, 1, 0, 2, 1])
+    with flexnn.Session(path) as session:
+        assert_equal({"y": session.run(None, {"x": x})[0]}, {"y": wrapped(want)})
+
+
+def test_weights_of_one_byte_stay_so() -> None:
     """Signed weights, and unsigned ones around 128, in any group."""
     w = np.random.default_rng(3).integers(-128, 128, (24, 6, 3, 3)).astype(np.int8)
     for values, zero in ((w, np.int8(0)), ((w.astype(np.int16) + 128).astype(np.uint8), np.uint8(128))):
@@ -266,10 +297,51 @@ def quantised_case(rng: np.random.Generator, op: str) -> tuple[onnx.ModelProto, 
 @pytest.mark.parametrize("op", ["QLinearConv", "QLinearMatMul"])
 def test_sums_are_quantised_as_by_onnxruntime(op: str) -> None:
     rng = np.random.default_rng(5)
-    for _ in range(40):
+    for _ in range(25):
         model, feeds = quantised_case(rng, op)
         want = expected(model, feeds)
         graph: Graph = load(model)
         assert_equal(run_graph(graph, feeds), want)
         for level in _core.isa_levels():
             assert_equal(run_on_core(graph, feeds, level), want)
+        (node,) = model.graph.node
+        attrs = {a.name: list(a.ints) for a in node.attribute}
+        constants = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
+        (y,) = evaluate(op, attrs, [feeds["x"], *(constants[name] for name in node.input[1:])], 17, 1)
+        assert_equal({"y": y}, want)
+
+
+@pytest.mark.parametrize("op", ["MatMulIntegerToFloat", "DynamicQuantizeMatMul", "QGemm"])
+@pytest.mark.parametrize("biased", [False, True])
+def test_what_onnxruntime_writes_has_its_bits(op: str, biased: bool) -> None:
+    rng = np.random.default_rng(6)
+    f32 = np.float32
+    for _ in range(8):
+        m, k, n = (int(v) for v in rng.integers(1, 60, 3))
+        x = rng.integers(0, 256, (m, k)).astype(np.uint8)
+        sa, sb = rng.uniform(0.005, 0.1, 1).astype(f32), rng.uniform(0.001, 0.02, n).astype(f32)
+        b, zb = rng.integers(-128, 128, (k, n)).astype(np.int8), np.zeros(n, np.int8)
+        za, bias = rng.integers(0, 256, 1).astype(np.uint8), rng.standard_normal(n).astype(f32)
+        constants = {"b": b, "sb": sb, "zb": zb, "bias": bias}
+        names, attrs, types = ["x", "b", "sb", "zb"], {}, {}
+        if op == "MatMulIntegerToFloat":
+            names, types = ["x", "b", "sa", "sb", "za", "zb"], {"x": TensorProto.UINT8}
+            constants |= {"sa": sa, "za": za}
+        elif op == "QGemm":
+            names, types = ["x", "sa", "za", "b", "sb", "zb"], {"x": TensorProto.UINT8}
+            attrs = {"alpha": float(rng.choice([1.0, 0.7])), "transB": 1}
+            constants |= {"sa": sa.reshape(()), "za": za.reshape(()), "b": np.ascontiguousarray(b.T)}
+            constants["bias"] = rng.integers(-9000, 9000, n).astype(np.int32)
+            if rng.random() < 0.5:
+                names += ["bias" if biased else "", "sy", "zy"]
+                types["y"] = TensorProto.UINT8
+                constants |= {"sy": f32(rng.uniform(0.05, 0.5)), "zy": np.uint8(rng.integers(0, 256))}
+        else:
+            x = rng.standard_normal((m, k)).astype(f32)
+        if biased and "bias" not in names:
+            names.append("bias")
+        given = {name: np.asarray(v) for name, v in constants.items() if name in names}
+        node = helper.make_node(op, names, ["y"], domain="com.microsoft", **attrs)
+        model = model_of([node], {"x": x.shape}, ["y"], given, 17, types)
+        model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+        assert_equal(run_on_core(load(model), {"x": x}), expected(model, {"x": x}))
