@@ -59,6 +59,7 @@ cdef extern from "flexnn/ops.h" nogil:
     int32_t fx_conv_panel_cin(const fx_conv_params *p, int32_t panel)
     int fx_conv_groups_are_narrow(int64_t cin, int64_t cout, int64_t group)
     int64_t fx_conv_cin_panel(int64_t cin, int64_t cout, int64_t group)
+    int32_t fx_exact_terms(int32_t wtype)
     int fx_conv_kernel_fits(uint32_t kernel, const fx_conv_params *p)
     int64_t fx_op_workspace(const fx_kernels *k, uint32_t op, uint32_t kernel, const fx_params *p)
     int64_t fx_op_zeros(uint32_t op, const fx_params *p)

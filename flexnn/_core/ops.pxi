@@ -221,6 +221,13 @@ def panel_layout(str wtype not None, bint slopes, int64_t weights):
     return layout.scales, layout.minimum, layout.weights, layout.bytes
 
 
+def exact_terms(str wtype not None):
+    """Most products of integers by weights of this form whose sum is exact in floats."""
+    if wtype not in _WTYPE_NUMBER:
+        raise ValueError(f"weights stored as {wtype}")
+    return fx_exact_terms(_WTYPE_NUMBER[wtype])
+
+
 cdef int _check_groups(int64_t cin, int64_t cout, int64_t group) except -1:
     if group < 1 or cin < group or cout < group or cin % group or cout % group:
         raise ValueError(f"{cin} input and {cout} output channels in {group} groups")

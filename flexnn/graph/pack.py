@@ -1,7 +1,7 @@
 """Packing: a convolution's weights become panels, streamed one panel at a time.
 
 A panel holds ``NR`` consecutive output channels: ``[bias NR][slope NR, only PRELU]`` float32, the scales of its form
-(graph/weight_form.py), then ``[block][tap][cin of block][NR]`` weights.
+(graph/weight_form.py), then ``[block][tap][cin of block][NR]`` weights, and zeros up to the next line of 64 bytes.
 Missing output channels of the last panel are zeros. A grouped convolution packs output channels regardless of
 their groups: a panel reads the input channels of all groups it touches, ``cin_panel`` of them, and holds zeros where an
 output channel does not see an input channel (kernels/include/flexnn/ops.h, ``fx_conv_panel_cin``). Panels of narrow
@@ -139,7 +139,9 @@ class PanelSource:
                 head.append(_front(steps if scale is None else steps * scale[c0:c1]))
             elif scale is not None:
                 part = part * scale[c0:c1, None, None, None]
-            yield np.concatenate([*head, _stored(self._body(part, c0), self.form)])
+            parts = [*head, _stored(self._body(part, c0), self.form)]
+            zeros = np.zeros(self.panel_bytes // 4 - sum(p.size for p in parts), np.float32)
+            yield np.concatenate([*parts, zeros])
 
     def _body(self, part: F32, c0: int) -> F32:
         """[block][tap][cin of block][NR] of output channels from ``c0``."""

@@ -12,7 +12,7 @@ from flexnn import _core
 
 @dataclass(frozen=True, slots=True)
 class PanelLayout:
-    """Offsets in bytes of a panel's parts from its start; each part ends where the next begins."""
+    """Offsets in bytes of a panel's parts from its start; each part ends where the next begins, or zeros do."""
 
     scales: int
     minimum: int

@@ -35,6 +35,14 @@ void check_fill(check_case *c, void *data, int64_t bytes) {
         f[i] = check_real(c);
 }
 
+void check_fill_whole(check_case *c, void *data, int64_t bytes) {
+    float *f = data;
+    const int is_extreme = check_one_in(c, 2);
+    for (int64_t i = 0; i < bytes / (int64_t)sizeof *f; i++) {
+        f[i] = check_whole(is_extreme ? 1 - 0.02f * fabsf(check_real(c)) : check_real(c), 255);
+    }
+}
+
 /* ---- memory ---- */
 
 #define MAPS_MAX 24
@@ -262,7 +270,7 @@ int check_run_drawn(const check_op *op, check_case *c, const fx_kernels *k, cons
         fprintf(stderr, "%s: ends with \"%s\", expected \"%s\"\n", op_name, fx_status_text(status),
                 fx_status_text(wanted));
     else if (status == FX_OK) {
-        const int is_exact = op->is_case_exact ? op->is_case_exact(c) : op->is_exact;
+        const int is_exact = op->is_exact || c->is_exact;
         const int64_t elements = is_exact ? out_bytes : out_bytes / (int64_t)sizeof(float);
         check_expected e = {0};
         e.written = calloc((size_t)elements + 1, 1);

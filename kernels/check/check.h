@@ -8,8 +8,10 @@
 #ifndef FLEXNN_CHECK_H
 #define FLEXNN_CHECK_H
 
+#include <math.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "flexnn/kernels.h"
 #include "flexnn/ops.h"
@@ -26,6 +28,7 @@ typedef struct check_case {
     int64_t weight_bytes;
     double error; /* largest difference from what is expected, over the largest value expected; of f32 outputs */
     double rms;   /* the same of root mean squares */
+    int is_exact; /* set by draw: the output is not of floats, as of check_op.is_exact */
     int is_sampled;
     double sampled; /* is_sampled: the same as error of 60 outputs drawn at random, the median of 501 draws */
 } check_case;
@@ -47,8 +50,6 @@ typedef struct check_op {
     /* Sets value, tolerance and written of what the operator computes (is_exact: bytes and written). */
     void (*expect)(const check_case *c, check_expected *e);
     int is_exact;
-    /* The same for one case; NULL: is_exact. */
-    int (*is_case_exact)(const check_case *c);
     /* Shape i to time: sets op's kernel, params, name (at most 63 characters), flops and bytes moved by one run; 0 past
      * the end. NULL: nothing to time. */
     int (*bench)(int i, check_case *c, char *name, double *flops, double *bytes);
@@ -86,6 +87,22 @@ static inline void check_set(const check_case *c, check_expected *e, int64_t at,
     e->tolerance[i] = tolerance;
     e->written[i] = 1;
 }
+
+/* Sets element `at` of an output of int32, of a case that is exact. */
+static inline void check_set_int(const check_case *c, check_expected *e, int64_t at, int64_t value) {
+    const int64_t i = at * (int64_t)sizeof(int32_t) - c->out_lo;
+    const uint32_t low = (uint32_t)value;
+    memcpy(e->bytes + i, &low, sizeof low);
+    memset(e->written + i, 1, sizeof low);
+}
+
+/* Whole numbers made of drawn ones from [-1, 1): from -most to most. */
+static inline float check_whole(float drawn, float most) {
+    return truncf(drawn * (most + 0.99f));
+}
+
+/* Fills floats with whole numbers from -255 to 255, or with such near 255, whose sums are the largest. */
+void check_fill_whole(check_case *c, void *data, int64_t bytes);
 
 /* The frame: case.c runs one case, drawn or given (0: passed; else it prints why); bench.c times shapes; accuracy.c
  * prints the errors of these shapes (0: none is too large) and adds their number to *ran. Of shapes, those whose name

@@ -8,7 +8,7 @@
 /* ---- weights: panels made from, and read back as, w[cout][tap][cin of the group] ---- */
 
 static check_panels panels_of(const fx_conv_params *p) {
-    return check_panels_of(p->act, p->wtype, (int64_t)p->kh * p->kw * p->cin_panel * FX_NR);
+    return check_panels_of(p->act, p->wtype, p->sums, (int64_t)p->kh * p->kw * p->cin_panel * FX_NR);
 }
 
 /* Groups of 2, 4 or 8 channels, in and out. */
@@ -37,7 +37,8 @@ static void fill(check_case *c) {
     const fx_conv_params *p = &c->params.conv;
     for (int i = 0; i < 2; i++)
         if (c->in[i])
-            check_fill(c, (char *)c->in[i] + c->in_lo[i], c->in_hi[i] - c->in_lo[i]);
+            (p->sums == FX_DTYPE_I32 ? check_fill_whole : check_fill)(c, (char *)c->in[i] + c->in_lo[i],
+                                                                      c->in_hi[i] - c->in_lo[i]);
     check_fill_panels(c, panels_of(p), fx_op_panels(c->op, &c->params), p->group == 1);
     if (p->group == 1)
         return;
@@ -91,6 +92,11 @@ static void expect(const check_case *c, check_expected *e) {
                             sum += r[(int64_t)n * p->r_sn + (int64_t)oy * p->r_sh + (int64_t)ox * p->r_sw + o];
                             magnitude += fabs(sum);
                         }
+                        const int64_t at = (int64_t)n * p->y_sn + (int64_t)oy * p->y_sh + (int64_t)ox * p->y_sw + o;
+                        if (c->is_exact) {
+                            check_set_int(c, e, at, (int64_t)sum);
+                            continue;
+                        }
                         if (pass == 0) {
                             largest = fmax(largest, magnitude);
                             continue;
@@ -100,8 +106,7 @@ static void expect(const check_case *c, check_expected *e) {
                         const double bound =
                             amplification(c->kernel) *
                             check_sum_tolerance((int64_t)p->kh * p->kw * wide, fmax(largest, magnitude));
-                        check_set(c, e, (int64_t)n * p->y_sn + (int64_t)oy * p->y_sh + (int64_t)ox * p->y_sw + o, value,
-                                  check_activation_tolerance(p->act, value, bound));
+                        check_set(c, e, at, value, check_activation_tolerance(p->act, value, bound));
                     }
 }
 
@@ -127,6 +132,22 @@ static void set_strides(check_case *c, fx_conv_params *p) {
     p->r_sw = p->cout + (check_one_in(c, 3) ? check_int(c, 1, 20) : 0);
     p->r_sh = p->r_sw * p->ow;
     p->r_sn = p->r_sh * p->oh;
+}
+
+/* int32 sums now and then, where they are legal. */
+static void draw_sums(check_case *c, fx_conv_params *p) {
+    p->sums = FX_DTYPE_F32;
+    const int64_t terms = (int64_t)p->kh * p->kw * p->cin_panel;
+    if (is_winograd(c->kernel) || !check_one_in(c, 3) || (is_narrow(p) && terms > 256))
+        return;
+    p->sums = FX_DTYPE_I32, c->is_exact = 1;
+    p->has_residual = 0, p->act = FX_ACT_NONE;
+    if (p->group == 1 && check_one_in(c, 8)) { /* sums that a float does not hold */
+        p->cin = p->cin_panel = check_int(c, 600, 1500), p->h = p->w = p->oh = p->ow = check_int(c, 1, 3);
+        p->cin_block = c->kernel == FX_CONV_IM2COL ? p->cin : check_int(c, 1, 700);
+        p->sh = p->sw = 1;
+        set_strides(c, p);
+    }
 }
 
 static void draw(check_case *c) {
@@ -171,6 +192,7 @@ static void draw(check_case *c) {
     p->alpha = check_real(c), p->beta = p->alpha + 1;
     p->tile_block = winograd ? check_int(c, 1, 30) : 0;
     p->wtype = check_one_in(c, 2) ? FX_WTYPE_F32 : check_int(c, 0, FX_WTYPE_COUNT - 1);
+    draw_sums(c, p);
 }
 
 /* ---- shapes to time ---- */

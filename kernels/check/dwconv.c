@@ -5,13 +5,13 @@
 #include <stdio.h>
 
 static check_panels panels_of(const fx_dwconv_params *p) {
-    return check_panels_of(p->act, p->wtype, (int64_t)p->kh * p->kw * FX_NR);
+    return check_panels_of(p->act, p->wtype, p->sums, (int64_t)p->kh * p->kw * FX_NR);
 }
 
 static void fill(check_case *c) {
     for (int i = 0; i < 2; i++)
         if (c->in[i])
-            check_fill(c, (char *)c->in[i] + c->in_lo[i], c->in_hi[i] - c->in_lo[i]);
+            (c->is_exact ? check_fill_whole : check_fill)(c, (char *)c->in[i] + c->in_lo[i], c->in_hi[i] - c->in_lo[i]);
     check_fill_panels(c, panels_of(&c->params.dwconv), fx_op_panels(c->op, &c->params), 1);
 }
 
@@ -35,13 +35,17 @@ static void expect(const check_case *c, check_expected *e) {
                         sum += product;
                         magnitude += fabs(product);
                     }
+                    const int64_t at = n * (int64_t)p->y_sn + oy * (int64_t)p->y_sh + ox * (int64_t)p->y_sw + o;
+                    if (c->is_exact) {
+                        check_set_int(c, e, at, (int64_t)sum);
+                        continue;
+                    }
                     if (r)
                         sum += r[n * (int64_t)p->r_sn + oy * (int64_t)p->r_sh + ox * (int64_t)p->r_sw + o];
                     const double slope = p->act == FX_ACT_PRELU ? panel[FX_NR] : 0;
                     const double value = check_activation(p->act, sum, p->alpha, p->beta, slope);
                     const double bound = check_sum_tolerance(p->kh * p->kw, magnitude + fabs(sum));
-                    check_set(c, e, n * (int64_t)p->y_sn + oy * (int64_t)p->y_sh + ox * (int64_t)p->y_sw + o, value,
-                              check_activation_tolerance(p->act, value, bound));
+                    check_set(c, e, at, value, check_activation_tolerance(p->act, value, bound));
                 }
 }
 
@@ -75,6 +79,11 @@ static void draw(check_case *c) {
     p->act = check_one_in(c, 2) ? check_int(c, 0, FX_ACT_COUNT - 1) : check_int(c, 0, FX_ACT_CLIP);
     p->alpha = check_real(c), p->beta = p->alpha + 1;
     p->wtype = check_one_in(c, 2) ? FX_WTYPE_F32 : check_int(c, 0, FX_WTYPE_COUNT - 1);
+    p->sums = FX_DTYPE_F32;
+    if (check_one_in(c, 3)) {
+        p->sums = FX_DTYPE_I32, c->is_exact = 1;
+        p->has_residual = 0, p->act = FX_ACT_NONE;
+    }
 }
 
 static int bench(int i, check_case *c, char *name, double *flops, double *bytes) {

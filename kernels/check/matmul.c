@@ -39,6 +39,16 @@ static void draw(check_case *c) {
         p->act = check_one_in(c, 2) ? check_int(c, 0, FX_ACT_COUNT - 1) : FX_ACT_NONE;
     while (p->act == FX_ACT_PRELU);
     p->alpha = check_real(c), p->beta = p->alpha + 1;
+    p->sums = FX_DTYPE_F32;
+    if (check_one_in(c, 3)) {
+        p->sums = FX_DTYPE_I32, c->is_exact = 1;
+        p->act = FX_ACT_NONE;
+    }
+}
+
+static void fill(check_case *c) {
+    for (int i = 0; i < 2; i++)
+        (c->is_exact ? check_fill_whole : check_fill)(c, (char *)c->in[i] + c->in_lo[i], c->in_hi[i] - c->in_lo[i]);
 }
 
 static void expect(const check_case *c, check_expected *e) {
@@ -55,9 +65,13 @@ static void expect(const check_case *c, check_expected *e) {
                         sum += product;
                         magnitude += fabs(product);
                     }
+                    const int64_t at = i0 * p->y_s0 + i1 * p->y_s1 + i * p->y_sm + j;
+                    if (c->is_exact) {
+                        check_set_int(c, e, at, (int64_t)sum);
+                        continue;
+                    }
                     /* No activation but SiLU and HardSwish (1.1 and 1.5) is steeper than 1; exp adds a little. */
-                    check_set(c, e, i0 * p->y_s0 + i1 * p->y_s1 + i * p->y_sm + j,
-                              check_activation(p->act, sum, p->alpha, p->beta, 0),
+                    check_set(c, e, at, check_activation(p->act, sum, p->alpha, p->beta, 0),
                               (p->act ? 1.5 : 1) * check_sum_tolerance(p->k, magnitude) +
                                   (p->act ? 2e-6 * (1 + fabs(sum)) : 0));
                 }
@@ -81,4 +95,4 @@ static int bench(int i, check_case *c, char *name, double *flops, double *bytes)
     return 1;
 }
 
-const check_op check_matmul = {.draw = draw, .expect = expect, .bench = bench};
+const check_op check_matmul = {.draw = draw, .fill = fill, .expect = expect, .bench = bench};

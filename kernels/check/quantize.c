@@ -5,35 +5,41 @@
 #include <stdio.h>
 #include <string.h>
 
-static int bytes_of(int32_t dtype) {
-    return dtype == FX_DTYPE_U8 || dtype == FX_DTYPE_I8 ? 1 : 4;
+static int32_t type_of_zero(const fx_quantize_params *p) {
+    return p->to == FX_DTYPE_F32 ? p->from : p->to;
 }
 
 static void draw(check_case *c) {
     fx_quantize_params *p = &c->params.quantize;
-    const int quantises = check_int(c, 0, 1);
-    p->from = quantises ? FX_DTYPE_F32 : CHECK_PICK(c, FX_DTYPE_U8, FX_DTYPE_I8, FX_DTYPE_I32);
-    p->to = quantises ? CHECK_PICK(c, FX_DTYPE_U8, FX_DTYPE_I8) : FX_DTYPE_F32;
+    const int way = check_int(c, 0, 2); /* quantise, restore, quantise sums */
+    p->from = way == 0 ? FX_DTYPE_F32 : way == 1 ? CHECK_PICK(c, FX_DTYPE_U8, FX_DTYPE_I8, FX_DTYPE_I32) : FX_DTYPE_I32;
+    p->to = way == 1 ? FX_DTYPE_F32 : CHECK_PICK(c, FX_DTYPE_U8, FX_DTYPE_I8);
     p->outer = check_int(c, 1, 6), p->n = check_one_in(c, 2) ? 1 : check_int(c, 2, 9);
     p->inner = check_one_in(c, 3) ? check_int(c, 100, 2000) : check_int(c, 1, 30);
     p->has_zero = check_int(c, 0, 1);
+    p->has_bias = way == 2 && check_one_in(c, 2);
+    if (way == 2 && check_one_in(c, 2))
+        p->inner = 1;
 }
 
 /* Scales are powers of two, and numbers halves of them: quotients are exact, ties occur. */
 static void fill(check_case *c) {
     const fx_quantize_params *p = &c->params.quantize;
-    for (int o = 0; o < 3; o++) {
+    for (int o = 0; o < 4; o++) {
         const int is_float = o == 1 || (o == 0 && p->from == FX_DTYPE_F32);
-        for (int64_t i = 0; i < c->in_hi[o] / (is_float ? 4 : bytes_of(p->from == FX_DTYPE_F32 ? p->to : p->from));
-             i++) {
+        const int is_wide =
+            is_float || o == 3 || (o == 0 && p->from == FX_DTYPE_I32) || (o == 2 && type_of_zero(p) == FX_DTYPE_I32);
+        for (int64_t i = 0; i < c->in_hi[o] / (is_wide ? 4 : 1); i++) {
             if (o == 1)
                 ((float *)c->in[o])[i] = ldexpf(1, check_int(c, -3, 3));
             else if (is_float)
                 ((float *)c->in[o])[i] =
                     check_one_in(c, 30) ? CHECK_PICK(c, -1, 1) * INFINITY : 0.0625f * (float)check_int(c, -6000, 6000);
-            else if (o == 0 && p->from == FX_DTYPE_I32)
-                ((int32_t *)c->in[o])[i] = check_int(c, -100000, 100000);
-            else if (p->from == FX_DTYPE_I32)
+            else if (is_wide && o != 2)
+                ((int32_t *)c->in[o])[i] = check_one_in(c, 20)     ? CHECK_PICK(c, INT32_MIN, INT32_MAX)
+                                           : p->to == FX_DTYPE_F32 ? check_int(c, -100000, 100000)
+                                                                   : check_int(c, -300, 300);
+            else if (is_wide)
                 ((int32_t *)c->in[o])[i] = check_int(c, -100, 100);
             else
                 ((uint8_t *)c->in[o])[i] = (uint8_t)check_int(c, 0, 255);
@@ -49,7 +55,7 @@ static int32_t integer_at(const void *x, int32_t dtype, int64_t at) {
 
 static void expect(const check_case *c, check_expected *e) {
     const fx_quantize_params *p = &c->params.quantize;
-    const int32_t type = p->from == FX_DTYPE_F32 ? p->to : p->from;
+    const int32_t type = type_of_zero(p);
     const int64_t total = (int64_t)p->outer * p->n * p->inner;
     for (int64_t i = 0; i < total; i++) {
         const int64_t slice = i / p->inner % p->n;
@@ -61,7 +67,14 @@ static void expect(const check_case *c, check_expected *e) {
             memset(e->written + i * 4, 1, 4);
             continue;
         }
-        const double v = nearbyint(((const float *)c->in[0])[i] / scale) + zero;
+        double steps;
+        if (p->from == FX_DTYPE_I32) {
+            const uint32_t bias = p->has_bias ? (uint32_t)((const int32_t *)c->in[3])[slice] : 0;
+            steps = (float)(int32_t)(((const uint32_t *)c->in[0])[i] + bias) * scale;
+        } else {
+            steps = ((const float *)c->in[0])[i] / scale;
+        }
+        const double v = nearbyint(steps) + zero;
         const double lo = type == FX_DTYPE_U8 ? 0 : -128, hi = lo + 255;
         e->bytes[i] = (unsigned char)(int)(v < lo ? lo : v > hi ? hi : v);
         e->written[i] = 1;
@@ -69,13 +82,18 @@ static void expect(const check_case *c, check_expected *e) {
 }
 
 static int bench(int i, check_case *c, char *name, double *flops, double *bytes) {
-    if (i > 1)
+    if (i > 3)
         return 0;
-    const int32_t u8 = FX_DTYPE_U8, f32 = FX_DTYPE_F32;
-    c->params.quantize = (fx_quantize_params){i ? u8 : f32, i ? f32 : u8, 1, 1, 200000, 1};
+    const int32_t u8 = FX_DTYPE_U8, f32 = FX_DTYPE_F32, i32 = FX_DTYPE_I32;
+    const fx_quantize_params shapes[] = {{f32, u8, 1, 1, 200000, 1, 0},
+                                         {u8, f32, 1, 1, 200000, 1, 0},
+                                         {i32, u8, 1, 1, 200000, 1, 0},
+                                         {i32, u8, 200000 / 64, 64, 1, 1, 1}};
+    static const char *const names[] = {"quantize", "dequantize", "quantize sums", "quantize sums of 64 channels"};
+    c->params.quantize = shapes[i];
     *flops = 0;
     *bytes = 5.0 * 200000;
-    snprintf(name, 64, "%s 200000", i ? "dequantize" : "quantize");
+    snprintf(name, 64, "%s 200000", names[i]);
     return 1;
 }
 

@@ -98,10 +98,6 @@ static void expect_double(const check_case *c, check_expected *e, int outer, int
     check_set_double(e, p->dtype, (int64_t)outer * p->inner + j, results[p->kind]);
 }
 
-static int is_exact(const check_case *c) {
-    return c->params.reduce.dtype != FX_DTYPE_F32;
-}
-
 static void expect(const check_case *c, check_expected *e) {
     const fx_reduce_params *p = &c->params.reduce;
     for (int outer = 0; outer < p->outer; outer++)
@@ -126,6 +122,7 @@ static void draw(check_case *c) {
         p->dtype = FX_DTYPE_F64;
     if (p->dtype == FX_DTYPE_BOOL)
         p->kind = CHECK_PICK(c, FX_REDUCE_MAX, FX_REDUCE_MIN);
+    c->is_exact = p->dtype != FX_DTYPE_F32;
 }
 
 static void fill_typed(check_case *c) {
@@ -179,4 +176,4 @@ static int bench(int i, check_case *c, char *name, double *flops, double *bytes)
     return 1;
 }
 
-const check_op check_reduce = {.draw = draw, .fill = fill, .expect = expect, .is_case_exact = is_exact, .bench = bench};
+const check_op check_reduce = {.draw = draw, .fill = fill, .expect = expect, .bench = bench};

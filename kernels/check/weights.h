@@ -9,11 +9,12 @@
 typedef struct check_panels {
     fx_panel_layout layout;
     int64_t weights;
-    int32_t wtype;
+    int32_t wtype, sums;
 } check_panels;
 
-static inline check_panels check_panels_of(int32_t act, int32_t wtype, int64_t weights) {
-    return (check_panels){fx_panel_layout_of(act, wtype, weights), weights, wtype};
+/* sums: of a convolution's parameters; I32: weights are whole numbers, biases 0 and scales 1. */
+static inline check_panels check_panels_of(int32_t act, int32_t wtype, int32_t sums, int64_t weights) {
+    return (check_panels){fx_panel_layout_of(act, wtype, weights), weights, wtype, sums};
 }
 
 /* Byte `at` of output channel o's panel. */
@@ -39,24 +40,30 @@ static inline double check_weight(const check_case *c, check_panels p, int o, in
 
 static inline void check_set_weight(check_case *c, check_panels p, int o, int64_t at, float value) {
     void *to = check_panel_at(c, p, o, p.layout.weights);
+    if (p.sums == FX_DTYPE_I32)
+        value = p.wtype == FX_WTYPE_S8 ? check_whole(value, 127) / 127 : check_whole(value, 255);
     if (p.wtype == FX_WTYPE_F16)
         ((uint16_t *)to)[at] = fx_half_from(value);
     else if (p.wtype == FX_WTYPE_S8)
-        ((int8_t *)to)[at] = (int8_t)(value * 127);
+        ((int8_t *)to)[at] = (int8_t)nearbyintf(value * 127);
     else
         ((float *)to)[at] = value;
 }
 
 /* Every lane of every panel: heads from [-1, 1), scales so that S8 fills the same range, weights as `fills` says. */
 static inline void check_fill_panels(check_case *c, check_panels p, int32_t panels, int fills) {
+    const int is_extreme = p.sums == FX_DTYPE_I32 && check_one_in(c, 2);
     for (int32_t i = 0; i < panels; i++) {
         float *head = check_panel(c, p, i * FX_NR), *scales = check_panel_at(c, p, i * FX_NR, p.layout.scales);
         for (int64_t j = 0; j < p.layout.weights / (int64_t)sizeof(float); j++)
-            head[j] = check_real(c);
+            head[j] = p.sums == FX_DTYPE_I32 ? 0 : check_real(c);
         for (int64_t j = 0; j < (p.layout.minimum - p.layout.scales) / (int64_t)sizeof(float); j++)
-            scales[j] = (1 + scales[j]) / 254;
+            scales[j] = p.sums == FX_DTYPE_I32 ? 1 : (1 + scales[j]) / 254;
         for (int64_t at = 0; at < p.weights; at++)
-            check_set_weight(c, p, i * FX_NR, at, fills ? check_real(c) : 0);
+            check_set_weight(c, p, i * FX_NR, at,
+                             !fills       ? 0
+                             : is_extreme ? -1 + 0.02f * fabsf(check_real(c))
+                                          : check_real(c));
     }
 }
 

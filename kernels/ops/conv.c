@@ -1,6 +1,7 @@
 /* Convolution: its shapes, limits and sizes; the computing is in conv_gemm.c, conv_wino.c, conv_gemv.c, conv_group.c.
  */
 #include "conv.h"
+#include "sums.h"
 #include "wino_line.h"
 
 static fx_window full_window(const fx_params *u) {
@@ -17,7 +18,13 @@ static int32_t panels(const fx_params *u) {
     return (int32_t)fx_div_up(u->conv.cout, FX_NR);
 }
 
+static int is_winograd(uint32_t kernel) {
+    return kernel == FX_CONV_WINO2 || kernel == FX_CONV_WINO4 || kernel == FX_CONV_WINO_LINE;
+}
+
 int fx_conv_kernel_fits(uint32_t kernel, const fx_conv_params *p) {
+    if (is_winograd(kernel) && p->sums != FX_DTYPE_F32) /* its transforms are not of integers */
+        return 0;
     switch (kernel) {
     case FX_CONV_DIRECT:
         return 1;
@@ -34,10 +41,6 @@ int fx_conv_kernel_fits(uint32_t kernel, const fx_conv_params *p) {
     }
 }
 
-static int is_winograd(uint32_t kernel) {
-    return kernel == FX_CONV_WINO2 || kernel == FX_CONV_WINO4 || kernel == FX_CONV_WINO_LINE;
-}
-
 static fx_maps maps_of(const fx_params *u) {
     return FX_MAPS_OF(&u->conv, u->conv.cin, u->conv.cout);
 }
@@ -49,7 +52,8 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
     for (size_t i = 0; i < sizeof positive / sizeof *positive; i++)
         if (positive[i] < 1)
             return FX_ERR_PARAMS;
-    if (p->pt < 0 || p->pl < 0 || !fx_panels_fit(p->nr, p->act, p->alpha, p->beta, p->wtype))
+    if (p->pt < 0 || p->pl < 0 || !fx_panels_fit(p->nr, p->act, p->alpha, p->beta, p->wtype) ||
+        !fx_sums_fit(p->sums, p->act, p->has_residual))
         return FX_ERR_PARAMS;
     if (p->cin % p->group || p->cout % p->group || p->cin_panel > p->cin || (p->group == 1 && p->cin_panel != p->cin))
         return FX_ERR_PARAMS;
@@ -65,6 +69,8 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
     if (!fx_maps_fit(&maps))
         return FX_ERR_PARAMS;
     if (!fx_conv_kernel_fits(kernel, p) || (fx_conv_is_narrow(p) && !fx_conv_group_fits(p)))
+        return FX_ERR_PARAMS;
+    if (p->sums == FX_DTYPE_I32 && fx_conv_is_narrow(p) && taps * p->cin_panel > fx_exact_terms(p->wtype))
         return FX_ERR_PARAMS;
     if (is_winograd(kernel) && (p->tile_block < 1 || (int64_t)p->tile_block * p->cin > FX_ELEMENTS_MAX / 128))
         return FX_ERR_PARAMS;

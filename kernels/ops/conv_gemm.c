@@ -7,6 +7,7 @@
  * Inside a unit tiles are the outer loop and panels the inner one: a tile's input stays in L1 while the unit's panels,
  * at most FX_CACHE_BYTES unless one tile of panels is bigger, come from L2. */
 #include "conv.h"
+#include "sums.h"
 
 typedef struct workspace {
     int64_t *tap_offset; /* floats from the first tap to each tap; DIRECT */
@@ -15,6 +16,7 @@ typedef struct workspace {
     const float **r;     /* [rows] */
     float *gathered;     /* [rows][kh][kw * cin]; IM2COL */
     float *panels;       /* of a unit, where they are not stored as floats */
+    fx_part_tile part;   /* where sums are int32 */
     int64_t bytes;
 } workspace;
 
@@ -46,6 +48,10 @@ static workspace workspace_at(void *base, const fx_kernels *k, uint32_t kernel, 
     FX_TAKE(s.panels, base, at,
             fx_panels_room(p->act, p->wtype, (int64_t)p->kh * p->kw * p->cin_panel * FX_NR,
                            fx_min64(groups_at_most(k, p) * k->panels, fx_div_up(p->cout, FX_NR))));
+    const int64_t part_rows = p->sums == FX_DTYPE_I32 ? k->mr : 0;
+    s.part.columns = k->panels * FX_NR;
+    FX_TAKE(s.part.floats, base, at, part_rows * s.part.columns);
+    FX_TAKE(s.part.row, base, at, part_rows);
     s.bytes = at;
     return s;
 }
@@ -251,7 +257,10 @@ static void run_tile(const walk *w, fx_gemm *g, const float *weight, int32_t fir
             ask_ahead(w, g, first, panel, last);
         else if (w->asks == ASK_NOW)
             ask_now(g);
-        w->call->kernels->gemm_f32(g);
+        if (p->sums == FX_DTYPE_I32)
+            fx_gemm_sums(w->call->kernels, g, fx_exact_terms(p->wtype), &w->s.part);
+        else
+            w->call->kernels->gemm_f32(g);
     }
     if (!fx_finish_is_partial(p->act))
         return;

@@ -1,6 +1,7 @@
 /* Convolution with a few output pixels only (a fully connected layer, a token): reading the weights takes all the time.
  * So the panels are read once, in order and in their stored form, and each is used for all pixels. */
 #include "conv.h"
+#include "sums.h"
 #include "units.h"
 
 int fx_conv_is_gemv(uint32_t kernel, const fx_conv_params *p) {
@@ -8,9 +9,11 @@ int fx_conv_is_gemv(uint32_t kernel, const fx_conv_params *p) {
 }
 
 typedef struct workspace {
-    const float **a; /* [taps][rows] */
-    float **c;       /* [rows] */
-    const float **r; /* [rows] */
+    const float **a;      /* [taps][rows] */
+    float **c;            /* [rows] */
+    const float **r;      /* [rows] */
+    const float **part_a; /* [taps][rows]; this and part where sums are int32 */
+    fx_part_tile part;
     int64_t bytes;
 } workspace;
 
@@ -20,6 +23,11 @@ static workspace workspace_at(void *base, const fx_conv_params *p) {
     FX_TAKE(s.a, base, at, (int64_t)p->kh * p->kw * FX_FEW_ROWS);
     FX_TAKE(s.c, base, at, FX_FEW_ROWS);
     FX_TAKE(s.r, base, at, FX_FEW_ROWS);
+    const int64_t part_rows = p->sums == FX_DTYPE_I32 ? FX_FEW_ROWS : 0;
+    s.part.columns = FX_NR;
+    FX_TAKE(s.part.floats, base, at, part_rows * FX_NR);
+    FX_TAKE(s.part.row, base, at, part_rows);
+    FX_TAKE(s.part_a, base, at, (int64_t)p->kh * p->kw * part_rows);
     s.bytes = at;
     return s;
 }
@@ -58,6 +66,29 @@ static void point(const fx_call *call, const workspace *s, int i, int rows, int6
         s->r[i] = (const float *)call->in[1] + batch * p->r_sn + oy * p->r_sh + ox * p->r_sw;
 }
 
+/* The product in int32: part by part of a panel, so that the panels are read in order. */
+static void run_sums(const fx_call *call, const fx_gemv *g, const workspace *s) {
+    const fx_part_tile *tile = &s->part;
+    fx_gemv part = *g;
+    part.a = s->part_a, part.c = tile->row, part.c_at = 0;
+    for (int32_t i = 0; i < g->rows; i++)
+        tile->row[i] = tile->floats + (int64_t)i * tile->columns;
+    for (int32_t column = 0; column < g->columns; column += FX_NR, part.w += g->w_panel) {
+        fx_part p = {.all_taps = g->taps, .all_k = g->k, .all_block = g->block, .terms = fx_exact_terms(g->wtype)};
+        part.columns = (int32_t)fx_min64(FX_NR, g->columns - column);
+        for (int is_more = 0; fx_next_part(&p); is_more = 1) {
+            for (int32_t t = 0; t < p.taps; t++)
+                for (int32_t i = 0; i < g->rows; i++)
+                    s->part_a[t * g->rows + i] = g->a[(p.tap + t) * g->rows + i] + p.first + p.at;
+            part.taps = p.taps, part.k = p.k, part.block = p.block;
+            part.head = g->head + fx_weights_bytes(g->wtype, p.weight * FX_NR) / (int64_t)sizeof(float);
+            call->kernels->gemv_f32(&part);
+            for (int32_t i = 0; i < g->rows; i++)
+                fx_add_sums(tile->row[i], (int32_t *)(void *)(g->c[i] + g->c_at + column), part.columns, is_more);
+        }
+    }
+}
+
 fx_status fx_conv_gemv_run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) {
     const fx_conv_params *p = &call->params->conv;
     const fx_window *win = &call->window;
@@ -70,7 +101,7 @@ fx_status fx_conv_gemv_run(const fx_call *call, int threads, uint32_t u0, uint32
     for (int32_t i = 0; i < g.rows; i++)
         point(call, &s, i, g.rows, win->y0 + i / p->ow, i % p->ow);
     const fx_panel_layout layout = layout_of(p);
-    g.head = (int32_t)(layout.weights / (int64_t)sizeof(float));
+    g.head = layout.weights / (int64_t)sizeof(float);
     g.scales = (int32_t)(layout.scales / (int64_t)sizeof(float));
     g.w_panel = layout.bytes / (int64_t)sizeof(float);
     g.w = call->weight + first * g.w_panel;
@@ -82,6 +113,10 @@ fx_status fx_conv_gemv_run(const fx_call *call, int threads, uint32_t u0, uint32
     g.finish = fx_finish_of(p->act, p->alpha, p->beta);
     if (g.columns <= 0)
         return FX_OK;
+    if (p->sums == FX_DTYPE_I32) {
+        run_sums(call, &g, &s);
+        return FX_OK;
+    }
     call->kernels->gemv_f32(&g);
     if (fx_finish_is_partial(p->act))
         for (int32_t i = 0; i < g.rows; i++)

@@ -13,7 +13,7 @@ static fx_dwconv_params strips_of(const fx_conv_params *p) {
     d.x_sn = p->x_sn, d.x_sh = p->x_sh, d.x_sw = p->x_sw;
     d.y_sn = p->y_sn, d.y_sh = p->y_sh, d.y_sw = p->y_sw;
     d.has_residual = p->has_residual, d.r_sn = p->r_sn, d.r_sh = p->r_sh, d.r_sw = p->r_sw;
-    d.wtype = p->wtype, d.act = p->act, d.alpha = p->alpha, d.beta = p->beta;
+    d.wtype = p->wtype, d.sums = p->sums, d.act = p->act, d.alpha = p->alpha, d.beta = p->beta;
     return d;
 }
 

@@ -1,5 +1,6 @@
 /* Depthwise convolution: its shapes, limits and sizes; the computing is in strips.c. */
 #include "strips.h"
+#include "sums.h"
 
 static fx_window full_window(const fx_params *u) {
     const fx_dwconv_params *p = &u->dwconv;
@@ -25,11 +26,14 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
     for (size_t i = 0; i < sizeof positive / sizeof *positive; i++)
         if (positive[i] < 1)
             return FX_ERR_PARAMS;
-    if (kernel != 0 || p->pt < 0 || p->pl < 0 || !fx_panels_fit(p->nr, p->act, p->alpha, p->beta, p->wtype))
+    if (kernel != 0 || p->pt < 0 || p->pl < 0 || !fx_panels_fit(p->nr, p->act, p->alpha, p->beta, p->wtype) ||
+        !fx_sums_fit(p->sums, p->act, p->has_residual))
         return FX_ERR_PARAMS;
     if ((int64_t)p->n * p->oh > INT32_MAX || (int64_t)p->kh * p->kw > 1 << 20 ||
         ((int64_t)p->kh * p->kw + 3) * FX_NR * fx_div_up(p->c, FX_NR) > FX_ELEMENTS_MAX || !fx_strips_fit(p) ||
         !fx_taps_fit(p->oh, p->sh, p->kh, p->dh) || !fx_taps_fit(p->ow, p->sw, p->kw, p->dw))
+        return FX_ERR_PARAMS;
+    if (p->sums == FX_DTYPE_I32 && (int64_t)p->kh * p->kw > fx_exact_terms(p->wtype))
         return FX_ERR_PARAMS;
     const fx_maps maps = maps_of(u);
     return fx_maps_fit(&maps) ? FX_OK : FX_ERR_PARAMS;

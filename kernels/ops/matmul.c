@@ -1,6 +1,7 @@
 /* Product of two computed matrices, over two batch dimensions: b is packed into panels, a block of depth and a group of
  * columns at a time, small enough to stay in a core's cache and to cost the budget little; then the gemm tile walks a's
  * rows. Sums are carried from one block of depth to the next in y. A product of few rows reads b where it is. */
+#include "sums.h"
 #include "units.h"
 
 #include <math.h>
@@ -10,7 +11,8 @@
 #define PACKED_BYTES (FX_CACHE_BYTES / 2) /* of a packed group; the rest of the cache is for a and y */
 #define ROWS_MIN 32                       /* fewer rows in a unit would take less time than packing b */
 
-#define FEW 8 /* fewer rows than this do not pay for packing b */
+#define FEW 8            /* fewer rows than this do not pay for packing b */
+#define PART_COLUMNS 256 /* of few rows, where sums are int32 */
 
 /* Decided by the whole product, so that the result does not depend on the window. */
 static int is_few(const fx_matmul_params *p) {
@@ -38,6 +40,8 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
     if (kernel != 0 || p->b0 < 1 || p->b1 < 1 || p->m < 1 || p->n < 1 || p->k < 1 || p->n > INT32_MAX - 1024 ||
         p->k > INT32_MAX - 1024)
         return FX_ERR_PARAMS;
+    if (!fx_sums_fit(p->sums, p->act, 0))
+        return FX_ERR_PARAMS;
     if (p->act < 0 || p->act >= FX_ACT_COUNT || p->act == FX_ACT_PRELU || isnan(p->alpha) || isnan(p->beta))
         return FX_ERR_PARAMS;
     if ((int64_t)p->b0 * p->b1 > INT32_MAX / p->m)
@@ -56,8 +60,9 @@ static int64_t output_bytes(const fx_params *u) {
     return fx_operand_bytes(operand_of(&u->matmul, FX_OUTPUT));
 }
 
+/* Of int32 sums a block is a part (sums.h). */
 static int32_t depth(const fx_matmul_params *p) {
-    const int64_t blocks = fx_div_up(p->k, DEPTH_MAX);
+    const int64_t blocks = fx_div_up(p->k, p->sums == FX_DTYPE_I32 ? FX_EXACT_TERMS(255) : DEPTH_MAX);
     return (int32_t)fx_div_up(p->k, blocks);
 }
 
@@ -70,8 +75,9 @@ static int64_t group_panels(const fx_kernels *k, const fx_matmul_params *p, int6
 typedef struct workspace {
     const float **a;
     float **c;
-    float *b;    /* [panels][depth][FX_NR] */
-    float *rows; /* of a, where its elements are not neighbours: [mr][depth] */
+    float *b;          /* [panels][depth][FX_NR] */
+    float *rows;       /* of a, where its elements are not neighbours: [mr][depth] */
+    fx_part_tile part; /* where sums are int32 */
     int64_t bytes;
 } workspace;
 
@@ -82,6 +88,10 @@ static workspace workspace_at(void *base, const fx_kernels *k, const fx_matmul_p
     FX_TAKE(s.c, base, at, fx_max64(k->mr, FEW));
     FX_TAKE(s.b, base, at, is_few(p) ? 0 : group_panels(k, p, fx_div_up(p->n, FX_NR)) * depth(p) * FX_NR);
     FX_TAKE(s.rows, base, at, p->a_sk == 1 ? 0 : (int64_t)k->mr * depth(p));
+    const int64_t part_rows = p->sums == FX_DTYPE_F32 ? 0 : is_few(p) ? FEW : k->mr;
+    s.part.columns = is_few(p) ? PART_COLUMNS : k->panels * FX_NR;
+    FX_TAKE(s.part.floats, base, at, part_rows * s.part.columns);
+    FX_TAKE(s.part.row, base, at, part_rows);
     s.bytes = at;
     return s;
 }
@@ -168,11 +178,37 @@ static void run_block(const fx_call *call, const workspace *s, const block *t, i
             g.w = s->b + (i - t->panel0) * g.w_panel;
             g.c_at = (int64_t)i * FX_NR;
             g.columns = (int32_t)fx_min64((int64_t)g.panels * FX_NR, column_end - g.c_at);
-            k->gemm_f32(&g);
+            if (p->sums == FX_DTYPE_I32)
+                fx_gemm_sums(k, &g, FX_EXACT_TERMS(255), &s->part);
+            else
+                k->gemm_f32(&g);
             if (is_last && fx_finish_is_partial(p->act))
                 fx_activate_rows(k, (fx_activation){p->act, p->alpha, p->beta}, s->c[0] + g.c_at, g.rows, p->y_sm,
                                  g.columns);
         }
+    }
+}
+
+/* run_few in int32: a part of the depth of PART_COLUMNS columns at a time. */
+static void run_few_sums(const fx_call *call, const workspace *s, fx_few_rows *f, int32_t columns) {
+    const fx_matmul_params *p = &call->params->matmul;
+    const float *b = f->b;
+    for (int32_t i = 0; i < f->rows; i++)
+        s->part.row[i] = s->part.floats + (int64_t)i * PART_COLUMNS;
+    f->c = s->part.row;
+    for (int32_t j = 0; j < columns; j += PART_COLUMNS) {
+        f->columns = (int32_t)fx_min64(PART_COLUMNS, columns - j);
+        for (int32_t q = 0; q < p->k; q += f->k) {
+            f->k = (int32_t)fx_min64(FX_EXACT_TERMS(255), p->k - q);
+            f->b = b + j * (int64_t)p->b_sn + q * (int64_t)p->b_sk;
+            call->kernels->few_rows_f32(f);
+            for (int32_t i = 0; i < f->rows; i++) {
+                fx_add_sums(s->part.row[i], (int32_t *)(void *)(s->c[i] + j), f->columns, q > 0);
+                s->a[i] += f->k;
+            }
+        }
+        for (int32_t i = 0; i < f->rows; i++)
+            s->a[i] -= p->k;
     }
 }
 
@@ -186,6 +222,10 @@ static void run_few(const fx_call *call, const workspace *s, const block *t, int
     for (int32_t i = 0; i < f.rows; i++) {
         s->a[i] = t->a + (t->r0 + i) * (int64_t)p->a_sm;
         s->c[i] = t->y + (t->r0 + i) * (int64_t)p->y_sm + c0;
+    }
+    if (p->sums == FX_DTYPE_I32) {
+        run_few_sums(call, s, &f, f.columns);
+        return;
     }
     call->kernels->few_rows_f32(&f);
     if (p->act != FX_ACT_NONE)

@@ -1,5 +1,6 @@
-/* To and from quantised integers: y = saturate(round half to even(x / scale) + zero point), y = (x - zero point) scale.
- * One scale and zero point for each of the n slices in the middle of a contiguous [outer, n, inner].
+/* To and from quantised integers, and from sums of their products to such: params.h has the formulas; numbers are
+ * rounded half to even. One scale, zero point and bias for each of the n slices in the middle of a contiguous
+ * [outer, n, inner].
  * https://onnx.ai/onnx/operators/onnx__QuantizeLinear.html. */
 #include "units.h"
 
@@ -9,6 +10,15 @@ static int is_quantising(const fx_quantize_params *p) {
 
 static int is_quantised(int32_t dtype) {
     return dtype == FX_DTYPE_U8 || dtype == FX_DTYPE_I8;
+}
+
+/* From sums of products. */
+static int is_requantising(const fx_quantize_params *p) {
+    return p->from == FX_DTYPE_I32 && is_quantised(p->to);
+}
+
+static int32_t type_of_zero(const fx_quantize_params *p) {
+    return is_quantised(p->to) ? p->to : p->from;
 }
 
 static int64_t bytes_of(int32_t dtype) {
@@ -23,8 +33,9 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
     const fx_quantize_params *p = &u->quantize;
     const int quantises = is_quantising(p) && is_quantised(p->to);
     const int restores = (is_quantised(p->from) || p->from == FX_DTYPE_I32) && p->to == FX_DTYPE_F32;
-    if (kernel != 0 || (!quantises && !restores) || p->outer < 1 || p->n < 1 || p->inner < 1 || p->has_zero < 0 ||
-        p->has_zero > 1)
+    const int known = quantises || restores || is_requantising(p);
+    if (kernel != 0 || !known || p->outer < 1 || p->n < 1 || p->inner < 1 || p->has_zero < 0 || p->has_zero > 1 ||
+        p->has_bias < 0 || p->has_bias > is_requantising(p))
         return FX_ERR_PARAMS;
     return (int64_t)p->outer * p->n <= FX_ELEMENTS_MAX / p->inner ? FX_OK : FX_ERR_PARAMS;
 }
@@ -36,8 +47,8 @@ static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
     *hi = operand == 0           ? elements * bytes_of(p->from)
           : operand == 1         ? p->n * (int64_t)sizeof(float)
           : operand == FX_OUTPUT ? elements * bytes_of(p->to)
-          : p->has_zero          ? p->n * bytes_of(is_quantising(p) ? p->to : p->from)
-                                 : 0;
+          : operand == 3         ? p->has_bias * p->n * (int64_t)sizeof(int32_t)
+                                 : p->has_zero * p->n * bytes_of(type_of_zero(p));
 }
 
 static int64_t output_bytes(const fx_params *u) {
@@ -87,11 +98,72 @@ RESTORE(u8, uint8_t, int32_t)
 RESTORE(i8, int8_t, int32_t)
 RESTORE(i32, int32_t, int64_t)
 
+/* From sums: y[i] of x[i] with the parameters of slice i, or all of slice 0 where `step` is 0. Clamped to `far` before
+ * it is rounded, farther than any zero point moves it: the bounds are whole, too. `far` is no constant: of one the
+ * compiler makes branches, and no vectors. */
+static const volatile float far_bound = 1024;
+#define REQUANTISE(NAME, stored, least, most)                                                                          \
+    static inline __attribute__((always_inline)) void requantise_##NAME(                                               \
+        const int32_t *restrict x, stored *restrict y, int64_t n, const float *restrict scale,                         \
+        const stored *restrict zero, const int32_t *restrict bias, const int step) {                                   \
+        const float far = far_bound, near = -far;                                                                      \
+        for (int64_t i = 0; i < n; i++) {                                                                              \
+            const int32_t sum = bias ? (int32_t)((uint32_t)x[i] + (uint32_t)bias[i * step]) : x[i];                    \
+            const float v = (float)sum * scale[i * step], above = v > near ? v : near;                                 \
+            const float inside = above < far ? above : far;                                                            \
+            const int32_t moved = (int32_t)(inside + WHOLE - WHOLE) + (zero ? zero[i * step] : 0);                     \
+            const int32_t low = moved > (least) ? moved : (least);                                                     \
+            y[i] = (stored)(low < (most) ? low : (most));                                                              \
+        }                                                                                                              \
+    }
+REQUANTISE(u8, uint8_t, 0, UINT8_MAX)
+REQUANTISE(i8, int8_t, INT8_MIN, INT8_MAX)
+
+/* A loop for each combination of what there is, so that none decides anything inside. */
+#define REQUANTISE_RUN(NAME, stored)                                                                                   \
+    static void requantise_run_##NAME(const int32_t *x, stored *y, int64_t n, const float *scale, const stored *zero,  \
+                                      const int32_t *bias, int step) {                                                 \
+        const stored none = 0, *centre = zero ? zero : &none;                                                          \
+        if (!step)                                                                                                     \
+            bias ? requantise_##NAME(x, y, n, scale, centre, bias, 0)                                                  \
+                 : requantise_##NAME(x, y, n, scale, centre, NULL, 0);                                                 \
+        else if (zero)                                                                                                 \
+            bias ? requantise_##NAME(x, y, n, scale, zero, bias, 1)                                                    \
+                 : requantise_##NAME(x, y, n, scale, zero, NULL, 1);                                                   \
+        else                                                                                                           \
+            bias ? requantise_##NAME(x, y, n, scale, NULL, bias, 1)                                                    \
+                 : requantise_##NAME(x, y, n, scale, NULL, NULL, 1);                                                   \
+    }
+REQUANTISE_RUN(u8, uint8_t)
+REQUANTISE_RUN(i8, int8_t)
+
+/* Elements [e, end) from sums: runs of one slice, or of neighbouring slices where each is one element. */
+static void run_from_sums(const fx_call *call, int64_t e, int64_t end) {
+    const fx_quantize_params *p = &call->params->quantize;
+    const int is_across = p->inner == 1 && p->n > 1;
+    for (int64_t n; e < end; e += n) {
+        const int64_t slice = e / p->inner % p->n;
+        n = fx_min64(end - e, is_across ? p->n - slice : p->inner - e % p->inner);
+        const int32_t *x = (const int32_t *)call->in[0] + e;
+        const float *scale = (const float *)call->in[1] + slice;
+        const void *zero = p->has_zero ? (const char *)call->in[2] + slice : NULL;
+        const int32_t *bias = p->has_bias ? (const int32_t *)call->in[3] + slice : NULL;
+        if (p->to == FX_DTYPE_U8)
+            requantise_run_u8(x, (uint8_t *)call->out + e, n, scale, zero, bias, is_across);
+        else
+            requantise_run_i8(x, (int8_t *)call->out + e, n, scale, zero, bias, is_across);
+    }
+}
+
 static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) {
     const fx_quantize_params *p = &call->params->quantize;
     const uint32_t count = units(call->kernels, 0, call->params, call->window, threads);
     const int64_t total = (int64_t)p->outer * p->n * p->inner, end = fx_box_cut(total, count, u1);
-    const int32_t type = is_quantising(p) ? p->to : p->from;
+    const int32_t type = type_of_zero(p);
+    if (is_requantising(p)) {
+        run_from_sums(call, fx_box_cut(total, count, u0), end);
+        return FX_OK;
+    }
     for (int64_t e = fx_box_cut(total, count, u0), n = 0; e < end; e += n) {
         const int64_t slice = e / p->inner % p->n;
         n = fx_min64(end - e, p->inner - e % p->inner);

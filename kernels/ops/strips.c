@@ -1,6 +1,7 @@
 /* Convolution of channels that see few others: strips of neighbouring output pixels, pointers to their input pixels
  * made per strip. */
 #include "strips.h"
+#include "sums.h"
 
 /* Input pixels that a row of taps sees for a strip of this many output pixels. */
 static int64_t positions(const fx_dwconv_params *p, int64_t pixels) {
@@ -88,6 +89,8 @@ static void run_strip(const fx_call *call, const fx_dwconv_params *p, fx_gconv *
         for (int32_t o = 0; o < d->rows; o++)
             fx_activate_rows(call->kernels, (fx_activation){p->act, p->alpha, p->beta}, d->y + o * d->y_row + d->at,
                              d->pixels, d->y_step, d->channels);
+    for (int32_t o = 0; p->sums == FX_DTYPE_I32 && o < d->rows; o++)
+        fx_round_rows(d->y + o * d->y_row + d->at, d->pixels, d->y_step, d->channels);
 }
 
 /* The same of `rows` rows of the window, from its row on: of one image, or the last of one and the first of the next.

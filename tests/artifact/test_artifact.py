@@ -43,7 +43,7 @@ def small_graph() -> Graph:
     )
     act = {"act": "none", "alpha": 0.0, "beta": 0.0}
     spatial = {"kernel": [3, 3], "strides": [1, 1], "dilations": [1, 1], "pads": [1, 1, 1, 1]}
-    conv = {**spatial, "group": 1, "cout": 20, "cin_block": panels.cin_block, "wtype": "f32", **act}
+    conv = {**spatial, "group": 1, "cout": 20, "cin_block": panels.cin_block, "wtype": "f32", "sums": "f32", **act}
     graph.nodes = [
         Node("conv0", "conv", [0], [1], conv, weight=0),
         Node("add0", "binary", [1, 2], [3], {"kind": "add", **act}),

@@ -137,8 +137,11 @@ def f32(*shapes: tuple[int, ...]) -> list[Operand]:
 
 
 SAMPLES: dict[str, tuple[list[Operand], dict[str, Attr]]] = {
-    "conv": (f32((1, 4, 4, 3)), {**WINDOW, "group": 1, "cout": 8, "cin_block": 3, "wtype": "f32", **NO_ACT}),
-    "dwconv": (f32((1, 4, 4, 3)), {**WINDOW, "wtype": "f32", **NO_ACT}),
+    "conv": (
+        f32((1, 4, 4, 3)),
+        {**WINDOW, "group": 1, "cout": 8, "cin_block": 3, "wtype": "f32", "sums": "f32", **NO_ACT},
+    ),
+    "dwconv": (f32((1, 4, 4, 3)), {**WINDOW, "wtype": "f32", "sums": "f32", **NO_ACT}),
     "pool": (f32((1, 4, 4, 3)), {"kind": "max", **WINDOW, "ceil_mode": 0, "count_include_pad": 0}),
     "unary": (f32((2, 3)), {"kind": "relu", "alpha": 0.0, "beta": 0.0}),
     "binary": (f32((2, 3), (3,)), {"kind": "add", **NO_ACT}),
@@ -151,7 +154,7 @@ SAMPLES: dict[str, tuple[list[Operand], dict[str, Attr]]] = {
     "pad": (f32((2, 3)), {**PAD, "value_int": 0}),
     "gather": ([((4, 3), "f32"), ((2,), "i64")], {"axis": 0}),
     "cast": (f32((2, 3)), {"to": "i64"}),
-    "matmul": (f32((2, 3), (3, 4)), {**NO_ACT}),
+    "matmul": (f32((2, 3), (3, 4)), {"sums": "f32", **NO_ACT}),
     "layer_norm": (f32((2, 3), (3,), (3,)), {"is_rms": 0, "epsilon": 1e-5}),
     "attention": (f32((1, 2, 3, 4), (1, 2, 5, 4), (1, 2, 5, 6)), {"scale": 1.0, "is_causal": 0, "past": 0}),
     "pointwise": ([((2, 3), "i64"), ((3,), "i64")], {"kind": "less"}),

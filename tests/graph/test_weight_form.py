@@ -23,9 +23,9 @@ def test_the_forms_are_these() -> None:
     [
         ("f32", False, (64, 64, 64, 64 + 9 * 64)),
         ("f32", True, (128, 128, 128, 128 + 9 * 64)),
-        ("f16", False, (64, 64, 64, 64 + 9 * 32)),
-        ("s8", False, (64, 128, 128, 128 + 9 * 16)),
-        ("s8", True, (128, 192, 192, 192 + 9 * 16)),
+        ("f16", False, (64, 64, 64, 64 + 9 * 32 + 32)),
+        ("s8", False, (64, 128, 128, 128 + 9 * 16 + 48)),
+        ("s8", True, (128, 192, 192, 192 + 9 * 16 + 48)),
     ],
 )
 def test_parts_of_a_panel_lie_where_they_always_lay(name: str, slopes: bool, layout: tuple[int, ...]) -> None:
@@ -57,7 +57,7 @@ def test_a_panel_source_has_the_bytes_that_the_operator_reads(name: str) -> None
             | {"sh": 1, "sw": 1, "dh": 1, "dw": 1, "pt": 0, "pl": 0, "group": group, "cin_panel": source.cin_panel}
             | {"cin_block": source.cin_block, "nr": NR, "x_sn": 3 * source.cin, "x_sh": source.cin, "x_sw": source.cin}
             | {"y_sn": shape[0], "y_sh": shape[0], "y_sw": shape[0], "has_residual": 0, "r_sn": 0, "r_sh": 0, "r_sw": 0}
-            | {"act": 0, "alpha": 0.0, "beta": 0.0, "tile_block": 0, "wtype": list(FORMS).index(name)},
+            | {"act": 0, "alpha": 0.0, "beta": 0.0, "tile_block": 0, "wtype": list(FORMS).index(name), "sums": 0},
         )
         assert source.panel_bytes == _core.op_panel_bytes("conv", params)
         assert source.panels == _core.op_panels("conv", params)

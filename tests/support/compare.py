@@ -68,8 +68,12 @@ def expected(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> dict[str, Ar
     return dict(zip(names, session.run(None, {k: v for k, v in feeds.items() if k in wanted}), strict=True))
 
 
-def run_on_core(graph: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:
-    """Outputs by name, each node computed by the C core from its encoded parameters."""
+def run_on_core(
+    graph: Graph, feeds: Mapping[str, Array], level: str | None = None, convolution: str = "direct"
+) -> dict[str, Array]:
+    """Outputs by name, each node computed by the C core from its encoded parameters. ``level``: None, the best;
+    ``convolution``: the kernel of convolutions that it fits.
+    """
     storage: dict[int, Array] = {}
     for i, tensor in enumerate(graph.tensors):
         if tensor.root < 0:
@@ -81,12 +85,14 @@ def run_on_core(graph: Graph, feeds: Mapping[str, Array]) -> dict[str, Array]:
                 storage[i][:] = feeds[tensor.name].reshape(-1)
     for node in graph.nodes:
         params = _core.encode_params(node.op, operators.encode(graph, node))
-        kernel = "direct" if node.op == "conv" else ""
+        kernel = ""
+        if node.op == "conv":
+            kernel = convolution if _core.conv_kernel_fits(convolution, params) else "direct"
         weight = np.concatenate(list(graph.weights[node.weight].panels)) if node.weight >= 0 else None
         operands = [graph.tensors[i] for i in (*node.inputs, node.outputs[0])]
         offsets = [t.offset * DTYPES[t.dtype].itemsize for t in operands]
         arrays = [storage[graph.root(i)] for i in (*node.inputs, node.outputs[0])]
-        _core.run_op(node.op, kernel, params, arrays[:-1], arrays[-1], weight, threads=2, offsets=offsets)
+        _core.run_op(node.op, kernel, params, arrays[:-1], arrays[-1], weight, threads=2, offsets=offsets, isa=level)
     return {graph.tensors[i].name: storage[i].reshape(graph.tensors[i].shape) for i in graph.outputs}
 
 

@@ -71,7 +71,7 @@ class Builder:
         p = k // 2 if pad < 0 else pad
         depthwise = group == cin == cout and group > 1
         attrs: dict[str, Attr] = {"kernel": [k, k], "strides": [s, s], "dilations": [1, 1], "pads": [p, p, p, p]}
-        attrs |= {"act": "relu", "alpha": 0.0, "beta": 0.0, "wtype": "f32"}
+        attrs |= {"act": "relu", "alpha": 0.0, "beta": 0.0, "wtype": "f32", "sums": "f32"}
         cin_panel = 1 if depthwise else conv_cin_panel(cout, cin // group, group)
         if not depthwise:
             attrs |= {"group": group, "cout": cout, "cin_block": min(CIN_BLOCK, cin_panel)}

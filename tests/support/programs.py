@@ -54,6 +54,7 @@ def conv_params(side: int, channels: int, kernel: int = 1, act: str = "relu") ->
             "r_sw": 0,
             "tile_block": 0,
             "wtype": 0,
+            "sums": 0,
             "act": _core.ENUMS["act"].index(act),
             "alpha": 0.0,
             "beta": 0.0,

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from flexnn.graph.ir import DTYPES, Graph, Node, Tensor
-from flexnn.graph.panels import NR
+from flexnn.graph.panels import NR, conv_cin_panel
 from flexnn.graph.weight_form import FORMS
 from tests.support import typed_reference
 
@@ -185,11 +185,13 @@ def unpack(graph: Graph, node: Node, cin: int, cout: int) -> tuple[Array, Array,
         form = FORMS[str(node.attrs["wtype"])]
         scales = rows[at] if form.scales else np.float32(1)
         at += bool(form.scales)
-        body = panel[at * NR :].view(form.dtype).astype(np.float32).reshape(-1, NR) * scales
+        wide = 1 if depthwise else conv_cin_panel(cout, cin_group, group)
+        body = panel[at * NR :].view(form.dtype)[: taps * wide * NR].astype(np.float32).reshape(-1, NR) * scales
+        assert panel.nbytes == form.layout(body.size, slopes=node.attrs["act"] == "prelu").end
+        assert panel.nbytes % 64 == 0
         if depthwise:
             weights[:, range(lanes.start, lanes.stop), range(lanes.start, lanes.stop)] = body[:, :count]
             continue
-        wide = len(body) // taps
         if group > 1 and cin == cout and cin_group in (2, 4, 8):
             assert wide == cin_group
             for o in range(lanes.start, lanes.stop):
@@ -215,12 +217,18 @@ def _conv(graph: Graph, node: Node, x: Array, residual: Array | None = None) -> 
     cout = cin if node.op == "dwconv" else int(node.attrs["cout"])
     weights, bias, slope = unpack(graph, node, cin, cout)
     columns, oh, ow = _windows(node, x, 0.0)
+    whole = node.attrs["sums"] == "i32"
+    kind = np.float64 if whole else np.float32
     if node.op == "dwconv":
         taps = np.stack([np.diagonal(w) for w in weights])
         y = (columns * taps).sum(axis=3)
     else:
-        flat = columns.reshape(-1, weights.shape[0] * cin).astype(np.float32)
-        y = (flat @ weights.reshape(-1, cout)).reshape(x.shape[0], oh, ow, cout)
+        flat = columns.reshape(-1, weights.shape[0] * cin).astype(kind)
+        y = (flat @ weights.reshape(-1, cout).astype(kind)).reshape(x.shape[0], oh, ow, cout)
+    if whole:
+        assert not bias.any()
+        assert (residual, node.attrs["act"]) == (None, "none")
+        return y.astype(np.int64).astype(np.int32)
     y = y + bias
     if residual is not None:
         y = y + residual
@@ -350,7 +358,8 @@ def _cast(graph: Graph, node: Node, x: Array) -> Array:
 
 
 def _matmul(graph: Graph, node: Node, a: Array, b: Array) -> Array:
-    return _f32(_act(node, a.astype(np.float64) @ b.astype(np.float64)))
+    y = a.astype(np.float64) @ b.astype(np.float64)
+    return y.astype(np.int64).astype(np.int32) if node.attrs["sums"] == "i32" else _f32(_act(node, y))
 
 
 def _layer_norm(graph: Graph, node: Node, x: Array, scale: Array, bias: Array | None = None) -> Array:
@@ -463,13 +472,19 @@ def _recurrent(
     return _f32(np.concatenate([y, h[None], *([c[None]] if kind == "lstm" else [])]))
 
 
-def _quantize(graph: Graph, node: Node, x: Array, scale: Array, zero: Array | None = None) -> Array:
+def _quantize(
+    graph: Graph, node: Node, x: Array, scale: Array, zero: Array | None = None, bias: Array | None = None
+) -> Array:
     shape = [-1 if i == node.attrs["axis"] else 1 for i in range(x.ndim)] if scale.size > 1 else ()
     scale, zero = scale.reshape(shape), np.zeros((), np.int64) if zero is None else zero.reshape(shape).astype(np.int64)
     if node.attrs["to"] == "f32":
         return _f32((x.astype(np.int64) - zero) * scale.astype(np.float64))
     to = DTYPES[str(node.attrs["to"])]
-    steps = np.nan_to_num(np.rint(x / scale), posinf=1e6, neginf=-1e6)
+    if x.dtype == np.int32:
+        sums = x if bias is None else x + bias.reshape(shape)
+        steps = np.rint(sums.astype(np.float32) * scale).astype(np.float64)
+    else:
+        steps = np.nan_to_num(np.rint(x / scale), posinf=1e6, neginf=-1e6)
     return np.clip(steps + zero, np.iinfo(to).min, np.iinfo(to).max).astype(to)
 
 

@@ -1,4 +1,4 @@
-"""Quantised operators: restored, computed in float32, quantised again."""
+"""Quantised operators. Products are sums of integers; others are restored, computed in float32, quantised again."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ FLOAT = 1
 """TensorProto.DataType."""
 
 
-def _restored(e: Expansion, first: int, axis: int = 0) -> str:
+def _restored(e: Expansion, first: int) -> str:
     """Inputs ``first`` to ``first + 2``: values, scale, zero point."""
-    return e.add("DequantizeLinear", e.input(first), e.input(first + 1), e.optional(first + 2), axis=axis)
+    return e.add("DequantizeLinear", e.input(first), e.input(first + 1), e.optional(first + 2))
 
 
 def _quantised(e: Expansion, value: str, scale: int) -> None:
@@ -32,17 +32,20 @@ def linear(e: Expansion) -> None:
 def dynamic_quantize_matmul(e: Expansion) -> None:
     """A, B, scale of B, its zero point, bias."""
     values, scale, zero = e.split("DynamicQuantizeLinear", (e.input(0),), ["", "", ""])
-    a = e.add("DequantizeLinear", values, scale, zero)
-    b = e.add("DequantizeLinear", e.input(1), e.input(2), e.optional(3), axis=-1)
-    _biased(e, e.add("MatMul", a, b), e.optional(4))
+    sums = e.add("MatMulInteger", values, e.input(1), zero, e.optional(3))
+    _scaled(e, sums, e.add("Mul", scale, e.input(2)), e.optional(4))
 
 
 @expands("MatMulIntegerToFloat")
 def matmul_integer_to_float(e: Expansion) -> None:
     """A, B, scales of both, zero points of both, bias."""
-    a = e.add("DequantizeLinear", e.input(0), e.input(2), e.optional(4), axis=-2)
-    b = e.add("DequantizeLinear", e.input(1), e.input(3), e.optional(5), axis=-1)
-    _biased(e, e.add("MatMul", a, b), e.optional(6))
+    sums = e.add("MatMulInteger", e.input(0), e.input(1), e.optional(4), e.optional(5))
+    _scaled(e, sums, e.add("Mul", e.input(2), e.input(3)), e.optional(6))
+
+
+def _scaled(e: Expansion, sums: str, scale: str, bias: str) -> None:
+    """The node's output: int32 sums in float32, times ``scale``, plus ``bias`` where there is one."""
+    _biased(e, e.add("Mul", e.add("Cast", sums, to=FLOAT), scale), bias)
 
 
 def _biased(e: Expansion, value: str, bias: str) -> None:
@@ -55,19 +58,22 @@ def _biased(e: Expansion, value: str, bias: str) -> None:
 @expands("QGemm")
 def qgemm(e: Expansion) -> None:
     """A and B as three inputs each, C in steps of both scales; scale and zero point of the result may be absent."""
-    turned = e.integer("transB", 0)
-    a, b = _restored(e, 0), _restored(e, 3, 0 if turned else 1)
-    alpha = e.number("alpha", 1.0)
-    c = e.optional(6)
-    if c:
-        steps = e.add("Mul", e.input(1), e.input(4))
-        if alpha != 1:
-            steps = e.add("Mul", steps, e.array(np.array(alpha, np.float32)))
-        c = e.add("DequantizeLinear", c, steps, axis=-1)
-    output = "" if e.optional(7) else e.output(0)
-    y = e.add("Gemm", a, b, c, output=output, alpha=alpha, transA=e.integer("transA", 0), transB=turned)
-    if not output:
-        _quantised(e, y, 7)
+    a, b = (
+        e.add("Transpose", e.input(i), perm=[1, 0]) if e.integer(name, 0) else e.input(i)
+        for i, name in ((0, "transA"), (3, "transB"))
+    )
+    sums = e.add("MatMulInteger", a, b, e.optional(2), e.optional(5))
+    if e.optional(6):
+        sums = e.add("Add", sums, e.input(6))
+    alpha, steps = e.number("alpha", 1.0), e.input(1)
+    if alpha != 1:
+        steps = e.add("Mul", e.array(np.array(alpha, np.float32)), steps)
+    steps = e.add("Mul", steps, e.input(4))
+    if not e.optional(7):
+        _scaled(e, sums, steps, "")
+        return
+    y = e.add("Mul", e.add("Cast", sums, to=FLOAT), e.add("Div", steps, e.input(7)))
+    e.add("QuantizeLinear", y, e.array(np.array(1, np.float32)), e.optional(8), output=e.output(0))
 
 
 @expands("QLinearAdd", "QLinearMul")

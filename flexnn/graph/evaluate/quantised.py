@@ -9,7 +9,7 @@ import numpy as np
 from ..ir import Array
 from .blocks import fill, work_bytes
 from .call import ELEMENT_TYPES, Call, common_shape, evaluates
-from .convolution import biased, convolution_of, convolve
+from .convolution import convolution_of, convolve
 
 
 def _along(call: Call, x: Array, parameter: Array) -> Array:
@@ -145,9 +145,16 @@ def conv_integer(call: Call) -> list[Array]:
     return [_wrapped(convolve(call, _centred(call, x, call.get(2), 1), _centred(call, w, call.get(3), 0)))]
 
 
-def _requantised(call: Call, exact: Array, scales: Array, scale: Array, zero: Array) -> Array:
-    step, centre = scale.astype(np.float64).reshape(()), zero.reshape(())
-    return fill(np.empty(exact.shape, zero.dtype), lambda v, s: quantised(v * s, step, centre), exact, scales)
+def _requantised(exact: Array, scales: tuple[Array, Array], scale: Array, zero: Array, bias: Array) -> Array:
+    """Sums, with ``bias`` int32, times both scales over ``scale``, each step in float32 as onnxruntime takes it."""
+    first, second, result = (np.asarray(s, np.float32) for s in (*scales, scale.reshape(())))
+    ratio, centre = np.asarray(first * second / result, np.float32), float(zero.reshape(()))
+
+    def steps(v: Array, factor: Array, more: Array) -> Array:
+        sums = v.astype(np.int64).astype(np.int32) + more
+        return saturated(np.rint(sums.astype(np.float32) * factor) + np.float64(centre), zero.dtype)
+
+    return fill(np.empty(exact.shape, zero.dtype), steps, exact, ratio, bias)
 
 
 @evaluates("QLinearMatMul")
@@ -158,11 +165,9 @@ def qlinear_matmul(call: Call) -> list[Array]:
     work = 8 * (a.size + b.size + prod(made) + scale_a.size * scale_b.size) + work_bytes(prod(made))
     call.reserve((made, zero.dtype), workspace=work)
     product = np.asarray(_centred(call, a, zero_a, -2) @ _centred(call, b, zero_b, -1))
-    own = [scale_a.astype(np.float64), scale_b.astype(np.float64)]
-    if own[0].ndim == 1 and own[0].size > 1:
-        own[0] = own[0].reshape(-1, 1)
-    one = [s.reshape(()) if s.size == 1 else s for s in own]
-    return [_requantised(call, product, one[0] * one[1], scale, zero)]
+    rows = scale_a.reshape(-1, 1) if scale_a.ndim == 1 and scale_a.size > 1 else scale_a
+    first, second = (s.reshape(()) if s.size == 1 else s for s in (rows, scale_b))
+    return [_requantised(product, (first, second), scale, zero, np.zeros((), np.int32))]
 
 
 @evaluates("QLinearConv")
@@ -173,7 +178,8 @@ def qlinear_conv(call: Call) -> list[Array]:
     made = (x.shape[0], w.shape[0], *windows.size)
     work = taken + 8 * (x.size + w.size) + 24 * w.shape[0] + work_bytes(prod(made))
     call.reserve((made, zero.dtype), workspace=work)
-    y = biased(convolve(call, _centred(call, x, zero_x, 1), _centred(call, w, zero_w, 0)), call.get(8))
+    y, given = convolve(call, _centred(call, x, zero_x, 1), _centred(call, w, zero_w, 0)), call.get(8)
     channels = (-1, *[1] * (y.ndim - 2))
-    scales = float(scale_x.reshape(())) * scale_w.astype(np.float64).reshape(channels if scale_w.size > 1 else ())
-    return [_requantised(call, y, scales, scale, zero)]
+    bias = np.zeros((), np.int32) if given is None else given.astype(np.int32).reshape(channels)
+    of_channels = scale_w.reshape(channels if scale_w.size > 1 else ())
+    return [_requantised(y, (scale_x.reshape(()), of_channels), scale, zero, bias)]

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from flexnn import _core
+
 from ..build import NO_ACT, copy_attrs
-from ..ir import Attr
+from ..ir import Attr, WeightSource
 from ..pack import PanelSource
+from ..panels import is_narrow
 from ..sources import ArraySource, MappedSource
 from .constant import Const, stored_form
 from .context import Context, Value, lowers
@@ -18,9 +21,9 @@ def window_attrs(w: Window) -> dict[str, Attr]:
     return {"kernel": w.kernel, "strides": w.strides, "dilations": w.dilations, "pads": w.pads}
 
 
-def emit_conv(ctx: Context, x: Value, w: Window, panels: PanelSource) -> int:
+def emit_conv(ctx: Context, x: Value, w: Window, panels: PanelSource, sums: str = "f32") -> int:
     """A conv or dwconv node over the image ``x``; depthwise where each channel has one filter of its own."""
-    return ctx.emit_panels(panels.op, x, window_attrs(w) | NO_ACT | panels.attrs, panels)
+    return ctx.emit_panels(panels.op, x, window_attrs(w) | NO_ACT | {"sums": sums} | panels.attrs, panels)
 
 
 def conv_op(cin_group: int, cout: int, group: int) -> str:
@@ -56,8 +59,8 @@ def conv(ctx: Context) -> list[Value]:
     return [convolve(ctx, ctx.input(0), ctx.known(ctx.input(1), "its weight"), _bias(ctx))]
 
 
-def convolve(ctx: Context, x: Value, weights: Const, bias: Const | None) -> Value:
-    """The convolution of a node with Conv's attributes."""
+def convolve(ctx: Context, x: Value, weights: Const, bias: Const | None, sums: str = "f32") -> Value:
+    """The convolution of a node with Conv's attributes. ``sums``: i32 of integers, exact."""
     rank = spatial_rank(ctx, x)
     weights = _weights(ctx, rank, weights)
     cout, cin_group = weights.shape[:2]
@@ -69,10 +72,39 @@ def convolve(ctx: Context, x: Value, weights: Const, bias: Const | None) -> Valu
     auto_pads(ctx, w, ctx.shape(image)[1:3])  # type: ignore[arg-type]
     _check_bias(ctx, bias, cout)
     shape = (cout, cin_group, w.kernel[0], w.kernel[1])
-    op = conv_op(cin_group, cout, group)
     wtype, step = stored_form(weights, 0)
-    panels = PanelSource(op, shape, group, weights.source, bias.source if bias else None, wtype=wtype, step=step)
-    return from_image(ctx, emit_conv(ctx, image, w, panels), rank)
+    source = weights.source
+    if sums == "i32" and w.kernel[0] * w.kernel[1] * cin_group > _core.exact_terms(wtype):
+        source, shape, group = _in_wider_groups(source, shape, group)
+    op = conv_op(shape[1], cout, group)
+    panels = PanelSource(op, shape, group, source, bias.source if bias else None, wtype=wtype, step=step)
+    return from_image(ctx, emit_conv(ctx, image, w, panels, sums), rank)
+
+
+def _in_wider_groups(
+    source: WeightSource, shape: tuple[int, int, int, int], group: int
+) -> tuple[WeightSource, tuple[int, int, int, int], int]:
+    """Weights of depthwise and narrow groups as those of fewer groups, with zeros, whose kernels cut long sums into
+    exact parts; other weights as they are. With their shape and the number of groups.
+    """
+    cout, wide, kh, kw = shape
+
+    def is_cut(times: int) -> bool:
+        narrow = is_narrow(cout, wide * times, group // times)
+        return not narrow and conv_op(wide * times, cout, group // times) == "conv"
+
+    times = next(d for d in range(1, group + 1) if group % d == 0 and is_cut(d))
+    if times == 1:
+        return source, shape, group
+    wider = (cout, wide * times, kh, kw)
+
+    def spread(v: np.ndarray) -> np.ndarray:
+        y = np.zeros((group, times, cout // group, wide, kh, kw), np.float32)
+        own = np.arange(group)
+        y[own, own % times] = v.reshape(group, cout // group, wide, kh, kw)
+        return y.transpose(0, 2, 1, 3, 4, 5).reshape(wider)
+
+    return MappedSource(source, spread, f"spread{shape}in{group}times{times}"), wider, group // times
 
 
 @lowers("ConvTranspose")

@@ -17,7 +17,9 @@ from .shape import expanded
 from .spatial import Window
 
 
-def rows_by_constant(ctx: Context, x: Value, weights: Const, transposed: bool, scale: float, bias: Const | None) -> int:
+def rows_by_constant(
+    ctx: Context, x: Value, weights: Const, transposed: bool, scale: float, bias: Const | None, sums: str = "f32"
+) -> int:
     """x[..., K] times constant [K, N] (``transposed``: [N, K]) times ``scale``, plus bias [N]: [1, rows, 1, N]."""
     k, n = weights.shape[::-1] if transposed else weights.shape
     shape = (n, k, 1, 1)
@@ -29,7 +31,7 @@ def rows_by_constant(ctx: Context, x: Value, weights: Const, transposed: bool, s
     panels = PanelSource("conv", shape, 1, source, bias_source, scales, wtype=wtype, step=step)
     rows = prod(ctx.shape(x)[:-1])
     image = ctx.reshape(x, (1, rows, 1, k))
-    return emit_conv(ctx, image, Window([1, 1], [1, 1], [1, 1], [0, 0, 0, 0]), panels)
+    return emit_conv(ctx, image, Window([1, 1], [1, 1], [1, 1], [0, 0, 0, 0]), panels, sums)
 
 
 def _scaled(ctx: Context, value: Value, factor: float) -> Value:
@@ -65,7 +67,7 @@ def gemm(ctx: Context) -> list[Value]:
     else:
         if trans_b:
             b = ctx.transpose(b, [1, 0])
-        y = _scaled(ctx, ctx.emit("matmul", [a, b], {**NO_ACT}), alpha)
+        y = _scaled(ctx, ctx.emit("matmul", [a, b], {**NO_ACT, "sums": "f32"}), alpha)
     if c is not None:
         y = ctx.emit("binary", [y, _scaled(ctx, c, beta)], {"kind": "add", **NO_ACT})
     return [y]
@@ -115,8 +117,8 @@ def matmul_of_views(ctx: Context) -> list[Value]:
     return [_scaled(ctx, multiply(ctx, *operands), ctx.number("alpha", 1.0))]
 
 
-def multiply(ctx: Context, a: Value, b: Value) -> Value:
-    """numpy.matmul of float32."""
+def multiply(ctx: Context, a: Value, b: Value, sums: str = "f32") -> Value:
+    """numpy.matmul of float32. ``sums``: i32 of integers, exact."""
     shape_a, shape_b = ctx.shape(a), ctx.shape(b)
     if not shape_a or not shape_b or {ctx.dtype(a), ctx.dtype(b)} != {"f32"}:
         raise ctx.error(f"operands {shape_a} and {shape_b} of {ctx.dtype(a)}, {ctx.dtype(b)} do not multiply")
@@ -127,10 +129,10 @@ def multiply(ctx: Context, a: Value, b: Value) -> Value:
     if ctx.shape(a)[-1] != ctx.shape(b)[-2]:
         raise ctx.error(f"operands {shape_a} and {shape_b} do not multiply")
     if isinstance(b, Const) and len(b.shape) == 2 and not isinstance(a, Const):
-        y: Value = rows_by_constant(ctx, a, b, False, 1.0, None)
+        y: Value = rows_by_constant(ctx, a, b, False, 1.0, None, sums)
         y = ctx.reshape(y, (*ctx.shape(a)[:-1], b.shape[1]))
     else:
-        y = ctx.emit("matmul", list(_few_batches(ctx, a, b)), {**NO_ACT})
+        y = ctx.emit("matmul", list(_few_batches(ctx, a, b)), {**NO_ACT, "sums": sums})
     shape = list(ctx.shape(y))
     if len(shape_b) == 1:
         del shape[-1]

@@ -1,4 +1,6 @@
-"""Quantised operators: integers as they are stored, computed in float32 between."""
+"""Quantised operators. Products of integers are exact: operands less their zero points are whole numbers in float32,
+sums are int32 (attribute ``sums`` of conv, dwconv and matmul). They are quantised again as by onnxruntime.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,7 @@ from .context import Context, Value, lowers
 from .convolution import convolve
 from .elementwise import emit_binary, emit_unary
 from .linear import multiply
+from .shape import expanded
 
 
 def _axis(ctx: Context, x: Value, scale: Value) -> int:
@@ -110,46 +113,73 @@ def _known(ctx: Context, index: int, what: str) -> Const | None:
     return None if value is None else ctx.known(value, what)
 
 
+def _product(ctx: Context, a: Value, zero_a: Value | None, b: Value, zero_b: Value | None) -> Value:
+    """The product of two matrices of integers, int32."""
+    return multiply(ctx, _centred(ctx, a, zero_a, -2), _centred(ctx, b, zero_b, -1), "i32")
+
+
+def _convolution(ctx: Context, zero_x: Value | None, w: int, zero_w: int) -> Value:
+    """The convolution of integers, int32, of input 0 and the weight at input ``w``, its zero point at ``zero_w``."""
+    weights = _centred(ctx, ctx.known(ctx.input(w), "its weight"), _known(ctx, zero_w, "its zero point"), 0)
+    assert isinstance(weights, Const)
+    return convolve(ctx, _centred(ctx, ctx.input(0), zero_x, 1), weights, None, "i32")
+
+
 @lowers("MatMulInteger")
 def matmul_integer(ctx: Context) -> list[Value]:
-    """Products of 8-bit matrices. Sums are exact up to 2^24, then right to 6e-8."""
-    a = _centred(ctx, ctx.input(0), ctx.optional(2), -2)
-    b = _centred(ctx, ctx.input(1), ctx.optional(3), -1)
-    return [ctx.emit("cast", [multiply(ctx, a, b)], {"to": "i32"})]
+    """Products of 8-bit matrices, exact; sums wrap as int32."""
+    return [_product(ctx, ctx.input(0), ctx.optional(2), ctx.input(1), ctx.optional(3))]
 
 
 @lowers("ConvInteger")
 def conv_integer(ctx: Context) -> list[Value]:
-    """Convolution of 8-bit tensors; pads are the zero point. Sums are exact up to 2^24, then right to 6e-8."""
-    weights = _centred(ctx, ctx.known(ctx.input(1), "its weight"), _known(ctx, 3, "its zero point"), 0)
-    assert isinstance(weights, Const)
-    y = convolve(ctx, _centred(ctx, ctx.input(0), ctx.optional(2), 1), weights, None)
-    return [ctx.emit("cast", [y], {"to": "i32"})]
+    """Convolution of 8-bit tensors, exact; pads are the zero point, sums wrap as int32."""
+    return [_convolution(ctx, ctx.optional(2), 1, 3)]
+
+
+def _requantised(ctx: Context, sums: Value, steps: tuple[Value, Value], index: int, bias: Value | None) -> Value:
+    """Sums of products of operands with these steps, in steps of input ``index``; its zero point follows.
+
+    As onnxruntime: (sums + bias) in float32, times step step / step of the result, each rounded to float32, then
+    rounded half to even. Biases, and steps of the second operand, belong to columns or channels.
+    """
+    scale, zero = ctx.input(index), ctx.input(index + 1)
+    if prod(ctx.shape(scale)) != 1 or prod(ctx.shape(zero)) != 1 or prod(ctx.shape(steps[0])) != 1:
+        raise ctx.error("scales of the first operand and of the result are supported for the whole tensor only")
+    first, second, result = (ctx.reshape(v, (prod(ctx.shape(v)),)) for v in (*steps, scale))
+    ratio = _combined(ctx, _combined(ctx, first, second, "mul"), result, "div")
+    axis = 1 if ctx.node.op_type == "QLinearConv" else len(ctx.shape(sums)) - 1
+    count = max(prod(ctx.shape(v)) for v in (ratio, bias) if v is not None)
+    if count != 1 and (axis < 0 or ctx.shape(sums)[axis] != count):
+        raise ctx.error(f"{count} scales or biases do not fit a result of shape {ctx.shape(sums)}")
+    inputs = [sums, _repeated(ctx, ratio, count), _repeated(ctx, zero, count)]
+    if bias is not None:
+        inputs.append(_repeated(ctx, bias, count))
+    return ctx.emit("quantize", inputs, {"to": ctx.dtype(zero), "axis": max(axis, 0) if count != 1 else 0})
+
+
+def _combined(ctx: Context, a: Value, b: Value, kind: str) -> Value:
+    """A product or quotient of float32, at once where both are constants."""
+    if isinstance(a, Const) and isinstance(b, Const):
+        return ctx.array((np.multiply if kind == "mul" else np.divide)(a.load(), b.load()), "ratio")
+    return emit_binary(ctx, a, b, kind)
+
+
+def _repeated(ctx: Context, v: Value, count: int) -> Value:
+    """One number as ``count``; as many stay as they are."""
+    if isinstance(v, Const):
+        return ctx.array(np.broadcast_to(v.load().reshape(-1), (count,)).copy(), "repeated")
+    return expanded(ctx, ctx.reshape(v, (prod(ctx.shape(v)),)), (count,))
 
 
 @lowers("QLinearMatMul")
 def qlinear_matmul(ctx: Context) -> list[Value]:
-    """Restored, multiplied, quantised."""
-    a, b = (
-        restored(ctx, x, scale, zero, _zero_axis(ctx, scale, x, axis))
-        for x, scale, zero, axis in (
-            (ctx.input(0), ctx.input(1), ctx.input(2), -2),
-            (ctx.input(3), ctx.input(4), ctx.input(5), -1),
-        )
-    )
-    return [quantised(ctx, multiply(ctx, a, b), ctx.input(6), ctx.input(7))]
+    """Integers multiplied, the sums quantised."""
+    sums = _product(ctx, ctx.input(0), ctx.input(2), ctx.input(3), ctx.input(5))
+    return [_requantised(ctx, sums, (ctx.input(1), ctx.input(4)), 6, None)]
 
 
 @lowers("QLinearConv")
 def qlinear_conv(ctx: Context) -> list[Value]:
-    """Restored, convolved, quantised; the bias counts in steps of input times weights."""
-    x = restored(ctx, ctx.input(0), ctx.input(1), ctx.input(2))
-    names = ("its weight", "its weight's scale", "its weight's zero point")
-    values, scale, zero = (ctx.known(ctx.input(3 + i), name) for i, name in enumerate(names))
-    weights = restored(ctx, values, scale, zero)
-    assert isinstance(weights, Const)
-    bias = _known(ctx, 8, "its bias")
-    if bias is not None:
-        step = ctx.known(ctx.input(1), "its input's scale").load() * scale.load()
-        bias = of_integers(bias, ctx.array(np.asarray(step, np.float32).reshape(-1), "steps"))
-    return [quantised(ctx, convolve(ctx, x, weights, bias), ctx.input(6), ctx.input(7))]
+    """Integers convolved, the sums quantised; the bias counts in steps of input times weights."""
+    return [_requantised(ctx, _convolution(ctx, ctx.input(2), 3, 5), (ctx.input(1), ctx.input(4)), 6, ctx.optional(8))]

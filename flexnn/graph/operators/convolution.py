@@ -11,7 +11,7 @@ from ..attributes import Int, int_attr, ints_attr, node_error
 from ..ir import Node, Shape, Tensor
 from ..panels import NR, conv_cin_panel
 from ..strided import fits_inner
-from .fields import ACT, SPATIAL, act_fields, enum, enum_index, image, pixel_strides, window_fields, window_sizes
+from .fields import ACT, SPATIAL, SUMS, act_fields, enum, enum_index, image, pixel_strides, window_fields, window_sizes
 from .record import FLOAT, Cost, Operator, Values, always_together
 
 
@@ -22,7 +22,7 @@ def _infer(node: Node, shapes: list[Shape], cout: int, group: int) -> tuple[Shap
     shape = (n, *window_sizes(node, h, w), cout)
     if len(shapes) == 2 and shapes[1] != shape:
         raise node_error(node, f"residual of shape {shapes[1]} does not have the output's shape {shape}")
-    return shape, "f32"
+    return shape, str(node.attrs["sums"])
 
 
 def _infer_conv(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
@@ -39,7 +39,8 @@ def _fields(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
     (n, h, w, _), (_, oh, ow, _) = x.shape, y.shape
     values: Values = {"n": n, "h": h, "w": w, "oh": oh, "ow": ow, "nr": NR, **window_fields(node), **act_fields(node)}
     values |= pixel_strides("x", x) | pixel_strides("y", y) | pixel_strides("r", residual)
-    return values | {"has_residual": int(residual is not None), "wtype": enum_index("wtype", node.attrs["wtype"])}
+    values |= {"has_residual": int(residual is not None), "wtype": enum_index("wtype", node.attrs["wtype"])}
+    return values | {"sums": enum_index("dtype", node.attrs["sums"])}
 
 
 def _encode_conv(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
@@ -60,7 +61,7 @@ def _depthwise_flops(node: Node, inputs: Sequence[Shape], output: Shape) -> floa
 OPERATORS = (
     Operator(
         name="conv",
-        attrs={**SPATIAL, "group": Int(1), "cout": Int(1), "cin_block": Int(1), "wtype": enum("wtype"), **ACT},
+        attrs={**SPATIAL, "group": Int(1), "cout": Int(1), "cin_block": Int(1), "wtype": enum("wtype"), **ACT, **SUMS},
         inputs=(1, 2),  # x, residual
         dtypes=FLOAT,
         infer=_infer_conv,
@@ -78,7 +79,7 @@ OPERATORS = (
     ),
     Operator(
         name="dwconv",
-        attrs={**SPATIAL, "wtype": enum("wtype"), **ACT},
+        attrs={**SPATIAL, "wtype": enum("wtype"), **ACT, **SUMS},
         inputs=(1, 2),  # x, residual
         dtypes=FLOAT,
         infer=_infer_dwconv,

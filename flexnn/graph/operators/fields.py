@@ -65,6 +65,10 @@ def infer_same(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shap
     return shapes[0], dtypes[0]
 
 
+SUMS: dict[str, Spec] = {"sums": Enum(("f32", "i32"))}
+"""Type of sums of products, and of the output: i32 of integers in float32, exact."""
+
+
 # ---- encoding ----
 
 

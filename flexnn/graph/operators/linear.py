@@ -8,7 +8,7 @@ from math import prod
 from ..attributes import Enum, Int, int_attr, node_error
 from ..ir import RANK_MAX, Node, Shape, Tensor
 from ..strided import Collapsed, broadcast, collapse, fits_inner, merge_groups
-from .fields import PLAIN_ACT, act_fields, enum_index
+from .fields import PLAIN_ACT, SUMS, act_fields, enum_index
 from .record import ANY_DTYPE, FLOAT, Cost, Operator, Values, always_together, any_strides, contiguous_operands
 
 
@@ -19,7 +19,7 @@ def _infer_matmul(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[S
     batch = broadcast(a[:-2], b[:-2])
     if batch is None:
         raise node_error(node, f"shapes {a} and {b} do not broadcast")
-    return (*batch, a[-2], b[-1]), "f32"
+    return (*batch, a[-2], b[-1]), str(node.attrs["sums"])
 
 
 def _batches(a: Tensor, b: Tensor, y: Tensor) -> tuple[Collapsed | None, list[Shape]]:
@@ -43,7 +43,8 @@ def _encode_matmul(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
     values: Values = {"b0": b0, "b1": b1, "m": a.shape[-2], "n": b.shape[-1], "k": a.shape[-1]}
     values |= {"a_s0": a_s0, "a_s1": a_s1, "a_sm": a.strides[-2], "a_sk": a.strides[-1]}
     values |= {"b_s0": b_s0, "b_s1": b_s1, "b_sk": b.strides[-2], "b_sn": b.strides[-1]}
-    return values | {"y_s0": y_s0, "y_s1": y_s1, "y_sm": y.strides[-2]} | act_fields(node)
+    values |= {"y_s0": y_s0, "y_s1": y_s1, "y_sm": y.strides[-2], "sums": enum_index("dtype", node.attrs["sums"])}
+    return values | act_fields(node)
 
 
 def _together(operands: Sequence[Tensor]) -> bool:
@@ -67,8 +68,11 @@ def _infer_quantize(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple
     to, axis, integer = str(node.attrs["to"]), int_attr(node, "axis"), dtypes[0]
     if to != "f32":
         integer = to
-    known = dtypes[0] in ("u8", "i8", "i32") if to == "f32" else dtypes[0] == "f32" and to in ("u8", "i8")
-    if not known or dtypes[1] != "f32" or any(d != integer for d in dtypes[2:]):
+    known = dtypes[0] in ("u8", "i8", "i32") if to == "f32" else dtypes[0] in ("f32", "i32") and to in ("u8", "i8")
+    biased = len(dtypes) == 4
+    if biased and (dtypes[0] != "i32" or to == "f32" or dtypes[3] != "i32"):
+        raise node_error(node, f"a bias of {dtypes[3]} from {dtypes[0]} to {to}")
+    if not known or dtypes[1] != "f32" or any(d != integer for d in dtypes[2:3]):
         raise node_error(node, f"cannot convert {', '.join(dtypes)} to {to}")
     count = prod(shapes[1])
     if any(prod(s) != count for s in shapes[2:]) or (
@@ -82,13 +86,13 @@ def _encode_quantize(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
     axis, shape, n = int_attr(node, "axis"), y.shape, inputs[1].size
     outer, inner = (prod(shape[:axis]), prod(shape[axis + 1 :])) if n > 1 else (1, y.size)
     values: Values = {"from": enum_index("dtype", inputs[0].dtype), "to": enum_index("dtype", y.dtype), "n": n}
-    return values | {"outer": outer, "inner": inner, "has_zero": int(len(inputs) == 3)}
+    return values | {"outer": outer, "inner": inner, "has_zero": int(len(inputs) > 2), "has_bias": int(len(inputs) > 3)}
 
 
 OPERATORS = (
     Operator(
         name="matmul",
-        attrs={**PLAIN_ACT},
+        attrs={**PLAIN_ACT, **SUMS},
         inputs=(2, 2),
         dtypes=FLOAT,
         infer=_infer_matmul,
@@ -107,15 +111,15 @@ OPERATORS = (
     Operator(
         name="quantize",
         attrs={"to": Enum(("f32", "u8", "i8")), "axis": Int(0, RANK_MAX - 1)},
-        inputs=(2, 3),  # x, scales, zero points: one for all, or one for each slice of ``axis``
+        inputs=(2, 4),  # x, scales, zero points, biases (of sums): one for all, or one for each slice of ``axis``
         dtypes=ANY_DTYPE,
         infer=_infer_quantize,
         encode=_encode_quantize,
-        strided=contiguous_operands(3),
+        strided=contiguous_operands(4),
         together=always_together,
         in_place=(),
         reads_transposes=False,
-        order="fixed",
+        order="axis",
         rows="whole",
         interleaves=False,
         has_panels=False,

@@ -22,9 +22,9 @@ Order = Literal["any", "fixed", "axis", "axes", "own", "late"]
 """How an operator sees the order of dimensions in memory, which the layout pass changes.
 
 any: it computes element by element, in whatever order the operands are stored. fixed: it takes the order that its
-definition states (channels last). axis: its attribute ``axis`` names an axis of its one input. axes: its attributes
-that are lists have a number for each axis of its one input. own: the layout pass has a handler for it. late: the layout
-pass makes it, and does not meet it.
+definition states (channels last). axis: its attribute ``axis`` names an axis of its first input; others have at most
+one dimension above 1. axes: its attributes that are lists have a number for each axis of its one input. own: the layout
+pass has a handler for it. late: the layout pass makes it, and does not meet it.
 """
 
 Rows = Literal["window", "row", "whole"]

@@ -16,10 +16,11 @@ from ..build import NO_ACT, add_panels, panels_of
 from ..ir import Array, Graph, Node, WeightSource
 from ..lower.convolution import conv_op
 from ..pack import PanelSource
+from ..panels import is_narrow
 from ..sources import ArraySource
 from .rewrite import Rewriter
 
-_SAME = ("kernel", "strides", "dilations", "pads")
+_SAME = ("kernel", "strides", "dilations", "pads", "sums")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,8 @@ def _panels(graph: Graph, convolutions: Sequence[Node]) -> PanelSource | None:
     bias = StackedSource([p.bias or none for p in each], (cout,)) if any(p.bias for p in each) else None
     shape = (cout * group, cin_group, kh, kw)
     op = conv_op(cin_group, cout * group, group)
+    if convolutions[0].attrs["sums"] == "i32" and (op == "dwconv" or is_narrow(cout * group, cin_group, group)):
+        return None  # their kernels cut no sum into parts
     weight = StackedSource([p.weight for p in each], first.shape)
     step = StackedSource(steps, (cout,)) if steps else None
     return PanelSource(op, shape, group, weight, bias, wtype=first.wtype, step=step)

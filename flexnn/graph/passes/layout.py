@@ -43,7 +43,7 @@ def _wishes(graph: Graph) -> dict[int, Perm]:
             order = ints_attr(node, "perm")
             whole = {tuple(order[a] for a in w) if w else tuple(order) for w in wanted.get(node.outputs[0], {()})}
             wish = {() if w == _identity(len(w)) else w for w in whole}
-        elif node.op in ("unary", "cast", "pad", "binary"):
+        elif node.op in ("unary", "cast", "pad", "binary", "quantize"):
             wish = wanted.get(node.outputs[0], wish)
         for i in node.inputs:
             tensor = graph.tensors[i]
@@ -170,7 +170,10 @@ class _Layout:
 
     def _axis(self, node: Node) -> Stored:
         tensor, perm = self.stored[node.inputs[0]]
-        return self._emit(node, [tensor], node.attrs | {"axis": perm[int_attr(node, "axis")]}), perm
+        others = [self.stored[i][0] for i in node.inputs[1:]]
+        axis = int_attr(node, "axis")
+        moved = perm[axis] if perm else axis
+        return self._emit(node, [tensor, *others], node.attrs | {"axis": moved}), perm
 
     def _reduction(self, node: Node) -> Stored:
         tensor, perm = self.stored[node.inputs[0]]

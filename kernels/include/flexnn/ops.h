@@ -98,6 +98,11 @@ int32_t fx_conv_panel_cin(const fx_conv_params *p, int32_t panel);
 int fx_conv_groups_are_narrow(int64_t cin, int64_t cout, int64_t group);
 int64_t fx_conv_cin_panel(int64_t cin, int64_t cout, int64_t group);
 
+/* Most products of integers, less their zero points 255 in size at most, whose sum floats hold exactly in whatever
+ * order they are added; of weights of this form. Where sums are I32, those of depthwise and narrow groups have no more.
+ */
+int32_t fx_exact_terms(int32_t wtype);
+
 /* 1 if the kernel can compute this convolution. */
 int fx_conv_kernel_fits(uint32_t kernel, const fx_conv_params *p);
 

@@ -28,7 +28,8 @@ typedef struct fx_gemv {
     float *const *c;       /* [rows] */
     const float *const *r; /* [rows], or NULL */
     int64_t c_at;          /* first column written */
-    int32_t rows, columns, taps, k, block, head, scales, wtype;
+    int64_t head;          /* floats before a panel's weights */
+    int32_t rows, columns, taps, k, block, scales, wtype;
     int32_t all_rows; /* of the whole product, at least `rows` */
     fx_finish finish;
 } fx_gemv;

@@ -20,16 +20,19 @@
  * form wtype (weight_form.h), then [block][tap][cin of block][nr] weights; a panel reads cin_panel input channels, in
  * blocks of cin_block (the last may be shorter). Dense: cin_panel = cin. Grouped: see fx_conv_panel_cin; narrow groups
  * have one block, whatever cin_block. x_sn, x_sh, x_sw: strides of batch, row, pixel (channel stride is 1); y_*, r_*
- * alike. tile_block: Winograd tiles transformed at once, chosen by the planner; 0 for other kernels. */
+ * alike. tile_block: Winograd tiles transformed at once, chosen by the planner; 0 for other kernels.
+ * sums: F32, or I32: y is int32, the exact sums of products of integers, which wrap. Then x holds integers of at most
+ * 255 in size, the panels integers of at most 255 (128 of S8, whose scales are 1) and biases of 0. There are neither
+ * residual nor activation, and no Winograd; narrow groups have at most fx_exact_terms products a sum. */
 #define FX_CONV_FIELDS(I, F)                                                                                          \
     I(n) I(h) I(w) I(cin) I(oh) I(ow) I(cout) I(kh) I(kw) I(sh) I(sw) I(dh) I(dw) I(pt) I(pl) I(group) I(cin_panel)   \
     I(cin_block) I(nr) I(x_sn) I(x_sh) I(x_sw) I(y_sn) I(y_sh) I(y_sw) I(has_residual) I(r_sn) I(r_sh) I(r_sw)        \
-    I(act) F(alpha) F(beta) I(tile_block) I(wtype)
+    I(act) F(alpha) F(beta) I(tile_block) I(wtype) I(sums)
 
-/* Depthwise: cout = cin = c; panels as conv's, their weights [tap][nr]. */
+/* Depthwise: cout = cin = c; panels as conv's, their weights [tap][nr]; sums as conv's of narrow groups. */
 #define FX_DWCONV_FIELDS(I, F)                                                                                        \
     I(n) I(h) I(w) I(c) I(oh) I(ow) I(kh) I(kw) I(sh) I(sw) I(dh) I(dw) I(pt) I(pl) I(nr) I(x_sn) I(x_sh) I(x_sw)     \
-    I(y_sn) I(y_sh) I(y_sw) I(has_residual) I(r_sn) I(r_sh) I(r_sw) I(act) F(alpha) F(beta) I(wtype)
+    I(y_sn) I(y_sh) I(y_sw) I(has_residual) I(r_sn) I(r_sh) I(r_sw) I(act) F(alpha) F(beta) I(wtype) I(sums)
 
 /* kind: fx_pool_kind. AVG divides by the elements inside the input, or, with count_include_pad, inside the input plus
  * its pads (pt, pl, pb, pr): a window that ceil_mode lets hang over that edge does not count the overhang. */
@@ -93,10 +96,11 @@
 /* count contiguous elements; from, to: fx_dtype. */
 #define FX_CAST_FIELDS(I, F) I(from) I(to) I(count)
 
-/* Both operands computed: y[b0,b1,m,n] = a[b0,b1,m,k] b[b0,b1,k,n], any strides (batch stride 0 broadcasts). */
+/* Both operands computed: y[b0,b1,m,n] = a[b0,b1,m,k] b[b0,b1,k,n], any strides (batch stride 0 broadcasts). sums: as
+ * conv's, of operands of at most 255 in size. */
 #define FX_MATMUL_FIELDS(I, F)                                                                                        \
     I(b0) I(b1) I(m) I(n) I(k) I(a_s0) I(a_s1) I(a_sm) I(a_sk) I(b_s0) I(b_s1) I(b_sk) I(b_sn) I(y_s0) I(y_s1)        \
-    I(y_sm) I(act) F(alpha) F(beta)
+    I(y_sm) I(act) F(alpha) F(beta) I(sums)
 
 /* Layer normalisation over rows of n: y = (x - mean) / sqrt(variance + epsilon) * in[1][n] (+ in[2][n]); is_rms: mean
  * 0, so the variance is the mean square. x_s, y_s: row strides. y may be x. */
@@ -133,9 +137,11 @@
  * order. */
 #define FX_RECURRENT_FIELDS(I, F) I(kind) I(steps) I(batch) I(hidden) I(is_reverse) I(has_lengths) I(has_peepholes)
 
-/* x[outer,n,inner] of type from to y of type to, one of them F32: from F32 to U8 or I8, or from U8, I8 or I32 to F32.
- * in[1]: scales[n]; in[2]: zero points[n] of the integers' type. */
-#define FX_QUANTIZE_FIELDS(I, F) I(from) I(to) I(outer) I(n) I(inner) I(has_zero)
+/* x[outer,n,inner] of type from to y of type to. From F32 to U8 or I8: y = saturate(round(x / scale) + zero). From U8,
+ * I8 or I32 to F32: y = (x - zero) scale. From I32 to U8 or I8: y = saturate(round((x + bias) scale) + zero), where x +
+ * bias wraps, and is rounded to F32. in[1]: scales[n]; in[2]: zero points[n] of the integers' type, or of y's where both
+ * are integers; in[3]: biases[n], I32. */
+#define FX_QUANTIZE_FIELDS(I, F) I(from) I(to) I(outer) I(n) I(inner) I(has_zero) I(has_bias)
 
 /* Trees: x[rows, features] walks down `trees` trees; the leaves where it ends say results, which an aggregate (fx_forest)
  * and a transform (fx_transform) make of. Numbers are f32, or f64 (is_wide). in[1], int32 words: `nodes` nodes, the roots
@@ -181,7 +187,7 @@
     X(ATTENTION, attention, 4, 0)                                                                                      \
     X(POINTWISE, pointwise, 3, 0)                                                                                      \
     X(RECURRENT, recurrent, 4, 0)                                                                                      \
-    X(QUANTIZE, quantize, 3, 0)                                                                                        \
+    X(QUANTIZE, quantize, 4, 0)                                                                                        \
     X(ROTARY, rotary, 3, 0)                                                                                            \
     X(ARGMAX, argmax, 1, 0)                                                                                            \
     X(CUMULATE, cumulate, 1, 0)                                                                                        \

@@ -31,8 +31,11 @@ static inline int32_t fx_panel_head(int32_t act) {
     return act == FX_ACT_PRELU ? 2 * FX_NR : FX_NR;
 }
 
+/* A panel's bytes are a multiple of this: all panels lie on lines, and a slice takes no more room than its bytes. */
+#define FX_PANEL_ALIGN 64
+
 /* Offsets in bytes from a panel's start, and the panel's bytes. Its parts follow one another: [bias FX_NR], for PRELU
- * [slope FX_NR], [block][scale FX_NR], [block][minimum FX_NR], weights. */
+ * [slope FX_NR], [block][scale FX_NR], [block][minimum FX_NR], weights, zeros up to the next line. */
 typedef struct fx_panel_layout {
     int64_t scales, minimum, weights, bytes;
 } fx_panel_layout;
@@ -46,7 +49,8 @@ static inline fx_panel_layout fx_panel_layout_of(int32_t act, int32_t wtype, int
     l.scales = fx_panel_head(act) * (int64_t)sizeof(float);
     l.minimum = l.scales + blocks * FX_NR * form.scales;
     l.weights = l.minimum + blocks * FX_NR * form.minimum;
-    l.bytes = l.weights + fx_weights_bytes(wtype, weights);
+    const int64_t end = l.weights + fx_weights_bytes(wtype, weights);
+    l.bytes = (end + FX_PANEL_ALIGN - 1) / FX_PANEL_ALIGN * FX_PANEL_ALIGN;
     return l;
 }
 
