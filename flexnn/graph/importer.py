@@ -11,6 +11,7 @@ from onnx import AttributeProto, helper
 from .contrib import EXPANSIONS, Expansion
 from .ir import RANK_MAX, GraphError, WeightSource
 from .model import OPSET_MAX, OPSET_MIN, Constant, Model, ModelAttr, ModelGraph, ModelNode, dtype_name
+from .node_order import sort_nodes
 from .onnx_file import OnnxFile
 from .ports import Port
 from .sources import ArraySource, ModelSource
@@ -25,6 +26,7 @@ def import_onnx(file: OnnxFile) -> Model:
     opset = max((o.version for o in file.model.opset_import if o.domain in ("", "ai.onnx")), default=1)
     if not OPSET_MIN <= opset <= OPSET_MAX:
         raise GraphError(f"{file.path}: opset {opset}; opsets {OPSET_MIN} to {OPSET_MAX} are supported")
+    sort_nodes(file.model.graph)
     graph = _Importer(file).graph(file.model.graph)
     if not graph.outputs:
         raise GraphError("the model has no outputs")
