@@ -55,7 +55,7 @@ MAY_IMPORT = {
     "cli": {"benchmark", "doctor", "__init__", "_core", "compiler", "graph", "median", "run", "units"},
 }
 COMPILE_TIME = {"onnx", "google"}
-MAY_IMPORT_ONNX = {"backend.py", "importer.py", "onnx_file.py"}
+MAY_IMPORT_ONNX = {"backend.py", "importer.py", "node_order.py", "onnx_file.py"}
 
 
 def _room(path: Path) -> str:
