@@ -258,7 +258,7 @@ def _port(row: Any, typed: bool) -> Port:
         return Port(name_of(name), dtype, None)
     if len(_list(dims)) > RANK_MAX:
         raise ValueError("an input has too many dimensions")
-    parsed = (d if d is None else name_of(d) if isinstance(d, str) else int_in(d, 1, BYTES_MAX) for d in dims)
+    parsed = (d if d is None else name_of(d) if isinstance(d, str) else int_in(d, 0, BYTES_MAX) for d in dims)
     return Port(name_of(name), dtype, tuple(parsed))
 
 

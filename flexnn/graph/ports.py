@@ -23,5 +23,5 @@ def open_hint(port: Port) -> str:
         return f"its shape is not known; give one, for example --shape {port.name}=1,3,224,224"
     usual: list[Dim] = [1, 3, 224, 224] if len(port.dims) == 4 else [1] * len(port.dims)
     filled = ",".join(str(d if isinstance(d, int) else u) for d, u in zip(port.dims, usual, strict=True))
-    shown = ",".join(str(d or "?") for d in port.dims)
+    shown = ",".join("?" if d is None else str(d) for d in port.dims)
     return f"dimensions [{shown}] are not all known; give them, for example --shape {port.name}={filled}"

@@ -140,14 +140,34 @@ def _heads(e: Expansion, value: str, heads: int, perm: list[int]) -> str:
 
 
 def _attended(e: Expansion, q: str, k: str, v: str, heads: int, scale: str, masks: list[str]) -> None:
-    """The node's output: [batch, tokens, size] of three such; masks are added to the scores."""
-    scores = e.add("MatMul", _heads(e, q, heads, [0, 2, 1, 3]), _heads(e, k, heads, [0, 2, 3, 1]))
+    """The node's output: [batch, tokens, size] of queries of that shape, of keys [batch, heads, size, tokens] and of
+    values [batch, heads, tokens, size]; masks are added to the scores.
+    """
+    scores = e.add("MatMul", _heads(e, q, heads, [0, 2, 1, 3]), k)
     scores = e.add("Mul", scores, scale)
     for mask in masks:
         scores = e.add("Add", scores, mask)
-    sums = e.add("MatMul", e.add("Softmax", scores, axis=-1), _heads(e, v, heads, [0, 2, 1, 3]))
+    sums = e.add("MatMul", e.add("Softmax", scores, axis=-1), v)
     joined = e.add("Transpose", sums, perm=[0, 2, 1, 3])
     e.add("Reshape", joined, e.array(np.array([0, 0, -1], np.int64)), output=e.output(0))
+
+
+def _turned(e: Expansion, k: str, v: str, heads: int) -> tuple[str, str]:
+    """Keys and values as scores and sums need them, without a past."""
+    return _heads(e, k, heads, [0, 2, 3, 1]), _heads(e, v, heads, [0, 2, 1, 3])
+
+
+def _continued(
+    e: Expansion, k: str, v: str, heads: int, past: tuple[str, str], present: tuple[str, str]
+) -> tuple[str, str, str]:
+    """Keys and values behind those of the past, as scores and sums need them, and the keys as they are. ``present``:
+    names of both.
+    """
+    keys, values = (
+        e.add("Concat", before, _heads(e, now, heads, [0, 2, 1, 3]), output=output, axis=2)
+        for now, before, output in zip((k, v), past, present, strict=True)
+    )
+    return e.add("Transpose", keys, perm=[0, 1, 3, 2]), values, keys
 
 
 def _key_mask(e: Expansion, mask: str, is_lengths: bool, keys: str) -> str:
@@ -198,8 +218,7 @@ def _refuse(e: Expansion, *names: str) -> None:
 @expands("Attention")
 def attention(e: Expansion) -> None:
     """Input, weights of queries, keys and values side by side, bias, mask, past, what is added to the scores."""
-    e.without(4, 4, "a past")
-    e.without(6, 6, "a past")
+    e.without(6, 6, "a past of a given length")
     _refuse(e, "unidirectional", "do_rotary", "past_present_share_buffer", "rotary_embedding_dim")
     e.attr("mask_filter_value", -10000.0)
     heads, weights = e.integer("num_heads", 0), e.constant(1, "its weight")
@@ -212,7 +231,19 @@ def attention(e: Expansion) -> None:
     if e.optional(2):
         joined = e.add("Add", joined, e.optional(2))
     q, k, v = _cut(e, joined, each, 2)
-    _attended(e, q, k, v, heads, _scale(e, q, heads), _masks(e, 3, 5, e.input(0)))
+    masks = _masks(e, 3, 5, e.input(0))
+    if not e.optional(4):
+        _attended(e, q, *_turned(e, k, v, heads), heads, _scale(e, q, heads), masks)
+        return
+    if e.optional(3) in e.lengths:
+        raise e.error("a past with lengths of sequences is not supported")
+    pair = [e.array(np.array(i, np.int64)) for i in (0, 1)]
+    before_k, before_v = (e.add("Gather", e.optional(4), index) for index in pair)
+    k, v, keys = _continued(e, k, v, heads, (before_k, before_v), ("", ""))
+    if e.output(1):
+        first = e.array(np.array([0], np.int64))
+        e.add("Concat", e.add("Unsqueeze", keys, first), e.add("Unsqueeze", v, first), output=e.output(1), axis=0)
+    _attended(e, q, k, v, heads, _scale(e, q, heads), masks)
 
 
 def _cut(e: Expansion, value: str, sizes: list[int], axis: int) -> list[str]:
@@ -225,8 +256,8 @@ def _cut(e: Expansion, value: str, sizes: list[int], axis: int) -> list[str]:
 
 @expands("MultiHeadAttention")
 def multi_head_attention(e: Expansion) -> None:
-    """Queries, keys, values, their biases in one, a mask of keys, what is added to the scores."""
-    e.without(6, 9, "a past")
+    """Queries, keys, values, their biases in one, a mask of keys, what is added to the scores, past keys and values."""
+    e.without(8, 9, "a past of a given length")
     _refuse(e, "unidirectional")
     e.attr("mask_filter_value", -10000.0)
     heads = e.integer("num_heads", 0)
@@ -240,4 +271,10 @@ def multi_head_attention(e: Expansion) -> None:
         cuts = _cut(e, bias.name, [bias.shape[0] // 3] * 3, 0)
         parts = [e.add("Add", part, cut) for part, cut in zip(parts, cuts, strict=True)]
     q, k, v = parts
+    if not e.optional(6) and not e.optional(7):
+        _attended(e, q, *_turned(e, k, v, heads), heads, _scale(e, q, heads), _masks(e, 4, 5, k))
+        return
+    if e.optional(4) in e.lengths and e.optional(4):
+        raise e.error("a past with lengths of sequences is not supported")
+    k, v, _ = _continued(e, k, v, heads, (e.input(6), e.input(7)), (e.output(1), e.output(2)))
     _attended(e, q, k, v, heads, _scale(e, q, heads), _masks(e, 4, 5, k))

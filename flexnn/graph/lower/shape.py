@@ -89,7 +89,7 @@ def concat(ctx: Context) -> list[Value]:
     """Along one axis; empty parts do not count."""
     values = [ctx.input(i) for i in range(len(ctx.inputs))]
     axis = ctx.axis(ctx.integer("axis", 1), len(ctx.shape(values[0])))
-    full = [v for v in values if prod(ctx.shape(v))] or values[:1]
+    full = [v for v in values if prod(ctx.shape(v))] or values
     return [full[0] if len(full) == 1 else ctx.emit("concat", full, {"axis": axis})]
 
 
@@ -105,7 +105,7 @@ def split(ctx: Context) -> list[Value]:
     if not sizes:
         each = -(-shape[axis] // parts)
         sizes = [max(0, min(each, shape[axis] - i * each)) for i in range(parts)]
-    if sum(sizes) != shape[axis] or len(sizes) != parts or count != parts or min(sizes) < 1:
+    if sum(sizes) != shape[axis] or len(sizes) != parts or count != parts or min(sizes) < 0:
         raise ctx.error(f"splits {shape[axis]} elements into {sizes} for {parts} outputs")
     starts = [0, *accumulate(sizes)]
     return [_cut(ctx, x, axis, start, size) for start, size in zip(starts, sizes, strict=False)]
@@ -138,8 +138,8 @@ def slice_(ctx: Context) -> list[Value]:
     for axis, start, end, step in zip(axes, first, last, strides, strict=True):
         picked = _picked(shape[axis], start, end, step)
         if not picked:
-            raise ctx.error(f"slices {start}:{end}:{step} of {shape[axis]} elements are empty")
-        if step > 0:
+            sizes[axis] = 0
+        elif step > 0:
             starts[axis], sizes[axis], steps[axis] = picked[0], len(picked), step
         else:
             x = ctx.emit("gather", [x, ctx.array(np.array(picked, np.int64), f"indices{axis}")], {"axis": axis})
@@ -234,6 +234,8 @@ def expanded(ctx: Context, x: Value, target: tuple[int, ...]) -> Value:
     own = ctx.shape(x)
     if own == target:
         return x
+    if 0 in target:
+        return ctx.empty(target, ctx.dtype(x))
     grow = [t if t != d else 0 for t, d in zip(target, own, strict=True)]
     return ctx.emit("copy", [x], copy_attrs(len(target), expand=grow))
 
@@ -254,8 +256,10 @@ def tile(ctx: Context) -> list[Value]:
     """Each dimension repeated: expanded beside itself."""
     x, repeats = ctx.input(0), ctx.constant_ints(1, "its repeats") or []
     shape = ctx.shape(x)
-    if len(repeats) != len(shape) or min(repeats, default=1) < 1:
+    if len(repeats) != len(shape) or min(repeats, default=1) < 0:
         raise ctx.error(f"repeats {repeats} do not fit shape {shape}: one number for each dimension is needed")
+    if 0 in repeats:
+        return [ctx.empty(tuple(d * r for d, r in zip(shape, repeats, strict=True)), ctx.dtype(x))]
     split: list[int] = []
     target: list[int] = []
     for d, r in zip(shape, repeats, strict=True):
