@@ -1,4 +1,4 @@
-"""Values without elements: they have no numbers, so they are constants where they are bound, and nothing computes them."""
+"""Values without elements have no numbers, so they are constants when bound, and nothing computes them."""
 
 from __future__ import annotations
 
