@@ -9,6 +9,7 @@ import onnx
 from onnx import AttributeProto, helper
 
 from .contrib import EXPANSIONS, Expansion
+from .declared import DIM_MAX, declared_port, infer_outputs
 from .ir import RANK_MAX, GraphError, WeightSource
 from .model import OPSET_MAX, OPSET_MIN, Constant, Model, ModelAttr, ModelGraph, ModelNode, dtype_name
 from .node_order import sort_nodes
@@ -16,7 +17,6 @@ from .onnx_file import OnnxFile
 from .ports import Port
 from .sources import ArraySource, ModelSource
 
-DIM_MAX = 1 << 40
 _VALUES = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64}
 """Attributes of a Constant node that are no tensor."""
 
@@ -27,9 +27,11 @@ def import_onnx(file: OnnxFile) -> Model:
     if not OPSET_MIN <= opset <= OPSET_MAX:
         raise GraphError(f"{file.path}: opset {opset}; opsets {OPSET_MIN} to {OPSET_MAX} are supported")
     sort_nodes(file.model.graph)
-    graph = _Importer(file).graph(file.model.graph)
-    if not graph.outputs:
+    if not file.model.graph.output:
         raise GraphError("the model has no outputs")
+    inferred, outputs = infer_outputs(file.model)
+    graph = _Importer(file).graph(inferred.graph)
+    graph.outputs = outputs
     return Model(graph, opset)
 
 
@@ -48,7 +50,7 @@ class _Importer:
         for tensor in proto.initializer:
             graph.constants[tensor.name] = self._constant(tensor, tensor.name)
         graph.inputs = [_port(info, nested) for info in proto.input if info.name not in graph.constants]
-        graph.outputs = [Port(info.name, None, None) for info in proto.output]
+        graph.outputs = [declared_port(info) for info in proto.output]
         made = {port.name for port in graph.inputs} | set(graph.constants)
         self.constants = self.constants.new_child(graph.constants)
         for node in proto.node:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 Dim = int | str | None
@@ -15,6 +16,13 @@ class Port(NamedTuple):
     """None: not declared (nested graphs)."""
     dims: tuple[Dim, ...] | None
     """None: not even the number of dimensions is declared."""
+
+
+def renamed(port: Port, sizes: Mapping[str, int]) -> Port:
+    """Return the port with these sizes in place of the names of its dimensions."""
+    if port.dims is None:
+        return port
+    return port._replace(dims=tuple(sizes.get(d, d) if isinstance(d, str) else d for d in port.dims))
 
 
 def open_hint(port: Port) -> str:
