@@ -49,6 +49,8 @@ static int64_t element_bytes(const fx_node *node, int number) {
         return p->pad.elem_bytes;
     case FX_OP_GATHER:
         return number == 1 ? p->gather.index_bytes : p->gather.elem_bytes;
+    case FX_OP_GATHER_PANELS:
+        return number == 1 ? p->gather_panels.index_bytes : 4;
     case FX_OP_CAST:
         return dtype_bytes[number == FX_OUTPUT ? p->cast.to : p->cast.from];
     default:

@@ -34,7 +34,6 @@ UNSUPPORTED = {
     r"operator of domain": "other domains: training, classic machine learning, preview",
     r"opset \d+; opsets": "models without an opset of the default domain",
     r"FlexAttention": "an operator with functions as attributes",
-    r"ConstantOfShape .* makes .* more than": "weights of more than 256 MiB made by the model",
     r"the artifact lacks the numbers": "constants that change with the shapes",
 }
 """Errors with which a case may fail, by a pattern of their text, and the reason why that is not supported."""

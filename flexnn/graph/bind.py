@@ -14,7 +14,7 @@ import numpy as np
 
 from .build import add_node, add_tensor
 from .evaluate import EVALUATORS
-from .fold import fold, folds, is_lazy
+from .fold import MADE_BYTES_MAX, fold, folds, is_lazy, made
 from .ir import ALL_DTYPES, RANK_MAX, AbsentError, Graph, GraphError
 from .lower import LOWERINGS, Const, Context, Value, array_const, of_halves
 from .model import Constant, Model, ModelGraph, ModelNode, reads
@@ -70,6 +70,8 @@ class Binder:
         self.values: dict[str, Value] = {}
         self.constants: Mapping[str, Constant] = {}
         """The model's, as far as they can be seen."""
+        self.made_bytes = 0
+        """Bytes of constants that nodes make out of little (graph/fold.py)."""
         self.halves: set[str] = set()
         """Values that are float16 in the model and float32 here: what is computed, is computed in float32."""
 
@@ -165,6 +167,8 @@ class Binder:
             lazy = self._lowered(node, inputs) if is_lazy(node, constants) else []
             if lazy and all(isinstance(v, Const) for v in lazy):
                 return lazy
+            if (value := self._made(node, constants)) is not None:
+                return [value]
             try:
                 return list(fold(node, constants, self.opset))
             except AbsentError:  # other sizes than the compiler tried: what it left to the run is left to it now
@@ -182,6 +186,18 @@ class Binder:
             return []
         sizes = [prod(v.shape if isinstance(v, Const) else self.graph.tensors[v].shape) for v in results]
         return [] if any(sizes) else results
+
+    def _made(self, node: ModelNode, constants: list[Const | None]) -> Const | None:
+        """A large constant that the node makes out of little. Raises GraphError if all such are too many."""
+        value = made(node, constants)
+        if value is not None:
+            self.made_bytes += value.nbytes
+            if self.made_bytes > MADE_BYTES_MAX:
+                raise GraphError(
+                    f"{node.where}: makes {value.dtype}{list(value.shape)}: constants that nodes make would take "
+                    f"{self.made_bytes >> 20} MiB in all, at most {MADE_BYTES_MAX >> 20} MiB are made"
+                )
+        return value
 
     def _lowered(self, node: ModelNode, inputs: list[Value | None]) -> list[Value]:
         lowering = LOWERINGS.get(node.op_type)

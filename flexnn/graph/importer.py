@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, helper
 
+from .alike import share_equal
 from .contrib import EXPANSIONS, Expansion
 from .declared import DIM_MAX, declared_port, infer_outputs
 from .ir import RANK_MAX, GraphError, WeightSource
@@ -16,6 +17,7 @@ from .node_order import sort_nodes
 from .onnx_file import OnnxFile
 from .ports import Port
 from .sources import ArraySource, ModelSource
+from .tied import mark_tied
 
 _VALUES = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64}
 """Attributes of a Constant node that are no tensor."""
@@ -32,7 +34,10 @@ def import_onnx(file: OnnxFile) -> Model:
     inferred, outputs = infer_outputs(file.model)
     graph = _Importer(file).graph(inferred.graph)
     graph.outputs = outputs
-    return Model(graph, opset)
+    model = Model(graph, opset)
+    share_equal(model)
+    mark_tied(model)
+    return model
 
 
 class _Importer:

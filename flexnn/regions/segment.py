@@ -250,7 +250,8 @@ def _finished(
         assert value is not None
         is_half = name in binder.halves
         if isinstance(value, Const):
-            constants[name] = value.load().astype(np.float16) if is_half else value.load()
+            array = np.asarray(value.load(), order="C")
+            constants[name] = array.astype(np.float16) if is_half else array
         elif (value, is_half) in owner:
             aliases[name] = owner[value, is_half]
         else:

@@ -152,6 +152,7 @@ SAMPLES: dict[str, tuple[list[Operand], dict[str, Attr]]] = {
     "pointwise": ([((2, 3), "i64"), ((3,), "i64")], {"kind": "less"}),
     "recurrent": (f32((5, 1, 16), (1 * 16 * 16,), (1, 1, 16)), {"kind": "rnn_tanh", "is_reverse": 0}),
     "quantize": ([((2, 3), "f32"), ((), "f32"), ((), "u8")], {"to": "u8", "axis": 0}),
+    "gather_panels": ([((2, 48), "f32"), ((2,), "i64")], {"rows": 20}),
     "rotary": (f32((1, 2, 3, 4), (1, 1, 3, 2), (1, 1, 3, 2)), {"turned": 4, "is_interleaved": 0}),
 }
 

@@ -10,7 +10,7 @@ from ..build import NO_ACT
 from ..pack import PanelSource
 from ..sources import ArraySource, MappedSource
 from ..strided import broadcast
-from .constant import Const, stored_form
+from .constant import Const, rows_source, stored_form, tied_source, untransposed
 from .context import Context, Value, lowers
 from .convolution import emit_conv
 from .shape import expanded
@@ -23,9 +23,13 @@ def rows_by_constant(ctx: Context, x: Value, weights: Const, transposed: bool, s
     rows = prod(ctx.shape(x)[:-1])
     if not rows * n:
         return ctx.empty((1, rows, 1, n), "f32")
+    if not transposed and (table := untransposed(weights)) is not None:
+        weights, transposed = table, True
     shape = (n, k, 1, 1)
-    label = f"{'kept' if transposed else 'turned'}{shape}"
-    source = MappedSource(weights.source, lambda v: (v if transposed else v.T).reshape(shape), label)
+    if transposed:
+        source = rows_source(tied_source(weights) or weights.source, (n, k))
+    else:
+        source = MappedSource(weights.source, lambda v: v.T.reshape(shape), f"turned{shape}")
     scales = None if scale == 1 else ArraySource(np.full(n, scale, np.float32))
     wtype, step = stored_form(weights, 0 if transposed else 1)
     bias_source = bias.source if bias else None

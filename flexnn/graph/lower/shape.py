@@ -10,7 +10,8 @@ import numpy as np
 
 from ..build import NO_ACT, copy_attrs
 from ..ir import Attr
-from .constant import Const, Narrow, of_integers
+from ..pack import PackedSource, PanelSource
+from .constant import Const, Narrow, of_integers, rows_source, tied_source
 from .context import Context, Value, lowers
 
 
@@ -203,6 +204,10 @@ def gather(ctx: Context) -> list[Value]:
             return [ctx.reshape(ctx.slice(x, starts, sizes, steps), shape[:axis] + picked.shape + shape[axis + 1 :])]
     if isinstance(x, Const) and x.narrow:
         return [_restored(ctx, x.narrow, indices, axis)]
+    if isinstance(x, Const) and axis == 0 and (source := tied_source(x)) is not None:
+        panels = PackedSource(PanelSource("conv", (shape[0], shape[1], 1, 1), 1, rows_source(source, x.shape)))
+        table = Const(x.name, panels.shape, x.dtype, panels)
+        return [ctx.emit("gather_panels", [table, indices], {"rows": shape[0]})]
     return [ctx.emit("gather", [x, indices], {"axis": axis})]
 
 
