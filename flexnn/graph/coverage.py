@@ -13,8 +13,8 @@ Support = Literal["native", "numpy", "rewritten", "walked", "unsupported"]
 """How an operator is supported.
 
 native: the C core computes it for the element types that it has; numpy computes constants and other types. numpy: numpy
-computes it, while compiling or between two parts of the graph. rewritten: importing turns it into operators of the
-default domain. walked: control flow; the run time decides which of its graphs runs, and how often. unsupported: a model
+computes it, while compiling or between two parts of the graph. rewritten: importing turns it into other operators.
+walked: control flow; the run time decides which of its graphs runs, and how often. unsupported: a model
 that needs it is refused by its name.
 """
 
@@ -33,7 +33,7 @@ def support(names: Iterable[str], domain: str = "") -> dict[str, Support]:
 def supported(domain: str = "") -> dict[str, Support]:
     """Return the supported operators of ``domain``, by name in alphabetical order."""
     if domain in DEFAULT_DOMAINS:
-        known = {*LOWERINGS, *EVALUATORS, *CONTROL_FLOW, "Constant"}
+        known = {*LOWERINGS, *EVALUATORS, *CONTROL_FLOW, "Constant", *(name for owner, name in EXPANSIONS if not owner)}
     else:
         known = {name for owner, name in EXPANSIONS if owner == domain}
     return support(sorted(known), domain)

@@ -130,7 +130,7 @@ def embed_layer_normalization(e: Expansion) -> None:
         axes = e.array(np.array([1], np.int64))
         wide = e.add("ReduceSum", e.add("Cast", mask, to=1), axes, keepdims=0)
         e.add("Cast", wide, output=e.output(1), to=6)
-        e.lengths.add(e.output(1))
+        e.shared.lengths.add(e.output(1))
 
 
 def _heads(e: Expansion, value: str, heads: int, perm: list[int]) -> str:
@@ -192,7 +192,7 @@ def _masks(e: Expansion, mask: int, added: int, keys: str) -> list[str]:
     """The masks at these inputs: of keys, and what is added to the scores."""
     masks = []
     if e.optional(mask):
-        masks.append(_key_mask(e, e.optional(mask), e.optional(mask) in e.lengths, keys))
+        masks.append(_key_mask(e, e.optional(mask), e.optional(mask) in e.shared.lengths, keys))
     if e.optional(added):
         masks.append(e.optional(added))
     return masks
@@ -235,14 +235,13 @@ def attention(e: Expansion) -> None:
     if not e.optional(4):
         _attended(e, q, *_turned(e, k, v, heads), heads, _scale(e, q, heads), masks)
         return
-    if e.optional(3) in e.lengths:
+    if e.optional(3) in e.shared.lengths:
         raise e.error("a past with lengths of sequences is not supported")
     pair = [e.array(np.array(i, np.int64)) for i in (0, 1)]
     before_k, before_v = (e.add("Gather", e.optional(4), index) for index in pair)
     k, v, keys = _continued(e, k, v, heads, (before_k, before_v), ("", ""))
     if e.output(1):
-        first = e.array(np.array([0], np.int64))
-        e.add("Concat", e.add("Unsqueeze", keys, first), e.add("Unsqueeze", v, first), output=e.output(1), axis=0)
+        e.add("Concat", e.unsqueezed(keys, 0), e.unsqueezed(v, 0), output=e.output(1), axis=0)
     _attended(e, q, k, v, heads, _scale(e, q, heads), masks)
 
 
@@ -274,7 +273,7 @@ def multi_head_attention(e: Expansion) -> None:
     if not e.optional(6) and not e.optional(7):
         _attended(e, q, *_turned(e, k, v, heads), heads, _scale(e, q, heads), _masks(e, 4, 5, k))
         return
-    if e.optional(4) in e.lengths and e.optional(4):
+    if e.optional(4) in e.shared.lengths and e.optional(4):
         raise e.error("a past with lengths of sequences is not supported")
     k, v, _ = _continued(e, k, v, heads, (e.input(6), e.input(7)), (e.output(1), e.output(2)))
     _attended(e, q, k, v, heads, _scale(e, q, heads), _masks(e, 4, 5, k))
