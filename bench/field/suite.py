@@ -31,6 +31,7 @@ UNSUPPORTED = {
     r"training_mode": "training",
     r"(RandomUniformLike|Bernoulli|RandomNormal\w*|Multinomial) node": "random values differ by definition",
     r"(ImageDecoder|TfIdfVectorizer|String\w*|RegexFullMatch) node": "images and text",
+    r"TreeEnsemble node .* branches of kind": "trees that ask for members of sets",
     r"operator of domain": "other domains: training, classic machine learning, preview",
     r"opset \d+; opsets": "models without an opset of the default domain",
     r"FlexAttention": "an operator with functions as attributes",

@@ -34,26 +34,40 @@ def loop_model(row: Dims, carried: Dims, x: Dims) -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize(
-    ("row", "carried"), [(["n", 5], ["n", 3]), ([None, 5], None), ([2, 5], None), (None, ["n", 3]), (None, [2, 3])]
+    ("row", "carried"),
+    [(["n", 5], ["n", 3]), ([None, 5], None), ([2, 5], None), (None, ["n", 3]), (None, [2, 3]), (None, None)],
 )
-def test_a_loop_whose_rows_are_declared_or_inferred(tmp_path: Path, row: Dims, carried: Dims) -> None:
+def test_rows_of_a_loop(tmp_path: Path, row: Dims, carried: Dims) -> None:
+    """Dimensions that nothing declares are those that a row would have; onnxruntime makes them 0, or leaves them out."""
     model = loop_model(row, carried, ["n", 3])
     with opened(tmp_path, model) as session:
         for times in (0, 2, 0):
-            got = check_run(session, model, {"x": numbers(2, 3), "times": np.array(times)})
-            assert got[2].dtype == np.int32
+            feed = {"x": numbers(2, 3), "times": np.array(times)}
+            last, stack, counts = check_run(session, model, feed) if times else session.run(None, feed)
+            assert (stack.shape, stack.dtype) == ((times, 2, 5), np.float32)
+            assert (counts.shape, counts.dtype) == ((times,), np.int32)
+            assert times or (last == feed["x"]).all()
 
 
-def test_a_loop_whose_rows_only_binding_knows(tmp_path: Path) -> None:
-    """onnxruntime returns one dimension here."""
-    model = loop_model(None, None, ["n", 3])
+def test_rows_of_a_loop_that_python_walks(tmp_path: Path) -> None:
+    """Its carried value grows; where one iteration fails, open dimensions are 0."""
+    body = graph_of(
+        [
+            helper.make_node("Concat", ["c", "x"], ["c_out"], axis=0),
+            helper.make_node("Identity", ["go"], ["go_out"]),
+            helper.make_node("Gather", ["x", "at"], ["row"]),
+        ],
+        [value("i", I64, []), value("go", BOOL, []), value("c", F32, ["m", 3])],
+        [value("go_out", BOOL, []), value("c_out", F32, ["m", 3]), value("row", F32, ["k", 3])],
+        name="body",
+    )
+    node = helper.make_node("Loop", ["times", "", "x"], ["l", "rows"], body=body)
+    inputs = [value("x", F32, ["n", 3]), value("times", I64, []), value("at", I64, ["k"])]
+    model = model_of(graph_of([node], inputs, [value("l", F32, ["a", 3]), value("rows", F32, ["t", "k", 3])]))
     with opened(tmp_path, model) as session:
-        for rows, times in ((2, 0), (2, 3), (4, 0)):
-            feed = {"x": numbers(rows, 3), "times": np.array(times)}
-            _, stack, counts = session.run(None, feed)
-            assert stack.shape == (times, rows, 5)
-            assert stack.dtype == np.float32
-            assert counts.shape == (times,)
+        for place, times, shape in ((1, 0, (0, 2, 3)), (1, 2, (2, 2, 3)), (9, 0, (0, 0, 3))):
+            feed = {"x": numbers(2, 3), "times": np.array(times), "at": np.array([place, 0])}
+            assert session.run(None, feed)[1].shape == shape
 
 
 def test_what_reads_the_stack(tmp_path: Path) -> None:
