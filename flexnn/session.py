@@ -310,6 +310,7 @@ def open_for_tests(
 
 
 def described(port: Port) -> NodeArg:
+    """Return the description of an input or output."""
     kind = _TYPES[port.dtype] if port.dtype is not None else "unknown"
     return NodeArg(port.name, list(port.dims or ()), f"tensor({kind})")
 

@@ -58,7 +58,7 @@ def test_nodes_in_any_order(backwards):
 
 
 def test_lengths_and_positions_that_are_computed(tmp_path):
-    """Of open shapes: as many parts as there are."""
+    """With open shapes there are as many parts as the run says."""
     nodes = [
         node("SplitToSequence", "x", "s", axis=1, keepdims=0),
         node("SequenceLength", "s", "n"),

@@ -45,7 +45,7 @@ Held = Items | Parts | Nothing
 
 @dataclass(slots=True)
 class Shared:
-    """What expansions of one model know together."""
+    """Facts that all expansions of one model share."""
 
     opset: int
     lengths: set[str] = field(default_factory=set)

@@ -154,7 +154,7 @@ def optional_has_element(e: Expansion) -> None:
 
 @expands("OptionalGetElement", domain="")
 def optional_get_element(e: Expansion) -> None:
-    """What there is."""
+    """The element."""
     held = e.shared.sequences.get(e.input(0))
     if isinstance(held, Nothing):
         raise e.error(f"the optional value {e.input(0)!r} has no element")
