@@ -61,7 +61,7 @@ static void expect(const check_case *c, check_expected *e) {
 }
 
 static int bench(int i, check_case *c, char *name, double *flops, double *bytes) {
-    static const fx_gather_panels_params shapes[] = {{8, 32000, 1024, 64}, {8, 32000, 1024, 1}};
+    static const fx_gather_panels_params shapes[] = {{8, 32000, 1024, 64}};
     if (i >= (int)(sizeof shapes / sizeof *shapes))
         return 0;
     const fx_gather_panels_params *p = &shapes[i];
