@@ -1,4 +1,5 @@
 #include "table_rows.h"
+#include "flexnn/panel.h"
 #include "state.h"
 
 #include <time.h>
@@ -9,16 +10,30 @@ int64_t fx_table_workspace(int64_t chunk_bytes) {
     return (chunk_bytes + 3 * FX_DIRECT_ALIGN + 63) / 64 * 64; /* begin, end and address are rounded for direct reads */
 }
 
-fx_status fx_table_check(const fx_program *p, const fx_node *node, const fx_place *o) {
-    if (node->op != FX_OP_GATHER || o->offset < 0 || o->offset >= p->table_count)
-        return FX_ERR_BOUNDS;
+/* Rows of a table that a node reads, each with its bytes; of a weight in panels these are its rows. */
+typedef struct table_rows {
+    int64_t count, bytes;
+} table_rows;
+
+static table_rows rows_of(const fx_node *node) {
+    if (node->op == FX_OP_GATHER_PANELS) {
+        const fx_gather_panels_params *g = &node->params.gather_panels;
+        return (table_rows){(g->rows + (int64_t)FX_NR - 1) / FX_NR, FX_NR * ((int64_t)g->inner + 1) * 4};
+    }
     const fx_gather_params *g = &node->params.gather;
+    return (table_rows){g->axis, (int64_t)g->inner * g->elem_bytes};
+}
+
+fx_status fx_table_check(const fx_program *p, const fx_node *node, const fx_place *o) {
+    const int is_gather = node->op == FX_OP_GATHER || node->op == FX_OP_GATHER_PANELS;
+    if (!is_gather || o->offset < 0 || o->offset >= p->table_count)
+        return FX_ERR_BOUNDS;
+    const table_rows rows = rows_of(node);
     const fx_load *table = &p->tables[o->offset];
-    const int64_t row = (int64_t)g->inner * g->elem_bytes;
-    if (g->outer != 1 || table->chunk_bytes > CHUNK_MAX || table->chunk_bytes % row ||
-        node->workspace_bytes < fx_table_workspace(table->chunk_bytes))
+    if ((node->op == FX_OP_GATHER && node->params.gather.outer != 1) || table->chunk_bytes > CHUNK_MAX ||
+        table->chunk_bytes % rows.bytes || node->workspace_bytes < fx_table_workspace(table->chunk_bytes))
         return FX_ERR_PARAMS;
-    return table->bytes / row >= g->axis ? FX_OK : FX_ERR_BOUNDS;
+    return table->bytes / rows.bytes >= rows.count ? FX_OK : FX_ERR_BOUNDS;
 }
 
 static fx_status fail(fx_engine *e, fx_error error) {

@@ -172,11 +172,11 @@ class Session:
 
     def get_inputs(self) -> list[NodeArg]:
         """Return descriptions of the model's inputs, in its order."""
-        return [_described(port) for port in self._run.inputs]
+        return [described(port) for port in self._run.inputs]
 
     def get_outputs(self) -> list[NodeArg]:
         """Return descriptions of the model's outputs, in its order."""
-        return [_described(port) for port in self._run.outputs]
+        return [described(port) for port in self._run.outputs]
 
     def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[Array]:
         """Run the model.
@@ -309,7 +309,8 @@ def open_for_tests(
     return session
 
 
-def _described(port: Port) -> NodeArg:
+def described(port: Port) -> NodeArg:
+    """Return the description of an input or output."""
     kind = _TYPES[port.dtype] if port.dtype is not None else "unknown"
     return NodeArg(port.name, list(port.dims or ()), f"tensor({kind})")
 

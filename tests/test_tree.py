@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "graph": {"_core", "errors"},
     "artifact": {"_core", "errors", "graph"},
     "planning": {"_core", "errors", "graph", "units"},
-    "regions": {"graph"},
+    "regions": {"errors", "graph"},
     "measure": {"_core", "artifact", "graph", "median", "planning"},
     "compiler": {"errors", "graph", "artifact", "regions"},
     "run": {"_core", "artifact", "errors", "graph", "measure", "planning", "regions", "units"},
@@ -55,7 +55,7 @@ MAY_IMPORT = {
     "cli": {"benchmark", "doctor", "__init__", "_core", "compiler", "graph", "median", "run", "units"},
 }
 COMPILE_TIME = {"onnx", "google"}
-MAY_IMPORT_ONNX = {"backend.py", "importer.py", "onnx_file.py"}
+MAY_IMPORT_ONNX = {"backend.py", "declared.py", "importer.py", "node_order.py", "onnx_file.py"}
 
 
 def _room(path: Path) -> str:

@@ -31,10 +31,10 @@ UNSUPPORTED = {
     r"training_mode": "training",
     r"(RandomUniformLike|Bernoulli|RandomNormal\w*|Multinomial) node": "random values differ by definition",
     r"(ImageDecoder|TfIdfVectorizer|String\w*|RegexFullMatch) node": "images and text",
+    r"TreeEnsemble node .* branches of kind": "trees that ask for members of sets",
     r"operator of domain": "other domains: training, classic machine learning, preview",
     r"opset \d+; opsets": "models without an opset of the default domain",
     r"FlexAttention": "an operator with functions as attributes",
-    r"ConstantOfShape .* makes .* more than": "weights of more than 256 MiB made by the model",
     r"the artifact lacks the numbers": "constants that change with the shapes",
 }
 """Errors with which a case may fail, by a pattern of their text, and the reason why that is not supported."""

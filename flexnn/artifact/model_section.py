@@ -24,8 +24,10 @@ from flexnn.graph.model import (
     ModelGraph,
     ModelNode,
 )
+from flexnn.graph.pack import PackedSource
 from flexnn.graph.ports import Port
-from flexnn.graph.sources import ArraySource, ModelSource
+from flexnn.graph.sources import ArraySource, MadeSource, ModelSource
+from flexnn.graph.tied import mark_tied
 
 from .format import ArtifactError
 from .section import (
@@ -56,6 +58,8 @@ ROWS = {
 
 INLINE_BYTES = 64 << 10
 """Values up to this size are in the section itself."""
+MADE_AGAIN_MAX = 256 << 20
+"""Most bytes of a constant that every binding makes anew out of few numbers; larger ones are in the artifact."""
 LIST_MAX = 1 << 16
 
 
@@ -118,9 +122,11 @@ def weight_key(weight: Weight) -> str | None:
     origin = weight.origin
     assert origin is not None
     made = isinstance(weight.source, ArraySource)
+    made = made or (isinstance(weight.source, MadeSource) and weight.nbytes <= MADE_AGAIN_MAX)
     if weight.kind == "raw" and (made or weight.nbytes <= INLINE_BYTES):
         return None
-    return blake2b(f"{weight.kind}:{origin.key}".encode(), digest_size=16).hexdigest()
+    kind = "panels" if isinstance(weight.source, PackedSource) else weight.kind
+    return blake2b(f"{kind}:{origin.key}".encode(), digest_size=16).hexdigest()
 
 
 def dump_stored(stored: StoredModel) -> bytes:
@@ -143,6 +149,7 @@ def load_stored(raw: bytes) -> StoredModel:
             raise ValueError("more keys than weights")
         keys = {name_of(key): index for index, key in enumerate(rows["keys"])}
         model, values, constants = _load_model(rows["model"], [(weight.kind, weight.nbytes) for weight in weights])
+        mark_tied(model)
     except (TypeError, ValueError, RecursionError) as error:
         raise ArtifactError(f"the model section: {error}") from None
     return StoredModel(model, weights, keys, values, constants)
@@ -258,7 +265,7 @@ def _port(row: Any, typed: bool) -> Port:
         return Port(name_of(name), dtype, None)
     if len(_list(dims)) > RANK_MAX:
         raise ValueError("an input has too many dimensions")
-    parsed = (d if d is None else name_of(d) if isinstance(d, str) else int_in(d, 1, BYTES_MAX) for d in dims)
+    parsed = (d if d is None else name_of(d) if isinstance(d, str) else int_in(d, 0, BYTES_MAX) for d in dims)
     return Port(name_of(name), dtype, tuple(parsed))
 
 

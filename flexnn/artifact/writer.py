@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from flexnn._core import crc32c
 from flexnn.graph.ir import Graph, Weight
+from flexnn.graph.pack import PackedSource
 from flexnn.graph.panels import NR
 
 from .format import GRAPH, HEADER_BYTES, MODEL, ArtifactError, Header, page_up
@@ -152,13 +153,15 @@ def _write_weight(file: BinaryIO, weight: Weight, crcs: NDArray[np.uint32]) -> N
 
 
 def _chunks(weight: Weight) -> Iterator[bytes | memoryview]:
-    if weight.panels is not None:
-        for panel in weight.panels:
+    panels = weight.source.panels if isinstance(weight.source, PackedSource) else weight.panels
+    if panels is not None:
+        for panel in panels:
             yield panel.data.cast("B")
     elif weight.source is not None:
-        raw = np.ascontiguousarray(weight.source.load()).reshape(-1).view(np.uint8)
-        for start in range(0, len(raw), weight.chunk_bytes):
-            yield raw[start : start + weight.chunk_bytes].tobytes()
+        values = weight.source.load().reshape(-1)  # no copy where it is one number everywhere
+        each = weight.chunk_bytes // values.itemsize
+        for start in range(0, len(values), each):
+            yield values[start : start + each].tobytes()
 
 
 def _sweep(path: str) -> None:

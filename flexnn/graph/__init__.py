@@ -26,14 +26,22 @@ def load_model(path: str) -> Model:
 
 
 def bind_shapes(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Give inputs the shapes in ``shapes``, by name; the others keep theirs. Raises GraphError."""
+    """Give inputs the shapes in ``shapes``, by name; the others keep theirs. Outputs have their dimensions where these
+    have the same names. Raises GraphError.
+    """
     from .bind import bound_port
+    from .ports import renamed
 
     unknown = set(shapes) - {port.name for port in model.graph.inputs}
     if unknown:
         inputs = ", ".join(port.name for port in model.graph.inputs)
         raise GraphError(f"no input {sorted(unknown)[0]!r}: the model's inputs are {inputs}")
+    sizes: dict[str, int] = {}
+    for port in model.graph.inputs:
+        given = zip(port.dims or (), shapes.get(port.name, ()), strict=False)
+        sizes.update((dim, size) for dim, size in given if isinstance(dim, str))
     model.graph.inputs = [bound_port(p, shapes[p.name]) if p.name in shapes else p for p in model.graph.inputs]
+    model.graph.outputs = [renamed(port, sizes) for port in model.graph.outputs]
 
 
 def load_onnx(path: str, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Graph:

@@ -14,7 +14,7 @@ import numpy as np
 
 from .build import add_node, add_tensor
 from .evaluate import EVALUATORS
-from .fold import fold, folds, is_lazy
+from .fold import MADE_BYTES_MAX, fold, folds, is_lazy, made
 from .ir import DTYPES, RANK_MAX, AbsentError, Graph, GraphError
 from .lower import LOWERINGS, Const, Context, Value, array_const, depends, of_halves, sizes_const
 from .model import Constant, Model, ModelGraph, ModelNode, reads
@@ -47,11 +47,11 @@ def known_shape(port: Port) -> tuple[int, ...]:
 
 
 def bound_shape(port: Port, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """``shape``, if an input may have it: as many dimensions as declared, none empty. Raises GraphError."""
+    """``shape``, if an input may have it: as many dimensions as declared. Raises GraphError."""
     if port.dims is not None and len(port.dims) != len(shape):
         raise GraphError(f"input {port.name!r}: has {len(port.dims)} dimensions, but shape {shape} has {len(shape)}")
     itemsize = DTYPES[str(port.dtype)].itemsize
-    if any(d < 1 for d in shape) or len(shape) > RANK_MAX or prod(shape) * itemsize > INPUT_BYTES_MAX:
+    if any(d < 0 for d in shape) or len(shape) > RANK_MAX or prod(shape) * itemsize > INPUT_BYTES_MAX:
         raise GraphError(f"input {port.name!r}: shape {shape} is not supported")
     return shape
 
@@ -70,11 +70,15 @@ class Binder:
         self.values: dict[str, Value] = {}
         self.constants: Mapping[str, Constant] = {}
         """The model's, as far as they can be seen."""
+        self.made_bytes = 0
+        """Bytes of constants that nodes make out of little (graph/fold.py)."""
         self.halves: set[str] = set()
         """Values that are float16 in the model and float32 here: what is computed, is computed in float32."""
 
     def add_input(self, name: str, shape: tuple[int, ...], dtype: str) -> None:
         """A value that the caller will hand in."""
+        if not prod(shape):
+            raise GraphError(f"input {name!r}: shape {shape} has no elements, so the model is bound when it runs")
         self.values[name] = add_tensor(self.graph, name, shape, dtype)
         self.graph.inputs.append(len(self.graph.tensors) - 1)
 
@@ -102,9 +106,16 @@ class Binder:
         for name, value in zip(node.output, results, strict=False):
             if name:
                 self._name(value, name)
-                self.values[name] = value
+                self.values[name] = value = self._known(value, name)
                 if self._is_half(node) and self._dtype(value) == "f32":
                     self.halves.add(name)
+
+    def _known(self, value: Value, name: str) -> Value:
+        """The value; as a constant where it has no elements, since then there are no numbers to wait for."""
+        if isinstance(value, Const) or self.graph.tensors[value].size:
+            return value
+        tensor = self.graph.tensors[value]
+        return array_const(name, np.zeros(tensor.shape, ALL_DTYPES[tensor.dtype]))
 
     def _dtype(self, value: Value) -> str:
         return value.dtype if isinstance(value, Const) else self.graph.tensors[value].dtype
@@ -135,6 +146,8 @@ class Binder:
             if value is None:
                 raise GraphError(f"no node computes output {name!r}")
             ctx = Context(self.graph, ModelNode("Output", name), self.opset, [value])
+            if not prod(ctx.shape(value)):
+                raise GraphError(f"output {name!r}: has no elements, so the model is bound when it runs")
             tensor = ctx.tensor(value)
             if name in self.halves:
                 tensor = ctx.emit("cast", [tensor], {"to": "f16"})
@@ -155,15 +168,42 @@ class Binder:
 
                 if (sizes := fold_sizes(node, constants, self.opset)) is not None:
                     return list(sizes)
+            if nothing := self._without_elements(node, constants):
+                return nothing
             lazy = self._lowered(node, inputs) if is_lazy(node, constants) else []
             if lazy and all(isinstance(v, Const) for v in lazy):
                 return lazy
+            if (value := self._made(node, constants)) is not None:
+                return [value]
             try:
                 return list(fold(node, constants, self.opset))
             except AbsentError:  # other sizes than the compiler tried: what it left to the run is left to it now
                 if node.op_type not in LOWERINGS:
                     raise
         return self._lowered(node, inputs)
+
+    def _without_elements(self, node: ModelNode, constants: list[Const | None]) -> list[Value]:
+        """The outputs of a node of constants, if they have no elements: no weight is loaded for that. Else nothing."""
+        if node.op_type not in LOWERINGS or all(value is None or prod(value.shape) for value in constants):
+            return []
+        try:
+            results = self._lowered(node, list(constants))
+        except GraphError:
+            return []
+        sizes = [prod(v.shape if isinstance(v, Const) else self.graph.tensors[v].shape) for v in results]
+        return [] if any(sizes) else results
+
+    def _made(self, node: ModelNode, constants: list[Const | None]) -> Const | None:
+        """A large constant that the node makes out of little. Raises GraphError if all such are too many."""
+        value = made(node, constants)
+        if value is not None:
+            self.made_bytes += value.nbytes
+            if self.made_bytes > MADE_BYTES_MAX:
+                raise GraphError(
+                    f"{node.where}: makes {value.dtype}{list(value.shape)}: constants that nodes make would take "
+                    f"{self.made_bytes >> 20} MiB in all, at most {MADE_BYTES_MAX >> 20} MiB are made"
+                )
+        return value
 
     def _lowered(self, node: ModelNode, inputs: list[Value | None]) -> list[Value]:
         lowering = LOWERINGS.get(node.op_type)

@@ -36,8 +36,10 @@ REDUCTION = "reduction"
 NO_ACT: dict[str, Attr] = {"act": "none", "alpha": 0.0, "beta": 0.0}
 
 
-def infer_any(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
-    """Shape and dtype of the output of an internal operator or a view operator. Raises GraphError."""
+def infer_any(node: Node, shapes: list[Shape], dtypes: list[str], least: int = 1) -> tuple[Shape, str]:
+    """Shape and dtype of the output of an internal operator or a view operator. ``least``: of each dimension, of an
+    internal one. Raises GraphError.
+    """
     if node.op == "reshape":
         shape = tuple(ints_attr(node, "shape"))
         if prod(shape) != prod(shapes[0]) or len(shape) > RANK_MAX:
@@ -56,7 +58,7 @@ def infer_any(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape
     if node.op == REDUCTION:
         axes, keep = set(ints_attr(node, "axes")), int_attr(node, "keepdims")
         return tuple(1 if i in axes else d for i, d in enumerate(shapes[0]) if keep or i not in axes), dtypes[0]
-    return infer_shapes(node, shapes, dtypes)[0]
+    return infer_shapes(node, shapes, dtypes, least)[0]
 
 
 def add_tensor(graph: Graph, name: str, shape: Shape, dtype: str) -> int:

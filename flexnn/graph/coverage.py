@@ -33,7 +33,8 @@ def support(names: Iterable[str], domain: str = "") -> dict[str, Support]:
 def supported(domain: str = "") -> dict[str, Support]:
     """Return the supported operators of ``domain``, by name in alphabetical order."""
     if domain in DEFAULT_DOMAINS:
-        known = {name for name in (*LOWERINGS, *EVALUATORS) if not name.startswith(OWN)} | {*CONTROL_FLOW, "Constant"}
+        known = {name for name in (*LOWERINGS, *EVALUATORS) if not name.startswith(OWN)}
+        known |= {*CONTROL_FLOW, "Constant", *(name for owner, name in EXPANSIONS if not owner)}
     else:
         known = {name for owner, name in EXPANSIONS if owner == domain}
     return support(sorted(known), domain)

@@ -8,36 +8,50 @@ import numpy as np
 import onnx
 from onnx import AttributeProto, helper
 
-from .contrib import EXPANSIONS, Expansion
+from .alike import share_equal
+from .contrib import EXPANSIONS, Expansion, Shared
+from .declared import DIM_MAX, declared_port, infer_outputs
 from .ir import RANK_MAX, GraphError, WeightSource
 from .model import OPSET_MAX, OPSET_MIN, Constant, Model, ModelAttr, ModelGraph, ModelNode, dtype_name
+from .node_order import sort_nodes
 from .onnx_file import OnnxFile
 from .ports import Port
 from .sources import ArraySource, ModelSource
+from .tied import mark_tied
 
-DIM_MAX = 1 << 40
+_DEFAULT = ("", "ai.onnx")
+OPSET_OF_EXPANSIONS = 21
+"""Version of the default domain for models that have only operators of others, which become operators of it."""
 _VALUES = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64}
 """Attributes of a Constant node that are no tensor."""
 
 
 def import_onnx(file: OnnxFile) -> Model:
     """The model of an open file. Raises GraphError, one line."""
-    opset = max((o.version for o in file.model.opset_import if o.domain in ("", "ai.onnx")), default=1)
+    foreign = all(node.domain not in _DEFAULT for node in file.model.graph.node)
+    stated = (o.version for o in file.model.opset_import if o.domain in _DEFAULT)
+    opset = max(stated, default=OPSET_OF_EXPANSIONS if foreign else 1)
     if not OPSET_MIN <= opset <= OPSET_MAX:
         raise GraphError(f"{file.path}: opset {opset}; opsets {OPSET_MIN} to {OPSET_MAX} are supported")
-    graph = _Importer(file).graph(file.model.graph)
-    if not graph.outputs:
+    sort_nodes(file.model.graph)
+    if not file.model.graph.output:
         raise GraphError("the model has no outputs")
-    return Model(graph, opset)
+    inferred, outputs = infer_outputs(file.model)
+    graph = _Importer(file, opset).graph(inferred.graph)
+    graph.outputs = outputs
+    model = Model(graph, opset)
+    share_equal(model)
+    mark_tied(model)
+    return model
 
 
 class _Importer:
-    def __init__(self, file: OnnxFile) -> None:
+    def __init__(self, file: OnnxFile, opset: int) -> None:
         self.file = file
         self.counted = 0
         self.constants: ChainMap[str, Constant] = ChainMap()
         """Constants of the graphs around the one that is imported."""
-        self.lengths: set[str] = set()
+        self.shared = Shared(opset)
 
     def graph(self, proto: onnx.GraphProto, nested: bool = False) -> ModelGraph:
         if proto.sparse_initializer:
@@ -46,7 +60,7 @@ class _Importer:
         for tensor in proto.initializer:
             graph.constants[tensor.name] = self._constant(tensor, tensor.name)
         graph.inputs = [_port(info, nested) for info in proto.input if info.name not in graph.constants]
-        graph.outputs = [Port(info.name, None, None) for info in proto.output]
+        graph.outputs = [declared_port(info) for info in proto.output]
         made = {port.name for port in graph.inputs} | set(graph.constants)
         self.constants = self.constants.new_child(graph.constants)
         for node in proto.node:
@@ -54,18 +68,29 @@ class _Importer:
                 if name and name in made:
                     raise GraphError(f"{node.op_type} node {node.name or name!r}: computes {name!r} a second time")
                 made.add(name)
-            if node.op_type == "Constant" and node.domain in ("", "ai.onnx") and node.output:
+            if node.op_type == "Constant" and node.domain in _DEFAULT and node.output:
                 graph.constants[node.output[0]] = self._constant_node(node)
             else:
                 graph.nodes += self._expanded(self._node(node), graph)
+        for port in graph.outputs:
+            self._require_tensor(port.name, f"output {port.name!r}")
         self.constants = self.constants.parents
         return graph
 
     def _expanded(self, node: ModelNode, graph: ModelGraph) -> list[ModelNode]:
         """The nodes that stand for one of another domain; else the node."""
-        if (node.domain, node.op_type) not in EXPANSIONS:
-            return [node]
-        return Expansion(node, graph, self.constants, self._counted, self.lengths).run()
+        if (node.domain, node.op_type) in EXPANSIONS:
+            return Expansion(node, graph, self.constants, self._counted, self.shared).run()
+        if node.op_type == "Identity" and not node.domain and node.input[:1] and node.input[0] in self.shared.sequences:
+            self.shared.sequences[node.output[0]] = self.shared.sequences[node.input[0]]
+            return []
+        for name in node.input:
+            self._require_tensor(name, f"{node.where}: its input {name!r}")
+        return [node]
+
+    def _require_tensor(self, name: str, what: str) -> None:
+        if name in self.shared.sequences:
+            raise GraphError(f"{what} is not a tensor: sequences are supported between nodes of one graph")
 
     def _constant(self, tensor: onnx.TensorProto, name: str) -> Constant:
         shape, dtype, source = self.file.source(tensor)
@@ -111,6 +136,8 @@ class _Importer:
             return number
         if kind == AttributeProto.FLOAT:
             return float(attribute.f)
+        if kind == AttributeProto.TYPE_PROTO:  # of an optional value that holds nothing
+            return ""
         raise GraphError(f"{node.where}: attribute {name} has a type that is not supported")
 
 

@@ -165,6 +165,27 @@ class PanelSource:
         return np.concatenate([body[:, b : b + block].reshape(-1) for b in range(0, wide, block)])
 
 
+@dataclass(frozen=True, slots=True)
+class PackedSource:
+    """The numbers of panels as a raw weight, a row for each panel."""
+
+    panels: PanelSource
+
+    @property
+    def key(self) -> str:
+        """Key of the panels."""
+        return self.panels.key
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of panels, and of float32 in each."""
+        return self.panels.panels, self.panels.panel_bytes // 4
+
+    def load(self) -> F32:
+        """Pack all panels."""
+        return np.concatenate(list(self.panels)).reshape(self.shape)
+
+
 def _stored(body: F32, form: WeightForm) -> F32:
     """Weights in their form, their bytes as flat float32."""
     if form.dtype == body.dtype:

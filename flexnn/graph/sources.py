@@ -141,6 +141,24 @@ def depends(source: WeightSource | None) -> bool:
     return hasattr(source, "late")
 
 
+@dataclass(frozen=True, slots=True)
+class MadeSource:
+    """Many numbers that a node makes out of few; they are made whenever they are asked for."""
+
+    label: str
+    """Description of how they are made, complete and with the numbers: the key."""
+    make: Callable[[], Array]
+
+    @property
+    def key(self) -> str:
+        """The label."""
+        return self.label
+
+    def load(self) -> Array:
+        """Make the numbers; one number everywhere takes the memory of one."""
+        return self.make()
+
+
 @dataclass(slots=True)
 class ModelSource:
     """The numbers of one of the model's constants."""
@@ -150,6 +168,8 @@ class ModelSource:
     base: WeightSource
     used: bool = False
     """Whether anybody asked for the numbers."""
+    is_tied: bool = False
+    """Whether it is a table that a product reads, too (graph/tied.py)."""
 
     @property
     def key(self) -> str:

@@ -21,7 +21,7 @@ READ_SHARE = 2
 
 
 class Table(NamedTuple):
-    """A constant that a gather picks rows from."""
+    """A constant that a gather picks rows from; of a weight in panels each panel counts as a row."""
 
     weight: int
     row_bytes: int
@@ -36,13 +36,15 @@ class Table(NamedTuple):
 
 def table_of(graph: Graph, node: Node) -> Table | None:
     """The table that ``node`` picks rows of, if it may stay in the file."""
-    if node.op != "gather" or int_attr(node, "axis") != 0:
+    if not (node.op == "gather" and int_attr(node, "axis") == 0) and node.op != "gather_panels":
         return None
     table, picked = graph.tensors[node.inputs[0]], graph.tensors[node.inputs[1]]
     if table.weight < 0 or table.root >= 0 or not table.shape or not picked.size:
         return None
     row_bytes = table.size // table.shape[0] * DTYPES[table.dtype].itemsize
     found = Table(table.weight, row_bytes, picked.size)
+    if node.op == "gather_panels":  # a product reads them, too, so they need not be here whole as well
+        return found if table.nbytes > TABLE_BYTES_MIN else None
     if row_bytes > ROW_BYTES_MAX or table.nbytes <= TABLE_BYTES_MIN:
         return None
     return found if found.rows * found.chunk_bytes <= table.nbytes // READ_SHARE else None

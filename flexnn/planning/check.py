@@ -306,7 +306,8 @@ def _check_table(graph: Graph, program: Program, index: int, operand: int) -> No
     """Refuse a gather that does not read whole rows of its own table, with a workspace for a chunk."""
     node, tensor = graph.nodes[index], graph.tensors[graph.nodes[index].inputs[operand]]
     number = int(program.nodes["in"][index][operand]["offset"])
-    if node.op != "gather" or operand or node.attrs["axis"] != 0 or tensor.weight < 0 or tensor.root >= 0:
+    is_gather = node.op == "gather_panels" or (node.op == "gather" and node.attrs["axis"] == 0)
+    if not is_gather or operand or tensor.weight < 0 or tensor.root >= 0:
         raise PlanError("table", f"node {index} cannot read rows from the file")
     if not 0 <= number < len(program.tables):
         raise PlanError("table", f"node {index} reads table {number} of {len(program.tables)}")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 import numpy as np
 
-from flexnn.graph.ir import Array, GraphError
+from flexnn.errors import FlexNNError
+from flexnn.graph.ir import ALL_DTYPES, Array, GraphError
 from flexnn.graph.model import ModelNode
 
 from .region import Region
@@ -16,6 +18,10 @@ Step = Callable[[Sequence[Array]], list[Array]]
 
 Body = Callable[[Region, Mapping[str, Array]], list[Array]]
 """Walk of a body: from its inputs by name to its outputs."""
+
+Row = tuple[tuple[int, ...], np.dtype[np.generic]]
+Rows = Callable[[Sequence[Array]], list[Row]]
+"""Shapes and types of a body's outputs, from its inputs, of which only shapes and types matter."""
 
 SCAN_BYTES_MAX = 1 << 36
 
@@ -47,11 +53,33 @@ def walked_loop(
             raise GraphError(f"{node.where}: the body takes {len(names)} inputs but gets {len(values)}")
         return body(region, dict(zip(names, values, strict=True)))
 
-    return loop(node, inputs, step) if node.op_type == "Loop" else scan(node, inputs, step, opset)
+    def shapes(values: Sequence[Array]) -> list[Row]:
+        return _rows(node, region, step, values)
+
+    if node.op_type == "Loop":
+        return loop(node, inputs, step, shapes)
+    return scan(node, inputs, step, shapes, opset)
 
 
-def loop(node: ModelNode, inputs: Sequence[Array | None], step: Step) -> list[Array]:
-    """Return the carried values after the last iteration, then the stacked scan outputs."""
+def _rows(node: ModelNode, region: Region, step: Step, values: Sequence[Array]) -> list[Row]:
+    """Return shape and type of each output of a body that never runs: as declared, or else as one iteration makes them,
+    of which nothing remains. Where that fails, open dimensions are 0, as in onnxruntime. Raises GraphError.
+    """
+    ports = region.graph.outputs
+    if not all(port.dims is not None and all(isinstance(d, int) for d in port.dims) for port in ports):
+        with suppress(FlexNNError):
+            return [(array.shape, array.dtype) for array in step(values)]
+    if any(port.dtype is None or port.dims is None for port in ports):
+        raise GraphError(f"{node.where}: there is no iteration, and its outputs declare no shape")
+    return [
+        (tuple(d if isinstance(d, int) else 0 for d in port.dims or ()), ALL_DTYPES[str(port.dtype)]) for port in ports
+    ]
+
+
+def loop(node: ModelNode, inputs: Sequence[Array | None], step: Step, shapes: Rows) -> list[Array]:
+    """Return the carried values after the last iteration, then the stacked scan outputs; without any iteration
+    ``shapes`` tells what they are.
+    """
     trips, condition, *carried = (*inputs, None, None)[: max(len(inputs), 2)]
     if any(value is None for value in carried):
         raise GraphError(f"{node.where}: a carried value is missing")
@@ -70,13 +98,20 @@ def loop(node: ModelNode, inputs: Sequence[Array | None], step: Step) -> list[Ar
         rows.append(rest[len(values) :])
         iteration += 1
     scans = len(node.output) - len(values)
+    if not iteration and scans > 0:
+        found = shapes([np.array(iteration, np.int64), going, *values])
+        _check_count(node, len(found) - 1, len(values))
+        return [*values, *(_without_rows(found[1 + len(values) + i], 0) for i in range(scans))]
     return [*values, *(_stacked(node, [row[i] for row in rows], 0, False) for i in range(scans))]
 
 
-def scan(node: ModelNode, inputs: Sequence[Array | None], step: Step, opset: int) -> list[Array]:
-    """Return the state after the last slice, then the scan outputs. Opset 8 runs each entry of a batch by itself."""
+def scan(node: ModelNode, inputs: Sequence[Array | None], step: Step, shapes: Rows, opset: int) -> list[Array]:
+    """Return the state after the last slice, then the scan outputs; without any slice ``shapes`` tells what they are.
+    Opset 8 runs each entry of a batch by itself.
+    """
+    steps = step, shapes
     if opset >= 9:
-        return _scan(node, inputs, step, _ints(node, "scan_input_axes"), _ints(node, "scan_input_directions"))
+        return _scan(node, inputs, steps, _ints(node, "scan_input_axes"), _ints(node, "scan_input_directions"))
     lengths, *given = inputs
     arrays = [value for value in given if value is not None]
     if len(arrays) != len(given) or not arrays or not all(a.ndim and len(a) == len(arrays[0]) for a in arrays):
@@ -84,14 +119,15 @@ def scan(node: ModelNode, inputs: Sequence[Array | None], step: Step, opset: int
     if lengths is not None and len(set(lengths.tolist())) > 1:
         raise GraphError(f"{node.where}: sequences of different lengths are not supported")
     batches = [
-        _scan(node, [array[b] for array in arrays], step, [], _ints(node, "directions")) for b in range(len(arrays[0]))
+        _scan(node, [array[b] for array in arrays], steps, [], _ints(node, "directions")) for b in range(len(arrays[0]))
     ]
     return [np.stack(parts) for parts in zip(*batches, strict=True)]
 
 
 def _scan(
-    node: ModelNode, inputs: Sequence[Array | None], step: Step, axes: list[int], directions: list[int]
+    node: ModelNode, inputs: Sequence[Array | None], steps: tuple[Step, Rows], axes: list[int], directions: list[int]
 ) -> list[Array]:
+    step, shapes = steps
     count = node.attrs.get("num_scan_inputs")
     if not isinstance(count, int) or not 0 < count <= len(inputs) or any(value is None for value in inputs):
         raise GraphError(f"{node.where}: attribute num_scan_inputs={count} for {len(inputs)} inputs")
@@ -115,15 +151,15 @@ def _scan(
         states = results[: len(states)]
         rows.append(results[len(states) :])
     outs = len(node.output) - len(states)
-    out_axes, out_directions = _ints(node, "scan_output_axes"), _ints(node, "scan_output_directions")
+    out_axes = [*_ints(node, "scan_output_axes"), *[0] * outs][:outs]
+    out_directions = [*_ints(node, "scan_output_directions"), *[0] * outs][:outs]
+    if not rows and outs > 0:
+        found = shapes([*states, *(np.zeros(source.shape[1:], source.dtype) for source in turned)])
+        _check_count(node, len(found), len(states))
+        return [*states, *(_without_rows(row, axis) for row, axis in zip(found[len(states) :], out_axes, strict=False))]
     stacks = [
-        _stacked(
-            node,
-            [row[i] for row in rows],
-            out_axes[i] if i < len(out_axes) else 0,
-            bool(out_directions[i]) if i < len(out_directions) else False,
-        )
-        for i in range(outs)
+        _stacked(node, [row[i] for row in rows], axis, bool(back))
+        for i, (axis, back) in enumerate(zip(out_axes, out_directions, strict=True))
     ]
     return [*states, *stacks]
 
@@ -142,9 +178,14 @@ def _ints(node: ModelNode, name: str) -> list[int]:
     return [v for v in value if isinstance(v, int)]
 
 
+def _without_rows(row: Row, axis: int) -> Array:
+    """Return the stack of no rows of this shape."""
+    shape, dtype = row
+    place = axis if axis >= 0 else axis + len(shape) + 1
+    return np.zeros((*shape[:place], 0, *shape[place:]), dtype)
+
+
 def _stacked(node: ModelNode, rows: list[Array], axis: int, back: bool) -> Array:
-    if not rows:
-        raise GraphError(f"{node.where}: there was no iteration, so the shape of the stacked outputs is unknown")
     if len({row.shape for row in rows}) > 1:
         raise GraphError(f"{node.where}: the outputs to stack have different shapes in different iterations")
     if rows[0].nbytes * len(rows) > SCAN_BYTES_MAX:

@@ -37,6 +37,8 @@ class Region:
         self.all: Nodes = (1 << len(graph.nodes)) - 1
         self.hosted: set[int] = set()
         """Nodes that numpy computes because no lowering takes them."""
+        self.hosted_empty: set[int] = set()
+        """Nodes that numpy computes where an input has no elements."""
         self.forced: set[str] = set()
         """Values of which some lowering needs the numbers, not only the shapes."""
         self.apart: set[int] = set()

@@ -97,6 +97,8 @@ def _attempt(
         node = region.nodes[i]
         if i in region.hosted or not _available(region, i, binder, values):
             continue
+        if i in region.hosted_empty and _has_empty(node, binder, values):
+            continue
         if i in region.children:
             outcome = _branch(region, i, binder, values, is_steady, admit)
             if outcome is None:
@@ -125,7 +127,7 @@ def _attempt(
                 region.forced.add(name)
                 region.forced |= _origins(region, name, values)
         except GraphError as error:
-            leave(region, i, error)
+            leave(region, i, error, _has_empty(node, binder, values))
     segment = _finished(region, remaining, done, binder, consumed)
     segment.inlined = inlined
     return segment
@@ -177,11 +179,21 @@ def _size(name: str, binder: Binder, values: Mapping[str, Value]) -> int:
     return binder.graph.tensors[value].size if isinstance(value, int) else values[name].size
 
 
-def leave(region: Region, i: int, error: GraphError) -> None:
-    """Leave a node to numpy. Raises ``error`` if numpy does not know its operator."""
+def _has_empty(node: ModelNode, binder: Binder, values: Mapping[str, Value]) -> bool:
+    """Return whether an input has no elements."""
+    known = [binder.values[name] for name in node.input if name in binder.values]
+    if any(isinstance(value, Const) and 0 in value.shape for value in known):
+        return True
+    return any(name in values and not values[name].size for name in node.input)
+
+
+def leave(region: Region, i: int, error: GraphError, empty: bool = False) -> None:
+    """Leave a node to numpy, only where an input has no elements if ``empty``. Raises ``error`` if numpy does not know
+    its operator.
+    """
     if region.nodes[i].op_type not in EVALUATORS:
         raise error
-    region.hosted.add(i)
+    (region.hosted_empty if empty else region.hosted).add(i)
 
 
 def _origins(region: Region, name: str, values: Mapping[str, Value]) -> set[str]:
@@ -205,7 +217,10 @@ def _origins(region: Region, name: str, values: Mapping[str, Value]) -> set[str]
 
 
 def _admit(binder: Binder, name: str, value: Value, known: bool, consumed: dict[str, Array]) -> None:
-    if value.dtype not in DTYPE_NAMES or not value.size:
+    if not value.size:  # no numbers: its shape says all of it
+        binder.values[name] = array_const(name, np.zeros(value.shape, value.dtype))
+        return
+    if value.dtype not in DTYPE_NAMES:
         raise GraphError(f"value {name!r} is {value.dtype}{list(value.shape)}, which the C core does not compute")
     if known:
         binder.values[name] = array_const(name, value.numbers(name))
@@ -236,7 +251,8 @@ def _finished(
         assert value is not None
         is_half = name in binder.halves
         if isinstance(value, Const):
-            constants[name] = value.load().astype(np.float16) if is_half else value.known()
+            array = value.load().astype(np.float16) if is_half else value.known()
+            constants[name] = np.asarray(array, order="C") if isinstance(array, np.ndarray) else array
         elif (value, is_half) in owner:
             aliases[name] = owner[value, is_half]
         else:

@@ -92,7 +92,7 @@ class Walker:
             return i in region.hosted  # without given values it is a constant, which binding folds
         if node.op_type not in LOWERINGS and node.op_type not in ("Shape", "Size"):
             return True
-        return any(not value.size for value in given)
+        return i in region.hosted_empty and any(not value.size for value in given)
 
     def _segment(self, region: Region, scope: Scope, remaining: Nodes) -> Segment:
         while True:

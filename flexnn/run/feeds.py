@@ -34,7 +34,7 @@ class Feeds:
             array = given if type(given) is np.ndarray else _array(name, given)
             if array.dtype != dtype or (array.shape != self._fitting[i] and not _fits(array.shape, dims)):
                 self._refuse_others(feed)
-                shape = "any shape" if dims is None else [d or "?" for d in dims]
+                shape = "any shape" if dims is None else ["?" if d is None else d for d in dims]
                 raise ValueError(f"input {name!r} is {array.dtype}{list(array.shape)}, the model takes {dtype}{shape}")
             self._fitting[i] = array.shape
             flags = array.flags

@@ -168,9 +168,9 @@ class BoundSegments:
         if key not in self.stored.keys:
             return False
         stored = self.stored.weights[self.stored.keys[key]]
-        if (stored.kind, stored.nbytes) != (weight.kind, weight.nbytes):
+        if stored.nbytes != weight.nbytes:
             return False
-        return stored.kind == "raw" or stored.chunk_bytes == weight.chunk_bytes
+        return stored.kind == weight.kind == "raw" or stored.chunk_bytes == weight.chunk_bytes
 
 
 def _constants_as_inputs(graph: Graph) -> list[Array]:

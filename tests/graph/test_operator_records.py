@@ -166,6 +166,7 @@ SAMPLES: dict[str, tuple[list[Operand], dict[str, Attr]]] = {
     "one_hot": ([((3,), "i64"), ((2,), "f32")], {"axis": 1, "depth": 4}),
     "trees": ([((4, 3), "f32"), ((9,), "i32")], TREES),
     "fourier": (f32((2, 8, 1, 1), (16,)), FOURIER),
+    "gather_panels": ([((2, 48), "f32"), ((2,), "i64")], {"rows": 20}),
     "rotary": (f32((1, 2, 3, 4), (1, 1, 3, 2), (1, 1, 3, 2)), {"turned": 4, "is_interleaved": 0}),
 }
 

@@ -353,6 +353,11 @@ def _gather(graph: Graph, node: Node, data: Array, indices: Array) -> Array:
     return data.take(indices, axis=int(node.attrs["axis"]))
 
 
+def _gather_panels(graph: Graph, node: Node, panels: Array, indices: Array) -> Array:
+    rows = panels.reshape(len(panels), -1, 16)[:, 1:].transpose(0, 2, 1)
+    return rows.reshape(-1, rows.shape[-1])[: int(node.attrs["rows"])].take(indices, axis=0)
+
+
 def _cast(graph: Graph, node: Node, x: Array) -> Array:
     return typed_reference.converted(x, DTYPES[str(node.attrs["to"])])
 
@@ -502,6 +507,7 @@ OPERATORS: dict[str, Callable[..., Array]] = {
     "copy": _copy,
     "pad": _pad,
     "gather": _gather,
+    "gather_panels": _gather_panels,
     "cast": _cast,
     "matmul": _matmul,
     "recurrent": _recurrent,

@@ -1,10 +1,10 @@
-"""Operators of other domains as standard ones, while a model is imported.
+"""Operators of other domains, and those of sequences, as standard ones on tensors, while a model is imported.
 
 Those of onnxruntime (com.microsoft), which models that its tools have optimised or quantised hold:
 https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md; and classic machine learning (ai.onnx.ml).
 """
 
-from . import classic, fused, quantised, trees  # noqa: F401 (each registers its operators)
-from .expansion import EXPANSIONS, Expansion
+from . import classic, fused, quantised, sequences, trees  # noqa: F401 (each registers its operators)
+from .expansion import EXPANSIONS, Expansion, Shared
 
-__all__ = ["EXPANSIONS", "Expansion"]
+__all__ = ["EXPANSIONS", "Expansion", "Shared"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -16,6 +17,43 @@ Counted = Callable[[str, tuple[int, ...], str, WeightSource], Constant]
 """Makes one of the model's constants: name, shape, dtype, source."""
 
 
+@dataclass(frozen=True, slots=True)
+class Items:
+    """A sequence of these values."""
+
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """A sequence of the parts of value ``x`` along an axis, each of ``size`` but the last."""
+
+    x: str
+    axis: int
+    size: int
+    keeps: bool
+    """Whether the parts have the axis."""
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """An optional value without an element."""
+
+
+Held = Items | Parts | Nothing
+
+
+@dataclass(slots=True)
+class Shared:
+    """Facts that all expansions of one model share."""
+
+    opset: int
+    lengths: set[str] = field(default_factory=set)
+    """Values that are lengths of sequences, where a mask may stand as well."""
+    sequences: dict[str, Held] = field(default_factory=dict)
+    """Sequences and optional values that the model builds, by name: no node makes them."""
+
+
 class Expansion:
     """One node, and ``nodes``: those that stand for it. Raises GraphError for what is not supported of it."""
 
@@ -25,11 +63,10 @@ class Expansion:
         graph: ModelGraph,
         outer: Mapping[str, Constant],
         counted: Counted,
-        lengths: set[str],
+        shared: Shared,
     ) -> None:
         self.node = node
-        self.lengths = lengths
-        """Values that other expansions of the model made: lengths of sequences, where a mask may stand as well."""
+        self.shared = shared
         self.nodes: list[ModelNode] = []
         self._graph = graph
         self._outer = outer
@@ -41,7 +78,7 @@ class Expansion:
     def run(self) -> list[ModelNode]:
         """The nodes that stand for it."""
         EXPANSIONS[self.node.domain, self.node.op_type](self)
-        made = {name for node in self.nodes for name in node.output}
+        made = {name for node in self.nodes for name in node.output} | self.shared.sequences.keys()
         missing = [name for name in self.node.output if name and name not in made]
         unread = [name for name in self.node.attrs if name not in self._read]
         if missing:
@@ -143,6 +180,12 @@ class Expansion:
             used.pop()
         self.nodes.append(ModelNode(op, f"{stem}.{op}", used, names, dict(attrs or {})))
         return names
+
+    def unsqueezed(self, value: str, axis: int) -> str:
+        """Add a dimension of size 1."""
+        if self.shared.opset < 13:
+            return self.add("Unsqueeze", value, axes=[axis])
+        return self.add("Unsqueeze", value, self.array(np.array([axis], np.int64)))
 
     def array(self, values: np.ndarray) -> str:
         """The name of a new constant."""

@@ -122,12 +122,14 @@ def embed_layer_normalization(e: Expansion) -> None:
         axes = e.array(np.array([1], np.int64))
         wide = e.add("ReduceSum", e.add("Cast", mask, to=1), axes, keepdims=0)
         e.add("Cast", wide, output=e.output(1), to=6)
-        e.lengths.add(e.output(1))
+        e.shared.lengths.add(e.output(1))
 
 
-def _attended(e: Expansion, parts: list[str], heads: int, masks: list[str], past: Sequence[str] = ("", "")) -> None:
-    """The node's output: [batch, tokens, size] of queries, keys and values; masks are added to the scores. Outputs 1
-    and 2: keys and values with the past ones before them.
+def _attended(
+    e: Expansion, parts: list[str], heads: int, masks: list[str], past: Sequence[str] = ("", ""), presents: Sequence[str] = ()
+) -> list[str]:
+    """The node's output: [batch, tokens, size] of queries, keys and values; masks are added to the scores. With a past,
+    ``presents``: names of keys and values with the past ones before them. Return the names of all outputs.
     """
     mask = e.add("Add", *masks) if len(masks) > 1 else "".join(masks)
     attrs: dict[str, ModelAttr] = {"q_num_heads": heads, "kv_num_heads": heads}
@@ -135,8 +137,7 @@ def _attended(e: Expansion, parts: list[str], heads: int, masks: list[str], past
     scale = e.number("scale", 0.0)
     if scale:
         attrs["scale"] = scale
-    outputs = [e.output(0), *(e.output(i) for i in ((1, 2) if past[0] else ()))]
-    e.split("Attention", [*parts, mask, *past], outputs, attrs)
+    return e.split("Attention", [*parts, mask, *past], [e.output(0), *(presents if past[0] else ())], attrs)
 
 
 def _key_mask(e: Expansion, mask: str, is_lengths: bool, keys: str) -> str:
@@ -161,7 +162,7 @@ def _masks(e: Expansion, mask: int, added: int, keys: str) -> list[str]:
     """The masks at these inputs: of keys, and what is added to the scores."""
     masks = []
     if e.optional(mask):
-        masks.append(_key_mask(e, e.optional(mask), e.optional(mask) in e.lengths, keys))
+        masks.append(_key_mask(e, e.optional(mask), e.optional(mask) in e.shared.lengths, keys))
     if e.optional(added):
         masks.append(e.optional(added))
     return masks
@@ -177,8 +178,7 @@ def _refuse(e: Expansion, *names: str) -> None:
 @expands("Attention")
 def attention(e: Expansion) -> None:
     """Input, weights of queries, keys and values side by side, bias, mask, past, what is added to the scores."""
-    e.without(4, 4, "a past")
-    e.without(6, 6, "a past")
+    e.without(6, 6, "a past of a given length")
     _refuse(e, "do_rotary", "past_present_share_buffer", "rotary_embedding_dim")
     e.attr("mask_filter_value", -10000.0)
     heads, weights = e.integer("num_heads", 0), e.constant(1, "its weight")
@@ -190,7 +190,16 @@ def attention(e: Expansion) -> None:
     joined = e.add("MatMul", e.input(0), e.input(1))
     if e.optional(2):
         joined = e.add("Add", joined, e.optional(2))
-    _attended(e, _cut(e, joined, each, 2), heads, _masks(e, 3, 5, e.input(0)))
+    parts, masks = _cut(e, joined, each, 2), _masks(e, 3, 5, e.input(0))
+    if not e.optional(4):
+        _attended(e, parts, heads, masks)
+        return
+    if e.optional(3) in e.shared.lengths:
+        raise e.error("a past with lengths of sequences is not supported")
+    before = [e.add("Gather", e.optional(4), e.array(np.array(i, np.int64))) for i in (0, 1)]
+    _, keys, values = _attended(e, parts, heads, masks, before, ("", ""))
+    if e.output(1):
+        e.add("Concat", e.unsqueezed(keys, 0), e.unsqueezed(values, 0), output=e.output(1), axis=0)
 
 
 def _cut(e: Expansion, value: str, sizes: list[int], axis: int) -> list[str]:
@@ -218,7 +227,9 @@ def multi_head_attention(e: Expansion) -> None:
             raise e.error(f"bias of shape {bias.shape}")
         cuts = _cut(e, bias.name, [bias.shape[0] // 3] * 3, 0)
         parts = [e.add("Add", part, cut) for part, cut in zip(parts, cuts, strict=True)]
-    _attended(e, parts, heads, _masks(e, 4, 5, parts[1]), (e.optional(6), e.optional(7)))
+    if e.optional(6) and e.optional(4) in e.shared.lengths and e.optional(4):
+        raise e.error("a past with lengths of sequences is not supported")
+    _attended(e, parts, heads, _masks(e, 4, 5, parts[1]), (e.optional(6), e.optional(7)), (e.output(1), e.output(2)))
 
 
 @expands("RotaryEmbedding")

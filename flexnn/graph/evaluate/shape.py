@@ -199,19 +199,23 @@ def random_normal_like(call: Call) -> list[Array]:
     return [y.reshape(x.shape)]
 
 
+def range_count(start: Array, limit: Array, delta: Array) -> int | None:
+    """Numbers of a Range; None if they never end."""
+    if start.dtype.kind in "iu":
+        return max(0, -((int(limit) - int(start)) // -int(delta)))
+    steps = (float(limit) - float(start)) / float(delta)
+    return max(0, math.ceil(steps)) if math.isfinite(steps) else None
+
+
 @evaluates("Range")
 def arange(call: Call) -> list[Array]:
     """Start + i * delta below (or above) limit."""
     start, limit, delta = (call.scalar(i) for i in range(3))
     if start is None or limit is None or delta is None or not delta:
         raise call.error("start, limit or delta is missing or zero")
-    if start.dtype.kind in "iu":
-        count = max(0, -((int(limit) - int(start)) // -int(delta)))
-    else:
-        steps = (float(limit) - float(start)) / float(delta)
-        if not math.isfinite(steps):
-            raise call.error(f"start {start}, limit {limit}, delta {delta}")
-        count = max(0, math.ceil(steps))
+    count = range_count(start, limit, delta)
+    if count is None:
+        raise call.error(f"start {start}, limit {limit}, delta {delta}")
     call.reserve(([count], start.dtype), workspace=work_bytes(count))
     y = np.empty(count, start.dtype)
     for first in range(0, count, ELEMENTS):

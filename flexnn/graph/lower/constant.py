@@ -12,7 +12,7 @@ import numpy as np
 
 from .. import pack, sources
 from ..ir import DTYPES, GraphError, Shape, WeightSource
-from ..sources import ArraySource, KeptSource, MappedSource, SizesSource
+from ..sources import ArraySource, KeptSource, MappedSource, ModelSource, SizesSource
 
 SMALL_BYTES = 1 << 20
 """Constants up to this size keep their value in memory while importing."""
@@ -182,6 +182,27 @@ def rescaled(x: Const, factor: Const) -> Const | None:
     if axes and prod(factor.shape) != x.shape[axis]:
         return None
     return of_integers(narrow.whole, factor.reshaped((prod(factor.shape),)), None, axis)
+
+
+def tied_source(x: Const) -> ModelSource | None:
+    """Source of a tied table (graph/tied.py); None for any other constant."""
+    source = x.source.base if isinstance(x.source, KeptSource) else x.source
+    return source if isinstance(source, ModelSource) and source.is_tied else None
+
+
+def untransposed(x: Const) -> Const | None:
+    """The tied table of which ``x`` is the transposed one; else None."""
+    source, shape = x.source, x.shape[::-1]
+    if not isinstance(source, MappedSource) or source.label != f"{shape}transpose[1, 0]":
+        return None
+    table = Const(x.name, shape, x.dtype, source.base)
+    return table if tied_source(table) is not None else None
+
+
+def rows_source(source: WeightSource, shape: Shape) -> WeightSource:
+    """Weights [N, K] as those of a convolution of one tap."""
+    whole = (*shape, 1, 1)
+    return MappedSource(source, lambda v: v.reshape(whole), f"kept{whole}")
 
 
 def of_halves(x: Const) -> Const:

@@ -8,8 +8,8 @@ from math import prod
 
 import numpy as np
 
-from ..build import add_constant, add_node, add_panels, copy_attrs
-from ..ir import Attr, Graph, GraphError, Shape
+from ..build import add_constant, add_node, add_panels, add_tensor, copy_attrs, infer_any
+from ..ir import Attr, Graph, GraphError, Node, Shape
 from ..model import ModelNode
 from ..pack import PanelSource
 from ..sources import SizesSource
@@ -153,9 +153,9 @@ class Context:
         """The tensor of a value; a constant gets one when it is asked for the first time."""
         if not isinstance(value, Const):
             return value
-        if value.tensor < 0:
-            if not prod(value.shape):
-                raise self.error(f"input {value.name!r} is empty (shape {value.shape})")
+        if value.tensor < 0 and not prod(value.shape):
+            value.tensor = self.empty(value.shape, value.dtype)
+        elif value.tensor < 0:
             value.tensor = add_constant(self.graph, value.name, value.source, value.shape, value.dtype)
         return value.tensor
 
@@ -163,14 +163,37 @@ class Context:
         """A new constant that belongs to this node."""
         return array_const(f"{self.name}.{suffix}", values)
 
+    def empty(self, shape: Shape, dtype: str) -> int:
+        """A tensor without elements: nothing makes it and no node reads it. Binding knows it as a constant."""
+        return add_tensor(self.graph, self.name, shape, dtype)
+
     # ---- adding nodes ----
 
     def emit(self, op: str, inputs: list[Value], attrs: dict[str, Attr]) -> int:
         """Add a node of an internal or view operator, and return its output."""
-        return add_node(self.graph, self.name, op, [self.tensor(v) for v in inputs], attrs)
+        tensors = [self.tensor(v) for v in inputs]
+        if not all(self.graph.tensors[i].size for i in tensors):
+            return self._emit_less(op, tensors, attrs)
+        return add_node(self.graph, self.name, op, tensors, attrs)
+
+    def _emit_less(self, op: str, tensors: list[int], attrs: dict[str, Attr]) -> int:
+        """Return the output of a node of which an input has no elements, without that input."""
+        given = [self.graph.tensors[i] for i in tensors]
+        node = Node(self.name, op, tensors, [], attrs)
+        shape, dtype = infer_any(node, [t.shape for t in given], [t.dtype for t in given], least=0)
+        full = [i for i, t in zip(tensors, given, strict=True) if t.size]
+        if not prod(shape):
+            return self.empty(shape, dtype)
+        if op == "concat":
+            return full[0] if len(full) == 1 else add_node(self.graph, self.name, op, full, attrs)
+        if op == "matmul":  # sums of nothing
+            return self.tensor(self.array(np.zeros(shape, np.float32), "zeros"))
+        raise self.error(f"an input without elements makes a result of shape {shape}")
 
     def emit_panels(self, op: str, x: Value, attrs: dict[str, Attr], panels: PanelSource) -> int:
         """Add a node with panels, and return its output."""
+        if not prod(self.shape(x)):
+            return self._emit_less(op, [self.tensor(x)], attrs)
         weight = add_panels(self.graph, self.name, panels)
         return add_node(self.graph, self.name, op, [self.tensor(x)], attrs, weight)
 
@@ -195,6 +218,8 @@ class Context:
         shape = self.shape(value)
         if all(s == 0 and n == d for s, n, d in zip(starts, sizes, shape, strict=True)):
             return value
+        if 0 in sizes:
+            return self.empty(tuple(sizes), self.dtype(value))
         return self.emit("slice", [value], {"starts": list(starts), "sizes": list(sizes), "steps": list(steps)})
 
 

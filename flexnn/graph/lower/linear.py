@@ -10,7 +10,7 @@ from ..build import NO_ACT
 from ..pack import PanelSource
 from ..sources import ArraySource, MappedSource
 from ..strided import broadcast
-from .constant import Const, stored_form
+from .constant import Const, rows_source, stored_form, tied_source, untransposed
 from .context import Context, Value, lowers
 from .convolution import emit_conv
 from .shape import expanded
@@ -22,14 +22,20 @@ def rows_by_constant(
 ) -> int:
     """x[..., K] times constant [K, N] (``transposed``: [N, K]) times ``scale``, plus bias [N]: [1, rows, 1, N]."""
     k, n = weights.shape[::-1] if transposed else weights.shape
+    rows = prod(ctx.shape(x)[:-1])
+    if not rows * n:
+        return ctx.empty((1, rows, 1, n), "f32")
+    if not transposed and (table := untransposed(weights)) is not None:
+        weights, transposed = table, True
     shape = (n, k, 1, 1)
-    label = f"{'kept' if transposed else 'turned'}{shape}"
-    source = MappedSource(weights.source, lambda v: (v if transposed else v.T).reshape(shape), label)
+    if transposed:
+        source = rows_source(tied_source(weights) or weights.source, (n, k))
+    else:
+        source = MappedSource(weights.source, lambda v: v.T.reshape(shape), f"turned{shape}")
     scales = None if scale == 1 else ArraySource(np.full(n, scale, np.float32))
     wtype, step = stored_form(weights, 0 if transposed else 1)
     bias_source = bias.source if bias else None
     panels = PanelSource("conv", shape, 1, source, bias_source, scales, wtype=wtype, step=step)
-    rows = prod(ctx.shape(x)[:-1])
     image = ctx.reshape(x, (1, rows, 1, k))
     return emit_conv(ctx, image, Window([1, 1], [1, 1], [1, 1], [0, 0, 0, 0]), panels, sums)
 
@@ -59,7 +65,7 @@ def gemm(ctx: Context) -> list[Value]:
         raise ctx.error(f"operands {ctx.shape(a)} and {ctx.shape(b)} of {ctx.dtype(a)}, {ctx.dtype(b)} do not multiply")
     if c is not None and beta == 0:
         c = None
-    if isinstance(b, Const):
+    if isinstance(b, Const) and k:
         bias = _gemm_bias(c, n, beta)
         y: Value = ctx.reshape(rows_by_constant(ctx, a, b, trans_b, alpha, bias), (rows, n))
         if bias:

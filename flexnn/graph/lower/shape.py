@@ -10,9 +10,10 @@ import numpy as np
 
 from ..build import NO_ACT, copy_attrs
 from ..ir import Attr
+from ..pack import PackedSource, PanelSource
 from ..sources import SizesSource
 from ..strided import broadcast
-from .constant import Const, Narrow, of_integers
+from .constant import Const, Narrow, of_integers, rows_source, tied_source
 from .context import Context, Value, lowers
 
 
@@ -91,7 +92,7 @@ def concat(ctx: Context) -> list[Value]:
     """Along one axis; empty parts do not count."""
     values = [ctx.input(i) for i in range(len(ctx.inputs))]
     axis = ctx.axis(ctx.integer("axis", 1), len(ctx.shape(values[0])))
-    full = [v for v in values if prod(ctx.shape(v))] or values[:1]
+    full = [v for v in values if prod(ctx.shape(v))] or values
     return [full[0] if len(full) == 1 else ctx.emit("concat", full, {"axis": axis})]
 
 
@@ -107,7 +108,7 @@ def split(ctx: Context) -> list[Value]:
     if not sizes:
         each = -(-shape[axis] // parts)
         sizes = [max(0, min(each, shape[axis] - i * each)) for i in range(parts)]
-    if sum(sizes) != shape[axis] or len(sizes) != parts or count != parts or min(sizes) < 1:
+    if sum(sizes) != shape[axis] or len(sizes) != parts or count != parts or min(sizes) < 0:
         raise ctx.error(f"splits {shape[axis]} elements into {sizes} for {parts} outputs")
     starts = [0, *accumulate(sizes)]
     return [_cut(ctx, x, axis, start, size) for start, size in zip(starts, sizes, strict=False)]
@@ -139,9 +140,9 @@ def slice_(ctx: Context) -> list[Value]:
     starts, sizes, steps = [0] * rank, list(shape), [1] * rank
     for axis, start, end, step in zip(axes, first, last, strides, strict=True):
         begin, count = _picked(shape[axis], start, end, step)
+        sizes[axis] = max(count, 0)
         if count < 1:
-            raise ctx.error(f"slices {start}:{end}:{step} of {shape[axis]} elements are empty")
-        sizes[axis] = count
+            continue
         if step > 0:
             starts[axis], steps[axis] = begin, step
         else:
@@ -209,6 +210,10 @@ def gather(ctx: Context) -> list[Value]:
             return [ctx.reshape(ctx.slice(x, starts, sizes, steps), shape[:axis] + picked.shape + shape[axis + 1 :])]
     if isinstance(x, Const) and x.narrow:
         return [_restored(ctx, x.narrow, indices, axis)]
+    if isinstance(x, Const) and axis == 0 and (source := tied_source(x)) is not None:
+        panels = PackedSource(PanelSource("conv", (shape[0], shape[1], 1, 1), 1, rows_source(source, x.shape)))
+        table = Const(x.name, panels.shape, x.dtype, panels)
+        return [ctx.emit("gather_panels", [table, indices], {"rows": shape[0]})]
     return [ctx.emit("gather", [x, indices], {"axis": axis})]
 
 
@@ -240,6 +245,8 @@ def expanded(ctx: Context, x: Value, target: tuple[int, ...]) -> Value:
     own = ctx.shape(x)
     if own == target:
         return x
+    if 0 in target:
+        return ctx.empty(target, ctx.dtype(x))
     grow = [t if t != d else 0 for t, d in zip(target, own, strict=True)]
     return ctx.emit("copy", [x], copy_attrs(len(target), expand=grow))
 
@@ -259,8 +266,10 @@ def tile(ctx: Context) -> list[Value]:
     """Each dimension repeated: expanded beside itself."""
     x, repeats = ctx.input(0), ctx.constant_ints(1, "its repeats") or []
     shape = ctx.shape(x)
-    if len(repeats) != len(shape) or min(repeats, default=1) < 1:
+    if len(repeats) != len(shape) or min(repeats, default=1) < 0:
         raise ctx.error(f"repeats {repeats} do not fit shape {shape}: one number for each dimension is needed")
+    if 0 in repeats:
+        return [ctx.empty(tuple(d * r for d, r in zip(shape, repeats, strict=True)), ctx.dtype(x))]
     split: list[int] = []
     target: list[int] = []
     for d, r in zip(shape, repeats, strict=True):

@@ -115,13 +115,13 @@ def infer(graph: Graph, node: Node) -> list[tuple[Shape, str]]:
     return infer_shapes(node, [t.shape for t in inputs], [t.dtype for t in inputs])
 
 
-def infer_shapes(node: Node, shapes: list[Shape], dtypes: list[str]) -> list[tuple[Shape, str]]:
-    """Infer outputs from shapes and dtypes alone, as ``infer`` does."""
+def infer_shapes(node: Node, shapes: list[Shape], dtypes: list[str], least: int = 1) -> list[tuple[Shape, str]]:
+    """Infer outputs from shapes and dtypes alone, as ``infer`` does. ``least``: of each dimension."""
     record = OPERATORS[node.op]
     if any(dtype not in record.dtypes for dtype in dtypes):
         raise node_error(node, f"computes float32 only, not {', '.join(dtypes)}")
     shape, dtype = record.infer(node, shapes, dtypes)
-    if any(not 1 <= d <= INT_MAX for d in shape):
+    if any(not least <= d <= INT_MAX for d in shape):
         raise node_error(node, f"inputs {', '.join(map(str, shapes))} make an output of shape {shape}")
     return [(shape, dtype)]
 

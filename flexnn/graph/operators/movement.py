@@ -6,6 +6,7 @@ from math import prod
 
 from ..attributes import INT_MAX, Float, Int, Ints, float_attr, int_attr, ints_attr, node_error
 from ..ir import DTYPES, RANK_MAX, Node, Shape, Tensor
+from ..panels import NR
 from ..strided import collapse
 from .fields import box_fields, enum, enum_index, numbered
 from .record import ANY_DTYPE, Cost, Operator, Values, always_together, contiguous_operands, elementwise_strides
@@ -79,6 +80,24 @@ def _encode_gather(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
     }
 
 
+def _infer_gather_panels(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
+    rows, panels = int_attr(node, "rows"), shapes[0]
+    inner = panels[-1] // NR - 1
+    if panels != (-(-rows // NR), NR * (inner + 1)) or inner < 1 or dtypes[0] != "f32" or dtypes[1] == "f32":
+        raise node_error(node, f"panels of shape {panels} and {dtypes[0]} with indices of type {dtypes[1]}")
+    return (*shapes[1], inner), "f32"
+
+
+def _encode_gather_panels(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
+    panels, indices = inputs
+    return {
+        "index_bytes": DTYPES[indices.dtype].itemsize,
+        "rows": int_attr(node, "rows"),
+        "inner": panels.shape[1] // NR - 1,
+        "count": indices.size,
+    }
+
+
 OPERATORS = (
     Operator(
         name="copy",
@@ -136,6 +155,24 @@ OPERATORS = (
         in_place=(),
         reads_transposes=False,
         order="own",
+        rows="whole",
+        interleaves=False,
+        has_panels=False,
+        kernels=(),
+        cost=Cost(passes=2.0),
+    ),
+    Operator(
+        name="gather_panels",
+        attrs={"rows": Int(1)},  # of the table; its tensor has the shape of its panels
+        inputs=(2, 2),  # panels, indices
+        dtypes=("f32", "i64", "i32"),
+        infer=_infer_gather_panels,
+        encode=_encode_gather_panels,
+        strided=contiguous_operands(2),
+        together=always_together,
+        in_place=(),
+        reads_transposes=False,
+        order="fixed",
         rows="whole",
         interleaves=False,
         has_panels=False,

@@ -8,7 +8,7 @@ from flexnn import _core
 
 from .. import operators
 from ..build import panels_of
-from ..ir import Graph, GraphError
+from ..ir import DTYPES, Graph, GraphError
 from ..tables import table_of
 from .activations import fuse_activations, recognise_activations
 from .affine import fold_affine
@@ -74,6 +74,8 @@ def _finish_weights(graph: Graph) -> None:
             weight, panels = graph.weights[node.weight], panels_of(graph, node)
             weight.nbytes, weight.chunk_bytes = panels.nbytes, panels.panel_bytes
             node.attrs["wtype"] = panels.wtype
+        elif node.op == "gather_panels" and (number := graph.tensors[graph.root(node.inputs[0])].weight) >= 0:
+            graph.weights[number].chunk_bytes = DTYPES["f32"].itemsize * graph.tensors[node.inputs[0]].shape[1]
         elif (table := table_of(graph, node)) is not None:
             graph.weights[table.weight].chunk_bytes = table.chunk_bytes
 

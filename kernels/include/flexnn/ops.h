@@ -53,10 +53,11 @@ typedef struct fx_call {
     fx_window window;
     const void *in[FX_MAX_INPUTS]; /* CONV, DWCONV: in[1] is the residual */
     void *out;
-    const float *weight;       /* the panel that holds channel window.c0, followed by the others of the window */
-    const float *zeros;        /* at least fx_op_zeros floats of 0.0 */
-    void *workspace;           /* this thread's, fx_op_workspace bytes, 64-byte aligned */
-    const fx_row_table *table; /* GATHER with outer = 1: replaces in[0], and workspace is the table's; else NULL */
+    const float *weight; /* the panel that holds channel window.c0, followed by the others of the window */
+    const float *zeros;  /* at least fx_op_zeros floats of 0.0 */
+    void *workspace;     /* this thread's, fx_op_workspace bytes, 64-byte aligned */
+    const fx_row_table
+        *table; /* GATHER with outer = 1, GATHER_PANELS: replaces in[0], and workspace is its; else NULL */
 } fx_call;
 
 /* Properties of an operator. */

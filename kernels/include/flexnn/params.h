@@ -93,6 +93,10 @@
  * -> y[outer, count, inner]. An index out of range fails the run. */
 #define FX_GATHER_FIELDS(I, F) I(elem_bytes) I(index_bytes) I(outer) I(axis) I(inner) I(count)
 
+/* Rows of a weight in panels of FX_NR rows, float32: [FX_NR] that are skipped, then [inner][FX_NR] (contiguous, the last
+ * panel filled up); indices[count] as GATHER's -> y[count, inner]. */
+#define FX_GATHER_PANELS_FIELDS(I, F) I(index_bytes) I(rows) I(inner) I(count)
+
 /* count contiguous elements; from, to: fx_dtype. */
 #define FX_CAST_FIELDS(I, F) I(from) I(to) I(count)
 
@@ -194,7 +198,8 @@
     X(TRILU, trilu, 1, 0)                                                                                              \
     X(ONE_HOT, one_hot, 2, 0)                                                                                          \
     X(TREES, trees, 2, 0)                                                                                              \
-    X(FOURIER, fourier, 3, 0)
+    X(FOURIER, fourier, 3, 0)                                                                                          \
+    X(GATHER_PANELS, gather_panels, 2, 0)
 
 #define FX_FIELD_I(n) int32_t n;
 #define FX_FIELD_F(n) float n;

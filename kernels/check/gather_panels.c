@@ -1,0 +1,76 @@
+/* Rows of a weight in panels, element by element; some cases hold one index that is out of range and must fail. */
+#include "check.h"
+#include "flexnn/panel.h"
+
+#include <stdio.h>
+
+static void draw(check_case *c) {
+    fx_gather_panels_params *p = &c->params.gather_panels;
+    p->index_bytes = CHECK_PICK(c, 4, 8);
+    p->rows = check_int(c, 1, 50);
+    p->inner = check_one_in(c, 3) ? check_int(c, 100, 700) : check_int(c, 1, 20);
+    p->count = check_one_in(c, 5) ? check_int(c, 20, 200) : check_int(c, 1, 9);
+}
+
+static int64_t get_index(const check_case *c, int64_t i) {
+    if (c->params.gather_panels.index_bytes == 4)
+        return ((const int32_t *)c->in[1])[i];
+    return ((const int64_t *)c->in[1])[i];
+}
+
+static void set_index(const check_case *c, int64_t i, int64_t index) {
+    if (c->params.gather_panels.index_bytes == 4)
+        ((int32_t *)c->in[1])[i] = (int32_t)index;
+    else
+        ((int64_t *)c->in[1])[i] = index;
+}
+
+static void fill(check_case *c) {
+    const fx_gather_panels_params *p = &c->params.gather_panels;
+    for (int64_t i = 0; i < c->in_hi[0]; i++)
+        ((unsigned char *)c->in[0])[i] = (unsigned char)check_int(c, 0, 255);
+    for (int64_t i = 0; i < p->count; i++)
+        set_index(c, i, check_int(c, -p->rows, p->rows - 1));
+    if (check_one_in(c, 4)) {
+        const int64_t far = p->index_bytes == 8 && check_one_in(c, 2) ? INT64_C(1) << check_int(c, 33, 62) : p->rows;
+        set_index(c, check_int(c, 0, p->count - 1), check_one_in(c, 2) ? far : -far - 1);
+    }
+}
+
+static fx_status status(const check_case *c) {
+    const fx_gather_panels_params *p = &c->params.gather_panels;
+    for (int64_t i = 0; i < p->count; i++)
+        if (get_index(c, i) < -p->rows || get_index(c, i) >= p->rows)
+            return FX_ERR_INDEX;
+    return FX_OK;
+}
+
+static void expect(const check_case *c, check_expected *e) {
+    const fx_gather_panels_params *p = &c->params.gather_panels;
+    const unsigned char *x = c->in[0];
+    int64_t at = 0;
+    for (int i = 0; i < p->count; i++)
+        for (int j = 0; j < p->inner; j++) {
+            const int64_t index = get_index(c, i), row = index < 0 ? index + p->rows : index;
+            const int64_t element = row / FX_NR * FX_NR * (p->inner + 1) + (j + 1) * FX_NR + row % FX_NR;
+            for (int b = 0; b < 4; b++, at++) {
+                e->bytes[at] = x[element * 4 + b];
+                e->written[at] = 1;
+            }
+        }
+}
+
+static int bench(int i, check_case *c, char *name, double *flops, double *bytes) {
+    static const fx_gather_panels_params shapes[] = {{8, 32000, 1024, 64}};
+    if (i >= (int)(sizeof shapes / sizeof *shapes))
+        return 0;
+    const fx_gather_panels_params *p = &shapes[i];
+    c->params.gather_panels = *p;
+    *flops = 0;
+    *bytes = (1.0 + FX_NR) * 4 * p->count * p->inner;
+    snprintf(name, 64, "%d rows of %d", p->count, p->inner);
+    return 1;
+}
+
+const check_op check_gather_panels = {
+    .draw = draw, .fill = fill, .expect = expect, .is_exact = 1, .bench = bench, .status = status};
