@@ -115,7 +115,7 @@ class Binder:
         if isinstance(value, Const) or self.graph.tensors[value].size:
             return value
         tensor = self.graph.tensors[value]
-        return array_const(name, np.zeros(tensor.shape, ALL_DTYPES[tensor.dtype]))
+        return array_const(name, np.zeros(tensor.shape, DTYPES[tensor.dtype]))
 
     def _dtype(self, value: Value) -> str:
         return value.dtype if isinstance(value, Const) else self.graph.tensors[value].dtype

@@ -126,7 +126,12 @@ def embed_layer_normalization(e: Expansion) -> None:
 
 
 def _attended(
-    e: Expansion, parts: list[str], heads: int, masks: list[str], past: Sequence[str] = ("", ""), presents: Sequence[str] = ()
+    e: Expansion,
+    parts: list[str],
+    heads: int,
+    masks: list[str],
+    past: Sequence[str] = ("", ""),
+    presents: Sequence[str] = (),
 ) -> list[str]:
     """The node's output: [batch, tokens, size] of queries, keys and values; masks are added to the scores. With a past,
     ``presents``: names of keys and values with the past ones before them. Return the names of all outputs.

@@ -120,7 +120,7 @@ def matmul_of_views(ctx: Context) -> list[Value]:
         if swapped and len(perm) > 1:
             perm = [*perm[:-2], perm[-1], perm[-2]]
         operands.append(ctx.transpose(value, perm))
-    return [_scaled(ctx, multiply(ctx, *operands), ctx.number("alpha", 1.0))]
+    return [_scaled(ctx, multiply(ctx, operands[0], operands[1]), ctx.number("alpha", 1.0))]
 
 
 def multiply(ctx: Context, a: Value, b: Value, sums: str = "f32") -> Value:
