@@ -33,18 +33,16 @@ def support(names: Iterable[str], domain: str = "") -> dict[str, Support]:
 def supported(domain: str = "") -> dict[str, Support]:
     """Return the supported operators of ``domain``, by name in alphabetical order."""
     if domain in DEFAULT_DOMAINS:
-        known = {*LOWERINGS, *EVALUATORS, *CONTROL_FLOW, "Constant"}
+        known = {name for name in (*LOWERINGS, *EVALUATORS, *CONTROL_FLOW, "Constant") if "." not in name}
     else:
         known = {name for owner, name in EXPANSIONS if owner == domain}
     return support(sorted(known), domain)
 
 
 def _support(name: str, domain: str) -> Support:
-    if (domain, name) in EXPANSIONS:
-        return "rewritten"
     if domain not in DEFAULT_DOMAINS:
-        return "unsupported"
-    if name in LOWERINGS or name == "Constant":
+        return "rewritten" if (domain, name) in EXPANSIONS else "unsupported"
+    if name in LOWERINGS or name == "Constant" or ("", name) in EXPANSIONS:
         return "native"
     if name in CONTROL_FLOW:
         return "walked"

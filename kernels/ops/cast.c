@@ -1,6 +1,7 @@
 /* Conversion among all element types. Floats to integers: towards zero, saturating, NaN gives 0; integers to narrower
  * ones: the low bits; to bool: whether it is not 0. */
 #include "box.h"
+#include "dtypes.h"
 #include "flexnn/half.h"
 
 static fx_window full_window(const fx_params *u) {
@@ -14,17 +15,13 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
     return FX_OK;
 }
 
-static int64_t bytes_of(int32_t dtype) {
-    static const int8_t bytes[FX_DTYPE_COUNT] = {[FX_DTYPE_F32] = 4,  [FX_DTYPE_I64] = 8, [FX_DTYPE_I32] = 4,
-                                                 [FX_DTYPE_BOOL] = 1, [FX_DTYPE_U8] = 1,  [FX_DTYPE_I8] = 1,
-                                                 [FX_DTYPE_F16] = 2,  [FX_DTYPE_F64] = 8};
-    return bytes[dtype];
+static int64_t element_bytes(const fx_params *u, int operand) {
+    return fx_dtype_bytes(operand == FX_OUTPUT ? u->cast.to : u->cast.from);
 }
 
 static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
-    const fx_cast_params *p = &u->cast;
     *lo = 0;
-    *hi = p->count * bytes_of(operand == FX_OUTPUT ? p->to : p->from);
+    *hi = u->cast.count * element_bytes(u, operand);
 }
 
 static int64_t output_bytes(const fx_params *u) {
@@ -34,7 +31,9 @@ static int64_t output_bytes(const fx_params *u) {
 static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, fx_window w, int threads) {
     (void)k, (void)kernel;
     const fx_cast_params *p = &u->cast;
-    return w.y0 >= w.y1 || w.c0 >= w.c1 ? 0 : fx_box_units(p->count * (bytes_of(p->from) + bytes_of(p->to)), threads);
+    return w.y0 >= w.y1 || w.c0 >= w.c1
+               ? 0
+               : fx_box_units(p->count * (fx_dtype_bytes(p->from) + fx_dtype_bytes(p->to)), threads);
 }
 
 static int64_t saturated(double v, int64_t lo, double hi_next) {
@@ -98,7 +97,7 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
     const fx_cast_params *p = &call->params->cast;
     const int is_double = p->from == FX_DTYPE_F32 || p->from == FX_DTYPE_F16 || p->from == FX_DTYPE_F64;
     const uint32_t count = units(call->kernels, 0, call->params, call->window, threads);
-    const int64_t from = bytes_of(p->from), to = bytes_of(p->to), end = fx_box_cut(p->count, count, u1);
+    const int64_t from = fx_dtype_bytes(p->from), to = fx_dtype_bytes(p->to), end = fx_box_cut(p->count, count, u1);
     for (int64_t e = fx_box_cut(p->count, count, u0); e < end; e += CHUNK) {
         const int64_t n = end - e < CHUNK ? end - e : CHUNK;
         way between;
@@ -108,4 +107,4 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
     return FX_OK;
 }
 
-FX_DRIVER(cast, .traits = 0);
+FX_DRIVER(cast, .traits = 0, .element_bytes = element_bytes);

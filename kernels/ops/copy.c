@@ -24,6 +24,11 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
     return FX_OK;
 }
 
+static int64_t element_bytes(const fx_params *u, int operand) {
+    (void)operand;
+    return u->copy.elem_bytes;
+}
+
 static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
     fx_box_extent(FX_DIMS, FX_SIX(u, copy, d), operand == FX_OUTPUT ? FX_SIX(u, copy, ys) : FX_SIX(u, copy, xs),
                   u->copy.elem_bytes, lo, hi);
@@ -158,4 +163,4 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
     return FX_OK;
 }
 
-FX_DRIVER(copy, .traits = FX_TRAIT_ROWS);
+FX_DRIVER(copy, .traits = FX_TRAIT_ROWS, .element_bytes = element_bytes);

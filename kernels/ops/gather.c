@@ -17,6 +17,10 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
     return FX_OK;
 }
 
+static int64_t element_bytes(const fx_params *u, int operand) {
+    return operand == 1 ? u->gather.index_bytes : u->gather.elem_bytes;
+}
+
 static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
     const fx_gather_params *p = &u->gather;
     const int64_t rows = (int64_t)p->outer * p->inner * p->elem_bytes;
@@ -88,4 +92,4 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
     return FX_OK;
 }
 
-FX_DRIVER(gather, .traits = 0);
+FX_DRIVER(gather, .traits = 0, .element_bytes = element_bytes);

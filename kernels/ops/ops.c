@@ -27,6 +27,10 @@ void fx_op_extent(uint32_t op, const fx_params *p, int operand, int64_t *lo, int
         impls[op]->extent(p, operand, lo, hi);
 }
 
+int64_t fx_op_element_bytes(uint32_t op, const fx_params *p, int operand) {
+    return impls[op]->element_bytes ? impls[op]->element_bytes(p, operand) : 4;
+}
+
 int64_t fx_op_output_bytes(uint32_t op, const fx_params *p) {
     return impls[op]->output_bytes(p);
 }

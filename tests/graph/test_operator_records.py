@@ -152,6 +152,16 @@ SAMPLES: dict[str, tuple[list[Operand], dict[str, Attr]]] = {
     "pointwise": ([((2, 3), "i64"), ((3,), "i64")], {"kind": "less"}),
     "recurrent": (f32((5, 1, 16), (1 * 16 * 16,), (1, 1, 16)), {"kind": "rnn_tanh", "is_reverse": 0}),
     "quantize": ([((2, 3), "f32"), ((), "f32"), ((), "u8")], {"to": "u8", "axis": 0}),
+    "gather_at": ([((4, 3), "f32"), ((2, 3), "i64")], {"axis": 0, "batch": 0}),
+    "scatter_at": (
+        [((4, 3), "f32"), ((2, 1), "i64"), ((2, 3), "f32")], {"axis": -1, "batch": 0, "kind": "add"}
+    ),
+    "top_k": (f32((4, 3)), {"axis": 0, "k": 2, "is_largest": 1}),
+    "count_nonzero": ([((4, 3), "bool")], {}),
+    "nonzero": ([((4, 3), "bool")], {"count": 5}),
+    "unique": ([((4, 3), "i32")], {"is_sorted": 1}),
+    "tally": ([((9,), "i64")], {"kind": "first", "groups": 4}),
+    "nms": (f32((2, 9, 4), (2, 3, 9), (1,), (1,)), {"most": 4, "is_centered": 0}),
     "rotary": (f32((1, 2, 3, 4), (1, 1, 3, 2), (1, 1, 3, 2)), {"turned": 4, "is_interleaved": 0}),
 }
 

@@ -16,6 +16,7 @@ from numpy.lib.stride_tricks import as_strided
 from flexnn.graph.ir import DTYPES, Graph, Node, Tensor
 from flexnn.graph.panels import NR
 from flexnn.graph.weight_form import FORMS
+from tests.support import reference_indexing
 
 Array = np.ndarray
 
@@ -457,6 +458,7 @@ OPERATORS: dict[str, Callable[..., Array]] = {
     "layer_norm": _layer_norm,
     "rotary": _rotary,
     "attention": _attention,
+    **reference_indexing.OPERATORS,
 }
 
 __all__ = ["BINARY", "OPERATORS", "REDUCE", "UNARY", "Tensor", "run_graph", "unpack"]

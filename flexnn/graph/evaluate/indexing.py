@@ -175,7 +175,13 @@ def one_hot(call: Call) -> list[Array]:
     return [np.where(hot, values[1], values[0]).astype(values.dtype)]
 
 
-@evaluates("NonZero")
+@evaluates("NonZero.count")
+def non_zero_count(call: Call) -> list[Array]:
+    """How many elements are not zero."""
+    return [np.array(np.count_nonzero(call.x(0)), np.int64)]
+
+
+@evaluates("NonZero", "NonZero.indices")
 def non_zero(call: Call) -> list[Array]:
     """Indices of elements that are not zero, [rank, count]."""
     x = call.x(0)
@@ -183,14 +189,26 @@ def non_zero(call: Call) -> list[Array]:
     return [np.array(found if x.ndim else found[:0], np.int64).reshape(x.ndim, found[0].size)]
 
 
-@evaluates("Compress")
-def compress(call: Call) -> list[Array]:
-    """Elements, or slices of an axis, where the condition holds; it may be shorter."""
+def _condition(call: Call) -> tuple[Array, int | None]:
+    """The condition, no longer than the axis, and the axis."""
     x, condition = call.x(0), call.x(1)
     if condition.ndim != 1:
         raise call.error(f"condition of shape {condition.shape} does not have one dimension")
     axis = call.axis(call.integer("axis", 0), x.ndim) if call.has("axis") else None
-    return [np.compress(condition, x, axis)]
+    return condition[: x.size if axis is None else x.shape[axis]], axis
+
+
+@evaluates("Compress.count")
+def compress_count(call: Call) -> list[Array]:
+    """How many elements or slices the condition picks."""
+    return [np.array(np.count_nonzero(_condition(call)[0]), np.int64)]
+
+
+@evaluates("Compress", "Compress.slices")
+def compress(call: Call) -> list[Array]:
+    """Elements, or slices of an axis, where the condition holds; it may be shorter."""
+    condition, axis = _condition(call)
+    return [np.compress(condition, call.x(0), axis)]
 
 
 @evaluates("Trilu")
@@ -259,3 +277,19 @@ def unique(call: Call) -> list[Array]:
         values = values.take(order, 0 if axis is None else axis)
         first, counts, inverse = first[order], counts[order], rank[inverse]
     return [values, first.astype(np.int64), inverse.astype(np.int64), counts.astype(np.int64)]
+
+
+@evaluates("Unique.groups")
+def unique_groups(call: Call) -> list[Array]:
+    """Which element, or slice, is in which group of equal ones; and the number of groups."""
+    _, _, inverse, counts = unique(call)
+    return [np.append(inverse, np.int64(counts.size))]
+
+
+@evaluates("Unique.first", "Unique.members")
+def unique_tally(call: Call) -> list[Array]:
+    """The first of each group, or how many are in it."""
+    numbers, first, members = np.unique(call.x(0)[:-1], return_index=True, return_counts=True)
+    if call.scalar(1) != numbers.size:
+        raise call.error(f"{numbers.size} groups")
+    return [np.asarray(first if call.op == "Unique.first" else members, np.int64)]

@@ -269,11 +269,10 @@ def non_max_suppression(call: Call) -> list[Array]:
     boxes, scores = call.x(0), call.x(1)
     limits = [call.scalar(i) for i in (2, 3, 4)]
     most = 0 if limits[0] is None else int(limits[0])
-    overlap = 0.0 if limits[1] is None else float(limits[1])
-    least = -math.inf if limits[2] is None else float(limits[2])
+    overlap = np.float32(0.0 if limits[1] is None else limits[1])
     if boxes.ndim != 3 or scores.ndim != 3 or boxes.shape != (scores.shape[0], scores.shape[2], 4):
         raise call.error(f"boxes {boxes.shape} and scores {scores.shape} do not fit together")
-    own = boxes.astype(np.float64)
+    own = boxes.astype(np.float32)
     if call.integer("center_point_box", 0):
         centre, half = own[..., :2], own[..., 2:] / 2
         own = np.concatenate([centre - half, centre + half], -1)
@@ -282,7 +281,8 @@ def non_max_suppression(call: Call) -> list[Array]:
     kept = []
     for b, c in np.ndindex(scores.shape[0], scores.shape[1]):
         value, box = scores[b, c], own[b]
-        order = [int(i) for i in np.argsort(-value, kind="stable") if value[i] > least]
+        fits = ~np.isnan(value) if limits[2] is None else value > limits[2]
+        order = [int(i) for i in np.argsort(-value, kind="stable") if fits[i]]
         alive = np.array(order, np.int64)
         chosen = 0
         while alive.size and chosen < most:
@@ -296,3 +296,15 @@ def non_max_suppression(call: Call) -> list[Array]:
             union = areas[best] + areas[alive] - common
             alive = alive[~(np.divide(common, union, where=union > 0, out=np.zeros_like(common)) > overlap)]
     return [np.array(kept, np.int64).reshape(-1, 3)]
+
+
+@evaluates("NonMaxSuppression.rows")
+def non_max_suppression_rows(call: Call) -> list[Array]:
+    """As many rows as boxes can be selected, those of the selected ones first, and last a row with their number."""
+    (kept,) = non_max_suppression(call)
+    scores, most = call.x(1), call.scalar(2)
+    count = 0 if most is None else max(0, min(int(most), scores.shape[2]))
+    rows = np.zeros(call.allow((scores.shape[0] * scores.shape[1] * count + 1, 3), np.dtype(np.int64)), np.int64)
+    rows[: len(kept)] = kept
+    rows[-1, 0] = len(kept)
+    return [rows]

@@ -3,7 +3,9 @@
 from . import (  # noqa: F401 (each registers its operators)
     attention,
     convolution,
+    einsum,
     elementwise,
+    indexing,
     linear,
     logic,
     pooling,

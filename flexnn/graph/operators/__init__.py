@@ -16,7 +16,7 @@ from flexnn import _core
 
 from ..attributes import INT_MAX, node_error
 from ..ir import Graph, Node, Shape
-from . import attention, convolution, elementwise, linear, movement, normalisation, recurrent, reduction, window
+from . import attention, convolution, elementwise, indexing, linear, movement, normalisation, recurrent, reduction, window
 from .elementwise import COMPARISONS
 from .record import OUTPUT, Operator, Values
 
@@ -34,7 +34,18 @@ __all__ = [
     "infer_shapes",
 ]
 
-FAMILIES = (attention, convolution, elementwise, linear, movement, normalisation, recurrent, reduction, window)
+FAMILIES = (
+    attention,
+    convolution,
+    elementwise,
+    indexing,
+    linear,
+    movement,
+    normalisation,
+    recurrent,
+    reduction,
+    window,
+)
 
 
 def collect(records: Iterable[Operator], core: Sequence[str] = _core.OPS) -> dict[str, Operator]:

@@ -10,6 +10,7 @@
 
 #define FX_DIMS 6         /* most dimensions a strided operator walks, after collapsing */
 #define FX_PARAM_WORDS 48 /* words of the largest parameter struct */
+#define FX_RANK_MAX 8     /* most dimensions of a tensor */
 
 #define FX_I6(I, n) I(n##0) I(n##1) I(n##2) I(n##3) I(n##4) I(n##5)
 
@@ -120,6 +121,43 @@
  * in[1]: scales[n]; in[2]: zero points[n] of the integers' type. */
 #define FX_QUANTIZE_FIELDS(I, F) I(from) I(to) I(outer) I(n) I(inner) I(has_zero)
 
+/* Elements by index.
+ *
+ * GATHER_AT: y = rows of `inner` neighbours of x that in[1] names by `depth` (at most 6) indices each, of index_bytes
+ * (4 or 8); negative ones count from the end. Row (r0 .. r5) of the box d begins at x's element
+ * sum r_i * xs_i + sum index_k * ns_k, index_k < n_k. Indices and y are contiguous. An index out of range fails the run.
+ * SCATTER_AT: y = x [total], contiguous, in which the rows of in[2], named by in[1] alike, replace what is there or
+ * are combined with it, in the order of the indices; kind: fx_scatter_kind. y may be x. */
+#define FX_GATHER_AT_FIELDS(I, F)                                                                                     \
+    I(elem_bytes) I(index_bytes) I(depth) I(inner) FX_I6(I, d) FX_I6(I, xs) FX_I6(I, n) FX_I6(I, ns)
+#define FX_SCATTER_AT_FIELDS(I, F)                                                                                    \
+    I(kind) I(dtype) I(total) I(index_bytes) I(depth) I(inner) FX_I6(I, d) FX_I6(I, xs) FX_I6(I, n) FX_I6(I, ns)
+
+/* x[outer, n, inner], contiguous -> int64 [outer, k, inner]: indices of the k largest or smallest, in order; of equal
+ * ones the lower index first. NaN is larger than every number. Not of F16. */
+#define FX_TOP_K_FIELDS(I, F) I(dtype) I(outer) I(n) I(inner) I(k) I(is_largest)
+
+/* x[n] -> int64: how many elements are not zero. */
+#define FX_COUNT_NONZERO_FIELDS(I, F) I(dtype) I(n)
+
+/* x[d0 .. d7] (1 from `rank` on), contiguous -> int64 [rank, count]: indices of the elements that are not zero. Their
+ * number is `count`, or the run fails. */
+#define FX_NONZERO_FIELDS(I, F) I(dtype) I(rank) I(count) FX_I6(I, d) I(d6) I(d7)
+
+/* x[n, inner], contiguous -> int64 [n + 1]: the number of each row's group of equal rows, then how many groups there
+ * are. is_sorted: groups are numbered in the order of their rows; else of their first rows. NaNs are equal. Not of F16. */
+#define FX_UNIQUE_FIELDS(I, F) I(dtype) I(n) I(inner) I(is_sorted)
+
+/* int64 x[n], numbers of groups -> int64 [groups]: of each group the first that has its number, or how many do; kind:
+ * fx_tally_kind. A number out of range, or a group without members, fails the run. */
+#define FX_TALLY_FIELDS(I, F) I(kind) I(n) I(groups)
+
+/* boxes[batch, boxes, 4], scores[batch, classes, boxes], in[2] the most that boxes of a class may overlap, in[3] what
+ * scores must be above (has_score) -> int64 [batch * classes * most + 1, 3]: (batch, class, box) of those selected, at
+ * most `most` of a class; the last row begins with how many they are, and rows before it are not written.
+ * is_centered: boxes are (x, y, width, height), else two corners (y, x). */
+#define FX_NMS_FIELDS(I, F) I(batch) I(classes) I(boxes) I(most) I(is_centered) I(has_score)
+
 /* clang-format on */
 
 /* One line per operator: X(NAME, name, number of inputs at most, takes a panel weight). */
@@ -144,7 +182,15 @@
     X(POINTWISE, pointwise, 3, 0)                                                                                      \
     X(RECURRENT, recurrent, 3, 0)                                                                                      \
     X(QUANTIZE, quantize, 3, 0)                                                                                        \
-    X(ROTARY, rotary, 3, 0)
+    X(ROTARY, rotary, 3, 0)                                                                                            \
+    X(GATHER_AT, gather_at, 2, 0)                                                                                      \
+    X(SCATTER_AT, scatter_at, 3, 0)                                                                                    \
+    X(TOP_K, top_k, 1, 0)                                                                                              \
+    X(COUNT_NONZERO, count_nonzero, 1, 0)                                                                              \
+    X(NONZERO, nonzero, 1, 0)                                                                                          \
+    X(UNIQUE, unique, 1, 0)                                                                                            \
+    X(TALLY, tally, 1, 0)                                                                                              \
+    X(NMS, nms, 4, 0)
 
 #define FX_FIELD_I(n) int32_t n;
 #define FX_FIELD_F(n) float n;
@@ -272,6 +318,9 @@ typedef enum fx_op {
     X(E, F32, f32)                                                                                                     \
     X(E, I64, i64) X(E, I32, i32) X(E, BOOL, bool) X(E, U8, u8) X(E, I8, i8) X(E, F16, f16) X(E, F64, f64)
 
+#define FX_SCATTERS(X, E) X(E, NONE, none) X(E, ADD, add) X(E, MUL, mul) X(E, MAX, max) X(E, MIN, min)
+#define FX_TALLIES(X, E) X(E, FIRST, first) X(E, MEMBERS, members)
+
 /* Forms that weights are stored in: float, IEEE binary16, 8-bit integer times a scale for each output channel
  * (weight_form.h). */
 #define FX_WTYPES(X, E) X(E, F32, f32) X(E, F16, f16) X(E, S8, s8)
@@ -291,7 +340,9 @@ typedef enum fx_op {
     Y(COORD, resize_coord, FX_COORDS)                                                                                  \
     Y(NEAREST, resize_nearest, FX_NEARESTS)                                                                            \
     Y(DTYPE, dtype, FX_DTYPES)                                                                                         \
-    Y(WTYPE, wtype, FX_WTYPES)
+    Y(WTYPE, wtype, FX_WTYPES)                                                                                         \
+    Y(SCATTER, scatter_kind, FX_SCATTERS)                                                                              \
+    Y(TALLY, tally_kind, FX_TALLIES)
 
 #define FX_CONSTANT(E, NAME, name) FX_##E##_##NAME,
 #define FX_ENUMERATION(E, e, list) typedef enum fx_##e{list(FX_CONSTANT, E) FX_##E##_COUNT} fx_##e;
