@@ -153,9 +153,7 @@ SAMPLES: dict[str, tuple[list[Operand], dict[str, Attr]]] = {
     "recurrent": (f32((5, 1, 16), (1 * 16 * 16,), (1, 1, 16)), {"kind": "rnn_tanh", "is_reverse": 0}),
     "quantize": ([((2, 3), "f32"), ((), "f32"), ((), "u8")], {"to": "u8", "axis": 0}),
     "gather_at": ([((4, 3), "f32"), ((2, 3), "i64")], {"axis": 0, "batch": 0}),
-    "scatter_at": (
-        [((4, 3), "f32"), ((2, 1), "i64"), ((2, 3), "f32")], {"axis": -1, "batch": 0, "kind": "add"}
-    ),
+    "scatter_at": ([((4, 3), "f32"), ((2, 1), "i64"), ((2, 3), "f32")], {"axis": -1, "batch": 0, "kind": "add"}),
     "top_k": (f32((4, 3)), {"axis": 0, "k": 2, "is_largest": 1}),
     "count_nonzero": ([((4, 3), "bool")], {}),
     "nonzero": ([((4, 3), "bool")], {"count": 5}),

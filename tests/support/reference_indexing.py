@@ -21,7 +21,7 @@ COMBINE: dict[str, Callable[[Array, Array], Array]] = {
 
 
 def _places(node: Node, shape: tuple[int, ...], indices: Array) -> list[tuple[int, ...]]:
-    """Where each row of indices points, in order."""
+    """Places that the rows of indices point to, in order."""
     axis, batch = int(node.attrs["axis"]), int(node.attrs["batch"])
     found = []
     rows = indices.shape if axis >= 0 else indices.shape[:-1]

@@ -26,20 +26,20 @@ def nonzero(e: Expansion) -> None:
 def compress(e: Expansion) -> None:
     """Slices that a condition picks."""
     x, condition, axis = e.input(0), e.input(1), e.attrs(["axis"])
-    count = e.add("Compress.count", x, condition, **axis)
-    e.add("Compress.slices", x, condition, count, output=e.output(0), **axis)
+    (count,) = e.split("Compress.count", [x, condition], [""], axis)
+    e.split("Compress.slices", [x, condition, count], [e.output(0)], axis)
 
 
 @expands("Unique", domain=DEFAULT)
 def unique(e: Expansion) -> None:
     """Elements or slices without those that are equal to others; which is where, and how many there are of each."""
     x, axis = e.input(0), e.attrs(["axis"])
-    groups = e.add("Unique.groups", x, **axis, **e.attrs(["sorted"]))
+    (groups,) = e.split("Unique.groups", [x], [""], axis | e.attrs(["sorted"]))
     count = e.add("Gather", groups, e.array(np.array(-1)), axis=0)
     first = e.add("Unique.first", groups, count, output=e.output(1))
     flat = x if axis else e.add("Reshape", x, e.array(np.array([-1])))
     if e.output(0):
-        e.add("Gather", flat, first, output=e.output(0), axis=axis.get("axis", 0))
+        e.split("Gather", [flat, first], [e.output(0)], {"axis": 0} | axis)
     if e.output(2):
         bounds = (e.array(np.array([end])) for end in (0, -1))
         e.add("Slice", groups, *bounds, output=e.output(2))
@@ -51,7 +51,7 @@ def unique(e: Expansion) -> None:
 def non_max_suppression(e: Expansion) -> None:
     """Boxes that overlap no better one too much: selected into as many rows as can be, of which the first are kept."""
     inputs = [e.input(0), e.input(1), *(e.optional(i) for i in range(2, 5))]
-    rows = e.add("NonMaxSuppression.rows", *inputs, **e.attrs(["center_point_box"]))
+    (rows,) = e.split("NonMaxSuppression.rows", inputs, [""], e.attrs(["center_point_box"]))
     last = e.add("Gather", rows, e.array(np.array(-1)), axis=0)
     count = e.add("Gather", last, e.array(np.array([0])), axis=0)
     e.add("Slice", rows, e.array(np.array([0])), count, output=e.output(0))

@@ -177,7 +177,7 @@ def one_hot(call: Call) -> list[Array]:
 
 @evaluates("NonZero.count")
 def non_zero_count(call: Call) -> list[Array]:
-    """How many elements are not zero."""
+    """The number of elements that are not zero."""
     return [np.array(np.count_nonzero(call.x(0)), np.int64)]
 
 
@@ -200,7 +200,7 @@ def _condition(call: Call) -> tuple[Array, int | None]:
 
 @evaluates("Compress.count")
 def compress_count(call: Call) -> list[Array]:
-    """How many elements or slices the condition picks."""
+    """The number of elements or slices that the condition picks."""
     return [np.array(np.count_nonzero(_condition(call)[0]), np.int64)]
 
 

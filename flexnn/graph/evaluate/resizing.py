@@ -300,7 +300,7 @@ def non_max_suppression(call: Call) -> list[Array]:
 
 @evaluates("NonMaxSuppression.rows")
 def non_max_suppression_rows(call: Call) -> list[Array]:
-    """As many rows as boxes can be selected, those of the selected ones first, and last a row with their number."""
+    """Rows, as many as boxes can be selected; those of the selected ones first, and last one with their number."""
     (kept,) = non_max_suppression(call)
     scores, most = call.x(1), call.scalar(2)
     count = 0 if most is None else max(0, min(int(most), scores.shape[2]))

@@ -115,7 +115,7 @@ def _count(ctx: Context, index: int, most: int) -> int:
 
 @lowers("NonZero.count")
 def nonzero_count(ctx: Context) -> list[Value]:
-    """How many elements are not zero."""
+    """The number of elements that are not zero."""
     return [ctx.emit("count_nonzero", [ctx.input(0)], {})]
 
 
@@ -150,7 +150,7 @@ def _compressed(ctx: Context) -> tuple[Value, int, Value]:
 
 @lowers("Compress.count")
 def compress_count(ctx: Context) -> list[Value]:
-    """How many slices the condition picks."""
+    """The number of slices that the condition picks."""
     condition = _compressed(ctx)[2]
     if isinstance(condition, Const):
         return [ctx.array(np.array(np.count_nonzero(condition.load()), np.int64), "count")]

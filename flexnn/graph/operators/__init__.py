@@ -16,7 +16,18 @@ from flexnn import _core
 
 from ..attributes import INT_MAX, node_error
 from ..ir import Graph, Node, Shape
-from . import attention, convolution, elementwise, indexing, linear, movement, normalisation, recurrent, reduction, window
+from . import (
+    attention,
+    convolution,
+    elementwise,
+    indexing,
+    linear,
+    movement,
+    normalisation,
+    recurrent,
+    reduction,
+    window,
+)
 from .elementwise import COMPARISONS
 from .record import OUTPUT, Operator, Values
 

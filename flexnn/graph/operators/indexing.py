@@ -28,7 +28,7 @@ def _index_dtype(node: Node, dtype: str) -> None:
 def _walk(shape: Shape, indices: Shape, axis: int) -> Collapsed | None:
     """Dimensions of indices along ``axis`` and of the elements that they pick, walked together."""
     strides = contiguous_strides(shape)
-    return collapse(indices, (strides[:axis] + (0,) + strides[axis + 1 :], contiguous_strides(indices)), rows=False)
+    return collapse(indices, ((*strides[:axis], 0, *strides[axis + 1 :]), contiguous_strides(indices)), rows=False)
 
 
 def _picked(node: Node, shape: Shape, indices: Shape) -> Shape:
@@ -55,7 +55,7 @@ def _pick_fields(node: Node, data: Tensor, indices: Tensor) -> Values:
     if axis >= 0:
         walk = _walk(data.shape, indices.shape, axis)
         assert walk is not None
-        moved = strides[:axis] + (0,) + strides[axis + 1 :]
+        moved = (*strides[:axis], 0, *strides[axis + 1 :])
         sizes, steps, inner = walk.sizes(indices.shape), walk.strides(moved), 1
         picked = [axis]
     else:
@@ -101,12 +101,13 @@ def _infer_top_k(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Sh
     axis, k, shape = int_attr(node, "axis"), int_attr(node, "k"), shapes[0]
     if axis >= len(shape) or k > shape[axis]:
         raise node_error(node, f"the {k} best along axis {axis} of shape {shape}")
-    return shape[:axis] + (k,) + shape[axis + 1 :], "i64"
+    return (*shape[:axis], k, *shape[axis + 1 :]), "i64"
 
 
 def _encode_top_k(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
     axis, shape = int_attr(node, "axis"), inputs[0].shape
-    sizes = {"outer": prod(shape[:axis]), "n": shape[axis], "inner": prod(shape[axis + 1 :]), "k": y.shape[axis]}
+    sizes: Values = {"outer": prod(shape[:axis]), "n": shape[axis], "inner": prod(shape[axis + 1 :])}
+    sizes["k"] = y.shape[axis]
     return {"dtype": enum_index("dtype", inputs[0].dtype), "is_largest": int_attr(node, "is_largest")} | sizes
 
 
@@ -139,7 +140,7 @@ def _infer_unique(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[S
 
 def _encode_unique(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
     x = inputs[0]
-    sizes = {"n": x.shape[0], "inner": prod(x.shape[1:])}
+    sizes: Values = {"n": x.shape[0], "inner": prod(x.shape[1:])}
     return {"dtype": enum_index("dtype", x.dtype), "is_sorted": int_attr(node, "is_sorted")} | sizes
 
 
@@ -165,7 +166,7 @@ def _infer_nms(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shap
 
 def _encode_nms(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
     batch, classes, boxes = inputs[1].shape
-    sizes = {"batch": batch, "classes": classes, "boxes": boxes, "most": int_attr(node, "most")}
+    sizes: Values = {"batch": batch, "classes": classes, "boxes": boxes, "most": int_attr(node, "most")}
     return sizes | {"is_centered": int_attr(node, "is_centered"), "has_score": int(len(inputs) == 4)}
 
 
