@@ -118,7 +118,7 @@ def _attempt(
             raise
         except UnknownValueError as error:
             name, small = error.value, _size(error.value, binder, values) <= KNOWN_MAX
-            if name in region.forced or not (small or (name in values and is_settled(name))):
+            if not (small or (name in values and is_settled(name))):
                 leave(region, i, error)
             else:
                 region.forced.add(name)

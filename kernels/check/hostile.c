@@ -56,6 +56,12 @@ static double reads(const check_case *c) {
         return 8.0 * p->top_k.n;
     case FX_OP_UNIQUE:
         return 40.0 * p->unique.inner;
+    case FX_OP_GRID_SAMPLE:
+        return 8.0 * p->grid_sample.ow;
+    case FX_OP_ROI_ALIGN: {
+        const double cell = 2.0 * p->roi_align.scale, places = p->roi_align.ratio ? p->roi_align.ratio : cell;
+        return 4.0 * p->roi_align.oh * p->roi_align.ow * (1 + places * places);
+    }
     case FX_OP_NMS:
         return (double)p->nms.batch * p->nms.classes * p->nms.boxes * p->nms.most;
     default:

@@ -5,30 +5,35 @@
 
 /* The bits of a float, turned so that they sort as an unsigned number does. */
 static uint64_t key_of_f32(float v) {
+    const float sum = v + 0.0f; /* -0 becomes 0 */
     uint32_t bits;
-    if (v != v)
-        return UINT64_MAX;
-    v = v == 0 ? 0 : v;
-    memcpy(&bits, &v, sizeof bits);
-    return bits >> 31 ? ~bits : bits | UINT32_C(1) << 31;
+    memcpy(&bits, &sum, sizeof bits);
+    const uint32_t turned = bits ^ ((0u - (bits >> 31)) | UINT32_C(1) << 31);
+    return v != v ? UINT64_MAX : turned;
 }
 
 static uint64_t key_of_f64(double v) {
+    const double sum = v + 0.0;
     uint64_t bits;
-    if (v != v)
-        return UINT64_MAX;
-    v = v == 0 ? 0 : v;
-    memcpy(&bits, &v, sizeof bits);
-    return bits >> 63 ? ~bits : bits | UINT64_C(1) << 63;
+    memcpy(&bits, &sum, sizeof bits);
+    return v != v ? UINT64_MAX : bits ^ ((UINT64_C(0) - (bits >> 63)) | UINT64_C(1) << 63);
 }
 
 static uint64_t key_of_integer(int64_t v) {
     return (uint64_t)v ^ UINT64_C(1) << 63;
 }
 
+/* Loops without branches: compilers make vectors of the one over neighbours. */
 #define KEYS(type, key)                                                                                                \
-    for (int64_t i = 0; i < n; i++)                                                                                    \
-    keys[i] = key(((const type *)x)[at + i * step])
+    do {                                                                                                               \
+        const type *from = (const type *)x + at;                                                                       \
+        if (step == 1)                                                                                                 \
+            for (int64_t i = 0; i < n; i++)                                                                            \
+                keys[i] = key(from[i]);                                                                                \
+        else                                                                                                           \
+            for (int64_t i = 0; i < n; i++)                                                                            \
+                keys[i] = key(from[i * step]);                                                                         \
+    } while (0)
 
 void fx_dtype_keys(int32_t dtype, const void *x, int64_t at, int64_t step, int64_t n, uint64_t *keys) {
     switch (dtype) {

@@ -51,22 +51,40 @@ static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, 
     return rows < units ? (uint32_t)rows : units;
 }
 
-/* Single elements, one for each index. 0 if an index is out of range. */
-#define ELEMENTS(type)                                                                                                 \
-    static int elements_##type(const fx_picks *p, const fx_picks_run *r, const void *x, void *y) {                     \
-        const int64_t step = p->xs[FX_DIMS - 1];                                                                       \
+/* Single elements, one for each index of type `number`. 0 if an index is out of range. */
+#define ELEMENTS(type, number)                                                                                         \
+    static int elements_##type##_##number(const fx_picks *p, const fx_picks_run *r, const type *x, type *y) {          \
+        const int64_t step = p->xs[FX_DIMS - 1], n = p->n[0], stride = p->ns[0];                                       \
+        const number *indices = (const number *)p->indices + r->first;                                                 \
+        for (int64_t i = 0; i < r->rows; i++) {                                                                        \
+            const int64_t index = indices[i], place = index < 0 ? index + n : index;                                   \
+            if (place < 0 || place >= n)                                                                               \
+                return 0;                                                                                              \
+            y[r->first + i] = x[r->at + i * step + place * stride];                                                    \
+        }                                                                                                              \
+        return 1;                                                                                                      \
+    }
+/* The same by tuples of indices. */
+#define TUPLES(type)                                                                                                   \
+    static int tuples_##type(const fx_picks *p, const fx_picks_run *r, const type *x, type *y) {                       \
         for (int64_t i = 0; i < r->rows; i++) {                                                                        \
             const int64_t offset = fx_picks_offset(p, r->first + i);                                                   \
             if (offset < 0)                                                                                            \
                 return 0;                                                                                              \
-            ((type *)y)[r->first + i] = ((const type *)x)[r->at + i * step + offset];                                  \
+            y[r->first + i] = x[r->at + i * p->xs[FX_DIMS - 1] + offset];                                              \
         }                                                                                                              \
         return 1;                                                                                                      \
     }
-ELEMENTS(uint8_t)
-ELEMENTS(uint16_t)
-ELEMENTS(uint32_t)
-ELEMENTS(uint64_t)
+#define ALL(type) ELEMENTS(type, int32_t) ELEMENTS(type, int64_t) TUPLES(type)
+ALL(uint8_t)
+ALL(uint16_t)
+ALL(uint32_t)
+ALL(uint64_t)
+
+#define PICK(type)                                                                                                     \
+    (p->depth > 1          ? tuples_##type(p, r, x, y)                                                                 \
+     : p->index_bytes == 4 ? elements_##type##_int32_t(p, r, x, y)                                                     \
+                           : elements_##type##_int64_t(p, r, x, y))
 
 static int rows_of(const fx_picks *p, const fx_picks_run *r, int64_t bytes, const char *x, char *y) {
     for (int64_t i = 0; i < r->rows; i++) {
@@ -84,13 +102,13 @@ static int run_of(const fx_picks *p, const fx_picks_run *r, int64_t bytes, const
         return rows_of(p, r, bytes, x, y);
     switch (bytes) {
     case 1:
-        return elements_uint8_t(p, r, x, y);
+        return PICK(uint8_t);
     case 2:
-        return elements_uint16_t(p, r, x, y);
+        return PICK(uint16_t);
     case 4:
-        return elements_uint32_t(p, r, x, y);
+        return PICK(uint32_t);
     default:
-        return elements_uint64_t(p, r, x, y);
+        return PICK(uint64_t);
     }
 }
 

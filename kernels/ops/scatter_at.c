@@ -4,6 +4,7 @@
  * of updates what falls into it. So rows that are named twice are combined in the order of the indices, whatever the
  * number of threads. */
 #include "dtypes.h"
+#include "move.h"
 #include "picks.h"
 #include "units.h"
 
@@ -62,56 +63,80 @@ static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, 
     return (uint32_t)fx_max64(1, fx_min64(threads, bytes / FX_UNIT_BYTES));
 }
 
-/* y[i] (op) x[i] for i < n. A NaN stays one. */
-#define COMBINE(name, type, wide, worse)                                                                               \
-    static void combine_##name(int32_t kind, type *y, const type *x, int64_t n) {                                      \
-        for (int64_t i = 0; i < n; i++)                                                                                \
-            switch (kind) {                                                                                            \
-            case FX_SCATTER_ADD:                                                                                       \
-                y[i] = (type)((wide)y[i] + (wide)x[i]);                                                                \
-                break;                                                                                                 \
-            case FX_SCATTER_MUL:                                                                                       \
-                y[i] = (type)((wide)y[i] * (wide)x[i]);                                                                \
-                break;                                                                                                 \
-            case FX_SCATTER_MAX:                                                                                       \
-                y[i] = y[i] < x[i] || worse(x[i]) ? x[i] : y[i];                                                       \
-                break;                                                                                                 \
-            default:                                                                                                   \
-                y[i] = x[i] < y[i] || worse(x[i]) ? x[i] : y[i];                                                       \
-            }                                                                                                          \
+/* The part of the output that a unit makes: elements [lo, hi). */
+typedef struct range {
+    int64_t lo, hi;
+} range;
+
+/* Replaces or combines what a run of rows names and the range holds. 0 if an index is out of range. A NaN stays one. */
+#define PLACE(name, type, wide, worse)                                                                                 \
+    static type combine_##name(int32_t kind, type y, type x) {                                                         \
+        switch (kind) {                                                                                                \
+        case FX_SCATTER_ADD:                                                                                           \
+            return (type)((wide)y + (wide)x);                                                                          \
+        case FX_SCATTER_MUL:                                                                                           \
+            return (type)((wide)y * (wide)x);                                                                          \
+        case FX_SCATTER_MAX:                                                                                           \
+            return y < x || worse(x) ? x : y;                                                                          \
+        case FX_SCATTER_MIN:                                                                                           \
+            return x < y || worse(x) ? x : y;                                                                          \
+        default:                                                                                                       \
+            return x;                                                                                                  \
+        }                                                                                                              \
+    }                                                                                                                  \
+    static int place_##name(const fx_picks *p, const fx_picks_run *r, int32_t kind, range own, type *y,                \
+                            const type *updates) {                                                                     \
+        for (int64_t row = r->first, at = r->at; row < r->first + r->rows; row++, at += p->xs[FX_DIMS - 1]) {          \
+            const int64_t offset = fx_picks_offset(p, row), to = at + offset;                                          \
+            if (offset < 0)                                                                                            \
+                return 0;                                                                                              \
+            const int64_t from = to < own.lo ? own.lo : to, end = to + p->inner < own.hi ? to + p->inner : own.hi;     \
+            const type *x = updates + row * p->inner;                                                                  \
+            for (int64_t i = from; i < end; i++)                                                                       \
+                y[i] = combine_##name(kind, y[i], x[i - to]);                                                          \
+        }                                                                                                              \
+        return 1;                                                                                                      \
     }
 #define IS_NAN(v) ((v) != (v))
 #define NEVER(v) 0
-COMBINE(f32, float, float, IS_NAN)
-COMBINE(f64, double, double, IS_NAN)
-COMBINE(i64, int64_t, uint64_t, NEVER)
-COMBINE(i32, int32_t, uint32_t, NEVER)
-COMBINE(u8, uint8_t, uint32_t, NEVER)
-COMBINE(i8, int8_t, uint32_t, NEVER)
+PLACE(f32, float, float, IS_NAN)
+PLACE(f64, double, double, IS_NAN)
+PLACE(i64, int64_t, uint64_t, NEVER)
+PLACE(i32, int32_t, uint32_t, NEVER)
+PLACE(u8, uint8_t, uint32_t, NEVER)
+PLACE(i8, int8_t, uint32_t, NEVER)
 
-static void combine(const fx_scatter_at_params *p, void *y, const void *x, int64_t n) {
-    if (p->kind == FX_SCATTER_NONE) {
-        memcpy(y, x, (size_t)(n * fx_dtype_bytes(p->dtype)));
-        return;
+/* Rows that replace what is there. */
+static int replace(const fx_picks *p, const fx_picks_run *r, int64_t bytes, range own, char *y, const char *updates) {
+    for (int64_t i = 0; i < r->rows; i++) {
+        const int64_t offset = fx_picks_offset(p, r->first + i), to = r->at + i * p->xs[FX_DIMS - 1] + offset;
+        if (offset < 0)
+            return 0;
+        const int64_t from = fx_max64(own.lo, to), end = fx_min64(own.hi, to + p->inner);
+        if (from < end)
+            fx_move(bytes, updates + ((r->first + i) * p->inner + from - to) * bytes, y + from * bytes,
+                    &(fx_lines){1, end - from, 0, 1, 0, 1});
     }
-    switch (p->dtype) {
+    return 1;
+}
+
+static int place(const fx_picks *p, const fx_picks_run *r, const fx_scatter_at_params *s, range own, void *y,
+                 const void *updates) {
+    if (s->kind == FX_SCATTER_NONE)
+        return replace(p, r, fx_dtype_bytes(s->dtype), own, y, updates);
+    switch (s->dtype) {
     case FX_DTYPE_F32:
-        combine_f32(p->kind, y, x, n);
-        break;
+        return place_f32(p, r, s->kind, own, y, updates);
     case FX_DTYPE_F64:
-        combine_f64(p->kind, y, x, n);
-        break;
+        return place_f64(p, r, s->kind, own, y, updates);
     case FX_DTYPE_I64:
-        combine_i64(p->kind, y, x, n);
-        break;
+        return place_i64(p, r, s->kind, own, y, updates);
     case FX_DTYPE_I32:
-        combine_i32(p->kind, y, x, n);
-        break;
+        return place_i32(p, r, s->kind, own, y, updates);
     case FX_DTYPE_U8:
-        combine_u8(p->kind, y, x, n);
-        break;
+        return place_u8(p, r, s->kind, own, y, updates);
     default:
-        combine_i8(p->kind, y, x, n);
+        return place_i8(p, r, s->kind, own, y, updates);
     }
 }
 
@@ -120,23 +145,15 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
     const fx_picks picks = picks_of(call->params, call->in[1]);
     const uint32_t count = units(call->kernels, 0, call->params, call->window, threads);
     const int64_t bytes = fx_dtype_bytes(p->dtype), rows = fx_picks_rows(&picks);
-    const int64_t lo = fx_box_cut(p->total, count, u0), hi = fx_box_cut(p->total, count, u1);
-    char *y = call->out;
+    const range own = {fx_box_cut(p->total, count, u0), fx_box_cut(p->total, count, u1)};
     if (call->in[0] != call->out)
-        memcpy(y + lo * bytes, (const char *)call->in[0] + lo * bytes, (size_t)((hi - lo) * bytes));
+        memcpy((char *)call->out + own.lo * bytes, (const char *)call->in[0] + own.lo * bytes,
+               (size_t)((own.hi - own.lo) * bytes));
     fx_picks_run r;
     for (int64_t row = 0; row < rows; row += r.rows) {
         r = fx_picks_next(&picks, row, rows);
-        for (int64_t i = 0; i < r.rows; i++) {
-            const int64_t offset = fx_picks_offset(&picks, row + i);
-            if (offset < 0)
-                return FX_ERR_INDEX;
-            const int64_t to = r.at + i * picks.xs[FX_DIMS - 1] + offset;
-            const int64_t from = fx_max64(lo, to), end = fx_min64(hi, to + picks.inner);
-            if (from < end)
-                combine(p, y + from * bytes, (const char *)call->in[2] + ((row + i) * picks.inner + from - to) * bytes,
-                        end - from);
-        }
+        if (!place(&picks, &r, p, own, call->out, call->in[2]))
+            return FX_ERR_INDEX;
     }
     return FX_OK;
 }

@@ -5,6 +5,8 @@
 #include "entries.h"
 #include "units.h"
 
+#define BLOCK 128 /* keys made at once */
+
 static fx_window full_window(const fx_params *u) {
     return (fx_window){0, u->unique.n, 0, 1};
 }
@@ -60,9 +62,12 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
     int64_t *y = call->out, group = 0;
     if (u0 >= u1)
         return FX_OK;
-    for (int64_t i = 0; i < p->n; i++) {
-        fx_dtype_keys(p->dtype, all.x, i * p->inner, 1, 1, &e[i].key);
-        e[i].index = i;
+    for (int64_t i = 0; i < p->n; i += BLOCK) {
+        const int64_t n = fx_min64(BLOCK, p->n - i);
+        uint64_t keys[BLOCK];
+        fx_dtype_keys(p->dtype, all.x, i * p->inner, p->inner, n, keys);
+        for (int64_t k = 0; k < n; k++)
+            e[i + k] = (fx_entry){keys[k], i + k};
     }
     fx_sort_entries(e, p->n, rows);
     for (int64_t i = 0; i < p->n; i++) {

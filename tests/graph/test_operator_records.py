@@ -159,6 +159,11 @@ SAMPLES: dict[str, tuple[list[Operand], dict[str, Attr]]] = {
     "nonzero": ([((4, 3), "bool")], {"count": 5}),
     "unique": ([((4, 3), "i32")], {"is_sorted": 1}),
     "tally": ([((9,), "i64")], {"kind": "first", "groups": 4}),
+    "grid_sample": (f32((2, 4, 5, 3), (2, 6, 7, 2)), {"mode": "linear", "border": "zeros", "is_aligned": 0}),
+    "roi_align": (
+        [((2, 4, 5, 3), "f32"), ((6, 4), "f32"), ((6,), "i64")],
+        {"sizes": [2, 3], "is_max": 0, "is_half": 1, "ratio": 0, "scale": 1.0},
+    ),
     "nms": (f32((2, 9, 4), (2, 3, 9), (1,), (1,)), {"most": 4, "is_centered": 0}),
     "rotary": (f32((1, 2, 3, 4), (1, 1, 3, 2), (1, 1, 3, 2)), {"turned": 4, "is_interleaved": 0}),
 }

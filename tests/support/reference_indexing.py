@@ -7,6 +7,7 @@ from itertools import product
 
 import numpy as np
 
+from flexnn.graph.evaluate import evaluate
 from flexnn.graph.ir import Graph, Node
 
 Array = np.ndarray
@@ -115,6 +116,22 @@ def _overlap(node: Node, a: Array, b: Array) -> float:
     return float(common / whole) if min(common, *areas, whole) > 0 else 0.0
 
 
+def grid_sample(graph: Graph, node: Node, x: Array, grid: Array) -> Array:
+    attrs = {"mode": node.attrs["mode"], "padding_mode": node.attrs["border"]}
+    attrs["align_corners"] = node.attrs["is_aligned"]
+    (y,) = evaluate("GridSample", attrs, [x.transpose(0, 3, 1, 2), grid], 20)
+    return y.transpose(0, 2, 3, 1)
+
+
+def roi_align(graph: Graph, node: Node, x: Array, regions: Array, pictures: Array) -> Array:
+    high, wide = node.attrs["sizes"]
+    attrs = {"output_height": high, "output_width": wide, "mode": "max" if node.attrs["is_max"] else "avg"}
+    attrs |= {"sampling_ratio": node.attrs["ratio"], "spatial_scale": node.attrs["scale"]}
+    attrs["coordinate_transformation_mode"] = "half_pixel" if node.attrs["is_half"] else "output_half_pixel"
+    (y,) = evaluate("RoiAlign", attrs, [x.transpose(0, 3, 1, 2), regions, pictures], 16)
+    return y.transpose(0, 2, 3, 1)
+
+
 OPERATORS: dict[str, Callable[..., Array]] = {
     "gather_at": gather_at,
     "scatter_at": scatter_at,
@@ -124,4 +141,6 @@ OPERATORS: dict[str, Callable[..., Array]] = {
     "unique": unique,
     "tally": tally,
     "nms": nms,
+    "grid_sample": grid_sample,
+    "roi_align": roi_align,
 }

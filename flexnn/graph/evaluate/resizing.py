@@ -234,9 +234,11 @@ def roi_align(call: Call) -> list[Array]:
         height, width = bottom - top, right - left
         if not shift:
             height, width = max(height, 1.0), max(width, 1.0)
-        counts = [ratio or max(1, math.ceil(height / oh)), ratio or max(1, math.ceil(width / ow))]
-        if not all(0 < c < 1 << 12 for c in counts):
+        counts = [ratio or max(0, math.ceil(height / oh)), ratio or max(0, math.ceil(width / ow))]
+        if not all(0 <= c <= 1 << 12 for c in counts):
             raise call.error(f"region {list(roi)}")
+        if 0 in counts:
+            continue
         h = top + (np.arange(oh * counts[0]) + 0.5) * height / (oh * counts[0])
         w = left + (np.arange(ow * counts[1]) + 0.5) * width / (ow * counts[1])
         samples = _samples(x[int(picture)], h, w).reshape(x.shape[1], oh, counts[0], ow, counts[1], 4)

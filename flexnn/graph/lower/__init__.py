@@ -13,6 +13,7 @@ from . import (  # noqa: F401 (each registers its operators)
     recurrent,
     reduction,
     resizing,
+    sampling,
     shape,
 )
 from .constant import Const, array_const, of_halves

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from math import prod
 
-from ..attributes import INT_MAX, Int, int_attr, node_error
+from ..attributes import INT_MAX, Float, Int, Ints, float_attr, int_attr, ints_attr, node_error
 from ..ir import DTYPES, RANK_MAX, Node, Shape, Tensor, contiguous_strides
 from ..strided import DIMS, Collapsed, collapse
-from .fields import enum, enum_index, numbered
+from .fields import enum, enum_index, image, numbered
 from .record import ANY_DTYPE, Cost, Operator, Values, always_together, contiguous_operands
 
 INDICES = ("i64", "i32")
@@ -170,6 +170,36 @@ def _encode_nms(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
     return sizes | {"is_centered": int_attr(node, "is_centered"), "has_score": int(len(inputs) == 4)}
 
 
+def _infer_grid_sample(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
+    n, _, _, c = image(node, shapes[0])
+    grid = shapes[1]
+    if len(grid) != 4 or grid[0] != n or grid[3] != 2:
+        raise node_error(node, f"a grid of shape {grid} does not fit pictures of shape {shapes[0]}")
+    return (*grid[:3], c), "f32"
+
+
+def _encode_grid_sample(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
+    n, h, w, c = inputs[0].shape
+    values: Values = {"mode": enum_index("resize_mode", node.attrs["mode"])}
+    values |= {"border": enum_index("border", node.attrs["border"]), "is_aligned": int_attr(node, "is_aligned")}
+    return values | {"n": n, "h": h, "w": w, "c": c, "oh": y.shape[1], "ow": y.shape[2]}
+
+
+def _infer_roi_align(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
+    channels = image(node, shapes[0])[3]
+    regions, pictures = shapes[1:]
+    if len(regions) != 2 or regions[1] != 4 or pictures != regions[:1] or dtypes != ["f32", "f32", "i64"]:
+        raise node_error(node, f"regions of shape {regions} and their pictures of shape {pictures}, {dtypes}")
+    return (regions[0], *ints_attr(node, "sizes"), channels), "f32"
+
+
+def _encode_roi_align(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
+    n, h, w, c = inputs[0].shape
+    values: Values = {name: int_attr(node, name) for name in ("is_max", "is_half", "ratio")}
+    values |= {"scale": float_attr(node, "scale"), "n": n, "h": h, "w": w, "c": c}
+    return values | {"regions": y.shape[0], "oh": y.shape[1], "ow": y.shape[2]}
+
+
 OPERATORS = (
     Operator(
         name="gather_at",
@@ -314,5 +344,47 @@ OPERATORS = (
         has_panels=False,
         kernels=(),
         cost=Cost(passes=10.0),
+    ),
+    Operator(
+        name="grid_sample",
+        attrs={"mode": enum("resize_mode"), "border": enum("border"), "is_aligned": Int(0, 1)},
+        inputs=(2, 2),  # pictures, grid
+        dtypes=("f32",),
+        infer=_infer_grid_sample,
+        encode=_encode_grid_sample,
+        strided=contiguous_operands(2),
+        together=always_together,
+        in_place=(),
+        reads_transposes=False,
+        order="fixed",
+        rows="whole",
+        interleaves=False,
+        has_panels=False,
+        kernels=(),
+        cost=Cost(passes=4.0),
+    ),
+    Operator(
+        name="roi_align",
+        attrs={
+            "sizes": Ints(2, 1),
+            "is_max": Int(0, 1),
+            "is_half": Int(0, 1),
+            "ratio": Int(0, 4096),
+            "scale": Float(),
+        },
+        inputs=(3, 3),  # pictures, regions, the picture of each region
+        dtypes=("f32", "i64"),
+        infer=_infer_roi_align,
+        encode=_encode_roi_align,
+        strided=contiguous_operands(3),
+        together=always_together,
+        in_place=(),
+        reads_transposes=False,
+        order="fixed",
+        rows="whole",
+        interleaves=False,
+        has_panels=False,
+        kernels=(),
+        cost=Cost(passes=16.0),
     ),
 )

@@ -158,6 +158,16 @@
  * is_centered: boxes are (x, y, width, height), else two corners (y, x). */
 #define FX_NMS_FIELDS(I, F) I(batch) I(classes) I(boxes) I(most) I(is_centered) I(has_score)
 
+/* x[n,h,w,c] read at grid[n,oh,ow,2] of places (x, y) between -1 and 1: the centres of the outermost pixels
+ * (is_aligned) or their outer edges -> y[n,oh,ow,c]; all contiguous. mode: fx_resize_mode; border: fx_border. */
+#define FX_GRID_SAMPLE_FIELDS(I, F) I(mode) I(border) I(is_aligned) I(n) I(h) I(w) I(c) I(oh) I(ow)
+
+/* x[n,h,w,c], in[1] [regions, 4] corners (x, y, x, y), in[2] [regions] the picture of each, int64 -> y[regions,oh,ow,c],
+ * contiguous. Each cell is read at `ratio` places along either side (0: as many as its length). is_half: pixels are
+ * half a step from their corners. A picture out of range fails the run. */
+#define FX_ROI_ALIGN_FIELDS(I, F)                                                                                     \
+    I(is_max) I(is_half) I(ratio) F(scale) I(n) I(h) I(w) I(c) I(regions) I(oh) I(ow)
+
 /* clang-format on */
 
 /* One line per operator: X(NAME, name, number of inputs at most, takes a panel weight). */
@@ -190,7 +200,9 @@
     X(NONZERO, nonzero, 1, 0)                                                                                          \
     X(UNIQUE, unique, 1, 0)                                                                                            \
     X(TALLY, tally, 1, 0)                                                                                              \
-    X(NMS, nms, 4, 0)
+    X(NMS, nms, 4, 0)                                                                                                  \
+    X(GRID_SAMPLE, grid_sample, 2, 0)                                                                                  \
+    X(ROI_ALIGN, roi_align, 3, 0)
 
 #define FX_FIELD_I(n) int32_t n;
 #define FX_FIELD_F(n) float n;
@@ -319,6 +331,7 @@ typedef enum fx_op {
     X(E, I64, i64) X(E, I32, i32) X(E, BOOL, bool) X(E, U8, u8) X(E, I8, i8) X(E, F16, f16) X(E, F64, f64)
 
 #define FX_SCATTERS(X, E) X(E, NONE, none) X(E, ADD, add) X(E, MUL, mul) X(E, MAX, max) X(E, MIN, min)
+#define FX_BORDERS(X, E) X(E, ZEROS, zeros) X(E, BORDER, border) X(E, REFLECTION, reflection)
 #define FX_TALLIES(X, E) X(E, FIRST, first) X(E, MEMBERS, members)
 
 /* Forms that weights are stored in: float, IEEE binary16, 8-bit integer times a scale for each output channel
@@ -342,7 +355,8 @@ typedef enum fx_op {
     Y(DTYPE, dtype, FX_DTYPES)                                                                                         \
     Y(WTYPE, wtype, FX_WTYPES)                                                                                         \
     Y(SCATTER, scatter_kind, FX_SCATTERS)                                                                              \
-    Y(TALLY, tally_kind, FX_TALLIES)
+    Y(TALLY, tally_kind, FX_TALLIES)                                                                                   \
+    Y(BORDER, border, FX_BORDERS)
 
 #define FX_CONSTANT(E, NAME, name) FX_##E##_##NAME,
 #define FX_ENUMERATION(E, e, list) typedef enum fx_##e{list(FX_CONSTANT, E) FX_##E##_COUNT} fx_##e;
