@@ -16,23 +16,23 @@ int fx_compare_rows(const fx_sorted_rows *rows, int64_t a, int64_t b) {
     return 0;
 }
 
-static int is_less(const fx_entry *a, const fx_entry *b, const fx_sorted_rows *rows) {
+static int is_less(const fx_keyed *a, const fx_keyed *b, const fx_sorted_rows *rows) {
     if (a->key == b->key && rows) {
         const int order = fx_compare_rows(rows, a->index, b->index);
         if (order)
             return order < 0;
     }
-    return fx_entry_is_less(a, b);
+    return fx_keyed_is_less(a, b);
 }
 
-static void swap(fx_entry *a, fx_entry *b) {
-    const fx_entry t = *a;
+static void swap(fx_keyed *a, fx_keyed *b) {
+    const fx_keyed t = *a;
     *a = *b;
     *b = t;
 }
 
-static void sink(fx_entry *e, int64_t n, int64_t i, const fx_sorted_rows *rows) {
-    const fx_entry moved = e[i];
+static void sink(fx_keyed *e, int64_t n, int64_t i, const fx_sorted_rows *rows) {
+    const fx_keyed moved = e[i];
     for (int64_t child = 2 * i + 1; child < n; child = 2 * i + 1) {
         child += child + 1 < n && is_less(&e[child], &e[child + 1], rows);
         if (!is_less(&moved, &e[child], rows))
@@ -43,16 +43,16 @@ static void sink(fx_entry *e, int64_t n, int64_t i, const fx_sorted_rows *rows) 
     e[i] = moved;
 }
 
-void fx_heap_make(fx_entry *e, int64_t n) {
+void fx_heap_make(fx_keyed *e, int64_t n) {
     for (int64_t i = n / 2 - 1; i >= 0; i--)
         sink(e, n, i, 0);
 }
 
-void fx_heap_restore(fx_entry *e, int64_t n) {
+void fx_heap_restore(fx_keyed *e, int64_t n) {
     sink(e, n, 0, 0);
 }
 
-static void sort_by_heap(fx_entry *e, int64_t n, const fx_sorted_rows *rows) {
+static void sort_by_heap(fx_keyed *e, int64_t n, const fx_sorted_rows *rows) {
     for (int64_t i = n / 2 - 1; i >= 0; i--)
         sink(e, n, i, rows);
     for (int64_t end = n - 1; end > 0; end--) {
@@ -61,9 +61,9 @@ static void sort_by_heap(fx_entry *e, int64_t n, const fx_sorted_rows *rows) {
     }
 }
 
-static void insert(fx_entry *e, int64_t n, const fx_sorted_rows *rows) {
+static void insert(fx_keyed *e, int64_t n, const fx_sorted_rows *rows) {
     for (int64_t i = 1; i < n; i++) {
-        const fx_entry moved = e[i];
+        const fx_keyed moved = e[i];
         int64_t at = i;
         for (; at > 0 && is_less(&moved, &e[at - 1], rows); at--)
             e[at] = e[at - 1];
@@ -72,8 +72,8 @@ static void insert(fx_entry *e, int64_t n, const fx_sorted_rows *rows) {
 }
 
 /* Moves entries less than a median to the front, greater ones behind it, and returns the median's place. */
-static int64_t part(fx_entry *e, int64_t n, const fx_sorted_rows *rows) {
-    fx_entry *first = &e[0], *middle = &e[n / 2], *last = &e[n - 1];
+static int64_t part(fx_keyed *e, int64_t n, const fx_sorted_rows *rows) {
+    fx_keyed *first = &e[0], *middle = &e[n / 2], *last = &e[n - 1];
     if (is_less(middle, first, rows))
         swap(middle, first);
     if (is_less(last, middle, rows))
@@ -81,7 +81,7 @@ static int64_t part(fx_entry *e, int64_t n, const fx_sorted_rows *rows) {
     if (is_less(middle, first, rows))
         swap(middle, first);
     swap(middle, &e[n - 2]);
-    const fx_entry median = e[n - 2];
+    const fx_keyed median = e[n - 2];
     int64_t i = 0, j = n - 2;
     for (;;) {
         while (is_less(&e[++i], &median, rows))
@@ -101,7 +101,7 @@ typedef struct range {
     int depth; /* how often it may be parted */
 } range;
 
-void fx_sort_entries(fx_entry *e, int64_t n, const fx_sorted_rows *rows) {
+void fx_sort_entries(fx_keyed *e, int64_t n, const fx_sorted_rows *rows) {
     range stack[STACK];
     int waiting = 0, depth = 0;
     for (int64_t rest = n; rest > 1; rest /= 2)

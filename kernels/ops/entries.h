@@ -4,10 +4,10 @@
 
 #include <stdint.h>
 
-typedef struct fx_entry {
+typedef struct fx_keyed {
     uint64_t key;
     int64_t index;
-} fx_entry;
+} fx_keyed;
 
 /* Rows of `n` elements of a type, of whose first elements entries hold the keys: equal keys are told apart by the
  * elements after the first. */
@@ -21,16 +21,16 @@ typedef struct fx_sorted_rows {
 int fx_compare_rows(const fx_sorted_rows *rows, int64_t a, int64_t b);
 
 /* Sorts by key, then by rows if that is not NULL, then by index; in place, in n log n steps at worst. */
-void fx_sort_entries(fx_entry *e, int64_t n, const fx_sorted_rows *rows);
+void fx_sort_entries(fx_keyed *e, int64_t n, const fx_sorted_rows *rows);
 
 /* 1 if a comes before b, by key and index. */
-static inline int fx_entry_is_less(const fx_entry *a, const fx_entry *b) {
+static inline int fx_keyed_is_less(const fx_keyed *a, const fx_keyed *b) {
     return a->key < b->key || (a->key == b->key && a->index < b->index);
 }
 
 /* A heap has its greatest entry, by key and index, at the front: makes one of n entries, or restores it after the front
  * was replaced. */
-void fx_heap_make(fx_entry *e, int64_t n);
-void fx_heap_restore(fx_entry *e, int64_t n);
+void fx_heap_make(fx_keyed *e, int64_t n);
+void fx_heap_restore(fx_keyed *e, int64_t n);
 
 #endif

@@ -58,7 +58,7 @@ typedef struct corners {
 
 static int64_t workspace(const fx_kernels *k, uint32_t kernel, const fx_params *u) {
     (void)k, (void)kernel;
-    return (int64_t)sizeof(fx_entry) * u->nms.boxes + (int64_t)sizeof(corners) * u->nms.most;
+    return (int64_t)sizeof(fx_keyed) * u->nms.boxes + (int64_t)sizeof(corners) * u->nms.most;
 }
 
 static corners corners_of(const float *box, int is_centered) {
@@ -84,14 +84,14 @@ static int overlap(const corners *a, const corners *b, float most) {
 }
 
 /* Boxes of one class whose score is high enough, as a heap with the best one at its front; of equal ones the lowest. */
-static int64_t candidates(const fx_nms_params *p, const float *scores, float least, fx_entry *e) {
+static int64_t candidates(const fx_nms_params *p, const float *scores, float least, fx_keyed *e) {
     int64_t n = 0;
     for (int64_t first = 0; first < p->boxes; first += BLOCK) {
         const int64_t end = fx_min64(p->boxes, first + BLOCK);
         uint64_t keys[BLOCK];
         fx_dtype_keys(FX_DTYPE_F32, scores, first, 1, end - first, keys);
         for (int64_t i = first; i < end; i++) {
-            e[n] = (fx_entry){keys[i - first], p->boxes - 1 - i};
+            e[n] = (fx_keyed){keys[i - first], p->boxes - 1 - i};
             n += p->has_score ? scores[i] > least : scores[i] == scores[i];
         }
     }
@@ -100,11 +100,11 @@ static int64_t candidates(const fx_nms_params *p, const float *scores, float lea
 }
 
 /* Selects boxes of one class, and returns how many. */
-static int64_t select_boxes(const fx_call *call, int64_t line, fx_entry *e, int64_t n, int64_t *y) {
+static int64_t select_boxes(const fx_call *call, int64_t line, fx_keyed *e, int64_t n, int64_t *y) {
     const fx_nms_params *p = &call->params->nms;
     const float *boxes = (const float *)call->in[0] + line / p->classes * p->boxes * 4;
     const float most_overlap = *(const float *)call->in[2];
-    corners *kept = (corners *)((fx_entry *)call->workspace + p->boxes);
+    corners *kept = (corners *)((fx_keyed *)call->workspace + p->boxes);
     int64_t found = 0;
     while (n > 0 && found < p->most) {
         const int64_t best = p->boxes - 1 - e[0].index;
@@ -128,7 +128,7 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
     const fx_nms_params *p = &call->params->nms;
     const float least = p->has_score ? *(const float *)call->in[3] : 0;
     int64_t *y = call->out, found = 0;
-    fx_entry *e = call->workspace;
+    fx_keyed *e = call->workspace;
     if (u0 >= u1)
         return FX_OK;
     for (int64_t line = 0; line < (int64_t)p->batch * p->classes; line++) {

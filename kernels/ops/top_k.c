@@ -38,7 +38,7 @@ static int sorts(const fx_top_k_params *p) {
 
 static int64_t workspace(const fx_kernels *k, uint32_t kernel, const fx_params *u) {
     (void)k, (void)kernel;
-    return (int64_t)sizeof(fx_entry) * (sorts(&u->top_k) ? u->top_k.n : u->top_k.k);
+    return (int64_t)sizeof(fx_keyed) * (sorts(&u->top_k) ? u->top_k.n : u->top_k.k);
 }
 
 static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, fx_window w, int threads) {
@@ -49,7 +49,7 @@ static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, 
 }
 
 /* Collects the least k entries of n elements, or all n, in e; a key is turned where the largest are wanted. */
-static void collect(const fx_top_k_params *p, const void *x, int64_t at, int64_t most, fx_entry *e) {
+static void collect(const fx_top_k_params *p, const void *x, int64_t at, int64_t most, fx_keyed *e) {
     const uint64_t turn = p->is_largest ? UINT64_MAX : 0;
     uint64_t keys[BLOCK];
     int64_t count = 0;
@@ -57,7 +57,7 @@ static void collect(const fx_top_k_params *p, const void *x, int64_t at, int64_t
         const int64_t n = fx_min64(BLOCK, p->n - first);
         fx_dtype_keys(p->dtype, x, at + first * p->inner, p->inner, n, keys);
         for (int64_t i = 0; i < n; i++) {
-            const fx_entry found = {keys[i] ^ turn, first + i};
+            const fx_keyed found = {keys[i] ^ turn, first + i};
             if (count < most) {
                 e[count++] = found;
                 if (count == most && most < p->n)
@@ -75,7 +75,7 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
     const int64_t lines = (int64_t)p->outer * p->inner;
     const uint32_t count = units(call->kernels, 0, call->params, call->window, threads);
     const int64_t most = sorts(p) ? p->n : p->k, end = fx_box_cut(lines, count, u1);
-    fx_entry *e = call->workspace;
+    fx_keyed *e = call->workspace;
     for (int64_t line = fx_box_cut(lines, count, u0); line < end; line++) {
         const int64_t outer = line / p->inner, inner = line % p->inner;
         collect(p, call->in[0], outer * p->n * p->inner + inner, most, e);

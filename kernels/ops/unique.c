@@ -34,7 +34,7 @@ static int64_t output_bytes(const fx_params *u) {
 
 static int64_t workspace(const fx_kernels *k, uint32_t kernel, const fx_params *u) {
     (void)k, (void)kernel;
-    return (int64_t)sizeof(fx_entry) * u->unique.n;
+    return (int64_t)sizeof(fx_keyed) * u->unique.n;
 }
 
 static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, fx_window w, int threads) {
@@ -58,7 +58,7 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
     (void)threads;
     const fx_unique_params *p = &call->params->unique;
     const fx_sorted_rows all = {call->in[0], p->inner, p->dtype}, *rows = p->inner > 1 ? &all : NULL;
-    fx_entry *e = call->workspace;
+    fx_keyed *e = call->workspace;
     int64_t *y = call->out, group = 0;
     if (u0 >= u1)
         return FX_OK;
@@ -67,7 +67,7 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
         uint64_t keys[BLOCK];
         fx_dtype_keys(p->dtype, all.x, i * p->inner, p->inner, n, keys);
         for (int64_t k = 0; k < n; k++)
-            e[i + k] = (fx_entry){keys[k], i + k};
+            e[i + k] = (fx_keyed){keys[k], i + k};
     }
     fx_sort_entries(e, p->n, rows);
     for (int64_t i = 0; i < p->n; i++) {
