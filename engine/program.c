@@ -36,26 +36,6 @@ static int operand_inside(const fx_program *p, const fx_node *node, int number, 
     return lo <= 0 && hi >= 0 && o->offset >= 0 && o->offset <= size && o->offset + lo >= 0 && hi <= size - o->offset;
 }
 
-/* Bytes of one element of an operand; its address is a multiple of them. */
-static int64_t element_bytes(const fx_node *node, int number) {
-    static const int8_t dtype_bytes[FX_DTYPE_COUNT] = {[FX_DTYPE_F32] = 4,  [FX_DTYPE_I64] = 8, [FX_DTYPE_I32] = 4,
-                                                       [FX_DTYPE_BOOL] = 1, [FX_DTYPE_U8] = 1,  [FX_DTYPE_I8] = 1,
-                                                       [FX_DTYPE_F16] = 2,  [FX_DTYPE_F64] = 8};
-    const fx_params *p = &node->params;
-    switch (node->op) {
-    case FX_OP_COPY:
-        return p->copy.elem_bytes;
-    case FX_OP_PAD:
-        return p->pad.elem_bytes;
-    case FX_OP_GATHER:
-        return number == 1 ? p->gather.index_bytes : p->gather.elem_bytes;
-    case FX_OP_CAST:
-        return dtype_bytes[number == FX_OUTPUT ? p->cast.to : p->cast.from];
-    default:
-        return 4;
-    }
-}
-
 static fx_status check_node(const fx_program *p, const fx_node *node, int threads, const fx_kernels *k) {
     if (node->op >= FX_OP_COUNT || fx_op_check(node->op, node->kernel, &node->params) != FX_OK)
         return FX_ERR_PARAMS;
@@ -63,7 +43,8 @@ static fx_status check_node(const fx_program *p, const fx_node *node, int thread
         return FX_ERR_BOUNDS;
     for (int i = 0; i <= FX_MAX_INPUTS; i++) {
         const fx_place *o = i == FX_OUTPUT ? &node->out : &node->in[i];
-        if (!operand_inside(p, node, i, o) || (o->base >= 0 && o->offset % element_bytes(node, i)))
+        if (!operand_inside(p, node, i, o) ||
+            (o->base >= 0 && o->offset % fx_op_element_bytes(node->op, &node->params, i)))
             return FX_ERR_BOUNDS;
     }
     int64_t workspace = fx_op_workspace(k, node->op, node->kernel, &node->params);

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flexnn.compiler import compiled
-from flexnn.graph.ir import ALL_DTYPES
+from flexnn.graph.ir import DTYPES
 from flexnn.graph.ports import Dim, Port
 from flexnn.planning import BudgetError, Plan
 from flexnn.run.engine import SessionError
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 
 _TYPES = {"f32": "float", "f64": "double"} | {
-    name: str(dtype) for name, dtype in ALL_DTYPES.items() if name not in ("f32", "f64")
+    name: str(dtype) for name, dtype in DTYPES.items() if name not in ("f32", "f64")
 }
 """Names that onnxruntime gives to element types."""
 
@@ -329,7 +329,7 @@ def _arrays(ports: Sequence[Port], feed: Mapping[str, Any]) -> list[Array]:
             array = np.asarray(feed[port.name])
         except ValueError as error:
             raise ValueError(f"input {port.name!r} is not an array: {error}") from None
-        dtype = ALL_DTYPES[str(port.dtype)]
+        dtype = DTYPES[str(port.dtype)]
         if array.dtype != dtype or not _fits(array.shape, port.dims):
             dims = "any shape" if port.dims is None else [d or "?" for d in port.dims]
             raise ValueError(f"input {port.name!r} is {array.dtype}{list(array.shape)}, the model takes {dtype}{dims}")

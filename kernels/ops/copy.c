@@ -33,6 +33,11 @@ static int64_t output_bytes(const fx_params *u) {
     return fx_six_bytes(FX_SIX(u, copy, d), u->copy.elem_bytes);
 }
 
+static int64_t element_bytes(const fx_params *u, int operand) {
+    (void)operand;
+    return u->copy.elem_bytes;
+}
+
 static fx_box box_of(const fx_params *u, fx_window w) {
     return fx_box_window(FX_SIX(u, copy, d), (const int32_t *[]){FX_SIX(u, copy, xs), FX_SIX(u, copy, ys)}, 2, w.y0,
                          w.y1);
@@ -158,4 +163,4 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
     return FX_OK;
 }
 
-FX_DRIVER(copy, .traits = FX_TRAIT_ROWS);
+FX_DRIVER(copy, .traits = FX_TRAIT_ROWS, .element_bytes = element_bytes);

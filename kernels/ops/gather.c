@@ -28,6 +28,10 @@ static int64_t output_bytes(const fx_params *u) {
     return fx_contiguous_bytes(extent, u);
 }
 
+static int64_t element_bytes(const fx_params *u, int operand) {
+    return operand == 1 ? u->gather.index_bytes : u->gather.elem_bytes;
+}
+
 /* Rows of `inner` elements in the output. */
 static int64_t rows_of(const fx_gather_params *p) {
     return (int64_t)p->outer * p->count;
@@ -88,4 +92,4 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
     return FX_OK;
 }
 
-FX_DRIVER(gather, .traits = 0);
+FX_DRIVER(gather, .traits = 0, .element_bytes = element_bytes);

@@ -39,6 +39,11 @@ static int64_t output_bytes(const fx_params *u) {
     return fx_six_bytes(FX_SIX(u, pad, d), u->pad.elem_bytes);
 }
 
+static int64_t element_bytes(const fx_params *u, int operand) {
+    (void)operand;
+    return u->pad.elem_bytes;
+}
+
 /* Elements of the window's rows. */
 static int64_t elements(const fx_params *u, fx_window w) {
     const int32_t *d = FX_SIX(u, pad, d);
@@ -153,4 +158,4 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
     return FX_OK;
 }
 
-FX_DRIVER(pad, .traits = FX_TRAIT_ROWS);
+FX_DRIVER(pad, .traits = FX_TRAIT_ROWS, .element_bytes = element_bytes);

@@ -152,6 +152,10 @@ SAMPLES: dict[str, tuple[list[Operand], dict[str, Attr]]] = {
     "pointwise": ([((2, 3), "i64"), ((3,), "i64")], {"kind": "less"}),
     "recurrent": (f32((5, 1, 16), (1 * 16 * 16,), (1, 1, 16)), {"kind": "rnn_tanh", "is_reverse": 0}),
     "quantize": ([((2, 3), "f32"), ((), "f32"), ((), "u8")], {"to": "u8", "axis": 0}),
+    "argmax": (f32((2, 3)), {"axis": 1, "is_min": 0, "is_last": 0}),
+    "cumulate": (f32((2, 3)), {"axis": 1, "is_product": 0, "is_exclusive": 0, "is_reverse": 0}),
+    "trilu": (f32((2, 3)), {"k": 0, "is_upper": 1}),
+    "one_hot": ([((3,), "i64"), ((2,), "f32")], {"axis": 1, "depth": 4}),
     "rotary": (f32((1, 2, 3, 4), (1, 1, 3, 2), (1, 1, 3, 2)), {"turned": 4, "is_interleaved": 0}),
 }
 

@@ -11,6 +11,7 @@ from . import (  # noqa: F401 (each registers its operators)
     recurrent,
     reduction,
     resizing,
+    selection,
     shape,
 )
 from .constant import Const, array_const, of_halves

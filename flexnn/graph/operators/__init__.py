@@ -16,25 +16,51 @@ from flexnn import _core
 
 from ..attributes import INT_MAX, node_error
 from ..ir import Graph, Node, Shape
-from . import attention, convolution, elementwise, linear, movement, normalisation, recurrent, reduction, window
-from .elementwise import COMPARISONS
+from . import (
+    attention,
+    convolution,
+    elementwise,
+    linear,
+    movement,
+    normalisation,
+    pointwise,
+    recurrent,
+    reduction,
+    selection,
+    window,
+)
+from .pointwise import computes
 from .record import OUTPUT, Operator, Values
+from .reduction import reduces
 
 __all__ = [
-    "COMPARISONS",
     "OPERATORS",
     "OUTPUT",
     "Operator",
     "check",
     "collect",
+    "computes",
     "encode",
     "fits",
     "has_panels",
     "infer",
     "infer_shapes",
+    "reduces",
 ]
 
-FAMILIES = (attention, convolution, elementwise, linear, movement, normalisation, recurrent, reduction, window)
+FAMILIES = (
+    attention,
+    convolution,
+    elementwise,
+    linear,
+    movement,
+    normalisation,
+    pointwise,
+    recurrent,
+    reduction,
+    selection,
+    window,
+)
 
 
 def collect(records: Iterable[Operator], core: Sequence[str] = _core.OPS) -> dict[str, Operator]:
