@@ -32,21 +32,55 @@ static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, 
     return fx_column_units(w, u->argmax.n, threads);
 }
 
-/* Whether v, which comes later, takes the place of best; a NaN is beaten by later NaNs only. */
-#define BEATS(v, best)                                                                                                 \
-    ((p->is_min ? v < best : v > best) || (v != v && (best == best || p->is_last)) || (p->is_last && v == best))
+/* Whether v, which comes later, takes the place of best (without branches); a NaN is beaten by later NaNs only. */
+#define BEATS(v, is_before, best)                                                                                      \
+    (((v)is_before(best)) | (((v) != (v)) & (((best) == (best)) | is_last)) | (((v) == (best)) & is_last))
+
+/* A single column of neighbours: hardly any takes the place of the best, so blocks are asked first whether any does. */
+#define BLOCK 64
+#define SEARCH_ROW(type, is_before)                                                                                    \
+    type best = *x;                                                                                                    \
+    for (int64_t q = 1; q < n; q += BLOCK) {                                                                           \
+        const int64_t count = fx_min64(BLOCK, n - q);                                                                  \
+        int any = 0;                                                                                                   \
+        for (int64_t i = 0; i < count; i++)                                                                            \
+            any |= BEATS(x[q + i], is_before, best);                                                                   \
+        for (int64_t i = 0; any && i < count; i++)                                                                     \
+            if (BEATS(x[q + i], is_before, best))                                                                      \
+                best = x[q + i], *y = q + i;                                                                           \
+    }
+
+#define SEARCH_COLUMNS(type, is_before)                                                                                \
+    type best[FX_COLUMNS];                                                                                             \
+    int32_t at[FX_COLUMNS] = {0};                                                                                      \
+    for (int64_t j = 0; j < columns; j++)                                                                              \
+        best[j] = x[j];                                                                                                \
+    for (int32_t q = 1; q < n; q++) {                                                                                  \
+        x += p->inner;                                                                                                 \
+        for (int64_t j = 0; j < columns; j++) {                                                                        \
+            const type v = x[j], before = best[j];                                                                     \
+            const int32_t wins = BEATS(v, is_before, before);                                                          \
+            best[j] = wins ? v : before;                                                                               \
+            at[j] = wins ? q : at[j];                                                                                  \
+        }                                                                                                              \
+    }                                                                                                                  \
+    for (int64_t j = 0; j < columns; j++)                                                                              \
+        y[j] = at[j];
 
 #define FIND(type)                                                                                                     \
     static void find_##type(const fx_argmax_params *p, const void *from, int64_t *y, int64_t columns) {                \
         const type *x = from;                                                                                          \
-        type best[FX_COLUMNS];                                                                                         \
-        for (int64_t j = 0; j < columns; j++)                                                                          \
-            best[j] = x[j], y[j] = 0;                                                                                  \
-        for (int64_t q = 1; q < p->n; q++) {                                                                           \
-            x += p->inner;                                                                                             \
-            for (int64_t j = 0; j < columns; j++)                                                                      \
-                if (BEATS(x[j], best[j]))                                                                              \
-                    best[j] = x[j], y[j] = q;                                                                          \
+        const int64_t n = p->n;                                                                                        \
+        const int is_last = p->is_last;                                                                                \
+        *y = 0;                                                                                                        \
+        if (p->inner == 1 && p->is_min) {                                                                              \
+            SEARCH_ROW(type, <)                                                                                        \
+        } else if (p->inner == 1) {                                                                                    \
+            SEARCH_ROW(type, >)                                                                                        \
+        } else if (p->is_min) {                                                                                        \
+            SEARCH_COLUMNS(type, <)                                                                                    \
+        } else {                                                                                                       \
+            SEARCH_COLUMNS(type, >)                                                                                    \
         }                                                                                                              \
     }
 FIND(float)

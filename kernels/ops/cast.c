@@ -39,11 +39,11 @@ static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, 
 }
 
 static inline int32_t to_i32(double v) {
-    return v > -0x1.00000002p31 && v < 0x1p31 ? (int32_t)v : INT32_MIN;
+    return fabs(v) < 0x1p31 ? (int32_t)v : INT32_MIN;
 }
 
 static inline int64_t to_i64(double v) {
-    return v >= -0x1p63 && v < 0x1p63 ? (int64_t)v : INT64_MIN;
+    return fabs(v) < 0x1p63 ? (int64_t)v : INT64_MIN;
 }
 
 static inline uint32_t to_u32(double v) {
@@ -106,6 +106,32 @@ enum { DOUBLES, SIGNED, UNSIGNED };
     }
 TYPES(WRITE)
 
+/* Pairs of types that are converted often, and at once. */
+#define DIRECT(FROM, from_type, TO, to_type)                                                                           \
+    case FX_DTYPE_##FROM *FX_DTYPE_COUNT + FX_DTYPE_##TO:                                                              \
+        for (int64_t e = 0; e < n; e++)                                                                                \
+            ((to_type *)y)[e] = (to_type)((const from_type *)x)[e];                                                    \
+        return 1;
+
+/* 1 if from and to are such a pair. */
+static int directly(int32_t from, int32_t to, const void *restrict x, void *restrict y, int64_t n) {
+    switch (from * FX_DTYPE_COUNT + to) {
+        DIRECT(BOOL, uint8_t, F32, float)
+        DIRECT(U8, uint8_t, F32, float)
+        DIRECT(I8, int8_t, F32, float)
+        DIRECT(I32, int32_t, F32, float)
+        DIRECT(I64, int64_t, F32, float)
+        DIRECT(F64, double, F32, float)
+        DIRECT(F32, float, F64, double)
+        DIRECT(BOOL, uint8_t, I64, int64_t)
+        DIRECT(BOOL, uint8_t, I32, int32_t)
+        DIRECT(I32, int32_t, I64, int64_t)
+        DIRECT(I64, int64_t, I32, int32_t)
+    default:
+        return 0;
+    }
+}
+
 static int way_of(int32_t dtype) {
     if (dtype == FX_DTYPE_F32 || dtype == FX_DTYPE_F16 || dtype == FX_DTYPE_F64)
         return DOUBLES;
@@ -123,7 +149,11 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
     const int are = way_of(p->from);
     const uint32_t count = units(call->kernels, 0, call->params, call->window, threads);
     const int64_t from = fx_dtype_bytes(p->from), to = fx_dtype_bytes(p->to), end = fx_box_cut(p->count, count, u1);
-    for (int64_t e = fx_box_cut(p->count, count, u0); e < end; e += CHUNK) {
+    const int64_t start = fx_box_cut(p->count, count, u0);
+    if (start < end &&
+        directly(p->from, p->to, (const char *)call->in[0] + start * from, (char *)call->out + start * to, end - start))
+        return FX_OK;
+    for (int64_t e = start; e < end; e += CHUNK) {
         const int64_t n = end - e < CHUNK ? end - e : CHUNK;
         way between;
         readers[p->from]((const char *)call->in[0] + e * from, n, &between);

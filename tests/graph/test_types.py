@@ -325,6 +325,15 @@ def test_norms(dtype: str) -> None:
     check("MeanVarianceNormalization", [x], tolerance=2 * exact, axes=[1, 3])
 
 
+@pytest.mark.parametrize(("opset", "vectors"), [(18, 3), (21, 6)])
+def test_group_normalization(opset: int, vectors: int) -> None:
+    x, scale, bias = (np.random.default_rng(i).uniform(-2, 2, s).astype(np.float32) for i, s in
+                      enumerate([(2, 6, 4, 5), (vectors,), (vectors,)]))  # fmt: skip
+    check("GroupNormalization", [x], {1: scale, 2: bias}, opset, 2e-6, num_groups=3)
+    check("GroupNormalization", [x, scale, bias], None, opset, 2e-6, num_groups=3)
+    check("GroupNormalization", [x[:, :, 0, 0], scale, bias], None, opset, 2e-6, num_groups=3)
+
+
 # ---- by position ----
 
 

@@ -197,3 +197,22 @@ def layer_normalization(ctx: Context) -> list[Value]:
     is_rms = int(ctx.node.op_type != "LayerNormalization")
     attrs: dict[str, Attr] = {"is_rms": is_rms, "epsilon": ctx.number("epsilon", 1e-5)}
     return [ctx.reshape(ctx.emit("layer_norm", inputs, attrs), shape)]
+
+
+@lowers("GroupNormalization")
+def group_normalization(ctx: Context) -> list[Value]:
+    """Over groups of channels; scale and bias for each channel, before opset 21 for each group."""
+    x, groups = ctx.input(0), ctx.integer("num_groups", 0)
+    shape = ctx.shape(x)
+    if len(shape) < 2 or groups < 1 or shape[1] % groups:
+        raise ctx.error(f"input of shape {shape} does not divide into num_groups {groups}")
+    ctx.only("stash_type", 1, "at run time only float32 is computed")
+    each = prod(shape[1:]) // groups
+    ones = expanded(ctx, number(ctx, x, 1, "one"), (each,))
+    attrs: dict[str, Attr] = {"is_rms": 0, "epsilon": ctx.number("epsilon", 1e-5)}
+    y = ctx.reshape(ctx.emit("layer_norm", [ctx.reshape(x, (shape[0], groups, each)), ones], attrs), shape)
+    for vector, kind in ((ctx.input(1), "mul"), (ctx.input(2), "add")):
+        if ctx.opset < 21:
+            vector = expanded(ctx, ctx.reshape(vector, (groups, 1)), (groups, shape[1] // groups))
+        y = emit_binary(ctx, y, ctx.reshape(vector, (shape[1],) + (1,) * (len(shape) - 2)), kind)
+    return [y]
