@@ -79,7 +79,7 @@ def _region_plan(file: ModelFile, options: RunOptions) -> Plan:
     import numpy as np
 
     from flexnn.graph.bind import known_shape
-    from flexnn.graph.ir import ALL_DTYPES
+    from flexnn.graph.ir import DTYPES
     from flexnn.graph.random_array import random_array
     from flexnn.run.region_plan import plan_regions
     from flexnn.run.segments import BoundSegments
@@ -89,7 +89,7 @@ def _region_plan(file: ModelFile, options: RunOptions) -> Plan:
     file.refuse_groups(options.groups)
     random = np.random.default_rng(0)
     ports = stored.model.graph.inputs
-    feeds = {port.name: random_array(random, known_shape(port), ALL_DTYPES[str(port.dtype)]) for port in ports}
+    feeds = {port.name: random_array(random, known_shape(port), DTYPES[str(port.dtype)]) for port in ports}
     setting = options.setting(_known_machine(file, options), file.io_align)
     return plan_regions(BoundSegments(stored, options.memory, setting), feeds)
 

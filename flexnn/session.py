@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flexnn.compiler import compiled
-from flexnn.graph.ir import ALL_DTYPES
+from flexnn.graph.ir import DTYPES
 from flexnn.graph.ports import Dim, Port
 from flexnn.planning import BudgetError, Plan
 from flexnn.run.engine import SessionError
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Array = NDArray[Any]
 
 _TYPES = {"f32": "float", "f64": "double"} | {
-    name: str(dtype) for name, dtype in ALL_DTYPES.items() if name not in ("f32", "f64")
+    name: str(dtype) for name, dtype in DTYPES.items() if name not in ("f32", "f64")
 }
 """Names that onnxruntime gives to element types."""
 

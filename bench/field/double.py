@@ -17,7 +17,7 @@ from bench.cli import cli, tables, write_json
 from flexnn.graph import bind_shapes, load_model
 from flexnn.graph.bind import known_shape
 from flexnn.graph.fold import evaluate_node
-from flexnn.graph.ir import ALL_DTYPES, GraphError
+from flexnn.graph.ir import DTYPES, GraphError
 from flexnn.units import parse_shape
 
 
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     feeds = {}
     for port in model.graph.inputs:
         noise = rng.standard_normal(known_shape(port)) * options.scale
-        feeds[port.name] = noise.astype(ALL_DTYPES[str(port.dtype)])
+        feeds[port.name] = noise.astype(DTYPES[str(port.dtype)])
     truth = in_double(options.model, feeds)
     quiet = onnxruntime.SessionOptions()
     quiet.log_severity_level = 4

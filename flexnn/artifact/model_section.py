@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from flexnn.graph.attributes import INT_MAX
 from flexnn.graph.descriptor import Descriptor
-from flexnn.graph.ir import ALL_DTYPES, RANK_MAX, AbsentError, Array, Weight
+from flexnn.graph.ir import DTYPES, RANK_MAX, AbsentError, Array, Weight
 from flexnn.graph.model import (
     NESTING_MAX,
     OPSET_MAX,
@@ -204,7 +204,7 @@ def _load_model(rows: Any, weights: list[tuple[str, int]]) -> tuple[Model, dict[
 
 def _constant(row: Any, index: int, weights: list[tuple[str, int]]) -> tuple[Constant, int]:
     name, dtype, shape, value = row_of(row, ROWS["constants"])
-    if not isinstance(dtype, str) or dtype not in ALL_DTYPES:
+    if not isinstance(dtype, str) or dtype not in DTYPES:
         raise ValueError(f"constant {index} has an unknown dtype")
     dims = tuple(ints_in(shape, 0, INT_MAX, RANK_MAX))
     constant = Constant(name_of(name), dims, dtype, ModelSource(index, AbsentSource(name_of(name))))
@@ -219,7 +219,7 @@ def _constant(row: Any, index: int, weights: list[tuple[str, int]]) -> tuple[Con
             raise ValueError(f"the value of constant {index} is not base64") from None
         if len(raw) != constant.nbytes:
             raise ValueError(f"constant {index} has {len(raw)} bytes instead of {constant.nbytes}")
-        constant.source = ModelSource(index, ArraySource(np.frombuffer(raw, ALL_DTYPES[dtype]).reshape(dims)))
+        constant.source = ModelSource(index, ArraySource(np.frombuffer(raw, DTYPES[dtype]).reshape(dims)))
         return constant, -1
     weight = int_in(value, 0, len(weights) - 1)
     if weights[weight] != ("raw", constant.nbytes):
@@ -252,7 +252,7 @@ def _list(value: Any) -> list[Any]:
 
 def _port(row: Any, typed: bool) -> Port:
     name, dtype, dims = row_of(row, ROWS["inputs"])
-    if (dtype is None and typed) or (dtype is not None and (not isinstance(dtype, str) or dtype not in ALL_DTYPES)):
+    if (dtype is None and typed) or (dtype is not None and (not isinstance(dtype, str) or dtype not in DTYPES)):
         raise ValueError("an input has no known dtype")
     if dims is None:
         return Port(name_of(name), dtype, None)

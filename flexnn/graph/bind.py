@@ -15,7 +15,7 @@ import numpy as np
 from .build import add_node, add_tensor
 from .evaluate import EVALUATORS
 from .fold import fold, folds, is_lazy
-from .ir import ALL_DTYPES, RANK_MAX, AbsentError, Graph, GraphError
+from .ir import DTYPES, RANK_MAX, AbsentError, Graph, GraphError
 from .lower import LOWERINGS, Const, Context, Value, array_const, of_halves
 from .model import Constant, Model, ModelGraph, ModelNode, reads
 from .ports import Port, open_hint
@@ -50,7 +50,7 @@ def bound_shape(port: Port, shape: tuple[int, ...]) -> tuple[int, ...]:
     """``shape``, if an input may have it: as many dimensions as declared, none empty. Raises GraphError."""
     if port.dims is not None and len(port.dims) != len(shape):
         raise GraphError(f"input {port.name!r}: has {len(port.dims)} dimensions, but shape {shape} has {len(shape)}")
-    itemsize = ALL_DTYPES[str(port.dtype)].itemsize
+    itemsize = DTYPES[str(port.dtype)].itemsize
     if any(d < 1 for d in shape) or len(shape) > RANK_MAX or prod(shape) * itemsize > INPUT_BYTES_MAX:
         raise GraphError(f"input {port.name!r}: shape {shape} is not supported")
     return shape

@@ -14,7 +14,6 @@ import numpy as np
 
 from .attributes import int_attr, ints_attr
 from .ir import (
-    ALL_DTYPES,
     DTYPES,
     RANK_MAX,
     RAW_CHUNK_BYTES,
@@ -56,31 +55,22 @@ def infer_any(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape
         return (*first[:axis], sum(s[axis] for s in shapes), *first[axis + 1 :]), dtypes[0]
     if node.op == REDUCTION:
         axes, keep = set(ints_attr(node, "axes")), int_attr(node, "keepdims")
-        if dtypes[0] != "f32":
-            raise GraphError(f"node {node.name!r}: reduces float32 only, not {dtypes[0]}")
         return tuple(1 if i in axes else d for i, d in enumerate(shapes[0]) if keep or i not in axes), dtypes[0]
     return infer_shapes(node, shapes, dtypes)[0]
 
 
 def add_tensor(graph: Graph, name: str, shape: Shape, dtype: str) -> int:
-    """A new root tensor. Raises GraphError for a type that the core does not store."""
-    _require_stored(name, dtype)
+    """A new root tensor."""
     graph.tensors.append(Tensor(name, shape, dtype))
     return len(graph.tensors) - 1
 
 
 def add_constant(graph: Graph, name: str, source: WeightSource, shape: Shape, dtype: str) -> int:
-    """A new constant tensor with a raw weight. Raises GraphError as add_tensor does."""
-    _require_stored(name, dtype)
+    """A new constant tensor with a raw weight."""
     nbytes = prod(shape) * DTYPES[dtype].itemsize
     graph.weights.append(Weight(name, "raw", nbytes, RAW_CHUNK_BYTES, source=source))
     graph.tensors.append(Tensor(name, shape, dtype, weight=len(graph.weights) - 1))
     return len(graph.tensors) - 1
-
-
-def _require_stored(name: str, dtype: str) -> None:
-    if dtype not in DTYPES:
-        raise GraphError(f"value {name!r} has type {ALL_DTYPES[dtype]}, which the C core does not store")
 
 
 def add_array(graph: Graph, name: str, values: Array) -> int:

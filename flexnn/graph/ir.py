@@ -36,15 +36,14 @@ DTYPES: dict[str, np.dtype] = {
     "i8": np.dtype("i1"),
     "f16": np.dtype("<f2"),
     "f64": np.dtype("<f8"),
-}
-"""Types that the C core stores."""
-ALL_DTYPES = DTYPES | {
     "u16": np.dtype("<u2"),
     "i16": np.dtype("<i2"),
     "u32": np.dtype("<u4"),
     "u64": np.dtype("<u8"),
 }
-"""All types, with those that only numpy computes."""
+"""Types of elements, by the names of FX_DTYPES (kernels/include/flexnn/params.h)."""
+DTYPES = DTYPES
+"""The same: there are no others any more."""
 
 
 class GraphError(FlexNNError, ValueError):

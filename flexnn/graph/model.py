@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import prod
 
-from .ir import ALL_DTYPES, GraphError, WeightSource
+from .ir import DTYPES, GraphError, WeightSource
 from .ports import Port
 
 OPSET_MIN, OPSET_MAX = 6, 28
@@ -25,7 +25,7 @@ _OTHER_TYPES = {8: "STRING", 14: "COMPLEX64", 15: "COMPLEX128", 16: "BFLOAT16"}
 
 
 def dtype_name(number: int, what: str) -> str:
-    """The name of TensorProto.DataType ``number`` in ir.ALL_DTYPES. Raises GraphError naming ``what``."""
+    """The name of TensorProto.DataType ``number`` in ir.DTYPES. Raises GraphError naming ``what``."""
     name = _DTYPE_NAMES.get(number)
     if name is None:
         raise GraphError(f"{what}: data type {_OTHER_TYPES.get(number, number)} is not supported")
@@ -44,7 +44,7 @@ class Constant:
     @property
     def nbytes(self) -> int:
         """Bytes of the value."""
-        return prod(self.shape) * ALL_DTYPES[self.dtype].itemsize
+        return prod(self.shape) * DTYPES[self.dtype].itemsize
 
 
 @dataclass(slots=True, eq=False)

@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError, Message  # type: ignore[import-
 from onnx import numpy_helper
 
 from .descriptor import Descriptor
-from .ir import ALL_DTYPES, TENSOR_BYTES_MAX, GraphError, WeightSource
+from .ir import DTYPES, TENSOR_BYTES_MAX, GraphError, WeightSource
 from .model import NESTING_MAX, dtype_name
 from .sources import ArraySource, FileSource
 
@@ -58,7 +58,7 @@ class OnnxFile:
         what = f"tensor {tensor.name!r}"
         shape = tuple(tensor.dims)
         dtype = dtype_name(tensor.data_type, what)
-        nbytes = prod(shape) * ALL_DTYPES[dtype].itemsize
+        nbytes = prod(shape) * DTYPES[dtype].itemsize
         if any(d < 0 for d in shape) or nbytes > TENSOR_BYTES_MAX:
             raise GraphError(f"{what}: invalid shape {shape}")
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
@@ -67,14 +67,14 @@ class OnnxFile:
             offset, size, number = self.bulk[int(tensor.doc_string)]
             if size != nbytes or (number != _RAW_DATA and _BULK_FIELDS[number] != tensor.data_type):
                 raise GraphError(f"{what}: has {size} bytes of data, shape {shape} of {dtype} needs {nbytes}")
-            return shape, dtype, FileSource(self.file, offset, ALL_DTYPES[dtype], shape)
+            return shape, dtype, FileSource(self.file, offset, DTYPES[dtype], shape)
         try:
             values = numpy_helper.to_array(tensor)
         except (ValueError, TypeError) as error:
             raise GraphError(f"{what}: {error}") from None
         if values.shape != shape:
             raise GraphError(f"{what}: data do not fit shape {shape}")
-        return shape, dtype, ArraySource(np.ascontiguousarray(values, ALL_DTYPES[dtype]).reshape(shape))
+        return shape, dtype, ArraySource(np.ascontiguousarray(values, DTYPES[dtype]).reshape(shape))
 
     def _external(self, tensor: onnx.TensorProto, shape: tuple[int, ...], dtype: str, nbytes: int) -> WeightSource:
         what = f"tensor {tensor.name!r}"
@@ -86,7 +86,7 @@ class OnnxFile:
         file = open_external(os.path.dirname(os.path.abspath(self.path)), entries.get("location", ""), what)
         if length != nbytes or offset < 0 or offset + length > file.size:
             raise GraphError(f"{what}: {length} bytes at {offset} of {file.path} ({file.size} bytes), needs {nbytes}")
-        return FileSource(file, offset, ALL_DTYPES[dtype], shape)
+        return FileSource(file, offset, DTYPES[dtype], shape)
 
 
 def open_external(folder: str, location: str, what: str) -> Descriptor:

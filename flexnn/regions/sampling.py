@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from flexnn.graph.ir import ALL_DTYPES, Array, Graph, GraphError
+from flexnn.graph.ir import DTYPES, Array, Graph, GraphError
 from flexnn.graph.model import Constant, Model, ModelNode
 from flexnn.graph.ports import Port
 from flexnn.graph.random_array import random_array
@@ -115,7 +115,7 @@ class Sampler(Walker):
             values = {id(scope[name]): scope[name].nbytes for name in scope if name not in segment.feeds}
             self._runner.meet(segment, sum(values.values()))
             tensors = [segment.graph.tensors[i] for i in segment.graph.outputs]
-            made = [_value(random_array(self._random, t.shape, ALL_DTYPES[t.dtype])) for t in tensors]
+            made = [_value(random_array(self._random, t.shape, DTYPES[t.dtype])) for t in tensors]
         scoped(segment, scope, made)
 
     def _array(self, region: Region, scope: Scope, name: str, idle: bool = False) -> Array:
@@ -175,7 +175,7 @@ def sample(model: Model) -> list[Graph]:
         collects = _Collects()
         random = np.random.default_rng(0)
         feeds = {
-            port.name: random_array(random, shape, ALL_DTYPES[str(port.dtype)])
+            port.name: random_array(random, shape, DTYPES[str(port.dtype)])
             for port, shape in zip(model.graph.inputs, shapes, strict=True)
         }
         try:

@@ -262,17 +262,18 @@ int check_run_drawn(const check_op *op, check_case *c, const fx_kernels *k, cons
         fprintf(stderr, "%s: ends with \"%s\", expected \"%s\"\n", op_name, fx_status_text(status),
                 fx_status_text(wanted));
     else if (status == FX_OK) {
-        const int64_t elements = op->is_exact ? out_bytes : out_bytes / (int64_t)sizeof(float);
+        const int is_exact = op->is_case_exact ? op->is_case_exact(c) : op->is_exact;
+        const int64_t elements = is_exact ? out_bytes : out_bytes / (int64_t)sizeof(float);
         check_expected e = {0};
         e.written = calloc((size_t)elements + 1, 1);
-        if (op->is_exact) {
+        if (is_exact) {
             e.bytes = calloc((size_t)elements + 1, 1);
         } else {
             e.value = calloc((size_t)elements + 1, sizeof *e.value);
             e.tolerance = calloc((size_t)elements + 1, sizeof *e.tolerance);
         }
         op->expect(c, &e);
-        failed = op->is_exact ? compare_bytes(c, &e, elements) : compare_floats(c, &e, elements);
+        failed = is_exact ? compare_bytes(c, &e, elements) : compare_floats(c, &e, elements);
         free(e.written), free(e.bytes), free(e.value), free(e.tolerance);
     }
     if (failed)

@@ -1,23 +1,9 @@
 /* Casts among all element types, bit for bit, with the edges of every type among the values. */
-#include "check.h"
+#include "typed.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
-
-static int element_bytes(int32_t dtype) {
-    switch (dtype) {
-    case FX_DTYPE_I64:
-    case FX_DTYPE_F64:
-        return 8;
-    case FX_DTYPE_F32:
-    case FX_DTYPE_I32:
-        return 4;
-    case FX_DTYPE_F16:
-        return 2;
-    default:
-        return 1;
-    }
-}
 
 static void draw(check_case *c) {
     fx_cast_params *p = &c->params.cast;
@@ -92,78 +78,72 @@ static void fill(check_case *c) {
                            : p->from == FX_DTYPE_F16  ? (const void *)&h
                            : p->from == FX_DTYPE_BOOL ? (const void *)&truth
                                                       : (const void *)&n; /* low bytes first */
-        const int bytes = element_bytes(p->from);
+        const int64_t bytes = fx_dtype_bytes(p->from);
         memcpy((char *)c->in[0] + i * bytes, from, (size_t)bytes);
     }
 }
 
 /* ---- what must come out ---- */
 
-static int is_float(int32_t dtype) {
-    return dtype == FX_DTYPE_F16 || dtype == FX_DTYPE_F32 || dtype == FX_DTYPE_F64;
+/* The bits of v as x86-64 makes them of a signed integer that long: the smallest stands for what is not there. */
+static uint64_t whole(double v, int bits) {
+    const double end = ldexp(1, bits - 1), cut = trunc(v);
+    return cut >= -end && cut < end ? (uint64_t)(int64_t)cut : UINT64_C(1) << (bits - 1);
 }
 
-/* An integer of `bits` bits nearest to v, rounded toward zero. */
-static int64_t saturated(double v, int bits, int is_signed) {
-    const double end = ldexp(1, bits - is_signed), start = is_signed ? -end : 0;
-    if (isnan(v))
-        return 0;
-    if (v >= end)
-        return is_signed ? (int64_t)((UINT64_C(1) << (bits - 1)) - 1) : (int64_t)((UINT64_C(1) << bits) - 1);
-    return v <= start ? (int64_t)start : (int64_t)v;
+/* An integer of dtype from a number, its low bits. */
+static uint64_t of_double(double v, int32_t dtype) {
+    switch (dtype) {
+    case FX_DTYPE_U64:
+        return v >= 0x1p63 ? whole(v - 0x1p63, 64) + (UINT64_C(1) << 63) : whole(v, 64);
+    case FX_DTYPE_I64:
+        return whole(v, 64);
+    case FX_DTYPE_U32:
+        return v >= 0x1p31 ? whole(v - 0x1p31, 32) + (UINT64_C(1) << 31) : whole(v, 32);
+    case FX_DTYPE_BOOL:
+        return v != 0;
+    default:
+        return whole(v, 32);
+    }
+}
+
+static double as_double(const void *x, int32_t dtype, int64_t i) {
+    return dtype == FX_DTYPE_F16 ? half_value(((const uint16_t *)x)[i]) : check_double_at(x, dtype, i);
 }
 
 static void expect(const check_case *c, check_expected *e) {
     const fx_cast_params *p = &c->params.cast;
-    const int from_bytes = element_bytes(p->from), to_bytes = element_bytes(p->to);
     for (int64_t i = 0; i < p->count; i++) {
-        const char *x = (const char *)c->in[0] + i * from_bytes;
-        int64_t n = 0, out = 0;
-        double v = 0;
-        float f;
-        uint16_t h;
-        memcpy(&n, x, (size_t)from_bytes); /* low bytes first */
-        if (p->from == FX_DTYPE_F64)
-            memcpy(&v, x, 8);
-        else if (p->from == FX_DTYPE_F32)
-            memcpy(&f, x, 4), v = f;
-        else if (p->from == FX_DTYPE_F16)
-            memcpy(&h, x, 2), v = half_value(h);
-        if (p->from == FX_DTYPE_I32)
-            n = (int32_t)n;
-        else if (p->from == FX_DTYPE_I8)
-            n = (int8_t)n;
-        const int real = is_float(p->from);
-        const double as_double = real ? v : (double)n;
-        const float as_float = real ? (float)v : (float)n;
-        switch (p->to) {
-        case FX_DTYPE_F64:
-            memcpy(&out, &as_double, 8);
-            break;
-        case FX_DTYPE_F32:
-            memcpy(&out, &as_float, 4);
-            break;
-        case FX_DTYPE_F16:
-            out = half_nearest(as_double);
-            break;
-        case FX_DTYPE_BOOL:
-            out = real ? v != 0 : n != 0;
-            break;
-        case FX_DTYPE_I64:
-            out = real ? saturated(v, 64, 1) : n;
-            break;
-        case FX_DTYPE_I32:
-            out = real ? saturated(v, 32, 1) : n;
-            break;
-        case FX_DTYPE_I8:
-            out = real ? saturated(v, 8, 1) : n;
-            break;
-        default:
-            out = real ? saturated(v, 8, 0) : n;
-        }
-        memcpy(e->bytes + i * to_bytes, &out, (size_t)to_bytes);
-        memset(e->written + i * to_bytes, 1, (size_t)to_bytes);
+        const int real = check_is_float(p->from), is_u64 = p->from == FX_DTYPE_U64;
+        const double v = real ? as_double(c->in[0], p->from, i) : 0;
+        const int64_t n = real ? 0 : check_integer_at(c->in[0], p->from, i);
+        const float narrow = real ? (float)v : is_u64 ? (float)(uint64_t)n : (float)n;
+        const double wide = real ? v : is_u64 ? (double)(uint64_t)n : (double)n;
+        if (p->to == FX_DTYPE_F32)
+            check_set_double(e, p->to, i, narrow);
+        else if (p->to == FX_DTYPE_F64)
+            check_set_double(e, p->to, i, wide);
+        else if (p->to == FX_DTYPE_F16)
+            check_set_integer(e, p->to, i, half_nearest(wide));
+        else if (real)
+            check_set_integer(e, p->to, i, of_double(v, p->to));
+        else
+            check_set_integer(e, p->to, i, p->to == FX_DTYPE_BOOL ? n != 0 : (uint64_t)n);
     }
 }
 
-const check_op check_cast = {.draw = draw, .fill = fill, .expect = expect, .is_exact = 1};
+static int bench(int i, check_case *c, char *name, double *flops, double *bytes) {
+    static const int32_t pairs[][2] = {{FX_DTYPE_F32, FX_DTYPE_I64}, {FX_DTYPE_I64, FX_DTYPE_F32},
+                                       {FX_DTYPE_I64, FX_DTYPE_I32}, {FX_DTYPE_BOOL, FX_DTYPE_F32},
+                                       {FX_DTYPE_F32, FX_DTYPE_U8},  {FX_DTYPE_F32, FX_DTYPE_I32}};
+    if (i >= (int)(sizeof pairs / sizeof *pairs))
+        return 0;
+    fx_cast_params *p = &c->params.cast;
+    *p = (fx_cast_params){.from = pairs[i][0], .to = pairs[i][1], .count = 50000};
+    *flops = 0;
+    *bytes = (double)p->count * (double)(fx_dtype_bytes(p->from) + fx_dtype_bytes(p->to));
+    snprintf(name, 64, "%s to %s, %d", fx_enum_name("dtype", p->from), fx_enum_name("dtype", p->to), p->count);
+    return 1;
+}
+
+const check_op check_cast = {.draw = draw, .fill = fill, .expect = expect, .is_exact = 1, .bench = bench};

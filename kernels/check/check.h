@@ -47,6 +47,8 @@ typedef struct check_op {
     /* Sets value, tolerance and written of what the operator computes (is_exact: bytes and written). */
     void (*expect)(const check_case *c, check_expected *e);
     int is_exact;
+    /* The same for one case; NULL: is_exact. */
+    int (*is_case_exact)(const check_case *c);
     /* Shape i to time: sets op's kernel, params, name (at most 63 characters), flops and bytes moved by one run; 0 past
      * the end. NULL: nothing to time. */
     int (*bench)(int i, check_case *c, char *name, double *flops, double *bytes);

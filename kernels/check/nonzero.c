@@ -33,7 +33,7 @@ static int64_t found(const check_case *c) {
 /* As many as the parameters say, at random, or about as many. */
 static void fill(check_case *c) {
     const fx_nonzero_params *p = &c->params.nonzero;
-    const int64_t bytes = check_dtype_bytes(p->dtype), n = elements(c);
+    const int64_t bytes = fx_dtype_bytes(p->dtype), n = elements(c);
     check_fill_numbers(c, p->dtype, c->in[0], n, 2);
     for (int64_t i = check_int(c, 0, (int32_t)n - 1); check_int(c, 0, 19) && found(c) != p->count; i = (i + 1) % n) {
         const int is_zero = check_number(p->dtype, c->in[0], i) == 0;

@@ -3,21 +3,6 @@
 
 #include <math.h>
 
-int64_t check_dtype_bytes(int32_t dtype) {
-    switch (dtype) {
-    case FX_DTYPE_F32:
-    case FX_DTYPE_I32:
-        return 4;
-    case FX_DTYPE_I64:
-    case FX_DTYPE_F64:
-        return 8;
-    case FX_DTYPE_F16:
-        return 2;
-    default:
-        return 1;
-    }
-}
-
 static void set(int32_t dtype, void *x, int64_t at, int32_t v, int is_nan, int is_negative) {
     const float sign = is_negative ? -1.0f : 1.0f;
     switch (dtype) {
@@ -38,6 +23,18 @@ static void set(int32_t dtype, void *x, int64_t at, int32_t v, int is_nan, int i
         break;
     case FX_DTYPE_I8:
         ((int8_t *)x)[at] = (int8_t)(is_negative ? -v : v);
+        break;
+    case FX_DTYPE_U16:
+        ((uint16_t *)x)[at] = (uint16_t)(is_negative ? UINT16_MAX - v : v);
+        break;
+    case FX_DTYPE_I16:
+        ((int16_t *)x)[at] = (int16_t)(is_negative ? -v : v);
+        break;
+    case FX_DTYPE_U32:
+        ((uint32_t *)x)[at] = is_negative ? UINT32_MAX - (uint32_t)v : (uint32_t)v;
+        break;
+    case FX_DTYPE_U64:
+        ((uint64_t *)x)[at] = is_negative ? (uint64_t)v << 60 : (uint64_t)v;
         break;
     case FX_DTYPE_BOOL:
         ((uint8_t *)x)[at] = v != 0;
@@ -70,6 +67,14 @@ double check_number(int32_t dtype, const void *x, int64_t at) {
         return ((const int32_t *)x)[at];
     case FX_DTYPE_I8:
         return ((const int8_t *)x)[at];
+    case FX_DTYPE_U16:
+        return ((const uint16_t *)x)[at];
+    case FX_DTYPE_I16:
+        return ((const int16_t *)x)[at];
+    case FX_DTYPE_U32:
+        return ((const uint32_t *)x)[at];
+    case FX_DTYPE_U64:
+        return (double)((const uint64_t *)x)[at];
     default:
         return ((const uint8_t *)x)[at];
     }

@@ -4,9 +4,6 @@
 
 #include "check.h"
 
-/* Bytes of an element of an fx_dtype. */
-int64_t check_dtype_bytes(int32_t dtype);
-
 /* Fills n elements with small whole numbers, 0 in one of `zeros`; some floats are NaN, or -0. */
 void check_fill_numbers(check_case *c, int32_t dtype, void *x, int64_t n, int zeros);
 

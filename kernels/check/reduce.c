@@ -1,5 +1,5 @@
 /* Reductions against their formulas in double precision. */
-#include "check.h"
+#include "typed.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -55,11 +55,63 @@ static void expect_one(const check_case *c, check_expected *e, int outer, int j)
     check_set(c, e, (int64_t)outer * p->inner + j, y, tolerance);
 }
 
+/* Integers: sums of 64 bits, which wrap as narrower ones do. */
+static void expect_integer(const check_case *c, check_expected *e, int outer, int j) {
+    const fx_reduce_params *p = &c->params.reduce;
+    const int is_signed = check_is_signed(p->dtype);
+    uint64_t sum = 0, size = 0, squares = 0, product = 1, max = 0, min = 0;
+    for (int q = 0; q < p->n; q++) {
+        const int64_t v = check_integer_at(c->in[0], p->dtype, ((int64_t)outer * p->n + q) * p->inner + j);
+        const uint64_t u = (uint64_t)v;
+        sum += u, squares += u * u, product *= u;
+        size += is_signed && v < 0 ? 0 - u : u;
+        if (q == 0 || (is_signed ? v > (int64_t)max : u > max))
+            max = u;
+        if (q == 0 || (is_signed ? v < (int64_t)min : u < min))
+            min = u;
+    }
+    const uint64_t mean = is_signed ? (uint64_t)((int64_t)sum / p->n) : sum / (uint64_t)p->n;
+    const uint64_t results[] = {[FX_REDUCE_SUM] = sum,           [FX_REDUCE_MEAN] = mean,    [FX_REDUCE_MAX] = max,
+                                [FX_REDUCE_MIN] = min,           [FX_REDUCE_PROD] = product, [FX_REDUCE_L1] = size,
+                                [FX_REDUCE_SUM_SQUARE] = squares};
+    check_set_integer(e, p->dtype, (int64_t)outer * p->inner + j, results[p->kind]);
+}
+
+/* f64: of multiples of 1/2, whose sums are exact; products are of 1/2, 1 and 2. */
+static void expect_double(const check_case *c, check_expected *e, int outer, int j) {
+    const fx_reduce_params *p = &c->params.reduce;
+    const double *x = (const double *)c->in[0] + (int64_t)outer * p->n * p->inner + j;
+    double sum = 0, size = 0, squares = 0, product = 1, max = x[0], min = x[0], exps = 0;
+    for (int q = 0; q < p->n; q++) {
+        const double v = x[(int64_t)q * p->inner];
+        sum += v, size += fabs(v), squares += v * v, product *= v;
+        max = isnan(max) || v <= max ? max : v, min = isnan(min) || v >= min ? min : v;
+    }
+    const double most = isinf(max) ? 0 : max;
+    for (int q = 0; q < p->n; q++)
+        exps += exp(x[(int64_t)q * p->inner] - most);
+    const double results[] = {[FX_REDUCE_SUM] = sum,          [FX_REDUCE_MEAN] = sum / p->n,
+                              [FX_REDUCE_MAX] = max,          [FX_REDUCE_MIN] = min,
+                              [FX_REDUCE_PROD] = product,     [FX_REDUCE_L1] = size,
+                              [FX_REDUCE_L2] = sqrt(squares), [FX_REDUCE_SUM_SQUARE] = squares,
+                              [FX_REDUCE_LOG_SUM] = log(sum), [FX_REDUCE_LOG_SUM_EXP] = log(exps) + most};
+    check_set_double(e, p->dtype, (int64_t)outer * p->inner + j, results[p->kind]);
+}
+
+static int is_exact(const check_case *c) {
+    return c->params.reduce.dtype != FX_DTYPE_F32;
+}
+
 static void expect(const check_case *c, check_expected *e) {
     const fx_reduce_params *p = &c->params.reduce;
     for (int outer = 0; outer < p->outer; outer++)
         for (int j = 0; j < p->inner; j++)
-            expect_one(c, e, outer, j);
+            if (p->dtype == FX_DTYPE_F32)
+                expect_one(c, e, outer, j);
+            else if (p->dtype == FX_DTYPE_F64)
+                expect_double(c, e, outer, j);
+            else
+                expect_integer(c, e, outer, j);
 }
 
 static void draw(check_case *c) {
@@ -68,10 +120,33 @@ static void draw(check_case *c) {
     p->outer = check_int(c, 1, 9);
     p->n = check_one_in(c, 3) ? check_int(c, 1, 700) : check_int(c, 1, 40);
     p->inner = check_one_in(c, 2) ? 1 : check_int(c, 2, 150);
+    p->dtype = check_one_in(c, 2) ? FX_DTYPE_F32 : check_int(c, 0, FX_DTYPE_COUNT - 1);
+    const int has_root = p->kind == FX_REDUCE_L2 || p->kind == FX_REDUCE_LOG_SUM || p->kind == FX_REDUCE_LOG_SUM_EXP;
+    if (p->dtype == FX_DTYPE_F16 || (has_root && !check_is_float(p->dtype)))
+        p->dtype = FX_DTYPE_F64;
+    if (p->dtype == FX_DTYPE_BOOL)
+        p->kind = CHECK_PICK(c, FX_REDUCE_MAX, FX_REDUCE_MIN);
+}
+
+static void fill_typed(check_case *c) {
+    const fx_reduce_params *p = &c->params.reduce;
+    const int has_order = p->kind == FX_REDUCE_MAX || p->kind == FX_REDUCE_MIN;
+    check_fill_typed(c, c->in[0], c->in_hi[0], p->dtype, has_order);
+    double *x = c->in[0];
+    for (int64_t i = 0; p->dtype == FX_DTYPE_F64 && i < c->in_hi[0] / 8; i++) {
+        if (p->kind == FX_REDUCE_PROD)
+            x[i] = ldexp(check_one_in(c, 2) ? 1 : -1, check_int(c, -1, 1));
+        if (p->kind == FX_REDUCE_LOG_SUM)
+            x[i] = fabs(x[i]) + 1;
+    }
 }
 
 static void fill(check_case *c) {
     const fx_reduce_params *p = &c->params.reduce;
+    if (p->dtype != FX_DTYPE_F32) {
+        fill_typed(c);
+        return;
+    }
     float *x = c->in[0];
     const int32_t count = (int32_t)(c->in_hi[0] / 4);
     const float scale = (float)CHECK_PICK(c, 1, 10);
@@ -104,4 +179,4 @@ static int bench(int i, check_case *c, char *name, double *flops, double *bytes)
     return 1;
 }
 
-const check_op check_reduce = {.draw = draw, .fill = fill, .expect = expect, .bench = bench};
+const check_op check_reduce = {.draw = draw, .fill = fill, .expect = expect, .is_case_exact = is_exact, .bench = bench};

@@ -18,28 +18,25 @@ static void draw(check_case *c) {
         p->total += (PICKS(c).d[i] - 1) * PICKS(c).xs[i] + (PICKS(c).n[i] - 1) * PICKS(c).ns[i];
 }
 
-/* Numbers: floats are whole, so that sums and products are exact. */
+static int is_unsigned(int32_t dtype) {
+    return dtype == FX_DTYPE_U64 || dtype == FX_DTYPE_U32 || dtype == FX_DTYPE_U16 || dtype == FX_DTYPE_U8 ||
+           dtype == FX_DTYPE_BOOL;
+}
+
+/* Small whole numbers, so that sums and products are exact in doubles. */
 static void fill_numbers(check_case *c, void *data, int64_t n) {
+    const int32_t dtype = c->params.scatter_at.dtype, most = c->params.scatter_at.kind == FX_SCATTER_MUL ? 1 : 3;
     for (int64_t i = 0; i < n; i++) {
-        const int32_t v = check_int(c, -3, 3);
-        switch (c->params.scatter_at.dtype) {
+        const int32_t v = check_int(c, is_unsigned(dtype) ? 0 : -most, most);
+        switch (dtype) {
         case FX_DTYPE_F32:
             ((float *)data)[i] = (float)v;
             break;
         case FX_DTYPE_F64:
             ((double *)data)[i] = v;
             break;
-        case FX_DTYPE_I64:
-            ((int64_t *)data)[i] = v;
-            break;
-        case FX_DTYPE_I32:
-            ((int32_t *)data)[i] = v;
-            break;
-        case FX_DTYPE_F16:
-            ((uint16_t *)data)[i] = (uint16_t)v;
-            break;
-        default:
-            ((uint8_t *)data)[i] = (uint8_t)v;
+        default: /* the low bytes of an integer come first */
+            memcpy((char *)data + i * fx_dtype_bytes(dtype), &(int64_t){v}, (size_t)fx_dtype_bytes(dtype));
         }
     }
 }
@@ -94,13 +91,21 @@ static void combine(int32_t dtype, int32_t kind, unsigned char *y, const unsigne
         memcpy(y, x, 2);
     else if (dtype == FX_DTYPE_I8)
         COMBINE(int8_t, WRAPPED);
+    else if (dtype == FX_DTYPE_I16)
+        COMBINE(int16_t, WRAPPED);
+    else if (dtype == FX_DTYPE_U16)
+        COMBINE(uint16_t, WRAPPED);
+    else if (dtype == FX_DTYPE_U32)
+        COMBINE(uint32_t, WRAPPED);
+    else if (dtype == FX_DTYPE_U64)
+        COMBINE(uint64_t, WRAPPED);
     else
         COMBINE(uint8_t, WRAPPED);
 }
 
 static void expect(const check_case *c, check_expected *e) {
     const fx_scatter_at_params *p = &c->params.scatter_at;
-    const int64_t bytes = check_dtype_bytes(p->dtype);
+    const int64_t bytes = fx_dtype_bytes(p->dtype);
     memcpy(e->bytes, c->in[0], (size_t)(p->total * bytes));
     memset(e->written, 1, (size_t)(p->total * bytes));
     for (int64_t row = 0; row < check_picks_rows(PICKS(c)); row++)

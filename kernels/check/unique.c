@@ -57,7 +57,7 @@ static int bench(int i, check_case *c, char *name, double *flops, double *bytes)
         return 0;
     c->params.unique = shapes[i];
     *flops = 0;
-    *bytes = (double)shapes[i].n * (shapes[i].inner * (double)check_dtype_bytes(shapes[i].dtype) + 8);
+    *bytes = (double)shapes[i].n * (shapes[i].inner * (double)fx_dtype_bytes(shapes[i].dtype) + 8);
     snprintf(name, 64, "%d rows of %d", shapes[i].n, shapes[i].inner);
     return 1;
 }

@@ -24,11 +24,6 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
     return FX_OK;
 }
 
-static int64_t element_bytes(const fx_params *u, int operand) {
-    (void)operand;
-    return u->copy.elem_bytes;
-}
-
 static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
     fx_box_extent(FX_DIMS, FX_SIX(u, copy, d), operand == FX_OUTPUT ? FX_SIX(u, copy, ys) : FX_SIX(u, copy, xs),
                   u->copy.elem_bytes, lo, hi);
@@ -36,6 +31,11 @@ static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
 
 static int64_t output_bytes(const fx_params *u) {
     return fx_six_bytes(FX_SIX(u, copy, d), u->copy.elem_bytes);
+}
+
+static int64_t element_bytes(const fx_params *u, int operand) {
+    (void)operand;
+    return u->copy.elem_bytes;
 }
 
 static fx_box box_of(const fx_params *u, fx_window w) {

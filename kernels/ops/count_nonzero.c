@@ -8,7 +8,7 @@ static fx_window full_window(const fx_params *u) {
 }
 
 static fx_status check(uint32_t kernel, const fx_params *u) {
-    return kernel == 0 && fx_dtype_bytes(u->count_nonzero.dtype) && u->count_nonzero.n >= 1 ? FX_OK : FX_ERR_PARAMS;
+    return kernel == 0 && fx_is_dtype(u->count_nonzero.dtype) && u->count_nonzero.n >= 1 ? FX_OK : FX_ERR_PARAMS;
 }
 
 static int64_t element_bytes(const fx_params *u, int operand) {

@@ -19,6 +19,10 @@ static uint64_t key_of_f64(double v) {
     return v != v ? UINT64_MAX : bits ^ ((UINT64_C(0) - (bits >> 63)) | UINT64_C(1) << 63);
 }
 
+static uint64_t key_of_u64(uint64_t v) {
+    return v;
+}
+
 static uint64_t key_of_integer(int64_t v) {
     return (uint64_t)v ^ UINT64_C(1) << 63;
 }
@@ -51,6 +55,18 @@ void fx_dtype_keys(int32_t dtype, const void *x, int64_t at, int64_t step, int64
         break;
     case FX_DTYPE_I8:
         KEYS(int8_t, key_of_integer);
+        break;
+    case FX_DTYPE_U16:
+        KEYS(uint16_t, key_of_integer);
+        break;
+    case FX_DTYPE_I16:
+        KEYS(int16_t, key_of_integer);
+        break;
+    case FX_DTYPE_U32:
+        KEYS(uint32_t, key_of_integer);
+        break;
+    case FX_DTYPE_U64:
+        KEYS(uint64_t, key_of_u64);
         break;
     default:
         KEYS(uint8_t, key_of_integer);

@@ -17,10 +17,6 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
     return FX_OK;
 }
 
-static int64_t element_bytes(const fx_params *u, int operand) {
-    return operand == 1 ? u->gather.index_bytes : u->gather.elem_bytes;
-}
-
 static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
     const fx_gather_params *p = &u->gather;
     const int64_t rows = (int64_t)p->outer * p->inner * p->elem_bytes;
@@ -30,6 +26,10 @@ static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
 
 static int64_t output_bytes(const fx_params *u) {
     return fx_contiguous_bytes(extent, u);
+}
+
+static int64_t element_bytes(const fx_params *u, int operand) {
+    return operand == 1 ? u->gather.index_bytes : u->gather.elem_bytes;
 }
 
 /* Rows of `inner` elements in the output. */

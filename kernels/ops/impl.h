@@ -9,10 +9,10 @@ typedef struct fx_op_impl {
     fx_window (*full_window)(const fx_params *p);
     fx_status (*check)(uint32_t kernel, const fx_params *p);
     void (*extent)(const fx_params *p, int operand, int64_t *lo, int64_t *hi);
-    int64_t (*element_bytes)(const fx_params *p, int operand); /* NULL: 4 */
     int64_t (*output_bytes)(const fx_params *p); /* of its elements: fewer than its extent where it is a view */
-    int64_t (*panel_bytes)(const fx_params *p);  /* NULL without FX_TRAIT_PANELS */
-    int32_t (*panels)(const fx_params *p);       /* NULL without FX_TRAIT_PANELS */
+    int64_t (*element_bytes)(const fx_params *p, int operand);                      /* NULL: all operands are floats */
+    int64_t (*panel_bytes)(const fx_params *p);                                     /* NULL without FX_TRAIT_PANELS */
+    int32_t (*panels)(const fx_params *p);                                          /* NULL without FX_TRAIT_PANELS */
     int64_t (*workspace)(const fx_kernels *k, uint32_t kernel, const fx_params *p); /* NULL: none */
     int64_t (*zeros)(const fx_params *p);                                           /* NULL: none */
     uint32_t (*units)(const fx_kernels *k, uint32_t kernel, const fx_params *p, fx_window w, int threads);

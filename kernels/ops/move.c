@@ -8,9 +8,18 @@
 
 #define WALK(type)                                                                                                     \
     static void walk_##type(const type *x, type *y, fx_lines l) {                                                      \
-        for (int64_t r = 0; r < l.rows; r++)                                                                           \
+        for (int64_t r = 0; r < l.rows; r++) {                                                                         \
+            const type *from = x + r * l.x_row;                                                                        \
+            type *to = y + r * l.y_row;                                                                                \
+            if (l.x_step == 0 && l.y_step == 1) {                                                                      \
+                const type v = *from;                                                                                  \
+                for (int64_t c = 0; c < l.columns; c++)                                                                \
+                    to[c] = v;                                                                                         \
+                continue;                                                                                              \
+            }                                                                                                          \
             for (int64_t c = 0; c < l.columns; c++)                                                                    \
-                y[r * l.y_row + c * l.y_step] = x[r * l.x_row + c * l.x_step];                                         \
+                to[c * l.y_step] = from[c * l.x_step];                                                                 \
+        }                                                                                                              \
     }
 WALK(uint8_t)
 WALK(uint16_t)

@@ -21,7 +21,7 @@ static int64_t elements(const fx_nonzero_params *p) {
 
 static fx_status check(uint32_t kernel, const fx_params *u) {
     const fx_nonzero_params *p = &u->nonzero;
-    if (kernel != 0 || !fx_dtype_bytes(p->dtype) || p->rank < 1 || p->rank > FX_RANK_MAX || p->count < 1)
+    if (kernel != 0 || !fx_is_dtype(p->dtype) || p->rank < 1 || p->rank > FX_RANK_MAX || p->count < 1)
         return FX_ERR_PARAMS;
     return p->count <= elements(p) ? FX_OK : FX_ERR_PARAMS;
 }

@@ -28,7 +28,15 @@ void fx_op_extent(uint32_t op, const fx_params *p, int operand, int64_t *lo, int
 }
 
 int64_t fx_op_element_bytes(uint32_t op, const fx_params *p, int operand) {
-    return impls[op]->element_bytes ? impls[op]->element_bytes(p, operand) : 4;
+    return impls[op]->element_bytes ? impls[op]->element_bytes(p, operand) : (int64_t)sizeof(float);
+}
+
+int64_t fx_dtype_bytes(int32_t dtype) {
+    static const int8_t bytes[FX_DTYPE_COUNT] = {[FX_DTYPE_F32] = 4,  [FX_DTYPE_I64] = 8, [FX_DTYPE_I32] = 4,
+                                                 [FX_DTYPE_BOOL] = 1, [FX_DTYPE_U8] = 1,  [FX_DTYPE_I8] = 1,
+                                                 [FX_DTYPE_F16] = 2,  [FX_DTYPE_F64] = 8, [FX_DTYPE_U16] = 2,
+                                                 [FX_DTYPE_I16] = 2,  [FX_DTYPE_U32] = 4, [FX_DTYPE_U64] = 8};
+    return bytes[dtype];
 }
 
 int64_t fx_op_output_bytes(uint32_t op, const fx_params *p) {

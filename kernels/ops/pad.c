@@ -28,11 +28,6 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
     return FX_OK;
 }
 
-static int64_t element_bytes(const fx_params *u, int operand) {
-    (void)operand;
-    return u->pad.elem_bytes;
-}
-
 static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
     if (operand == FX_OUTPUT)
         fx_box_extent(FX_DIMS, FX_SIX(u, pad, d), FX_SIX(u, pad, ys), u->pad.elem_bytes, lo, hi);
@@ -42,6 +37,11 @@ static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
 
 static int64_t output_bytes(const fx_params *u) {
     return fx_six_bytes(FX_SIX(u, pad, d), u->pad.elem_bytes);
+}
+
+static int64_t element_bytes(const fx_params *u, int operand) {
+    (void)operand;
+    return u->pad.elem_bytes;
 }
 
 /* Elements of the window's rows. */

@@ -1,30 +1,54 @@
-/* Element by element over any type: comparisons, bits, integer arithmetic, choices; operands broadcast by strides of 0.
- * Integers wrap around; a division by zero gives 0. */
+/* Element by element over any type: comparisons, bits, arithmetic, functions, choices; operands broadcast by strides of
+ * 0. Loops (pointwise_loops.c) take neighbours only: what lies apart is brought together, some elements at a time. */
+#include "pointwise.h"
 #include "box.h"
+#include "move.h"
 
-enum { A, B, C, Y };
+#define HELD 256 /* elements that are brought together */
 
-static const int8_t element_bytes[FX_DTYPE_COUNT] = {[FX_DTYPE_F32] = 4,  [FX_DTYPE_I64] = 8, [FX_DTYPE_I32] = 4,
-                                                     [FX_DTYPE_BOOL] = 1, [FX_DTYPE_U8] = 1,  [FX_DTYPE_I8] = 1,
-                                                     [FX_DTYPE_F16] = 2,  [FX_DTYPE_F64] = 8};
+enum { A, B, C, Y, OPERANDS };
 
-static int is_comparison(int32_t kind) {
-    return kind >= FX_POINTWISE_EQUAL && kind <= FX_POINTWISE_LESS_EQUAL;
+static int is_truth(int32_t kind) {
+    return kind >= FX_POINTWISE_EQUAL && kind <= FX_POINTWISE_IS_INF_BELOW;
 }
 
-static int is_choice(int32_t kind) {
-    return kind == FX_POINTWISE_WHERE;
+static int is_bits(int32_t kind) {
+    return kind >= FX_POINTWISE_AND && kind <= FX_POINTWISE_NOT;
 }
 
-static int is_integer(int32_t dtype) {
-    return dtype != FX_DTYPE_F32 && dtype != FX_DTYPE_F16 && dtype != FX_DTYPE_F64;
+static int is_float(int32_t dtype) {
+    return dtype == FX_DTYPE_F32 || dtype == FX_DTYPE_F64;
+}
+
+static int takes(int32_t kind, int32_t dtype) {
+    if (kind == FX_POINTWISE_WHERE)
+        return 1;
+    if (dtype == FX_DTYPE_F16)
+        return 0;
+    if (kind >= FX_POINTWISE_FLOOR || (kind >= FX_POINTWISE_IS_NAN && kind <= FX_POINTWISE_IS_INF_BELOW))
+        return is_float(dtype);
+    return !is_bits(kind) || !is_float(dtype);
+}
+
+static int inputs_of(int32_t kind) {
+    if (kind == FX_POINTWISE_WHERE)
+        return 3;
+    return kind >= FX_POINTWISE_NEG || kind == FX_POINTWISE_NOT ||
+                   (kind >= FX_POINTWISE_IS_NAN && kind <= FX_POINTWISE_IS_INF_BELOW)
+               ? 1
+               : 2;
 }
 
 /* Bytes of an element; 0: the operand is not there. */
 static int64_t bytes_of(const fx_pointwise_params *p, int operand) {
-    if (operand == C)
-        return is_choice(p->kind) ? 1 : 0;
-    return operand == Y && is_comparison(p->kind) ? 1 : element_bytes[p->dtype];
+    if (operand != Y && operand >= inputs_of(p->kind))
+        return 0;
+    return operand == C || (operand == Y && is_truth(p->kind)) ? 1 : fx_dtype_bytes(p->dtype);
+}
+
+static int64_t element_bytes(const fx_params *u, int operand) {
+    const int64_t bytes = bytes_of(&u->pointwise, operand == FX_OUTPUT ? Y : operand);
+    return bytes ? bytes : 1;
 }
 
 static const int32_t *strides_of(const fx_params *u, int operand) {
@@ -40,10 +64,8 @@ static fx_window full_window(const fx_params *u) {
 
 static fx_status check(uint32_t kernel, const fx_params *u) {
     const fx_pointwise_params *p = &u->pointwise;
-    if (kernel != 0 || p->kind < 0 || p->kind >= FX_POINTWISE_COUNT || p->dtype < 0 || p->dtype >= FX_DTYPE_COUNT)
-        return FX_ERR_PARAMS;
-    /* What is neither a choice nor a comparison computes integers; halves are compared by nobody. */
-    if (!is_choice(p->kind) && !is_integer(p->dtype) && (!is_comparison(p->kind) || p->dtype == FX_DTYPE_F16))
+    if (kernel != 0 || p->kind < 0 || p->kind >= FX_POINTWISE_COUNT || p->dtype < 0 || p->dtype >= FX_DTYPE_COUNT ||
+        !takes(p->kind, p->dtype))
         return FX_ERR_PARAMS;
     for (int o = A; o <= Y; o++)
         if (!fx_box_fits(FX_SIX(u, pointwise, d), strides_of(u, o)))
@@ -61,12 +83,14 @@ static int64_t output_bytes(const fx_params *u) {
 }
 
 static fx_box box_of(const fx_params *u, fx_window w) {
-    const int32_t *const s[] = {strides_of(u, A), strides_of(u, B), strides_of(u, C), strides_of(u, Y)};
-    return fx_box_window(FX_SIX(u, pointwise, d), s, 4, w.y0, w.y1);
+    const int32_t *s[OPERANDS];
+    for (int o = A; o < OPERANDS; o++) /* an operand that is not there keeps no dimensions apart */
+        s[o] = strides_of(u, bytes_of(&u->pointwise, o) ? o : A);
+    return fx_box_window(FX_SIX(u, pointwise, d), s, OPERANDS, w.y0, w.y1);
 }
 
 static uint32_t units_of(const fx_params *u, const fx_box *b, int threads) {
-    return fx_box_units(fx_box_elements(b) * 3 * element_bytes[u->pointwise.dtype], threads);
+    return fx_box_units(fx_box_elements(b) * 3 * fx_dtype_bytes(u->pointwise.dtype), threads);
 }
 
 static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, fx_window w, int threads) {
@@ -77,118 +101,77 @@ static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, 
     return units_of(u, &b, threads);
 }
 
-/* n neighbours of a run; steps in elements. */
-typedef struct row {
-    const char *a, *b, *c;
-    char *y;
-    int64_t n, as, bs, cs, ys;
-} row;
+/* One operand of a walk: its strides, and elements of it that were brought together. */
+typedef struct lane {
+    char *base;
+    int64_t bytes, row, step;
+    const char *from; /* of what `held` holds; NULL: nothing */
+    int64_t columns, count;
+    _Alignas(64) char held[HELD * 8];
+} lane;
 
-#define WALK(expression, in, out)                                                                                      \
-    for (int64_t i = 0; i < r->n; i++) {                                                                               \
-        const in a = ((const in *)r->a)[i * r->as], b = ((const in *)r->b)[i * r->bs];                                 \
-        ((out *)r->y)[i * r->ys] = (out)(expression);                                                                  \
-    }                                                                                                                  \
-    break
-
-#define COMPARISONS(in)                                                                                                \
-    case FX_POINTWISE_EQUAL:                                                                                           \
-        WALK(a == b, in, uint8_t);                                                                                     \
-    case FX_POINTWISE_LESS:                                                                                            \
-        WALK(a < b, in, uint8_t);                                                                                      \
-    case FX_POINTWISE_LESS_EQUAL:                                                                                      \
-        WALK(a <= b, in, uint8_t)
-
-/* Sums and products of the unsigned type of the same size: they wrap. Towards zero; the smallest by -1 wraps too. */
-#define INTEGERS(in, wide)                                                                                             \
-    COMPARISONS(in);                                                                                                   \
-    case FX_POINTWISE_AND:                                                                                             \
-        WALK(a &b, in, in);                                                                                            \
-    case FX_POINTWISE_OR:                                                                                              \
-        WALK(a | b, in, in);                                                                                           \
-    case FX_POINTWISE_XOR:                                                                                             \
-        WALK(a ^ b, in, in);                                                                                           \
-    case FX_POINTWISE_ADD:                                                                                             \
-        WALK((wide)a + (wide)b, in, in);                                                                               \
-    case FX_POINTWISE_SUB:                                                                                             \
-        WALK((wide)a - (wide)b, in, in);                                                                               \
-    case FX_POINTWISE_MUL:                                                                                             \
-        WALK((wide)a *(wide)b, in, in);                                                                                \
-    case FX_POINTWISE_DIV:                                                                                             \
-        WALK(b == 0 ? 0 : b == (in) - 1 ? (wide)0 - (wide)a : (wide)(a / b), in, in);                                  \
-    case FX_POINTWISE_MAX:                                                                                             \
-        WALK(a > b ? a : b, in, in);                                                                                   \
-    case FX_POINTWISE_MIN:                                                                                             \
-        WALK(a < b ? a : b, in, in);                                                                                   \
-    default:                                                                                                           \
-        break
-
-#define LOOP(name, body)                                                                                               \
-    static void name(int32_t kind, const row *r) {                                                                     \
-        switch (kind) { body; }                                                                                        \
-    }
-LOOP(run_f32, COMPARISONS(float))
-LOOP(run_f64, COMPARISONS(double))
-LOOP(run_i64, INTEGERS(int64_t, uint64_t))
-LOOP(run_i32, INTEGERS(int32_t, uint32_t))
-LOOP(run_i8, INTEGERS(int8_t, uint32_t))
-
-/* Division by 255 is no negation. */
-static void run_u8(int32_t kind, const row *r) {
-    if (kind == FX_POINTWISE_DIV) {
-        for (int64_t i = 0; i < r->n; i++) {
-            const uint8_t a = ((const uint8_t *)r->a)[i * r->as], b = ((const uint8_t *)r->b)[i * r->bs];
-            ((uint8_t *)r->y)[i * r->ys] = b ? a / b : 0;
-        }
-        return;
-    }
-    switch (kind) { INTEGERS(uint8_t, uint32_t); }
+static int is_dense(const lane *l, int64_t rows, int64_t columns) {
+    return l->step == 1 && (rows == 1 || l->row == columns);
 }
 
-#define CHOOSE(type)                                                                                                   \
-    for (int64_t i = 0; i < r->n; i++)                                                                                 \
-    ((type *)r->y)[i * r->ys] = r->c[i * r->cs] ? ((const type *)r->a)[i * r->as] : ((const type *)r->b)[i * r->bs]
+/* rows x columns elements from element `at` on as neighbours; for the output, a place for them. */
+static char *together(lane *l, int64_t at, int64_t rows, int64_t columns, int is_output) {
+    if (!l->bytes)
+        return NULL;
+    char *from = l->base + at * l->bytes;
+    if (is_dense(l, rows, columns))
+        return from;
+    if (is_output)
+        return l->held;
+    /* Rows that are repeated, or one number, may be there already. */
+    const int same = l->from == from && rows * columns <= l->count && (l->row == 0 || rows == 1) &&
+                     (l->columns == columns || l->step == 0);
+    if (!same) {
+        fx_move(l->bytes, from, l->held, &(fx_lines){rows, columns, l->row, l->step, columns, 1});
+        l->from = from, l->columns = columns, l->count = rows * columns;
+    }
+    return l->held;
+}
 
-static void choose(int64_t bytes, const row *r) {
-    if (bytes == 8)
-        CHOOSE(uint64_t);
-    else if (bytes == 4)
-        CHOOSE(uint32_t);
-    else if (bytes == 2)
-        CHOOSE(uint16_t);
-    else
-        CHOOSE(uint8_t);
+static void block(const fx_pointwise_params *p, lane *lanes, const int64_t *at, int64_t rows, int64_t columns) {
+    char *x[OPERANDS];
+    for (int o = A; o < OPERANDS; o++)
+        x[o] = together(&lanes[o], at[o], rows, columns, o == Y);
+    fx_pointwise(p->kind, p->dtype, x[A], x[B], x[C], x[Y], rows * columns);
+    const lane *y = &lanes[Y];
+    if (!is_dense(y, rows, columns))
+        fx_move(y->bytes, x[Y], y->base + at[Y] * y->bytes, &(fx_lines){rows, columns, columns, 1, y->row, y->step});
 }
 
 static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) {
-    typedef void (*loop)(int32_t, const row *);
-    static const loop loops[FX_DTYPE_COUNT] = {
-        [FX_DTYPE_F32] = run_f32, [FX_DTYPE_I64] = run_i64, [FX_DTYPE_I32] = run_i32, [FX_DTYPE_BOOL] = run_u8,
-        [FX_DTYPE_U8] = run_u8,   [FX_DTYPE_I8] = run_i8,   [FX_DTYPE_F64] = run_f64};
     const fx_pointwise_params *p = &call->params->pointwise;
     const fx_box b = box_of(call->params, call->window);
     const uint32_t count = units_of(call->params, &b, threads);
     const int64_t total = fx_box_elements(&b), end = fx_box_cut(total, count, u1);
-    const int last = FX_DIMS - 1, above = FX_DIMS - 2;
-    row r = {.as = b.s[A][last], .bs = b.s[B][last], .cs = b.s[C][last], .ys = b.s[Y][last]};
-    int64_t done = 0;
-    for (int64_t e = fx_box_cut(total, count, u0); e < end; e += done) {
-        const fx_box_run found = fx_box_next(&b, e, end, end - e);
-        done = found.rows * found.n;
-        r.n = found.n;
-        for (int64_t i = 0; i < found.rows; i++) {
-            const char *const from[] = {call->in[A], call->in[B], is_choice(p->kind) ? call->in[C] : call->in[A]};
-            r.a = from[A] + (found.at[A] + i * b.s[A][above]) * bytes_of(p, A);
-            r.b = from[B] + (found.at[B] + i * b.s[B][above]) * bytes_of(p, B);
-            r.c = from[C] + (is_choice(p->kind) ? found.at[C] + i * b.s[C][above] : 0);
-            r.y = (char *)call->out + (found.at[Y] + i * b.s[Y][above]) * bytes_of(p, Y);
-            if (is_choice(p->kind))
-                choose(element_bytes[p->dtype], &r);
-            else
-                loops[p->dtype](p->kind, &r);
-        }
+    lane lanes[OPERANDS];
+    for (int o = A; o < OPERANDS; o++) {
+        lanes[o].base = o == Y ? call->out : (char *)(uintptr_t)call->in[o];
+        lanes[o].bytes = bytes_of(p, o);
+        lanes[o].row = b.s[o][FX_DIMS - 2], lanes[o].step = b.s[o][FX_DIMS - 1];
+        lanes[o].from = NULL;
+    }
+    fx_box_run r;
+    for (int64_t e = fx_box_cut(total, count, u0); e < end; e += r.rows * r.n) {
+        r = fx_box_next(&b, e, end, end - e);
+        int are_dense = 1;
+        for (int o = A; o < OPERANDS; o++)
+            are_dense = are_dense && (!lanes[o].bytes || is_dense(&lanes[o], r.rows, r.n));
+        const int64_t columns = are_dense || r.n < HELD ? r.n : HELD;
+        const int64_t rows = are_dense ? r.rows : columns < HELD ? HELD / columns : 1;
+        for (int64_t i = 0; i < r.rows; i += rows)
+            for (int64_t j = 0; j < r.n; j += columns) {
+                int64_t at[OPERANDS];
+                for (int o = A; o < OPERANDS; o++)
+                    at[o] = r.at[o] + i * lanes[o].row + j * lanes[o].step;
+                block(p, lanes, at, rows < r.rows - i ? rows : r.rows - i, columns < r.n - j ? columns : r.n - j);
+            }
     }
     return FX_OK;
 }
 
-FX_DRIVER(pointwise, .traits = FX_TRAIT_ROWS);
+FX_DRIVER(pointwise, .traits = FX_TRAIT_ROWS, .element_bytes = element_bytes);

@@ -44,6 +44,14 @@ static int64_t output_bytes(const fx_params *u) {
     return fx_contiguous_bytes(extent, u);
 }
 
+static int64_t element_bytes(const fx_params *u, int operand) {
+    const fx_quantize_params *p = &u->quantize;
+    return operand == 0           ? bytes_of(p->from)
+           : operand == 1         ? (int64_t)sizeof(float)
+           : operand == FX_OUTPUT ? bytes_of(p->to)
+                                  : bytes_of(is_quantising(p) ? p->to : p->from);
+}
+
 static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, fx_window w, int threads) {
     (void)k, (void)kernel;
     const fx_quantize_params *p = &u->quantize;
@@ -105,4 +113,4 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
     return FX_OK;
 }
 
-FX_DRIVER(quantize, .traits = 0);
+FX_DRIVER(quantize, .traits = 0, .element_bytes = element_bytes);

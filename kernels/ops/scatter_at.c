@@ -29,7 +29,7 @@ static fx_window full_window(const fx_params *u) {
 static fx_status check(uint32_t kernel, const fx_params *u) {
     const fx_scatter_at_params *p = &u->scatter_at;
     const fx_picks picks = picks_of(u, NULL);
-    if (kernel != 0 || p->kind < 0 || p->kind >= FX_SCATTER_COUNT || !fx_dtype_bytes(p->dtype) || p->total < 1 ||
+    if (kernel != 0 || p->kind < 0 || p->kind >= FX_SCATTER_COUNT || !fx_is_dtype(p->dtype) || p->total < 1 ||
         !fx_picks_fit(&picks) || fx_picks_reach(&picks) > p->total)
         return FX_ERR_PARAMS;
     const int combines = p->dtype != FX_DTYPE_BOOL && p->dtype != FX_DTYPE_F16;
@@ -103,6 +103,10 @@ PLACE(f32, float, float, IS_NAN)
 PLACE(f64, double, double, IS_NAN)
 PLACE(i64, int64_t, uint64_t, NEVER)
 PLACE(i32, int32_t, uint32_t, NEVER)
+PLACE(u64, uint64_t, uint64_t, NEVER)
+PLACE(u32, uint32_t, uint32_t, NEVER)
+PLACE(u16, uint16_t, uint32_t, NEVER)
+PLACE(i16, int16_t, uint32_t, NEVER)
 PLACE(u8, uint8_t, uint32_t, NEVER)
 PLACE(i8, int8_t, uint32_t, NEVER)
 
@@ -133,6 +137,14 @@ static int place(const fx_picks *p, const fx_picks_run *r, const fx_scatter_at_p
         return place_i64(p, r, s->kind, own, y, updates);
     case FX_DTYPE_I32:
         return place_i32(p, r, s->kind, own, y, updates);
+    case FX_DTYPE_U64:
+        return place_u64(p, r, s->kind, own, y, updates);
+    case FX_DTYPE_U32:
+        return place_u32(p, r, s->kind, own, y, updates);
+    case FX_DTYPE_U16:
+        return place_u16(p, r, s->kind, own, y, updates);
+    case FX_DTYPE_I16:
+        return place_i16(p, r, s->kind, own, y, updates);
     case FX_DTYPE_U8:
         return place_u8(p, r, s->kind, own, y, updates);
     default:

@@ -1,5 +1,7 @@
 """The engine trusts nothing in a program: each kind of lie is refused, and mutated programs never crash."""
 
+import tempfile
+
 import numpy as np
 import pytest
 
@@ -152,6 +154,63 @@ def test_lies_are_refused(lie):
     with pytest.raises(_core.EngineError) as caught:
         c.open(threads=4)
     assert caught.value.status == status
+
+
+def one_node(op: str, offsets: list[int], **values: int) -> dict:
+    """A program of one node whose operands lie in the arena, the output last, at these offsets."""
+    fields = {name: values.get(name, 1 if name[0] == "d" and name[1:].isdigit() else 0) for name, _ in _core.FIELDS[op]}
+    nodes = np.zeros(1, _core.NODE_DTYPE)
+    nodes["op"], nodes["params"] = _core.OPS.index(op), _core.encode_params(op, fields)
+    nodes["in"]["base"] = -1
+    for i, offset in enumerate(offsets[:-1]):
+        nodes[0]["in"][i] = (0, 0, offset)
+    nodes[0:1]["out"] = (0, 0, offsets[-1])
+    loads = np.zeros(0, _core.LOAD_DTYPE)
+    return {
+        "nodes": nodes,
+        "steps": np.zeros(0, _core.STEP_DTYPE),
+        "pinned": loads,
+        "loads": loads,
+        "crcs": np.zeros(0, np.uint32),
+        "arena_bytes": 4096,
+        "zeros_offset": 0,
+        "zeros_count": 0,
+        "io_bytes": [],
+        "input_count": 0,
+    }
+
+
+DTYPE, POINTWISE = _core.ENUMS["dtype"].index, _core.ENUMS["pointwise_kind"].index
+OPERANDS = {
+    "sum of i64": ("pointwise", [8, 8, 8], {"kind": POINTWISE("add"), "dtype": DTYPE("i64")}),
+    "comparison of i16": ("pointwise", [2, 2, 1], {"kind": POINTWISE("less"), "dtype": DTYPE("i16")}),
+    "choice of f64": ("pointwise", [8, 8, 1, 8], {"kind": POINTWISE("where"), "dtype": DTYPE("f64")}),
+    "position in u8": ("argmax", [1, 8], {"dtype": DTYPE("u8"), "outer": 1, "n": 1, "inner": 1}),
+    "sum of f64": ("reduce", [8, 8], {"dtype": DTYPE("f64"), "outer": 1, "n": 1, "inner": 1}),
+    "sum of f32": ("reduce", [4, 4], {"dtype": DTYPE("f32"), "outer": 1, "n": 1, "inner": 1}),
+    "cast": ("cast", [4, 8], {"from": DTYPE("f32"), "to": DTYPE("i64"), "count": 1}),
+}
+
+
+@pytest.mark.parametrize("name", OPERANDS)
+def test_operands_are_aligned_to_their_elements(name):
+    op, sizes, values = OPERANDS[name]
+    places = [64 * (i + 1) for i in range(len(sizes))]
+
+    def opens(offsets: list[int]) -> bool:
+        with tempfile.TemporaryFile() as file:
+            try:
+                _core.EngineSession(**one_node(op, offsets, **values), fd=file.fileno()).close()
+            except _core.EngineError as error:
+                assert error.status == "bounds"
+                return False
+        return True
+
+    for i, size in enumerate(sizes):
+        moved = [place + size * (k == i) for k, place in enumerate(places)]
+        assert opens(moved)
+        if size > 1:
+            assert not opens([place + size // 2 * (k == i) for k, place in enumerate(places)])
 
 
 def test_workspace_counts_for_every_thread():

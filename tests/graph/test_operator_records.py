@@ -165,6 +165,10 @@ SAMPLES: dict[str, tuple[list[Operand], dict[str, Attr]]] = {
         {"sizes": [2, 3], "is_max": 0, "is_half": 1, "ratio": 0, "scale": 1.0},
     ),
     "nms": (f32((2, 9, 4), (2, 3, 9), (1,), (1,)), {"most": 4, "is_centered": 0}),
+    "argmax": (f32((2, 3)), {"axis": 1, "is_min": 0, "is_last": 0}),
+    "cumulate": (f32((2, 3)), {"axis": 1, "is_product": 0, "is_exclusive": 0, "is_reverse": 0}),
+    "trilu": (f32((2, 3)), {"k": 0, "is_upper": 1}),
+    "one_hot": ([((3,), "i64"), ((2,), "f32")], {"axis": 1, "depth": 4}),
     "rotary": (f32((1, 2, 3, 4), (1, 1, 3, 2), (1, 1, 3, 2)), {"turned": 4, "is_interleaved": 0}),
 }
 

@@ -16,7 +16,7 @@ from numpy.lib.stride_tricks import as_strided
 from flexnn.graph.ir import DTYPES, Graph, Node, Tensor
 from flexnn.graph.panels import NR
 from flexnn.graph.weight_form import FORMS
-from tests.support import reference_indexing
+from tests.support import reference_indexing, typed_reference
 
 Array = np.ndarray
 
@@ -260,7 +260,10 @@ def _softmax(graph: Graph, node: Node, x: Array) -> Array:
 
 def _reduce(graph: Graph, node: Node, x: Array) -> Array:
     axes, keep = tuple(node.attrs["axes"]), bool(node.attrs["keepdims"])
-    return _f32(REDUCE[str(node.attrs["kind"])](x.astype(np.float64), axes, keep))
+    kind = str(node.attrs["kind"])
+    if x.dtype.kind != "f":
+        return typed_reference.reduce_integers(kind, x, axes, keep)
+    return np.asarray(REDUCE[kind](x.astype(np.float64), axes, keep), x.dtype)
 
 
 def _lrn(graph: Graph, node: Node, x: Array) -> Array:
@@ -343,7 +346,7 @@ def _gather(graph: Graph, node: Node, data: Array, indices: Array) -> Array:
 
 
 def _cast(graph: Graph, node: Node, x: Array) -> Array:
-    return x.astype(DTYPES[str(node.attrs["to"])])
+    return typed_reference.converted(x, DTYPES[str(node.attrs["to"])])
 
 
 def _matmul(graph: Graph, node: Node, a: Array, b: Array) -> Array:
@@ -383,18 +386,6 @@ def _attention(graph: Graph, node: Node, q: Array, k: Array, v: Array, mask: Arr
     shares = np.exp(scores - np.where(np.isneginf(top), 0, top))  # a row that sees nothing: zeros
     total = shares.sum(axis=-1, keepdims=True)
     return _f32((shares / np.where(total == 0, 1, total) @ v).swapaxes(1, 2))
-
-
-_POINTWISE: dict[str, Callable[..., Array]] = {
-    "equal": np.equal, "less": np.less, "less_equal": np.less_equal, "and": np.bitwise_and, "or": np.bitwise_or,
-    "xor": np.bitwise_xor, "add": np.add, "sub": np.subtract, "mul": np.multiply, "max": np.maximum, "min": np.minimum,
-    "div": lambda a, b: np.where(b == 0, 0, np.trunc(a / np.where(b == 0, 1, b).astype(np.float64))).astype(a.dtype),
-    "where": lambda a, b, c: np.where(c, a, b),
-}  # fmt: skip
-
-
-def _pointwise(graph: Graph, node: Node, *operands: Array) -> Array:
-    return _POINTWISE[str(node.attrs["kind"])](*operands)
 
 
 def _unpacked(packed: Array, columns: int, hidden: int) -> Array:
@@ -452,13 +443,13 @@ OPERATORS: dict[str, Callable[..., Array]] = {
     "gather": _gather,
     "cast": _cast,
     "matmul": _matmul,
-    "pointwise": _pointwise,
     "recurrent": _recurrent,
     "quantize": _quantize,
     "layer_norm": _layer_norm,
     "rotary": _rotary,
     "attention": _attention,
     **reference_indexing.OPERATORS,
+    **typed_reference.OPERATORS,
 }
 
 __all__ = ["BINARY", "OPERATORS", "REDUCE", "UNARY", "Tensor", "run_graph", "unpack"]

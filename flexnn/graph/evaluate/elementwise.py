@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import reduce
+from typing import Any
 
 import numpy as np
 
@@ -181,9 +182,19 @@ def power(call: Call) -> list[Array]:
     a = call.x(0)
     b = old_broadcast(call, a, call.x(1))
     broadcast_shape(call, a, b)
-    if a.dtype.kind in "iu" and b.dtype.kind == "i" and (b < 0).any():
-        b = b.astype(np.float64)
-    return [np.asarray(np.power(a, b)).astype(a.dtype)]
+    if a.dtype.kind in "iu" and b.dtype.kind in "iu":
+        return [_integer_power(a, b)]
+    return [converted(np.asarray(np.power(a, b)), a.dtype)]
+
+
+def _integer_power(a: Array, b: Array) -> Array:
+    """Wraps; of an exponent below zero the integer part of 1 / a^-b, and 0 of zero."""
+    wide = np.uint64 if a.dtype == np.uint64 else np.int64
+    y = np.power(a.astype(wide), np.where(b < 0, 0, b).astype(wide)).astype(a.dtype)
+    if b.dtype.kind == "u":
+        return np.asarray(y)
+    inverse = np.where(a == 1, 1, np.where((a < 0) & (a + 1 == 0), 1 - 2 * (b & 1), 0))
+    return np.where(b < 0, inverse.astype(a.dtype), y)
 
 
 @evaluates("Mod")
@@ -232,12 +243,26 @@ def bits(call: Call) -> list[Array]:
 
 
 def converted(x: Array, to: np.dtype) -> Array:
-    """Conversion as ONNX's Cast: to integers towards zero, to bool by being not zero."""
-    if to.kind in "iu" and x.dtype.kind == "f":
-        x = np.trunc(x)
-        if to.itemsize < 8:  # values outside wrap, as they do through a wider integer
-            x = x.astype(np.int64)
-    return x.astype(to)
+    """Conversion as ONNX's Cast: to integers towards zero, to bool by being not zero.
+
+    Numbers that an integer does not have become what x86-64 makes of them, as in the C core (kernels/ops/cast.c).
+    """
+    if to.kind not in "iu" or x.dtype.kind != "f":
+        return x.astype(to)
+    through = np.int64 if to.itemsize == 8 else np.int32
+    y = _whole(x, through).astype(to)
+    if to.kind == "u" and to.itemsize >= 4:
+        half = 2.0 ** (8 * to.itemsize - 1)
+        y = np.where(x >= half, _whole(x - half, through).astype(to) ^ to.type(half), y)
+    return y
+
+
+def _whole(x: Array, to: type[np.signedinteger[Any]]) -> Array:
+    """Integers towards zero; the smallest of the type for numbers that it does not have."""
+    if x.dtype.itemsize < 4:
+        x = x.astype(np.float32)
+    cut, least = np.trunc(x), float(np.iinfo(to).min)
+    return np.asarray(np.where((cut >= least) & (cut < -least), cut, cut.dtype.type(least)).astype(to))
 
 
 @evaluates("Cast")

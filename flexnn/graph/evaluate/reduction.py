@@ -50,10 +50,16 @@ _REDUCE: dict[str, Callable[[Array, Axes, bool], Array]] = {
 }
 
 
+_OF_FLOATS = ("ReduceL2", "ReduceLogSum", "ReduceLogSumExp")
+
+
 @evaluates(*_REDUCE)
 def reduced(call: Call) -> list[Array]:
     """Axes are an attribute until opset 18 (ReduceSum: 13), an input since; none means all, or with noop, nothing."""
     x = call.x(0)
+    if call.op in _OF_FLOATS and x.dtype.kind in "iu":
+        wide = Call(call.op, call.attrs, [x.astype(np.float64), *call.inputs[1:]], call.opset, 1, call.bytes_max)
+        return [reduced(wide)[0].astype(x.dtype)]
     if call.opset >= (13 if call.op == "ReduceSum" else 18):
         axes = call.get_ints(1) or []
         if not axes and call.integer("noop_with_empty_axes", 0):

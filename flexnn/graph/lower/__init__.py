@@ -14,6 +14,7 @@ from . import (  # noqa: F401 (each registers its operators)
     reduction,
     resizing,
     sampling,
+    selection,
     shape,
 )
 from .constant import Const, array_const, of_halves

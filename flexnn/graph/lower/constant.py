@@ -11,7 +11,7 @@ from operator import mul
 import numpy as np
 
 from .. import pack
-from ..ir import ALL_DTYPES, GraphError, Shape, WeightSource
+from ..ir import DTYPES, GraphError, Shape, WeightSource
 from ..sources import ArraySource, KeptSource, MappedSource
 
 SMALL_BYTES = 1 << 20
@@ -34,7 +34,7 @@ class Const:
     @property
     def nbytes(self) -> int:
         """Bytes of the value."""
-        return prod(self.shape) * ALL_DTYPES[self.dtype].itemsize
+        return prod(self.shape) * DTYPES[self.dtype].itemsize
 
     def load(self) -> np.ndarray:
         """The value; a small one stays loaded."""
@@ -116,7 +116,7 @@ class Narrow:
 
 def array_const(name: str, values: np.ndarray) -> Const:
     """A constant of an array. Raises GraphError for a dtype that there is not."""
-    names = {str(dtype): key for key, dtype in ALL_DTYPES.items()}
+    names = {str(dtype): key for key, dtype in DTYPES.items()}
     dtype = names.get(str(values.dtype))
     if dtype is None:
         raise GraphError(f"tensor {name!r}: data type {values.dtype} is not supported")

@@ -7,9 +7,13 @@ from math import prod
 
 import numpy as np
 
+from flexnn._core import ENUMS
+
 from ..build import NO_ACT
-from ..ir import Attr
+from ..evaluate.elementwise import converted
+from ..ir import DTYPES
 from ..model import dtype_name
+from ..operators import computes
 from .constant import Const, of_integers, rescaled
 from .context import Context, Value, lowers
 
@@ -34,6 +38,15 @@ _PLAIN = {
     "Mish": "mish",
     "Sin": "sin",
     "Cos": "cos",
+    "Tan": "tan",
+    "Asin": "asin",
+    "Acos": "acos",
+    "Atan": "atan",
+    "Sinh": "sinh",
+    "Cosh": "cosh",
+    "Asinh": "asinh",
+    "Acosh": "acosh",
+    "Atanh": "atanh",
 }
 _WITH_ALPHA = {
     "LeakyRelu": ("leaky_relu", 0.01),
@@ -50,23 +63,41 @@ _VARIADIC = {"Sum": "add", "Mean": "add", "Max": "max", "Min": "min"}
 
 
 def emit_unary(ctx: Context, x: Value, kind: str, alpha: float = 0.0, beta: float = 0.0) -> Value:
-    """A unary node over float32."""
-    if ctx.dtype(x) != "f32":
-        raise ctx.error(f"input has type {ctx.dtype(x)}; at run time only float32 is computed")
-    return ctx.emit("unary", [x], {"kind": kind, "alpha": alpha, "beta": beta})
-
-
-_INTEGER = ("add", "sub", "mul", "div", "max", "min")
+    """A function of each element: of float32, or one that has no alpha and beta, of another type."""
+    dtype = ctx.dtype(x)
+    if dtype == "f32" and kind in ENUMS["unary_kind"]:
+        return ctx.emit("unary", [x], {"kind": kind, "alpha": alpha, "beta": beta})
+    if kind == "relu":
+        return emit_binary(ctx, x, number(ctx, x, 0, "zero"), "max")
+    if not computes(kind, dtype):
+        raise ctx.error(f"{kind} of {dtype} is not computed at run time")
+    return ctx.emit("pointwise", [x], {"kind": kind})
 
 
 def emit_binary(ctx: Context, a: Value, b: Value, kind: str) -> Value:
-    """A binary node over float32, or over integers of one type; broadcasting."""
-    if ctx.dtype(a) == ctx.dtype(b) in ("i64", "i32", "u8", "i8") and kind in _INTEGER:
-        return ctx.emit("pointwise", [a, b], {"kind": kind})
-    if {ctx.dtype(a), ctx.dtype(b)} != {"f32"}:
-        raise ctx.error(f"inputs have types {ctx.dtype(a)}, {ctx.dtype(b)}; at run time only float32 is computed")
-    attrs: dict[str, Attr] = {"kind": kind, **NO_ACT}
-    return ctx.emit("binary", [a, b], attrs)
+    """A binary node over numbers of one type; broadcasting."""
+    dtype = ctx.dtype(a)
+    if dtype != ctx.dtype(b):
+        raise ctx.error(f"inputs have different types: {dtype}, {ctx.dtype(b)}")
+    if dtype == "f32" and kind in ENUMS["binary_kind"]:
+        return ctx.emit("binary", [a, b], {"kind": kind, **NO_ACT})
+    if not computes(kind, dtype):
+        raise ctx.error(f"{kind} of {dtype} is not computed at run time")
+    return ctx.emit("pointwise", [a, b], {"kind": kind})
+
+
+def emit_cast(ctx: Context, x: Value, to: str) -> Value:
+    """``x`` as another type; a constant becomes one again."""
+    if ctx.dtype(x) == to:
+        return x
+    if isinstance(x, Const):
+        return x.converted(to, lambda v: converted(v, DTYPES[to]), "cast")
+    return ctx.emit("cast", [x], {"to": to})
+
+
+def number(ctx: Context, like: Value, value: float, suffix: str) -> Const:
+    """A constant of one number, of the type of ``like``."""
+    return ctx.array(np.array(value, DTYPES[ctx.dtype(like)]), suffix)
 
 
 @lowers(*_PLAIN, *_WITH_ALPHA, *_WITH_BOTH)
@@ -100,14 +131,20 @@ def clip(ctx: Context) -> list[Value]:
         if any(v is not None and (prod(ctx.shape(v)) != 1 or len(ctx.shape(v)) > len(ctx.shape(x))) for v in given):
             raise ctx.error("a bound is not a scalar")
         if ctx.dtype(x) != "f32" or any(isinstance(v, int) for v in given):
-            y = x if given[0] is None else emit_binary(ctx, x, given[0], "max")
-            return [y if given[1] is None else emit_binary(ctx, y, given[1], "min")]
+            return [_clipped(ctx, x, *given)]
         bounds = [ctx.constant(i, what) for i, what in ((1, "its minimum"), (2, "its maximum"))]
         low = -math.inf if bounds[0] is None else float(bounds[0].item())
         high = math.inf if bounds[1] is None else float(bounds[1].item())
     if low == 0 and high == math.inf:
         return [emit_unary(ctx, x, "relu")]
+    if ctx.dtype(x) != "f32":
+        return [_clipped(ctx, x, number(ctx, x, low, "low"), number(ctx, x, high, "high"))]
     return [emit_unary(ctx, x, "clip", low, high)]
+
+
+def _clipped(ctx: Context, x: Value, low: Value | None, high: Value | None) -> Value:
+    y = x if low is None else emit_binary(ctx, x, low, "max")
+    return y if high is None else emit_binary(ctx, y, high, "min")
 
 
 def aligned(ctx: Context, a: Value, b: Value) -> Value:
@@ -121,7 +158,7 @@ def aligned(ctx: Context, a: Value, b: Value) -> Value:
 
 @lowers(*_BINARY)
 def binary(ctx: Context) -> list[Value]:
-    """Arithmetic with numpy's broadcasting. Squares and roots are not left to pow."""
+    """Arithmetic with numpy's broadcasting."""
     a = ctx.input(0)
     b = aligned(ctx, a, ctx.input(1))
     kind = _BINARY[ctx.node.op_type]
@@ -129,14 +166,33 @@ def binary(ctx: Context) -> list[Value]:
         product = rescaled(a, b) or rescaled(b, a)
         if product:
             return [product]
-    if kind == "pow" and isinstance(b, Const):
-        exponent = float(b.load().item()) if b.shape in ((), (1,)) else math.nan
-        if exponent == 2:
-            return [emit_binary(ctx, a, a, "mul")]
-        if exponent == 0.5:
-            return [emit_unary(ctx, a, "sqrt")]
-        b = ctx.array(b.load().astype(np.float32), "exponent")
+    if kind == "pow":
+        return [_power(ctx, a, b)]
     return [emit_binary(ctx, a, b, kind)]
+
+
+def _power(ctx: Context, a: Value, b: Value) -> Value:
+    """The power, of the type of the base. Squares and roots are not left to pow."""
+    dtype, is_float = ctx.dtype(a), ctx.dtype(a) in ("f32", "f64")
+    if isinstance(b, Const) and b.shape in ((), (1,)):
+        exponent = float(b.load().item())
+        if exponent == 2:
+            return emit_binary(ctx, a, a, "mul")
+        if exponent == 0.5 and is_float:
+            return emit_unary(ctx, a, "sqrt")
+    if isinstance(b, Const) and is_float:
+        b = ctx.array(b.load().astype(DTYPES[dtype]), "exponent")
+    wide = dtype
+    if not is_float and ctx.dtype(b) != dtype:
+        wide = "f64" if ctx.dtype(b) in ("f32", "f64") else "i64"
+    return emit_cast(ctx, emit_binary(ctx, emit_cast(ctx, a, wide), emit_cast(ctx, b, wide), "pow"), dtype)
+
+
+@lowers("Mod")
+def mod(ctx: Context) -> list[Value]:
+    """The remainder has the sign of the divisor, or with fmod, of the dividend."""
+    kind = "fmod" if ctx.integer("fmod", 0) else "mod"
+    return [emit_binary(ctx, ctx.input(0), ctx.input(1), kind)]
 
 
 @lowers(*_VARIADIC)
@@ -147,7 +203,7 @@ def variadic(ctx: Context) -> list[Value]:
     for value in values[1:]:
         y = emit_binary(ctx, y, value, _VARIADIC[ctx.node.op_type])
     if ctx.node.op_type == "Mean" and len(values) > 1:
-        y = emit_binary(ctx, y, ctx.array(np.array(1 / len(values), np.float32), "factor"), "mul")
+        y = emit_binary(ctx, y, number(ctx, y, 1 / len(values), "factor"), "mul")
     return [y]
 
 
@@ -158,7 +214,48 @@ def prelu(ctx: Context) -> list[Value]:
     own, rank = ctx.shape(slope), len(ctx.shape(x))
     if ctx.opset < 7 and len(own) == 1 and own[0] > 1:  # one slope for each channel
         slope = ctx.reshape(slope, own + (1,) * (rank - 2))
-    return [emit_binary(ctx, x, slope, "prelu")]
+    if ctx.dtype(x) == "f32":
+        return [emit_binary(ctx, x, slope, "prelu")]
+    below = emit_binary(ctx, x, number(ctx, x, 0, "zero"), "less")
+    return [emit_choice(ctx, below, emit_binary(ctx, x, slope, "mul"), x)]
+
+
+def emit_choice(ctx: Context, condition: Value, a: Value, b: Value) -> Value:
+    """``a`` where the condition holds, elsewhere ``b``."""
+    return ctx.emit("pointwise", [a, b, condition], {"kind": "where"})
+
+
+@lowers("Shrink")
+def shrink(ctx: Context) -> list[Value]:
+    """Numbers outside [-lambd, lambd], brought nearer to zero; zero inside."""
+    x, bias, edge = ctx.input(0), ctx.number("bias", 0.0), ctx.number("lambd", 0.5)
+    if ctx.dtype(x) not in ("f32", "f64"):
+        raise ctx.error(f"of {ctx.dtype(x)} is not computed at run time")
+    amount, zero = number(ctx, x, bias, "bias"), number(ctx, x, 0, "zero")
+    below = emit_binary(ctx, x, number(ctx, x, -edge, "low"), "less")
+    above = emit_binary(ctx, number(ctx, x, edge, "high"), x, "less")
+    y = emit_choice(ctx, above, emit_binary(ctx, x, amount, "sub"), zero)
+    return [emit_choice(ctx, below, emit_binary(ctx, x, amount, "add"), y)]
+
+
+def _swish(ctx: Context, x: Value) -> Value:
+    alpha = ctx.number("alpha", 1.0)
+    if alpha == 1 and ctx.dtype(x) == "f32":
+        return emit_unary(ctx, x, "silu")
+    scaled = x if alpha == 1 else emit_binary(ctx, x, number(ctx, x, alpha, "alpha"), "mul")
+    return emit_binary(ctx, x, emit_unary(ctx, scaled, "sigmoid"), "mul")
+
+
+@lowers("Swish")
+def swish(ctx: Context) -> list[Value]:
+    """X sigmoid(alpha x)."""
+    return [_swish(ctx, ctx.input(0))]
+
+
+@lowers("SwiGLU")
+def swiglu(ctx: Context) -> list[Value]:
+    """A sigmoid(alpha a) b."""
+    return [emit_binary(ctx, _swish(ctx, ctx.input(0)), ctx.input(1), "mul")]
 
 
 @lowers("BatchNormalization")
@@ -203,7 +300,7 @@ def cast(ctx: Context) -> list[Value]:
         to = "f32"
     if isinstance(x, Const) and to == "f32" and x.dtype in ("i8", "u8"):
         return [of_integers(x)]
-    return [x if ctx.dtype(x) == to else ctx.emit("cast", [x], {"to": to})]
+    return [emit_cast(ctx, x, to)]
 
 
 @lowers("CastLike")
@@ -211,4 +308,4 @@ def cast_like(ctx: Context) -> list[Value]:
     """Conversion to the type of another value."""
     x, to = ctx.input(0), ctx.dtype(ctx.input(1))
     ctx.only("saturate", 1, "only for 8-bit floats")
-    return [x if ctx.dtype(x) == to else ctx.emit("cast", [x], {"to": to})]
+    return [emit_cast(ctx, x, to)]

@@ -10,7 +10,7 @@ from math import prod
 
 import numpy as np
 
-from ..ir import ALL_DTYPES, Attr
+from ..ir import DTYPES, Attr
 from .constant import Const
 from .context import Context, Value, lowers
 
@@ -99,7 +99,7 @@ def top_k(ctx: Context) -> list[Value]:
         raise ctx.error(f"k={given} is outside [0, {shape[axis]}]")
     if not given[0]:
         none = (*shape[:axis], 0, *shape[axis + 1 :])
-        values = np.zeros(none, ALL_DTYPES[ctx.dtype(x)])
+        values = np.zeros(none, DTYPES[ctx.dtype(x)])
         return [ctx.array(values, "values"), ctx.array(np.zeros(none, np.int64), "indices")]
     indices = ctx.emit("top_k", [x], {"axis": axis, "k": given[0], "is_largest": int(bool(largest))})
     return [ctx.emit("gather_at", [x, indices], _of_axis(axis)), indices]
@@ -164,7 +164,7 @@ def compress_slices(ctx: Context) -> list[Value]:
     shape = ctx.shape(x)
     count = _count(ctx, 2, ctx.shape(condition)[0])
     if not count:
-        return [ctx.array(np.zeros((*shape[:axis], 0, *shape[axis + 1 :]), ALL_DTYPES[ctx.dtype(x)]), "none")]
+        return [ctx.array(np.zeros((*shape[:axis], 0, *shape[axis + 1 :]), DTYPES[ctx.dtype(x)]), "none")]
     places = ctx.reshape(_places(ctx, condition, count), (count,))
     return [ctx.emit("gather", [x, places], {"axis": axis})]
 

@@ -24,25 +24,29 @@ from . import (
     linear,
     movement,
     normalisation,
+    pointwise,
     recurrent,
     reduction,
+    selection,
     window,
 )
-from .elementwise import COMPARISONS
+from .pointwise import computes
 from .record import OUTPUT, Operator, Values
+from .reduction import reduces
 
 __all__ = [
-    "COMPARISONS",
     "OPERATORS",
     "OUTPUT",
     "Operator",
     "check",
     "collect",
+    "computes",
     "encode",
     "fits",
     "has_panels",
     "infer",
     "infer_shapes",
+    "reduces",
 ]
 
 FAMILIES = (
@@ -53,8 +57,10 @@ FAMILIES = (
     linear,
     movement,
     normalisation,
+    pointwise,
     recurrent,
     reduction,
+    selection,
     window,
 )
 

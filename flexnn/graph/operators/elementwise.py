@@ -1,4 +1,4 @@
-"""Operators that compute element by element: float functions, integer and logical ones, conversions."""
+"""Operators that compute element by element: functions and arithmetic of f32, conversions."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from .record import (
     contiguous_operands,
     elementwise_strides,
 )
-
-COMPARISONS = ("equal", "less", "less_equal")
 
 
 def _encode_unary(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
@@ -37,26 +35,6 @@ def _encode_binary(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
     a, b = (broadcast_strides(tensor, y.shape) for tensor in inputs)
     values = box_fields(node, y.shape, ("as", "bs", "ys"), (a, b, y.strides))
     return values | {"kind": enum_index("binary_kind", node.attrs["kind"])} | act_fields(node)
-
-
-def _infer_pointwise(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
-    kind, own = str(node.attrs["kind"]), dtypes[0]
-    shape: Shape | None = ()
-    for operand in shapes:
-        shape = None if shape is None else broadcast(shape, operand)
-    numbers = own not in ("f32", "f16", "f64") or (kind in COMPARISONS and own != "f16")
-    typed = dtypes == [own, own, "bool"] if kind == "where" else dtypes == [own, own] and numbers
-    if shape is None or not typed:
-        raise node_error(node, f"{kind} does not take types {', '.join(dtypes)} with shapes {shapes}")
-    return shape, "bool" if kind in COMPARISONS else own
-
-
-def _encode_pointwise(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
-    steps = [broadcast_strides(tensor, y.shape) for tensor in inputs]
-    steps += [(0,) * len(y.shape)] * (3 - len(steps))
-    values = box_fields(node, y.shape, ("as", "bs", "cs", "ys"), (*steps, y.strides))
-    kind, dtype = enum_index("pointwise_kind", node.attrs["kind"]), enum_index("dtype", inputs[0].dtype)
-    return values | {"kind": kind, "dtype": dtype}
 
 
 def _infer_cast(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
@@ -99,24 +77,6 @@ OPERATORS = (
         reads_transposes=False,
         order="any",
         rows="row",
-        interleaves=False,
-        has_panels=False,
-        kernels=(),
-        cost=Cost(passes=1.0),
-    ),
-    Operator(
-        name="pointwise",
-        attrs={"kind": enum("pointwise_kind")},
-        inputs=(2, 3),  # a, b, and the condition of ``where``
-        dtypes=ANY_DTYPE,
-        infer=_infer_pointwise,
-        encode=_encode_pointwise,
-        strided=elementwise_strides(3),
-        together=always_together,
-        in_place=(0, 1),
-        reads_transposes=False,
-        order="any",
-        rows="whole",
         interleaves=False,
         has_panels=False,
         kernels=(),

@@ -67,7 +67,7 @@ def _infer_quantize(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple
     to, axis, integer = str(node.attrs["to"]), int_attr(node, "axis"), dtypes[0]
     if to != "f32":
         integer = to
-    known = dtypes[0] == "f32" if to != "f32" else dtypes[0] in ("u8", "i8", "i32")
+    known = dtypes[0] in ("u8", "i8", "i32") if to == "f32" else dtypes[0] == "f32" and to in ("u8", "i8")
     if not known or dtypes[1] != "f32" or any(d != integer for d in dtypes[2:]):
         raise node_error(node, f"cannot convert {', '.join(dtypes)} to {to}")
     count = prod(shapes[1])

@@ -182,9 +182,9 @@ class _Layout:
             else:
                 runs.append([axis])
         for k, run in enumerate(runs):
-            # sum_square, log_sum: squares are taken by the first run only, the logarithm by the last.
+            # l1, sum_square, log_sum: sizes and squares are taken by the first run only, the logarithm by the last.
             part = kind
-            if (kind == "sum_square" and k > 0) or (kind == "log_sum" and k < len(runs) - 1):
+            if (kind in ("l1", "sum_square") and k > 0) or (kind == "log_sum" and k < len(runs) - 1):
                 part = "sum"
             tensor = self._emit(node, [tensor], {"kind": part, "axes": list(run), "keepdims": 1}, "reduce")
         if int_attr(node, "keepdims"):

@@ -135,11 +135,6 @@ def only(uses: Rewriter, tensor: int, reader: Node) -> bool:
 
 
 def is_nan(uses: Rewriter, condition: int, tensor: int) -> bool:
-    """Whether ``condition`` says where ``tensor`` is not a number: not equal to itself (lower/logic.py)."""
-    negation = uses.producer.get(condition)
-    if negation is None or negation.op != "pointwise" or negation.attrs["kind"] != "equal":
-        return False
-    same = uses.producer.get(negation.inputs[0])
-    if uses.scalar(negation.inputs[1]) != 0 or same is None or same.op != "pointwise" or same.attrs["kind"] != "equal":
-        return False
-    return same.inputs == [tensor, tensor]
+    """Whether ``condition`` says where ``tensor`` is not a number."""
+    test = uses.producer.get(condition)
+    return test is not None and test.op == "pointwise" and test.attrs["kind"] == "is_nan" and test.inputs == [tensor]

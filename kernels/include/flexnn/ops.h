@@ -74,8 +74,9 @@ fx_status fx_op_check(uint32_t op, uint32_t kernel, const fx_params *p);
  * not have. */
 void fx_op_extent(uint32_t op, const fx_params *p, int operand, int64_t *lo, int64_t *hi);
 
-/* Bytes of one element of an operand that the operator has; the operand's address is a multiple of them. */
+/* Bytes of one element of an operand, whose address is a multiple of them; and of a type. */
 int64_t fx_op_element_bytes(uint32_t op, const fx_params *p, int operand);
+int64_t fx_dtype_bytes(int32_t dtype);
 
 /* Bytes of the output's elements: fewer than its extent where it is a view with other tensors' values between its
  * own. */

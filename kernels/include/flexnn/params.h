@@ -47,8 +47,23 @@
 /* Over axis n of a contiguous [outer, n, inner]; log: LogSoftmax. */
 #define FX_SOFTMAX_FIELDS(I, F) I(outer) I(n) I(inner) I(log)
 
-/* [outer, n, inner] -> [outer, inner], contiguous; kind: fx_reduce_kind. */
-#define FX_REDUCE_FIELDS(I, F) I(kind) I(outer) I(n) I(inner)
+/* [outer, n, inner] -> [outer, inner], contiguous, of elements of dtype; kind: fx_reduce_kind. */
+#define FX_REDUCE_FIELDS(I, F) I(kind) I(dtype) I(outer) I(n) I(inner)
+
+/* Position (i64) of the largest, or with is_min smallest, of [outer, n, inner] of dtype along n -> [outer, inner],
+ * contiguous. A NaN counts as the one that is sought. Of equal ones the first, or with is_last the last. */
+#define FX_ARGMAX_FIELDS(I, F) I(dtype) I(outer) I(n) I(inner) I(is_min) I(is_last)
+
+/* y[o,q,j] = sum, or with is_product product, of x[o,0..q,j], contiguous, of dtype; is_reverse: of x[o,q..n-1,j];
+ * is_exclusive: without x[o,q,j]. Integers wrap. y may be x. */
+#define FX_CUMULATE_FIELDS(I, F) I(dtype) I(outer) I(n) I(inner) I(is_product) I(is_exclusive) I(is_reverse)
+
+/* Of [outer, rows, columns], contiguous, the elements with column - row >= k (is_upper) or <= k; zeros elsewhere. y
+ * may be x. */
+#define FX_TRILU_FIELDS(I, F) I(elem_bytes) I(outer) I(rows) I(columns) I(k) I(is_upper)
+
+/* y[o,d,j] = in[1][1] where the index in[0][o,j] is d, or d - depth; else in[1][0]. Indices of index_bytes (4 or 8). */
+#define FX_ONE_HOT_FIELDS(I, F) I(elem_bytes) I(index_bytes) I(outer) I(depth) I(inner)
 
 /* Local response normalisation over the channels of rows x c; x_s, y_s: row (pixel) strides. */
 #define FX_LRN_FIELDS(I, F) I(rows) I(c) I(size) I(x_s) I(y_s) F(alpha) F(beta) F(bias)
@@ -104,8 +119,8 @@
     I(batch) I(heads) I(tokens) I(d) I(turned) I(second) I(is_interleaved) I(x_sb) I(x_sh) I(x_st) I(y_sb) I(y_sh)    \
     I(y_st) I(c_sb) I(c_sh) I(c_st)
 
-/* kind: fx_pointwise_kind, of elements of dtype; strides 0 where an operand is broadcast. in[2]: WHERE's condition,
- * bool. */
+/* kind: fx_pointwise_kind, of elements of dtype; strides 0 where an operand is broadcast, or not there. in[2]: WHERE's
+ * condition, bool. */
 #define FX_POINTWISE_FIELDS(I, F)                                                                                     \
     I(kind) I(dtype) FX_I6(I, d) FX_I6(I, as) FX_I6(I, bs) FX_I6(I, cs) FX_I6(I, ys)
 
@@ -202,7 +217,11 @@
     X(TALLY, tally, 1, 0)                                                                                              \
     X(NMS, nms, 4, 0)                                                                                                  \
     X(GRID_SAMPLE, grid_sample, 2, 0)                                                                                  \
-    X(ROI_ALIGN, roi_align, 3, 0)
+    X(ROI_ALIGN, roi_align, 3, 0)                                                                                      \
+    X(ARGMAX, argmax, 1, 0)                                                                                            \
+    X(CUMULATE, cumulate, 1, 0)                                                                                        \
+    X(TRILU, trilu, 1, 0)                                                                                              \
+    X(ONE_HOT, one_hot, 2, 0)
 
 #define FX_FIELD_I(n) int32_t n;
 #define FX_FIELD_F(n) float n;
@@ -286,16 +305,60 @@ typedef enum fx_op {
     X(E, MUL, mul)                                                                                                     \
     X(E, DIV, div) X(E, MAX, max) X(E, MIN, min) X(E, POW, pow) X(E, PRELU, prelu)
 
-/* WHERE: c ? a : b. EQUAL to LESS_EQUAL: bool, of numbers; AND to MIN: of integers, which wrap; DIV: towards zero, by
- * zero 0. bool's AND, OR, XOR are its own logic. */
+/* Functions of three, two or one operands, for any dtype but F16 (WHERE: any).
+ * WHERE: c ? a : b. EQUAL to LESS_EQUAL, and IS_NAN to IS_INF_BELOW of floats: bool. AND to NOT: bits of integers, of
+ * bool its logic; a shift by more bits than there are leaves none. ADD to SIGN: integers wrap; their quotients are
+ * towards zero, by zero 0. MOD has the sign of b, FMOD of a. MAX and MIN of NaN are NaN. FLOOR and all behind it: of
+ * floats. */
 #define FX_POINTWISES(X, E)                                                                                            \
     X(E, WHERE, where)                                                                                                 \
     X(E, EQUAL, equal)                                                                                                 \
     X(E, LESS, less)                                                                                                   \
     X(E, LESS_EQUAL, less_equal)                                                                                       \
+    X(E, IS_NAN, is_nan)                                                                                               \
+    X(E, IS_INF, is_inf)                                                                                               \
+    X(E, IS_INF_ABOVE, is_inf_above)                                                                                   \
+    X(E, IS_INF_BELOW, is_inf_below)                                                                                   \
     X(E, AND, and)                                                                                                     \
     X(E, OR, or)                                                                                                       \
-    X(E, XOR, xor) X(E, ADD, add) X(E, SUB, sub) X(E, MUL, mul) X(E, DIV, div) X(E, MAX, max) X(E, MIN, min)
+    X(E, XOR, xor)                                                                                                     \
+    X(E, SHIFT_LEFT, shift_left)                                                                                       \
+    X(E, SHIFT_RIGHT, shift_right)                                                                                     \
+    X(E, NOT, not)                                                                                                     \
+    X(E, ADD, add)                                                                                                     \
+    X(E, SUB, sub)                                                                                                     \
+    X(E, MUL, mul)                                                                                                     \
+    X(E, DIV, div)                                                                                                     \
+    X(E, MOD, mod)                                                                                                     \
+    X(E, FMOD, fmod)                                                                                                   \
+    X(E, POW, pow)                                                                                                     \
+    X(E, MAX, max)                                                                                                     \
+    X(E, MIN, min)                                                                                                     \
+    X(E, NEG, neg)                                                                                                     \
+    X(E, ABS, abs)                                                                                                     \
+    X(E, SIGN, sign)                                                                                                   \
+    X(E, FLOOR, floor)                                                                                                 \
+    X(E, CEIL, ceil)                                                                                                   \
+    X(E, ROUND, round)                                                                                                 \
+    X(E, SQRT, sqrt)                                                                                                   \
+    X(E, RECIPROCAL, reciprocal)                                                                                       \
+    X(E, EXP, exp)                                                                                                     \
+    X(E, LOG, log)                                                                                                     \
+    X(E, SIN, sin)                                                                                                     \
+    X(E, COS, cos)                                                                                                     \
+    X(E, TAN, tan)                                                                                                     \
+    X(E, ASIN, asin)                                                                                                   \
+    X(E, ACOS, acos)                                                                                                   \
+    X(E, ATAN, atan)                                                                                                   \
+    X(E, SINH, sinh)                                                                                                   \
+    X(E, COSH, cosh)                                                                                                   \
+    X(E, TANH, tanh)                                                                                                   \
+    X(E, ASINH, asinh)                                                                                                 \
+    X(E, ACOSH, acosh)                                                                                                 \
+    X(E, ATANH, atanh)                                                                                                 \
+    X(E, ERF, erf)                                                                                                     \
+    X(E, SIGMOID, sigmoid)                                                                                             \
+    X(E, SOFTPLUS, softplus)
 
 /* GRU_AFTER multiplies by the reset gate after the weights (linear_before_reset), GRU before. */
 #define FX_CELLS(X, E)                                                                                                 \
@@ -328,7 +391,17 @@ typedef enum fx_op {
 
 #define FX_DTYPES(X, E)                                                                                                \
     X(E, F32, f32)                                                                                                     \
-    X(E, I64, i64) X(E, I32, i32) X(E, BOOL, bool) X(E, U8, u8) X(E, I8, i8) X(E, F16, f16) X(E, F64, f64)
+    X(E, I64, i64)                                                                                                     \
+    X(E, I32, i32)                                                                                                     \
+    X(E, BOOL, bool)                                                                                                   \
+    X(E, U8, u8)                                                                                                       \
+    X(E, I8, i8)                                                                                                       \
+    X(E, F16, f16)                                                                                                     \
+    X(E, F64, f64)                                                                                                     \
+    X(E, U16, u16)                                                                                                     \
+    X(E, I16, i16)                                                                                                     \
+    X(E, U32, u32)                                                                                                     \
+    X(E, U64, u64)
 
 #define FX_SCATTERS(X, E) X(E, NONE, none) X(E, ADD, add) X(E, MUL, mul) X(E, MAX, max) X(E, MIN, min)
 #define FX_BORDERS(X, E) X(E, ZEROS, zeros) X(E, BORDER, border) X(E, REFLECTION, reflection)

@@ -1,0 +1,48 @@
+"""Elements set by their position: triangles of matrices, one of many by an index, diagonals, ranges."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..attributes import INT_MAX
+from ..evaluate import evaluate
+from ..ir import DTYPES
+from .context import Context, Value, lowers
+from .elementwise import emit_cast
+
+
+@lowers("Trilu")
+def trilu(ctx: Context) -> list[Value]:
+    """The upper or lower triangle of matrices."""
+    k = ctx.constant(1, "its diagonal")
+    shift = 0 if k is None else max(-INT_MAX, min(INT_MAX, int(k.item())))
+    return [ctx.emit("trilu", [ctx.input(0)], {"k": shift, "is_upper": int(bool(ctx.integer("upper", 1)))})]
+
+
+@lowers("OneHot")
+def one_hot(ctx: Context) -> list[Value]:
+    """The second value where the index says, elsewhere the first."""
+    indices, depth, values = ctx.input(0), ctx.constant(1, "its depth"), ctx.input(2)
+    if depth is None or depth.size != 1:
+        raise ctx.error("its depth is not a number")
+    axis = ctx.axis(ctx.integer("axis", -1), len(ctx.shape(indices)) + 1)
+    if ctx.dtype(indices) not in ("i64", "i32"):
+        indices = emit_cast(ctx, indices, "i64")
+    return [ctx.emit("one_hot", [indices, values], {"axis": axis, "depth": int(depth.item())})]
+
+
+@lowers("EyeLike")
+def eye_like(ctx: Context) -> list[Value]:
+    """A constant: shape and type of the input decide, not its numbers."""
+    x = ctx.input(0)
+    attrs = {name: ctx.attr(name) for name in ("dtype", "k") if ctx.has(name)}
+    like = np.broadcast_to(np.zeros((), DTYPES[ctx.dtype(x)]), ctx.shape(x))
+    return [ctx.array(evaluate("EyeLike", attrs, [like], ctx.opset)[0], "eye")]
+
+
+@lowers("Range")
+def arange(ctx: Context) -> list[Value]:
+    """A constant, of known bounds."""
+    names = ("its start", "its limit", "its step")
+    bounds = [ctx.known(ctx.input(i), name).load() for i, name in enumerate(names)]
+    return [ctx.array(evaluate("Range", {}, bounds, ctx.opset)[0], "range")]
