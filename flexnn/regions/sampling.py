@@ -115,7 +115,7 @@ class Sampler(Walker):
             values = {id(scope[name]): scope[name].nbytes for name in scope if name not in segment.feeds}
             self._runner.meet(segment, sum(values.values()))
             tensors = [segment.graph.tensors[i] for i in segment.graph.outputs]
-            made = [_value(random_array(self._random, t.shape, DTYPES[t.dtype])) for t in tensors]
+            made = [_value(_filled(random_array(self._random, t.shape, DTYPES[t.dtype]))) for t in tensors]
         scoped(segment, scope, made)
 
     def _array(self, region: Region, scope: Scope, name: str, idle: bool = False) -> Array:
@@ -153,6 +153,13 @@ class Sampler(Walker):
         if not walked:
             raise next((error for error in failed if not isinstance(error, _MadeUpError)), failed[0])
         return walked[taken] if taken in walked else next(iter(walked.values()))
+
+
+def _filled(array: Array) -> Array:
+    """``array``, or 2 where it is a single integer: one that says how many must not say none, nor one, whose sizes of 1
+    broadcast.
+    """
+    return np.full_like(array, 2) if array.dtype.kind in "iu" and array.size == 1 else array
 
 
 def _value(array: Array) -> Value:
