@@ -20,6 +20,8 @@ often. unsupported: a model that needs it is refused by its name.
 
 CONTROL_FLOW = ("If", "Loop", "Scan")
 DEFAULT_DOMAINS = ("", "ai.onnx")
+PARTED = {name.partition(".")[0] for name in LOWERINGS if "." in name and not name.startswith(OWN)}
+"""Operators that importing splits into parts, which have lowerings (contrib/selection.py)."""
 
 
 def support(names: Iterable[str], domain: str = "") -> dict[str, Support]:
@@ -33,7 +35,7 @@ def support(names: Iterable[str], domain: str = "") -> dict[str, Support]:
 def supported(domain: str = "") -> dict[str, Support]:
     """Return the supported operators of ``domain``, by name in alphabetical order."""
     if domain in DEFAULT_DOMAINS:
-        known = {name for name in (*LOWERINGS, *EVALUATORS) if not name.startswith(OWN)}
+        known = {name for name in (*LOWERINGS, *EVALUATORS) if "." not in name}
         known |= {*CONTROL_FLOW, "Constant", *(name for owner, name in EXPANSIONS if not owner)}
     else:
         known = {name for owner, name in EXPANSIONS if owner == domain}
@@ -41,12 +43,13 @@ def supported(domain: str = "") -> dict[str, Support]:
 
 
 def _support(name: str, domain: str) -> Support:
-    if (domain, name) in EXPANSIONS:
-        return "rewritten"
-    if domain not in DEFAULT_DOMAINS:
-        return "unsupported"
-    if name in LOWERINGS or name == "Constant":
+    own = domain in DEFAULT_DOMAINS
+    if own and (name in LOWERINGS or name in PARTED or name == "Constant"):
         return "native"
+    if ("" if own else domain, name) in EXPANSIONS:
+        return "rewritten"
+    if not own:
+        return "unsupported"
     if name in CONTROL_FLOW:
         return "walked"
     return "numpy" if name in EVALUATORS else "unsupported"

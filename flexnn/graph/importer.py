@@ -117,6 +117,8 @@ class _Importer:
     def _node(self, node: onnx.NodeProto) -> ModelNode:
         domain = "" if node.domain == "ai.onnx" else node.domain
         result = ModelNode(node.op_type, node.name, list(node.input), list(node.output), domain=domain)
+        if "." in node.op_type:  # parts of operators (contrib/selection.py) are no model's
+            raise GraphError(f"{result.where}: the operator is not supported")
         for attribute in node.attribute:
             result.attrs[attribute.name] = self._attribute(attribute, result)
         return result

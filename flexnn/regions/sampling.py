@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 
 from flexnn.graph.evaluate import BYTES_MAX
-from flexnn.graph.ir import ALL_DTYPES, Array, Graph, GraphError
+from flexnn.graph.ir import DTYPES, Array, Graph, GraphError
 from flexnn.graph.model import Constant, Model, ModelNode
 from flexnn.graph.ports import Port
 from flexnn.graph.random_array import random_array
@@ -118,7 +118,7 @@ class Sampler(Walker):
             values = {id(scope[name]): scope[name].nbytes for name in scope if name not in segment.feeds}
             self._runner.meet(segment, sum(values.values()))
             tensors = [segment.graph.tensors[i] for i in segment.graph.outputs]
-            made = [_value(random_array(self._random, t.shape, ALL_DTYPES[t.dtype])) for t in tensors]
+            made = [_value(_filled(random_array(self._random, t.shape, DTYPES[t.dtype]))) for t in tensors]
         scoped(segment, scope, made)
 
     def _array(self, region: Region, scope: Scope, name: str, idle: bool = False) -> Array:
@@ -158,6 +158,13 @@ class Sampler(Walker):
         return walked[taken] if taken in walked else next(iter(walked.values()))
 
 
+def _filled(array: Array) -> Array:
+    """``array``, or 2 where it is a single integer: one that says how many must not say none, nor one, whose sizes of 1
+    broadcast.
+    """
+    return np.full_like(array, 2) if array.dtype.kind in "iu" and array.size == 1 else array
+
+
 def _value(array: Array) -> Value:
     return Value(array.shape, array.dtype, array)
 
@@ -178,7 +185,7 @@ def sample(model: Model) -> list[Graph]:
         collects = _Collects()
         random = np.random.default_rng(0)
         feeds = {
-            port.name: random_array(random, shape, ALL_DTYPES[str(port.dtype)])
+            port.name: random_array(random, shape, DTYPES[str(port.dtype)])
             for port, shape in zip(model.graph.inputs, shapes, strict=True)
         }
         try:

@@ -121,7 +121,7 @@ def _attempt(
             raise
         except UnknownValueError as error:
             name, small = error.value, _size(error.value, binder, values) <= KNOWN_MAX
-            if name in region.forced or not (small or (name in values and is_settled(name))):
+            if not (small or (name in values and is_settled(name))):
                 leave(region, i, error)
             else:
                 region.forced.add(name)
@@ -198,7 +198,8 @@ def leave(region: Region, i: int, error: GraphError, empty: bool = False) -> Non
 
 def _origins(region: Region, name: str, values: Mapping[str, Value]) -> set[str]:
     """Return the small integers at hand from which a value is computed: if they are known while binding, so is it.
-    Return nothing if anything goes into it but these, constants and shapes.
+    Return nothing if anything goes into it but these, constants and shapes; nor if it is a count of what other values
+    hold: it has to be known itself, and they do not (graph/contrib/selection.py).
     """
     wanted, found = {name}, set[str]()
     for i in reversed(range(len(region.nodes))):
@@ -206,7 +207,9 @@ def _origins(region: Region, name: str, values: Mapping[str, Value]) -> set[str]
         wanted -= made
         inside = {n for n in made if n not in values}
         found |= made - inside
-        if inside and i in region.children:
+        if inside and (i in region.children or region.nodes[i].op_type.endswith(".count")):
+            return set()
+        if made and region.nodes[i].op_type == "Unique.groups":
             return set()
         if inside and region.nodes[i].op_type not in ("Shape", "Size"):
             wanted |= region.reads[i]

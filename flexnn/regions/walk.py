@@ -12,7 +12,7 @@ import numpy as np
 
 from flexnn.graph.evaluate import BYTES_MAX, EVALUATORS
 from flexnn.graph.fold import evaluate_node
-from flexnn.graph.ir import ALL_DTYPES, Array, GraphError
+from flexnn.graph.ir import DTYPES, Array, GraphError
 from flexnn.graph.lower import LOWERINGS
 from flexnn.graph.model import Constant, Model, ModelNode
 
@@ -116,7 +116,7 @@ class Walker:
 def constant_array(constant: Constant, *, idle: bool = False) -> Array:
     """Return a constant's numbers; if they do not matter (``idle``), zeros without memory."""
     if idle:
-        return np.broadcast_to(np.zeros((), ALL_DTYPES[constant.dtype]), constant.shape)
+        return np.broadcast_to(np.zeros((), DTYPES[constant.dtype]), constant.shape)
     return np.asarray(constant.source.load()).reshape(constant.shape)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from flexnn.graph.ir import ALL_DTYPES, Array
+from flexnn.graph.ir import DTYPES, Array
 from flexnn.graph.ports import Dim, Port
 
 
@@ -15,7 +15,7 @@ class Feeds:
     """Inputs and outputs of a model."""
 
     def __init__(self, inputs: Sequence[Port], outputs: Sequence[Port]) -> None:
-        self._inputs = [(port.name, ALL_DTYPES[str(port.dtype)], port.dims) for port in inputs]
+        self._inputs = [(port.name, DTYPES[str(port.dtype)], port.dims) for port in inputs]
         self._names = {port.name for port in inputs}
         self._places = {port.name: i for i, port in enumerate(outputs)}
         self._fitting: list[tuple[int, ...] | None] = [None] * len(inputs)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from flexnn import _core
-from flexnn.graph.ir import ALL_DTYPES, Array, Graph
+from flexnn.graph.ir import DTYPES, Array, Graph
 from flexnn.graph.ports import Port
 from flexnn.measure import Watch, keep_refined, measured_machine
 from flexnn.planning import MachineProfile, Plan, Planner
@@ -56,7 +56,7 @@ class FixedRun:
         """Return all outputs, in the model's order. Raises SessionError."""
         bound = self._bound
         tensors = [self._graph.tensors[i] for i in self._graph.outputs]
-        outputs = [self._results.array(t.name, t.shape, ALL_DTYPES[t.dtype], inputs) for t in tensors]
+        outputs = [self._results.array(t.name, t.shape, DTYPES[t.dtype], inputs) for t in tensors]
         self.last_run = bound.run([*inputs, *outputs], [bound])
         if self._watch:
             self._watch.ran(lambda: bound.spans)

@@ -202,11 +202,46 @@ def computed_sizes() -> onnx.ModelProto:
     return model_of(graph_of(nodes, [value("x", F32, ["m", "n"])], outputs, constants))
 
 
+def picks() -> onnx.ModelProto:
+    """Elements by index, the best ones, those that are not zero, and sums of products of any dimensions."""
+    nodes = [
+        node("TopK", ["x", "three"], ["best", "places"], axis=1),
+        node("GatherElements", ["x", "places"], ["same"], axis=1),
+        node("GatherND", ["x", "corners"], ["two"]),
+        node("ScatterElements", ["x", "places", "best"], ["moved"], axis=1, reduction="add"),
+        node("ScatterND", ["moved", "corners", "two"], ["set"]),
+        node("Einsum", ["set", "x"], ["grams"], equation="ij,kj->ik"),
+        node("Tile", ["grams", "often"], ["tiled"]),
+        node("NonZero", ["set"], ["found"]),
+        node("Transpose", ["found"], ["pairs"], perm=[1, 0]),
+        node("GatherND", ["x", "pairs"], ["values"]),
+        node("Greater", ["values", "level"], ["above"]),
+        node("Compress", ["values", "above"], ["kept"]),
+        node("Unique", ["kept"], ["y", "", "", "members"]),
+        node("Unsqueeze", ["x", "front"], ["picture"]),
+        node("Unsqueeze", ["grid", "nought"], ["at"]),
+        node("GridSample", ["picture", "at"], ["sampled"]),
+    ]
+    constants = {
+        "three": np.array([3], np.int64),
+        "corners": np.array([[0, 1], [1, 0]], np.int64),
+        "often": np.array([1, 2], np.int64),
+        "level": np.array(0.0, np.float32),
+        "front": np.array([0, 1], np.int64),
+        "nought": np.array([0], np.int64),
+    }
+    outputs = [value("same", F32, ["m", 3]), value("tiled", F32, ["m", "2m"]), value("y", F32, ["u"])]
+    outputs += [value("members", I64, ["u"]), value("sampled", F32, [1, 1, "p", "q"])]
+    inputs = [value("x", F32, ["m", "n"]), value("grid", F32, ["p", "q", 2])]
+    return model_of(graph_of(nodes, inputs, outputs, constants))
+
+
 CASES: dict[str, tuple[Callable[[], onnx.ModelProto], list[dict[str, tuple[int, ...]]], int]] = {
     "images": (images, [{"x": (n, 3, h, w)} for n in (2, 3) for h, w in ((32, 48), (40, 64), (64, 44), (16, 16))], 4),
     "tokens": (tokens, [{"past": (1, n, 16), "x": (1, 2, 16)} for n in range(2, 30, 3)], 4),
     "recurrent": (recurrent, [{"x": (t, n, 4)} for n in (2, 5, 3) for t in (3, 7)], 4),
     "computed_sizes": (computed_sizes, [{"x": (m, n)} for m in (2, 3) for n in (6, 7, 9, 12, 20, 33)], 40),
+    "picks": (picks, [{"x": (m, n), "grid": (m, 4, 2)} for m in (2, 3, 5) for n in (6, 7, 9, 12)], 60),
 }
 
 

@@ -192,6 +192,10 @@ def picking(n: int) -> Iterator[Called]:
         yield called("NonZero", x(n, dtype=dtype))
         yield called("NonZero", x(2, side, side // 2, dtype=dtype))
     yield called("NonZero", np.zeros(n, F32))
+    yield called("NonZero.count", x(side, side))
+    yield called("NonZero.indices", x(n), scalar(n))
+    yield called("Compress.count", x(n), x(n, dtype=np.dtype("?")))
+    yield called("Compress.slices", x(n), x(n, dtype=np.dtype("?")), scalar(n))
     yield called("Compress", x(n), x(n, dtype=np.dtype("?")))
     for axis in (0, 1):
         yield called("Compress", x(side, side), x(side, dtype=np.dtype("?")), axis=axis)
@@ -209,6 +213,10 @@ def picking(n: int) -> Iterator[Called]:
         for outputs in (1, 4):
             for ordered in (0, 1):
                 yield called("Unique", values, outputs=outputs, sorted=ordered, wide=True)
+            yield called("Unique.groups", values, sorted=ordered, wide=True)
+    groups = np.append(RANDOM.permutation(np.arange(n) % side), side)
+    for part in ("first", "members"):
+        yield called(f"Unique.{part}", groups, scalar(side))
     yield called("Unique", x(side, side), outputs=4, axis=0)
     yield called("Unique", x(side, 4), outputs=4, axis=1, sorted=0, wide=True)
 
@@ -345,6 +353,7 @@ def pictures(n: int) -> Iterator[Called]:
             scores = np.abs(x(1, 2, n // 16))
             limits = scalar(most), scalar(0.5, F32), scalar(1.5, F32)
             yield called("NonMaxSuppression", boxes, scores, *limits, center_point_box=centred, wide=True)
+            yield called("NonMaxSuppression.rows", boxes, scores, *limits, center_point_box=centred, wide=True)
 
 
 def signals(n: int) -> Iterator[Called]:

@@ -215,7 +215,14 @@ def one_hot(call: Call) -> list[Array]:
     return [fill(np.empty(shape, values.dtype), hot, np.expand_dims(indices, axis), places)]
 
 
-@evaluates("NonZero")
+@evaluates("NonZero.count")
+def non_zero_count(call: Call) -> list[Array]:
+    """The number of elements that are not zero."""
+    call.reserve(((), _INT64))
+    return [np.array(np.count_nonzero(call.x(0)), np.int64)]
+
+
+@evaluates("NonZero", "NonZero.indices")
 def non_zero(call: Call) -> list[Array]:
     """Indices of elements that are not zero, [rank, count]."""
     x = call.x(0)
@@ -231,13 +238,28 @@ def non_zero(call: Call) -> list[Array]:
     return [found]
 
 
-@evaluates("Compress")
-def compress(call: Call) -> list[Array]:
-    """Elements, or slices of an axis, where the condition holds; it may be shorter."""
+def _condition(call: Call) -> tuple[Array, int | None]:
+    """The condition, no longer than the axis, and the axis."""
     x, condition = call.x(0), call.x(1)
     if condition.ndim != 1:
         raise call.error(f"condition of shape {condition.shape} does not have one dimension")
     axis = call.axis(call.integer("axis", 0), x.ndim) if call.has("axis") else None
+    return condition[: x.size if axis is None else x.shape[axis]], axis
+
+
+@evaluates("Compress.count")
+def compress_count(call: Call) -> list[Array]:
+    """The number of elements or slices that the condition picks."""
+    condition, _ = _condition(call)
+    call.reserve(((), _INT64))
+    return [np.array(np.count_nonzero(condition), np.int64)]
+
+
+@evaluates("Compress", "Compress.slices")
+def compress(call: Call) -> list[Array]:
+    """Elements, or slices of an axis, where the condition holds; it may be shorter."""
+    x = call.x(0)
+    condition, axis = _condition(call)
     count = int(np.count_nonzero(condition))
     made = (count,) if axis is None else (*x.shape[:axis], count, *x.shape[axis + 1 :])
     call.reserve((made, x.dtype), workspace=copied(x) + condition.size * (condition.dtype != np.bool_) + 16 * count)

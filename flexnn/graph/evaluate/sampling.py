@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator
 from itertools import product
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -131,6 +132,9 @@ def roi_align(call: Call) -> list[Array]:
     y = np.empty(shape, x.dtype)
     largest = call.text("mode", "avg") == "max"
     for number, ((top, left), (height, width), counts) in enumerate(cells):
+        if 0 in counts:
+            y[number] = 0
+            continue
         h = top + (np.arange(oh * counts[0]) + 0.5) * height / (oh * counts[0])
         w = left + (np.arange(ow * counts[1]) + 0.5) * width / (ow * counts[1])
         for row in range(oh):
@@ -153,8 +157,8 @@ def _cells(call: Call, roi: Array, scale: float, shift: float, size: tuple[int, 
     ratio = call.integer("sampling_ratio", 0)
     if not math.isfinite(height) or not math.isfinite(width):
         raise call.error(f"region {list(roi)}")
-    counts = ratio or max(1, math.ceil(height / size[0])), ratio or max(1, math.ceil(width / size[1]))
-    if not all(0 < c < 1 << 12 for c in counts):
+    counts = ratio or max(0, math.ceil(height / size[0])), ratio or max(0, math.ceil(width / size[1]))
+    if not all(0 <= c <= 1 << 12 for c in counts):
         raise call.error(f"region {list(roi)}")
     return (top, left), (height, width), counts
 
@@ -186,49 +190,82 @@ def _samples(x: Array, h: Array, w: Array) -> Iterator[Array]:
             yield x[:, rows[:, None], columns] * np.where(near, share_h[:, None] * share_w, 0)
 
 
+_Limits = tuple[int, Any, Array | None]
+"""The most boxes of a class, how much they may overlap, and what their scores must be above."""
+
+
 @evaluates("NonMaxSuppression")
 def non_max_suppression(call: Call) -> list[Array]:
     """Boxes [batch, n, 4] by scores [batch, class, n]: the best that overlap no better one too much."""
-    boxes, scores = call.x(0), call.x(1)
-    limits = [call.scalar(i) for i in (2, 3, 4)]
-    most = 0 if limits[0] is None else max(int(limits[0]), 0)
-    overlap = 0.0 if limits[1] is None else float(limits[1])
-    least = -math.inf if limits[2] is None else float(limits[2])
-    if boxes.ndim != 3 or scores.ndim != 3 or boxes.shape != (scores.shape[0], scores.shape[2], 4):
-        raise call.error(f"boxes {boxes.shape} and scores {scores.shape} do not fit together")
+    boxes, scores, limits = _rated(call)
+    most, _, least = limits
     n = scores.shape[2]
     rooms = 0
     for index in np.ndindex(scores.shape[:2]) if most else ():
-        above = sum(int(np.count_nonzero(scores[index][i : i + ELEMENTS] > least)) for i in range(0, n, ELEMENTS))
-        rooms += min(most, above)
+        parts = (scores[index][i : i + ELEMENTS] for i in range(0, n, ELEMENTS))
+        rooms += min(most, sum(int(np.count_nonzero(_fits(part, least))) for part in parts))
     call.reserve(((rooms, 3), np.dtype(np.int64)), workspace=112 * n)
     kept = np.empty((rooms, 3), np.int64)
-    count = 0
-    for b in range(scores.shape[0] if rooms else 0):
-        own = _corners(boxes[b], bool(call.integer("center_point_box", 0)))
-        areas = np.prod(own[:, 2:] - own[:, :2], -1)
-        for c in range(scores.shape[1]):
-            for best in _suppressed(own, areas, scores[b, c], (most, overlap, least)):
-                kept[count] = b, c, best
-                count += 1
+    count = _select(call, boxes, scores, limits, kept) if rooms else 0
     kept.resize((count, 3), refcheck=False)
     return [kept]
 
 
+@evaluates("NonMaxSuppression.rows")
+def non_max_suppression_rows(call: Call) -> list[Array]:
+    """Rows, as many as boxes can be selected; those of the selected ones first, and last one with their number."""
+    boxes, scores, limits = _rated(call)
+    batch, classes, n = scores.shape
+    shape = call.shape((batch * classes * min(limits[0], n) + 1, 3))
+    call.reserve((shape, np.dtype(np.int64)), workspace=112 * n)
+    rows = np.zeros(shape, np.int64)
+    rows[-1, 0] = _select(call, boxes, scores, limits, rows)
+    return [rows]
+
+
+def _rated(call: Call) -> tuple[Array, Array, _Limits]:
+    """Boxes, their scores and the limits."""
+    boxes, scores = call.x(0), call.x(1)
+    most, overlap, least = (call.scalar(i) for i in (2, 3, 4))
+    if boxes.ndim != 3 or scores.ndim != 3 or boxes.shape != (scores.shape[0], scores.shape[2], 4):
+        raise call.error(f"boxes {boxes.shape} and scores {scores.shape} do not fit together")
+    share = np.float32(0.0 if overlap is None else overlap)
+    return boxes, scores, (0 if most is None else max(int(most), 0), share, least)
+
+
+def _select(call: Call, boxes: Array, scores: Array, limits: _Limits, rows: Array) -> int:
+    """Write (batch, class, box) of the boxes that are selected into ``rows``; return how many they are."""
+    count = 0
+    for b in range(scores.shape[0]):
+        own = _corners(boxes[b], bool(call.integer("center_point_box", 0)))
+        areas = np.prod(own[:, 2:] - own[:, :2], -1)
+        for c in range(scores.shape[1]):
+            for best in _suppressed(own, areas, scores[b, c], limits):
+                rows[count] = b, c, best
+                count += 1
+    return count
+
+
 def _corners(boxes: Array, centred: bool) -> Array:
     """Boxes as their lowest and highest corner."""
+    own = boxes.astype(np.float32)
+    a, b = own[:, :2], own[:, 2:]
     if centred:
-        centre, half = boxes[:, :2].astype(np.float64), boxes[:, 2:].astype(np.float64) / 2
-        return np.concatenate([centre - half, centre + half], -1)
-    a, b = boxes[:, :2], boxes[:, 2:]
-    return np.concatenate([np.minimum(a, b), np.maximum(a, b)], -1).astype(np.float64)
+        half = b / 2
+        return np.concatenate([a - half, a + half], -1)
+    return np.concatenate([np.minimum(a, b), np.maximum(a, b)], -1)
 
 
-def _suppressed(box: Array, areas: Array, score: Array, limits: tuple[int, float, float]) -> Iterator[int]:
+def _fits(score: Array, least: Array | None) -> Array:
+    """Which scores are high enough; without a limit, all that are numbers."""
+    return np.asarray(~np.isnan(score) if least is None else score > least)
+
+
+def _suppressed(box: Array, areas: Array, score: Array, limits: _Limits) -> Iterator[int]:
     """The best boxes above a score, at most so many, without those that overlap a better one too much."""
     most, overlap, least = limits
     alive = np.argsort(-score, kind="stable")
-    alive = alive[score[alive] > least]
+    alive = alive[_fits(score[alive], least)]
     for _ in range(most):
         if not alive.size:
             return

@@ -3,8 +3,10 @@
 from . import (  # noqa: F401 (each registers its operators)
     attention,
     convolution,
+    einsum,
     elementwise,
     fourier,
+    indexing,
     linear,
     logic,
     pooling,
@@ -12,6 +14,7 @@ from . import (  # noqa: F401 (each registers its operators)
     recurrent,
     reduction,
     resizing,
+    sampling,
     selection,
     shape,
     trees,

@@ -12,7 +12,7 @@ from ..build import NO_ACT, copy_attrs
 from ..ir import Attr
 from ..pack import PackedSource, PanelSource
 from ..sources import SizesSource
-from ..strided import broadcast
+from ..strided import DIMS, broadcast
 from .constant import Const, Narrow, of_integers, rows_source, tied_source
 from .context import Context, Value, lowers
 
@@ -263,7 +263,7 @@ def expand(ctx: Context) -> list[Value]:
 
 @lowers("Tile")
 def tile(ctx: Context) -> list[Value]:
-    """Each dimension repeated: expanded beside itself."""
+    """Each dimension repeated: expanded beside itself; one after the other where that makes too many dimensions."""
     x, repeats = ctx.input(0), ctx.constant_ints(1, "its repeats") or []
     shape = ctx.shape(x)
     if len(repeats) != len(shape) or min(repeats, default=1) < 0:
@@ -275,10 +275,15 @@ def tile(ctx: Context) -> list[Value]:
     for d, r in zip(shape, repeats, strict=True):
         split += [1, d] if r > 1 else [d]
         target += [r, d] if r > 1 else [d]
-    if len(target) > 6:
-        raise ctx.error(f"repeats {repeats} of shape {shape} make too many dimensions")
-    y = expanded(ctx, ctx.reshape(x, tuple(split)), tuple(target))
-    return [ctx.reshape(y, tuple(d * r for d, r in zip(shape, repeats, strict=True)))]
+    if len(target) <= DIMS:
+        y = expanded(ctx, ctx.reshape(x, tuple(split)), tuple(target))
+        return [ctx.reshape(y, tuple(d * r for d, r in zip(shape, repeats, strict=True)))]
+    for axis, r in enumerate(repeats):
+        own = ctx.shape(x)
+        sides = prod(own[:axis]), prod(own[axis:])
+        y = expanded(ctx, ctx.reshape(x, (sides[0], 1, sides[1])), (sides[0], r, sides[1]))
+        x = ctx.reshape(y, (*own[:axis], r * own[axis], *own[axis + 1 :]))
+    return [x]
 
 
 @lowers("DepthToSpace", "SpaceToDepth")

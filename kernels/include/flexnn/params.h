@@ -10,6 +10,7 @@
 
 #define FX_DIMS 6         /* most dimensions a strided operator walks, after collapsing */
 #define FX_PARAM_WORDS 48 /* words of the largest parameter struct */
+#define FX_RANK_MAX 8     /* most dimensions of a tensor */
 
 #define FX_I6(I, n) I(n##0) I(n##1) I(n##2) I(n##3) I(n##4) I(n##5)
 
@@ -168,6 +169,53 @@
 #define FX_FOURIER_FIELDS(I, F)                                                                                       \
     I(outer) I(samples) I(inner) I(frames) I(hop) I(n) I(size) I(bins) I(x_parts) I(y_parts) I(inverse) I(has_window)
 
+/* Elements by index.
+ *
+ * GATHER_AT: y = rows of `inner` neighbours of x that in[1] names by `depth` (at most 6) indices each, of index_bytes
+ * (4 or 8); negative ones count from the end. Row (r0 .. r5) of the box d begins at x's element
+ * sum r_i * xs_i + sum index_k * ns_k, index_k < n_k. Indices and y are contiguous. An index out of range fails the run.
+ * SCATTER_AT: y = x [total], contiguous, in which the rows of in[2], named by in[1] alike, replace what is there or
+ * are combined with it, in the order of the indices; kind: fx_scatter_kind. y may be x. */
+#define FX_GATHER_AT_FIELDS(I, F)                                                                                     \
+    I(elem_bytes) I(index_bytes) I(depth) I(inner) FX_I6(I, d) FX_I6(I, xs) FX_I6(I, n) FX_I6(I, ns)
+#define FX_SCATTER_AT_FIELDS(I, F)                                                                                    \
+    I(kind) I(dtype) I(total) I(index_bytes) I(depth) I(inner) FX_I6(I, d) FX_I6(I, xs) FX_I6(I, n) FX_I6(I, ns)
+
+/* x[outer, n, inner], contiguous -> int64 [outer, k, inner]: indices of the k largest or smallest, in order; of equal
+ * ones the lower index first. NaN is larger than every number. Not of F16. */
+#define FX_TOP_K_FIELDS(I, F) I(dtype) I(outer) I(n) I(inner) I(k) I(is_largest)
+
+/* x[n] -> int64: how many elements are not zero. */
+#define FX_COUNT_NONZERO_FIELDS(I, F) I(dtype) I(n)
+
+/* x[d0 .. d7] (1 from `rank` on), contiguous -> int64 [rank, count]: indices of the elements that are not zero. Their
+ * number is `count`, or the run fails. */
+#define FX_NONZERO_FIELDS(I, F) I(dtype) I(rank) I(count) FX_I6(I, d) I(d6) I(d7)
+
+/* x[n, inner], contiguous -> int64 [n + 1]: the number of each row's group of equal rows, then how many groups there
+ * are. is_sorted: groups are numbered in the order of their rows; else of their first rows. NaNs are equal. Not of F16. */
+#define FX_UNIQUE_FIELDS(I, F) I(dtype) I(n) I(inner) I(is_sorted)
+
+/* int64 x[n], numbers of groups -> int64 [groups]: of each group the first that has its number, or how many do; kind:
+ * fx_tally_kind. A number out of range, or a group without members, fails the run. */
+#define FX_TALLY_FIELDS(I, F) I(kind) I(n) I(groups)
+
+/* boxes[batch, boxes, 4], scores[batch, classes, boxes], in[2] the most that boxes of a class may overlap, in[3] what
+ * scores must be above (has_score) -> int64 [batch * classes * most + 1, 3]: (batch, class, box) of those selected, at
+ * most `most` of a class; the last row begins with how many they are, and rows before it are not written.
+ * is_centered: boxes are (x, y, width, height), else two corners (y, x). */
+#define FX_NMS_FIELDS(I, F) I(batch) I(classes) I(boxes) I(most) I(is_centered) I(has_score)
+
+/* x[n,h,w,c] read at grid[n,oh,ow,2] of places (x, y) between -1 and 1: the centres of the outermost pixels
+ * (is_aligned) or their outer edges -> y[n,oh,ow,c]; all contiguous. mode: fx_resize_mode; border: fx_border. */
+#define FX_GRID_SAMPLE_FIELDS(I, F) I(mode) I(border) I(is_aligned) I(n) I(h) I(w) I(c) I(oh) I(ow)
+
+/* x[n,h,w,c], in[1] [regions, 4] corners (x, y, x, y), in[2] [regions] the picture of each, int64 -> y[regions,oh,ow,c],
+ * contiguous. Each cell is read at `ratio` places along either side (0: as many as its length). is_half: pixels are
+ * half a step from their corners. A picture out of range fails the run. */
+#define FX_ROI_ALIGN_FIELDS(I, F)                                                                                     \
+    I(is_max) I(is_half) I(ratio) F(scale) I(n) I(h) I(w) I(c) I(regions) I(oh) I(ow)
+
 /* clang-format on */
 
 /* One line per operator: X(NAME, name, number of inputs at most, takes a panel weight). */
@@ -193,6 +241,16 @@
     X(RECURRENT, recurrent, 4, 0)                                                                                      \
     X(QUANTIZE, quantize, 4, 0)                                                                                        \
     X(ROTARY, rotary, 3, 0)                                                                                            \
+    X(GATHER_AT, gather_at, 2, 0)                                                                                      \
+    X(SCATTER_AT, scatter_at, 3, 0)                                                                                    \
+    X(TOP_K, top_k, 1, 0)                                                                                              \
+    X(COUNT_NONZERO, count_nonzero, 1, 0)                                                                              \
+    X(NONZERO, nonzero, 1, 0)                                                                                          \
+    X(UNIQUE, unique, 1, 0)                                                                                            \
+    X(TALLY, tally, 1, 0)                                                                                              \
+    X(NMS, nms, 4, 0)                                                                                                  \
+    X(GRID_SAMPLE, grid_sample, 2, 0)                                                                                  \
+    X(ROI_ALIGN, roi_align, 3, 0)                                                                                      \
     X(ARGMAX, argmax, 1, 0)                                                                                            \
     X(CUMULATE, cumulate, 1, 0)                                                                                        \
     X(TRILU, trilu, 1, 0)                                                                                              \
@@ -393,6 +451,10 @@ typedef enum fx_op {
     X(E, U32, u32)                                                                                                     \
     X(E, U64, u64)
 
+#define FX_SCATTERS(X, E) X(E, NONE, none) X(E, ADD, add) X(E, MUL, mul) X(E, MAX, max) X(E, MIN, min)
+#define FX_BORDERS(X, E) X(E, ZEROS, zeros) X(E, BORDER, border) X(E, REFLECTION, reflection)
+#define FX_TALLIES(X, E) X(E, FIRST, first) X(E, MEMBERS, members)
+
 /* Forms that weights are stored in: float, IEEE binary16, 8-bit integer times a scale for each output channel
  * (weight_form.h). */
 #define FX_WTYPES(X, E) X(E, F32, f32) X(E, F16, f16) X(E, S8, s8)
@@ -415,7 +477,10 @@ typedef enum fx_op {
     Y(WTYPE, wtype, FX_WTYPES)                                                                                         \
     Y(FOREST, forest, FX_FORESTS)                                                                                      \
     Y(TRANSFORM, transform, FX_TRANSFORMS)                                                                             \
-    Y(CLASS, classes, FX_CLASSES)
+    Y(CLASS, classes, FX_CLASSES)                                                                                      \
+    Y(SCATTER, scatter_kind, FX_SCATTERS)                                                                              \
+    Y(TALLY, tally_kind, FX_TALLIES)                                                                                   \
+    Y(BORDER, border, FX_BORDERS)
 
 #define FX_CONSTANT(E, NAME, name) FX_##E##_##NAME,
 #define FX_ENUMERATION(E, e, list) typedef enum fx_##e{list(FX_CONSTANT, E) FX_##E##_COUNT} fx_##e;
