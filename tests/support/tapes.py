@@ -13,8 +13,6 @@ from tests.support.programs import Chain, up
 
 Bytes = np.ndarray
 KINDS = ("run", "copy", "swap", "branch", "jump", "begin", "turn", "next", "count", "row")
-STATE, INPUT, STACK = 1, 2, 3
-"""Slot bases of the buffers: values that come out, values that come in, rows that pile up."""
 
 
 @dataclass
@@ -156,8 +154,8 @@ VALUES, FLAGS, ROWS = 4, 4, 8
 class RandomTape(Tape):
     """A tape of nested branches and loops over four values and four flags.
 
-    Buffer 1 takes the values and flags at the end; buffer 2 brings them in, and rows; buffer 3 takes a pile of rows, one
-    for each turn of an outermost loop.
+    Buffer 1 brings values, flags and rows; buffer 2 takes values and flags at the end; buffer 3 takes a pile of rows,
+    one for each turn of an outermost loop.
     """
 
     def __init__(self, rng: Generator, bench: Bench) -> None:
