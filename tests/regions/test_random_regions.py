@@ -35,6 +35,7 @@ def check_seed(folder: Path, seed: int) -> None:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.intra_op_num_threads = 1
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL  # some graphs crash it
     reference = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     wanted = [reference.run(None, feed) for feed in feeds]
     artifact = flexnn.compile(path)
