@@ -13,7 +13,7 @@ from flexnn.session import open_for_tests
 from tests.support.random_regions import Maker
 
 BLOCK = 10
-BLOCKS = [*range(15), *(pytest.param(block, marks=pytest.mark.full) for block in range(15, 150))]
+BLOCKS = [*range(15), *(pytest.param(block, marks=pytest.mark.full) for block in range(15, 26))]
 
 
 def check(artifact: Path, feeds: list, wanted: list, memory: int | None) -> None:
