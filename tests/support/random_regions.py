@@ -53,7 +53,7 @@ class Maker:
                 self.control(body, 3, kind)
         outputs = []
         for kind, names in body.pool.items():
-            for name in {names[-1], self.choice(names)} if names else ():
+            for name in sorted({names[-1], self.choice(names)}) if names else ():
                 outputs.append(self.node(body, "Tanh", [name], "out"))
                 outputs[-1] = value(outputs[-1], F32, SHAPES[kind])
         inputs = [value("x", F32, SHAPES["a"]), value("v", F32, SHAPES["b"])]
