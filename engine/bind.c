@@ -101,6 +101,8 @@ static int agree(const fx_touches *a, const fx_touches *b) {
 fx_status fx_engine_grow(fx_engine *e, int64_t bytes, fx_error *error) {
     const int64_t before = e->arena.memory ? e->arena.bytes : 0;
     const fx_status status = fx_arena_grow(&e->arena, bytes);
+    if (e->arena.bytes != before)
+        e->stopped = NULL;
     if (status != FX_OK)
         return fx_fail(error, status, ENOMEM);
     if (e->poison && e->arena.bytes > before)

@@ -1,4 +1,4 @@
-/* Recordings: checked when they are made, walked by the caller's thread when they run. */
+/* Recordings: made from tapes, walked by the caller's thread when they run. */
 #include "flexnn/recording.h"
 
 #include "state.h"
@@ -10,129 +10,35 @@
 
 #define LOOK_AHEAD 64 /* entries that are looked at for the programs that run next */
 
+/* Which row of another slot a slot is. */
+typedef struct row_place {
+    int64_t number;
+    uint32_t entry; /* FX_ENTRY_ROW that said so */
+} row_place;
+
 struct fx_recording {
     fx_engine *engine;
     fx_recording *others; /* next in the engine's list */
     fx_tape tape;         /* its arrays lie behind this, in the same allocation */
     int64_t bytes;        /* of this allocation */
     fx_range slots;       /* of the arena */
-    void **places;        /* [slot_count]: addresses in this run */
+    void **places;        /* [slot_count]: addresses in this run; NULL: no entry has said which row it is */
+    row_place *rows;      /* [slot_count] */
     void **buffers;       /* [slots of the program with the most buffers] */
     int64_t *counters;    /* [counter_count] */
     uint8_t *went;        /* [entry_count]: whether a branch or a turn went elsewhere the last time */
     uint32_t entry;       /* where a run that stopped goes on */
-    int is_stopped, is_broken;
+    int is_broken;
 };
 
-/* ---- checks ---- */
-
-static int is_in(int64_t i, int64_t count) {
-    return i >= 0 && i < count;
-}
-
-static int is_slot(const fx_tape *t, int32_t slot, int64_t bytes) {
-    return is_in(slot, t->slot_count) && bytes >= 0 && bytes <= t->slots[slot].bytes;
-}
-
-static int slot_is_good(const fx_tape *t, const fx_slot *s) {
-    if (s->offset < 0 || s->bytes < 0 || s->offset > INT64_MAX / 2 || s->bytes > INT64_MAX / 2)
-        return 0;
-    return s->base == FX_BASE_ARENA || s->base == FX_BASE_ROW || is_in((int64_t)s->base - 1, t->buffer_count);
-}
-
-/* Whether the slots of a RUN entry are there and as large as the program's buffers. */
-static int run_is_good(const fx_engine *e, const fx_tape *t, const fx_entry *x) {
-    if (!is_in(x->a, t->program_count) || t->programs[x->a]->engine != e)
-        return 0;
-    const fx_program *p = &t->programs[x->a]->program;
-    const int64_t count = (int64_t)p->input_count + p->output_count;
-    if (x->b < 0 || x->b + count > t->operand_count)
-        return 0;
-    for (int64_t i = 0; i < count; i++) {
-        const uint32_t slot = t->operands[x->b + i];
-        if (slot >= t->slot_count || t->slots[slot].bytes != p->io_bytes[i])
-            return 0;
-    }
-    return 1;
-}
-
-/* Only NEXT goes back: it counts, and asks whether the caller cancels. */
-static int entry_is_good(const fx_engine *e, const fx_tape *t, uint32_t at) {
-    const fx_entry *x = &t->entries[at];
-    const int goes = x->b > (int64_t)at && x->b <= (int64_t)t->entry_count, counts = is_in(x->a, t->counter_count);
-    switch (x->kind) {
-    case FX_ENTRY_RUN:
-        return run_is_good(e, t, x);
-    case FX_ENTRY_COPY:
-        return is_slot(t, x->a, x->n) && is_slot(t, x->b, x->n);
-    case FX_ENTRY_SWAP:
-        return is_slot(t, x->a, 0) && is_slot(t, x->b, 0) && t->slots[x->a].bytes == t->slots[x->b].bytes &&
-               t->slots[x->a].base == FX_BASE_ARENA && t->slots[x->b].base == FX_BASE_ARENA;
-    case FX_ENTRY_BRANCH:
-        return is_slot(t, x->a, 1) && goes;
-    case FX_ENTRY_JUMP:
-        return goes;
-    case FX_ENTRY_BEGIN:
-        return counts;
-    case FX_ENTRY_TURN:
-        return counts && goes && x->n >= -1 && (x->c == -1 || is_slot(t, x->c, 1)) &&
-               (x->d == -1 || is_slot(t, x->d, 8));
-    case FX_ENTRY_NEXT:
-        return counts && is_in(x->b, at);
-    case FX_ENTRY_COUNT:
-        return counts && is_slot(t, x->b, 8);
-    case FX_ENTRY_ROW:
-        return is_slot(t, x->a, 0) && t->slots[x->a].base == FX_BASE_ROW && is_slot(t, x->b, 0) &&
-               t->slots[x->b].base != FX_BASE_ROW && is_in(x->c, t->counter_count) && x->n >= 0 &&
-               x->n == t->slots[x->a].bytes;
-    default:
-        return 0;
-    }
-}
-
-static fx_range arena_slots(const fx_tape *t) {
-    fx_range all = {INT64_MAX, 0};
-    for (uint32_t i = 0; i < t->slot_count; i++) {
-        const fx_slot *s = &t->slots[i];
-        if (s->base != FX_BASE_ARENA || !s->bytes)
-            continue;
-        all.lo = s->offset < all.lo ? s->offset : all.lo;
-        all.hi = s->offset + s->bytes > all.hi ? s->offset + s->bytes : all.hi;
-    }
-    return all;
-}
-
-static fx_status check(const fx_engine *e, const fx_tape *t, fx_error *error) {
-    if (t->counter_count > FX_COUNTERS_MAX)
-        return fx_fail(error, FX_ERR_PARAMS, 0);
-    for (uint32_t i = 0; i < t->slot_count; i++)
-        if (!slot_is_good(t, &t->slots[i]))
-            return fx_fail(error, FX_ERR_PARAMS, 0);
-    for (uint32_t i = 0; i < t->entry_count; i++)
-        if (!entry_is_good(e, t, i)) {
-            fx_fail(error, FX_ERR_PARAMS, 0);
-            error->index = i;
-            return FX_ERR_PARAMS;
-        }
-    const fx_range slots = arena_slots(t);
-    for (const fx_bound *b = e->bound; b; b = b->others)
-        if (fx_lists_meet(&slots, slots.lo < slots.hi, b->touches.pinned, b->touches.pinned_count))
-            return fx_fail(error, FX_ERR_OVERLAP, 0);
-    for (uint32_t i = 0; i < t->program_count; i++)
-        if (fx_lists_meet(&slots, slots.lo < slots.hi, t->programs[i]->touches.writes,
-                          t->programs[i]->touches.write_count))
-            return fx_fail(error, FX_ERR_OVERLAP, 0);
-    return FX_OK;
-}
+/* ---- making ---- */
 
 int fx_recordings_meet(const fx_engine *e, const fx_touches *touches) {
     for (const fx_recording *r = e->recordings; r; r = r->others)
-        if (fx_lists_meet(&r->slots, r->slots.lo < r->slots.hi, touches->pinned, touches->pinned_count))
+        if (fx_slots_meet(r->slots, touches))
             return 1;
     return 0;
 }
-
-/* ---- making ---- */
 
 static uint32_t most_buffers(const fx_tape *t) {
     uint32_t most = 0;
@@ -171,6 +77,7 @@ static int64_t lay_out(char *memory, const fx_tape *t) {
     COPY(slots, t->slot_count);
     COPY(operands, t->operand_count);
     CARVE(places, t->slot_count);
+    CARVE(rows, t->slot_count);
     CARVE(buffers, most_buffers(t));
     CARVE(counters, t->counter_count);
     CARVE(went, t->entry_count);
@@ -190,7 +97,7 @@ fx_recording *fx_recording_make(fx_engine *e, const fx_tape *tape, fx_error *err
         fx_fail(error, refused, 0);
         return NULL;
     }
-    if (check(e, tape, error) != FX_OK)
+    if (fx_tape_check(e, tape, error) != FX_OK)
         return NULL;
     const int64_t bytes = lay_out(NULL, tape);
     fx_recording *r = aligned_alloc(64, (size_t)bytes);
@@ -202,7 +109,7 @@ fx_recording *fx_recording_make(fx_engine *e, const fx_tape *tape, fx_error *err
     lay_out((char *)r, tape);
     r->engine = e;
     r->bytes = bytes;
-    r->slots = arena_slots(tape);
+    r->slots = fx_tape_slots(tape);
     fx_loader_pause(e, &poll); /* the arena may move */
     if (fx_engine_grow(e, r->slots.hi, error) != FX_OK) {
         free(r);
@@ -222,6 +129,8 @@ fx_status fx_recording_free(fx_recording *r) {
     while (*at != r)
         at = &(*at)->others;
     *at = r->others;
+    if (e->stopped == r)
+        e->stopped = NULL;
     free(r);
     fx_arena_bind(&e->arena, e->bound || e->recordings);
     return FX_OK;
@@ -248,6 +157,27 @@ int64_t fx_recordings_bytes(const fx_engine *e) {
 }
 
 /* ---- running ---- */
+
+/* Whether a slot has a place in this run. */
+static int is_placed(const fx_recording *r, int32_t slot) {
+    return r->tape.slots[slot].base != FX_BASE_ROW || r->places[slot];
+}
+
+/* Whether the slots that an entry reads or writes by itself have places. */
+static int entry_is_placed(const fx_recording *r, const fx_entry *x) {
+    switch (x->kind) {
+    case FX_ENTRY_COPY:
+        return is_placed(r, x->a) && is_placed(r, x->b);
+    case FX_ENTRY_BRANCH:
+        return is_placed(r, x->a);
+    case FX_ENTRY_TURN:
+        return (x->c < 0 || is_placed(r, x->c)) && (x->d < 0 || is_placed(r, x->d));
+    case FX_ENTRY_COUNT:
+        return is_placed(r, x->b);
+    default:
+        return 1;
+    }
+}
 
 /* Whether a loop's turn is left at this count of turns. */
 static int is_done(const fx_recording *r, const fx_entry *x, int64_t turns) {
@@ -301,8 +231,11 @@ static fx_status run_program(fx_recording *r, uint32_t at, fx_poll *poll, fx_run
     fx_bound *b = r->tape.programs[x->a], *next[FX_AHEAD_MAX];
     const uint32_t *operands = &r->tape.operands[x->b];
     const uint32_t count = b->program.input_count + b->program.output_count;
-    for (uint32_t i = 0; i < count; i++)
+    for (uint32_t i = 0; i < count; i++) {
+        if (!is_placed(r, (int32_t)operands[i]))
+            return fx_fail(error, FX_ERR_BOUNDS, 0);
         r->buffers[i] = r->places[operands[i]];
+    }
     fx_run_stats own = {0};
     const uint32_t ahead = r->engine->has_loader && r->tape.looks_ahead ? look_ahead(r, at, next) : 0;
     const fx_status status = fx_run_bound(b, r->buffers, next, ahead, poll, &own, error);
@@ -311,20 +244,31 @@ static fx_status run_program(fx_recording *r, uint32_t at, fx_poll *poll, fx_run
     return status;
 }
 
-/* Sets the place of a row. 0: it lies beyond its slot. */
-static int place_row(fx_recording *r, const fx_entry *x, const int64_t *buffer_bytes) {
+/* Makes a slot the row that an entry says. 0: it lies beyond its slot. */
+static int place_row(fx_recording *r, row_place row, const int64_t *buffer_bytes) {
+    const fx_entry *x = &r->tape.entries[row.entry];
     const fx_slot *whole = &r->tape.slots[x->b];
-    int64_t row = r->counters[x->c], bytes = whole->bytes, end;
+    int64_t bytes = whole->bytes, end;
     if (whole->base > FX_BASE_ARENA)
         bytes = buffer_bytes[whole->base - 1] - whole->offset;
-    if (__builtin_mul_overflow(row + 1, x->n, &end) || end > bytes)
+    if (__builtin_mul_overflow(row.number + 1, x->n, &end) || end > bytes)
         return 0;
     r->places[x->a] = (char *)r->places[x->b] + (x->d ? bytes - end : end - x->n);
+    r->rows[x->a] = row;
     return 1;
 }
 
-/* Where the slots lie in this run. Swapped ones stay as they are if the run goes on. FX_ERR_BOUNDS: a buffer is too
- * small. */
+static fx_status stop(fx_recording *r, uint32_t at, fx_recording_stats *stats, fx_error *error) {
+    r->entry = at;
+    if (r->tape.slots[r->tape.entries[at].b].base <= FX_BASE_ARENA)
+        return fx_fail(error, FX_ERR_BOUNDS, 0); /* a larger buffer would not help */
+    r->engine->stopped = r;
+    stats->stopped = at;
+    return FX_OK;
+}
+
+/* Where the slots lie in this run. If it goes on, those of the arena stay as they are, and rows of buffers move with
+ * these. FX_ERR_BOUNDS: a buffer is too small. */
 static fx_status place_slots(fx_recording *r, void *const *buffers, const int64_t *buffer_bytes, int goes_on) {
     const fx_tape *t = &r->tape;
     for (uint32_t i = 0; i < t->slot_count; i++) {
@@ -335,8 +279,13 @@ static fx_status place_slots(fx_recording *r, void *const *buffers, const int64_
             if (s->offset + s->bytes > buffer_bytes[s->base - 1])
                 return FX_ERR_BOUNDS;
             r->places[i] = (char *)buffers[s->base - 1] + s->offset;
-        }
+        } else if (s->base == FX_BASE_ROW && !goes_on)
+            r->places[i] = NULL;
     }
+    for (uint32_t i = 0; i < t->slot_count && goes_on; i++)
+        if (t->slots[i].base == FX_BASE_ROW && r->places[i] &&
+            t->slots[t->entries[r->rows[i].entry].b].base > FX_BASE_ARENA && !place_row(r, r->rows[i], buffer_bytes))
+            return FX_ERR_BOUNDS;
     return FX_OK;
 }
 
@@ -349,6 +298,10 @@ static fx_status walk(fx_recording *r, const int64_t *buffer_bytes, fx_poll *pol
         fx_status status = FX_OK;
         void *place;
         int goes = 0;
+        if (!entry_is_placed(r, x)) {
+            r->entry = at;
+            return fx_fail(error, FX_ERR_BOUNDS, 0);
+        }
         switch (x->kind) {
         case FX_ENTRY_RUN:
             status = run_program(r, at, poll, &stats->run, error);
@@ -384,12 +337,8 @@ static fx_status walk(fx_recording *r, const int64_t *buffer_bytes, fx_poll *pol
             memcpy(r->places[x->b], &r->counters[x->a], sizeof *r->counters);
             break;
         case FX_ENTRY_ROW:
-            if (!place_row(r, x, buffer_bytes)) {
-                r->entry = at;
-                r->is_stopped = 1;
-                stats->stopped = at;
-                return FX_OK;
-            }
+            if (!place_row(r, (row_place){r->counters[x->c], at}, buffer_bytes))
+                return stop(r, at, stats, error);
             break;
         }
         if (status != FX_OK) {
@@ -410,14 +359,16 @@ fx_status fx_recording_run(fx_recording *r, void *const *buffers, const int64_t 
         return fx_fail(error, FX_ERR_FORK, 0);
     if (fx_arena_is_lost(&e->arena))
         return fx_fail(error, FX_ERR_MEMORY, 0);
-    if (r->is_broken || (goes_on && !r->is_stopped))
+    if (r->is_broken || (goes_on && e->stopped != r))
         return fx_fail(error, FX_ERR_PARAMS, 0);
     if (fx_arena_begin(&e->arena) != FX_OK)
         return fx_fail(error, FX_ERR_RUNNING, 0);
     const int64_t start = fx_now_ns();
     fx_poll poll = fx_poll_start(interrupt);
     r->entry = goes_on ? r->entry : 0;
-    r->is_stopped = 0;
+    e->stopped = NULL;
+    if (!goes_on)
+        memset(r->counters, 0, r->tape.counter_count * sizeof *r->counters);
     fx_status status = place_slots(r, buffers, buffer_bytes, goes_on);
     if (status != FX_OK)
         fx_fail(error, status, 0);

@@ -283,6 +283,7 @@ fx_status fx_run(fx_bound *b, void *const *buffers, fx_bound *const *next, uint3
             return fx_fail(error, FX_ERR_PARAMS, 0);
     if (fx_arena_begin(&e->arena) != FX_OK)
         return fx_fail(error, FX_ERR_RUNNING, 0);
+    e->stopped = NULL;
     fx_poll poll = fx_poll_start(interrupt);
     const fx_status status = fx_run_bound(b, buffers, next, next_count, &poll, stats, error);
     fx_arena_end(&e->arena);

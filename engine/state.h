@@ -1,4 +1,5 @@
-/* What engine.c, bind.c, pinned.c, run.c, loader.c and poison.c share: the engine and its bound programs. */
+/* What engine.c, bind.c, pinned.c, run.c, loader.c, recording.c, tape.c and poison.c share: the engine and its bound
+ * programs. */
 #ifndef FLEXNN_ENGINE_STATE_H
 #define FLEXNN_ENGINE_STATE_H
 
@@ -70,6 +71,7 @@ typedef struct fx_pinned_range {
 struct fx_engine {
     fx_bound *bound;
     fx_recording *recordings;
+    const fx_recording *stopped; /* whose run may go on: nothing has run and the arena has not moved since */
     fx_arena arena;
     fx_pinned_range *pinned; /* ranges of the file that the arena holds */
     int64_t pinned_count;
@@ -144,7 +146,15 @@ fx_status fx_engine_grow(fx_engine *e, int64_t bytes, fx_error *error);
 fx_status fx_run_bound(fx_bound *b, void *const *buffers, fx_bound *const *next, uint32_t next_count, fx_poll *poll,
                        fx_run_stats *stats, fx_error *error);
 
-/* Whether a program's pinned weights would lie in slots of a recording. */
+/* Checks all of a tape: FX_ERR_PARAMS, FX_ERR_OVERLAP. */
+fx_status fx_tape_check(const fx_engine *e, const fx_tape *t, fx_error *error);
+/* The part of the arena from its first slot to its last; lo >= hi: none. */
+fx_range fx_tape_slots(const fx_tape *t);
+/* Whether a program has pinned weights where slots lie, or writes there. Its loads count, too: those of any program may
+ * go on when a recording begins. */
+int fx_slots_meet(fx_range slots, const fx_touches *touches);
+
+/* Whether a program meets the slots of a recording so. */
 int fx_recordings_meet(const fx_engine *e, const fx_touches *touches);
 /* Makes the recordings that run a program refuse to run. */
 void fx_recordings_break(const fx_bound *b);

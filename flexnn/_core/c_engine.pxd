@@ -127,7 +127,7 @@ cdef extern from "flexnn/recording.h" nogil:
         uint32_t slot_count
         const uint32_t *operands
         uint32_t operand_count
-        uint32_t buffer_count, counter_count, looks_ahead
+        uint32_t buffer_count, counter_count, input_count, looks_ahead
 
     ctypedef struct fx_recording_stats:
         fx_run_stats run

@@ -37,8 +37,13 @@ cdef class Recording:
         tape.slots = <const fx_slot *>_array(buffers, slots, sizeof(fx_slot), "slots", &tape.slot_count)
         tape.operands = <const uint32_t *>_array(buffers, operands, sizeof(uint32_t), "operands", &tape.operand_count)
         tape.buffer_count, tape.counter_count, tape.looks_ahead = buffer_count, counter_count, looks_ahead
-        with nogil:
-            made = fx_recording_make(opened, &tape, &error)
+        tape.input_count = input_count
+        engine.busy = True
+        try:
+            with nogil:
+                made = fx_recording_make(opened, &tape, &error)
+        finally:
+            engine.busy = False
         if made == NULL:
             _err_raise(&error)
         self.engine, self.recording = engine, made
@@ -97,6 +102,8 @@ cdef class Recording:
         sizes = <int64_t *>(pointers + self.buffer_count + 1)
         for i in range(self.buffer_count):
             held = _Buffer(buffers[i], i >= self.input_count)
+            if not buffers[i].flags.aligned:
+                raise ValueError(f"buffer {i} is not aligned to its elements")
             pointers[i], sizes[i] = held.view.buf, held.view.len
             holders.append(held)
         pending = []

@@ -80,6 +80,7 @@ class _Session:
         """Return a slot of a value that is no row of another."""
         slot = self.tape.root(self.slot(value))
         if self.tape.slots[slot].row_of < 0:
+            self.tape.slots[slot].is_fixed = True  # it must not become a row later
             return slot
         copy = self.tape.slot(value.nbytes, is_fixed=True)
         self.tape.add("copy", a=copy, b=slot, n=value.nbytes)

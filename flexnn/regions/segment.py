@@ -47,6 +47,8 @@ class Segment:
     """Values whose numbers went into the graph, by name: with other numbers it is another segment."""
     inlined: Nodes = 0
     """Branches that are lowered into it."""
+    fixed: list[Array] | None = None
+    """Constants that the artifact does not hold: they are the graph's last inputs once it has been bound."""
 
 
 Told = Callable[[str], bool]

@@ -44,7 +44,7 @@ class Slot:
     body: int = 0
     """Number of the body in which it was made; 0: none."""
     is_fixed: bool = False
-    """Whether it stays a slot of its own: its place is swapped, or decides."""
+    """Whether it stays a slot of its own: its place is swapped, or decides, or has rows."""
 
 
 @dataclass(slots=True)

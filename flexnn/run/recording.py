@@ -112,7 +112,10 @@ def ready(stretch: Stretch, segments: list[BoundSegment]) -> ReadyStretch:
         elif entry.kind in ("copy", "count", "row"):
             b = tape.root(b)
         a = entry.a if entry.kind in ("run", "begin", "turn", "next", "count") else tape.root(entry.a)
-        entries[number] = (KINDS[entry.kind], a, b, entry.c, entry.d, 0, entry.n)
+        c, d = entry.c, entry.d
+        if entry.kind == "turn":
+            c, d = (slot if slot < 0 else tape.root(slot) for slot in (c, d))
+        entries[number] = (KINDS[entry.kind], a, b, c, d, 0, entry.n)
     made = ReadyStretch(
         stretch, segments, constants, entries, np.concatenate([slots, added]), np.array(operands, np.uint32), slot_bytes
     )
@@ -129,7 +132,7 @@ def _slots(tape: Tape, own: int, more: int) -> tuple[NDArray[Any], int]:
     """
     slots = np.zeros(len(tape.slots), _core.SLOT_DTYPE)
     spans = tape.lifetimes()
-    numbers = sorted(spans, key=lambda i: -tape.slots[i].nbytes)
+    numbers = sorted((i for i in spans if tape.slots[i].nbytes), key=lambda i: -tape.slots[i].nbytes)
     sizes = np.array([align_up(tape.slots[i].nbytes, LINE) for i in numbers], np.int64)
     first = np.array([spans[i][0] for i in numbers], np.int32)
     last = np.array([spans[i][1] for i in numbers], np.int32)

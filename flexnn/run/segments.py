@@ -153,13 +153,14 @@ class BoundSegments:
     def _bind(self, segment: Segment) -> BoundSegment:
         """Find the weights of the segment's graph in the artifact; constants that are not there become inputs."""
         graph = segment.graph
-        constants = _constants_as_inputs(graph)
+        if segment.fixed is None:  # not where it is bound again after it was dropped
+            segment.fixed = _constants_as_inputs(graph)
         for weight in graph.weights:
             stored = self.stored.weights[self.stored.keys[str(weight_key(weight))]]
             weight.offset, weight.crc_first = stored.offset, stored.crc_first
             weight.source = weight.panels = None
             weight.chunk_bytes = stored.chunk_bytes
-        return BoundSegment(graph, constants, Planner(graph, self.setting), self.setting.io_align)
+        return BoundSegment(graph, segment.fixed, Planner(graph, self.setting), self.setting.io_align)
 
     def _has(self, weight: Weight) -> bool:
         key = weight_key(weight)

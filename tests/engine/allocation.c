@@ -1,41 +1,11 @@
 /* A run allocates nothing, not even the first: calls of every function that takes memory are counted during it, on all
  * threads (the linker inserts the counters: --wrap).
  * usage: flexnn-allocation */
+#include "allocations.h"
 #include "chain.h"
 #include "require.h"
 
-#include <stdatomic.h>
 #include <string.h>
-#include <sys/mman.h>
-
-static atomic_int is_counting, allocations;
-
-static void count(void) {
-    if (atomic_load(&is_counting))
-        atomic_fetch_add(&allocations, 1);
-}
-
-/* Declares each function, which counts the call and then calls the real one. */
-#define WRAP(type, name, parameters, arguments)                                                                        \
-    type __real_##name parameters;                                                                                     \
-    type __wrap_##name parameters;                                                                                     \
-    type __wrap_##name parameters {                                                                                    \
-        count();                                                                                                       \
-        return __real_##name arguments;                                                                                \
-    }
-WRAP(void *, malloc, (size_t bytes), (bytes))
-WRAP(void *, calloc, (size_t number, size_t bytes), (number, bytes))
-WRAP(void *, realloc, (void *memory, size_t bytes), (memory, bytes))
-WRAP(void *, aligned_alloc, (size_t alignment, size_t bytes), (alignment, bytes))
-WRAP(int, posix_memalign, (void **memory, size_t alignment, size_t bytes), (memory, alignment, bytes))
-WRAP(void *, mmap, (void *at, size_t bytes, int access, int flags, int fd, off_t offset),
-     (at, bytes, access, flags, fd, offset))
-void __wrap_free(void *memory);
-void __real_free(void *memory);
-void __wrap_free(void *memory) {
-    count();
-    __real_free(memory);
-}
 
 static void runs_of(const fx_kernels *k, int threads, int group, int trace) {
     static chain c;

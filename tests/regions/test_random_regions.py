@@ -1,0 +1,60 @@
+"""Random models with If, Loop and Scan in each other, against onnxruntime, at no limit and at the smallest budget."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+
+import flexnn
+from flexnn.session import open_for_tests
+from tests.support.random_regions import Maker
+
+BLOCK = 10
+BLOCKS = [*range(15), *(pytest.param(block, marks=pytest.mark.full) for block in range(15, 26))]
+
+
+def check(artifact: Path, feeds: list, wanted: list, memory: int | None) -> None:
+    with open_for_tests(artifact, memory=memory, threads=2, poison=True) as session:
+        for feed, expected in zip(feeds, wanted, strict=True):
+            for mine, theirs in zip(session.run(None, feed), expected, strict=True):
+                assert (mine.shape, mine.dtype) == (theirs.shape, theirs.dtype)
+                np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
+            assert memory is None or session.session_bytes <= memory
+
+
+def check_seed(folder: Path, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    maker = Maker(rng)
+    model = maker.model()
+    path = folder / f"{seed}.onnx"
+    path.write_bytes(model.SerializeToString())
+    feeds = [maker.feed(rng) for _ in range(2)]
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL  # some graphs crash it
+    reference = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    wanted = [reference.run(None, feed) for feed in feeds]
+    artifact = flexnn.compile(path)
+    check(artifact, feeds, wanted, None)
+    memory = 1
+    while True:  # what later programs need is known when they are met
+        try:
+            check(artifact, feeds, wanted, memory)
+            return
+        except flexnn.BudgetError as error:
+            assert error.minimum > memory
+            memory = error.minimum
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_random_regions(tmp_path: Path, block: int) -> None:
+    for seed in range(BLOCK * block, BLOCK * (block + 1)):
+        try:
+            check_seed(tmp_path, seed)
+        except BaseException as error:
+            error.add_note(f"seed {seed}")
+            raise
