@@ -185,6 +185,14 @@ void fx_pinned_cut(fx_engine *e, int64_t arena_bytes) {
     e->pinned_count = left;
 }
 
+void fx_pinned_drop(fx_engine *e, fx_range range) {
+    int64_t left = 0;
+    for (int64_t i = 0; i < e->pinned_count; i++)
+        if (!fx_ranges_meet((fx_range){e->pinned[i].address, e->pinned[i].address + e->pinned[i].bytes}, range))
+            e->pinned[left++] = e->pinned[i];
+    e->pinned_count = left;
+}
+
 static int by_address(const void *a, const void *b) {
     const int64_t x = ((const fx_pinned_range *)a)->address, y = ((const fx_pinned_range *)b)->address;
     return (x > y) - (x < y);

@@ -115,6 +115,7 @@ fx_recording *fx_recording_make(fx_engine *e, const fx_tape *tape, fx_error *err
         free(r);
         return NULL;
     }
+    fx_pinned_drop(e, r->slots); /* of programs unbound since */
     r->others = e->recordings;
     e->recordings = r;
     fx_arena_bind(&e->arena, 1);

@@ -136,6 +136,8 @@ fx_status fx_pinned_bring(fx_engine *e, const fx_program *p, const fx_touches *t
                           fx_bind_stats *stats, fx_error *error);
 /* Drops the ranges beyond the first arena_bytes of the arena. */
 void fx_pinned_cut(fx_engine *e, int64_t arena_bytes);
+/* Drops the ranges that meet another, which something will write. */
+void fx_pinned_drop(fx_engine *e, fx_range range);
 /* Returns the memory around the pinned ranges to the system. */
 void fx_pinned_forget_others(fx_engine *e);
 

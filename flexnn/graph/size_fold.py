@@ -170,7 +170,12 @@ def _lowered(node: ModelNode, inputs: Sequence[Const | None], opset: int) -> lis
     try:
         for value in inputs:
             known = value is None or is_sizes(value) or (not depends(value) and value.nbytes <= _OPERAND_BYTES)
-            values.append(value if known or value is None else add_tensor(graph, value.name, value.shape, value.dtype))
+            if value is None:
+                values.append(None)
+            elif known:  # a copy: the constant's tensor is one of another graph
+                values.append(Const(value.name, value.shape, value.dtype, value.source))
+            else:
+                values.append(add_tensor(graph, value.name, value.shape, value.dtype))
         if not any(isinstance(value, int) for value in values):
             values[0] = add_tensor(graph, "", inputs[0].shape, inputs[0].dtype) if inputs[0] else None
         results = lowering(Context(graph, node, opset, values))

@@ -23,6 +23,8 @@ TEMPLATES_MAX = 4
 """Most templates of the same nodes; the one used longest ago goes."""
 NODES_MAX = 4096
 """Most internal nodes of all templates; those made longest ago go."""
+SIZE_BYTES = 4
+"""Least bytes of an integer that may be a size; narrower ones are weights."""
 NUMBERS_MAX = 64
 """Most integers of a value that a template may take as sizes."""
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
@@ -68,7 +70,12 @@ class Given:
         """Return a constant of its numbers."""
         assert self._array is not None
         self.is_known = True
-        if self.dtype.kind not in "iu" or self._array.size > NUMBERS_MAX or self.dtype not in _NAMES:
+        if (
+            self.dtype.kind not in "iu"
+            or self.dtype.itemsize < SIZE_BYTES
+            or self._array.size > NUMBERS_MAX
+            or self.dtype not in _NAMES
+        ):
             return array_const(name, self._array)
         own = tuple(map(int, self.shape))  # how many there are is the same always
         if self.first < 0:

@@ -8,6 +8,7 @@ where bodies change shapes from turn to turn. Values that live from one stretch 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -70,7 +71,7 @@ class OpenShapesRun:
         plans = self._open.plans
         if not plans:
             raise SessionError("the model has open shapes, so there is no plan before its first run")
-        return max(plans, key=lambda plan: plan.arena_bytes)
+        return replace(max(plans, key=lambda plan: plan.arena_bytes), minimum_memory=self._open.minimum_bytes)
 
     @property
     def session_bytes(self) -> int:
