@@ -68,9 +68,9 @@ class OpenShapesRun:
     @property
     def plan(self) -> Plan:
         """The plan of the last run's largest segment. Raises SessionError before the first run."""
-        plans = self._open.plans
-        if not plans:
+        if not self.last_run:
             raise SessionError("the model has open shapes, so there is no plan before its first run")
+        plans = self._open.plans or [self._open.empty_plan()]
         return replace(max(plans, key=lambda plan: plan.arena_bytes), minimum_memory=self._open.minimum_bytes)
 
     @property

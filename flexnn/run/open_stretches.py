@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flexnn import _core
-from flexnn.graph.ir import Array
+from flexnn.graph.ir import Array, Graph
 from flexnn.measure import Watch
 from flexnn.measure.parts import Parts
 from flexnn.planning import BudgetError, MachineProfile, Plan
@@ -375,6 +375,24 @@ class OpenStretches:
     def plans(self) -> list[Plan]:
         """Plans of the segments of the last run."""
         return [segment.plan for used in self._used for segment in used.segments if segment.plan is not None]
+
+    def empty_plan(self) -> Plan:
+        """Return the plan of a run that numpy computed alone."""
+        from .region_plan import no_program  # few models have no part that the core computes
+
+        return Plan(
+            graph=Graph(),
+            program=no_program(self.segments.setting.threads),
+            memory=self.segments.memory,
+            minimum_memory=0,
+            overhead=self.bytes(),
+            predicted_ms=0.0,
+            stall_ms=0.0,
+            bound_ms=0.0,
+            plan_ms=0.0,
+            activation_bytes=0,
+            working_bytes=0,
+        )
 
     def rebudget(self, memory: int | None) -> None:
         """Plan the stretches of the last run again for another budget."""

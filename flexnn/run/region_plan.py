@@ -212,7 +212,7 @@ def plan_regions(segments: BoundSegments, feeds: Mapping[str, Array]) -> RegionP
     largest = max(plans, key=lambda plan: plan.arena_bytes, default=None)
     return RegionPlan(
         graph=largest.graph if largest else Graph(),
-        program=largest.program if largest else _no_program(segments.setting.threads),
+        program=largest.program if largest else no_program(segments.setting.threads),
         memory=segments.memory,
         minimum_memory=max((plan.minimum_memory for plan in plans), default=0),
         overhead=largest.overhead if largest else {},
@@ -235,7 +235,7 @@ def _longest(region: Region, parts: Sequence[Part], cost: Callable[[Plan], float
     return total
 
 
-def _no_program(threads: int) -> Program:
+def no_program(threads: int) -> Program:
     """The program of a model that numpy computes alone."""
     steps, loads = np.zeros(0, _core.STEP_DTYPE), np.zeros(0, _core.LOAD_DTYPE)
     nodes, io_bytes = np.zeros(0, _core.NODE_DTYPE), np.zeros(0, np.int64)

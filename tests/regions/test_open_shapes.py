@@ -393,3 +393,34 @@ def test_sizes_of_one_name_are_one_size(tmp_path: Path) -> None:
             feed = {"x": numbers(rows, 9), "edges": np.arange(links) % rows, "kinds": numbers(rows)}
             check_run(session, model, feed)
         assert "MatMul" not in session.statistics()["hosted_operators"]
+
+
+def test_a_model_that_numpy_computes_alone(tmp_path: Path) -> None:
+    """It has a plan without steps, and a smallest budget."""
+    node = helper.make_node("Det", ["x"], ["y"])
+    model = model_of(graph_of([node], [value("x", F32, ["n", 3, 3])], [value("y", F32, ["n"])]))
+    with opened(tmp_path, model) as session:
+        check_run(session, model, {"x": numbers(2, 3, 3)})
+        assert not len(session.plan.steps)
+        assert session.plan.minimum_memory >= session.session_bytes
+
+
+def test_weights_are_not_found_where_slots_were_written(tmp_path: Path) -> None:
+    """Weights that larger shapes moved are read or moved again for smaller ones, never taken from their old place."""
+    body = [helper.make_node("Relu", ["c"], ["b"])], [helper.make_node("Neg", ["c"], ["b"])]
+    ways = {
+        f"{way}_branch": graph_of(nodes, [], [value("b", F32, None)], name=way)
+        for way, nodes in zip(("then", "else"), body, strict=True)
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("ReduceMax", ["x"], ["top"], keepdims=0),
+        helper.make_node("Greater", ["top", "zero"], ["is"]),
+        helper.make_node("If", ["is"], ["y"], **ways),
+    ]
+    constants = {"w": numbers(64, 64, 3, 3) / 24, "zero": np.float32(0)}
+    shape = [1, 64, "h", "w"]
+    model = model_of(graph_of(nodes, [value("x", F32, shape)], [value("y", F32, shape)], constants))
+    with opened(tmp_path, model) as session:
+        for side in (40, 48, 24, 40):
+            check_run(session, model, {"x": numbers(1, 64, side, side)})
