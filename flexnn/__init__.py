@@ -1,12 +1,16 @@
 """FlexNN: ONNX models inside a memory budget given in bytes."""
 
+from typing import TYPE_CHECKING, Any
+
 from flexnn.artifact import ArtifactError
 from flexnn.compiler import compile  # noqa: A004
 from flexnn.errors import CompileError, FlexNNError
 from flexnn.graph.ir import GraphError
-from flexnn.planned import plan
 from flexnn.planning import BudgetError, Plan
 from flexnn.session import NodeArg, Session, SessionError
+
+if TYPE_CHECKING:
+    from flexnn.planned import plan
 
 __version__ = "0.1.0"
 
@@ -24,3 +28,12 @@ __all__ = [
     "compile",
     "plan",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import ``plan`` when it is asked for: sessions do without it, and imports count in small processes."""
+    if name != "plan":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from flexnn.planned import plan
+
+    return plan

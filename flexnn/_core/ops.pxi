@@ -51,8 +51,18 @@ def _names_of_enums():
     return enums
 
 
+class _Fields(dict):
+    """Fields of each operator, by its name; found when they are asked for, as most models have few operators."""
+
+    def __missing__(self, op):
+        if op not in OPS:
+            raise KeyError(op)
+        fields = self[op] = _fields_of_op(OPS.index(op))
+        return fields
+
+
 OPS = _names_of_ops()
-FIELDS = {name: _fields_of_op(i) for i, name in enumerate(OPS)}
+FIELDS = _Fields()
 ENUMS = _names_of_enums()
 WEIGHT_FORMS = {name: (fx_weight_forms[i].bits, fx_weight_forms[i].block, fx_weight_forms[i].scales,
                        fx_weight_forms[i].minimum) for i, name in enumerate(ENUMS["wtype"])}

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flexnn._core._core import FIELDS, PARAM_WORDS
+from flexnn._core._core import FIELDS, OPS, PARAM_WORDS
 
-_FORMATS = {op: struct.Struct("=" + "".join("f" if is_float else "i" for _, is_float in FIELDS[op])) for op in FIELDS}
+
+@cache
+def _format(op: str) -> struct.Struct:
+    """Return the layout of an operator's parameters."""
+    return struct.Struct("=" + "".join("f" if is_float else "i" for _, is_float in FIELDS[op]))
 
 
 def encode_params(op: str, fields: Mapping[str, int | float]) -> NDArray[np.int32]:
@@ -18,7 +23,7 @@ def encode_params(op: str, fields: Mapping[str, int | float]) -> NDArray[np.int3
 
     ValueError if a field is missing, unknown, of the wrong type or beyond 32 bits.
     """
-    if op not in FIELDS:
+    if op not in OPS:
         raise ValueError(f"no operator {op!r}")
     names = FIELDS[op]
     if len(fields) != len(names) or any(name not in fields for name, _ in names):
@@ -27,7 +32,7 @@ def encode_params(op: str, fields: Mapping[str, int | float]) -> NDArray[np.int3
         raise ValueError(f"{op}: missing parameters {missing}, unknown {extra}")
     words = np.zeros(PARAM_WORDS, np.int32)
     try:
-        _FORMATS[op].pack_into(words.data, 0, *[fields[name] for name, _ in names])
+        _format(op).pack_into(words.data, 0, *[fields[name] for name, _ in names])
     except (struct.error, OverflowError, TypeError) as error:
         raise ValueError(f"{op}: {error} in {dict(fields)}") from error
     return words

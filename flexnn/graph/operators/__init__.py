@@ -4,32 +4,26 @@
 ``encode`` turns a node into the fields of its operator's struct (kernels/include/flexnn/params.h). Attributes say what
 a node means and hold no shapes, except where a shape is the meaning (``expand`` of copy, ``sizes`` of resize).
 
-Adding an operator: its record in a family's ``OPERATORS``. Importing this package fails where the records and the
+Adding an operator: its record in a family's ``OPERATORS``. Iterating over ``OPERATORS`` fails where the records and the
 operators of the C core are not the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from flexnn import _core
 
 from ..attributes import INT_MAX, node_error
 from ..ir import Graph, Node, Shape
 from . import (
-    attention,
     convolution,
     elementwise,
-    fourier,
-    indexing,
     linear,
     movement,
     normalisation,
     pointwise,
-    recurrent,
     reduction,
-    selection,
-    trees,
     window,
 )
 from .pointwise import computes
@@ -52,21 +46,18 @@ __all__ = [
 ]
 
 FAMILIES = (
-    attention,
     convolution,
     elementwise,
-    fourier,
-    indexing,
     linear,
     movement,
     normalisation,
     pointwise,
-    recurrent,
     reduction,
-    selection,
-    trees,
     window,
 )
+"""Families that most models need. The others are imported when one of their operators is met: a session pays for what
+it imports.
+"""
 
 
 def collect(records: Iterable[Operator], core: Sequence[str] = _core.OPS) -> dict[str, Operator]:
@@ -91,7 +82,37 @@ def collect(records: Iterable[Operator], core: Sequence[str] = _core.OPS) -> dic
     return {name: found[name] for name in core}
 
 
-OPERATORS = collect(record for family in FAMILIES for record in family.OPERATORS)
+class _Records(Mapping[str, Operator]):
+    """Records by name, in the order of the C core's operators."""
+
+    def __init__(self) -> None:
+        self._found = {record.name: record for family in FAMILIES for record in family.OPERATORS}
+        self._is_whole = False
+
+    def __getitem__(self, name: str) -> Operator:
+        if name not in self._found and name in _core.OPS:
+            self._load()
+        found: Operator = self._found[name]
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        self._load()
+        return iter(self._found)
+
+    def __len__(self) -> int:
+        return len(_core.OPS)
+
+    def _load(self) -> None:
+        if self._is_whole:
+            return
+        from . import attention, fourier, indexing, recurrent, selection, trees
+
+        families = (*FAMILIES, attention, fourier, indexing, recurrent, selection, trees)
+        self._found = collect(record for family in families for record in family.OPERATORS)
+        self._is_whole = True
+
+
+OPERATORS: Mapping[str, Operator] = _Records()
 """The record of each internal operator."""
 
 
