@@ -91,11 +91,28 @@ static fx_bound *make(fx_engine *e, const fx_program *p, fx_error *error) {
     return b;
 }
 
-/* Whether two programs leave each other's pinned weights and zeros alone. */
-static int agree(const fx_touches *a, const fx_touches *b) {
-    return !fx_lists_meet(a->pinned, a->pinned_count, b->pinned, b->pinned_count) &&
-           !fx_lists_meet(a->pinned, a->pinned_count, b->writes, b->write_count) &&
-           !fx_lists_meet(a->writes, a->write_count, b->pinned, b->pinned_count);
+/* Whether two programs have the same pinned weights and zeros in the same places. */
+static int share_pins(const fx_program *a, const fx_program *b) {
+    return a->pinned_count == b->pinned_count && a->zeros_offset == b->zeros_offset &&
+           a->zeros_count == b->zeros_count &&
+           (!a->pinned_count || !memcmp(a->pinned, b->pinned, a->pinned_count * sizeof *a->pinned));
+}
+
+/* Whether two programs leave each other's pinned weights and zeros alone, or share all of them. */
+static int agree(const fx_bound *a, const fx_bound *b) {
+    const fx_touches *x = &a->touches, *y = &b->touches;
+    return share_pins(&a->program, &b->program) ||
+           (!fx_lists_meet(x->pinned, x->pinned_count, y->pinned, y->pinned_count) &&
+            !fx_lists_meet(x->pinned, x->pinned_count, y->writes, y->write_count) &&
+            !fx_lists_meet(x->writes, x->write_count, y->pinned, y->pinned_count));
+}
+
+/* The bound program that has the same pins in place; NULL: none. */
+static const fx_bound *with_same_pins(const fx_engine *e, const fx_program *p) {
+    const fx_bound *other = e->bound;
+    while (other && !share_pins(p, &other->program))
+        other = other->others;
+    return other;
 }
 
 fx_status fx_engine_grow(fx_engine *e, int64_t bytes, fx_error *error) {
@@ -121,7 +138,10 @@ static fx_status bring(fx_engine *e, fx_bound *b, fx_poll *poll, fx_bind_stats *
     if (fx_loader_pause(e, poll) != FX_OK)
         return fx_fail(error, FX_ERR_CANCELLED, 0);
     fx_status status = fx_engine_grow(e, p->arena_bytes, error);
-    if (status == FX_OK)
+    if (status == FX_OK && with_same_pins(e, p))
+        for (uint32_t i = 0; i < p->pinned_count; i++)
+            stats->kept += p->pinned[i].check_bytes;
+    else if (status == FX_OK)
         status = fx_pinned_bring(e, p, &b->touches, poll, stats, error);
     if (status != FX_OK)
         return status;
@@ -155,7 +175,7 @@ fx_bound *fx_bind(fx_engine *e, const fx_program *p, const fx_interrupt *interru
     if (!b)
         return NULL;
     for (const fx_bound *other = e->bound; other; other = other->others)
-        if (!agree(&b->touches, &other->touches)) {
+        if (!agree(b, other)) {
             fx_fail(error, FX_ERR_OVERLAP, 0);
             free_bound(b);
             return NULL;

@@ -23,7 +23,8 @@ cdef extern from "flexnn/engine.h" nogil:
         pass
 
     ctypedef struct fx_node:
-        pass
+        uint32_t op, kernel
+        fx_params params
 
     ctypedef struct fx_step:
         pass

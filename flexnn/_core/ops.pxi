@@ -178,6 +178,36 @@ def op_full_window(str op not None, params):
     return w.y0, w.y1, w.c0, w.c1
 
 
+def node_needs(nodes, needs, windows):
+    """Fill ``needs``, an int64 array [nodes, 4], with what each record of ``nodes`` (NODE_DTYPE) needs: workspace bytes
+    per thread, floats of 0.0, panels, bytes of a panel; and ``windows``, an int32 array [nodes, 4], with its whole output
+    (y0, y1, c0, c1). Return the number of the first node whose parameters are wrong, or -1."""
+    cdef _Buffer records = _Buffer(nodes)
+    cdef _Buffer found = _Buffer(needs, True)
+    cdef _Buffer whole = _Buffer(windows, True)
+    cdef Py_ssize_t count = records.view.len // <Py_ssize_t>sizeof(fx_node)
+    if (records.view.len != count * <Py_ssize_t>sizeof(fx_node) or found.view.len != count * 4 * 8
+            or whole.view.len != count * <Py_ssize_t>sizeof(fx_window)):
+        raise ValueError("arrays of other lengths than the nodes have")
+    cdef const fx_node *node = <const fx_node *>records.view.buf
+    cdef int64_t *need = <int64_t *>found.view.buf
+    cdef fx_window *window = <fx_window *>whole.view.buf
+    cdef const fx_kernels *kernels = _kernels(None)
+    cdef Py_ssize_t i
+    with nogil:
+        for i in range(count):
+            if node[i].op >= FX_OP_COUNT or fx_op_check(node[i].op, node[i].kernel, &node[i].params) != FX_OK:
+                break
+            need[4 * i] = fx_op_workspace(kernels, node[i].op, node[i].kernel, &node[i].params)
+            need[4 * i + 1] = fx_op_zeros(node[i].op, &node[i].params)
+            need[4 * i + 3] = fx_op_panel_bytes(node[i].op, &node[i].params)
+            need[4 * i + 2] = fx_op_panels(node[i].op, &node[i].params) if need[4 * i + 3] else 0
+            window[i] = fx_op_full_window(node[i].op, &node[i].params)
+        else:
+            i = -1
+    return i
+
+
 cdef fx_window _window(_Op o, window) except *:
     """The window asked for, checked (None: the full one)."""
     cdef fx_window full = fx_op_full_window(o.op, &o.params)

@@ -1,0 +1,175 @@
+"""Plans for other sizes: a program that was planned once runs the same nodes at other sizes, with the same weights in
+the same places.
+
+Only what sizes decide is computed again: parameters, windows, places of activations and workspaces. A program that
+pins everything gets new places; one that reads weights while it runs keeps all of its places, so it serves whatever is
+not larger than what it was planned for. All programs that come from one plan share its pinned weights in the arena.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flexnn import _core
+from flexnn.graph.ir import DTYPES, Graph
+
+from .report import Plan
+from .types import I64, LINE
+
+_TILE_BLOCK = [name for name, _ in _core.FIELDS["conv"]].index("tile_block")
+_WORKSPACE, _ZEROS = 0, 1
+"""Columns of what ``_core.node_needs`` fills; the others are of panels."""
+
+
+class Sizes(NamedTuple):
+    """What binding to sizes decides about a graph of which all else is known."""
+
+    params: NDArray[np.int32]
+    """Parameters of each node."""
+    nbytes: I64
+    """Bytes of each tensor."""
+    offsets: I64
+    """Bytes from the start of its root's storage to each tensor."""
+
+
+class Refit:
+    """What a plan of ``graph`` takes from its sizes. ``plan`` runs nodes one by one, in the graph's order."""
+
+    def __init__(self, plan: Plan, graph: Graph) -> None:
+        program = plan.program
+        self._plan, self._program = plan, program
+        self._base = program.arena_bytes - plan.working_bytes
+        self._is_pinned = not len(program.loads) and not len(program.tables)
+        tensors = graph.tensors
+        operands = [
+            (i, _core.MAX_INPUTS if slot == len(node.inputs) else slot, tensor)
+            for i, node in enumerate(graph.nodes)
+            for slot, tensor in enumerate([*node.inputs, node.outputs[0]])
+        ]
+        self._node, self._slot, self._tensor = np.array(operands, np.int64).reshape(-1, 3).T.copy()
+        self._root = np.array([graph.root(i) for i in range(len(tensors))], np.int64)
+        sizes = sizes_of(graph)
+        self._offsets = sizes.offsets
+        self._io = np.array(list(dict.fromkeys([*graph.inputs, *graph.outputs])), np.int64)
+        self._blocks(graph, sizes)
+        self._needs, self._windows = _needs(program.nodes) or (np.zeros((0, 4), np.int64), np.zeros((0, 4), np.int32))
+        self._conv = np.flatnonzero(program.nodes["op"] == _core.OPS.index("conv"))
+        self._tile_blocks = program.nodes["params"][self._conv, _TILE_BLOCK]
+        steps = np.bincount(program.steps["node"], minlength=len(graph.nodes))
+        self._sliced = np.flatnonzero(steps > 1)
+
+    def _blocks(self, graph: Graph, sizes: Sizes) -> None:
+        """Find the activations, their places, and when they live."""
+        io = {*graph.inputs, *graph.outputs}
+        nodes = self._program.nodes
+        first: dict[int, int] = {}
+        last: dict[int, int] = {}
+        place: dict[int, int] = {}
+        for i, slot, tensor in zip(self._node.tolist(), self._slot.tolist(), self._tensor.tolist(), strict=True):
+            root = int(self._root[tensor])
+            if root in io or graph.tensors[root].weight >= 0:
+                continue
+            first.setdefault(root, i)
+            last[root] = i
+            where = nodes[i]["out"] if slot == _core.MAX_INPUTS else nodes[i]["in"][slot]
+            place[root] = int(where["offset"]) - int(sizes.offsets[tensor]) - self._base
+        self._roots = np.array(list(first), np.int64)
+        working = np.flatnonzero(nodes["workspace_bytes"] > 0)
+        self._working = working
+        self._first = np.array([*first.values(), *working.tolist()], np.int32)
+        self._last = np.array([*last.values(), *working.tolist()], np.int32)
+        self._places = np.array(
+            [*place.values(), *(nodes["workspace_offset"][working] - self._base).tolist()], np.int64
+        )
+        self._room = sizes.nbytes[self._roots]
+
+    def at(self, sizes: Sizes) -> Plan | None:
+        """Return the plan for other sizes; None where they need another plan."""
+        program = self._program
+        nodes = program.nodes.copy()
+        nodes["params"] = sizes.params
+        nodes["params"][self._conv, _TILE_BLOCK] = self._tile_blocks
+        found = _needs(nodes)
+        if found is None:
+            return None
+        needs, windows = found
+        if not np.array_equal(needs[:, 2:], self._needs[:, 2:]) or needs[:, _ZEROS].max(initial=0) > program.zeros_count:
+            return None
+        if not np.array_equal(windows[self._sliced], self._windows[self._sliced]):
+            return None
+        placed = self._placed(sizes, needs[:, _WORKSPACE])
+        if placed is None:
+            return None
+        places, working_bytes, workspace = placed
+        moved = sizes.offsets - self._offsets
+        if places is not None:
+            count = len(self._roots)
+            shift = np.zeros(len(self._root), np.int64)
+            shift[self._roots] = places[:count] - self._places[:count]
+            moved = moved + shift[self._root]
+            nodes["workspace_bytes"] = workspace
+            nodes["workspace_offset"][self._working] = self._base + places[count:]
+        self._move(nodes, moved)
+        steps = program.steps.copy()
+        whole = np.flatnonzero(~np.isin(steps["node"], self._sliced))
+        for i, name in enumerate(("y0", "y1", "c0", "c1")):
+            steps["window"][name][whole] = windows[steps["node"][whole], i]
+        made = replace(
+            program,
+            nodes=nodes,
+            steps=steps,
+            arena_bytes=self._base + working_bytes,
+            io_bytes=sizes.nbytes[self._io],
+        )
+        return replace(self._plan, program=made, working_bytes=working_bytes)
+
+    def _move(self, nodes: NDArray[np.void], moved: I64) -> None:
+        """Add to the offset of each operand how far its tensor moved; tables in the file stay."""
+        by = moved[self._tensor]
+        is_out = self._slot == _core.MAX_INPUTS
+        nodes["out"]["offset"][self._node[is_out]] += by[is_out]
+        inside = ~is_out
+        at = self._node[inside], self._slot[inside]
+        is_file = nodes["in"]["base"][at] == _core.BASE_FILE
+        nodes["in"]["offset"][at] += np.where(is_file, 0, by[inside])
+
+    def _placed(self, sizes: Sizes, workspace: I64) -> tuple[I64 | None, int, I64] | None:
+        """Return places of activations and workspaces (None: those they had), the bytes of the working part, and each
+        node's workspace in bytes; None where they have no room.
+        """
+        own = self._program.nodes["workspace_bytes"]
+        nbytes = sizes.nbytes[self._roots]
+        if not self._is_pinned:
+            fits = bool((nbytes <= self._room).all()) and bool((workspace <= own).all())
+            return (None, self._plan.working_bytes, own) if fits else None
+        rounded = (workspace + LINE - 1) // LINE * LINE
+        if not set(np.flatnonzero(rounded).tolist()) <= set(self._working.tolist()):
+            return None
+        threads = self._program.threads
+        blocks = np.concatenate(((np.maximum(nbytes, 1) + LINE - 1) // LINE * LINE, threads * rounded[self._working]))
+        places = np.zeros(len(blocks), np.int64)
+        if len(blocks):
+            order = np.argsort(self._places, kind="stable").astype(np.int32)
+            _core.place_in_order(blocks, self._first, self._last, order, places)
+        return places, int((places + blocks).max(initial=0)), rounded
+
+
+def sizes_of(graph: Graph) -> Sizes:
+    """Return the sizes of a graph."""
+    width = [DTYPES[tensor.dtype].itemsize for tensor in graph.tensors]
+    params = [node.params for node in graph.nodes]
+    return Sizes(
+        np.stack(params) if params else np.zeros((0, _core.PARAM_WORDS), np.int32),  # type: ignore[arg-type]
+        np.array([tensor.nbytes for tensor in graph.tensors], np.int64),
+        np.array([tensor.offset * size for tensor, size in zip(graph.tensors, width, strict=True)], np.int64),
+    )
+
+
+def _needs(nodes: NDArray[np.void]) -> tuple[I64, NDArray[np.int32]] | None:
+    """Return what each node needs, and its window (``_core.node_needs``); None where a kernel cannot compute one."""
+    needs, windows = np.zeros((len(nodes), 4), np.int64), np.zeros((len(nodes), 4), np.int32)
+    return (needs, windows) if _core.node_needs(nodes, needs, windows) < 0 else None
