@@ -11,10 +11,12 @@ import numpy as np
 from flexnn import _core
 
 from . import operators
-from .ir import Array, Graph, Node, Tensor, Weight
+from .ir import Array, Graph, Node, Shape, Tensor, Weight
 from .sizes import Number, Replay, Trail, is_size
 from .sources import ArraySource, Late, depends
 
+Numbers = Sequence[Number]
+"""All numbers of a trail, by index."""
 _INT32 = np.iinfo(np.int32)
 
 
@@ -41,14 +43,16 @@ class Template:
     def __len__(self) -> int:
         return len(self._nodes)
 
-    def numbers(self, given: Sequence[int]) -> list[Number] | None:
+    def numbers(self, given: Sequence[int]) -> Numbers | None:
         """Return all numbers of the trail for others than those given, in their order; None where binding would make
         another graph of them.
         """
         return self._replay.at(given)
 
-    def at(self, values: list[Number]) -> Graph | None:
-        """Return the graph for all numbers of the trail; None where an operator cannot take them."""
+    def params(self, values: Numbers) -> Array | None:
+        """Return the parameters of all nodes, a row each, for all numbers of the trail; None where an operator cannot
+        take them.
+        """
         params = self._params.copy()
         rows, columns, indices = self._whole
         words = [values[i] for i in indices.tolist()]
@@ -57,6 +61,22 @@ class Template:
         params[rows, columns] = words
         rows, columns, indices = self._floats
         params[rows, columns] = np.array([values[i] for i in indices.tolist()], np.float32).view(np.int32)
+        return params
+
+    @property
+    def weights(self) -> list[Weight]:
+        """Weights whose numbers are the same at all sizes."""
+        return [weight for weight, _, make in self._weights if make is None]
+
+    def outputs(self, values: Numbers) -> list[tuple[Shape, str]]:
+        """Return shape and type of each output of the graph."""
+        found = [self._tensors[i] for i in self._outputs]
+        return [(tuple([int(values[i]) for i in self._of[shape]]), dtype) for _, shape, dtype, *_ in found]
+
+    def at(self, values: Numbers) -> Graph:
+        """Return the graph for all numbers of the trail, of which ``params`` makes parameters."""
+        params = self.params(values)
+        assert params is not None
         lists: list[Any] = [tuple([values[i] for i in indices]) for indices in self._of]
         graph = Graph(weights=[_known(*w, values) for w in self._weights], inputs=list(self._inputs))
         graph.outputs = list(self._outputs)
@@ -120,7 +140,7 @@ def names(op: str) -> list[str]:
     return [name for name, _ in _core.FIELDS[op]]
 
 
-def _known(weight: Weight, size: int, make: Late | None, values: list[Number]) -> Weight:
+def _known(weight: Weight, size: int, make: Late | None, values: Numbers) -> Weight:
     if make is None:
         return replace(weight)
     return replace(weight, nbytes=int(values[size]), source=ArraySource(make(values)))

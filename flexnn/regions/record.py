@@ -134,8 +134,7 @@ class Recorder(Walker):
         made: list[Value] = []
         if segment.makes:
             feeds = [now.slot(scope[name]) for name in segment.feeds]
-            tensors = [segment.graph.tensors[i] for i in segment.graph.outputs]
-            made = [Value(tensor.shape, DTYPES[tensor.dtype]) for tensor in tensors]
+            made = [Value(shape, DTYPES[dtype]) for shape, dtype in segment.outputs]
             now.tape.run(segment, [*feeds, *(now.own(value) for value in made)])
         scoped(segment, scope, made)
 

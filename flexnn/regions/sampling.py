@@ -117,8 +117,8 @@ class Sampler(Walker):
         if segment.makes:
             values = {id(scope[name]): scope[name].nbytes for name in scope if name not in segment.feeds}
             self._runner.meet(segment, sum(values.values()))
-            tensors = [segment.graph.tensors[i] for i in segment.graph.outputs]
-            made = [_value(_filled(random_array(self._random, t.shape, DTYPES[t.dtype]))) for t in tensors]
+            outputs = segment.outputs
+            made = [_value(_filled(random_array(self._random, s, DTYPES[dtype]))) for s, dtype in outputs]
         scoped(segment, scope, made)
 
     def _array(self, region: Region, scope: Scope, name: str, idle: bool = False) -> Array:

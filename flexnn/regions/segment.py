@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from flexnn.graph.bind import Binder
 from flexnn.graph.evaluate import EVALUATORS
-from flexnn.graph.ir import DTYPES, Array, Graph, GraphError
+from flexnn.graph.ir import DTYPES, Array, Graph, GraphError, Shape, Weight
 from flexnn.graph.lower import Const, UnknownValueError, array_const
 from flexnn.graph.model import ModelNode
 from flexnn.graph.passes import run_passes
@@ -18,6 +18,11 @@ from flexnn.graph.passes import run_passes
 from .inline import AgainError, ApartError, condition, inline
 from .region import Nodes, Region, members
 from .scope import NumbersError, Value
+
+if TYPE_CHECKING:
+    from flexnn.graph.template import Numbers
+
+    from .templates import SegmentTemplate
 
 KEPT_BYTES = 4 << 10
 """Most bytes of a constant that is kept as an array between segments; larger ones are computed again by each reader."""
@@ -34,7 +39,8 @@ class Segment:
 
     region: Region
     nodes: Nodes
-    graph: Graph
+    built: Graph | None
+    """The graph; None: it was not asked for yet, and ``template`` makes it."""
     feeds: list[str]
     """Names of the values that the graph's inputs take, in order."""
     makes: list[str]
@@ -49,6 +55,32 @@ class Segment:
     """Branches that are lowered into it."""
     fixed: list[Array] | None = None
     """Constants that the artifact does not hold: they are the graph's last inputs once it has been bound."""
+    template: SegmentTemplate | None = None
+    """Template that it comes from; None: it was bound."""
+    numbers: Numbers | None = None
+    """All numbers of the template's trail."""
+
+    @property
+    def graph(self) -> Graph:
+        """The graph."""
+        if self.built is None:
+            assert self.template is not None
+            assert self.numbers is not None
+            self.built = self.template.template.at(self.numbers)
+        return self.built
+
+    @property
+    def weights(self) -> list[Weight]:
+        """Weights of the graph; but for those that are made of sizes where it comes from a template."""
+        return self.graph.weights if self.template is None else self.template.template.weights
+
+    @property
+    def outputs(self) -> list[tuple[Shape, str]]:
+        """Shape and type of each output of the graph."""
+        if self.template is not None and self.numbers is not None:
+            return self.template.template.outputs(self.numbers)
+        tensors = [self.graph.tensors[i] for i in self.graph.outputs]
+        return [(tensor.shape, tensor.dtype) for tensor in tensors]
 
 
 Told = Callable[[str], bool]

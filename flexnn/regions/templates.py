@@ -115,12 +115,18 @@ class SegmentTemplate:
         if len(numbers) != len(self.template.givens):
             return None
         sizes = self.template.numbers(numbers)
-        graph = None if sizes is None else self.template.at(sizes)
-        if sizes is None or graph is None:
+        if sizes is None or self.template.params(sizes) is None:
             return None
         made = {name: make(sizes) for name, make in self.late.items()}
         consumed = {name: values[name].numbers(name) for name in self.segment.consumed}
-        return replace(self.segment, graph=graph, constants=self.segment.constants | made, consumed=consumed)
+        return replace(
+            self.segment,
+            built=None,
+            constants=self.segment.constants | made,
+            consumed=consumed,
+            template=self,
+            numbers=sizes,
+        )
 
 
 class Templates:
@@ -205,5 +211,5 @@ def _with_trail(
     late = {n: v.source.late(trail.indices) for n, v in segment.constants.items() if isinstance(v, Const)}  # type: ignore[attr-defined]
     segment.constants = {n: v for n, v in segment.constants.items() if not isinstance(v, Const)}
     template = Template(trail, segment.graph)
-    segment.graph = Graph()
+    segment.built = Graph()
     return SegmentTemplate(segment, template, names, [name for _, name in sized], known, late)

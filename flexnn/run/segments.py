@@ -119,7 +119,7 @@ class BoundSegments:
 
     def lacking(self, segment: Segment) -> set[str]:
         """Return the names of nodes whose weights the artifact does not hold in the form that the segment reads."""
-        return {weight.name for weight in segment.graph.weights if not self._has(weight)}
+        return {weight.name for weight in segment.weights if not self._has(weight)}
 
     @property
     def stacks_bytes(self) -> int:
