@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -11,7 +12,7 @@ import numpy as np
 from flexnn import _core
 
 from . import operators
-from .ir import Array, Graph, Node, Shape, Tensor, Weight
+from .ir import DTYPES, Array, Graph, Node, Shape, Tensor, Weight
 from .sizes import Number, Replay, Trail, is_size
 from .sources import ArraySource, Late, depends
 
@@ -72,6 +73,26 @@ class Template:
         """Return shape and type of each output of the graph."""
         found = [self._tensors[i] for i in self._outputs]
         return [(tuple([int(values[i]) for i in self._of[shape]]), dtype) for _, shape, dtype, *_ in found]
+
+    def extents(self, values: Numbers) -> tuple[Array, Array]:
+        """Return bytes of each tensor of the graph, and bytes from the start of its root's storage to it."""
+        sizes = [math.prod([int(values[i]) for i in indices]) for indices in self._of]
+        width = [DTYPES[tensor[2]].itemsize for tensor in self._tensors]
+        nbytes = [sizes[tensor[1]] * size for tensor, size in zip(self._tensors, width, strict=True)]
+        offsets = [int(values[tensor[4]]) * size for tensor, size in zip(self._tensors, width, strict=True)]
+        return np.array(nbytes, np.int64), np.array(offsets, np.int64)
+
+    def is_late(self, tensor: int) -> bool:
+        """Return whether the numbers of a constant depend on sizes."""
+        return self._weights[self._tensors[tensor][6]][2] is not None
+
+    def constant(self, tensor: int, values: Numbers) -> Array:
+        """Return the numbers of a tensor that is a constant."""
+        weight, _, make = self._weights[self._tensors[tensor][6]]
+        if make is not None:
+            return make(values)
+        assert weight.source is not None
+        return weight.source.load()
 
     def at(self, values: Numbers) -> Graph:
         """Return the graph for all numbers of the trail, of which ``params`` makes parameters."""

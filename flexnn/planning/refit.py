@@ -97,7 +97,10 @@ class Refit:
         if found is None:
             return None
         needs, windows = found
-        if not np.array_equal(needs[:, 2:], self._needs[:, 2:]) or needs[:, _ZEROS].max(initial=0) > program.zeros_count:
+        if (
+            not np.array_equal(needs[:, 2:], self._needs[:, 2:])
+            or needs[:, _ZEROS].max(initial=0) > program.zeros_count
+        ):
             return None
         if not np.array_equal(windows[self._sliced], self._windows[self._sliced]):
             return None

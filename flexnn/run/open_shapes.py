@@ -33,8 +33,8 @@ from .outputs import Outputs
 from .recording import ReadyStretch
 from .segments import BoundSegments
 
-KEPT_NODES_MAX = 1 << 14
-"""Most internal nodes of all kept stretches; beyond, those used longest ago are forgotten."""
+KEPT_BYTES_MAX = 16 << 20
+"""Most bytes of kept stretches of other shapes than the last run's; beyond, those used longest ago are forgotten."""
 VARIANTS_MAX = 8
 """Most numbers of a value that are kept apart. Beyond, nodes that need them are left to numpy."""
 
@@ -201,7 +201,7 @@ class OpenShapesRun:
     def _trim(self) -> None:
         """Forget what was used longest ago until the rest is small enough; the last run's stretches stay."""
         for key in list(self._first)[:-1]:
-            if self._open.kept_nodes <= KEPT_NODES_MAX:
+            if self._open.kept_bytes <= KEPT_BYTES_MAX:
                 return
             if not self._is_used(self._first[key]):
                 self._forget(self._first.pop(key))

@@ -1,14 +1,15 @@
 """Stretches open in an engine: their segments planned together for a budget, placed in one arena, and recorded.
 
-Each segment is a program of its own. Pinned parts of all open programs lie side by side in the arena; all share the
-working part, which is as big as the largest needs, and the slots behind it. The stretches of one run are a team: they
-are planned together, so that none has to be closed for another. Others are closed when a team needs their room.
+Each segment is a program of its own. Pinned parts of all open programs lie side by side in the arena, those that are
+equal in one place; then come the slots, and the working part, which is as big as the largest needs. The stretches of
+one run are a team: they are planned together, so that none has to be closed for another. Stretches of other shapes stay
+open beside them as long as they share their pinned weights, and are closed when a team needs their room.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from flexnn import _core
@@ -16,7 +17,7 @@ from flexnn.graph.ir import Array, Graph
 from flexnn.measure import Watch
 from flexnn.measure.parts import Parts
 from flexnn.planning import BudgetError, MachineProfile, Plan
-from flexnn.planning.overhead import BASE_BYTES, NODE_BYTES
+from flexnn.planning.overhead import BASE_BYTES
 from flexnn.planning.relocate import relocated
 from flexnn.planning.types import align_up
 from flexnn.regions import Stretch
@@ -26,8 +27,15 @@ from .growing import Growing
 from .model_file import ModelFile
 from .options import RunOptions
 from .recording import ReadyStretch, ready
-from .segments import BoundSegment, BoundSegments
+from .segments import BoundSegment, BoundSegments, Pins
 from .statistics import machine_statistics
+
+SPREAD, SPREAD_BYTES = 2, 4 << 20
+"""Without a limit, programs of other shapes stay open whose working part is at most this many times, and this many
+bytes, larger than what the last run needed.
+"""
+SHAPES = 64
+"""Shapes that plans leave room for where a segment was met at several, in at most a sixteenth of the budget."""
 
 
 class OpenStretches:
@@ -57,6 +65,10 @@ class OpenStretches:
         self._spent = [0, 0, 0]
         self._slots_at = 0
         """Arena offset of the slots of stretches."""
+        self._open_bytes = 0
+        """Bytes of everything that is open, values not counted."""
+        self._last: ReadyStretch | None = None
+        """The stretch that ran last."""
         self._engine = Engine(file.artifact, options.switches(file.direct_fd), trace=int(options.measures))
 
     # ---- runs ----
@@ -84,23 +96,31 @@ class OpenStretches:
         return stopped
 
     def finish(self) -> dict[str, int]:
-        """End a complete run; return its figures. Stretches that it did not need are closed."""
+        """End a complete run; return its figures. Segments that it did not need are closed, unless they share pinned
+        weights with it.
+        """
         spent = dict(zip(("run_ns", "stall_ns", "bytes_read"), self._spent, strict=True))
         if self._used.keys() == self._usual_keys:
             return spent
         self._usual, self._usual_keys = list(self._used), set(self._used)
         needed = {segment for used in self._usual for segment in used.segments}
-        if len(needed) < len(self._open):
-            for segment in [segment for segment in self._open if segment not in needed]:
-                self._close(segment)
+        pins = {segment.pins for segment in needed}
+        working = max((segment.working_bytes for segment in needed), default=0)
+        most = SPREAD * working + SPREAD_BYTES if self.segments.memory is None else None
+        unneeded = [
+            segment
+            for segment in self._open
+            if segment not in needed
+            and (segment.pins not in pins or (most is not None and segment.working_bytes > most))
+        ]
+        for segment in unneeded:
+            self._close(segment)
+        if unneeded:
             self._engine.trim()
         return spent
 
     def change(self) -> None:
-        """Make room for other shapes: what those before needed must not stay beside what these need."""
-        for segment in list(self._open):
-            self._close(segment)
-        self._engine.trim(keep=True)
+        """Begin a run of other shapes: what those before needed is not this run's team."""
         self._usual, self._usual_keys = [], set()
 
     def left(self, live_bytes: int) -> int | None:
@@ -151,9 +171,17 @@ class OpenStretches:
             found.held_bytes = self.held_bytes
             found.values_bytes = self.held_bytes + self._values(found, live)
             self._make_room(found)
-            self._record(found)
+        elif found is not self._last and not self._has_room(found):
+            self._make_room(found)
+        self._record(found)
+        self._last = found
         self._used[found] = None
         return found
+
+    def _has_room(self, found: ReadyStretch) -> bool:
+        """Return whether the values of an open stretch fit beside all that is open."""
+        memory = self.segments.memory
+        return memory is None or self._open_bytes + found.values_bytes <= memory
 
     def _values(self, found: ReadyStretch, live: Mapping[str, Array]) -> int:
         """Return the bytes of live values and of a stretch's outputs."""
@@ -167,49 +195,85 @@ class OpenStretches:
         """
         team = [*self._usual] if found in self._usual else [*(used for used in self._used if used != found), found]
         self._measure(found)
-        while True:
+        while not self._fits(team):
+            mine = {segment for member in team for segment in member.segments}
+            others = [segment for segment in self._open if segment not in mine]
+            if others and self.segments.memory is not None:
+                self._close(others[0])
+                continue
             try:
                 self._plan_team(team)
                 break
             except BudgetError:
-                mine = {segment for member in team for segment in member.segments}
-                others = [segment for segment in self._open if segment not in mine]
-                if others:
-                    self._close(others[0])
-                elif len(team) > 1:
+                if len(team) > 1:
                     team = [found]
                 elif not self._drop_oldest(team):
                     raise
         for segment in (segment for member in team for segment in member.segments):
-            self._open.setdefault(segment)
+            self._open.pop(segment, None)
+            self._open[segment] = None
         self._arrange()
+
+    def _fits(self, team: Sequence[ReadyStretch]) -> bool:
+        """Return whether all segments of a team have plans, or take over those of others, that fit beside what is open
+        and kept.
+        """
+        segments = _segments(team)
+        lacking = [segment for segment in segments if segment.base is None and not self.segments.refit(segment)]
+        if lacking:
+            return False
+        memory = self.segments.memory
+        if memory is None:
+            return True
+        pins = {segment.pins for segment in segments}
+        working = max((segment.working_bytes for segment in segments), default=0)
+        own = sum(pin.nbytes for pin in pins) + working + sum(segment.program_bytes for segment in segments)
+        around = self._around(team, segments, pins, working)
+        return sum(around.values()) + BASE_BYTES + self.segments.stacks_bytes + own <= memory
 
     def _plan_team(self, team: Sequence[ReadyStretch]) -> None:
         """Plan the segments of stretches that are to be open together."""
-        segments = list(dict.fromkeys(segment for member in team for segment in member.segments))
-        others = [segment for segment in self._open if segment not in segments]
-        around = self._around(team, segments, others)
+        segments = _segments(team)
+        around = self._around(team, segments)
         memory = self.segments.memory
-        owns: list[int | None] = [None] * len(segments)
-        if memory is not None:
-            owns = list(self._shares(segments, memory - sum(around.values())))
+        if memory is None:
+            for segment in segments:
+                if segment.base is None and not self.segments.refit(segment):
+                    self.segments.planned(segment, None, around)
+            return
+        left = memory - sum(around.values())
+        spare = min(memory // 16, SHAPES * sum(map(self.segments.more_bytes, segments)))
+        try:
+            owns = self._shares(segments, left - spare)
+        except BudgetError:
+            owns = self._shares(segments, left)
         for segment, own in zip(segments, owns, strict=True):
             self.segments.planned(segment, own, around)
 
     def _around(
-        self, team: Sequence[ReadyStretch], segments: Sequence[BoundSegment], others: Sequence[BoundSegment]
+        self,
+        team: Sequence[ReadyStretch],
+        segments: Sequence[BoundSegment],
+        pins: Collection[Pins] = (),
+        working_bytes: int = 0,
     ) -> dict[str, int]:
-        """Return the bytes beside a team's plans, by what takes them."""
+        """Return the bytes beside a team's plans, by what takes them; ``pins`` and ``working_bytes``: what the team's
+        plans have of the arena, if they are known.
+        """
         align = self.segments.setting.io_align
-        kept = sum(len(other.graph.nodes) for other in self.segments if other not in segments and other not in others)
+        others = [segment for segment in self._open if segment not in segments]
+        closed = [other for other in self.segments if other not in segments and other not in self._open]
+        working = max((other.working_bytes for other in others), default=0)
         return {
             "values": max((member.values_bytes for member in team), default=0)
             + align_up(max((member.slot_bytes for member in team), default=0), align),
             "model": self.segments.model_bytes,
-            "programs": sum(other.pinned_bytes + other.program_bytes for other in others)
+            "programs": sum(other.program_bytes for other in others)
+            + sum(pin.nbytes for pin in {other.pins for other in others}.difference(pins))
+            + max(working - working_bytes, 0)
             + sum(member.nbytes for member in self._ready.values())
             + 2 * align * (1 + len(segments) + len(others)),
-            "kept": NODE_BYTES * kept,
+            "kept": sum(other.kept_bytes for other in closed) + self.segments.bases_bytes,
         }
 
     def _shares(self, segments: Sequence[BoundSegment], left: int) -> list[int]:
@@ -236,8 +300,12 @@ class OpenStretches:
     def minimum_bytes(self) -> int:
         """Smallest budget in which the stretches of the last run are open together, and nothing else is."""
         team = list(self._used)
-        segments = list(dict.fromkeys(segment for member in team for segment in member.segments))
-        return sum(self._around(team, segments, []).values()) + self._least_bytes(segments)
+        segments = _segments(team)
+        align = self.segments.setting.io_align
+        values = max((member.values_bytes for member in team), default=0)
+        slots = align_up(max((member.slot_bytes for member in team), default=0), align)
+        records = sum(member.nbytes for member in team) + 2 * align * (1 + len(segments))
+        return values + slots + records + self.segments.model_bytes + self._least_bytes(segments)
 
     def _drop_oldest(self, team: Sequence[ReadyStretch]) -> bool:
         """Forget the stretch that was used longest ago, but none of the team; return whether there was one."""
@@ -250,7 +318,13 @@ class OpenStretches:
     @property
     def kept_nodes(self) -> int:
         """Internal nodes of all segments."""
-        return sum(len(segment.graph.nodes) for segment in self.segments)
+        return sum(segment.nodes for segment in self.segments)
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of all stretches, segments and plans outside the arena."""
+        programs = sum(s.program_bytes if s.base is not None else s.kept_bytes for s in self.segments)
+        return programs + self.segments.bases_bytes + sum(found.nbytes for found in self._ready.values())
 
     def is_used(self, stretch: Stretch) -> bool:
         """Return whether the last run, or the one under way, ran a stretch."""
@@ -276,7 +350,7 @@ class OpenStretches:
         if self._parts is None:
             return
         for segment in found.segments:
-            if segment.is_measured:
+            if segment.is_measured or segment.base is not None or self.segments.refit(segment):
                 continue
             segment.is_measured = True
             if not self._parts.lacks(segment.planner.tightest.graph, segment.planner.tightest.costs):
@@ -293,47 +367,61 @@ class OpenStretches:
     # ---- places ----
 
     def _arrange(self) -> None:
-        """Give every open segment its place, and bind those that are new or move. The order keeps them from overwriting
-        weights that another segment will find there: those that move up, highest first; those that move down; new ones.
+        """Give every open segment its place, and bind those of the run that are new or move; others that move are
+        closed. The order keeps segments from overwriting weights that another one will find there: those that move up,
+        highest first; those that move down; new ones.
         """
         align = self.segments.setting.io_align
+        pinned_at: dict[Pins, int] = {}
+        at = 0
+        for pins in dict.fromkeys(segment.pins for segment in self._open):
+            pinned_at[pins] = at
+            at += pins.nbytes
+        slots = align_up(max((f.slot_bytes for f in self._ready.values() if self._is_open(f)), default=0), align)
         working = max((segment.working_bytes for segment in self._open), default=0)
-        slots = max((found.slot_bytes for found in self._ready.values() if self._is_open(found)), default=0)
-        at, places = working + align_up(slots, align), {}
-        for number, segment in enumerate(self._open):  # neighbours work at opposite ends, where they leave room
-            places[segment] = (at, working - segment.working_bytes if number % 2 else 0)
-            at += segment.pinned_bytes
+        numbers = {pins: number for number, pins in enumerate(pinned_at)}
+        places: dict[BoundSegment, tuple[int, int]] = {}
+        for segment in self._open:  # neighbours that read weights work at opposite ends, where they leave room
+            far = numbers[segment.pins] % 2 and segment.base is not None and segment.base.plan.is_streaming
+            places[segment] = pinned_at[segment.pins], at + slots + (working - segment.working_bytes if far else 0)
         changed = [segment for segment in self._open if segment.place != places[segment] or not segment.is_bound]
         up = [segment for segment in changed if segment.place and segment.place[0] < places[segment][0]]
         down = [segment for segment in changed if segment.place and segment not in up]
         new = [segment for segment in changed if not segment.place]
         try:
             for found in self._ready.values():
-                if found.recording is not None and (found.slots_at != working or set(found.segments) & set(changed)):
+                if found.recording is not None and (found.slots_at != at or set(found.segments) & set(changed)):
                     found.close()
             for segment in changed:
                 self._unbind(segment)
             for segment in (*reversed(up), *down, *new):
                 segment.place = places[segment]
                 self._bind(segment, *segment.place)
-            self._slots_at = working
+            self._slots_at = at
             self._engine.trim()
         except BaseException:
             for segment in list(self._open):
                 self._close(segment)
             self._engine.trim()
             raise
+        opened = self.bytes()
+        self._open_bytes = sum(opened.values()) - opened["values"]
 
     def _is_open(self, found: ReadyStretch) -> bool:
         return all(segment in self._open for segment in found.segments)
 
     def _bind(self, segment: BoundSegment, pinned_at: int, working_at: int) -> None:
-        plan = segment.plan
+        plan, base = segment.plan, segment.base
         assert plan is not None
+        assert base is not None
         split = plan.arena_bytes - plan.working_bytes
         program = relocated(plan.program, split, pinned_at, working_at - split)
-        segment.bound = BoundProgram(self._engine, plan, program)
-        if self._parts is not None and (segment.watch is None or segment.watch.program is not plan.program):
+        segment.bound, segment.bound_base, segment.made = BoundProgram(self._engine, base.plan, program), base, None
+        if (
+            self._parts is not None
+            and segment.is_own
+            and (segment.watch is None or segment.watch.program is not plan.program)
+        ):
             segment.watch = Watch(plan.program, self.segments.setting.machine)
 
     def _record(self, found: ReadyStretch) -> None:
@@ -374,7 +462,9 @@ class OpenStretches:
     @property
     def plans(self) -> list[Plan]:
         """Plans of the segments of the last run."""
-        return [segment.plan for used in self._used for segment in used.segments if segment.plan is not None]
+        segments = _segments(list(self._used))
+        around = self._around(list(self._used), segments, {segment.pins for segment in segments})
+        return [self.segments.settled(segment, around) for segment in segments]
 
     def empty_plan(self) -> Plan:
         """Return the plan of a run that numpy computed alone."""
@@ -400,6 +490,7 @@ class OpenStretches:
         again = [found for found in self._usual if self._is_open(found)]
         for segment in list(self._open):
             self._close(segment)
+        self.segments.drop_plans()
         with contextlib.suppress(BudgetError):
             if again:
                 self._plan_team(again)
@@ -416,14 +507,17 @@ class OpenStretches:
         opened = [found for found in self._ready.values() if self._is_open(found)]
         working = max((segment.working_bytes for segment in self._open), default=0)
         slots = align_up(max((found.slot_bytes for found in opened), default=0), align)
+        pinned = sum(pins.nbytes for pins in {segment.pins for segment in self._open})
+        closed = [segment for segment in self.segments if segment not in self._open]
         return {
             "model": self.segments.model_bytes,
             "base": BASE_BYTES,
             "stacks": self.segments.stacks_bytes if self._open else 0,
             "values": max((found.values_bytes for found in opened), default=0),
-            "arena": working + slots + sum(segment.pinned_bytes for segment in self._open),
+            "arena": working + slots + pinned,
             "programs": sum(segment.program_bytes for segment in self._open)
             + sum(found.nbytes for found in self._ready.values()),
+            "kept": sum(segment.kept_bytes for segment in closed) + self.segments.bases_bytes,
         }
 
     def statistics(self) -> dict[str, Any]:
@@ -448,7 +542,7 @@ class OpenStretches:
         self._engine.close()
         segments = [segment for used in self._usual for segment in used.segments]
         if learn and self._parts is not None and segments:
-            longest = max(segments, key=lambda segment: segment.plan.predicted_ms if segment.plan else 0.0)
+            longest = max(segments, key=lambda segment: segment.base.plan.predicted_ms if segment.base else 0.0)
             if longest.watch is not None:
                 self._parts.learn(longest.watch)
 
@@ -459,6 +553,11 @@ class OpenStretches:
         entry = found.stretch.tape.entries[number] if number < len(found.stretch.tape.entries) else None
         bound = found.segments[entry.a].bound if entry is not None and entry.kind == "run" else None
         return bound.explain(error) if bound is not None else str(error)
+
+
+def _segments(team: Sequence[ReadyStretch]) -> list[BoundSegment]:
+    """Return the segments of stretches, each once."""
+    return list(dict.fromkeys(segment for member in team for segment in member.segments))
 
 
 def _size(shape: Sequence[int]) -> int:

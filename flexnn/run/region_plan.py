@@ -49,7 +49,8 @@ class _Planned:
             "programs": 4 * self.segments.setting.io_align,
         }
         memory = self.segments.memory
-        plan = self.segments.planned(bound, None if memory is None else memory - sum(around.values()), around)
+        self.segments.planned(bound, None if memory is None else memory - sum(around.values()), around)
+        plan = self.segments.settled(bound, around)
         if bound not in self.met:
             self.met.append(bound)
             self.parts.append(Part(segment.region.path, bound.graph, plan))

@@ -1,77 +1,154 @@
-"""Bound segments: weights found in the artifact, planned for what a budget leaves (flexnn/regions, flexnn/planning)."""
+"""Bound segments: weights found in the artifact, planned for what a budget leaves (flexnn/regions, flexnn/planning).
+
+Segments that come from one template differ in sizes only, so what is planned for one serves others (planning/refit.py):
+they share its pinned weights, and cost little beside it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-
-import numpy as np
+from hashlib import blake2b
 
 from flexnn.artifact.model_section import StoredModel, source_of, weight_key
-from flexnn.graph.ir import DTYPES, Array, Graph, Tensor, Weight
+from flexnn.graph.ir import Array, Graph, Weight
 from flexnn.graph.sources import ArraySource
 from flexnn.measure import Spans, Watch
 from flexnn.planning import BudgetError, MachineProfile, Plan, Planner, Setting
-from flexnn.planning.types import LINE, align_up
+from flexnn.planning.overhead import NODE_BYTES
+from flexnn.planning.refit import Refit
+from flexnn.planning.types import align_up
 from flexnn.regions import Segment
+from flexnn.regions.templates import SegmentTemplate
 
+from .constants import Packing
 from .engine import BoundProgram
 
 MODEL_NODE_BYTES = 3 << 10
 """Bytes of an ONNX node in Python, with its attributes and its part of the artifact's section."""
 CODE_BYTES = 4 << 20
 """Bytes of the modules that binding imports and of the heap that it leaves: measured 3.6 MiB."""
+REFIT_BYTES, REFIT_NODE_BYTES = 16 << 10, 512
+"""Bytes of a segment that is refitted, and of each of its nodes: numbers in Python, and the program in the engine."""
+BASES_MAX = 4
+"""Most plans of one template that others are refitted from."""
+GROWTH = 1.25
+"""Sizes are planned this many times as large where they have grown before, if the budget allows."""
+
+
+@dataclass(slots=True, eq=False)
+class Pins:
+    """Pinned weights and zeros at one place of the arena; programs share them."""
+
+    nbytes: int
+
+
+@dataclass(slots=True, eq=False)
+class Base:
+    """A plan, for the sizes of one segment or for larger ones, and what refits it. Sizes in bytes."""
+
+    graph: Graph
+    plan: Plan
+    planned_for: int | None
+    """Budget of ``plan`` (None: no limit)."""
+    least_bytes: int
+    """Smallest budget of the graph alone, its inputs and outputs not counted."""
+    pins: Pins
+    refit: Refit | None
+    """None: it has no other sizes."""
 
 
 @dataclass(slots=True, eq=False)
 class BoundSegment:
     """A segment bound to shapes, and where it lies in the arena once it is planned and open. Sizes in bytes."""
 
-    graph: Graph
+    segment: Segment
     constants: list[Array]
     """Constants that are not in the artifact, as the graph's last inputs."""
-    planner: Planner
-    io_align: int
-    plan: Plan | None = None
-    planned_for: int | None = -1
-    """Budget of ``plan`` (None: no limit): while it is the same, so is the plan."""
-    least_bytes: int = 0
-    """Smallest budget of the segment alone, its inputs and outputs not counted."""
+    all: BoundSegments
+    base: Base | None = None
+    """What its plan comes from; None: it has no plan."""
+    is_own: bool = False
+    """Whether ``base`` is planned for its own sizes."""
+    working_bytes: int = 0
+    """Bytes of the arena that segments share: activations, workspaces, streamed weights."""
     bound: BoundProgram | None = None
     """The plan's program in the engine, while the segment is open."""
+    bound_base: Base | None = None
+    """What the bound program comes from."""
     place: tuple[int, int] | None = None
     """Arena offsets of its pinned part and of its working part, when it was bound last."""
     watch: Watch | None = None
     """Observer of its runs, for what they tell about the machine."""
     is_measured: bool = False
     """Whether its operators were already checked for missing measurements."""
+    made: Plan | None = None
+    """Its refitted plan, until it is bound."""
+    known_planner: Planner | None = None
+
+    @property
+    def graph(self) -> Graph:
+        """Its graph, with the weights of the artifact."""
+        return self.all.bound_graph(self.segment)
+
+    @property
+    def planner(self) -> Planner:
+        """The planner of its graph."""
+        if self.known_planner is None:
+            self.known_planner = Planner(self.graph, self.all.setting)
+        return self.known_planner
+
+    @property
+    def nodes(self) -> int:
+        """Number of its nodes in the core."""
+        template = self.segment.template
+        return len(template.template) if template is not None else len(self.graph.nodes)
+
+    @property
+    def plan(self) -> Plan | None:
+        """Its plan."""
+        if self.base is None:
+            return None
+        if self.is_own:
+            return self.base.plan
+        return self.made or self.all.refitted(self, self.base)
 
     @property
     def is_bound(self) -> bool:
         """Whether the program of its plan is bound."""
-        return self.bound is not None and self.plan is not None and self.bound.plan.program is self.plan.program
+        return self.bound is not None and self.bound_base is self.base
 
     def spans(self) -> Spans | None:
         """Return the times of its last run's steps and loads, as Watch takes them."""
         return self.bound.spans if self.bound is not None else None
 
     @property
-    def pinned_bytes(self) -> int:
-        """Bytes of the arena that stay its own: zeros, small constants, pinned weights."""
-        assert self.plan is not None
-        return align_up(self.plan.arena_bytes - self.plan.working_bytes, self.io_align)
-
-    @property
-    def working_bytes(self) -> int:
-        """Bytes of the arena that segments share: activations, workspaces, streamed weights."""
-        assert self.plan is not None
-        return align_up(self.plan.working_bytes, self.io_align)
+    def pins(self) -> Pins:
+        """The part of the arena that stays its own, and of those that share it: zeros, small constants, weights."""
+        assert self.base is not None
+        return self.base.pins
 
     @property
     def program_bytes(self) -> int:
         """Bytes of the program outside the arena."""
-        assert self.plan is not None
-        return self.plan.overhead["program"]
+        assert self.base is not None
+        return self.base.plan.overhead["program"] if self.is_own else self.refit_bytes
+
+    @property
+    def refit_bytes(self) -> int:
+        """Bytes of the program outside the arena where it is refitted."""
+        return REFIT_BYTES + REFIT_NODE_BYTES * self.nodes
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes that it takes while it is not open."""
+        holds = self.is_own or self.known_planner is not None or self.base is None
+        return NODE_BYTES * self.nodes if holds else REFIT_BYTES
+
+    def drop_plan(self) -> None:
+        """Forget the plan."""
+        self.base = self.made = None
+        self.is_own = False
 
 
 class BoundSegments:
@@ -89,6 +166,10 @@ class BoundSegments:
         self.stored = stored
         self.memory, self.setting, self._rewrite = memory, setting, rewrite
         self._bound: dict[Segment, BoundSegment] = {}
+        self._packings: dict[SegmentTemplate, Packing] = {}
+        self._bases: dict[SegmentTemplate, list[Base]] = {}
+        """Plans of each template's segments, the newest first."""
+        self._pins: dict[tuple[int, bytes], Pins] = {}
         nodes = sum(len(graph.nodes) for graph in self.stored.model.graph.walk())
         inline = (c for c in self.stored.constants if isinstance(source_of(c).base, ArraySource))
         values = sum(constant.nbytes for constant in inline)
@@ -104,14 +185,22 @@ class BoundSegments:
         """Return the bound form of a segment, made when it is first asked for."""
         found = self._bound.get(segment)
         if found is None:
-            found = self._bound[segment] = self._bind(segment)
+            found = self._bound[segment] = BoundSegment(segment, self._constants(segment), self)
         return found
 
     def know(self, machine: MachineProfile) -> None:
         """Plan for ``machine`` from now on, also those that are there."""
         self.setting = self.setting._replace(machine=machine)
         for segment in self:
-            segment.planner, segment.planned_for = Planner(segment.graph, self.setting), -1
+            segment.known_planner = None
+        self.drop_plans()
+
+    def drop_plans(self) -> None:
+        """Forget all plans."""
+        self._bases.clear()
+        self._pins.clear()
+        for segment in self:
+            segment.drop_plan()
 
     def pop(self, segment: Segment) -> BoundSegment | None:
         """Forget a segment that will not run again; return its bound form."""
@@ -126,41 +215,148 @@ class BoundSegments:
         """Bytes of the threads' stacks."""
         return self.setting.overhead(Graph(), 0, 0, self.setting.threads)["stacks"]
 
+    @property
+    def bases_bytes(self) -> int:
+        """Bytes of graphs and plans that segments are refitted from, but for those of segments that are there."""
+        own = {id(segment.base) for segment in self if segment.is_own}
+        bases = {id(base): base for found in self._bases.values() for base in found if id(base) not in own}
+        return sum(base.plan.overhead["program"] for base in bases.values())
+
     def io_bytes(self, segment: BoundSegment) -> int:
         """Return the bytes that a plan of the segment counts for its inputs and outputs."""
         return self.setting.overhead(segment.graph, 0, 0, self.setting.threads)["io"]
 
-    def planned(self, segment: BoundSegment, own: int | None, around: dict[str, int]) -> Plan:
-        """Return the plan of a segment for ``own`` bytes, its inputs and outputs not counted (None: no limit), beside
-        ``around``: bytes of all else, by what takes them. Raises BudgetError.
-        """
-        if segment.plan is not None and segment.planned_for == own:
-            plan = segment.plan
-        else:
-            io = self.io_bytes(segment)
-            try:
-                plan = segment.planner.plan(None if own is None else own + io)
-            except BudgetError as error:
-                raise BudgetError(error.minimum - io + sum(around.values()), self.memory or 0) from None
-            plan = self._rewrite(plan) if self._rewrite else plan
-            segment.planned_for, segment.least_bytes = own, plan.minimum_memory - io
-        minimum = segment.least_bytes + sum(around.values())
-        segment.plan = replace(
-            plan, memory=self.memory, minimum_memory=minimum, overhead=plan.overhead | {"io": 0} | around
-        )
-        return segment.plan
+    def more_bytes(self, segment: BoundSegment) -> int:
+        """Return the bytes of a segment at further shapes, if it was met at several; else 0."""
+        template = segment.segment.template
+        alike = [other for other in self if template is not None and other.segment.template is template]
+        return segment.refit_bytes if len(alike) > 1 else 0
 
-    def _bind(self, segment: Segment) -> BoundSegment:
-        """Find the weights of the segment's graph in the artifact; constants that are not there become inputs."""
+    # ---- plans ----
+
+    def refit(self, segment: BoundSegment) -> bool:
+        """Take over the plan of another segment of the same template, if one serves; return whether."""
+        template = segment.segment.template
+        for base in self._bases.get(template, []) if template is not None else []:
+            plan = self.refitted(segment, base)
+            if plan is not None:
+                segment.base, segment.is_own, segment.made = base, False, plan
+                segment.working_bytes = align_up(plan.working_bytes, self.setting.io_align)
+                segment.is_measured = True
+                return True
+        return False
+
+    def refitted(self, segment: BoundSegment, base: Base) -> Plan | None:
+        """Return a base's plan for the sizes of a segment; None where these need another plan."""
+        template, numbers = segment.segment.template, segment.segment.numbers
+        if base.refit is None or template is None or numbers is None:
+            return None
+        plan = base.refit.at(self._packings[template].sizes(template.template, numbers))
+        if plan is None:
+            return None
+        return replace(plan, overhead=plan.overhead | {"program": segment.refit_bytes})
+
+    def planned(self, segment: BoundSegment, own: int | None, around: dict[str, int]) -> None:
+        """Plan a segment for ``own`` bytes, its inputs and outputs not counted (None: no limit), beside ``around``:
+        bytes of all else, by what takes them. Raises BudgetError.
+        """
+        if segment.is_own and segment.base is not None and segment.base.planned_for == own:
+            return
+        if own is not None and self._planned_larger(segment, own):
+            return
+        io = self.io_bytes(segment)
+        try:
+            plan = segment.planner.plan(None if own is None else own + io)
+        except BudgetError as error:
+            raise BudgetError(error.minimum - io + sum(around.values()), self.memory or 0) from None
+        segment.base = self._based(segment, segment.graph, plan, own, io)
+        segment.is_own, segment.made = True, None
+        segment.working_bytes = align_up(plan.working_bytes, self.setting.io_align)
+
+    def _planned_larger(self, segment: BoundSegment, own: int) -> bool:
+        """Plan for the largest sizes that segments of the same template had, or somewhat larger ones, if that fits into
+        ``own`` bytes and serves this segment; return whether.
+        """
+        template, numbers = segment.segment.template, segment.segment.numbers
+        if template is None or numbers is None or self._rewrite:
+            return False
+        givens = template.template.givens
+        mine = [int(numbers[i]) for i in givens]
+        alike = [other.segment.numbers for other in self if other.segment.template is template]
+        rows = [[int(other[i]) for i in givens] for other in alike if other is not None and other is not numbers]
+        if not rows:
+            return False
+        most = list(map(max, zip(mine, *rows, strict=True)))
+        least = list(map(min, zip(mine, *rows, strict=True)))
+        grown = [int(GROWTH * high) if low < high else high for low, high in zip(least, most, strict=True)]
+        for sizes in (grown, most) if most != mine else (grown,):
+            found = template.template.numbers(sizes)
+            if found is None or template.template.params(found) is None:
+                continue
+            graph = template.template.at(found)
+            self._packings[template].apply(graph)
+            self._find_weights(graph)
+            io = self.setting.overhead(graph, 0, 0, self.setting.threads)["io"]
+            planner = Planner(graph, self.setting)
+            if planner.minimum - io > own:
+                continue
+            base = self._based(segment, graph, planner.plan(own + io), own, io)
+            if self.refit(segment) and segment.base is base:
+                return True
+        return False
+
+    def _based(self, segment: BoundSegment, graph: Graph, plan: Plan, own: int | None, io: int) -> Base:
+        """Return a base for a plan; others of the segment's template may be refitted from it."""
+        plan = self._rewrite(plan) if self._rewrite else plan
+        program, align = plan.program, self.setting.io_align
+        nbytes = align_up(plan.arena_bytes - plan.working_bytes, align)
+        zeros = b"%d %d" % (program.zeros_offset, program.zeros_count)
+        pins = self._pins.setdefault((nbytes, blake2b(program.pinned.tobytes() + zeros).digest()), Pins(nbytes))
+        template = segment.segment.template
+        is_whole = template is not None and len(graph.nodes) == len(plan.graph.nodes) and not self._rewrite
+        refit = Refit(plan, graph) if is_whole and plan.graph is graph else None
+        plan = replace(plan, overhead=plan.overhead | {"io": 0})
+        base = Base(graph, plan, own, plan.minimum_memory - io, pins, refit)
+        if refit is not None and template is not None:
+            self._bases[template] = [base, *self._bases.get(template, [])][:BASES_MAX]
+        return base
+
+    def settled(self, segment: BoundSegment, around: dict[str, int]) -> Plan:
+        """Return the plan of a segment as the session states it, beside ``around``."""
+        plan, base = segment.plan, segment.base
+        assert plan is not None
+        assert base is not None
+        minimum = base.least_bytes + sum(around.values())
+        overhead = plan.overhead | {"io": 0} | around
+        return replace(plan, graph=segment.graph, memory=self.memory, minimum_memory=minimum, overhead=overhead)
+
+    # ---- graphs ----
+
+    def bound_graph(self, segment: Segment) -> Graph:
+        """Return a segment's graph; its weights are found in the artifact, its other constants are inputs."""
         graph = segment.graph
         if segment.fixed is None:  # not where it is bound again after it was dropped
-            segment.fixed = _constants_as_inputs(graph)
+            packing = Packing(graph)
+            segment.fixed = packing.arrays(graph)
+            packing.apply(graph)
+            if segment.template is not None:
+                self._packings.setdefault(segment.template, packing)
+            self._find_weights(graph)
+        return graph
+
+    def _constants(self, segment: Segment) -> list[Array]:
+        template, numbers = segment.template, segment.numbers
+        if template is None or numbers is None or template not in self._packings:
+            self.bound_graph(segment)
+            return segment.fixed or []
+        return self._packings[template].arrays_at(template.template, numbers)
+
+    def _find_weights(self, graph: Graph) -> None:
         for weight in graph.weights:
             stored = self.stored.weights[self.stored.keys[str(weight_key(weight))]]
             weight.offset, weight.crc_first = stored.offset, stored.crc_first
             weight.source = weight.panels = None
             weight.chunk_bytes = stored.chunk_bytes
-        return BoundSegment(graph, segment.fixed, Planner(graph, self.setting), self.setting.io_align)
 
     def _has(self, weight: Weight) -> bool:
         key = weight_key(weight)
@@ -172,43 +368,3 @@ class BoundSegments:
         if stored.nbytes != weight.nbytes:
             return False
         return stored.kind == weight.kind == "raw" or stored.chunk_bytes == weight.chunk_bytes
-
-
-def _constants_as_inputs(graph: Graph) -> list[Array]:
-    """Turn constants that are small, or were made while binding, into parts of new inputs, one input for each type.
-    Return the arrays of these inputs.
-    """
-    kept = {i: t for i, t in enumerate(graph.tensors) if t.weight >= 0 and weight_key(graph.weights[t.weight]) is None}
-    arrays: list[Array] = []
-    places: dict[int, tuple[int, int]] = {}
-    for dtype in sorted({tensor.dtype for tensor in kept.values()}):
-        alike = {i: tensor for i, tensor in kept.items() if tensor.dtype == dtype}
-        step = LINE // DTYPES[dtype].itemsize
-        sizes = [-(-tensor.size // step) * step for tensor in alike.values()]
-        array = np.zeros(sum(sizes), DTYPES[dtype])
-        graph.tensors.append(Tensor(f"constants.{dtype}", (len(array),), dtype))
-        graph.inputs.append(len(graph.tensors) - 1)
-        at = 0
-        for (i, tensor), size in zip(alike.items(), sizes, strict=True):
-            source = graph.weights[tensor.weight].source
-            assert source is not None
-            array[at : at + tensor.size] = source.load().reshape(-1)
-            tensor.weight, places[i] = -1, (graph.inputs[-1], at)
-            at += size
-        arrays.append(array)
-    for i, tensor in enumerate(graph.tensors):  # the constants and their views
-        place = places.get(i) or places.get(tensor.root)
-        if place is not None:
-            tensor.root, tensor.offset = place[0], tensor.offset + place[1]
-    _drop_unused_weights(graph)
-    return arrays
-
-
-def _drop_unused_weights(graph: Graph) -> None:
-    used = sorted(({t.weight for t in graph.tensors} | {node.weight for node in graph.nodes}) - {-1})
-    place = {old: new for new, old in enumerate(used)} | {-1: -1}
-    graph.weights = [graph.weights[w] for w in used]
-    for tensor in graph.tensors:
-        tensor.weight = place[tensor.weight]
-    for node in graph.nodes:
-        node.weight = place[node.weight]
