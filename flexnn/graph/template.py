@@ -12,11 +12,10 @@ from flexnn import _core
 
 from . import operators
 from .ir import Array, Graph, Node, Shape, Tensor, Weight
-from .sizes import Number, Replay, Trail, is_size
+from .replay import Numbers
+from .sizes import Trail, is_size
 from .sources import ArraySource, Late, depends
 
-Numbers = Sequence[Number]
-"""All numbers of a trail, by index."""
 _INT32 = np.iinfo(np.int32)
 
 
@@ -34,7 +33,7 @@ class Template:
         self._weights = [self._late(weight) for weight in graph.weights]
         self._inputs, self._outputs = list(graph.inputs), list(graph.outputs)
         self._pack(graph)
-        self._replay = Replay(trail)
+        self._replay = trail.replay()
         self._of = list(self._lists)
         self.givens = list(trail.givens)
         """Indices of the numbers that are given."""
@@ -55,12 +54,14 @@ class Template:
         """
         params = self._params.copy()
         rows, columns, indices = self._whole
-        words = [values[i] for i in indices.tolist()]
-        if words and not _INT32.min <= min(words) <= max(words) <= _INT32.max:
-            return None
-        params[rows, columns] = words
+        if len(indices):
+            words = values.words[indices]
+            if words.min() < _INT32.min or words.max() > _INT32.max:
+                return None
+            params[rows, columns] = words
         rows, columns, indices = self._floats
-        params[rows, columns] = np.array([values[i] for i in indices.tolist()], np.float32).view(np.int32)
+        if len(indices):
+            params[rows, columns] = values.single(indices).view(np.int32)
         return params
 
     @property
@@ -77,11 +78,12 @@ class Template:
         """Return the graph for all numbers of the trail, of which ``params`` makes parameters."""
         params = self.params(values)
         assert params is not None
-        lists: list[Any] = [tuple([values[i] for i in indices]) for indices in self._of]
+        numbers = values.listed
+        lists: list[Any] = [tuple([numbers[i] for i in indices]) for indices in self._of]
         graph = Graph(weights=[_known(*w, values) for w in self._weights], inputs=list(self._inputs))
         graph.outputs = list(self._outputs)
         graph.tensors = [
-            Tensor(name, lists[shape], dtype, root, int(values[offset]), lists[strides], weight)
+            Tensor(name, lists[shape], dtype, root, int(numbers[offset]), lists[strides], weight)
             for name, shape, dtype, root, offset, strides, weight in self._tensors
         ]
         for (node, sizes), row in zip(self._nodes, params, strict=True):
@@ -89,7 +91,7 @@ class Template:
             if sizes:
                 attrs = dict(attrs)
                 for name, place in sizes.items():
-                    attrs[name] = list(lists[place]) if isinstance(place, int) else values[place[0]]
+                    attrs[name] = list(lists[place]) if isinstance(place, int) else numbers[place[0]]
             graph.nodes.append(Node(node.name, node.op, list(node.inputs), list(node.outputs), attrs, node.weight, row))
         return graph
 
