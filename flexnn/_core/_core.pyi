@@ -24,6 +24,8 @@ RECORDS: dict[str, tuple[int, tuple[tuple[str, str, int, int], ...]]]
 WEIGHT_FORMS: dict[str, tuple[int, int, int, int]]
 
 CONSTANTS_MAX: int
+TRAIL_FUNCTIONS: tuple[str, ...]
+TRAIL_FLOATS: tuple[int, int]
 ROUNDS_MAX: int
 
 def op_check(op: str, kernel: str, params: _Params) -> None: ...
@@ -97,6 +99,7 @@ def place_streams(
     *,
     from_top: bool = False,
 ) -> None: ...
+def trail_replay(operations: _I32, conditions: _I32, values: _I64) -> bool: ...
 
 class EngineError(RuntimeError):
     status: Literal[

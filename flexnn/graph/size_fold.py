@@ -19,6 +19,7 @@ from .fold import evaluate_node
 from .ir import Array, Graph, GraphError, Shape
 from .lower import LOWERINGS, Const, Context, Value, array_const, depends, is_sizes, sizes_const
 from .model import Constant, ModelNode, dtype_name
+from .replay import Numbers
 from .sizes import Size
 from .sources import ArraySource, Late, SizesSource
 
@@ -110,7 +111,7 @@ class LateSource:
         inputs = [late_or_known(value, indices) for value in self.inputs]
         node, opset, output = self.node, self.opset, self.output
 
-        def numbers(values: Sequence[int | float]) -> Array:
+        def numbers(values: Numbers) -> Array:
             known = [value(values) if callable(value) else value for value in inputs]
             return evaluate_node(node, known, opset)[output]
 

@@ -13,15 +13,17 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from flexnn import _core
+
 from . import attributes
 from .ir import Array
+from .replay import Number, Replay
 
-Number = int | float
 Function = Callable[[Any, Any], Any]
 
 
@@ -79,7 +81,10 @@ class Trail:
         key = function, self.index(a), self.index(b)
         found = self._results.get(key)
         if found is None:
-            value = function(self.values[key[1]], self.values[key[2]])
+            a, b = self.values[key[1]], self.values[key[2]]
+            if function in _OF_INTEGERS and (type(a) is float or type(b) is float):
+                raise SizeError("a float is divided without rest")
+            value = function(a, b)
             found = self._results[key] = self._new(value)
             self.operations.append((*key, found.index))
         return found
@@ -94,41 +99,33 @@ class Trail:
             outcome = self.conditions[key] = bool(function(self.values[key[1]], self.values[key[2]]))
         return outcome
 
+    def replay(self) -> Replay:
+        """Close the trail; return what it leaves. Raises SizeError where 64 bits do not hold a number."""
+        self.is_closed = True
+        numbers = {function: _core.TRAIL_FUNCTIONS.index(name) for name, function in _FUNCTIONS.items()}
+        at_a, at_b = _core.TRAIL_FLOATS
+        is_float = [type(value) is float for value in self.values]
 
-class Replay:
-    """The operations and conditions of a trail, without its sizes, in few bytes."""
+        def row(function: Function, a: int, b: int, last: int) -> tuple[int, int, int, int]:
+            return numbers[function] | at_a * is_float[a] | at_b * is_float[b], a, b, last
 
-    def __init__(self, trail: Trail) -> None:
-        trail.is_closed = True
-        made = {result for *_, result in trail.operations}.union(trail.givens)
-        self._count = len(trail.values)
-        self._constants = {i: value for i, value in enumerate(trail.values) if i not in made}
-        self._givens = tuple(trail.givens)
-        self._functions = tuple({function for function, *_ in (*trail.operations, *trail.conditions)})
-        number = {function: i for i, function in enumerate(self._functions)}
-        operations = [(number[function], *rest) for function, *rest in trail.operations]
-        conditions = [(number[f], a, b, outcome) for (f, a, b), outcome in trail.conditions.items()]
-        self._operations, self._conditions = (
-            np.array(rows, np.int32).reshape(-1, 4).T.copy() for rows in (operations, conditions)
-        )
-
-    def at(self, numbers: Sequence[int]) -> list[Number] | None:
-        """Return all numbers for those that are given, by index; None where a condition does not hold."""
-        values: list[Any] = [0] * self._count
-        for index, constant in self._constants.items():
-            values[index] = constant
-        for index, given in zip(self._givens, numbers, strict=True):
-            values[index] = given
-        functions = self._functions
+        operations = [row(*found) for found in self.operations]
+        conditions = [row(*found, outcome) for found, outcome in self.conditions.items()]
+        made = {result for *_, result in self.operations}.union(self.givens)
+        words = np.zeros(len(self.values), np.int64)
         try:
-            for f, a, b, result in zip(*self._operations.tolist(), strict=True):
-                values[result] = functions[f](values[a], values[b])
-        except (ZeroDivisionError, OverflowError):
-            return None
-        for f, a, b, outcome in zip(*self._conditions.tolist(), strict=True):
-            if functions[f](values[a], values[b]) != outcome:
-                return None
-        return values
+            for i, value in enumerate(self.values):
+                if i not in made:
+                    words[i] = np.float64(value).view(np.int64) if is_float[i] else value
+        except OverflowError:
+            raise SizeError("a number is too large") from None
+        return Replay(
+            np.array(operations, np.int32).reshape(-1, 4),
+            np.array(conditions, np.int32).reshape(-1, 4),
+            words,
+            np.flatnonzero(is_float).astype(np.int32),
+            np.array(self.givens, np.int32),
+        )
 
 
 def _floor(a: Number, _: Number) -> int:
@@ -147,6 +144,13 @@ def _below(a: Number, b: Number) -> int:
     return int(a < b)
 
 
+_FUNCTIONS: dict[str, Function] = {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "floordiv": operator.floordiv, "mod": operator.mod,
+    "truediv": operator.truediv, "floor": _floor, "ceil": _ceil, "single": _single, "below": _below, "eq": operator.eq,
+    "lt": operator.lt, "le": operator.le,
+}  # fmt: skip
+"""Functions by the names that C gives them."""
+_OF_INTEGERS = (operator.floordiv, operator.mod)
 _NUMBERS = (int, float, bool)
 
 

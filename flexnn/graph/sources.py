@@ -7,15 +7,16 @@ bound to. That is how an artifact's weights are found again when shapes are boun
 from __future__ import annotations
 
 from _blake2 import blake2b  # hashlib would load OpenSSL, which takes more memory than a small model
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from .descriptor import Descriptor
 from .ir import Array, WeightSource
+from .replay import Numbers
 
-Late = Callable[[Sequence[int | float]], Array]
+Late = Callable[[Numbers], Array]
 """Function that makes the numbers of a constant from those of a trail (graph/sizes.py)."""
 
 
@@ -76,7 +77,7 @@ class SizesSource:
         """Function that makes the numbers of a template's (graph/template.py). ``indices``: of numbers in its trail."""
         own, dtype = indices(self.numbers), self.dtype
 
-        def numbers(values: Sequence[int | float]) -> Array:
+        def numbers(values: Numbers) -> Array:
             return np.array([values[i] for i in own.reshape(-1).tolist()], dtype).reshape(own.shape)
 
         return numbers

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,11 +12,10 @@ from flexnn import _core
 
 from . import operators
 from .ir import DTYPES, Array, Graph, Node, Shape, Tensor, Weight
-from .sizes import Number, Replay, Trail, is_size
+from .replay import Numbers
+from .sizes import Trail, is_size
 from .sources import ArraySource, Late, depends
 
-Numbers = Sequence[Number]
-"""All numbers of a trail, by index."""
 _INT32 = np.iinfo(np.int32)
 
 
@@ -35,10 +33,11 @@ class Template:
         self._weights = [self._late(weight) for weight in graph.weights]
         self._inputs, self._outputs = list(graph.inputs), list(graph.outputs)
         self._pack(graph)
-        self._replay = Replay(trail)
+        self._replay = trail.replay()
         self._of = list(self._lists)
         self.givens = list(trail.givens)
         """Indices of the numbers that are given."""
+        self._find_extents()
         del self._trail, self._lists
 
     def __len__(self) -> int:
@@ -56,12 +55,14 @@ class Template:
         """
         params = self._params.copy()
         rows, columns, indices = self._whole
-        words = [values[i] for i in indices.tolist()]
-        if words and not _INT32.min <= min(words) <= max(words) <= _INT32.max:
-            return None
-        params[rows, columns] = words
+        if len(indices):
+            words = values.words[indices]
+            if words.min() < _INT32.min or words.max() > _INT32.max:
+                return None
+            params[rows, columns] = words
         rows, columns, indices = self._floats
-        params[rows, columns] = np.array([values[i] for i in indices.tolist()], np.float32).view(np.int32)
+        if len(indices):
+            params[rows, columns] = values.single(indices).view(np.int32)
         return params
 
     @property
@@ -76,11 +77,9 @@ class Template:
 
     def extents(self, values: Numbers) -> tuple[Array, Array]:
         """Return bytes of each tensor of the graph, and bytes from the start of its root's storage to it."""
-        sizes = [math.prod([int(values[i]) for i in indices]) for indices in self._of]
-        width = [DTYPES[tensor[2]].itemsize for tensor in self._tensors]
-        nbytes = [sizes[tensor[1]] * size for tensor, size in zip(self._tensors, width, strict=True)]
-        offsets = [int(values[tensor[4]]) * size for tensor, size in zip(self._tensors, width, strict=True)]
-        return np.array(nbytes, np.int64), np.array(offsets, np.int64)
+        words = np.append(values.words, 1)
+        sizes = words[self._dims].prod(axis=1)
+        return sizes[self._shape_of] * self._width, words[self._offset_of] * self._width
 
     def is_late(self, tensor: int) -> bool:
         """Return whether the numbers of a constant depend on sizes."""
@@ -98,11 +97,12 @@ class Template:
         """Return the graph for all numbers of the trail, of which ``params`` makes parameters."""
         params = self.params(values)
         assert params is not None
-        lists: list[Any] = [tuple([values[i] for i in indices]) for indices in self._of]
+        numbers = values.listed
+        lists: list[Any] = [tuple([numbers[i] for i in indices]) for indices in self._of]
         graph = Graph(weights=[_known(*w, values) for w in self._weights], inputs=list(self._inputs))
         graph.outputs = list(self._outputs)
         graph.tensors = [
-            Tensor(name, lists[shape], dtype, root, int(values[offset]), lists[strides], weight)
+            Tensor(name, lists[shape], dtype, root, int(numbers[offset]), lists[strides], weight)
             for name, shape, dtype, root, offset, strides, weight in self._tensors
         ]
         for (node, sizes), row in zip(self._nodes, params, strict=True):
@@ -110,9 +110,17 @@ class Template:
             if sizes:
                 attrs = dict(attrs)
                 for name, place in sizes.items():
-                    attrs[name] = list(lists[place]) if isinstance(place, int) else values[place[0]]
+                    attrs[name] = list(lists[place]) if isinstance(place, int) else numbers[place[0]]
             graph.nodes.append(Node(node.name, node.op, list(node.inputs), list(node.outputs), attrs, node.weight, row))
         return graph
+
+    def _find_extents(self) -> None:
+        """Find the indices of what ``extents`` needs; -1 stands for a 1."""
+        rank = max(map(len, self._of), default=0)
+        self._dims = np.array([[*of, *[-1] * (rank - len(of))] for of in self._of], np.int64).reshape(-1, rank)
+        self._shape_of = np.array([tensor[1] for tensor in self._tensors], np.int64)
+        self._offset_of = np.array([tensor[4] for tensor in self._tensors], np.int64)
+        self._width = np.array([DTYPES[tensor[2]].itemsize for tensor in self._tensors], np.int64)
 
     def _list(self, numbers: Sequence[int]) -> int:
         indices = tuple(map(self._trail.index, numbers))

@@ -20,7 +20,7 @@ from .region import Nodes, Region, members
 from .scope import NumbersError, Value
 
 if TYPE_CHECKING:
-    from flexnn.graph.template import Numbers
+    from flexnn.graph.replay import Numbers
 
     from .templates import SegmentTemplate
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import operator
 import struct
 from math import prod
+from typing import Any
 
 import numpy as np
 import pytest
 
-from flexnn.graph.sizes import Replay, SizeError, Trail, is_size
+from flexnn import _core
+from flexnn.graph.sizes import SizeError, Trail, is_size
 
 
 def test_what_was_computed_is_computed_again() -> None:
@@ -27,7 +30,7 @@ def test_what_was_computed_is_computed_again() -> None:
         round_half(width * 1.5),
     ]
     indices = [trail.index(result) for result in results]
-    replay = Replay(trail)
+    replay = trail.replay()
     for h, w in ((7, 12), (9, 20), (1, 30)):
         values = replay.at((h, w))
         assert values is not None
@@ -68,7 +71,7 @@ def test_whatever_looks_at_a_number_makes_it_a_condition(look: object) -> None:
     size = trail.given(4)
     assert callable(look)
     look(size + 1)
-    replay = Replay(trail)
+    replay = trail.replay()
     assert replay.at((4,)) is not None
     assert replay.at((5,)) is None
 
@@ -82,7 +85,7 @@ def test_comparisons_are_conditions() -> None:
     assert not a > 8
     assert bool(a)
     assert a is not b
-    replay = Replay(trail)
+    replay = trail.replay()
     assert replay.at((6, 6)) is not None
     assert replay.at((6, 5)) is None
     assert replay.at((3, 3)) is None
@@ -93,7 +96,7 @@ def test_comparisons_are_conditions() -> None:
 def test_division_by_what_became_zero_is_refused() -> None:
     trail = Trail()
     assert is_size(12 // trail.given(4))
-    assert Replay(trail).at((0,)) is None
+    assert trail.replay().at((0,)) is None
 
 
 def test_a_size_means_nothing_after_its_trail() -> None:
@@ -101,6 +104,78 @@ def test_a_size_means_nothing_after_its_trail() -> None:
     size = trail.given(4)
     with pytest.raises(SizeError, match="two trails"):
         size + other.given(4)
-    Replay(trail)
+    trail.replay()
     with pytest.raises(SizeError, match="closed"):
         int(size)
+
+
+def test_random_trails_give_what_python_computes() -> None:
+    rng, same = np.random.default_rng(0), 0
+    for _ in range(40):
+        trail = Trail()
+        given = [trail.given(int(v)) for v in rng.integers(1, 90, 3)]
+        chosen = rng.integers(0, 1 << 30, (25, 3)).tolist()
+        made = computed(chosen, given)
+        indices = [trail.index(value) for value in made]
+        replay = trail.replay()
+        for _ in range(20):
+            numbers = [int(v) for v in rng.integers(0, 90, 3)]
+            values = replay.at(numbers)
+            if values is not None:
+                wanted = computed(chosen, numbers)
+                own = [values[i] for i in indices]
+                assert own == wanted
+                assert list(map(type, own)) == list(map(type, wanted))
+                same += 1
+    assert same > 40
+
+
+def computed(chosen: list[list[int]], given: list[Any]) -> list[Any]:
+    """Numbers made of others: integers and floats of every function that a trail knows."""
+    values, floats = list(given), [given[0] * 0.37]
+    for what, first, second in chosen:
+        a, b = values[first % len(values)], values[second % len(values)]
+        x, y = floats[first % len(floats)], floats[second % len(floats)]
+        kind = what % 9
+        if kind == 3 and b != 0:
+            values.append(a // b)
+        elif kind == 4 and b != 0:
+            values += [a % b, -a % b]
+        elif kind == 5 and b != 0:
+            floats.append(a / b)
+        elif kind == 6 and abs(x) < 1e9:
+            values += [x.__floor__(), x.__ceil__()]
+        elif kind == 7:
+            floats.append(x.as_single() if is_size(x) else float(np.float32(x)))
+            values.append(a.below(7) if is_size(a) else int(a < 7))
+        elif kind == 8:
+            floats += [x + b, x - y if a < b else x * 1.5]
+        elif abs(a) < 1 << 20 and abs(b) < 1 << 20:
+            values.append((a + b, a - b, a * b)[kind % 3])
+    return [*values, *floats]
+
+
+def test_numbers_that_64_bits_do_not_hold_are_refused() -> None:
+    trail = Trail()
+    size = trail.given(3)
+    assert is_size(size * (1 << 62) // (1 << 61))
+    with pytest.raises(SizeError, match="too large"):
+        (trail.computed(operator.mul, size, 1 << 70), trail.replay())
+    trail = Trail()
+    size = trail.given(3)
+    is_size(size * (1 << 61))
+    replay = trail.replay()
+    assert replay.at((3,)) is not None
+    assert replay.at((4,)) is None
+    assert replay.at((1 << 80,)) is None
+
+
+ROWS = [(13, 0, 1, 2), (-1, 0, 1, 2), (1 << 10, 0, 1, 2), (0, 3, 1, 2), (0, 0, -1, 2), (0, 0, 1, 3), (10, 0, 1, 2)]
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_rows_out_of_range_are_refused(row: tuple[int, int, int, int]) -> None:
+    none, values, rows = np.zeros((0, 4), np.int32), np.zeros(3, np.int64), np.array([row], np.int32)
+    for operations, conditions in ((rows, none), (none, rows)):
+        with pytest.raises(ValueError, match="out of its range"):
+            _core.trail_replay(operations, conditions, values)

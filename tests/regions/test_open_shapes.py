@@ -322,12 +322,14 @@ def test_what_sampling_does_not_reach_is_computed_all_the_same(tmp_path: Path) -
 
 
 def test_bindings_that_are_kept_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(open_shapes, "KEPT_NODES_MAX", 20)
+    monkeypatch.setattr(open_shapes, "KEPT_BYTES_MAX", 64 << 10)
     model = conv_model()
     with opened(tmp_path, model) as session:
         for side in (*range(4, 24), 4):
             check_run(session, model, {"x": numbers(1, 3, side, side)})
             found = session.statistics()
+            kept = found["bytes"]["programs"] + found["bytes"]["kept"]
+            assert kept <= (64 << 10) + 20 * 1024
             assert found["kept_nodes"] <= 20
             assert found["segments"] <= 20
 

@@ -1,0 +1,72 @@
+"""Trails done again: the operations and conditions of sizes (graph/sizes.py) in few bytes, computed in C."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from flexnn import _core
+
+from .ir import Array
+
+Number = int | float
+
+
+class Numbers:
+    """All numbers of a trail, by index."""
+
+    __slots__ = ("_floats", "_listed", "words")
+
+    def __init__(self, words: Array, floats: Array) -> None:
+        self.words = words
+        """The integers; of floats, their bits."""
+        self._floats = floats
+        self._listed: list[Number] | None = None
+
+    @property
+    def listed(self) -> list[Number]:
+        """The numbers as those of Python."""
+        if self._listed is None:
+            self._listed = self.words.tolist()
+            for i in self._floats.tolist():
+                self._listed[i] = float(self.words.view(np.float64)[i])
+        return self._listed
+
+    def __getitem__(self, index: int) -> Number:
+        return self.listed[index]
+
+    def single(self, indices: Array) -> Array:
+        """Return some of the numbers as float32."""
+        return np.array([self.listed[i] for i in indices.tolist()], np.float32)
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Operations and conditions of a trail without its sizes."""
+
+    operations: Array
+    """Rows of planner/include/flexnn/trail.h, int32, as those of the conditions."""
+    conditions: Array
+    words: Array
+    """Bits of the constants, at their indices; all other numbers are 0."""
+    floats: Array
+    """Indices of the numbers that are floats."""
+    givens: Array
+    """Indices of the numbers that are given."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        arrays = (self.operations, self.conditions, self.words, self.floats, self.givens)
+        return sum(array.nbytes for array in arrays)
+
+    def at(self, given: Sequence[int]) -> Numbers | None:
+        """Return all numbers for those that are given; None where a condition does not hold, or 64 bits are too few."""
+        words = self.words.copy()
+        try:
+            words[self.givens] = given
+        except OverflowError:
+            return None
+        return Numbers(words, self.floats) if _core.trail_replay(self.operations, self.conditions, words) else None

@@ -1,0 +1,49 @@
+/* A trail (flexnn/graph/sizes.py): operations on numbers and conditions, done again for other numbers. */
+#ifndef FLEXNN_TRAIL_H
+#define FLEXNN_TRAIL_H
+
+#include "flexnn/ops.h"
+
+/* Functions of two numbers; those of one ignore the second. Conditions take the last three. */
+#define FX_TRAIL_FUNCTIONS(F)                                                                                          \
+    F(ADD, "add")                                                                                                      \
+    F(SUB, "sub")                                                                                                      \
+    F(MUL, "mul")                                                                                                      \
+    F(FLOORDIV, "floordiv") /* of integers, as mod */                                                                  \
+    F(MOD, "mod")                                                                                                      \
+    F(TRUEDIV, "truediv")                                                                                              \
+    F(FLOOR, "floor") /* of a float, as ceil */                                                                        \
+    F(CEIL, "ceil")                                                                                                    \
+    F(SINGLE, "single") /* a float that float32 holds */                                                               \
+    F(BELOW, "below")   /* 1 where the first is less, else 0 */                                                        \
+    F(EQ, "eq")                                                                                                        \
+    F(LT, "lt")                                                                                                        \
+    F(LE, "le")
+
+#define FX_TRAIL_FUNCTION_NUMBER(name, text) FX_TRAIL_##name,
+typedef enum fx_trail_function {
+    FX_TRAIL_FUNCTIONS(FX_TRAIL_FUNCTION_NUMBER) FX_TRAIL_FUNCTION_COUNT
+} fx_trail_function;
+
+/* Beside the function: which operands are floats. Numbers are 64 bits: integers, or the bits of a double. */
+#define FX_TRAIL_FLOAT_A 0x100
+#define FX_TRAIL_FLOAT_B 0x200
+#define FX_TRAIL_ROW 4
+
+typedef struct fx_trail {
+    const int32_t *operations; /* rows: function, operands, result; the last three are indices of values */
+    int64_t operation_count;
+    const int32_t *conditions; /* rows: function, operands, outcome (0 or 1) */
+    int64_t condition_count;
+    int64_t value_count;
+} fx_trail;
+
+/* Name of a function; NULL: there is none. */
+const char *fx_trail_function_name(int function);
+
+/* Does the operations in order on `values`, which holds the numbers that are given and the constants, and looks at the
+ * conditions. `holds`: whether each has its outcome; false also where a result is not exact in 64 bits, or a divisor is
+ * 0. FX_ERR_PARAMS: a function or an index is out of range. */
+fx_status fx_trail_replay(const fx_trail *trail, int64_t *values, int *holds);
+
+#endif
