@@ -17,29 +17,29 @@ Number = int | float
 class Numbers:
     """All numbers of a trail, by index."""
 
-    __slots__ = ("_floats", "_listed", "words")
+    __slots__ = ("_floats", "words")
 
     def __init__(self, words: Array, floats: Array) -> None:
         self.words = words
         """The integers; of floats, their bits."""
         self._floats = floats
-        self._listed: list[Number] | None = None
 
     @property
     def listed(self) -> list[Number]:
         """The numbers as those of Python."""
-        if self._listed is None:
-            self._listed = self.words.tolist()
-            for i in self._floats.tolist():
-                self._listed[i] = float(self.words.view(np.float64)[i])
-        return self._listed
+        listed: list[Number] = self.words.tolist()
+        for i in self._floats.tolist():
+            listed[i] = float(self.words.view(np.float64)[i])
+        return listed
 
     def __getitem__(self, index: int) -> Number:
-        return self.listed[index]
+        is_float = index in self._floats
+        return float(self.words.view(np.float64)[index]) if is_float else int(self.words[index])
 
     def single(self, indices: Array) -> Array:
         """Return some of the numbers as float32."""
-        return np.array([self.listed[i] for i in indices.tolist()], np.float32)
+        listed = self.listed
+        return np.array([listed[i] for i in indices.tolist()], np.float32)
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,7 +117,9 @@ class Template:
     def _find_extents(self) -> None:
         """Find the indices of what ``extents`` needs; -1 stands for a 1."""
         rank = max(map(len, self._of), default=0)
-        self._dims = np.array([[*of, *[-1] * (rank - len(of))] for of in self._of], np.int64).reshape(-1, rank)
+        self._dims = np.array([[*of, *[-1] * (rank - len(of))] for of in self._of], np.int64).reshape(
+            len(self._of), rank
+        )
         self._shape_of = np.array([tensor[1] for tensor in self._tensors], np.int64)
         self._offset_of = np.array([tensor[4] for tensor in self._tensors], np.int64)
         self._width = np.array([DTYPES[tensor[2]].itemsize for tensor in self._tensors], np.int64)

@@ -10,7 +10,8 @@ import numpy as np
 
 from flexnn.artifact.model_section import weight_key
 from flexnn.graph.ir import DTYPES, Array, Graph, Tensor
-from flexnn.graph.template import Numbers, Template
+from flexnn.graph.replay import Numbers
+from flexnn.graph.template import Template
 from flexnn.planning.refit import Sizes
 from flexnn.planning.types import LINE
 

@@ -94,7 +94,8 @@ class OpenShapesRun:
         finally:
             self._feeds = ()
         self.last_run = self._open.finish()
-        if len(self._first) > 1:
+        if self._open.has_more:
+            self._open.has_more = False
             self._trim()
         return outputs
 
@@ -200,6 +201,8 @@ class OpenShapesRun:
 
     def _trim(self) -> None:
         """Forget what was used longest ago until the rest is small enough; the last run's stretches stay."""
+        for key in [key for key, stretch in self._first.items() if stretch.is_forgotten]:
+            self._forget(self._first.pop(key))
         for key in list(self._first)[:-1]:
             if self._open.kept_bytes <= KEPT_BYTES_MAX:
                 return

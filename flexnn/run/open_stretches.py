@@ -67,6 +67,8 @@ class OpenStretches:
         """Arena offset of the slots of stretches."""
         self._open_bytes = 0
         """Bytes of everything that is open, values not counted."""
+        self.has_more = False
+        """Whether more or other stretches are kept than when this was set back."""
         self._last: ReadyStretch | None = None
         """The stretch that ran last."""
         self._engine = Engine(file.artifact, options.switches(file.direct_fd), trace=int(options.measures))
@@ -116,6 +118,9 @@ class OpenStretches:
         for segment in unneeded:
             self._close(segment)
         if unneeded:
+            for found in [found for found in self._ready.values() if not needed.intersection(found.segments)]:
+                if found.segments and not any(segment.is_own for segment in found.segments):
+                    self.forget(found.stretch)  # what is refitted is soon recorded again
             self._engine.trim()
         return spent
 
@@ -167,6 +172,7 @@ class OpenStretches:
         found = self._ready.get(stretch)
         if found is None:
             found = self._ready[stretch] = ready(stretch, [self.segments.of(part) for part in stretch.tape.segments])
+            self.has_more = True
         if found.recording is None or self.held_bytes > found.held_bytes:
             found.held_bytes = self.held_bytes
             found.values_bytes = self.held_bytes + self._values(found, live)
@@ -332,7 +338,7 @@ class OpenStretches:
 
     def forget(self, stretch: Stretch) -> None:
         """Close a stretch, and drop its records and those of its segments."""
-        stretch.is_forgotten = True
+        stretch.is_forgotten = self.has_more = True
         found = self._ready.pop(stretch, None)
         if found is None:
             return
