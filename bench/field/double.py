@@ -16,7 +16,7 @@ import flexnn
 from bench.cli import cli, tables, write_json
 from flexnn.graph import bind_shapes, load_model
 from flexnn.graph.bind import known_shape
-from flexnn.graph.fold import evaluate_node
+from flexnn.graph.evaluate.of_node import evaluate_node
 from flexnn.graph.ir import DTYPES, GraphError
 from flexnn.units import parse_shape
 

@@ -26,7 +26,7 @@ from flexnn.graph.model import (
 )
 from flexnn.graph.pack import PackedSource
 from flexnn.graph.ports import Port
-from flexnn.graph.sources import ArraySource, MadeSource, ModelSource
+from flexnn.graph.sources import ArraySource, HeldSource, MadeSource, ModelSource
 from flexnn.graph.tied import mark_tied
 
 from .format import ArtifactError
@@ -121,6 +121,8 @@ def weight_key(weight: Weight) -> str | None:
     """
     origin = weight.origin
     assert origin is not None
+    if isinstance(origin, HeldSource):
+        return origin.key
     made = isinstance(weight.source, ArraySource)
     made = made or (isinstance(weight.source, MadeSource) and weight.nbytes <= MADE_AGAIN_MAX)
     if weight.kind == "raw" and (made or weight.nbytes <= INLINE_BYTES):

@@ -15,13 +15,13 @@ import numpy as np
 
 from .build import add_tensor
 from .evaluate import evaluate
-from .fold import evaluate_node
+from .evaluate.of_node import evaluate_node
 from .ir import Array, Graph, GraphError, Shape
+from .late import Late, LateFold
 from .lower import LOWERINGS, Const, Context, Value, array_const, depends, is_sizes, sizes_const
 from .model import Constant, ModelNode, dtype_name
-from .replay import Numbers
 from .sizes import Size
-from .sources import ArraySource, Late, SizesSource
+from .sources import ArraySource, SizesSource
 
 MOVES = {
     "Concat": 99, "Expand": 1, "Flatten": 1, "Gather": 1, "Identity": 1, "Reshape": 1, "Slice": 1, "Split": 1,
@@ -107,18 +107,11 @@ class LateSource:
         return evaluate_node(self.node, inputs, self.opset)[self.output]
 
     def late(self, indices: Callable[[Array], Array]) -> Late:
-        """Function that makes the numbers of a template's, as of a SizesSource."""
-        inputs = [late_or_known(value, indices) for value in self.inputs]
-        node, opset, output = self.node, self.opset, self.output
-
-        def numbers(values: Numbers) -> Array:
-            known = [value(values) if callable(value) else value for value in inputs]
-            return evaluate_node(node, known, opset)[output]
-
-        return numbers
+        """Maker of the numbers of a template's, as of a SizesSource."""
+        return LateFold(self.node, [_late_or_known(value, indices) for value in self.inputs], self.opset, self.output)
 
 
-def late_or_known(value: Const | None, indices: Callable[[Array], Array]) -> Late | Array | None:
+def _late_or_known(value: Const | None, indices: Callable[[Array], Array]) -> Late | Array | None:
     """Return what makes the numbers of a constant, or the numbers where they depend on no sizes."""
     if value is None or not depends(value):
         return None if value is None else value.load()

@@ -9,15 +9,15 @@ from __future__ import annotations
 from _blake2 import blake2b  # hashlib would load OpenSSL, which takes more memory than a small model
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .descriptor import Descriptor
-from .ir import Array, WeightSource
-from .replay import Numbers
+from .ir import AbsentError, Array, WeightSource
 
-Late = Callable[[Numbers], Array]
-"""Function that makes the numbers of a constant from those of a trail (graph/sizes.py)."""
+if TYPE_CHECKING:
+    from .late import Late
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +74,10 @@ class SizesSource:
         return ArraySource(self.load()).key
 
     def late(self, indices: Callable[[Array], Array]) -> Late:
-        """Function that makes the numbers of a template's (graph/template.py). ``indices``: of numbers in its trail."""
-        own, dtype = indices(self.numbers), self.dtype
+        """Maker of the numbers of a template's (graph/template.py). ``indices``: of numbers in its trail."""
+        from .late import LateSizes
 
-        def numbers(values: Numbers) -> Array:
-            return np.array([values[i] for i in own.reshape(-1).tolist()], dtype).reshape(own.shape)
-
-        return numbers
+        return LateSizes(indices(self.numbers), self.dtype)
 
     def load(self) -> Array:
         """The numbers of the sizes, which are conditions from now on."""
@@ -105,10 +102,10 @@ class ShapedSource:
         return self.base.load().reshape(self.shape)
 
     def late(self, indices: Callable[[Array], Array]) -> Late:
-        """Function that makes the numbers of a template's, as of a SizesSource."""
-        base = self.base.late(indices)  # type: ignore[attr-defined]
-        shape = indices(np.array(self.shape, object)).tolist()
-        return lambda values: base(values).reshape([values[i] for i in shape])
+        """Maker of the numbers of a template's, as of a SizesSource."""
+        from .late import LateShape
+
+        return LateShape(self.base.late(indices), indices(np.array(self.shape, object)).tolist())  # type: ignore[attr-defined]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +127,10 @@ class MappedSource:
         return self.function(self.base.load())
 
     def late(self, indices: Callable[[Array], Array]) -> Late:
-        """Function that makes the numbers of a template's, as of a SizesSource; those of the base depend on sizes."""
-        base, function = self.base.late(indices), self.function  # type: ignore[attr-defined]
-        return lambda values: function(base(values))
+        """Maker of the numbers of a template's, as of a SizesSource; those of the base depend on sizes."""
+        from .late import LateMap
+
+        return LateMap(self.base.late(indices), self.function)  # type: ignore[attr-defined]
 
 
 def depends(source: WeightSource | None) -> bool:
@@ -198,3 +196,15 @@ class KeptSource:
     def load(self) -> Array:
         """The array itself."""
         return self.values
+
+
+@dataclass(frozen=True, slots=True)
+class HeldSource:
+    """Numbers that an artifact holds, as a stored template names them."""
+
+    key: str
+    """Key of the weight in the artifact (artifact/model_section.py)."""
+
+    def load(self) -> Array:
+        """Raise AbsentError: the engine reads them."""
+        raise AbsentError(f"the numbers of weight {self.key} are in the artifact")

@@ -2,65 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from flexnn import _core
-
-from . import operators
 from .ir import DTYPES, Array, Graph, Node, Shape, Tensor, Weight
-from .replay import Numbers
-from .sizes import Trail, is_size
-from .sources import ArraySource, Late, depends
+from .late import Late
+from .replay import Numbers, Replay
+from .sources import ArraySource
 
+NODE_BYTES = 3 << 10
+"""Bytes of a node in Python, with its tensors and their lists: measured 1.6 to 2.8 KiB."""
 _INT32 = np.iinfo(np.int32)
 
 
+@dataclass(slots=True, eq=False)
 class Template:
-    """A graph of which the trail of its sizes is known."""
+    """A graph of which the trail of its sizes is known. Lists of numbers are lists of their indices in the trail."""
 
-    def __init__(self, trail: Trail, graph: Graph) -> None:
-        self._trail = trail
-        self._lists: dict[tuple[int, ...], int] = {}
-        self._tensors = [
-            (t.name, self._list(t.shape), t.dtype, t.root, trail.index(t.offset), self._list(t.strides), t.weight)
-            for t in graph.tensors
-        ]
-        self._nodes = [self._without_sizes(node) for node in graph.nodes]
-        self._weights = [self._late(weight) for weight in graph.weights]
-        self._inputs, self._outputs = list(graph.inputs), list(graph.outputs)
-        self._pack(graph)
-        self._replay = trail.replay()
-        self._of = list(self._lists)
-        self.givens = list(trail.givens)
-        """Indices of the numbers that are given."""
-        self._find_extents()
-        del self._trail, self._lists
+    replay: Replay
+    lists: list[tuple[int, ...]]
+    tensors: list[tuple[str, int, str, int, int, int, int]]
+    """Name, number of the list that is the shape, dtype, root, index of the offset, list of strides, weight."""
+    nodes: list[tuple[Node, dict[str, int | tuple[int]]]]
+    """Nodes, and those attributes that are made of sizes: the number of a list, or the index of a number."""
+    known: list[tuple[Weight, int, Late | None]]
+    """Weights, the index of their bytes and what makes their numbers, where they depend on sizes."""
+    inputs: list[int]
+    outputs_at: list[int]
+    """Tensors that are the graph's outputs."""
+    packed: Array
+    """Parameters of all nodes, a row each."""
+    whole: Array
+    """Words of the parameters that are sizes: rows, columns, indices of the numbers."""
+    floats: Array
+    """The same of floats."""
+    extent_indices: tuple[Array, Array, Array, Array] | None = None
+    """What ``extents`` found the first time."""
 
     def __len__(self) -> int:
-        return len(self._nodes)
+        return len(self.nodes)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it takes, about."""
+        arrays = self.packed.nbytes + self.whole.nbytes + self.floats.nbytes
+        constants = sum(w.source.values.nbytes for w, *_ in self.known if isinstance(w.source, ArraySource))
+        return NODE_BYTES * len(self.nodes) + self.replay.nbytes + arrays + constants
 
     def numbers(self, given: Sequence[int]) -> Numbers | None:
         """Return all numbers of the trail for others than those given, in their order; None where binding would make
         another graph of them.
         """
-        return self._replay.at(given)
+        return self.replay.at(given)
 
     def params(self, values: Numbers) -> Array | None:
         """Return the parameters of all nodes, a row each, for all numbers of the trail; None where an operator cannot
         take them.
         """
-        params = self._params.copy()
-        rows, columns, indices = self._whole
+        params = self.packed.copy()
+        rows, columns, indices = self.whole
         if len(indices):
             words = values.words[indices]
             if words.min() < _INT32.min or words.max() > _INT32.max:
                 return None
             params[rows, columns] = words
-        rows, columns, indices = self._floats
+        rows, columns, indices = self.floats
         if len(indices):
             params[rows, columns] = values.single(indices).view(np.int32)
         return params
@@ -68,26 +77,37 @@ class Template:
     @property
     def weights(self) -> list[Weight]:
         """Weights whose numbers are the same at all sizes."""
-        return [weight for weight, _, make in self._weights if make is None]
+        return [weight for weight, _, make in self.known if make is None]
 
     def outputs(self, values: Numbers) -> list[tuple[Shape, str]]:
         """Return shape and type of each output of the graph."""
-        found = [self._tensors[i] for i in self._outputs]
-        return [(tuple([int(values[i]) for i in self._of[shape]]), dtype) for _, shape, dtype, *_ in found]
+        found = [self.tensors[i] for i in self.outputs_at]
+        return [(tuple([int(values[i]) for i in self.lists[shape]]), dtype) for _, shape, dtype, *_ in found]
 
     def extents(self, values: Numbers) -> tuple[Array, Array]:
         """Return bytes of each tensor of the graph, and bytes from the start of its root's storage to it."""
+        if self.extent_indices is None:
+            self.extent_indices = self._find_extents()
+        dims, shapes, offsets, width = self.extent_indices
         words = np.append(values.words, 1)
-        sizes = words[self._dims].prod(axis=1)
-        return sizes[self._shape_of] * self._width, words[self._offset_of] * self._width
+        return words[dims].prod(axis=1)[shapes] * width, words[offsets] * width
+
+    def _find_extents(self) -> tuple[Array, Array, Array, Array]:
+        """Return the indices of what ``extents`` needs, -1 for a 1, and the width of each tensor's elements."""
+        rank = max(map(len, self.lists), default=0)
+        rows = [[*of, *[-1] * (rank - len(of))] for of in self.lists]
+        shapes, offsets = [tensor[1] for tensor in self.tensors], [tensor[4] for tensor in self.tensors]
+        width = [DTYPES[tensor[2]].itemsize for tensor in self.tensors]
+        dims = np.array(rows, np.int64).reshape(len(rows), rank)
+        return dims, np.array(shapes, np.int64), np.array(offsets, np.int64), np.array(width, np.int64)
 
     def is_late(self, tensor: int) -> bool:
         """Return whether the numbers of a constant depend on sizes."""
-        return self._weights[self._tensors[tensor][6]][2] is not None
+        return self.known[self.tensors[tensor][6]][2] is not None
 
     def constant(self, tensor: int, values: Numbers) -> Array:
         """Return the numbers of a tensor that is a constant."""
-        weight, _, make = self._weights[self._tensors[tensor][6]]
+        weight, _, make = self.known[self.tensors[tensor][6]]
         if make is not None:
             return make(values)
         assert weight.source is not None
@@ -98,14 +118,14 @@ class Template:
         params = self.params(values)
         assert params is not None
         numbers = values.listed
-        lists: list[Any] = [tuple([numbers[i] for i in indices]) for indices in self._of]
-        graph = Graph(weights=[_known(*w, values) for w in self._weights], inputs=list(self._inputs))
-        graph.outputs = list(self._outputs)
+        lists: list[Any] = [tuple([numbers[i] for i in indices]) for indices in self.lists]
+        graph = Graph(weights=[_weight(*w, values) for w in self.known], inputs=list(self.inputs))
+        graph.outputs = list(self.outputs_at)
         graph.tensors = [
             Tensor(name, lists[shape], dtype, root, int(numbers[offset]), lists[strides], weight)
-            for name, shape, dtype, root, offset, strides, weight in self._tensors
+            for name, shape, dtype, root, offset, strides, weight in self.tensors
         ]
-        for (node, sizes), row in zip(self._nodes, params, strict=True):
+        for (node, sizes), row in zip(self.nodes, params, strict=True):
             attrs = node.attrs
             if sizes:
                 attrs = dict(attrs)
@@ -114,64 +134,8 @@ class Template:
             graph.nodes.append(Node(node.name, node.op, list(node.inputs), list(node.outputs), attrs, node.weight, row))
         return graph
 
-    def _find_extents(self) -> None:
-        """Find the indices of what ``extents`` needs; -1 stands for a 1."""
-        rank = max(map(len, self._of), default=0)
-        self._dims = np.array([[*of, *[-1] * (rank - len(of))] for of in self._of], np.int64).reshape(
-            len(self._of), rank
-        )
-        self._shape_of = np.array([tensor[1] for tensor in self._tensors], np.int64)
-        self._offset_of = np.array([tensor[4] for tensor in self._tensors], np.int64)
-        self._width = np.array([DTYPES[tensor[2]].itemsize for tensor in self._tensors], np.int64)
 
-    def _list(self, numbers: Sequence[int]) -> int:
-        indices = tuple(map(self._trail.index, numbers))
-        return self._lists.setdefault(indices, len(self._lists))
-
-    def _without_sizes(self, node: Node) -> tuple[Node, dict[str, int | tuple[int]]]:
-        """Return a node without its sizes, and which attributes are sizes, or lists with such."""
-        found: dict[str, int | tuple[int]] = {}
-        for name, value in node.attrs.items():
-            if is_size(value):
-                found[name] = (self._trail.index(value),)
-            elif isinstance(value, list) and any(map(is_size, value)):
-                found[name] = self._list(value)
-        attrs = {name: 0 if name in found else value for name, value in node.attrs.items()}
-        return Node(node.name, node.op, list(node.inputs), list(node.outputs), attrs, node.weight), found
-
-    def _late(self, weight: Weight) -> tuple[Weight, int, Late | None]:
-        """Return a weight, the index of its bytes, and what makes its numbers where they depend on sizes."""
-        if not depends(weight.source):
-            return replace(weight, nbytes=int(weight.nbytes), chunk_bytes=int(weight.chunk_bytes)), 0, None
-        make = weight.source.late(self._trail.indices)  # type: ignore[union-attr]
-        known = replace(weight, source=None, nbytes=0, chunk_bytes=int(weight.chunk_bytes))
-        return known, self._trail.index(weight.nbytes), make
-
-    def _pack(self, graph: Graph) -> None:
-        """Keep the parameters of all nodes, and which words of them are sizes."""
-        rows: list[Array] = []
-        whole: list[tuple[int, int, int]] = []
-        floats: list[tuple[int, int, int]] = []
-        for i, node in enumerate(graph.nodes):
-            if isinstance(node.params, np.ndarray):
-                rows.append(node.params)
-                continue
-            fields: Mapping[str, Any] = node.params or operators.encode(graph, node)
-            words = [(k, self._trail.index(v)) for k, v in enumerate(map(fields.get, names(node.op))) if is_size(v)]
-            plain: dict[str, Any] = {name: getattr(value, "value", value) for name, value in fields.items()}
-            rows.append(_core.encode_params(node.op, plain))
-            for k, index in words:
-                (floats if _core.FIELDS[node.op][k][1] else whole).append((i, k, index))
-        self._params = np.stack(rows) if rows else np.zeros((0, _core.PARAM_WORDS), np.int32)
-        self._whole, self._floats = (np.array(found, np.int64).reshape(-1, 3).T for found in (whole, floats))
-
-
-def names(op: str) -> list[str]:
-    """Return the names of an operator's fields, in order."""
-    return [name for name, _ in _core.FIELDS[op]]
-
-
-def _known(weight: Weight, size: int, make: Late | None, values: Numbers) -> Weight:
+def _weight(weight: Weight, size: int, make: Late | None, values: Numbers) -> Weight:
     if make is None:
         return replace(weight)
     return replace(weight, nbytes=int(values[size]), source=ArraySource(make(values)))

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from flexnn.graph.ir import DTYPES, Array, Graph
+from flexnn.graph.late import Late
 from flexnn.graph.lower import Const, array_const, sizes_const
 from flexnn.graph.sizes import SizeError, Trail
-from flexnn.graph.sources import Late
 from flexnn.graph.template import Template
+from flexnn.graph.traced import make_template
 
 from .region import Nodes, Region, members
 from .scope import NumbersError, Value
@@ -112,7 +113,7 @@ class SegmentTemplate:
             numbers += values[name].shape
         for name in self.sized:
             numbers += values[name].numbers(name).reshape(-1).tolist()
-        if len(numbers) != len(self.template.givens):
+        if len(numbers) != len(self.template.replay.givens):
             return None
         sizes = self.template.numbers(numbers)
         if sizes is None or self.template.params(sizes) is None:
@@ -210,6 +211,6 @@ def _with_trail(
     known = {n: values[n].numbers(n) for n, value in given.items() if value.is_known and value.first < 0}
     late = {n: v.source.late(trail.indices) for n, v in segment.constants.items() if isinstance(v, Const)}  # type: ignore[attr-defined]
     segment.constants = {n: v for n, v in segment.constants.items() if not isinstance(v, Const)}
-    template = Template(trail, segment.graph)
+    template = make_template(trail, segment.graph)
     segment.built = Graph()
     return SegmentTemplate(segment, template, names, [name for _, name in sized], known, late)

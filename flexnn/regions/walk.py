@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from flexnn.graph.evaluate import BYTES_MAX, EVALUATORS
-from flexnn.graph.fold import evaluate_node
+from flexnn.graph.evaluate.of_node import evaluate_node
 from flexnn.graph.ir import DTYPES, Array, GraphError
 from flexnn.graph.lower import LOWERINGS
 from flexnn.graph.model import Constant, Model, ModelNode

@@ -285,7 +285,7 @@ class BoundSegments:
         template, numbers = segment.segment.template, segment.segment.numbers
         if template is None or numbers is None or self._rewrite:
             return False
-        givens = template.template.givens
+        givens = template.template.replay.givens.tolist()
         mine = [int(numbers[i]) for i in givens]
         alike = [other.segment.numbers for other in self if other.segment.template is template]
         rows = [[int(other[i]) for i in givens] for other in alike if other is not None and other is not numbers]

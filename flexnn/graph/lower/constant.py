@@ -12,6 +12,7 @@ import numpy as np
 
 from .. import pack, sources
 from ..ir import DTYPES, GraphError, Shape, WeightSource
+from ..late import Row, Transposed
 from ..sources import ArraySource, KeptSource, MappedSource, ModelSource, SizesSource
 
 SMALL_BYTES = 1 << 20
@@ -72,13 +73,13 @@ class Const:
     def transposed(self, perm: list[int]) -> Const:
         """The same numbers with their dimensions permuted."""
         shape = tuple(self.shape[p] for p in perm)
-        value = self.mapped(shape, lambda v: v.transpose(perm), f"transpose{perm}")
+        value = self.mapped(shape, Transposed(perm), f"transpose{perm}")
         value.narrow = self.narrow and self.narrow.transposed(perm)
         return value
 
     def row(self, index: int) -> Const:
         """Slice ``index`` of the first dimension, without it."""
-        value = self.mapped(self.shape[1:], lambda v: v[index], f"row{index}")
+        value = self.mapped(self.shape[1:], Row(index), f"row{index}")
         if self.narrow and self.narrow.is_even:
             value.narrow = replace(self.narrow, whole=self.narrow.whole.row(index))
         return value

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from ..attributes import int_attr, ints_attr
 from ..build import REDUCTION, add_constant, add_node, copy_attrs
 from ..ir import Attr, Graph, Node, Shape, Tensor
+from ..late import Transposed
 from ..operators import OPERATORS, Operator
 from ..operators.record import Order
 from ..sources import MappedSource, ShapedSource, depends
@@ -116,7 +117,7 @@ class _Layout:
             base = self.new.weights[source.weight].source
             assert base is not None
             if depends(base):
-                moved = MappedSource(ShapedSource(base, shape), lambda v: v.transpose(move), "")
+                moved = MappedSource(ShapedSource(base, shape), Transposed(move), "")
             else:
                 moved = MappedSource(base, lambda v: v.reshape(shape).transpose(move), f"{shape}moved{move}")
             return add_constant(self.new, source.name, moved, target, source.dtype)

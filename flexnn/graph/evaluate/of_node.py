@@ -1,0 +1,35 @@
+"""Evaluation of a node of the model, its attributes loaded and its name in errors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+import numpy as np
+
+from ..ir import ALL_DTYPES, GraphError
+from ..model import Constant, ModelNode
+from . import BYTES_MAX, MemoryNeededError, evaluate
+
+
+def evaluate_node(
+    node: ModelNode, inputs: Sequence[np.ndarray | None], opset: int, budget_bytes: int | None = BYTES_MAX
+) -> list[np.ndarray]:
+    """The outputs of ``node``, computed in numpy in at most ``budget_bytes``, attributes that are loaded among them
+    (None: without a limit). Raises MemoryNeededError before it takes more, and GraphError naming the node.
+    """
+    read = sum(prod(v.shape) * ALL_DTYPES[v.dtype].itemsize for v in node.attrs.values() if isinstance(v, Constant))
+    if budget_bytes is not None and read > budget_bytes:
+        raise MemoryNeededError(f"{node.where}: its attributes take {read} bytes; {budget_bytes} are left", read)
+    attrs: dict[str, object] = dict(node.attrs)
+    for name, value in node.attrs.items():
+        if isinstance(value, Constant):
+            attrs[name] = np.asarray(value.source.load()).reshape(value.shape)
+    left = None if budget_bytes is None else budget_bytes - read
+    try:
+        return evaluate(node.op_type, attrs, inputs, opset, len(node.output), left)
+    except GraphError as error:
+        message = f"{node.where}: {str(error).removeprefix(f'{node.op_type}: ')}"
+        if isinstance(error, MemoryNeededError):
+            raise MemoryNeededError(message, error.needed + read) from None
+        raise GraphError(message) from None

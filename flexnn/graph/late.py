@@ -1,0 +1,93 @@
+"""Constants of a template whose numbers depend on its sizes: how each is made, as data that an artifact can hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from .ir import Array
+from .model import ModelNode
+from .replay import Numbers
+
+
+@dataclass(frozen=True, slots=True)
+class LateSizes:
+    """Numbers of the trail."""
+
+    indices: Array
+    """Indices in the trail, in the constant's shape."""
+    dtype: np.dtype[np.generic]
+
+    def __call__(self, numbers: Numbers) -> Array:
+        """Return the constant."""
+        return np.array([numbers[i] for i in self.indices.reshape(-1).tolist()], self.dtype).reshape(self.indices.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class LateShape:
+    """Another constant in a shape of sizes."""
+
+    base: Late
+    shape: list[int]
+    """Indices in the trail."""
+
+    def __call__(self, numbers: Numbers) -> Array:
+        """Return the constant."""
+        return self.base(numbers).reshape([int(numbers[i]) for i in self.shape])
+
+
+@dataclass(frozen=True, slots=True)
+class LateMap:
+    """A function of another constant."""
+
+    base: Late
+    function: Callable[[Array], Array]
+
+    def __call__(self, numbers: Numbers) -> Array:
+        """Return the constant."""
+        return self.function(self.base(numbers))
+
+
+@dataclass(frozen=True, slots=True)
+class LateFold:
+    """An output of a node of the model whose inputs are constants."""
+
+    node: ModelNode
+    inputs: list[Late | Array | None]
+    opset: int
+    output: int
+    """Number of the output."""
+
+    def __call__(self, numbers: Numbers) -> Array:
+        """Return the constant."""
+        from .evaluate.of_node import evaluate_node  # few templates fold
+
+        known = [value if value is None or isinstance(value, np.ndarray) else value(numbers) for value in self.inputs]
+        return evaluate_node(self.node, known, self.opset)[self.output]
+
+
+Late = LateSizes | LateShape | LateMap | LateFold
+
+
+@dataclass(frozen=True, slots=True)
+class Transposed:
+    """Function that permutes dimensions."""
+
+    perm: list[int]
+
+    def __call__(self, values: Array) -> Array:
+        """Return the array, transposed."""
+        return values.transpose(self.perm)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Function that takes a slice of the first dimension."""
+
+    index: int
+
+    def __call__(self, values: Array) -> Array:
+        """Return the slice."""
+        return np.asarray(values[self.index])
