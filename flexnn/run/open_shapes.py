@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -39,6 +39,14 @@ VARIANTS_MAX = 8
 """Most numbers of a value that are kept apart. Beyond, nodes that need them are left to numpy."""
 
 
+class _Repeats(NamedTuple):
+    """A run that is one stretch from the inputs to the outputs."""
+
+    ready: ReadyStretch
+    order: list[int]
+    """Positions of the inputs that it takes, in its order."""
+
+
 class OpenShapesRun:
     """The ``Run`` of a model that is bound to the shapes of each run's inputs. It owns ``file`` once it is made."""
 
@@ -54,6 +62,8 @@ class OpenShapesRun:
         self._recorder.keep_templates(options.memory)
         self._root = self._recorder.region
         self._results = Outputs(reuse=options.reuse_outputs)
+        self._repeats: _Repeats | None = None
+        """What repeats the last run."""
         self._first: dict[Hashable, Stretch] = {}
         """First stretch of each region that was walked, by region and shapes; the one used last at the end."""
         self._hosted: dict[str, int] = {}
@@ -82,9 +92,13 @@ class OpenShapesRun:
         """Return all outputs, in the model's order. Raises BudgetError, SessionError, GraphError."""
         shapes = tuple([array.shape for array in inputs])
         if shapes != self._shapes:
+            self._repeats = None
             self._open.change()
             self._results.clear()
             self._shapes = shapes
+        repeats = self._repeats
+        if repeats is not None and repeats.ready.recording is not None:
+            return self._repeated(repeats, inputs)
         self._feeds = inputs
         self._hosted = {}
         self._open.start()
@@ -97,13 +111,36 @@ class OpenShapesRun:
         if self._open.has_more:
             self._open.has_more = False
             self._trim()
+        self._repeats = self._repeating()
         return outputs
+
+    def _repeating(self) -> _Repeats | None:
+        """Return how the last run is repeated, if one stretch was all of it; else None."""
+        ready = self._open.only
+        if ready is None or ready.grown:
+            return None
+        stretch = ready.stretch
+        names = [output.name for output in stretch.outputs]
+        if stretch.region is not self._root or stretch.action is not None or names != self._root.outputs:
+            return None
+        places = {port.name: i for i, port in enumerate(self.inputs)}
+        return _Repeats(ready, [places[name] for name in stretch.inputs])
+
+    def _repeated(self, repeats: _Repeats, inputs: Sequence[Array]) -> list[Array]:
+        """Run the last run's stretch again; return all outputs."""
+        ready, order = repeats
+        made = [
+            self._results.array(output.name, output.shape, output.dtype, inputs) for output in ready.stretch.outputs
+        ]
+        self.last_run = self._open.repeat(ready, [*[inputs[i] for i in order], *ready.constants, *made])
+        return made
 
     def rebudget(self, memory: int | None) -> None:
         """Plan the stretches of the last run again for another budget. Weights that stay pinned stay in the arena. If
         the stretches do not fit any more, all of them are closed.
         """
         self._recorder.keep_templates(memory)
+        self._repeats = None
         self._open.rebudget(memory)
 
     def statistics(self) -> dict[str, Any]:
@@ -116,6 +153,7 @@ class OpenShapesRun:
 
     def close(self, *, learn: bool = True) -> None:
         """Give everything back. With ``learn``, keep what runs showed about the machine for later sessions."""
+        self._repeats = None
         self._first.clear()
         self._open.close(learn=learn)
         self.release()
@@ -345,7 +383,7 @@ class _LackingRecorder(Recorder):
 
     def keep_templates(self, memory: int | None) -> None:
         """Keep templates of segments where no budget of ``memory`` bytes has to count them."""
-        self.templates = (self.templates or Templates(self.model.opset)) if memory is None else None
+        self.templates = self.templates or Templates(self.model.opset)
 
     def lacking(self, segment: Segment) -> set[str]:
         """Return the names of the segment's nodes whose weights the artifact does not hold."""

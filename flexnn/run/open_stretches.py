@@ -97,6 +97,13 @@ class OpenStretches:
                 segment.watch.ran(segment.spans)
         return stopped
 
+    def repeat(self, stretch: ReadyStretch, buffers: Sequence[Array]) -> dict[str, int]:
+        """Run the stretch that was all of the last run again; return the run's figures. Raises SessionError."""
+        self._spent = [0, 0, 0]
+        self.run(stretch, buffers)
+        run_ns, stall_ns, bytes_read = self._spent
+        return {"run_ns": run_ns, "stall_ns": stall_ns, "bytes_read": bytes_read}
+
     def finish(self) -> dict[str, int]:
         """End a complete run; return its figures. Segments that it did not need are closed, unless they share pinned
         weights with it.
@@ -215,10 +222,11 @@ class OpenStretches:
                     team = [found]
                 elif not self._drop_oldest(team):
                     raise
-        for segment in (segment for member in team for segment in member.segments):
+        segments = _segments(team)
+        for segment in segments:
             self._open.pop(segment, None)
             self._open[segment] = None
-        self._arrange()
+        self._arrange(segments)
 
     def _fits(self, team: Sequence[ReadyStretch]) -> bool:
         """Return whether all segments of a team have plans, or take over those of others, that fit beside what is open
@@ -372,24 +380,25 @@ class OpenStretches:
 
     # ---- places ----
 
-    def _arrange(self) -> None:
-        """Give every open segment its place, and bind those of the run that are new or move; others that move are
+    def _arrange(self, team: Collection[BoundSegment]) -> None:
+        """Give every open segment its place, and bind those of the team that are new or move; others that move are
         closed. The order keeps segments from overwriting weights that another one will find there: those that move up,
         highest first; those that move down; new ones.
         """
-        align = self.segments.setting.io_align
         pinned_at: dict[Pins, int] = {}
         at = 0
         for pins in dict.fromkeys(segment.pins for segment in self._open):
             pinned_at[pins] = at
             at += pins.nbytes
-        slots = align_up(max((f.slot_bytes for f in self._ready.values() if self._is_open(f)), default=0), align)
-        working = max((segment.working_bytes for segment in self._open), default=0)
+        slots, working = self._shared_bytes()
         numbers = {pins: number for number, pins in enumerate(pinned_at)}
         places: dict[BoundSegment, tuple[int, int]] = {}
         for segment in self._open:  # neighbours that read weights work at opposite ends, where they leave room
             far = numbers[segment.pins] % 2 and segment.base is not None and segment.base.plan.is_streaming
             places[segment] = pinned_at[segment.pins], at + slots + (working - segment.working_bytes if far else 0)
+        for segment in places.keys() - set(team):
+            if segment.place != places[segment] or not segment.is_bound:
+                self._close(segment)
         changed = [segment for segment in self._open if segment.place != places[segment] or not segment.is_bound]
         up = [segment for segment in changed if segment.place and segment.place[0] < places[segment][0]]
         down = [segment for segment in changed if segment.place and segment not in up]
@@ -410,8 +419,15 @@ class OpenStretches:
                 self._close(segment)
             self._engine.trim()
             raise
-        opened = self.bytes()
-        self._open_bytes = sum(opened.values()) - opened["values"]
+        opened = self._opened_bytes()
+        self._open_bytes = sum(opened.values())
+
+    def _shared_bytes(self) -> tuple[int, int]:
+        """Return the bytes of the arena for slots, and of the working part, that all open stretches share."""
+        with_slots = (found for found in self._ready.values() if found.slot_bytes and self._is_open(found))
+        slots = max((found.slot_bytes for found in with_slots), default=0)
+        working = max((segment.working_bytes for segment in self._open), default=0)
+        return align_up(slots, self.segments.setting.io_align), working
 
     def _is_open(self, found: ReadyStretch) -> bool:
         return all(segment in self._open for segment in found.segments)
@@ -466,6 +482,12 @@ class OpenStretches:
     # ---- the session's figures ----
 
     @property
+    def only(self) -> ReadyStretch | None:
+        """The stretch that was all of the last run, if it is still open; None if there is no such stretch."""
+        found = self._last if len(self._used) == 1 else None
+        return found if found is not None and found.recording is not None else None
+
+    @property
     def plans(self) -> list[Plan]:
         """Plans of the segments of the last run."""
         segments = _segments(list(self._used))
@@ -502,28 +524,29 @@ class OpenStretches:
                 self._plan_team(again)
                 for found in again:
                     self._open.update(dict.fromkeys(found.segments))
-                self._arrange()
+                self._arrange(list(self._open))
                 for found in again:
                     self._record(found)
         self._engine.trim()
 
     def bytes(self) -> dict[str, int]:
         """Bytes of the session, by what takes them."""
-        align = self.segments.setting.io_align
-        opened = [found for found in self._ready.values() if self._is_open(found)]
-        working = max((segment.working_bytes for segment in self._open), default=0)
-        slots = align_up(max((found.slot_bytes for found in opened), default=0), align)
+        opened = (found.values_bytes for found in self._ready.values() if self._is_open(found))
+        return self._opened_bytes() | {"values": max(opened, default=0)}
+
+    def _opened_bytes(self) -> dict[str, int]:
+        """Bytes of what is open and kept, by what takes them."""
+        slots, working = self._shared_bytes()
         pinned = sum(pins.nbytes for pins in {segment.pins for segment in self._open})
         closed = [segment for segment in self.segments if segment not in self._open]
         return {
             "model": self.segments.model_bytes,
             "base": BASE_BYTES,
             "stacks": self.segments.stacks_bytes if self._open else 0,
-            "values": max((found.values_bytes for found in opened), default=0),
             "arena": working + slots + pinned,
-            "programs": sum(segment.program_bytes for segment in self._open)
-            + sum(found.nbytes for found in self._ready.values()),
-            "kept": sum(segment.kept_bytes for segment in closed) + self.segments.bases_bytes,
+            "programs": sum([segment.program_bytes for segment in self._open])
+            + sum([found.nbytes for found in self._ready.values()]),
+            "kept": sum([segment.kept_bytes for segment in closed]) + self.segments.bases_bytes,
         }
 
     def statistics(self) -> dict[str, Any]:

@@ -58,10 +58,11 @@ class ReadyStretch:
     capacities: dict[int, int] = field(default_factory=dict)
     """Rows that outputs of unknown length had the last time, by their number."""
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes that it takes outside the arena, its segments' programs not counted."""
-        return ENTRY_BYTES * len(self.entries) + sum(array.nbytes for array in self.constants)
+    nbytes: int = 0
+    """Bytes that it takes outside the arena, its segments' programs not counted."""
+
+    def __post_init__(self) -> None:
+        self.nbytes = ENTRY_BYTES * len(self.entries) + sum(array.nbytes for array in self.constants)
 
     @property
     def buffer_count(self) -> int:

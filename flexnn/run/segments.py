@@ -89,6 +89,15 @@ class BoundSegment:
     made: Plan | None = None
     """Its refitted plan, until it is bound."""
     known_planner: Planner | None = None
+    nodes: int = 0
+    """Number of its nodes in the core."""
+    refit_bytes: int = 0
+    """Bytes of the program outside the arena where it is refitted."""
+
+    def __post_init__(self) -> None:
+        template = self.segment.template
+        self.nodes = len(template.template) if template is not None else len(self.graph.nodes)
+        self.refit_bytes = REFIT_BYTES + REFIT_NODE_BYTES * self.nodes
 
     @property
     def graph(self) -> Graph:
@@ -101,12 +110,6 @@ class BoundSegment:
         if self.known_planner is None:
             self.known_planner = Planner(self.graph, self.all.setting)
         return self.known_planner
-
-    @property
-    def nodes(self) -> int:
-        """Number of its nodes in the core."""
-        template = self.segment.template
-        return len(template.template) if template is not None else len(self.graph.nodes)
 
     @property
     def plan(self) -> Plan | None:
@@ -137,11 +140,6 @@ class BoundSegment:
         """Bytes of the program outside the arena."""
         assert self.base is not None
         return self.base.plan.overhead["program"] if self.is_own else self.refit_bytes
-
-    @property
-    def refit_bytes(self) -> int:
-        """Bytes of the program outside the arena where it is refitted."""
-        return REFIT_BYTES + REFIT_NODE_BYTES * self.nodes
 
     @property
     def kept_bytes(self) -> int:
