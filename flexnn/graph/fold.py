@@ -129,5 +129,5 @@ def evaluate_node(
     except GraphError as error:
         message = f"{node.where}: {str(error).removeprefix(f'{node.op_type}: ')}"
         if isinstance(error, MemoryNeededError):
-            raise MemoryNeededError(message, error.needed + read) from None
+            raise MemoryNeededError(message, error.needed + read, error.made) from None
         raise GraphError(message) from None

@@ -217,14 +217,14 @@ class OpenStretches:
         proportion to its weights. Raises BudgetError.
         """
         minimum = [segment.planner.minimum - self.segments.io_bytes(segment) for segment in segments]
-        spare = left - self._least_bytes(segments)
+        spare = left - self.least_bytes(segments)
         if spare < 0:
             memory = self.segments.memory or 0
             raise BudgetError(memory - spare, memory)
         weights = [sum(weight.nbytes for weight in segment.graph.weights) + 1 for segment in segments]
         return [least + spare * weight // sum(weights) for least, weight in zip(minimum, weights, strict=True)]
 
-    def _least_bytes(self, segments: Sequence[BoundSegment]) -> int:
+    def least_bytes(self, segments: Sequence[BoundSegment]) -> int:
         """Return the bytes that segments need to be open together, with base and stacks."""
         minimum = [segment.planner.minimum - self.segments.io_bytes(segment) for segment in segments]
         working = [segment.planner.least_working_bytes for segment in segments]
@@ -237,7 +237,7 @@ class OpenStretches:
         """Smallest budget in which the stretches of the last run are open together, and nothing else is."""
         team = list(self._used)
         segments = list(dict.fromkeys(segment for member in team for segment in member.segments))
-        return sum(self._around(team, segments, []).values()) + self._least_bytes(segments)
+        return sum(self._around(team, segments, []).values()) + self.least_bytes(segments)
 
     def _drop_oldest(self, team: Sequence[ReadyStretch]) -> bool:
         """Forget the stretch that was used longest ago, but none of the team; return whether there was one."""
