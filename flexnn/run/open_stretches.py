@@ -118,10 +118,11 @@ class OpenStretches:
         needed = self.held_bytes + live_bytes + nbytes
         while needed + self._beside_values() > memory:
             unused = [segment for segment in self._open if not any(segment in used.segments for used in self._used)]
-            if not (unused or self._open):
+            if unused or self._open:
+                self._close((unused or list(self._open))[0])
+                self._engine.trim()
+            elif not self._drop_oldest([]):
                 raise BudgetError(needed + self._beside_values(), memory)
-            self._close((unused or list(self._open))[0])
-            self._engine.trim()
 
     def _beside_values(self) -> int:
         return sum(size for part, size in self.bytes().items() if part != "values")
@@ -240,12 +241,13 @@ class OpenStretches:
         return sum(self._around(team, segments, []).values()) + self.least_bytes(segments)
 
     def _drop_oldest(self, team: Sequence[ReadyStretch]) -> bool:
-        """Forget the stretch that was used longest ago, but none of the team; return whether there was one."""
-        for stretch, found in self._ready.items():
-            if found not in team and found not in self._used:
-                self.forget(stretch)
-                return True
-        return False
+        """Forget the stretch that was used longest ago, but none of the team, and one of the run under way only where
+        there is no other; return whether there was one.
+        """
+        others = [stretch for stretch, found in self._ready.items() if found not in team]
+        if others:
+            self.forget(next((other for other in others if self._ready[other] not in self._used), others[0]))
+        return bool(others)
 
     @property
     def kept_nodes(self) -> int:
