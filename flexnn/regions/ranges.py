@@ -7,6 +7,7 @@ are, a remainder is below its divisor, a trip count comes from numbers that were
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from math import prod
 
 import numpy as np
@@ -17,7 +18,7 @@ from flexnn.graph.lower import Const, array_const
 from flexnn.graph.model import ModelNode
 
 from .range_rules import FEW, Given, Range, exact, hull, node_range, uniform
-from .region import Region, members
+from .region import Nodes, Region, members
 from .segment import DTYPE_NAMES, Segment
 
 DEPTH_MAX = 150
@@ -26,8 +27,20 @@ CONSTANT_BYTES_MAX = 1 << 20
 """Most bytes of a constant whose numbers are looked at."""
 
 
+@dataclass(slots=True)
+class _Part:
+    """Nodes of a segment, and what is known of the values that they read: shapes and types, or numbers."""
+
+    region: Region
+    nodes: Nodes
+    feeds: dict[str, tuple[Shape, str]]
+    consumed: dict[str, Array]
+    is_bound: bool = False
+    """Whether the shapes inside it are known."""
+
+
 class Ranges:
-    """Ranges of the values of a model in one run. Shapes and numbers that are known are told by ``note`` and ``meet``."""
+    """Ranges of the values of a model in one run. ``note`` and ``meet`` tell which shapes and numbers are known."""
 
     def __init__(self, root: Region, opset: int, inputs: Mapping[str, Array]) -> None:
         self._root, self._opset, self._inputs = root, opset, inputs
@@ -39,9 +52,8 @@ class Ranges:
                 self._around.update((body, (region, i)) for body in bodies.values())
         self._shapes: dict[tuple[Region, str], Shape] = {}
         self._known: dict[tuple[Region, str], Array] = {}
-        self._segments: dict[tuple[Region, int], tuple[Segment, dict[str, tuple[Shape, str]]]] = {}
-        self._bound: set[Segment] = set()
-        """Segments whose inner shapes are known."""
+        self._parts: dict[tuple[Region, int], _Part] = {}
+        """Nodes that were lowered together, by each of them."""
         self._found: dict[tuple[Region, str], Range] = {}
         self._depth = 0
 
@@ -59,8 +71,8 @@ class Ranges:
         """Note a segment, whose inner shapes follow from those of its inputs."""
         inputs = [segment.graph.tensors[i] for i in segment.graph.inputs]
         feeds = {name: (t.shape, t.dtype) for name, t in zip(segment.feeds, inputs, strict=False)}
-        for i in members(segment.nodes):
-            self._segments[segment.region, i] = segment, feeds
+        part = _Part(segment.region, segment.nodes, feeds, segment.consumed)
+        self._parts.update(((segment.region, i), part) for i in members(segment.nodes))
         self._found.clear()
 
     def most(self, region: Region, name: str) -> Array | None:
@@ -101,25 +113,25 @@ class Ranges:
             if name in region.constants:
                 return region.constants[name].shape
             return self.shape(self._around[region][0], name) if region in self._around else None
-        met = self._segments.get((region, i))
-        if met is not None and met[0] not in self._bound:
-            self._bound.add(met[0])
-            self._bind(*met)
+        part = self._parts.get((region, i))
+        if part is not None and not part.is_bound:
+            part.is_bound = True
+            self._bind(part)
             return self.shape(region, name)
         return None
 
-    def _bind(self, segment: Segment, feeds: dict[str, tuple[Shape, str]]) -> None:
-        """Find out the shapes inside a segment: bind its nodes again."""
-        region = segment.region
+    def _bind(self, part: _Part) -> None:
+        """Find out the shapes inside a part: bind its nodes again."""
+        region = part.region
         binder = Binder(self._opset)
         binder.constants = region.constants
-        for name in {name for i in members(segment.nodes) for name in region.reads[i]}:
-            array = segment.consumed.get(name, self._known_around(region, name))
-            if name in feeds:
-                binder.add_input(name, *feeds[name])
+        for name in {name for i in members(part.nodes) for name in region.reads[i]}:
+            array = part.consumed.get(name, self._known_around(region, name))
+            if name in part.feeds:
+                binder.add_input(name, *part.feeds[name])
             elif array is not None and array.dtype in DTYPE_NAMES:
                 binder.values[name] = array_const(name, array)
-        for i in members(segment.nodes):
+        for i in members(part.nodes):
             try:
                 binder.add(region.nodes[i])
             except GraphError:

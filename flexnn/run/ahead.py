@@ -7,7 +7,7 @@ is forgotten when its bytes are known.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -15,16 +15,16 @@ from typing import Any
 import numpy as np
 
 from flexnn.graph.evaluate import MemoryNeededError
-from flexnn.graph.ir import Array, Graph, GraphError
+from flexnn.graph.ir import ALL_DTYPES, Array, GraphError
 from flexnn.graph.model import ModelNode
-from flexnn.planning.overhead import BASE_BYTES, NODE_BYTES
-from flexnn.planning.types import align_up
+from flexnn.planning.overhead import BASE_BYTES
 from flexnn.regions import Control, Read, Region, Stretch
 from flexnn.regions.ranges import Ranges
 
+from .needs import alone_bytes
 from .open_shapes import Found, OpenShapesRun, carried_count, live_bytes
-from .open_stretches import OpenStretches
 from .recording import ready
+from .segments import BoundSegments
 
 TURNS_MAX = 256
 """Most turns of a loop that are walked one by one."""
@@ -44,59 +44,35 @@ def absent(shape: Sequence[int], dtype: np.dtype) -> Array:
 
 
 @dataclass(slots=True)
-class _Size:
-    """Bytes of a stretch, the values beside it not counted."""
-
-    own: int
-    """Bytes that its segments and slots need to be open alone."""
-    nodes: int
-    outputs: int
-
-
-@dataclass(slots=True)
 class Tally:
     """Bytes that the parts of a run need, each with nothing else open."""
 
-    open: OpenStretches
+    segments: BoundSegments
     times: int
     """How many sets of outputs there are: those of this run, and those that the caller holds of the one before."""
     needed: int = 0
     held_bytes: int = 0
-    """Bytes of values outside the region that is walked (OpenStretches.held_bytes)."""
-    _records: int = 0
-    _nodes: int = 0
-    _sizes: dict[Stretch, _Size] = field(default_factory=dict)
+    """Bytes of values outside the region that is walked (Needs.held_bytes)."""
+    _sizes: dict[Stretch, int] = field(default_factory=dict)
+    """Bytes that stretches need, live values not counted."""
 
     def meet(self, stretch: Stretch, live: Mapping[str, Array], stacks_bytes: int) -> None:
         """Count a stretch beside live values, and stacks that grow while it runs."""
         size = self._sizes.get(stretch)
         if size is None:
-            size = self._sizes[stretch] = self._measured(stretch)
-        values = self.held_bytes + live_bytes(live) + self.times * size.outputs + stacks_bytes
-        around = self.open.segments.model_bytes + self._records + NODE_BYTES * (self._nodes - size.nodes)
-        self.needed = max(self.needed, values + around + size.own)
-
-    def _measured(self, stretch: Stretch) -> _Size:
-        """Plan a stretch for the smallest budget, and drop all that it takes but its entries."""
-        bound = self.open.segments
-        align = bound.setting.io_align
-        segments = [bound.of(part) for part in stretch.tape.segments]
-        found = ready(stretch, segments)
-        self._records += found.nbytes
-        size = _Size(
-            self.open.least_bytes(segments) + align_up(found.slot_bytes, align) + 2 * align * (1 + len(segments)),
-            sum(len(segment.graph.nodes) for segment in segments),
-            sum(output.dtype.itemsize * prod(output.shape) for output in stretch.outputs),
-        )
-        self._nodes += size.nodes
-        for part in stretch.tape.segments:
-            bound.pop(part)
-            part.graph, part.fixed = Graph(), None
-        return size
+            bound = self.segments
+            found = ready(stretch, [bound.of(part) for part in stretch.tape.segments])
+            outputs = [output for output in stretch.outputs if output.counter < 0]
+            found.values_bytes = self.times * sum(output.dtype.itemsize * prod(output.shape) for output in outputs)
+            size = self._sizes[stretch] = alone_bytes(bound, found)
+            for part in stretch.tape.segments:
+                bound.pop(part)
+            stretch.tape.segments.clear()
+        self.needed = max(self.needed, self.held_bytes + live_bytes(live) + stacks_bytes + size)
 
     def hold(self, nbytes: int, beside: int) -> None:
         """Count values that are made outside the arena, beside live ones."""
-        fixed = self.open.segments.model_bytes + BASE_BYTES + self._records
+        fixed = self.segments.model_bytes + BASE_BYTES
         self.needed = max(self.needed, self.held_bytes + beside + nbytes + fixed)
 
 
@@ -110,7 +86,7 @@ class Ahead(OpenShapesRun):
         self._root = self._recorder.region
         self._first = {}
         self._hosted = {}
-        self.tally = Tally(run.stretches, run.output_sets)
+        self.tally = Tally(run.stretches.segments, run.output_sets)
         self._findings = iter(run.found)
         self.told = next(self._findings, None)
         """What the run found here; None: it had been refused."""
@@ -146,8 +122,7 @@ class Ahead(OpenShapesRun):
     def _run(self, stretch: Stretch, live: dict[str, Array]) -> None:
         """Count a stretch; put what it would make among the live values."""
         for segment in stretch.tape.segments:
-            if segment.graph.inputs:
-                self._ranges.meet(segment)
+            self._ranges.meet(segment)
         self._note(stretch.region, live)
         made: dict[str, Array] = {}
         stacks = 0
@@ -160,8 +135,8 @@ class Ahead(OpenShapesRun):
                     shape = known[growing.index(output)][0]
                 else:
                     shape = (self._turns(stretch.region, output.name), *shape)
-                stack = max(prod(shape), 1) * output.dtype.itemsize
-                stacks += stack * (self.tally.times if stretch.region is self._root else 1)
+                stack = prod(shape) * output.dtype.itemsize
+                stacks += stack * (1 if stretch.region.path else 2)
             made[output.name] = absent(shape, output.dtype)
         self.tally.meet(stretch, live, stacks)
         live.update(made)
@@ -177,7 +152,7 @@ class Ahead(OpenShapesRun):
         turns = self._ranges.turns(region, i)
         return GUESS * self._seen if turns is None else turns
 
-    def _act(self, stretch: Stretch, live: dict[str, Array]) -> Hashable:
+    def _act(self, stretch: Stretch, live: dict[str, Array]) -> Found:
         """Do what comes after a stretch, on shapes."""
         action, region = stretch.action, stretch.region
         for name in stretch.known:
@@ -186,8 +161,10 @@ class Ahead(OpenShapesRun):
             told = self.take()
             for number, name in enumerate(action.names):
                 if told is not None:
-                    array = live[name]
-                    live[name] = np.frombuffer(told[number], array.dtype).reshape(array.shape)
+                    array, numbers = live[name], told[number]
+                    if not isinstance(numbers, bytes):
+                        raise GraphError("the run went another way")
+                    live[name] = np.frombuffer(numbers, array.dtype).reshape(array.shape)
                 elif isinstance(live[name], Absent):
                     live[name] = self._numbers(region, name, live[name])
                 self._ranges.note(region, name, live[name].shape, live[name])
@@ -331,8 +308,8 @@ class _Turns:
                 break
             if self._ahead.told is None and turns >= TURNS_MAX:
                 break
-        if not rows:
-            _, rows = self._turn(0)
+        if not rows and len(self._node.output) > self._carried:
+            rows = self._rows()
         return [*largest, *(self._stack(k, turns, row) for k, row in enumerate(rows))]
 
     def _turn(self, turn: int) -> tuple[Array, list[Array]]:
@@ -350,6 +327,13 @@ class _Turns:
         ahead.tally.hold(self._row_bytes, 0)
         ahead.tally.held_bytes += self._row_bytes
         return going, rows
+
+    def _rows(self) -> list[Array]:
+        """Return the rows of a loop without turns."""
+        if not isinstance(self._ahead.told, tuple):
+            return self._turn(0)[1]
+        ports = self._body.graph.outputs[-(len(self._node.output) - self._carried) :]  # it knew them
+        return [absent([d if isinstance(d, int) else 0 for d in p.dims or ()], ALL_DTYPES[str(p.dtype)]) for p in ports]
 
     def _rest(self, turns: int, limit: int | None) -> int:
         """Count the turns after ``turns``, which are all alike, and the last of them; return how many there are."""

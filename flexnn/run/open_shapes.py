@@ -103,13 +103,14 @@ class OpenShapesRun:
             self._open.change()
             self._results.clear()
             self._shapes = shapes
-        refused: BudgetError | None = None
-        try:
-            outputs = self._whole(inputs, shapes)
-        except BudgetError as error:
-            refused = error.with_traceback(None)  # whose frames hold the values of the run
-        if refused is not None:
-            raise self._named(refused, inputs)
+        while True:
+            try:
+                outputs = self._whole(inputs, shapes)
+                break
+            except BudgetError as error:
+                refused = error.with_traceback(None)  # whose frames hold the values of the run
+            if not self._open.crowd():
+                raise self._named(refused, inputs)
         self.last_run = self._open.finish()
         if len(self._first) > 1:
             self._trim()
@@ -275,6 +276,7 @@ class OpenShapesRun:
         for number, output in enumerate(stretch.outputs):
             if output.counter >= 0:
                 growing[number] = Growing(output.shape, output.dtype, ready.capacities.get(number, 0))
+                growing[number].times = ready.times[number]
                 made.append(np.empty(0, np.uint8))
             elif is_root and output.name in self._root.outputs:
                 made.append(self._results.array(output.name, output.shape, output.dtype, self._feeds))
@@ -293,6 +295,8 @@ class OpenShapesRun:
             turns = ready.turns(output.counter)
             ready.capacities[number] = turns
             live[output.name] = grown.array(turns)
+        if growing:
+            self._open.needs.run(ready)
 
     def _run_growing(
         self, ready: ReadyStretch, buffers: list[Array], growing: dict[int, Growing], live: Mapping[str, Array]
@@ -304,7 +308,7 @@ class OpenShapesRun:
             number = ready.grown[stopped]
             grown = growing[number]
             buffers[first + number] = np.empty(0, np.uint8)  # nothing may hold what grows
-            self._open.grow(grown, live, sum(other.nbytes for other in growing.values()))
+            self._open.grow(ready, grown, sum(other.times * other.nbytes for other in growing.values()))
             buffers[first + number] = grown.bytes
             stopped = self._open.run(ready, buffers, goes_on=True)
         for number in growing:
@@ -331,12 +335,14 @@ class OpenShapesRun:
         idle = node.op_type in HEAVY and any(name in live and not live[name].size for name in node.input)
         inputs = [self._array(region, live, name, idle) if name else None for name in node.input]
         self._hosted[node.op_type] = self._hosted.get(node.op_type, 0) + 1
-        beside = live_bytes(live)
+        beside, stated = live_bytes(live), list[int]()
         try:
-            values = self._recorder.evaluated(node, inputs, self._open.left(beside))
+            values = self._recorder.evaluated(node, inputs, self._open.left(beside), stated)
         except MemoryNeededError as error:
             self._open.hold(error.needed, beside)
             values = self._recorder.evaluated(node, inputs, error.needed)
+        else:
+            self._open.needs.count(sum(stated) + beside)
         return [np.require(value, requirements=["C", "ALIGNED"]) for value in values]
 
     def _array(self, region: Region, live: Mapping[str, Array], name: str, idle: bool = False) -> Array:
@@ -357,18 +363,18 @@ class OpenShapesRun:
             arrays = self._walk(body, inner, shapes)
             rows = sum(array.nbytes for array in arrays[carried:])
             self._open.hold(2 * rows, 0)  # when they are stacked, there are two of each
-            self._open.held_bytes += 2 * rows
+            self._open.needs.held_bytes += 2 * rows
             return arrays
 
         carried = carried_count(node)
-        held, self._open.held_bytes = self._open.held_bytes, self._open.held_bytes + live_bytes(live)
+        held, self._open.needs.held_bytes = self._open.needs.held_bytes, self._open.needs.held_bytes + live_bytes(live)
         try:
             if node.op_type == "If":
                 check_branches(node, bodies)
                 return walk(bodies["then_branch" if truth(node, inputs[0] if inputs else None) else "else_branch"], {})
             return walked_loop(node, bodies, inputs, walk, self._recorder.model.opset)
         finally:
-            self._open.held_bytes = held
+            self._open.needs.held_bytes = held
 
 
 def carried_count(node: ModelNode) -> int:

@@ -24,6 +24,7 @@ from flexnn.regions import Stretch
 from .engine import BoundProgram, Engine, SessionError
 from .growing import Growing
 from .model_file import ModelFile
+from .needs import Needs, alone_bytes, least_bytes
 from .options import RunOptions
 from .recording import ReadyStretch, ready
 from .segments import BoundSegment, BoundSegments
@@ -52,11 +53,13 @@ class OpenStretches:
         self._usual: list[ReadyStretch] = []
         """Stretches of the last complete run."""
         self._usual_keys: set[ReadyStretch] = set()
-        self.held_bytes = 0
-        """Bytes of values outside the region that is walked: of regions around it, and rows that will be stacked."""
         self._spent = [0, 0, 0]
         self._slots_at = 0
         """Arena offset of the slots of stretches."""
+        self.needs = Needs(self.segments)
+        """Needs of the run under way, or of the last."""
+        self._is_full = self._is_crowded = False
+        """Whether stacks found no room for more rows, and whether plans take the least for that."""
         self._engine = Engine(file.artifact, options.switches(file.direct_fd), trace=int(options.measures))
 
     # ---- runs ----
@@ -65,6 +68,8 @@ class OpenStretches:
         """Begin a run of the model."""
         self._used.clear()
         self._spent = [0, 0, 0]
+        self.needs.begin()
+        self._is_full = False
 
     def run(self, stretch: ReadyStretch, buffers: Sequence[Array], *, goes_on: bool = False) -> int:
         """Run an open stretch; return the entry that stopped it, or -1. Raises SessionError."""
@@ -78,6 +83,7 @@ class OpenStretches:
         spent[0] += run_ns
         spent[1] += stall_ns
         spent[2] += bytes_read
+        self.needs.run(stretch)
         for segment in stretch.segments:
             if segment.watch is not None:
                 segment.watch.ran(segment.spans)
@@ -86,6 +92,9 @@ class OpenStretches:
     def finish(self) -> dict[str, int]:
         """End a complete run; return its figures. Stretches that it did not need are closed."""
         spent = dict(zip(("run_ns", "stall_ns", "bytes_read"), self._spent, strict=True))
+        if self._is_crowded:  # with room for stacks as long as these, plans may take the rest
+            self._is_crowded = False
+            self.change()
         if self._used.keys() == self._usual_keys:
             return spent
         self._usual, self._usual_keys = list(self._used), set(self._used)
@@ -103,19 +112,29 @@ class OpenStretches:
         self._engine.trim(keep=True)
         self._usual, self._usual_keys = [], set()
 
+    def crowd(self) -> bool:
+        """Let plans take the least, if stacks found no room beside them; return whether that is new."""
+        if self._is_crowded or not self._is_full:
+            self._is_crowded = False
+            return False
+        self._is_crowded = True
+        self.change()
+        return True
+
     def left(self, live_bytes: int) -> int | None:
         """Return the bytes that the budget leaves beside ``live_bytes`` of live values; None: there is no limit."""
         memory = self.segments.memory
-        return None if memory is None else memory - self.held_bytes - live_bytes - self._beside_values()
+        return None if memory is None else memory - self.needs.held_bytes - live_bytes - self._beside_values()
 
     def hold(self, nbytes: int, live_bytes: int) -> None:
         """Count values that are about to be made outside the arena, beside ``live_bytes`` of live ones. Raises
         BudgetError where they do not fit, even with nothing else open.
         """
         memory = self.segments.memory
+        self.needs.count(live_bytes + nbytes)
         if memory is None:
             return
-        needed = self.held_bytes + live_bytes + nbytes
+        needed = self.needs.held_bytes + live_bytes + nbytes
         while needed + self._beside_values() > memory:
             unused = [segment for segment in self._open if not any(segment in used.segments for used in self._used)]
             if unused or self._open:
@@ -127,15 +146,19 @@ class OpenStretches:
     def _beside_values(self) -> int:
         return sum(size for part, size in self.bytes().items() if part != "values")
 
-    def grow(self, grown: Growing, live: Mapping[str, Array], stacks_bytes: int) -> None:
-        """Make a stack twice as large, or as large as the budget allows. Raises BudgetError."""
+    def grow(self, found: ReadyStretch, grown: Growing, stacks_bytes: int) -> None:
+        """Make a stack of a stretch twice as large, or as large as the budget allows, which leaves ``stacks_bytes`` to
+        all its stacks now. Raises BudgetError.
+        """
         wanted = max(2 * grown.nbytes, grown.nbytes + grown.row_bytes)
         memory = self.segments.memory
         if memory is not None:
-            held = sum(self.bytes().values()) + stacks_bytes - grown.nbytes
-            wanted = min(wanted, memory - held)
+            held = max(self._beside_values() + found.values_bytes, found.alone_bytes)
+            held += stacks_bytes - grown.times * grown.nbytes
+            wanted = min(wanted, (memory - held) // grown.times)
             if wanted < grown.nbytes + grown.row_bytes:
-                raise BudgetError(held + 2 * grown.nbytes + grown.row_bytes, memory)
+                self._is_full = True
+                raise BudgetError(held + grown.times * (2 * grown.nbytes + grown.row_bytes), memory)
         try:
             grown.grow(wanted)
         except (OSError, MemoryError):
@@ -148,9 +171,11 @@ class OpenStretches:
         found = self._ready.get(stretch)
         if found is None:
             found = self._ready[stretch] = ready(stretch, [self.segments.of(part) for part in stretch.tape.segments])
-        if found.recording is None or self.held_bytes > found.held_bytes:
-            found.held_bytes = self.held_bytes
-            found.values_bytes = self.held_bytes + self._values(found, live)
+            found.times = dict.fromkeys(found.grown.values(), 1 if stretch.region.path else 2)
+        if found.recording is None or self.needs.held_bytes > found.held_bytes:
+            found.held_bytes = self.needs.held_bytes
+            found.values_bytes = self.needs.held_bytes + self._values(found, live)
+            found.alone_bytes = alone_bytes(self.segments, found)
             self._make_room(found)
             self._record(found)
         self._used[found] = None
@@ -159,13 +184,15 @@ class OpenStretches:
     def _values(self, found: ReadyStretch, live: Mapping[str, Array]) -> int:
         """Return the bytes of live values and of a stretch's outputs."""
         times = 1 if self._options.reuse_outputs else 2
-        outputs = sum(output.dtype.itemsize * _size(output.shape) for output in found.stretch.outputs)
+        outputs = sum(o.dtype.itemsize * _size(o.shape) for o in found.stretch.outputs if o.counter < 0)
         return sum({id(array): array.nbytes for array in live.values()}.values()) + times * outputs
 
     def _make_room(self, found: ReadyStretch) -> None:
         """Plan and place a stretch with its team. Close others and drop kept stretches where that is needed; raise
         BudgetError if it is not enough.
         """
+        while self._is_crowded and found.grown and self._drop_oldest([found]):
+            pass
         team = [*self._usual] if found in self._usual else [*(used for used in self._used if used != found), found]
         self._measure(found)
         while True:
@@ -179,8 +206,13 @@ class OpenStretches:
                     self._close(others[0])
                 elif len(team) > 1:
                     team = [found]
+                    for segment in [segment for segment in self._open if segment not in found.segments]:
+                        self._close(segment)
                 elif not self._drop_oldest(team):
                     raise
+        for other in self._ready.values():  # one without segments does not close with them
+            if other not in team and not other.segments:
+                other.close()
         for segment in (segment for member in team for segment in member.segments):
             self._open.setdefault(segment)
         self._arrange()
@@ -204,7 +236,7 @@ class OpenStretches:
         align = self.segments.setting.io_align
         kept = sum(len(other.graph.nodes) for other in self.segments if other not in segments and other not in others)
         return {
-            "values": max((member.values_bytes for member in team), default=0)
+            "values": max((member.values_bytes + member.stacks_bytes for member in team), default=0)
             + align_up(max((member.slot_bytes for member in team), default=0), align),
             "model": self.segments.model_bytes,
             "programs": sum(other.pinned_bytes + other.program_bytes for other in others)
@@ -218,27 +250,18 @@ class OpenStretches:
         proportion to its weights. Raises BudgetError.
         """
         minimum = [segment.planner.minimum - self.segments.io_bytes(segment) for segment in segments]
-        spare = left - self.least_bytes(segments)
+        spare = left - least_bytes(self.segments, segments)
         if spare < 0:
             memory = self.segments.memory or 0
             raise BudgetError(memory - spare, memory)
+        spare = 0 if self._is_crowded else spare
         weights = [sum(weight.nbytes for weight in segment.graph.weights) + 1 for segment in segments]
         return [least + spare * weight // sum(weights) for least, weight in zip(minimum, weights, strict=True)]
 
-    def least_bytes(self, segments: Sequence[BoundSegment]) -> int:
-        """Return the bytes that segments need to be open together, with base and stacks."""
-        minimum = [segment.planner.minimum - self.segments.io_bytes(segment) for segment in segments]
-        working = [segment.planner.least_working_bytes for segment in segments]
-        fixed = BASE_BYTES + self.segments.stacks_bytes
-        own = [least - work - fixed for least, work in zip(minimum, working, strict=True)]
-        return fixed + sum(own) + max(working, default=0)
-
     @property
     def minimum_bytes(self) -> int:
-        """Smallest budget in which the stretches of the last run are open together, and nothing else is."""
-        team = list(self._used)
-        segments = list(dict.fromkeys(segment for member in team for segment in member.segments))
-        return sum(self._around(team, segments, []).values()) + self.least_bytes(segments)
+        """Smallest budget of the last run."""
+        return self.needs.smallest
 
     def _drop_oldest(self, team: Sequence[ReadyStretch]) -> bool:
         """Forget the stretch that was used longest ago, but none of the team, and one of the run under way only where
@@ -327,6 +350,8 @@ class OpenStretches:
             raise
 
     def _is_open(self, found: ReadyStretch) -> bool:
+        if not found.segments:
+            return found.recording is not None
         return all(segment in self._open for segment in found.segments)
 
     def _bind(self, segment: BoundSegment, pinned_at: int, working_at: int) -> None:
@@ -422,7 +447,7 @@ class OpenStretches:
             "model": self.segments.model_bytes,
             "base": BASE_BYTES,
             "stacks": self.segments.stacks_bytes if self._open else 0,
-            "values": max((found.values_bytes for found in opened), default=0),
+            "values": max((found.values_bytes + found.stacks_bytes for found in opened), default=0),
             "arena": working + slots + sum(segment.pinned_bytes for segment in self._open),
             "programs": sum(segment.program_bytes for segment in self._open)
             + sum(found.nbytes for found in self._ready.values()),

@@ -61,6 +61,8 @@ class Call:
     opset: int
     outputs: int = 1
     budget_bytes: int | None = BYTES_MAX
+    stated: list[int] | None = None
+    """Bytes that were reserved are added to this list."""
 
     def error(self, message: str) -> GraphError:
         """The error that says ``message`` of this operator, in one line."""
@@ -198,6 +200,8 @@ class Call:
         them. Raises MemoryNeededError if that is more than the budget.
         """
         needed = workspace + sum(prod(self.shape(dims)) * dtype.itemsize for dims, dtype in made)
+        if self.stated is not None:
+            self.stated.append(needed)
         if self.budget_bytes is not None and needed > self.budget_bytes:
             what = f"makes {list(made[0][0])} of {made[0][1]}, and " if made else ""
             message = f"{self.op}: {what}takes {needed} bytes in all; at most {max(self.budget_bytes, 0)} are left"
