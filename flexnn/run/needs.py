@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from flexnn.planning.overhead import BASE_BYTES
-from flexnn.planning.types import align_up
+from flexnn.planning.types import LINE, align_up
 
 from .recording import ReadyStretch
 from .segments import BoundSegment, BoundSegments
@@ -54,5 +54,10 @@ def alone_bytes(store: BoundSegments, found: ReadyStretch) -> int:
     counted.
     """
     align = store.setting.io_align
-    slots = align_up(found.slot_bytes, align) + 2 * align * (1 + len(found.segments))
+    slots = align_up(found.slot_bytes, align) + rounding_bytes(align, len(found.segments))
     return found.values_bytes + store.model_bytes + found.nbytes + slots + least_bytes(store, found.segments)
+
+
+def rounding_bytes(align: int, segments: int) -> int:
+    """Return the bytes by which parts of the arena that are whole lines grow where they are rounded up."""
+    return 2 * (align - LINE) * (1 + segments)

@@ -24,7 +24,7 @@ from flexnn.regions import Stretch
 from .engine import BoundProgram, Engine, SessionError
 from .growing import Growing
 from .model_file import ModelFile
-from .needs import Needs, alone_bytes, least_bytes
+from .needs import Needs, alone_bytes, least_bytes, rounding_bytes
 from .options import RunOptions
 from .recording import ReadyStretch, ready
 from .segments import BoundSegment, BoundSegments
@@ -241,7 +241,7 @@ class OpenStretches:
             "model": self.segments.model_bytes,
             "programs": sum(other.pinned_bytes + other.program_bytes for other in others)
             + sum(member.nbytes for member in self._ready.values())
-            + 2 * align * (1 + len(segments) + len(others)),
+            + rounding_bytes(align, len(segments) + len(others)),
             "kept": NODE_BYTES * kept,
         }
 
@@ -443,15 +443,20 @@ class OpenStretches:
         opened = [found for found in self._ready.values() if self._is_open(found)]
         working = max((segment.working_bytes for segment in self._open), default=0)
         slots = align_up(max((found.slot_bytes for found in opened), default=0), align)
-        return {
+        found = {
             "model": self.segments.model_bytes,
             "base": BASE_BYTES,
             "stacks": self.segments.stacks_bytes if self._open else 0,
-            "values": max((found.values_bytes + found.stacks_bytes for found in opened), default=0),
+            "values": 0,
             "arena": working + slots + sum(segment.pinned_bytes for segment in self._open),
             "programs": sum(segment.program_bytes for segment in self._open)
             + sum(found.nbytes for found in self._ready.values()),
         }
+        held, memory = self.needs.values_bytes, self.segments.memory
+        if memory is not None:  # they were there when less was open
+            held = min(held, memory - sum(found.values()))
+        found["values"] = max([held, 0, *(each.values_bytes + each.stacks_bytes for each in opened)])
+        return found
 
     def statistics(self) -> dict[str, Any]:
         """Return figures of the open stretches (Session.statistics)."""
