@@ -28,7 +28,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What a rule knows of a node."""
+    """Facts that a rule knows of a node."""
 
     node: ModelNode
     output: int

@@ -49,7 +49,7 @@ class Tally:
 
     segments: BoundSegments
     times: int
-    """How many sets of outputs there are: those of this run, and those that the caller holds of the one before."""
+    """Sets of outputs that there are: those of this run, and those that the caller holds of the one before."""
     needed: int = 0
     held_bytes: int = 0
     """Bytes of values outside the region that is walked (Needs.held_bytes)."""
@@ -89,7 +89,7 @@ class Ahead(OpenShapesRun):
         self.tally = Tally(run.stretches.segments, run.output_sets)
         self._findings = iter(run.found)
         self.told = next(self._findings, None)
-        """What the run found here; None: it had been refused."""
+        """Finding of the run at this point; None: it had been refused."""
         self._inputs = dict(zip([port.name for port in self.inputs], inputs, strict=True))
         self._ranges = Ranges(self._root, self._recorder.model.opset, self._inputs)
         self._seen = max([GUESS, *(d for array in inputs for d in array.shape)])

@@ -71,9 +71,9 @@ class OpenShapesRun:
         self._first: dict[Hashable, Stretch] = {}
         """First stretch of each region that was walked, by region and shapes; the one used last at the end."""
         self.output_sets = 1 if options.reuse_outputs else 2
-        """How many sets of outputs there are at a time."""
+        """Number of sets of outputs at a time."""
         self.found: list[Found] = []
-        """What the run under way, or the last, found on its way."""
+        """Findings of the run under way, or of the last, in order."""
         self._hosted: dict[str, int] = {}
         """Operators that numpy computed in the last run, and how often."""
         self._feeds: Sequence[Array] = ()

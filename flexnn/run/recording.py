@@ -59,7 +59,7 @@ class ReadyStretch:
     capacities: dict[int, int] = field(default_factory=dict)
     """Rows that outputs of unknown length had the last time, by their number."""
     times: dict[int, int] = field(default_factory=dict)
-    """How many stacks of such an output there are at a time, by its number."""
+    """Number of stacks of such an output at a time, by its number."""
     alone_bytes: int = 0
     """Smallest budget in which it is open, and nothing else, its stacks not counted."""
 
