@@ -103,11 +103,15 @@ class Sampler(Walker):
         return [self._array(region, scope, name) for name in region.outputs]
 
     def evaluated(
-        self, node: ModelNode, inputs: Sequence[Array | None], budget_bytes: int | None = BYTES_MAX
+        self,
+        node: ModelNode,
+        inputs: Sequence[Array | None],
+        budget_bytes: int | None = BYTES_MAX,
+        stated: list[int] | None = None,
     ) -> list[Array]:
         """Return the outputs of a hosted operator, none of them empty, so that the nodes behind it are met, too."""
         try:
-            values = super().evaluated(node, inputs, budget_bytes)
+            values = super().evaluated(node, inputs, budget_bytes, stated)
         except GraphError as error:
             raise _MadeUpError(str(error)) from None
         return [value if value.size else np.zeros([d or 2 for d in value.shape], value.dtype) for value in values]

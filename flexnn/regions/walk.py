@@ -68,12 +68,16 @@ class Walker:
             region.hosted.add(i)
 
     def evaluated(
-        self, node: ModelNode, inputs: Sequence[Array | None], budget_bytes: int | None = BYTES_MAX
+        self,
+        node: ModelNode,
+        inputs: Sequence[Array | None],
+        budget_bytes: int | None = BYTES_MAX,
+        stated: list[int] | None = None,
     ) -> list[Array]:
-        """Return the outputs of a hosted operator, computed in at most ``budget_bytes`` (None: no limit). Raises
-        MemoryNeededError before it takes more.
+        """Return the outputs of a hosted operator, computed in at most ``budget_bytes`` (None: no limit); ``stated``
+        receives how many it takes, in parts. Raises MemoryNeededError before it takes more.
         """
-        return evaluate_node(node, inputs, self.model.opset, budget_bytes)
+        return evaluate_node(node, inputs, self.model.opset, budget_bytes, stated)
 
     def _ready_hosted(self, region: Region, scope: Scope, remaining: Nodes) -> int | None:
         for i in members(remaining):

@@ -20,6 +20,8 @@ class Growing:
 
     def __init__(self, shape: Shape, dtype: np.dtype, rows: int = 0) -> None:
         self._shape, self._dtype = shape, dtype
+        self.times = 1
+        """Number of such stacks at a time: one more where the caller holds that of the last run."""
         self.row_bytes = math.prod(shape) * dtype.itemsize
         self.nbytes = max(self.row_bytes * max(rows, 1), min(FIRST_BYTES, 64 * self.row_bytes), 1)
         self._memory = mmap.mmap(-1, self.nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

@@ -7,7 +7,7 @@ where bodies change shapes from turn to turn. Values that live from one stretch 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -16,7 +16,7 @@ import numpy as np
 from flexnn.graph.evaluate import MemoryNeededError
 from flexnn.graph.ir import Array
 from flexnn.graph.model import ModelNode
-from flexnn.planning import Plan
+from flexnn.planning import BudgetError, Plan
 from flexnn.regions import Control, Host, Read, Recorder, Region, Scope, Segment, Stretch, Value
 from flexnn.regions.control import check_branches, truth, walked_loop
 from flexnn.regions.region import members
@@ -47,18 +47,32 @@ class _Repeats(NamedTuple):
     """Positions of the inputs that it takes, in its order."""
 
 
-class OpenShapesRun:
-    """The ``Run`` of a model that is bound to the shapes of each run's inputs. It owns ``file`` once it is made."""
+Found = str | tuple[Any, ...]
+"""The body that Python walks next, or what an action found: shapes, or numbers."""
+FOUND_MAX = 1 << 12
+"""Most of these that a run keeps."""
 
-    def __init__(self, file: ModelFile, options: RunOptions) -> None:
+
+class OpenShapesRun:
+    """The ``Run`` of a model that is bound to the shapes of each run's inputs. It owns ``file`` once it is made.
+    ``look_ahead`` tells the smallest budget of a run that was refused, which has these inputs.
+    """
+
+    def __init__(
+        self,
+        file: ModelFile,
+        options: RunOptions,
+        look_ahead: Callable[[OpenShapesRun, Sequence[Array]], int] | None = None,
+    ) -> None:
         stored = file.open_model
         assert stored is not None
         file.refuse_groups(options.groups)
         self._file = file
         self.inputs, self.outputs = stored.model.graph.inputs, stored.model.graph.outputs
         self.last_run: dict[str, int] = {}
-        self._open = OpenStretches(file, options)
-        self._recorder = _LackingRecorder(self._open.segments)
+        self._look_ahead = look_ahead
+        self._open = self.stretches = OpenStretches(file, options)
+        self._recorder = self.new_recorder()
         self._recorder.keep_templates(options.memory)
         self._root = self._recorder.region
         self._results = Outputs(reuse=options.reuse_outputs)
@@ -66,6 +80,10 @@ class OpenShapesRun:
         """What repeats the last run."""
         self._first: dict[Hashable, Stretch] = {}
         """First stretch of each region that was walked, by region and shapes; the one used last at the end."""
+        self.output_sets = 1 if options.reuse_outputs else 2
+        """Number of sets of outputs at a time."""
+        self.found: list[Found] = []
+        """Findings of the run under way, or of the last, in order."""
         self._hosted: dict[str, int] = {}
         """Operators that numpy computed in the last run, and how often."""
         self._feeds: Sequence[Array] = ()
@@ -99,14 +117,14 @@ class OpenShapesRun:
         repeats = self._repeats
         if repeats is not None and repeats.ready.recording is not None:
             return self._repeated(repeats, inputs)
-        self._feeds = inputs
-        self._hosted = {}
-        self._open.start()
-        live = {port.name: array for port, array in zip(self.inputs, inputs, strict=True)}
-        try:
-            outputs = self._walk(self._root, live, shapes)
-        finally:
-            self._feeds = ()
+        while True:
+            try:
+                outputs = self._whole(inputs, shapes)
+                break
+            except BudgetError as error:
+                refused = error.with_traceback(None)  # whose frames hold the values of the run
+            if not self._open.crowd():
+                raise self._named(refused, inputs)
         self.last_run = self._open.finish()
         if self._open.has_more:
             self._open.has_more = False
@@ -134,6 +152,30 @@ class OpenShapesRun:
         ]
         self.last_run = self._open.repeat(ready, [*[inputs[i] for i in order], *ready.constants, *made])
         return made
+
+    def _whole(self, inputs: Sequence[Array], shapes: Hashable) -> list[Array]:
+        """Return all outputs of a run from its beginning."""
+        self._feeds = inputs
+        self._hosted = {}
+        self.found = []
+        self._open.start()
+        live = {port.name: array for port, array in zip(self.inputs, inputs, strict=True)}
+        try:
+            return self._walk(self._root, live, shapes)
+        finally:
+            self._feeds = ()
+
+    def _named(self, refused: BudgetError, inputs: Sequence[Array]) -> BudgetError:
+        """Return the refusal that names the smallest budget of the whole run."""
+        if self._look_ahead is None:
+            return refused
+        self._open.close_all()
+        needed = self._look_ahead(self, inputs)
+        return BudgetError(needed, refused.budget) if needed > refused.budget else refused
+
+    def new_recorder(self) -> _LackingRecorder:
+        """Return a recorder of the model that knows nothing of any run."""
+        return _LackingRecorder(self._open.segments)
 
     def rebudget(self, memory: int | None) -> None:
         """Plan the stretches of the last run again for another budget. Weights that stay pinned stay in the arena. If
@@ -179,12 +221,15 @@ class OpenShapesRun:
         while True:
             if stretch.tape.entries:
                 self._run(stretch, live)
+            else:
+                self._count(live)
             live.update(stretch.known)
             for name, other in stretch.aliases.items():
                 live[name] = live[other]
             if stretch.action is None:
                 return [self._result(region, live, stretch, name) for name in region.outputs]
             found = self._act(stretch, live)
+            self._keep(found)
             for name in stretch.dropped:
                 live.pop(name, None)
             following = stretch.following.get(found)
@@ -193,6 +238,14 @@ class OpenShapesRun:
                     self._forget(following)
                 following = self._followed(stretch, found, live, key)
             stretch = following
+
+    def _keep(self, found: Found) -> None:
+        if len(self.found) < FOUND_MAX:
+            self.found.append(found)
+
+    def _count(self, live: Mapping[str, Array]) -> None:
+        """Count the values where nothing runs. Raises BudgetError."""
+        self._open.hold(0, live_bytes(live))
 
     def _result(self, region: Region, live: Mapping[str, Array], stretch: Stretch, name: str) -> Array:
         array = live.get(name)
@@ -264,6 +317,7 @@ class OpenShapesRun:
         for number, output in enumerate(stretch.outputs):
             if output.counter >= 0:
                 growing[number] = Growing(output.shape, output.dtype, ready.capacities.get(number, 0))
+                growing[number].times = ready.times[number]
                 made.append(np.empty(0, np.uint8))
             elif is_root and output.name in self._root.outputs:
                 made.append(self._results.array(output.name, output.shape, output.dtype, self._feeds))
@@ -282,6 +336,8 @@ class OpenShapesRun:
             turns = ready.turns(output.counter)
             ready.capacities[number] = turns
             live[output.name] = grown.array(turns)
+        if growing:
+            self._open.needs.run(ready)
 
     def _run_growing(
         self, ready: ReadyStretch, buffers: list[Array], growing: dict[int, Growing], live: Mapping[str, Array]
@@ -293,7 +349,7 @@ class OpenShapesRun:
             number = ready.grown[stopped]
             grown = growing[number]
             buffers[first + number] = np.empty(0, np.uint8)  # nothing may hold what grows
-            self._open.grow(grown, live, sum(other.nbytes for other in growing.values()))
+            self._open.grow(ready, grown, sum(other.times * other.nbytes for other in growing.values()))
             buffers[first + number] = grown.bytes
             stopped = self._open.run(ready, buffers, goes_on=True)
         for number in growing:
@@ -301,7 +357,7 @@ class OpenShapesRun:
 
     # ---- what Python does between stretches ----
 
-    def _act(self, stretch: Stretch, live: dict[str, Array]) -> Hashable:
+    def _act(self, stretch: Stretch, live: dict[str, Array]) -> Found:
         """Do what comes after a stretch; return what it found."""
         action, region = stretch.action, stretch.region
         if isinstance(action, Read):
@@ -320,12 +376,14 @@ class OpenShapesRun:
         idle = node.op_type in HEAVY and any(name in live and not live[name].size for name in node.input)
         inputs = [self._array(region, live, name, idle) if name else None for name in node.input]
         self._hosted[node.op_type] = self._hosted.get(node.op_type, 0) + 1
-        live_bytes = _nbytes(live)
+        beside, stated = live_bytes(live), list[int]()
         try:
-            values = self._recorder.evaluated(node, inputs, self._open.left(live_bytes))
+            values = self._recorder.evaluated(node, inputs, self._open.left(beside), stated)
         except MemoryNeededError as error:
-            self._open.hold(error.needed, live_bytes)
+            self._open.hold(error.needed, beside)
             values = self._recorder.evaluated(node, inputs, error.needed)
+        else:
+            self._open.needs.count(sum(stated) + beside)
         return [np.require(value, requirements=["C", "ALIGNED"]) for value in values]
 
     def _array(self, region: Region, live: Mapping[str, Array], name: str, idle: bool = False) -> Array:
@@ -339,27 +397,28 @@ class OpenShapesRun:
         inputs = [self._array(region, live, name) if name else None for name in node.input]
 
         def walk(body: Region, values: Mapping[str, Array]) -> list[Array]:
+            self._keep(body.path)
             inner = {name: live[name] for name in sorted(body.needed(body.all)) if name in live}
             inner |= {name: np.asarray(x, order="C") for name, x in values.items()}
             shapes = tuple([(name, array.dtype.num, array.shape) for name, array in inner.items()])
             arrays = self._walk(body, inner, shapes)
             rows = sum(array.nbytes for array in arrays[carried:])
             self._open.hold(2 * rows, 0)  # when they are stacked, there are two of each
-            self._open.held_bytes += 2 * rows
+            self._open.needs.held_bytes += 2 * rows
             return arrays
 
-        carried = _carried(node)
-        held, self._open.held_bytes = self._open.held_bytes, self._open.held_bytes + _nbytes(live)
+        carried = carried_count(node)
+        held, self._open.needs.held_bytes = self._open.needs.held_bytes, self._open.needs.held_bytes + live_bytes(live)
         try:
             if node.op_type == "If":
                 check_branches(node, bodies)
                 return walk(bodies["then_branch" if truth(node, inputs[0] if inputs else None) else "else_branch"], {})
             return walked_loop(node, bodies, inputs, walk, self._recorder.model.opset)
         finally:
-            self._open.held_bytes = held
+            self._open.needs.held_bytes = held
 
 
-def _carried(node: ModelNode) -> int:
+def carried_count(node: ModelNode) -> int:
     """Return how many outputs of a body, at its start, are not kept from turn to turn."""
     if node.op_type == "If":
         return len(node.output)
@@ -369,7 +428,7 @@ def _carried(node: ModelNode) -> int:
     return len(node.input) - count if isinstance(count, int) else 0
 
 
-def _nbytes(live: Mapping[str, Array]) -> int:
+def live_bytes(live: Mapping[str, Array]) -> int:
     """Return the bytes of arrays, each counted once."""
     return sum({id(array): array.nbytes for array in live.values()}.values())
 

@@ -25,6 +25,7 @@ from flexnn.regions import Stretch
 from .engine import BoundProgram, Engine, SessionError
 from .growing import Growing
 from .model_file import ModelFile
+from .needs import Needs, alone_bytes, least_bytes, rounding_bytes
 from .options import RunOptions
 from .recording import ReadyStretch, ready
 from .segments import BoundSegment, BoundSegments, Pins
@@ -60,8 +61,6 @@ class OpenStretches:
         self._usual: list[ReadyStretch] = []
         """Stretches of the last complete run."""
         self._usual_keys: set[ReadyStretch] = set()
-        self.held_bytes = 0
-        """Bytes of values outside the region that is walked: of regions around it, and rows that will be stacked."""
         self._spent = [0, 0, 0]
         self._slots_at = 0
         """Arena offset of the slots of stretches."""
@@ -71,6 +70,10 @@ class OpenStretches:
         """Whether more or other stretches are kept than when this was set back."""
         self._last: ReadyStretch | None = None
         """The stretch that ran last."""
+        self.needs = Needs(self.segments)
+        """Needs of the run under way, or of the last."""
+        self._is_full = self._is_crowded = False
+        """Whether stacks found no room for more rows, and whether plans take the least for that."""
         self._engine = Engine(file.artifact, options.switches(file.direct_fd), trace=int(options.measures))
 
     # ---- runs ----
@@ -79,6 +82,8 @@ class OpenStretches:
         """Begin a run of the model."""
         self._used.clear()
         self._spent = [0, 0, 0]
+        self.needs.begin()
+        self._is_full = False
 
     def run(self, stretch: ReadyStretch, buffers: Sequence[Array], *, goes_on: bool = False) -> int:
         """Run an open stretch; return the entry that stopped it, or -1. Raises SessionError."""
@@ -92,6 +97,7 @@ class OpenStretches:
         spent[0] += run_ns
         spent[1] += stall_ns
         spent[2] += bytes_read
+        self.needs.run(stretch)
         for segment in stretch.segments:
             if segment.watch is not None:
                 segment.watch.ran(segment.spans)
@@ -109,6 +115,10 @@ class OpenStretches:
         weights with it.
         """
         spent = dict(zip(("run_ns", "stall_ns", "bytes_read"), self._spent, strict=True))
+        if self._is_crowded:  # with room for stacks as long as these, plans may take the rest
+            self._is_crowded = False
+            self.close_all()
+            self.segments.drop_plans()
         if self._used.keys() == self._usual_keys:
             return spent
         self._usual, self._usual_keys = list(self._used), set(self._used)
@@ -135,38 +145,61 @@ class OpenStretches:
         """Begin a run of other shapes: what those before needed is not this run's team."""
         self._usual, self._usual_keys = [], set()
 
+    def close_all(self) -> None:
+        """Close all segments; their weights stay in the arena until something needs their place."""
+        for segment in list(self._open):
+            self._close(segment)
+        self._engine.trim(keep=True)
+        self._usual, self._usual_keys = [], set()
+
+    def crowd(self) -> bool:
+        """Let plans take the least, if stacks found no room beside them; return whether that is new."""
+        if self._is_crowded or not self._is_full:
+            self._is_crowded = False
+            return False
+        self._is_crowded = True
+        self.segments.drop_plans()
+        self.close_all()
+        return True
+
     def left(self, live_bytes: int) -> int | None:
         """Return the bytes that the budget leaves beside ``live_bytes`` of live values; None: there is no limit."""
         memory = self.segments.memory
-        return None if memory is None else memory - self.held_bytes - live_bytes - self._beside_values()
+        return None if memory is None else memory - self.needs.held_bytes - live_bytes - self._beside_values()
 
     def hold(self, nbytes: int, live_bytes: int) -> None:
         """Count values that are about to be made outside the arena, beside ``live_bytes`` of live ones. Raises
         BudgetError where they do not fit, even with nothing else open.
         """
         memory = self.segments.memory
+        self.needs.count(live_bytes + nbytes)
         if memory is None:
             return
-        needed = self.held_bytes + live_bytes + nbytes
+        needed = self.needs.held_bytes + live_bytes + nbytes
         while needed + self._beside_values() > memory:
             unused = [segment for segment in self._open if not any(segment in used.segments for used in self._used)]
-            if not (unused or self._open):
+            if unused or self._open:
+                self._close((unused or list(self._open))[0])
+                self._engine.trim()
+            elif not self._drop_oldest([]):
                 raise BudgetError(needed + self._beside_values(), memory)
-            self._close((unused or list(self._open))[0])
-            self._engine.trim()
 
     def _beside_values(self) -> int:
         return sum(size for part, size in self.bytes().items() if part != "values")
 
-    def grow(self, grown: Growing, live: Mapping[str, Array], stacks_bytes: int) -> None:
-        """Make a stack twice as large, or as large as the budget allows. Raises BudgetError."""
+    def grow(self, found: ReadyStretch, grown: Growing, stacks_bytes: int) -> None:
+        """Make a stack of a stretch twice as large, or as large as the budget allows, which leaves ``stacks_bytes`` to
+        all its stacks now. Raises BudgetError.
+        """
         wanted = max(2 * grown.nbytes, grown.nbytes + grown.row_bytes)
         memory = self.segments.memory
         if memory is not None:
-            held = sum(self.bytes().values()) + stacks_bytes - grown.nbytes
-            wanted = min(wanted, memory - held)
+            held = max(self._beside_values() + found.values_bytes, alone_bytes(self.segments, found))
+            held += stacks_bytes - grown.times * grown.nbytes
+            wanted = min(wanted, (memory - held) // grown.times)
             if wanted < grown.nbytes + grown.row_bytes:
-                raise BudgetError(held + 2 * grown.nbytes + grown.row_bytes, memory)
+                self._is_full = True
+                raise BudgetError(held + grown.times * (2 * grown.nbytes + grown.row_bytes), memory)
         try:
             grown.grow(wanted)
         except (OSError, MemoryError):
@@ -179,10 +212,11 @@ class OpenStretches:
         found = self._ready.get(stretch)
         if found is None:
             found = self._ready[stretch] = ready(stretch, [self.segments.of(part) for part in stretch.tape.segments])
+            found.times = dict.fromkeys(found.grown.values(), 1 if stretch.region.path else 2)
             self.has_more = True
-        if found.recording is None or self.held_bytes > found.held_bytes:
-            found.held_bytes = self.held_bytes
-            found.values_bytes = self.held_bytes + self._values(found, live)
+        if found.recording is None or self.needs.held_bytes > found.held_bytes:
+            found.held_bytes = self.needs.held_bytes
+            found.values_bytes = self.needs.held_bytes + self._values(found, live)
             self._make_room(found)
         elif found is not self._last and not self._has_room(found):
             self._make_room(found)
@@ -199,34 +233,53 @@ class OpenStretches:
     def _values(self, found: ReadyStretch, live: Mapping[str, Array]) -> int:
         """Return the bytes of live values and of a stretch's outputs."""
         times = 1 if self._options.reuse_outputs else 2
-        outputs = sum(output.dtype.itemsize * _size(output.shape) for output in found.stretch.outputs)
+        outputs = sum(o.dtype.itemsize * _size(o.shape) for o in found.stretch.outputs if o.counter < 0)
         return sum({id(array): array.nbytes for array in live.values()}.values()) + times * outputs
 
     def _make_room(self, found: ReadyStretch) -> None:
         """Plan and place a stretch with its team. Close others and drop kept stretches where that is needed; raise
         BudgetError if it is not enough.
         """
+        while self._is_crowded and found.grown and self._drop_oldest([found]):
+            pass
         team = [*self._usual] if found in self._usual else [*(used for used in self._used if used != found), found]
         self._measure(found)
+        is_planned = False
         while not self._fits(team):
-            mine = {segment for member in team for segment in member.segments}
+            mine = _segments(team)
             others = [segment for segment in self._open if segment not in mine]
             if others and self.segments.memory is not None:
                 self._close(others[0])
                 continue
             try:
+                if is_planned:  # what planning leaves behind does not fit beside it
+                    self._refuse(team)
                 self._plan_team(team)
-                break
+                is_planned = True
             except BudgetError:
-                if len(team) > 1:
-                    team = [found]
-                elif not self._drop_oldest(team):
+                if not self._leave(mine, team):
                     raise
+                team = [found] if len(team) > 1 else team
+                is_planned = False
+        for other in self._ready.values():  # one without segments does not close with them
+            if other not in team and not other.segments:
+                other.close()
         segments = _segments(team)
         for segment in segments:
             self._open.pop(segment, None)
             self._open[segment] = None
         self._arrange(segments)
+
+    def _leave(self, segments: Sequence[BoundSegment], team: Sequence[ReadyStretch]) -> bool:
+        """Give up something for a team that has no room: the team itself, plans for other sizes, kept stretches; return
+        whether there was any.
+        """
+        return len(team) > 1 or self.segments.drop_other_plans(segments) or self._drop_oldest(team)
+
+    def _refuse(self, team: Sequence[ReadyStretch]) -> None:
+        """Raise BudgetError for a team whose plans do not fit."""
+        memory = self.segments.memory or 0
+        raise BudgetError(self._team_bytes(team), memory)
 
     def _fits(self, team: Sequence[ReadyStretch]) -> bool:
         """Return whether all segments of a team have plans, or take over those of others, that fit beside what is open
@@ -237,13 +290,16 @@ class OpenStretches:
         if lacking:
             return False
         memory = self.segments.memory
-        if memory is None:
-            return True
+        return memory is None or self._team_bytes(team) <= memory
+
+    def _team_bytes(self, team: Sequence[ReadyStretch]) -> int:
+        """Return the bytes of the session with a team open as it is planned, beside what is open and kept."""
+        segments = _segments(team)
         pins = {segment.pins for segment in segments}
         working = max((segment.working_bytes for segment in segments), default=0)
         own = sum(pin.nbytes for pin in pins) + working + sum(segment.program_bytes for segment in segments)
         around = self._around(team, segments, pins, working)
-        return sum(around.values()) + BASE_BYTES + self.segments.stacks_bytes + own <= memory
+        return sum(around.values()) + BASE_BYTES + self.segments.stacks_bytes + own
 
     def _plan_team(self, team: Sequence[ReadyStretch]) -> None:
         """Plan the segments of stretches that are to be open together."""
@@ -279,14 +335,14 @@ class OpenStretches:
         closed = [other for other in self.segments if other not in segments and other not in self._open]
         working = max((other.working_bytes for other in others), default=0)
         return {
-            "values": max((member.values_bytes for member in team), default=0)
+            "values": max((member.values_bytes + member.stacks_bytes for member in team), default=0)
             + align_up(max((member.slot_bytes for member in team), default=0), align),
             "model": self.segments.model_bytes,
             "programs": sum(other.program_bytes for other in others)
             + sum(pin.nbytes for pin in {other.pins for other in others}.difference(pins))
             + max(working - working_bytes, 0)
             + sum(member.nbytes for member in self._ready.values())
-            + 2 * align * (1 + len(segments) + len(others)),
+            + rounding_bytes(align, len(segments) + len(others)),
             "kept": sum(other.kept_bytes for other in closed) + self.segments.bases_bytes,
         }
 
@@ -295,39 +351,27 @@ class OpenStretches:
         proportion to its weights. Raises BudgetError.
         """
         minimum = [segment.planner.minimum - self.segments.io_bytes(segment) for segment in segments]
-        spare = left - self._least_bytes(segments)
+        spare = left - least_bytes(self.segments, segments)
         if spare < 0:
             memory = self.segments.memory or 0
             raise BudgetError(memory - spare, memory)
+        spare = 0 if self._is_crowded else spare
         weights = [sum(weight.nbytes for weight in segment.graph.weights) + 1 for segment in segments]
         return [least + spare * weight // sum(weights) for least, weight in zip(minimum, weights, strict=True)]
 
-    def _least_bytes(self, segments: Sequence[BoundSegment]) -> int:
-        """Return the bytes that segments need to be open together, with base and stacks."""
-        minimum = [segment.planner.minimum - self.segments.io_bytes(segment) for segment in segments]
-        working = [segment.planner.least_working_bytes for segment in segments]
-        fixed = BASE_BYTES + self.segments.stacks_bytes
-        own = [least - work - fixed for least, work in zip(minimum, working, strict=True)]
-        return fixed + sum(own) + max(working, default=0)
-
     @property
     def minimum_bytes(self) -> int:
-        """Smallest budget in which the stretches of the last run are open together, and nothing else is."""
-        team = list(self._used)
-        segments = _segments(team)
-        align = self.segments.setting.io_align
-        values = max((member.values_bytes for member in team), default=0)
-        slots = align_up(max((member.slot_bytes for member in team), default=0), align)
-        records = sum(member.nbytes for member in team) + 2 * align * (1 + len(segments))
-        return values + slots + records + self.segments.model_bytes + self._least_bytes(segments)
+        """Smallest budget of the last run."""
+        return self.needs.smallest
 
     def _drop_oldest(self, team: Sequence[ReadyStretch]) -> bool:
-        """Forget the stretch that was used longest ago, but none of the team; return whether there was one."""
-        for stretch, found in self._ready.items():
-            if found not in team and found not in self._used:
-                self.forget(stretch)
-                return True
-        return False
+        """Forget the stretch that was used longest ago, but none of the team, and one of the run under way only where
+        there is no other; return whether there was one.
+        """
+        others = [stretch for stretch, found in self._ready.items() if found not in team]
+        if others:
+            self.forget(next((other for other in others if self._ready[other] not in self._used), others[0]))
+        return bool(others)
 
     @property
     def kept_nodes(self) -> int:
@@ -430,6 +474,8 @@ class OpenStretches:
         return align_up(slots, self.segments.setting.io_align), working
 
     def _is_open(self, found: ReadyStretch) -> bool:
+        if not found.segments:
+            return found.recording is not None
         return all(segment in self._open for segment in found.segments)
 
     def _bind(self, segment: BoundSegment, pinned_at: int, working_at: int) -> None:
@@ -531,8 +577,13 @@ class OpenStretches:
 
     def bytes(self) -> dict[str, int]:
         """Bytes of the session, by what takes them."""
-        opened = (found.values_bytes for found in self._ready.values() if self._is_open(found))
-        return self._opened_bytes() | {"values": max(opened, default=0)}
+        found = self._opened_bytes() | {"values": 0}
+        opened = [found for found in self._ready.values() if self._is_open(found)]
+        held, memory = self.needs.values_bytes, self.segments.memory
+        if memory is not None:  # they were there when less was open
+            held = min(held, memory - sum(found.values()))
+        found["values"] = max([held, 0, *(each.values_bytes + each.stacks_bytes for each in opened)])
+        return found
 
     def _opened_bytes(self) -> dict[str, int]:
         """Bytes of what is open and kept, by what takes them."""

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from flexnn.graph.ir import Array
 
 from .fixed import FixedRun
 from .model_file import ModelFile
 from .options import RunOptions
 from .protocol import Run
+
+if TYPE_CHECKING:
+    from .open_shapes import OpenShapesRun
 
 
 def open_run(path: str, shapes: Mapping[str, tuple[int, ...]], options: RunOptions) -> Run:
@@ -20,7 +26,14 @@ def open_run(path: str, shapes: Mapping[str, tuple[int, ...]], options: RunOptio
             return FixedRun(file, options)
         from .open_shapes import OpenShapesRun  # binding shapes costs imports that most sessions do without
 
-        return OpenShapesRun(file, options)
+        return OpenShapesRun(file, options, look_ahead)
     except BaseException:
         file.close()
         raise
+
+
+def look_ahead(run: OpenShapesRun, inputs: Sequence[Array]) -> int:
+    """Return the smallest budget that a refused run needs."""
+    from .ahead import smallest_budget  # few runs are refused
+
+    return smallest_budget(run, inputs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -57,12 +58,22 @@ class ReadyStretch:
     """Number of the output whose rows an entry writes, by the entry."""
     capacities: dict[int, int] = field(default_factory=dict)
     """Rows that outputs of unknown length had the last time, by their number."""
-
+    times: dict[int, int] = field(default_factory=dict)
+    """Number of stacks of such an output at a time, by its number."""
     nbytes: int = 0
     """Bytes that it takes outside the arena, its segments' programs not counted."""
 
     def __post_init__(self) -> None:
         self.nbytes = ENTRY_BYTES * len(self.entries) + sum(array.nbytes for array in self.constants)
+
+    @property
+    def stacks_bytes(self) -> int:
+        """Bytes of its outputs of unknown length."""
+        return sum(rows * self.times[number] * self._row_bytes(number) for number, rows in self.capacities.items())
+
+    def _row_bytes(self, number: int) -> int:
+        output = self.stretch.outputs[number]
+        return output.dtype.itemsize * prod(output.shape)
 
     @property
     def buffer_count(self) -> int:

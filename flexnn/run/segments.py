@@ -7,7 +7,7 @@ they share its pinned weights, and cost little beside it.
 from __future__ import annotations
 
 from _blake2 import blake2b
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 
 from flexnn.artifact.model_section import StoredModel, source_of, weight_key
@@ -144,14 +144,17 @@ class BoundSegment:
     @property
     def kept_bytes(self) -> int:
         """Bytes that it takes while it is not open."""
-        holds = self.is_own or self.known_planner is not None or self.base is None
+        holds = self.segment.built is not None or self.known_planner is not None
         numbers = self.segment.numbers
         return NODE_BYTES * self.nodes if holds or numbers is None else CLOSED_BYTES + numbers.words.nbytes
 
     def drop_plan(self) -> None:
-        """Forget the plan."""
+        """Forget the plan, and what can be made again for another one."""
         self.base = self.made = None
         self.is_own = False
+        if self.segment.template is not None:
+            self.known_planner = None
+            self.segment.built = self.segment.fixed = None
 
 
 class BoundSegments:
@@ -205,6 +208,17 @@ class BoundSegments:
         for segment in self:
             segment.drop_plan()
 
+    def drop_other_plans(self, segments: Collection[BoundSegment]) -> bool:
+        """Forget the plans of all but these segments; return whether there was any. None of the others is open."""
+        mine = {id(segment.base) for segment in segments}
+        found = [other for other in self if other not in segments and other.base is not None]
+        kept = {t: [base for base in bases if id(base) in mine] for t, bases in self._bases.items()}
+        is_less = bool(found) or kept != self._bases
+        for segment in found:
+            segment.drop_plan()
+        self._bases = kept
+        return is_less
+
     def pop(self, segment: Segment) -> BoundSegment | None:
         """Forget a segment that will not run again; return its bound form."""
         return self._bound.pop(segment, None)
@@ -221,9 +235,12 @@ class BoundSegments:
     @property
     def bases_bytes(self) -> int:
         """Bytes of graphs and plans that segments are refitted from, but for those of segments that are there."""
-        own = {id(segment.base) for segment in self if segment.is_own}
-        bases = {id(base): base for found in self._bases.values() for base in found if id(base) not in own}
-        return sum(base.plan.overhead["program"] for base in bases.values())
+        used = [segment.base for segment in self if segment.base is not None]
+        bases = {id(base): base for found in (*self._bases.values(), used) for base in found}
+        for segment in self:
+            if segment.is_own:
+                bases.pop(id(segment.base), None)
+        return sum([base.plan.overhead["program"] for base in bases.values()])
 
     def io_bytes(self, segment: BoundSegment) -> int:
         """Return the bytes that a plan of the segment counts for its inputs and outputs."""
@@ -321,7 +338,8 @@ class BoundSegments:
         plan = replace(plan, overhead=plan.overhead | {"io": 0})
         base = Base(graph, plan, own, plan.minimum_memory - io, pins, refit)
         if refit is not None and template is not None:
-            self._bases[template] = [base, *self._bases.get(template, [])][:BASES_MAX]
+            most = BASES_MAX if self.memory is None else 1
+            self._bases[template] = [base, *self._bases.get(template, [])][:most]
         return base
 
     def settled(self, segment: BoundSegment, around: dict[str, int]) -> Plan:

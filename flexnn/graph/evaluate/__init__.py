@@ -45,20 +45,21 @@ def evaluate(
     opset: int,
     outputs: int = 1,
     budget_bytes: int | None = BYTES_MAX,
+    stated: list[int] | None = None,
 ) -> list[Array]:
     """The outputs of operator ``op`` of the default domain.
 
     ``inputs``: None where an optional one is left out. ``outputs``: how many the node names (Split divides by it; the
     result may have fewer or more). ``budget_bytes``: of all that the call allocates, outputs and temporaries; None: as
-    much as it likes. Raises MemoryNeededError before it takes more, and GraphError in one line, naming the operator,
-    for what is not supported or does not fit together.
+    much as it likes; ``stated`` receives how many these are. Raises MemoryNeededError before it takes more, and
+    GraphError in one line, naming the operator, for what is not supported or does not fit together.
     """
     evaluator = EVALUATORS.get(op)
     if evaluator is None:
         raise GraphError(f"{op}: the operator is not supported")
     try:
         with np.errstate(all="ignore"):
-            results = evaluator(Call(op, attrs, inputs, opset, outputs, budget_bytes))
+            results = evaluator(Call(op, attrs, inputs, opset, outputs, budget_bytes, stated))
     except GraphError:
         raise
     except (ValueError, TypeError, IndexError, OverflowError, MemoryError) as error:  # numpy's own checks

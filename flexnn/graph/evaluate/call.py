@@ -37,15 +37,15 @@ ELEMENT_TYPES: dict[int, np.dtype] = {
 
 class MemoryNeededError(GraphError):
     """An operator needs more memory than is left. ``needed``: an upper bound of the bytes that it takes while it runs,
-    its outputs among them.
+    its outputs among them; ``made``: shapes and types of the outputs, as far as it states them.
     """
 
-    def __init__(self, message: str, needed: int) -> None:
+    def __init__(self, message: str, needed: int, made: Sequence[Made] = ()) -> None:
         super().__init__(message)
-        self.needed = needed
+        self.needed, self.made = needed, made
 
-    def __reduce__(self) -> tuple[type[MemoryNeededError], tuple[str, int]]:
-        return MemoryNeededError, (str(self), self.needed)
+    def __reduce__(self) -> tuple[type[MemoryNeededError], tuple[str, int, Sequence[Made]]]:
+        return MemoryNeededError, (str(self), self.needed, self.made)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,8 @@ class Call:
     opset: int
     outputs: int = 1
     budget_bytes: int | None = BYTES_MAX
+    stated: list[int] | None = None
+    """Bytes that were reserved are added to this list."""
 
     def error(self, message: str) -> GraphError:
         """The error that says ``message`` of this operator, in one line."""
@@ -198,10 +200,12 @@ class Call:
         them. Raises MemoryNeededError if that is more than the budget.
         """
         needed = workspace + sum(prod(self.shape(dims)) * dtype.itemsize for dims, dtype in made)
+        if self.stated is not None:
+            self.stated.append(needed)
         if self.budget_bytes is not None and needed > self.budget_bytes:
             what = f"makes {list(made[0][0])} of {made[0][1]}, and " if made else ""
             message = f"{self.op}: {what}takes {needed} bytes in all; at most {max(self.budget_bytes, 0)} are left"
-            raise MemoryNeededError(message, needed)
+            raise MemoryNeededError(message, needed, made)
 
 
 Evaluator = Callable[[Call], list[Array]]

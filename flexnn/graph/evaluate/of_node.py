@@ -13,10 +13,15 @@ from . import BYTES_MAX, MemoryNeededError, evaluate
 
 
 def evaluate_node(
-    node: ModelNode, inputs: Sequence[np.ndarray | None], opset: int, budget_bytes: int | None = BYTES_MAX
+    node: ModelNode,
+    inputs: Sequence[np.ndarray | None],
+    opset: int,
+    budget_bytes: int | None = BYTES_MAX,
+    stated: list[int] | None = None,
 ) -> list[np.ndarray]:
     """The outputs of ``node``, computed in numpy in at most ``budget_bytes``, attributes that are loaded among them
-    (None: without a limit). Raises MemoryNeededError before it takes more, and GraphError naming the node.
+    (None: without a limit); ``stated`` receives how many it takes, in parts. Raises MemoryNeededError before it takes
+    more, and GraphError naming the node.
     """
     read = sum(prod(v.shape) * ALL_DTYPES[v.dtype].itemsize for v in node.attrs.values() if isinstance(v, Constant))
     if budget_bytes is not None and read > budget_bytes:
@@ -26,10 +31,12 @@ def evaluate_node(
         if isinstance(value, Constant):
             attrs[name] = np.asarray(value.source.load()).reshape(value.shape)
     left = None if budget_bytes is None else budget_bytes - read
+    if stated is not None:
+        stated.append(read)
     try:
-        return evaluate(node.op_type, attrs, inputs, opset, len(node.output), left)
+        return evaluate(node.op_type, attrs, inputs, opset, len(node.output), left, stated)
     except GraphError as error:
         message = f"{node.where}: {str(error).removeprefix(f'{node.op_type}: ')}"
         if isinstance(error, MemoryNeededError):
-            raise MemoryNeededError(message, error.needed + read) from None
+            raise MemoryNeededError(message, error.needed + read, error.made) from None
         raise GraphError(message) from None

@@ -1,0 +1,66 @@
+"""Needs: the smallest budget of a run, stretch by stretch: each open alone, beside the values that live then."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flexnn.planning.overhead import BASE_BYTES
+from flexnn.planning.types import LINE, align_up
+
+from .recording import ReadyStretch
+from .segments import BoundSegment, BoundSegments
+
+
+class Needs:
+    """Bytes that a run has needed so far."""
+
+    def __init__(self, segments: BoundSegments) -> None:
+        self._segments = segments
+        self.held_bytes = 0
+        """Bytes of values outside the region that is walked: of regions around it, and rows that will be stacked."""
+        self.values_bytes = 0
+        """Most bytes of values while some were made outside the arena."""
+        self._stretches: dict[ReadyStretch, int] = {}
+        """Stretches that ran, and the most bytes of their stacks."""
+
+    def begin(self) -> None:
+        """Begin a run."""
+        self.values_bytes = 0
+        self._stretches.clear()
+
+    def count(self, nbytes: int) -> None:
+        """Count values that are made outside the arena, those that live beside them among them."""
+        self.values_bytes = max(self.values_bytes, self.held_bytes + nbytes)
+
+    def run(self, found: ReadyStretch) -> None:
+        """Count a stretch that has run."""
+        self._stretches[found] = max(self._stretches.get(found, 0), found.stacks_bytes)
+
+    @property
+    def smallest(self) -> int:
+        """The smallest budget."""
+        stretches = (alone_bytes(self._segments, found) + stacks for found, stacks in self._stretches.items())
+        return max([*stretches, self.values_bytes + self._segments.model_bytes + BASE_BYTES])
+
+
+def least_bytes(store: BoundSegments, segments: Sequence[BoundSegment]) -> int:
+    """Return the bytes that segments need to be open together, with base and stacks."""
+    minimum = [segment.planner.minimum - store.io_bytes(segment) for segment in segments]
+    working = [segment.planner.least_working_bytes for segment in segments]
+    fixed = BASE_BYTES + store.stacks_bytes
+    own = [least - work - fixed for least, work in zip(minimum, working, strict=True)]
+    return fixed + sum(own) + max(working, default=0)
+
+
+def alone_bytes(store: BoundSegments, found: ReadyStretch) -> int:
+    """Return the smallest budget in which a stretch is open beside its values, and nothing else is; its stacks are not
+    counted.
+    """
+    align = store.setting.io_align
+    slots = align_up(found.slot_bytes, align) + rounding_bytes(align, len(found.segments))
+    return found.values_bytes + store.model_bytes + found.nbytes + slots + least_bytes(store, found.segments)
+
+
+def rounding_bytes(align: int, segments: int) -> int:
+    """Return the bytes by which parts of the arena that are whole lines grow where they are rounded up."""
+    return 2 * (align - LINE) * (1 + segments)
