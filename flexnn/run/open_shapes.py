@@ -139,7 +139,9 @@ class OpenShapesRun:
             return None
         stretch = ready.stretch
         names = [output.name for output in stretch.outputs]
-        if stretch.region is not self._root or stretch.action is not None or names != self._root.outputs:
+        if self._first.get((self._root, self._shapes)) is not stretch or stretch.action is not None:
+            return None
+        if names != self._root.outputs:
             return None
         places = {port.name: i for i, port in enumerate(self.inputs)}
         return _Repeats(ready, [places[name] for name in stretch.inputs])

@@ -123,7 +123,7 @@ class OpenStretches:
             return spent
         self._usual, self._usual_keys = list(self._used), set(self._used)
         needed = {segment for used in self._usual for segment in used.segments}
-        pins = {segment.pins for segment in needed}
+        pins = {segment.pins for segment in needed if segment.base is not None}
         working = max((segment.working_bytes for segment in needed), default=0)
         most = SPREAD * working + SPREAD_BYTES if self.segments.memory is None else None
         unneeded = [
@@ -536,7 +536,7 @@ class OpenStretches:
     @property
     def plans(self) -> list[Plan]:
         """Plans of the segments of the last run."""
-        segments = _segments(list(self._used))
+        segments = [segment for segment in _segments(list(self._used)) if segment.base is not None]
         around = self._around(list(self._used), segments, {segment.pins for segment in segments})
         return [self.segments.settled(segment, around) for segment in segments]
 
