@@ -12,7 +12,6 @@ from ..weight_form import FORMS
 from .fields import enum, enum_index
 from .record import Cost, Operator, Values, always_together, contiguous_operands
 
-
 _FORMS = {"f32": "f32", "f16": "f16", "i8": "s8"}
 """Forms of the recurrent weights by the type of the operand: stored panels are as many numbers of it as they have bytes
 for."""

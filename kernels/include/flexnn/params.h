@@ -402,8 +402,8 @@ typedef enum fx_op {
  * DynamicQuantizeLinear does it. */
 #define FX_CELLS(X, E)                                                                                                 \
     X(E, RNN_TANH, rnn_tanh)                                                                                           \
-    X(E, RNN_RELU, rnn_relu) X(E, GRU, gru) X(E, GRU_AFTER, gru_after) X(E, LSTM, lstm)                                \
-        X(E, LSTM_QUANTISED, lstm_quantised)
+    X(E, RNN_RELU, rnn_relu)                                                                                           \
+    X(E, GRU, gru) X(E, GRU_AFTER, gru_after) X(E, LSTM, lstm) X(E, LSTM_QUANTISED, lstm_quantised)
 
 #define FX_REDUCES(X, E)                                                                                               \
     X(E, SUM, sum)                                                                                                     \
