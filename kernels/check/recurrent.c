@@ -1,12 +1,19 @@
 /* Recurrent layers against the formulas in double precision. */
 #include "check.h"
+#include "flexnn/half.h"
+#include "flexnn/weight_form.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+
+static int is_lstm(int32_t kind) {
+    return kind == FX_CELL_LSTM || kind == FX_CELL_LSTM_QUANTISED;
+}
 
 static int gates_of(int32_t kind) {
-    return kind == FX_CELL_LSTM ? 4 : kind == FX_CELL_GRU || kind == FX_CELL_GRU_AFTER ? 3 : 1;
+    return is_lstm(kind) ? 4 : kind == FX_CELL_GRU || kind == FX_CELL_GRU_AFTER ? 3 : 1;
 }
 
 static void draw(check_case *c) {
@@ -17,62 +24,109 @@ static void draw(check_case *c) {
     p->hidden = check_one_in(c, 4) ? check_int(c, 30, 70) : check_int(c, 1, 20);
     p->is_reverse = check_int(c, 0, 1);
     p->has_lengths = check_one_in(c, 3);
-    p->has_peepholes = p->kind == FX_CELL_LSTM && check_one_in(c, 2);
+    p->has_peepholes = is_lstm(p->kind) && check_one_in(c, 2);
+    p->wtype = check_one_in(c, 2) ? FX_WTYPE_F32 : check_int(c, 0, FX_WTYPE_COUNT - 1);
+}
+
+static fx_panel_layout panel_of(const fx_recurrent_params *p) {
+    const int64_t weights = (int64_t)p->hidden * FX_NR;
+    return p->wtype == FX_WTYPE_F32 ? (fx_panel_layout){.bytes = weights * 4}
+                                    : fx_panel_layout_of(FX_ACT_NONE, p->wtype, weights);
+}
+
+static int64_t panels_of(int64_t columns) {
+    return (columns + FX_NR - 1) / FX_NR;
+}
+
+/* Panels of another form than floats, in which random floats stand. */
+static void narrow(const fx_recurrent_params *p, char *panel) {
+    const fx_panel_layout layout = panel_of(p);
+    const int64_t weights = (int64_t)p->hidden * FX_NR;
+    float *floats = malloc((size_t)weights * sizeof *floats);
+    for (int64_t i = 0; i < weights; i++) /* fewer floats than weights stand there */
+        floats[i] = ((const float *)panel)[i % (layout.bytes / 4)];
+    memset(panel, 0, (size_t)layout.bytes);
+    for (int64_t j = 0; j < FX_NR && p->wtype == FX_WTYPE_S8; j++)
+        ((float *)(panel + layout.scales))[j] = 0.01f;
+    for (int64_t i = 0; i < weights; i++) {
+        if (p->wtype == FX_WTYPE_S8)
+            ((int8_t *)(panel + layout.weights))[i] = (int8_t)(floats[i] * 100);
+        else
+            ((uint16_t *)(panel + layout.weights))[i] = fx_half_from(floats[i]);
+    }
+    free(floats);
 }
 
 /* Weights are so small that a step does not amplify errors. */
 static void fill(check_case *c) {
+    const fx_recurrent_params *p = &c->params.recurrent;
     for (int o = 0; o < 3; o++) {
         float *x = c->in[o];
-        const float scale = o == 1 ? 1.0f / (float)sqrt(c->params.recurrent.hidden) : 1;
+        const float scale = o == 1 ? 1.0f / (float)sqrt(p->hidden) : 1;
         for (int64_t i = 0; i < c->in_hi[o] / 4; i++)
             x[i] = check_real(c) * scale;
     }
-    for (int32_t b = 0; b < c->params.recurrent.batch * c->params.recurrent.has_lengths; b++)
-        ((int32_t *)c->in[3])[b] = check_int(c, -1, c->params.recurrent.steps + 1);
+    const int64_t n = p->hidden,
+                  panels = gates_of(p->kind) == 3 ? panels_of(2 * n) + panels_of(n) : panels_of(gates_of(p->kind) * n);
+    for (int64_t i = 0; i < panels && p->wtype != FX_WTYPE_F32; i++)
+        narrow(p, (char *)c->in[1] + i * panel_of(p).bytes);
+    for (int32_t b = 0; b < p->batch * p->has_lengths; b++)
+        ((int32_t *)c->in[3])[b] = check_int(c, -1, p->steps + 1);
 }
 
 static double sigmoid(double v) {
     return 1 / (1 + exp(-v));
 }
 
-/* Column j of the packed product of h and `columns` columns from `w` on. */
-static double product(const float *w, int n, const double *h, int j) {
+/* Weight q of column j of the panels at w. */
+static double weight(const fx_recurrent_params *p, const float *w, int j, int q) {
+    const fx_panel_layout layout = panel_of(p);
+    const char *panel = (const char *)w + j / FX_NR * layout.bytes;
+    const int64_t at = (int64_t)q * FX_NR + j % FX_NR;
+    if (p->wtype == FX_WTYPE_S8)
+        return (double)((const int8_t *)(panel + layout.weights))[at] *
+               ((const float *)(panel + layout.scales))[j % FX_NR];
+    return p->wtype == FX_WTYPE_F16 ? (double)fx_half_to(((const uint16_t *)(panel + layout.weights))[at])
+                                    : (double)((const float *)panel)[at];
+}
+
+/* Column j of the packed product of h and the columns from `w` on. */
+static double product(const fx_recurrent_params *p, const float *w, const double *h, int j) {
     double sum = 0;
-    for (int q = 0; q < n; q++)
-        sum += h[q] * w[((int64_t)(j / FX_NR) * n + q) * FX_NR + j % FX_NR];
+    for (int q = 0; q < p->hidden; q++)
+        sum += h[q] * weight(p, w, j, q);
     return sum;
 }
 
 typedef struct state {
-    double *h, *c, *next;
+    double *h, *c, *next, *seen; /* seen: h as the weights meet it */
 } state;
 
 static void step(const fx_recurrent_params *p, const float *x, const float *w, state *s) {
     const int n = p->hidden, first = gates_of(p->kind) == 3 ? 2 : gates_of(p->kind);
-    const float *second = w + (int64_t)(first * n + FX_NR - 1) / FX_NR * FX_NR * n;
-    const float *bias = second + (int64_t)(n + FX_NR - 1) / FX_NR * FX_NR * n;
+    const float *second = w + panels_of(first * n) * panel_of(p).bytes / 4;
+    const float *bias = second + panels_of(n) * panel_of(p).bytes / 4;
     double *reset = malloc((size_t)n * sizeof *reset);
     for (int j = 0; gates_of(p->kind) == 3 && j < n; j++)
-        reset[j] = s->h[j] * sigmoid(x[n + j] + product(w, n, s->h, n + j));
+        reset[j] = s->h[j] * sigmoid(x[n + j] + product(p, w, s->seen, n + j));
     for (int j = 0; j < n; j++) {
-        if (p->kind == FX_CELL_LSTM) {
+        if (is_lstm(p->kind)) {
             double g[4];
             for (int i = 0; i < 4; i++)
-                g[i] = x[i * n + j] + product(w, n, s->h, i * n + j);
-            const float *look = p->has_peepholes ? w + (int64_t)(4 * n + FX_NR - 1) / FX_NR * FX_NR * n : NULL;
+                g[i] = x[i * n + j] + product(p, w, s->seen, i * n + j);
+            const float *look = p->has_peepholes ? second : NULL;
             const double before = s->c[j], in = look ? look[j] * before : 0,
                          forget = look ? look[2 * n + j] * before : 0;
             s->c[j] = sigmoid(g[2] + forget) * before + sigmoid(g[0] + in) * tanh(g[3]);
             s->next[j] = sigmoid(g[1] + (look ? look[n + j] * s->c[j] : 0)) * tanh(s->c[j]);
         } else if (gates_of(p->kind) == 3) {
-            const double z = sigmoid(x[j] + product(w, n, s->h, j));
-            const double r = sigmoid(x[n + j] + product(w, n, s->h, n + j));
+            const double z = sigmoid(x[j] + product(p, w, s->seen, j));
+            const double r = sigmoid(x[n + j] + product(p, w, s->seen, n + j));
             const double inner =
-                p->kind == FX_CELL_GRU ? product(second, n, reset, j) : r * (product(second, n, s->h, j) + bias[j]);
+                p->kind == FX_CELL_GRU ? product(p, second, reset, j) : r * (product(p, second, s->seen, j) + bias[j]);
             s->next[j] = (1 - z) * tanh(x[2 * n + j] + inner) + z * s->h[j];
         } else {
-            const double v = x[j] + product(w, n, s->h, j);
+            const double v = x[j] + product(p, w, s->seen, j);
             s->next[j] = p->kind == FX_CELL_RNN_RELU ? fmax(v, 0) : tanh(v);
         }
     }
@@ -81,34 +135,63 @@ static void step(const fx_recurrent_params *p, const float *x, const float *w, s
     free(reset);
 }
 
+/* Of all rows with a step i: h as an LSTM_QUANTISED rounds it, else as it is. */
+static void see(const check_case *c, state *rows, int64_t i, const int *length) {
+    const fx_recurrent_params *p = &c->params.recurrent;
+    double least = 0, most = 0;
+    for (int b = 0; b < p->batch; b++)
+        for (int j = 0; j < p->hidden && i < length[b]; j++)
+            least = fmin(least, rows[b].h[j]), most = fmax(most, rows[b].h[j]);
+    const double scale = most > least ? (most - least) / 255 : 1, zero = nearbyint(-least / scale);
+    for (int b = 0; b < p->batch; b++)
+        for (int j = 0; j < p->hidden; j++) {
+            const double q = fmin(255, fmax(0, nearbyint(rows[b].h[j] / scale) + zero));
+            rows[b].seen[j] = p->kind == FX_CELL_LSTM_QUANTISED ? (q - zero) * scale : rows[b].h[j];
+        }
+}
+
 static void expect(const check_case *c, check_expected *e) {
     const fx_recurrent_params *p = &c->params.recurrent;
-    const int n = p->hidden, row = gates_of(p->kind) * n;
+    const int n = p->hidden, width = gates_of(p->kind) * n;
     const float *x = c->in[0], *initial = c->in[2];
-    double *memory = malloc(3 * (size_t)n * sizeof *memory);
-    state s = {memory, memory + n, memory + 2 * n};
+    /* A number between two of 8 bits may be rounded to either. */
+    const double tolerance = p->kind == FX_CELL_LSTM_QUANTISED ? 1e-2 : 2e-5;
+    double *memory = malloc(4 * (size_t)n * (size_t)p->batch * sizeof *memory);
+    state *rows = malloc((size_t)p->batch * sizeof *rows);
+    int *length = malloc((size_t)p->batch * sizeof *length);
     for (int b = 0; b < p->batch; b++) {
+        double *own = memory + (size_t)b * 4 * (size_t)n;
+        rows[b] = (state){own, own + n, own + 2 * n, own + 3 * n};
         for (int j = 0; j < n; j++) {
-            s.h[j] = initial[b * n + j];
-            s.c[j] = p->kind == FX_CELL_LSTM ? initial[(p->batch + b) * n + j] : 0;
+            rows[b].h[j] = initial[b * n + j];
+            rows[b].c[j] = is_lstm(p->kind) ? initial[(p->batch + b) * n + j] : 0;
         }
         const int given = p->has_lengths ? ((const int32_t *)c->in[3])[b] : p->steps;
-        const int length = given < 0 ? 0 : given > p->steps ? p->steps : given;
-        for (int i = length; i < p->steps; i++)
+        length[b] = given < 0 ? 0 : given > p->steps ? p->steps : given;
+        for (int i = length[b]; i < p->steps; i++)
             for (int j = 0; j < n; j++)
                 check_set(c, e, ((int64_t)i * p->batch + b) * n + j, 0, 0);
-        for (int i = 0; i < length; i++) {
-            const int t = p->is_reverse ? length - 1 - i : i;
-            step(p, x + ((int64_t)t * p->batch + b) * row, c->in[1], &s);
+    }
+    for (int i = 0; i < p->steps; i++) {
+        see(c, rows, i, length);
+        for (int b = 0; b < p->batch; b++) {
+            if (i >= length[b])
+                continue;
+            const int64_t at = (int64_t)(p->is_reverse ? length[b] - 1 - i : i) * p->batch + b;
+            step(p, x + at * width, c->in[1], &rows[b]);
             for (int j = 0; j < n; j++)
-                check_set(c, e, ((int64_t)t * p->batch + b) * n + j, s.h[j], 2e-5 * (1 + fabs(s.h[j])));
-        }
-        for (int j = 0; j < n; j++) {
-            check_set(c, e, ((int64_t)p->steps * p->batch + b) * n + j, s.h[j], 2e-5 * (1 + fabs(s.h[j])));
-            if (p->kind == FX_CELL_LSTM)
-                check_set(c, e, ((int64_t)(p->steps + 1) * p->batch + b) * n + j, s.c[j], 2e-5 * (1 + fabs(s.c[j])));
+                check_set(c, e, at * n + j, rows[b].h[j], tolerance * (1 + fabs(rows[b].h[j])));
         }
     }
+    const int64_t last = (int64_t)p->steps * p->batch * n;
+    for (int64_t i = 0; i < (int64_t)p->batch * n; i++) {
+        const state *s = &rows[i / n];
+        check_set(c, e, last + i, s->h[i % n], tolerance * (1 + fabs(s->h[i % n])));
+        if (is_lstm(p->kind))
+            check_set(c, e, last + (int64_t)p->batch * n + i, s->c[i % n], tolerance * (1 + fabs(s->c[i % n])));
+    }
+    free(length);
+    free(rows);
     free(memory);
 }
 

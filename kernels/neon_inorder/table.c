@@ -2,7 +2,7 @@
 #include "flexnn/kernels.h"
 
 #define FX_NEON_PROTOTYPE(name, ret, args) ret fx_##name##_neon args;
-FX_KERNELS(FX_NEON_PROTOTYPE)
+FX_KERNELS_HERE(FX_NEON_PROTOTYPE)
 
 #define fx_gemm_f32_neon fx_gemm_f32_neon_inorder
 #define fx_wino_gemm_f32_neon fx_wino_gemm_f32_neon_inorder

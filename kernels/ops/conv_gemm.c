@@ -16,7 +16,8 @@ typedef struct workspace {
     const float **r;     /* [rows] */
     float *gathered;     /* [rows][kh][kw * cin]; IM2COL */
     float *panels;       /* of a unit, where they are not stored as floats */
-    fx_part_tile part;   /* where sums are int32 */
+    fx_pairs pairs;      /* this or part where sums are int32 */
+    fx_part_tile part;
     int64_t bytes;
 } workspace;
 
@@ -29,9 +30,14 @@ static int64_t rows_at_most(const fx_kernels *k, const fx_conv_params *p) {
     return pixel_bytes % 4096 ? k->mr : fx_min64(k->mr, ROWS_ON_ONE_SET);
 }
 
+static int is_sums_of_pairs(const fx_kernels *k, const fx_conv_params *p) {
+    return p->sums == FX_DTYPE_I32 && k->gemm_s16;
+}
+
 /* Tiles of panels that stay in a cache. */
 static int64_t groups_at_most(const fx_kernels *k, const fx_conv_params *p) {
-    const int64_t group_bytes = (int64_t)p->kh * p->kw * p->cin_panel * FX_NR * k->panels * (int64_t)sizeof(float);
+    const int64_t weight_bytes = is_sums_of_pairs(k, p) ? sizeof(int16_t) : sizeof(float);
+    const int64_t group_bytes = (int64_t)p->kh * p->kw * p->cin_panel * FX_NR * k->panels * weight_bytes;
     return fx_max64(1, FX_CACHE_BYTES / group_bytes);
 }
 
@@ -45,10 +51,12 @@ static workspace workspace_at(void *base, const fx_kernels *k, uint32_t kernel, 
     FX_TAKE(s.c, base, at, k->mr);
     FX_TAKE(s.r, base, at, k->mr);
     FX_TAKE(s.gathered, base, at, gathers ? (int64_t)k->mr * p->kh * p->kw * p->cin : 0);
-    FX_TAKE(s.panels, base, at,
-            fx_panels_room(p->act, p->wtype, (int64_t)p->kh * p->kw * p->cin_panel * FX_NR,
-                           fx_min64(groups_at_most(k, p) * k->panels, fx_div_up(p->cout, FX_NR))));
-    const int64_t part_rows = p->sums == FX_DTYPE_I32 ? k->mr : 0;
+    const int64_t depth = (int64_t)p->kh * p->kw * p->cin_panel;
+    const int64_t panels = fx_min64(groups_at_most(k, p) * k->panels, fx_div_up(p->cout, FX_NR));
+    s.pairs = p->sums == FX_DTYPE_I32 ? fx_pairs_at(base, &at, k, depth, panels) : (fx_pairs){0};
+    const int is_paired = is_sums_of_pairs(k, p);
+    FX_TAKE(s.panels, base, at, fx_panels_room(p->act, p->wtype, depth * FX_NR, is_paired ? 1 : panels));
+    const int64_t part_rows = p->sums == FX_DTYPE_I32 && !is_paired ? k->mr : 0;
     s.part.columns = k->panels * FX_NR;
     FX_TAKE(s.part.floats, base, at, part_rows * s.part.columns);
     FX_TAKE(s.part.row, base, at, part_rows);
@@ -243,30 +251,47 @@ static void ask_ahead(const walk *w, const fx_gemm *g, int32_t first, int32_t pa
 static void run_tile(const walk *w, fx_gemm *g, const float *weight, int32_t first, int32_t last) {
     const fx_conv_params *p = w->p;
     const fx_window *win = &w->call->window;
-    const int32_t at_most = w->call->kernels->panels;
+    const fx_kernels *k = w->call->kernels;
+    const int is_paired = is_sums_of_pairs(k, p);
     for (int32_t panel = first; panel < last; panel += g->panels) {
-        g->panels = last - panel < at_most ? last - panel : at_most;
-        g->a_at = fx_conv_panel_cin(p, panel);
+        g->panels = last - panel < k->panels ? last - panel : k->panels;
+        const int64_t a_at = fx_conv_panel_cin(p, panel), is_other = panel == first || a_at != g->a_at;
+        g->a_at = a_at;
+        if (is_paired && is_other)
+            fx_pair_rows(k, g, &w->s.pairs);
         if (p->group > 1) /* panels that read other channels cannot share a tile */
             while (fx_conv_panel_cin(p, panel + g->panels - 1) != g->a_at)
                 g->panels--;
-        g->w = weight + (panel - first) * g->w_panel;
+        g->w = is_paired ? NULL : weight + (panel - first) * g->w_panel;
         g->c_at = (int64_t)panel * FX_NR;
         g->columns = (int32_t)fx_min64((int64_t)g->panels * FX_NR, win->c1 - g->c_at);
         if (w->asks == ASK_AHEAD)
             ask_ahead(w, g, first, panel, last);
         else if (w->asks == ASK_NOW)
             ask_now(g);
-        if (p->sums == FX_DTYPE_I32)
-            fx_gemm_sums(w->call->kernels, g, fx_exact_terms(p->wtype), &w->s.part);
+        if (is_paired)
+            fx_gemm_pairs(k, g, &w->s.pairs, panel - first);
+        else if (p->sums == FX_DTYPE_I32)
+            fx_gemm_sums(k, g, fx_exact_terms(p->wtype), &w->s.part);
         else
-            w->call->kernels->gemm_f32(g);
+            k->gemm_f32(g);
     }
     if (!fx_finish_is_partial(p->act))
         return;
     const int64_t c0 = (int64_t)first * FX_NR, c1 = fx_min64((int64_t)last * FX_NR, win->c1);
     for (int i = 0; i < g->rows; i++)
-        fx_activate_rows(w->call->kernels, (fx_activation){p->act, p->alpha, p->beta}, w->s.c[i] + c0, 1, 0, c1 - c0);
+        fx_activate_rows(k, (fx_activation){p->act, p->alpha, p->beta}, w->s.c[i] + c0, 1, 0, c1 - c0);
+}
+
+/* Panels [first, first + count) of the window as the tiles read them. */
+static const float *lay_panels(const walk *w, const fx_panels *panels, int64_t first, int64_t count) {
+    const fx_kernels *k = w->call->kernels;
+    if (!is_sums_of_pairs(k, w->p))
+        return fx_panels_at(panels, first, count);
+    for (int64_t i = 0; i < count; i++)
+        fx_pair_panel(k, fx_panels_at(panels, first + i, 1) + fx_panel_head(panels->act), panels->weights / FX_NR,
+                      &w->s.pairs, i);
+    return NULL; /* they stand in the workspace */
 }
 
 fx_status fx_conv_gemm_run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) {
@@ -304,7 +329,7 @@ fx_status fx_conv_gemm_run(const fx_call *call, int threads, uint32_t u0, uint32
             (int32_t)fx_min64(win->c0 / FX_NR + k->panels * fx_cut_at(cut.groups, cut.cuts, group + 1), panel_end);
         const int64_t end = fx_cut_at(cut.items, cut.parts, part + 1);
         int64_t t = fx_cut_at(cut.items, cut.parts, part), m0 = fx_cut_at(pixels, cut.items, t);
-        const float *weight = fx_panels_at(&panels, first - win->c0 / FX_NR, last - first);
+        const float *weight = lay_panels(&w, &panels, first - win->c0 / FX_NR, last - first);
         start_walk(&w, m0);
         for (; t < end; t++, m0 += g.rows) {
             g.rows = (int32_t)(fx_cut_at(pixels, cut.items, t + 1) - m0);

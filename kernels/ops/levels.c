@@ -15,7 +15,7 @@
 extern const fx_kernels fx_kernels_scalar;
 
 #if defined __x86_64__
-extern const fx_kernels fx_kernels_avx2, fx_kernels_avx512;
+extern const fx_kernels fx_kernels_avx2, fx_kernels_avx512, fx_kernels_avx512_vnni;
 #endif
 #if defined __aarch64__ || defined FX_SIMDE /* NEON on another CPU: for tests only */
 #define HAS_NEON
@@ -30,6 +30,8 @@ static const fx_kernels *named(const char *level) {
         return fx_x86_features_here().avx2 ? &fx_kernels_avx2 : NULL;
     if (!strcmp(level, "avx512"))
         return fx_x86_features_here().avx512 ? &fx_kernels_avx512 : NULL;
+    if (!strcmp(level, "avx512_vnni"))
+        return fx_x86_features_here().vnni ? &fx_kernels_avx512_vnni : NULL;
 #endif
 #ifdef HAS_NEON
     if (!strcmp(level, "neon")) /* every Armv8-A has it */
@@ -56,7 +58,10 @@ static const fx_kernels *tiles_here(void) {
 static const fx_kernels *best(void) {
 #if defined __x86_64__
     const fx_x86_features f = fx_x86_features_here();
-    return f.avx512 ? &fx_kernels_avx512 : f.avx2 ? &fx_kernels_avx2 : &fx_kernels_scalar;
+    return f.vnni     ? &fx_kernels_avx512_vnni
+           : f.avx512 ? &fx_kernels_avx512
+           : f.avx2   ? &fx_kernels_avx2
+                      : &fx_kernels_scalar;
 #elif defined __aarch64__
     return tiles_here();
 #else

@@ -75,20 +75,28 @@ static int64_t group_panels(const fx_kernels *k, const fx_matmul_params *p, int6
 typedef struct workspace {
     const float **a;
     float **c;
-    float *b;          /* [panels][depth][FX_NR] */
-    float *rows;       /* of a, where its elements are not neighbours: [mr][depth] */
-    fx_part_tile part; /* where sums are int32 */
+    float *b;       /* [panels][depth][FX_NR] */
+    float *rows;    /* of a, where its elements are not neighbours: [mr][depth] */
+    fx_pairs pairs; /* this or part where sums are int32 */
+    fx_part_tile part;
     int64_t bytes;
 } workspace;
+
+static int is_sums_of_pairs(const fx_kernels *k, const fx_matmul_params *p) {
+    return p->sums == FX_DTYPE_I32 && !is_few(p) && k->gemm_s16;
+}
 
 static workspace workspace_at(void *base, const fx_kernels *k, const fx_matmul_params *p) {
     int64_t at = 0;
     workspace s;
     FX_TAKE(s.a, base, at, fx_max64(k->mr, FEW));
     FX_TAKE(s.c, base, at, fx_max64(k->mr, FEW));
-    FX_TAKE(s.b, base, at, is_few(p) ? 0 : group_panels(k, p, fx_div_up(p->n, FX_NR)) * depth(p) * FX_NR);
+    const int64_t panels = group_panels(k, p, fx_div_up(p->n, FX_NR));
+    const int is_paired = is_sums_of_pairs(k, p);
+    s.pairs = is_paired ? fx_pairs_at(base, &at, k, depth(p), panels) : (fx_pairs){0};
+    FX_TAKE(s.b, base, at, is_few(p) ? 0 : (is_paired ? 1 : panels) * depth(p) * FX_NR);
     FX_TAKE(s.rows, base, at, p->a_sk == 1 ? 0 : (int64_t)k->mr * depth(p));
-    const int64_t part_rows = p->sums == FX_DTYPE_F32 ? 0 : is_few(p) ? FEW : k->mr;
+    const int64_t part_rows = p->sums == FX_DTYPE_F32 || is_paired ? 0 : is_few(p) ? FEW : k->mr;
     s.part.columns = is_few(p) ? PART_COLUMNS : k->panels * FX_NR;
     FX_TAKE(s.part.floats, base, at, part_rows * s.part.columns);
     FX_TAKE(s.part.row, base, at, part_rows);
@@ -155,9 +163,14 @@ static void run_block(const fx_call *call, const workspace *s, const block *t, i
     const int is_last = t->k1 == p->k;
     g.finish = fx_finish_of(is_last ? p->act : FX_ACT_NONE, p->alpha, p->beta);
     g.r = t->k0 ? (const float *const *)s->c : NULL;
-    for (int32_t i = t->panel0; i < t->panel1; i++)
+    const int is_paired = is_sums_of_pairs(k, p);
+    for (int32_t i = t->panel0; i < t->panel1; i++) {
+        float *to = s->b + (is_paired ? 0 : (i - t->panel0) * g.w_panel);
         pack_panel(k, p, t->b + t->k0 * (int64_t)p->b_sk + (int64_t)i * FX_NR * p->b_sn, n,
-                   (int32_t)fx_min64(FX_NR, column_end - (int64_t)i * FX_NR), s->b + (i - t->panel0) * g.w_panel);
+                   (int32_t)fx_min64(FX_NR, column_end - (int64_t)i * FX_NR), to);
+        if (is_paired)
+            fx_pair_panel(k, to, n, &s->pairs, i - t->panel0);
+    }
     const int64_t rows = t->r1 - t->r0, tiles = fx_div_up(rows, k->mr);
     for (int64_t tile = 0, row = t->r0; tile < tiles; tile++, row += g.rows) {
         g.rows = (int32_t)(t->r0 + fx_cut_at(rows, tiles, tile + 1) - row);
@@ -173,12 +186,16 @@ static void run_block(const fx_call *call, const workspace *s, const block *t, i
             const float *from = t->a + row + t->k0 * (int64_t)p->a_sk;
             k->transpose_u32(&(fx_transpose){(const uint32_t *)from, (uint32_t *)s->rows, n, g.rows, p->a_sk, n, 0, 0});
         }
+        if (is_paired)
+            fx_pair_rows(k, &g, &s->pairs);
         for (int32_t i = t->panel0; i < t->panel1; i += g.panels) {
             g.panels = (int32_t)fx_min64(k->panels, t->panel1 - i);
-            g.w = s->b + (i - t->panel0) * g.w_panel;
+            g.w = is_paired ? NULL : s->b + (i - t->panel0) * g.w_panel;
             g.c_at = (int64_t)i * FX_NR;
             g.columns = (int32_t)fx_min64((int64_t)g.panels * FX_NR, column_end - g.c_at);
-            if (p->sums == FX_DTYPE_I32)
+            if (is_paired)
+                fx_gemm_pairs(k, &g, &s->pairs, i - t->panel0);
+            else if (p->sums == FX_DTYPE_I32)
                 fx_gemm_sums(k, &g, FX_EXACT_TERMS(255), &s->part);
             else
                 k->gemm_f32(&g);

@@ -1,16 +1,21 @@
 /* Recurrent layers over a sequence whose inputs are multiplied already: each step multiplies the hidden values of the
  * step before by packed weights (the gemm tile), and the gates do the rest. Rows of the batch are independent; steps
  * are not, so that a batch of one is one thread's work. https://onnx.ai/onnx/operators/onnx__LSTM.html, GRU, RNN. */
+#include "flexnn/weight_form.h"
 #include "units.h"
 
 #include <string.h>
 
+static int is_lstm(int32_t kind) {
+    return kind == FX_CELL_LSTM || kind == FX_CELL_LSTM_QUANTISED;
+}
+
 static int32_t gates_of(int32_t kind) {
-    return kind == FX_CELL_LSTM ? 4 : kind == FX_CELL_GRU || kind == FX_CELL_GRU_AFTER ? 3 : 1;
+    return is_lstm(kind) ? 4 : kind == FX_CELL_GRU || kind == FX_CELL_GRU_AFTER ? 3 : 1;
 }
 
 static int32_t states_of(int32_t kind) {
-    return kind == FX_CELL_LSTM ? 2 : 1;
+    return is_lstm(kind) ? 2 : 1;
 }
 
 /* Columns that are multiplied together: a GRU's last gate waits for its first two. */
@@ -19,9 +24,17 @@ static int64_t first_columns(const fx_recurrent_params *p) {
     return (int64_t)(gates == 3 ? 2 : gates) * p->hidden;
 }
 
-/* Floats of packed weights for so many columns: panels of [hidden][FX_NR]. */
+/* A panel of [hidden][FX_NR] weights. Those of floats have no head. */
+static fx_panel_layout panel_of(const fx_recurrent_params *p) {
+    const int64_t weights = (int64_t)p->hidden * FX_NR;
+    if (p->wtype == FX_WTYPE_F32)
+        return (fx_panel_layout){.bytes = weights * (int64_t)sizeof(float)};
+    return fx_panel_layout_of(FX_ACT_NONE, p->wtype, weights);
+}
+
+/* Floats that the panels of so many columns take. */
 static int64_t packed_floats(const fx_recurrent_params *p, int64_t columns) {
-    return fx_round_up(columns, FX_NR) * p->hidden;
+    return fx_div_up(columns, FX_NR) * panel_of(p).bytes / (int64_t)sizeof(float);
 }
 
 static int64_t weight_floats(const fx_recurrent_params *p) {
@@ -39,8 +52,8 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
     if (kernel != 0 || p->kind < 0 || p->kind >= FX_CELL_COUNT || p->steps < 1 || p->batch < 1 || p->hidden < 1 ||
         p->is_reverse < 0 || p->is_reverse > 1 || p->hidden > 1 << 20 || p->steps > INT32_MAX - 2)
         return FX_ERR_PARAMS;
-    if (p->has_lengths < 0 || p->has_lengths > 1 || p->has_peepholes < 0 ||
-        p->has_peepholes > (p->kind == FX_CELL_LSTM))
+    if (p->has_lengths < 0 || p->has_lengths > 1 || p->has_peepholes < 0 || p->has_peepholes > is_lstm(p->kind) ||
+        p->wtype < 0 || p->wtype >= FX_WTYPE_COUNT)
         return FX_ERR_PARAMS;
     const int64_t row = (int64_t)gates_of(p->kind) * p->hidden;
     return (int64_t)p->batch * (p->steps + 2) <= FX_ELEMENTS_MAX / row ? FX_OK : FX_ERR_PARAMS;
@@ -65,8 +78,9 @@ static int64_t output_bytes(const fx_params *u) {
 typedef struct workspace {
     const float **a, **r;
     float **c;
-    float *gates; /* [mr][gates * hidden] */
-    float *inner; /* [mr][hidden] */
+    float *gates;  /* [mr][gates * hidden] */
+    float *inner;  /* [mr][hidden] */
+    float *hidden; /* [batch][hidden], rounded; LSTM_QUANTISED */
     int64_t bytes;
 } workspace;
 
@@ -78,6 +92,7 @@ static workspace workspace_at(void *base, const fx_kernels *k, const fx_recurren
     FX_TAKE(s.c, base, at, k->mr);
     FX_TAKE(s.gates, base, at, (int64_t)k->mr * gates_of(p->kind) * p->hidden);
     FX_TAKE(s.inner, base, at, (int64_t)k->mr * p->hidden);
+    FX_TAKE(s.hidden, base, at, p->kind == FX_CELL_LSTM_QUANTISED ? (int64_t)p->batch * p->hidden : 0);
     s.bytes = at;
     return s;
 }
@@ -91,6 +106,8 @@ static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, 
     (void)kernel;
     if (w.y0 >= w.y1 || w.c0 >= w.c1)
         return 0;
+    if (u->recurrent.kind == FX_CELL_LSTM_QUANTISED) /* a step rounds all rows by their range */
+        return 1;
     const int64_t tiles = fx_div_up(u->recurrent.batch, k->mr);
     return (uint32_t)fx_min64(fx_max64(tiles, threads), u->recurrent.batch);
 }
@@ -108,18 +125,38 @@ typedef struct step {
     int32_t rows;
 } step;
 
+/* The product with panels that are not floats: these are read as they are stored, once for FX_FEW_ROWS rows. */
+static void multiply_stored(const step *t, const float *packed, int64_t columns, int adds) {
+    const fx_recurrent_params *p = t->p;
+    const fx_panel_layout panel = panel_of(p);
+    fx_gemv g = {.w = packed, .wtype = p->wtype, .all_rows = p->batch, .taps = 1, .k = p->hidden, .block = p->hidden};
+    g.columns = (int32_t)columns;
+    g.w_panel = panel.bytes / (int64_t)sizeof(float), g.head = panel.weights / (int64_t)sizeof(float);
+    g.scales = (int32_t)(panel.scales / (int64_t)sizeof(float));
+    g.finish = fx_finish_of(FX_ACT_NONE, 0, 0);
+    for (int32_t i = 0; i < t->rows; i += g.rows) {
+        g.rows = (int32_t)fx_min64(FX_FEW_ROWS, t->rows - i);
+        g.a = t->s->a + i, g.c = t->s->c + i, g.r = adds ? t->s->r + i : NULL;
+        t->k->gemv_f32(&g);
+    }
+}
+
 /* gates[row][at .. at + columns) = from[row] * packed weights (+ the input's part) */
 static void multiply(const step *t, const float *from, const float *packed, int64_t at, int64_t columns, int adds) {
     const fx_recurrent_params *p = t->p;
     const int64_t row = (int64_t)gates_of(p->kind) * p->hidden, panels = fx_div_up(columns, FX_NR);
-    fx_gemm g = {.a = t->s->a, .c = t->s->c, .r = adds ? t->s->r : NULL, .w_panel = (int64_t)p->hidden * FX_NR};
-    g.rows = t->rows, g.taps = 1, g.k = p->hidden, g.block = p->hidden;
-    g.finish = fx_finish_of(FX_ACT_NONE, 0, 0);
     for (int32_t i = 0; i < t->rows; i++) {
         t->s->a[i] = from + (int64_t)i * p->hidden;
         t->s->r[i] = t->x + i * row + at;
         t->s->c[i] = t->s->gates + i * row + at;
     }
+    if (p->wtype != FX_WTYPE_F32) {
+        multiply_stored(t, packed, columns, adds);
+        return;
+    }
+    fx_gemm g = {.a = t->s->a, .c = t->s->c, .r = adds ? t->s->r : NULL, .w_panel = (int64_t)p->hidden * FX_NR};
+    g.rows = t->rows, g.taps = 1, g.k = p->hidden, g.block = p->hidden;
+    g.finish = fx_finish_of(FX_ACT_NONE, 0, 0);
     for (int64_t panel = 0; panel < panels; panel += g.panels) {
         g.panels = (int32_t)fx_min64(t->k->panels, panels - panel);
         g.w = packed + panel * g.w_panel;
@@ -220,37 +257,99 @@ static int32_t rows_at(const fx_call *call, int64_t b, int64_t end) {
     return rows;
 }
 
+/* Where row b of step i of `length` lies among the rows of all steps. */
+static int64_t row_at(const fx_recurrent_params *p, int64_t b, int64_t i, int64_t length) {
+    return (p->is_reverse ? length - 1 - i : i) * p->batch + b;
+}
+
+/* The hidden values of row b before step i. */
+static const float *hidden_before(const fx_call *call, int64_t b, int64_t i) {
+    const fx_recurrent_params *p = &call->params->recurrent;
+    if (i == 0)
+        return (const float *)call->in[2] + b * p->hidden;
+    return (const float *)call->out + row_at(p, b, i - 1, length_at(call, b)) * p->hidden;
+}
+
+/* t's rows, from b on: their step i, from the hidden values t->h. */
+static void run_step(const fx_call *call, step *t, int64_t b, int64_t i) {
+    const fx_recurrent_params *p = t->p;
+    const int64_t at = row_at(p, b, i, length_at(call, b)), n = p->hidden;
+    t->x = (const float *)call->in[0] + at * gates_of(p->kind) * n;
+    t->y = (float *)call->out + at * n;
+    t->cell = (float *)call->out + ((p->steps + INT64_C(1)) * p->batch + b) * n; /* LSTM */
+    if (is_lstm(p->kind))
+        run_lstm(t);
+    else if (gates_of(p->kind) == 3)
+        run_gru(t);
+    else
+        run_rnn(t);
+}
+
+/* Adding it rounds to whole numbers, half to even, what is below 2^22 in size. */
+#define WHOLE 0x1.8p23f
+
+/* y = x rounded to 8 bits by the range of all rows, and restored. */
+static void round_hidden(const float *x, float *y, int64_t n, float least, float most) {
+    const float scale = most > least ? (most - least) / 255 : 1;
+    const float middle = -least / scale, zero = middle + WHOLE - WHOLE;
+    for (int64_t i = 0; i < n; i++) {
+        const float q = x[i] / scale + WHOLE - WHOLE + zero, above = q > 0 ? q : 0;
+        y[i] = ((above < 255 ? above : 255) - zero) * scale;
+    }
+}
+
+/* Step by step, as each rounds the hidden values of all rows. */
+static void run_quantised(const fx_call *call, step *t) {
+    const fx_recurrent_params *p = t->p;
+    const int64_t n = p->hidden;
+    for (int64_t i = 0; i < p->steps; i++) {
+        float least = 0, most = 0;
+        for (int64_t b = 0; b < p->batch; b++) {
+            if (i >= length_at(call, b))
+                continue;
+            fx_reduce r = {.x = hidden_before(call, b, i), .step = 1, .n = p->hidden, .columns = 1};
+            float found;
+            r.y = &found;
+            r.kind = FX_REDUCE_MIN, call->kernels->reduce_f32(&r);
+            least = found < least ? found : least;
+            r.kind = FX_REDUCE_MAX, call->kernels->reduce_f32(&r);
+            most = found > most ? found : most;
+        }
+        for (int64_t b = 0; b < p->batch; b += t->rows) {
+            t->rows = rows_at(call, b, p->batch);
+            if (i >= length_at(call, b))
+                continue;
+            for (int32_t j = 0; j < t->rows; j++)
+                round_hidden(hidden_before(call, b + j, i), t->s->hidden + (b + j) * n, n, least, most);
+            t->h = t->s->hidden + b * n;
+            run_step(call, t, b, i);
+        }
+    }
+}
+
 static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) {
     const fx_recurrent_params *p = &call->params->recurrent;
     const uint32_t count = units(call->kernels, 0, call->params, call->window, threads);
     const workspace s = workspace_at(call->workspace, call->kernels, p);
-    const int64_t n = p->hidden, gates = gates_of(p->kind) * n, batch = p->batch;
-    const int64_t end = fx_cut_at(batch, count, u1);
+    const int64_t n = p->hidden, batch = p->batch, end = fx_cut_at(batch, count, u1);
     float *y = call->out, *last = y + p->steps * batch * n, *cell = last + batch * n;
+    const int64_t start = fx_cut_at(batch, count, u0);
     step t = {.k = call->kernels, .p = p, .s = &s, .weight = call->in[1]};
-    for (int64_t b = fx_cut_at(batch, count, u0); b < end; b += t.rows) {
+    if (is_lstm(p->kind) && end > start)
+        memcpy(cell + start * n, (const float *)call->in[2] + (batch + start) * n,
+               (size_t)((end - start) * n) * sizeof(float));
+    if (p->kind == FX_CELL_LSTM_QUANTISED && end > start)
+        run_quantised(call, &t);
+    for (int64_t b = start; b < end; b += t.rows) {
         const int64_t length = length_at(call, b);
         t.rows = rows_at(call, b, end);
-        t.h = (const float *)call->in[2] + b * n;
-        if (p->kind == FX_CELL_LSTM) {
-            t.cell = cell + b * n;
-            memcpy(t.cell, t.h + batch * n, (size_t)(t.rows * n) * sizeof(float));
-        }
-        for (int64_t i = 0; i < length; i++) {
-            const int64_t at = (p->is_reverse ? length - 1 - i : i) * batch + b;
-            t.x = (const float *)call->in[0] + at * gates;
-            t.y = y + at * n;
-            if (p->kind == FX_CELL_LSTM)
-                run_lstm(&t);
-            else if (gates == 3 * n)
-                run_gru(&t);
-            else
-                run_rnn(&t);
-            t.h = t.y;
+        for (int64_t i = 0; i < length && p->kind != FX_CELL_LSTM_QUANTISED; i++) {
+            t.h = hidden_before(call, b, i);
+            run_step(call, &t, b, i);
         }
         for (int64_t i = length; i < p->steps; i++)
             memset(y + (i * batch + b) * n, 0, (size_t)(t.rows * n) * sizeof(float));
-        memcpy(last + b * n, t.h, (size_t)(t.rows * n) * sizeof(float));
+        memcpy(last + b * n, hidden_before(call, b, length), (size_t)(t.rows * n) * sizeof(float));
     }
     return FX_OK;
 }

@@ -60,6 +60,47 @@ void fx_round_rows(float *rows, int64_t count, int64_t row_step, int64_t n) {
     }
 }
 
+fx_pairs fx_pairs_at(void *base, int64_t *at, const fx_kernels *k, int64_t depth, int64_t panels) {
+    fx_pairs s = {.row = fx_round_up(depth, 2)};
+    s.panel = s.row * FX_NR;
+    if (!k->gemm_s16)
+        return s;
+    FX_TAKE(s.rows, base, *at, k->mr * s.row + FX_S16_SLACK);
+    FX_TAKE(s.panels, base, *at, panels * s.panel);
+    return s;
+}
+
+void fx_pair_rows(const fx_kernels *k, const fx_gemm *g, const fx_pairs *s) {
+    const fx_rows_s16 r = {.a = g->a,
+                           .a_at = g->a_at,
+                           .to = s->rows,
+                           .to_row = s->row,
+                           .rows = g->rows,
+                           .taps = g->taps,
+                           .k = g->k,
+                           .block = g->block};
+    k->rows_s16(&r);
+}
+
+void fx_pair_panel(const fx_kernels *k, const float *from, int64_t depth, const fx_pairs *s, int64_t i) {
+    k->panel_s16(&(fx_panel_s16){.from = from, .to = s->panels + i * s->panel, .depth = (int32_t)depth});
+}
+
+void fx_gemm_pairs(const fx_kernels *k, const fx_gemm *g, const fx_pairs *s, int64_t i) {
+    const fx_gemm_s16 pairs = {.a = s->rows,
+                               .a_row = s->row,
+                               .w = s->panels + i * s->panel,
+                               .w_panel = s->panel,
+                               .c = (int32_t *const *)(const void *)g->c,
+                               .c_at = g->c_at,
+                               .rows = g->rows,
+                               .panels = g->panels,
+                               .columns = g->columns,
+                               .depth = (int32_t)fx_round_up((int64_t)g->taps * g->k, 2),
+                               .is_more = g->r != NULL};
+    k->gemm_s16(&pairs);
+}
+
 void fx_gemm_sums(const fx_kernels *k, const fx_gemm *g, int32_t terms, const fx_part_tile *tile) {
     fx_part p = {.all_taps = g->taps, .all_k = g->k, .all_block = g->block, .terms = terms};
     fx_gemm part = *g;

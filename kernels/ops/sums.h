@@ -1,6 +1,7 @@
-/* Sums of integers' products in int32, by the kernels that multiply floats. A float holds every integer up to 2^24, so
- * a sum of so few products that none of its parts can be larger is exact in whatever order they are added. A longer sum
- * is cut into such parts. They are added as integers and wrap as those do.
+/* Sums of integers' products in int32. Tiles of many rows multiply pairs of int16 where a level has that kernel. All
+ * else is left to the kernels that multiply floats. A float holds every integer up to 2^24, so a sum of so few products
+ * that none of its parts can be larger is exact in whatever order they are added. A longer sum is cut into such parts.
+ * They are added as integers and wrap as those do.
  *
  * Operands are integers of at most 255 in size: 8 bits less a zero point. Those of S8 weights are at most 128. */
 #ifndef FLEXNN_OPS_SUMS_H
@@ -32,6 +33,25 @@ typedef struct fx_part_tile {
     float **row;   /* [rows] */
     int32_t columns;
 } fx_part_tile;
+
+/* Operands as pairs of int16, in a workspace: rows of a tile, and the panels of a unit. */
+typedef struct fx_pairs {
+    int16_t *rows, *panels; /* NULL where the level has no such kernel */
+    int64_t row, panel;     /* int16 of each */
+} fx_pairs;
+
+/* Lays out pairs of products `depth` deep at `at` bytes from base, and moves `at` past them. */
+fx_pairs fx_pairs_at(void *base, int64_t *at, const fx_kernels *k, int64_t depth, int64_t panels);
+
+/* The rows of g's tile, at its a_at. */
+void fx_pair_rows(const fx_kernels *k, const fx_gemm *g, const fx_pairs *s);
+
+/* Panel i of the workspace, of `depth` rows of floats. */
+void fx_pair_panel(const fx_kernels *k, const float *from, int64_t depth, const fx_pairs *s, int64_t i);
+
+/* gemm_f32 whose sums are int32, of pairs: g's rows as they were laid out last, panels from the workspace's i on. Where
+ * g has an r, that is c, and they are added to what is there. */
+void fx_gemm_pairs(const fx_kernels *k, const fx_gemm *g, const fx_pairs *s, int64_t i);
 
 /* gemm_f32 whose sums are int32, at g's c; where it has an r, that is c, and they are added to what is there. Biases
  * are not read. */

@@ -1,5 +1,6 @@
 /* gemm_f32 for AVX2 and AVX-512: sums in registers, one broadcast of a's element against each vector of w. */
 #include "../vec/tile.h"
+#include "tiles.h"
 
 /* The tiles finish whole panels and clamps themselves; this function does the rest. */
 static __attribute__((noinline)) void finish_any(const fx_gemm *g, int rows, int vectors, const fx_v *sum) {
@@ -111,13 +112,8 @@ typedef float half_in_memory __attribute__((vector_size(32), aligned(4), may_ali
     }
 
 #define BOTH(R, P) TILE(R, P) WINO_TILE(R, P)
-#define SIX(P) BOTH(1, P) BOTH(2, P) BOTH(3, P) BOTH(4, P) BOTH(5, P) BOTH(6, P)
-SIX(1)
+EVERY_TILE(BOTH)
 #if FX_ISA_AVX512
-#define EIGHT(P) BOTH(7, P) BOTH(8, P) BOTH(9, P) BOTH(10, P) BOTH(11, P) BOTH(12, P) BOTH(13, P) BOTH(14, P)
-EIGHT(1)
-SIX(2)
-EIGHT(2)
 HALF_TILE(1)
 HALF_TILE(2)
 HALF_TILE(3)
@@ -132,28 +128,6 @@ HALF_TILE(11)
 HALF_TILE(12)
 HALF_TILE(13)
 HALF_TILE(14)
-#endif
-
-/* Every tile of a kind, by panels and rows. */
-#define NAMES6(f, P) f##_1x##P, f##_2x##P, f##_3x##P, f##_4x##P, f##_5x##P, f##_6x##P
-#if FX_ISA_AVX512
-#define MR 14
-#define NAMES14(f, P)                                                                                                  \
-    NAMES6(f, P), f##_7x##P, f##_8x##P, f##_9x##P, f##_10x##P, f##_11x##P, f##_12x##P, f##_13x##P, f##_14x##P
-#define NAMES(f)                                                                                                       \
-    {                                                                                                                  \
-        {NAMES14(f, 1)}, {                                                                                             \
-            NAMES14(f, 2)                                                                                              \
-        }                                                                                                              \
-    }
-#else
-#define MR 6
-#define NAMES(f)                                                                                                       \
-    {                                                                                                                  \
-        {                                                                                                              \
-            NAMES6(f, 1)                                                                                               \
-        }                                                                                                              \
-    }
 #endif
 
 void FX_SYMBOL(gemm_f32)(const fx_gemm *g) {

@@ -439,42 +439,64 @@ def _attention(graph: Graph, node: Node, q: Array, k: Array, v: Array, mask: Arr
     return _f32((shares / np.where(total == 0, 1, total) @ v).swapaxes(1, 2))
 
 
-def _unpacked(packed: Array, columns: int, hidden: int) -> Array:
-    panels = packed.reshape(-1, hidden, NR).transpose(0, 2, 1).reshape(-1, hidden)
-    return panels[:columns].astype(np.float64)
+def _unpacked(packed: Array, columns: int, hidden: int) -> tuple[Array, Array]:
+    """Weights [columns, hidden] of the first panels, and what follows these."""
+    count = -(-columns // NR)
+    if packed.dtype == np.float32:
+        end = count * NR * hidden
+        panels = packed[:end].reshape(count, hidden, NR)
+        return panels.transpose(0, 2, 1).reshape(-1, hidden)[:columns].astype(np.float64), packed[end:]
+    form = FORMS["f16" if packed.dtype == np.float16 else "s8"]
+    layout, stored = form.layout(hidden * NR), packed.view(np.uint8)
+    parts = stored[: count * layout.end].reshape(count, layout.end)
+    numbers = parts[:, layout.weights : layout.weights + hidden * NR * form.dtype.itemsize].copy().view(form.dtype)
+    weights = numbers.reshape(count, hidden, NR).transpose(0, 2, 1).astype(np.float64)
+    if form.scales:
+        weights *= parts[:, layout.scales : layout.scales + NR * 4].copy().view(np.float32)[:, :, None]
+    return weights.reshape(-1, hidden)[:columns], stored[count * layout.end :].view(packed.dtype)
+
+
+def _rounded(h: Array) -> Array:
+    """Values rounded to 8 bits by their range."""
+    least, most = min(h.min(), 0), max(h.max(), 0)
+    scale = (most - least) / 255 if most > least else 1
+    zero = np.rint(-least / scale)
+    return (np.clip(np.rint(h / scale) + zero, 0, 255) - zero) * scale
 
 
 def _recurrent(
     graph: Graph, node: Node, x: Array, packed: Array, initial: Array, lengths: Array | None = None
 ) -> Array:
     if lengths is not None:  # each row by itself
+        assert node.attrs["kind"] != "lstm_quantised"
         rows = []
         for b, given in enumerate(lengths.tolist()):
             own = _recurrent(graph, node, x[:given, b : b + 1], packed, initial[:, b : b + 1])
             rows.append(np.insert(own, [given] * (len(x) - given), 0, axis=0))
         return np.concatenate(rows, axis=1)
     kind, (steps, batch, _), n = str(node.attrs["kind"]), x.shape, initial.shape[2]
-    first = {"lstm": 4, "gru": 2, "gru_after": 2}.get(kind, 1) * n
-    end = -(-first // NR) * NR * n
-    w = _unpacked(packed[:end], first, n)
+    first = {"lstm": 4, "lstm_quantised": 4, "gru": 2, "gru_after": 2}.get(kind, 1) * n
+    w, rest = _unpacked(packed, first, n)
+    if kind.startswith("gru"):
+        second, rest = _unpacked(rest, n, n)
+    rest = rest.view(np.float32)
     h, c = initial[0].astype(np.float64), initial[-1].astype(np.float64)
     y = np.zeros((steps, batch, n))
     for t in range(steps)[:: -1 if node.attrs["is_reverse"] else 1]:
-        g = x[t, :, :first] + h @ w.T
-        if kind == "lstm":
-            look = packed[end:].reshape(-1, n) if packed.size > end else np.zeros((3, n))
+        g = x[t, :, :first] + (_rounded(h) if kind == "lstm_quantised" else h) @ w.T
+        if kind.startswith("lstm"):
+            look = rest.reshape(-1, n) if rest.size else np.zeros((3, n))
             i, f = (_sigmoid(g[:, k * n : (k + 1) * n] + look[k] * c) for k in (0, 2))
             c = f * c + i * np.tanh(g[:, 3 * n :])
             h = _sigmoid(g[:, n : 2 * n] + look[1] * c) * np.tanh(c)
         elif kind.startswith("gru"):
             z, r = _sigmoid(g[:, :n]), _sigmoid(g[:, n:])
-            second = _unpacked(packed[end : end + -(-n // NR) * NR * n], n, n)
-            inner = r * (h @ second.T + packed[-n:]) if kind == "gru_after" else (r * h) @ second.T
+            inner = r * (h @ second.T + rest) if kind == "gru_after" else (r * h) @ second.T
             h = (1 - z) * np.tanh(x[t, :, 2 * n :] + inner) + z * h
         else:
             h = np.tanh(g) if kind == "rnn_tanh" else np.maximum(g, 0)
         y[t] = h
-    return _f32(np.concatenate([y, h[None], *([c[None]] if kind == "lstm" else [])]))
+    return _f32(np.concatenate([y, h[None], *([c[None]] if kind.startswith("lstm") else [])]))
 
 
 def _quantize(

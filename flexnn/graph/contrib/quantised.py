@@ -122,10 +122,14 @@ def qlinear_concat(e: Expansion) -> None:
 
 @expands("DynamicQuantizeLSTM")
 def dynamic_quantize_lstm(e: Expansion) -> None:
-    """An LSTM whose weights, [directions, inputs, 4 hidden], are quantised; what meets them is not quantised here."""
+    """An LSTM whose weights, [directions, inputs, 4 hidden], are quantised. What meets them is rounded to 8 bits: the
+    inputs by the range of all of them, the hidden values of a step by theirs (``quantises``).
+    """
+    x = e.add("DequantizeLinear", *e.split("DynamicQuantizeLinear", (e.input(0),), ["", "", ""]))
     w, r = (_restored_gates(e, i, scale) for i, scale in ((1, 8), (2, 10)))
     names = ("activation_alpha", "activation_beta", "activations", "clip", "direction", "hidden_size", "input_forget")
-    e.split("LSTM", (e.input(0), w, r, *(e.optional(i) for i in range(3, 8))), e.node.output, e.attrs(names))
+    attrs = e.attrs(names) | {"quantises": 1}
+    e.split("LSTM", (x, w, r, *(e.optional(i) for i in range(3, 8))), e.node.output, attrs)
 
 
 def _restored_gates(e: Expansion, weights: int, scale: int) -> str:

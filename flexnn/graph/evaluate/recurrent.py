@@ -79,6 +79,7 @@ def recurrent(call: Call) -> list[Array]:
     lengths = call.get(4)
     valid = np.full(batch, steps) if lengths is None else np.clip(lengths.astype(np.int64), 0, steps)
     functions, peepholes = _activations(call, directions), call.get(7) if op == "LSTM" else None
+    quantises = bool(call.integer("quantises", 0))  # an expansion's of DynamicQuantizeLSTM, for LSTM alone
     starts = [call.get(5), call.get(6) if op == "LSTM" else None]
     if call.integer("layout", 0):
         starts = [None if s is None else s.swapaxes(0, 1) for s in starts]
@@ -93,8 +94,9 @@ def recurrent(call: Call) -> list[Array]:
         for t in range(steps):
             # of a reversed sequence, each row runs through its own valid steps from their end
             at = np.where(t < valid, valid - 1 - t, 0) if reverse[d] else np.full(batch, t)
-            new_h, new_c = cell.step(inputs[at, np.arange(batch)], h, c)
             live = (t < valid)[:, None]
+            seen = _rounded(h, live) if quantises else h
+            new_h, new_c = cell.step(inputs[at, np.arange(batch)], seen, c)
             h, c = np.where(live, new_h, h), np.where(live, new_c, c)
             rows = np.flatnonzero(t < valid)
             y[at[rows], d, rows] = h[rows]
@@ -104,6 +106,14 @@ def recurrent(call: Call) -> list[Array]:
     if call.integer("layout", 0):
         results = [results[0].transpose(2, 0, 1, 3), results[1].swapaxes(0, 1), results[2].swapaxes(0, 1)]
     return [np.asarray(r, x.dtype) for r in results[: 3 if op == "LSTM" else 2]]
+
+
+def _rounded(h: Array, live: Array) -> Array:
+    """Values rounded to 8 bits by the range of the rows that are ``live``, as DynamicQuantizeLinear does it."""
+    least, most = np.min(h, initial=0, where=live), np.max(h, initial=0, where=live)
+    scale = np.asarray((most - least) / 255 if most > least else 1, h.dtype)
+    zero = np.rint(-least / scale)
+    return np.asarray((np.clip(np.rint(h / scale) + zero, 0, 255) - zero) * scale, h.dtype)
 
 
 class _Cell:

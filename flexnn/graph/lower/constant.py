@@ -80,8 +80,7 @@ class Const:
     def row(self, index: int) -> Const:
         """Slice ``index`` of the first dimension, without it."""
         value = self.mapped(self.shape[1:], Row(index), f"row{index}")
-        if self.narrow and self.narrow.is_even:
-            value.narrow = replace(self.narrow, whole=self.narrow.whole.row(index))
+        value.narrow = self.narrow and self.narrow.row(index)
         return value
 
 
@@ -106,6 +105,19 @@ class Narrow:
         """Whether the integers less their zero are sure to fit into 8 bits with a sign."""
         middle = {"i8": 0, "u8": 128}.get(self.whole.dtype)
         return middle is not None and bool(np.all((0 if self.zero is None else self.zero.load()) == np.int64(middle)))
+
+    def row(self, index: int) -> Narrow:
+        """Slice of the first dimension, like Const.row."""
+        whole = self.whole.row(index)
+        if self.is_even or self.axis:
+            return replace(self, whole=whole, axis=max(self.axis - 1, 0))
+
+        def own(v: Const | None) -> Const | None:
+            if v is None or prod(v.shape) == 1:
+                return v
+            return v.mapped((1,), lambda a: a.reshape(-1)[index : index + 1], f"step{index}")
+
+        return Narrow(whole, own(self.steps), own(self.zero))
 
     def reshaped(self, shape: Shape) -> Narrow | None:
         """Reshape, like Const.reshaped; None where slices of the axis are no longer slices."""

@@ -7,7 +7,8 @@ import numpy as np
 from ..build import copy_attrs
 from ..ir import Attr
 from ..panels import NR
-from .constant import Const
+from ..weight_form import FORMS, WeightForm
+from .constant import Const, stored_form
 from .context import Context, Value, lowers
 from .linear import rows_by_constant
 
@@ -46,6 +47,8 @@ def _cell(ctx: Context, directions: int) -> str:
         raise ctx.error("activation_alpha and activation_beta are not supported")
     after = ctx.integer("linear_before_reset", 0) if operator == "GRU" else 0
     ctx.attr("output_sequence")  # before opset 7: whether Y is wanted, which its name says
+    if operator == "LSTM" and ctx.integer("quantises", 0):  # an expansion's (graph/contrib/quantised.py)
+        return "lstm_quantised"
     return "gru_after" if after else kind
 
 
@@ -63,25 +66,58 @@ def _biases(ctx: Context, kind: str, direction: int, gates: int, hidden: int) ->
     return own, recurrent[-hidden:]
 
 
-def _packed(weights: Const, kind: str, direction: int, tail: np.ndarray) -> Const:
-    """The recurrent weights of a direction as the core wants them (kernels/include/flexnn/params.h), then ``tail``."""
-    _, columns, hidden = weights.shape
+def _packed(weights: Const, kind: str, tail: np.ndarray) -> Const:
+    """The recurrent weights of a direction as the core wants them (kernels/include/flexnn/params.h), then ``tail``.
+    Those that are made of narrower numbers stay as narrow.
+    """
+    columns, hidden = weights.shape
     cut = 2 * hidden if kind.startswith("gru") else columns
+    wtype, steps = stored_form(weights, 0)
+    narrow = weights.narrow if wtype == "s8" or (weights.narrow and weights.narrow.whole.dtype == "f16") else None
+    if narrow is None:
 
-    def pack(v: np.ndarray) -> np.ndarray:
-        parts = [packed_columns(v[direction, :cut])]
-        if kind.startswith("gru"):
-            parts.append(packed_columns(v[direction, cut:]))
-        return np.concatenate([*parts, tail])
+        def pack(v: np.ndarray) -> np.ndarray:
+            parts = [packed_columns(part) for part in (v[:cut], v[cut:]) if len(part)]
+            return np.concatenate([*parts, tail])
 
-    floats = sum(-(-n // NR) * NR * hidden for n in ([cut, columns - cut] if columns > cut else [cut]))
-    return weights.mapped((floats + tail.size,), pack, f"{kind}{direction}{tail.tobytes().hex()}")
+        floats = sum(-(-n // NR) * NR * hidden for n in (cut, columns - cut))
+        return weights.mapped((floats + tail.size,), pack, f"{kind}{tail.tobytes().hex()}")
+
+    form, whole = FORMS[wtype], narrow.whole
+    layout = form.layout(hidden * NR)
+
+    def store(v: np.ndarray) -> np.ndarray:
+        numbers = (v.astype(np.int16) - 128).astype(np.int8) if v.dtype == np.uint8 else v
+        scales = np.zeros(0, np.float32) if steps is None else np.asarray(steps.load(), np.float32)
+        parts = [_panels(form, numbers[i:j], scales[i:j]) for i, j in ((0, cut), (cut, columns)) if i < j]
+        return np.concatenate([*parts, tail.view(np.uint8)]).view(form.dtype)
+
+    size = (-(-cut // NR) + -(-(columns - cut) // NR)) * layout.end + tail.nbytes
+    label = f"{kind}{wtype}{tail.tobytes().hex()}|{'' if steps is None else steps.key}"
+    stored = whole.mapped((size // form.dtype.itemsize,), store, label)
+    return Const(weights.name, stored.shape, "i8" if wtype == "s8" else "f16", stored.source)
+
+
+def _panels(form: WeightForm, weights: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    """Rows [columns, hidden] as stored panels, bytes."""
+    columns, hidden = weights.shape
+    layout, count = form.layout(hidden * NR), -(-columns // NR)
+    panels = np.zeros((count, layout.end), np.uint8)
+    whole = np.zeros((count * NR, hidden), form.dtype)
+    whole[:columns] = weights
+    turned = np.ascontiguousarray(whole.reshape(count, NR, hidden).transpose(0, 2, 1)).reshape(count, -1)
+    panels[:, layout.weights : layout.weights + turned.shape[1] * form.dtype.itemsize] = turned.view(np.uint8)
+    if scales.size:
+        steps = np.zeros((count, NR), np.float32)
+        steps.reshape(-1)[:columns] = scales
+        panels[:, layout.scales : layout.scales + NR * 4] = steps.view(np.uint8)
+    return panels.reshape(-1)
 
 
 def _peepholes(ctx: Context, kind: str, direction: int, hidden: int) -> np.ndarray:
     """Factors of the cells in the gates of an LSTM; nothing where there are none."""
     value = ctx.optional(7)
-    if value is None or kind != "lstm":
+    if value is None or not kind.startswith("lstm"):
         return np.zeros(0, np.float32)
     known = ctx.known(value, "its peepholes").load()
     if known.ndim != 2 or known.shape[1] != 3 * hidden or direction >= len(known):
@@ -103,7 +139,7 @@ def _initial(ctx: Context, kind: str, direction: int, directions: int, shape: tu
     """The initial hidden values, of an LSTM with the cells behind them: [states, batch, hidden]."""
     parts: list[Value] = []
     turned = bool(ctx.integer("layout", 0))
-    for index in (5, 6) if kind == "lstm" else (5,):
+    for index in (5, 6) if kind.startswith("lstm") else (5,):
         value = ctx.optional(index)
         if value is None:
             parts.append(ctx.array(np.zeros((1, *shape), np.float32), f"initial{index}"))
@@ -158,7 +194,7 @@ def recurrent(ctx: Context) -> list[Value]:
         product = rows_by_constant(ctx, x, weights.row(d), True, 1.0, ctx.array(own, f"bias{d}"))
         inputs: list[Value] = [
             ctx.reshape(product, (steps, batch, gates * hidden)),
-            _packed(inner, kind, d, after if kind == "gru_after" else _peepholes(ctx, kind, d, hidden)),
+            _packed(inner.row(d), kind, after if kind == "gru_after" else _peepholes(ctx, kind, d, hidden)),
             _initial(ctx, kind, d, count, (batch, hidden)),
             *lengths,
         ]
@@ -166,11 +202,11 @@ def recurrent(ctx: Context) -> list[Value]:
         y = ctx.emit("recurrent", inputs, attrs)
         whole = ctx.slice(y, [0, 0, 0], [steps, batch, hidden], [1, 1, 1])
         states[0].append(ctx.reshape(whole, (steps, 1, batch, hidden)))
-        for i in range(2 if kind == "lstm" else 1):
+        for i in range(2 if kind.startswith("lstm") else 1):
             states[1 + i].append(ctx.slice(y, [steps + i, 0, 0], [1, batch, hidden], [1, 1, 1]))
     wanted = [bool(name) for name in ctx.node.output] + [False] * 3
     results: list[Value] = []
-    for i, parts in enumerate(states[: 3 if kind == "lstm" else 2]):
+    for i, parts in enumerate(states[: 3 if kind.startswith("lstm") else 2]):
         value = _joined(ctx, parts, 1 if i == 0 else 0) if wanted[i] else parts[0]
         if turned and wanted[i]:
             perm = [2, 0, 1, 3] if i == 0 else [1, 0, 2]

@@ -6,34 +6,49 @@ from collections.abc import Sequence
 from math import prod
 
 from ..attributes import Int, int_attr, node_error
-from ..ir import Node, Shape, Tensor
+from ..ir import DTYPES, Node, Shape, Tensor
 from ..panels import NR
+from ..weight_form import FORMS
 from .fields import enum, enum_index
 from .record import Cost, Operator, Values, always_together, contiguous_operands
+
+_FORMS = {"f32": "f32", "f16": "f16", "i8": "s8"}
+"""Forms of the recurrent weights by the type of the operand: stored panels are as many numbers of it as they have bytes
+for."""
+
+
+def _panels_bytes(dtype: str, kind: str, hidden: int) -> int:
+    """Bytes of the recurrent weights' panels."""
+    columns = [2 * hidden, hidden] if kind.startswith("gru") else [(4 if kind.startswith("lstm") else 1) * hidden]
+    panel = NR * hidden * 4 if dtype == "f32" else FORMS[_FORMS[dtype]].layout(NR * hidden).end
+    return sum(-(-n // NR) for n in columns) * panel
 
 
 def _infer_recurrent(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
     (x, packed, initial), lengths = shapes[:3], shapes[3:]
     kind = str(node.attrs["kind"])
-    gates, states = (4, 2) if kind == "lstm" else (3, 1) if kind.startswith("gru") else (1, 1)
+    gates, states = (4, 2) if kind.startswith("lstm") else (3, 1) if kind.startswith("gru") else (1, 1)
     hidden = initial[2] if len(initial) == 3 else 0
-    parts = [2 * hidden, hidden] if gates == 3 else [gates * hidden]
-    floats = sum(-(-part // NR) * NR * hidden for part in parts) + (hidden if kind == "gru_after" else 0)
-    sizes = [(floats,), (floats + 3 * hidden,)] if kind == "lstm" else [(floats,)]  # with peepholes
-    fits = len(x) == 3 and x[2] == gates * hidden and initial == (states, x[1], hidden) and packed in sizes
-    if not fits or lengths not in ([], [x[1:2]]) or dtypes != ["f32"] * 3 + ["i32"] * len(lengths):
+    fits = dtypes in (["f32", form, "f32", *["i32"] * len(lengths)] for form in _FORMS) and lengths in ([], [x[1:2]])
+    fits = fits and len(x) == 3 and hidden > 0 and x[2] == gates * hidden and initial == (states, x[1], hidden)
+    if fits:
+        panels = _panels_bytes(dtypes[1], kind, hidden) + (4 * hidden if kind == "gru_after" else 0)
+        sizes = (panels, panels + 12 * hidden) if kind.startswith("lstm") else (panels,)  # with peepholes
+        fits = len(packed) == 1 and packed[0] * DTYPES[dtypes[1]].itemsize in sizes
+    if not fits:
         raise node_error(node, f"inputs of shapes {shapes} do not fit a cell of kind {kind}")
     return (x[0] + states, x[1], hidden), "f32"
 
 
 def _encode_recurrent(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
-    steps, batch, columns = inputs[0].shape
-    hidden = y.shape[2]
-    panels = -(-columns // NR) * NR * hidden
-    values: Values = {"kind": enum_index("cell_kind", node.attrs["kind"]), "is_reverse": int_attr(node, "is_reverse")}
+    steps, batch, _ = inputs[0].shape
+    kind, dtype, hidden = str(node.attrs["kind"]), inputs[1].dtype, y.shape[2]
+    more = inputs[1].size * DTYPES[dtype].itemsize > _panels_bytes(dtype, kind, hidden)
+    values: Values = {"kind": enum_index("cell_kind", kind), "is_reverse": int_attr(node, "is_reverse")}
     values |= {"steps": steps, "batch": batch, "hidden": hidden, "has_lengths": int(len(inputs) > 3)}
     return values | {
-        "has_peepholes": int(values["kind"] == enum_index("cell_kind", "lstm") and inputs[1].size > panels)
+        "has_peepholes": int(kind.startswith("lstm") and more),
+        "wtype": enum_index("wtype", _FORMS[dtype]),
     }
 
 
@@ -46,7 +61,7 @@ OPERATORS = (
         name="recurrent",
         attrs={"kind": enum("cell_kind"), "is_reverse": Int(0, 1)},
         inputs=(3, 4),  # as params.h states
-        dtypes=("f32", "i32"),
+        dtypes=("f32", "f16", "i8", "i32"),
         infer=_infer_recurrent,
         encode=_encode_recurrent,
         strided=contiguous_operands(4),

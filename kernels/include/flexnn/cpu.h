@@ -23,6 +23,7 @@ typedef struct fx_x86_features {
     unsigned pclmul : 1;
     unsigned avx2 : 1;       /* with FMA and F16C */
     unsigned avx512 : 1;     /* F, DQ, VL and BW */
+    unsigned vnni : 1;       /* on 512 bits */
     unsigned vpclmulqdq : 1; /* on 512 bits */
 } fx_x86_features;
 

@@ -139,6 +139,40 @@ typedef struct fx_mix {
     fx_finish finish;
 } fx_mix;
 
+/* Products of whole numbers by pairs of int16: sums are int32 and wrap. Numbers are at most 255 in size. The products'
+ * operands are made of floats: rows of a, where fx_gemm has them, one after the other with a zero behind an odd depth;
+ * and panels, [pair of q][FX_NR][the two q of a pair]. */
+typedef struct fx_rows_s16 {
+    const float *const *a; /* [taps][rows] */
+    int16_t *to;           /* [rows][to_row], and FX_S16_SLACK beyond */
+    int64_t a_at, to_row;  /* to_row: taps * k, or one more where that is odd */
+    int32_t rows, taps, k, block;
+} fx_rows_s16;
+#define FX_S16_SLACK 16
+
+typedef struct fx_panel_s16 {
+    const float *from; /* [depth][FX_NR] */
+    int16_t *to;
+    int32_t depth;
+} fx_panel_s16;
+
+/* c[i][c_at + j] = (is_more ? c[i][c_at + j] : 0) + sum over q < depth of a[i * a_row + q] * w(q, j) for i < rows
+ * <= kernels->mr and j < columns <= FX_NR * panels, panels <= kernels->panels; depth is even. */
+typedef struct fx_gemm_s16 {
+    const int16_t *a, *w;
+    int64_t a_row, w_panel; /* in int16 */
+    int32_t *const *c;      /* [rows] */
+    int64_t c_at;
+    int32_t rows, panels, columns, depth, is_more;
+} fx_gemm_s16;
+
+/* Integers: where pairs of int16 multiply faster than floats. NULL in the tables of NEON: SMLAL takes twice the time of
+ * FMLA on most cores, and drivers add floats there (ops/sums.h). */
+#define FX_KERNELS_PAIRS(X)                                                                                            \
+    X(rows_s16, void, (const fx_rows_s16 *r))                                                                          \
+    X(panel_s16, void, (const fx_panel_s16 *p))                                                                        \
+    X(gemm_s16, void, (const fx_gemm_s16 *g))
+
 /* Convolution: gemm, Winograd transforms, depthwise, narrow groups, few rows, stored weights. */
 #define FX_KERNELS_CONV(X)                                                                                             \
     X(gemm_f32, void, (const fx_gemm *g))                                                                              \
@@ -226,7 +260,8 @@ typedef struct fx_instance_norm {
 /* Rows: elementwise, pooling, softmax, reductions, what transformers add. */
 #define FX_KERNELS_ROWS(X) FX_KERNELS_ELEMENTWISE(X) FX_KERNELS_REDUCTIONS(X) FX_KERNELS_TRANSFORMERS(X)
 
-#define FX_KERNELS(X) FX_KERNELS_CONV(X) FX_KERNELS_ROWS(X)
+#define FX_KERNELS_ALL(X) FX_KERNELS_CONV(X) FX_KERNELS_ROWS(X)
+#define FX_KERNELS(X) FX_KERNELS_ALL(X) FX_KERNELS_PAIRS(X)
 
 /* X(name, return type, arguments in parentheses) */
 typedef struct fx_kernels {
@@ -243,22 +278,30 @@ typedef struct fx_kernels {
  * FX_ISA_AVX2 and FX_ISA_AVX512, each 1 or 0. There FX_SYMBOL(gemm_f32) is fx_gemm_f32_<level>, and every kernel of the
  * list is declared. */
 #ifdef FX_LEVEL
+#if FX_ISA_NEON
+#define FX_KERNELS_HERE FX_KERNELS_ALL
+#else
+#define FX_KERNELS_HERE FX_KERNELS
+#endif
 #define FX_PASTE_(a, b) fx_##a##_##b
 #define FX_PASTE(a, b) FX_PASTE_(a, b)
 #define FX_SYMBOL(name) FX_PASTE(name, FX_LEVEL)
 #define FX_STRING_(a) #a
 #define FX_STRING(a) FX_STRING_(a)
 #define FX_PROTOTYPE(name, ret, args) ret FX_SYMBOL(name) args;
-FX_KERNELS(FX_PROTOTYPE)
+FX_KERNELS_HERE(FX_PROTOTYPE)
 #undef FX_PROTOTYPE
 extern const fx_kernels FX_SYMBOL(kernels);
 #define FX_TABLE_ENTRY(name, ret, args) .name = FX_SYMBOL(name),
 /* The table of a level, for its table.c. */
 #define FX_TABLE(rows, columns)                                                                                        \
-    const fx_kernels FX_SYMBOL(kernels) = {                                                                            \
-        .level = FX_STRING(FX_LEVEL), .width = FX_WIDTH, .mr = rows, .panels = columns, FX_KERNELS(FX_TABLE_ENTRY)}
+    const fx_kernels FX_SYMBOL(kernels) = {.level = FX_STRING(FX_LEVEL),                                               \
+                                           .width = FX_WIDTH,                                                          \
+                                           .mr = rows,                                                                 \
+                                           .panels = columns,                                                          \
+                                           FX_KERNELS_HERE(FX_TABLE_ENTRY)}
 #endif
 
-#define FX_LEVELS(Y) Y(scalar) Y(neon) Y(neon_inorder) Y(avx2) Y(avx512)
+#define FX_LEVELS(Y) Y(scalar) Y(neon) Y(neon_inorder) Y(avx2) Y(avx512) Y(avx512_vnni)
 
 #endif

@@ -134,13 +134,14 @@
 
 /* kind: fx_cell_kind, over steps in order or in reverse. in[0] [steps,batch,gates*hidden]: the input's part of the
  * gates and all biases (GRU_AFTER: but the last gate's recurrent one). in[1]: recurrent weights in panels
- * [hidden][FX_NR] of the gates' columns, the last panel filled up with zeros; for GRUs the first two gates, then the
- * third, then for GRU_AFTER its bias [hidden]; for LSTMs with has_peepholes the input, output and forget gates' factors
- * of cells [3*hidden]. has_lengths: in[3] [batch], int32, steps of each row; y is 0 behind them, and in reverse a row
- * begins at its last one. in[2] [states,batch,hidden]: initial hidden values (LSTM: and cells). y
- * [steps+states,batch,hidden]: hidden values of all steps, then the last hidden values (and cells). Gates in ONNX's
- * order. */
-#define FX_RECURRENT_FIELDS(I, F) I(kind) I(steps) I(batch) I(hidden) I(is_reverse) I(has_lengths) I(has_peepholes)
+ * [hidden][FX_NR] of the gates' columns, the last panel filled up with zeros: of F32 these alone, of other forms stored
+ * panels (weight_form.h) without bias; for GRUs the first two gates, then the third, then for GRU_AFTER its bias
+ * [hidden]; for LSTMs with has_peepholes the input, output and forget gates' factors of cells [3*hidden]. has_lengths:
+ * in[3] [batch], int32, steps of each row; y is 0 behind them, and in reverse a row begins at its last one. in[2]
+ * [states,batch,hidden]: initial hidden values (LSTM: and cells). y [steps+states,batch,hidden]: hidden values of all
+ * steps, then the last hidden values (and cells). Gates in ONNX's order. */
+#define FX_RECURRENT_FIELDS(I, F)                                                                                      \
+    I(kind) I(steps) I(batch) I(hidden) I(is_reverse) I(has_lengths) I(has_peepholes) I(wtype)
 
 /* x[outer,n,inner] of type from to y of type to. From F32 to U8 or I8: y = saturate(round(x / scale) + zero). From U8,
  * I8 or I32 to F32: y = (x - zero) scale. From I32 to U8 or I8: y = saturate(round((x + bias) scale) + zero), where x +
@@ -396,9 +397,13 @@ typedef enum fx_op {
     X(E, SIGMOID, sigmoid)                                                                                             \
     X(E, SOFTPLUS, softplus)
 
-/* GRU_AFTER multiplies by the reset gate after the weights (linear_before_reset), GRU before. */
+/* GRU_AFTER multiplies by the reset gate after the weights (linear_before_reset), GRU before. LSTM_QUANTISED is
+ * onnxruntime's DynamicQuantizeLSTM: the hidden values of all rows are rounded to 8 bits before each product, as
+ * DynamicQuantizeLinear does it. */
 #define FX_CELLS(X, E)                                                                                                 \
-    X(E, RNN_TANH, rnn_tanh) X(E, RNN_RELU, rnn_relu) X(E, GRU, gru) X(E, GRU_AFTER, gru_after) X(E, LSTM, lstm)
+    X(E, RNN_TANH, rnn_tanh)                                                                                           \
+    X(E, RNN_RELU, rnn_relu)                                                                                           \
+    X(E, GRU, gru) X(E, GRU_AFTER, gru_after) X(E, LSTM, lstm) X(E, LSTM_QUANTISED, lstm_quantised)
 
 #define FX_REDUCES(X, E)                                                                                               \
     X(E, SUM, sum)                                                                                                     \
