@@ -10,7 +10,8 @@ import contextlib
 import json
 import math
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from typing import NamedTuple
 
 from flexnn import _core
 from flexnn._core import _core as extension
@@ -33,8 +34,7 @@ _SECONDS_MAX = 1e5
 _SCALE_MAX = 1e4
 
 
-@dataclass(slots=True, frozen=True)
-class Kept:
+class Kept(NamedTuple):
     """A measured profile, and the bytes of the arena that it was measured in: a larger arena can measure more."""
 
     machine: MachineProfile

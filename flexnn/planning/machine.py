@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from _blake2 import blake2b
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flexnn import _core
 
 from .types import Variant
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 @dataclass(slots=True, frozen=True)
@@ -45,7 +47,7 @@ class MachineProfile:
 
     def timed(self, op: str, params: NDArray[np.int32], variant: Variant) -> Variant:
         """Return the variant with its measured time, or with a scaled one where it was not measured."""
-        known = self.times.get(variant_key(op, params, variant))
+        known = self.times.get(variant_key(op, params, variant)) if self.times else None
         if known is None:
             scale = self.scales.get(variant.kernel or op, 1.0)
             known = variant.fixed_s * scale, variant.channels_s * scale
@@ -59,4 +61,6 @@ def load_seconds(machine: MachineProfile, sizes: NDArray[np.int64]) -> NDArray[n
 
 def variant_key(op: str, params: NDArray[np.int32], variant: Variant) -> str:
     """Return the name of a variant of a node: operator, kernel, block, and a digest of the parameters."""
+    from _blake2 import blake2b  # what was never measured needs no names
+
     return f"{op}.{variant.kernel}.{variant.tile_block}.{blake2b(params.tobytes(), digest_size=8).hexdigest()}"
