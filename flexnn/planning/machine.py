@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -41,9 +42,8 @@ class MachineProfile:
 
     @classmethod
     def measure(cls) -> MachineProfile:
-        """Measure compute and memory rates here, in about 2 ms; assume the rest."""
-        flops, memory = _core.measure_rates()
-        return cls(flops, memory)
+        """Measure compute and memory rates here, in about 2 ms and once in a process; assume the rest."""
+        return cls(*_rates())
 
     def timed(self, op: str, params: NDArray[np.int32], variant: Variant) -> Variant:
         """Return the variant with its measured time, or with a scaled one where it was not measured."""
@@ -52,6 +52,11 @@ class MachineProfile:
             scale = self.scales.get(variant.kernel or op, 1.0)
             known = variant.fixed_s * scale, variant.channels_s * scale
         return Variant(variant.kernel, variant.tile_block, variant.workspace_bytes, *known)
+
+
+@cache
+def _rates() -> tuple[float, float]:
+    return _core.measure_rates()
 
 
 def load_seconds(machine: MachineProfile, sizes: NDArray[np.int64]) -> NDArray[np.float64]:

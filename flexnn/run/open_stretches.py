@@ -166,11 +166,11 @@ class OpenStretches:
         BudgetError if it is not enough.
         """
         team = [*self._usual] if found in self._usual else [*(used for used in self._used if used != found), found]
-        self._measure(found)
         while True:
             try:
                 self._plan_team(team)
-                break
+                if not self._measure(found.segments):
+                    break
             except BudgetError:
                 mine = {segment for member in team for segment in member.segments}
                 others = [segment for segment in self._open if segment not in mine]
@@ -271,24 +271,26 @@ class OpenStretches:
             self._close(segment)
             self.segments.pop(part)
 
-    def _measure(self, found: ReadyStretch) -> None:
-        """Measure the operators of new segments that were never measured, in the memory of all open segments."""
-        if self._parts is None:
-            return
-        for segment in found.segments:
-            if segment.is_measured:
+    def _measure(self, segments: Sequence[BoundSegment]) -> bool:
+        """Measure what the plans of segments depend on and was never tried, in the memory of all open segments.
+        Return whether plans must be made again.
+        """
+        changed = False
+        for segment in segments:
+            plan, whole = segment.plan, segment.planner.whole
+            if self._parts is None or plan is None or segment.is_measured:
                 continue
             segment.is_measured = True
-            if not self._parts.lacks(segment.planner.tightest.graph, segment.planner.tightest.costs):
+            lack = self._parts.lacks(whole.graph, whole.costs, plan)
+            if lack is None:
                 continue
             for other in list(self._open):
                 self._close(other)
             self._engine.trim()
-            with contextlib.suppress(BudgetError):  # planning says it, after all else was tried
-                self._plan_team([found])
-                assert segment.plan is not None
-                self._parts.measure(segment.graph, segment.plan.arena_bytes)
-                self.segments.know(self._parts.machine)
+            changed |= self._parts.measure(whole.graph, plan.arena_bytes, lack)
+        if changed and self._parts is not None:
+            self.segments.know(self._parts.machine)
+        return changed
 
     # ---- places ----
 
@@ -402,7 +404,12 @@ class OpenStretches:
             self._close(segment)
         with contextlib.suppress(BudgetError):
             if again:
+                segments = [segment for found in again for segment in found.segments]
+                for segment in segments:
+                    segment.is_measured = False  # streaming depends on more than keeping all weights
                 self._plan_team(again)
+                if self._measure(segments):
+                    self._plan_team(again)
                 for found in again:
                     self._open.update(dict.fromkeys(found.segments))
                 self._arrange()
@@ -449,8 +456,9 @@ class OpenStretches:
         segments = [segment for used in self._usual for segment in used.segments]
         if learn and self._parts is not None and segments:
             longest = max(segments, key=lambda segment: segment.plan.predicted_ms if segment.plan else 0.0)
-            if longest.watch is not None:
-                self._parts.learn(longest.watch)
+            if longest.watch is not None and longest.plan is not None:
+                whole = longest.planner.whole
+                self._parts.learn(longest.watch, whole.graph, whole.costs, longest.plan)
 
     def _explain(self, found: ReadyStretch, error: _core.EngineError) -> str:
         """Return the engine's error with the name of the weight or node that it is about."""
