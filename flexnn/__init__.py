@@ -3,13 +3,13 @@
 from typing import TYPE_CHECKING, Any
 
 from flexnn.artifact import ArtifactError
-from flexnn.compiler import compile  # noqa: A004
 from flexnn.errors import CompileError, FlexNNError
 from flexnn.graph.ir import GraphError
 from flexnn.planning import BudgetError, Plan
 from flexnn.session import NodeArg, Session, SessionError
 
 if TYPE_CHECKING:
+    from flexnn.compiler import compile  # noqa: A004
     from flexnn.planned import plan
 
 __version__ = "0.1.0"
@@ -31,9 +31,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import ``plan`` when it is asked for: sessions do without it, and imports count in small processes."""
-    if name != "plan":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from flexnn.planned import plan
+    """Import ``compile`` and ``plan`` when they are asked for: sessions of artifacts do without them."""
+    if name == "compile":
+        from flexnn.compiler import compile  # noqa: A004
 
-    return plan
+        return compile
+    if name == "plan":
+        from flexnn.planned import plan
+
+        return plan
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

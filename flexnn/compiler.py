@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from flexnn.errors import CompileError
+from flexnn.graph import is_onnx
 from flexnn.graph.ir import GraphError
 
 if TYPE_CHECKING:
@@ -231,7 +232,7 @@ def compiled(model: str, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[str]
     A process of its own compiles an ONNX file, so that the memory of onnx never becomes part of this process. The
     artifact is in the user's cache folder, not in /tmp, which may be memory.
     """
-    if not model.lower().endswith(".onnx"):
+    if not is_onnx(model):
         yield model
         return
     import subprocess

@@ -7,12 +7,11 @@ import sys
 from _thread import allocate_lock  # threading takes a twentieth of what importing flexnn may
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from flexnn.compiler import compiled
+from flexnn.graph import is_onnx
 from flexnn.graph.ir import DTYPES
 from flexnn.graph.ports import Dim, Port
 from flexnn.planning import BudgetError, Plan
@@ -23,9 +22,11 @@ from flexnn.run.options import RunOptions, run_options
 from flexnn.units import parse_bytes
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from flexnn.run.protocol import Run
 
-Array = NDArray[Any]
+Array: TypeAlias = "NDArray[Any]"
 
 _TYPES = {"f32": "float", "f64": "double"} | {
     name: str(dtype) for name, dtype in DTYPES.items() if name not in ("f32", "f64")
@@ -64,8 +65,8 @@ class Session:
         io: ``"buffered"``, or ``"direct"`` to read past the page cache where the file system supports it.
         shapes: Shapes of open inputs, by name.
         profile: ``"measure"``: time kernels and storage when an artifact is first opened on this machine (about 2 s,
-            inside ``memory``), and keep the times in the user's cache folder; with open shapes, at the first run.
-            ``"analytic"``: estimate times from rates. Default: the environment's FLEXNN_PROFILE, or "measure".
+            inside ``memory``), and keep the times in the user's cache folder; with open shapes, in some ms of the first
+            run, and when a session closes that ran for long. ``"analytic"``: estimate times from rates. Default: the environment's FLEXNN_PROFILE, or "measure".
         groups: Number of groups into which each layer of independent nodes is split; the nodes of a group run at the
             same time. Needs all weights pinned, so a smaller budget is refused. ``"auto"``: the number that is
             predicted to be fastest, if any is faster; ``"off"``, the default: nodes run one by one.
@@ -117,8 +118,13 @@ class Session:
         self._process = os.getpid()
         self._lock = allocate_lock()
         self._is_closed = False
-        with compiled(path, shapes) as artifact:
-            self._run = open_run(artifact, shapes if artifact == path else {}, options)
+        if is_onnx(path):
+            from flexnn.compiler import compiled  # sessions of artifacts do without
+
+            with compiled(path, shapes) as artifact:
+                self._run = open_run(artifact, {}, options)
+        else:
+            self._run = open_run(path, shapes, options)
         self._feeds = Feeds(self._run.inputs, self._run.outputs)
 
     @property

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
-
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from flexnn._core._core import BoundProgram, Engine
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 Trace = tuple[list[tuple[int, int]], list[tuple[int, int]]]
 """(start, end) in ns of each step, and of each load, of a run, from its start."""

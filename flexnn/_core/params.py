@@ -5,11 +5,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from functools import cache
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flexnn._core._core import FIELDS, OPS, PARAM_WORDS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 @cache

@@ -12,7 +12,6 @@ import stat
 from typing import TYPE_CHECKING, Self, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flexnn import _core
 from flexnn.graph import operators
@@ -25,6 +24,8 @@ from .format import GRAPH, HEADER_BYTES, PAGE, ArtifactError, Header, again
 from .section import load_graph
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from .model_section import StoredModel
 
 

@@ -6,7 +6,7 @@ import contextlib
 import os
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -109,7 +109,7 @@ class Running:
             )
             self._buffers.append(np.ascontiguousarray(values, DTYPES[tensor.dtype]))
         self._plan = plan
-        self._engine = Engine(subject.artifact, replace(subject.switches, fresh=fresh))
+        self._engine = Engine(subject.artifact, subject.switches._replace(fresh=fresh))
         self._bound = BoundProgram(self._engine, plan)
         self._times: list[float] = []
         self._stalls: list[float] = []

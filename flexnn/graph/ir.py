@@ -13,11 +13,12 @@ from math import prod
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flexnn.errors import FlexNNError
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from .pack import PanelSource
 
 Attr = int | float | str | list[int]

@@ -54,7 +54,7 @@ def keep_refined(artifact: Artifact, direct_fd: int, threads: int, machine: Mach
     key = cache.key_of(artifact, threads, direct_fd >= 0)
     kept = cache.load(key)
     if kept:
-        cache.store(key, replace(kept, machine=machine))
+        cache.store(key, kept._replace(machine=machine))
 
 
 def throttled(machine: MachineProfile, bytes_per_second: int) -> MachineProfile:

@@ -10,7 +10,8 @@ import contextlib
 import json
 import math
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
+from typing import NamedTuple
 
 from flexnn import _core
 from flexnn._core import _core as extension
@@ -19,7 +20,7 @@ from flexnn.planning import MachineProfile
 
 FILE_BYTES_MAX = 4 << 20
 VARIANTS_MAX = 1 << 14
-VERSION = 3
+VERSION = 4
 _RANGES = {
     "flops_per_second": (1e6, 1e16),
     "bytes_per_second": (1e6, 1e14),
@@ -29,16 +30,20 @@ _RANGES = {
     "compute_speed": (0.01, 1.0),
     "load_speed": (0.01, 1.0),
 }
+STORAGE = "storage"
+"""Name of the rates of the storage among operators and kernels."""
 _SECONDS_MAX = 1e5
 _SCALE_MAX = 1e4
 
 
-@dataclass(slots=True, frozen=True)
-class Kept:
-    """A measured profile, and the bytes of the arena that it was measured in: a larger arena can measure more."""
+class Kept(NamedTuple):
+    """A measured profile."""
 
     machine: MachineProfile
     arena_bytes: int
+    """Bytes of the arena that it was measured in: a larger one can measure more."""
+    tried: frozenset[str] = frozenset()
+    """Names of what was measured of an artifact with open shapes, or could not be (``Parts``)."""
 
 
 def folder() -> str:
@@ -76,7 +81,8 @@ def store(key: str, kept: Kept) -> None:
         os.makedirs(os.path.dirname(path), exist_ok=True)
         try:
             with open(temporary, "x") as file:
-                json.dump({"key": key, "arena_bytes": kept.arena_bytes, **asdict(kept.machine)}, file)
+                head = {"key": key, "arena_bytes": kept.arena_bytes, "tried": sorted(kept.tried)}
+                json.dump(head | asdict(kept.machine), file)
             os.replace(temporary, path)
         except BaseException:
             os.unlink(temporary)
@@ -91,8 +97,10 @@ def _decode(found: object, key: str) -> Kept | None:
     if not isinstance(found, dict) or found["key"] != key or not isinstance(found["arena_bytes"], int):
         return None
     rates = {name: _number(found[name], *limits) for name, limits in _RANGES.items()}
-    times, scales = found["times"], found["scales"]
-    if not isinstance(times, dict) or not isinstance(scales, dict) or max(len(times), len(scales)) > VARIANTS_MAX:
+    times, scales, tried = found["times"], found["scales"], found["tried"]
+    if not isinstance(times, dict) or not isinstance(scales, dict) or not isinstance(tried, list):
+        return None
+    if max(len(times), len(scales), len(tried)) > VARIANTS_MAX or not all(isinstance(name, str) for name in tried):
         return None
     machine = MachineProfile(
         **rates,
@@ -101,7 +109,7 @@ def _decode(found: object, key: str) -> Kept | None:
         },
         scales={str(name): _number(scale, 1 / _SCALE_MAX, _SCALE_MAX) for name, scale in scales.items()},
     )
-    return Kept(machine, found["arena_bytes"])
+    return Kept(machine, found["arena_bytes"], frozenset(tried))
 
 
 def _number(value: object, low: float, high: float) -> float:

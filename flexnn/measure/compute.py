@@ -170,8 +170,8 @@ class Bench:
         self._nodes.append(node)
         self._step(0, "unary", params, 0, -1)
 
-    def add(self, case: Case, panels: int) -> int:
-        """Add a step and return its number among those added."""
+    def add(self, case: Case, panels: int, rows: int | None = None) -> int:
+        """Add a step over so many panels and ``rows`` (None: all); return its number among those added."""
         if case.key not in self._node_of:
             self._node_of[case.key] = len(self._nodes)
             self._nodes.append(self._encode(case))
@@ -181,13 +181,15 @@ class Bench:
             self._cursor = self._cursor if self._cursor + size <= self._weights_end else self._weights_at
             at, self._cursor = self._cursor, align_up(self._cursor + size)
         op = self._graph.nodes[case.index].op
-        self._step(self._node_of[case.key], op, case.costs.params, panels, at)
+        self._step(self._node_of[case.key], op, case.costs.params, panels, at, rows)
         return len(self._steps) - 2
 
-    def _step(self, node: int, op: str, params: NDArray[np.int32], panels: int, at: int) -> None:
+    def _step(
+        self, node: int, op: str, params: NDArray[np.int32], panels: int, at: int, rows: int | None = None
+    ) -> None:
         step = np.zeros(1, _core.STEP_DTYPE)
         y0, y1, c0, c1 = _core.op_full_window(op, params)
-        window = (y0, y1, c0, min(c1, panels * _core.NR) if panels else c1)
+        window = (y0, y1 if rows is None else y0 + rows, c0, min(c1, panels * _core.NR) if panels else c1)
         step["node"], step["window"], step["panel_offset"] = node, window, at
         self._steps.append(step)
 
@@ -214,16 +216,21 @@ class Bench:
 
     def run(self, end: float) -> list[float]:
         """Return the median seconds of each step added, over runs until ``end`` (of perf_counter), at least one."""
+        times = self.times(end, 1, RUNS_MAX + WARM_RUNS)
+        return [median(step) for step in zip(*(times[WARM_RUNS:] or times), strict=True)]
+
+    def times(self, end: float, least: int, most: int) -> list[list[float]]:
+        """Return the seconds of each step added, in runs until ``end`` (of perf_counter), ``least`` to ``most``."""
         session = self.open(np.zeros(0, _core.LOAD_DTYPE), np.zeros(0, np.uint32), -1)
         times: list[list[float]] = []
         try:
-            while len(times) < RUNS_MAX + WARM_RUNS and (not times or time.perf_counter() < end):
+            while len(times) < most and (len(times) < least or time.perf_counter() < end):
                 session.run([])
                 assert session.trace
                 times.append([(last - first) * 1e-9 for first, last in session.trace[0][1:]])
         finally:
             session.close()
-        return [median(step) for step in zip(*(times[WARM_RUNS:] or times), strict=True)]
+        return times
 
     def open(
         self, loads: NDArray[np.void], crcs: NDArray[np.uint32], fd: int, direct_fd: int = -1, arena: int = 0

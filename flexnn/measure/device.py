@@ -5,23 +5,27 @@ This module is imported only if no profile is kept: most sessions do not need it
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from flexnn.artifact import Artifact
 from flexnn.graph.ir import Graph
+from flexnn.graph.operators import OPERATORS
 from flexnn.median import median
 from flexnn.planning import MachineProfile, Setting
 from flexnn.planning.bands import banded
 from flexnn.planning.costs import graph_costs
 from flexnn.planning.types import Costs, io_alignment
 
+from .cache import STORAGE
 from .compute import Case, Times, cases_of, measure_variants
-from .storage import File, measure_overlap, measure_storage
+from .sample import sampled_scales, scale_name
+from .storage import STEPS_MIN, File, measure_overlap, measure_storage
 
 COMPUTE_S, STORAGE_S = 1.2, 0.4
 """Approximate seconds for kernels and for storage; measuring their overlap takes about as long as storage."""
-LATER_S = 0.3
-"""Approximate seconds for kernels of operators that the first program of an artifact did not have."""
+SAMPLES_S = 0.01
+"""Approximate seconds for samples of what a run meets for the first time; half of that for storage."""
 
 
 def measure_device(
@@ -56,21 +60,38 @@ def measure_part(
     arena_bytes: int,
     known: MachineProfile,
     *,
-    storage: bool,
+    names: Collection[str],
+    seconds: float | None,
 ) -> MachineProfile:
-    """Return the ``known`` profile with operators and kernels that it lacks of a part of a model, bound to shapes, and
-    with ``storage``. In at most ``arena_bytes`` and about 2 s. EngineError, OSError.
+    """Return the ``known`` profile with the operators and kernels in ``names``, measured by the nodes of a part of a
+    model, and with the storage if it is among them. In at most ``arena_bytes``, and about ``seconds``; None: as little
+    as tells something. EngineError, OSError.
     """
     costs = _analytic(graph, known, threads, direct_fd, True)
-    cases = [case for case in cases_of(graph, costs, {}) if _scale_name(case) not in known.scales]
-    seconds = LATER_S if known.scales else COMPUTE_S
-    times = measure_variants(graph, costs, cases, arena_bytes=arena_bytes, seconds=seconds)
-    untold = dict.fromkeys(map(_scale_name, cases), 1.0)  # what cannot be measured is not tried again
-    scales = {**known.scales, **untold, **_scales(cases, times)}
-    machine = replace(known, times={**known.times, **times}, scales=scales)
-    if storage and graph.weights:
-        machine = _with_storage(graph, costs, File(artifact.fd, direct_fd, artifact.crcs), machine, arena_bytes)
+    cases = [case for case in cases_of(graph, costs, {}) if scale_name(case) in names]
+    times: Times = {}
+    if seconds is None:
+        found = sampled_scales(graph, costs, cases, arena_bytes=arena_bytes, seconds=SAMPLES_S, step_s=known.step_s)
+    else:
+        times = measure_variants(graph, costs, cases, arena_bytes=arena_bytes, seconds=seconds)
+        found = _scales(cases, times)
+    machine = replace(known, times={**known.times, **times}, scales=_with_kernels(known, cases, found))
+    if STORAGE in names and graph.weights:
+        file = File(artifact.fd, direct_fd, artifact.crcs)
+        machine = _with_storage(graph, costs, file, machine, arena_bytes, (seconds or SAMPLES_S) / 2)
     return machine
+
+
+def _with_kernels(known: MachineProfile, cases: list[Case], found: dict[str, float]) -> dict[str, float]:
+    """Return the known scales with those ``found`` of ``cases``. Kernels that were never measured get the scale of the
+    others: what slows these, like a busy machine, must not make the unknown ones look fast.
+    """
+    scales = {**known.scales, **found}
+    kernels = {name for case in cases for name in OPERATORS[case.key.partition(".")[0]].kernels}
+    measured = [scales[name] for name in kernels if name in found]
+    if measured:
+        scales |= {name: median(measured) for name in kernels if name not in scales}
+    return scales
 
 
 def _analytic(graph: Graph, machine: MachineProfile, threads: int, direct_fd: int, every_variant: bool) -> Costs:
@@ -80,14 +101,16 @@ def _analytic(graph: Graph, machine: MachineProfile, threads: int, direct_fd: in
     return graph_costs(graph, setting, every_variant=every_variant)
 
 
-def _with_storage(graph: Graph, costs: Costs, file: File, machine: MachineProfile, arena_bytes: int) -> MachineProfile:
-    storage = measure_storage(graph, costs, file, arena_bytes=arena_bytes, seconds=STORAGE_S)
+def _with_storage(
+    graph: Graph, costs: Costs, file: File, machine: MachineProfile, arena_bytes: int, seconds: float = STORAGE_S
+) -> MachineProfile:
+    storage = measure_storage(graph, costs, file, arena_bytes=arena_bytes, seconds=seconds)
     if storage is None:
         return machine
     speeds = machine.compute_speed, machine.load_speed
-    case = _typical(cases_of(graph, costs, {}), dict(machine.times), arena_bytes)
+    case = _typical(cases_of(graph, costs, {}), arena_bytes, seconds / STEPS_MIN / 2)
     if case:
-        speeds = measure_overlap(graph, costs, file, case, storage, arena_bytes=arena_bytes)
+        speeds = measure_overlap(graph, costs, file, case, storage, arena_bytes=arena_bytes, seconds=seconds)
     return replace(
         machine,
         storage_bytes_per_second=storage.bytes_per_second,
@@ -97,27 +120,24 @@ def _with_storage(graph: Graph, costs: Costs, file: File, machine: MachineProfil
     )
 
 
-def _scale_name(case: Case) -> str:
-    """Return the name of a variant's scale: its kernel, or its operator."""
-    return case.variant.kernel or case.key.partition(".")[0]
-
-
 def _scales(cases: list[Case], times: Times) -> dict[str, float]:
     """Return the median ratio of measured to analytic time for each kernel or operator."""
     ratios: dict[str, list[float]] = {}
     for case in cases:
         if case.key in times and case.variant.seconds() > 0:
-            ratios.setdefault(_scale_name(case), []).append(max(sum(times[case.key]), 1e-9) / case.variant.seconds())
+            ratios.setdefault(scale_name(case), []).append(max(sum(times[case.key]), 1e-9) / case.variant.seconds())
     return {name: median(found) for name, found in ratios.items()}
 
 
-def _typical(cases: list[Case], times: Times, arena_bytes: int) -> Case | None:
-    """Return the measured convolution or product of median time that fits half of the arena; None if there is none."""
+def _typical(cases: list[Case], arena_bytes: int, seconds: float) -> Case | None:
+    """Return the convolution or product of median time that fits half of the arena and takes at most ``seconds``, or
+    the shortest; None if there is none.
+    """
     usable = [
         case
         for case in cases
-        if case.large and case.key in times
-        if case.beside_bytes + case.large * case.costs.panel_bytes <= arena_bytes // 2
+        if case.large and case.beside_bytes + case.large * case.costs.panel_bytes <= arena_bytes // 2
     ]
-    usable.sort(key=lambda case: sum(times[case.key]))
-    return usable[len(usable) // 2] if usable else None
+    usable.sort(key=lambda case: case.variant.seconds())
+    short = sum(case.variant.seconds() <= seconds for case in usable)
+    return usable[min(len(usable) // 2, max(short - 1, 0))] if usable else None

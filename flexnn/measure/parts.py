@@ -1,25 +1,56 @@
-"""Profiles for models with open shapes: measured when programs are first bound, kept for all later shapes.
+"""Profiles for models with open shapes: what plans depend on is measured when it is first met, and kept.
 
-The first shapes are measured like a model of fixed shapes. Times of other shapes follow from the scales (measured over
-analytic time, by kernel), so that a new shape only costs its planning. An operator or kernel that is new is measured
-with the first program that has it.
+A plan that keeps all weights in memory depends on the machine only where kernels are about as fast as each other: these
+kernels are measured. A plan that streams weights depends on the rates of the storage and on every operator. A few
+milliseconds of the run that meets them give scales (measured over analytic time, by kernel or operator), from which
+the times of all shapes follow; so a new shape only costs its planning. What could not be measured is not tried again.
+When a session ends that ran for long, its largest program is measured thoroughly, for the sessions that follow.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from flexnn import _core
 from flexnn.artifact import Artifact
 from flexnn.graph.ir import Graph
-from flexnn.planning import MachineProfile
+from flexnn.graph.operators import OPERATORS
+from flexnn.planning import MachineProfile, Plan, Setting
+from flexnn.planning.costs import graph_costs
 from flexnn.planning.types import Costs
 
-from . import ROOM_MARGIN, cache
+from . import ROOM_GROWS, ROOM_MARGIN, cache
+from .cache import STORAGE
 from .refine import Watch
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+LATER_SHARE, LATER_MIN_S, LATER_MAX_S = 0.05, 0.05, 2.0
+"""Seconds of measuring thoroughly: a share of what the session's runs took; below the least it is left out."""
+CLOSE = 2.5
+"""Time of a kernel over the fastest one's up to which measuring may show that it is faster: analytic times are off by
+factors of up to 2."""
+WORTH = 0.02
+"""Share of a program's time in nodes of close kernels from which measuring these is worth it."""
+THOROUGH = "thorough"
+"""Name of a thorough measuring among what is tried."""
+
+
 _ASSUMED = MachineProfile(1.0, 1.0).storage_bytes_per_second
+
+
+class Lack(NamedTuple):
+    """Names that the profile lacks for a program, and where to measure them."""
+
+    names: frozenset[str]
+    """Operators, kernels and STORAGE."""
+    nodes: tuple[int, ...]
+    """Nodes by which to measure operators and kernels."""
 
 
 class Parts:
@@ -43,46 +74,100 @@ class Parts:
         """The profile to plan for."""
         return self._as_planned(self._kept.machine)
 
-    def lacks(self, graph: Graph, costs: Costs) -> bool:
-        """Return whether the profile lacks times for operators or kernels of a program, or for the storage of its
-        weights.
+    def lacks(self, graph: Graph, costs: Costs, plan: Plan) -> Lack | None:
+        """Return what the profile lacks for a ``plan`` of a graph; None: nothing that was not tried."""
+        tried = self._kept.tried
+        if plan.arena_bytes - ROOM_MARGIN > ROOM_GROWS * self._kept.arena_bytes:
+            tried &= {*self._kept.machine.scales, THOROUGH, *([STORAGE] if self._reads else [])}
+        if plan.is_streaming:
+            lack = _all_of(graph)
+        elif {kernel for node in graph.nodes for kernel in OPERATORS[node.op].kernels} <= tried:
+            return None
+        else:
+            lack = self._close(graph, costs)
+        names = lack.names - tried
+        return lack._replace(names=names) if names else None
+
+    def measure(self, graph: Graph, arena_bytes: int, lack: Lack) -> bool:
+        """Measure what a program lacks, in ``arena_bytes`` that nothing else uses meanwhile, and in some milliseconds.
+        Return whether the profile changed. If the file cannot be read, the run will report it.
         """
-        known = self._kept.machine
-        names = {
-            variant.kernel or node.op
-            for node, found in zip(graph.nodes, costs.nodes, strict=True)
-            for variant in found.variants
-        }
-        return bool(names - set(known.scales)) or (bool(graph.weights) and not self._reads)
+        before = self._kept.machine
+        self._measure(graph, arena_bytes, lack, None)
+        return self._kept.machine is not before
 
-    def measure(self, graph: Graph, arena_bytes: int) -> None:
-        """Measure what a program adds, in ``arena_bytes`` that nothing else uses meanwhile, in at most about 2 s. If
-        the file cannot be read, the run will report it.
+    def learn(self, watch: Watch, graph: Graph, costs: Costs, plan: Plan) -> None:
+        """Keep for later sessions what the runs of a plan's program showed. If they took so long that the time does not
+        matter, measure the program thoroughly instead, once, in the arena that it no longer uses.
         """
-        self._progress("measuring kernels and storage, once for this model on this machine")
-        from .device import measure_part
-
-        most_bytes = max(arena_bytes - ROOM_MARGIN, 0)
-        with contextlib.suppress(_core.EngineError, OSError):
-            machine = measure_part(
-                self._artifact,
-                graph,
-                self._direct_fd,
-                self._threads,
-                most_bytes,
-                self._kept.machine,
-                storage=not self._reads,
-            )
-            self._kept = cache.Kept(machine, max(most_bytes, self._kept.arena_bytes))
-            cache.store(self._key, self._kept)
-
-    def learn(self, watch: Watch) -> None:
-        """Store a profile that a program's runs refined, for later sessions."""
+        seconds = min(LATER_SHARE * watch.seconds, LATER_MAX_S)
+        if seconds >= LATER_MIN_S and THOROUGH not in self._kept.tried:
+            lack = _all_of(graph) if plan.is_streaming else self._close(graph, costs)
+            if lack.names:
+                self._measure(graph, plan.arena_bytes, lack._replace(names=lack.names | {THOROUGH}), seconds)
+                return
         refined = watch.learnt(self._kept.machine)
         if refined:
-            cache.store(self._key, cache.Kept(refined, self._kept.arena_bytes))
+            cache.store(self._key, self._kept._replace(machine=refined))
 
     @property
     def _reads(self) -> bool:
         """Whether the rates of the storage are measured."""
         return self._kept.machine.storage_bytes_per_second != _ASSUMED
+
+    def _close(self, graph: Graph, costs: Costs) -> Lack:
+        """Return kernels that may be the fastest of their nodes, and the nodes that have several of them."""
+        machine, names, nodes = self._kept.machine, set[str](), list[int]()
+        choosing = [i for i, found in enumerate(costs.nodes) if _has_choice(graph.nodes[i].op, found.params)]
+        part = replace(graph, nodes=[graph.nodes[i] for i in choosing])
+        every = graph_costs(part, Setting(machine, self._threads), every_variant=True).nodes if choosing else []
+        seconds = 0.0
+        for index, found in zip(choosing, every, strict=True):
+            times: dict[str, float] = {}
+            for variant in found.variants:
+                times[variant.kernel] = min(variant.seconds(), times.get(variant.kernel, 1e9))
+            fastest = min(times.values())
+            close = {kernel for kernel, time in times.items() if time <= CLOSE * fastest}
+            if len(close) > 1:
+                nodes.append(index)
+                names |= close
+                seconds += fastest
+        if seconds < WORTH * sum(min(variant.seconds() for variant in found.variants) for found in costs.nodes):
+            return Lack(frozenset(), ())
+        return Lack(frozenset(names), tuple(nodes))
+
+    def _measure(self, graph: Graph, arena_bytes: int, lack: Lack, seconds: float | None) -> None:
+        """Measure in about ``seconds``; None: as little as tells something."""
+        tried = self._kept.tried | lack.names
+        most_bytes = max(arena_bytes - ROOM_MARGIN, 0)
+        if not most_bytes:
+            self._kept = self._kept._replace(tried=tried)
+            return
+        self._progress("measuring kernels and storage, once for this model on this machine")
+        from .device import measure_part
+
+        machine = self._kept.machine
+        with contextlib.suppress(_core.EngineError, OSError):
+            machine = measure_part(
+                self._artifact,
+                replace(graph, nodes=[graph.nodes[i] for i in lack.nodes]),
+                self._direct_fd,
+                self._threads,
+                most_bytes,
+                machine,
+                names=lack.names,
+                seconds=seconds,
+            )
+        self._kept = cache.Kept(machine, max(most_bytes, self._kept.arena_bytes), tried)
+        cache.store(self._key, self._kept)
+
+
+def _all_of(graph: Graph) -> Lack:
+    """Return all operators and kernels of a graph, and the storage of its weights."""
+    names = {name for node in graph.nodes for name in OPERATORS[node.op].kernels or (node.op,)}
+    return Lack(frozenset(names | ({STORAGE} if graph.weights else set())), tuple(range(len(graph.nodes))))
+
+
+def _has_choice(op: str, params: NDArray[np.int32]) -> bool:
+    """Return whether a node has several kernels."""
+    return sum(_core.conv_kernel_fits(kernel, params) for kernel in OPERATORS[op].kernels) > 1

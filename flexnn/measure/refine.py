@@ -55,6 +55,11 @@ class Watch:
         self._computed.append(computed)
         self._read.append(float(read.sum()))
 
+    @property
+    def seconds(self) -> float:
+        """Approximate seconds that the steps of all runs took."""
+        return self._runs * median([float(times.sum()) for times in self._computed]) if self._computed else 0.0
+
     def learnt(self, machine: MachineProfile) -> MachineProfile | None:
         """Return the corrected profile; None if there were too few runs, or if they went as predicted. ``machine`` is
         the profile that the program was planned for, or that one without its throttle.

@@ -32,8 +32,11 @@ PROBE_SLICES = 2
 RUNS_MAX = 9
 READS_PER_STEP_TIME = 0.5
 """Time of the loads of a run that also computes, as a fraction of the time of its steps."""
-OVERLAP_S = 0.3
+STEPS_MIN = 8
+"""Fewest of these steps."""
 SPEED_MIN = 0.05
+BYTES_SHARE_MIN = 0.25
+"""Least share of a big slice's time that its bytes take, whatever noise says."""
 TARGET_BYTES = 16 << 20
 """Bytes that the slices' places rotate through: whole huge pages, as an arena has them."""
 
@@ -79,25 +82,26 @@ def measure_storage(graph: Graph, costs: Costs, file: File, *, arena_bytes: int,
 
 
 def measure_overlap(
-    graph: Graph, costs: Costs, file: File, case: Case, storage: Storage, *, arena_bytes: int
+    graph: Graph, costs: Costs, file: File, case: Case, storage: Storage, *, arena_bytes: int, seconds: float
 ) -> tuple[float, float]:
     """Return the speeds of computing while a load is read and of loads while steps compute, as fractions of those
-    alone.
+    alone, measured in about ``seconds``.
 
     Steps of ``case`` outlast the loads of each run, so one run has steps with and without loads.
     """
     step_s = case.variant.seconds() * (case.large / case.costs.panels if case.large else 1.0)
     taken = case.beside_bytes + costs.zeros_bytes + case.large * case.costs.panel_bytes
     room = (arena_bytes - taken) // DIRECT_ALIGN * DIRECT_ALIGN - DIRECT_ALIGN
-    slices = _slices(graph, costs, room)[::2]
+    most = max(int(seconds * READS_PER_STEP_TIME / 2 * storage.bytes_per_second / BIG_BYTES), 1)  # in two runs
+    slices = _slices(graph, costs, room)[::2][:most]
     if not slices:
         return 1.0, 1.0
     bench = Bench(graph, costs, align_up(max(case.large * case.costs.panel_bytes, LINE)))
     reading = sum(size / storage.bytes_per_second + storage.request_s for *_, size in slices)
-    steps = max(int(reading / READS_PER_STEP_TIME / max(step_s, 1e-6)), 8)
+    steps = max(int(reading / READS_PER_STEP_TIME / max(step_s, 1e-6)), STEPS_MIN)
     while steps > 400 and len(slices) > 2:
         slices, steps = slices[: len(slices) // 2], steps // 2
-    end = time.perf_counter() + OVERLAP_S
+    end = time.perf_counter() + seconds
     for _ in range(steps):
         bench.add(case, case.large)
     at = align_up(bench.arena_bytes, DIRECT_ALIGN)
@@ -190,7 +194,8 @@ def _fit(sizes: NDArray[np.int64], times: NDArray[np.float64]) -> Storage:
         return Storage(float(sizes.sum()) / median(times.sum(axis=1).tolist()), 0.0)
     size = float(sizes[big].mean()), float(sizes[~big].mean())
     took = [median(times[:, kind].mean(axis=1).tolist()) for kind in (big, ~big)]
-    per_byte = min(max((took[0] - took[1]) / (size[0] - size[1]), 1e-12), took[0] / size[0])
+    most = took[0] / size[0]
+    per_byte = min(max((took[0] - took[1]) / (size[0] - size[1]), BYTES_SHARE_MIN * most), most)
     return Storage(1 / per_byte, max(took[0] - per_byte * size[0], 0.0))
 
 

@@ -6,8 +6,9 @@ the machine's rates, and fractions of peak per kernel from the check program's b
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-from numpy.typing import NDArray
 
 from flexnn import _core
 from flexnn.graph import operators
@@ -17,6 +18,9 @@ from flexnn.graph.tables import Table, table_of
 
 from .setting import Setting
 from .types import Costs, NodeCosts, Variant, align_up, room_bytes
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 SMALL_CONSTANT_BYTES = 64 << 10
 """Largest raw constant that is always pinned: a request for so little costs more than the memory."""

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flexnn import _core
 from flexnn.graph.ir import Graph
@@ -22,7 +21,10 @@ from .layout import Blocks
 from .machine import MachineProfile
 from .types import I64, Costs, Placement
 
-Records = NDArray[Any]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Records: TypeAlias = "NDArray[Any]"
 
 
 @dataclass(slots=True)

@@ -70,7 +70,7 @@ def at_once(costs: Costs, sizes: list[int], *, smallest: bool = False) -> Costs:
     for index, (node, variant) in enumerate(zip(costs.nodes, variants, strict=True)):
         members = range(begin[index], end[index] + 1)
         workspace = max(variants[i].workspace_bytes for i in members) if variant.workspace_bytes else 0
-        nodes.append(replace(node, variants=[replace(variant, workspace_bytes=workspace)]))
+        nodes.append(replace(node, variants=[variant._replace(workspace_bytes=workspace)]))
     first, last = [begin[i] for i in costs.first_node], [end[i] for i in costs.last_node]
     return replace(costs, nodes=nodes, first_node=first, last_node=last)
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from _blake2 import blake2b
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flexnn import _core
 
 from .types import Variant
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 @dataclass(slots=True, frozen=True)
@@ -39,17 +42,21 @@ class MachineProfile:
 
     @classmethod
     def measure(cls) -> MachineProfile:
-        """Measure compute and memory rates here, in about 2 ms; assume the rest."""
-        flops, memory = _core.measure_rates()
-        return cls(flops, memory)
+        """Measure compute and memory rates here, in about 2 ms and once in a process; assume the rest."""
+        return cls(*_rates())
 
     def timed(self, op: str, params: NDArray[np.int32], variant: Variant) -> Variant:
         """Return the variant with its measured time, or with a scaled one where it was not measured."""
-        known = self.times.get(variant_key(op, params, variant))
+        known = self.times.get(variant_key(op, params, variant)) if self.times else None
         if known is None:
             scale = self.scales.get(variant.kernel or op, 1.0)
             known = variant.fixed_s * scale, variant.channels_s * scale
         return Variant(variant.kernel, variant.tile_block, variant.workspace_bytes, *known)
+
+
+@cache
+def _rates() -> tuple[float, float]:
+    return _core.measure_rates()
 
 
 def load_seconds(machine: MachineProfile, sizes: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -59,4 +66,6 @@ def load_seconds(machine: MachineProfile, sizes: NDArray[np.int64]) -> NDArray[n
 
 def variant_key(op: str, params: NDArray[np.int32], variant: Variant) -> str:
     """Return the name of a variant of a node: operator, kernel, block, and a digest of the parameters."""
+    from _blake2 import blake2b  # what was never measured needs no names
+
     return f"{op}.{variant.kernel}.{variant.tile_block}.{blake2b(params.tobytes(), digest_size=8).hexdigest()}"

@@ -64,6 +64,11 @@ class Planner:
         return min(self._variants, key=lambda planner: planner.minimum)
 
     @property
+    def whole(self) -> VariantPlanner:
+        """Planner of the graph as it is."""
+        return self._whole
+
+    @property
     def least_working_bytes(self) -> int:
         """Bytes that the working part of every plan has. Workspace for reading tables is not part of every plan."""
         least = self._whole.least_working_bytes if self._all_pinned is self._whole else self._whole.activation_bytes

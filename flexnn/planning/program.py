@@ -7,9 +7,9 @@ inputs and outputs are the caller's buffers and take no arena.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from flexnn import _core
 from flexnn.graph.ir import DTYPES, Graph
@@ -18,6 +18,9 @@ from flexnn.graph.operators import OPERATORS
 from .costs import params_with, tile_block_of, with_tile_block
 from .drafts import Draft, Records
 from .types import I64, LINE, Costs, Program, Variant, align_up
+
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
 
 
 def front_bytes(costs: Costs) -> int:

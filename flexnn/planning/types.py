@@ -6,15 +6,17 @@ Moments are logical: the index of a node or, once weights are sliced, of a step.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flexnn import _core
 
-I64 = NDArray[np.int64]
-F64 = NDArray[np.float64]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+I64: TypeAlias = "NDArray[np.int64]"
+F64: TypeAlias = "NDArray[np.float64]"
 
 LINE = 64
 """Alignment of everything in the arena, in bytes."""
@@ -35,8 +37,7 @@ def room_bytes(size: int, io_align: int) -> int:
     return align_up(size) if io_align <= LINE else align_up(size, io_align) + 2 * io_align
 
 
-@dataclass(slots=True, frozen=True)
-class Variant:
+class Variant(NamedTuple):
     """A kernel with its workspace: one choice for computing a node."""
 
     kernel: str

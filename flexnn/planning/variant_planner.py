@@ -18,10 +18,9 @@ import math
 import time
 from dataclasses import replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flexnn import _core
 from flexnn.graph.ir import Graph
@@ -35,6 +34,9 @@ from .program import encode_program, front_bytes
 from .report import Plan
 from .setting import Setting
 from .types import LINE, Costs, Placement
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 FIRST_RUNG = 0.03
 """Spare memory (beyond the tightest plan) of the second rung, as a fraction of the smallest budget."""

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
-
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flexnn import _core
 from flexnn.artifact import Artifact
@@ -14,6 +11,9 @@ from flexnn.errors import FlexNNError
 from flexnn.measure import Spans, Trace
 from flexnn.planning import Plan
 from flexnn.planning.types import Program
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 AHEAD_MAX: int = _core.AHEAD_MAX
 """Most programs that the loader may be told to read ahead for while one runs."""
@@ -23,8 +23,7 @@ class SessionError(FlexNNError, RuntimeError):
     """A session that cannot be opened, used or run; the message says what is wrong, where, and what helps."""
 
 
-@dataclass(frozen=True, slots=True)
-class Switches:
+class Switches(NamedTuple):
     """Options of the engine."""
 
     threads: int

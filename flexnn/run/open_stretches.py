@@ -243,7 +243,6 @@ class OpenStretches:
         while self._is_crowded and found.grown and self._drop_oldest([found]):
             pass
         team = [*self._usual] if found in self._usual else [*(used for used in self._used if used != found), found]
-        self._measure(found)
         is_planned = False
         while not self._fits(team):
             mine = _segments(team)
@@ -255,7 +254,7 @@ class OpenStretches:
                 if is_planned:  # what planning leaves behind does not fit beside it
                     self._refuse(team)
                 self._plan_team(team)
-                is_planned = True
+                is_planned = not self._measure(_segments(team))
             except BudgetError:
                 if not self._leave(mine, team):
                     raise
@@ -403,24 +402,26 @@ class OpenStretches:
             self._close(segment)
             self.segments.pop(part)
 
-    def _measure(self, found: ReadyStretch) -> None:
-        """Measure the operators of new segments that were never measured, in the memory of all open segments."""
-        if self._parts is None:
-            return
-        for segment in found.segments:
-            if segment.is_measured or segment.base is not None or self.segments.refit(segment):
+    def _measure(self, segments: Sequence[BoundSegment]) -> bool:
+        """Measure what the plans of segments depend on and was never tried, in the memory of all open segments.
+        Return whether plans must be made again.
+        """
+        changed = False
+        for segment in segments:
+            if self._parts is None or segment.base is None or not segment.is_own or segment.is_measured:
                 continue
+            plan, whole = segment.base.plan, segment.planner.whole
             segment.is_measured = True
-            if not self._parts.lacks(segment.planner.tightest.graph, segment.planner.tightest.costs):
+            lack = self._parts.lacks(whole.graph, whole.costs, plan)
+            if lack is None:
                 continue
             for other in list(self._open):
                 self._close(other)
             self._engine.trim()
-            with contextlib.suppress(BudgetError):  # planning says it, after all else was tried
-                self._plan_team([found])
-                assert segment.plan is not None
-                self._parts.measure(segment.graph, segment.plan.arena_bytes)
-                self.segments.know(self._parts.machine)
+            changed |= self._parts.measure(whole.graph, plan.arena_bytes, lack)
+        if changed and self._parts is not None:
+            self.segments.know(self._parts.machine)
+        return changed
 
     # ---- places ----
 
@@ -567,7 +568,12 @@ class OpenStretches:
         self.segments.drop_plans()
         with contextlib.suppress(BudgetError):
             if again:
+                segments = [segment for found in again for segment in found.segments]
+                for segment in segments:
+                    segment.is_measured = False  # streaming depends on more than keeping all weights
                 self._plan_team(again)
+                if self._measure(segments):
+                    self._plan_team(again)
                 for found in again:
                     self._open.update(dict.fromkeys(found.segments))
                 self._arrange(list(self._open))
@@ -623,8 +629,9 @@ class OpenStretches:
         segments = [segment for used in self._usual for segment in used.segments]
         if learn and self._parts is not None and segments:
             longest = max(segments, key=lambda segment: segment.base.plan.predicted_ms if segment.base else 0.0)
-            if longest.watch is not None:
-                self._parts.learn(longest.watch)
+            if longest.watch is not None and longest.base is not None and longest.is_own:
+                whole = longest.planner.whole
+                self._parts.learn(longest.watch, whole.graph, whole.costs, longest.base.plan)
 
     def _explain(self, found: ReadyStretch, error: _core.EngineError) -> str:
         """Return the engine's error with the name of the weight or node that it is about."""

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import mmap
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -55,6 +54,8 @@ class Outputs:
 
 class _Memory:
     def __init__(self, nbytes: int) -> None:
+        import mmap  # most models' outputs are small
+
         self.nbytes = nbytes
         self.mapping = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         with contextlib.suppress(OSError):  # a system without huge pages

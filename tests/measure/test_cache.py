@@ -14,7 +14,9 @@ from flexnn.planning import MachineProfile
 
 KEY = "1 0123456789abcdef0123 rest of the key"
 KEPT = cache.Kept(
-    MachineProfile(1e11, 1e10, 2e9, 1e-5, 1e-6, 0.9, 0.8, {"conv.direct.0.a": (1e-6, 1e-3)}, {"dwconv": 0.5}), 77
+    MachineProfile(1e11, 1e10, 2e9, 1e-5, 1e-6, 0.9, 0.8, {"conv.direct.0.a": (1e-6, 1e-3)}, {"dwconv": 0.5}),
+    77,
+    frozenset({"conv", "storage"}),
 )
 
 
@@ -57,6 +59,10 @@ def test_it_comes_back_whole() -> None:
         ("times", 7),
         ("scales", {"a": 0.0}),
         ("scales", [1, 2]),
+        ("tried", "storage"),
+        ("tried", [1, 2]),
+        ("tried", [["storage"]]),
+        ("tried", ["x"] * (cache.VARIANTS_MAX + 1)),
     ],
 )
 def test_wrong_values_are_not_believed(field: str, value: Any) -> None:

@@ -91,12 +91,8 @@ def script(text: str, *arguments: object, folder: Path) -> str:
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True, timeout=60).stdout.strip()
 
 
-IMPORT_BYTES_MAX = 3_100_000
-"""Measured 3.03 to 3.05 million, a fifth of it pages of the core."""
-
-
 def test_import_is_small(tmp_path: Path) -> None:
-    assert min(int(script(IMPORT, folder=tmp_path)) for _ in range(3)) <= IMPORT_BYTES_MAX
+    assert min(int(script(IMPORT, folder=tmp_path)) for _ in range(3)) <= 3_000_000
 
 
 @pytest.mark.parametrize("compiled", ALL[:1], indirect=True)

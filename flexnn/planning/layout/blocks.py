@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flexnn.planning.types import I64
 
-I32 = NDArray[np.int32]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+I32: TypeAlias = "NDArray[np.int32]"
 
 
 @dataclass(frozen=True)

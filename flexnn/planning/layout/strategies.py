@@ -12,18 +12,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flexnn import _core
 from flexnn.planning.types import I64
 
 from .blocks import I32, Blocks
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 Strategy = Callable[[Blocks], I64]
-Hangs = NDArray[np.uint8]
+Hangs: TypeAlias = "NDArray[np.uint8]"
 
 SEARCH_NODES = 2000
 """Nodes that a search may visit while planning, in about 20 ms."""
