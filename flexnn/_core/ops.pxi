@@ -178,6 +178,28 @@ def op_full_window(str op not None, params):
     return w.y0, w.y1, w.c0, w.c1
 
 
+def op_windows(ops, params):
+    """Bytes of (y0, y1, c0, c1) of the whole output (fx_window), int32 for each of ``ops`` (int32) with its row of ``params``."""
+    cdef _Buffer numbers = _Buffer(ops), words = _Buffer(params)
+    cdef Py_ssize_t count = numbers.view.len // <Py_ssize_t>sizeof(int32_t), i
+    cdef const int32_t *op = <const int32_t *>numbers.view.buf
+    cdef const fx_params *own = <const fx_params *>words.view.buf
+    cdef fx_status status
+    if words.view.len != count * <Py_ssize_t>sizeof(fx_params):
+        raise ValueError(f"parameters of {count} operators have {words.view.len} bytes")
+    whole = bytearray(count * sizeof(fx_window))
+    cdef _Buffer made = _Buffer(whole, True)
+    cdef fx_window *rows = <fx_window *>made.view.buf
+    for i in range(count):
+        if op[i] < 0 or op[i] >= len(OPS):
+            raise ValueError(f"no operator {op[i]}")
+        status = fx_op_check(op[i], 0, &own[i])
+        if status != FX_OK:
+            raise ValueError(f"operator {OPS[op[i]]}: {fx_status_text(status).decode()}")
+        rows[i] = fx_op_full_window(op[i], &own[i])
+    return whole
+
+
 cdef fx_window _window(_Op o, window) except *:
     """The window asked for, checked (None: the full one)."""
     cdef fx_window full = fx_op_full_window(o.op, &o.params)

@@ -53,7 +53,7 @@ def graph_costs(graph: Graph, setting: Setting, *, every_variant: bool = False, 
             small |= dict.fromkeys(small_ones)
         params = node.params
         if not isinstance(params, np.ndarray):
-            params = _core.encode_params(node.op, operators.encode(graph, node))
+            params = node.params = _core.encode_params(node.op, operators.encode(graph, node))
         shapes = *[kinds[t] for t in node.inputs], *[kinds[t] for t in node.outputs]
         alike = node.op, params.tobytes(), shapes, table and (table.rows, table.chunk_bytes)
         known = seen.get(alike)
@@ -152,19 +152,16 @@ def params_with(params: NDArray[np.int32], variant: Variant) -> NDArray[np.int32
     return with_tile_block(params, variant.tile_block) if variant.kernel else params
 
 
-def tile_block_of(params: NDArray[np.int32]) -> int:
-    """Return the ``tile_block`` of a convolution's parameters."""
-    return int(params[_CONV_FIELD["tile_block"]])
-
-
 def with_tile_block(params: NDArray[np.int32], tile_block: int) -> NDArray[np.int32]:
     """Return a convolution's parameters with ``tile_block``."""
     copy = params.copy()
-    copy[_CONV_FIELD["tile_block"]] = tile_block
+    copy[TILE_BLOCK] = tile_block
     return copy
 
 
 _CONV_FIELD = {name: i for i, (name, _) in enumerate(_core.FIELDS["conv"])}
+TILE_BLOCK = _CONV_FIELD["tile_block"]
+"""Index of the block among a convolution's parameters."""
 
 
 def _conv_variants(params: NDArray[np.int32], panels: int, panel_bytes: int, setting: Setting) -> list[Variant]:
