@@ -53,6 +53,10 @@ from .machine import MachineProfile
 from .types import F64, I64, Costs
 
 
+ROUNDS_MIN, ROUNDS_NODES = 3, 40_000
+"""Rounds of any graph, and nodes times rounds: a round sorts all nodes several times."""
+
+
 class Bound(NamedTuple):
     """A lower bound on the time of a run in the steady state."""
 
@@ -99,8 +103,9 @@ class Bounding:
 
     def at(self, arena_bytes: int | None, rounds: int = _core.ROUNDS_MAX) -> Bound:
         """Return the bound for an arena of ``arena_bytes``, without what is always pinned (None: no limit). ``rounds``
-        of looking for the stretches that rule: fewer give a bound that may be lower.
+        of looking for the stretches that rule: fewer give a bound that may be lower. Large graphs have fewer.
         """
+        rounds = min(rounds, max(ROUNDS_MIN, ROUNDS_NODES // max(len(self._nbytes), 1)))
         seconds, channels = self._fixed + self._channels, self._channels
         if arena_bytes is not None:
             beside = arena_bytes - self._needs - self._constants_room[:, None]
