@@ -94,7 +94,7 @@ class Bounding:
             self._constants_room[i] = sum(constants.values())
             own = ([(node.weight, node.weight_bytes)] if node.panels else []) + [*constants.items()]
             new = {weight: nbytes for weight, nbytes in own if weight not in seen}
-            seen |= new.keys()
+            seen.update(new)
             self._nbytes[i] = sum(new.values())
             self._panels[i] = new.get(node.weight, 0) if node.panels else 0
             self._constants[i] = len(new) - (self._panels[i] > 0)
