@@ -12,7 +12,7 @@
 
 #define COUNT_MAX ((int64_t)1 << 24)
 #define BYTES_MAX ((int64_t)1 << 48)
-#define LOOKED_AT ((int64_t)1 << 22) /* spans and slices, while slices are placed again */
+#define LOOKED_AT ((int64_t)1 << 19) /* spans and slices, while slices are placed again */
 
 typedef struct place {
     int64_t start, end, first, last;
@@ -91,7 +91,7 @@ static fx_status place_from_cut(const fx_streams *p, int64_t cut, const place *f
             return FX_ERR_BOUNDS;
         own->end = own->start + bytes;
         own->first = until + 1;
-        if (own->first > sky->floor)
+        if (own->first > fx_skyline_floor(sky))
             fx_skyline_raise(sky, own->first);
         status = fx_skyline_add(sky, own->start, own->end, own->last);
     }
@@ -129,7 +129,7 @@ static fx_status look_back(const fx_streams *p, int64_t cut, const place *fixed,
             status = enter(base, fixed, fixed_count, step, &entered);
         if (status == FX_OK)
             status = fx_skyline_copy(sky, base);
-        looked += base->count;
+        looked += fx_skyline_spans(base);
         for (int64_t j = i + 1; j < p->count && placed[j].first <= step && status == FX_OK; j++, looked++)
             status = fx_skyline_add(sky, placed[j].start, placed[j].end, placed[j].last);
         int64_t until, bytes = p->bytes[own->slice];
@@ -166,7 +166,7 @@ fx_status fx_place_streams(const fx_streams *p, int64_t *address, int64_t *wait_
     const size_t fixed_max = 2 * (size_t)p->fixed_count, count = (size_t)p->count;
     place *fixed = malloc((fixed_max + count + 1) * sizeof *fixed);
     int64_t *change = calloc((size_t)p->steps + 1, sizeof *change);
-    fx_skyline sky = {0}, base = {0};
+    fx_skyline sky = {.is_tree = p->is_large}, base = {.is_tree = p->is_large};
     fx_status status = FX_ERR_MEMORY;
     if (fixed && change) {
         place *placed = fixed + fixed_max;

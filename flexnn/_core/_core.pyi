@@ -100,6 +100,7 @@ def place_streams(
     wait_steps: _I64,
     *,
     from_top: bool = False,
+    is_large: bool = False,
 ) -> None: ...
 
 class EngineError(RuntimeError):

@@ -108,7 +108,7 @@ def place_search(sizes, first, last, int64_t capacity, int64_t nodes_max, addres
 
 
 def place_streams(int64_t steps, int64_t arena, int64_t align, fixed, sizes, use, forced, address, wait_steps, *,
-                  bint from_top=False):
+                  bint from_top=False, bint is_large=False):
     """fx_place_streams: fills ``address`` and ``wait_steps``. All int64; ``fixed`` [4, blocks]: start, end, first step,
     last step."""
     cdef _Buffer blocks = _Buffer(fixed), bytes_ = _Buffer(sizes), uses = _Buffer(use), only = _Buffer(forced)
@@ -116,7 +116,8 @@ def place_streams(int64_t steps, int64_t arena, int64_t align, fixed, sizes, use
     cdef fx_streams p
     cdef fx_status status
     p.steps, p.arena, p.align = steps, arena, align
-    p.fixed_count, p.count, p.from_top = fixed.shape[1], len(sizes), from_top
+    p.fixed_count, p.count = fixed.shape[1], len(sizes)
+    p.from_top, p.is_large = from_top, is_large
     p.fixed_start = _int64s(blocks, 4 * p.fixed_count)
     p.fixed_end, p.fixed_first = p.fixed_start + p.fixed_count, p.fixed_start + 2 * p.fixed_count
     p.fixed_last = p.fixed_start + 3 * p.fixed_count

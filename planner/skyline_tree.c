@@ -1,4 +1,5 @@
-/* Neighbouring spans differ in their last use. A span that is free keeps FREE as its last use, whatever the floor. */
+/* A skyline of many spans: a treap by addresses. Neighbouring spans differ in their last use. A span that is free keeps
+ * FREE as its last use, whatever the floor. */
 #include "skyline.h"
 
 #include <stdlib.h>
@@ -7,7 +8,7 @@
 #define FREE INT64_MIN
 #define NONE (-1)
 
-struct fx_span { /* of addresses [start, end) */
+struct fx_tree_span { /* of addresses [start, end) */
     int64_t start, end, until;
     int64_t least, most; /* in the subtree: the earliest last use (INT64_MAX: all are free), the most aligned bytes of a
                             free span (-1: none is free) */
@@ -19,31 +20,31 @@ typedef struct pair {
     int32_t low, high;
 } pair;
 
-static int64_t align_up(const fx_skyline *s, int64_t at) {
+static int64_t align_up(const fx_tree *s, int64_t at) {
     return (at + s->align - 1) & -s->align;
 }
 
 /* ---- the tree ---- */
 
-static void update(fx_skyline *s, int32_t i) {
-    fx_span *span = &s->spans[i];
+static void update(fx_tree *s, int32_t i) {
+    fx_tree_span *span = &s->spans[i];
     span->least = span->until == FREE ? INT64_MAX : span->until;
     span->most = span->until == FREE ? span->end - align_up(s, span->start) : -1;
     span->most = span->until == FREE && span->most < 0 ? 0 : span->most;
     const int32_t children[] = {span->left, span->right};
     for (int c = 0; c < 2; c++)
         if (children[c] != NONE) {
-            const fx_span *child = &s->spans[children[c]];
+            const fx_tree_span *child = &s->spans[children[c]];
             span->least = child->least < span->least ? child->least : span->least;
             span->most = child->most > span->most ? child->most : span->most;
         }
 }
 
 /* Parts a tree into spans that begin below an address, and the others. */
-static pair split(fx_skyline *s, int32_t tree, int64_t at) {
+static pair split(fx_tree *s, int32_t tree, int64_t at) {
     if (tree == NONE)
         return (pair){NONE, NONE};
-    fx_span *span = &s->spans[tree];
+    fx_tree_span *span = &s->spans[tree];
     if (span->start < at) {
         const pair parts = split(s, span->right, at);
         span->right = parts.low;
@@ -56,7 +57,7 @@ static pair split(fx_skyline *s, int32_t tree, int64_t at) {
     return (pair){parts.low, tree};
 }
 
-static int32_t join(fx_skyline *s, int32_t low, int32_t high) {
+static int32_t join(fx_tree *s, int32_t low, int32_t high) {
     if (low == NONE || high == NONE)
         return low == NONE ? high : low;
     if (s->spans[low].priority > s->spans[high].priority) {
@@ -69,24 +70,24 @@ static int32_t join(fx_skyline *s, int32_t low, int32_t high) {
     return high;
 }
 
-static int32_t first_of(const fx_skyline *s, int32_t tree) {
+static int32_t first_of(const fx_tree *s, int32_t tree) {
     while (tree != NONE && s->spans[tree].left != NONE)
         tree = s->spans[tree].left;
     return tree;
 }
 
-static int32_t last_of(const fx_skyline *s, int32_t tree) {
+static int32_t last_of(const fx_tree *s, int32_t tree) {
     while (tree != NONE && s->spans[tree].right != NONE)
         tree = s->spans[tree].right;
     return tree;
 }
 
 /* Makes room for more spans. */
-static fx_status reserve(fx_skyline *s, int32_t more) {
+static fx_status reserve(fx_tree *s, int32_t more) {
     if (s->count <= s->max - more)
         return FX_OK;
     const int32_t max = 2 * s->max + more + 16;
-    fx_span *larger = s->max < INT32_MAX / 4 ? realloc(s->spans, (size_t)max * sizeof *larger) : NULL;
+    fx_tree_span *larger = s->max < INT32_MAX / 4 ? realloc(s->spans, (size_t)max * sizeof *larger) : NULL;
     if (!larger)
         return FX_ERR_MEMORY;
     s->spans = larger;
@@ -95,31 +96,31 @@ static fx_status reserve(fx_skyline *s, int32_t more) {
 }
 
 /* A span that is a tree of its own. */
-static int32_t make(fx_skyline *s, int64_t start, int64_t end, int64_t until) {
+static int32_t make(fx_tree *s, int64_t start, int64_t end, int64_t until) {
     const int32_t i = s->unused != NONE ? s->unused : s->count++;
     if (i == s->unused)
         s->unused = s->spans[i].after;
     s->random ^= s->random << 13; /* xorshift64 */
     s->random ^= s->random >> 7;
     s->random ^= s->random << 17;
-    s->spans[i] = (fx_span){.start = start,
-                            .end = end,
-                            .until = until,
-                            .left = NONE,
-                            .right = NONE,
-                            .before = NONE,
-                            .after = NONE,
-                            .priority = (uint32_t)(s->random >> 32)};
+    s->spans[i] = (fx_tree_span){.start = start,
+                                 .end = end,
+                                 .until = until,
+                                 .left = NONE,
+                                 .right = NONE,
+                                 .before = NONE,
+                                 .after = NONE,
+                                 .priority = (uint32_t)(s->random >> 32)};
     update(s, i);
     return i;
 }
 
-static void drop(fx_skyline *s, int32_t i) {
+static void drop(fx_tree *s, int32_t i) {
     s->spans[i].after = s->unused;
     s->unused = i;
 }
 
-static void link(fx_skyline *s, int32_t before, int32_t after) {
+static void link(fx_tree *s, int32_t before, int32_t after) {
     if (before != NONE)
         s->spans[before].after = after;
     if (after != NONE)
@@ -128,7 +129,7 @@ static void link(fx_skyline *s, int32_t before, int32_t after) {
 
 /* ---- changes ---- */
 
-fx_status fx_skyline_clear(fx_skyline *s, int64_t arena, int64_t align, int64_t floor) {
+fx_status fx_tree_clear(fx_tree *s, int64_t arena, int64_t align, int64_t floor) {
     s->count = 0;
     s->root = s->unused = NONE;
     s->arena = arena;
@@ -141,17 +142,17 @@ fx_status fx_skyline_clear(fx_skyline *s, int64_t arena, int64_t align, int64_t 
     return status;
 }
 
-void fx_skyline_free(fx_skyline *s) {
+void fx_tree_free(fx_tree *s) {
     free(s->spans);
-    *s = (fx_skyline){0};
+    *s = (fx_tree){0};
 }
 
-fx_status fx_skyline_copy(fx_skyline *to, const fx_skyline *from) {
+fx_status fx_tree_copy(fx_tree *to, const fx_tree *from) {
     to->count = 0;
     fx_status status = reserve(to, from->count);
     if (status != FX_OK)
         return status;
-    fx_span *spans = to->spans;
+    fx_tree_span *spans = to->spans;
     const int32_t max = to->max;
     *to = *from;
     to->spans = spans;
@@ -161,7 +162,7 @@ fx_status fx_skyline_copy(fx_skyline *to, const fx_skyline *from) {
 }
 
 /* Appends a span to a tree; the last one grows where both are in use alike. */
-static int32_t append(fx_skyline *s, int32_t tree, int64_t start, int64_t end, int64_t until) {
+static int32_t append(fx_tree *s, int32_t tree, int64_t start, int64_t end, int64_t until) {
     const int32_t last = last_of(s, tree);
     if (start >= end)
         return tree;
@@ -177,7 +178,7 @@ static int32_t append(fx_skyline *s, int32_t tree, int64_t start, int64_t end, i
 }
 
 /* Appends a tree whose first span may be in use as the last one is. */
-static int32_t append_tree(fx_skyline *s, int32_t tree, int32_t more) {
+static int32_t append_tree(fx_tree *s, int32_t tree, int32_t more) {
     const int32_t last = last_of(s, tree), first = first_of(s, more);
     if (last != NONE && first != NONE && s->spans[last].until == s->spans[first].until) {
         const pair rest = split(s, more, s->spans[first].start + 1);
@@ -191,7 +192,7 @@ static int32_t append_tree(fx_skyline *s, int32_t tree, int32_t more) {
     return join(s, tree, more);
 }
 
-fx_status fx_skyline_add(fx_skyline *s, int64_t start, int64_t end, int64_t until) {
+fx_status fx_tree_add(fx_tree *s, int64_t start, int64_t end, int64_t until) {
     end = end < s->arena ? end : s->arena;
     if (until < s->floor || start >= end)
         return FX_OK;
@@ -206,7 +207,7 @@ fx_status fx_skyline_add(fx_skyline *s, int64_t start, int64_t end, int64_t unti
     link(s, below, NONE);
     int32_t tree = parts.low;
     for (int32_t i = first; i != NONE && s->spans[i].start < end;) {
-        const fx_span span = s->spans[i];
+        const fx_tree_span span = s->spans[i];
         drop(s, i); /* so at most two spans more are made than dropped */
         if (span.start < start)
             tree = append(s, tree, span.start, start, span.until);
@@ -221,23 +222,23 @@ fx_status fx_skyline_add(fx_skyline *s, int64_t start, int64_t end, int64_t unti
 }
 
 /* A span whose last use is before the floor, or NONE. */
-static int32_t expired(const fx_skyline *s) {
+static int32_t expired(const fx_tree *s) {
     int32_t i = s->root;
     if (i == NONE || s->spans[i].least >= s->floor)
         return NONE;
     for (;;) {
-        const fx_span *span = &s->spans[i];
+        const fx_tree_span *span = &s->spans[i];
         if (span->until != FREE && span->until < s->floor)
             return i;
         i = span->left != NONE && s->spans[span->left].least < s->floor ? span->left : span->right;
     }
 }
 
-void fx_skyline_raise(fx_skyline *s, int64_t floor) {
+void fx_tree_raise(fx_tree *s, int64_t floor) {
     s->floor = floor;
     for (int32_t i = expired(s); i != NONE; i = expired(s)) {
         const pair parts = split(s, s->root, s->spans[i].start), rest = split(s, parts.high, s->spans[i].end);
-        const fx_span span = s->spans[i];
+        const fx_tree_span span = s->spans[i];
         drop(s, i);
         link(s, span.before, NONE);
         const int32_t tree = append(s, parts.low, span.start, span.end, FREE);
@@ -249,7 +250,7 @@ void fx_skyline_raise(fx_skyline *s, int64_t floor) {
 
 /* The last step in which any byte from `start`, which lies in a span, to `end` is in use; stops once it is after
  * `enough`. FREE: none. */
-static int64_t used_above(const fx_skyline *s, int32_t i, int64_t start, int64_t end, int64_t enough) {
+static int64_t used_above(const fx_tree *s, int32_t i, int64_t start, int64_t end, int64_t enough) {
     int64_t until = FREE;
     for (; i != NONE && s->spans[i].start < end && until <= enough; i = s->spans[i].after)
         if (s->spans[i].end > start && s->spans[i].until > until)
@@ -258,7 +259,7 @@ static int64_t used_above(const fx_skyline *s, int32_t i, int64_t start, int64_t
 }
 
 /* The same, from a span that holds the last byte downwards, or is above it. */
-static int64_t used_below(const fx_skyline *s, int32_t i, int64_t start, int64_t end, int64_t enough) {
+static int64_t used_below(const fx_tree *s, int32_t i, int64_t start, int64_t end, int64_t enough) {
     int64_t until = FREE;
     for (; i != NONE && s->spans[i].end > start && until <= enough; i = s->spans[i].before)
         if (s->spans[i].start < end && s->spans[i].until > until)
@@ -267,12 +268,12 @@ static int64_t used_below(const fx_skyline *s, int32_t i, int64_t start, int64_t
 }
 
 /* The lowest or highest free span with room for aligned bytes, or NONE. */
-static int32_t free_span(const fx_skyline *s, int64_t bytes, int from_top) {
+static int32_t free_span(const fx_tree *s, int64_t bytes, int from_top) {
     int32_t i = s->root;
     if (i == NONE || s->spans[i].most < bytes)
         return NONE;
     for (;;) {
-        const fx_span *span = &s->spans[i];
+        const fx_tree_span *span = &s->spans[i];
         const int32_t preferred = from_top ? span->right : span->left, other = from_top ? span->left : span->right;
         if (preferred != NONE && s->spans[preferred].most >= bytes)
             i = preferred;
@@ -284,7 +285,7 @@ static int32_t free_span(const fx_skyline *s, int64_t bytes, int from_top) {
 }
 
 typedef struct look {
-    const fx_skyline *s;
+    const fx_tree *s;
     const fx_wish *wish;
     int64_t best, least;
 } look;
@@ -299,10 +300,10 @@ static void offer(look *l, int64_t at, int64_t until) {
 
 /* Looks at places that begin or end with a span, in all spans that are not in use for too long. */
 static void look_at(look *l, int32_t tree) {
-    const fx_skyline *s = l->s;
+    const fx_tree *s = l->s;
     if (tree == NONE || (s->spans[tree].most < 0 && s->spans[tree].least > l->least))
         return;
-    const fx_span *span = &s->spans[tree];
+    const fx_tree_span *span = &s->spans[tree];
     const int64_t bytes = l->wish->bytes;
     look_at(l, l->wish->from_top ? span->right : span->left);
     if (span->until <= l->least) {
@@ -315,7 +316,7 @@ static void look_at(look *l, int32_t tree) {
     look_at(l, l->wish->from_top ? span->left : span->right);
 }
 
-static int64_t find_forced(const fx_skyline *s, const fx_wish *wish, int64_t *until) {
+static int64_t find_forced(const fx_tree *s, const fx_wish *wish, int64_t *until) {
     const int64_t none = s->floor - 1, end = wish->forced + wish->bytes;
     if (end > s->arena) {
         *until = INT64_MAX;
@@ -331,7 +332,7 @@ static int64_t find_forced(const fx_skyline *s, const fx_wish *wish, int64_t *un
     return wish->forced;
 }
 
-int64_t fx_skyline_find(const fx_skyline *s, const fx_wish *wish, int64_t *until) {
+int64_t fx_tree_find(const fx_tree *s, const fx_wish *wish, int64_t *until) {
     if (wish->forced >= 0)
         return find_forced(s, wish, until);
     const int32_t span = free_span(s, wish->bytes, wish->from_top);
