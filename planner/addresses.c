@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #define ROW (1 + FX_CONSTANTS_MAX)
+#define LARGE 4096 /* blocks and slices */
 
 typedef struct blocks {
     int64_t *start, *end, *first, *last; /* fixed */
@@ -85,7 +86,8 @@ fx_status fx_draft_place(fx_draft *d, const fx_problem *p, const fx_choice *choi
                               .bytes = b.bytes,
                               .use = b.use,
                               .forced = b.forced,
-                              .from_top = from_top};
+                              .from_top = from_top,
+                              .is_large = b.fixed + b.slices > LARGE};
         status = fx_place_streams(&streams, b.address, b.wait);
     }
     int64_t next = 0;

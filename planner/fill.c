@@ -3,8 +3,9 @@
 
 #include <stdlib.h>
 
-#define ROUNDING 1e-12 /* of sums of times */
-#define LOOKS_MIN 8    /* at least so many slices are tried before one is pinned */
+#define ROUNDING 1e-12           /* of sums of times */
+#define STEPS ((int64_t)1 << 24) /* simulated while slices are pinned one by one */
+#define LOOKS_MIN 8              /* at least so many slices are tried before one is pinned */
 
 typedef struct candidate {
     int64_t bytes, slice;
@@ -18,13 +19,29 @@ typedef struct fill {
     int looks; /* left */
 } fill;
 
-static void pin(fx_draft *d, int64_t i, int pinned) {
+static void mark(fx_draft *d, int64_t i, int pinned) {
     fx_draft_slice *slice = &d->slices[i];
     slice->is_pinned = pinned;
-    for (uint32_t j = (uint32_t)slice->step; j < d->step_count; j++)
-        d->steps[j].wait_loads += pinned ? -1 : 1;
     d->pinned_bytes += pinned ? slice->arena_bytes : -slice->arena_bytes;
     d->stream_bytes -= pinned ? slice->arena_bytes : -slice->arena_bytes;
+}
+
+/* Pins or unpins one slice to look at the run without it. */
+static void pin(fx_draft *d, int64_t i, int pinned) {
+    mark(d, i, pinned);
+    for (uint32_t j = (uint32_t)d->slices[i].step; j < d->step_count; j++)
+        d->steps[j].wait_loads += pinned ? -1 : 1;
+}
+
+/* Simulates the run after slices were marked. */
+static void simulate(fx_draft *d, const fx_problem *p) {
+    int32_t loads = 0;
+    for (uint32_t j = 0, i = 0; j < d->step_count; j++) {
+        for (; i < d->slice_count && d->slices[i].step <= (int32_t)j; i++)
+            loads += !d->slices[i].is_pinned;
+        d->steps[j].wait_loads = loads;
+    }
+    fx_draft_simulate(d, p);
 }
 
 static int by_bytes(const void *a, const void *b) {
@@ -34,14 +51,27 @@ static int by_bytes(const void *a, const void *b) {
     return (x->slice > y->slice) - (x->slice < y->slice);
 }
 
+/* How many candidates have at most `most` bytes. */
+static int64_t count_fitting(const fill *f, int64_t most) {
+    int64_t low = 0, high = f->count;
+    while (low < high) {
+        const int64_t middle = (low + high) / 2;
+        if (f->candidates[middle].bytes <= most)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
 /* The slice of at most `most` bytes that saves the most time per byte; -1 if none saves any. Looks at as many slices as
  * it may, spread over all. */
 static int64_t best_slice(fill *f, int64_t most, int turn) {
+    if (f->looks <= 0)
+        return -1;
     const double before = f->d->seconds;
     double best = 0.0;
-    int64_t found = -1, fitting = 0;
-    while (fitting < f->count && f->candidates[fitting].bytes <= most)
-        fitting++;
+    int64_t found = -1, fitting = count_fitting(f, most);
     int64_t looks = f->looks / 4 > LOOKS_MIN ? f->looks / 4 : LOOKS_MIN;
     int64_t stride = (fitting + looks - 1) / looks;
     for (int64_t i = stride ? turn % stride : 0; i < fitting && f->looks > 0; i += stride) {
@@ -64,38 +94,44 @@ static int64_t best_slice(fill *f, int64_t most, int turn) {
     return found;
 }
 
-void fx_fill(fx_draft *d, const fx_problem *p, int32_t *order, uint32_t count, int64_t spare_bytes,
+/* Slices that are pinned between two simulated runs: one, or so many that all runs together simulate STEPS steps. */
+static int64_t pins_of_a_run(const fx_draft *d, uint32_t count) {
+    return 1 + (int64_t)count * d->step_count / STEPS;
+}
+
+void fx_fill(fx_draft *d, const fx_problem *p, const int32_t *order, uint32_t count, int64_t spare_bytes,
              int64_t spare_bytes_max, int looks) {
     fill f = {.d = d, .p = p, .candidates = (candidate *)d->work, .count = count, .looks = looks};
+    int64_t *pinned = d->work + 2 * (int64_t)d->slice_max; /* in their order; the candidates take the other half */
     for (uint32_t i = 0; i < count; i++)
         f.candidates[i] = (candidate){d->slices[order[i]].arena_bytes, order[i]};
     qsort(f.candidates, count, sizeof *f.candidates, by_bytes);
-    uint32_t reached = 0, best = 0;
+    const int64_t every = pins_of_a_run(d, count);
+    int64_t reached = 0, best = 0;
     fx_draft_simulate(d, p);
     double seconds = d->seconds;
-    while (reached < count) {
+    for (uint32_t at = 0; reached < count; reached++) {
         int64_t slice = best_slice(&f, spare_bytes_max, (int)reached);
-        uint32_t at = reached;
-        while (at < count &&
-               (slice < 0 ? d->slices[order[at]].is_pinned || d->slices[order[at]].arena_bytes > spare_bytes_max
-                          : order[at] != slice))
-            at++;
-        if (at == count || d->slices[order[at]].arena_bytes > spare_bytes)
+        if (slice < 0) { /* what was too large before is too large now */
+            while (at < count && (d->slices[order[at]].is_pinned || d->slices[order[at]].arena_bytes > spare_bytes_max))
+                at++;
+            slice = at < count ? order[at] : -1;
+        }
+        if (slice < 0 || d->slices[slice].arena_bytes > spare_bytes)
             break;
-        slice = order[at];
-        for (; at > reached; at--)
-            order[at] = order[at - 1];
-        order[reached++] = (int32_t)slice;
+        pinned[reached] = slice;
         spare_bytes -= d->slices[slice].arena_bytes;
         spare_bytes_max -= d->slices[slice].arena_bytes;
-        pin(d, slice, 1);
-        fx_draft_simulate(d, p);
+        mark(d, slice, 1);
+        if ((reached + 1) % every)
+            continue;
+        simulate(d, p);
         if (d->seconds <= seconds * (1 + ROUNDING)) {
             seconds = d->seconds < seconds ? d->seconds : seconds;
-            best = reached;
+            best = reached + 1;
         }
     }
     while (reached > best)
-        pin(d, order[--reached], 0);
-    fx_draft_simulate(d, p);
+        mark(d, pinned[--reached], 0);
+    simulate(d, p);
 }

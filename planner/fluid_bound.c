@@ -5,6 +5,7 @@
 
 #define RUNS 4      /* simulated; the last is taken for the steady state */
 #define LEVELS 10   /* amounts of pinned bytes that are tried */
+#define KINDS 64    /* mixtures that make pins of a kind free, most */
 #define MIXTURES 12 /* mixtures of two inequalities that are tried, beside those that make pins of a kind free */
 
 /* A stretch of the circle in which reading takes the time: nodes [first, end). */
@@ -32,6 +33,7 @@ typedef struct work {
     double *cost;      /* [count] seconds for each pinned byte, of a mixture */
     double *price_sum; /* [count] sums of prices over the rounds */
     double all_s;      /* seconds to read everything */
+    double *bytes_before, *read_before; /* [2 * count + 1] of what is not pinned */
     stretch *stretches;
 } work;
 
@@ -40,17 +42,34 @@ static int64_t free_at(const fx_fluid *f, int64_t boundary) {
     return here < before ? here : before;
 }
 
+/* Sums of the bytes that are not pinned and of the seconds to read them, over two turns of the circle. */
+static void sum_up(work *w) {
+    const fx_fluid *f = w->f;
+    const int64_t count = f->count;
+    w->bytes_before[0] = w->read_before[0] = 0.0;
+    for (int64_t k = 0; k < 2 * count; k++) {
+        const int64_t i = k % count;
+        w->bytes_before[k + 1] = w->bytes_before[k] + ((double)f->bytes[i] - w->pinned[i]);
+        w->read_before[k + 1] = w->read_before[k] + (f->read_s[i] - w->pinned[i] * f->byte_s[i]);
+    }
+}
+
 /* Seconds to read the first unpinned weights from node `first` on, as many as `room` bytes hold. */
 static double ahead_s(const work *w, int64_t first, double room) {
     const fx_fluid *f = w->f;
-    double total = 0.0;
-    for (int64_t k = first; k < first + f->count && room > 0.0; k++) {
-        const int64_t i = k % f->count;
-        const double bytes = (double)f->bytes[i] - w->pinned[i];
-        total += bytes > room ? room * f->byte_s[i] : f->read_s[i] - w->pinned[i] * f->byte_s[i];
-        room -= bytes;
+    const double *bytes = w->bytes_before, most = bytes[first] + room;
+    int64_t low = first, high = first + f->count; /* the last of them that is reached */
+    if (room <= 0.0)
+        return 0.0;
+    while (low < high) {
+        const int64_t middle = (low + high + 1) / 2;
+        if (bytes[middle] <= most)
+            low = middle;
+        else
+            high = middle - 1;
     }
-    return total;
+    const double whole = w->read_before[low] - w->read_before[first];
+    return low < first + f->count ? whole + (most - bytes[low]) * f->byte_s[low % f->count] : whole;
 }
 
 /* Simulates the fluid run with `pinned` bytes of each node. Reading ahead takes time for requests, too, if `ordered`,
@@ -62,6 +81,8 @@ static void flow(work *w, int ordered) {
     int64_t began = -1;
     for (int64_t i = 0; i < count; i++)
         pinned += w->pinned[i];
+    if (ordered)
+        sum_up(w);
     for (int64_t i = 0; i < count; i++) {
         const double room = (double)free_at(f, i) - pinned;
         w->ahead[i] = ordered ? ahead_s(w, i, room) : room / f->bytes_per_second;
@@ -196,10 +217,12 @@ static double mix(work *w, int64_t stretches, int ordered, double *price) {
             second -= (1.0 - w->hidden) * f->seconds[k % count];
         }
     }
-    for (int64_t n = 0; n <= stretches + MIXTURES; n++) {
-        double odds = (1.0 - w->read) * (double)n - w->read, part = odds > 0.0 ? odds / (1.0 + odds) : 0.0;
-        if (n > stretches)
-            part = (double)(n - stretches) / (MIXTURES + 1);
+    const int64_t kinds = stretches < KINDS ? stretches : KINDS;
+    for (int64_t n = 0; n <= kinds + MIXTURES; n++) {
+        const double free = kinds ? (double)(n * stretches / kinds) : 0.0; /* stretches whose pins cost nothing */
+        double odds = (1.0 - w->read) * free - w->read, part = odds > 0.0 ? odds / (1.0 + odds) : 0.0;
+        if (n > kinds)
+            part = (double)(n - kinds) / (MIXTURES + 1);
         double value = part * first + (1.0 - part) * second;
         if (value <= best)
             continue; /* pins only lower the time */
@@ -296,7 +319,7 @@ fx_status fx_fluid_bound(const fx_fluid *f, double *bound_s, double *price) {
     w.pinned_max = least < 0 ? 0 : least < w.bytes ? least : w.bytes;
     w.hidden = f->load_speed + f->compute_speed < 1 ? 1.0 : (1.0 - f->load_speed) / f->compute_speed;
     w.read = f->load_speed + f->compute_speed < 1 ? 1.0 : (1.0 - f->compute_speed) / f->load_speed;
-    double *memory = malloc((6 * count + RUNS * count + 1) * sizeof *memory);
+    double *memory = malloc((6 * count + RUNS * count + 1 + 2 * (2 * count + 1)) * sizeof *memory);
     w.from = malloc((RUNS * count + 1) * sizeof *w.from);
     w.ranks = malloc((count + 1) * sizeof *w.ranks);
     w.stretches = malloc((count + 1) * sizeof *w.stretches);
@@ -308,6 +331,8 @@ fx_status fx_fluid_bound(const fx_fluid *f, double *bound_s, double *price) {
         w.price_sum = memory + 3 * count;
         w.ahead = memory + 5 * count;
         w.now = memory + 6 * count;
+        w.bytes_before = w.now + RUNS * count + 1;
+        w.read_before = w.bytes_before + 2 * count + 1;
         *bound_s = search(&w, price, memory + 4 * count);
         status = FX_OK;
     }

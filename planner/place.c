@@ -16,37 +16,127 @@ int fx_blocks_sane(const fx_blocks *b) {
     return 1;
 }
 
+#define BUCKET 32 /* moments */
+
+/* Blocks that have their address, by buckets of time in which they live. */
 typedef struct placed {
-    int64_t start, end;
-    int32_t first, last;
+    const fx_blocks *b;
+    const int64_t *address;
+    int32_t *at;      /* [buckets + 1] first place of each bucket */
+    int32_t *count;   /* [buckets] blocks in it */
+    int32_t *members; /* in the order of their addresses */
+    int32_t *found;   /* [blocks] */
 } placed;
 
-/* Address of block i, among `count` placed ones in the order of their start. */
-static int64_t find_hole(const placed *done, int32_t count, const fx_blocks *b, int32_t i, fx_fit fit, int hangs,
-                         int64_t ceiling) {
-    const int64_t bytes = b->bytes[i];
-    const int32_t first = b->first[i], last = b->last[i];
-    int64_t top = 0, best = -1, slack = INT64_MAX, highest = -1;
-    for (int32_t n = 0; n < count; n++) {
-        const placed *d = &done[n];
-        if (d->first > last || d->last < first)
-            continue;
-        int64_t left = d->start - top - bytes;
-        if (left >= 0) {
-            highest = d->start - bytes;
-            if (fit == FX_FIT_BEST ? left < slack : best < 0) {
-                best = top;
-                slack = left;
-            }
+typedef struct hole_search {
+    int64_t bytes, ceiling;
+    fx_fit fit;
+    int hangs;
+    int64_t top, best, slack, highest;
+} hole_search;
+
+static void pass(hole_search *s, int64_t start, int64_t end) {
+    const int64_t left = start - s->top - s->bytes;
+    if (left >= 0) {
+        s->highest = start - s->bytes;
+        if (s->fit == FX_FIT_BEST ? left < s->slack : s->best < 0) {
+            s->best = s->top;
+            s->slack = left;
         }
-        if (d->end > top)
-            top = d->end;
     }
-    if (ceiling - top >= bytes)
-        highest = ceiling - bytes;
-    if (hangs && highest >= 0)
-        return highest;
-    return best >= 0 ? best : top;
+    if (end > s->top)
+        s->top = end;
+}
+
+static int64_t chosen(hole_search *s) {
+    if (s->ceiling - s->top >= s->bytes)
+        s->highest = s->ceiling - s->bytes;
+    if (s->hangs && s->highest >= 0)
+        return s->highest;
+    return s->best >= 0 ? s->best : s->top;
+}
+
+/* Sorts blocks by their addresses: a heap, as qsort knows nothing of them. */
+static void sort_found(const placed *p, int32_t count) {
+    int32_t *list = p->found;
+    for (int32_t size = count, root = count / 2; size > 1;) {
+        int32_t value;
+        if (root > 0)
+            value = list[--root];
+        else {
+            value = list[--size];
+            list[size] = list[0];
+        }
+        int32_t at = root;
+        for (int32_t child = 2 * at + 1; child < size; child = 2 * at + 1) {
+            if (child + 1 < size && p->address[list[child + 1]] > p->address[list[child]])
+                child++;
+            if (p->address[list[child]] <= p->address[value])
+                break;
+            list[at] = list[child];
+            at = child;
+        }
+        list[at] = value;
+    }
+}
+
+/* Address of block i, among those that are placed. */
+static int64_t find_hole(const placed *p, int32_t i, hole_search *s) {
+    const fx_blocks *b = p->b;
+    const int32_t first = b->first[i], last = b->last[i], from = first / BUCKET, to = last / BUCKET;
+    int32_t found = 0;
+    for (int32_t bucket = from; bucket <= to; bucket++)
+        for (int32_t n = p->at[bucket]; n < p->at[bucket] + p->count[bucket]; n++) {
+            const int32_t other = p->members[n], begin = b->first[other];
+            if (begin > last || b->last[other] < first || (bucket > from && begin / BUCKET < bucket))
+                continue; /* apart, or seen in the bucket before */
+            if (from == to)
+                pass(s, p->address[other], p->address[other] + b->bytes[other]);
+            else
+                p->found[found++] = other;
+        }
+    sort_found(p, found);
+    for (int32_t n = 0; n < found; n++)
+        pass(s, p->address[p->found[n]], p->address[p->found[n]] + b->bytes[p->found[n]]);
+    return chosen(s);
+}
+
+static void add(placed *p, int32_t i) {
+    for (int32_t bucket = p->b->first[i] / BUCKET; bucket <= p->b->last[i] / BUCKET; bucket++) {
+        int32_t *list = p->members + p->at[bucket], n = p->count[bucket]++;
+        for (; n > 0 && p->address[list[n - 1]] > p->address[i]; n--)
+            list[n] = list[n - 1];
+        list[n] = i;
+    }
+}
+
+/* Lays out the buckets. */
+static fx_status make(placed *p, const fx_blocks *b, const int64_t *address) {
+    int32_t buckets = 1;
+    for (int32_t i = 0; i < b->count; i++)
+        buckets = b->last[i] / BUCKET + 1 > buckets ? b->last[i] / BUCKET + 1 : buckets;
+    *p = (placed){.b = b, .address = address, .at = calloc(2 * (size_t)buckets + 2, sizeof *p->at)};
+    if (!p->at)
+        return FX_ERR_MEMORY;
+    p->count = p->at + buckets + 1;
+    int64_t members = 0;
+    for (int32_t i = 0; i < b->count; i++) { /* how many begin and end in each */
+        p->at[b->first[i] / BUCKET]++;
+        p->count[b->last[i] / BUCKET]++;
+    }
+    for (int32_t bucket = 0, alive = 0; bucket <= buckets; bucket++) {
+        const int32_t began = bucket < buckets ? p->at[bucket] : 0, gone = bucket < buckets ? p->count[bucket] : 0;
+        if (members > INT32_MAX)
+            return FX_ERR_MEMORY;
+        p->at[bucket] = (int32_t)members;
+        members += alive + began;
+        alive += began - gone;
+    }
+    for (int32_t bucket = 0; bucket < buckets; bucket++)
+        p->count[bucket] = 0;
+    p->members = malloc(((size_t)members + (size_t)b->count + 1) * sizeof *p->members);
+    p->found = p->members + members;
+    return p->members ? FX_OK : FX_ERR_MEMORY;
 }
 
 fx_status fx_place_in_order(const fx_blocks *b, const int32_t *order, const uint8_t *hangs, int64_t ceiling, fx_fit fit,
@@ -55,23 +145,19 @@ fx_status fx_place_in_order(const fx_blocks *b, const int32_t *order, const uint
         return FX_ERR_PARAMS;
     for (int32_t i = 0; i < b->count; i++)
         address[i] = -1;
-    placed *done = malloc(((size_t)b->count + 1) * sizeof *done);
-    if (!done)
-        return FX_ERR_MEMORY;
-    fx_status status = FX_OK;
-    for (int32_t n = 0; n < b->count; n++) {
-        int32_t i = order[n];
+    placed p;
+    fx_status status = make(&p, b, address);
+    for (int32_t n = 0; n < b->count && status == FX_OK; n++) {
+        const int32_t i = order[n];
         if (i < 0 || i >= b->count || address[i] >= 0) {
             status = FX_ERR_PARAMS;
             break;
         }
-        int64_t at = find_hole(done, n, b, i, fit, hangs && hangs[i], ceiling);
-        address[i] = at;
-        int32_t where = n;
-        for (; where > 0 && done[where - 1].start > at; where--)
-            done[where] = done[where - 1];
-        done[where] = (placed){at, at + b->bytes[i], b->first[i], b->last[i]};
+        hole_search s = {b->bytes[i], ceiling, fit, hangs && hangs[i], 0, -1, INT64_MAX, -1};
+        address[i] = find_hole(&p, i, &s);
+        add(&p, i);
     }
-    free(done);
+    free(p.at);
+    free(p.members);
     return status;
 }

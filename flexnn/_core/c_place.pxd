@@ -24,6 +24,16 @@ cdef extern from "flexnn/place.h" nogil:
 
     fx_status fx_place_in_order(const fx_blocks *b, const int32_t *order, const uint8_t *hangs, int64_t ceiling,
                                 fx_fit fit, int64_t *address)
+    ctypedef struct fx_hole:
+        int64_t start, end
+
+    ctypedef struct fx_gaps:
+        fx_hole *holes
+        int64_t count, max
+
+    fx_status fx_place_by_time(const fx_blocks *b, int64_t *address)
+    fx_status fx_place_gaps(const fx_blocks *b, const int64_t *address, int32_t moments, int64_t most, int64_t *first,
+                            int64_t *top, fx_gaps *gaps)
     fx_status fx_place_search(const fx_blocks *b, int64_t capacity, int64_t nodes_max, int64_t *address,
                               fx_found *found, int64_t *nodes)
 
@@ -39,6 +49,6 @@ cdef extern from "flexnn/streams.h" nogil:
         const int64_t *bytes
         const int64_t *use
         const int64_t *forced
-        int from_top
+        int from_top, is_large
 
     fx_status fx_place_streams(const fx_streams *p, int64_t *address, int64_t *wait_steps)

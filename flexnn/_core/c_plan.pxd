@@ -68,7 +68,7 @@ cdef extern from "flexnn/draft.h" nogil:
     int64_t fx_draft_bytes(const fx_draft *d, const fx_problem *p, int64_t working_bytes)
     fx_status fx_draft_place(fx_draft *d, const fx_problem *p, const fx_choice *choices, int64_t working_bytes,
                              int from_top, int64_t *address, int64_t *node_address)
-    void fx_fill(fx_draft *d, const fx_problem *p, int32_t *order, uint32_t count, int64_t spare_bytes,
+    void fx_fill(fx_draft *d, const fx_problem *p, const int32_t *order, uint32_t count, int64_t spare_bytes,
                  int64_t spare_bytes_max, int looks)
     void fx_improve(fx_draft *d, const fx_problem *p, fx_choice *choices, int64_t working_bytes, int64_t bytes_max,
                     int tries)

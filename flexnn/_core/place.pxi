@@ -59,6 +59,40 @@ def place_in_order(sizes, first, last, order, address, *, bint first_fit=False, 
     _placed(status)
 
 
+def place_by_time(sizes, first, last, address):
+    """fx_place_by_time: fills ``address``. Arrays as for ``place_in_order``."""
+    cdef _Blocks b = _Blocks(sizes, first, last)
+    cdef _Buffer out = _Buffer(address, True)
+    cdef int64_t *where = <int64_t *>_int64s(out, b.blocks.count)
+    cdef fx_status status
+    with nogil:
+        status = fx_place_by_time(&b.blocks, where)
+    _placed(status)
+
+
+def place_gaps(sizes, first, last, address, begins, tops, int64_t most):
+    """fx_place_gaps: bytes of the gaps (int64 pairs of start and end); fills ``begins`` (int64, a number more than
+    there are moments) and ``tops`` (int64, one for each moment)."""
+    cdef _Blocks b = _Blocks(sizes, first, last)
+    cdef _Buffer at = _Buffer(address), begin = _Buffer(begins, True), above = _Buffer(tops, True)
+    cdef const int64_t *where = _int64s(at, b.blocks.count)
+    cdef Py_ssize_t moments = len(tops)
+    if moments > FX_PLACE_BLOCKS_MAX:
+        raise ValueError(f"{moments} moments are more than {FX_PLACE_BLOCKS_MAX}")
+    cdef int64_t *own = <int64_t *>_int64s(begin, moments + 1)
+    cdef int64_t *top = <int64_t *>_int64s(above, moments)
+    cdef fx_gaps gaps = fx_gaps(NULL, 0, 0)
+    cdef fx_status status
+    own[0] = 0
+    try:
+        with nogil:
+            status = fx_place_gaps(&b.blocks, where, moments, most, own, top, &gaps)
+        _placed(status)
+        return (<char *>gaps.holes)[:gaps.count * <int64_t>sizeof(fx_hole)] if gaps.count else b""
+    finally:
+        free(gaps.holes)
+
+
 def place_search(sizes, first, last, int64_t capacity, int64_t nodes_max, address):
     """fx_place_search: ("some", nodes) with ``address`` filled, ("none", nodes): proven, or ("unknown", nodes)."""
     cdef _Blocks b = _Blocks(sizes, first, last)
@@ -74,7 +108,7 @@ def place_search(sizes, first, last, int64_t capacity, int64_t nodes_max, addres
 
 
 def place_streams(int64_t steps, int64_t arena, int64_t align, fixed, sizes, use, forced, address, wait_steps, *,
-                  bint from_top=False):
+                  bint from_top=False, bint is_large=False):
     """fx_place_streams: fills ``address`` and ``wait_steps``. All int64; ``fixed`` [4, blocks]: start, end, first step,
     last step."""
     cdef _Buffer blocks = _Buffer(fixed), bytes_ = _Buffer(sizes), uses = _Buffer(use), only = _Buffer(forced)
@@ -82,7 +116,8 @@ def place_streams(int64_t steps, int64_t arena, int64_t align, fixed, sizes, use
     cdef fx_streams p
     cdef fx_status status
     p.steps, p.arena, p.align = steps, arena, align
-    p.fixed_count, p.count, p.from_top = fixed.shape[1], len(sizes), from_top
+    p.fixed_count, p.count = fixed.shape[1], len(sizes)
+    p.from_top, p.is_large = from_top, is_large
     p.fixed_start = _int64s(blocks, 4 * p.fixed_count)
     p.fixed_end, p.fixed_first = p.fixed_start + p.fixed_count, p.fixed_start + 2 * p.fixed_count
     p.fixed_last = p.fixed_start + 3 * p.fixed_count

@@ -133,12 +133,11 @@ cdef class Drafts:
 
     def fill(self, steps, slices, order, int64_t working_bytes, int64_t spare_bytes,
              int64_t spare_bytes_max, int looks):
-        """Pin more ``slices`` of a draft that ``place`` made, in ``order`` (int32, indices of streamed slices, which
-        changes) while ``spare_bytes`` last (fx_fill): outcome and bytes of steps and slices, as ``place``."""
+        """Pin more ``slices`` of a draft that ``place`` made, in ``order`` (int32, indices of streamed slices) while ``spare_bytes`` last (fx_fill): outcome and bytes of steps and slices, as ``place``."""
         cdef _Buffer step_buffer = _Buffer(steps)
         cdef _Buffer slice_buffer = _Buffer(slices)
-        cdef _Buffer rank_buffer = _Buffer(order, True)
-        cdef int32_t *rank = <int32_t *>rank_buffer.view.buf
+        cdef _Buffer rank_buffer = _Buffer(order)
+        cdef const int32_t *rank = <const int32_t *>rank_buffer.view.buf
         cdef Py_ssize_t step_count = step_buffer.view.len // <Py_ssize_t>sizeof(fx_draft_step)
         cdef Py_ssize_t slice_count = slice_buffer.view.len // <Py_ssize_t>sizeof(fx_draft_slice)
         cdef uint32_t count = rank_buffer.view.len // <Py_ssize_t>sizeof(int32_t)

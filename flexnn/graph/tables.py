@@ -18,6 +18,8 @@ TABLE_BYTES_MIN = 64 << 10
 """Fewest bytes of a table that may stay in the file."""
 READ_SHARE = 2
 """A gather that reads more than this fraction of the table (1/READ_SHARE) loads it whole."""
+GATHERS = "gather", "gather_panels"
+"""Operators that pick rows of a table."""
 
 
 class Table(NamedTuple):

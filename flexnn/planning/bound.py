@@ -52,6 +52,9 @@ from .layout import Blocks
 from .machine import MachineProfile
 from .types import F64, I64, Costs
 
+ROUNDS_MIN, ROUNDS_NODES = 3, 40_000
+"""Rounds of any graph, and nodes times rounds: a round sorts all nodes several times."""
+
 
 class Bound(NamedTuple):
     """A lower bound on the time of a run in the steady state."""
@@ -90,7 +93,7 @@ class Bounding:
             self._constants_room[i] = sum(constants.values())
             own = ([(node.weight, node.weight_bytes)] if node.panels else []) + [*constants.items()]
             new = {weight: nbytes for weight, nbytes in own if weight not in seen}
-            seen |= new.keys()
+            seen.update(new)
             self._nbytes[i] = sum(new.values())
             self._panels[i] = new.get(node.weight, 0) if node.panels else 0
             self._constants[i] = len(new) - (self._panels[i] > 0)
@@ -99,8 +102,9 @@ class Bounding:
 
     def at(self, arena_bytes: int | None, rounds: int = _core.ROUNDS_MAX) -> Bound:
         """Return the bound for an arena of ``arena_bytes``, without what is always pinned (None: no limit). ``rounds``
-        of looking for the stretches that rule: fewer give a bound that may be lower.
+        of looking for the stretches that rule: fewer give a bound that may be lower. Large graphs have fewer.
         """
+        rounds = min(rounds, max(ROUNDS_MIN, ROUNDS_NODES // max(len(self._nbytes), 1)))
         seconds, channels = self._fixed + self._channels, self._channels
         if arena_bytes is not None:
             beside = arena_bytes - self._needs - self._constants_room[:, None]

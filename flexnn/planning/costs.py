@@ -14,7 +14,7 @@ from flexnn import _core
 from flexnn.graph import operators
 from flexnn.graph.ir import Graph, Node
 from flexnn.graph.panels import is_narrow
-from flexnn.graph.tables import Table, table_of
+from flexnn.graph.tables import GATHERS, Table, table_of
 
 from .setting import Setting
 from .types import Costs, NodeCosts, Variant, align_up, room_bytes
@@ -41,45 +41,50 @@ def graph_costs(graph: Graph, setting: Setting, *, every_variant: bool = False, 
     """Return sizes, lifetimes in nodes, and the variants of each node, the fastest first. ``every_variant``: also those
     that are neither the fastest nor save workspace. ``in_file``: tables stay in the file where they can.
     """
-    first, last = _lifetimes(graph)
+    tensors = graph.tensors
+    roots = [i if tensor.root < 0 else tensor.root for i, tensor in enumerate(tensors)]
+    weights = [tensors[root].weight for root in roots]
+    kinds = [(tensor.shape, tensor.dtype) for tensor in tensors]
     small: dict[int, None] = {}
     nodes: list[NodeCosts] = []
     seen: dict[tuple[object, ...], NodeCosts] = {}
     zeros = 0
     for node in graph.nodes:
-        table = stored_table(graph, node) if in_file else None
-        constants, small_ones = _constants(graph, node, setting.io_align, has_table=table is not None)
-        small |= dict.fromkeys(small_ones)
+        table = stored_table(graph, node) if in_file and node.op in GATHERS else None
+        constants: tuple[tuple[int, int, int], ...] = ()
+        if any(weights[t] >= 0 for t in node.inputs):
+            constants, small_ones = _constants(graph, node, setting.io_align, has_table=table is not None)
+            small |= dict.fromkeys(small_ones)
         params = node.params
         if not isinstance(params, np.ndarray):
-            params = _core.encode_params(node.op, operators.encode(graph, node))
-        zeros = max(zeros, _core.op_zeros(node.op, params))
-        shapes = tuple((graph.tensors[t].shape, graph.tensors[t].dtype) for t in (*node.inputs, *node.outputs))
+            params = node.params = _core.encode_params(node.op, operators.encode(graph, node))
+        shapes = *[kinds[t] for t in node.inputs], *[kinds[t] for t in node.outputs]
         alike = node.op, params.tobytes(), shapes, table and (table.rows, table.chunk_bytes)
-        if alike not in seen:
-            known = _node_costs(graph, node, params, setting)
+        known = seen.get(alike)
+        if known is None:
+            zeros = max(zeros, _core.op_zeros(node.op, params))
+            known = seen[alike] = _node_costs(graph, node, params, setting)
             if table is not None:
                 known.variants = [_reading_rows(table, setting)]
             else:
                 known.variants = [setting.machine.timed(node.op, params, variant) for variant in known.variants]
                 known.variants = known.variants if every_variant else _useful(known.variants)
-            seen[alike] = known
         own_table = table.weight if table is not None else -1
-        known = seen[alike]
         own = NodeCosts(
             known.variants, known.params, known.panels, known.panel_bytes, node.weight, constants, own_table
         )
         nodes.append(own)
+    first, last = _lifetimes(graph, roots, weights)
     costs = Costs(
         nodes=nodes,
         roots=list(first),
-        root_bytes=[align_up(max(graph.tensors[r].nbytes, 1)) for r in first],
+        root_bytes=[align_up(max(tensors[r].nbytes, 1)) for r in first],
         first_node=list(first.values()),
         last_node=[last[r] for r in first],
         small_constants=list(small),
         small_bytes=0,
         zeros_count=zeros,
-        io_bytes=[graph.tensors[r].nbytes for r in dict.fromkeys([*graph.inputs, *graph.outputs])],
+        io_bytes=[tensors[r].nbytes for r in dict.fromkeys([*graph.inputs, *graph.outputs])],
         threads=setting.threads,
         io_align=setting.io_align,
     )
@@ -88,15 +93,15 @@ def graph_costs(graph: Graph, setting: Setting, *, every_variant: bool = False, 
     return costs
 
 
-def _lifetimes(graph: Graph) -> tuple[dict[int, int], dict[int, int]]:
-    """Return the first and the last node that touch each activation."""
-    io = {*graph.inputs, *graph.outputs}
+def _lifetimes(graph: Graph, roots: list[int], weights: list[int]) -> tuple[dict[int, int], dict[int, int]]:
+    """Return the first and the last node that touch each activation. ``roots`` and ``weights``: of each tensor."""
+    kept = {i for i, weight in enumerate(weights) if weight < 0} - {*graph.inputs, *graph.outputs}
     first: dict[int, int] = {}
     last: dict[int, int] = {}
     for index, node in enumerate(graph.nodes):
         for tensor in (*node.inputs, *node.outputs):
-            root = graph.root(tensor)
-            if root not in io and graph.tensors[root].weight < 0:
+            root = roots[tensor]
+            if root in kept:
                 first.setdefault(root, index)
                 last[root] = index
     return first, last
@@ -151,19 +156,16 @@ def params_with(params: NDArray[np.int32], variant: Variant) -> NDArray[np.int32
     return with_tile_block(params, variant.tile_block) if variant.kernel else params
 
 
-def tile_block_of(params: NDArray[np.int32]) -> int:
-    """Return the ``tile_block`` of a convolution's parameters."""
-    return int(params[_CONV_FIELD["tile_block"]])
-
-
 def with_tile_block(params: NDArray[np.int32], tile_block: int) -> NDArray[np.int32]:
     """Return a convolution's parameters with ``tile_block``."""
     copy = params.copy()
-    copy[_CONV_FIELD["tile_block"]] = tile_block
+    copy[TILE_BLOCK] = tile_block
     return copy
 
 
 _CONV_FIELD = {name: i for i, (name, _) in enumerate(_core.FIELDS["conv"])}
+TILE_BLOCK = _CONV_FIELD["tile_block"]
+"""Index of the block among a convolution's parameters."""
 
 
 def _conv_variants(params: NDArray[np.int32], panels: int, panel_bytes: int, setting: Setting) -> list[Variant]:

@@ -17,7 +17,6 @@ import numpy as np
 from flexnn import _core
 from flexnn.graph.ir import Graph
 
-from .layout import Blocks
 from .machine import MachineProfile
 from .types import I64, Costs, Placement
 
@@ -85,7 +84,7 @@ class Drafting:
         self.placement = placement
         self.items = _items(costs)
         self.item_bytes = _item_bytes(graph, costs, self.items)
-        nodes, variants, constants, gaps = _node_records(graph, costs, placement)
+        nodes, variants, constants = _node_records(graph, costs, placement)
         self._panels, self._constants = nodes["panel_count"].astype(np.int32), nodes["constant_first"]
         lifetimes = np.zeros(len(costs.roots), _core.LIFETIME_DTYPE)
         lifetimes["start"] = placement.address
@@ -95,7 +94,7 @@ class Drafting:
             nodes=nodes,
             variants=variants,
             constants=constants,
-            gaps=gaps,
+            gaps=placement.gaps,
             items=self.items,
             lifetimes=lifetimes,
             io_align=costs.io_align,
@@ -202,48 +201,52 @@ class Drafting:
 
 
 def _items(costs: Costs) -> Records:
+    """Return what may be pinned or streamed by itself, node by node: its panels, then its constants."""
     rows = []
     for index, node in enumerate(costs.nodes):
         if node.panels:
             rows.append((index, -1))
-        rows += [(index, i) for i in range(len(node.constants))]
+        if node.constants:
+            rows += [(index, i) for i in range(len(node.constants))]
     return np.array(rows, _core.ITEM_DTYPE)
 
 
 def _item_bytes(graph: Graph, costs: Costs, items: Records) -> I64:
-    """Arena bytes that each item takes where it is pinned."""
+    """Return the arena bytes that each item takes where it is pinned."""
     sizes = []
     for index, constant in items.tolist():
         node = costs.nodes[index]
         weight = graph.weights[node.weight if constant < 0 else node.constants[constant][1]]
-        sizes.append(costs.occupied_bytes(weight.offset, node.weight_bytes if constant < 0 else weight.nbytes))
-    return np.array(sizes, np.int64)
+        sizes.append((weight.offset, node.weight_bytes if constant < 0 else weight.nbytes))
+    offset, nbytes = np.array(sizes, np.int64).reshape(-1, 2).T
+    align = costs.io_align
+    return np.asarray(-(-(offset + nbytes) // align) * align - offset // align * align, np.int64)
 
 
-def _node_records(graph: Graph, costs: Costs, placement: Placement) -> tuple[Records, Records, Records, Records]:
-    nodes: list[tuple[int, ...]] = []
+def _node_records(graph: Graph, costs: Costs, placement: Placement) -> tuple[Records, Records, Records]:
+    """Return records of nodes, of their variants and of their constants. Equal nodes share their variants' records."""
+    nodes = np.zeros(len(costs.nodes), _core.DRAFT_NODE_DTYPE)
     variants: list[tuple[float, ...]] = []
     constants: list[tuple[int, ...]] = []
-    gaps: list[tuple[int, int]] = []
-    live = Blocks.of(costs.root_bytes, costs.first_node, costs.last_node).live(len(costs.nodes)).tolist()
-    for index, node in enumerate(costs.nodes):
-        around = placement.gaps[index]
+    known: dict[int, int] = {}
+    rows: list[tuple[int, ...]] = []
+    for node in costs.nodes:
+        first = known.setdefault(id(node.variants), len(variants))
+        if first == len(variants):
+            variants += [(v.workspace_bytes * costs.threads, v.fixed_s, v.channels_s) for v in node.variants]
         weight = graph.weights[node.weight].offset if node.panels else 0
-        nodes.append(
+        rows.append(
             (
                 *(node.panels, node.panel_bytes if node.panels else 0, weight),
-                *(len(variants), len(node.variants), len(constants), len(node.constants)),
-                *(len(gaps), len(around) - 1, around[-1][0], live[index]),
-                placement.tight_bytes[index],
+                *(first, len(node.variants), len(constants), len(node.constants)),
             )
         )
-        variants += [(v.workspace_bytes * costs.threads, v.fixed_s, v.channels_s) for v in node.variants]
         for operand, w, room in node.constants:
             constants.append((graph.weights[w].offset, graph.weights[w].nbytes, room, operand))
-        gaps += around[:-1]
-    return (
-        np.array(nodes, _core.DRAFT_NODE_DTYPE),
-        np.array(variants, _core.VARIANT_DTYPE),
-        np.array(constants, _core.CONSTANT_DTYPE),
-        np.array(gaps, _core.GAP_DTYPE),
-    )
+    columns = np.array(rows, np.int64).reshape(-1, 7).T
+    for name, column in zip(_core.DRAFT_NODE_DTYPE.names or (), columns, strict=False):
+        nodes[name] = column
+    nodes["gap_first"], nodes["gap_count"] = placement.gap_first[:-1], np.diff(placement.gap_first)
+    nodes["top_offset"], nodes["live_bytes"] = placement.top, placement.live
+    nodes["tight_bytes"] = placement.tight_bytes
+    return nodes, np.array(variants, _core.VARIANT_DTYPE), np.array(constants, _core.CONSTANT_DTYPE)

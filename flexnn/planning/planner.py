@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from flexnn.graph.ir import Graph
+from flexnn.graph.tables import GATHERS
 from flexnn.units import Groups
 
 from .bands import WORTH, banded
@@ -40,18 +42,24 @@ class Planner:
     def __init__(self, graph: Graph, setting: Setting, *, groups: Groups = None) -> None:
         if groups is not None:
             setting = setting._replace(overhead=with_groups(setting.overhead))
-        has_tables = any(stored_table(graph, node) for node in graph.nodes)
-
-        def costs_of(variant: Graph) -> Costs:
-            return graph_costs(variant, setting, in_file=has_tables)
+        has_tables = any(node.op in GATHERS and stored_table(graph, node) for node in graph.nodes)
 
         self._graph, self._setting, self._groups = graph, setting, groups
         self._whole = VariantPlanner(graph, setting, in_file=has_tables)
         self._all_pinned = None if has_tables else self._whole
-        tiled = banded(graph, self._whole.costs, costs_of)
-        bands = VariantPlanner(tiled[0], setting, costs=tiled[1]) if tiled else None
-        self._tiled = bands if bands and bands.minimum <= WORTH * self._whole.minimum else None
         self._weight_bytes = sum(weight.nbytes for weight in graph.weights)
+
+    @cached_property
+    def _tiled(self) -> VariantPlanner | None:
+        """Planner of the graph in bands, where they are worth it. Plans without a limit do without."""
+        has_tables = self._all_pinned is None
+
+        def costs_of(variant: Graph) -> Costs:
+            return graph_costs(variant, self._setting, in_file=has_tables)
+
+        tiled = banded(self._graph, self._whole.costs, costs_of)
+        bands = VariantPlanner(tiled[0], self._setting, costs=tiled[1]) if tiled else None
+        return bands if bands and bands.minimum <= WORTH * self._whole.minimum else None
 
     @property
     def minimum(self) -> int:
@@ -110,7 +118,7 @@ class Planner:
             # Not kept: rarely asked for, in the budget.
             all_pinned = self._all_pinned or VariantPlanner(self._graph, self._setting)
             if memory is None or all_pinned.pinning_memory <= memory:
-                return replace(all_pinned.plan(memory), minimum_memory=self.minimum)
+                return replace(all_pinned.plan(memory), minimum_memory=lambda: self.minimum)
         bounds = [(variant.bound_ms(memory), variant) for variant in self._variants if variant.minimum <= memory]
         bounds.sort(key=lambda pair: pair[0])
         best = bounds[0][1].plan(memory)

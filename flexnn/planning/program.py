@@ -7,7 +7,7 @@ inputs and outputs are the caller's buffers and take no arena.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from flexnn import _core
 from flexnn.graph.ir import DTYPES, Graph
 from flexnn.graph.operators import OPERATORS
 
-from .costs import params_with, tile_block_of, with_tile_block
+from .costs import TILE_BLOCK, params_with, with_tile_block
 from .drafts import Draft, Records
 from .types import I64, LINE, Costs, Program, Variant, align_up
 
@@ -41,10 +41,14 @@ def encode_program(graph: Graph, costs: Costs, draft: Draft) -> Program:
     own_bytes = np.where(owns, slices["arena_bytes"], 0)
     base = front + int(own_bytes.sum())
     addresses = np.where(is_pinned, (front + np.cumsum(own_bytes) - own_bytes)[homes], draft.address + base)
-    loads = _slice_loads(graph, costs, draft, addresses)
+    held = _slices(costs, draft)
+    loads = _slice_loads(graph, costs, draft, held.weight, addresses)
+    alike = _alike(graph, costs)
+    nodes = _encode_nodes(graph, costs, draft, alike, _places(graph, costs, draft, constants, base), base)
+    _place_big_constants(nodes, graph, held, addresses)
     return Program(
-        nodes=_encode_nodes(graph, costs, draft, constants, addresses, base),
-        steps=_encode_steps(costs, graph, draft, loads),
+        nodes=nodes,
+        steps=_encode_steps(alike, draft, loads),
         pinned=np.concatenate((small, loads[owns])),
         loads=loads[~is_pinned],
         arena_bytes=base + draft.working_bytes,
@@ -81,21 +85,29 @@ def _table_weights(costs: Costs) -> list[int]:
     return list(dict.fromkeys(node.table for node in costs.nodes if node.table >= 0))
 
 
-def _slice_weights(costs: Costs, draft: Draft) -> list[tuple[int, int, int]]:
-    """Return (node, operand or -1, weight) of each slice."""
-    wanted = []
-    constants = [(operand, weight) for node in costs.nodes for operand, weight, _ in node.constants]
-    for step, constant in zip(draft.slices["step"].tolist(), draft.slices["constant"].tolist(), strict=True):
-        node = int(draft.steps["node"][step])
-        wanted.append((node, *(constants[constant] if constant >= 0 else (-1, costs.nodes[node].weight))))
-    return wanted
+class _Slices(NamedTuple):
+    """What each slice of a draft holds, pinned ones too."""
+
+    weight: I64
+    """Index of its weight."""
+    node: I64
+    operand: I64
+    """Number of the constant among the node's inputs; -1: panels."""
 
 
-def _slice_loads(graph: Graph, costs: Costs, draft: Draft, addresses: I64) -> Records:
+def _slices(costs: Costs, draft: Draft) -> _Slices:
+    node = draft.steps["node"][draft.slices["step"]].astype(np.int64)
+    weight = np.array([known.weight for known in costs.nodes], np.int64)[node]
+    constants = [row[:2] for known in costs.nodes for row in known.constants]
+    which = draft.slices["constant"].astype(np.int64)
+    operands, weights = np.array([*constants, (-1, -1)], np.int64).T  # the last one is that of panels
+    return _Slices(np.where(which < 0, weight, weights[which]), node, operands[np.maximum(which, -1)])
+
+
+def _slice_loads(graph: Graph, costs: Costs, draft: Draft, weights: I64, addresses: I64) -> Records:
     """Return a load for each slice, pinned ones too."""
     slices = draft.slices
-    weights = [weight for _, _, weight in _slice_weights(costs, draft)]
-    loads = encode_loads(graph, weights, slices["file_offset"], slices["bytes"], addresses, costs.io_align)
+    loads = encode_loads(graph, weights.tolist(), slices["file_offset"], slices["bytes"], addresses, costs.io_align)
     loads["wait_steps"] = np.where(slices["is_pinned"] != 0, 0, slices["wait_steps"])
     return loads
 
@@ -121,47 +133,82 @@ def encode_loads(
     return loads
 
 
+class _Alike(NamedTuple):
+    """Operators and parameters that differ, and which of them each node has."""
+
+    op: NDArray[np.int32]
+    params: NDArray[np.int32]
+    of_node: I64
+
+
+def _alike(graph: Graph, costs: Costs) -> _Alike:
+    number = {name: i for i, name in enumerate(_core.OPS)}
+    found: dict[int, int] = {}
+    ops: list[int] = []
+    params: list[NDArray[np.int32]] = []
+    of_node = []
+    for node, known in zip(graph.nodes, costs.nodes, strict=True):
+        at = found.setdefault(id(known.params), len(ops))
+        if at == len(ops):
+            ops.append(number[node.op])
+            params.append(known.params)
+        of_node.append(at)
+    matrix = np.array(params, np.int32).reshape(-1, _core.PARAM_WORDS)
+    return _Alike(np.array(ops, np.int32), matrix, np.array(of_node, np.int64))
+
+
 def _encode_nodes(
-    graph: Graph,
-    costs: Costs,
-    draft: Draft,
-    constants: dict[int, int],
-    addresses: I64,
-    base: int,
+    graph: Graph, costs: Costs, draft: Draft, alike: _Alike, places: tuple[I64, I64], base: int
 ) -> Records:
+    nodes = np.zeros(len(graph.nodes), _core.NODE_DTYPE)
+    chosen = [known.variants[v] for known, v in zip(costs.nodes, draft.choices["variant"].tolist(), strict=True)]
+    nodes["op"], nodes["params"] = alike.op[alike.of_node], alike.params[alike.of_node]
+    nodes["workspace_bytes"] = workspace = np.array([variant.workspace_bytes for variant in chosen], np.int64)
+    nodes["workspace_offset"] = np.where(workspace > 0, base + draft.node_address[:, 0], 0)
+    with_kernel = [i for i, variant in enumerate(chosen) if variant.kernel]
+    if with_kernel:
+        kernels = OPERATORS["conv"].kernels
+        nodes["kernel"][with_kernel] = [kernels.index(chosen[i].kernel) for i in with_kernel]
+        nodes["params"][with_kernel, TILE_BLOCK] = [chosen[i].tile_block for i in with_kernel]
+    places_base, places_offset = places
+    inputs = nodes["in"]["base"].shape[1]
+    none = [len(graph.tensors)] * inputs  # the place of no tensor
+    read = np.array([(node.inputs + none)[:inputs] for node in graph.nodes], np.int64).reshape(-1, inputs)
+    made = np.array([node.outputs[0] for node in graph.nodes], np.int64)
+    nodes["in"]["base"], nodes["in"]["offset"] = places_base[read], places_offset[read]
+    nodes["out"]["base"], nodes["out"]["offset"] = places_base[made], places_offset[made]
+    tables = {weight: i for i, weight in enumerate(_table_weights(costs))}
+    for index, known in enumerate(costs.nodes) if tables else ():
+        if known.table >= 0:
+            where = nodes["in"][index, 0]
+            where["base"], where["offset"] = _core.BASE_FILE, tables[known.table]
+    return nodes
+
+
+def _places(graph: Graph, costs: Costs, draft: Draft, constants: dict[int, int], base: int) -> tuple[I64, I64]:
+    """Return base and offset of each tensor as an operand, and then those of no tensor. Big constants, which have a
+    place for each node that reads them, have -1.
+    """
     io = {root: 1 + i for i, root in enumerate([*graph.inputs, *graph.outputs])}
     place = {root: base + at for root, at in zip(costs.roots, draft.placement.address, strict=True)}
-    operand_of: dict[tuple[int, int], int] = {}
-    for (node, operand, _), at in zip(_slice_weights(costs, draft), addresses.tolist(), strict=True):
-        if operand >= 0:
-            operand_of[node, operand] = at
-    nodes = np.zeros(len(graph.nodes), _core.NODE_DTYPE)
-    nodes["in"]["base"] = -1
-    tables = {weight: i for i, weight in enumerate(_table_weights(costs))}
-    variants, workspace = draft.choices["variant"].tolist(), draft.node_address[:, 0].tolist()
-    for index, item in enumerate(graph.nodes):
-        known = costs.nodes[index]
-        variant = known.variants[variants[index]]
-        row = nodes[index]
-        encode_variant(row, item.op, known.params, variant)
-        if variant.workspace_bytes:
-            row["workspace_offset"] = base + workspace[index]
-            row["workspace_bytes"] = variant.workspace_bytes
-        for operand, tensor in enumerate([*item.inputs, item.outputs[0]]):
-            root = graph.root(tensor)
-            weight = graph.tensors[root].weight
-            where = row["out"] if operand == len(item.inputs) else row["in"][operand]
-            inside = graph.tensors[tensor].offset * DTYPES[graph.tensors[tensor].dtype].itemsize
-            if operand == 0 and known.table >= 0:
-                where["base"], where["offset"] = _core.BASE_FILE, tables[known.table]
-            elif root in io:
-                where["base"], where["offset"] = io[root], inside
-            elif weight >= 0:
-                where["base"] = 0
-                where["offset"] = operand_of.get((index, operand), constants.get(weight, -1)) + inside
-            else:
-                where["base"], where["offset"] = 0, place[root] + inside
-    return nodes
+    size = {name: dtype.itemsize for name, dtype in DTYPES.items()}
+    bases, offsets = [], []
+    for index, tensor in enumerate(graph.tensors):
+        root = index if tensor.root < 0 else tensor.root
+        at = place.get(root)
+        if at is None:
+            at = 0 if root in io else constants.get(graph.tensors[root].weight, -1)
+        bases.append(io.get(root, 0))
+        offsets.append(at + tensor.offset * size[tensor.dtype])
+    return np.array([*bases, -1], np.int64), np.array([*offsets, 0], np.int64)
+
+
+def _place_big_constants(nodes: Records, graph: Graph, slices: _Slices, addresses: I64) -> None:
+    """Write the addresses of streamed and pinned constants into the nodes that read them."""
+    for i in np.flatnonzero(slices.operand >= 0).tolist():
+        node, operand = int(slices.node[i]), int(slices.operand[i])
+        tensor = graph.tensors[graph.nodes[node].inputs[operand]]
+        nodes["in"]["offset"][node, operand] = addresses[i] + tensor.offset * DTYPES[tensor.dtype].itemsize
 
 
 def encode_variant(row: np.void, op: str, params: NDArray[np.int32], variant: Variant) -> None:
@@ -177,19 +224,22 @@ def decode_variant(row: np.void) -> tuple[str, NDArray[np.int32], Variant]:
     kernel = OPERATORS[op].kernel(int(row["kernel"]))
     if not kernel:
         return op, params, Variant("", 0, 0, 0.0, 0.0)
-    return op, with_tile_block(params, 0), Variant(kernel, tile_block_of(params), 0, 0.0, 0.0)
+    return op, with_tile_block(params, 0), Variant(kernel, int(params[TILE_BLOCK]), 0, 0.0, 0.0)
 
 
-def _encode_steps(costs: Costs, graph: Graph, draft: Draft, loads: Records) -> Records:
+def _encode_steps(alike: _Alike, draft: Draft, loads: Records) -> Records:
     steps = np.zeros(len(draft.steps), _core.STEP_DTYPE)
     steps["node"] = draft.steps["node"]
     steps["panel_offset"] = -1
     steps["wait_loads"] = draft.steps["wait_loads"]
     panels = draft.slices["constant"] < 0
     steps["panel_offset"][draft.slices["step"][panels]] = (loads["address"] + loads["check_lead"])[panels]
-    whole = [_core.op_full_window(n.op, p.params) for n, p in zip(graph.nodes, costs.nodes, strict=True)]
+    records = np.zeros(len(alike.op), _core.NODE_DTYPE)
+    records["op"], records["params"] = alike.op, alike.params
+    whole = np.zeros((len(records), 4), np.int32)
+    _core.node_needs(records, np.zeros((len(records), 4), np.int64), whole)
     window = steps["window"]
-    rows = np.asarray(whole, np.int32).reshape(-1, 4)[steps["node"]]
+    rows = whole[alike.of_node[steps["node"]]]
     for i, name in enumerate(("y0", "y1", "c0", "c1")):
         window[name] = rows[:, i]
     sliced = draft.steps["p1"] > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,22 @@ if TYPE_CHECKING:
     from .explain import Explanation
 
 
-@dataclass(slots=True)
+class _WhenAsked:
+    """A number of a plan that may be given as a function, which is called when the number is first asked for."""
+
+    def __get__(self, plan: Plan | None, owner: type[Plan]) -> int:
+        if plan is None:
+            raise AttributeError("a plan is made with it")
+        found = plan.__dict__["_minimum"]
+        if callable(found):
+            found = plan.__dict__["_minimum"] = found()
+        return int(found)
+
+    def __set__(self, plan: Plan, value: int | Callable[[], int]) -> None:
+        plan.__dict__["_minimum"] = value
+
+
+@dataclass
 class Plan:
     """A program with its predicted cost. Times in milliseconds, sizes in bytes."""
 
@@ -28,8 +44,6 @@ class Plan:
     """Program for the engine."""
     memory: int | None
     """Budget in bytes; None: no limit."""
-    minimum_memory: int
-    """Smallest budget in bytes that has a plan."""
     overhead: dict[str, int]
     """Bytes that the session takes outside the arena, by purpose."""
     predicted_ms: float
@@ -44,6 +58,8 @@ class Plan:
     """Most bytes of activations alive at once."""
     working_bytes: int
     """Bytes of the arena's working part: activations, workspaces and streamed weights."""
+    minimum_memory: _WhenAsked = _WhenAsked()
+    """Smallest budget in bytes that has a plan."""
     groups: int | None = None
     """Number of groups per layer of independent nodes; nodes of a group run at the same time. None: steps run one by
     one.

@@ -131,14 +131,33 @@ class Placement:
 
     address: list[int]
     """Address of each activation from the start of the working part."""
-    gaps: list[list[tuple[int, int]]]
-    """Free ranges at each node between live activations, then (top, top): above ``top`` everything is free."""
-    tight_bytes: list[int]
+    gaps: NDArray[Any]
+    """Free ranges between live activations (GAP_DTYPE), node by node, the largest ones where there are many."""
+    gap_first: I64
+    """Index of the first gap of each node, and the number of all gaps."""
+    top: I64
+    """Bytes above which everything is free, at each node."""
+    live: I64
+    """Bytes of the activations alive at each node."""
+    needs: list[list[int]]
+    """Sizes of what each node needs beside them, the largest first (``layout.node_needs``)."""
+    tight_bytes: I64
     """Bytes of the smallest working part in which each node has room for its smallest workspace and one panel."""
-    working_bytes_min: int
-    """Bytes of the smallest working part in which all nodes have that room."""
-    live_bytes_max: int
-    """Most bytes of activations alive at once: no placement takes less."""
+
+    @property
+    def working_bytes_min(self) -> int:
+        """Bytes of the smallest working part in which all nodes have that room."""
+        return int(self.tight_bytes.max(initial=0))
+
+    @property
+    def live_bytes_max(self) -> int:
+        """Most bytes of activations alive at once: no placement takes less."""
+        return int(self.live.max(initial=0))
+
+    def gaps_at(self, node: int) -> list[tuple[int, int]]:
+        """Return the free ranges at a node between live activations, then (top, top): above it everything is free."""
+        top = int(self.top[node])
+        return [*self.gaps[self.gap_first[node] : self.gap_first[node + 1]].tolist(), (top, top)]
 
 
 @dataclass(slots=True, frozen=True)

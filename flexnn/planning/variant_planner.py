@@ -18,7 +18,7 @@ import math
 import time
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -109,6 +109,17 @@ class _Rung(NamedTuple):
     """Most bytes of the rung above."""
 
 
+class _Least(NamedTuple):
+    """Facts of the tightest plan, by which others are searched."""
+
+    draft_bytes: int
+    """Bytes of its draft (``Draft.nbytes``)."""
+    nbytes: int
+    """Bytes of the lowest rung's drafts."""
+    is_small: bool
+    """Whether the graph is small: random changes are tried."""
+
+
 _Unplaced = tuple[float, int, Records]
 """Seconds if memory were never fragmented, bytes of the working part, choices."""
 
@@ -128,21 +139,32 @@ class VariantPlanner:
         self._step_bytes = step_bytes
         self._drafting = self._drafting_of(best_placement(self._costs))
         self._any_order = np.arange(len(self._drafting.items), dtype=np.int32)
-        self._item_node, item_bytes = self._drafting.items["node"], self._drafting.item_bytes
-        seconds = np.array([max(node.variants[0].seconds(), 1e-9) for node in self._costs.nodes])
-        self._pin_ranks = _evenly(len(item_bytes)), -item_bytes / seconds[self._item_node], item_bytes
-        self._tightest_choices = self._tightest(self._drafting)
-        tight = self._tight_draft()
-        self._tight_draft_bytes = tight.nbytes
-        self._is_small = (
-            len(self._costs.nodes) + len(tight.steps) <= SMALL_SIZE
-            and self._drafting.item_bytes.sum() <= SMALL_WEIGHTS * tight.nbytes
-        )
-        self._sliced_bytes = tight.nbytes + step_bytes * (tight.rows // SPARE_ROWS + 1)
         self._all_pinned: tuple[int, int] | None = None
         """Bytes of the draft that pins everything, and of its working part, once it was made."""
-        self._release()
         self._prepared_ns = time.perf_counter_ns() - started
+
+    @cached_property
+    def _pin_ranks(self) -> tuple[NDArray[Any], ...]:
+        """Ranks of items of equal price (``_orders``)."""
+        item_bytes = self._drafting.item_bytes
+        seconds = np.array([max(node.variants[0].seconds(), 1e-9) for node in self._costs.nodes])
+        return _evenly(len(item_bytes)), -item_bytes / seconds[self._drafting.items["node"]], item_bytes
+
+    @cached_property
+    def _tightest_choices(self) -> tuple[int, Records]:
+        return self._tightest(self._drafting)
+
+    @cached_property
+    def _least(self) -> _Least:
+        """What is known of the tightest plan, which plans without a limit do without."""
+        tight = self._tight_draft()
+        size = len(self._costs.nodes) + len(tight.steps)
+        self._release()
+        return _Least(
+            tight.nbytes,
+            tight.nbytes + self._step_bytes * (tight.rows // SPARE_ROWS + 1),
+            size <= SMALL_SIZE and bool(self._drafting.item_bytes.sum() <= SMALL_WEIGHTS * tight.nbytes),
+        )
 
     def _release(self) -> None:
         """Free the memory that drafts are made in: sessions keep planners, but plan seldom."""
@@ -175,9 +197,9 @@ class VariantPlanner:
         """Bytes of the smallest draft with room for finer slices, or of the one that pins everything, if that is less.
         It is where weights are small.
         """
-        if self._drafting.item_bytes.sum() + self._drafting.placement.working_bytes_min > self._sliced_bytes:
-            return self._sliced_bytes
-        return min(self._sliced_bytes, self._pinned_sizes()[0])
+        if self._drafting.item_bytes.sum() + self._drafting.placement.working_bytes_min > self._least.nbytes:
+            return self._least.nbytes
+        return min(self._least.nbytes, self._pinned_sizes()[0])
 
     def _pinned_sizes(self) -> tuple[int, int]:
         """Return the bytes of the draft that pins everything, and of its working part."""
@@ -245,7 +267,7 @@ class VariantPlanner:
         plan = Plan(
             program=program,
             memory=memory,
-            minimum_memory=self.minimum,
+            minimum_memory=lambda: self.minimum,
             overhead=self._parts(draft.rows),
             predicted_ms=draft.seconds * 1e3,
             stall_ms=draft.stall_s * 1e3,
@@ -276,10 +298,9 @@ class VariantPlanner:
 
     def _unlimited(self) -> Draft:
         """Return the draft that pins everything, each node by its fastest kernel, in the smallest working part."""
-        fastest = [node.variants[0].workspace_bytes * self._costs.threads for node in self._costs.nodes]
-        gaps = self._drafting.placement.gaps
-        tops = (around[-1][0] + size for around, size in zip(gaps, fastest, strict=True))
-        draft = self._pin_all(max(tops, default=0))
+        fastest = [node.variants[0].workspace_bytes for node in self._costs.nodes]
+        tops = self._drafting.placement.top + np.array(fastest, np.int64) * self._costs.threads
+        draft = self._pin_all(int(tops.max(initial=0)))
         self._all_pinned = draft.nbytes, draft.working_bytes
         return draft
 
@@ -288,13 +309,11 @@ class VariantPlanner:
         everything = int(drafting.item_bytes.sum()) + self._step_bytes * len(self._costs.nodes)
         choices, _, _ = drafting.choose(self._any_order, working_bytes, working_bytes + 2 * everything, 1)
         draft = drafting.place(choices, working_bytes)
-        ends = [a + size for a, size in zip(draft.placement.address, self._costs.root_bytes, strict=True)]
-        for node, variant, at in zip(
-            self._costs.nodes, choices["variant"].tolist(), draft.node_address[:, 0].tolist(), strict=True
-        ):
-            if workspace := node.variants[variant].workspace_bytes * self._costs.threads:
-                ends.append(at + workspace)
-        used = max(ends, default=0)
+        variants = zip(self._costs.nodes, choices["variant"].tolist(), strict=True)
+        workspace = np.array([node.variants[v].workspace_bytes for node, v in variants], np.int64) * self._costs.threads
+        ends = np.asarray(draft.placement.address, np.int64) + np.asarray(self._costs.root_bytes, np.int64)
+        above = (draft.node_address[:, 0] + workspace)[workspace > 0]
+        used = int(max(ends.max(initial=0), above.max(initial=0)))
         again = int(draft.slices["arena_bytes"][draft.slices["is_pinned"] != 0].sum()) - draft.pinned_bytes
         return replace(draft, working_bytes=used, nbytes=draft.nbytes - working_bytes + used - again)
 
@@ -305,7 +324,7 @@ class VariantPlanner:
         seconds or more.
         """
         best = tight = self._tight_draft()
-        rounds = _core.ROUNDS_MAX if self._is_small else ROUNDS
+        rounds = _core.ROUNDS_MAX if self._least.is_small else ROUNDS
         end, above = bytes_max, self._bounding.at(self._arena_bytes(bytes_max), rounds)
         for rung in reversed(self._rungs(bytes_max)):
             if above.seconds >= min(best.seconds, known):
@@ -320,7 +339,7 @@ class VariantPlanner:
         """Return the rungs up to ``bytes_max``, the lowest first."""
         rungs, reached, spare = [], self._least_bytes, FIRST_RUNG * self.minimum
         nodes = len(self._costs.nodes)
-        growth = 1 + (GROWTH_SMALL if self._is_small else max(GROWTH, nodes / GROWTH_NODES))
+        growth = 1 + (GROWTH_SMALL if self._least.is_small else max(GROWTH, nodes / GROWTH_NODES))
         while reached <= bytes_max:
             rungs.append(_Rung(reached, self._least_bytes + int(spare)))
             reached, spare = rungs[-1].next_bytes_max, spare * growth
@@ -329,7 +348,7 @@ class VariantPlanner:
     def _found(self, rung: _Rung, bound: Bound, tight: Draft) -> Draft:
         """Return the best draft of the rung that is found, the tightest one if nothing better."""
         best = self._drafted(rung.bytes_max, bound, tight)
-        if not self._is_small or best.seconds <= bound.seconds * NEAR:
+        if not self._least.is_small or best.seconds <= bound.seconds * NEAR:
             return best
         drafting = next(d for d in self._draftings if d.placement is best.placement)
         lowest = rung.bytes_max == self._least_bytes
@@ -408,7 +427,7 @@ class VariantPlanner:
     def _working_bytes(self, bytes_max: int, fraction: float) -> int:
         """Return the size of a working part that has a fraction of the spare memory."""
         least = self._tightest_choices[0]
-        spare = max(bytes_max - self._tight_draft_bytes, 0)
+        spare = max(bytes_max - self._least.draft_bytes, 0)
         return least + int(spare * fraction) // LINE * LINE
 
     def _orders(self, bound: Bound) -> list[NDArray[np.int32]]:
@@ -416,7 +435,7 @@ class VariantPlanner:
         along the run, as even demand needs the least memory to load ahead; the most bytes per second of their node
         first, which computing hides least; or the smallest first, which leaves the fewest requests.
         """
-        price = np.round(bound.price[self._item_node] * (PRICES * self._machine.storage_bytes_per_second))
+        price = np.round(bound.price[self._drafting.items["node"]] * (PRICES * self._machine.storage_bytes_per_second))
         return [np.lexsort((rank, price)).astype(np.int32) for rank in self._pin_ranks]
 
 

@@ -14,7 +14,19 @@ from flexnn import _core
 from flexnn.graph.ir import Graph
 from flexnn.planning import Setting
 from flexnn.planning.costs import graph_costs
-from flexnn.planning.layout import STRATEGIES, Blocks, arena_for, fit, node_needs, place_activations, search
+from flexnn.planning.layout import (
+    STRATEGIES,
+    Blocks,
+    activations,
+    arena_for,
+    fit,
+    node_needs,
+    place_activations,
+    search,
+)
+from flexnn.planning.layout import gaps as layout_gaps
+from flexnn.planning.layout.gaps import gaps_of
+from flexnn.planning.layout.strategies import ORDERS, place_by_time, place_in_order
 from flexnn.planning.types import Costs
 from tests.support.plan_graphs import CLASSICS, random_graph
 from tests.support.plans import FAST_DISK
@@ -64,7 +76,8 @@ def test_activations_leave_each_node_its_needs(seed: int) -> None:
         assert not (address < 0).any()
         assert not _overlaps(blocks, address)
         assert blocks.top(address) <= placement.working_bytes_min <= placements[0].working_bytes_min
-        for node, gaps in enumerate(placement.gaps):
+        for node in range(len(costs.nodes)):
+            gaps = placement.gaps_at(node)
             alive = [i for i in range(len(blocks)) if blocks.first[i] <= node <= blocks.last[i]]
             for start, end in gaps:
                 assert not any(address[i] < end and address[i] + blocks.sizes[i] > start for i in alive)
@@ -222,3 +235,72 @@ def test_arena_for_is_the_least() -> None:
         least = arena_for(gaps, sizes)
         assert fit(gaps, least, sizes) is not None
         assert fit(gaps, least - 1, sizes) is None
+
+
+def _slow_hole(blocks: Blocks, address: np.ndarray, placed: list[int], i: int, *, first_fit: bool) -> int:
+    """Address of block ``i`` between those that are placed, by definition."""
+    together = [j for j in placed if blocks.first[j] <= blocks.last[i] and blocks.first[i] <= blocks.last[j]]
+    top, best, slack = 0, -1, 1 << 62
+    for j in sorted(together, key=lambda j: address[j]):
+        left = int(address[j]) - top - int(blocks.sizes[i])
+        if left >= 0 and (best < 0 if first_fit else left < slack):
+            best, slack = top, left
+        top = max(top, int(address[j] + blocks.sizes[j]))
+    return best if best >= 0 else top
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_orders_place_as_they_are_defined(seed: int) -> None:
+    rng = random.Random(seed)
+    blocks = _random_blocks(rng, rng.randint(0, 60), rng.choice((5, 40, 200)), 50)
+    first_fit = bool(seed % 2)
+    for order in ORDERS.values():
+        sequence, placed = order(blocks), list[int]()
+        address = place_in_order(blocks, sequence, first_fit=first_fit)
+        for i in sequence.tolist():
+            assert address[i] == _slow_hole(blocks, address, placed, i, first_fit=first_fit)
+            placed.append(i)
+    assert (place_by_time(blocks) == place_in_order(blocks, ORDERS["sequential"](blocks))).all()
+    pairs = itertools.combinations(range(len(blocks)), 2)
+    assert blocks.pairs == sum(
+        bool(blocks.first[i] <= blocks.last[j] and blocks.first[j] <= blocks.last[i]) for i, j in pairs
+    )
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_gaps_are_what_no_block_takes(seed: int) -> None:
+    rng = random.Random(seed)
+    times = rng.choice((1, 5, 40))
+    blocks = _random_blocks(rng, rng.randint(0, 60), times, 50)
+    address = place_in_order(blocks, ORDERS["large first"](blocks))
+    found, first, top = gaps_of(blocks, address, times)
+    for moment in range(times):
+        alive = [i for i in range(len(blocks)) if blocks.first[i] <= moment <= blocks.last[i]]
+        taken = {int(at) for i in alive for at in range(address[i], address[i] + blocks.sizes[i])}
+        assert top[moment] == max(taken, default=-1) + 1
+        gaps = found[first[moment] : first[moment + 1]].tolist()
+        assert {at for start, end in gaps for at in range(start, end)} == set(range(top[moment])) - taken
+        assert all(a[1] < b[0] for a, b in itertools.pairwise(gaps))
+
+
+def test_many_gaps_are_the_largest_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layout_gaps, "GAPS_MIN", 2)
+    monkeypatch.setattr(layout_gaps, "GAPS", 0)
+    blocks = Blocks.of([10] * 5, [0] * 5, [0] * 5)
+    found, first, top = gaps_of(blocks, np.array([5, 30, 41, 60, 100], np.int64), 1)
+    assert found.tolist() == [(15, 30), (70, 100)]
+    assert (first.tolist(), top.tolist()) == ([0, 2], [110])
+
+
+def test_blocks_that_meet_have_no_gaps() -> None:
+    with pytest.raises(ValueError, match="placement"):
+        gaps_of(Blocks.of([10, 10], [0, 0], [1, 1]), np.array([0, 5], np.int64), 2)
+
+
+def test_dense_graphs_are_placed_by_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    costs = _costs(random_graph(3))
+    monkeypatch.setattr(activations, "DENSE", 0)
+    (placement,) = place_activations(costs)
+    blocks = Blocks.of(costs.root_bytes, costs.first_node, costs.last_node)
+    assert placement.address == place_by_time(blocks).tolist()
+    assert not _overlaps(blocks, np.array(placement.address))

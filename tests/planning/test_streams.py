@@ -110,3 +110,39 @@ def test_no_room_and_hostile_arguments_are_refused() -> None:
             _place(*args)
     with pytest.raises(ValueError, match=r"placement"):
         _place(2, 256, 64, fixed, [64, 64], [1, 0], [-1, -1])
+
+
+def _crowd(rng: random.Random) -> tuple:
+    """Many fixed blocks and slices, several at a step, forced ones among them, in an arena that most of them fill."""
+    steps, align = rng.randint(20, 120), rng.choice((1, 16))
+    ends, rows = [0] * steps, []
+    for _ in range(rng.randint(0, 120)):
+        first = rng.randrange(steps)
+        last = min(first + rng.choice((0, 1, 3, 30)), steps - 1)
+        start = max(ends[first : last + 1]) + rng.choice((0, 0, 5, 40))
+        rows.append((start, start + rng.randint(1, 60), first, last))
+        ends[first : last + 1] = [rows[-1][1]] * (last + 1 - first)
+    use = sorted(rng.randrange(steps) for _ in range(rng.randint(1, 80)))
+    sizes = [rng.randint(1, 64) for _ in use]
+    most = [sum(s + 2 * align for s, u in zip(sizes, use, strict=True) if u == step) for step in range(steps)]
+    arena = max(e + m for e, m in zip(ends, most, strict=True)) + rng.choice((0, 100, 2000))
+    return steps, arena, align, np.array(rows, np.int64).reshape(-1, 4).T.copy(), sizes, use
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_rows_and_trees_of_spans_place_alike(seed: int) -> None:
+    rng = random.Random(seed)
+    steps, arena, align, fixed, sizes, use = _crowd(rng)
+    forced = np.array([arena - 64 if rng.random() < 0.02 else -1 for _ in sizes], np.int64)
+    found = []
+    for is_large in (False, True):
+        address, waits = np.full(len(sizes), -1, np.int64), np.zeros(len(sizes), np.int64)
+        numbers = np.array(sizes, np.int64), np.array(use, np.int64), forced
+        try:
+            _core.place_streams(
+                steps, arena, align, fixed, *numbers, address, waits, from_top=bool(seed % 2), is_large=is_large
+            )
+            found.append((address.tolist(), waits.tolist()))
+        except ValueError as error:  # a forced place is taken
+            found.append((str(error),))
+    assert found[0] == found[1]

@@ -16,6 +16,9 @@ from ..sources import ArraySource
 from .affine import channel_values
 from .rewrite import Rewriter, operands
 
+FACTORS_MAX, DEPTH_MAX = 3, 16
+"""Most factors of a product that is looked at, and most nodes that make them: gelu has three factors."""
+
 
 def recognise_activations(graph: Graph) -> None:
     """X sigmoid(x) is silu, x tanh(softplus(x)) mish, clip(x + 3, 0, 6) / 6 hardsigmoid, and x times that hardswish;
@@ -150,22 +153,48 @@ def _hard_swish_late(uses: Rewriter, node: Node) -> None:
 
 
 def _product(uses: Rewriter, tensor: int) -> tuple[list[int], float]:
-    """The factors of ``tensor``, of its shape, and the constant factor; a power of 3 is three factors."""
-    node = uses.producer.get(tensor)
-    if node is not None and node.op == "binary" and node.attrs["act"] == "none":
-        for x, other in operands(node):
-            value = uses.scalar(other)
-            if value is None or not _same_shape(uses, x, node):
-                continue
-            if node.attrs["kind"] == "mul" or (node.attrs["kind"] == "div" and value and x == node.inputs[0]):
-                factors, factor = _product(uses, x)
-                return factors, factor * value if node.attrs["kind"] == "mul" else factor / value
-            if node.attrs["kind"] == "pow" and value == 3 and x == node.inputs[0]:
-                return [x, x, x], 1.0
-        if node.attrs["kind"] == "mul" and all(_same_shape(uses, i, node) for i in node.inputs):
-            (a, factor_a), (b, factor_b) = (_product(uses, i) for i in node.inputs)
-            return a + b, factor_a * factor_b
-    return [tensor], 1.0
+    """The factors of ``tensor``, of its shape, and the constant factor; a power of 3 is three factors. No factors where
+    there are more than FACTORS_MAX, or they are more than DEPTH_MAX nodes away.
+    """
+    factors: list[int] = []
+    factor, waiting = 1.0, [tensor]
+    for _ in range(DEPTH_MAX):
+        if not waiting or len(factors) + len(waiting) > FACTORS_MAX:
+            break
+        at = waiting.pop()
+        node = uses.producer.get(at)
+        found = None
+        if node is not None and node.op == "binary" and node.attrs["act"] == "none":
+            found = _factors(uses, node)
+        if found is None:
+            factors.append(at)
+            continue
+        own, times, ends = found
+        factor *= times
+        if ends:
+            factors += own
+        else:
+            waiting += own[::-1]
+    return ([], factor) if waiting or len(factors) > FACTORS_MAX else (factors, factor)
+
+
+def _factors(uses: Rewriter, node: Node) -> tuple[list[int], float, bool] | None:
+    """The factors of a product, quotient or third power, its constant factor, and whether the factors are no products
+    themselves; None for other nodes.
+    """
+    for x, other in operands(node):
+        value = uses.scalar(other)
+        if value is None or not _same_shape(uses, x, node):
+            continue
+        if node.attrs["kind"] == "mul":
+            return [x], value, False
+        if node.attrs["kind"] == "div" and value and x == node.inputs[0]:
+            return [x], 1 / value, False
+        if node.attrs["kind"] == "pow" and value == 3 and x == node.inputs[0]:
+            return [x, x, x], 1.0, True
+    if node.attrs["kind"] == "mul" and all(_same_shape(uses, i, node) for i in node.inputs):
+        return node.inputs, 1.0, False
+    return None
 
 
 def _plus_one(uses: Rewriter, tensor: int) -> int | None:

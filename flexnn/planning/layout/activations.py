@@ -18,10 +18,16 @@ from flexnn.planning.types import I64, Costs, Placement
 
 from .blocks import Blocks
 from .gaps import arena_for, gaps_of
-from .strategies import ORDERS, alternate, place_in_order, search
+from .strategies import ORDERS, alternate, place_by_time, place_in_order, search
 
 ALTERNATIVES = "both ends", "long-lived first"
 """Orders that leave free memory of another shape: a hole in the middle, or above long-lived activations."""
+
+
+DENSE = 1 << 18
+"""Pairs of blocks that live together, above which activations are placed in the order of time alone: each other order
+and the search take a time that grows with the pairs.
+"""
 
 
 def place_activations(costs: Costs) -> list[Placement]:
@@ -33,6 +39,8 @@ def place_activations(costs: Costs) -> list[Placement]:
 def best_placement(costs: Costs) -> Placement:
     """Return the placement whose tightest plan needs the smallest arena."""
     acts, needs, every = _blocks(costs)
+    if every.pairs > DENSE:
+        return _placement(acts, needs, place_by_time(acts))
     address = search(every, known=(address for _, address in _with_needs(every, len(acts)))).address
     return _placement(acts, needs, address[: len(acts)])
 
@@ -42,6 +50,8 @@ def alternative_placements(costs: Costs, best: Placement) -> list[Placement]:
     when loads are placed.
     """
     acts, needs, every = _blocks(costs)
+    if every.pairs > DENSE:
+        return []
     found = {np.array(best.address, np.int64).tobytes(): best}
     for name, address in _with_needs(every, len(acts)):
         own = address[: len(acts)]
@@ -54,16 +64,29 @@ def alternative_placements(costs: Costs, best: Placement) -> list[Placement]:
 
 def _blocks(costs: Costs) -> tuple[Blocks, list[list[int]], Blocks]:
     """Return the activations, what each node needs beside them, and both together as blocks."""
-    needs = [node_needs(costs, i, -1, 1) for i in range(len(costs.nodes))]
-    acts = Blocks.of(costs.root_bytes, costs.first_node, costs.last_node)
-    of_node = [i for i, sizes in enumerate(needs) for _ in sizes]
-    return acts, needs, acts + Blocks.of([size for sizes in needs for size in sizes], of_node, of_node)
+    acts, threads = Blocks.of(costs.root_bytes, costs.first_node, costs.last_node), costs.threads
+    needs: list[list[int]] = []
+    for index, node in enumerate(costs.nodes):
+        if node.panels or node.constants:
+            needs.append(node_needs(costs, index, -1, 1))
+        else:
+            workspace = node.variants[-1].workspace_bytes
+            needs.append([workspace * threads] if workspace else [])
+    of_node = np.repeat(np.arange(len(needs), dtype=np.int32), [len(sizes) for sizes in needs])
+    sizes = np.array([size for sizes in needs for size in sizes], np.int64)
+    return acts, needs, acts + Blocks(sizes, of_node, of_node)
 
 
 def _placement(acts: Blocks, needs: list[list[int]], address: I64) -> Placement:
-    gaps = gaps_of(acts, address, len(needs))
-    tight = [arena_for(around, sizes) for around, sizes in zip(gaps, needs, strict=True)]
-    return Placement(address.tolist(), gaps, tight, max(tight, default=0), acts.bound)
+    gaps, first, top = gaps_of(acts, address, len(needs))
+    tight = top + np.array([sum(sizes) for sizes in needs], np.int64)
+    found = Placement(address.tolist(), gaps, first, top, acts.live(len(needs)), needs, tight)
+    some = np.flatnonzero(first[1:] > first[:-1])
+    largest = np.maximum.reduceat(gaps["end"] - gaps["start"], first[some]) if len(some) else first[some]
+    for node, room in zip(some.tolist(), largest.tolist(), strict=True):
+        if needs[node] and needs[node][-1] <= room:
+            tight[node] = arena_for(found.gaps_at(node), needs[node])
+    return found
 
 
 def _with_needs(every: Blocks, count: int) -> Iterator[tuple[str, I64]]:

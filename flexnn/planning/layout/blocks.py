@@ -57,6 +57,13 @@ class Blocks:
         moments = int(self.last.max()) + 1 if len(self) else 0
         return int(self.live(moments).max(initial=0))
 
+    @cached_property
+    def pairs(self) -> int:
+        """Number of pairs of blocks that live together."""
+        begun = np.searchsorted(np.sort(self.first), self.last, side="right")
+        ended = np.searchsorted(np.sort(self.last), self.first, side="left")
+        return (int((begun - ended).sum()) - len(self)) // 2
+
     def top(self, address: I64) -> int:
         """Return the bytes that a placement takes."""
         return int((address + self.sizes).max(initial=0))

@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 from itertools import combinations
+from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
+from flexnn import _core
 from flexnn.planning.types import I64
 
 from .blocks import Blocks
 
 Gap = tuple[int, int]
+GAPS_MIN, GAPS = 16, 1 << 16
+"""Gaps of a moment that are kept: GAPS_MIN, and an equal part of GAPS, so that memory grows with the moments."""
 
 
-def gaps_of(blocks: Blocks, address: I64, moments: int) -> list[list[Gap]]:
-    """Return free ranges of each moment below the highest block alive, then (top, top): above, everything is free."""
-    alive: list[list[Gap]] = [[] for _ in range(moments)]
-    ends = address + blocks.sizes
-    rows = sorted(zip(address.tolist(), ends.tolist(), blocks.first.tolist(), blocks.last.tolist(), strict=True))
-    for start, end, first, last in rows:
-        for moment in range(first, last + 1):
-            alive[moment].append((start, end))
-    result = []
-    for ranges in alive:
-        gaps, top = [], 0
-        for start, end in ranges:
-            if start > top:
-                gaps.append((top, start))
-            top = max(top, end)
-        gaps.append((top, top))
-        result.append(gaps)
-    return result
+def gaps_of(blocks: Blocks, address: I64, moments: int) -> tuple[NDArray[Any], I64, I64]:
+    """Return the free ranges of each moment between the blocks alive (GAP_DTYPE), the index of each moment's first one
+    (one number more than there are moments), and the byte above which everything is free.
+    """
+    first, top = np.zeros(moments + 1, np.int64), np.zeros(moments, np.int64)
+    most = GAPS_MIN + GAPS // max(moments, 1)
+    found = _core.place_gaps(blocks.sizes, blocks.first, blocks.last, address, first, top, most)
+    return np.frombuffer(found, _core.GAP_DTYPE), first, top
 
 
 def fit(gaps: list[Gap], arena: int, sizes: list[int]) -> tuple[list[int], list[Gap]] | None:

@@ -43,8 +43,19 @@ def _breadth(blocks: Blocks) -> I32:
     live = blocks.live(moments)
     rank = np.empty(moments, np.int64)
     rank[np.argsort(-live, kind="stable")] = np.arange(moments)
-    fullest = [int(rank[a : b + 1].min()) for a, b in zip(blocks.first, blocks.last, strict=True)]
-    return _keys(np.array(fullest, np.int64), -blocks.sizes)
+    return _keys(_least(rank, blocks.first, blocks.last), -blocks.sizes)
+
+
+def _least(values: I64, first: I32, last: I32) -> I64:
+    """Return the least of ``values[first : last + 1]`` for each pair, by ranges whose lengths are powers of two."""
+    result = np.empty(len(first), np.int64)
+    power = np.frexp(last - first + 1)[1] - 1
+    for k in range(int(power.max(initial=-1)) + 1):
+        if k:
+            values = np.minimum(values[: -(1 << k - 1)], values[1 << k - 1 :])
+        own = np.flatnonzero(power == k)
+        result[own] = np.minimum(values[first[own]], values[last[own] + 1 - (1 << k)])
+    return result
 
 
 ORDERS: dict[str, Callable[[Blocks], I32]] = {
@@ -72,6 +83,13 @@ def place_in_order(blocks: Blocks, order: I32, *, first_fit: bool = False, hangs
         hangs=hangs,
         ceiling=blocks.bound if hangs is not None else 0,
     )
+    return address
+
+
+def place_by_time(blocks: Blocks) -> I64:
+    """Return the addresses of "sequential", in a time that does not grow with the blocks that live together."""
+    address = np.empty(len(blocks), np.int64)
+    _core.place_by_time(blocks.sizes, blocks.first, blocks.last, address)
     return address
 
 

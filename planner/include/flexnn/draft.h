@@ -225,8 +225,9 @@ fx_status fx_draft_place(fx_draft *d, const fx_problem *p, const fx_choice *choi
 /* Pins streamed slices of a draft that has its waits while `spare_bytes` last, and stops where the run was the
  * shortest. Slices that save the most time per byte come first; where none saves any, the next in `order` (slices, at
  * most as many as the draft has). The sequence depends on `spare_bytes_max`, the most that `spare_bytes` may be, and
- * not on `spare_bytes`, so more bytes are never slower. At most `looks` slices are tried; `order` is changed. */
-void fx_fill(fx_draft *d, const fx_problem *p, int32_t *order, uint32_t count, int64_t spare_bytes,
+ * not on `spare_bytes`, so more bytes are never slower. At most `looks` slices are tried. Of many slices,
+ * several are pinned between two looks at the whole run. */
+void fx_fill(fx_draft *d, const fx_problem *p, const int32_t *order, uint32_t count, int64_t spare_bytes,
              int64_t spare_bytes_max, int looks);
 
 /* Changes kernels and slices of single nodes while that makes the run shorter, nodes that may save the most first;

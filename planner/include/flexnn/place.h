@@ -36,6 +36,27 @@ typedef enum fx_found {
 fx_status fx_place_search(const fx_blocks *b, int64_t capacity, int64_t nodes_max, int64_t *address, fx_found *found,
                           int64_t *nodes);
 
+/* Places blocks in the order of their first moments, those that live longer first, each in the smallest hole that holds
+ * it: what fx_place_in_order does with that order, in a time that does not grow with the blocks that live together.
+ * FX_ERR_PARAMS (times, sizes), FX_ERR_MEMORY. */
+fx_status fx_place_by_time(const fx_blocks *b, int64_t *address);
+
+/* Free bytes [start, end). */
+typedef struct fx_hole {
+    int64_t start, end;
+} fx_hole;
+
+typedef struct fx_gaps {
+    fx_hole *holes; /* the caller frees them, also after an error */
+    int64_t count, max;
+} fx_gaps;
+
+/* The free ranges between placed blocks at each of `moments` moments: holes first[m] to first[m + 1] of an empty
+ * `gaps`, in the order of their addresses, at most the `most` largest; from top[m] on everything is free. first has
+ * moments + 1 numbers, top has moments. FX_ERR_PARAMS (times, blocks that overlap), FX_ERR_MEMORY. */
+fx_status fx_place_gaps(const fx_blocks *b, const int64_t *address, int32_t moments, int64_t most, int64_t *first,
+                        int64_t *top, fx_gaps *gaps);
+
 /* Whether counts, sizes and times are sane, and no sum of sizes overflows. */
 int fx_blocks_sane(const fx_blocks *b);
 

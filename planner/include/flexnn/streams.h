@@ -15,6 +15,7 @@ typedef struct fx_streams {
     const int64_t *bytes, *use; /* each by one step; use never falls */
     const int64_t *forced;      /* the only address of a slice, -1: any */
     int from_top;               /* take the highest of equal places, not the lowest */
+    int is_large;               /* thousands of blocks and slices: the same places, found in another way */
 } fx_streams;
 
 /* Places each slice where memory is free for the longest time before its use; among equals at the lowest address, or
