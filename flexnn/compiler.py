@@ -236,11 +236,15 @@ def compiled(model: str, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[str]
         return
     import subprocess
 
+    from flexnn.files import own_folder, scratch
+
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     folder = os.path.join(base, "flexnn")
-    os.makedirs(folder, exist_ok=True)
-    with _scratch(folder) as scratch:
-        target = os.path.join(scratch, "model.flexnn")
+    with (
+        contextlib.closing(own_folder(folder, make=True)) as opened,
+        scratch(opened.fd, "session-", ("model.flexnn",)) as name,
+    ):
+        target = os.path.join(folder, name, "model.flexnn")
         arguments = [sys.executable, "-P", "-m", "flexnn", "compile", "-o", target, "--quiet"]
         arguments += [f"--shape={name}={','.join(map(str, dims))}" for name, dims in shapes.items()]
         arguments += ["--", model]
@@ -249,35 +253,3 @@ def compiled(model: str, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[str]
             lines = process.stderr.strip().splitlines() or [f"compiling ended with status {process.returncode}"]
             raise CompileError(lines[-1].removeprefix("error: "))
         yield target
-
-
-@contextlib.contextmanager
-def _scratch(folder: str) -> Iterator[str]:
-    """Make a new folder in ``folder`` and remove it at the end, together with those that killed processes left behind.
-
-    tempfile would take 0.7 MiB of the session's budget.
-    """
-    for left in os.listdir(folder):
-        pid = left.removeprefix("session-").partition("-")[0]
-        if left.startswith("session-") and pid.isdigit() and not os.path.exists(f"/proc/{pid}"):
-            _remove(os.path.join(folder, left))
-    number = 0
-    while True:
-        path = os.path.join(folder, f"session-{os.getpid()}-{number}")
-        try:
-            os.mkdir(path, 0o700)
-            break
-        except FileExistsError:
-            number += 1
-    try:
-        yield path
-    finally:
-        _remove(path)
-
-
-def _remove(folder: str) -> None:
-    """Remove a folder of files; another process may be doing the same."""
-    with contextlib.suppress(OSError):
-        for name in os.listdir(folder):
-            os.unlink(os.path.join(folder, name))
-        os.rmdir(folder)

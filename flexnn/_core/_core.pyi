@@ -1,4 +1,4 @@
-"""Types of the extension module; what things mean stands in ops.pxi, engine.pxi, place.pxi and plan.pxi."""
+"""Types of the extension module; what things mean stands in files.pxi, ops.pxi, engine.pxi, place.pxi and plan.pxi."""
 
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -25,6 +25,12 @@ WEIGHT_FORMS: dict[str, tuple[int, int, int, int]]
 
 CONSTANTS_MAX: int
 ROUNDS_MAX: int
+
+class OpenFile:
+    fd: int
+    def __init__(self, path: str | bytes, flags: int, mode: int = 0o666, *, dir_fd: int = -100) -> None: ...
+    def fileno(self) -> int: ...
+    def close(self) -> None: ...
 
 def op_check(op: str, kernel: str, params: _Params) -> None: ...
 def op_traits(op: str) -> frozenset[str]: ...

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from flexnn._core import OpenFile
+
 from .ir import GraphError
 
 
@@ -13,23 +15,22 @@ class Descriptor:
     ``fd`` is -1 once it is closed.
     """
 
-    __slots__ = ("fd", "path", "size")
+    __slots__ = ("_file", "path", "size")
 
     def __init__(self, path: str, flags: int = 0) -> None:
         """Open ``path`` for reading. Raises OSError."""
-        self.fd = -1
         self.path = path
-        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | flags)
-        self.size = os.fstat(self.fd).st_size
+        self._file = OpenFile(path, os.O_RDONLY | flags)
+        self.size = os.fstat(self._file.fd).st_size
 
-    def __del__(self) -> None:
-        self.close()
+    @property
+    def fd(self) -> int:
+        """The descriptor."""
+        return self._file.fd
 
     def close(self) -> None:
         """Close the file; twice is fine."""
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
+        self._file.close()
 
     def read(self, offset: int, size: int) -> bytes:
         """``size`` bytes at ``offset``. Raises GraphError when the file ends before."""
