@@ -87,7 +87,8 @@ static fx_range destination(const part *p) {
 }
 
 static void move(fx_engine *e, parts *all, fx_bind_stats *stats) {
-    qsort(all->list, (size_t)all->count, sizeof *all->list, by_turn);
+    if (all->count > 1) /* of none there is no list */
+        qsort(all->list, (size_t)all->count, sizeof *all->list, by_turn);
     for (int64_t i = 0; i < all->count; i++) {
         part *p = &all->list[i];
         const int64_t bytes = p->end - p->begin;

@@ -63,6 +63,11 @@ class Engine:
             raise SessionError(str(error)) from None
 
     @property
+    def threads(self) -> int:
+        """Compute threads that run: fewer than asked for where the system has no more."""
+        return self.core.threads
+
+    @property
     def nbytes(self) -> int:
         """Bytes of the arena, the bound programs and the stacks."""
         return self.core.bytes
