@@ -66,6 +66,16 @@ class OpenShapesRun:
     # ---- what the session asks for ----
 
     @property
+    def memory(self) -> int | None:
+        """The budget in bytes; None: no limit."""
+        return self._open.segments.memory
+
+    @property
+    def threads(self) -> int:
+        """Compute threads that run."""
+        return self._open.threads
+
+    @property
     def plan(self) -> Plan:
         """The plan of the last run's largest segment. Raises SessionError before the first run."""
         if not self.last_run:
@@ -102,8 +112,8 @@ class OpenShapesRun:
         """Plan the stretches of the last run again for another budget. Weights that stay pinned stay in the arena. If
         the stretches do not fit any more, all of them are closed.
         """
-        self._recorder.keep_templates(memory)
         self._open.rebudget(memory)
+        self._recorder.keep_templates(memory)
 
     def statistics(self) -> dict[str, Any]:
         """Return figures of the run (Session.statistics)."""

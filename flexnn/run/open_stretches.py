@@ -57,12 +57,17 @@ class OpenStretches:
         self._spent = [0, 0, 0]
         self._slots_at = 0
         """Arena offset of the slots of stretches."""
+        self._is_settled = True
+        """Whether all that is open is planned for the budget, placed and recorded."""
         self._engine = Engine(file.artifact, options.switches(file.direct_fd), trace=int(options.measures))
+        self.threads = self._engine.threads
+        """Compute threads that run."""
 
     # ---- runs ----
 
     def start(self) -> None:
         """Begin a run of the model."""
+        self._settle()
         self._used.clear()
         self._spent = [0, 0, 0]
 
@@ -98,8 +103,7 @@ class OpenStretches:
 
     def change(self) -> None:
         """Make room for other shapes: what those before needed must not stay beside what these need."""
-        for segment in list(self._open):
-            self._close(segment)
+        self._close_all()
         self._engine.trim(keep=True)
         self._usual, self._usual_keys = [], set()
 
@@ -150,8 +154,10 @@ class OpenStretches:
         if found.recording is None or self.held_bytes > found.held_bytes:
             found.held_bytes = self.held_bytes
             found.values_bytes = self.held_bytes + self._values(found, live)
+            self._is_settled = False
             self._make_room(found)
             self._record(found)
+            self._is_settled = True
         self._used[found] = None
         return found
 
@@ -281,8 +287,7 @@ class OpenStretches:
             segment.is_measured = True
             if not self._parts.lacks(segment.planner.tightest.graph, segment.planner.tightest.costs):
                 continue
-            for other in list(self._open):
-                self._close(other)
+            self._close_all()
             self._engine.trim()
             with contextlib.suppress(BudgetError):  # planning says it, after all else was tried
                 self._plan_team([found])
@@ -362,8 +367,8 @@ class OpenStretches:
             for found in self._ready.values():
                 if found.recording is not None and segment in found.segments:
                     found.close()
-            segment.bound.close()
-            segment.bound = None
+            bound, segment.bound = segment.bound, None
+            bound.close()
 
     def _close(self, segment: BoundSegment) -> None:
         self._unbind(segment)
@@ -395,20 +400,39 @@ class OpenStretches:
         )
 
     def rebudget(self, memory: int | None) -> None:
-        """Plan the stretches of the last run again for another budget."""
-        self.segments.memory = memory
-        again = [found for found in self._usual if self._is_open(found)]
+        """Plan the stretches of the last run again for another budget. If that fails, the old budget stays, and all
+        stretches are closed.
+        """
+        before, self._is_settled = self.segments.memory, False
+        try:
+            self.segments.memory = memory
+            again = [found for found in self._usual if self._is_open(found)]
+            self._close_all()
+            with contextlib.suppress(BudgetError):
+                if again:
+                    self._plan_team(again)
+                    for found in again:
+                        self._open.update(dict.fromkeys(found.segments))
+                    self._arrange()
+                    for found in again:
+                        self._record(found)
+            self._engine.trim()
+        except BaseException:
+            self.segments.memory = before
+            self._settle()
+            raise
+        self._is_settled = True
+
+    def _settle(self) -> None:
+        """Close what was broken off while it was planned and placed."""
+        if not self._is_settled:
+            self._close_all()
+            self._engine.trim()
+            self._is_settled = True
+
+    def _close_all(self) -> None:
         for segment in list(self._open):
             self._close(segment)
-        with contextlib.suppress(BudgetError):
-            if again:
-                self._plan_team(again)
-                for found in again:
-                    self._open.update(dict.fromkeys(found.segments))
-                self._arrange()
-                for found in again:
-                    self._record(found)
-        self._engine.trim()
 
     def bytes(self) -> dict[str, int]:
         """Bytes of the session, by what takes them."""
