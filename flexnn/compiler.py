@@ -37,11 +37,14 @@ def compile(  # noqa: A001 (a public name)
     *,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     progress: Progress | None = None,
+    follow_links: bool = False,
 ) -> str:
     """Compile the ONNX file ``model`` to ``output``; return the path of the output.
 
     By default the output is beside the model and ends in ``.flexnn``. ``shapes`` binds open inputs, by name. Weights
     are streamed, so peak memory is about the largest of them. Only a complete artifact replaces a file at ``output``.
+    ``follow_links`` lets files that hold the model's weights be links, also out of its folder, as those in caches of
+    model hubs are: a model that you do not trust could so read any file.
     Raises CompileError, OSError, or GraphError for an operator, attribute or shape that is not supported.
     """
     from flexnn.artifact.writer import write_artifact
@@ -51,7 +54,7 @@ def compile(  # noqa: A001 (a public name)
     _check_places(source, target)
     if os.path.exists(target) and os.path.samefile(source, target):
         raise CompileError(f"{target}: the artifact would overwrite the model; name another file with -o")
-    contents = _contents(source, dict(shapes or {}))
+    contents = _contents(source, dict(shapes or {}), follow_links=follow_links)
     digest = _sha256(source)
     total = sum(weight.nbytes for weight in contents.weights)
     done = 0
@@ -71,6 +74,8 @@ def dump_stage(
     stage: str,
     write: Callable[[str], object],
     shapes: Mapping[str, tuple[int, ...]] | None = None,
+    *,
+    follow_links: bool = False,
 ) -> None:
     """Hand ``write`` the text of one stage of compiling ``model`` (flexnn/graph/dump.py names them), or of all.
 
@@ -83,7 +88,7 @@ def dump_stage(
         raise CompileError(f"no stage {stage!r}; the stages are {', '.join(names)}, all")
     _check_regular(source)
     with contextlib.suppress(_Reached):
-        _contents(source, dict(shapes or {}), _Dump(source, stage, write).stage)
+        _contents(source, dict(shapes or {}), _Dump(source, stage, write).stage, follow_links=follow_links)
 
 
 class _Reached(Exception):  # noqa: N818 (no error)
@@ -129,7 +134,7 @@ def _text(made: Model | Graph | StoredModel, stage: str) -> str:
 
 
 def _contents(
-    source: str, shapes: dict[str, tuple[int, ...]], observer: _Observer | None = None
+    source: str, shapes: dict[str, tuple[int, ...]], observer: _Observer | None = None, *, follow_links: bool = False
 ) -> Graph | StoredModel:
     """Return the contents of the artifact: a bound graph, or the model if its shapes or its control flow are open.
 
@@ -143,7 +148,7 @@ def _contents(
 
     observer = observer or (lambda name, made: None)
     try:
-        model = load_model(source)
+        model = load_model(source, follow_links=follow_links)
     except ModuleNotFoundError as error:
         if str(error.name).partition(".")[0] not in _EXTRA:
             raise

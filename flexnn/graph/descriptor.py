@@ -17,10 +17,11 @@ class Descriptor:
 
     __slots__ = ("_file", "path", "size")
 
-    def __init__(self, path: str, flags: int = 0) -> None:
-        """Open ``path`` for reading. Raises OSError."""
+    def __init__(self, path: str, flags: int = 0, *, name: str = "", folder: OpenFile | None = None) -> None:
+        """Open ``path`` for reading, by its ``name`` in ``folder`` if that is open. Raises OSError."""
         self.path = path
-        self._file = OpenFile(path, os.O_RDONLY | flags)
+        flags |= os.O_RDONLY
+        self._file = OpenFile(path, flags) if folder is None else OpenFile(name, flags, dir_fd=folder.fd)
         self.size = os.fstat(self._file.fd).st_size
 
     @property
