@@ -50,6 +50,11 @@ class Artifact:
         return self._file.fd
 
     @property
+    def file(self) -> _core.OpenFile:
+        """The open file."""
+        return self._file.file
+
+    @property
     def kind(self) -> int:
         """GRAPH or MODEL."""
         return self.header.kind

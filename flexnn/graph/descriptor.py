@@ -12,26 +12,26 @@ from .ir import GraphError
 class Descriptor:
     """An open file that closes with its last user; reading by offset, so the file may be replaced meanwhile.
 
-    ``fd`` is -1 once it is closed.
+    ``file`` is what is open; ``fd`` is -1 once it is closed.
     """
 
-    __slots__ = ("_file", "path", "size")
+    __slots__ = ("file", "path", "size")
 
     def __init__(self, path: str, flags: int = 0, *, name: str = "", folder: OpenFile | None = None) -> None:
         """Open ``path`` for reading, by its ``name`` in ``folder`` if that is open. Raises OSError."""
         self.path = path
         flags |= os.O_RDONLY
-        self._file = OpenFile(path, flags) if folder is None else OpenFile(name, flags, dir_fd=folder.fd)
-        self.size = os.fstat(self._file.fd).st_size
+        self.file = OpenFile(path, flags) if folder is None else OpenFile(name, flags, dir_fd=folder.fd)
+        self.size = os.fstat(self.file.fd).st_size
 
     @property
     def fd(self) -> int:
         """The descriptor."""
-        return self._file.fd
+        return self.file.fd
 
     def close(self) -> None:
         """Close the file; twice is fine."""
-        self._file.close()
+        self.file.close()
 
     def read(self, offset: int, size: int) -> bytes:
         """``size`` bytes at ``offset``. Raises GraphError when the file ends before."""

@@ -76,11 +76,14 @@ class Engine:
         """Give back the arena beyond what the bound programs need, and freed heap. With ``keep``, pinned weights stay
         for later programs when none is bound.
         """
+        self.core.rest()
         self.core.trim(keep)
 
-    def close(self) -> None:
-        """Unbind all programs and give memory and threads back; closing twice is fine."""
-        self.core.close()
+    def close(self, files: tuple[_core.OpenFile, ...] | None = None) -> None:
+        """Unbind all programs and give memory and threads back; closing twice is fine. With ``files``, those that it
+        reads, it does not wait for a device that does not answer: memory and files are given back later.
+        """
+        self.core.close(files)
 
 
 class BoundProgram:
@@ -151,6 +154,7 @@ class BoundProgram:
 
     def close(self) -> None:
         """Unbind the program; closing twice is fine. Pinned weights stay in the arena until their place is needed."""
+        self.engine.core.rest()
         self._bound.close()
 
     @property

@@ -47,7 +47,7 @@ class FixedRun:
         try:
             self._bound = self._bind(plan)  # one assignment: an interrupt leaves the old plan with the old program
         except BaseException:
-            self._engine.close()
+            self._engine.close(file.files)
             raise
 
     @property
@@ -128,7 +128,7 @@ class FixedRun:
 
     def close(self, *, learn: bool = True) -> None:
         """Give everything back. With ``learn``, keep what runs showed about the machine for later sessions."""
-        self._engine.close()
+        self._engine.close(self._file.files)
         if learn:
             self._learn()
         self.release()

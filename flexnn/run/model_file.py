@@ -49,6 +49,11 @@ class ModelFile:
         return self._direct.fd if self._direct is not None else -1
 
     @property
+    def files(self) -> tuple[OpenFile, ...]:
+        """What is open."""
+        return (self.artifact.file,) if self._direct is None else (self.artifact.file, self._direct)
+
+    @property
     def io_align(self) -> int:
         """Alignment of reads in bytes."""
         return io_alignment(direct=self.direct_fd >= 0)

@@ -59,6 +59,7 @@ class OpenStretches:
         """Arena offset of the slots of stretches."""
         self._is_settled = True
         """Whether all that is open is planned for the budget, placed and recorded."""
+        self._files = file.files
         self._engine = Engine(file.artifact, options.switches(file.direct_fd), trace=int(options.measures))
         self.threads = self._engine.threads
         """Compute threads that run."""
@@ -469,7 +470,7 @@ class OpenStretches:
 
     def close(self, *, learn: bool) -> None:
         """Give everything back. With ``learn``, keep what runs showed about the machine for later sessions."""
-        self._engine.close()
+        self._engine.close(self._files)
         segments = [segment for used in self._usual for segment in used.segments]
         if learn and self._parts is not None and segments:
             longest = max(segments, key=lambda segment: segment.plan.predicted_ms if segment.plan else 0.0)
