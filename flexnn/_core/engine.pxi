@@ -70,6 +70,10 @@ cdef int _interrupted(void *pending) noexcept with gil:
     return 0
 
 
+cdef int _impatient(void *_) noexcept nogil:
+    return 1
+
+
 cdef _Buffer _records(array, size_t size, what):
     """The buffer of an array of C structs."""
     if array.dtype.itemsize != size:
@@ -153,26 +157,28 @@ cdef class Engine:
         """Compute threads that run."""
         return fx_engine_threads(self._opened())
 
-    def rest(self):
-        """Wait until nothing is read, so that unbinding, trimming and closing need not wait for the device. Does nothing
-        once the engine is closed. KeyboardInterrupt within 50 ms of Ctrl-C; RuntimeError during a run."""
+    def rest(self, bint patient=True):
+        """Wait until nothing is read, so that unbinding, trimming and closing need not wait for the device; about 20 ms
+        unless ``patient``. Returns whether nothing is. Does nothing once the engine is closed. KeyboardInterrupt within
+        50 ms of Ctrl-C; RuntimeError during a run."""
         cdef fx_engine *engine = self.engine
         cdef fx_interrupt interrupt
-        cdef fx_error error
+        cdef fx_status status
         if engine == NULL:
-            return
+            return True
         if self.busy:
             raise RuntimeError("the session is running already")
         pending = []
-        interrupt.is_wanted, interrupt.arg = _interrupted, <void *>pending
+        interrupt.is_wanted, interrupt.arg = _interrupted if patient else _impatient, <void *>pending
         self.busy = True
         try:
             with nogil:
-                error.status = fx_engine_rest(engine, &interrupt)
+                status = fx_engine_rest(engine, &interrupt)
         finally:
             self.busy = False
         if pending:
             raise pending[0]
+        return status == FX_OK
 
     def trim(self, bint keep=False):
         """Give back the arena beyond what the bound programs need; with ``keep``, pinned weights stay

@@ -79,6 +79,11 @@ class Engine:
         self.core.rest()
         self.core.trim(keep)
 
+    def give_back(self) -> None:
+        """Give back what no bound program needs, unless the device keeps a read waiting: then the next call does."""
+        if self.core.rest(patient=False):
+            self.core.trim()
+
     def close(self, files: tuple[_core.OpenFile, ...] | None = None) -> None:
         """Unbind all programs and give memory and threads back; closing twice is fine. With ``files``, those that it
         reads, it does not wait for a device that does not answer: memory and files are given back later.

@@ -80,7 +80,7 @@ class FixedRun:
 
     def rebudget(self, memory: int | None) -> None:
         """Plan again for another budget, in place. If that fails (BudgetError, SessionError, Ctrl-C), the old plan
-        stays. Its program is bound again, at once or, where storage fails, at the next run.
+        stays. Its program is bound again, at once or, where storage fails or after Ctrl-C, at the next run.
         """
         plan = self._planner.plan(memory)
         self._learn()
@@ -90,9 +90,12 @@ class FixedRun:
             if before.program is not None:
                 before.program.close()  # its pinned weights stay where they are for now
             self._bound = self._bind(plan)
+        except SessionError:
+            self._restore()
+            raise
         except BaseException:
             if self._bound.program is None:
-                self._restore()
+                self._engine.give_back()  # Ctrl-C: this is no time to read the weights of the old plan
             raise
 
     def _restore(self) -> None:
@@ -100,7 +103,7 @@ class FixedRun:
         try:
             self._bound = self._bind(self._bound.plan)
         except SessionError:
-            self._engine.trim()
+            self._engine.give_back()
 
     def statistics(self) -> dict[str, Any]:
         """Return figures of the run (Session.statistics)."""

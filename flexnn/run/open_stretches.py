@@ -420,7 +420,8 @@ class OpenStretches:
             self._engine.trim()
         except BaseException:
             self.segments.memory = before
-            self._settle()
+            if self._engine.core.rest(patient=False):
+                self._settle()
             raise
         self._is_settled = True
 
