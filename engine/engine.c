@@ -62,28 +62,49 @@ fx_engine *fx_engine_open(const fx_options *o, fx_error *error) {
     return e;
 }
 
-fx_status fx_engine_close(fx_engine *e) {
+void fx_engine_free(fx_engine *e) {
+    while (e->recordings)
+        fx_recording_free(e->recordings);
+    while (e->bound)
+        fx_unbind(e->bound);
+    if (getpid() == e->process) {
+        fx_event_destroy(&e->to_caller);
+        fx_event_destroy(&e->to_loader);
+    }
+    if (e->loading.is_abandoned) {
+        close(e->file.fd);
+        if (e->file.direct_fd >= 0)
+            close(e->file.direct_fd);
+    }
+    fx_arena_free(&e->arena);
+    free(e->pinned);
+    free(e);
+}
+
+fx_status fx_engine_close(fx_engine *e, int *is_abandoned) {
+    if (is_abandoned)
+        *is_abandoned = 0;
     if (!e)
         return FX_OK;
     const int is_ours = getpid() == e->process; /* a child of fork has no threads, and their locks stay locked */
     if (is_ours && fx_arena_is_running(&e->arena))
         return FX_ERR_RUNNING;
-    if (is_ours && e->has_loader)
-        fx_loader_stop(e);
+    const int has_stopped = !is_ours || !e->has_loader || fx_loader_stop(e, is_abandoned != NULL);
     e->has_loader = 0;
-    while (e->recordings)
-        fx_recording_free(e->recordings);
-    while (e->bound)
-        fx_unbind(e->bound);
-    if (is_ours) {
+    if (is_ours)
         fx_workers_stop(&e->workers);
-        fx_event_destroy(&e->to_caller);
-        fx_event_destroy(&e->to_loader);
-    }
-    fx_arena_free(&e->arena);
-    free(e->pinned);
-    free(e);
+    if (!has_stopped && fx_loader_abandon(e))
+        *is_abandoned = 1;
+    else
+        fx_engine_free(e);
     return FX_OK;
+}
+
+fx_status fx_engine_rest(fx_engine *e, const fx_interrupt *interrupt) {
+    fx_poll poll = fx_poll_start(interrupt);
+    if (getpid() != e->process)
+        return FX_OK;
+    return fx_arena_is_running(&e->arena) ? FX_ERR_RUNNING : fx_loader_pause(e, &poll);
 }
 
 fx_status fx_engine_trim(fx_engine *e, int keep_pinned) {

@@ -26,12 +26,13 @@ static int may_go_on(const void *p) {
     const awaited *w = p;
     return atomic_load(&w->e->command) != FX_COMMAND_GO || atomic_load(&w->e->loader) != FX_LOADER_ACTIVE ||
            atomic_load(&w->e->steps_done) >= w->steps || atomic_load(&w->e->loading.retired) >= w->retired ||
-           atomic_load(&w->e->turns_known) >= w->turns;
+           atomic_load(&w->e->turns_known) >= w->turns || atomic_load(&w->e->loading.has_left);
 }
 
 static int is_resumed(const void *p) {
     const awaited *w = p;
-    return atomic_load(&w->e->command) == FX_COMMAND_STOP || atomic_load(&w->e->loader) == FX_LOADER_ACTIVE;
+    return atomic_load(&w->e->command) == FX_COMMAND_STOP || atomic_load(&w->e->loader) == FX_LOADER_ACTIVE ||
+           atomic_load(&w->e->loading.is_asked);
 }
 
 static const fx_turn *turn_at(const fx_engine *e, int64_t turn) {
@@ -40,6 +41,12 @@ static const fx_turn *turn_at(const fx_engine *e, int64_t turn) {
 
 static const fx_load *load_of(const fx_engine *e, const fx_request *request) {
     return &turn_at(e, request->turn)->bound->program.loads[request->index];
+}
+
+/* Leaves a request that the caller began to the readers; NULL: none. */
+static void leave(fx_loader *l, fx_request *request) {
+    l->left = request;
+    atomic_store(&l->has_left, request != NULL);
 }
 
 static void wait_unlocked(fx_engine *e, int (*ready)(const void *), awaited w) {
@@ -57,6 +64,7 @@ static void settle(fx_engine *e) {
         atomic_store(&l->retired, l->begun);
     }
     l->next_at = 0;
+    leave(l, NULL);
     atomic_store(&e->loader, l->has_failed ? FX_LOADER_FAILED : FX_LOADER_PAUSED);
     l->has_failed = 0;
     fx_event_notify(&e->to_caller);
@@ -122,7 +130,12 @@ static fx_request *begin(fx_engine *e, awaited *w) {
     if (!l->next_at && e->fresh)
         fx_arena_forget(e->arena.memory + load->address, load->bytes);
     fx_request *request = &l->requests[l->begun++ % FX_REQUESTS];
-    *request = (fx_request){l->next_turn, l->next_index, .at = l->next_at, .bytes = fx_request_bytes(load, l->next_at)};
+    *request = (fx_request){.turn = l->next_turn,
+                            .index = l->next_index,
+                            .at = l->next_at,
+                            .bytes = fx_request_bytes(load, l->next_at),
+                            .target = e->arena.memory + load->address + l->next_at,
+                            .file_offset = load->file_offset + l->next_at};
     l->next_at += request->bytes;
     if (l->next_at == load->bytes) {
         l->next_at = 0;
@@ -210,20 +223,41 @@ static long sleeps(void) {
     return getrusage(RUSAGE_THREAD, &usage) ? 0 : usage.ru_nvcsw;
 }
 
+static void arrived(fx_engine *e, fx_request *request) {
+    request->has_arrived = 1;
+    retire(e);
+}
+
 /* Reads a request that has begun, with the mutex unlocked meanwhile, and retires what can be retired. */
 static void read_request(fx_engine *e, fx_request *request, fx_jitter *jitter) {
     fx_loader *l = &e->loading;
-    const fx_load *load = load_of(e, request);
     pthread_mutex_unlock(&l->mutex);
     fx_jitter_pause(jitter);
     const long before = sleeps();
-    request->error = fx_read(&e->file, e->arena.memory + load->address + request->at, request->bytes,
-                             load->file_offset + request->at);
+    request->error = fx_read(&e->file, request->target, request->bytes, request->file_offset);
     atomic_store(&l->has_slept, sleeps() > before);
     pause_until(e, request->ready_ns);
     pthread_mutex_lock(&l->mutex);
-    request->has_arrived = 1;
-    retire(e);
+    if (!request->is_pinned)
+        arrived(e, request);
+}
+
+/* The caller's reading of a request: only what is in the page cache, so that Ctrl-C need not wait for a device. The
+ * readers read what is not. */
+static int read_cached(fx_engine *e, fx_request *request) {
+    fx_loader *l = &e->loading;
+    pthread_mutex_unlock(&l->mutex);
+    fx_jitter_pause(&e->jitter);
+    const int is_read = fx_read_cached(&e->file, request->target, request->bytes, request->file_offset);
+    pthread_mutex_lock(&l->mutex);
+    if (is_read) {
+        arrived(e, request);
+    } else if (atomic_load(&e->loader) == FX_LOADER_ACTIVE) { /* else it will be read again, after the rest */
+        leave(l, request);
+        atomic_store(&l->has_slept, 1);
+        fx_event_notify(&e->to_loader);
+    }
+    return is_read;
 }
 
 static void *read_all(void *arg) {
@@ -236,6 +270,10 @@ static void *read_all(void *arg) {
             command = atomic_load(&e->command); /* fx_loader_resume writes them in the opposite order */
         if (command == FX_COMMAND_STOP)
             break;
+        if (atomic_exchange(&l->is_asked, 0)) { /* then the loader is DRAINING, and rests again when this is done */
+            read_request(e, &l->pinned, &reader->jitter);
+            continue;
+        }
         if (state != FX_LOADER_ACTIVE) {
             rest(e, state == FX_LOADER_DRAINING);
             continue;
@@ -246,13 +284,19 @@ static void *read_all(void *arg) {
             continue;
         }
         awaited w;
-        fx_request *request = begin(e, &w);
+        fx_request *request = l->left ? l->left : begin(e, &w);
+        leave(l, NULL);
         if (request)
             read_request(e, request, &reader->jitter);
         else
             wait_unlocked(e, may_go_on, w);
     }
+    const int is_last = atomic_fetch_add(&l->gone, 1) + 1 == l->threads, frees = is_last && l->is_abandoned;
+    if (is_last)
+        fx_event_notify(&e->to_caller);
     pthread_mutex_unlock(&l->mutex);
+    if (frees)
+        fx_engine_free(e);
     return NULL;
 }
 
@@ -290,14 +334,53 @@ int fx_loader_help(fx_engine *e) {
         return 0;
     pthread_mutex_lock(&l->mutex);
     awaited w;
-    fx_request *request = atomic_load(&e->loader) == FX_LOADER_ACTIVE ? begin(e, &w) : NULL;
-    if (request)
-        read_request(e, request, &e->jitter);
+    const int may_begin = atomic_load(&e->loader) == FX_LOADER_ACTIVE && !l->left;
+    fx_request *request = may_begin ? begin(e, &w) : NULL;
+    const int is_read = request && read_cached(e, request);
     /* The readers may all still be asleep from their last rest: then none would report that this read has failed. */
     if (request && atomic_load(&e->loader) == FX_LOADER_DRAINING && l->resting == l->threads)
         settle(e);
     pthread_mutex_unlock(&l->mutex);
-    return request != NULL;
+    return is_read;
+}
+
+/* Has a reader read a request while the loader rests, and waits until it rests again. */
+static fx_status ask(fx_engine *e, fx_request request, fx_poll *poll) {
+    fx_loader *l = &e->loading;
+    pthread_mutex_lock(&l->mutex);
+    l->pinned = request;
+    atomic_store(&e->loader, FX_LOADER_DRAINING);
+    atomic_store(&l->is_asked, 1);
+    pthread_mutex_unlock(&l->mutex);
+    fx_event_notify(&e->to_loader);
+    return fx_loader_pause(e, poll);
+}
+
+fx_status fx_loader_read(fx_engine *e, const uint32_t *crcs, const fx_load *load, fx_poll *poll, fx_error *error) {
+    fx_checker check = fx_check_start(&e->file, crcs, load, e->arena.memory);
+    *error = (fx_error){.status = FX_OK};
+    for (int64_t at = 0; at < load->bytes && error->status == FX_OK;) {
+        const fx_request request = {.bytes = fx_request_bytes(load, at),
+                                    .target = e->arena.memory + load->address + at,
+                                    .file_offset = load->file_offset + at,
+                                    .is_pinned = 1};
+        if (fx_polled(poll))
+            return error->status = FX_ERR_CANCELLED;
+        if (e->file.direct_fd >= 0 || !fx_read_cached(&e->file, request.target, request.bytes, request.file_offset)) {
+            if (!e->has_loader)
+                e->has_loader = !fx_loader_start(e);
+            if (!e->has_loader) /* the system has no thread left */
+                *error = fx_read(&e->file, request.target, request.bytes, request.file_offset);
+            else if (ask(e, request, poll) != FX_OK)
+                return error->status = FX_ERR_CANCELLED;
+            else
+                *error = e->loading.pinned.error;
+        }
+        at += request.bytes;
+        if (error->status == FX_OK)
+            *error = fx_check_to(&check, load, at);
+    }
+    return error->status;
 }
 
 int fx_loader_start(fx_engine *e) {
@@ -327,11 +410,36 @@ int fx_loader_start(fx_engine *e) {
     return error;
 }
 
-void fx_loader_stop(fx_engine *e) {
-    fx_loader *l = &e->loading;
-    atomic_store(&e->command, FX_COMMAND_STOP);
-    fx_event_notify(&e->to_loader);
+static int has_gone(const void *arg) {
+    const fx_loader *l = &((const fx_engine *)arg)->loading;
+    return atomic_load(&l->gone) == l->threads;
+}
+
+static void join(fx_loader *l) {
     for (int i = 0; i < l->threads; i++)
         pthread_join(l->readers[i].thread, NULL);
     pthread_mutex_destroy(&l->mutex);
+}
+
+int fx_loader_stop(fx_engine *e, int may_abandon) {
+    atomic_store(&e->command, FX_COMMAND_STOP);
+    fx_event_notify(&e->to_loader);
+    if (may_abandon && !has_gone(e))
+        fx_event_wait(&e->to_caller, has_gone, e, fx_now_ns() + FX_POLL_NS);
+    if (may_abandon && !has_gone(e))
+        return 0;
+    join(&e->loading);
+    return 1;
+}
+
+int fx_loader_abandon(fx_engine *e) {
+    fx_loader *l = &e->loading;
+    pthread_mutex_lock(&l->mutex);
+    const int is_abandoned = l->is_abandoned = !has_gone(e);
+    for (int i = 0; i < l->threads && is_abandoned; i++)
+        pthread_detach(l->readers[i].thread);
+    pthread_mutex_unlock(&l->mutex); /* from here on an abandoned engine may be gone */
+    if (!is_abandoned)
+        join(l);
+    return is_abandoned;
 }

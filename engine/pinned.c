@@ -87,7 +87,8 @@ static fx_range destination(const part *p) {
 }
 
 static void move(fx_engine *e, parts *all, fx_bind_stats *stats) {
-    qsort(all->list, (size_t)all->count, sizeof *all->list, by_turn);
+    if (all->count > 1) /* of none there is no list */
+        qsort(all->list, (size_t)all->count, sizeof *all->list, by_turn);
     for (int64_t i = 0; i < all->count; i++) {
         part *p = &all->list[i];
         const int64_t bytes = p->end - p->begin;
@@ -126,7 +127,7 @@ static fx_status read_part(fx_engine *e, const fx_program *p, const part *wanted
     read.crc_first += (uint32_t)(wanted->begin / load->chunk_bytes);
     if (e->poison)
         fx_poison(e->arena.memory + read.address, read.bytes);
-    fx_status status = fx_load_read(&e->file, p->crcs, &read, e->arena.memory, poll, error);
+    fx_status status = fx_loader_read(e, p->crcs, &read, poll, error);
     if (status != FX_OK) {
         error->is_load = error->is_pinned = 1;
         error->index = wanted->load;

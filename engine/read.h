@@ -22,6 +22,10 @@ typedef struct fx_file {
 /* Reads `bytes` of the file from `offset` on, with O_DIRECT where file, offset, bytes and target allow it. */
 fx_error fx_read(const fx_file *file, char *target, int64_t bytes, int64_t offset);
 
+/* Reads as fx_read does, with 1 as the answer, if all of it is in the page cache; else 0: reading would wait for the
+ * device, or fail, or the system cannot tell. */
+int fx_read_cached(const fx_file *file, char *target, int64_t bytes, int64_t offset);
+
 /* Bytes of the request that begins at byte `at` of a load. A request is a part of a load of at most 1.25 MiB that one
  * read brings; a load has as few of them as possible, all of about the same size. */
 int64_t fx_request_bytes(const fx_load *load, int64_t at);
@@ -40,9 +44,5 @@ typedef struct fx_checker {
 fx_checker fx_check_start(const fx_file *file, const uint32_t *crcs, const fx_load *load, const char *memory);
 /* Checks those of bytes [0, available) of the load that are not checked yet. */
 fx_error fx_check_to(fx_checker *c, const fx_load *load, int64_t available);
-
-/* Reads one load into the arena's memory and checks it. poll is asked between requests: FX_ERR_CANCELLED. */
-fx_status fx_load_read(const fx_file *file, const uint32_t *crcs, const fx_load *load, char *memory, fx_poll *poll,
-                       fx_error *error);
 
 #endif

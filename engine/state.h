@@ -116,7 +116,12 @@ struct fx_engine {
 
 /* Starts the readers, or fewer of them where the system has no threads left. 0, or an errno. */
 int fx_loader_start(fx_engine *e);
-void fx_loader_stop(fx_engine *e);
+/* Stops the readers. may_abandon: waits about 20 ms for those that read; returns whether all have stopped. */
+int fx_loader_stop(fx_engine *e, int may_abandon);
+/* Leaves the engine to readers that still read: the last one frees it. Returns 0 if all have stopped meanwhile. */
+int fx_loader_abandon(fx_engine *e);
+/* Frees an engine whose threads have stopped; closes its files if it was abandoned. */
+void fx_engine_free(fx_engine *e);
 
 /* Lets the loader finish its requests and rest; the next run starts it afresh. FX_ERR_CANCELLED if poll says so. */
 fx_status fx_loader_pause(fx_engine *e, fx_poll *poll);
@@ -127,8 +132,12 @@ int fx_loader_rests(const void *arg);
 /* Wakes the loader from its rest. */
 void fx_loader_resume(fx_engine *e);
 
-/* For a caller that waits for a load: it reads the next request itself if that takes a CPU rather than the device, and
- * returns whether it did. So one thread works on each CPU, and none waits for the system to move it. */
+/* Reads and checks one load, of no run, while the loader rests. A reader waits for the device: poll is asked meanwhile.
+ * FX_ERR_CANCELLED: the loader rests when the read that goes on is done. */
+fx_status fx_loader_read(fx_engine *e, const uint32_t *crcs, const fx_load *load, fx_poll *poll, fx_error *error);
+
+/* For a caller that waits for a load: it reads the next request itself if the page cache holds it, and returns whether
+ * it did. So one thread works on each CPU, and none waits for the system to move it. */
 int fx_loader_help(fx_engine *e);
 
 /* Brings the pinned weights of a program to their places and updates the list of ranges that the arena holds. */

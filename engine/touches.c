@@ -32,7 +32,8 @@ static int by_place(const void *a, const void *b) {
 /* Sorts ranges and joins those that overlap or touch; returns how many are left. */
 static int64_t join(fx_range *ranges, int64_t count) {
     int64_t joined = 0;
-    qsort(ranges, (size_t)count, sizeof *ranges, by_place);
+    if (count > 1) /* of none there is no array */
+        qsort(ranges, (size_t)count, sizeof *ranges, by_place);
     for (int64_t i = 0; i < count; i++) {
         if (ranges[i].lo >= ranges[i].hi)
             continue;
@@ -71,7 +72,8 @@ static int64_t paint(fx_touch *used, int64_t count, int64_t *edges, uint32_t *pa
         edges[edge_count++] = used[i].range.lo;
         edges[edge_count++] = used[i].range.hi;
     }
-    qsort(edges, (size_t)edge_count, sizeof *edges, by_number);
+    if (edge_count > 1)
+        qsort(edges, (size_t)edge_count, sizeof *edges, by_number);
     for (int64_t i = 0; i <= edge_count; i++)
         skip[i] = i;
     for (int64_t i = count; i-- > 0;) { /* `used` is in the order of steps */

@@ -38,11 +38,14 @@ def compile(  # noqa: A001 (a public name)
     *,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     progress: Progress | None = None,
+    follow_links: bool = False,
 ) -> str:
     """Compile the ONNX file ``model`` to ``output``; return the path of the output.
 
     By default the output is beside the model and ends in ``.flexnn``. ``shapes`` binds open inputs, by name. Weights
     are streamed, so peak memory is about the largest of them. Only a complete artifact replaces a file at ``output``.
+    ``follow_links`` lets files that hold the model's weights be links, also out of its folder, as those in caches of
+    model hubs are: a model that you do not trust could so read any file.
     Raises CompileError, OSError, or GraphError for an operator, attribute or shape that is not supported.
     """
     from flexnn.artifact.writer import write_artifact
@@ -52,7 +55,7 @@ def compile(  # noqa: A001 (a public name)
     _check_places(source, target)
     if os.path.exists(target) and os.path.samefile(source, target):
         raise CompileError(f"{target}: the artifact would overwrite the model; name another file with -o")
-    contents = _contents(source, dict(shapes or {}))
+    contents = _contents(source, dict(shapes or {}), follow_links=follow_links)
     digest = _sha256(source)
     total = sum(weight.nbytes for weight in contents.weights)
     done = 0
@@ -72,6 +75,8 @@ def dump_stage(
     stage: str,
     write: Callable[[str], object],
     shapes: Mapping[str, tuple[int, ...]] | None = None,
+    *,
+    follow_links: bool = False,
 ) -> None:
     """Hand ``write`` the text of one stage of compiling ``model`` (flexnn/graph/dump.py names them), or of all.
 
@@ -84,7 +89,7 @@ def dump_stage(
         raise CompileError(f"no stage {stage!r}; the stages are {', '.join(names)}, all")
     _check_regular(source)
     with contextlib.suppress(_Reached):
-        _contents(source, dict(shapes or {}), _Dump(source, stage, write).stage)
+        _contents(source, dict(shapes or {}), _Dump(source, stage, write).stage, follow_links=follow_links)
 
 
 class _Reached(Exception):  # noqa: N818 (no error)
@@ -130,7 +135,7 @@ def _text(made: Model | Graph | StoredModel, stage: str) -> str:
 
 
 def _contents(
-    source: str, shapes: dict[str, tuple[int, ...]], observer: _Observer | None = None
+    source: str, shapes: dict[str, tuple[int, ...]], observer: _Observer | None = None, *, follow_links: bool = False
 ) -> Graph | StoredModel:
     """Return the contents of the artifact: a bound graph, or the model if its shapes or its control flow are open.
 
@@ -144,7 +149,7 @@ def _contents(
 
     observer = observer or (lambda name, made: None)
     try:
-        model = load_model(source)
+        model = load_model(source, follow_links=follow_links)
     except ModuleNotFoundError as error:
         if str(error.name).partition(".")[0] not in _EXTRA:
             raise
@@ -237,11 +242,15 @@ def compiled(model: str, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[str]
         return
     import subprocess
 
+    from flexnn.files import own_folder, scratch
+
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     folder = os.path.join(base, "flexnn")
-    os.makedirs(folder, exist_ok=True)
-    with _scratch(folder) as scratch:
-        target = os.path.join(scratch, "model.flexnn")
+    with (
+        contextlib.closing(own_folder(folder, make=True)) as opened,
+        scratch(opened.fd, "session-", ("model.flexnn",)) as name,
+    ):
+        target = os.path.join(folder, name, "model.flexnn")
         arguments = [sys.executable, "-P", "-m", "flexnn", "compile", "-o", target, "--quiet"]
         arguments += [f"--shape={name}={','.join(map(str, dims))}" for name, dims in shapes.items()]
         arguments += ["--", model]
@@ -250,35 +259,3 @@ def compiled(model: str, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[str]
             lines = process.stderr.strip().splitlines() or [f"compiling ended with status {process.returncode}"]
             raise CompileError(lines[-1].removeprefix("error: "))
         yield target
-
-
-@contextlib.contextmanager
-def _scratch(folder: str) -> Iterator[str]:
-    """Make a new folder in ``folder`` and remove it at the end, together with those that killed processes left behind.
-
-    tempfile would take 0.7 MiB of the session's budget.
-    """
-    for left in os.listdir(folder):
-        pid = left.removeprefix("session-").partition("-")[0]
-        if left.startswith("session-") and pid.isdigit() and not os.path.exists(f"/proc/{pid}"):
-            _remove(os.path.join(folder, left))
-    number = 0
-    while True:
-        path = os.path.join(folder, f"session-{os.getpid()}-{number}")
-        try:
-            os.mkdir(path, 0o700)
-            break
-        except FileExistsError:
-            number += 1
-    try:
-        yield path
-    finally:
-        _remove(path)
-
-
-def _remove(folder: str) -> None:
-    """Remove a folder of files; another process may be doing the same."""
-    with contextlib.suppress(OSError):
-        for name in os.listdir(folder):
-            os.unlink(os.path.join(folder, name))
-        os.rmdir(folder)

@@ -141,10 +141,10 @@ def read_rates(path: str) -> dict[str, float | None]:
     """
     made = None
     if os.path.isdir(path):
-        made = path = os.path.join(path, f".flexnn-doctor-{os.getpid()}")
+        made = path = os.path.join(path, f".flexnn-doctor-{os.urandom(16).hex()}")
     try:
         if made:
-            with open(path, "wb") as file:
+            with open(path, "xb") as file:
                 for _ in range(PROBE_BYTES // REQUEST_BYTES):
                     file.write(os.urandom(REQUEST_BYTES))  # not zeros: a file system may not store those
                 os.fsync(file.fileno())

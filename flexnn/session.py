@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from _thread import allocate_lock  # threading takes a twentieth of what importing flexnn may
+from _thread import RLock  # threading takes a twentieth of what importing flexnn may
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from flexnn.run.protocol import Run
 
 Array: TypeAlias = "NDArray[Any]"
+_T = TypeVar("_T")
 
 _TYPES = {"f32": "float", "f64": "double"} | {
     name: str(dtype) for name, dtype in DTYPES.items() if name not in ("f32", "f64")
@@ -115,10 +116,9 @@ class Session:
         self._open(os.fsdecode(path), shapes or {}, options)
 
     def _open(self, path: str, shapes: Mapping[str, tuple[int, ...]], options: RunOptions) -> None:
-        self._memory, self._threads = options.memory, options.threads
         self._process = os.getpid()
-        self._lock = allocate_lock()
-        self._is_closed = False
+        self._lock = RLock()  # also for the thread that has it: a signal handler may call while a run goes on
+        self._is_busy = self._is_closed = self._is_released = False
         if is_onnx(path):
             from flexnn.compiler import compiled  # sessions of artifacts do without
 
@@ -136,39 +136,37 @@ class Session:
         Raises:
             SessionError: Shapes are open and nothing has run yet.
         """
-        return self._run.plan
+        return self._in_turn(lambda run: run.plan)
 
     @property
     def memory(self) -> int | None:
         """The budget in bytes; None: no limit. Assign bytes, text like ``"24MiB"`` or None to change it.
 
         The session plans again in place, after the run in flight. Pinned weights that stay pinned are not read again;
-        memory that is no longer needed is given back. If the change fails, the session stays as it was.
+        memory that is no longer needed is given back. If the change fails, the session keeps the old budget and plan;
+        where storage failed, the next run reads again what they need.
 
         Raises:
             BudgetError: The new budget is too small; ``.minimum`` is the smallest that works, in bytes.
             ValueError: The new budget is not a size.
             SessionError: The session is closed or from another process, or weights cannot be read.
         """
-        return self._memory
+        return self._run.memory
 
     @memory.setter
     def memory(self, memory: str | int | None) -> None:
         budget = None if memory is None else parse_bytes(memory)
-        self._check_process()
-        with self._lock:
-            self._opened().rebudget(budget)
-            self._memory = budget
+        self._while_open(lambda run: run.rebudget(budget))
 
     @property
     def threads(self) -> int:
-        """Number of compute threads."""
-        return self._threads
+        """Number of compute threads that run: fewer than asked for where the system has no more."""
+        return self._run.threads
 
     @property
     def session_bytes(self) -> int:
         """Bytes that the session owns, as its plan counts them; never more than ``memory``."""
-        return self._run.session_bytes
+        return self._in_turn(lambda run: run.session_bytes)
 
     @property
     def last_run(self) -> dict[str, int]:
@@ -202,15 +200,13 @@ class Session:
             ValueError: A name, shape or type is wrong.
             TypeError: ``output_names`` is no list, or ``input_feed`` no mapping.
             SessionError: The artifact cannot be read or fails its checksums (the session can run again), or the session
-                is closed or from another process.
+                is closed, from another process, or called by a signal handler that interrupted a call of the session.
             BudgetError: Shapes are open, and these do not fit the budget.
             GraphError: Shapes are open, and the model cannot be computed at these.
         """
         wanted = self._feeds.wanted(output_names)
         inputs = self._feeds.arrays(input_feed)
-        self._check_process()
-        with self._lock:
-            outputs = self._opened().run(inputs)
+        outputs = self._while_open(lambda run: run.run(inputs))
         return outputs if wanted is None else [outputs[i] for i in wanted]
 
     def statistics(self) -> dict[str, Any]:
@@ -234,9 +230,7 @@ class Session:
         Raises:
             SessionError: The session is closed.
         """
-        self._check_process()
-        with self._lock:
-            return self._opened().statistics()
+        return self._while_open(lambda run: run.statistics())
 
     def trace_events(self) -> dict[str, Any]:
         """Return the last run as trace events, which Chrome and Perfetto (ui.perfetto.dev) show.
@@ -248,22 +242,25 @@ class Session:
         Raises:
             SessionError: The session was opened without ``trace``, has not run yet, or has open shapes.
         """
-        self._check_process()
-        with self._lock:
-            return self._opened().trace_events()
+        return self._while_open(lambda run: run.trace_events())
 
     def close(self) -> None:
-        """Give back memory, threads and files, after the run in flight. The session cannot run again; closing twice is
-        fine.
+        """Give back memory, threads and files, after the run in flight; that run itself does it where a signal handler
+        closes the session that it interrupted. The session cannot run again; closing twice is fine.
         """
         if os.getpid() != self._process:  # the lock may be held by a thread that this process does not have
             self._is_closed = True
             self._run.release()
             return
         with self._lock:
-            if not self._is_closed:
-                self._is_closed = True
-                self._run.close(learn=not sys.is_finalizing())  # then nothing can be kept for other sessions
+            self._is_closed = True
+            if not self._is_busy:
+                self._release()
+
+    def _release(self) -> None:
+        if not self._is_released:
+            self._run.close(learn=not sys.is_finalizing())  # then nothing can be kept for other sessions
+            self._is_released = True
 
     def __del__(self) -> None:
         if hasattr(self, "_run"):
@@ -282,10 +279,26 @@ class Session:
         if os.getpid() != self._process:
             raise SessionError("this session was opened before fork(); open a new one in this process")
 
-    def _opened(self) -> Run:
-        if self._is_closed:
-            raise SessionError("the session is closed")
-        return self._run
+    def _while_open(self, call: Callable[[Run], _T]) -> _T:
+        """Return what ``call`` does, when the calls of other threads are done. Raises SessionError."""
+        self._check_process()
+        return self._in_turn(call, while_open=True)
+
+    def _in_turn(self, call: Callable[[Run], _T], *, while_open: bool = False) -> _T:
+        with self._lock:
+            if self._is_busy:
+                raise SessionError(
+                    "this thread is in a call of the session already: a signal handler may only close it"
+                )
+            if while_open and self._is_closed:
+                raise SessionError("the session is closed")
+            self._is_busy = True
+            try:
+                return call(self._run)
+            finally:
+                self._is_busy = False
+                if self._is_closed:
+                    self._release()
 
 
 def open_for_tests(

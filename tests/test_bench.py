@@ -39,7 +39,8 @@ def test_ablations_compute_the_same(artifact: Path, name: str, align: int) -> No
     x = feed()["x"]
     with open_artifact(str(artifact)) as opened:
         graph = opened.graph
-        direct_fd = opened.open_direct() if align > 64 else -1
+        direct = opened.open_direct() if align > 64 else None
+        direct_fd = direct.fd if direct is not None else -1
         whole = make_plan(graph, Setting(MACHINE, 2, align))
         minimum = make_plan(graph, Setting(MACHINE, 2, align)).minimum_memory
         tight = make_plan(graph, Setting(MACHINE, 2, align), minimum)

@@ -192,7 +192,7 @@ def cached(tmp_path: Path) -> dict[str, str]:
 
 def test_onnx_files_run_and_leave_nothing(model: Path, tmp_path: Path) -> None:
     (tmp_path / "-x.onnx").write_bytes(model.read_bytes())  # was taken for an option
-    left = tmp_path / "cache" / "flexnn" / "session-999999999-0"  # of a process that was killed
+    left = tmp_path / "cache" / "flexnn" / f"session-{'0f' * 16}"  # of a process that was killed
     left.mkdir(parents=True)
     (left / "model.flexnn").write_bytes(b"x")
     done = flexnn_cli("run", "--repeat", 1, "--", "-x.onnx", folder=tmp_path, env=cached(tmp_path))

@@ -2,6 +2,7 @@
 """Binding of the C core. Thin: it checks what Python hands over, and turns a status into an exception."""
 
 include "records.pxi"
+include "files.pxi"
 include "ops.pxi"
 include "engine.pxi"
 include "recording.pxi"

@@ -70,6 +70,10 @@ cdef int _interrupted(void *pending) noexcept with gil:
     return 0
 
 
+cdef int _impatient(void *_) noexcept nogil:
+    return 1
+
+
 cdef _Buffer _records(array, size_t size, what):
     """The buffer of an array of C structs."""
     if array.dtype.itemsize != size:
@@ -125,7 +129,7 @@ cdef class Engine:
             _err_raise(&error)
 
     def __dealloc__(self):
-        fx_engine_close(self.engine)
+        fx_engine_close(self.engine, NULL)
 
     cdef fx_engine *_opened(self) except NULL:
         if self.engine == NULL:
@@ -153,6 +157,29 @@ cdef class Engine:
         """Compute threads that run."""
         return fx_engine_threads(self._opened())
 
+    def rest(self, bint patient=True):
+        """Wait until nothing is read, so that unbinding, trimming and closing need not wait for the device; about 20 ms
+        unless ``patient``. Returns whether nothing is. Does nothing once the engine is closed. KeyboardInterrupt within
+        50 ms of Ctrl-C; RuntimeError during a run."""
+        cdef fx_engine *engine = self.engine
+        cdef fx_interrupt interrupt
+        cdef fx_status status
+        if engine == NULL:
+            return True
+        if self.busy:
+            raise RuntimeError("the session is running already")
+        pending = []
+        interrupt.is_wanted, interrupt.arg = _interrupted if patient else _impatient, <void *>pending
+        self.busy = True
+        try:
+            with nogil:
+                status = fx_engine_rest(engine, &interrupt)
+        finally:
+            self.busy = False
+        if pending:
+            raise pending[0]
+        return status == FX_OK
+
     def trim(self, bint keep=False):
         """Give back the arena beyond what the bound programs need; with ``keep``, pinned weights stay
         where no program is bound. RuntimeError during a run."""
@@ -160,15 +187,23 @@ cdef class Engine:
         with nogil:
             fx_engine_trim(engine, keep)
 
-    def close(self):
-        """Stop the threads and give the memory back. Closing twice is fine. RuntimeError during a run."""
+    def close(self, tuple files=None):
+        """Stop the threads and give the memory back. With ``files``, the OpenFiles of its descriptors: if a device still
+        keeps a read waiting, do not wait; memory and descriptors, which the files then have no more, are given back when
+        it answers. Closing twice is fine. RuntimeError during a run."""
         cdef fx_engine *engine = self.engine
+        cdef OpenFile file
+        cdef int is_abandoned = 0
+        cdef int *may_abandon = NULL if files is None else &is_abandoned
         if self.busy:
             raise RuntimeError("the session is running")
         self.engine = NULL
         self.doomed, self.doomed_recordings = [], []
         with nogil:
-            fx_engine_close(engine)
+            fx_engine_close(engine, may_abandon)
+        if is_abandoned:
+            for file in files:
+                file.fd = -1
 
 
 @cython.no_gc_clear

@@ -51,6 +51,11 @@ class Artifact:
         return self._file.fd
 
     @property
+    def file(self) -> _core.OpenFile:
+        """The open file."""
+        return self._file.file
+
+    @property
     def kind(self) -> int:
         """GRAPH or MODEL."""
         return self.header.kind
@@ -66,12 +71,12 @@ class Artifact:
         """Close the file; twice is fine."""
         self._file.close()
 
-    def open_direct(self) -> int:
-        """Open the file a second time with O_DIRECT; return the descriptor, or -1 if the file system refuses."""
+    def open_direct(self) -> _core.OpenFile | None:
+        """Open the file a second time with O_DIRECT; return None if the file system refuses."""
         try:
-            return os.open(f"/proc/self/fd/{self.fd}", os.O_RDONLY | os.O_DIRECT | os.O_CLOEXEC)
+            return _core.OpenFile(f"/proc/self/fd/{self.fd}", os.O_RDONLY | os.O_DIRECT)
         except OSError:
-            return -1
+            return None
 
     def __enter__(self) -> Self:
         return self

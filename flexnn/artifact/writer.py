@@ -1,10 +1,7 @@
-"""The writer streams weights one by one into a temporary file, then renames it. A crash leaves the old file intact."""
+"""The writer streams weights one by one into a new file, which then replaces the old one, whole."""
 
 from __future__ import annotations
 
-import errno
-import glob
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -14,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flexnn._core import crc32c
+from flexnn.files import replacing
 from flexnn.graph.ir import Graph, Weight
 from flexnn.graph.pack import PackedSource
 from flexnn.graph.panels import NR
@@ -22,9 +20,6 @@ from .format import GRAPH, HEADER_BYTES, MODEL, ArtifactError, Header, page_up
 from .model_section import StoredModel, dump_stored, weight_key
 from .reader import check_graph
 from .section import dump_graph
-
-_DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-TEMPORARY = ".flexnn-tmp-"
 
 
 def write_artifact(
@@ -42,31 +37,19 @@ def write_artifact(
     section = _section_of(contents)
     groups = _alike(contents.weights)
     _place_checksums(groups)
-    _sweep(path)
-    temporary = os.path.join(os.path.dirname(path), f".{os.path.basename(path)}{TEMPORARY}{os.getpid()}")
-    try:
-        with open(temporary, "xb") as file:
-            header, raw, crcs = _lay_out(section, groups, source_sha256)
-            for group in groups:
-                _write_weight(file, group[0], crcs)
-                if progress:
-                    for weight in group:
-                        progress(weight)
-            file.truncate(header.file_bytes)
-            header.crcs_crc = crc32c(crcs)
-            parts = ((header.graph_offset, raw), (header.crc_offset, crcs.tobytes()), (0, header.pack()))
-            for offset, part in parts:
-                file.seek(offset)
-                file.write(part)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException as error:
-        if os.path.exists(temporary):
-            os.unlink(temporary)
-        if isinstance(error, OSError) and (error.filename == temporary or error.errno in _DISK_FULL):
-            error.filename = path  # what the user asked for; writing names no file at all
-        raise
+    with replacing(path) as file:
+        header, raw, crcs = _lay_out(section, groups, source_sha256)
+        for group in groups:
+            _write_weight(file, group[0], crcs)
+            if progress:
+                for weight in group:
+                    progress(weight)
+        file.truncate(header.file_bytes)
+        header.crcs_crc = crc32c(crcs)
+        parts = ((header.graph_offset, raw), (header.crc_offset, crcs.tobytes()), (0, header.pack()))
+        for offset, part in parts:
+            file.seek(offset)
+            file.write(part)
     return header.file_bytes
 
 
@@ -162,13 +145,3 @@ def _chunks(weight: Weight) -> Iterator[bytes | memoryview]:
         each = weight.chunk_bytes // values.itemsize
         for start in range(0, len(values), each):
             yield values[start : start + each].tobytes()
-
-
-def _sweep(path: str) -> None:
-    """Remove temporary files that a killed compilation of the same artifact left behind."""
-    folder, name = os.path.split(path)
-    pattern = os.path.join(glob.escape(folder), f".{glob.escape(name)}{TEMPORARY}*")
-    for left in glob.glob(pattern, include_hidden=True):
-        pid = left.rpartition("-")[2]
-        if not (pid.isdigit() and os.path.exists(f"/proc/{pid}")):
-            os.unlink(left)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
@@ -148,7 +147,8 @@ class Running:
 def opened(path: str, *, threads: int, io: str, storage: int, repeat: int, groups: Groups = None) -> Iterator[Subject]:
     """Open an artifact; ``storage``: most bytes that the loader reads in a second, 0: no limit."""
     with open_artifact(path) as artifact:
-        direct_fd = artifact.open_direct() if io == "direct" else -1
+        direct = artifact.open_direct() if io == "direct" else None
+        direct_fd = direct.fd if direct is not None else -1
         try:
             arena = make_plan(artifact.graph, planning.Setting(MachineProfile.measure(), threads)).arena_bytes
             machine = measured_machine(artifact, direct_fd, threads, arena, lambda _: None)
@@ -157,5 +157,5 @@ def opened(path: str, *, threads: int, io: str, storage: int, repeat: int, group
             switches = Switches(threads, direct_fd, read_bytes_per_second=storage)
             yield Subject(artifact, machine, switches, repeat, groups)
         finally:
-            if direct_fd >= 0:
-                os.close(direct_fd)
+            if direct is not None:
+                direct.close()

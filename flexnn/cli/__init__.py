@@ -96,6 +96,11 @@ def _add_compile(commands: _Commands) -> None:
         help="print the model after this stage of compiling, and write an artifact only if -o is given;"
         " list: print the names of the stages; all: print every stage",
     )
+    sub.add_argument(
+        "--follow-links",
+        action="store_true",
+        help="let files that hold the model's weights be links, also out of its folder; only for models that you trust",
+    )
     sub.add_argument("--quiet", action="store_true", help="do not report progress")
     sub.set_defaults(command=_compile)
 
@@ -240,11 +245,13 @@ def _compile(options: argparse.Namespace) -> None:
     if options.dump:
         from flexnn.compiler import dump_stage
 
-        dump_stage(options.model, options.dump, sys.stdout.write, shapes)
+        dump_stage(options.model, options.dump, sys.stdout.write, shapes, follow_links=options.follow_links)
         if options.output is None:
             return
     with progress.shown(quiet=options.quiet) as report:
-        path = flexnn.compile(options.model, options.output, shapes=shapes, progress=report)
+        path = flexnn.compile(
+            options.model, options.output, shapes=shapes, progress=report, follow_links=options.follow_links
+        )
     print(f"{path}  {units.format_bytes(os.path.getsize(path))}", file=sys.stderr if options.dump else sys.stdout)
 
 

@@ -11,6 +11,8 @@ from typing import IO, Any
 
 import numpy as np
 
+from flexnn.files import replacing
+
 
 def load_arrays(path: str) -> dict[str, np.ndarray[Any, Any]]:
     """Return the arrays of an .npz file by name. Raises ValueError for any other file, OSError, MemoryError."""
@@ -38,17 +40,11 @@ def written(path: str) -> Iterator[IO[bytes]]:
     a regular file (a pipe, /dev/null), it is written to, not replaced. An OSError of the block names ``path``.
     """
     special = os.path.exists(path) and not stat.S_ISREG(os.stat(path).st_mode)
-    temporary = path if special else f"{path}.{os.getpid()}.tmp"
     try:
-        with open(temporary, "wb" if special else "xb") as file:
+        with open(path, "wb") if special else replacing(path) as file:
             yield file
-        if not special:
-            os.replace(temporary, path)
     except OSError as error:
         raise OSError(error.errno, error.strerror, path) from None
-    finally:
-        if not special and os.path.exists(temporary):
-            os.unlink(temporary)
 
 
 def write_npz(file: IO[bytes], arrays: Mapping[str, np.ndarray[Any, Any]]) -> None:

@@ -22,12 +22,14 @@ def is_onnx(path: str) -> bool:
     return path.lower().endswith(".onnx")
 
 
-def load_model(path: str) -> Model:
-    """The ONNX model at ``path``; its large constants stay in the file. Raises OSError or GraphError, one line."""
+def load_model(path: str, *, follow_links: bool = False) -> Model:
+    """The ONNX model at ``path``; its large constants stay in the file, or in files beside it, which may be links only
+    with ``follow_links``. Raises OSError or GraphError, one line.
+    """
     from .importer import import_onnx
     from .onnx_file import open_onnx
 
-    return import_onnx(open_onnx(path))
+    return import_onnx(open_onnx(path, follow_links=follow_links))
 
 
 def bind_shapes(model: Model, shapes: Mapping[str, tuple[int, ...]]) -> None:

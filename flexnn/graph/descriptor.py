@@ -4,32 +4,34 @@ from __future__ import annotations
 
 import os
 
+from flexnn._core import OpenFile
+
 from .ir import GraphError
 
 
 class Descriptor:
     """An open file that closes with its last user; reading by offset, so the file may be replaced meanwhile.
 
-    ``fd`` is -1 once it is closed.
+    ``file`` is what is open; ``fd`` is -1 once it is closed.
     """
 
-    __slots__ = ("fd", "path", "size")
+    __slots__ = ("file", "path", "size")
 
-    def __init__(self, path: str, flags: int = 0) -> None:
-        """Open ``path`` for reading. Raises OSError."""
-        self.fd = -1
+    def __init__(self, path: str, flags: int = 0, *, name: str = "", folder: OpenFile | None = None) -> None:
+        """Open ``path`` for reading, by its ``name`` in ``folder`` if that is open. Raises OSError."""
         self.path = path
-        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | flags)
-        self.size = os.fstat(self.fd).st_size
+        flags |= os.O_RDONLY
+        self.file = OpenFile(path, flags) if folder is None else OpenFile(name, flags, dir_fd=folder.fd)
+        self.size = os.fstat(self.file.fd).st_size
 
-    def __del__(self) -> None:
-        self.close()
+    @property
+    def fd(self) -> int:
+        """The descriptor."""
+        return self.file.fd
 
     def close(self) -> None:
         """Close the file; twice is fine."""
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
+        self.file.close()
 
     def read(self, offset: int, size: int) -> bytes:
         """``size`` bytes at ``offset``. Raises GraphError when the file ends before."""

@@ -17,6 +17,8 @@ import onnx
 from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
 from onnx import numpy_helper
 
+from flexnn._core import OpenFile
+
 from .descriptor import Descriptor
 from .ir import DTYPES, TENSOR_BYTES_MAX, GraphError, WeightSource
 from .model import NESTING_MAX, dtype_name
@@ -44,6 +46,9 @@ _DROPPED = {"model": {6, 14}, "graph": {10, 16}, "node": {6, 9}, "attribute": {1
 """doc_string and metadata_props: nothing here needs them; a tensor's doc_string becomes the mark of its place."""
 
 
+_SWITCH = "if you trust the model, compile it with --follow-links (follow_links=True)"
+
+
 @dataclass(slots=True)
 class OnnxFile:
     """An open model: ``model`` without the large data, ``bulk`` the places of those, (offset, bytes, field)."""
@@ -52,6 +57,8 @@ class OnnxFile:
     file: Descriptor
     model: onnx.ModelProto = field(default_factory=onnx.ModelProto)
     bulk: list[tuple[int, int, int]] = field(default_factory=list)
+    follow_links: bool = False
+    """Whether external data may be links."""
 
     def source(self, tensor: onnx.TensorProto) -> tuple[tuple[int, ...], str, WeightSource]:
         """Shape, dtype and source of a tensor of ``model``. Raises GraphError."""
@@ -83,36 +90,49 @@ class OnnxFile:
             offset, length = int(entries.get("offset", "0")), int(entries.get("length", str(nbytes)))
         except ValueError:
             raise GraphError(f"{what}: offset or length of its external data is not a number") from None
-        file = open_external(os.path.dirname(os.path.abspath(self.path)), entries.get("location", ""), what)
+        folder = os.path.dirname(os.path.abspath(self.path))
+        file = open_external(folder, entries.get("location", ""), what, follow_links=self.follow_links)
         if length != nbytes or offset < 0 or offset + length > file.size:
             raise GraphError(f"{what}: {length} bytes at {offset} of {file.path} ({file.size} bytes), needs {nbytes}")
         return FileSource(file, offset, DTYPES[dtype], shape)
 
 
-def open_external(folder: str, location: str, what: str) -> Descriptor:
-    """Open external data, which must be a plain file below ``folder`` that no link leads to or from."""
-    parts = location.replace("\\", "/").split("/")
-    if not location or "\0" in location or os.path.isabs(location) or any(part in ("", ".", "..") for part in parts):
+def open_external(folder: str, location: str, what: str, *, follow_links: bool = False) -> Descriptor:
+    """Open external data, which must be a plain file below ``folder``; no link may lead to or from it, unless links are
+    to be followed. Raises GraphError.
+    """
+    steps = location.replace("\\", "/").split("/")
+    parts = [step for step in steps if step != "."]
+    if not parts or "\0" in location or os.path.isabs(location) or any(step in ("", "..") for step in steps):
         raise GraphError(f"{what}: external data at {location!r} must be a file below the model's folder")
-    path = folder
+    path = os.path.join(folder, *parts)
     try:
-        for part in parts:
-            path = os.path.join(path, part)
-            if stat.S_ISLNK(os.lstat(path).st_mode):
-                raise GraphError(f"{what}: external data {location!r} lead through a symbolic link")
-        file = Descriptor(path, os.O_NOFOLLOW | os.O_NONBLOCK)
+        if follow_links:
+            file = Descriptor(path, os.O_NONBLOCK)
+        else:
+            at = OpenFile(folder, os.O_PATH | os.O_DIRECTORY)
+            for part in parts[:-1]:
+                at = OpenFile(part, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=at.fd)
+            file = Descriptor(path, os.O_NOFOLLOW | os.O_NONBLOCK, name=parts[-1], folder=at)
         status = os.fstat(file.fd)
     except OSError as error:
+        ways = [os.path.join(folder, *parts[:count]) for count in range(1, len(parts) + 1)]
+        if not follow_links and any(map(os.path.islink, ways)):
+            raise GraphError(f"{what}: external data {location!r} lead through a symbolic link: {_SWITCH}") from None
         raise GraphError(f"{what}: external data {location!r}: {error.strerror}") from None
-    if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
-        raise GraphError(f"{what}: external data {location!r} must be a regular file without hard links")
+    if not stat.S_ISREG(status.st_mode):
+        raise GraphError(f"{what}: external data {location!r} must be a regular file")
+    if status.st_nlink != 1 and not follow_links:
+        raise GraphError(f"{what}: external data {location!r} must be a regular file without hard links: {_SWITCH}")
     return file
 
 
-def open_onnx(path: str) -> OnnxFile:
-    """Open the model at ``path``. Raises OSError, or GraphError with one line saying what is malformed."""
+def open_onnx(path: str, *, follow_links: bool = False) -> OnnxFile:
+    """Open the model at ``path``; its external data may be links only with ``follow_links``. Raises OSError, or
+    GraphError with one line saying what is malformed.
+    """
     file = Descriptor(path)
-    opened = OnnxFile(path, file)
+    opened = OnnxFile(path, file, follow_links=follow_links)
     try:
         skim = _Skim(file)
         opened.model = onnx.ModelProto.FromString(b"".join(skim.message("model", 0, file.size, 0)))

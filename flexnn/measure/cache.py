@@ -1,6 +1,7 @@
 """Measured profiles in the user's cache folder, one file for an artifact on a CPU and a storage device.
 
-Numbers in a file are checked for their range: they can make plans slower, never wrong. A file is replaced whole. If it
+The folder is the user's alone, and a file counts only where it is a plain one of this user's, of bounded size. Numbers
+are checked for their range: they can make plans slower, never wrong. A file is replaced whole (flexnn/files.py). If it
 cannot be read or written, measuring is repeated.
 """
 
@@ -18,8 +19,11 @@ from flexnn._core import _core as extension
 from flexnn.artifact import Artifact
 from flexnn.planning import MachineProfile
 
-FILE_BYTES_MAX = 4 << 20
-VARIANTS_MAX = 1 << 14
+FILE_BYTES_MAX = 1 << 20
+VARIANTS_MAX = 1 << 12
+MARKS_MAX = 5 * VARIANTS_MAX
+"""Most marks that begin or part values: what is read takes about 100 bytes for each, inside the session's budget."""
+_MARKS = (b",", b"[", b"{")
 VERSION = 4
 _RANGES = {
     "flops_per_second": (1e6, 1e16),
@@ -65,32 +69,37 @@ def key_of(artifact: Artifact, threads: int, direct: bool) -> str:
 
 def load(key: str) -> Kept | None:
     """Return the profile under ``key``; None if there is none that can be used."""
+    from flexnn.files import own_folder, read_own
+
     try:
-        with open(_path(key), "rb") as file:
-            raw = file.read(FILE_BYTES_MAX + 1)
-        return _decode(json.loads(raw), key) if len(raw) <= FILE_BYTES_MAX else None
+        with contextlib.closing(own_folder(folder())) as opened:
+            raw = read_own(opened.fd, _name(key), FILE_BYTES_MAX)
+        if sum(raw.count(mark) for mark in _MARKS) > MARKS_MAX or b"\\" in raw or not raw.isascii():
+            return None
+        return _decode(json.loads(raw), key)
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return None
 
 
 def store(key: str, kept: Kept) -> None:
-    """Write the profile under ``key`` if the folder can be written."""
-    path = _path(key)
-    temporary = f"{path}.{os.getpid()}.tmp"
-    with contextlib.suppress(OSError):
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        try:
-            with open(temporary, "x") as file:
-                head = {"key": key, "arena_bytes": kept.arena_bytes, "tried": sorted(kept.tried)}
-                json.dump(head | asdict(kept.machine), file)
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+    """Write the profile under ``key`` if the folder can be written; of too many times, the last ones."""
+    from flexnn.files import own_folder, replacing_in
+
+    machine = asdict(kept.machine)
+    for name in ("times", "scales"):
+        machine[name] = dict(list(machine[name].items())[-VARIANTS_MAX:])
+    head = {"key": key, "arena_bytes": kept.arena_bytes, "tried": sorted(kept.tried)[:VARIANTS_MAX]}
+    text = json.dumps(head | machine)
+    with (
+        contextlib.suppress(OSError),
+        contextlib.closing(own_folder(folder(), make=True)) as opened,
+        replacing_in(opened.fd, _name(key), 0o600) as file,
+    ):
+        file.write(text.encode())
 
 
-def _path(key: str) -> str:
-    return os.path.join(folder(), f"{key.split()[1][:16]}-{_core.crc32c(key.encode()):08x}.json")
+def _name(key: str) -> str:
+    return f"{key.split()[1][:16]}-{_core.crc32c(key.encode()):08x}.json"
 
 
 def _decode(found: object, key: str) -> Kept | None:

@@ -62,6 +62,11 @@ class Engine:
             raise SessionError(str(error)) from None
 
     @property
+    def threads(self) -> int:
+        """Compute threads that run: fewer than asked for where the system has no more."""
+        return self.core.threads
+
+    @property
     def nbytes(self) -> int:
         """Bytes of the arena, the bound programs and the stacks."""
         return self.core.bytes
@@ -70,11 +75,19 @@ class Engine:
         """Give back the arena beyond what the bound programs need, and freed heap. With ``keep``, pinned weights stay
         for later programs when none is bound.
         """
+        self.core.rest()
         self.core.trim(keep)
 
-    def close(self) -> None:
-        """Unbind all programs and give memory and threads back; closing twice is fine."""
-        self.core.close()
+    def give_back(self) -> None:
+        """Give back what no bound program needs, unless the device keeps a read waiting: then the next call does."""
+        if self.core.rest(patient=False):
+            self.core.trim()
+
+    def close(self, files: tuple[_core.OpenFile, ...] | None = None) -> None:
+        """Unbind all programs and give memory and threads back; closing twice is fine. With ``files``, those that it
+        reads, it does not wait for a device that does not answer: memory and files are given back later.
+        """
+        self.core.close(files)
 
 
 class BoundProgram:
@@ -145,6 +158,7 @@ class BoundProgram:
 
     def close(self) -> None:
         """Unbind the program; closing twice is fine. Pinned weights stay in the arena until their place is needed."""
+        self.engine.core.rest()
         self._bound.close()
 
     @property

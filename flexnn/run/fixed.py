@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from flexnn import _core
 from flexnn.graph.ir import DTYPES, Array, Graph
@@ -20,6 +20,15 @@ from .outputs import Outputs
 from .statistics import machine_statistics
 
 
+class _Bound(NamedTuple):
+    """A plan, and what runs it."""
+
+    plan: Plan
+    program: BoundProgram | None
+    """The plan's program; None: it is bound at the next run."""
+    watch: Watch | None
+
+
 class FixedRun:
     """The ``Run`` of a bound graph; it owns ``file`` once it is made."""
 
@@ -30,64 +39,83 @@ class FixedRun:
         self.last_run: dict[str, int] = {}
         self._results = Outputs(reuse=options.reuse_outputs)
         self._machine = MachineProfile.measure()
-        self._plan: Plan
-        self._watch: Watch | None = None
-        self._plan_first()
+        plan = self._plan_first()
         self._engine = Engine(
             file.artifact, options.switches(file.direct_fd), trace=2 if options.trace else int(options.measures)
         )
+        self.threads = self._engine.threads
         try:
-            self._bound = self._bind()
+            self._bound = self._bind(plan)  # one assignment: an interrupt leaves the old plan with the old program
         except BaseException:
-            self._engine.close()
+            self._engine.close(file.files)
             raise
 
     @property
     def plan(self) -> Plan:
         """The plan."""
-        return self._plan
+        return self._bound.plan
+
+    @property
+    def memory(self) -> int | None:
+        """The budget in bytes; None: no limit."""
+        return self._bound.plan.memory
 
     @property
     def session_bytes(self) -> int:
         """Bytes that the session owns, as its plan accounts for them."""
-        return self._plan.session_bytes
+        return self._bound.plan.session_bytes
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         """Return all outputs, in the model's order. Raises SessionError."""
-        bound = self._bound
+        if self._bound.program is None:
+            self._bound = self._bind(self._bound.plan)
+        _, program, watch = self._bound
+        assert program is not None
         tensors = [self._graph.tensors[i] for i in self._graph.outputs]
         outputs = [self._results.array(t.name, t.shape, DTYPES[t.dtype], inputs) for t in tensors]
-        self.last_run = bound.run([*inputs, *outputs], [bound])
-        if self._watch:
-            self._watch.ran(lambda: bound.spans)
+        self.last_run = program.run([*inputs, *outputs], [program])
+        if watch:
+            watch.ran(lambda: program.spans)
         return outputs
 
     def rebudget(self, memory: int | None) -> None:
         """Plan again for another budget, in place. If that fails (BudgetError, SessionError, Ctrl-C), the old plan
-        stays.
+        stays. Its program is bound again, at once or, where storage fails or after Ctrl-C, at the next run.
         """
         plan = self._planner.plan(memory)
-        before = self._plan
         self._learn()
+        before = self._bound
         try:
-            self._bound.close()  # its pinned weights stay where they are for now
-            self._plan = plan
-            self._bound = self._bind()
-        except BaseException:
-            self._plan = before
-            self._bound = self._bind()
+            self._bound = before._replace(program=None)
+            if before.program is not None:
+                before.program.close()  # its pinned weights stay where they are for now
+            self._bound = self._bind(plan)
+        except SessionError:
+            self._restore()
             raise
+        except BaseException:
+            if self._bound.program is None:
+                self._engine.give_back()  # Ctrl-C: this is no time to read the weights of the old plan
+            raise
+
+    def _restore(self) -> None:
+        """Bind the program of the plan again; if that fails, give the arena back, and let the next run say why."""
+        try:
+            self._bound = self._bind(self._bound.plan)
+        except SessionError:
+            self._engine.give_back()
 
     def statistics(self) -> dict[str, Any]:
         """Return figures of the run (Session.statistics)."""
+        program = self._bound.program
         return {
             "segments": 1,
             "segments_of_last_run": 1 if self.last_run else 0,
-            "kept_nodes": len(self._plan.graph.nodes),
+            "kept_nodes": len(self.plan.graph.nodes),
             "hosted_operators": {},
-            "bytes": {"arena": self._plan.arena_bytes, **self._plan.overhead},
+            "bytes": {"arena": self.plan.arena_bytes, **self.plan.overhead},
             "engine_bytes": self._engine.nbytes,
-            "pinning": dict(self._bound.pinning),
+            "pinning": dict(program.pinning) if program is not None else {"kept": 0, "moved": 0, "read": 0},
             "machine": machine_statistics(self._machine),
         }
 
@@ -95,15 +123,15 @@ class FixedRun:
         """Return the last run as trace events. Raises SessionError if it was not traced."""
         from .trace import trace_events
 
-        bound = self._bound if self._options.trace and self.last_run else None
-        trace, lanes, stalls = (bound.trace, bound.lanes, bound.stalls) if bound is not None else (None,) * 3
+        program = self._bound.program if self._options.trace and self.last_run else None
+        trace, lanes, stalls = (program.trace, program.lanes, program.stalls) if program is not None else (None,) * 3
         if trace is None or lanes is None or stalls is None:
             raise SessionError("there is no trace: open the session with trace=True, and run it")
-        return trace_events(self._plan, trace, lanes, stalls)
+        return trace_events(self.plan, trace, lanes, stalls)
 
     def close(self, *, learn: bool = True) -> None:
         """Give everything back. With ``learn``, keep what runs showed about the machine for later sessions."""
-        self._engine.close()
+        self._engine.close(self._file.files)
         if learn:
             self._learn()
         self.release()
@@ -113,43 +141,45 @@ class FixedRun:
         self._results.clear()
         self._file.close()
 
-    def _plan_first(self) -> None:
-        """Make the first plan. If the machine is to be measured, measure it in an arena of that plan's size, and plan
+    def _plan_first(self) -> Plan:
+        """Return the first plan. If the machine is to be measured, measure it in an arena of that plan's size, and plan
         again with the times.
         """
         if not self._options.measures:
-            self._plan_anew(self._options.groups)
-            return
-        self._plan_anew(None)
-        arena = self._plan.arena_bytes
-        del self._plan, self._planner
+            return self._plan_anew(self._options.groups)
+        arena = self._plan_anew(None).arena_bytes
+        del self._planner
         with contextlib.suppress(_core.EngineError, OSError):  # a damaged file: the first run says what and where
             self._machine = measured_machine(
                 self._file.artifact, self._file.direct_fd, self._options.threads, arena, self._options.progress
             )
-        self._plan_anew(self._options.groups)
+        return self._plan_anew(self._options.groups)
 
-    def _plan_anew(self, groups: Groups) -> None:
-        """Make the planner for the machine as it is known now, and its plan."""
+    def _plan_anew(self, groups: Groups) -> Plan:
+        """Make the planner for the machine as it is known now; return its plan."""
         setting = self._options.setting(self._options.throttled(self._machine), self._file.io_align)
         self._planner = Planner(self._graph, setting, groups=groups)
-        self._plan = self._planner.plan(self._options.memory)
+        return self._planner.plan(self._options.memory)
 
-    def _bind(self) -> BoundProgram:
-        """Bind the plan's program to the engine. Times of groups say nothing about single steps, so nothing is learnt
+    def _bind(self, plan: Plan) -> _Bound:
+        """Bind a plan's program to the engine. Times of groups say nothing about single steps, so nothing is learnt
         from them.
         """
-        learns = self._options.measures and self._plan.groups is None
-        self._watch = Watch(self._plan.program, self._options.throttled(self._machine)) if learns else None
-        bound = BoundProgram(self._engine, self._plan)
-        self._engine.trim()
-        return bound
+        learns = self._options.measures and plan.groups is None
+        watch = Watch(plan.program, self._options.throttled(self._machine)) if learns else None
+        program = BoundProgram(self._engine, plan)
+        try:
+            self._engine.trim()
+        except BaseException:
+            program.close()
+            raise
+        return _Bound(plan, program, watch)
 
     def _learn(self) -> None:
         """Keep what the runs of this plan showed about the machine, for later sessions. This session keeps its own
         profile, so that it plans each budget the same way again.
         """
-        refined = self._watch.learnt(self._machine) if self._watch else None
+        refined = self._bound.watch.learnt(self._machine) if self._bound.watch else None
         if refined:
             keep_refined(self._file.artifact, self._file.direct_fd, self._options.threads, refined)
 

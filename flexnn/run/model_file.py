@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ from flexnn.planning.types import io_alignment
 from flexnn.units import Groups
 
 if TYPE_CHECKING:
+    from flexnn._core import OpenFile
     from flexnn.artifact.model_section import StoredModel
 
 
@@ -24,7 +24,7 @@ class ModelFile:
     """
 
     def __init__(self, path: str, io: str, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        self.direct_fd = -1
+        self._direct: OpenFile | None = None
         self.artifact = open_artifact(path)
         try:
             if self.open_model is not None:
@@ -32,7 +32,7 @@ class ModelFile:
             elif shapes:
                 raise CompileError(f"{path}: its shapes were fixed when it was compiled: compile it again for others")
             if io == "direct":
-                self.direct_fd = self.artifact.open_direct()
+                self._direct = self.artifact.open_direct()
         except BaseException:
             self.close()
             raise
@@ -42,6 +42,16 @@ class ModelFile:
         """The stored model, if its shapes or its path are known only at run time; None for a bound graph."""
         contents = self.artifact.contents
         return None if isinstance(contents, Graph) else contents
+
+    @property
+    def direct_fd(self) -> int:
+        """Descriptor of the artifact opened with O_DIRECT, or -1."""
+        return self._direct.fd if self._direct is not None else -1
+
+    @property
+    def files(self) -> tuple[OpenFile, ...]:
+        """What is open."""
+        return (self.artifact.file,) if self._direct is None else (self.artifact.file, self._direct)
 
     @property
     def io_align(self) -> int:
@@ -57,7 +67,6 @@ class ModelFile:
 
     def close(self) -> None:
         """Close the file; twice is fine."""
-        if self.direct_fd >= 0:
-            os.close(self.direct_fd)
-            self.direct_fd = -1
+        if self._direct is not None:
+            self._direct.close()
         self.artifact.close()

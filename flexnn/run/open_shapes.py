@@ -94,6 +94,16 @@ class OpenShapesRun:
     # ---- what the session asks for ----
 
     @property
+    def memory(self) -> int | None:
+        """The budget in bytes; None: no limit."""
+        return self._open.segments.memory
+
+    @property
+    def threads(self) -> int:
+        """Compute threads that run."""
+        return self._open.threads
+
+    @property
     def plan(self) -> Plan:
         """The plan of the last run's largest segment. Raises SessionError before the first run."""
         if not self.last_run:
@@ -115,7 +125,7 @@ class OpenShapesRun:
             self._results.clear()
             self._shapes = shapes
         repeats = self._repeats
-        if repeats is not None and repeats.ready.recording is not None:
+        if repeats is not None and self._open.may_repeat(repeats.ready):
             return self._repeated(repeats, inputs)
         while True:
             try:
@@ -183,9 +193,9 @@ class OpenShapesRun:
         """Plan the stretches of the last run again for another budget. Weights that stay pinned stay in the arena. If
         the stretches do not fit any more, all of them are closed.
         """
-        self._recorder.keep_templates(memory)
         self._repeats = None
         self._open.rebudget(memory)
+        self._recorder.keep_templates(memory)
 
     def statistics(self) -> dict[str, Any]:
         """Return figures of the run (Session.statistics)."""

@@ -74,12 +74,18 @@ class OpenStretches:
         """Needs of the run under way, or of the last."""
         self._is_full = self._is_crowded = False
         """Whether stacks found no room for more rows, and whether plans take the least for that."""
+        self._is_settled = True
+        """Whether all that is open is planned for the budget, placed and recorded."""
+        self._files = file.files
         self._engine = Engine(file.artifact, options.switches(file.direct_fd), trace=int(options.measures))
+        self.threads = self._engine.threads
+        """Compute threads that run."""
 
     # ---- runs ----
 
     def start(self) -> None:
         """Begin a run of the model."""
+        self._settle()
         self._used.clear()
         self._spent = [0, 0, 0]
         self.needs.begin()
@@ -102,6 +108,10 @@ class OpenStretches:
             if segment.watch is not None:
                 segment.watch.ran(segment.spans)
         return stopped
+
+    def may_repeat(self, stretch: ReadyStretch) -> bool:
+        """Return whether a stretch that ran is still open."""
+        return stretch.recording is not None and self._is_settled
 
     def repeat(self, stretch: ReadyStretch, buffers: Sequence[Array]) -> dict[str, int]:
         """Run the stretch that was all of the last run again; return the run's figures. Raises SessionError."""
@@ -147,8 +157,7 @@ class OpenStretches:
 
     def close_all(self) -> None:
         """Close all segments; their weights stay in the arena until something needs their place."""
-        for segment in list(self._open):
-            self._close(segment)
+        self._close_all()
         self._engine.trim(keep=True)
         self._usual, self._usual_keys = [], set()
 
@@ -214,13 +223,15 @@ class OpenStretches:
             found = self._ready[stretch] = ready(stretch, [self.segments.of(part) for part in stretch.tape.segments])
             found.times = dict.fromkeys(found.grown.values(), 1 if stretch.region.path else 2)
             self.has_more = True
-        if found.recording is None or self.needs.held_bytes > found.held_bytes:
+        is_new = found.recording is None or self.needs.held_bytes > found.held_bytes
+        if is_new:
             found.held_bytes = self.needs.held_bytes
             found.values_bytes = self.needs.held_bytes + self._values(found, live)
+        if is_new or (found is not self._last and not self._has_room(found)):
+            self._is_settled = False
             self._make_room(found)
-        elif found is not self._last and not self._has_room(found):
-            self._make_room(found)
-        self._record(found)
+            self._record(found)
+            self._is_settled = True
         self._last = found
         self._used[found] = None
         return found
@@ -415,8 +426,7 @@ class OpenStretches:
             lack = self._parts.lacks(whole.graph, whole.costs, plan)
             if lack is None:
                 continue
-            for other in list(self._open):
-                self._close(other)
+            self._close_all()
             self._engine.trim()
             changed |= self._parts.measure(whole.graph, plan.arena_bytes, lack)
         if changed and self._parts is not None:
@@ -519,8 +529,8 @@ class OpenStretches:
             for found in self._ready.values():
                 if found.recording is not None and segment in found.segments:
                     found.close()
-            segment.bound.close()
-            segment.bound = None
+            bound, segment.bound = segment.bound, None
+            bound.close()
 
     def _close(self, segment: BoundSegment) -> None:
         self._unbind(segment)
@@ -560,26 +570,50 @@ class OpenStretches:
         )
 
     def rebudget(self, memory: int | None) -> None:
-        """Plan the stretches of the last run again for another budget."""
-        self.segments.memory = memory
-        again = [found for found in self._usual if self._is_open(found)]
+        """Plan the stretches of the last run again for another budget. If that fails, the old budget stays, and all
+        stretches are closed.
+        """
+        before, self._is_settled = self.segments.memory, False
+        try:
+            self.segments.memory = memory
+            again = [found for found in self._usual if self._is_open(found)]
+            self._close_all()
+            self.segments.drop_plans()
+            with contextlib.suppress(BudgetError):
+                if again:
+                    self._plan_again(again)
+            self._engine.trim()
+        except BaseException:
+            self.segments.memory = before
+            self.segments.drop_plans()
+            if self._engine.core.rest(patient=False):
+                self._settle()
+            raise
+        self._is_settled = True
+
+    def _plan_again(self, again: Sequence[ReadyStretch]) -> None:
+        """Plan, place and record stretches that were open before."""
+        segments = _segments(again)
+        for segment in segments:
+            segment.is_measured = False  # streaming depends on more than keeping all weights
+        self._plan_team(again)
+        if self._measure(segments):
+            self._plan_team(again)
+        self._open.update(dict.fromkeys(segments))
+        self._arrange(segments)
+        for found in again:
+            self._record(found)
+
+    def _settle(self) -> None:
+        """Close what was broken off while it was planned and placed."""
+        if not self._is_settled:
+            self._close_all()
+            self._engine.trim()
+            self._is_settled = True
+
+    def _close_all(self) -> None:
         for segment in list(self._open):
             self._close(segment)
-        self.segments.drop_plans()
-        with contextlib.suppress(BudgetError):
-            if again:
-                segments = [segment for found in again for segment in found.segments]
-                for segment in segments:
-                    segment.is_measured = False  # streaming depends on more than keeping all weights
-                self._plan_team(again)
-                if self._measure(segments):
-                    self._plan_team(again)
-                for found in again:
-                    self._open.update(dict.fromkeys(found.segments))
-                self._arrange(list(self._open))
-                for found in again:
-                    self._record(found)
-        self._engine.trim()
 
     def bytes(self) -> dict[str, int]:
         """Bytes of the session, by what takes them."""
@@ -625,7 +659,7 @@ class OpenStretches:
 
     def close(self, *, learn: bool) -> None:
         """Give everything back. With ``learn``, keep what runs showed about the machine for later sessions."""
-        self._engine.close()
+        self._engine.close(self._files)
         segments = [segment for used in self._usual for segment in used.segments]
         if learn and self._parts is not None and segments:
             longest = max(segments, key=lambda segment: segment.base.plan.predicted_ms if segment.base else 0.0)

@@ -26,6 +26,16 @@ class Run(Protocol):
         ...
 
     @property
+    def memory(self) -> int | None:
+        """The budget in bytes; None: no limit."""
+        ...
+
+    @property
+    def threads(self) -> int:
+        """Compute threads that run."""
+        ...
+
+    @property
     def plan(self) -> Plan:
         """The plan; of several, that of the largest segment. Raises SessionError if there is none yet."""
         ...
@@ -45,7 +55,7 @@ class Run(Protocol):
         ...
 
     def rebudget(self, memory: int | None) -> None:
-        """Plan again for another budget, in place. Raises BudgetError, SessionError."""
+        """Plan again for another budget, in place. Raises BudgetError, SessionError; the old budget stays then."""
         ...
 
     def statistics(self) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import random
@@ -14,7 +15,8 @@ from flexnn import _core
 from flexnn.artifact import ArtifactError, open_artifact
 from flexnn.artifact.format import HEADER_BYTES, PAGE, Header
 from flexnn.artifact.section import dump_graph, load_graph
-from flexnn.artifact.writer import TEMPORARY, write_artifact
+from flexnn.artifact.writer import write_artifact
+from flexnn.files import TEMPORARY
 from flexnn.graph.ir import RAW_CHUNK_BYTES, Graph, GraphError, Node, Tensor, Weight
 from flexnn.graph.pack import PanelSource
 from flexnn.graph.sources import ArraySource
@@ -210,13 +212,16 @@ def test_a_failed_write_leaves_the_old_file(artifact: Path, monkeypatch: pytest.
 
 
 def test_temporaries_of_killed_processes_are_swept(artifact: Path) -> None:
-    stale = artifact.parent / f".{artifact.name}{TEMPORARY}999999999"
+    stale = artifact.parent / f".{artifact.name}{TEMPORARY}{'0f' * 16}"
     stale.write_bytes(b"half")
-    alive = artifact.parent / f".{artifact.name}{TEMPORARY}{os.getppid()}"
-    alive.write_bytes(b"half")
+    alive = artifact.parent / f".{artifact.name}{TEMPORARY}{'1e' * 16}"
+    with alive.open("wb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        write_artifact(small_graph(), str(artifact), SHA)
+        assert not stale.exists()
+        assert alive.exists()
     write_artifact(small_graph(), str(artifact), SHA)
-    assert not stale.exists()
-    assert alive.exists()
+    assert not alive.exists()
 
 
 def test_an_inconsistent_graph_is_refused_before_anything_is_written(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ static void runs_of(const fx_kernels *k, int threads, int group, int trace) {
         CHECK(status == FX_OK && !memcmp(y, expected, sizeof y));
         CHECK(!atomic_load(&allocations));
     }
-    CHECK(fx_engine_close(engine) == FX_OK);
+    CHECK(fx_engine_close(engine, NULL) == FX_OK);
     chain_free(&c);
 }
 

@@ -94,7 +94,7 @@ static int try_all(void *arg) {
     CHECK(!fx_bind(a->engine, a->program, NULL, &bind_stats, &error) && error.status == FX_ERR_RUNNING);
     CHECK(fx_run(a->bound, NULL, NULL, 0, NULL, &run_stats, &error) == FX_ERR_RUNNING);
     CHECK(fx_unbind(a->bound) == FX_ERR_RUNNING && fx_engine_trim(a->engine, 0) == FX_ERR_RUNNING);
-    CHECK(fx_engine_close(a->engine) == FX_ERR_RUNNING);
+    CHECK(fx_engine_close(a->engine, NULL) == FX_ERR_RUNNING);
     a->count++;
     return 0;
 }
@@ -124,7 +124,7 @@ static void running(void) {
     attempt a = {engine, bound, &c.program, 0};
     CHECK(fx_run(bound, (void *[]){x, y}, &bound, 1, &(fx_interrupt){try_all, &a}, &run_stats, &error) == FX_OK);
     CHECK(a.count > 1 && !memcmp(y, expected, sizeof y));
-    CHECK(fx_unbind(bound) == FX_OK && fx_engine_trim(engine, 0) == FX_OK && fx_engine_close(engine) == FX_OK);
+    CHECK(fx_unbind(bound) == FX_OK && fx_engine_trim(engine, 0) == FX_OK && fx_engine_close(engine, NULL) == FX_OK);
     chain_free(&c);
 }
 

@@ -162,7 +162,7 @@ static void check(const fx_kernels *k, int threads, uint32_t jitter_seed) {
         run_once(r, &seed, k);
     CHECK(fx_unbind(programs[1]) == FX_OK); /* breaks it */
     CHECK(fx_recording_run(r, NULL, NULL, 0, NULL, &stats, &error) == FX_ERR_PARAMS);
-    CHECK(fx_engine_close(engine) == FX_OK); /* frees it */
+    CHECK(fx_engine_close(engine, NULL) == FX_OK); /* frees it */
     for (int i = 0; i < PROGRAMS; i++)
         chain_free(&chains[i]);
 }

@@ -193,11 +193,11 @@ static void stress(const fx_kernels *k, int threads, int group, int runs, uint32
     several(&b, runs);
     clash(&b);
     faults(&b);
-    fx_engine_close(b.engine);
+    fx_engine_close(b.engine, NULL);
 
     open_engine(&b, threads, 0, b.f[0].panel_bytes * 40);
     cancelled(&b);
-    fx_engine_close(b.engine);
+    fx_engine_close(b.engine, NULL);
 
     for (int i = 0; i < PROGRAMS; i++)
         chain_free(&b.f[i]);

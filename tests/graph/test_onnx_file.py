@@ -126,7 +126,8 @@ def test_external_data(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "location", ["../secret.bin", "/etc/passwd", "", "a/../data.bin", "./data.bin", "gone.bin", ".", "a\0b"]
+    "location",
+    ["../secret.bin", "/etc/passwd", "", "a/../data.bin", "./../data.bin", "gone.bin", ".", "./.", "a//b", "a\0b"],
 )
 def test_external_data_elsewhere(tmp_path, location):
     (tmp_path / "secret.bin").write_bytes(b"\0" * 64)

@@ -102,7 +102,7 @@ def test_a_folder_that_cannot_be_made_does_not_matter(tmp_path: Path, monkeypatc
 def test_a_failed_write_leaves_the_old_file(monkeypatch: pytest.MonkeyPatch) -> None:
     cache.store(KEY, KEPT)
 
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "replace", full)

@@ -137,8 +137,10 @@ fx_status fx_program_check(const fx_program *p, int threads, const fx_kernels *k
 
 /* Starts the compute threads; no arena yet. NULL on failure, *error says why. */
 fx_engine *fx_engine_open(const fx_options *o, fx_error *error);
-/* Unbinds everything. FX_ERR_RUNNING. */
-fx_status fx_engine_close(fx_engine *e);
+/* Unbinds everything and waits for reads under way. FX_ERR_RUNNING. Where is_abandoned is not NULL it waits about 20 ms
+ * for them; *is_abandoned: they still go on, and the last of them frees the engine and closes its descriptors, which
+ * are the caller's no more. */
+fx_status fx_engine_close(fx_engine *e, int *is_abandoned);
 
 /* Bytes of pinned weights that fx_bind found in place, found elsewhere in the arena and moved, and read. */
 typedef struct fx_bind_stats {
@@ -156,6 +158,9 @@ fx_bound *fx_bind(fx_engine *e, const fx_program *p, const fx_interrupt *interru
 /* Unbinds a program. Its pinned weights stay in the arena until something else needs their place. FX_ERR_RUNNING: it is
  * still bound. */
 fx_status fx_unbind(fx_bound *b);
+/* Waits for reads under way, so that unbinding, trimming and closing need not. interrupt, which may be NULL, is asked
+ * meanwhile. FX_ERR_CANCELLED, FX_ERR_RUNNING. */
+fx_status fx_engine_rest(fx_engine *e, const fx_interrupt *interrupt);
 /* Returns to the system the arena beyond what the bound programs need, and the heap's free memory. keep_pinned: if no
  * program is bound, the pinned weights of those unbound stay. FX_ERR_RUNNING. */
 fx_status fx_engine_trim(fx_engine *e, int keep_pinned);

@@ -1,0 +1,85 @@
+"""The process of test_blocked_device.py: a device that does not answer for 3 s, and Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+import flexnn
+from tests.support.faults import Faults
+from tests.support.sessions import feed
+
+BLOCKED_MS = 3000
+ARTIFACT, LEAST, IO, WHEN = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
+faults = Faults()
+
+
+def forget() -> None:
+    """Have the page cache forget the artifact."""
+    fd = os.open(ARTIFACT, os.O_RDONLY)
+    os.fsync(fd)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    os.close(fd)
+
+
+def interrupted(call: Callable[[], Any]) -> float:
+    """Return how long Ctrl-C took to end a call that reads weights (the header of the file comes first)."""
+    sent = []
+
+    def send() -> None:
+        time.sleep(0.3)
+        sent.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    forget()
+    thread = threading.Thread(target=send)
+    faults.arm("read", 2 if WHEN == "open" else 1, always=True, wait_ms=BLOCKED_MS)
+    thread.start()
+    try:
+        call()
+        took = -1.0
+    except KeyboardInterrupt:
+        took = time.monotonic() - sent[0]
+    thread.join()
+    return took
+
+
+def open_session(memory: int | None) -> flexnn.Session:
+    return flexnn.Session(ARTIFACT, memory=memory, threads=2, io=IO)
+
+
+x = feed()
+with open_session(LEAST) as session:
+    expected = session.run(None, x)[0]
+descriptors = len(os.listdir("/proc/self/fd"))
+if WHEN == "open":
+    forget()
+    took = interrupted(lambda: open_session(None))
+else:
+    session = open_session(LEAST)
+    if IO == "buffered":  # so that the caller helps
+        session.run(None, x)
+    took = interrupted((lambda: session.run(None, x)) if WHEN == "run" else lambda: setattr(session, "memory", None))
+    start = time.monotonic()
+    if WHEN == "run":
+        session.close()
+        print("close", time.monotonic() - start)
+    else:
+        assert session.memory == LEAST
+        faults.disarm()
+        assert np.array_equal(session.run(None, x)[0], expected)  # after the device answered
+        session.close()
+faults.disarm()
+print("interrupt", took)
+time.sleep(BLOCKED_MS / 1000 + 0.5)
+assert len(os.listdir("/proc/self/fd")) == descriptors
+assert not [task for task in os.listdir("/proc/self/task") if "flexnn" in open(f"/proc/self/task/{task}/comm").read()]
+with open_session(LEAST) as session:
+    assert np.array_equal(session.run(None, x)[0], expected)

@@ -1,0 +1,38 @@
+"""Attack: the device that holds the weights does not answer for seconds, and the user presses Ctrl-C.
+
+Answer: within 50 ms or so, in a run, in opening and in a change of budget; closing the session then does not wait
+either. Threads, memory and descriptors are given back when the device answers.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import flexnn
+from tests.support import faults
+from tests.support.sessions import smallest, write_model
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return faults.build(tmp_path_factory.mktemp("faults"))
+
+
+@pytest.fixture(scope="module")
+def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return Path(flexnn.compile(write_model(tmp_path_factory.mktemp("blocked") / "small.onnx")))
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("io", ["buffered", "direct"])
+@pytest.mark.parametrize("when", ["run", "open", "memory"])
+def test_ctrl_c(library: Path, artifact: Path, io: str, when: str) -> None:
+    """Took 2.8 s, and closing as long."""
+    printed = faults.run(
+        library, artifact.parent, "tests.attacks.blocked", artifact, smallest(artifact) + (64 << 10), io, when
+    )
+    figures = dict(line.split() for line in printed.splitlines())
+    assert 0 <= float(figures["interrupt"]) < 0.2
+    assert float(figures.get("close", 0)) < 0.2

@@ -1,0 +1,156 @@
+/* Faults for tests, to be preloaded (LD_PRELOAD): the n-th call of a kind fails, or waits as a blocked device does.
+ *
+ * Calls about files count where the file lies in the folder that FAULTS_FOLDER names; allocations, mappings and threads
+ * count where flexnn's extension module calls. Nothing counts before faults_arm. */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <link.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/types.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { READ, WRITE, OPEN, RENAME, LINK, SYNC, ALLOCATE, MAP, THREAD, KINDS };
+
+static atomic_int armed = -1, sticky, failure, delay_ms;
+static atomic_long nth, counts[KINDS];
+static uintptr_t core_begin, core_end;
+
+static int find_core(struct dl_phdr_info *info, size_t size, void *unused) {
+    (void)size, (void)unused;
+    if (!strstr(info->dlpi_name, "/flexnn/_core/"))
+        return 0;
+    core_begin = UINTPTR_MAX;
+    for (int i = 0; i < info->dlpi_phnum; i++)
+        if (info->dlpi_phdr[i].p_type == PT_LOAD) {
+            const uintptr_t at = info->dlpi_addr + info->dlpi_phdr[i].p_vaddr;
+            core_begin = at < core_begin ? at : core_begin;
+            core_end = at + info->dlpi_phdr[i].p_memsz > core_end ? at + info->dlpi_phdr[i].p_memsz : core_end;
+        }
+    return 1;
+}
+
+/* Lets call number `number` of a kind, and with `always` those after it, fail with `error`, or, if that is 0, wait. */
+void faults_arm(int kind, long number, int always, int error, int wait_ms) {
+    atomic_store(&armed, -1);
+    dl_iterate_phdr(find_core, NULL);
+    for (int i = 0; i < KINDS; i++)
+        atomic_store(&counts[i], 0);
+    atomic_store(&nth, number), atomic_store(&sticky, always);
+    atomic_store(&failure, error), atomic_store(&delay_ms, wait_ms);
+    atomic_store(&armed, kind);
+}
+
+/* Ends that; returns how many calls of the kind there were. */
+long faults_disarm(void) {
+    const int kind = atomic_exchange(&armed, -1);
+    return kind < 0 ? 0 : atomic_load(&counts[kind]);
+}
+
+static int meets(int kind) {
+    const long number = atomic_fetch_add(&counts[kind], 1) + 1;
+    if (number != atomic_load(&nth) && !(atomic_load(&sticky) && number > atomic_load(&nth)))
+        return 0;
+    if (atomic_load(&failure)) {
+        errno = atomic_load(&failure);
+        return 1;
+    }
+    for (int left = atomic_load(&delay_ms); left > 0; left -= 10) /* a device: no signal ends the wait */
+        nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+    return 0;
+}
+
+static int is_ours(int fd, const char *path) {
+    char link[64], name[4096];
+    const char *folder = getenv("FAULTS_FOLDER");
+    if (path && (path[0] == '/' || fd == AT_FDCWD))
+        return folder && strstr(path, folder) != NULL;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    const ssize_t size = readlink(link, name, sizeof name - 1);
+    name[size < 0 ? 0 : size] = 0;
+    return folder && strstr(name, folder) != NULL;
+}
+
+static int fails_file(int kind, int fd, const char *path) {
+    const int before = errno;
+    if (atomic_load(&armed) != kind || !is_ours(fd, path))
+        return errno = before, 0;
+    errno = before;
+    return meets(kind);
+}
+
+static int fails_core(int kind, const void *caller) {
+    return atomic_load(&armed) == kind && (uintptr_t)caller >= core_begin && (uintptr_t)caller < core_end && meets(kind);
+}
+
+#define NEXT(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
+#define CALLER __builtin_return_address(0)
+
+ssize_t pread(int fd, void *to, size_t bytes, off_t at) {
+    return fails_file(READ, fd, NULL) ? -1 : NEXT(pread)(fd, to, bytes, at);
+}
+ssize_t pread64(int fd, void *to, size_t bytes, off64_t at) {
+    return fails_file(READ, fd, NULL) ? -1 : NEXT(pread64)(fd, to, bytes, at);
+}
+ssize_t write(int fd, const void *from, size_t bytes) {
+    return fails_file(WRITE, fd, NULL) ? -1 : NEXT(write)(fd, from, bytes);
+}
+int fsync(int fd) {
+    return fails_file(SYNC, fd, NULL) ? -1 : NEXT(fsync)(fd);
+}
+int renameat(int from, const char *old, int to, const char *new) {
+    return fails_file(RENAME, to, new) ? -1 : NEXT(renameat)(from, old, to, new);
+}
+int linkat(int from, const char *old, int to, const char *new, int flags) {
+    return fails_file(LINK, to, new) ? -1 : NEXT(linkat)(from, old, to, new, flags);
+}
+
+#define OPENS(name)                                                                                                     \
+    int name(int folder, const char *path, int flags, ...) {                                                           \
+        va_list rest;                                                                                                   \
+        va_start(rest, flags);                                                                                          \
+        const mode_t mode = va_arg(rest, mode_t);                                                                       \
+        va_end(rest);                                                                                                   \
+        return fails_file(OPEN, folder, path) ? -1 : NEXT(name)(folder, path, flags, mode);                             \
+    }
+OPENS(openat)
+OPENS(openat64)
+
+void *aligned_alloc(size_t alignment, size_t bytes) {
+    return fails_core(ALLOCATE, CALLER) ? NULL : NEXT(aligned_alloc)(alignment, bytes);
+}
+extern void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t), *__libc_realloc(void *, size_t);
+void *malloc(size_t bytes) {
+    return fails_core(ALLOCATE, CALLER) ? NULL : __libc_malloc(bytes);
+}
+void *calloc(size_t count, size_t bytes) {
+    return fails_core(ALLOCATE, CALLER) ? NULL : __libc_calloc(count, bytes);
+}
+void *realloc(void *old, size_t bytes) {
+    return fails_core(ALLOCATE, CALLER) ? NULL : __libc_realloc(old, bytes);
+}
+void *mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offset) {
+    return fails_core(MAP, CALLER) ? MAP_FAILED : NEXT(mmap)(at, bytes, protection, flags, fd, offset);
+}
+void *mmap64(void *at, size_t bytes, int protection, int flags, int fd, off64_t offset) {
+    return fails_core(MAP, CALLER) ? MAP_FAILED : NEXT(mmap64)(at, bytes, protection, flags, fd, offset);
+}
+void *mremap(void *old, size_t before, size_t bytes, int flags, ...) {
+    va_list rest;
+    va_start(rest, flags);
+    void *to = flags & MREMAP_FIXED ? va_arg(rest, void *) : NULL;
+    va_end(rest);
+    return fails_core(MAP, CALLER) ? MAP_FAILED : NEXT(mremap)(old, before, bytes, flags, to);
+}
+int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*body)(void *), void *arg) {
+    return fails_core(THREAD, CALLER) ? errno : NEXT(pthread_create)(thread, attributes, body, arg);
+}
