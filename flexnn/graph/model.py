@@ -15,6 +15,8 @@ from .ports import Port
 
 OPSET_MIN, OPSET_MAX = 6, 28
 """Versions of the default domain whose operators are known."""
+IR_VERSION_MAX = 14
+"""Newest version of the format: a newer one may state what nothing here reads."""
 NESTING_MAX = 64
 """Depth of graphs inside graphs."""
 
