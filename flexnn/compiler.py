@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from flexnn.errors import CompileError
+from flexnn.errors import CompileError, printable
 from flexnn.graph import is_onnx
 from flexnn.graph.ir import GraphError
 
@@ -64,7 +64,7 @@ def compile(  # noqa: A001 (a public name)
         nonlocal done
         done += weight.nbytes
         if progress:
-            progress(weight.name, done, total)
+            progress(printable(weight.name), done, total)
 
     write_artifact(contents, target, digest, report)
     return target

@@ -1,12 +1,31 @@
-"""Errors that users catch: the base class of all, and those that several packages raise."""
+"""Errors that users catch: the base class of all, and those that several packages raise; and text for people."""
 
 from __future__ import annotations
+
+TEXT_MAX = 2000
+"""Most characters of a message: names in a file may be long."""
+
+
+def printable(text: str, most: int = TEXT_MAX) -> str:
+    """Return a line of text in which whatever a terminal would act on is escaped, as repr does; of a line longer than
+    ``most`` the middle is left out.
+
+    Names in a model are an author's, who may be an attacker: they may hold escape sequences.
+    """
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+    if len(text) > most:
+        text = f"{text[: most * 3 // 4]} … {text[-most // 4 :]}"
+    return text
 
 
 class FlexNNError(Exception):
     """Base class of all errors that FlexNN raises on its own account. The message is one line that says what is wrong,
     where, and what helps.
     """
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class CompileError(FlexNNError, ValueError):

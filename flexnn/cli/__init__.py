@@ -22,6 +22,7 @@ from . import options as option
 from . import progress
 from .plan import plan
 from .run import run
+from .terminal import say, write
 
 
 class _Parser(argparse.ArgumentParser):
@@ -66,7 +67,7 @@ def _forget_output() -> None:
 
 def _fail(message: str, status: int) -> int:
     if sys.stderr is not None:  # closed: print would take standard output instead
-        print(f"error: {message}", file=sys.stderr)
+        say(f"error: {message}", sys.stderr)
     return status
 
 
@@ -237,7 +238,7 @@ def _compile(options: argparse.Namespace) -> None:
     if options.dump == "list":
         from flexnn.graph.dump import stages
 
-        print("\n".join(stages()))
+        say("\n".join(stages()))
         return
     if options.model is None:
         raise flexnn.CompileError("MODEL.onnx is missing: see flexnn compile --help")
@@ -245,14 +246,14 @@ def _compile(options: argparse.Namespace) -> None:
     if options.dump:
         from flexnn.compiler import dump_stage
 
-        dump_stage(options.model, options.dump, sys.stdout.write, shapes, follow_links=options.follow_links)
+        dump_stage(options.model, options.dump, write, shapes, follow_links=options.follow_links)
         if options.output is None:
             return
     with progress.shown(quiet=options.quiet) as report:
         path = flexnn.compile(
             options.model, options.output, shapes=shapes, progress=report, follow_links=options.follow_links
         )
-    print(f"{path}  {units.format_bytes(os.path.getsize(path))}", file=sys.stderr if options.dump else sys.stdout)
+    say(f"{path}  {units.format_bytes(os.path.getsize(path))}", sys.stderr if options.dump else sys.stdout)
 
 
 def _bench(options: argparse.Namespace) -> int:
@@ -265,4 +266,7 @@ def _doctor(options: argparse.Namespace) -> None:
     from flexnn import doctor
 
     report = doctor.examine(options.path)
-    print(json.dumps(report) if options.json else doctor.summary(report))
+    if options.json:
+        print(json.dumps(report))
+    else:
+        say(doctor.summary(report))

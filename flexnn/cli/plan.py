@@ -7,6 +7,8 @@ import json
 
 import flexnn
 
+from .terminal import say
+
 
 def plan(options: argparse.Namespace) -> None:
     """Print the plan, and what decides its time and its peak."""
@@ -31,6 +33,6 @@ def plan(options: argparse.Namespace) -> None:
     if options.json:
         print(json.dumps({"feasible": True, **found.describe()}))
         return
-    print(found.summary())
+    say(found.summary())
     if options.check:
         print("check    no two live tensors overlap, at any interleaving of loads and steps")

@@ -17,6 +17,7 @@ from flexnn.median import median, quantile
 
 from .files import check_writable, load_arrays, write_npz, written
 from .inputs import random_input, seeded
+from .terminal import say
 
 NS_PER_MS = 1e6
 
@@ -112,7 +113,7 @@ def _report(
 
 def _tell(what: str) -> None:
     if sys.stderr is not None and sys.stderr.isatty():
-        print(what, file=sys.stderr)
+        say(what, sys.stderr)
 
 
 def _spread(latencies: list[float]) -> dict[str, Any]:

@@ -12,30 +12,28 @@ from .alike import share_equal
 from .contrib import EXPANSIONS, Expansion, Shared
 from .declared import DIM_MAX, declared_port, infer_outputs
 from .ir import RANK_MAX, GraphError, WeightSource
-from .model import OPSET_MAX, OPSET_MIN, Constant, Model, ModelAttr, ModelGraph, ModelNode, dtype_name
+from .model import Constant, Model, ModelAttr, ModelGraph, ModelNode, dtype_name
 from .node_order import sort_nodes
 from .onnx_file import OnnxFile
 from .ports import Port
 from .sources import ArraySource, ModelSource
+from .standard import check_standard
+from .standard.versions import opset_of
 from .tied import mark_tied
 
 _DEFAULT = ("", "ai.onnx")
-OPSET_OF_EXPANSIONS = 21
-"""Version of the default domain for models that have only operators of others, which become operators of it."""
 _VALUES = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64}
 """Attributes of a Constant node that are no tensor."""
 
 
 def import_onnx(file: OnnxFile) -> Model:
     """The model of an open file. Raises GraphError, one line."""
-    foreign = all(node.domain not in _DEFAULT for node in file.model.graph.node)
-    stated = (o.version for o in file.model.opset_import if o.domain in _DEFAULT)
-    opset = max(stated, default=OPSET_OF_EXPANSIONS if foreign else 1)
-    if not OPSET_MIN <= opset <= OPSET_MAX:
-        raise GraphError(f"{file.path}: opset {opset}; opsets {OPSET_MIN} to {OPSET_MAX} are supported")
-    sort_nodes(file.model.graph)
-    if not file.model.graph.output:
-        raise GraphError("the model has no outputs")
+    try:
+        opset = opset_of(file.model)
+        sort_nodes(file.model.graph)
+        check_standard(file.model)
+    except GraphError as error:
+        raise GraphError(f"{file.path}: {error}") from None
     inferred, outputs = infer_outputs(file.model)
     graph = _Importer(file, opset).graph(inferred.graph)
     graph.outputs = outputs

@@ -15,6 +15,10 @@ from .ports import Port
 
 OPSET_MIN, OPSET_MAX = 6, 28
 """Versions of the default domain whose operators are known."""
+IR_VERSION_MAX = 14
+"""Newest version of the format: a newer one may state what nothing here reads."""
+NAME_MAX = 2048
+"""Characters of a name in a model. Those in an artifact, of which it takes twice as many, are made of them."""
 NESTING_MAX = 64
 """Depth of graphs inside graphs."""
 

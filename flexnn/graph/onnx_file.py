@@ -21,7 +21,7 @@ from flexnn._core import OpenFile
 
 from .descriptor import Descriptor
 from .ir import DTYPES, TENSOR_BYTES_MAX, GraphError, WeightSource
-from .model import NESTING_MAX, dtype_name
+from .model import NAME_MAX, NESTING_MAX, dtype_name
 from .sources import ArraySource, FileSource
 
 BULK_BYTES = 64 << 10
@@ -141,21 +141,27 @@ def open_onnx(path: str, *, follow_links: bool = False) -> OnnxFile:
         raise GraphError(f"{path}: not an ONNX model, or damaged") from None
     except GraphError as error:
         raise GraphError(f"{path}: {error}") from None
-    if not _is_text(opened.model):
-        raise GraphError(f"{path}: damaged: a name is not text")
+    if wrong := _wrong_text(opened.model):
+        raise GraphError(f"{path}: {wrong}")
     if not opened.model.graph.node and not opened.model.graph.output:
         raise GraphError(f"{path}: not an ONNX model: it has no graph")
     return opened
 
 
-def _is_text(message: Message) -> bool:
-    """Whether every string in ``message`` is one: protobuf hands out bytes for what is not UTF-8."""
+def _wrong_text(message: Message) -> str:
+    """Return the fault of the first string in ``message`` that is none, as protobuf hands out bytes for what is not
+    UTF-8, or is too long for a name; "" where there is none such.
+    """
     for kind, value in message.ListFields():
         if kind.type in (kind.TYPE_STRING, kind.TYPE_MESSAGE):
             for one in (value,) if isinstance(value, (str, bytes, Message)) else value:
-                if isinstance(one, bytes) or (isinstance(one, Message) and not _is_text(one)):
-                    return False
-    return True
+                if isinstance(one, bytes):
+                    return "damaged: a name is not text"
+                if isinstance(one, str) and len(one) > NAME_MAX:
+                    return f"{kind.name} {one[:40]!r}… has {len(one)} characters; at most {NAME_MAX} are supported"
+                if isinstance(one, Message) and (wrong := _wrong_text(one)):
+                    return wrong
+    return ""
 
 
 class _Skim:

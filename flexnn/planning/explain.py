@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from flexnn.errors import printable
 from flexnn.graph.ir import Graph
 from flexnn.units import format_bytes
 
@@ -112,7 +113,7 @@ class Explanation:
                 for offer in self.offers
             ]
             lines.append(f"more     {', '.join(told)} (the last: everything pinned)")
-        return "\n".join(lines)
+        return "\n".join(map(printable, lines))
 
 
 def explain(planner: Planner, plan: Plan, machine: MachineProfile) -> Explanation:

@@ -258,9 +258,12 @@ def test_nodes_that_share_a_name(tmp_path):
     ],
 )
 def test_what_is_not_supported_says_so(operator, attrs, says):
-    node = helper.make_node(operator, ["x", "w"], ["y"], domain="com.microsoft", name="n", **attrs)
+    inputs = {"RotaryEmbedding": ["x", "p", "w", "w"], "MatMulNBits": ["x", "b", "w"]}.get(operator, ["x", "w"])
+    node = helper.make_node(operator, inputs, ["y"], domain="com.microsoft", name="n", **attrs)
     ports = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, 3, 8]) for n in ("x", "y")]
-    graph = helper.make_graph([node], "test", ports[:1], ports[1:], [numpy_helper.from_array(weights(8, 24), "w")])
+    constants = {"w": weights(8, 24), "p": np.zeros(1, np.int64), "b": np.zeros((8, 1, 16), np.uint8)}
+    made = [numpy_helper.from_array(array, name) for name, array in constants.items() if name in inputs]
+    graph = helper.make_graph([node], "test", ports[:1], ports[1:], made)
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
     with pytest.raises(GraphError, match=says) as refused:
         load(helper.make_model(graph, opset_imports=opsets, ir_version=8))

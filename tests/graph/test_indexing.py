@@ -185,6 +185,9 @@ def test_top_k(dtype, largest):
     check("TopK", {"x": some(dtype, 3, 8)}, None, ("v", "i"), opset=9, k=3) if dtype == F32 and largest else None
 
 
+INDICES = {"i": TensorProto.INT64}
+
+
 def test_top_k_of_numbers_that_are_none():
     x = some(F32, 4, 30)
     x[1, ::3], x[2, :] = np.nan, np.nan
@@ -194,7 +197,7 @@ def test_top_k_of_numbers_that_are_none():
     from tests.support.compare import load, run_on_core
 
     for k in (3, 28):
-        graph = load(model_of([node], {"x": (4, 30)}, ["v", "i"], {"k": ints(k)}, 18))
+        graph = load(model_of([node], {"x": (4, 30)}, ["v", "i"], {"k": ints(k)}, 18, INDICES))
         got = run_on_core(graph, {"x": x})
         for name, want in zip("vi", evaluate("TopK", {}, [x, ints(k)], 18, 2), strict=True):
             np.testing.assert_array_equal(got[name], want)
@@ -205,7 +208,7 @@ def test_top_k_in_any_order_is_in_order():
     node = helper.make_node("TopK", ["x", "k"], ["v", "i"], sorted=0)
     from tests.support.compare import load, run_on_core
 
-    got = run_on_core(load(model_of([node], {"x": (3, 40)}, ["v", "i"], {"k": ints(6)}, 18)), {"x": x})
+    got = run_on_core(load(model_of([node], {"x": (3, 40)}, ["v", "i"], {"k": ints(6)}, 18, INDICES)), {"x": x})
     np.testing.assert_array_equal(got["v"], -np.sort(-x, 1)[:, :6])
 
 

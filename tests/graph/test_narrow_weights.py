@@ -242,6 +242,7 @@ def test_large_factors_make_floats_of_halves():
 def test_weights_that_are_computed_are_named(operator, inputs):
     constants = {"s": scalar(0.1), "z": np.uint8(3)} if operator == "QLinearConv" else {}
     types = {"x": TensorProto.UINT8, "w": TensorProto.UINT8, "y": TensorProto.UINT8}
+    types["y"] = TensorProto.INT32 if operator == "ConvInteger" else TensorProto.UINT8
     model = model_of(
         [helper.make_node(operator, inputs, ["y"])], {"x": (1, 4, 6, 5), "w": (3, 4, 2, 2)}, ["y"], constants, 17, types
     )

@@ -284,9 +284,12 @@ def _length(data: bytes) -> bytes:
 def test_declared_shapes_may_lie(tmp_path):
     model = gemm_model()
     model.graph.output[0].type.tensor_type.shape.dim.add(dim_value=77)
-    model.graph.value_info.append(helper.make_tensor_value_info("h", TensorProto.INT64, [3]))
+    model.graph.value_info.append(helper.make_tensor_value_info("h", TensorProto.FLOAT, [3]))
     graph = load_onnx(saved(tmp_path, model))
     assert [graph.tensors[i].shape for i in graph.outputs] == [(2, 160)]
+    model.graph.value_info[0].type.tensor_type.elem_type = TensorProto.INT64
+    with pytest.raises(GraphError, match=r"value 'h' is tensor\(float\), but is declared tensor\(int64\)"):
+        load_onnx(saved(tmp_path, model))
 
 
 def test_initializers_listed_as_inputs(tmp_path):

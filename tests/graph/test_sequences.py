@@ -23,6 +23,7 @@ def node(op, inputs, outputs, **attrs):
 X = {"x": (4, 6, 5), "z": (4, 6, 5)}
 CONSTANTS = {"zero": np.int64(0), "one": np.int64(1), "last": np.int64(-1), "two": np.int64(2), "sizes": ints(1, 3, 2)}
 BUILD = node("SequenceConstruct", "x z x", "s")
+SIZE = node("Size", "x", "k")
 CASES = [
     [BUILD, node("SequenceAt", "s one", "a"), node("Neg", "a", "y")],
     [BUILD, node("SequenceErase", "s last", "t"), node("SequenceAt", "t last", "a"), node("Neg", "a", "y")],
@@ -114,12 +115,14 @@ REFUSED = [
     ([BUILD], ["s"], r"output 's' is not a tensor"),
     ([BUILD, node("SequenceAt", "s two", "a"), node("SequenceAt", "a one", "y")], ["y"],
      r"SequenceAt node 'y': input 'a' is not a sequence"),
-    ([BUILD, node("SequenceAt", "s x", "y")], ["y"], r"SequenceAt node 'y': its position \(input 'x'\) is computed"),
+    ([BUILD, SIZE, node("SequenceAt", "s k", "y")], ["y"],
+     r"SequenceAt node 'y': its position \(input 'k'\) is computed"),
     ([BUILD, node("SequenceErase", "s", "t"), node("SequenceAt", "t two", "y")], ["y"],
      r"position \[2\] is outside a sequence of 2"),
     ([BUILD, node("Neg", "s", "y")], ["y"], r"Neg node 'y': its input 's' is not a tensor"),
     ([node("SplitToSequence", "x two", "s"), node("SequenceAt", "s last", "y")], ["y"], r"position -1 among parts"),
-    ([node("SplitToSequence", "x x", "s"), node("SequenceAt", "s last", "y")], ["y"], r"its sizes .* must be constant"),
+    ([SIZE, node("SplitToSequence", "x k", "s"), node("SequenceAt", "s last", "y")], ["y"],
+     r"its sizes .* must be constant"),
     ([node("SplitToSequence", "x", "s"), node("ConcatFromSequence", "s", "y", axis=1)], ["y"],
      r"number of parts of 's' is not known"),
 ]  # fmt: skip

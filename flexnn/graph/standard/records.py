@@ -1,0 +1,276 @@
+"""Operators of com.microsoft as onnxruntime 1.32.0 states them: attributes, inputs, outputs, types.
+
+Made by ``python -m bench.contrib_records``. An attribute is a name and its AttributeProto.AttributeType, with ``!``
+where it must be stated. An input or output is the name of its type, with ``?`` where it is optional and ``...`` where
+there may be many.
+"""
+
+from __future__ import annotations
+
+RECORDS: dict[str, tuple[str, str, str]] = {
+    "Attention": (
+        "do_rotary:INT mask_filter_value:FLOAT num_heads:INT! past_present_share_buffer:INT "
+        "qkv_hidden_sizes:INTS rotary_embedding_dim:INT scale:FLOAT unidirectional:INT",
+        "T T T? M? T? T? M?",
+        "T T?",
+    ),
+    "BiasGelu": (
+        "",
+        "T T",
+        "T",
+    ),
+    "DequantizeLinear": (
+        "axis:INT",
+        "T1 T2 T1?",
+        "T2",
+    ),
+    "DynamicQuantizeLSTM": (
+        "activation_alpha:FLOATS activation_beta:FLOATS activations:STRINGS clip:FLOAT "
+        "direction:STRING hidden_size:INT input_forget:INT",
+        "T T2 T2 T? T1? T? T? T? T T2 T T2",
+        "T? T? T?",
+    ),
+    "DynamicQuantizeMatMul": (
+        "",
+        "T1 T2 T1 T2? T1?",
+        "T1",
+    ),
+    "EmbedLayerNormalization": (
+        "epsilon:FLOAT mask_index_type:INT",
+        "T1 T1? T T T? T T T1? T1?",
+        "T T1? T?",
+    ),
+    "FastGelu": (
+        "",
+        "T T?",
+        "T",
+    ),
+    "FusedConv": (
+        "activation:STRING activation_params:FLOATS auto_pad:STRING dilations:INTS group:INT "
+        "kernel_shape:INTS pads:INTS strides:INTS",
+        "T T T? T?",
+        "T",
+    ),
+    "FusedGemm": (
+        "activation:STRING activation_alpha:FLOAT activation_beta:FLOAT activation_gamma:FLOAT "
+        "alpha:FLOAT beta:FLOAT transA:INT transB:INT",
+        "T T T?",
+        "T",
+    ),
+    "FusedMatMul": (
+        "alpha:FLOAT transA:INT transB:INT transBatchA:INT transBatchB:INT",
+        "T T",
+        "T",
+    ),
+    "Gelu": (
+        "",
+        "T",
+        "T",
+    ),
+    "MatMulIntegerToFloat": (
+        "",
+        "T1 T2 T3 T3 T1? T2? T3?",
+        "T3",
+    ),
+    "MatMulNBits": (
+        "K:INT! N:INT! accuracy_level:INT bits:INT block_size:INT! weight_prepacked:INT",
+        "T1 T2 T1 T3? T4? T1?",
+        "T1",
+    ),
+    "MultiHeadAttention": (
+        "mask_filter_value:FLOAT num_heads:INT! scale:FLOAT unidirectional:INT",
+        "T T? T? T? M? T? T? T? M? M?",
+        "T T? T? QK?",
+    ),
+    "QGemm": (
+        "alpha:FLOAT transA:INT transB:INT",
+        "TA T TA TB T TB TC? T? TYZ?",
+        "TY",
+    ),
+    "QLinearAdd": (
+        "",
+        "T tensor(float) T? T tensor(float) T? tensor(float) T?",
+        "T",
+    ),
+    "QLinearAveragePool": (
+        "auto_pad:STRING ceil_mode:INT channels_last:INT count_include_pad:INT kernel_shape:INTS! "
+        "pads:INTS strides:INTS",
+        "T tensor(float) T? tensor(float) T?",
+        "T",
+    ),
+    "QLinearConcat": (
+        "axis:INT!",
+        "TF T8 TV...",
+        "T8",
+    ),
+    "QLinearGlobalAveragePool": (
+        "channels_last:INT",
+        "T tensor(float) T tensor(float) T",
+        "T",
+    ),
+    "QLinearLeakyRelu": (
+        "alpha:FLOAT",
+        "T tensor(float) T? tensor(float) T?",
+        "T",
+    ),
+    "QLinearMul": (
+        "",
+        "T tensor(float) T? T tensor(float) T? tensor(float) T?",
+        "T",
+    ),
+    "QLinearSigmoid": (
+        "",
+        "T tensor(float) T? tensor(float) T?",
+        "T",
+    ),
+    "QLinearSoftmax": (
+        "axis:INT opset:INT!",
+        "T tensor(float) T? tensor(float) T",
+        "T",
+    ),
+    "QuantizeLinear": (
+        "axis:INT",
+        "T1 T1 T2?",
+        "T2",
+    ),
+    "QuickGelu": (
+        "alpha:FLOAT",
+        "T",
+        "T",
+    ),
+    "RotaryEmbedding": (
+        "interleaved:INT is_packed_batching:INT num_heads:INT rotary_embedding_dim:INT scale:FLOAT",
+        "T M T T",
+        "T",
+    ),
+    "SkipLayerNormalization": (
+        "epsilon:FLOAT",
+        "T T T T? T?",
+        "T U? U? T?",
+    ),
+    "SkipSimplifiedLayerNormalization": (
+        "epsilon:FLOAT",
+        "T T T T?",
+        "T U? U? T?",
+    ),
+    "TransposeMatMul": (
+        "alpha:FLOAT transA:INT transB:INT",
+        "T T",
+        "T",
+    ),
+}
+"""Attributes, inputs and outputs of each operator."""
+TYPES: dict[str, dict[str, str]] = {
+    "Attention": {
+        "M": ("int32"),
+        "T": ("bfloat16 float float16"),
+    },
+    "BiasGelu": {
+        "T": ("bfloat16 double float float16"),
+    },
+    "DequantizeLinear": {
+        "T1": ("int16 int32 int4 int8 uint16 uint4 uint8"),
+        "T2": ("float float16"),
+    },
+    "DynamicQuantizeLSTM": {
+        "T": ("float"),
+        "T1": ("int32"),
+        "T2": ("int8 uint8"),
+    },
+    "DynamicQuantizeMatMul": {
+        "T1": ("float"),
+        "T2": ("int8 uint8"),
+    },
+    "EmbedLayerNormalization": {
+        "T": ("float float16"),
+        "T1": ("int32"),
+    },
+    "FastGelu": {
+        "T": ("bfloat16 double float float16"),
+    },
+    "FusedConv": {
+        "T": ("double float float16"),
+    },
+    "FusedGemm": {
+        "T": ("double float float16 int32 int64 uint32 uint64"),
+    },
+    "FusedMatMul": {
+        "T": ("bfloat16 double float float16"),
+    },
+    "Gelu": {
+        "T": ("bfloat16 double float float16"),
+    },
+    "MatMulIntegerToFloat": {
+        "T1": ("int8 uint8"),
+        "T2": ("int8 uint8"),
+        "T3": ("float float16"),
+    },
+    "MatMulNBits": {
+        "T1": ("bfloat16 float float16"),
+        "T2": ("uint8"),
+        "T3": ("bfloat16 float float16 uint8"),
+        "T4": ("int32"),
+    },
+    "MultiHeadAttention": {
+        "M": ("int32"),
+        "QK": ("bfloat16 float float16"),
+        "T": ("bfloat16 float float16"),
+    },
+    "QGemm": {
+        "T": ("float"),
+        "TA": ("int8 uint8"),
+        "TB": ("int8 uint8"),
+        "TC": ("int32"),
+        "TY": ("float int8 uint8"),
+        "TYZ": ("int8 uint8"),
+    },
+    "QLinearAdd": {
+        "T": ("int8 uint8"),
+    },
+    "QLinearAveragePool": {
+        "T": ("int8 uint8"),
+    },
+    "QLinearConcat": {
+        "T8": ("int8 uint8"),
+        "TF": ("float"),
+        "TV": ("float int8 uint8"),
+    },
+    "QLinearGlobalAveragePool": {
+        "T": ("int8 uint8"),
+    },
+    "QLinearLeakyRelu": {
+        "T": ("int8 uint8"),
+    },
+    "QLinearMul": {
+        "T": ("int8 uint8"),
+    },
+    "QLinearSigmoid": {
+        "T": ("int8 uint8"),
+    },
+    "QLinearSoftmax": {
+        "T": ("int8 uint8"),
+    },
+    "QuantizeLinear": {
+        "T1": ("float float16"),
+        "T2": ("int16 int4 int8 uint16 uint4 uint8"),
+    },
+    "QuickGelu": {
+        "T": ("bfloat16 double float float16"),
+    },
+    "RotaryEmbedding": {
+        "M": ("int64"),
+        "T": ("bfloat16 float float16"),
+    },
+    "SkipLayerNormalization": {
+        "T": ("bfloat16 float float16"),
+        "U": ("float"),
+    },
+    "SkipSimplifiedLayerNormalization": {
+        "T": ("bfloat16 float float16"),
+        "U": ("float"),
+    },
+    "TransposeMatMul": {
+        "T": ("bfloat16 double float float16"),
+    },
+}
+"""Element types that each named type may be."""

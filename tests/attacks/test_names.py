@@ -1,0 +1,118 @@
+"""Names in a model that would act on a terminal, or are too long for an artifact."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import flexnn
+from flexnn.cli import main
+from flexnn.errors import TEXT_MAX, printable
+from flexnn.graph.model import NAME_MAX
+
+EVIL = "\x1b[2J\x1b]0;owned\x07\r\n\x9b31m\u202egnp.exe"
+"""A name that clears the screen, sets the window's title, begins a line and turns the direction of text around."""
+
+
+def model_of(op: str = "Relu", evil: str = EVIL, **attrs: object) -> onnx.ModelProto:
+    """A product and another node between an input and an output, all of whose names are evil."""
+    nodes = [
+        helper.make_node("MatMul", [f"x{evil}", f"w{evil}"], [f"h{evil}"], f"first{evil}"),
+        helper.make_node(op, [f"h{evil}"], [f"y{evil}"], f"second{evil}", **attrs),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        f"graph{evil}",
+        [helper.make_tensor_value_info(f"x{evil}", TensorProto.FLOAT, [2, 64])],
+        [onnx.ValueInfoProto(name=f"y{evil}")],
+        [numpy_helper.from_array(np.ones((64, 64), np.float32), f"w{evil}")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def saved(folder: Path, model: onnx.ModelProto) -> str:
+    path = folder / "model.onnx"
+    path.write_bytes(model.SerializeToString())
+    return str(path)
+
+
+def check_harmless(text: str) -> None:
+    assert all(line.isprintable() for line in text.split("\n")), repr(text)
+
+
+def broken() -> list[onnx.ModelProto]:
+    """Models of which compiling says something that quotes a name: of a node, value, operator, attribute, domain."""
+    models = [model_of(f"Op{EVIL}"), model_of("Cast"), model_of("Relu", **{f"a{EVIL}": 1}), model_of("Softmax", axis=7)]
+    lost, foreign, twice, typed, open_dim = (model_of() for _ in range(5))
+    lost.graph.node[1].input[0] = f"lost{EVIL}"
+    foreign.graph.node[1].domain = f"domain{EVIL}"
+    twice.graph.node.append(twice.graph.node[1])
+    typed.graph.value_info.append(helper.make_tensor_value_info(f"h{EVIL}", TensorProto.INT64, [1]))
+    open_dim.graph.node[1].op_type = "NoSuchOperator"
+    open_dim.graph.input[0].type.tensor_type.shape.dim[0].dim_param = f"n{EVIL}"
+    return [*models, lost, foreign, twice, typed, open_dim]
+
+
+@pytest.mark.parametrize("number", range(len(broken())))
+def test_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str], number: int) -> None:
+    path = saved(tmp_path, broken()[number])
+    with pytest.raises(flexnn.GraphError) as caught:
+        flexnn.compile(path)
+    assert str(caught.value).isprintable()
+    assert main(["compile", path]) == 2
+    told = capsys.readouterr()
+    check_harmless(told.out + told.err)
+    assert "\\x1b[2J" in told.err
+    assert told.err.count("\n") == 1
+
+
+def test_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What compile, plan and run print of a model that compiles."""
+    path = saved(tmp_path, model_of())
+    names: list[str] = []
+    artifact = flexnn.compile(path, progress=lambda name, done, total: names.append(name))
+    assert names
+    assert all(name.isprintable() for name in names)
+    commands = (["compile", "--dump", "all", path], ["plan", artifact, "--profile", "analytic"])
+    for command in (*commands, ["plan", artifact, "--json", "--profile", "analytic"]):
+        assert main(command) == 0
+        told = capsys.readouterr()
+        check_harmless(told.out + told.err)
+    assert "first" in told.out
+    assert main(["run", artifact, "--input", saved(tmp_path, model_of())]) == 2
+    check_harmless(capsys.readouterr().err)
+    plan = flexnn.plan(artifact, profile="analytic", explain=True)
+    check_harmless(plan.summary())
+
+
+def test_inputs_keep_their_names(tmp_path: Path) -> None:
+    with flexnn.Session(flexnn.compile(saved(tmp_path, model_of())), profile="analytic") as session:
+        assert session.get_inputs()[0].name == f"x{EVIL}"
+        with pytest.raises(ValueError, match="input") as caught:
+            session.run(None, {})
+        assert str(caught.value).isprintable()
+
+
+def test_long_names(tmp_path: Path) -> None:
+    """Compiling refuses what the artifact's reader would; a message is bounded."""
+    fits = flexnn.compile(saved(tmp_path, model_of(evil="a" * (NAME_MAX - 6))))
+    with flexnn.Session(fits, profile="analytic") as session:
+        assert len(session.get_inputs()[0].name) == NAME_MAX - 5
+    for evil in ("a" * NAME_MAX, "\x1b" * 5000, "a" * 1_000_000):
+        with pytest.raises(flexnn.GraphError, match=f"at most {NAME_MAX} are supported") as caught:
+            flexnn.compile(saved(tmp_path, model_of(evil=evil)))
+        assert len(str(caught.value)) <= TEXT_MAX + 3
+    with pytest.raises(flexnn.GraphError, match="has no such") as caught:
+        raise flexnn.GraphError(f"has no such{EVIL * 1000}")
+    assert len(str(caught.value)) <= TEXT_MAX + 3
+
+
+@pytest.mark.parametrize("text", ["", "plain", "Ünïcode 模型", "a\\b", "tab\t", "\udc80", "\x00", "\u2028"])
+def test_printable(text: str) -> None:
+    assert printable(text).isprintable()
+    assert (printable(text) == text) == text.isprintable()
+    assert printable(printable(text)) == printable(text)
