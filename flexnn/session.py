@@ -66,7 +66,8 @@ class Session:
         shapes: Shapes of open inputs, by name.
         profile: ``"measure"``: time kernels and storage when an artifact is first opened on this machine (about 2 s,
             inside ``memory``), and keep the times in the user's cache folder; with open shapes, in some ms of the first
-            run, and when a session closes that ran for long. ``"analytic"``: estimate times from rates. Default: the environment's FLEXNN_PROFILE, or "measure".
+            run, and when a session closes that ran for long. ``"analytic"``: estimate times from rates. Default: the
+            environment's FLEXNN_PROFILE, or "measure".
         groups: Number of groups into which each layer of independent nodes is split; the nodes of a group run at the
             same time. Needs all weights pinned, so a smaller budget is refused. ``"auto"``: the number that is
             predicted to be fastest, if any is faster; ``"off"``, the default: nodes run one by one.
