@@ -117,11 +117,14 @@ class Parts:
 
     def _close(self, graph: Graph, costs: Costs) -> Lack:
         """Return kernels that may be the fastest of their nodes, and the nodes that have several of them."""
-        machine, names, nodes = self._kept.machine, set[str](), list[int]()
+        machine, names, nodes, seconds = self._kept.machine, set[str](), list[int](), 0.0
         choosing = [i for i, found in enumerate(costs.nodes) if _has_choice(graph.nodes[i].op, found.params)]
+        fastest_s = [min(variant.seconds() for variant in found.variants) for found in costs.nodes]
+        worth_s = WORTH * sum(fastest_s)
+        if not choosing or sum(fastest_s[i] for i in choosing) < worth_s:
+            return Lack(frozenset(), ())
         part = replace(graph, nodes=[graph.nodes[i] for i in choosing])
-        every = graph_costs(part, Setting(machine, self._threads), every_variant=True).nodes if choosing else []
-        seconds = 0.0
+        every = graph_costs(part, Setting(machine, self._threads), every_variant=True).nodes
         for index, found in zip(choosing, every, strict=True):
             times: dict[str, float] = {}
             for variant in found.variants:
@@ -132,9 +135,7 @@ class Parts:
                 nodes.append(index)
                 names |= close
                 seconds += fastest
-        if seconds < WORTH * sum(min(variant.seconds() for variant in found.variants) for found in costs.nodes):
-            return Lack(frozenset(), ())
-        return Lack(frozenset(names), tuple(nodes))
+        return Lack(frozenset(names), tuple(nodes)) if seconds >= worth_s else Lack(frozenset(), ())
 
     def _measure(self, graph: Graph, arena_bytes: int, lack: Lack, seconds: float | None) -> None:
         """Measure in about ``seconds``; None: as little as tells something."""

@@ -39,6 +39,8 @@ class Walker:
     def __init__(self, model: Model) -> None:
         self.model = model
         self.region = Region(model.graph)
+        self._unlowered: dict[Region, Nodes] = {}
+        """Nodes of each region that no lowering takes."""
 
     def lacking(self, segment: Segment) -> set[str]:
         """Return the names of the segment's nodes whose weights cannot be had."""
@@ -80,7 +82,14 @@ class Walker:
         return evaluate_node(node, inputs, self.model.opset, budget_bytes, stated)
 
     def _ready_hosted(self, region: Region, scope: Scope, remaining: Nodes) -> int | None:
-        for i in members(remaining):
+        candidates = self._unlowered.get(region)
+        if candidates is None:
+            lowered = LOWERINGS.keys() | {"Shape", "Size"}
+            candidates = sum(1 << i for i, node in enumerate(region.nodes) if node.op_type not in lowered)
+            self._unlowered[region] = candidates
+        for i in region.hosted | region.hosted_empty:
+            candidates |= 1 << i
+        for i in members(remaining & candidates):
             node = region.nodes[i]
             if node.op_type in EVALUATORS and not node.domain and self._is_hosted(region, scope, i):
                 return i
