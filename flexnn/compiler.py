@@ -181,7 +181,7 @@ def _open_contents(model: Model, reason: GraphError) -> StoredModel:
 
     stored = StoredModel(model, [], {}, {}, constants_of(model))
     try:
-        graphs = sample(model)
+        graphs, shapes = sample(model)
     except GraphError as error:
         refuse_unknown(model.graph)
         raise (error if any(node.graphs for node in model.graph.nodes) else reason) from None
@@ -201,7 +201,31 @@ def _open_contents(model: Model, reason: GraphError) -> StoredModel:
                 stored.keys[key] = len(stored.weights)
                 stored.weights.append(raw)
             stored.values[index] = stored.keys[key]
+    _store_templates(stored, shapes)
     return stored
+
+
+def _store_templates(stored: StoredModel, shapes: list[list[tuple[int, ...]]]) -> None:
+    """Trace templates like those that first runs at these shapes leave, and add them to the artifact."""
+    import numpy as np
+
+    from flexnn.artifact.model_section import weight_key
+    from flexnn.graph.ir import RAW_CHUNK_BYTES, Weight
+    from flexnn.graph.sources import ArraySource
+    from flexnn.regions.template_writer import dump_templates
+    from flexnn.regions.tracing import traces
+
+    def key_of(weight: Weight) -> str | None:
+        key = weight_key(weight)
+        if key is not None and stored.weights[stored.keys[key]].nbytes != weight.nbytes:
+            raise KeyError(key)
+        return key
+
+    raw = dump_templates(*traces(stored.model, shapes), key_of)
+    if raw:
+        stored.templates = len(stored.weights)
+        source = ArraySource(np.frombuffer(raw, np.uint8))
+        stored.weights.append(Weight("templates", "raw", len(raw), RAW_CHUNK_BYTES, source=source))
 
 
 def _check_places(source: str, target: str) -> None:

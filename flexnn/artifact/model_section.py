@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flexnn.graph.attributes import INT_MAX
+from flexnn.graph.attributes import INT_MAX, int_in, ints_in, name_of, row_of
 from flexnn.graph.descriptor import Descriptor
 from flexnn.graph.ir import DTYPES, RANK_MAX, AbsentError, Array, Weight
 from flexnn.graph.model import (
@@ -35,16 +35,12 @@ from .section import (
     TENSORS_MAX,
     check_tables,
     dump_weights,
-    int_in,
-    ints_in,
     load_json,
     load_weights,
-    name_of,
-    row_of,
 )
 from .stored_source import StoredSource
 
-PARTS = ("weights", "keys", "model")
+PARTS = ("weights", "keys", "model", "templates")
 """The parts of a model section."""
 MODEL_PARTS = ("opset", "constants", "graph")
 GRAPH_PARTS = ("nodes", "constants", "inputs", "outputs")
@@ -61,6 +57,7 @@ INLINE_BYTES = 64 << 10
 MADE_AGAIN_MAX = 256 << 20
 """Most bytes of a constant that every binding makes anew out of few numbers; larger ones are in the artifact."""
 LIST_MAX = 1 << 16
+TEMPLATES_BYTES_MAX = 1 << 22
 
 
 class AbsentSource:
@@ -112,6 +109,10 @@ class StoredModel:
     large for the section."""
     constants: list[Constant]
     """The model's constants, by index."""
+    templates: int = -1
+    """Index of the raw weight that holds templates (flexnn/regions/template_reader.py); -1: there are none."""
+    template_source: StoredSource | None = None
+    """Source of these bytes, while the artifact is open."""
 
 
 def weight_key(weight: Weight) -> str | None:
@@ -137,6 +138,7 @@ def dump_stored(stored: StoredModel) -> bytes:
         "weights": dump_weights(stored.weights),
         "keys": list(stored.keys),
         "model": _dump_model(stored),
+        "templates": stored.templates,
     }
     return json.dumps(rows, separators=(",", ":")).encode("ascii")
 
@@ -151,17 +153,25 @@ def load_stored(raw: bytes) -> StoredModel:
             raise ValueError("more keys than weights")
         keys = {name_of(key): index for index, key in enumerate(rows["keys"])}
         model, values, constants = _load_model(rows["model"], [(weight.kind, weight.nbytes) for weight in weights])
+        templates = int_in(rows["templates"], -1, len(weights) - 1)
+        if templates >= 0 and (weights[templates].kind != "raw" or weights[templates].nbytes > TEMPLATES_BYTES_MAX):
+            raise ValueError("the templates are no raw weight, or too large")
         mark_tied(model)
     except (TypeError, ValueError, RecursionError) as error:
         raise ArtifactError(f"the model section: {error}") from None
-    return StoredModel(model, weights, keys, values, constants)
+    return StoredModel(model, weights, keys, values, constants, templates)
 
 
 def attach_values(stored: StoredModel, file: Descriptor, crcs: NDArray[np.uint32]) -> None:
-    """Let constants whose numbers are raw weights read them from the artifact ``file``, checked against ``crcs``."""
-    for index, weight in stored.values.items():
+    """Let what is in raw weights, constants and templates, be read from the artifact ``file`` and checked against
+    ``crcs``.
+    """
+    if stored.templates >= 0:
+        weight = stored.weights[stored.templates]
+        stored.template_source = StoredSource(file, crcs, weight, "u8", (weight.nbytes,))
+    for index, place in stored.values.items():
         constant = stored.constants[index]
-        source_of(constant).base = StoredSource(file, crcs, stored.weights[weight], constant.dtype, constant.shape)
+        source_of(constant).base = StoredSource(file, crcs, stored.weights[place], constant.dtype, constant.shape)
 
 
 def _dump_model(stored: StoredModel) -> dict[str, Any]:

@@ -10,13 +10,12 @@ import json
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from flexnn.graph.attributes import INT_MAX
+from flexnn.graph.attributes import INT_MAX, int_in, ints_in, name_of, row_of
 from flexnn.graph.ir import DTYPES, RANK_MAX, Attr, Graph, Node, Tensor, Weight, contiguous_strides
 
 from .format import ArtifactError
 
 BYTES_MAX = 1 << 46
-NAME_MAX = 4096
 LIST_MAX = 64
 TENSORS_MAX = 1 << 20
 
@@ -156,34 +155,6 @@ def _node(row: Any, tensors: int, weights: int) -> Node:
         {name_of(key): _attr(value) for key, value in attrs.items()},
         int_in(weight, -1, weights - 1),
     )
-
-
-def row_of(row: Any, fields: tuple[str, ...]) -> list[Any]:
-    """Return ``row``, which must be a list of these fields. Raises ValueError."""
-    if not isinstance(row, list) or len(row) != len(fields):
-        raise ValueError(f"the row must have the fields {', '.join(fields)}")
-    return row
-
-
-def int_in(value: Any, low: int, high: int) -> int:
-    """Return ``value``, which must be an integer in [low, high]. Raises ValueError."""
-    if type(value) is not int or not low <= value <= high:
-        raise ValueError("a number is missing or out of range")
-    return value
-
-
-def ints_in(values: Any, low: int, high: int, most: int) -> list[int]:
-    """Return ``values``, which must be a list of at most ``most`` integers in [low, high]. Raises ValueError."""
-    if not isinstance(values, list) or len(values) > most:
-        raise ValueError("not a list, or too long")
-    return [int_in(value, low, high) for value in values]
-
-
-def name_of(value: Any) -> str:
-    """Return ``value``, which must be a text of at most NAME_MAX characters. Raises ValueError."""
-    if not isinstance(value, str) or len(value) > NAME_MAX:
-        raise ValueError("a name is not text, or too long")
-    return value
 
 
 def _attr(value: Any) -> Attr:

@@ -1,14 +1,15 @@
-"""Attributes of nodes: what values are legal, and reading them with their type."""
+"""Attributes of nodes: what values are legal, and reading them with their type; and numbers and names of files."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .ir import RANK_MAX, Attr, GraphError, Node
 
 INT_MAX = 2**31 - 1
+NAME_MAX = 4096
 FLOAT_MAX = 3.4028234663852886e38
 INTEGERS: set[type] = {int}
 """Types of integers: a size of a trail is one, too (graph/sizes.py)."""
@@ -87,3 +88,31 @@ def float_attr(node: Node, name: str) -> float:
     value = node.attrs[name]
     assert type(value) in FLOATS
     return value  # type: ignore[return-value]
+
+
+def row_of(row: Any, fields: tuple[str, ...]) -> list[Any]:
+    """Return ``row``, which must be a list of these fields. Raises ValueError."""
+    if not isinstance(row, list) or len(row) != len(fields):
+        raise ValueError(f"the row must have the fields {', '.join(fields)}")
+    return row
+
+
+def int_in(value: Any, low: int, high: int) -> int:
+    """Return ``value``, which must be an integer in [low, high]. Raises ValueError."""
+    if type(value) is not int or not low <= value <= high:
+        raise ValueError("a number is missing or out of range")
+    return value
+
+
+def ints_in(values: Any, low: int, high: int, most: int) -> list[int]:
+    """Return ``values``, which must be a list of at most ``most`` integers in [low, high]. Raises ValueError."""
+    if not isinstance(values, list) or len(values) > most:
+        raise ValueError("not a list, or too long")
+    return [int_in(value, low, high) for value in values]
+
+
+def name_of(value: Any) -> str:
+    """Return ``value``, which must be a text of at most NAME_MAX characters. Raises ValueError."""
+    if not isinstance(value, str) or len(value) > NAME_MAX:
+        raise ValueError("a name is not text, or too long")
+    return value

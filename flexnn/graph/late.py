@@ -84,10 +84,11 @@ class Transposed:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Function that takes a slice of the first dimension."""
+    """Function that takes a slice of the first dimension, with it or without."""
 
     index: int
+    keeps: bool = False
 
     def __call__(self, values: Array) -> Array:
         """Return the slice."""
-        return np.asarray(values[self.index])
+        return values[self.index : self.index + 1] if self.keeps else np.asarray(values[self.index])

@@ -101,6 +101,14 @@ class LateSource:
         """A digest of the numbers. The sizes are conditions from now on."""
         return ArraySource(self.load()).key
 
+    @property
+    def uniform(self) -> float | None:
+        """The one number that all are, where the operator says so."""
+        if self.node.op_type != "ConstantOfShape":
+            return None
+        value = self.node.attrs.get("value")
+        return float(np.asarray(value.source.load()).reshape(-1)[0]) if isinstance(value, Constant) else 0.0
+
     def load(self) -> Array:
         """The numbers. The sizes are conditions from now on."""
         inputs = [None if value is None else value.load() for value in self.inputs]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -173,15 +173,25 @@ def _value(array: Array) -> Value:
     return Value(array.shape, array.dtype, array)
 
 
-def sample(model: Model) -> list[Graph]:
-    """Return the graphs of all segments that the walk meets. Mark constants that other nodes read as used, since numpy
-    may have to compute those nodes. Raises the first GraphError if no shape binds.
+class Sampled(NamedTuple):
+    """What the walks met."""
+
+    graphs: list[Graph]
+    """The graphs of all segments."""
+    shapes: list[list[tuple[int, ...]]]
+    """Shapes of all inputs at which the model bound."""
+
+
+def sample(model: Model) -> Sampled:
+    """Walk a model. Mark constants that other nodes than those of segments read as used, since numpy may have to
+    compute those nodes. Raises the first GraphError if no shape binds.
     """
     graphs: list[Graph] = []
     lowered: dict[str, int] = {}
     region = Region(model.graph)
     first: GraphError | None = None
-    bound = partly = 0
+    bound: list[list[tuple[int, ...]]] = []
+    partly = 0
     twice: list[tuple[int, ...]] = []
 
     def walk(shapes: list[tuple[int, ...]]) -> None:
@@ -205,11 +215,11 @@ def sample(model: Model) -> list[Graph]:
             lowered[path] = lowered.get(path, 0) | nodes
 
     for side, shapes in _candidates(model.graph.inputs):
-        if bound >= SAMPLES and (side not in LARGER_SIDES or _all_lowered(region, lowered)):
+        if len(bound) >= SAMPLES and (side not in LARGER_SIDES or _all_lowered(region, lowered)):
             continue
         try:
             walk(shapes)
-            bound += 1
+            bound.append(shapes)
             twice = twice or _twice(model.graph.inputs, shapes)
         except _MadeUpError as error:
             first = first or error
@@ -223,7 +233,7 @@ def sample(model: Model) -> list[Graph]:
             walk(twice)
     for inner in region.walk():
         _keep_numbers(inner, inner.all & ~lowered.get(inner.path, 0))
-    return graphs
+    return Sampled(graphs, bound)
 
 
 def _all_lowered(region: Region, lowered: Mapping[str, Nodes]) -> bool:
@@ -246,15 +256,15 @@ def _keep_numbers(region: Region, nodes: Nodes) -> None:
 
 def _twice(ports: Sequence[Port], shapes: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
     """Return these shapes with a batch of two, or none if no input has an open batch of one."""
-    batches = {_names(ports)[i][0] for i, shape in enumerate(shapes) if len(shape) > 1 and shape[0] == 1}
+    batches = {dimension_names(ports)[i][0] for i, shape in enumerate(shapes) if len(shape) > 1 and shape[0] == 1}
     found = [
         tuple(2 if name and name in batches else d for name, d in zip(names, shape, strict=True))
-        for names, shape in zip(_names(ports), shapes, strict=True)
+        for names, shape in zip(dimension_names(ports), shapes, strict=True)
     ]
     return found if found != shapes else []
 
 
-def _names(ports: Sequence[Port]) -> list[list[str]]:
+def dimension_names(ports: Sequence[Port]) -> list[list[str]]:
     """Return the names of the dimensions of each input; dimensions of one name have one size, "" is a known size."""
     return [
         ["" if isinstance(d, int) else d or f"{port.name}/{i}" for i, d in enumerate(port.dims or ())] for port in ports
@@ -273,7 +283,7 @@ def _candidates(ports: Sequence[Port]) -> Iterator[tuple[int, list[tuple[int, ..
                 sizes = _sizes(ports, side, only_last, is_batch)
                 shapes = [
                     tuple(sizes[name] if name else int(d or 0) for name, d in zip(names, port.dims or (), strict=True))
-                    for names, port in zip(_names(ports), ports, strict=True)
+                    for names, port in zip(dimension_names(ports), ports, strict=True)
                 ]
                 key = tuple(shapes)
                 if key not in seen and all(np.prod(shape, dtype=float) <= TENSOR_MAX for shape in shapes):
@@ -284,7 +294,7 @@ def _candidates(ports: Sequence[Port]) -> Iterator[tuple[int, list[tuple[int, ..
 def _sizes(ports: Sequence[Port], side: int, only_last: bool, is_batch: bool) -> dict[str, int]:
     """Return the size of each open dimension, by its name."""
     large, firsts, alone = set(), set(), set()
-    for names in _names(ports):
+    for names in dimension_names(ports):
         last = len(names) - 1 if only_last else 0
         for i, name in enumerate(names):
             if len(names) == 1:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from flexnn.graph.ir import DTYPES, Array, Graph
 from flexnn.graph.late import Late
 from flexnn.graph.lower import Const, array_const, sizes_const
+from flexnn.graph.replay import Numbers
 from flexnn.graph.sizes import SizeError, Trail
 from flexnn.graph.template import Template
 from flexnn.graph.traced import make_template
@@ -20,7 +21,7 @@ from .region import Nodes, Region, members
 from .scope import NumbersError, Value
 from .segment import Segment, Told, build_segment
 
-TEMPLATES_MAX = 4
+TEMPLATES_MAX = 16
 """Most templates of the same nodes; the one used longest ago goes."""
 NODES_MAX = 4096
 """Most internal nodes of all templates; those made longest ago go."""
@@ -28,6 +29,8 @@ SIZE_BYTES = 4
 """Least bytes of an integer that may be a size; narrower ones are weights."""
 NUMBERS_MAX = 64
 """Most integers of a value that a template may take as sizes."""
+SEGMENT_BYTES = 4 << 10
+"""Bytes of a segment in Python, without its graph."""
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
@@ -87,6 +90,65 @@ class Given:
         return sizes_const(name, numbers.reshape(own), _NAMES[self.dtype])
 
 
+class Marks(NamedTuple):
+    """Marks of a region that binding reads and leaves (region.py): of ``forced``, ``hosted``, ``apart`` and
+    ``hosted_empty``.
+    """
+
+    forced: frozenset[str]
+    hosted: frozenset[int]
+    apart: frozenset[int]
+    empty: frozenset[int]
+
+    @classmethod
+    def of(cls, region: Region) -> Marks:
+        """Return all marks of a region."""
+        sets = region.forced, region.hosted, region.apart, region.hosted_empty
+        return cls(frozenset(sets[0]), frozenset(sets[1]), frozenset(sets[2]), frozenset(sets[3]))
+
+    def without(self, other: Marks) -> Marks:
+        """Return the marks that the other does not have."""
+        return Marks(
+            self.forced - other.forced, self.hosted - other.hosted, self.apart - other.apart, self.empty - other.empty
+        )
+
+    def put(self, region: Region) -> None:
+        """Mark a region."""
+        region.forced |= self.forced
+        region.hosted |= self.hosted
+        region.apart |= self.apart
+        region.hosted_empty |= self.empty
+
+
+Fact = tuple[str, str, int, bool, bool, bool]
+"""Facts about a value that binding sees: name, dtype, rank, whether its numbers are not there, whether it is settled
+and whether it is steady."""
+
+
+class Key(NamedTuple):
+    """All that says which segment binding makes, but for sizes and numbers."""
+
+    region: Region
+    remaining: Nodes
+    facts: tuple[Fact, ...]
+    marks: Marks
+    """Marks of the values and nodes at hand."""
+    inlines: bool
+    """Whether branches are lowered with the nodes around them."""
+
+
+class Trace(NamedTuple):
+    """A template, and what tracing it met."""
+
+    template: SegmentTemplate
+    before: Key
+    """Key when tracing began."""
+    after: Marks
+    """Marks of the key when it had ended."""
+    found: Marks
+    """All marks that it left and that were not there before."""
+
+
 @dataclass(slots=True, eq=False)
 class SegmentTemplate:
     """A segment of which the trail of its sizes is known."""
@@ -100,23 +162,29 @@ class SegmentTemplate:
     known: dict[str, Array]
     """Values whose numbers are the same always, by name."""
     late: dict[str, Late]
-    """Functions that make those of the segment's constants that depend on sizes, by name."""
+    """Makers of those of the segment's constants that depend on sizes, by name."""
+
+    def __len__(self) -> int:
+        return len(self.template)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that it takes, about."""
+        return SEGMENT_BYTES + self.template.nbytes + sum(array.nbytes for array in self.known.values())
 
     def at(self, values: Mapping[str, Value]) -> Segment | None:
         """Return the segment for these values; None where it is another one."""
-        for name, array in self.known.items():
-            own = values[name].numbers(name)
-            if own is not array and not np.array_equal(own, array):
-                return None
-        numbers: list[int] = []
-        for name in self.names:
-            numbers += values[name].shape
-        for name in self.sized:
-            numbers += values[name].numbers(name).reshape(-1).tolist()
-        if len(numbers) != len(self.template.replay.givens):
+        given = given_numbers(self.names, self.sized, self.known, values)
+        if given is None or len(given) != len(self.template.replay.givens):
             return None
-        sizes = self.template.numbers(numbers)
-        if sizes is None or self.template.params(sizes) is None:
+        sizes = self.template.numbers(given)
+        return None if sizes is None else self.of(values, sizes)
+
+    def of(self, values: Mapping[str, Value], sizes: Numbers) -> Segment | None:
+        """Return the segment for these values, which give all these numbers; None where an operator cannot take
+        them.
+        """
+        if self.template.params(sizes) is None:
             return None
         made = {name: make(sizes) for name, make in self.late.items()}
         consumed = {name: values[name].numbers(name) for name in self.segment.consumed}
@@ -130,17 +198,65 @@ class SegmentTemplate:
         )
 
 
-class Templates:
-    """Templates of the segments of a model."""
+def given_numbers(
+    names: list[str], sized: list[str], known: Mapping[str, Array], values: Mapping[str, Value]
+) -> list[int] | None:
+    """Return the numbers that a template's trail is given: dimensions, then numbers of values; None where values that
+    are the same always differ.
+    """
+    for name, array in known.items():
+        own = values[name].numbers(name)
+        if own is not array and not np.array_equal(own, array):
+            return None
+    numbers: list[int] = []
+    for name in names:
+        numbers += values[name].shape
+    for name in sized:
+        numbers += values[name].numbers(name).reshape(-1).tolist()
+    return numbers
 
-    def __init__(self, opset: int) -> None:
+
+class StoredTemplate(Protocol):
+    """A template in an artifact (template_reader.py)."""
+
+    def loaded(self, values: Mapping[str, Value]) -> SegmentTemplate | None:
+        """Return the template, read and checked, if its trail holds for these values. Raises GraphError."""
+        ...
+
+    @property
+    def after(self) -> Marks:
+        """Marks of its key when it had been traced."""
+        ...
+
+    @property
+    def found(self) -> Marks:
+        """All marks that tracing it left."""
+        ...
+
+
+Stored = Mapping[Key, Sequence[StoredTemplate]]
+
+
+class Templates:
+    """Templates of the segments of a model. ``stored`` reads those of its artifact, when one is first needed."""
+
+    def __init__(self, opset: int, stored: Callable[[], Stored] | None = None) -> None:
         self._opset = opset
-        self._found: dict[object, list[SegmentTemplate]] = {}
+        self._found: dict[Key, list[SegmentTemplate]] = {}
+        self._read = stored
+        self._stored: Stored = {}
+        self.traces: list[Trace] | None = None
+        """Templates that were traced, if they are to be kept."""
 
     @property
     def nodes(self) -> int:
         """Internal nodes of all templates."""
-        return sum(len(template.template) for found in self._found.values() for template in found)
+        return sum(len(template) for found in self._found.values() for template in found)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all templates, about."""
+        return sum(template.nbytes for found in self._found.values() for template in found)
 
     def clear(self) -> None:
         """Drop all templates."""
@@ -158,7 +274,7 @@ class Templates:
         read = region.needed(remaining)
         names = sorted(name for name in read if name in values)
 
-        def key() -> object:
+        def key() -> Key:
             facts = tuple(
                 (
                     name,
@@ -166,20 +282,23 @@ class Templates:
                     len(value.shape),
                     value.array is None,
                     is_settled(name),
-                    is_steady and is_steady(name),
+                    bool(is_steady and is_steady(name)),
                 )
                 for name, value in ((name, values[name]) for name in names)
             )
             nodes = set(members(remaining))
-            marks = frozenset(region.forced & read), frozenset(region.hosted & nodes), frozenset(region.apart & nodes)
-            return region, remaining, facts, marks, is_steady is None
+            own = Marks(
+                frozenset(region.forced & read),
+                frozenset(region.hosted & nodes),
+                frozenset(region.apart & nodes),
+                frozenset(),
+            )
+            return Key(region, remaining, facts, own, is_steady is not None)
 
-        found = self._found.get(key(), [])
-        for template in reversed(found):
-            if (segment := template.at(values)) is not None:
-                found.remove(template)
-                found.append(template)
-                return segment
+        before, marks = key(), Marks.of(region)
+        segment = self._computed(before, values)
+        if segment is not None:
+            return segment
         try:
             template = _with_trail(region, remaining, values, names, is_settled, is_steady, self._opset)
             segment = template.at(values)
@@ -187,12 +306,36 @@ class Templates:
             segment = None
         if segment is None:
             return build_segment(region, remaining, values, is_settled, is_steady, self._opset)
-        own = self._found[key()] = self._found.pop(key(), [])
+        after = key()
+        if self.traces is not None:
+            self.traces.append(Trace(template, before, after.marks, Marks.of(region).without(marks)))
+        self._keep(after, template)
+        return segment
+
+    def _computed(self, key: Key, values: Mapping[str, Value]) -> Segment | None:
+        """Return a segment that a template of this key gives; None where none does."""
+        found = self._found.get(key, [])
+        for template in reversed(found):
+            if (segment := template.at(values)) is not None:
+                found.remove(template)
+                found.append(template)
+                return segment
+        if self._read is not None:
+            self._stored, self._read = self._read(), None
+        for stored in self._stored.get(key, ()):
+            loaded = stored.loaded(values)
+            if loaded is not None and (segment := loaded.at(values)) is not None:
+                stored.found.put(key.region)
+                self._keep(key._replace(marks=stored.after), loaded)
+                return segment
+        return None
+
+    def _keep(self, key: Key, template: SegmentTemplate) -> None:
+        own = self._found[key] = self._found.pop(key, [])
         own.append(template)
         del own[:-TEMPLATES_MAX]
         while self.nodes > NODES_MAX and len(self._found) > 1:
             del self._found[next(iter(self._found))]
-        return segment
 
 
 def _with_trail(

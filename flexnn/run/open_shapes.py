@@ -21,7 +21,7 @@ from flexnn.regions import Control, Host, Read, Recorder, Region, Scope, Segment
 from flexnn.regions.control import check_branches, truth, walked_loop
 from flexnn.regions.region import members
 from flexnn.regions.scope import is_few
-from flexnn.regions.templates import Templates
+from flexnn.regions.templates import Stored, Templates
 from flexnn.regions.walk import HEAVY, constant_array
 
 from .engine import SessionError
@@ -454,7 +454,17 @@ class _LackingRecorder(Recorder):
 
     def keep_templates(self, memory: int | None) -> None:
         """Keep templates of segments where no budget of ``memory`` bytes has to count them."""
-        self.templates = self.templates or Templates(self.model.opset)
+        self.templates = self.templates or Templates(self.model.opset, self._stored)
+
+    def _stored(self) -> Stored:
+        """Read the templates that the artifact holds. Raises ArtifactError, GraphError."""
+        from flexnn.regions.template_reader import load_templates  # models without templates do not need it
+
+        stored = self._segments.stored
+        if stored.template_source is None:
+            return {}
+        raw = stored.template_source.load().tobytes()
+        return load_templates(raw, self.region, stored.constants, self.model.opset)
 
     def lacking(self, segment: Segment) -> set[str]:
         """Return the names of the segment's nodes whose weights the artifact does not hold."""

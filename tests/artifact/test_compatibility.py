@@ -95,7 +95,7 @@ def resealed(raw: bytes, offset: int, value: int) -> bytes:
         (16, 8, r"panels have 8 channels, this FlexNN computes 16: compile it again: flexnn compile MODEL\.onnx -o "),
         (20, 0, "the header has values that this version does not know"),
         (20, 3, "the header has values that this version does not know"),
-        (20, 2, r"the model section must have the parts keys, model, weights"),
+        (20, 2, r"the model section must have the parts keys, model, templates, weights"),
         (120, 1, "the header has values that this version does not know"),
     ],
 )

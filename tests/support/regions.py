@@ -39,11 +39,16 @@ def model_of(graph: onnx.GraphProto, opset: int = 17) -> onnx.ModelProto:
     return model
 
 
-def opened(folder: Path, model: onnx.ModelProto, **options: Any) -> flexnn.Session:
-    """A poisoned session of the model's artifact."""
+def compiled(folder: Path, model: onnx.ModelProto) -> str:
+    """Path of the model's artifact."""
     path = folder / "m.onnx"
     path.write_bytes(model.SerializeToString())
-    return open_for_tests(flexnn.compile(path), threads=2, poison=True, **options)
+    return flexnn.compile(path)
+
+
+def opened(folder: Path, model: onnx.ModelProto, **options: Any) -> flexnn.Session:
+    """A poisoned session of the model's artifact."""
+    return open_for_tests(compiled(folder, model), threads=2, poison=True, **options)
 
 
 def wanted(model: onnx.ModelProto, feed: Mapping[str, Array]) -> list[Array]:

@@ -6,6 +6,7 @@ import numpy as np
 
 from ..build import copy_attrs
 from ..ir import Attr
+from ..late import Row
 from ..panels import NR
 from ..weight_form import FORMS, WeightForm
 from .constant import Const, stored_form
@@ -158,7 +159,7 @@ def _one(ctx: Context, value: Value, index: int) -> Value:
     shape = ctx.shape(value)
     starts, sizes = [index, *[0] * (len(shape) - 1)], [1, *shape[1:]]
     if isinstance(value, Const):
-        return value.mapped(tuple(sizes), lambda v: v[index : index + 1], f"row{index}")
+        return value.mapped(tuple(sizes), Row(index, keeps=True), f"row{index}")
     return ctx.slice(value, starts, sizes, [1] * len(shape))
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..build import NO_ACT, add_array, constant_value
 from ..ir import Node
-from ..sources import ArraySource
+from ..sources import ArraySource, uniform
 from .rewrite import Rewriter, only, operands, scaled
 
 HIDDEN_MAX = -1e9
@@ -105,6 +105,9 @@ def causal_past(uses: Rewriter, masks: list[Mask], tokens: int, keys: int) -> in
     if len(masks) != 1 or tokens > keys:
         return None
     kind, tensor, hides, _ = masks[0]
+    same = uniform(uses.graph.weights[weight].source) if (weight := uses.graph.tensors[tensor].weight) >= 0 else None
+    if same is not None and tokens > 1:  # it hides all keys, or none: the numbers need not be made
+        return None
     value = constant_value(uses.graph, tensor)
     if value is None or value.shape[-2:] != (tokens, keys) or value.size != tokens * keys:
         return None

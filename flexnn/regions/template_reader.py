@@ -1,0 +1,241 @@
+"""Stored templates of an artifact (template_writer.py): nothing in them is believed before it was checked.
+
+What says whether a template fits is read at once; its segment and graph, when it first does. Hostile bytes can only be
+refused: each graph is checked again for its sizes (graph/template_reader.py), and the engine checks every program.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, TypeVar
+
+import numpy as np
+
+from flexnn.graph.attributes import int_in, ints_in, name_of, row_of
+from flexnn.graph.ir import DTYPES, RANK_MAX, Array, GraphError
+from flexnn.graph.late import Late
+from flexnn.graph.model import Constant, ModelNode
+from flexnn.graph.replay import Replay
+from flexnn.graph.template import Template
+from flexnn.graph.template_reader import Parts, layout, read_late, read_template
+
+from .region import Nodes, Region, members
+from .scope import Value
+from .segment import Segment
+from .templates import Fact, Key, Marks, SegmentTemplate, given_numbers
+
+ALIGN = 8
+ARRAYS = {dtype.str: dtype for dtype in DTYPES.values()}
+COUNT_MAX = 1 << 12
+"""Most templates, and most arrays."""
+NODES_MAX = 1 << 16
+LIST_MAX = 1 << 16
+REPLAY = ("operations", "conditions", "words", "floats", "givens")
+
+Made = TypeVar("Made")
+
+
+def load_templates(
+    raw: bytes, region: Region, constants: Sequence[Constant], opset: int
+) -> dict[Key, list[StoredTemplate]]:
+    """Return the templates in ``raw`` by the keys that they serve. Raises GraphError."""
+    return _refusing(lambda: _File(raw, region, constants, opset).templates())
+
+
+def _refusing(read: Callable[[], Made]) -> Made:
+    """Return what ``read`` returns. Raises GraphError for whatever is malformed."""
+    try:
+        return read()
+    except GraphError:
+        raise
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError, RecursionError) as error:
+        raise GraphError(f"the artifact's templates: {str(error)[:120]}") from None
+
+
+class _File:
+    """The bytes of all templates."""
+
+    def __init__(self, raw: bytes, region: Region, constants: Sequence[Constant], opset: int) -> None:
+        self.regions = list(region.walk())
+        size = int.from_bytes(raw[:ALIGN], "little")
+        if size > len(raw):
+            raise ValueError("they are cut")
+        head = json.loads(raw[ALIGN : ALIGN + size])
+        self._arrays: list[Array] = []
+        at = ALIGN + -(-size // ALIGN) * ALIGN
+        for row in _listed(head["arrays"]):
+            dtype, dims = row_of(row, ("dtype", "shape"))
+            shape = ints_in(dims, 0, len(raw), RANK_MAX)
+            count = prod(shape)
+            end = at + count * ARRAYS[dtype].itemsize
+            if end > len(raw):
+                raise ValueError("an array is cut")
+            self._arrays.append(np.frombuffer(raw, ARRAYS[dtype], count, at if count else 0).reshape(shape))
+            at += -(-(end - at) // ALIGN) * ALIGN
+        self._rows = _listed(head["templates"])
+        self.parts = Parts(self.array, self._node, constants, opset)
+
+    def array(self, number: Any) -> Array:
+        """Return an array by its number. Raises ValueError."""
+        return self._arrays[int_in(number, 0, len(self._arrays) - 1)]
+
+    def _node(self, region: Any, node: Any) -> ModelNode:
+        nodes = self.regions[int_in(region, 0, len(self.regions) - 1)].nodes
+        return nodes[int_in(node, 0, len(nodes) - 1)]
+
+    def templates(self) -> dict[Key, list[StoredTemplate]]:
+        """Return the templates by their keys: that of before and that of after they were traced."""
+        found: dict[Key, list[StoredTemplate]] = {}
+        for row in self._rows:
+            before, stored = self._template(row)
+            for key in {before, before._replace(marks=stored.after)}:
+                found.setdefault(key, []).append(stored)
+        return found
+
+    def _template(self, row: dict[str, Any]) -> tuple[Key, StoredTemplate]:
+        region = self.regions[int_in(row["region"], 0, len(self.regions) - 1)]
+        remaining = _nodes(row["remaining"], region.all)
+        facts = tuple([_fact(fact) for fact in _listed(row["facts"])])
+        given = [fact[0] for fact in facts]
+        sized, known = _names(row["sized"]), {name: self.array(i) for name, i in row["known"].items()}
+        if _names(row["names"]) != given or not {*sized, *known} <= set(given) or len(set(given)) != len(given):
+            raise ValueError("values that are given have other names")
+        replay = _replay([self.array(number) for number in row_of(row["replay"], REPLAY)])
+        before, after, found = (_marks(row[name], region) for name in ("before", "after", "found"))
+        body = self.array(row["body"]).tobytes()
+        stored = StoredTemplate(self, region, remaining, facts, sized, known, replay, body, after, found)
+        return Key(region, remaining, facts, before, bool(row["inlines"])), stored
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StoredTemplate:
+    """A template whose segment and graph are not read yet."""
+
+    file: _File
+    region: Region
+    remaining: Nodes
+    facts: tuple[Fact, ...]
+    sized: list[str]
+    known: Mapping[str, Array]
+    replay: Replay
+    body: bytes
+    after: Marks
+    found: Marks
+
+    def loaded(self, values: Mapping[str, Value]) -> SegmentTemplate | None:
+        """Return the template, if its trail holds for these values. Raises GraphError."""
+        return _refusing(lambda: self._loaded(values))
+
+    def _loaded(self, values: Mapping[str, Value]) -> SegmentTemplate | None:
+        names = [fact[0] for fact in self.facts]
+        given = given_numbers(names, self.sized, self.known, values)
+        if given is None or len(given) != len(self.replay.givens) or self.replay.at(given) is None:
+            return None
+        row = json.loads(self.body)
+        if row["layout"] != layout(name_of(node[1]) for node in _listed(row["graph"])):
+            return None
+        graph = read_template(row, self.replay, self.file.parts)
+        late = {
+            name_of(name): read_late(value, len(self.replay.words), self.file.parts)
+            for name, value in row["late"].items()
+        }
+        segment = self._segment(row, graph, late)
+        return CheckedSegmentTemplate(segment, graph, names, self.sized, dict(self.known), late)
+
+    def _segment(self, row: dict[str, Any], graph: Template, late: Mapping[str, Late]) -> Segment:
+        """Return the segment without its graph."""
+        region, names = self.region, {fact[0] for fact in self.facts}
+        nodes = _nodes(row["nodes"], self.remaining)
+        inlined = _nodes(row["inlined"], nodes)
+        feeds, makes, consumed = (_names(row[part]) for part in ("feeds", "makes", "consumed"))
+        aliases = {name_of(name): name_of(other) for name, other in row["aliases"].items()}
+        constants = {name_of(name): self.file.array(number) for name, number in row["constants"].items()}
+        computed = {name for i in members(nodes) for name in region.nodes[i].output if name}
+        needed = region.needed(self.remaining & ~nodes) & computed
+        own = [*makes, *aliases, *constants, *late]
+        if len(own) != len(set(own)) or set(own) != needed or not {*feeds, *consumed} <= names:
+            raise ValueError("a segment makes other values than its nodes")
+        if not set(aliases.values()) <= {*names, *makes} or len(makes) != len(graph.outputs_at):
+            raise ValueError("a segment has other outputs than its graph")
+        self._check_feeds(feeds, graph)
+        return Segment(
+            region, nodes, None, feeds, makes, constants, aliases, dict.fromkeys(consumed, np.empty(0)), inlined
+        )
+
+    def _check_feeds(self, feeds: Sequence[str], graph: Template) -> None:
+        """Check that a graph's inputs have the shapes and types of the values that they take. Raises ValueError."""
+        if len(feeds) != len(graph.inputs) or len(set(feeds)) != len(feeds):
+            raise ValueError("a segment has other inputs than its graph")
+        at, shapes = 0, {}
+        for name, dtype, rank, *_ in self.facts:
+            shapes[name] = tuple(self.replay.givens[at : at + rank].tolist()), dtype
+            at += rank
+        for name, i in zip(feeds, graph.inputs, strict=True):
+            tensor = graph.tensors[i]
+            if (graph.lists[tensor[1]], DTYPES[tensor[2]].str) != shapes[name]:
+                raise ValueError(f"value {name!r} has another shape or type")
+
+
+class CheckedSegmentTemplate(SegmentTemplate):
+    """A segment's template that a file holds."""
+
+    __slots__ = ()
+
+    def at(self, values: Mapping[str, Value]) -> Segment | None:
+        """Return the segment for these values; None where it is another one. Raises GraphError."""
+        return _refusing(lambda: SegmentTemplate.at(self, values))
+
+
+def _replay(arrays: list[Array]) -> Replay:
+    operations, conditions, words, floats, givens = arrays
+    for rows in (operations, conditions):
+        if rows.dtype != np.int32 or rows.ndim != 2 or rows.shape[1] != 4:
+            raise ValueError("operations of a trail are malformed")
+    if words.dtype != np.int64 or words.ndim != 1 or not len(words) or words[-1] != 1:
+        raise ValueError("numbers of a trail are malformed")
+    for indices in (floats, givens):
+        if indices.dtype != np.int32 or indices.ndim != 1:
+            raise ValueError("indices of a trail are malformed")
+        if len(indices) and not 0 <= indices.min() <= indices.max() < len(words):
+            raise ValueError("an index of a trail is out of range")
+    made = np.concatenate((operations[:, 3], givens, floats))
+    if (made == len(words) - 1).any():
+        raise ValueError("the last number of a trail is not 1")
+    return Replay(operations, conditions, words, floats, givens)
+
+
+def _listed(value: Any) -> list[Any]:
+    if not isinstance(value, list) or len(value) > COUNT_MAX:
+        raise ValueError("not a list, or too long")
+    return value
+
+
+def _names(value: Any) -> list[str]:
+    return [name_of(name) for name in _listed(value)]
+
+
+def _nodes(value: Any, within: Nodes) -> Nodes:
+    """Return a set of nodes, all of which are ``within`` another. Raises ValueError."""
+    if not isinstance(value, str) or len(value) > NODES_MAX:
+        raise ValueError("a set of nodes is malformed")
+    nodes = int(value, 16)
+    if nodes < 0 or nodes & ~within:
+        raise ValueError("a set of nodes has others than the region")
+    return nodes
+
+
+def _fact(row: Any) -> Fact:
+    name, dtype, rank, *flags = row_of(row, ("name", "dtype", "rank", "is absent", "is settled", "is steady"))
+    if not isinstance(dtype, str) or not all(isinstance(flag, bool) for flag in flags):
+        raise ValueError("facts of a value are malformed")
+    return name_of(name), dtype, int_in(rank, 0, RANK_MAX), *flags
+
+
+def _marks(row: Any, region: Region) -> Marks:
+    forced, hosted, apart, empty = row_of(row, Marks._fields)
+    most = len(region.nodes)
+    nodes = (frozenset(ints_in(part, 0, most - 1, NODES_MAX)) for part in (hosted, apart, empty))
+    return Marks(frozenset(_names(forced)), *nodes)

@@ -1,0 +1,178 @@
+"""Storing templates: those that the compiler traced become bytes of the artifact (template_reader.py reads them).
+
+A JSON object, its length before it, and the arrays that it names by number (docs/format.md).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from flexnn.graph.ir import DTYPES, Array, GraphError, Weight
+from flexnn.graph.late import Late, LateMap, LateShape, LateSizes, Row, Transposed
+from flexnn.graph.sources import KeptSource, ModelSource
+from flexnn.graph.template_reader import layout
+
+from .region import Region
+from .templates import Marks, SegmentTemplate, Trace
+
+ARRAY_BYTES_MAX = 64 << 10
+"""Most bytes of a constant in a template; those with larger ones are not stored."""
+BYTES_MAX = 1 << 20
+"""Most bytes of all templates of a model; those traced last are left out."""
+ALIGN = 8
+"""Alignment of arrays, and bytes of the length of the JSON."""
+ARRAYS = {dtype.str: dtype for dtype in DTYPES.values()}
+"""Types of arrays, by their names in the file."""
+KeyOf = Callable[[Weight], str | None]
+"""Key by which the artifact holds a weight; None: the weight is small, or binding makes it. Raises KeyError where the
+artifact lacks it."""
+
+
+class UnstorableError(GraphError):
+    """A template that cannot be stored; each run traces it."""
+
+
+def dump_templates(traces: Iterable[Trace], region: Region, key_of: KeyOf) -> bytes:
+    """Return the bytes of those templates that can be stored."""
+    writer = _Writer(region, key_of)
+    for trace in traces:
+        writer.add(trace)
+    return writer.bytes()
+
+
+class _Writer:
+    """Writer of templates."""
+
+    def __init__(self, region: Region, key_of: KeyOf) -> None:
+        self._regions = list(region.walk())
+        self._nodes = {id(n): (i, k) for i, r in enumerate(self._regions) for k, n in enumerate(r.nodes)}
+        self._key_of = key_of
+        self._arrays: dict[tuple[str, tuple[int, ...], bytes], int] = {}
+        self._templates: list[Any] = []
+        self._size = 0
+
+    def add(self, trace: Trace) -> None:
+        """Add a template, if it can be stored and there is room."""
+        arrays, size = len(self._arrays), self._size
+        try:
+            head = self._head(trace)
+            body = json.dumps(self._body(trace.template)).encode("ascii")
+            head["body"] = self._array(np.frombuffer(body, np.uint8))
+            self._size += len(json.dumps(head))
+            if self._size > BYTES_MAX:
+                raise UnstorableError("the templates are too large")
+        except (UnstorableError, KeyError):
+            self._arrays = dict(list(self._arrays.items())[:arrays])
+            self._size = size
+            return
+        self._templates.append(head)
+
+    def bytes(self) -> bytes:
+        """Return all that was added; nothing if that was nothing."""
+        if not self._templates:
+            return b""
+        table = [[dtype, list(shape)] for dtype, shape, _ in self._arrays]
+        head = json.dumps({"arrays": table, "templates": self._templates}, separators=(",", ":")).encode("ascii")
+        parts = [len(head).to_bytes(ALIGN, "little"), head, bytes(-len(head) % ALIGN)]
+        for _, _, raw in self._arrays:
+            parts += [raw, bytes(-len(raw) % ALIGN)]
+        return b"".join(parts)
+
+    def _array(self, array: Array) -> int:
+        key = array.dtype.str, array.shape, np.ascontiguousarray(array).tobytes()
+        if key[0] not in ARRAYS:
+            raise UnstorableError(f"arrays of {array.dtype}")
+        if key not in self._arrays:
+            self._size += len(key[2]) + 32
+        return self._arrays.setdefault(key, len(self._arrays))
+
+    def _small(self, array: Array) -> int:
+        if array.nbytes > ARRAY_BYTES_MAX:
+            raise UnstorableError("a constant is too large")
+        return self._array(array)
+
+    def _head(self, trace: Trace) -> dict[str, Any]:
+        template, replay, key = trace.template, trace.template.template.replay, trace.before
+        words = np.append(replay.words, 1)  # the reader pads shapes with it
+        return {
+            "region": self._regions.index(trace.template.segment.region),
+            "remaining": hex(key.remaining),
+            "facts": [list(fact) for fact in key.facts],
+            "inlines": key.inlines,
+            "before": _dump_marks(key.marks),
+            "after": _dump_marks(trace.after),
+            "found": _dump_marks(trace.found),
+            "names": template.names,
+            "sized": template.sized,
+            "known": {name: self._small(array) for name, array in template.known.items()},
+            "replay": [
+                self._array(array)
+                for array in (replay.operations, replay.conditions, words, replay.floats, replay.givens)
+            ],
+        }
+
+    def _body(self, template: SegmentTemplate) -> dict[str, Any]:
+        segment, graph = template.segment, template.template
+        return {
+            "nodes": hex(segment.nodes),
+            "inlined": hex(segment.inlined),
+            "feeds": segment.feeds,
+            "makes": segment.makes,
+            "aliases": segment.aliases,
+            "consumed": sorted(segment.consumed),
+            "constants": {name: self._small(np.asarray(value)) for name, value in segment.constants.items()},
+            "late": {name: self._late(value) for name, value in template.late.items()},
+            "layout": layout(node.op for node, _ in graph.nodes),
+            "lists": graph.lists,
+            "tensors": graph.tensors,
+            "graph": [[n.name, n.op, n.inputs, n.outputs, n.attrs, n.weight, sizes] for n, sizes in graph.nodes],
+            "weights": [
+                [w.name, w.kind, w.nbytes, w.chunk_bytes, size, self._source(w, late)] for w, size, late in graph.known
+            ],
+            "inputs": graph.inputs,
+            "outputs": graph.outputs_at,
+            "params": [self._array(array) for array in (graph.packed, graph.whole, graph.floats)],
+        }
+
+    def _source(self, weight: Weight, late: Late | None) -> list[Any]:
+        if late is not None:
+            return ["late", self._late(late)]
+        key = self._key_of(weight)
+        if key is not None:
+            return ["held", key]
+        source = weight.source
+        if isinstance(source, KeptSource):
+            source = source.base
+        if weight.nbytes > ARRAY_BYTES_MAX or source is None:
+            raise UnstorableError("a constant is too large")
+        if isinstance(source, ModelSource):
+            source.load()  # marks it as used, so that the section holds it
+            return ["constant", source.index]
+        return ["array", self._array(np.asarray(source.load()))]
+
+    def _late(self, late: Late | Array | None) -> Any:
+        if late is None:
+            return None
+        if isinstance(late, np.ndarray):
+            return ["array", self._small(late)]
+        if isinstance(late, LateSizes):
+            return ["sizes", late.indices.reshape(-1).tolist(), list(late.indices.shape), late.dtype.str]
+        if isinstance(late, LateShape):
+            return ["shape", self._late(late.base), late.shape]
+        if isinstance(late, LateMap):
+            if isinstance(late.function, Transposed):
+                return ["transpose", self._late(late.base), list(late.function.perm)]
+            if isinstance(late.function, Row):
+                return ["row", self._late(late.base), [late.function.index, int(late.function.keeps)]]
+            raise UnstorableError(f"a function without a name: {late.function}")
+        if id(late.node) not in self._nodes:
+            raise UnstorableError("a node that is not the model's")
+        return ["fold", *self._nodes[id(late.node)], late.output, [self._late(value) for value in late.inputs]]
+
+
+def _dump_marks(marks: Marks) -> list[list[Any]]:
+    return [sorted(part) for part in marks]

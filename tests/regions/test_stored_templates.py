@@ -1,0 +1,211 @@
+"""Templates in artifacts: they give what binding makes of the same shapes, and hostile bytes can only be refused."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import flexnn
+from flexnn.artifact import open_artifact
+from flexnn.artifact.model_section import StoredModel
+from flexnn.artifact.stored_source import StoredSource
+from flexnn.regions import Recorder, templates
+from flexnn.regions.scope import Scope, Value, is_few
+from flexnn.regions.template_reader import ALIGN, load_templates
+from flexnn.regions.templates import Templates
+from tests.regions.test_templates import CASES, Checked
+from tests.support.regions import check_run, compiled, numbers
+
+SHAPES: dict[str, list[dict[str, tuple[int, ...]]]] = {
+    "images": [{"x": (n, 3, 32 * h, 32 * w)} for n, h, w in ((1, 1, 2), (1, 3, 4), (2, 2, 3), (4, 1, 7), (1, 6, 2))],
+    "tokens": [{"past": (1, n, 16), "x": (1, t, 16)} for n, t in ((3, 1), (9, 3), (21, 4), (40, 2))],
+    "recurrent": [{"x": (t, n, 4)} for t, n in ((9, 1), (17, 1), (40, 1), (12, 4), (33, 5))],
+    "computed_sizes": [{"x": (m, n)} for m, n in ((1, 64), (3, 64), (1, 9), (4, 200))],
+}
+
+OTHERS = (-1, 0, 1, 3, 1 << 20, 1 << 70, 0.5, "", "f32", "0x0", "-0x1", None, [], {}, [1, [2]], True)
+
+
+class Binds:
+    """Counter of segments that are bound, from scratch or for a template."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        own = templates.build_segment
+
+        def build(*args: Any) -> Any:
+            self.count += 1
+            return own(*args)
+
+        monkeypatch.setattr(templates, "build_segment", build)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_first_runs_take_the_templates_of_the_artifact(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = CASES[name][0]()
+    path = compiled(tmp_path, model)
+    Checked(monkeypatch)  # compares each segment with the one that binding makes
+    binds = Binds(monkeypatch)
+    taken = 0
+    for shapes in SHAPES[name]:
+        with flexnn.Session(path) as session:
+            before = binds.count
+            check_run(session, model, {key: numbers(*shape) for key, shape in shapes.items()})
+            taken += binds.count == before
+    assert taken >= len(SHAPES[name]) - 1
+
+
+def test_templates_may_be_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = CASES["images"][0]()
+    path = compiled(tmp_path, model)
+    monkeypatch.setattr("flexnn.regions.template_reader.layout", lambda ops: -1)  # another release's parameters
+    binds = Binds(monkeypatch)
+    with flexnn.Session(path) as session:
+        check_run(session, model, {"x": numbers(2, 3, 32, 64)})
+    assert binds.count == 1
+
+
+def test_compiling_twice_gives_the_same_bytes(tmp_path: Path) -> None:
+    model = CASES["recurrent"][0]()
+    first, second = (Path(compiled(folder, model)).read_bytes() for folder in folders(tmp_path))
+    assert first == second
+
+
+def folders(parent: Path) -> Iterator[Path]:
+    for name in ("one", "two"):
+        (parent / name).mkdir()
+        yield parent / name
+
+
+def changed(raw: bytes, rng: random.Random) -> bytes:
+    """These bytes with one value changed: one of the JSON, or a word of an array, which may be JSON itself."""
+    size = int.from_bytes(raw[:ALIGN], "little")
+    at = ALIGN + -(-size // ALIGN) * ALIGN
+    if rng.random() < 0.4:
+        head = json.loads(raw[ALIGN : ALIGN + size])
+        mutate(head, rng)
+        text = json.dumps(head, separators=(",", ":")).encode("ascii")
+        return len(text).to_bytes(ALIGN, "little") + text + bytes(-len(text) % ALIGN) + raw[at:]
+    own = bytearray(raw)
+    if rng.random() < 0.3:
+        place = at + 4 * rng.randrange((len(raw) - at) // 4)
+        word = rng.choice((0, 1, -1, 2, 7, 1 << 16, -(1 << 31), (1 << 31) - 1, rng.randrange(1 << 31)))
+        own[place : place + 4] = word.to_bytes(4, "little", signed=True)
+    else:  # a digit of the JSON of a body, most often
+        places = [i for i in rng.sample(range(at, len(raw)), 4000) if 48 <= own[i] < 58]
+        own[rng.choice(places or [at])] = rng.choice(b"0123456789-e[]{},")
+    return bytes(own)
+
+
+def mutate(value: Any, rng: random.Random) -> None:
+    """Change one value somewhere in nested lists and objects."""
+    keys = list(value) if isinstance(value, dict) else list(range(len(value)))
+    if not keys:
+        return
+    key = rng.choice(keys)
+    if isinstance(value[key], list | dict) and rng.random() < 0.85:
+        mutate(value[key], rng)
+    else:
+        value[key] = rng.choice(
+            (-1, 0, 1, 3, 1 << 20, 1 << 70, 0.5, "", "f32", "0x0", "-0x1", None, [], {}, [1, [2]], True)
+        )
+
+
+def stored_of(path: str) -> tuple[StoredModel, bytes]:
+    with open_artifact(path) as artifact:
+        stored = artifact.contents
+        assert isinstance(stored, StoredModel)
+        assert stored.template_source is not None
+        return stored, stored.template_source.load().tobytes()
+
+
+def scope_of(stored: StoredModel, shapes: dict[str, tuple[int, ...]]) -> Scope:
+    values = {}
+    for port in stored.model.graph.inputs:
+        dtype = np.dtype(np.float32)
+        values[port.name] = Value(shapes[port.name], dtype)
+        values[port.name].is_steady = is_few(dtype, values[port.name].nbytes)
+    return Scope(values)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_hostile_templates_are_refused_or_make_a_graph(name: str, tmp_path: Path) -> None:
+    model = CASES[name][0]()
+    stored, raw = stored_of(compiled(tmp_path, model))
+    rng, refused = random.Random(0), 0
+    for number in range(150):
+        recorder = Recorder(stored.model)
+        bytes_ = changed(raw, rng)
+
+        def read(bytes_: bytes = bytes_, recorder: Recorder = recorder) -> Any:
+            return load_templates(bytes_, recorder.region, stored.constants, stored.model.opset)
+
+        recorder.templates = Templates(stored.model.opset, read)
+        shapes = SHAPES[name][number % len(SHAPES[name])]
+        try:
+            stretch = recorder.record(recorder.region, scope_of(stored, shapes), recorder.region.all)
+            for segment in stretch.tape.segments:
+                assert segment.graph is not None
+        except flexnn.FlexNNError:
+            refused += 1
+    assert refused > 5
+
+
+@pytest.mark.parametrize("name", ["images", "recurrent"])
+def test_sessions_run_hostile_templates_or_refuse_them(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = CASES[name][0]()
+    path = compiled(tmp_path, model)
+    _, raw = stored_of(path)
+    own = StoredSource.load
+    rng, ran = random.Random(1), 0
+    for number in range(60):
+        hostile = changed(raw, rng)
+
+        def load(source: StoredSource, hostile: bytes = hostile) -> Any:
+            return np.frombuffer(hostile, np.uint8) if source.weight.name == "templates" else own(source)
+
+        monkeypatch.setattr(StoredSource, "load", load)
+        shapes = SHAPES[name][number % len(SHAPES[name])]
+        with flexnn.Session(path) as session:
+            try:
+                session.run(None, {key: numbers(*shape) for key, shape in shapes.items()})
+                ran += 1
+            except flexnn.FlexNNError:
+                pass
+    assert ran > 5
+
+
+def test_a_damaged_template_fails_its_checksum(tmp_path: Path) -> None:
+    model = CASES["images"][0]()
+    path = compiled(tmp_path, model)
+    with open_artifact(path) as artifact:
+        contents = artifact.contents
+        assert isinstance(contents, StoredModel)
+        offset = contents.weights[contents.templates].offset
+    raw = bytearray(Path(path).read_bytes())
+    raw[offset + 40] ^= 1
+    Path(path).write_bytes(raw)
+    with flexnn.Session(path) as session, pytest.raises(flexnn.FlexNNError, match="checksum"):
+        session.run(None, {"x": numbers(1, 3, 32, 64)})
+
+
+def test_a_model_without_templates_is_traced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = CASES["recurrent"][0]()
+    monkeypatch.setattr("flexnn.regions.template_writer.BYTES_MAX", 0)
+    path = compiled(tmp_path, model)
+    with open_artifact(path) as artifact:
+        contents = artifact.contents
+        assert isinstance(contents, StoredModel)
+        assert contents.templates == -1
+    with flexnn.Session(path) as session:
+        check_run(session, model, {"x": numbers(5, 2, 4)})
