@@ -1,87 +1,58 @@
-"""Stretches open in an engine: their segments planned together for a budget, placed in one arena, and recorded.
+"""Stretches of a session as runs need them: planned, open, and run.
 
-Each segment is a program of its own. Pinned parts of all open programs lie side by side in the arena, those that are
-equal in one place; then come the slots, and the working part, which is as big as the largest needs. The stretches of
-one run are a team: they are planned together, so that none has to be closed for another. Stretches of other shapes stay
-open beside them as long as they share their pinned weights, and are closed when a team needs their room.
+Stretches of other shapes stay open beside those of the last run as long as they share their pinned weights, and are
+closed when a team needs their room.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from flexnn import _core
 from flexnn.graph.ir import Array, Graph
-from flexnn.measure import Watch
-from flexnn.measure.parts import Parts
-from flexnn.planning import BudgetError, MachineProfile, Plan
-from flexnn.planning.overhead import BASE_BYTES
-from flexnn.planning.relocate import relocated
-from flexnn.planning.types import align_up
+from flexnn.planning import BudgetError, Plan
 from flexnn.regions import Stretch
 
-from .engine import BoundProgram, Engine, SessionError
+from .engine import SessionError
 from .growing import Growing
 from .model_file import ModelFile
-from .needs import Needs, alone_bytes, least_bytes, rounding_bytes
+from .needs import Needs, alone_bytes
 from .options import RunOptions
 from .recording import ReadyStretch, ready
-from .segments import BoundSegment, BoundSegments, Pins
+from .segments import BoundSegment
 from .statistics import machine_statistics
+from .teams import Teams, segments_of
 
 SPREAD, SPREAD_BYTES = 2, 4 << 20
 """Without a limit, programs of other shapes stay open whose working part is at most this many times, and this many
 bytes, larger than what the last run needed.
 """
-SHAPES = 64
-"""Shapes that plans leave room for where a segment was met at several, in at most a sixteenth of the budget."""
 
 
-class OpenStretches:
+class OpenStretches(Teams):
     """The stretches of a session, and the engine that runs them."""
 
     def __init__(self, file: ModelFile, options: RunOptions) -> None:
-        stored = file.open_model
-        assert stored is not None
-        self._options = options
-        self._parts: Parts | None = None
-        if options.measures:
-            self._parts = Parts(file.artifact, file.direct_fd, options.threads, options.progress, options.throttled)
-        machine = self._parts.machine if self._parts else options.throttled(MachineProfile.measure())
-        setting = options.setting(machine, file.io_align)
-        self.segments = BoundSegments(stored, options.memory, setting, options.rewrite)
-        self._ready: dict[Stretch, ReadyStretch] = {}
-        """Stretches with their records; the one used last at the end."""
-        self._open: dict[BoundSegment, None] = {}
-        """Segments with a plan and a place, in the order in which they were opened."""
+        super().__init__(file, options)
         self._used: dict[ReadyStretch, None] = {}
         """Stretches of the run under way, or of the last."""
         self._usual: list[ReadyStretch] = []
         """Stretches of the last complete run."""
         self._usual_keys: set[ReadyStretch] = set()
         self._spent = [0, 0, 0]
-        self._slots_at = 0
-        """Arena offset of the slots of stretches."""
-        self._open_bytes = 0
-        """Bytes of everything that is open, values not counted."""
         self.has_more = False
         """Whether more or other stretches are kept than when this was set back."""
         self._last: ReadyStretch | None = None
         """The stretch that ran last."""
         self.needs = Needs(self.segments)
         """Needs of the run under way, or of the last."""
-        self._is_full = self._is_crowded = False
-        """Whether stacks found no room for more rows, and whether plans take the least for that."""
+        self._is_full = False
+        """Whether stacks found no room for more rows."""
         self._is_settled = True
         """Whether all that is open is planned for the budget, placed and recorded."""
         self._files = file.files
-        self._engine = Engine(file.artifact, options.switches(file.direct_fd), trace=int(options.measures))
-        self.threads = self._engine.threads
-        """Compute threads that run."""
-
-    # ---- runs ----
 
     def start(self) -> None:
         """Begin a run of the model."""
@@ -214,8 +185,6 @@ class OpenStretches:
         except (OSError, MemoryError):
             raise SessionError(f"the system has no memory for a stack of {wanted} bytes") from None
 
-    # ---- opening ----
-
     def ready(self, stretch: Stretch, live: Mapping[str, Array]) -> ReadyStretch:
         """Return a stretch, planned and open beside the live values. Raises BudgetError, SessionError."""
         found = self._ready.get(stretch)
@@ -256,7 +225,7 @@ class OpenStretches:
         team = [*self._usual] if found in self._usual else [*(used for used in self._used if used != found), found]
         is_planned = False
         while not self._fits(team):
-            mine = _segments(team)
+            mine = segments_of(team)
             others = [segment for segment in self._open if segment not in mine]
             if others and self.segments.memory is not None:
                 self._close(others[0])
@@ -265,7 +234,7 @@ class OpenStretches:
                 if is_planned:  # what planning leaves behind does not fit beside it
                     self._refuse(team)
                 self._plan_team(team)
-                is_planned = not self._measure(_segments(team))
+                is_planned = not self._measure(segments_of(team))
             except BudgetError:
                 if not self._leave(mine, team):
                     raise
@@ -274,7 +243,7 @@ class OpenStretches:
         for other in self._ready.values():  # one without segments does not close with them
             if other not in team and not other.segments:
                 other.close()
-        segments = _segments(team)
+        segments = segments_of(team)
         for segment in segments:
             self._open.pop(segment, None)
             self._open[segment] = None
@@ -285,89 +254,6 @@ class OpenStretches:
         whether there was any.
         """
         return len(team) > 1 or self.segments.drop_other_plans(segments) or self._drop_oldest(team)
-
-    def _refuse(self, team: Sequence[ReadyStretch]) -> None:
-        """Raise BudgetError for a team whose plans do not fit."""
-        memory = self.segments.memory or 0
-        raise BudgetError(self._team_bytes(team), memory)
-
-    def _fits(self, team: Sequence[ReadyStretch]) -> bool:
-        """Return whether all segments of a team have plans, or take over those of others, that fit beside what is open
-        and kept.
-        """
-        segments = _segments(team)
-        lacking = [segment for segment in segments if segment.base is None and not self.segments.refit(segment)]
-        if lacking:
-            return False
-        memory = self.segments.memory
-        return memory is None or self._team_bytes(team) <= memory
-
-    def _team_bytes(self, team: Sequence[ReadyStretch]) -> int:
-        """Return the bytes of the session with a team open as it is planned, beside what is open and kept."""
-        segments = _segments(team)
-        pins = {segment.pins for segment in segments}
-        working = max((segment.working_bytes for segment in segments), default=0)
-        own = sum(pin.nbytes for pin in pins) + working + sum(segment.program_bytes for segment in segments)
-        around = self._around(team, segments, pins, working)
-        return sum(around.values()) + BASE_BYTES + self.segments.stacks_bytes + own
-
-    def _plan_team(self, team: Sequence[ReadyStretch]) -> None:
-        """Plan the segments of stretches that are to be open together."""
-        segments = _segments(team)
-        around = self._around(team, segments)
-        memory = self.segments.memory
-        if memory is None:
-            for segment in segments:
-                if segment.base is None and not self.segments.refit(segment):
-                    self.segments.planned(segment, None, around)
-            return
-        left = memory - sum(around.values())
-        spare = min(memory // 16, SHAPES * sum(map(self.segments.more_bytes, segments)))
-        try:
-            owns = self._shares(segments, left - spare)
-        except BudgetError:
-            owns = self._shares(segments, left)
-        for segment, own in zip(segments, owns, strict=True):
-            self.segments.planned(segment, own, around)
-
-    def _around(
-        self,
-        team: Sequence[ReadyStretch],
-        segments: Sequence[BoundSegment],
-        pins: Collection[Pins] = (),
-        working_bytes: int = 0,
-    ) -> dict[str, int]:
-        """Return the bytes beside a team's plans, by what takes them; ``pins`` and ``working_bytes``: what the team's
-        plans have of the arena, if they are known.
-        """
-        align = self.segments.setting.io_align
-        others = [segment for segment in self._open if segment not in segments]
-        closed = [other for other in self.segments if other not in segments and other not in self._open]
-        working = max((other.working_bytes for other in others), default=0)
-        return {
-            "values": max((member.values_bytes + member.stacks_bytes for member in team), default=0)
-            + align_up(max((member.slot_bytes for member in team), default=0), align),
-            "model": self.segments.model_bytes,
-            "programs": sum(other.program_bytes for other in others)
-            + sum(pin.nbytes for pin in {other.pins for other in others}.difference(pins))
-            + max(working - working_bytes, 0)
-            + sum(member.nbytes for member in self._ready.values())
-            + rounding_bytes(align, len(segments) + len(others)),
-            "kept": sum(other.kept_bytes for other in closed) + self.segments.bases_bytes,
-        }
-
-    def _shares(self, segments: Sequence[BoundSegment], left: int) -> list[int]:
-        """Return the budget of each segment out of the bytes that are ``left``: its smallest, and a part of the rest in
-        proportion to its weights. Raises BudgetError.
-        """
-        minimum = [segment.planner.minimum - self.segments.io_bytes(segment) for segment in segments]
-        spare = left - least_bytes(self.segments, segments)
-        if spare < 0:
-            memory = self.segments.memory or 0
-            raise BudgetError(memory - spare, memory)
-        spare = 0 if self._is_crowded else spare
-        weights = [sum(weight.nbytes for weight in segment.graph.weights) + 1 for segment in segments]
-        return [least + spare * weight // sum(weights) for least, weight in zip(minimum, weights, strict=True)]
 
     @property
     def minimum_bytes(self) -> int:
@@ -382,17 +268,6 @@ class OpenStretches:
         if others:
             self.forget(next((other for other in others if self._ready[other] not in self._used), others[0]))
         return bool(others)
-
-    @property
-    def kept_nodes(self) -> int:
-        """Internal nodes of all segments."""
-        return sum(segment.nodes for segment in self.segments)
-
-    @property
-    def kept_bytes(self) -> int:
-        """Bytes of all stretches, segments and plans outside the arena."""
-        programs = sum(s.program_bytes if s.base is not None else s.kept_bytes for s in self.segments)
-        return programs + self.segments.bases_bytes + sum(found.nbytes for found in self._ready.values())
 
     def is_used(self, stretch: Stretch) -> bool:
         """Return whether the last run, or the one under way, ran a stretch."""
@@ -413,131 +288,6 @@ class OpenStretches:
             self._close(segment)
             self.segments.pop(part)
 
-    def _measure(self, segments: Sequence[BoundSegment]) -> bool:
-        """Measure what the plans of segments depend on and was never tried, in the memory of all open segments.
-        Return whether plans must be made again.
-        """
-        changed = False
-        for segment in segments:
-            if self._parts is None or segment.base is None or not segment.is_own or segment.is_measured:
-                continue
-            plan, whole = segment.base.plan, segment.planner.whole
-            segment.is_measured = True
-            lack = self._parts.lacks(whole.graph, whole.costs, plan)
-            if lack is None:
-                continue
-            self._close_all()
-            self._engine.trim()
-            changed |= self._parts.measure(whole.graph, plan.arena_bytes, lack)
-        if changed and self._parts is not None:
-            self.segments.know(self._parts.machine)
-        return changed
-
-    # ---- places ----
-
-    def _arrange(self, team: Collection[BoundSegment]) -> None:
-        """Give every open segment its place, and bind those of the team that are new or move; others that move are
-        closed. The order keeps segments from overwriting weights that another one will find there: those that move up,
-        highest first; those that move down; new ones.
-        """
-        pinned_at: dict[Pins, int] = {}
-        at = 0
-        for pins in dict.fromkeys(segment.pins for segment in self._open):
-            pinned_at[pins] = at
-            at += pins.nbytes
-        slots, working = self._shared_bytes()
-        numbers = {pins: number for number, pins in enumerate(pinned_at)}
-        places: dict[BoundSegment, tuple[int, int]] = {}
-        for segment in self._open:  # neighbours that read weights work at opposite ends, where they leave room
-            far = numbers[segment.pins] % 2 and segment.base is not None and segment.base.plan.is_streaming
-            places[segment] = pinned_at[segment.pins], at + slots + (working - segment.working_bytes if far else 0)
-        for segment in places.keys() - set(team):
-            if segment.place != places[segment] or not segment.is_bound:
-                self._close(segment)
-        changed = [segment for segment in self._open if segment.place != places[segment] or not segment.is_bound]
-        up = [segment for segment in changed if segment.place and segment.place[0] < places[segment][0]]
-        down = [segment for segment in changed if segment.place and segment not in up]
-        new = [segment for segment in changed if not segment.place]
-        try:
-            for found in self._ready.values():
-                if found.recording is not None and (found.slots_at != at or set(found.segments) & set(changed)):
-                    found.close()
-            for segment in changed:
-                self._unbind(segment)
-            for segment in (*reversed(up), *down, *new):
-                segment.place = places[segment]
-                self._bind(segment, *segment.place)
-            self._slots_at = at
-            self._engine.trim()
-        except BaseException:
-            for segment in list(self._open):
-                self._close(segment)
-            self._engine.trim()
-            raise
-        opened = self._opened_bytes()
-        self._open_bytes = sum(opened.values())
-
-    def _shared_bytes(self) -> tuple[int, int]:
-        """Return the bytes of the arena for slots, and of the working part, that all open stretches share."""
-        with_slots = (found for found in self._ready.values() if found.slot_bytes and self._is_open(found))
-        slots = max((found.slot_bytes for found in with_slots), default=0)
-        working = max((segment.working_bytes for segment in self._open), default=0)
-        return align_up(slots, self.segments.setting.io_align), working
-
-    def _is_open(self, found: ReadyStretch) -> bool:
-        if not found.segments:
-            return found.recording is not None
-        return all(segment in self._open for segment in found.segments)
-
-    def _bind(self, segment: BoundSegment, pinned_at: int, working_at: int) -> None:
-        plan, base = segment.plan, segment.base
-        assert plan is not None
-        assert base is not None
-        split = plan.arena_bytes - plan.working_bytes
-        program = relocated(plan.program, split, pinned_at, working_at - split)
-        segment.bound, segment.bound_base, segment.made = BoundProgram(self._engine, base.plan, program), base, None
-        if (
-            self._parts is not None
-            and segment.is_own
-            and (segment.watch is None or segment.watch.program is not plan.program)
-        ):
-            segment.watch = Watch(plan.program, self.segments.setting.machine)
-
-    def _record(self, found: ReadyStretch) -> None:
-        """Hand an open stretch to the engine."""
-        if found.recording is not None:
-            return
-        programs = [segment.bound.core for segment in found.segments if segment.bound is not None]
-        found.slots_at = self._slots_at
-        try:
-            found.recording = _core.Recording(
-                self._engine.core,
-                programs=programs,
-                entries=found.entries,
-                slots=found.placed(found.slots_at),
-                operands=found.operands,
-                buffer_count=found.buffer_count,
-                input_count=found.buffer_count - len(found.stretch.outputs),
-                counter_count=found.stretch.tape.counters,
-                looks_ahead=self._options.prefetches,
-            )
-        except _core.EngineError as error:
-            raise SessionError(str(error)) from None
-
-    def _unbind(self, segment: BoundSegment) -> None:
-        if segment.bound is not None:
-            for found in self._ready.values():
-                if found.recording is not None and segment in found.segments:
-                    found.close()
-            bound, segment.bound = segment.bound, None
-            bound.close()
-
-    def _close(self, segment: BoundSegment) -> None:
-        self._unbind(segment)
-        self._open.pop(segment, None)
-
-    # ---- the session's figures ----
-
     @property
     def only(self) -> ReadyStretch | None:
         """The stretch that was all of the last run, if it is still open; None if there is no such stretch."""
@@ -547,7 +297,7 @@ class OpenStretches:
     @property
     def plans(self) -> list[Plan]:
         """Plans of the segments of the last run."""
-        segments = [segment for segment in _segments(list(self._used)) if segment.base is not None]
+        segments = [segment for segment in segments_of(list(self._used)) if segment.base is not None]
         around = self._around(list(self._used), segments, {segment.pins for segment in segments})
         return [self.segments.settled(segment, around) for segment in segments]
 
@@ -593,7 +343,7 @@ class OpenStretches:
 
     def _plan_again(self, again: Sequence[ReadyStretch]) -> None:
         """Plan, place and record stretches that were open before."""
-        segments = _segments(again)
+        segments = segments_of(again)
         for segment in segments:
             segment.is_measured = False  # streaming depends on more than keeping all weights
         self._plan_team(again)
@@ -611,10 +361,6 @@ class OpenStretches:
             self._engine.trim()
             self._is_settled = True
 
-    def _close_all(self) -> None:
-        for segment in list(self._open):
-            self._close(segment)
-
     def bytes(self) -> dict[str, int]:
         """Bytes of the session, by what takes them."""
         found = self._opened_bytes() | {"values": 0}
@@ -624,21 +370,6 @@ class OpenStretches:
             held = min(held, memory - sum(found.values()))
         found["values"] = max([held, 0, *(each.values_bytes + each.stacks_bytes for each in opened)])
         return found
-
-    def _opened_bytes(self) -> dict[str, int]:
-        """Bytes of what is open and kept, by what takes them."""
-        slots, working = self._shared_bytes()
-        pinned = sum(pins.nbytes for pins in {segment.pins for segment in self._open})
-        closed = [segment for segment in self.segments if segment not in self._open]
-        return {
-            "model": self.segments.model_bytes,
-            "base": BASE_BYTES,
-            "stacks": self.segments.stacks_bytes if self._open else 0,
-            "arena": working + slots + pinned,
-            "programs": sum([segment.program_bytes for segment in self._open])
-            + sum([found.nbytes for found in self._ready.values()]),
-            "kept": sum([segment.kept_bytes for segment in closed]) + self.segments.bases_bytes,
-        }
 
     def statistics(self) -> dict[str, Any]:
         """Return figures of the open stretches (Session.statistics)."""
@@ -666,19 +397,6 @@ class OpenStretches:
             if longest.watch is not None and longest.base is not None and longest.is_own:
                 whole = longest.planner.whole
                 self._parts.learn(longest.watch, whole.graph, whole.costs, longest.base.plan)
-
-    def _explain(self, found: ReadyStretch, error: _core.EngineError) -> str:
-        """Return the engine's error with the name of the weight or node that it is about."""
-        assert found.recording is not None
-        number = found.recording.entry
-        entry = found.stretch.tape.entries[number] if number < len(found.stretch.tape.entries) else None
-        bound = found.segments[entry.a].bound if entry is not None and entry.kind == "run" else None
-        return bound.explain(error) if bound is not None else str(error)
-
-
-def _segments(team: Sequence[ReadyStretch]) -> list[BoundSegment]:
-    """Return the segments of stretches, each once."""
-    return list(dict.fromkeys(segment for member in team for segment in member.segments))
 
 
 def _size(shape: Sequence[int]) -> int:

@@ -1,0 +1,189 @@
+"""The arena of a session: open segments, their places in it, and the recordings of stretches over them.
+
+Each segment is a program of its own. Pinned parts of all open programs lie side by side, those that are equal in one
+place; then come the slots, and the working part, which is as big as the largest needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from flexnn import _core
+from flexnn.measure import Watch
+from flexnn.measure.parts import Parts
+from flexnn.planning import MachineProfile
+from flexnn.planning.overhead import BASE_BYTES
+from flexnn.planning.relocate import relocated
+from flexnn.planning.types import align_up
+from flexnn.regions import Stretch
+
+from .engine import BoundProgram, Engine, SessionError
+from .model_file import ModelFile
+from .options import RunOptions
+from .recording import ReadyStretch
+from .segments import BoundSegment, BoundSegments, Pins
+
+
+class Arena:
+    """Open segments in one engine."""
+
+    def __init__(self, file: ModelFile, options: RunOptions) -> None:
+        stored = file.open_model
+        assert stored is not None
+        self._options = options
+        self._parts: Parts | None = None
+        if options.measures:
+            self._parts = Parts(file.artifact, file.direct_fd, options.threads, options.progress, options.throttled)
+        machine = self._parts.machine if self._parts else options.throttled(MachineProfile.measure())
+        setting = options.setting(machine, file.io_align)
+        self.segments = BoundSegments(stored, options.memory, setting, options.rewrite)
+        self._ready: dict[Stretch, ReadyStretch] = {}
+        """Stretches with their records; the one used last at the end."""
+        self._open: dict[BoundSegment, None] = {}
+        """Segments with a plan and a place, in the order in which they were opened."""
+        self._slots_at = 0
+        """Arena offset of the slots of stretches."""
+        self._open_bytes = 0
+        """Bytes of everything that is open, values not counted."""
+        self._engine = Engine(file.artifact, options.switches(file.direct_fd), trace=int(options.measures))
+        self.threads = self._engine.threads
+        """Compute threads that run."""
+
+    def _arrange(self, team: Collection[BoundSegment]) -> None:
+        """Give every open segment its place, and bind those of the team that are new or move; others that move are
+        closed. The order keeps segments from overwriting weights that another one will find there: those that move up,
+        highest first; those that move down; new ones.
+        """
+        pinned_at: dict[Pins, int] = {}
+        at = 0
+        for pins in dict.fromkeys(segment.pins for segment in self._open):
+            pinned_at[pins] = at
+            at += pins.nbytes
+        slots, working = self._shared_bytes()
+        numbers = {pins: number for number, pins in enumerate(pinned_at)}
+        places: dict[BoundSegment, tuple[int, int]] = {}
+        for segment in self._open:  # neighbours that read weights work at opposite ends, where they leave room
+            far = numbers[segment.pins] % 2 and segment.base is not None and segment.base.plan.is_streaming
+            places[segment] = pinned_at[segment.pins], at + slots + (working - segment.working_bytes if far else 0)
+        for segment in places.keys() - set(team):
+            if segment.place != places[segment] or not segment.is_bound:
+                self._close(segment)
+        changed = [segment for segment in self._open if segment.place != places[segment] or not segment.is_bound]
+        up = [segment for segment in changed if segment.place and segment.place[0] < places[segment][0]]
+        down = [segment for segment in changed if segment.place and segment not in up]
+        new = [segment for segment in changed if not segment.place]
+        try:
+            for found in self._ready.values():
+                if found.recording is not None and (found.slots_at != at or set(found.segments) & set(changed)):
+                    found.close()
+            for segment in changed:
+                self._unbind(segment)
+            for segment in (*reversed(up), *down, *new):
+                segment.place = places[segment]
+                self._bind(segment, *segment.place)
+            self._slots_at = at
+            self._engine.trim()
+        except BaseException:
+            for segment in list(self._open):
+                self._close(segment)
+            self._engine.trim()
+            raise
+        opened = self._opened_bytes()
+        self._open_bytes = sum(opened.values())
+
+    def _shared_bytes(self) -> tuple[int, int]:
+        """Return the bytes of the arena for slots, and of the working part, that all open stretches share."""
+        with_slots = (found for found in self._ready.values() if found.slot_bytes and self._is_open(found))
+        slots = max((found.slot_bytes for found in with_slots), default=0)
+        working = max((segment.working_bytes for segment in self._open), default=0)
+        return align_up(slots, self.segments.setting.io_align), working
+
+    def _is_open(self, found: ReadyStretch) -> bool:
+        if not found.segments:
+            return found.recording is not None
+        return all(segment in self._open for segment in found.segments)
+
+    def _bind(self, segment: BoundSegment, pinned_at: int, working_at: int) -> None:
+        plan, base = segment.plan, segment.base
+        assert plan is not None
+        assert base is not None
+        split = plan.arena_bytes - plan.working_bytes
+        program = relocated(plan.program, split, pinned_at, working_at - split)
+        segment.bound, segment.bound_base, segment.made = BoundProgram(self._engine, base.plan, program), base, None
+        if (
+            self._parts is not None
+            and segment.is_own
+            and (segment.watch is None or segment.watch.program is not plan.program)
+        ):
+            segment.watch = Watch(plan.program, self.segments.setting.machine)
+
+    def _record(self, found: ReadyStretch) -> None:
+        """Hand an open stretch to the engine."""
+        if found.recording is not None:
+            return
+        programs = [segment.bound.core for segment in found.segments if segment.bound is not None]
+        found.slots_at = self._slots_at
+        try:
+            found.recording = _core.Recording(
+                self._engine.core,
+                programs=programs,
+                entries=found.entries,
+                slots=found.placed(found.slots_at),
+                operands=found.operands,
+                buffer_count=found.buffer_count,
+                input_count=found.buffer_count - len(found.stretch.outputs),
+                counter_count=found.stretch.tape.counters,
+                looks_ahead=self._options.prefetches,
+            )
+        except _core.EngineError as error:
+            raise SessionError(str(error)) from None
+
+    def _unbind(self, segment: BoundSegment) -> None:
+        if segment.bound is not None:
+            for found in self._ready.values():
+                if found.recording is not None and segment in found.segments:
+                    found.close()
+            bound, segment.bound = segment.bound, None
+            bound.close()
+
+    def _close(self, segment: BoundSegment) -> None:
+        self._unbind(segment)
+        self._open.pop(segment, None)
+
+    def _close_all(self) -> None:
+        for segment in list(self._open):
+            self._close(segment)
+
+    def _opened_bytes(self) -> dict[str, int]:
+        """Bytes of what is open and kept, by what takes them."""
+        slots, working = self._shared_bytes()
+        pinned = sum(pins.nbytes for pins in {segment.pins for segment in self._open})
+        closed = [segment for segment in self.segments if segment not in self._open]
+        return {
+            "model": self.segments.model_bytes,
+            "base": BASE_BYTES,
+            "stacks": self.segments.stacks_bytes if self._open else 0,
+            "arena": working + slots + pinned,
+            "programs": sum([segment.program_bytes for segment in self._open])
+            + sum([found.nbytes for found in self._ready.values()]),
+            "kept": sum([segment.kept_bytes for segment in closed]) + self.segments.bases_bytes,
+        }
+
+    @property
+    def kept_nodes(self) -> int:
+        """Internal nodes of all segments."""
+        return sum(segment.nodes for segment in self.segments)
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of all stretches, segments and plans outside the arena."""
+        programs = sum(s.program_bytes if s.base is not None else s.kept_bytes for s in self.segments)
+        return programs + self.segments.bases_bytes + sum(found.nbytes for found in self._ready.values())
+
+    def _explain(self, found: ReadyStretch, error: _core.EngineError) -> str:
+        """Return the engine's error with the name of the weight or node that it is about."""
+        assert found.recording is not None
+        number = found.recording.entry
+        entry = found.stretch.tape.entries[number] if number < len(found.stretch.tape.entries) else None
+        bound = found.segments[entry.a].bound if entry is not None and entry.kind == "run" else None
+        return bound.explain(error) if bound is not None else str(error)

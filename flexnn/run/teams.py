@@ -1,0 +1,136 @@
+"""Teams: the stretches of one run are planned together, so that none has to be closed for another."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from flexnn.planning import BudgetError
+from flexnn.planning.overhead import BASE_BYTES
+from flexnn.planning.types import align_up
+
+from .arena import Arena
+from .model_file import ModelFile
+from .needs import least_bytes, rounding_bytes
+from .options import RunOptions
+from .recording import ReadyStretch
+from .segments import BoundSegment, Pins
+
+SHAPES = 64
+"""Shapes that plans leave room for where a segment was met at several, in at most a sixteenth of the budget."""
+
+
+class Teams(Arena):
+    """Plans of stretches that are to be open together."""
+
+    def __init__(self, file: ModelFile, options: RunOptions) -> None:
+        super().__init__(file, options)
+        self._is_crowded = False
+        """Whether plans take the least, as stacks found no room beside them."""
+
+    def _fits(self, team: Sequence[ReadyStretch]) -> bool:
+        """Return whether all segments of a team have plans, or take over those of others, that fit beside what is open
+        and kept.
+        """
+        segments = segments_of(team)
+        lacking = [segment for segment in segments if segment.base is None and not self.segments.refit(segment)]
+        if lacking:
+            return False
+        memory = self.segments.memory
+        return memory is None or self._team_bytes(team) <= memory
+
+    def _team_bytes(self, team: Sequence[ReadyStretch]) -> int:
+        """Return the bytes of the session with a team open as it is planned, beside what is open and kept."""
+        segments = segments_of(team)
+        pins = {segment.pins for segment in segments}
+        working = max((segment.working_bytes for segment in segments), default=0)
+        own = sum(pin.nbytes for pin in pins) + working + sum(segment.program_bytes for segment in segments)
+        around = self._around(team, segments, pins, working)
+        return sum(around.values()) + BASE_BYTES + self.segments.stacks_bytes + own
+
+    def _plan_team(self, team: Sequence[ReadyStretch]) -> None:
+        """Plan the segments of stretches that are to be open together."""
+        segments = segments_of(team)
+        around = self._around(team, segments)
+        memory = self.segments.memory
+        if memory is None:
+            for segment in segments:
+                if segment.base is None and not self.segments.refit(segment):
+                    self.segments.planned(segment, None, around)
+            return
+        left = memory - sum(around.values())
+        spare = min(memory // 16, SHAPES * sum(map(self.segments.more_bytes, segments)))
+        try:
+            owns = self._shares(segments, left - spare)
+        except BudgetError:
+            owns = self._shares(segments, left)
+        for segment, own in zip(segments, owns, strict=True):
+            self.segments.planned(segment, own, around)
+
+    def _around(
+        self,
+        team: Sequence[ReadyStretch],
+        segments: Sequence[BoundSegment],
+        pins: Collection[Pins] = (),
+        working_bytes: int = 0,
+    ) -> dict[str, int]:
+        """Return the bytes beside a team's plans, by what takes them; ``pins`` and ``working_bytes``: what the team's
+        plans have of the arena, if they are known.
+        """
+        align = self.segments.setting.io_align
+        others = [segment for segment in self._open if segment not in segments]
+        closed = [other for other in self.segments if other not in segments and other not in self._open]
+        working = max((other.working_bytes for other in others), default=0)
+        return {
+            "values": max((member.values_bytes + member.stacks_bytes for member in team), default=0)
+            + align_up(max((member.slot_bytes for member in team), default=0), align),
+            "model": self.segments.model_bytes,
+            "programs": sum(other.program_bytes for other in others)
+            + sum(pin.nbytes for pin in {other.pins for other in others}.difference(pins))
+            + max(working - working_bytes, 0)
+            + sum(member.nbytes for member in self._ready.values())
+            + rounding_bytes(align, len(segments) + len(others)),
+            "kept": sum(other.kept_bytes for other in closed) + self.segments.bases_bytes,
+        }
+
+    def _shares(self, segments: Sequence[BoundSegment], left: int) -> list[int]:
+        """Return the budget of each segment out of the bytes that are ``left``: its smallest, and a part of the rest in
+        proportion to its weights. Raises BudgetError.
+        """
+        minimum = [segment.planner.minimum - self.segments.io_bytes(segment) for segment in segments]
+        spare = left - least_bytes(self.segments, segments)
+        if spare < 0:
+            memory = self.segments.memory or 0
+            raise BudgetError(memory - spare, memory)
+        spare = 0 if self._is_crowded else spare
+        weights = [sum(weight.nbytes for weight in segment.graph.weights) + 1 for segment in segments]
+        return [least + spare * weight // sum(weights) for least, weight in zip(minimum, weights, strict=True)]
+
+    def _measure(self, segments: Sequence[BoundSegment]) -> bool:
+        """Measure what the plans of segments depend on and was never tried, in the memory of all open segments.
+        Return whether plans must be made again.
+        """
+        changed = False
+        for segment in segments:
+            if self._parts is None or segment.base is None or not segment.is_own or segment.is_measured:
+                continue
+            plan, whole = segment.base.plan, segment.planner.whole
+            segment.is_measured = True
+            lack = self._parts.lacks(whole.graph, whole.costs, plan)
+            if lack is None:
+                continue
+            self._close_all()
+            self._engine.trim()
+            changed |= self._parts.measure(whole.graph, plan.arena_bytes, lack)
+        if changed and self._parts is not None:
+            self.segments.know(self._parts.machine)
+        return changed
+
+    def _refuse(self, team: Sequence[ReadyStretch]) -> None:
+        """Raise BudgetError for a team whose plans do not fit."""
+        memory = self.segments.memory or 0
+        raise BudgetError(self._team_bytes(team), memory)
+
+
+def segments_of(team: Sequence[ReadyStretch]) -> list[BoundSegment]:
+    """Return the segments of stretches, each once."""
+    return list(dict.fromkeys(segment for member in team for segment in member.segments))
