@@ -18,8 +18,8 @@ KINDS = ("read", "write", "open", "rename", "link", "sync", "allocate", "map", "
 
 
 def build(folder: Path) -> Path:
-    """Build the library in ``folder``; return its path. Skips the test where there is no C compiler, or where the program
-    that would preload it is emulated.
+    """Build the library in ``folder``; return its path. Skips the test where no C compiler makes programs for this
+    machine, which may be emulated.
     """
     if shutil.which("cc") is None or platform.machine() not in _cc_machine():
         pytest.skip("no C compiler for this machine")
