@@ -34,7 +34,9 @@ def truth(node: ModelNode, value: Array | None) -> bool:
 
 
 def check_branches(node: ModelNode, bodies: Mapping[str, Region]) -> None:
-    """Raise GraphError unless an If has both branches."""
+    """Raise GraphError unless an If has a condition and both branches."""
+    if not any(node.input):
+        raise GraphError(f"{node.where}: its condition is missing")
     if not {"then_branch", "else_branch"} <= bodies.keys():
         raise GraphError(f"{node.where}: a branch is missing")
 

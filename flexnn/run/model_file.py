@@ -50,7 +50,7 @@ class ModelFile:
 
     @property
     def files(self) -> tuple[OpenFile, ...]:
-        """What is open."""
+        """The open files."""
         return (self.artifact.file,) if self._direct is None else (self.artifact.file, self._direct)
 
     @property

@@ -250,10 +250,17 @@ class OpenStretches(Teams):
         self._arrange(segments)
 
     def _leave(self, segments: Sequence[BoundSegment], team: Sequence[ReadyStretch]) -> bool:
-        """Give up something for a team that has no room: the team itself, plans for other sizes, kept stretches; return
-        whether there was any.
+        """Give up something for a team that has no room, when nothing else is open: the team itself, all plans, kept
+        stretches; return whether there was any.
         """
-        return len(team) > 1 or self.segments.drop_other_plans(segments) or self._drop_oldest(team)
+        if len(team) > 1:
+            return True
+        if self.segments.has_plans(segments):
+            for segment in segments:
+                self._close(segment)
+            self.segments.drop_plans()
+            return True
+        return self._drop_oldest(team)
 
     @property
     def minimum_bytes(self) -> int:

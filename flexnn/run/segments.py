@@ -208,16 +208,12 @@ class BoundSegments:
         for segment in self:
             segment.drop_plan()
 
-    def drop_other_plans(self, segments: Collection[BoundSegment]) -> bool:
-        """Forget the plans of all but these segments; return whether there was any. None of the others is open."""
-        mine = {id(segment.base) for segment in segments}
-        found = [other for other in self if other not in segments and other.base is not None]
-        kept = {t: [base for base in bases if id(base) in mine] for t, bases in self._bases.items()}
-        is_less = bool(found) or kept != self._bases
-        for segment in found:
-            segment.drop_plan()
-        self._bases = kept
-        return is_less
+    def has_plans(self, segments: Collection[BoundSegment]) -> bool:
+        """Return whether there are plans but for those that are only of these segments."""
+        bases = any(
+            base not in [s.base for s in segments if s.is_own] for found in self._bases.values() for base in found
+        )
+        return bases or any(other.base is not None for other in self if other not in segments)
 
     def pop(self, segment: Segment) -> BoundSegment | None:
         """Forget a segment that will not run again; return its bound form."""
@@ -302,7 +298,7 @@ class BoundSegments:
             return False
         givens = template.template.replay.givens.tolist()
         mine = [int(numbers[i]) for i in givens]
-        alike = [other.segment.numbers for other in self if other.segment.template is template]
+        alike = [other.segment.numbers for other in self if other.segment.template is template and other.place]
         rows = [[int(other[i]) for i in givens] for other in alike if other is not None and other is not numbers]
         if not rows:
             return False

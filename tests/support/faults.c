@@ -89,7 +89,8 @@ static int fails_file(int kind, int fd, const char *path) {
 }
 
 static int fails_core(int kind, const void *caller) {
-    return atomic_load(&armed) == kind && (uintptr_t)caller >= core_begin && (uintptr_t)caller < core_end && meets(kind);
+    return atomic_load(&armed) == kind && (uintptr_t)caller >= core_begin && (uintptr_t)caller < core_end &&
+           meets(kind);
 }
 
 #define NEXT(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
@@ -114,13 +115,13 @@ int linkat(int from, const char *old, int to, const char *new, int flags) {
     return fails_file(LINK, to, new) ? -1 : NEXT(linkat)(from, old, to, new, flags);
 }
 
-#define OPENS(name)                                                                                                     \
+#define OPENS(name)                                                                                                    \
     int name(int folder, const char *path, int flags, ...) {                                                           \
-        va_list rest;                                                                                                   \
-        va_start(rest, flags);                                                                                          \
-        const mode_t mode = va_arg(rest, mode_t);                                                                       \
-        va_end(rest);                                                                                                   \
-        return fails_file(OPEN, folder, path) ? -1 : NEXT(name)(folder, path, flags, mode);                             \
+        va_list rest;                                                                                                  \
+        va_start(rest, flags);                                                                                         \
+        const mode_t mode = va_arg(rest, mode_t);                                                                      \
+        va_end(rest);                                                                                                  \
+        return fails_file(OPEN, folder, path) ? -1 : NEXT(name)(folder, path, flags, mode);                            \
     }
 OPENS(openat)
 OPENS(openat64)

@@ -1,0 +1,53 @@
+"""The n-th read, write, open, rename, link, sync, allocation, mapping or thread start fails, once or from then on,
+while a model is compiled, opened, run, given another budget and closed: a closed model and an open one.
+
+Each time an error says so, or nothing was needed; the artifact is the old one or a whole new one, the budget the old
+one or the new one; the session runs and is right as soon as the fault is over; no descriptor is lost. FLEXNN_FAULTS is
+the most calls of a kind that fail in a stage: 6, or more for a long test.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from pathlib import Path
+
+import pytest
+
+import flexnn
+from tests.support import faults
+from tests.support.sessions import feed, smallest, write_branched_model, write_model
+
+MOST = int(os.environ.get("FLEXNN_FAULTS", "6"))
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return faults.build(tmp_path_factory.mktemp("library"))
+
+
+@pytest.fixture(scope="module", params=["closed", "open"])
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int]:
+    """A model, compiled, and a budget in which its weights are streamed."""
+    folder = tmp_path_factory.mktemp("faults")
+    if request.param == "closed":
+        path = write_model(folder / "model.onnx")
+        return path, smallest(Path(flexnn.compile(path))) + (64 << 10)
+    path = write_branched_model(folder / "model.onnx", 12, batch="n")
+    with flexnn.Session(flexnn.compile(path), threads=2) as session:
+        session.run(None, feed())
+        return path, session.plan.minimum_memory + (64 << 10)
+
+
+@pytest.mark.parametrize("kind", faults.KINDS)
+def test_faults(library: Path, model: tuple[Path, int], kind: str) -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    path, least = model
+    printed = faults.run(
+        library, path.parent, "tests.faults.sweep", path, least, kind, MOST, seed, timeout=60 + 30 * MOST
+    )
+    done = json.loads(printed)
+    assert done["injected"] >= 2
+    assert done["raised"] or kind == "thread"
