@@ -170,7 +170,7 @@ def _value(array: Array) -> Value:
 
 
 class Sampled(NamedTuple):
-    """What the walks met."""
+    """Segments and shapes that the walks met."""
 
     graphs: list[Graph]
     """The graphs of all segments."""
