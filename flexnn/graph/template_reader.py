@@ -32,7 +32,7 @@ KINDS = ("raw", "panels")
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a stored template refers to."""
+    """Arrays, nodes and constants that a stored template refers to."""
 
     array: Callable[[Any], Array]
     """Function that returns an array by its number. Raises ValueError."""

@@ -174,7 +174,7 @@ def _value(array: Array) -> Value:
 
 
 class Sampled(NamedTuple):
-    """What the walks met."""
+    """Segments and shapes that the walks met."""
 
     graphs: list[Graph]
     """The graphs of all segments."""

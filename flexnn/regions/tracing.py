@@ -7,6 +7,7 @@ they differ where the model binds with that.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain, zip_longest
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from .templates import NODES_MAX, Templates, Trace
 
 TRACES_MAX = 8
 """Most templates of a model that are traced."""
-SHAPES_MAX = 12
+SHAPES_MAX = 16
 """Most shapes that are tried."""
 STEP = 32
 """Difference of sizes that are to differ: what halves a picture five times divides it."""
@@ -85,18 +86,21 @@ def _variants(model: Model, bound: Sequence[Shapes]) -> Iterator[Shapes]:
     ports = model.graph.inputs
     names = dimension_names(ports)
     seen: set[tuple[tuple[int, ...], ...]] = set()
-    for base in bound:
-        sizes = {
-            name: d for row, shape in zip(names, base, strict=True) for name, d in zip(row, shape, strict=True) if name
-        }
-        for other in _changed(sizes):
-            shapes = [
-                tuple([other[name] if name else d for name, d in zip(row, shape, strict=True)])
-                for row, shape in zip(names, base, strict=True)
-            ]
-            if tuple(shapes) not in seen and len(seen) < SHAPES_MAX:
-                seen.add(tuple(shapes))
-                yield shapes
+    tried = [[(base, other) for other in _changed(_sizes(names, base))] for base in bound]
+    for base, other in filter(None, chain(*zip_longest(*tried))):
+        shapes = [
+            tuple([other[name] if name else d for name, d in zip(row, shape, strict=True)])
+            for row, shape in zip(names, base, strict=True)
+        ]
+        if tuple(shapes) not in seen and len(seen) < SHAPES_MAX:
+            seen.add(tuple(shapes))
+            yield shapes
+
+
+def _sizes(names: list[list[str]], shapes: Shapes) -> dict[str, int]:
+    """Return the size of each open dimension, by its name."""
+    pairs = chain(*(zip(row, shape, strict=True) for row, shape in zip(names, shapes, strict=True)))
+    return {name: d for name, d in pairs if name}
 
 
 def _changed(sizes: dict[str, int]) -> Iterator[dict[str, int]]:
@@ -106,7 +110,12 @@ def _changed(sizes: dict[str, int]) -> Iterator[dict[str, int]]:
     apart = {name: sizes[name] + STEP * i for i, name in enumerate(large)}
     few = {name: FEW + 2 * i for i, name in enumerate(large)}
     batch = {name: BATCH + i for i, name in enumerate(single)}
-    for own in (apart, few, *({name: k * d for name, d in apart.items()} for k in LONGER), {}):
+    for own in (apart, few):
+        for others in ({}, batch):
+            yield sizes | own | others
+    for name in large:
+        yield sizes | apart | batch | {name: 1}
+    for own in (*({name: k * d for name, d in apart.items()} for k in LONGER), {}):
         for others in ({}, batch):
             yield sizes | own | others
     yield sizes | dict.fromkeys(single, BATCH)

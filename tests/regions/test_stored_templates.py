@@ -33,7 +33,7 @@ OTHERS = (-1, 0, 1, 3, 1 << 20, 1 << 70, 0.5, "", "f32", "0x0", "-0x1", None, []
 
 
 class Binds:
-    """Counter of segments that are bound, from scratch or for a template."""
+    """Counter of segments that are bound, whether for a template or not."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.count = 0
