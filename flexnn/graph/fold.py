@@ -10,6 +10,7 @@ import numpy as np
 from .evaluate import BYTES_MAX, EVALUATORS, MemoryNeededError, evaluate
 from .evaluate.shape import range_count
 from .ir import ALL_DTYPES, GraphError, Shape
+from .ledger import current
 from .lower import Const, array_const
 from .model import Constant, ModelNode
 from .sources import MadeSource
@@ -124,9 +125,18 @@ def evaluate_node(
         if isinstance(value, Constant):
             attrs[name] = np.asarray(value.source.load()).reshape(value.shape)
     left = None if budget_bytes is None else budget_bytes - read
+    ledger = current()
+    is_total = ledger is not None and (left is None or ledger.left < left)
+    if ledger is not None and is_total:
+        left = ledger.left
     try:
-        return evaluate(node.op_type, attrs, inputs, opset, len(node.output), left)
+        made = evaluate(node.op_type, attrs, inputs, opset, len(node.output), left)
+        if ledger is not None:
+            ledger.add(made, inputs)
+        return made
     except GraphError as error:
+        if ledger is not None and is_total and isinstance(error, MemoryNeededError):
+            ledger.refuse(f"{node.where}: takes {error.needed >> 20} MiB")
         message = f"{node.where}: {str(error).removeprefix(f'{node.op_type}: ')}"
         if isinstance(error, MemoryNeededError):
             raise MemoryNeededError(message, error.needed + read) from None
