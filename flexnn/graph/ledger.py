@@ -24,7 +24,7 @@ class Ledger:
         self.most = most
         self.alive = 0
         self.refusal = ""
-        """What was refused last; "": nothing."""
+        """Text of the last refusal; "": nothing was refused."""
         self._owners: set[int] = set()
 
     @property

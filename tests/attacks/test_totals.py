@@ -80,7 +80,7 @@ def test_compiling_what_is_bound_late_has_a_total(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("kind", "unit"), [(1, b"[]"), (2, b'""')], ids=["graph", "model"])
 def test_opening_has_a_total(tmp_path: Path, kind: int, unit: bytes) -> None:
     """A section of 60 MiB that is nothing but small values, under checksums that fit it."""
-    section = b'{"tensors":[' + b",".join([unit] * ((60 << 20) // (len(unit) + 1))) + b"]}"
+    section = b'{"tensors":[' + (unit + b",") * ((60 << 20) // (len(unit) + 1)) + unit + b"]}"
     crc_offset = -(-(HEADER_BYTES + len(section)) // 4) * 4
     data = page_up(crc_offset)
     header = Header(16, kind, data, HEADER_BYTES, len(section), crc_offset, 0, data, 0, b"\0" * 32, crc32c(section), 0)
