@@ -10,6 +10,7 @@ over 10 s is a hang, an exception that is not one of FlexNN's own is unclear, pe
 memory. A run whose numbers differ is silently wrong: from the undamaged file's for an artifact, from onnxruntime's on
 the damaged file for an ONNX file (which has no checksums; where onnxruntime refuses what FlexNN runs, or numbers
 overflow, nothing can be compared). Artifacts resealed under valid checksums are other models: only safety counts.
+Models of which a node breaks a rule of the ONNX standard must be refused; one that compiles is taken.
 Exit 1 if any mutation is wrong.
 """
 
@@ -44,7 +45,7 @@ from bench.models.artifacts import artifact, artifact_of
 from bench.models.catalogue import CATALOGUE
 from bench.models.subjects import SUBJECTS
 from bench.models.tiny import TINY
-from bench.mutate import damage, reseal, structure_of_artifact, structure_of_onnx
+from bench.mutate import break_rule, damage, reseal, structure_of_artifact, structure_of_onnx
 from bench.peers.runtimes import OnnxRuntime
 from bench.process import ENVIRONMENT, reset_peak, status
 
@@ -69,7 +70,12 @@ TARGETS = (  # model, what is mutated
     ("tiny_control", "resealed"),
     ("tiny_trees", "onnx"),
     ("surfaces_trees", "onnx"),
+    ("mobilenet_v2_small", "rule"),
+    ("aecmos_1", "rule"),
+    ("tiny_control", "rule"),
 )
+ONNX = ("onnx", "rule")
+"""Kinds of targets that are ONNX files: damaged anywhere, or with a node that breaks a rule of the standard."""
 OPEN = {subject.name: subject for subject in (*SUBJECTS, *TINY)}
 BUDGET = 64 << 20
 MEMORY_SLACK = 64 << 20
@@ -110,9 +116,9 @@ class Judge:
     def load(self, name: str, kind: str) -> tuple[bytes, list[range]]:
         """The undamaged file and where its structure lies."""
         if (name, kind) not in self.files:
-            path = path_of(name) if kind == "onnx" else self.undamaged(name)
+            path = path_of(name) if kind in ONNX else self.undamaged(name)
             content = path.read_bytes()
-            structure = structure_of_onnx(content) if kind == "onnx" else structure_of_artifact(content)
+            structure = structure_of_onnx(content) if kind in ONNX else structure_of_artifact(content)
             self.files[name, kind] = content, structure
         return self.files[name, kind]
 
@@ -126,8 +132,9 @@ class Judge:
         name, kind = TARGETS[number % len(TARGETS)]
         rng = random.Random(f"{seed}.{number}")
         content, structure = self.load(name, kind)
-        mutant = reseal(content, rng) if kind == "resealed" else damage(content, structure, rng)
-        path = self.folder / ("mutant.onnx" if kind == "onnx" else "mutant.flexnn")
+        ways = {"resealed": reseal, "rule": break_rule}
+        mutant = ways[kind](content, rng) if kind in ways else damage(content, structure, rng)
+        path = self.folder / ("mutant.onnx" if kind in ONNX else "mutant.flexnn")
         path.write_bytes(mutant)
         try:
             feed, outputs, added = self.run(path, name, kind)
@@ -138,6 +145,8 @@ class Judge:
             return Answer("clear error", f"{type(error).__name__}: {message}")
         except Exception:
             return Answer("unclear error", traceback.format_exc())
+        if kind == "rule":
+            return Answer("taken", "a model that breaks the standard")
         if added > BUDGET + MEMORY_SLACK:
             return Answer("memory", f"{added >> 20} MiB")
         if outputs is None or kind == "resealed":
@@ -148,7 +157,7 @@ class Judge:
         """Inputs, outputs (None: the inputs are too large to make) and the bytes that the process grew by at most."""
         before = reset_peak()
         artifact_path = path
-        if kind == "onnx":
+        if kind in ONNX:
             artifact_path = path.with_suffix(".compiled")
             flexnn.compile(path, artifact_path, shapes={} if name in OPEN else CATALOGUE[name].shapes)
         with flexnn.Session(artifact_path, memory=BUDGET, threads=2) as session:
@@ -201,7 +210,7 @@ def make_targets(folder: Path) -> None:
     for name, kind in TARGETS:
         if name in OPEN:
             OPEN[name].fetch()
-        elif kind == "onnx":
+        elif kind in ONNX:
             CATALOGUE[name].make()
         else:
             artifact(CATALOGUE[name].make(), CATALOGUE[name].shapes)

@@ -54,6 +54,29 @@ def damage(content: bytes, structure: list[range], rng: random.Random) -> bytes:
     return bytes(out)
 
 
+def break_rule(content: bytes, rng: random.Random) -> bytes:
+    """An ONNX model in which one node breaks a rule of the standard."""
+    import onnx
+    from onnx import helper
+
+    model = onnx.load_from_string(content)
+    node = rng.choice([node for node in model.graph.node if node.input and node.domain == ""])
+    match rng.choice(("attribute", "twice", "input", "output", "lost", "declared")):
+        case "attribute":
+            node.attribute.append(helper.make_attribute("nonsense", rng.choice((1, 0.5, "text", [1, 2]))))
+        case "twice":
+            node.attribute.extend([node.attribute[0]] if node.attribute else [helper.make_attribute("a", 1)] * 2)
+        case "input":
+            del node.input[:]
+        case "output":
+            node.output.extend(f"{node.output[0]}.more{i}" for i in range(1000))
+        case "lost":
+            node.input[rng.randrange(len(node.input))] = "a value that no node computes"
+        case "declared":
+            model.graph.value_info.append(helper.make_tensor_value_info(node.output[0], onnx.TensorProto.STRING, None))
+    return bytes(model.SerializeToString())
+
+
 def reseal(content: bytes, rng: random.Random) -> bytes:
     """An artifact changed in its header, graph or checksum table, with checksums that fit the change: what only the
     reader's deep checks, or the engine's at each read, can refuse."""

@@ -145,6 +145,8 @@ def _contents(
 
     from flexnn.graph import bind_shapes, load_model
     from flexnn.graph.bind import bind_model
+    from flexnn.graph.ledger import counting
+    from flexnn.graph.model import stated_bytes
     from flexnn.graph.passes import run_passes
 
     observer = observer or (lambda name, made: None)
@@ -157,12 +159,14 @@ def _contents(
     bind_shapes(model, shapes)
     observer("imported", model)
     contents: Graph | StoredModel
-    with np.errstate(all="ignore"):  # constants may be infinite or no numbers: they are the model's
+    with np.errstate(all="ignore"), counting(stated_bytes(model)) as ledger:  # constants may be no numbers
         try:
             graph = bind_model(model)
             observer("bound", graph)
             contents = run_passes(graph, observer)
         except GraphError as error:
+            if ledger.refusal:
+                raise GraphError(ledger.refusal) from None
             contents = _open_contents(model, error)
             observer("open", error)
     observer("packed", contents)
@@ -177,6 +181,7 @@ def _open_contents(model: Model, reason: GraphError) -> StoredModel:
     from flexnn.artifact.model_section import INLINE_BYTES, StoredModel, constants_of, source_of, weight_key
     from flexnn.graph.bind import refuse_unknown
     from flexnn.graph.ir import RAW_CHUNK_BYTES, Weight
+    from flexnn.graph.ledger import current
     from flexnn.regions.sampling import sample
 
     stored = StoredModel(model, [], {}, {}, constants_of(model))
@@ -184,6 +189,9 @@ def _open_contents(model: Model, reason: GraphError) -> StoredModel:
         graphs, shapes = sample(model)
     except GraphError as error:
         refuse_unknown(model.graph)
+        ledger = current()
+        if ledger is not None and ledger.refusal:
+            raise GraphError(ledger.refusal) from None
         raise (error if any(node.graphs for node in model.graph.nodes) else reason) from None
     for weight in (weight for graph in graphs for weight in graph.weights):
         key = weight_key(weight)

@@ -18,6 +18,10 @@ from .format import ArtifactError
 BYTES_MAX = 1 << 46
 LIST_MAX = 64
 TENSORS_MAX = 1 << 20
+PARSED_BYTES_MAX = 512 << 20
+"""Most bytes of memory that a section may take as Python's objects: some 100,000 nodes. A section of nothing but
+brackets would take 25 times its size.
+"""
 
 ROWS = {
     "tensors": ("name", "dtype", "shape", "root", "offset", "strides", "weight"),
@@ -57,8 +61,17 @@ def _fields(item: Tensor | Node | Weight, table: str) -> list[Any]:
     return [getattr(item, name) for name in ROWS[table]]
 
 
+def parsed_bytes(raw: bytes) -> int:
+    """Return an upper bound of the bytes that Python takes for the JSON in ``raw``, counted without parsing it."""
+    lists, tables, texts = raw.count(b"["), raw.count(b"{"), raw.count(b'"') // 2
+    return len(raw) + 104 * lists + 256 * tables + 44 * raw.count(b",") + 56 * texts
+
+
 def load_json(raw: bytes, keys: set[str], what: str) -> dict[str, Any]:
     """Read the JSON object in ``raw``, which must have exactly these keys. Raises ArtifactError."""
+    if parsed_bytes(raw) > PARSED_BYTES_MAX:
+        most = f"at most {PARSED_BYTES_MAX >> 20} MiB are read"
+        raise ArtifactError(f"the {what} section would take {parsed_bytes(raw) >> 20} MiB of memory; {most}")
     try:
         rows = json.loads(raw)
     except (ValueError, RecursionError) as error:

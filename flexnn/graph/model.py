@@ -112,6 +112,11 @@ class Model:
     """Version of the default domain."""
 
 
+def stated_bytes(model: Model) -> int:
+    """Return the bytes of all constants of a model."""
+    return sum(constant.nbytes for graph in model.graph.walk() for constant in graph.constants.values())
+
+
 def reads(node: ModelNode) -> set[str]:
     """Names of all values that a node reads, those that its nested graphs capture included."""
     names = {name for name in node.input if name}

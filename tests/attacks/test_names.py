@@ -71,7 +71,7 @@ def test_errors(tmp_path: Path, capsys: pytest.CaptureFixture[str], number: int)
 
 
 def test_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What compile, plan and run print of a model that compiles."""
+    """Output of compile, plan and run for a model that compiles."""
     path = saved(tmp_path, model_of())
     names: list[str] = []
     artifact = flexnn.compile(path, progress=lambda name, done, total: names.append(name))

@@ -8,6 +8,7 @@ from math import prod
 import numpy as np
 
 from ..ir import ALL_DTYPES, GraphError
+from ..ledger import current
 from ..model import Constant, ModelNode
 from . import BYTES_MAX, MemoryNeededError, evaluate
 
@@ -33,9 +34,18 @@ def evaluate_node(
     left = None if budget_bytes is None else budget_bytes - read
     if stated is not None:
         stated.append(read)
+    ledger = current()
+    is_total = ledger is not None and (left is None or ledger.left < left)
+    if ledger is not None and is_total:
+        left = ledger.left
     try:
-        return evaluate(node.op_type, attrs, inputs, opset, len(node.output), left, stated)
+        made = evaluate(node.op_type, attrs, inputs, opset, len(node.output), left, stated)
+        if ledger is not None:
+            ledger.add(made, inputs)
+        return made
     except GraphError as error:
+        if ledger is not None and is_total and isinstance(error, MemoryNeededError):
+            ledger.refuse(f"{node.where}: takes {error.needed >> 20} MiB")
         message = f"{node.where}: {str(error).removeprefix(f'{node.op_type}: ')}"
         if isinstance(error, MemoryNeededError):
             raise MemoryNeededError(message, error.needed + read, error.made) from None
