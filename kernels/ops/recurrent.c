@@ -6,6 +6,8 @@
 
 #include <string.h>
 
+#define FEW 4 /* rows of the batch whose sums in the gemm tile would wait for one another */
+
 static int is_lstm(int32_t kind) {
     return kind == FX_CELL_LSTM || kind == FX_CELL_LSTM_QUANTISED;
 }
@@ -125,7 +127,8 @@ typedef struct step {
     int32_t rows;
 } step;
 
-/* The product with panels that are not floats: these are read as they are stored, once for FX_FEW_ROWS rows. */
+/* The product of few rows, or with panels that are not floats: these are read as they are stored, once for FX_FEW_ROWS
+ * rows. */
 static void multiply_stored(const step *t, const float *packed, int64_t columns, int adds) {
     const fx_recurrent_params *p = t->p;
     const fx_panel_layout panel = panel_of(p);
@@ -150,7 +153,7 @@ static void multiply(const step *t, const float *from, const float *packed, int6
         t->s->r[i] = t->x + i * row + at;
         t->s->c[i] = t->s->gates + i * row + at;
     }
-    if (p->wtype != FX_WTYPE_F32) {
+    if (p->wtype != FX_WTYPE_F32 || p->batch <= FEW) {
         multiply_stored(t, packed, columns, adds);
         return;
     }

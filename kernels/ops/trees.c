@@ -118,11 +118,16 @@ static double number_at(const int32_t *words, int is_wide) {
     return narrow;
 }
 
+/* Equality and missing values are rare: jumps that are foreseen cost less than computing both. */
 static inline int leads_to_child(double x, double number, int32_t meta, int is_plain) {
-    const int at_most = x <= number;
+    int leads = x <= number;
     if (is_plain)
-        return at_most;
-    return (at_most & ((x >= number) | !(meta & EQUAL))) | ((x != x) & !!(meta & MISSING));
+        return leads;
+    if (__builtin_expect(meta & EQUAL, 0))
+        leads &= x >= number;
+    if (__builtin_expect(x != x, 0))
+        leads = !!(meta & MISSING);
+    return leads;
 }
 
 /* Takes `walks` walks from nodes at[] to the leaves where rows x[] end. is_wide and is_plain are constants where this

@@ -24,7 +24,8 @@ FX_INLINE void finish(const fx_gemv *g, const float *panel, int32_t column, int 
     const int at = column + j * FX_WIDTH;
     if (fx_weight_forms[wtype].scales)
         sum *= fx_load(panel + g->scales + j * FX_WIDTH);
-    sum += fx_load(panel + j * FX_WIDTH);
+    if (g->head)
+        sum += fx_load(panel + j * FX_WIDTH);
     if (g->r)
         sum += fx_load_below(g->r[i] + g->c_at, at, g->columns);
     fx_store_below(g->c[i] + g->c_at, at, g->columns, fx_activate(&g->finish, sum, panel + FX_NR + j * FX_WIDTH));
