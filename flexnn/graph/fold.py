@@ -20,6 +20,8 @@ MADE_BYTES_MAX = 8 << 30
 """Most bytes of all constants that one graph's nodes make out of little; beyond, it is an attack or a mistake."""
 _NARROW = {"Cast", "DequantizeLinear", "Mul", *_VIEWS}
 _NARROW_BYTES = 1 << 10
+_FEW_BYTES = 64 << 10
+"""Bytes of attributes that are loaded whatever the budget, to find out what a node takes."""
 
 
 def folds(node: ModelNode) -> bool:
@@ -122,7 +124,7 @@ def evaluate_node(
     more, and GraphError naming the node.
     """
     read = sum(prod(v.shape) * ALL_DTYPES[v.dtype].itemsize for v in node.attrs.values() if isinstance(v, Constant))
-    if budget_bytes is not None and read > budget_bytes:
+    if budget_bytes is not None and read > max(budget_bytes, _FEW_BYTES):
         raise MemoryNeededError(f"{node.where}: its attributes take {read} bytes; {budget_bytes} are left", read)
     attrs: dict[str, object] = dict(node.attrs)
     for name, value in node.attrs.items():

@@ -201,7 +201,7 @@ class Ahead(OpenShapesRun):
             self.tally.hold(error.needed, live_bytes(live))
             if len(error.made) >= len(node.output):
                 return [absent(shape, dtype) for shape, dtype in error.made]
-            if error.needed > LOADED_BYTES_MAX:
+            if error.made or error.needed > LOADED_BYTES_MAX:
                 raise GraphError(f"{node.where}: its outputs are not known before") from None
         known = not any(isinstance(live.get(name), Absent) for name in node.input)
         made = self._recorder.evaluated(node, inputs, None)
