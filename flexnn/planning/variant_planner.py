@@ -173,7 +173,7 @@ class VariantPlanner:
         """Bytes of the smallest draft with room for finer slices, or of the one that pins everything, if that is less.
         It is where weights are small.
         """
-        if self._drafting.item_bytes.sum() + self._drafting.placement.working_bytes_min > self._sliced_bytes:
+        if self._drafting.item_bytes.sum() + self.activation_bytes > self._sliced_bytes:
             return self._sliced_bytes
         return min(self._sliced_bytes, self._pinned_sizes()[0])
 
