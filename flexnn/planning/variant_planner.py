@@ -136,9 +136,10 @@ class VariantPlanner:
             len(self._costs.nodes) + len(tight.steps) <= SMALL_SIZE
             and self._drafting.item_bytes.sum() <= SMALL_WEIGHTS * tight.nbytes
         )
-        self._sliced_bytes = tight.nbytes + step_bytes * (tight.rows // SPARE_ROWS + 1)
-        self._all_pinned: tuple[int, int] | None = None
-        """Bytes of the draft that pins everything, and of its working part, once it was made."""
+        sliced_bytes = tight.nbytes + step_bytes * (tight.rows // SPARE_ROWS + 1)
+        self._pins_at_least = self._drafting.item_bytes.sum() + self.activation_bytes <= sliced_bytes
+        """Whether weights are so small that the smallest budget may have room for all of them."""
+        self._least_bytes = tight.nbytes if self._pins_at_least else sliced_bytes
         self._release()
         self._prepared_ns = time.perf_counter_ns() - started
 
@@ -169,32 +170,18 @@ class VariantPlanner:
         return self._fixed_bytes + self._least_bytes
 
     @property
-    def _least_bytes(self) -> int:
-        """Bytes of the smallest draft with room for finer slices, or of the one that pins everything, if that is less.
-        It is where weights are small.
-        """
-        if self._drafting.item_bytes.sum() + self.activation_bytes > self._sliced_bytes:
-            return self._sliced_bytes
-        return min(self._sliced_bytes, self._pinned_sizes()[0])
-
-    def _pinned_sizes(self) -> tuple[int, int]:
-        """Return the bytes of the draft that pins everything, and of its working part."""
-        if self._all_pinned is None:
-            draft = self._unlimited()
-            self._release()
-            self._all_pinned = draft.nbytes, draft.working_bytes
-        return self._all_pinned
-
-    @property
     def pinning_memory(self) -> int:
         """Smallest budget in bytes that pins everything."""
-        return self._fixed_bytes + self._pinned_sizes()[0]
+        draft = self._unlimited()
+        self._release()
+        return self._fixed_bytes + draft.nbytes
 
     @property
     def least_working_bytes(self) -> int:
         """Bytes of the smallest working part of any plan."""
-        streamed = min(drafting.placement.working_bytes_min for drafting in self._draftings)
-        return min(streamed, self._pinned_sizes()[1])
+        if self._pins_at_least:  # without room for weights
+            return self.activation_bytes
+        return min(drafting.placement.working_bytes_min for drafting in self._draftings)
 
     @property
     def graph(self) -> Graph:
@@ -277,9 +264,7 @@ class VariantPlanner:
         fastest = [node.variants[0].workspace_bytes * self._costs.threads for node in self._costs.nodes]
         gaps = self._drafting.placement.gaps
         tops = (around[-1][0] + size for around, size in zip(gaps, fastest, strict=True))
-        draft = self._pin_all(max(tops, default=0))
-        self._all_pinned = draft.nbytes, draft.working_bytes
-        return draft
+        return self._pin_all(max(tops, default=0))
 
     def _pin_all(self, working_bytes: int) -> Draft:
         drafting = self._drafting
