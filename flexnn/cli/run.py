@@ -93,6 +93,7 @@ def _report(
     plan = session.plan
     return {
         "memory_budget": session.memory,
+        "minimum_memory": plan.minimum_memory,
         "arena_bytes": plan.arena_bytes,
         "session_bytes": session.session_bytes,
         **rss,

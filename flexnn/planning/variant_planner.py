@@ -118,6 +118,8 @@ class _Least(NamedTuple):
     """Bytes of the lowest rung's drafts."""
     is_small: bool
     """Whether the graph is small: random changes are tried."""
+    pins: bool
+    """Whether weights are so small that the smallest budget may have room for all of them."""
 
 
 _Unplaced = tuple[float, int, Records]
@@ -139,8 +141,6 @@ class VariantPlanner:
         self._step_bytes = step_bytes
         self._drafting = self._drafting_of(best_placement(self._costs))
         self._any_order = np.arange(len(self._drafting.items), dtype=np.int32)
-        self._all_pinned: tuple[int, int] | None = None
-        """Bytes of the draft that pins everything, and of its working part, once it was made."""
         self._prepared_ns = time.perf_counter_ns() - started
 
     @cached_property
@@ -159,11 +159,15 @@ class VariantPlanner:
         """What is known of the tightest plan, which plans without a limit do without."""
         tight = self._tight_draft()
         size = len(self._costs.nodes) + len(tight.steps)
+        weights = int(self._drafting.item_bytes.sum())
+        sliced = tight.nbytes + self._step_bytes * (tight.rows // SPARE_ROWS + 1)
+        pins = weights + self.activation_bytes <= sliced
         self._release()
         return _Least(
             tight.nbytes,
-            tight.nbytes + self._step_bytes * (tight.rows // SPARE_ROWS + 1),
-            size <= SMALL_SIZE and bool(self._drafting.item_bytes.sum() <= SMALL_WEIGHTS * tight.nbytes),
+            tight.nbytes if pins else sliced,
+            size <= SMALL_SIZE and weights <= SMALL_WEIGHTS * tight.nbytes,
+            pins,
         )
 
     def _release(self) -> None:
@@ -190,35 +194,21 @@ class VariantPlanner:
     @property
     def minimum(self) -> int:
         """Smallest budget in bytes."""
-        return self._fixed_bytes + self._least_bytes
-
-    @property
-    def _least_bytes(self) -> int:
-        """Bytes of the smallest draft with room for finer slices, or of the one that pins everything, if that is less.
-        It is where weights are small.
-        """
-        if self._drafting.item_bytes.sum() + self._drafting.placement.working_bytes_min > self._least.nbytes:
-            return self._least.nbytes
-        return min(self._least.nbytes, self._pinned_sizes()[0])
-
-    def _pinned_sizes(self) -> tuple[int, int]:
-        """Return the bytes of the draft that pins everything, and of its working part."""
-        if self._all_pinned is None:
-            draft = self._unlimited()
-            self._release()
-            self._all_pinned = draft.nbytes, draft.working_bytes
-        return self._all_pinned
+        return self._fixed_bytes + self._least.nbytes
 
     @property
     def pinning_memory(self) -> int:
         """Smallest budget in bytes that pins everything."""
-        return self._fixed_bytes + self._pinned_sizes()[0]
+        draft = self._unlimited()
+        self._release()
+        return self._fixed_bytes + draft.nbytes
 
     @property
     def least_working_bytes(self) -> int:
         """Bytes of the smallest working part of any plan."""
-        streamed = min(drafting.placement.working_bytes_min for drafting in self._draftings)
-        return min(streamed, self._pinned_sizes()[1])
+        if self._least.pins:  # without room for weights
+            return self.activation_bytes
+        return min(drafting.placement.working_bytes_min for drafting in self._draftings)
 
     @property
     def graph(self) -> Graph:
@@ -300,9 +290,7 @@ class VariantPlanner:
         """Return the draft that pins everything, each node by its fastest kernel, in the smallest working part."""
         fastest = [node.variants[0].workspace_bytes for node in self._costs.nodes]
         tops = self._drafting.placement.top + np.array(fastest, np.int64) * self._costs.threads
-        draft = self._pin_all(int(tops.max(initial=0)))
-        self._all_pinned = draft.nbytes, draft.working_bytes
-        return draft
+        return self._pin_all(int(tops.max(initial=0)))
 
     def _pin_all(self, working_bytes: int) -> Draft:
         drafting = self._drafting
@@ -337,11 +325,11 @@ class VariantPlanner:
 
     def _rungs(self, bytes_max: int) -> list[_Rung]:
         """Return the rungs up to ``bytes_max``, the lowest first."""
-        rungs, reached, spare = [], self._least_bytes, FIRST_RUNG * self.minimum
+        rungs, reached, spare = [], self._least.nbytes, FIRST_RUNG * self.minimum
         nodes = len(self._costs.nodes)
         growth = 1 + (GROWTH_SMALL if self._least.is_small else max(GROWTH, nodes / GROWTH_NODES))
         while reached <= bytes_max:
-            rungs.append(_Rung(reached, self._least_bytes + int(spare)))
+            rungs.append(_Rung(reached, self._least.nbytes + int(spare)))
             reached, spare = rungs[-1].next_bytes_max, spare * growth
         return rungs
 
@@ -351,7 +339,7 @@ class VariantPlanner:
         if not self._least.is_small or best.seconds <= bound.seconds * NEAR:
             return best
         drafting = next(d for d in self._draftings if d.placement is best.placement)
-        lowest = rung.bytes_max == self._least_bytes
+        lowest = rung.bytes_max == self._least.nbytes
         tries = TRIES_LOWEST if lowest else TRIES * (rung.next_bytes_max - rung.bytes_max) // rung.bytes_max
         return drafting.anneal(best, rung.bytes_max, tries)
 

@@ -21,6 +21,7 @@ from flexnn.planning.overhead import BASE_BYTES
 from flexnn.regions import Control, Read, Region, Stretch
 from flexnn.regions.ranges import Ranges
 
+from .growing import GUESS
 from .needs import alone_bytes
 from .open_shapes import Found, OpenShapesRun, carried_count, live_bytes
 from .recording import ready
@@ -28,8 +29,8 @@ from .segments import BoundSegments
 
 TURNS_MAX = 256
 """Most turns of a loop that are walked one by one."""
-GUESS = 8
-"""Times that a size nobody knows is guessed to be larger than what was seen."""
+MOST = 1 << 31
+"""Numbers above this are no sizes that a run makes, but stand for endless ones."""
 LOADED_BYTES_MAX = 1 << 20
 """Most bytes of a constant whose numbers are looked at."""
 
@@ -150,7 +151,7 @@ class Ahead(OpenShapesRun):
         """Return the most turns of the loop that stacks a value."""
         i = next(i for i in region.children if name in region.nodes[i].output)
         turns = self._ranges.turns(region, i)
-        return GUESS * self._seen if turns is None else turns
+        return GUESS * self._seen if turns is None or turns > MOST else turns
 
     def _act(self, stretch: Stretch, live: dict[str, Array]) -> Found:
         """Do what comes after a stretch, on shapes."""
@@ -186,7 +187,7 @@ class Ahead(OpenShapesRun):
         most = self._ranges.most(region, name)
         if array.dtype == np.bool_:
             return np.ones(array.shape, np.bool_)
-        if most is None:
+        if most is None or (most > MOST).any():
             return np.full(array.shape, GUESS * self._seen if array.dtype.kind in "iu" else 1).astype(array.dtype)
         return np.array(most).astype(array.dtype)
 
@@ -201,7 +202,7 @@ class Ahead(OpenShapesRun):
             self.tally.hold(error.needed, live_bytes(live))
             if len(error.made) >= len(node.output):
                 return [absent(shape, dtype) for shape, dtype in error.made]
-            if error.needed > LOADED_BYTES_MAX:
+            if error.made or error.needed > LOADED_BYTES_MAX:
                 raise GraphError(f"{node.where}: its outputs are not known before") from None
         known = not any(isinstance(live.get(name), Absent) for name in node.input)
         made = self._recorder.evaluated(node, inputs, None)
@@ -239,7 +240,7 @@ class Ahead(OpenShapesRun):
                 return self._branches(node, bodies, live)
             inputs = [self._array(region, live, name) if name else None for name in node.input]
             most = self._ranges.turns(region, i) if node.op_type == "Loop" else None
-            return _Turns(self, node, bodies["body"], live, inputs).walked(most)
+            return _Turns(self, node, bodies["body"], live, inputs).walked(most if (most or 0) <= MOST else None)
         finally:
             self.tally.held_bytes = held
 
@@ -294,7 +295,7 @@ class _Turns:
 
     def walked(self, most: int | None) -> list[Array]:
         """Return the outputs after at most ``most`` turns (None: nobody knows how many)."""
-        limit = most if self._limit is None else self._limit
+        limit = most if self._limit is None or self._limit > MOST else self._limit
         largest, rows, turns = self._values, list[Array](), 0
         while self._is_begun and (limit is None or turns < limit) and not isinstance(self._ahead.told, tuple):
             before = self._values

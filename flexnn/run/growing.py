@@ -9,21 +9,24 @@ import numpy as np
 
 from flexnn.graph.ir import Array, Shape
 
+GUESS = 8
+"""Times that a size nobody knows is guessed to be larger than what was seen."""
 FIRST_BYTES = 64 << 10
 """Bytes of a stack at first."""
 
 
 class Growing:
     """Rows of ``shape``, one after the other. The array that ``bytes`` or ``array`` returns must be gone before it
-    grows.
+    grows. At first it has room for ``rows``, or for some, but takes at most ``bytes_max``.
     """
 
-    def __init__(self, shape: Shape, dtype: np.dtype, rows: int = 0) -> None:
+    def __init__(self, shape: Shape, dtype: np.dtype, rows: int = 0, bytes_max: int | None = None) -> None:
         self._shape, self._dtype = shape, dtype
         self.times = 1
         """Number of such stacks at a time: one more where the caller holds that of the last run."""
         self.row_bytes = math.prod(shape) * dtype.itemsize
-        self.nbytes = max(self.row_bytes * max(rows, 1), min(FIRST_BYTES, 64 * self.row_bytes), 1)
+        wanted = max(self.row_bytes * max(rows, 1), min(FIRST_BYTES, 64 * self.row_bytes))
+        self.nbytes = max(wanted if bytes_max is None else min(wanted, bytes_max), 1)
         self._memory = mmap.mmap(-1, self.nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
     @property

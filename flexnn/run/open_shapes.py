@@ -324,12 +324,11 @@ class OpenShapesRun:
     def _run(self, stretch: Stretch, live: dict[str, Array]) -> None:
         """Let the engine run a stretch; put what it makes among the live values."""
         ready = self._open.ready(stretch, live)
-        made, growing = [], {}
+        made, growing = [], dict[int, Growing]()
         is_root = stretch.region is self._root
         for number, output in enumerate(stretch.outputs):
             if output.counter >= 0:
-                growing[number] = Growing(output.shape, output.dtype, ready.capacities.get(number, 0))
-                growing[number].times = ready.times[number]
+                growing[number] = self._stack(ready, number, growing)
                 made.append(np.empty(0, np.uint8))
             elif is_root and output.name in self._root.outputs:
                 made.append(self._results.array(output.name, output.shape, output.dtype, self._feeds))
@@ -350,6 +349,15 @@ class OpenShapesRun:
             live[output.name] = grown.array(turns)
         if growing:
             self._open.needs.run(ready)
+
+    def _stack(self, ready: ReadyStretch, number: int, others: Mapping[int, Growing]) -> Growing:
+        """Return an empty stack for an output of unknown length, which has room for as many rows as last time."""
+        output, times = ready.stretch.outputs[number], ready.times[number]
+        room = self._open.room(ready, sum(other.times * other.nbytes for other in others.values()))
+        most = None if room is None else max(room, 0) // times
+        stack = Growing(output.shape, output.dtype, ready.capacities.get(number, 0), most)
+        stack.times = times
+        return stack
 
     def _run_growing(
         self, ready: ReadyStretch, buffers: list[Array], growing: dict[int, Growing], live: Mapping[str, Array]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Any
 
 from flexnn import _core
@@ -16,7 +17,7 @@ from flexnn.planning import BudgetError, Plan
 from flexnn.regions import Stretch
 
 from .engine import SessionError
-from .growing import Growing
+from .growing import GUESS, Growing
 from .model_file import ModelFile
 from .needs import Needs, alone_bytes
 from .options import RunOptions
@@ -167,19 +168,26 @@ class OpenStretches(Teams):
     def _beside_values(self) -> int:
         return sum(size for part, size in self.bytes().items() if part != "values")
 
+    def room(self, found: ReadyStretch, stacks_bytes: int) -> int | None:
+        """Return the bytes that the budget leaves to one more stack of a stretch; None: there is no limit."""
+        memory = self.segments.memory
+        if memory is None:
+            return None
+        return (
+            memory - max(self._beside_values() + found.values_bytes, alone_bytes(self.segments, found)) - stacks_bytes
+        )
+
     def grow(self, found: ReadyStretch, grown: Growing, stacks_bytes: int) -> None:
         """Make a stack of a stretch twice as large, or as large as the budget allows, which leaves ``stacks_bytes`` to
         all its stacks now. Raises BudgetError.
         """
         wanted = max(2 * grown.nbytes, grown.nbytes + grown.row_bytes)
-        memory = self.segments.memory
-        if memory is not None:
-            held = max(self._beside_values() + found.values_bytes, alone_bytes(self.segments, found))
-            held += stacks_bytes - grown.times * grown.nbytes
-            wanted = min(wanted, (memory - held) // grown.times)
+        room, memory = self.room(found, stacks_bytes - grown.times * grown.nbytes), self.segments.memory
+        if room is not None and memory is not None:
+            wanted = min(wanted, room // grown.times)
             if wanted < grown.nbytes + grown.row_bytes:
                 self._is_full = True
-                raise BudgetError(held + grown.times * (2 * grown.nbytes + grown.row_bytes), memory)
+                raise BudgetError(memory - room + grown.times * (GUESS * grown.nbytes + grown.row_bytes), memory)
         try:
             grown.grow(wanted)
         except (OSError, MemoryError):
@@ -213,7 +221,7 @@ class OpenStretches(Teams):
     def _values(self, found: ReadyStretch, live: Mapping[str, Array]) -> int:
         """Return the bytes of live values and of a stretch's outputs."""
         times = 1 if self._options.reuse_outputs else 2
-        outputs = sum(o.dtype.itemsize * _size(o.shape) for o in found.stretch.outputs if o.counter < 0)
+        outputs = sum(o.dtype.itemsize * prod(o.shape) for o in found.stretch.outputs if o.counter < 0)
         return sum({id(array): array.nbytes for array in live.values()}.values()) + times * outputs
 
     def _make_room(self, found: ReadyStretch) -> None:
@@ -371,7 +379,7 @@ class OpenStretches(Teams):
     def bytes(self) -> dict[str, int]:
         """Bytes of the session, by what takes them."""
         found = self._opened_bytes() | {"values": 0}
-        opened = [found for found in self._ready.values() if self._is_open(found)]
+        opened = [found for found in self._used if self._is_open(found)]
         held, memory = self.needs.values_bytes, self.segments.memory
         if memory is not None:  # they were there when less was open
             held = min(held, memory - sum(found.values()))
@@ -404,10 +412,3 @@ class OpenStretches(Teams):
             if longest.watch is not None and longest.base is not None and longest.is_own:
                 whole = longest.planner.whole
                 self._parts.learn(longest.watch, whole.graph, whole.costs, longest.base.plan)
-
-
-def _size(shape: Sequence[int]) -> int:
-    size = 1
-    for dim in shape:
-        size *= dim
-    return size

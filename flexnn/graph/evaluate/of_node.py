@@ -12,6 +12,9 @@ from ..ledger import current
 from ..model import Constant, ModelNode
 from . import BYTES_MAX, MemoryNeededError, evaluate
 
+FEW_BYTES = 64 << 10
+"""Bytes of attributes that are loaded whatever the budget, to find out what a node takes."""
+
 
 def evaluate_node(
     node: ModelNode,
@@ -25,7 +28,7 @@ def evaluate_node(
     more, and GraphError naming the node.
     """
     read = sum(prod(v.shape) * ALL_DTYPES[v.dtype].itemsize for v in node.attrs.values() if isinstance(v, Constant))
-    if budget_bytes is not None and read > budget_bytes:
+    if budget_bytes is not None and read > max(budget_bytes, FEW_BYTES):
         raise MemoryNeededError(f"{node.where}: its attributes take {read} bytes; {budget_bytes} are left", read)
     attrs: dict[str, object] = dict(node.attrs)
     for name, value in node.attrs.items():

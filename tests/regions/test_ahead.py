@@ -1,0 +1,165 @@
+"""A refusal names the budget of the whole run, which then runs; and a run tells the smallest budget that it has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import flexnn
+from bench.budgets.dynamic_graphs import random_graph
+from flexnn.graph.ir import Array
+from flexnn.session import open_for_tests
+from tests.support.regions import BOOL, F32, I64, check_run, graph_of, model_of, numbers, opened, value
+
+node = helper.make_node
+SEEDS = 0, 8, 12, 22, 34, 109
+"""Graphs with stacks, counted outputs, branches of other shapes, loops that change shapes, and operators of numpy."""
+Feed = dict[str, Array]
+
+
+def refused(artifact: Path, feed: Feed, memory: int) -> int:
+    """Return the budget that the refusal of ``memory`` bytes names."""
+    with open_for_tests(artifact, memory=memory, threads=1) as session, pytest.raises(flexnn.BudgetError) as error:
+        session.run(None, feed)
+    assert error.value.minimum > memory
+    return error.value.minimum
+
+
+def ran(artifact: Path, feed: Feed, memory: int | None, times: int = 1) -> tuple[list[Array], int, int]:
+    """Return the outputs of a run in a budget, the bytes that its session owns, and the smallest budget of the run."""
+    with open_for_tests(artifact, memory=memory, threads=1, poison=True) as session:
+        for _ in range(times):
+            outputs = session.run(None, feed)
+            assert memory is None or session.session_bytes <= memory
+        return outputs, session.session_bytes, session.plan.minimum_memory
+
+
+def check_exact(artifact: Path, feed: Feed) -> tuple[int, int]:
+    """Assert that the first refusal's number works, and that the run's own number does and one byte less does not.
+    Return both.
+    """
+    wanted, owned, smallest = ran(artifact, feed, None)
+    named = refused(artifact, feed, 1)
+    assert smallest <= min(named, owned)
+    for memory in (named, smallest):
+        got, _, own = ran(artifact, feed, memory, 2)
+        assert own == smallest
+        for mine, other in zip(got, wanted, strict=True):
+            np.testing.assert_allclose(mine, other, rtol=1e-5, atol=1e-5)
+    assert refused(artifact, feed, smallest - 1) >= smallest
+    return named, smallest
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_first_refusal_names_what_suffices(seed: int, tmp_path: Path) -> None:
+    model, x = random_graph(seed)
+    onnx.save(model, tmp_path / "m.onnx")
+    artifact = flexnn.compile(tmp_path / "m.onnx")
+    check_exact(artifact, {"x": x})
+    with open_for_tests(artifact, memory=1, threads=1) as session:
+        with pytest.raises(flexnn.BudgetError) as error:
+            session.run(None, {"x": x})
+        session.memory = error.value.minimum
+        session.run(None, {"x": x})
+
+
+def saved(folder: Path, model: onnx.ModelProto) -> Path:
+    onnx.save(model, folder / "m.onnx")
+    return Path(flexnn.compile(folder / "m.onnx"))
+
+
+def stacking(limit: str, *last: onnx.NodeProto) -> onnx.ModelProto:
+    """A loop that multiplies by weights, and stacks its rows."""
+    body = graph_of(
+        [node("MatMul", ["v", "w"], ["m"]), node("Tanh", ["m"], ["u"]), *last, node("Identity", ["u"], ["row"])],
+        [value("i", I64, []), value("going", BOOL, []), value("v", F32, [8, 256])],
+        [value("again", BOOL, []), value("u", F32, [8, 256]), value("row", F32, [8, 256])],
+    )
+    nodes = [node("Loop", [limit, "", "x"], ["y", "rows"], body=body)]
+    inputs = [value("x", F32, [8, 256]), value("trips", I64, [])]
+    weights = {"w": numbers(256, 256) / 64, "limit": np.float32(1e-3), "endless": np.array(1 << 40)}
+    return model_of(graph_of(nodes, inputs, [value("y", F32, [8, 256]), value("rows", F32, ["t", 8, 256])], weights))
+
+
+@pytest.mark.parametrize("turns", [1, 300])
+def test_stacks_have_room_beside_pinned_weights(turns: int, tmp_path: Path) -> None:
+    """The number is exact where the caller says how many turns there are."""
+    model = stacking("trips", node("Identity", ["going"], ["again"]))
+    feed = {"x": numbers(8, 256), "trips": np.array(turns)}
+    named, smallest = check_exact(saved(tmp_path, model), feed)
+    assert named == smallest
+    with opened(tmp_path, model) as session:
+        check_run(session, model, feed)
+
+
+def test_turns_that_nobody_knows_take_few_refusals(tmp_path: Path) -> None:
+    """Turns go on until the numbers are small."""
+    top = node("ReduceMax", ["u"], ["top"], keepdims=0)
+    model = stacking("endless", top, node("Greater", ["top", "limit"], ["again"]))
+    feed = {"x": numbers(8, 256), "trips": np.array(0)}
+    artifact = saved(tmp_path, model)
+    wanted, _, smallest = ran(artifact, feed, None)
+    memory, refusals = 1, 0
+    while True:
+        try:
+            got, _, own = ran(artifact, feed, memory)
+            break
+        except flexnn.BudgetError as error:
+            assert error.minimum > memory
+            memory, refusals = error.minimum, refusals + 1
+    assert refusals <= 3
+    assert own == smallest
+    np.testing.assert_allclose(got[1], wanted[1], rtol=1e-5, atol=1e-6)
+
+
+def test_sizes_without_a_bound_take_few_refusals(tmp_path: Path) -> None:
+    """A count that an exponential makes has no bound; its number is known when the run comes to it."""
+    nodes = [
+        node("Exp", ["x"], ["e"]),
+        node("ReduceSum", ["e"], ["total"], keepdims=0),
+        node("Cast", ["total"], ["count"], to=TensorProto.INT64),
+        node("Range", ["zero", "count", "one"], ["places"]),
+        node("Cast", ["places"], ["y"], to=TensorProto.FLOAT),
+    ]
+    constants = {"zero": np.array(0), "one": np.array(1)}
+    artifact = saved(tmp_path, model_of(graph_of(nodes, [value("x", F32, ["n"])], [value("y", F32, ["k"])], constants)))
+    feed = {"x": np.full(4, 13.0, np.float32)}
+    memory, refusals = 1, 0
+    while True:
+        try:
+            ran(artifact, feed, memory)
+            break
+        except flexnn.BudgetError as error:
+            assert error.minimum > memory
+            memory, refusals = error.minimum, refusals + 1
+    assert refusals <= 3
+
+
+def test_the_longer_branch_counts(tmp_path: Path) -> None:
+    """Which branch runs is not known at the refusal, so its number suffices for both."""
+    small = graph_of([node("Relu", ["x"], ["a"])], [], [value("a", F32, ["n", 64])])
+    large = [node("Concat", ["x"] * 64, ["b"], axis=0), node("Relu", ["b"], ["c"])]
+    branches = {"then_branch": small, "else_branch": graph_of(large, [], [value("c", F32, ["m", 64])])}
+    nodes = [
+        node("ReduceSum", ["x"], ["sum"], keepdims=0),
+        node("Greater", ["sum", "zero"], ["condition"]),
+        node("If", ["condition"], ["made"], **branches),
+        node("Neg", ["made"], ["y"]),
+    ]
+    inputs, outputs = [value("x", F32, ["n", 64])], [value("y", F32, ["k", 64])]
+    artifact = saved(tmp_path, model_of(graph_of(nodes, inputs, outputs, {"zero": np.float32(0)})))
+    named = [refused(artifact, {"x": np.full((256, 64), sign, np.float32)}, 1) for sign in (1, -1)]
+    assert named[0] == named[1]
+    smallest = [ran(artifact, {"x": np.full((256, 64), sign, np.float32)}, named[0])[2] for sign in (1, -1)]
+    assert smallest[0] + (4 << 20) < smallest[1] <= named[0]
+
+
+def test_a_model_that_numpy_computes_alone_is_refused(tmp_path: Path) -> None:
+    model = model_of(graph_of([node("Identity", ["x"], ["y"])], [value("x", F32, ["n"])], [value("y", F32, ["n"])]))
+    check_exact(saved(tmp_path, model), {"x": numbers(1 << 18)})
+    model = model_of(graph_of([node("Det", ["x"], ["y"])], [value("x", F32, ["n", 3, 3])], [value("y", F32, ["n"])]))
+    check_exact(saved(tmp_path, model), {"x": numbers(1000, 3, 3)})
