@@ -52,7 +52,6 @@ from .layout import Blocks
 from .machine import MachineProfile
 from .types import F64, I64, Costs
 
-
 ROUNDS_MIN, ROUNDS_NODES = 3, 40_000
 """Rounds of any graph, and nodes times rounds: a round sorts all nodes several times."""
 

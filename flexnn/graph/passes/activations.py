@@ -16,7 +16,6 @@ from ..sources import ArraySource
 from .affine import channel_values
 from .rewrite import Rewriter, operands
 
-
 FACTORS_MAX, DEPTH_MAX = 3, 16
 """Most factors of a product that is looked at, and most nodes that make them: gelu has three factors."""
 
