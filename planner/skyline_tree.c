@@ -298,22 +298,48 @@ static void offer(look *l, int64_t at, int64_t until) {
     }
 }
 
-/* Looks at places that begin or end with a span, in all spans that are not in use for too long. */
-static void look_at(look *l, int32_t tree) {
+/* Looks at the places that begin or end with a span. */
+static void look_at(look *l, int32_t i) {
     const fx_tree *s = l->s;
-    if (tree == NONE || (s->spans[tree].most < 0 && s->spans[tree].least > l->least))
+    const int64_t bytes = l->wish->bytes;
+    const int64_t above = align_up(s, s->spans[i].start), below = (s->spans[i].end - bytes) & -s->align;
+    if (above + bytes <= s->arena)
+        offer(l, above, used_above(s, i, above, above + bytes, l->least));
+    if (below >= 0)
+        offer(l, below, used_below(s, i, below, below + bytes, l->least));
+}
+
+/* Looks at a span in use and at free ones beside it: places that begin or end with these reach into it, as free spans
+ * are too small here. */
+static void look_around(look *l, int32_t i) {
+    const fx_tree *s = l->s;
+    const int32_t beside[] = {s->spans[i].before, s->spans[i].after};
+    look_at(l, i);
+    for (int n = 0; n < 2; n++)
+        if (beside[n] != NONE && s->spans[beside[n]].until == FREE)
+            look_at(l, beside[n]);
+}
+
+/* Looks at all spans of a tree that are not in use for too long. */
+static void look_in(look *l, int32_t tree) {
+    const fx_tree *s = l->s;
+    if (tree == NONE || s->spans[tree].least > l->least)
         return;
     const fx_tree_span *span = &s->spans[tree];
-    const int64_t bytes = l->wish->bytes;
-    look_at(l, l->wish->from_top ? span->right : span->left);
-    if (span->until <= l->least) {
-        const int64_t above = align_up(s, span->start), below = (span->end - bytes) & -s->align;
-        if (above + bytes <= s->arena)
-            offer(l, above, used_above(s, tree, above, above + bytes, l->least));
-        if (below >= 0)
-            offer(l, below, used_below(s, tree, below, below + bytes, l->least));
+    look_in(l, l->wish->from_top ? span->right : span->left);
+    if (span->until != FREE && span->until <= l->least)
+        look_around(l, tree);
+    look_in(l, l->wish->from_top ? span->left : span->right);
+}
+
+/* The span in use that is free the earliest, or NONE. */
+static int32_t earliest(const fx_tree *s) {
+    int32_t i = s->root;
+    while (i != NONE && s->spans[i].until != s->spans[i].least) {
+        const int32_t left = s->spans[i].left;
+        i = left != NONE && s->spans[left].least == s->spans[i].least ? left : s->spans[i].right;
     }
-    look_at(l, l->wish->from_top ? span->left : span->right);
+    return i;
 }
 
 static int64_t find_forced(const fx_tree *s, const fx_wish *wish, int64_t *until) {
@@ -340,7 +366,10 @@ int64_t fx_tree_find(const fx_tree *s, const fx_wish *wish, int64_t *until) {
     if (span != NONE)
         return wish->from_top ? (s->spans[span].end - wish->bytes) & -s->align : align_up(s, s->spans[span].start);
     look l = {s, wish, -1, wish->before - 1};
-    look_at(&l, s->root);
+    const int32_t first = earliest(s); /* most others are worse, and need no look */
+    if (first != NONE)
+        look_around(&l, first);
+    look_in(&l, s->root);
     *until = l.best < 0 ? INT64_MAX : l.least;
     return l.best;
 }

@@ -12,7 +12,8 @@
 
 #define COUNT_MAX ((int64_t)1 << 24)
 #define BYTES_MAX ((int64_t)1 << 48)
-#define LOOKED_AT ((int64_t)1 << 19) /* spans and slices, while slices are placed again */
+#define LOOKED_AT ((int64_t)1 << 19)       /* spans and slices, while slices are placed again */
+#define LOOKED_AT_LARGE ((int64_t)1 << 16) /* in a tree, where each takes longer */
 
 typedef struct place {
     int64_t start, end, first, last;
@@ -114,9 +115,10 @@ static fx_status begin_again(const fx_streams *p, const place *fixed, int64_t fi
  * left, and of the slices placed again. Those that come after the slice in hand are added to a copy. */
 static fx_status look_back(const fx_streams *p, int64_t cut, const place *fixed, int64_t fixed_count, fx_skyline *base,
                            fx_skyline *sky, place *placed) {
+    const int64_t most = p->is_large ? LOOKED_AT_LARGE : LOOKED_AT;
     int64_t entered = 0, looked = 0;
     fx_status status = FX_OK;
-    for (int64_t i = 0; i < p->count && placed[i].first <= cut && looked < LOOKED_AT && status == FX_OK; i++) {
+    for (int64_t i = 0; i < p->count && placed[i].first <= cut && looked < most && status == FX_OK; i++) {
         place *own = &placed[i];
         const int64_t step = own->last;
         int64_t floor = i ? placed[i - 1].first : placed[p->count - 1].first - p->steps;

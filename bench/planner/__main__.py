@@ -6,6 +6,7 @@
     workspace   what layers take beside their tensors, and what peers take for the same layer
     branches    memory of a model with control flow by the ways in which its programs may share it
     groups      groups of independent nodes: time, memory and barriers against k
+    growth      how compiling, opening and planning grow with the nodes of a graph
 
 python -m bench.planner PART --help tells of each.
 """
@@ -16,7 +17,7 @@ import sys
 
 from bench.cli import dispatch
 
-NAMES = ("plans", "placement", "bands", "workspace", "branches", "groups")
+NAMES = ("plans", "placement", "bands", "workspace", "branches", "groups", "growth")
 
 if __name__ == "__main__":
     sys.exit(dispatch("bench.planner", __doc__, {part: f"bench.planner.{part}" for part in NAMES}))

@@ -185,8 +185,8 @@ def smallest_of(graph: Graph, costs: Costs, placement: Placement) -> tuple[Momen
         panel + sum(room for _, _, room in node.constants),
         0,
     )
-    second = placement.tight_bytes[int(order[1])] if len(order) > 1 else 0
-    return moment, placement.tight_bytes[index] - second
+    second = int(placement.tight_bytes[order[1]]) if len(order) > 1 else 0
+    return moment, int(placement.tight_bytes[index]) - second
 
 
 def _live(costs: Costs) -> I64:

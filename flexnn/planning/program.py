@@ -86,7 +86,7 @@ def _table_weights(costs: Costs) -> list[int]:
 
 
 class _Slices(NamedTuple):
-    """What each slice of a draft holds, pinned ones too."""
+    """Contents of each slice of a draft, pinned ones too."""
 
     weight: I64
     """Index of its weight."""

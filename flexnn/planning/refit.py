@@ -128,7 +128,7 @@ class Refit:
             arena_bytes=self._base + working_bytes,
             io_bytes=sizes.nbytes[self._io],
         )
-        return replace(self._plan, program=made, working_bytes=working_bytes)
+        return self._plan.but(program=made, working_bytes=working_bytes)
 
     def _move(self, nodes: NDArray[np.void], moved: I64) -> None:
         """Add to the offset of each operand how far its tensor moved; tables in the file stay."""

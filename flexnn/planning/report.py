@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -68,6 +68,10 @@ class Plan:
     """Predicted times by number of groups, where that was chosen by them; None: one by one."""
     explanation: Explanation | None = None
     """Explanation of the plan's memory and time, if that was asked for."""
+
+    def but(self, **changes: Any) -> Plan:
+        """Return the plan with other fields; its smallest budget is not computed for that."""
+        return replace(self, **({"minimum_memory": self.__dict__["_minimum"]} | changes))
 
     @property
     def is_streaming(self) -> bool:

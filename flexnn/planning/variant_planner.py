@@ -156,7 +156,7 @@ class VariantPlanner:
 
     @cached_property
     def _least(self) -> _Least:
-        """What is known of the tightest plan, which plans without a limit do without."""
+        """Facts of the tightest plan, which plans without a limit do without."""
         tight = self._tight_draft()
         size = len(self._costs.nodes) + len(tight.steps)
         weights = int(self._drafting.item_bytes.sum())

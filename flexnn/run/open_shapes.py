@@ -8,7 +8,6 @@ where bodies change shapes from turn to turn. Values that live from one stretch 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -109,7 +108,7 @@ class OpenShapesRun:
         if not self.last_run:
             raise SessionError("the model has open shapes, so there is no plan before its first run")
         plans = self._open.plans or [self._open.empty_plan()]
-        return replace(max(plans, key=lambda plan: plan.arena_bytes), minimum_memory=self._open.minimum_bytes)
+        return max(plans, key=lambda plan: plan.arena_bytes).but(minimum_memory=self._open.minimum_bytes)
 
     @property
     def session_bytes(self) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from _blake2 import blake2b
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from flexnn.artifact.model_section import StoredModel, source_of, weight_key
 from flexnn.graph.ir import Array, Graph, Weight
@@ -55,8 +55,8 @@ class Base:
     plan: Plan
     planned_for: int | None
     """Budget of ``plan`` (None: no limit)."""
-    least_bytes: int
-    """Smallest budget of the graph alone, its inputs and outputs not counted."""
+    io_bytes: int
+    """Bytes of inputs and outputs that the plan's smallest budget counts."""
     pins: Pins
     refit: Refit | None
     """None: it has no other sizes."""
@@ -270,7 +270,7 @@ class BoundSegments:
         plan = base.refit.at(self._packings[template].sizes(template.template, numbers))
         if plan is None:
             return None
-        return replace(plan, overhead=plan.overhead | {"program": segment.refit_bytes})
+        return plan.but(overhead=plan.overhead | {"program": segment.refit_bytes})
 
     def planned(self, segment: BoundSegment, own: int | None, around: dict[str, int]) -> None:
         """Plan a segment for ``own`` bytes, its inputs and outputs not counted (None: no limit), beside ``around``:
@@ -331,8 +331,8 @@ class BoundSegments:
         template = segment.segment.template
         is_whole = template is not None and len(graph.nodes) == len(plan.graph.nodes) and not self._rewrite
         refit = Refit(plan, graph) if is_whole and plan.graph is graph else None
-        plan = replace(plan, overhead=plan.overhead | {"io": 0})
-        base = Base(graph, plan, own, plan.minimum_memory - io, pins, refit)
+        plan = plan.but(overhead=plan.overhead | {"io": 0})
+        base = Base(graph, plan, own, io, pins, refit)
         if refit is not None and template is not None:
             most = BASES_MAX if self.memory is None else 1
             self._bases[template] = [base, *self._bases.get(template, [])][:most]
@@ -343,9 +343,13 @@ class BoundSegments:
         plan, base = segment.plan, segment.base
         assert plan is not None
         assert base is not None
-        minimum = base.least_bytes + sum(around.values())
-        overhead = plan.overhead | {"io": 0} | around
-        return replace(plan, graph=segment.graph, memory=self.memory, minimum_memory=minimum, overhead=overhead)
+        beside = sum(around.values()) - base.io_bytes
+        return plan.but(
+            graph=segment.graph,
+            memory=self.memory,
+            minimum_memory=lambda: base.plan.minimum_memory + beside,
+            overhead=plan.overhead | {"io": 0} | around,
+        )
 
     # ---- graphs ----
 

@@ -1,0 +1,137 @@
+"""How compiling, opening and planning grow with a graph: chains, wide graphs and long skips of 1,000 nodes and more.
+
+    python -m bench.planner growth                      1k to 8k nodes
+    python -m bench.planner growth --nodes 1000 64000   to 64k: some minutes
+
+Seconds of CPU, the least of a few turns; each figure is followed by its multiple of that of half the nodes. Planning is
+without a limit ("free"), at the smallest budget, and in twice what it has beyond the base. Memory is the peak of a
+process that opens the artifact and makes these plans.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import NodeProto, TensorProto, helper, numpy_helper
+
+import flexnn
+from bench.cli import cli, table, tables, write_json
+from bench.process import module, status
+from flexnn.artifact import open_artifact
+from flexnn.planning import MachineProfile, Planner, Setting
+
+CHANNELS, SIDE = 16, 8
+SETTING = Setting(MachineProfile(2e11, 2e10, 1e9, 60e-6), threads=2)
+STAGES = "compile", "open", "free", "smallest", "twice"
+TURNS = 3
+KIB = 1 << 10
+
+
+def chain(nodes: int) -> Iterator[NodeProto]:
+    """Yield convolutions, one after the other."""
+    for i in range(nodes):
+        yield helper.make_node("Conv", [f"t{i - 1}" if i else "x", f"w{i}"], [f"t{i}"])
+
+
+def wide(nodes: int) -> Iterator[NodeProto]:
+    """Yield convolutions that all read the input, and the maxima of their outputs, one after the other."""
+    half = nodes // 2
+    for i in range(half):
+        yield helper.make_node("Conv", ["x", f"w{i}"], [f"t{i}"])
+    for i in range(half):
+        yield helper.make_node("Max", [f"m{i - 1}" if i else "x", f"t{i}"], [f"m{i}"])
+
+
+def skips(nodes: int) -> Iterator[NodeProto]:
+    """Yield a chain of convolutions whose outputs are read again in the reverse order: the first lives the longest."""
+    half = nodes // 2
+    yield from chain(half)
+    for i in range(half):
+        yield helper.make_node("Max", [f"m{i - 1}" if i else "x", f"t{half - 1 - i}"], [f"m{i}"])
+
+
+KINDS: dict[str, Callable[[int], Iterator[NodeProto]]] = {"chain": chain, "wide": wide, "skips": skips}
+
+
+def write(kind: str, nodes: int, path: Path) -> Path:
+    """Write a graph of a kind with about ``nodes`` nodes."""
+    random = np.random.default_rng(0)
+    made = list(KINDS[kind](nodes))
+    weights = [name for node in made if node.op_type == "Conv" for name in node.input[1:]]
+    shape = CHANNELS, CHANNELS, 1, 1
+    arrays = [numpy_helper.from_array(random.random(shape, np.float32) * 0.1, name) for name in weights]
+    dims = 1, CHANNELS, SIDE, SIDE
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, dims) for name in ("x", made[-1].output[0])]
+    graph = helper.make_graph(made, kind, ports[:1], ports[1:], arrays)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+def timed(act: Callable[[], Any], turns: int = TURNS) -> tuple[float, Any]:
+    """Return the least seconds of CPU that ``act`` takes, and what it returns."""
+    times = []
+    for _ in range(turns):
+        started = time.process_time()
+        found = act()
+        times.append(time.process_time() - started)
+    return min(times), found
+
+
+def planned(artifact: Path, turns: int = TURNS) -> dict[str, float]:
+    """Return seconds of opening and of planning, and the process's peak in KiB."""
+
+    def opened() -> Any:
+        with open_artifact(str(artifact)) as found:
+            return found.graph
+
+    times = {}
+    times["open"], graph = timed(opened, turns)
+    times["free"], _ = timed(lambda: Planner(graph, SETTING).plan(None), turns)
+    minimum = Planner(graph, SETTING).minimum
+    twice = 2 * minimum - SETTING.overhead(graph, 0, 0, SETTING.threads)["program"]
+    times["smallest"], _ = timed(lambda: Planner(graph, SETTING).plan(minimum), turns)
+    times["twice"], _ = timed(lambda: Planner(graph, SETTING).plan(twice), turns)
+    return times | {"peak_kib": status("VmHWM") // KIB}
+
+
+def measure(kind: str, nodes: int, turns: int = TURNS) -> dict[str, float]:
+    """Return seconds of each stage and the peak in KiB, each in a process of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = write(kind, nodes, Path(folder) / "m.onnx"), Path(folder) / "m.flexnn"
+        compiling, _ = timed(lambda: flexnn.compile(source, target), turns)
+        told = module("bench.planner", "growth", "--artifact", target, "--turns", turns)
+    return {"compile": compiling, **json.loads(told)}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = cli("bench.planner growth", __doc__)
+    parser.add_argument("--nodes", type=int, nargs=2, default=[1000, 8000], metavar="N", help="fewest and most nodes")
+    parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
+    parser.add_argument("--turns", type=int, default=TURNS)
+    parser.add_argument("--artifact", type=Path, help="open and plan this one, and print the figures as JSON")
+    options = parser.parse_args(arguments)
+    if options.artifact is not None:
+        print(json.dumps(planned(options.artifact, options.turns)))
+        return 0
+    rows: dict[str, dict[int, dict[str, float]]] = {}
+    for kind in options.kinds:
+        rows[kind], nodes = {}, options.nodes[0]
+        while nodes <= options.nodes[1]:
+            rows[kind][nodes] = measure(kind, nodes, options.turns)
+            nodes *= 2
+    write_json(options.json, rows)
+    for kind, sizes in rows.items():
+        grid = table(f"{kind}: CPU s (multiple of half the nodes)", "nodes", *STAGES, "peak, MiB")
+        for nodes, row in sizes.items():
+            half = sizes.get(nodes // 2)
+            cells = [f"{row[s]:.3f}" + (f" ({row[s] / half[s]:.2f})" if half else "") for s in STAGES]
+            grid.add_row(str(nodes), *cells, f"{row['peak_kib'] / KIB:.0f}")
+        tables(options.json).print(grid)
+    return 0

@@ -1,0 +1,118 @@
+"""Growth of opening and planning with the nodes of a graph, and how long Ctrl-C may wait for planning."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import flexnn
+from bench.planner.growth import KINDS, SETTING, measure, write
+from flexnn import _core
+from flexnn.artifact import open_artifact
+from flexnn.planning import Planner
+from flexnn.planning.layout import strategies
+from flexnn.planning.layout.activations import DENSE
+from tests.support.plans import checked
+
+GROWTH = 2.2
+"""Largest multiple of the time and memory of half the nodes."""
+FEWEST, MOST = 1000, 8000
+LONG_MOST = 64_000
+CALL_S = 0.05
+SPARE = 1.3
+"""Part of a measured multiple that noise may add: doublings are not judged one by one, but all together."""
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def figures(request: pytest.FixtureRequest) -> dict[int, dict[str, float]]:
+    most = LONG_MOST if os.environ.get("LONG") else MOST
+    sizes = [FEWEST, most] if most == MOST else [FEWEST << i for i in range((most // FEWEST).bit_length())]
+    return {nodes: measure(request.param, nodes, 1) for nodes in sizes}
+
+
+def test_time_and_memory_grow_with_the_nodes(figures: dict[int, dict[str, float]]) -> None:
+    (fewest, least), *_, (most, last) = figures.items()
+    doublings = (most // fewest).bit_length() - 1
+    for name, value in last.items():
+        assert value <= least[name] * GROWTH**doublings * SPARE, (name, figures)
+
+
+@pytest.fixture(scope="module")
+def graphs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    found = {}
+    for kind in KINDS:
+        source = write(kind, 4000, tmp_path_factory.mktemp(kind) / "m.onnx")
+        with open_artifact(str(flexnn.compile(source, source.with_suffix(".flexnn")))) as opened:
+            found[kind] = opened.graph
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_large_graphs_have_plans(graphs: dict[str, Any], kind: str) -> None:
+    graph = graphs[kind]
+    minimum = Planner(graph, SETTING).minimum
+    for memory in (None, minimum, minimum + (4 << 20)):
+        checked(graph, memory, machine=SETTING.machine)
+
+
+def _timed(calls: list[float], function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*args: Any, **options: Any) -> Any:
+        started = time.thread_time()
+        try:
+            return function(*args, **options)
+        finally:
+            calls.append(time.thread_time() - started)
+
+    return call
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Seconds of CPU of each call into the C core that plans make. Python looks for signals between them."""
+    found: list[float] = []
+    for name in ("place_in_order", "place_by_time", "place_gaps", "place_search", "fluid_bound", "op_windows"):
+        monkeypatch.setattr(_core, name, _timed(found, getattr(_core, name)))
+    whole = _core.Drafts
+
+    class Drafts:
+        def __init__(self, **tables: Any) -> None:
+            self._drafts = whole(**tables)
+
+        def __getattr__(self, name: str) -> Any:
+            return _timed(found, getattr(self._drafts, name))
+
+    monkeypatch.setattr(_core, "Drafts", Drafts)
+    return found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_call_holds_ctrl_c_up(graphs: dict[str, Any], kind: str, calls: list[float]) -> None:
+    planner = Planner(graphs[kind], SETTING)
+    for memory in (None, planner.minimum, planner.minimum + (4 << 20)):
+        planner.plan(memory)
+    assert len(calls) > 10
+    assert max(calls) < CALL_S
+
+
+def test_long_products_compile(tmp_path: Path) -> None:
+    """No pass walks along a chain of products node by node, or in a recursion."""
+    from onnx import TensorProto, helper, save
+
+    nodes = [helper.make_node("Mul", [f"t{i}" if i else "x"] * 2, [f"t{i + 1}"]) for i in range(2000)]
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 8]) for name in ("x", "t2000")]
+    graph = helper.make_graph(nodes, "products", ports[:1], ports[1:])
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
+    flexnn.compile(tmp_path / "m.onnx", tmp_path / "m.flexnn")
+
+
+def test_skips_are_dense(graphs: dict[str, Any]) -> None:
+    """The graph of long skips is one whose blocks the orders do not place."""
+    planner = Planner(graphs["skips"], SETTING)
+    costs = planner.tightest.costs
+    blocks = strategies.Blocks.of(costs.root_bytes, costs.first_node, costs.last_node)
+    assert blocks.pairs > DENSE
