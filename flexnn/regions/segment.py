@@ -69,6 +69,12 @@ class Segment:
             self.built = self.template.template.at(self.numbers)
         return self.built
 
+    def leave_template(self) -> None:
+        """Keep the graph in place of the template that it comes from."""
+        if self.template is not None:
+            self.built = self.graph
+            self.template = self.numbers = None
+
     @property
     def weights(self) -> list[Weight]:
         """Weights of the graph; but for those that are made of sizes where it comes from a template."""

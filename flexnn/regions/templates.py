@@ -245,6 +245,7 @@ class Templates:
         self._found: dict[Key, list[SegmentTemplate]] = {}
         self._read = stored
         self._stored: Stored = {}
+        self._is_closed = False
         self.traces: list[Trace] | None = None
         """Templates that were traced, if they are to be kept."""
 
@@ -258,9 +259,11 @@ class Templates:
         """Bytes of all templates, about."""
         return sum(template.nbytes for found in self._found.values() for template in found)
 
-    def clear(self) -> None:
-        """Drop all templates."""
+    def close(self) -> None:
+        """Drop all templates, and make no more."""
         self._found.clear()
+        self._stored = {}
+        self._is_closed = True
 
     def segment(
         self,
@@ -271,6 +274,8 @@ class Templates:
         is_steady: Told | None,
     ) -> Segment:
         """Return the segment that ``build_segment`` returns."""
+        if self._is_closed:
+            return build_segment(region, remaining, values, is_settled, is_steady, self._opset)
         read = region.needed(remaining)
         names = sorted(name for name in read if name in values)
 

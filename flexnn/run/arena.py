@@ -166,7 +166,9 @@ class Arena:
             "arena": working + slots + pinned,
             "programs": sum([segment.program_bytes for segment in self._open])
             + sum([found.nbytes for found in self._ready.values()]),
-            "kept": sum([segment.kept_bytes for segment in closed]) + self.segments.bases_bytes,
+            "kept": sum([segment.kept_bytes for segment in closed])
+            + self.segments.bases_bytes
+            + self.segments.templates_bytes,
         }
 
     @property

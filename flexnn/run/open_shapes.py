@@ -16,6 +16,7 @@ from flexnn.graph.evaluate import MemoryNeededError
 from flexnn.graph.ir import Array
 from flexnn.graph.model import ModelNode
 from flexnn.planning import BudgetError, Plan
+from flexnn.planning.overhead import BASE_BYTES
 from flexnn.regions import Control, Host, Read, Recorder, Region, Scope, Segment, Stretch, Value
 from flexnn.regions.control import check_branches, truth, walked_loop
 from flexnn.regions.region import members
@@ -72,7 +73,7 @@ class OpenShapesRun:
         self._look_ahead = look_ahead
         self._open = self.stretches = OpenStretches(file, options)
         self._recorder = self.new_recorder()
-        self._recorder.keep_templates(options.memory)
+        self._recorder.keep_templates(wanted=options.memory is None)
         self._root = self._recorder.region
         self._results = Outputs(reuse=options.reuse_outputs)
         self._repeats: _Repeats | None = None
@@ -120,6 +121,8 @@ class OpenShapesRun:
         shapes = tuple([array.shape for array in inputs])
         if shapes != self._shapes:
             self._repeats = None
+            if self._shapes and self._recorder.templates is None:
+                self._begin_templates(inputs)
             self._open.change()
             self._results.clear()
             self._shapes = shapes
@@ -140,6 +143,17 @@ class OpenShapesRun:
             self._trim()
         self._repeats = self._repeating()
         return outputs
+
+    def _begin_templates(self, inputs: Sequence[Array]) -> None:
+        """Keep templates in a budget, as shapes change, if there is ample room for them when all else is closed."""
+        memory, segments = self._open.segments.memory, self._open.segments
+        beside = segments.model_bytes + BASE_BYTES + sum(array.nbytes for array in inputs)
+        if memory is None or not segments.may_hold_templates(memory - beside):
+            return
+        for key in list(self._first):
+            self._forget(self._first.pop(key))
+        self._open.close_all()
+        self._recorder.keep_templates(wanted=True)
 
     def _repeating(self) -> _Repeats | None:
         """Return how the last run is repeated, if one stretch was all of it; else None."""
@@ -194,7 +208,7 @@ class OpenShapesRun:
         """
         self._repeats = None
         self._open.rebudget(memory)
-        self._recorder.keep_templates(memory)
+        self._recorder.keep_templates(wanted=memory is None)
 
     def statistics(self) -> dict[str, Any]:
         """Return figures of the run (Session.statistics)."""
@@ -459,9 +473,10 @@ class _LackingRecorder(Recorder):
         super().__init__(segments.stored.model)
         self._segments = segments
 
-    def keep_templates(self, memory: int | None) -> None:
-        """Keep templates of segments where no budget of ``memory`` bytes has to count them."""
-        self.templates = self.templates or Templates(self.model.opset, self._stored)
+    def keep_templates(self, *, wanted: bool) -> None:
+        """Keep templates of segments from now on, or none."""
+        self.templates = (self.templates or Templates(self.model.opset, self._stored)) if wanted else None
+        self._segments.templates = self.templates
 
     def _stored(self) -> Stored:
         """Read the templates that the artifact holds. Raises ArtifactError, GraphError."""

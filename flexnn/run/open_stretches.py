@@ -259,7 +259,7 @@ class OpenStretches(Teams):
 
     def _leave(self, segments: Sequence[BoundSegment], team: Sequence[ReadyStretch]) -> bool:
         """Give up something for a team that has no room, when nothing else is open: the team itself, all plans, kept
-        stretches; return whether there was any.
+        stretches, templates; return whether there was any.
         """
         if len(team) > 1:
             return True
@@ -268,7 +268,7 @@ class OpenStretches(Teams):
                 self._close(segment)
             self.segments.drop_plans()
             return True
-        return self._drop_oldest(team)
+        return self._drop_oldest(team) or self.segments.drop_templates()
 
     @property
     def minimum_bytes(self) -> int:

@@ -19,7 +19,7 @@ from flexnn.planning.overhead import NODE_BYTES
 from flexnn.planning.refit import Refit
 from flexnn.planning.types import align_up
 from flexnn.regions import Segment
-from flexnn.regions.templates import SegmentTemplate
+from flexnn.regions.templates import SegmentTemplate, Templates
 
 from .constants import Packing
 from .engine import BoundProgram
@@ -34,6 +34,10 @@ engine: measured 11 KiB and 440 bytes.
 """
 CLOSED_BYTES = 6 << 10
 """Bytes of it while it is closed, its numbers not counted."""
+READING, TRACING_BYTES, ROOM = 10, 16 << 10, 2
+"""Bytes that reading templates takes for each of theirs, and that tracing takes for each node of the model; and how
+many times that much a budget must leave beside it.
+"""
 BASES_MAX = 4
 """Most plans of one template that others are refitted from."""
 GROWTH = 1.25
@@ -176,6 +180,10 @@ class BoundSegments:
         self._bases: dict[SegmentTemplate, list[Base]] = {}
         """Plans of each template's segments, the newest first."""
         self._pins: dict[tuple[int, bytes], Pins] = {}
+        self.templates: Templates | None = None
+        """Templates that the session keeps."""
+        self._had_no_room = False
+        """Whether templates were dropped for a budget."""
         nodes = sum(len(graph.nodes) for graph in self.stored.model.graph.walk())
         inline = (c for c in self.stored.constants if isinstance(source_of(c).base, ArraySource))
         values = sum(constant.nbytes for constant in inline)
@@ -227,6 +235,33 @@ class BoundSegments:
     def stacks_bytes(self) -> int:
         """Bytes of the threads' stacks."""
         return self.setting.overhead(Graph(), 0, 0, self.setting.threads)["stacks"]
+
+    @property
+    def templates_bytes(self) -> int:
+        """Bytes of the templates that are kept, or that segments come from."""
+        used = {id(s.segment.template): s.segment.template.template for s in self if s.segment.template is not None}
+        kept = self.templates.nbytes if self.templates is not None else 0
+        return max(kept, sum([template.nbytes for template in used.values()]))
+
+    def may_hold_templates(self, room_bytes: int) -> bool:
+        """Return whether the artifact's templates, or new ones, take little of the bytes that a budget leaves."""
+        source = self.stored.template_source
+        nodes = sum(len(graph.nodes) for graph in self.stored.model.graph.walk())
+        needed = max(READING * source.weight.nbytes if source is not None else 0, TRACING_BYTES * nodes)
+        return not self._had_no_room and ROOM * needed <= room_bytes
+
+    def drop_templates(self) -> bool:
+        """Forget the templates; segments keep their graphs. Return whether there were any."""
+        found = {other.segment.template for other in self if other.segment.template is not None}
+        if not found and self.templates is None:
+            return False
+        if self.templates is not None:
+            self.templates.close()
+        self._had_no_room = True
+        for other in self:
+            other.segment.leave_template()
+        self._packings.clear()
+        return True
 
     @property
     def bases_bytes(self) -> int:

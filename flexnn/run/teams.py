@@ -89,7 +89,9 @@ class Teams(Arena):
             + max(working - working_bytes, 0)
             + sum(member.nbytes for member in self._ready.values())
             + rounding_bytes(align, len(segments) + len(others)),
-            "kept": sum(other.kept_bytes for other in closed) + self.segments.bases_bytes,
+            "kept": sum(other.kept_bytes for other in closed)
+            + self.segments.bases_bytes
+            + self.segments.templates_bytes,
         }
 
     def _shares(self, segments: Sequence[BoundSegment], left: int) -> list[int]:
