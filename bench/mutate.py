@@ -119,6 +119,11 @@ def reseal(content: bytes, rng: random.Random) -> bytes:
     return bytes(out)
 
 
+def _room(value: Any) -> float:
+    """How often a part of a section is changed, beside others."""
+    return float(len(value)) ** 0.5 if isinstance(value, list | dict | str) else 1.0
+
+
 def _change(rows: Any, rng: random.Random) -> None:
     """Changes one value somewhere inside nested lists and dictionaries, or drops or doubles it."""
     holder, key = rows, None
@@ -126,7 +131,7 @@ def _change(rows: Any, rng: random.Random) -> None:
         keys = list(holder) if isinstance(holder, dict) else list(range(len(holder)))
         if not keys:
             return
-        key = rng.choices(keys, [len(holder[k]) ** 0.5 for k in keys])[0] if holder is rows else rng.choice(keys)
+        key = rng.choices(keys, [_room(holder[k]) for k in keys])[0] if holder is rows else rng.choice(keys)
         if not isinstance(holder[key], list | dict) or (rng.random() < 0.05 and holder is not rows):
             break
         holder = holder[key]

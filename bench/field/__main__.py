@@ -3,6 +3,8 @@
     trained   trained models out of packages that people install (default)
     double    who is right where FlexNN and onnxruntime differ
     suite     counts of the official ONNX backend suite
+    broken    models that each break one rule of the ONNX standard
+    records   makes the records of onnxruntime's own operators
 
 python -m bench.field PART --help tells of each.
 """
@@ -14,5 +16,5 @@ import sys
 from bench.cli import dispatch
 
 if __name__ == "__main__":
-    PARTS = {part: f"bench.field.{part}" for part in ("trained", "double", "suite")}
+    PARTS = {part: f"bench.field.{part}" for part in ("trained", "double", "suite", "broken", "records")}
     sys.exit(dispatch("bench.field", __doc__, PARTS, default="trained"))

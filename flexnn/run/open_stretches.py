@@ -357,17 +357,13 @@ class OpenStretches(Teams):
         self._is_settled = True
 
     def _plan_again(self, again: Sequence[ReadyStretch]) -> None:
-        """Plan, place and record stretches that were open before."""
-        segments = segments_of(again)
-        for segment in segments:
+        """Plan, place and record stretches that were open before. Raises BudgetError."""
+        for segment in segments_of(again):
             segment.is_measured = False  # streaming depends on more than keeping all weights
-        self._plan_team(again)
-        if self._measure(segments):
-            self._plan_team(again)
-        self._open.update(dict.fromkeys(segments))
-        self._arrange(segments)
         for found in again:
-            self._record(found)
+            if found.recording is None and not found.stretch.is_forgotten:
+                self._make_room(found)
+                self._record(found)
 
     def _settle(self) -> None:
         """Close what was broken off while it was planned and placed."""

@@ -8,8 +8,8 @@ from pathlib import Path
 import onnxruntime
 import pytest
 
-from bench.broken.__main__ import cases, compiled, wrong
-from bench.contrib_records import records
+from bench.field.broken import cases, compiled, wrong
+from bench.field.records import records
 from flexnn.graph.standard import records as stored
 
 RULES = 24

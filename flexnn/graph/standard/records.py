@@ -1,6 +1,6 @@
 """Operators of com.microsoft as onnxruntime 1.32.0 states them: attributes, inputs, outputs, types.
 
-Made by ``python -m bench.contrib_records``. An attribute is a name and its AttributeProto.AttributeType, with ``!``
+Made by ``python -m bench.field records``. An attribute is a name and its AttributeProto.AttributeType, with ``!``
 where it must be stated. An input or output is the name of its type, with ``?`` where it is optional and ``...`` where
 there may be many.
 """

@@ -1,8 +1,8 @@
 """Models that each break one rule of the ONNX standard: compile refuses each, naming node and rule, and takes its twin.
 
-    python -m bench.broken                what does not, and how many of each rule are refused
-    python -m bench.broken --peers        beside it how many onnxruntime refuses, of those whose twins it takes
-    python -m bench.broken --show TEXT    the answers of cases whose name has this text in it
+    python -m bench.field broken                what does not, and how many of each rule are refused
+    python -m bench.field broken --peers        beside it how many onnxruntime refuses, of those whose twins it takes
+    python -m bench.field broken --show TEXT    the answers of cases whose name has this text in it
 
 Exit 1 if a model is taken or a twin is not, or if an answer does not name node and rule.
 """
@@ -67,7 +67,7 @@ def _taken(model: onnx.ModelProto) -> bool:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = cli("bench.broken", __doc__, is_json=False)
+    parser = cli("bench.field broken", __doc__, is_json=False)
     parser.add_argument("--peers", action="store_true", help="also ask onnxruntime")
     parser.add_argument("--show", metavar="TEXT", help="print the answers of cases whose name has this text in it")
     options = parser.parse_args(arguments)
@@ -93,7 +93,3 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(text)
     tables(None).print(table)
     return 1 if failures else 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

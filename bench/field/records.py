@@ -1,6 +1,6 @@
 """Records of onnxruntime's own operators, as the onnxruntime that is installed states them.
 
-python -m bench.contrib_records > flexnn/graph/standard/records.py    those of com.microsoft that FlexNN has
+python -m bench.field records > flexnn/graph/standard/records.py    those of com.microsoft that FlexNN has
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from flexnn.graph.contrib.expansion import DOMAIN
 
 HEAD = '''"""Operators of com.microsoft as onnxruntime {version} states them: attributes, inputs, outputs, types.
 
-Made by ``python -m bench.contrib_records``. An attribute is a name and its AttributeProto.AttributeType, with ``!``
+Made by ``python -m bench.field records``. An attribute is a name and its AttributeProto.AttributeType, with ``!``
 where it must be stated. An input or output is the name of its type, with ``?`` where it is optional and ``...`` where
 there may be many.
 """
@@ -73,10 +73,6 @@ def _port(port: Any) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    cli("bench.contrib_records", __doc__, is_json=False).parse_args(arguments)
+    cli("bench.field records", __doc__, is_json=False).parse_args(arguments)
     print(records(), end="")
     return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
