@@ -40,12 +40,16 @@ static char *map(int64_t bytes) {
 }
 
 /* Moves whole pages to where others are mapped. No bytes are copied, so there are never two arenas in memory. An arena
- * that has moved before consists of several mappings, and the system moves one at a time. 0: failed. */
-static int move_pages(char *from, char *to, int64_t size) {
+ * that has moved before consists of several mappings, and the system moves one at a time. Returns the bytes that moved,
+ * from the first on: less than size where it failed. */
+static int64_t move_pages(char *from, char *to, int64_t size) {
     if (mremap(from, (size_t)size, (size_t)size, MREMAP_MAYMOVE | MREMAP_FIXED, to) != MAP_FAILED)
-        return 1;
+        return size;
     const int64_t page = sysconf(_SC_PAGESIZE), half = size / 2 / page * page;
-    return half && errno == EFAULT && move_pages(from, to, half) && move_pages(from + half, to + half, size - half);
+    if (!half || errno != EFAULT)
+        return 0;
+    const int64_t moved = move_pages(from, to, half);
+    return moved < half ? moved : half + move_pages(from + half, to + half, size - half);
 }
 
 static void unmap(char *memory, int64_t bytes) {
@@ -63,8 +67,12 @@ fx_status fx_arena_grow(fx_arena *a, int64_t bytes) {
     char *larger = fx_arena_is_lost(a) ? NULL : map(bytes);
     if (!larger)
         return FX_ERR_MEMORY;
-    if (a->memory && !move_pages(a->memory, larger, fx_arena_size(a->bytes))) {
+    const int64_t size = a->memory ? fx_arena_size(a->bytes) : 0;
+    const int64_t moved = a->memory ? move_pages(a->memory, larger, size) : 0;
+    if (moved < size) {
         unmap(larger, bytes);
+        if (!moved)
+            return FX_ERR_MEMORY;
         unmap(a->memory, a->bytes);
         a->memory = NULL;
         return FX_ERR_MEMORY;

@@ -15,7 +15,8 @@ typedef enum fx_arena_state {
 
 /* All zeros: an arena without memory, open. */
 typedef struct fx_arena {
-    char *memory; /* NULL: none; with bytes > 0: the system lost it as it grew, and nothing can run any more */
+    char *memory; /* NULL: none; with bytes > 0: the system lost it as it grew, and nothing runs until
+                   * every program is unbound and the engine is trimmed */
     int64_t bytes;
     atomic_int state; /* fx_arena_state */
 } fx_arena;

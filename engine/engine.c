@@ -123,6 +123,10 @@ fx_status fx_engine_trim(fx_engine *e, int keep_pinned) {
             fx_arena_cut(&e->arena, bytes);
         }
     }
+    if (fx_arena_is_lost(&e->arena) && !e->bound && !e->recordings) { /* the next program begins with a new one */
+        fx_pinned_cut(e, 0);
+        fx_arena_free(&e->arena);
+    }
 #ifdef __GLIBC__
     malloc_trim(0); /* returns what planning has freed, too */
 #endif
