@@ -102,7 +102,7 @@ class Refit:
             or needs[:, _ZEROS].max(initial=0) > program.zeros_count
         ):
             return None
-        if not np.array_equal(windows[self._sliced], self._windows[self._sliced]):
+        if not np.array_equal(windows[self._sliced, 2:], self._windows[self._sliced, 2:]):  # channels
             return None
         placed = self._placed(sizes, needs[:, _WORKSPACE])
         if placed is None:
@@ -119,8 +119,8 @@ class Refit:
         self._move(nodes, moved)
         steps = program.steps.copy()
         whole = np.flatnonzero(~np.isin(steps["node"], self._sliced))
-        for i, name in enumerate(("y0", "y1", "c0", "c1")):
-            steps["window"][name][whole] = windows[steps["node"][whole], i]
+        steps["window"]["y1"] = windows[steps["node"], 1]
+        steps["window"]["c1"][whole] = windows[steps["node"][whole], 3]
         made = replace(
             program,
             nodes=nodes,

@@ -33,7 +33,7 @@ from .outputs import Outputs
 from .recording import ReadyStretch
 from .segments import BoundSegments
 
-KEPT_BYTES_MAX = 16 << 20
+KEPT_BYTES_MAX = 8 << 20
 """Most bytes of kept stretches of other shapes than the last run's; beyond, those used longest ago are forgotten."""
 VARIANTS_MAX = 8
 """Most numbers of a value that are kept apart. Beyond, nodes that need them are left to numpy."""

@@ -7,7 +7,7 @@ closed when a team needs their room.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -22,7 +22,6 @@ from .model_file import ModelFile
 from .needs import Needs, alone_bytes
 from .options import RunOptions
 from .recording import ReadyStretch, ready
-from .segments import BoundSegment
 from .statistics import machine_statistics
 from .teams import Teams, segments_of
 
@@ -231,7 +230,8 @@ class OpenStretches(Teams):
         while self._is_crowded and found.grown and self._drop_oldest([found]):
             pass
         team = [*self._usual] if found in self._usual else [*(used for used in self._used if used != found), found]
-        is_planned = False
+        is_planned, self.segments.plans_larger = False, True
+        ways_out = self._ways_out(found, team)
         while not self._fits(team):
             mine = segments_of(team)
             others = [segment for segment in self._open if segment not in mine]
@@ -244,10 +244,9 @@ class OpenStretches(Teams):
                 self._plan_team(team)
                 is_planned = not self._measure(segments_of(team))
             except BudgetError:
-                if not self._leave(mine, team):
+                if next(ways_out, None) is None:
                     raise
-                team = [found] if len(team) > 1 else team
-                is_planned = False
+                team, is_planned = [found], False
         for other in self._ready.values():  # one without segments does not close with them
             if other not in team and not other.segments:
                 other.close()
@@ -257,18 +256,21 @@ class OpenStretches(Teams):
             self._open[segment] = None
         self._arrange(segments)
 
-    def _leave(self, segments: Sequence[BoundSegment], team: Sequence[ReadyStretch]) -> bool:
-        """Give up something for a team that has no room, when nothing else is open: the team itself, all plans, kept
-        stretches, templates; return whether there was any.
+    def _ways_out(self, found: ReadyStretch, team: Sequence[ReadyStretch]) -> Iterator[bool]:
+        """Give up something for a stretch that has no room with its team, when nothing else is open, and yield: the
+        team itself, plans for other sizes, kept stretches, templates.
         """
         if len(team) > 1:
-            return True
-        if self.segments.has_plans(segments):
-            for segment in segments:
-                self._close(segment)
-            self.segments.drop_plans()
-            return True
-        return self._drop_oldest(team) or self.segments.drop_templates()
+            yield True
+        self.segments.plans_larger = False
+        for segment in found.segments:
+            self._close(segment)
+        self.segments.drop_plans()
+        yield True
+        while self._drop_oldest([found]):
+            yield True
+        if self.segments.drop_templates():
+            yield True
 
     @property
     def minimum_bytes(self) -> int:

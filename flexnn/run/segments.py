@@ -7,7 +7,7 @@ they share its pinned weights, and cost little beside it.
 from __future__ import annotations
 
 from _blake2 import blake2b
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from flexnn.artifact.model_section import StoredModel, source_of, weight_key
@@ -182,6 +182,8 @@ class BoundSegments:
         self._pins: dict[tuple[int, bytes], Pins] = {}
         self.templates: Templates | None = None
         """Templates that the session keeps."""
+        self.plans_larger = True
+        """Whether plans may be for larger sizes than those that are asked for."""
         self._had_no_room = False
         """Whether templates were dropped for a budget."""
         nodes = sum(len(graph.nodes) for graph in self.stored.model.graph.walk())
@@ -215,13 +217,6 @@ class BoundSegments:
         self._pins.clear()
         for segment in self:
             segment.drop_plan()
-
-    def has_plans(self, segments: Collection[BoundSegment]) -> bool:
-        """Return whether there are plans but for those that are only of these segments."""
-        bases = any(
-            base not in [s.base for s in segments if s.is_own] for found in self._bases.values() for base in found
-        )
-        return bases or any(other.base is not None for other in self if other not in segments)
 
     def pop(self, segment: Segment) -> BoundSegment | None:
         """Forget a segment that will not run again; return its bound form."""
@@ -257,6 +252,7 @@ class BoundSegments:
             return False
         if self.templates is not None:
             self.templates.close()
+            self.templates = None
         self._had_no_room = True
         for other in self:
             other.segment.leave_template()
@@ -313,7 +309,7 @@ class BoundSegments:
         """
         if segment.is_own and segment.base is not None and segment.base.planned_for == own:
             return
-        if own is not None and self._planned_larger(segment, own):
+        if own is not None and self.plans_larger and self._planned_larger(segment, own):
             return
         io = self.io_bytes(segment)
         try:

@@ -75,7 +75,7 @@ def _timed(calls: list[float], function: Callable[..., Any]) -> Callable[..., An
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """Seconds of CPU of each call into the C core that plans make. Python looks for signals between them."""
     found: list[float] = []
-    for name in ("place_in_order", "place_by_time", "place_gaps", "place_search", "fluid_bound", "op_windows"):
+    for name in ("place_in_order", "place_by_time", "place_gaps", "place_search", "fluid_bound", "node_needs"):
         monkeypatch.setattr(_core, name, _timed(found, getattr(_core, name)))
     whole = _core.Drafts
 

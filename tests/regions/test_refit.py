@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,12 +14,12 @@ from tests.regions.test_templates import images
 from tests.support.regions import F32, check_run, graph_of, model_of, numbers, opened, value
 
 node = onnx.helper.make_node
-SIDES = 32, 40, 96, 33, 64, 128, 48, 80
+SIDES = 32, 40, 96, 36, 64, 128, 48, 80
 LENGTHS = 20, 64, 21, 48, 30, 63, 22, 57
 
 
 @pytest.fixture
-def plans(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+def plans(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """A list that gets an entry for each plan that is made."""
     made: list[int] = []
     plan = Planner.plan
@@ -30,7 +29,7 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
         return plan(planner, memory)
 
     monkeypatch.setattr(Planner, "plan", counted)
-    yield made
+    return made
 
 
 def layers(count: int = 12, width: int = 96) -> onnx.ModelProto:
@@ -45,28 +44,27 @@ def layers(count: int = 12, width: int = 96) -> onnx.ModelProto:
     return model_of(graph_of(nodes, [value("x", F32, ["n", width])], [value("y", F32, ["n", width])], weights))
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_shapes_share_a_plan(tmp_path: Path, plans: list[int], threads: int) -> None:
+def test_shapes_share_a_plan(tmp_path: Path, plans: list[int]) -> None:
     """Outputs are right, and weights stay where they are, however often shapes change."""
     model = images()
-    with opened(tmp_path, model, threads=threads, poison=True) as session:
+    with opened(tmp_path, model) as session:
         for side in SIDES:
             check_run(session, model, {"x": numbers(2, 3, side, side + 16)})
         first = len(plans)
         assert first <= 3
         for side in SIDES * 2:
             check_run(session, model, {"x": numbers(2, 3, side, side + 16)})
-            assert session.statistics()["pinning"]["read"] == 0 or len(plans) > first
+        assert session.statistics()["pinning"]["read"] <= session.plan.pinned_bytes
         assert len(plans) == first
 
 
 @pytest.mark.parametrize("share", [1.0, 1.3, 2.0])
 def test_shapes_share_a_plan_in_a_budget(tmp_path: Path, plans: list[int], share: float) -> None:
     model = layers()
-    with opened(tmp_path, model, threads=1) as session:
+    with opened(tmp_path, model) as session:
         session.run(None, {"x": numbers(max(LENGTHS), 96)})
         memory = int(session.plan.minimum_memory * share)
-    with opened(tmp_path, model, memory=memory, threads=1, poison=True) as session:
+    with opened(tmp_path, model, memory=memory) as session:
         for length in LENGTHS:
             check_run(session, model, {"x": numbers(length, 96)})
             assert session.session_bytes <= memory
@@ -79,7 +77,7 @@ def test_shapes_share_a_plan_in_a_budget(tmp_path: Path, plans: list[int], share
 
 def test_a_budget_that_changes_between_shapes(tmp_path: Path) -> None:
     model = layers()
-    with opened(tmp_path, model, threads=1) as session:
+    with opened(tmp_path, model) as session:
         session.run(None, {"x": numbers(max(LENGTHS), 96)})
         least = session.plan.minimum_memory
         for turn, length in enumerate(LENGTHS * 2):
@@ -91,7 +89,7 @@ def test_a_budget_that_changes_between_shapes(tmp_path: Path) -> None:
 def test_sizes_that_do_not_fit_need_another_plan(tmp_path: Path) -> None:
     """A plan that reads weights has places for what is not larger; one that pins them all has places for everything."""
     model = layers()
-    with opened(tmp_path, model, threads=1) as session:
+    with opened(tmp_path, model) as session:
         graphs = {}
         for length in (32, 64, 16):
             session.run(None, {"x": numbers(length, 96)})
@@ -115,10 +113,9 @@ def test_sizes_that_do_not_fit_need_another_plan(tmp_path: Path) -> None:
 def test_many_shapes_leave_a_small_session(tmp_path: Path) -> None:
     """What is kept of shapes is bounded, and counted."""
     model = layers(4)
-    with opened(tmp_path, model, threads=1) as session:
+    with opened(tmp_path, model) as session:
         sizes = []
         for length in range(20, 420):
             session.run(None, {"x": np.zeros((length, 96), np.float32)})
             sizes.append(session.session_bytes)
-        assert max(sizes) - sizes[0] < 17 << 20
-        assert session.statistics()["segments"] < 400
+        assert max(sizes) - sizes[0] < 9 << 20
