@@ -259,6 +259,10 @@ class Templates:
         """Bytes of all templates, about."""
         return sum(template.nbytes for found in self._found.values() for template in found)
 
+    def holds(self, template: SegmentTemplate) -> bool:
+        """Return whether a template is kept."""
+        return any(template in found for found in self._found.values())
+
     def close(self) -> None:
         """Drop all templates, and make no more."""
         self._found.clear()

@@ -319,6 +319,7 @@ class OpenShapesRun:
         """Forget what was used longest ago until the rest is small enough; the last run's stretches stay."""
         for key in [key for key, stretch in self._first.items() if stretch.is_forgotten]:
             self._forget(self._first.pop(key))
+        self._open.segments.prune()
         for key in list(self._first)[:-1]:
             if self._open.kept_bytes <= KEPT_BYTES_MAX:
                 return

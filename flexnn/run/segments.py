@@ -222,6 +222,14 @@ class BoundSegments:
         """Forget a segment that will not run again; return its bound form."""
         return self._bound.pop(segment, None)
 
+    def prune(self) -> None:
+        """Forget what is kept for templates that are gone."""
+        used = {segment.segment.template for segment in self}
+        for template in self._packings.keys() | self._bases.keys():
+            if template not in used and (self.templates is None or not self.templates.holds(template)):
+                self._packings.pop(template, None)
+                self._bases.pop(template, None)
+
     def lacking(self, segment: Segment) -> set[str]:
         """Return the names of nodes whose weights the artifact does not hold in the form that the segment reads."""
         return {weight.name for weight in segment.weights if not self._has(weight)}

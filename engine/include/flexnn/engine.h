@@ -151,8 +151,8 @@ typedef struct fx_bind_stats {
  * the arena already holds, for a bound program or for one unbound since, are not read again. Programs of one engine may
  * share any memory, except that none may write what another has pinned or reads as zeros (FX_ERR_OVERLAP); their pinned
  * weights lie apart, or all of them in the same places. Only in the process that opened the engine (FX_ERR_FORK), and
- * not during a run (FX_ERR_RUNNING). interrupt, which may be NULL, is asked while reading. NULL on failure: the programs
- * bound before are as they were. */
+ * not during a run (FX_ERR_RUNNING). interrupt, which may be NULL, is asked while reading. NULL on failure: the
+ * programs bound before are as they were. */
 fx_bound *fx_bind(fx_engine *e, const fx_program *p, const fx_interrupt *interrupt, fx_bind_stats *stats,
                   fx_error *error);
 /* Unbinds a program. Its pinned weights stay in the arena until something else needs their place. FX_ERR_RUNNING: it is

@@ -19,7 +19,8 @@ typedef struct fx_finish {
 
 /* Product of a few rows, at the speed of memory: as fx_gemm, but for any number of panels, whose weights have the form
  * wtype (fx_wtype). `head` floats precede them, or none: bias, slopes of PRELU and what the form needs (weight_form.h),
- * with the scales from float `scales` on. For the same all_rows the result does not depend on how rows are cut into calls. */
+ * with the scales from float `scales` on. For the same all_rows the result does not depend on how rows are cut into
+ * calls. */
 #define FX_FEW_ROWS 7 /* most rows */
 typedef struct fx_gemv {
     const float *const *a; /* [taps][rows] */
