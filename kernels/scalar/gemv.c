@@ -18,6 +18,7 @@ void FX_SYMBOL(gemv_f32)(const fx_gemv *g) {
                 sum *= panel[g->scales + j % FX_NR];
             float slope = g->finish.act == FX_ACT_PRELU ? panel[FX_NR + j % FX_NR] : g->finish.lo;
             float *c = &g->c[i][g->c_at + j];
-            *c = fx_finish_scalar(&g->finish, g->head ? sum + panel[j % FX_NR] : sum, g->r ? &g->r[i][g->c_at + j] : NULL, slope);
+            *c = fx_finish_scalar(&g->finish, g->head ? sum + panel[j % FX_NR] : sum,
+                                  g->r ? &g->r[i][g->c_at + j] : NULL, slope);
         }
 }
