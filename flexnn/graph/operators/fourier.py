@@ -7,7 +7,7 @@ from math import log2, prod
 
 from ..attributes import Int, int_attr, node_error
 from ..ir import Node, Shape, Tensor
-from .record import FLOAT, Cost, Operator, Values, always_together, contiguous_operands
+from .record import FLOAT, Cost, Values, whole_operator
 
 LENGTH_MAX = 1 << 26
 
@@ -41,8 +41,8 @@ def _flops(node: Node, inputs: Sequence[Shape], output: Shape) -> float:
 
 
 OPERATORS = (
-    Operator(
-        name="fourier",
+    whole_operator(
+        "fourier",
         attrs={
             "n": Int(1, LENGTH_MAX),
             "size": Int(1, 2 * LENGTH_MAX),
@@ -56,15 +56,6 @@ OPERATORS = (
         dtypes=FLOAT,
         infer=_infer_fourier,
         encode=_encode_fourier,
-        strided=contiguous_operands(3),
-        together=always_together,
-        in_place=(),
-        reads_transposes=False,
-        order="fixed",
-        rows="whole",
-        interleaves=False,
-        has_panels=False,
-        kernels=(),
         cost=Cost(passes=1.0, peak_fraction=0.04, flops=_flops),
     ),
 )

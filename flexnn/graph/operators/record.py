@@ -146,3 +146,37 @@ def elementwise_strides(inputs: int) -> tuple[StrideRule, ...]:
 def contiguous_operands(inputs: int) -> tuple[StrideRule, ...]:
     """Return rules that accept only contiguous inputs, so many, and a contiguous output."""
     return (is_contiguous,) * (inputs + 1)
+
+
+def whole_operator(
+    name: str,
+    *,
+    attrs: Mapping[str, Spec],
+    inputs: tuple[int, int],
+    dtypes: tuple[str, ...],
+    infer: Callable[[Node, list[Shape], list[str]], tuple[Shape, str]],
+    encode: Callable[[Node, list[Tensor], Tensor], Values],
+    cost: Cost,
+    in_place: tuple[int, ...] = (),
+) -> Operator:
+    """Return the record of an operator that computes all of its output at once, over contiguous operands: it has no
+    panels, one kernel, and takes no part in what passes do with layouts.
+    """
+    return Operator(
+        name=name,
+        attrs=attrs,
+        inputs=inputs,
+        dtypes=dtypes,
+        infer=infer,
+        encode=encode,
+        strided=contiguous_operands(inputs[1]),
+        together=always_together,
+        in_place=in_place,
+        reads_transposes=False,
+        order="fixed",
+        rows="whole",
+        interleaves=False,
+        has_panels=False,
+        kernels=(),
+        cost=cost,
+    )

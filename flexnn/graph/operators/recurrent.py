@@ -10,7 +10,7 @@ from ..ir import DTYPES, Node, Shape, Tensor
 from ..panels import NR
 from ..weight_form import FORMS
 from .fields import enum, enum_index
-from .record import Cost, Operator, Values, always_together, contiguous_operands
+from .record import Cost, Values, whole_operator
 
 _FORMS = {"f32": "f32", "f16": "f16", "i8": "s8"}
 """Forms of the recurrent weights by the type of the operand: stored panels are as many numbers of it as they have bytes
@@ -57,22 +57,13 @@ def _flops(node: Node, inputs: Sequence[Shape], output: Shape) -> float:
 
 
 OPERATORS = (
-    Operator(
-        name="recurrent",
+    whole_operator(
+        "recurrent",
         attrs={"kind": enum("cell_kind"), "is_reverse": Int(0, 1)},
         inputs=(3, 4),  # as params.h states
         dtypes=("f32", "f16", "i8", "i32"),
         infer=_infer_recurrent,
         encode=_encode_recurrent,
-        strided=contiguous_operands(4),
-        together=always_together,
-        in_place=(),
-        reads_transposes=False,
-        order="fixed",
-        rows="whole",
-        interleaves=False,
-        has_panels=False,
-        kernels=(),
         cost=Cost(passes=1.0, peak_fraction=0.2, flops=_flops),
     ),
 )

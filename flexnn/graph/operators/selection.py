@@ -6,7 +6,7 @@ from math import prod
 
 from ..attributes import INT_MAX, Int, int_attr, node_error
 from ..ir import DTYPES, RANK_MAX, Node, Shape, Tensor
-from .record import ANY_DTYPE, Cost, Operator, Values, always_together, contiguous_operands
+from .record import ANY_DTYPE, Cost, Values, whole_operator
 
 
 def _infer_trilu(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
@@ -35,40 +35,23 @@ def _encode_one_hot(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
 
 
 OPERATORS = (
-    Operator(
-        name="trilu",
+    whole_operator(
+        "trilu",
         attrs={"k": Int(-INT_MAX), "is_upper": Int(0, 1)},
         inputs=(1, 1),
         dtypes=ANY_DTYPE,
         infer=_infer_trilu,
         encode=_encode_trilu,
-        strided=contiguous_operands(1),
-        together=always_together,
         in_place=(0,),
-        reads_transposes=False,
-        order="fixed",
-        rows="whole",
-        interleaves=False,
-        has_panels=False,
-        kernels=(),
         cost=Cost(passes=1.0),
     ),
-    Operator(
-        name="one_hot",
+    whole_operator(
+        "one_hot",
         attrs={"axis": Int(0, RANK_MAX - 1), "depth": Int(1)},
         inputs=(2, 2),
         dtypes=ANY_DTYPE,
         infer=_infer_one_hot,
         encode=_encode_one_hot,
-        strided=contiguous_operands(2),
-        together=always_together,
-        in_place=(),
-        reads_transposes=False,
-        order="fixed",
-        rows="whole",
-        interleaves=False,
-        has_panels=False,
-        kernels=(),
         cost=Cost(passes=1.0),
     ),
 )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ..attributes import Enum, Int, int_attr, node_error
 from ..ir import Node, Shape, Tensor
 from .fields import enum, enum_index
-from .record import Cost, Operator, Values, always_together, contiguous_operands
+from .record import Cost, Values, whole_operator
 
 _COUNTS = ("trees", "nodes", "entries", "results", "depth", "is_plain", "is_positive", "has_base")
 _ENUMS = {"aggregate": "forest", "transform": "transform", "classes": "classes"}
@@ -41,8 +41,8 @@ def _flops(node: Node, inputs: Sequence[Shape], output: Shape) -> float:
 
 
 OPERATORS = (
-    Operator(
-        name="trees",
+    whole_operator(
+        "trees",
         attrs={
             "to": Enum(("f32", "f64")),
             "trees": Int(1),
@@ -61,15 +61,6 @@ OPERATORS = (
         dtypes=("f32", "f64", "i32"),
         infer=_infer_trees,
         encode=_encode_trees,
-        strided=contiguous_operands(2),
-        together=always_together,
-        in_place=(),
-        reads_transposes=False,
-        order="fixed",
-        rows="whole",
-        interleaves=False,
-        has_panels=False,
-        kernels=(),
         cost=Cost(passes=1.0, peak_fraction=0.004, flops=_flops),
     ),
 )
