@@ -6,7 +6,6 @@ mean together.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -49,6 +48,8 @@ def dump_graph(graph: Graph) -> bytes:
         "inputs": graph.inputs,
         "outputs": graph.outputs,
     }
+    import json
+
     return json.dumps(rows, separators=(",", ":")).encode("ascii")
 
 
@@ -72,6 +73,8 @@ def load_json(raw: bytes, keys: set[str], what: str) -> dict[str, Any]:
     if parsed_bytes(raw) > PARSED_BYTES_MAX:
         most = f"at most {PARSED_BYTES_MAX >> 20} MiB are read"
         raise ArtifactError(f"the {what} section would take {parsed_bytes(raw) >> 20} MiB of memory; {most}")
+    import json  # importing flexnn does without
+
     try:
         rows = json.loads(raw)
     except (ValueError, RecursionError) as error:

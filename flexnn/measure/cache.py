@@ -8,7 +8,6 @@ cannot be read or written, measuring is repeated.
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
 from dataclasses import asdict
@@ -69,6 +68,8 @@ def key_of(artifact: Artifact, threads: int, direct: bool) -> str:
 
 def load(key: str) -> Kept | None:
     """Return the profile under ``key``; None if there is none that can be used."""
+    import json  # importing flexnn does without
+
     from flexnn.files import own_folder, read_own
 
     try:
@@ -83,6 +84,8 @@ def load(key: str) -> Kept | None:
 
 def store(key: str, kept: Kept) -> None:
     """Write the profile under ``key`` if the folder can be written; of too many times, the last ones."""
+    import json
+
     from flexnn.files import own_folder, replacing_in
 
     machine = asdict(kept.machine)

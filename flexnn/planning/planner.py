@@ -10,7 +10,6 @@ from flexnn.graph.ir import Graph
 from flexnn.graph.tables import GATHERS
 from flexnn.units import Groups
 
-from .bands import WORTH, banded
 from .costs import graph_costs, stored_table
 from .errors import BudgetError
 from .overhead import with_groups
@@ -56,6 +55,8 @@ class Planner:
 
         def costs_of(variant: Graph) -> Costs:
             return graph_costs(variant, self._setting, in_file=has_tables)
+
+        from .bands import WORTH, banded  # plans without a limit do without
 
         tiled = banded(self._graph, self._whole.costs, costs_of)
         bands = VariantPlanner(tiled[0], self._setting, costs=tiled[1]) if tiled else None

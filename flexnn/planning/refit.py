@@ -9,16 +9,18 @@ not larger than what it was planned for. All programs that come from one plan sh
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flexnn import _core
 from flexnn.graph.ir import DTYPES, Graph
 
 from .report import Plan
 from .types import I64, LINE
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _TILE_BLOCK = [name for name, _ in _core.FIELDS["conv"]].index("tile_block")
 _WORKSPACE, _ZEROS = 0, 1

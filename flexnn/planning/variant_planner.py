@@ -25,7 +25,6 @@ import numpy as np
 from flexnn import _core
 from flexnn.graph.ir import Graph
 
-from .bound import Bound, Bounding
 from .costs import graph_costs
 from .drafts import Draft, Drafting, Records
 from .errors import BudgetError
@@ -37,6 +36,8 @@ from .types import LINE, Costs, Placement
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from .bound import Bound, Bounding
 
 FIRST_RUNG = 0.03
 """Spare memory (beyond the tightest plan) of the second rung, as a fraction of the smallest budget."""
@@ -186,6 +187,8 @@ class VariantPlanner:
 
     @cached_property
     def _bounding(self) -> Bounding:
+        from .bound import Bounding  # plans without a limit do without
+
         return Bounding(self._graph, self._costs, self._machine)
 
     def _parts(self, rows: int) -> dict[str, int]:

@@ -21,7 +21,8 @@ CONSTANTS = {
 
 
 def ranges(nodes: list[onnx.NodeProto], x: Array, tmp: object) -> tuple[Ranges, Region]:
-    graph = graph_of(nodes, [value("x", F32, ["n"])], [value("y", F32, ["k"])], CONSTANTS)
+    kind = I64 if {other.op_type for other in nodes} & {"Mod", "ArgMax", "NonZero"} else F32
+    graph = graph_of(nodes, [value("x", F32, ["n"])], [value("y", kind, ["k"])], CONSTANTS)
     path = f"{tmp}/m.onnx"
     onnx.save(model_of(graph), path)
     model = load_model(path)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from itertools import combinations
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flexnn import _core
 from flexnn.planning.types import I64
 
 from .blocks import Blocks
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 Gap = tuple[int, int]
 GAPS_MIN, GAPS = 16, 1 << 16
