@@ -1,1 +1,1 @@
-"""Models that each break one rule of the ONNX standard, beside twins that keep it: bench/broken/__main__.py."""
+"""Models that each break one rule of the ONNX standard, beside twins that keep it: bench/field/broken.py."""

@@ -40,7 +40,7 @@ class Template:
     floats: Array
     """The same of floats."""
     extent_indices: tuple[Array, Array, Array, Array] | None = None
-    """What ``extents`` found the first time."""
+    """Indices that ``extents`` found the first time."""
 
     def __len__(self) -> int:
         return len(self.nodes)

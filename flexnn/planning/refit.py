@@ -23,12 +23,17 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _TILE_BLOCK = [name for name, _ in _core.FIELDS["conv"]].index("tile_block")
+RANGE = 2
+"""Outputs of convolutions may be this many times as large or as small in all as those that kernels were chosen for,
+where there is no budget and a plan pins everything: another plan costs little then, and a kernel that is right for
+small maps may be slow for large ones.
+"""
 _WORKSPACE, _ZEROS = 0, 1
 """Columns of what ``_core.node_needs`` fills; the others are of panels."""
 
 
 class Sizes(NamedTuple):
-    """What binding to sizes decides about a graph of which all else is known."""
+    """Numbers that binding to sizes decides, of a graph of which all else is known."""
 
     params: NDArray[np.int32]
     """Parameters of each node."""
@@ -39,10 +44,13 @@ class Sizes(NamedTuple):
 
 
 class Refit:
-    """What a plan of ``graph`` takes from its sizes. ``plan`` runs nodes one by one, in the graph's order."""
+    """Maker of plans for other sizes, out of a plan of ``graph``. ``plan`` runs nodes one by one, in the graph's order.
+    With ``any_range``, outputs of convolutions may have any sizes (RANGE).
+    """
 
-    def __init__(self, plan: Plan, graph: Graph) -> None:
+    def __init__(self, plan: Plan, graph: Graph, *, any_range: bool = False) -> None:
         program = plan.program
+        self._any_range = any_range
         self._plan, self._program = plan, program
         self._base = program.arena_bytes - plan.working_bytes
         self._is_pinned = not len(program.loads) and not len(program.tables)
@@ -60,6 +68,8 @@ class Refit:
         self._blocks(graph, sizes)
         self._needs, self._windows = _needs(program.nodes) or (np.zeros((0, 4), np.int64), np.zeros((0, 4), np.int32))
         self._conv = np.flatnonzero(program.nodes["op"] == _core.OPS.index("conv"))
+        self._maps = np.array([graph.nodes[i].outputs[0] for i in self._conv.tolist()], np.int64)
+        self._map_bytes = int(sizes.nbytes[self._maps].sum())
         self._tile_blocks = program.nodes["params"][self._conv, _TILE_BLOCK]
         steps = np.bincount(program.steps["node"], minlength=len(graph.nodes))
         self._sliced = np.flatnonzero(steps > 1)
@@ -92,6 +102,10 @@ class Refit:
     def at(self, sizes: Sizes) -> Plan | None:
         """Return the plan for other sizes; None where they need another plan."""
         program = self._program
+        map_bytes = int(sizes.nbytes[self._maps].sum())
+        is_near = self._map_bytes <= RANGE * map_bytes <= RANGE**2 * self._map_bytes
+        if self._is_pinned and not is_near and not self._any_range:
+            return None
         nodes = program.nodes.copy()
         nodes["params"] = sizes.params
         nodes["params"][self._conv, _TILE_BLOCK] = self._tile_blocks

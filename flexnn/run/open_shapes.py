@@ -77,7 +77,7 @@ class OpenShapesRun:
         self._root = self._recorder.region
         self._results = Outputs(reuse=options.reuse_outputs)
         self._repeats: _Repeats | None = None
-        """What repeats the last run."""
+        """Repetition of the last run; None: it needs a walk."""
         self._first: dict[Hashable, Stretch] = {}
         """First stretch of each region that was walked, by region and shapes; the one used last at the end."""
         self.output_sets = 1 if options.reuse_outputs else 2

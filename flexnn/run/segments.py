@@ -75,7 +75,7 @@ class BoundSegment:
     """Constants that are not in the artifact, as the graph's last inputs."""
     all: BoundSegments
     base: Base | None = None
-    """What its plan comes from; None: it has no plan."""
+    """Base of its plan; None: it has no plan."""
     is_own: bool = False
     """Whether ``base`` is planned for its own sizes."""
     working_bytes: int = 0
@@ -83,7 +83,7 @@ class BoundSegment:
     bound: BoundProgram | None = None
     """The plan's program in the engine, while the segment is open."""
     bound_base: Base | None = None
-    """What the bound program comes from."""
+    """Base of the bound program."""
     place: tuple[int, int] | None = None
     """Arena offsets of its pinned part and of its working part, when it was bound last."""
     watch: Watch | None = None
@@ -369,7 +369,7 @@ class BoundSegments:
         pins = self._pins.setdefault((nbytes, blake2b(program.pinned.tobytes() + zeros).digest()), Pins(nbytes))
         template = segment.segment.template
         is_whole = template is not None and len(graph.nodes) == len(plan.graph.nodes) and not self._rewrite
-        refit = Refit(plan, graph) if is_whole and plan.graph is graph else None
+        refit = Refit(plan, graph, any_range=self.memory is not None) if is_whole and plan.graph is graph else None
         plan = plan.but(overhead=plan.overhead | {"io": 0})
         base = Base(graph, plan, own, io, pins, refit)
         if refit is not None and template is not None:

@@ -111,7 +111,7 @@ def test_sizes_that_do_not_fit_need_another_plan(tmp_path: Path) -> None:
 
 
 def test_many_shapes_leave_a_small_session(tmp_path: Path) -> None:
-    """What is kept of shapes is bounded, and counted."""
+    """Memory for kept shapes is bounded, and counted."""
     model = layers(4)
     with opened(tmp_path, model) as session:
         sizes = []
