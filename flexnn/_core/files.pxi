@@ -17,9 +17,6 @@ cdef class OpenFile:
 
     cdef readonly int fd
 
-    def __cinit__(self):
-        self.fd = -1
-
     def __init__(self, path, int flags, int mode=0o666, *, int dir_fd=AT_FDCWD):
         cdef bytes raw = os.fsencode(path)
         cdef const char *name = raw
@@ -38,6 +35,9 @@ cdef class OpenFile:
             if fd < 0:
                 PyErr_CheckSignals()
         self.fd = fd
+
+    def __cinit__(self):
+        self.fd = -1
 
     def __dealloc__(self):
         self.close()
