@@ -325,6 +325,7 @@ class OpenShapesRun:
                 return
             if not self._is_used(self._first[key]):
                 self._forget(self._first.pop(key))
+                self._open.segments.drop_unused_bases()
 
     def _is_used(self, stretch: Stretch) -> bool:
         return self._open.is_used(stretch) or any(map(self._is_used, stretch.following.values()))

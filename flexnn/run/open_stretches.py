@@ -116,9 +116,10 @@ class OpenStretches(Teams):
         for segment in unneeded:
             self._close(segment)
         if unneeded:
-            for found in [found for found in self._ready.values() if not needed.intersection(found.segments)]:
-                if found.segments and not any(segment.is_own for segment in found.segments):
-                    self.forget(found.stretch)  # what is refitted is soon recorded again
+            large = {segment for segment in unneeded if segment.pins in pins}
+            for found in [found for found in self._ready.values() if found.segments and large >= set(found.segments)]:
+                self.forget(found.stretch)  # it is soon recorded again, and planned where its sizes need that
+                self.segments.drop_unused_bases()
             self._engine.trim()
         return spent
 

@@ -34,9 +34,9 @@ engine: measured 11 KiB and 440 bytes.
 """
 CLOSED_BYTES = 6 << 10
 """Bytes of it while it is closed, its numbers not counted."""
-READING, TRACING_BYTES, ROOM = 10, 16 << 10, 2
-"""Bytes that reading templates takes for each of theirs, and that tracing takes for each node of the model; and how
-many times that much a budget must leave beside it.
+READING, READ, TRACING_BYTES, ROOM = 4, 2, 10 << 10, 2
+"""Bytes that reading the artifact's templates takes for each of theirs (measured 2.5), and that stay (1.5 to 2.1);
+bytes that tracing takes for each node of the model (3 to 10 KiB); and how many times that much a budget must leave.
 """
 BASES_MAX = 4
 """Most plans of one template that others are refitted from."""
@@ -222,6 +222,12 @@ class BoundSegments:
         """Forget a segment that will not run again; return its bound form."""
         return self._bound.pop(segment, None)
 
+    def drop_unused_bases(self) -> None:
+        """Forget plans that no segment has."""
+        used = {id(segment.base) for segment in self}
+        for template, bases in self._bases.items():
+            self._bases[template] = [base for base in bases if id(base) in used]
+
     def prune(self) -> None:
         """Forget what is kept for templates that are gone."""
         used = {segment.segment.template for segment in self}
@@ -243,8 +249,11 @@ class BoundSegments:
     def templates_bytes(self) -> int:
         """Bytes of the templates that are kept, or that segments come from."""
         used = {id(s.segment.template): s.segment.template.template for s in self if s.segment.template is not None}
-        kept = self.templates.nbytes if self.templates is not None else 0
-        return max(kept, sum([template.nbytes for template in used.values()]))
+        traced = sum([template.nbytes for template in used.values()])
+        if self.templates is None:
+            return traced
+        source = self.stored.template_source
+        return max(self.templates.nbytes, traced) + (READ * source.weight.nbytes if source is not None else 0)
 
     def may_hold_templates(self, room_bytes: int) -> bool:
         """Return whether the artifact's templates, or new ones, take little of the bytes that a budget leaves."""
