@@ -43,6 +43,24 @@ static bool divide(fx_trail_function function, int64_t a, int64_t b, int64_t *re
     return true;
 }
 
+/* A comparison of two numbers of which both outcomes are known. */
+static bool compared(fx_trail_function function, bool is_less, bool is_equal, int64_t *result) {
+    switch (function) {
+    case FX_TRAIL_BELOW:
+    case FX_TRAIL_LT:
+        *result = is_less;
+        return true;
+    case FX_TRAIL_EQ:
+        *result = is_equal;
+        return true;
+    case FX_TRAIL_LE:
+        *result = is_less || is_equal;
+        return true;
+    default:
+        return false;
+    }
+}
+
 static bool of_integers(fx_trail_function function, int64_t a, int64_t b, int64_t *result) {
     switch (function) {
     case FX_TRAIL_ADD:
@@ -54,18 +72,8 @@ static bool of_integers(fx_trail_function function, int64_t a, int64_t b, int64_
     case FX_TRAIL_FLOORDIV:
     case FX_TRAIL_MOD:
         return divide(function, a, b, result);
-    case FX_TRAIL_BELOW:
-    case FX_TRAIL_LT:
-        *result = a < b;
-        return true;
-    case FX_TRAIL_EQ:
-        *result = a == b;
-        return true;
-    case FX_TRAIL_LE:
-        *result = a <= b;
-        return true;
     default:
-        return false;
+        return compared(function, a < b, a == b, result);
     }
 }
 
@@ -98,18 +106,8 @@ static bool of_doubles(fx_trail_function function, double a, double b, int64_t *
             return false;
         *result = (int64_t)made;
         return true;
-    case FX_TRAIL_BELOW:
-    case FX_TRAIL_LT:
-        *result = a < b;
-        return true;
-    case FX_TRAIL_EQ:
-        *result = a == b;
-        return true;
-    case FX_TRAIL_LE:
-        *result = a <= b;
-        return true;
     default:
-        return false;
+        return compared(function, a < b, a == b, result);
     }
     *result = as_bits(made);
     return true;

@@ -73,7 +73,8 @@ class BoundSegment:
     segment: Segment
     constants: list[Array]
     """Constants that are not in the artifact, as the graph's last inputs."""
-    all: BoundSegments
+    store: BoundSegments
+    """Segments of the session, this one among them."""
     base: Base | None = None
     """Base of its plan; None: it has no plan."""
     is_own: bool = False
@@ -93,6 +94,7 @@ class BoundSegment:
     made: Plan | None = None
     """Its refitted plan, until it is bound."""
     known_planner: Planner | None = None
+    """The planner of its graph, once it was asked for."""
     nodes: int = 0
     """Number of its nodes in the core."""
     refit_bytes: int = 0
@@ -106,13 +108,13 @@ class BoundSegment:
     @property
     def graph(self) -> Graph:
         """Its graph, with the weights of the artifact."""
-        return self.all.bound_graph(self.segment)
+        return self.store.bound_graph(self.segment)
 
     @property
     def planner(self) -> Planner:
         """The planner of its graph."""
         if self.known_planner is None:
-            self.known_planner = Planner(self.graph, self.all.setting)
+            self.known_planner = Planner(self.graph, self.store.setting)
         return self.known_planner
 
     @property
@@ -122,7 +124,7 @@ class BoundSegment:
             return None
         if self.is_own:
             return self.base.plan
-        return self.made or self.all.refitted(self, self.base)
+        return self.made or self.store.refitted(self, self.base)
 
     @property
     def is_bound(self) -> bool:
