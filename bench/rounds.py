@@ -11,8 +11,8 @@ from bench.summary import median, quantile
 
 BLOCK_SECONDS = 0.02
 """Time of a block of runs, if its runs are short."""
-SETTLE_SECONDS = 0.002
-"""Pause before a block: another runtime's threads may still look for work."""
+SETTLE_SECONDS = 0.05
+"""Pause before a block: onnxruntime's threads look for work, each on a core of its own, for 35 ms after a run."""
 ROUNDS = 3
 """Fewest rounds."""
 
