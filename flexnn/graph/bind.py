@@ -13,16 +13,33 @@ from math import prod
 import numpy as np
 
 from .build import add_node, add_tensor
-from .evaluate import EVALUATORS
+from .evaluate import BYTES_MAX, EVALUATORS, MemoryNeededError
 from .fold import MADE_BYTES_MAX, fold, folds, is_lazy, made
 from .ir import DTYPES, RANK_MAX, AbsentError, Graph, GraphError
-from .lower import LOWERINGS, Const, Context, Value, array_const, depends, of_halves, sizes_const
+from .lower import (
+    FILLINGS,
+    LOWERINGS,
+    OPERAND_BYTES,
+    Const,
+    Context,
+    Value,
+    array_const,
+    depends,
+    is_sizes,
+    of_halves,
+    sizes_const,
+)
 from .model import Constant, Model, ModelGraph, ModelNode, reads
 from .ports import Port, open_hint
 
 INPUT_BYTES_MAX = 1 << 36
 FLOAT16 = 10
 """TensorProto.DataType."""
+FOLDED_BYTES = 128 << 10
+"""Most bytes that folding a node takes while a run binds; beyond, the node is computed like others."""
+FOLDED_BYTES_ALL = 1 << 20
+"""Most bytes of all constants that binding makes in a run, beside those of FEW_BYTES."""
+FEW_BYTES = 4 << 10
 
 
 def bind_model(model: Model) -> Graph:
@@ -64,8 +81,12 @@ def bound_port(port: Port, shape: tuple[int, ...]) -> Port:
 class Binder:
     """Lowering of nodes one after the other into ``graph``; ``values`` are those known so far, by ONNX name."""
 
-    def __init__(self, opset: int) -> None:
+    def __init__(self, opset: int, *, in_run: bool = False) -> None:
         self.opset = opset
+        self.in_run = in_run
+        """Whether shapes and numbers are those of a run: what is made of them is folded where it is small."""
+        self.folded_bytes = 0
+        """Bytes of constants that were made of them."""
         self.graph = Graph()
         self.values: dict[str, Value] = {}
         self.constants: Mapping[str, Constant] = {}
@@ -163,24 +184,69 @@ class Binder:
             return [self._shape(node, first)]
         constants = [v for v in inputs if v is None or isinstance(v, Const)]
         if len(constants) == len(inputs) and folds(node):
-            if any(depends(value) for value in constants):
-                from .size_fold import fold_sizes  # only where shapes are open
-
-                if (sizes := fold_sizes(node, constants, self.opset)) is not None:
-                    return list(sizes)
-            if nothing := self._without_elements(node, constants):
-                return nothing
-            lazy = self._lowered(node, inputs) if is_lazy(node, constants) else []
-            if lazy and all(isinstance(v, Const) for v in lazy):
-                return lazy
-            if (value := self._made(node, constants)) is not None:
-                return [value]
-            try:
-                return list(fold(node, constants, self.opset))
-            except AbsentError:  # other sizes than the compiler tried: what it left to the run is left to it now
-                if node.op_type not in LOWERINGS:
-                    raise
+            is_of_run = self.in_run and any(value is not None and value.is_of_run for value in constants)
+            results = self._folded(node, constants, is_of_run)
+            if results is None:
+                return self._unfolded(node, constants)
+            for value in results:
+                if isinstance(value, Const):
+                    value.is_of_run |= is_of_run
+            return results
         return self._lowered(node, inputs)
+
+    def _folded(self, node: ModelNode, inputs: list[Const | None], is_of_run: bool) -> list[Value] | None:
+        """The outputs of a node of constants; None where these are of a run and take too much."""
+        if any(depends(value) for value in inputs):
+            from .size_fold import fold_sizes  # only where shapes are open
+
+            if (sizes := fold_sizes(node, inputs, self.opset)) is not None:
+                late = [value.nbytes for value in sizes if not is_sizes(value)]
+                return list(sizes) if not is_of_run or self._takes(late) else None
+        if nothing := self._without_elements(node, inputs):
+            return nothing
+        lazy = self._lowered(node, list(inputs)) if is_lazy(node, inputs) else []
+        if lazy and all(isinstance(v, Const) for v in lazy):
+            return lazy
+        if (value := made(node, inputs)) is not None:
+            if is_of_run:
+                return None
+            self._count_made(node, value)
+            return [value]
+        left = max(min(FOLDED_BYTES, FOLDED_BYTES_ALL - self.folded_bytes), FEW_BYTES) if is_of_run else BYTES_MAX
+        try:
+            folded = fold(node, inputs, self.opset, left)
+        except MemoryNeededError:
+            if is_of_run:
+                return None
+            raise
+        except AbsentError:  # other sizes than the compiler tried: what it left to the run is left to it now
+            if node.op_type not in LOWERINGS:
+                raise
+            return self._lowered(node, list(inputs))
+        self.folded_bytes += sum(value.nbytes for value in folded) if is_of_run else 0
+        return list(folded)
+
+    def _takes(self, sizes: Sequence[int]) -> bool:
+        """Whether constants of these bytes, which may be sizes (graph/sizes.py), may be made in a run; count them."""
+        for nbytes in sizes:
+            if self.folded_bytes > FOLDED_BYTES_ALL or nbytes > FOLDED_BYTES:
+                return False
+            self.folded_bytes += getattr(nbytes, "value", nbytes)
+        return True
+
+    def _unfolded(self, node: ModelNode, inputs: list[Const | None]) -> list[Value]:
+        """The outputs of a node of constants, computed in the run."""
+        filling = FILLINGS.get(node.op_type)
+        if filling is not None:
+            return filling(Context(self.graph, node, self.opset, list(inputs)))
+        ctx = Context(self.graph, node, self.opset, [])
+        values: list[Value | None] = [
+            value if value is None or is_sizes(value) or value.nbytes <= OPERAND_BYTES else ctx.tensor(value)
+            for value in inputs
+        ]
+        if not any(isinstance(value, int) for value in values):  # a lowering would make a constant of constants
+            values[:1] = [None if value is None else ctx.tensor(value) for value in inputs[:1]]
+        return self._lowered(node, values)
 
     def _without_elements(self, node: ModelNode, constants: list[Const | None]) -> list[Value]:
         """The outputs of a node of constants, if they have no elements: no weight is loaded for that. Else nothing."""
@@ -193,17 +259,14 @@ class Binder:
         sizes = [prod(v.shape if isinstance(v, Const) else self.graph.tensors[v].shape) for v in results]
         return [] if any(sizes) else results
 
-    def _made(self, node: ModelNode, constants: list[Const | None]) -> Const | None:
-        """A large constant that the node makes out of little. Raises GraphError if all such are too many."""
-        value = made(node, constants)
-        if value is not None:
-            self.made_bytes += value.nbytes
-            if self.made_bytes > MADE_BYTES_MAX:
-                raise GraphError(
-                    f"{node.where}: makes {value.dtype}{list(value.shape)}: constants that nodes make would take "
-                    f"{self.made_bytes >> 20} MiB in all, at most {MADE_BYTES_MAX >> 20} MiB are made"
-                )
-        return value
+    def _count_made(self, node: ModelNode, value: Const) -> None:
+        """Count a large constant that the node makes out of little. Raises GraphError if all such are too many."""
+        self.made_bytes += value.nbytes
+        if self.made_bytes > MADE_BYTES_MAX:
+            raise GraphError(
+                f"{node.where}: makes {value.dtype}{list(value.shape)}: constants that nodes make would take "
+                f"{self.made_bytes >> 20} MiB in all, at most {MADE_BYTES_MAX >> 20} MiB are made"
+            )
 
     def _lowered(self, node: ModelNode, inputs: list[Value | None]) -> list[Value]:
         lowering = LOWERINGS.get(node.op_type)
@@ -225,7 +288,9 @@ class Binder:
         found = [prod(shape)] if node.op_type == "Size" else shape[start:end]
         plain = all(type(d) is int for d in found)
         values = np.array(found, np.int64 if plain else object).reshape(() if node.op_type == "Size" else -1)
-        return array_const(node.output[0], values) if plain else sizes_const(node.output[0], values)
+        known = array_const(node.output[0], values) if plain else sizes_const(node.output[0], values)
+        known.is_of_run = True
+        return known
 
     def _name(self, value: Value, name: str) -> None:
         """Give a computed tensor its ONNX name, unless it has one already (Identity)."""

@@ -41,14 +41,14 @@ def _is_narrow(value: Const) -> bool:
     return value.narrow is not None or (value.dtype in ("i8", "u8") and value.nbytes > _NARROW_BYTES)
 
 
-def fold(node: ModelNode, inputs: Sequence[Const | None], opset: int) -> list[Const]:
-    """The outputs of ``node`` for constant inputs: what it reads takes at most BYTES_MAX bytes, and so does the
-    evaluation. Raises GraphError naming node and operator.
+def fold(node: ModelNode, inputs: Sequence[Const | None], opset: int, budget_bytes: int = BYTES_MAX) -> list[Const]:
+    """The outputs of ``node`` for constant inputs: what it reads takes at most BYTES_MAX bytes, the evaluation
+    ``budget_bytes``. Raises GraphError naming node and operator, MemoryNeededError before it takes more.
     """
     read = sum(value.nbytes for value in inputs if value)
     if read > BYTES_MAX:
         raise GraphError(f"{node.where}: reads {read >> 20} MiB of constants; at most {BYTES_MAX >> 20} MiB are folded")
-    values = evaluate_node(node, [None if v is None else v.load() for v in inputs], opset)
+    values = evaluate_node(node, [None if v is None else v.load() for v in inputs], opset, budget_bytes)
     return [array_const(name, value) for name, value in zip(node.output, values, strict=False)]
 
 

@@ -18,7 +18,7 @@ from .evaluate import evaluate
 from .evaluate.of_node import evaluate_node
 from .ir import Array, Graph, GraphError, Shape
 from .late import Late, LateFold
-from .lower import LOWERINGS, Const, Context, Value, array_const, depends, is_sizes, sizes_const
+from .lower import LOWERINGS, OPERAND_BYTES, Const, Context, Value, array_const, depends, is_sizes, sizes_const
 from .model import Constant, ModelNode, dtype_name
 from .sizes import Size
 from .sources import ArraySource, SizesSource
@@ -28,8 +28,6 @@ MOVES = {
     "Squeeze": 1, "Transpose": 1, "Unsqueeze": 1,
 }  # fmt: skip
 """Operators that move numbers and do not look at them, and how many of their inputs hold such numbers."""
-_OPERAND_BYTES = 64
-"""Most bytes of a constant that is an operand (axes, bounds) rather than what is moved or computed."""
 _COMPARES: dict[str, Callable[[Any, Any], Any]] = {
     "Equal": operator.eq,
     "Greater": operator.gt,
@@ -171,7 +169,7 @@ def _lowered(node: ModelNode, inputs: Sequence[Const | None], opset: int) -> lis
     values: list[Value | None] = []
     try:
         for value in inputs:
-            known = value is None or is_sizes(value) or (not depends(value) and value.nbytes <= _OPERAND_BYTES)
+            known = value is None or is_sizes(value) or (not depends(value) and value.nbytes <= OPERAND_BYTES)
             if value is None:
                 values.append(None)
             elif known:  # a copy: the constant's tensor is one of another graph

@@ -123,7 +123,7 @@ class Ranges:
     def _bind(self, part: _Part) -> None:
         """Find out the shapes inside a part: bind its nodes again."""
         region = part.region
-        binder = Binder(self._opset)
+        binder = Binder(self._opset, in_run=True)
         binder.constants = region.constants
         for name in {name for i in members(part.nodes) for name in region.reads[i]}:
             array = part.consumed.get(name, self._known_around(region, name))

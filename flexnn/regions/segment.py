@@ -124,7 +124,7 @@ def _attempt(
     is_steady: Told | None,
     opset: int,
 ) -> Segment:
-    binder = Binder(opset)
+    binder = Binder(opset, in_run=True)
     binder.constants = region.constants
     done: Nodes = 0
     inlined: Nodes = 0
@@ -266,7 +266,8 @@ def _admit(binder: Binder, name: str, value: Value, known: bool, consumed: dict[
     if value.dtype not in DTYPE_NAMES:
         raise GraphError(f"value {name!r} is {value.dtype}{list(value.shape)}, which the C core does not compute")
     if known:
-        binder.values[name] = array_const(name, value.numbers(name))
+        binder.values[name] = const = array_const(name, value.numbers(name))
+        const.is_of_run = True
         consumed[name] = value.numbers(name)
     elif value.is_settled and value.array is not None and value.nbytes <= KEPT_BYTES:
         binder.values[name] = array_const(name, value.array)

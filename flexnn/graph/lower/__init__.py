@@ -5,6 +5,7 @@ from . import (  # noqa: F401 (each registers its operators)
     convolution,
     einsum,
     elementwise,
+    filling,
     fourier,
     indexing,
     linear,
@@ -19,11 +20,14 @@ from . import (  # noqa: F401 (each registers its operators)
     shape,
     trees,
 )
-from .constant import Const, array_const, depends, is_sizes, of_halves, sizes_const
+from .constant import OPERAND_BYTES, Const, array_const, depends, is_sizes, of_halves, sizes_const
 from .context import LOWERINGS, OWN, Context, UnknownValueError, Value
+from .filling import FILLINGS
 
 __all__ = [
+    "FILLINGS",
     "LOWERINGS",
+    "OPERAND_BYTES",
     "OWN",
     "Const",
     "Context",

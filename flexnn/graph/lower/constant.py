@@ -15,6 +15,8 @@ from ..ir import DTYPES, GraphError, Shape, WeightSource
 from ..late import Row, Transposed
 from ..sources import ArraySource, KeptSource, MappedSource, ModelSource, SizesSource
 
+OPERAND_BYTES = 64
+"""Most bytes of a constant that is an operand (axes, bounds) rather than what is moved or computed."""
 SMALL_BYTES = 1 << 20
 """Constants up to this size keep their value in memory while importing."""
 
@@ -31,6 +33,8 @@ class Const:
     """Index of its tensor, once something computed reads it."""
     narrow: Narrow | None = field(default=None, repr=False)
     """Narrower numbers that a float32 constant is made of, where there are such."""
+    is_of_run: bool = False
+    """Whether it is computed of shapes or numbers that only a run knows."""
 
     @property
     def nbytes(self) -> int:

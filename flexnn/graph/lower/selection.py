@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from ..attributes import INT_MAX
 from ..evaluate import evaluate
-from ..ir import DTYPES
 from .context import Context, Value, lowers
 from .elementwise import emit_cast
 
@@ -29,15 +26,6 @@ def one_hot(ctx: Context) -> list[Value]:
     if ctx.dtype(indices) not in ("i64", "i32"):
         indices = emit_cast(ctx, indices, "i64")
     return [ctx.emit("one_hot", [indices, values], {"axis": axis, "depth": int(depth.item())})]
-
-
-@lowers("EyeLike")
-def eye_like(ctx: Context) -> list[Value]:
-    """A constant: shape and type of the input decide, not its numbers."""
-    x = ctx.input(0)
-    attrs = {name: ctx.attr(name) for name in ("dtype", "k") if ctx.has(name)}
-    like = np.broadcast_to(np.zeros((), DTYPES[ctx.dtype(x)]), ctx.shape(x))
-    return [ctx.array(evaluate("EyeLike", attrs, [like], ctx.opset)[0], "eye")]
 
 
 @lowers("Range")
