@@ -32,8 +32,10 @@ static int64_t lay_out(char *memory, const fx_program *p, const fx_engine *e) {
             b->program.field = at;                                                                                     \
         }                                                                                                              \
     } while (0)
-    if (memory)
+    if (memory) {
         b->program = *p;
+        b->records = memory + used;
+    }
     COPY(nodes, p->node_count);
     COPY(steps, p->step_count);
     COPY(groups, p->group_count);
@@ -67,32 +69,40 @@ static void mark_first_steps(fx_bound *b) {
     }
 }
 
-/* Returns a copy of the program with the ranges it touches, which is not yet in the engine's list. */
-static fx_bound *make(fx_engine *e, const fx_program *p, fx_error *error) {
-    int64_t bytes = lay_out(NULL, p, e);
-    char *memory = aligned_alloc(64, (size_t)bytes);
-    if (!memory) {
-        fx_fail(error, FX_ERR_MEMORY, ENOMEM);
+/* Returns a copy of the program with arrays of its own. NULL: there is no memory. */
+static fx_bound *make_alone(fx_engine *e, const fx_program *p, int64_t *bytes) {
+    *bytes = lay_out(NULL, p, e);
+    char *memory = aligned_alloc(64, (size_t)*bytes);
+    if (!memory)
         return NULL;
-    }
     memset(memory, 0, sizeof(fx_bound));
     lay_out(memory, p, e);
     fx_bound *b = (fx_bound *)memory;
     b->engine = e;
     fx_tables_start(b);
-    if (fx_touches_make(&b->touches, p, e->workers.threads) != FX_OK) {
-        fx_fail(error, FX_ERR_MEMORY, ENOMEM);
-        free(b);
-        return NULL;
-    }
-    b->bytes = bytes + b->touches.bytes;
     if (e->poison)
         mark_first_steps(b);
     return b;
 }
 
-/* Whether two programs have the same pinned weights and zeros in the same places. */
-static int share_pins(const fx_program *a, const fx_program *b) {
+/* Returns a copy of the program with the ranges it touches, which is not yet in the engine's list. */
+static fx_bound *make(fx_engine *e, const fx_program *p, fx_error *error) {
+    int64_t bytes;
+    fx_bound *b = fx_edits_make(e, p, &bytes);
+    b = b ? b : make_alone(e, p, &bytes);
+    if (b && fx_touches_make(&b->touches, p, e->workers.threads) != FX_OK) {
+        b->touches = (fx_touches){0};
+        fx_edits_free(b);
+        b = NULL;
+    }
+    if (b)
+        b->bytes = bytes + b->touches.bytes;
+    else
+        fx_fail(error, FX_ERR_MEMORY, ENOMEM);
+    return b;
+}
+
+int fx_share_pins(const fx_program *a, const fx_program *b) {
     return a->pinned_count == b->pinned_count && a->zeros_offset == b->zeros_offset &&
            a->zeros_count == b->zeros_count &&
            (!a->pinned_count || !memcmp(a->pinned, b->pinned, a->pinned_count * sizeof *a->pinned));
@@ -101,7 +111,7 @@ static int share_pins(const fx_program *a, const fx_program *b) {
 /* Whether two programs leave each other's pinned weights and zeros alone, or share all of them. */
 static int agree(const fx_bound *a, const fx_bound *b) {
     const fx_touches *x = &a->touches, *y = &b->touches;
-    return share_pins(&a->program, &b->program) ||
+    return fx_share_pins(&a->program, &b->program) ||
            (!fx_lists_meet(x->pinned, x->pinned_count, y->pinned, y->pinned_count) &&
             !fx_lists_meet(x->pinned, x->pinned_count, y->writes, y->write_count) &&
             !fx_lists_meet(x->writes, x->write_count, y->pinned, y->pinned_count));
@@ -110,7 +120,7 @@ static int agree(const fx_bound *a, const fx_bound *b) {
 /* The bound program that has the same pins in place; NULL: none. */
 static const fx_bound *with_same_pins(const fx_engine *e, const fx_program *p) {
     const fx_bound *other = e->bound;
-    while (other && !share_pins(p, &other->program))
+    while (other && !fx_share_pins(p, &other->program))
         other = other->others;
     return other;
 }
@@ -152,11 +162,6 @@ static fx_status bring(fx_engine *e, fx_bound *b, fx_poll *poll, fx_bind_stats *
     return p->load_count && !e->has_loader ? start_loader(e, error) : FX_OK;
 }
 
-static void free_bound(fx_bound *b) {
-    fx_touches_free(&b->touches);
-    free(b);
-}
-
 fx_bound *fx_bind(fx_engine *e, const fx_program *p, const fx_interrupt *interrupt, fx_bind_stats *stats,
                   fx_error *error) {
     fx_poll poll = fx_poll_start(interrupt);
@@ -177,22 +182,30 @@ fx_bound *fx_bind(fx_engine *e, const fx_program *p, const fx_interrupt *interru
     for (const fx_bound *other = e->bound; other; other = other->others)
         if (!agree(b, other)) {
             fx_fail(error, FX_ERR_OVERLAP, 0);
-            free_bound(b);
+            fx_edits_free(b);
             return NULL;
         }
     if (fx_recordings_meet(e, &b->touches)) {
         fx_fail(error, FX_ERR_OVERLAP, 0);
-        free_bound(b);
+        fx_edits_free(b);
         return NULL;
     }
     if (bring(e, b, &poll, stats, error) != FX_OK) {
-        free_bound(b);
+        fx_edits_free(b);
         return NULL;
     }
     b->others = e->bound;
     e->bound = b;
     fx_arena_bind(&e->arena, 1);
     return b;
+}
+
+/* Makes the programs of a list forget what they know of running after b. */
+static void forget_before(fx_bound *list, const fx_bound *b) {
+    for (fx_bound *other = list; other; other = other->others)
+        for (int i = 0; i < FX_PREDECESSORS; i++)
+            if (other->after[i].before == b)
+                other->after[i].before = NULL;
 }
 
 fx_status fx_unbind(fx_bound *b) {
@@ -208,11 +221,9 @@ fx_status fx_unbind(fx_bound *b) {
     while (*at != b)
         at = &(*at)->others;
     *at = b->others;
-    for (fx_bound *other = e->bound; other; other = other->others)
-        for (int i = 0; i < FX_PREDECESSORS; i++)
-            if (other->after[i].before == b)
-                other->after[i].before = NULL;
-    free_bound(b);
+    forget_before(e->bound, b);
+    forget_before(e->unbound, b);
+    fx_edits_free(b);
     fx_arena_bind(&e->arena, e->bound || e->recordings);
     return FX_OK;
 }

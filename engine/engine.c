@@ -139,6 +139,8 @@ int64_t fx_engine_bytes(const fx_engine *e) {
         bytes += fx_arena_size(e->arena.bytes);
     for (const fx_bound *b = e->bound; b; b = b->others)
         bytes += b->bytes;
+    for (const fx_bound *b = e->unbound; b; b = b->others)
+        bytes += b->bytes;
     return bytes + fx_thread_stack_bytes() * (e->workers.threads - 1 + e->loading.threads);
 }
 

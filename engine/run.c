@@ -9,7 +9,8 @@
 /* ---- turns: what the loader is told ---- */
 
 /* Steps of the program before that each load of b waits for, computed when the two programs first follow each other. */
-static const uint32_t *loads_after(const fx_bound *before, fx_bound *b) {
+static const uint32_t *loads_after(const fx_bound *before, fx_bound *sharer) {
+    fx_bound *b = fx_owner(sharer); /* whose loads are the same */
     for (int i = 0; i < FX_PREDECESSORS; i++)
         if (b->after[i].before == before)
             return b->after[i].steps;
@@ -254,6 +255,7 @@ fx_status fx_run_bound(fx_bound *b, void *const *buffers, fx_bound *const *next,
                        fx_run_stats *stats, fx_error *error) {
     fx_engine *e = b->engine;
     const int64_t start = fx_now_ns();
+    fx_edits_show(b);
     const fx_status status = run_steps(b, buffers, next, next_count, poll, stats, error);
     if (status != FX_OK) {
         fx_loader_ask_to_pause(e);

@@ -1,4 +1,4 @@
-/* What engine.c, bind.c, pinned.c, run.c, loader.c, recording.c, tape.c and poison.c share: the engine and its bound
+/* What engine.c, bind.c, edits.c, pinned.c, run.c, loader.c, recording.c, tape.c and poison.c share: the engine and its bound
  * programs. */
 #ifndef FLEXNN_ENGINE_STATE_H
 #define FLEXNN_ENGINE_STATE_H
@@ -36,10 +36,24 @@ typedef struct fx_announced {
     int64_t steps, loads;
 } fx_announced;
 
+/* A word in which the nodes or the steps of a program differ from its owner's. */
+typedef struct fx_edit {
+    uint32_t at; /* counted from the owner's first node; its steps lie behind its nodes */
+    uint32_t word;
+} fx_edit;
+
+/* Its arrays lie behind it, in the same allocation; or they are those of its owner, but for io_bytes, and behind it lie
+ * its edits. Then they are its own numbers while it is shown. */
 struct fx_bound {
     fx_engine *engine;
-    fx_bound *others;   /* next in the engine's list */
-    fx_program program; /* its arrays lie behind this, in the same allocation */
+    fx_bound *others; /* next in the engine's list */
+    fx_program program;
+    fx_bound *owner;    /* NULL: its arrays are its own */
+    fx_edit *edits;     /* while it is shown: the words of the owner */
+    int64_t edit_count; /* of an owner 0 */
+    fx_bound *shown;    /* of an owner: whose words its arrays have; NULL: its own */
+    int64_t sharers;    /* of an owner */
+    char *records;      /* the first node */
     int64_t bytes;      /* of this allocation and of the lists in touches */
     fx_touches touches;
     fx_after after[FX_PREDECESSORS];
@@ -70,6 +84,7 @@ typedef struct fx_pinned_range {
 
 struct fx_engine {
     fx_bound *bound;
+    fx_bound *unbound; /* owners that were unbound before those that share their arrays */
     fx_recording *recordings;
     const fx_recording *stopped; /* whose run may go on: nothing has run and the arena has not moved since */
     fx_arena arena;
@@ -140,6 +155,20 @@ fx_status fx_loader_read(fx_engine *e, const uint32_t *crcs, const fx_load *load
  * it did. So one thread works on each CPU, and none waits for the system to move it. */
 int fx_loader_help(fx_engine *e);
 
+/* The program whose arrays a program has: itself, or another. */
+static inline fx_bound *fx_owner(fx_bound *b) {
+    return b->owner ? b->owner : b;
+}
+/* Returns a copy of a program, *bytes long, that shares the arrays of a bound one; its ranges are still those of its
+ * owner. NULL: none is alike, or there is no memory. */
+fx_bound *fx_edits_make(fx_engine *e, const fx_program *p, int64_t *bytes);
+/* Makes the nodes and steps that a program shares its own; so does each run. */
+void fx_edits_show(fx_bound *b);
+/* Frees a program that is in no list; its arrays stay as long as others share them. */
+void fx_edits_free(fx_bound *b);
+
+/* Whether two programs have the same pinned weights and zeros in the same places. */
+int fx_share_pins(const fx_program *a, const fx_program *b);
 /* Brings the pinned weights of a program to their places and updates the list of ranges that the arena holds. */
 fx_status fx_pinned_bring(fx_engine *e, const fx_program *p, const fx_touches *touches, fx_poll *poll,
                           fx_bind_stats *stats, fx_error *error);

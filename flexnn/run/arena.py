@@ -40,11 +40,15 @@ class Arena:
         self._ready: dict[Stretch, ReadyStretch] = {}
         """Stretches with their records; the one used last at the end."""
         self._open: dict[BoundSegment, None] = {}
-        """Segments with a plan and a place, in the order in which they were opened."""
+        """Segments with a plan and a place; those used last at the end."""
         self._slots_at = 0
         """Arena offset of the slots of stretches."""
         self._open_bytes = 0
         """Bytes of everything that is open, values not counted."""
+        self._open_pins: set[Pins] = set()
+        """Pins of all open segments, and of some closed since."""
+        self._open_working = 0
+        """Largest working part of them."""
         self._engine = Engine(file.artifact, options.switches(file.direct_fd), trace=int(options.measures))
         self.threads = self._engine.threads
         """Compute threads that run."""
@@ -56,7 +60,7 @@ class Arena:
         """
         pinned_at: dict[Pins, int] = {}
         at = 0
-        for pins in dict.fromkeys(segment.pins for segment in self._open):
+        for pins in dict.fromkeys(segment.pins for segment in sorted(self._open, key=_last_place)):
             pinned_at[pins] = at
             at += pins.nbytes
         slots, working = self._shared_bytes()
@@ -88,8 +92,13 @@ class Arena:
                 self._close(segment)
             self._engine.trim()
             raise
-        opened = self._opened_bytes()
-        self._open_bytes = sum(opened.values())
+        self._count_open()
+
+    def _count_open(self) -> None:
+        """Count what is open now."""
+        self._open_bytes = sum(self._opened_bytes().values())
+        self._open_pins = {segment.pins for segment in self._open}
+        self._open_working = max((segment.working_bytes for segment in self._open), default=0)
 
     def _shared_bytes(self) -> tuple[int, int]:
         """Return the bytes of the arena for slots, and of the working part, that all open stretches share."""
@@ -189,3 +198,8 @@ class Arena:
         entry = found.stretch.tape.entries[number] if number < len(found.stretch.tape.entries) else None
         bound = found.segments[entry.a].bound if entry is not None and entry.kind == "run" else None
         return bound.explain(error) if bound is not None else str(error)
+
+
+def _last_place(segment: BoundSegment) -> tuple[bool, int]:
+    """Return what puts segments in the order of the places that they had, new ones behind."""
+    return segment.place is None, segment.place[0] if segment.place else 0

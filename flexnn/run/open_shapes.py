@@ -120,12 +120,7 @@ class OpenShapesRun:
         """Return all outputs, in the model's order. Raises BudgetError, SessionError, GraphError."""
         shapes = tuple([array.shape for array in inputs])
         if shapes != self._shapes:
-            self._repeats = None
-            if self._shapes and self._recorder.templates is None:
-                self._begin_templates(inputs)
-            self._open.change()
-            self._results.clear()
-            self._shapes = shapes
+            self._change(shapes, inputs)
         repeats = self._repeats
         if repeats is not None and self._open.may_repeat(repeats.ready):
             return self._repeated(repeats, inputs)
@@ -143,6 +138,22 @@ class OpenShapesRun:
             self._trim()
         self._repeats = self._repeating()
         return outputs
+
+    def _change(self, shapes: tuple[object, ...], inputs: Sequence[Array]) -> None:
+        """Begin a run of other shapes: repeat what ran at these before, if that is open."""
+        is_first, self._shapes = not self._shapes, shapes
+        self._results.clear()
+        key = self._root, shapes
+        ready = self._open.take_up(self._first.get(key))
+        if ready is not None:
+            self._repeats = _Repeats(ready, ready.order)
+            self._first[key] = self._first.pop(key)
+            self._hosted, self.found = {}, []
+            return
+        self._repeats = None
+        if not is_first and self._recorder.templates is None:
+            self._begin_templates(inputs)
+        self._open.change()
 
     def _begin_templates(self, inputs: Sequence[Array]) -> None:
         """Keep templates in a budget, as shapes change, if there is ample room for them when all else is closed."""
@@ -167,7 +178,8 @@ class OpenShapesRun:
         if names != self._root.outputs:
             return None
         places = {port.name: i for i, port in enumerate(self.inputs)}
-        return _Repeats(ready, [places[name] for name in stretch.inputs])
+        ready.order, ready.is_whole = [places[name] for name in stretch.inputs], True
+        return _Repeats(ready, ready.order)
 
     def _repeated(self, repeats: _Repeats, inputs: Sequence[Array]) -> list[Array]:
         """Run the last run's stretch again; return all outputs."""

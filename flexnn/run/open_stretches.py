@@ -7,7 +7,7 @@ closed when a team needs their room.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -22,6 +22,7 @@ from .model_file import ModelFile
 from .needs import Needs, alone_bytes
 from .options import RunOptions
 from .recording import ReadyStretch, ready
+from .segments import BoundSegment, Pins
 from .statistics import machine_statistics
 from .teams import Teams, segments_of
 
@@ -84,6 +85,39 @@ class OpenStretches(Teams):
         """Return whether a stretch that ran is still open."""
         return stretch.recording is not None and self._is_settled
 
+    def take_up(self, stretch: Stretch | None) -> ReadyStretch | None:
+        """Make a stretch that was all of a run before the last run's; None where it is not open, has no room, or
+        something would be closed for it.
+        """
+        found = self._ready.get(stretch) if stretch is not None else None
+        if found is None or not found.is_whole or not self.may_repeat(found) or not self._has_room(found):
+            return None
+        if not self._may_stay({segment.pins for segment in found.segments}, found.segments):
+            return None
+        self._touch(found)
+        self._used.clear()
+        self._used[found] = None
+        self._usual, self._usual_keys, self._last = [found], {found}, found
+        self.needs.begin()
+        return found
+
+    def _may_stay(self, pins: set[Pins], needed: Collection[BoundSegment]) -> bool:
+        """Return whether all that is open may stay so beside the segments that a run needed, which have ``pins``."""
+        most = self._most_working(needed)
+        return self._open_pins <= pins and (most is None or self._open_working <= most)
+
+    def _most_working(self, needed: Collection[BoundSegment]) -> int | None:
+        """Return the largest working part of programs that stay open beside those that a run needed; None: any."""
+        if self.segments.memory is not None:
+            return None
+        return SPREAD * max((segment.working_bytes for segment in needed), default=0) + SPREAD_BYTES
+
+    def _touch(self, found: ReadyStretch) -> None:
+        """Make a stretch the one that is used last."""
+        self._ready[found.stretch] = self._ready.pop(found.stretch)
+        for segment in found.segments:
+            self._open[segment] = self._open.pop(segment)
+
     def repeat(self, stretch: ReadyStretch, buffers: Sequence[Array]) -> dict[str, int]:
         """Run the stretch that was all of the last run again; return the run's figures. Raises SessionError."""
         self._spent = [0, 0, 0]
@@ -105,8 +139,9 @@ class OpenStretches(Teams):
         self._usual, self._usual_keys = list(self._used), set(self._used)
         needed = {segment for used in self._usual for segment in used.segments}
         pins = {segment.pins for segment in needed if segment.base is not None}
-        working = max((segment.working_bytes for segment in needed), default=0)
-        most = SPREAD * working + SPREAD_BYTES if self.segments.memory is None else None
+        if self._may_stay(pins, needed):
+            return spent
+        most = self._most_working(needed)
         unneeded = [
             segment
             for segment in self._open
@@ -121,6 +156,7 @@ class OpenStretches(Teams):
                 self.forget(found.stretch)  # it is soon recorded again, and planned where its sizes need that
                 self.segments.drop_unused_bases()
             self._engine.trim()
+        self._count_open()
         return spent
 
     def change(self) -> None:
@@ -209,6 +245,8 @@ class OpenStretches(Teams):
             self._make_room(found)
             self._record(found)
             self._is_settled = True
+        elif found is not self._last:
+            self._touch(found)
         self._last = found
         self._used[found] = None
         return found
