@@ -27,12 +27,15 @@ FX_INLINE fx_v fx_exp_between(fx_v x) {
 #endif
 }
 
-/* For x <= 89, and for every x. */
+/* For x <= 89, where results that are not normal numbers may be 0. */
 FX_INLINE fx_v fx_exp_below(fx_v x) {
-    return fx_exp_between(fx_max(fx_splat(-104.0f), x));
+    const float least = -87.3f;
+    return fx_if_negative(x - least, fx_splat(0), fx_exp_between(fx_max(fx_splat(least), x)));
 }
+/* For every x. What is 0 is computed from another number: results that are not normal take thirty times as long. */
 FX_INLINE fx_v fx_exp(fx_v x) {
-    return fx_exp_below(fx_min(fx_splat(89.0f), x));
+    const fx_v above = x + 104.0f, inside = fx_if_negative(above, fx_splat(0), fx_min(fx_splat(89.0f), x));
+    return fx_if_negative(above, fx_splat(0), fx_exp_between(inside));
 }
 
 /* ln x to 2 ulp, x = 2^e m with m in [sqrt(1/2), sqrt(2)); the polynomial is that of Moshier's Cephes logf. Zero gives
