@@ -22,6 +22,7 @@ def plan(
     profile: str | None = None,
     groups: str | int | None = None,
     reuse_outputs: bool = False,
+    deterministic: bool = False,
     explain: bool = False,
 ) -> Plan:
     """Plan a model inside a budget without running it.
@@ -39,6 +40,7 @@ def plan(
         profile: ``"measure"`` or ``"analytic"``; default: the environment's FLEXNN_PROFILE, or "measure".
         groups: As for Session.
         reuse_outputs: As for Session.
+        deterministic: As for Session.
         explain: Whether the plan says what its memory and time are made of (``plan.explanation``); takes a few more
             plans. Models that branch, or whose shapes are open, have no explanation.
 
@@ -52,7 +54,15 @@ def plan(
         GraphError: Shapes are missing or wrong.
         OSError: A file cannot be read.
     """
-    options = run_options(memory, threads, io=io, profile=profile, groups=groups, reuse_outputs=reuse_outputs)
+    options = run_options(
+        memory,
+        threads,
+        io=io,
+        profile=profile,
+        groups=groups,
+        reuse_outputs=reuse_outputs,
+        deterministic=deterministic,
+    )
     model, given = os.fsdecode(path), shapes or {}
     with compiled(model, given) as artifact:
         file = ModelFile(artifact, io, given if artifact == model else {})

@@ -76,6 +76,9 @@ class Session:
         trace: Whether runs are recorded for ``trace_events``.
         reuse_outputs: Whether a run may overwrite the arrays that the run before returned; the budget then holds the
             outputs once, not twice.
+        deterministic: Whether kernels are chosen by rule, not by time, so that outputs are equal bit for bit whatever
+            the threads, the budget and the session, on all machines of one instruction-set level. By default they
+            are chosen by measured times, and may differ in the last bits.
 
     Raises:
         BudgetError: The budget is too small; ``.minimum`` is the smallest that works, in bytes.
@@ -102,6 +105,7 @@ class Session:
         progress: Callable[[str], None] | None = None,
         trace: bool = False,
         reuse_outputs: bool = False,
+        deterministic: bool = False,
     ) -> None:
         options = run_options(
             memory,
@@ -112,6 +116,7 @@ class Session:
             reuse_outputs=reuse_outputs,
             progress=progress,
             trace=trace,
+            deterministic=deterministic,
         )
         self._open(os.fsdecode(path), shapes or {}, options)
 

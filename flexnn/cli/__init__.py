@@ -129,7 +129,7 @@ def _add_run(commands: _Commands) -> None:
     sub.add_argument(
         "--trace", metavar="FILE.json", help="save loads, steps and stalls of the last run, for ui.perfetto.dev"
     )
-    _add_reuse(sub)
+    _add_session(sub)
     sub.set_defaults(command=run)
 
 
@@ -137,7 +137,7 @@ def _add_plan(commands: _Commands) -> None:
     sub = commands.add_parser("plan", help="show what a run would do and cost, without running")
     _add_model(sub)
     sub.add_argument("--check", action="store_true", help="also validate the plan, independently of the planner")
-    _add_reuse(sub)
+    _add_session(sub)
     sub.set_defaults(command=plan)
 
 
@@ -215,11 +215,16 @@ def _add_model(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
 
 
-def _add_reuse(sub: argparse.ArgumentParser) -> None:
+def _add_session(sub: argparse.ArgumentParser) -> None:
     sub.add_argument(
         "--reuse-outputs",
         action="store_true",
         help="let each run overwrite the outputs of the run before, so that the budget holds them only once",
+    )
+    sub.add_argument(
+        "--deterministic",
+        action="store_true",
+        help="choose kernels by rule, so that outputs are equal bit for bit whatever the threads, the budget and times",
     )
 
 

@@ -22,6 +22,7 @@ def plan(options: argparse.Namespace) -> None:
             profile=options.profile,
             groups=options.groups,
             reuse_outputs=options.reuse_outputs,
+            deterministic=options.deterministic,
             explain=True,
         )
     except flexnn.BudgetError as error:

@@ -64,6 +64,7 @@ def _measure(
         progress=_tell,
         trace=options.trace is not None,
         reuse_outputs=options.reuse_outputs,
+        deterministic=options.deterministic,
     ) as session:
         open_ms = (time.perf_counter_ns() - start) / NS_PER_MS
         if feed is None:

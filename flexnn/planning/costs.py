@@ -6,7 +6,7 @@ the machine's rates, and fractions of peak per kernel from the check program's b
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -35,6 +35,9 @@ time, fill 1 MiB.
 PEAK_FRACTION = {"direct": 0.98, "im2col": 0.85, "wino2": 0.9, "wino4": 0.9, "wino_line": 0.9, "narrow": 0.8}
 TRANSFORM_FLOPS = {"wino2": (270.0, 450.0), "wino4": (460.0, 1000.0), "wino_line": (260.0, 260.0)}
 """Cost in flops of multiply-adds of transforming one channel pair's weights, and one channel of one tile."""
+_PLAIN = "direct", "im2col"
+_WINOGRAD = {"wino4": 4, "wino2": 2, "wino_line": 4}
+"""Outputs along a side of a tile."""
 
 
 def graph_costs(graph: Graph, setting: Setting, *, every_variant: bool = False, in_file: bool = False) -> Costs:
@@ -131,6 +134,9 @@ def _node_costs(graph: Graph, node: Node, params: NDArray[np.int32], setting: Se
     panels = _core.op_panels(node.op, params) if panel_bytes else 0
     if operators.OPERATORS[node.op].kernels:
         variants = _conv_variants(params, panels, panel_bytes, setting)
+        if setting.deterministic:
+            kernel = _kernel_by_rule(params, panels)
+            variants = [variant for variant in variants if variant.kernel == kernel]
     else:
         workspace = align_up(_core.op_workspace(node.op, "", params))
         seconds = _plain_seconds(graph, node, panels * panel_bytes, setting)
@@ -168,43 +174,98 @@ TILE_BLOCK = _CONV_FIELD["tile_block"]
 """Index of the block among a convolution's parameters."""
 
 
+class _Shape(NamedTuple):
+    """What kernels of a convolution depend on beside its maps."""
+
+    kh: int
+    kw: int
+    cin_panel: int
+
+
+def _is_narrow(words: list[int]) -> bool:
+    group = words[_CONV_FIELD["group"]]
+    return is_narrow(words[_CONV_FIELD["cout"]], words[_CONV_FIELD["cin"]] // group, group)
+
+
+def _fits(kernel: str, params: NDArray[np.int32], shape: _Shape) -> bool:
+    """Return whether a kernel computes a convolution and may be the fastest."""
+    if kernel == "im2col" and (shape.kh * shape.kw == 1 or shape.cin_panel > _core.NR):
+        return False
+    return _core.conv_kernel_fits(kernel, params)
+
+
+def _fraction(kernel: str, narrow: bool, cin: int) -> float:
+    """Return the fraction of the peak rate that a kernel without transforms reaches."""
+    fraction = PEAK_FRACTION["narrow" if narrow else kernel]
+    if kernel == "direct" and not narrow:  # a tap's channels are a run of the inner loop: short ones do not fill it
+        fraction *= cin / (cin + 3.0)
+    return fraction
+
+
+def _tile(shape: _Shape, side: int) -> tuple[int, int, int]:
+    """Return the height and width of a Winograd tile's outputs, and its planes."""
+    high, wide = side if shape.kh > 1 else 1, side if shape.kw > 1 else 1
+    return high, wide, (high + shape.kh - 1) * (wide + shape.kw - 1)
+
+
+def _tile_flops(kernel: str, planes: int, tiles: int, blocks: int, cin: int, cout: int) -> tuple[float, float]:
+    """Return the operations of tiles in blocks: those for output channels, and those that do not depend on them."""
+    weight_flops, tile_flops = TRANSFORM_FLOPS[kernel]
+    flops = 2.0 * planes * tiles * cin * cout / PEAK_FRACTION[kernel]
+    flops += blocks * cin * cout * weight_flops + tiles * cout * tile_flops
+    return flops, tiles * cin * tile_flops
+
+
 def _conv_variants(params: NDArray[np.int32], panels: int, panel_bytes: int, setting: Setting) -> list[Variant]:
     threads, machine = setting.threads, setting.machine
     words = params.tolist()
-    n, oh, ow, cin, kh, kw = (words[_CONV_FIELD[f]] for f in ("n", "oh", "ow", "cin_panel", "kh", "kw"))
-    group = words[_CONV_FIELD["group"]]
-    narrow = is_narrow(words[_CONV_FIELD["cout"]], words[_CONV_FIELD["cin"]] // group, group)
+    shape = _Shape(*(words[_CONV_FIELD[name]] for name in _Shape._fields))
+    n, oh, ow = (words[_CONV_FIELD[f]] for f in ("n", "oh", "ow"))
+    cin, narrow = shape.cin_panel, _is_narrow(words)
     rate = machine.flops_per_second * threads
     cout = panels * _core.NR
     read_s = panels * panel_bytes / machine.bytes_per_second
     variants = []
-    for kernel in ("direct", "im2col"):
-        if not _core.conv_kernel_fits(kernel, params) or (kernel == "im2col" and (kh * kw == 1 or cin > _core.NR)):
+    for kernel in _PLAIN:
+        if not _fits(kernel, params, shape):
             continue
-        fraction = PEAK_FRACTION["narrow" if narrow else kernel]
-        if kernel == "direct" and not narrow:  # a tap's channels are a run of the inner loop: short ones do not fill it
-            fraction *= cin / (cin + 3.0)
-        seconds = max(2.0 * n * oh * ow * kh * kw * cin * cout / (fraction * rate), read_s)
+        flops = 2.0 * n * oh * ow * shape.kh * shape.kw * cin * cout
+        seconds = max(flops / (_fraction(kernel, narrow, cin) * rate), read_s)
         workspace = align_up(_core.op_workspace("conv", kernel, params))
         variants.append(Variant(kernel, 0, workspace, machine.step_s, seconds))
-    for kernel, side in (("wino4", 4), ("wino2", 2), ("wino_line", 4)):
-        if not _core.conv_kernel_fits(kernel, params):
+    for kernel, side in _WINOGRAD.items():
+        if not _fits(kernel, params, shape):
             continue
-        high, wide = side if kh > 1 else 1, side if kw > 1 else 1  # output pixels of a tile
-        tiles, planes = n * -(-oh // high) * -(-ow // wide), (high + kh - 1) * (wide + kw - 1)
-        weight_flops, tile_flops = TRANSFORM_FLOPS[kernel]
+        high, wide, planes = _tile(shape, side)
+        tiles = n * -(-oh // high) * -(-ow // wide)
         wanted = min(max(V_BYTES // (4 * planes * cin), TILES_MIN), TILES_MAX, tiles)
         wanted = min(wanted, max(-(-tiles // threads), TILES_MIN))
         for block in dict.fromkeys((wanted, max(wanted // 2, min(8, tiles)))):
             blocks = -(-tiles // block)
-            flops = 2.0 * planes * tiles * cin * cout / PEAK_FRACTION[kernel]
-            flops += blocks * cin * cout * weight_flops + tiles * cout * tile_flops
+            flops, beside = _tile_flops(kernel, planes, tiles, blocks, cin, cout)
             busy = min(threads, blocks) / threads
             seconds = max(flops / rate, read_s)
             workspace = align_up(_core.op_workspace("conv", kernel, with_tile_block(params, block)))
-            fixed = machine.step_s + tiles * cin * tile_flops / (rate * busy)
+            fixed = machine.step_s + beside / (rate * busy)
             variants.append(Variant(kernel, block, workspace, fixed, seconds))
     return variants
+
+
+def _kernel_by_rule(params: NDArray[np.int32], panels: int) -> str:
+    """Return the kernel of the fewest operations for an output over a large map. Sizes of activations do not matter:
+    they differ from run to run, and one plan serves several.
+    """
+    words = params.tolist()
+    shape = _Shape(*(words[_CONV_FIELD[name]] for name in _Shape._fields))
+    cout, narrow = panels * _core.NR, _is_narrow(words)
+    flops = {
+        k: 2 * shape.kh * shape.kw * shape.cin_panel * cout / _fraction(k, narrow, shape.cin_panel) for k in _PLAIN
+    }
+    for kernel, side in _WINOGRAD.items():
+        high, wide, planes = _tile(shape, side)
+        weights, tiles = _tile_flops(kernel, planes, TILES_MAX, 1, shape.cin_panel, cout)
+        flops[kernel] = (weights + tiles) / (TILES_MAX * high * wide)
+    return min((kernel for kernel in flops if _fits(kernel, params, shape)), key=lambda kernel: flops[kernel])
 
 
 def _useful(variants: list[Variant]) -> list[Variant]:

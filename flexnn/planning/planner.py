@@ -50,7 +50,11 @@ class Planner:
 
     @cached_property
     def _tiled(self) -> VariantPlanner | None:
-        """Planner of the graph in bands, where they are worth it. Plans without a limit do without."""
+        """Planner of the graph in bands, where they are worth it. Plans without a limit do without. Bands cut a map at
+        other rows than Winograd's tiles do, so numbers would depend on the budget.
+        """
+        if self._setting.deterministic:
+            return None
         has_tables = self._all_pinned is None
 
         def costs_of(variant: Graph) -> Costs:

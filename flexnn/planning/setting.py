@@ -20,3 +20,7 @@ class Setting(NamedTuple):
     """Alignment of reads in bytes (``types.io_alignment``)."""
     overhead: Overhead = overhead_bytes
     """Function that counts the bytes of a session outside its arena."""
+    deterministic: bool = False
+    """Whether each node's kernel is chosen by its weight alone, and activations stay whole: so nothing that outputs
+    depend on is decided by times, threads or budget.
+    """

@@ -57,6 +57,8 @@ class RunOptions(NamedTuple):
     """Function that is told what takes a while."""
     trace: bool
     """Whether runs are recorded."""
+    deterministic: bool = False
+    """Whether kernels are chosen by rule, so that outputs do not depend on times, threads or budget."""
     poison: bool = False
     """Whether memory that must not be read is filled with NaN (tests)."""
     jitter_seed: int = 0
@@ -79,7 +81,9 @@ class RunOptions(NamedTuple):
 
     def setting(self, machine: MachineProfile, io_align: int) -> Setting:
         """Return the setting of plans for ``machine``, throttled already, whose reads are aligned to ``io_align``."""
-        return Setting(machine, self.threads, io_align, overhead_for(reuse_outputs=self.reuse_outputs))
+        return Setting(
+            machine, self.threads, io_align, overhead_for(reuse_outputs=self.reuse_outputs), self.deterministic
+        )
 
     def switches(self, direct_fd: int) -> Switches:
         """Return the engine's switches; ``direct_fd``: the artifact opened with O_DIRECT, or -1."""
@@ -96,6 +100,7 @@ def run_options(
     reuse_outputs: bool = False,
     progress: Callable[[str], None] | None = None,
     trace: bool = False,
+    deterministic: bool = False,
 ) -> RunOptions:
     """Return the options that a user gave, checked. Raises ValueError, or TypeError for threads that are no integer."""
     if io not in IO:
@@ -113,4 +118,5 @@ def run_options(
         reuse_outputs=reuse_outputs,
         progress=progress or no_progress,
         trace=trace,
+        deterministic=deterministic,
     )
