@@ -53,6 +53,7 @@ static int64_t lay_out(char *memory, const fx_program *p, const fx_engine *e) {
     CARVE(stalls, (int64_t)p->step_count + 1, e->trace > 1);
     CARVE(first_steps, p->step_count, e->poison);
     CARVE(tasks, largest_group(p), 1);
+    CARVE(costs, p->group_count ? p->group_count : p->step_count, 1);
     CARVE(tables, p->table_count, 1);
 #undef COPY
 #undef CARVE
@@ -79,6 +80,8 @@ static fx_bound *make_alone(fx_engine *e, const fx_program *p, int64_t *bytes) {
     lay_out(memory, p, e);
     fx_bound *b = (fx_bound *)memory;
     b->engine = e;
+    b->sharing.always = e->jitter_seed != 0;
+    memset(b->costs, 0, (p->group_count ? p->group_count : p->step_count) * sizeof *b->costs);
     fx_tables_start(b);
     if (e->poison)
         mark_first_steps(b);

@@ -28,6 +28,7 @@ struct fx_recording {
     int64_t *counters;    /* [counter_count] */
     uint8_t *went;        /* [entry_count]: whether a branch or a turn went elsewhere the last time */
     uint32_t entry;       /* where a run that stopped goes on */
+    fx_sharing sharing;
     int is_broken;
 };
 
@@ -108,6 +109,7 @@ fx_recording *fx_recording_make(fx_engine *e, const fx_tape *tape, fx_error *err
     memset(r, 0, sizeof *r);
     lay_out((char *)r, tape);
     r->engine = e;
+    r->sharing.always = e->jitter_seed != 0;
     r->bytes = bytes;
     r->slots = fx_tape_slots(tape);
     fx_loader_pause(e, &poll); /* the arena may move */
@@ -370,6 +372,8 @@ fx_status fx_recording_run(fx_recording *r, void *const *buffers, const int64_t 
     e->stopped = NULL;
     if (!goes_on)
         memset(r->counters, 0, r->tape.counter_count * sizeof *r->counters);
+    e->sharing = &r->sharing;
+    fx_sharing_begin(&r->sharing, start);
     fx_status status = place_slots(r, buffers, buffer_bytes, goes_on);
     if (status != FX_OK)
         fx_fail(error, status, 0);
@@ -377,7 +381,9 @@ fx_status fx_recording_run(fx_recording *r, void *const *buffers, const int64_t 
         fx_poison(e->arena.memory + r->slots.lo, r->slots.hi - r->slots.lo);
     if (status == FX_OK)
         status = walk(r, buffer_bytes, &poll, stats, error);
-    stats->run.run_ns = fx_now_ns() - start;
+    const int64_t end = fx_now_ns();
+    fx_sharing_end(&r->sharing, end);
+    stats->run.run_ns = end - start;
     fx_arena_end(&e->arena);
     return status;
 }

@@ -224,13 +224,13 @@ static fx_status run_steps(fx_bound *b, void *const *buffers, fx_bound *const *n
         status = loads ? wait_loads(e, loads_before + loads, poll, &stats->stall_ns, stall, error) : FX_OK;
         if (status != FX_OK)
             return status;
-        int64_t start = e->trace ? fx_now_ns() : 0;
         for (uint32_t i = 0; i < count; i++)
             make_task(b, &steps[i], buffers, &b->tasks[i]);
         fx_span *lanes = b->lanes ? &b->lanes[(int64_t)first * e->workers.threads] : NULL;
         if (lanes)
             memset(lanes, 0, count * (size_t)e->workers.threads * sizeof *lanes);
-        status = fx_workers_run(&e->workers, b->tasks, count, lanes, poll);
+        const uint32_t parts = fx_sharing_parts(e->sharing, b->costs[group]);
+        status = fx_workers_run(&e->workers, b->tasks, count, parts, lanes, poll);
         if (status != FX_OK) {
             fx_fail(error, status, 0);
             if (atomic_load(&e->table_failed))
@@ -238,13 +238,11 @@ static fx_status run_steps(fx_bound *b, void *const *buffers, fx_bound *const *n
             error->index = steps->node;
             return status;
         }
-        int64_t end = e->trace ? fx_now_ns() : 0;
+        fx_sharing_learn(e->sharing, &b->costs[group], &e->workers);
         for (uint32_t i = 0; i < count && e->trace; i++)
-            b->spans[first + i] = (fx_span){start, end};
+            b->spans[first + i] = e->workers.last;
         if (atomic_fetch_add(&e->steps_done, count) + count >= atomic_load(&e->steps_wanted))
             fx_event_notify(&e->to_loader);
-        if (fx_polled(poll))
-            return fx_fail(error, FX_ERR_CANCELLED, 0);
     }
     /* There may be loads that no step waits for, and the next turn relies on all loads of this one being done. */
     fx_span *stall = b->stalls ? &b->stalls[p->step_count] : NULL;
@@ -287,7 +285,10 @@ fx_status fx_run(fx_bound *b, void *const *buffers, fx_bound *const *next, uint3
         return fx_fail(error, FX_ERR_RUNNING, 0);
     e->stopped = NULL;
     fx_poll poll = fx_poll_start(interrupt);
+    e->sharing = &b->sharing;
+    fx_sharing_begin(&b->sharing, fx_now_ns());
     const fx_status status = fx_run_bound(b, buffers, next, next_count, &poll, stats, error);
+    fx_sharing_end(&b->sharing, fx_now_ns());
     fx_arena_end(&e->arena);
     return status;
 }

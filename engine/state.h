@@ -8,6 +8,7 @@
 #include "flexnn/recording.h"
 #include "loader.h"
 #include "read.h"
+#include "sharing.h"
 #include "sync.h"
 #include "table_rows.h"
 #include "touches.h"
@@ -65,6 +66,8 @@ struct fx_bound {
     fx_span *stalls;         /* [step_count + 1]; NULL when not tracing threads */
     uint8_t *first_steps;    /* [step_count], poison only: the step is the first of its node */
     fx_task *tasks;          /* [steps of the largest group] */
+    fx_cost *costs;          /* [group_count, or step_count without groups] */
+    fx_sharing sharing;      /* of runs by itself */
     fx_stored_table *tables; /* [table_count] */
 };
 
@@ -127,6 +130,7 @@ struct fx_engine {
     fx_error table_error;    /* os_error, file_offset */
 
     fx_workers workers;
+    fx_sharing *sharing; /* of the run under way */
 };
 
 /* Starts the readers, or fewer of them where the system has no threads left. 0, or an errno. */

@@ -60,15 +60,16 @@ static inline fx_poll fx_poll_start(const fx_interrupt *interrupt) {
     return (fx_poll){.interrupt = interrupt ? *interrupt : (fx_interrupt){0}, .next_ns = fx_now_ns() + FX_POLL_NS};
 }
 
-static inline int fx_polled(fx_poll *p) {
-    if (p->interrupt.is_wanted && !p->cancelled) {
-        int64_t now = fx_now_ns();
-        if (now >= p->next_ns) {
-            p->cancelled = p->interrupt.is_wanted(p->interrupt.arg) != 0;
-            p->next_ns = fx_now_ns() + FX_POLL_NS;
-        }
+static inline int fx_polled_at(fx_poll *p, int64_t now) {
+    if (p->interrupt.is_wanted && !p->cancelled && now >= p->next_ns) {
+        p->cancelled = p->interrupt.is_wanted(p->interrupt.arg) != 0;
+        p->next_ns = fx_now_ns() + FX_POLL_NS;
     }
     return p->cancelled;
+}
+
+static inline int fx_polled(fx_poll *p) {
+    return p->interrupt.is_wanted && !p->cancelled ? fx_polled_at(p, fx_now_ns()) : p->cancelled;
 }
 
 /* Pauses of random length, for tests; with a seed of 0 there are none. */

@@ -106,10 +106,10 @@ static fx_status run_units(const fx_workers *workers, int number, uint32_t first
     return FX_OK;
 }
 
-/* Computes until nothing is left to take, or the caller (poll not NULL) cancels. */
-static void compute(fx_workers *workers, int number, fx_jitter *jitter, fx_poll *poll) {
-    uint32_t left, count;
-    while ((count = take(workers, &left))) {
+/* Computes until nothing is left to take, or the caller (poll not NULL) cancels. Returns how many units it computed. */
+static uint32_t compute(fx_workers *workers, int number, fx_jitter *jitter, fx_poll *poll) {
+    uint32_t left, count, own = 0;
+    for (; (count = take(workers, &left)); own += count) {
         uint32_t first = workers->units - left;
         fx_span *lane = workers->lanes ? &workers->lanes[number] : NULL;
         if (lane && !lane->start_ns)
@@ -125,8 +125,52 @@ static void compute(fx_workers *workers, int number, fx_jitter *jitter, fx_poll 
         if (number)
             fx_event_notify(&workers->finished);
         if (poll && fx_polled(poll))
-            return;
+            return own + count;
     }
+    return own;
+}
+
+/* Computes all units in the caller's thread, in so many parts. */
+static fx_status compute_alone(fx_workers *workers, uint32_t parts, fx_span *lane, fx_poll *poll) {
+    const uint32_t units = workers->units, part = units / parts + (units % parts > 0);
+    for (uint32_t first = 0; first < units; first += part) {
+        fx_status status = run_units(workers, 0, first, units - first < part ? units : first + part);
+        if (status != FX_OK)
+            return status;
+        workers->last.end_ns = fx_now_ns();
+        if (fx_polled_at(poll, workers->last.end_ns))
+            return FX_ERR_CANCELLED;
+    }
+    workers->alone_ns = workers->last.end_ns - workers->last.start_ns;
+    if (lane)
+        *lane = workers->last;
+    return FX_OK;
+}
+
+/* Computes the job with all threads. */
+static fx_status compute_shared(fx_workers *workers, const fx_task *tasks, uint32_t count, fx_poll *poll) {
+    atomic_store(&workers->done, 0);
+    atomic_store(&workers->status, FX_OK);
+    workers->generation++;
+    atomic_store(&workers->ticket, ticket_of(workers, most_of(workers, tasks, count), workers->units));
+    fx_event_notify(&workers->work);
+    const int64_t start = fx_now_ns();
+    const uint32_t own = compute(workers, 0, &workers->jitter, poll);
+    const int64_t end = fx_now_ns();
+    while (!fx_spin(is_done, workers, workers->spin_ns)) {
+        fx_event_wait(&workers->finished, is_done, workers, fx_now_ns() + FX_POLL_NS);
+        if (fx_polled(poll))
+            break;
+    }
+    if (poll->cancelled) {
+        uint64_t left = atomic_exchange(&workers->ticket, ticket_of(workers, 0, 0));
+        workers->wanted -= (uint32_t)left;
+        fx_event_wait(&workers->finished, is_done, workers, 0);
+        return FX_ERR_CANCELLED;
+    }
+    workers->last.end_ns = fx_now_ns();
+    workers->alone_ns = own ? (int64_t)((double)(end - start) / own * workers->units) : 0;
+    return (fx_status)atomic_load(&workers->status);
 }
 
 static void *work(void *arg) {
@@ -183,7 +227,8 @@ void fx_workers_stop(fx_workers *workers) {
     fx_event_destroy(&workers->work);
 }
 
-fx_status fx_workers_run(fx_workers *workers, fx_task *tasks, uint32_t count, fx_span *lanes, fx_poll *poll) {
+fx_status fx_workers_run(fx_workers *workers, fx_task *tasks, uint32_t count, uint32_t parts, fx_span *lanes,
+                         fx_poll *poll) {
     uint32_t units = 0;
     for (uint32_t i = 0; i < count; i++) {
         if (tasks[i].units > UINT32_MAX - units)
@@ -194,37 +239,8 @@ fx_status fx_workers_run(fx_workers *workers, fx_task *tasks, uint32_t count, fx
     workers->task_count = count;
     workers->lanes = lanes;
     workers->units = workers->wanted = units;
-    if (units <= 1 || workers->threads == 1) { /* no sharing; in a few parts, so that a cancel is noticed */
-        uint32_t part = units / 8 + 1;
-        if (lanes)
-            lanes[0].start_ns = fx_now_ns();
-        for (uint32_t first = 0; first < units; first += part) {
-            fx_status status = run_units(workers, 0, first, units - first < part ? units : first + part);
-            if (status != FX_OK)
-                return status;
-            if (fx_polled(poll))
-                return FX_ERR_CANCELLED;
-        }
-        if (lanes)
-            lanes[0].end_ns = fx_now_ns();
-        return FX_OK;
-    }
-    atomic_store(&workers->done, 0);
-    atomic_store(&workers->status, FX_OK);
-    workers->generation++;
-    atomic_store(&workers->ticket, ticket_of(workers, most_of(workers, tasks, count), units));
-    fx_event_notify(&workers->work);
-    compute(workers, 0, &workers->jitter, poll);
-    while (!fx_spin(is_done, workers, workers->spin_ns)) {
-        fx_event_wait(&workers->finished, is_done, workers, fx_now_ns() + FX_POLL_NS);
-        if (fx_polled(poll))
-            break;
-    }
-    if (poll->cancelled) {
-        uint64_t left = atomic_exchange(&workers->ticket, ticket_of(workers, 0, 0));
-        workers->wanted -= (uint32_t)left;
-        fx_event_wait(&workers->finished, is_done, workers, 0);
-        return FX_ERR_CANCELLED;
-    }
-    return (fx_status)atomic_load(&workers->status);
+    workers->last.start_ns = workers->last.end_ns = fx_now_ns();
+    workers->was_shared = !parts && units > 1 && workers->threads > 1;
+    return workers->was_shared ? compute_shared(workers, tasks, count, poll)
+                               : compute_alone(workers, parts ? parts : FX_ALONE_PARTS, lanes, poll);
 }

@@ -6,6 +6,8 @@
 #include "placement.h"
 #include "sync.h"
 
+#define FX_ALONE_PARTS 8 /* of a long step that one thread computes, so that it notices a cancel */
+
 typedef struct fx_workers fx_workers;
 
 typedef struct fx_worker {
@@ -39,6 +41,10 @@ struct fx_workers {
     atomic_int stopping;
     fx_event work, finished;
     fx_jitter jitter;
+    /* The last job. */
+    fx_span last;     /* from its start to its end */
+    int64_t alone_ns; /* that it takes one thread: measured, or by the caller's part of it; 0: not known */
+    int was_shared;
     fx_worker list[FX_MAX_THREADS];
 };
 
@@ -47,10 +53,12 @@ struct fx_workers {
 int fx_workers_start(fx_workers *workers, int threads, const fx_placement *placement, uint32_t jitter_seed);
 void fx_workers_stop(fx_workers *workers);
 
-/* Runs all units of all tasks at the same time; sets the tasks' end. FX_ERR_CANCELLED if poll says so: units not yet
- * begun are then left out. FX_ERR_PARAMS if there are too many units. lanes, if not NULL: [threads] zeros, which become
- * the span in which each thread computed. */
-fx_status fx_workers_run(fx_workers *workers, fx_task *tasks, uint32_t count, fx_span *lanes, fx_poll *poll);
+/* Runs all units of all tasks; sets the tasks' end, and what is known of the last job. parts is 0: all threads share
+ * them; else the caller computes them alone, and polls after each of so many parts. FX_ERR_CANCELLED if poll says so:
+ * units not yet begun are then left out. FX_ERR_PARAMS if there are too many units. lanes, if not NULL: [threads]
+ * zeros, which become the span in which each thread computed. */
+fx_status fx_workers_run(fx_workers *workers, fx_task *tasks, uint32_t count, uint32_t parts, fx_span *lanes,
+                         fx_poll *poll);
 
 /* Starts a thread with a small stack and all signals blocked, on one of the cores (NULL: any). 0, or an errno. */
 int fx_thread_start(pthread_t *thread, void *(*body)(void *), void *arg, const char *name, const cpu_set_t *cores);

@@ -26,7 +26,7 @@ static int64_t run(fx_workers *workers, const fx_call *call) {
     task.units = fx_op_units(call->kernels, call->op, call->kernel, call->params, call->window, workers->cut_threads);
     const int64_t start = fx_now_ns();
     for (int i = 0; i < STEPS; i++)
-        if (fx_workers_run(workers, &task, 1, NULL, &poll) != FX_OK)
+        if (fx_workers_run(workers, &task, 1, 0, NULL, &poll) != FX_OK)
             exit(1);
     return fx_now_ns() - start;
 }

@@ -1,0 +1,45 @@
+#include "sharing.h"
+
+#define STEP_NS 4000   /* several times what handing units to a thread that looks for them costs */
+#define RUN_NS 100000  /* longer than a thread takes to wake */
+#define LOSS_NS 100000 /* of one step: nothing more is shared in the run */
+#define RESTS 16       /* how many times as long as a loss nothing is shared after it, the first time */
+#define LOSSES_MAX 12
+#define REST_MAX_NS 1000000000
+
+void fx_sharing_begin(fx_sharing *s, int64_t now_ns) {
+    s->is_worth = (!s->worth_ns || s->worth_ns >= RUN_NS) && now_ns >= s->rests_until_ns;
+    s->worth_ns = s->lost_ns = 0;
+}
+
+void fx_sharing_end(fx_sharing *s, int64_t now_ns) {
+    s->worth_ns++;
+    if (s->lost_ns <= 0) {
+        s->losses -= s->lost_ns < 0 && s->losses > 0;
+        return;
+    }
+    s->losses += s->losses < LOSSES_MAX;
+    const int64_t rest = RESTS / 2 * s->lost_ns << s->losses;
+    s->rests_until_ns = now_ns + (rest < REST_MAX_NS ? rest : REST_MAX_NS);
+}
+
+uint32_t fx_sharing_parts(const fx_sharing *s, fx_cost cost) {
+    if (s->always || (s->is_worth && (!cost || cost >= STEP_NS)))
+        return 0;
+    return cost && cost < RUN_NS ? 1 : FX_ALONE_PARTS;
+}
+
+void fx_sharing_learn(fx_sharing *s, fx_cost *cost, const fx_workers *workers) {
+    const int64_t alone = workers->alone_ns;
+    if (!alone)
+        return;
+    const fx_cost now = alone < UINT32_MAX ? (fx_cost)alone : UINT32_MAX;
+    *cost = !*cost || now < *cost ? now : *cost + (now - *cost) / 8;
+    s->worth_ns += *cost < STEP_NS ? 0 : *cost;
+    if (!workers->was_shared)
+        return;
+    const int64_t lost = workers->last.end_ns - workers->last.start_ns - *cost;
+    s->lost_ns += lost;
+    if (lost > LOSS_NS)
+        s->is_worth = 0;
+}
