@@ -3,10 +3,10 @@
     python -m bench.mutants artifacts --count 10000     opened and run; half of them with right checksums
     python -m bench.mutants headers --count 1000000     128 bytes each; half of them with a right checksum
 
-A sanitizer may be loaded before Python (.ci/sanitize does). The first mutation that is wrong ends the process with its
-number: a crash, one that takes over 10 s, an exception that is not one of FlexNN's own, memory beyond the budget and
-64 MiB, other outputs than the undamaged file's, a header that is taken and whose sections do not fit the file. The seed
-is printed; ``--first N --count 1 --seed S`` makes one mutation again.
+A sanitizer may be loaded before Python (.ci/sanitize does). Wrong is: a crash, one that takes over 10 s, an exception
+that is not one of FlexNN's own, memory beyond the budget and 64 MiB, other outputs than the undamaged file's, a header
+that is taken and whose sections do not fit the file. A crash, a hang and memory end the process. The seed is printed;
+``--first N --count 1 --seed S`` makes one mutation again. Exit 1 if any mutation is wrong.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import struct
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -175,8 +176,8 @@ def play(one: Callable[[random.Random], str], seed: int, numbers: range, seconds
         try:
             counts[one(rng)] += 1
         except Exception:
-            print(f"WRONG: --seed {seed} --first {number} --count 1", flush=True)
-            raise
+            counts["WRONG"] += 1
+            print(f"WRONG: --seed {seed} --first {number} --count 1\n{traceback.format_exc()}", flush=True)
         done = number - numbers.start + 1
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10 if done >= WARM and not done % 16 else 0
         base = base or peak
@@ -186,8 +187,8 @@ def play(one: Callable[[random.Random], str], seed: int, numbers: range, seconds
             print(f"{done} {time.monotonic() - started:.0f} s {dict(counts)}", flush=True)
         if time.monotonic() - started > seconds:
             break
-    print(f"{number - numbers.start + 1} mutations, none wrong: {dict(counts)}", flush=True)
-    return 0
+    print(f"{number - numbers.start + 1} mutations, {counts['WRONG'] or 'none'} wrong: {dict(counts)}", flush=True)
+    return 1 if counts["WRONG"] else 0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
