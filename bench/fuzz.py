@@ -3,6 +3,7 @@
     python -m bench.fuzz                          2,000 mutations of artifacts and ONNX files
     python -m bench.fuzz --count 200 --seed 7     other ones
     python -m bench.fuzz --target tiny_           of those whose names begin so
+    python -m bench.fuzz --kinds onnx rule        of ONNX files
     python -m bench.fuzz --only 1234              one again, with its traceback
 
 Each mutation runs in a worker process: open under a budget, run once. A worker that dies is a crash, one that takes
@@ -348,15 +349,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--target", default="", help="only these: what their names begin with")
+    parser.add_argument("--kinds", nargs="+", choices=sorted({kind for _, kind in TARGETS}), help="only these kinds")
     parser.add_argument("--only", type=int, help="one mutation, by its number")
     parser.add_argument("--work", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.work:
         work(options.seed, options.work)
         return 0
-    wanted = [i for i, (name, _) in enumerate(TARGETS) if name.startswith(options.target)]
+    kinds = options.kinds or [kind for _, kind in TARGETS]
+    wanted = [i for i, (name, kind) in enumerate(TARGETS) if name.startswith(options.target) and kind in kinds]
     if not wanted:
-        parser.error(f"no target begins with {options.target}")
+        parser.error(f"no target of these kinds begins with {options.target}")
     rounds = -(-options.count // len(wanted))
     numbers = [k * len(TARGETS) + i for k in range(rounds) for i in wanted][: options.count]
     if options.only is not None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from flexnn import _core
 from flexnn.graph import operators
-from flexnn.graph.ir import Graph, Node
+from flexnn.graph.ir import Graph, GraphError, Node
 from flexnn.graph.panels import is_narrow
 from flexnn.graph.tables import GATHERS, Table, table_of
 
@@ -65,7 +65,10 @@ def graph_costs(graph: Graph, setting: Setting, *, every_variant: bool = False, 
         alike = node.op, params.tobytes(), shapes, table and (table.rows, table.chunk_bytes)
         known = seen.get(alike)
         if known is None:
-            zeros = max(zeros, _core.op_zeros(node.op, params))
+            try:
+                zeros = max(zeros, _core.op_zeros(node.op, params))
+            except ValueError as error:  # of an open model's artifact, which was checked for less
+                raise GraphError(f"node {node.name!r}: {error}") from None
             known = seen[alike] = _node_costs(graph, node, params, setting)
             if table is not None:
                 known.variants = [_reading_rows(table, setting)]

@@ -110,8 +110,10 @@ void check_fill_whole(check_case *c, void *data, int64_t bytes);
 int check_run_case(const check_op *op, check_case *c, const fx_kernels *k, const char *op_name);
 int check_run_drawn(const check_op *op, check_case *c, const fx_kernels *k, const char *op_name);
 int check_accuracy_op(const check_op *op, uint32_t number, const fx_kernels *k, const char *part, int *ran);
-/* hostile.c: 1: parameters damaged at random were accepted and run; 0: refused, or too big to run; -1: failed. */
+/* hostile.c: 1: parameters damaged at random were accepted and run; 0: refused, or too big to run; -1: failed.
+ * check_run_accepted runs those that the case has. */
 int check_run_hostile(const check_op *op, check_case *c, const fx_kernels *k);
+int check_run_accepted(const check_op *op, check_case *c, const fx_kernels *k);
 double check_peak_flops(const fx_kernels *k);
 void check_bench_op(const check_op *op, uint32_t number, const fx_kernels *k, const char *part, double peak,
                     int is_cold, int threads);

@@ -150,6 +150,14 @@ static int run(const check_op *op, check_case *c, const fx_kernels *k) {
     return -1;
 }
 
+int check_run_accepted(const check_op *op, check_case *c, const fx_kernels *k) {
+    if (fx_op_check(c->op, c->kernel, &c->params) != FX_OK)
+        return 0;
+    const int result = run(op, c, k);
+    check_free_all();
+    return result;
+}
+
 int check_run_hostile(const check_op *op, check_case *c, const fx_kernels *k) {
     op->draw(c);
     const int n = fields(c->op);
@@ -159,9 +167,5 @@ int check_run_hostile(const check_op *op, check_case *c, const fx_kernels *k) {
     }
     if (check_one_in(c, 10))
         c->kernel = (uint32_t)damaged(c, (int32_t)c->kernel);
-    if (fx_op_check(c->op, c->kernel, &c->params) != FX_OK)
-        return 0;
-    const int result = run(op, c, k);
-    check_free_all();
-    return result;
+    return check_run_accepted(op, c, k);
 }

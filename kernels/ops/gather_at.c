@@ -47,7 +47,7 @@ static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, 
         return 0;
     const fx_picks p = picks_of(u, NULL);
     const int64_t rows = fx_picks_rows(&p);
-    const uint32_t units = fx_box_units(rows * (p.inner * 2 * (int64_t)u->gather_at.elem_bytes + 8), threads);
+    const uint32_t units = fx_box_units(rows * (2 * (int64_t)p.inner * u->gather_at.elem_bytes + 8), threads);
     return rows < units ? (uint32_t)rows : units;
 }
 

@@ -14,10 +14,12 @@
 
 extern const fx_kernels fx_kernels_scalar;
 
-#if defined __x86_64__
+#if defined FX_SCALAR_ONLY /* for fuzzing, where building takes longer than running */
+#elif defined __x86_64__
+#define HAS_X86
 extern const fx_kernels fx_kernels_avx2, fx_kernels_avx512, fx_kernels_avx512_vnni;
 #endif
-#if defined __aarch64__ || defined FX_SIMDE /* NEON on another CPU: for tests only */
+#if (defined __aarch64__ && !defined FX_SCALAR_ONLY) || defined FX_SIMDE /* NEON on another CPU: for tests only */
 #define HAS_NEON
 extern const fx_kernels fx_kernels_neon, fx_kernels_neon_inorder;
 #endif
@@ -25,7 +27,7 @@ extern const fx_kernels fx_kernels_neon, fx_kernels_neon_inorder;
 static const fx_kernels *named(const char *level) {
     if (!strcmp(level, "scalar"))
         return &fx_kernels_scalar;
-#if defined __x86_64__
+#ifdef HAS_X86
     if (!strcmp(level, "avx2"))
         return fx_x86_features_here().avx2 ? &fx_kernels_avx2 : NULL;
     if (!strcmp(level, "avx512"))
@@ -42,7 +44,7 @@ static const fx_kernels *named(const char *level) {
     return NULL;
 }
 
-#ifdef __aarch64__
+#if defined __aarch64__ && defined HAS_NEON
 /* On big.LITTLE the little cores run the tiles of the big ones. */
 static const fx_kernels *tiles_here(void) {
     int in_order = fx_cores_are_in_order(FX_CORES_ROOT);
@@ -56,13 +58,13 @@ static const fx_kernels *tiles_here(void) {
 #endif
 
 static const fx_kernels *best(void) {
-#if defined __x86_64__
+#if defined HAS_X86
     const fx_x86_features f = fx_x86_features_here();
     return f.vnni     ? &fx_kernels_avx512_vnni
            : f.avx512 ? &fx_kernels_avx512
            : f.avx2   ? &fx_kernels_avx2
                       : &fx_kernels_scalar;
-#elif defined __aarch64__
+#elif defined __aarch64__ && defined HAS_NEON
     return tiles_here();
 #else
     return &fx_kernels_scalar;

@@ -18,6 +18,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import flexnn
+from bench.models.tiny import trees
 from flexnn.artifact.format import HEADER_BYTES, Header
 from tests.artifact.test_artifact import forge
 from tests.support.sessions import write_branched_model, write_model
@@ -141,3 +142,17 @@ def test_an_if_without_a_condition(tmp_path: Path) -> None:
     forge(artifact, json.dumps(section, separators=(",", ":")).encode())
     with pytest.raises(flexnn.FlexNNError, match="condition"), flexnn.Session(artifact) as session:
         session.run(None, {"x": np.ones((2, 3), np.float32)})
+
+
+def test_trees_out_of_range(tmp_path: Path) -> None:
+    """Was a ValueError of the core's, when the run planned."""
+    path = tmp_path / "trees.onnx"
+    path.write_bytes(trees())
+    artifact = Path(flexnn.compile(path))
+    section = section_of(artifact.read_bytes())
+    (node,) = (node for node in section["model"]["graph"]["nodes"] if node[0].endswith("Trees"))
+    node[-1]["depth"] = 1 << 30
+    section["templates"] = -1
+    forge(artifact, json.dumps(section, separators=(",", ":")).encode())
+    with pytest.raises(flexnn.FlexNNError, match="trees: a parameter"), flexnn.Session(artifact) as session:
+        session.run(None, {i.name: np.ones((2, i.shape[1]), i.numpy_dtype) for i in session.get_inputs()})

@@ -68,10 +68,24 @@ _NAMES: dict[str, dict[str, tuple[str, ...]]] = {
     "Upsample": {"mode": ("nearest", "linear")},
 }  # fmt: skip
 """Texts that are allowed."""
+_REDUCTIONS = (
+    "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd",
+    "ReduceSum", "ReduceSumSquare",
+)  # fmt: skip
 _FLAGS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(_RECURRENT, ("layout",)),
+    **dict.fromkeys(_RECURRENT, ("layout", "linear_before_reset", "input_forget")),
+    **dict.fromkeys(_REDUCTIONS, ("keepdims", "noop_with_empty_axes")),
+    **dict.fromkeys(("ArgMax", "ArgMin"), ("keepdims", "select_last_index")),
+    **dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), ("ceil_mode", "count_include_pad", "storage_order")),
+    "CumSum": ("exclusive", "reverse"),
+    "Gemm": ("transA", "transB"),
+    "GridSample": ("align_corners",),
+    "Mod": ("fmod",),
     "NonMaxSuppression": ("center_point_box",),
+    "Reshape": ("allowzero",),
+    "Resize": ("antialias", "exclude_outside"),
     "TopK": ("largest", "sorted"),
+    "Trilu": ("upper",),
     "Unique": ("sorted",),
 }
 """Integers that must be 0 or 1."""

@@ -1,0 +1,146 @@
+"""Damaged headers, sections, templates and ONNX files, guided by the coverage of the Python code that reads them.
+
+    python -m bench.guided header --seconds 60
+    python -m bench.guided graph --seconds 600 --corpus FOLDER
+
+Each target gets bytes, which atheris (libFuzzer for Python) changes: ``header`` 128 bytes, ``graph`` and ``model`` the
+JSON of an artifact's first section, ``templates`` the bytes of an open model's templates, ``onnx`` a model. A checksum
+is none of its business: these are made right. Any exception that is not one of FlexNN's own, an input that takes over
+10 s, or 2 GiB of memory, is wrong; libFuzzer then writes the input to a file and ends with a status of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from bench.cli import cli
+
+Target = Callable[[bytes], None]
+LIMITS = ("-timeout=10", "-rss_limit_mb=2048", "-max_len=65536")
+
+
+def _sections(folder: Path) -> tuple[bytes, bytes, Path]:
+    """Sections of a closed and of an open small model, and the open artifact."""
+    import flexnn
+    from bench.models.tiny import control
+    from bench.mutants import write_layers
+    from flexnn.artifact.format import HEADER_BYTES, Header
+
+    def section(artifact: Path) -> bytes:
+        content = artifact.read_bytes()
+        header = Header.unpack(content[:HEADER_BYTES], len(content))
+        return content[header.graph_offset : header.graph_offset + header.graph_bytes]
+
+    closed = flexnn.compile(write_layers(folder / "layers.onnx"), folder / "layers.flexnn")
+    (folder / "control.onnx").write_bytes(control())
+    opened = flexnn.compile(folder / "control.onnx", folder / "control.flexnn")
+    return section(Path(closed)), section(Path(opened)), Path(opened)
+
+
+def header(_: Path) -> tuple[Target, list[bytes]]:
+    """What is sealed is taken or refused."""
+    from flexnn._core import crc32c
+    from flexnn.artifact.format import HEADER_BYTES, PAGE, Header
+
+    size = 5 * PAGE
+    good = Header(16, 1, size, HEADER_BYTES, 1000, 1128, 3, PAGE, 4 * PAGE, bytes(32), 1, 2).pack()
+
+    def read(data: bytes) -> None:
+        Header.unpack(data, size)
+        body = data[: HEADER_BYTES - 4].ljust(HEADER_BYTES - 4, b"\0")
+        Header.unpack(body + crc32c(body).to_bytes(4, "little"), size)
+
+    return read, [good]
+
+
+def graph(folder: Path) -> tuple[Target, list[bytes]]:
+    """The graph of a closed model, with the reader's deep checks."""
+    from flexnn.artifact.reader import check_graph
+    from flexnn.artifact.section import load_graph
+
+    return lambda data: check_graph(load_graph(data)), [_sections(folder)[0]]
+
+
+def model(folder: Path) -> tuple[Target, list[bytes]]:
+    """An open model."""
+    from flexnn.artifact.model_section import load_stored
+
+    return lambda data: load_stored(data) and None, [_sections(folder)[1]]
+
+
+def templates(folder: Path) -> tuple[Target, list[bytes]]:
+    """Templates of an open model; each is loaded."""
+    from flexnn.artifact import open_artifact
+    from flexnn.regions.region import Region
+    from flexnn.regions.template_reader import load_templates
+
+    artifact = open_artifact(str(_sections(folder)[2]))
+    stored = artifact.contents
+    region = Region(stored.model.graph)
+
+    def read(data: bytes) -> None:
+        for found in load_templates(data, region, stored.constants, stored.model.opset).values():
+            for template in found:
+                template.loaded({})
+
+    return read, [stored.template_source.load().tobytes()]
+
+
+def onnx(folder: Path) -> tuple[Target, list[bytes]]:
+    """The walk over an ONNX file's protobuf, and what onnx makes of what is left."""
+    from bench.models.tiny import control, trees
+    from flexnn.graph.onnx_file import open_onnx
+
+    path = folder / "model.onnx"
+
+    def read(data: bytes) -> None:
+        path.write_bytes(data)
+        open_onnx(str(path)).file.close()
+
+    return read, [control(), trees()]
+
+
+TARGETS = {"header": header, "graph": graph, "model": model, "templates": templates, "onnx": onnx}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = cli("bench.guided", __doc__, is_json=False)
+    parser.add_argument("target", choices=list(TARGETS))
+    parser.add_argument("--seconds", type=int, default=60)
+    parser.add_argument("--seed", type=int, default=0, help="0: another one each time; it is printed")
+    parser.add_argument("--corpus", type=Path, help="folder of inputs that are kept from one time to the next")
+    parser.add_argument("--only", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    import atheris  # it is not in the extras of tests: large, and only for this
+
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        with atheris.instrument_imports(include=["flexnn"]):
+            import flexnn
+
+            target, seeds = TARGETS[options.target](Path(folder))
+        if options.only is not None:
+            target(options.only.read_bytes())
+            return 0
+        corpus = options.corpus or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        corpus.mkdir(parents=True, exist_ok=True)
+        for i, seed in enumerate(seeds):
+            (corpus / f"seed{i}").write_bytes(seed)
+
+        def one(data: bytes) -> None:
+            with contextlib.suppress(flexnn.FlexNNError):
+                target(data)
+
+        limits = [*LIMITS, f"-max_total_time={options.seconds}", f"-seed={options.seed}", "-print_final_stats=1"]
+        atheris.Setup([sys.argv[0], *limits, os.fspath(corpus)], one)
+        atheris.Fuzz()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
