@@ -81,6 +81,8 @@ typedef struct walk {
     int is_run;    /* IM2COL: taps of a row inside the map are one run of the input */
     int is_single; /* one tap, which is inside the map for every pixel */
     asking asks;
+    int64_t next_panels;   /* from the unit's first one to the next unit's; 0: none is prefetched, -1: it is the last */
+    int64_t tile, tiles;   /* of the unit: the one that is computed, and their number */
     int64_t batch, oy, ox; /* the next output pixel */
 } walk;
 
@@ -247,6 +249,32 @@ static void ask_ahead(const walk *w, const fx_gemm *g, int32_t first, int32_t pa
         ask(g->a[i] + g->a_at, (int64_t)g->rows * p->sw * p->x_sw + line, end - line);
 }
 
+/* Floats from a weight to one that is prefetched while a unit's only tile is computed. */
+#define WEIGHTS_AHEAD 512
+
+/* A unit's first tile reads its panels from memory, the others from L2. So that memory is busy all the time, the calls
+ * for all tiles prefetch the next unit's panels, a part each (measured, 1024 -> 4096, 1 thread, weights in no cache:
+ * 1.7 ms for 2.3 with 24 rows, 2.9 for 3.8 with 50). A single tile prefetches what it reads next (1.1 for 1.5 with 8).
+ * `panel`: of the unit's `count`, the call's first one. */
+static void ask_weights(const walk *w, fx_gemm *g, int64_t panel, int64_t count) {
+    g->ahead[0] = g->ahead[1] = 0;
+    if (!w->next_panels)
+        return;
+    if (w->tiles == 1) {
+        g->ahead[0] = WEIGHTS_AHEAD, g->ahead[1] = g->w_panel + WEIGHTS_AHEAD;
+        return;
+    }
+    if (w->next_panels < 0)
+        return;
+    const int64_t panels = w->call->kernels->panels, calls = fx_div_up(count, panels);
+    const int64_t call = w->tile * calls + panel / panels;
+    const int64_t from = fx_cut_at(count, w->tiles * calls, call), to = fx_cut_at(count, w->tiles * calls, call + 1);
+    if (from == to)
+        return;
+    g->ahead[0] = (w->next_panels + from - panel) * g->w_panel;
+    g->ahead[1] = to - from > 1 ? g->ahead[0] + g->w_panel : g->ahead[0];
+}
+
 /* All panels of [first, last), which lie at `weight`, for the tile whose pointers stand in the workspace. */
 static void run_tile(const walk *w, fx_gemm *g, const float *weight, int32_t first, int32_t last) {
     const fx_conv_params *p = w->p;
@@ -269,6 +297,7 @@ static void run_tile(const walk *w, fx_gemm *g, const float *weight, int32_t fir
             ask_ahead(w, g, first, panel, last);
         else if (w->asks == ASK_NOW)
             ask_now(g);
+        ask_weights(w, g, panel - first, last - first);
         if (is_paired)
             fx_gemm_pairs(k, g, &w->s.pairs, panel - first);
         else if (p->sums == FX_DTYPE_I32)
@@ -281,6 +310,18 @@ static void run_tile(const walk *w, fx_gemm *g, const float *weight, int32_t fir
     const int64_t c0 = (int64_t)first * FX_NR, c1 = fx_min64((int64_t)last * FX_NR, win->c1);
     for (int i = 0; i < g->rows; i++)
         fx_activate_rows(k, (fx_activation){p->act, p->alpha, p->beta}, w->s.c[i] + c0, 1, 0, c1 - c0);
+}
+
+/* walk's next_panels, of the unit of tile groups number `group`: threads take units in turn. */
+static int64_t panels_to_next(const walk *w, const fx_cut *cut, int64_t group, int threads) {
+    const fx_conv_params *p = w->p;
+    const int64_t next = group + threads;
+    if (cut->parts > 1 || p->group > 1 || p->wtype != FX_WTYPE_F32 || p->sums != FX_DTYPE_F32)
+        return 0;
+    if (next >= cut->cuts)
+        return -1;
+    const int64_t groups = fx_cut_at(cut->groups, cut->cuts, next) - fx_cut_at(cut->groups, cut->cuts, group);
+    return w->call->kernels->panels * groups;
 }
 
 /* Panels [first, first + count) of the window as the tiles read them. */
@@ -330,8 +371,10 @@ fx_status fx_conv_gemm_run(const fx_call *call, int threads, uint32_t u0, uint32
         const int64_t end = fx_cut_at(cut.items, cut.parts, part + 1);
         int64_t t = fx_cut_at(cut.items, cut.parts, part), m0 = fx_cut_at(pixels, cut.items, t);
         const float *weight = lay_panels(&w, &panels, first - win->c0 / FX_NR, last - first);
+        w.next_panels = panels_to_next(&w, &cut, group, threads);
+        w.tiles = end - t;
         start_walk(&w, m0);
-        for (; t < end; t++, m0 += g.rows) {
+        for (w.tile = 0; t < end; t++, w.tile++, m0 += g.rows) {
             g.rows = (int32_t)(fx_cut_at(pixels, cut.items, t + 1) - m0);
             point_tile(&w, g.rows);
             run_tile(&w, &g, weight, first, last);

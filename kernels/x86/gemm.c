@@ -15,20 +15,22 @@ static __attribute__((noinline)) void finish_any(const fx_gemm *g, int rows, int
         }
 }
 
-/* sum[R][V] += row[R][n] * w[n][V vectors], and w moves on. */
-#define MULTIPLY(R, n)                                                                                                 \
+/* sum[R][V] += row[R][n] * w[n][V vectors], and w moves on. With ASKS a line for each panel is prefetched. */
+#define MULTIPLY(R, n, ASKS)                                                                                           \
     for (int64_t q = 0; q < (n); q++, w += FX_NR) {                                                                    \
         fx_v b[V];                                                                                                     \
+        if (ASKS)                                                                                                      \
+            FX_UNROLL for (int j = 0; j < V / VECTORS; j++) __builtin_prefetch(w + ahead[j]);                          \
         FX_UNROLL for (int j = 0; j < V; j++) b[j] = fx_load(w + j / VECTORS * second + j % VECTORS * FX_WIDTH);       \
         FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int j = 0; j < V; j++) sum[i][j] += b[j] * row[i][q];     \
     }
 
 /* A function for each number of rows and panels, so that a tile of any size costs its own multiplications only. */
-#define TILE(R, P)                                                                                                     \
-    static void tile_##R##x##P(const fx_gemm *g) {                                                                     \
+#define TILE_AS(NAME, R, P, ASKS)                                                                                      \
+    static void NAME(const fx_gemm *g) {                                                                               \
         enum { V = P * VECTORS };                                                                                      \
         const float *w = g->w;                                                                                         \
-        const ptrdiff_t second = g->w_panel;                                                                           \
+        const ptrdiff_t second = g->w_panel, ahead[] = {g->ahead[0], g->ahead[1]};                                     \
         fx_v sum[R][V];                                                                                                \
         FX_UNROLL for (int j = 0; j < V; j++) {                                                                        \
             fx_v start = {0};                                                                                          \
@@ -40,10 +42,12 @@ static __attribute__((noinline)) void finish_any(const fx_gemm *g, int rows, int
         const int phase = FX_FOLD_PHASE(g);                                                                            \
         int64_t run = 0, folds = 0;                                                                                    \
         w += g->head;                                                                                                  \
-        FX_WALK(R, FX_FOLD(sum, kept, R, V, folds, phase), MULTIPLY(R, n))                                             \
+        FX_WALK(R, FX_FOLD(sum, kept, R, V, folds, phase), MULTIPLY(R, n, ASKS))                                       \
         FX_UNFOLD(sum, kept, R, V, folds, phase);                                                                      \
         FX_STORE_TILE(R, V, P * FX_NR, finish_any(g, R, V, stored[0]))                                                 \
     }
+#define TILE(R, P) TILE_AS(tile_##R##x##P, R, P, 0)
+#define ASKING_TILE(R, P) TILE_AS(asking_##R##x##P, R, P, 1)
 
 #if FX_ISA_AVX512
 /* A panel and no more than half of the next, whose vectors are half as wide: where a 512-bit multiply-add takes both
@@ -101,18 +105,19 @@ typedef float half_in_memory __attribute__((vector_size(32), aligned(4), may_ali
     static void wino_##R##x##P(const fx_wino_gemm *g) {                                                                \
         enum { V = P * VECTORS };                                                                                      \
         const float *w = g->w, *row[R];                                                                                \
-        const ptrdiff_t second = g->w_panel;                                                                           \
+        const ptrdiff_t second = g->w_panel, ahead[2] = {0};                                                           \
         fx_v sum[R][V];                                                                                                \
         FX_UNROLL for (int i = 0; i < R; i++) {                                                                        \
             row[i] = g->a + i * g->lda;                                                                                \
             FX_UNROLL for (int j = 0; j < V; j++) sum[i][j] = (fx_v){0};                                               \
         }                                                                                                              \
-        MULTIPLY(R, g->k)                                                                                              \
+        MULTIPLY(R, g->k, 0)                                                                                           \
         FX_STORE_WINO_TILE(R, V)                                                                                       \
     }
 
 #define BOTH(R, P) TILE(R, P) WINO_TILE(R, P)
 EVERY_TILE(BOTH)
+WIDEST_TILES(ASKING_TILE)
 #if FX_ISA_AVX512
 HALF_TILE(1)
 HALF_TILE(2)
@@ -132,6 +137,7 @@ HALF_TILE(14)
 
 void FX_SYMBOL(gemm_f32)(const fx_gemm *g) {
     static void (*const tiles[][MR])(const fx_gemm *) = NAMES(tile);
+    static void (*const asking[])(const fx_gemm *) = {WIDEST_NAMES(asking)};
 #if FX_ISA_AVX512
     static void (*const halves[])(const fx_gemm *) = {half_1, half_2, half_3,  half_4,  half_5,  half_6,  half_7,
                                                       half_8, half_9, half_10, half_11, half_12, half_13, half_14};
@@ -140,7 +146,8 @@ void FX_SYMBOL(gemm_f32)(const fx_gemm *g) {
         return;
     }
 #endif
-    tiles[g->panels - 1][g->rows - 1](g);
+    const int is_asking = g->ahead[0] && g->panels == sizeof tiles / sizeof *tiles;
+    (is_asking ? asking : tiles[g->panels - 1])[g->rows - 1](g);
 }
 
 void FX_SYMBOL(wino_gemm_f32)(const fx_wino_gemm *g) {

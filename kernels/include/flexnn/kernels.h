@@ -39,6 +39,7 @@ typedef struct fx_gemm {
     float *const *c;       /* [rows] */
     const float *const *r; /* [rows], or NULL */
     int64_t a_at, c_at;    /* first column read and written */
+    int64_t ahead[2];      /* floats from a weight to some that are read soon: a level may prefetch them meanwhile */
     int32_t rows, panels, columns, taps, k, block, head;
     fx_finish finish;
 } fx_gemm;
