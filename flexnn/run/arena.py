@@ -20,7 +20,7 @@ from flexnn.regions import Stretch
 from .engine import BoundProgram, Engine, SessionError
 from .model_file import ModelFile
 from .options import RunOptions
-from .recording import ReadyStretch
+from .recording import ReadyStretch, kept_bytes
 from .segments import BoundSegment, BoundSegments, Pins
 
 
@@ -173,8 +173,7 @@ class Arena:
             "base": BASE_BYTES,
             "stacks": self.segments.stacks_bytes if self._open else 0,
             "arena": working + slots + pinned,
-            "programs": sum([segment.program_bytes for segment in self._open])
-            + sum([found.nbytes for found in self._ready.values()]),
+            "programs": sum([segment.program_bytes for segment in self._open]) + kept_bytes(self._ready.values()),
             "kept": sum([segment.kept_bytes for segment in closed])
             + self.segments.bases_bytes
             + self.segments.templates_bytes,
@@ -189,7 +188,7 @@ class Arena:
     def kept_bytes(self) -> int:
         """Bytes of all stretches, segments and plans outside the arena."""
         programs = sum(s.program_bytes if s.base is not None else s.kept_bytes for s in self.segments)
-        return programs + self.segments.bases_bytes + sum(found.nbytes for found in self._ready.values())
+        return programs + self.segments.bases_bytes + kept_bytes(self._ready.values())
 
     def _explain(self, found: ReadyStretch, error: _core.EngineError) -> str:
         """Return the engine's error with the name of the weight or node that it is about."""
