@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SHARE 4 /* a program with edits is at most one part in so many of its own nodes and steps */
-
 static const char *bytes_of(const fx_program *p, int which) {
     return which ? (const char *)p->steps : (const char *)p->nodes;
 }
@@ -50,19 +48,11 @@ static int may_share(const fx_program *a, const fx_program *b) {
            equal(a->crcs, b->crcs, a->crc_count, sizeof *a->crcs);
 }
 
-/* The bound program, or the owner of one, whose arrays a new one may share with `count` edits; NULL: none. */
-static fx_bound *owner_for(const fx_engine *e, const fx_program *p, int64_t *count) {
-    const fx_bound *looked = NULL;
-    for (fx_bound *b = e->bound; b; b = b->others) {
-        fx_bound *owner = fx_owner(b);
-        if (owner == looked || !may_share(&owner->program, p))
-            continue;
-        looked = owner;
-        fx_edits_show(owner);
-        *count = compare(owner, p, NULL);
-        if (SHARE * *count * (int64_t)sizeof(fx_edit) <= size_of(p, 0) + size_of(p, 1))
-            return owner;
-    }
+/* The bound program, or the owner of one, whose arrays a new one may share; NULL: none. */
+static fx_bound *owner_for(const fx_engine *e, const fx_program *p) {
+    for (fx_bound *b = e->bound; b; b = b->others)
+        if (may_share(&b->program, p))
+            return fx_owner(b);
     return NULL;
 }
 
@@ -112,12 +102,11 @@ static int64_t lay_out(char *memory, const fx_program *p, int64_t edit_count, fx
 }
 
 fx_bound *fx_edits_make(fx_engine *e, const fx_program *p, int64_t *bytes) {
-    int64_t count;
-    fx_bound *owner = owner_for(e, p, &count);
-    *bytes = 0;
+    fx_bound *owner = owner_for(e, p);
     if (!owner)
         return NULL;
-    const int64_t needed = lay_out(NULL, p, count, owner);
+    fx_edits_show(owner);
+    const int64_t count = compare(owner, p, NULL), needed = lay_out(NULL, p, count, owner);
     char *memory = aligned_alloc(64, (size_t)needed);
     if (!memory)
         return NULL;

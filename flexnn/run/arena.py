@@ -20,7 +20,7 @@ from flexnn.regions import Stretch
 from .engine import BoundProgram, Engine, SessionError
 from .model_file import ModelFile
 from .options import RunOptions
-from .recording import ReadyStretch
+from .recording import ReadyStretch, kept_bytes
 from .segments import BoundSegment, BoundSegments, Pins
 
 
@@ -45,6 +45,8 @@ class Arena:
         """Arena offset of the slots of stretches."""
         self._open_bytes = 0
         """Bytes of everything that is open, values not counted."""
+        self._counted: tuple[int, ...] = ()
+        """Counts at which they were found."""
         self._open_pins: set[Pins] = set()
         """Pins of all open segments, and of some closed since."""
         self._open_working = 0
@@ -96,9 +98,23 @@ class Arena:
 
     def _count_open(self) -> None:
         """Count what is open now."""
-        self._open_bytes = sum(self._opened_bytes().values())
+        self._open_bytes, self._counted = sum(self._opened_bytes().values()), self._counts()
         self._open_pins = {segment.pins for segment in self._open}
         self._open_working = max((segment.working_bytes for segment in self._open), default=0)
+
+    def _counts(self) -> tuple[int, ...]:
+        """Return counts that are others where the bytes of what is open and kept may be others and nothing was placed
+        since.
+        """
+        templates = self.segments.templates
+        nodes = templates.nodes if templates is not None else -1
+        return len(self._ready), len(self._open), len(self.segments), nodes
+
+    def _beside_values(self) -> int:
+        """Return the bytes of the session, values not counted."""
+        if self._counted != self._counts():
+            self._count_open()
+        return self._open_bytes
 
     def _shared_bytes(self) -> tuple[int, int]:
         """Return the bytes of the arena for slots, and of the working part, that all open stretches share."""
@@ -162,6 +178,7 @@ class Arena:
     def _close_all(self) -> None:
         for segment in list(self._open):
             self._close(segment)
+        self._counted = ()
 
     def _opened_bytes(self) -> dict[str, int]:
         """Bytes of what is open and kept, by what takes them."""
@@ -173,8 +190,7 @@ class Arena:
             "base": BASE_BYTES,
             "stacks": self.segments.stacks_bytes if self._open else 0,
             "arena": working + slots + pinned,
-            "programs": sum([segment.program_bytes for segment in self._open])
-            + sum([found.nbytes for found in self._ready.values()]),
+            "programs": sum([segment.program_bytes for segment in self._open]) + kept_bytes(self._ready.values()),
             "kept": sum([segment.kept_bytes for segment in closed])
             + self.segments.bases_bytes
             + self.segments.templates_bytes,
@@ -189,7 +205,7 @@ class Arena:
     def kept_bytes(self) -> int:
         """Bytes of all stretches, segments and plans outside the arena."""
         programs = sum(s.program_bytes if s.base is not None else s.kept_bytes for s in self.segments)
-        return programs + self.segments.bases_bytes + sum(found.nbytes for found in self._ready.values())
+        return programs + self.segments.bases_bytes + kept_bytes(self._ready.values())
 
     def _explain(self, found: ReadyStretch, error: _core.EngineError) -> str:
         """Return the engine's error with the name of the weight or node that it is about."""

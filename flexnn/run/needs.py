@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from flexnn.planning.overhead import BASE_BYTES
 from flexnn.planning.types import LINE, align_up
 
-from .recording import ReadyStretch
+from .recording import ReadyStretch, kept_bytes
 from .segments import BoundSegment, BoundSegments
 
 
@@ -58,7 +58,7 @@ def alone_bytes(store: BoundSegments, found: ReadyStretch) -> int:
     """
     align = store.setting.io_align
     slots = align_up(found.slot_bytes, align) + rounding_bytes(align, len(found.segments))
-    return found.values_bytes + store.model_bytes + found.nbytes + slots + least_bytes(store, found.segments)
+    return found.values_bytes + store.model_bytes + kept_bytes([found]) + slots + least_bytes(store, found.segments)
 
 
 def rounding_bytes(align: int, segments: int) -> int:

@@ -8,7 +8,7 @@ where bodies change shapes from turn to turn. Values that live from one stretch 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -37,14 +37,6 @@ KEPT_BYTES_MAX = 8 << 20
 """Most bytes of kept stretches of other shapes than the last run's; beyond, those used longest ago are forgotten."""
 VARIANTS_MAX = 8
 """Most numbers of a value that are kept apart. Beyond, nodes that need them are left to numpy."""
-
-
-class _Repeats(NamedTuple):
-    """A run that is one stretch from the inputs to the outputs."""
-
-    ready: ReadyStretch
-    order: list[int]
-    """Positions of the inputs that it takes, in its order."""
 
 
 Found = str | tuple[Any, ...]
@@ -76,8 +68,8 @@ class OpenShapesRun:
         self._recorder.keep_templates(wanted=options.memory is None)
         self._root = self._recorder.region
         self._results = Outputs(reuse=options.reuse_outputs)
-        self._repeats: _Repeats | None = None
-        """Repetition of the last run; None: it needs a walk."""
+        self._repeats: ReadyStretch | None = None
+        """The stretch that is all of a run at the last shapes; None: it needs a walk."""
         self._first: dict[Hashable, Stretch] = {}
         """First stretch of each region that was walked, by region and shapes; the one used last at the end."""
         self.output_sets = 1 if options.reuse_outputs else 2
@@ -122,7 +114,7 @@ class OpenShapesRun:
         if shapes != self._shapes:
             self._change(shapes, inputs)
         repeats = self._repeats
-        if repeats is not None and self._open.may_repeat(repeats.ready):
+        if repeats is not None and self._open.may_repeat(repeats):
             return self._repeated(repeats, inputs)
         while True:
             try:
@@ -144,13 +136,11 @@ class OpenShapesRun:
         is_first, self._shapes = not self._shapes, shapes
         self._results.clear()
         key = self._root, shapes
-        ready = self._open.take_up(self._first.get(key))
-        if ready is not None:
-            self._repeats = _Repeats(ready, ready.order)
+        self._repeats = self._open.take_up(self._first.get(key))
+        if self._repeats is not None:
             self._first[key] = self._first.pop(key)
             self._hosted, self.found = {}, []
             return
-        self._repeats = None
         if not is_first and self._recorder.templates is None:
             self._begin_templates(inputs)
         self._open.change()
@@ -166,8 +156,8 @@ class OpenShapesRun:
         self._open.close_all()
         self._recorder.keep_templates(wanted=True)
 
-    def _repeating(self) -> _Repeats | None:
-        """Return how the last run is repeated, if one stretch was all of it; else None."""
+    def _repeating(self) -> ReadyStretch | None:
+        """Return the stretch that was all of the last run, if one was; else None."""
         ready = self._open.only
         if ready is None or ready.grown:
             return None
@@ -179,15 +169,14 @@ class OpenShapesRun:
             return None
         places = {port.name: i for i, port in enumerate(self.inputs)}
         ready.order, ready.is_whole = [places[name] for name in stretch.inputs], True
-        return _Repeats(ready, ready.order)
+        return ready
 
-    def _repeated(self, repeats: _Repeats, inputs: Sequence[Array]) -> list[Array]:
-        """Run the last run's stretch again; return all outputs."""
-        ready, order = repeats
+    def _repeated(self, ready: ReadyStretch, inputs: Sequence[Array]) -> list[Array]:
+        """Run a stretch that is all of a run; return all outputs."""
         made = [
             self._results.array(output.name, output.shape, output.dtype, inputs) for output in ready.stretch.outputs
         ]
-        self.last_run = self._open.repeat(ready, [*[inputs[i] for i in order], *ready.constants, *made])
+        self.last_run = self._open.repeat(ready, [*[inputs[i] for i in ready.order], *ready.constants, *made])
         return made
 
     def _whole(self, inputs: Sequence[Array], shapes: Hashable) -> list[Array]:

@@ -201,9 +201,6 @@ class OpenStretches(Teams):
             elif not self._drop_oldest([]):
                 raise BudgetError(needed + self._beside_values(), memory)
 
-    def _beside_values(self) -> int:
-        return sum(size for part, size in self.bytes().items() if part != "values")
-
     def room(self, found: ReadyStretch, stacks_bytes: int) -> int | None:
         """Return the bytes that the budget leaves to one more stack of a stretch; None: there is no limit."""
         memory = self.segments.memory

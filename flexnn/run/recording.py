@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -65,10 +66,10 @@ class ReadyStretch:
     order: list[int] = field(default_factory=list)
     """Positions of the model's inputs that it takes then, in its order."""
     nbytes: int = 0
-    """Bytes that it takes outside the arena, its segments' programs not counted."""
+    """Bytes that it takes outside the arena, its segments' programs and its constants not counted."""
 
     def __post_init__(self) -> None:
-        self.nbytes = ENTRY_BYTES * len(self.entries) + sum(array.nbytes for array in self.constants)
+        self.nbytes = ENTRY_BYTES * len(self.entries)
 
     @property
     def stacks_bytes(self) -> int:
@@ -100,6 +101,16 @@ class ReadyStretch:
         if self.recording is not None:
             self.recording.close()
             self.recording = None
+
+
+def kept_bytes(stretches: Iterable[ReadyStretch]) -> int:
+    """Return the bytes that stretches take outside the arena; constants that they share count once."""
+    total = 0
+    arrays: dict[int, int] = {}
+    for found in stretches:
+        total += found.nbytes
+        arrays.update([(id(array), array.nbytes) for array in found.constants])
+    return total + sum(arrays.values())
 
 
 def ready(stretch: Stretch, segments: list[BoundSegment]) -> ReadyStretch:

@@ -10,6 +10,8 @@ from _blake2 import blake2b
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from flexnn.artifact.model_section import StoredModel, source_of, weight_key
 from flexnn.graph.ir import Array, Graph, Weight
 from flexnn.graph.sources import ArraySource
@@ -17,7 +19,7 @@ from flexnn.measure import Spans, Watch
 from flexnn.planning import BudgetError, MachineProfile, Plan, Planner, Setting
 from flexnn.planning.overhead import NODE_BYTES
 from flexnn.planning.refit import Refit
-from flexnn.planning.types import align_up
+from flexnn.planning.types import Program, align_up
 from flexnn.regions import Segment
 from flexnn.regions.templates import SegmentTemplate, Templates
 
@@ -28,9 +30,13 @@ MODEL_NODE_BYTES = 3 << 10
 """Bytes of an ONNX node in Python, with its attributes and its part of the artifact's section."""
 CODE_BYTES = 4 << 20
 """Bytes of the modules that binding imports and of the heap that it leaves: measured 3.6 MiB."""
-REFIT_BYTES, REFIT_NODE_BYTES = 12 << 10, 512
-"""Bytes of a segment that is refitted, and of each of its nodes: numbers and records in Python, and the program in the
-engine: measured 11 KiB and 440 bytes.
+REFIT_BYTES, REFIT_NODE_BYTES = 9 << 10, 48
+"""Bytes of a segment that is refitted, and of each of its nodes, beside its numbers and the program's edits: objects in
+Python (measured 5.1 KiB), and the ranges that the program touches (7 bytes a node).
+"""
+EDIT_BYTES, EDITS = 8, 16
+"""Bytes of a word in which the program in the engine differs from its base's (fx_edit), and how many there are for each
+node, before they are known: measured 4 to 12.
 """
 CLOSED_BYTES = 6 << 10
 """Bytes of it while it is closed, its numbers not counted."""
@@ -103,7 +109,7 @@ class BoundSegment:
     def __post_init__(self) -> None:
         template = self.segment.template
         self.nodes = len(template.template) if template is not None else len(self.graph.nodes)
-        self.refit_bytes = REFIT_BYTES + REFIT_NODE_BYTES * self.nodes
+        self.refit_bytes = self.bytes_with(EDITS * self.nodes)
 
     @property
     def graph(self) -> Graph:
@@ -153,6 +159,12 @@ class BoundSegment:
         holds = self.segment.built is not None or self.known_planner is not None
         numbers = self.segment.numbers
         return NODE_BYTES * self.nodes if holds or numbers is None else CLOSED_BYTES + numbers.words.nbytes
+
+    def bytes_with(self, edits: int) -> int:
+        """Return the bytes of the program outside the arena where it is refitted, with so many edits."""
+        numbers = self.segment.numbers
+        words = numbers.words.nbytes if numbers is not None else 0
+        return REFIT_BYTES + REFIT_NODE_BYTES * self.nodes + words + EDIT_BYTES * edits
 
     def drop_plan(self) -> None:
         """Forget the plan, and what can be made again for another one."""
@@ -307,6 +319,7 @@ class BoundSegments:
             plan = self.refitted(segment, base)
             if plan is not None:
                 segment.base, segment.is_own, segment.made = base, False, plan
+                segment.refit_bytes = plan.overhead["program"]
                 segment.working_bytes = align_up(plan.working_bytes, self.setting.io_align)
                 segment.is_measured = True
                 return True
@@ -320,7 +333,8 @@ class BoundSegments:
         plan = base.refit.at(self._packings[template].sizes(template.template, numbers))
         if plan is None:
             return None
-        return plan.but(overhead=plan.overhead | {"program": segment.refit_bytes})
+        program_bytes = segment.bytes_with(_edits(plan.program, base.plan.program))
+        return plan.but(overhead=plan.overhead | {"program": program_bytes})
 
     def planned(self, segment: BoundSegment, own: int | None, around: dict[str, int]) -> None:
         """Plan a segment for ``own`` bytes, its inputs and outputs not counted (None: no limit), beside ``around``:
@@ -439,3 +453,9 @@ class BoundSegments:
         if stored.nbytes != weight.nbytes:
             return False
         return stored.kind == weight.kind == "raw" or stored.chunk_bytes == weight.chunk_bytes
+
+
+def _edits(program: Program, base: Program) -> int:
+    """Return the number of words in which the nodes and steps of two programs differ."""
+    pairs = (program.nodes, base.nodes), (program.steps, base.steps)
+    return sum([int(np.count_nonzero(made.view(np.int32) != other.view(np.int32))) for made, other in pairs])

@@ -12,7 +12,7 @@ from .arena import Arena
 from .model_file import ModelFile
 from .needs import least_bytes, rounding_bytes
 from .options import RunOptions
-from .recording import ReadyStretch
+from .recording import ReadyStretch, kept_bytes
 from .segments import BoundSegment, Pins
 
 SHAPES = 64
@@ -87,7 +87,7 @@ class Teams(Arena):
             "programs": sum(other.program_bytes for other in others)
             + sum(pin.nbytes for pin in {other.pins for other in others}.difference(pins))
             + max(working - working_bytes, 0)
-            + sum(member.nbytes for member in self._ready.values())
+            + kept_bytes(self._ready.values())
             + rounding_bytes(align, len(segments) + len(others)),
             "kept": sum(other.kept_bytes for other in closed)
             + self.segments.bases_bytes

@@ -1,0 +1,124 @@
+/* Programs that differ in few words share the arrays of one: each computes its own result, whichever ran before, comes
+ * or goes, and takes little memory. Half of the weights stream.
+ * usage: flexnn-edits */
+#include "chain.h"
+#include "require.h"
+#include "state.h"
+
+#include <string.h>
+
+enum { VALUES = SIDE * SIDE * CHANNELS, KINDS = 3, ROUNDS = 300 };
+
+typedef struct bench {
+    chain c;
+    fx_node nodes[KINDS][NODES];
+    fx_program programs[KINDS];
+    fx_engine *engine;
+    fx_bound *bound[KINDS];
+    float x[VALUES], y[VALUES], expected[VALUES];
+    uint32_t seed;
+} bench;
+
+/* The chain; the same with its maps exchanged; the same without a rectifier at its end. */
+static void make_kinds(bench *b) {
+    for (int i = 0; i < KINDS; i++) {
+        memcpy(b->nodes[i], b->c.nodes, sizeof b->c.nodes);
+        b->programs[i] = b->c.program;
+        b->programs[i].nodes = b->nodes[i];
+    }
+    for (int i = 0; i < NODES; i++) {
+        fx_place *in = &b->nodes[1][i].in[0], *out = &b->nodes[1][i].out;
+        in->offset = in->base ? 0 : b->c.maps[in->offset == b->c.maps[0]];
+        out->offset = out->base ? 0 : b->c.maps[out->offset == b->c.maps[0]];
+    }
+    b->nodes[2][NODES - 1].params.conv.act = FX_ACT_NONE;
+}
+
+static void bind(bench *b, int kind) {
+    fx_bind_stats stats;
+    fx_error error;
+    b->bound[kind] = fx_bind(b->engine, &b->programs[kind], NULL, &stats, &error);
+    CHECK(b->bound[kind]);
+}
+
+static void unbind(bench *b, int kind) {
+    CHECK(fx_unbind(b->bound[kind]) == FX_OK);
+    b->bound[kind] = NULL;
+}
+
+/* Runs a program and announces `next` programs. */
+static void run(bench *b, int kind, fx_bound *const *next, uint32_t count) {
+    fx_run_stats stats;
+    fx_error error;
+    int below = 0;
+    memset(b->y, 0xff, sizeof b->y);
+    CHECK(fx_run(b->bound[kind], (void *[]){b->x, b->y}, next, count, NULL, &stats, &error) == FX_OK);
+    for (int i = 0; i < VALUES; i++) {
+        below += b->y[i] < 0;
+        b->y[i] = b->y[i] > 0 ? b->y[i] : 0;
+    }
+    CHECK(!memcmp(b->y, b->expected, sizeof b->y));
+    CHECK((below > 0) == (kind == 2));
+}
+
+static void come_and_go(bench *b) {
+    for (int round = 0; round < ROUNDS; round++) {
+        const int kind = (int)(random_u32(&b->seed) % KINDS), other = (int)(random_u32(&b->seed) % KINDS);
+        if (!b->bound[kind])
+            bind(b, kind);
+        fx_bound *next[] = {b->bound[other] ? b->bound[other] : b->bound[kind], b->bound[kind]};
+        run(b, kind, next, random_u32(&b->seed) % 3);
+        if (random_u32(&b->seed) % 4 == 0)
+            unbind(b, kind);
+    }
+    for (int kind = 0; kind < KINDS; kind++)
+        if (b->bound[kind])
+            unbind(b, kind);
+    CHECK(!b->engine->bound && !b->engine->unbound);
+}
+
+static void takes_little(bench *b) {
+    bind(b, 0);
+    const int64_t one = fx_engine_bytes(b->engine);
+    bind(b, 1);
+    const int64_t two = fx_engine_bytes(b->engine), more = b->bound[1]->bytes;
+    CHECK(two - one == more && more < b->bound[0]->bytes / 2);
+    unbind(b, 0); /* its arrays stay */
+    CHECK(b->engine->unbound && fx_engine_bytes(b->engine) <= two);
+    bind(b, 2); /* shares them, too */
+    CHECK(b->bound[2]->owner == b->bound[1]->owner && b->bound[2]->owner == b->engine->unbound);
+    run(b, 1, NULL, 0);
+    unbind(b, 1);
+    run(b, 2, NULL, 0);
+    unbind(b, 2);
+    CHECK(!b->engine->unbound);
+}
+
+int main(void) {
+    static bench b;
+    const fx_kernels *k = fx_kernels_for(NULL);
+    fx_error error;
+    b.seed = 7;
+    for (int threads = 1; threads <= 2; threads++)
+        for (int poison = 0; poison < 2; poison++) {
+            chain_make(&b.c, k, threads, 1, 0, &b.seed);
+            make_kinds(&b);
+            for (int i = 0; i < VALUES; i++)
+                b.x[i] = (float)(random_u32(&b.seed) % 100) / 50 - 1;
+            chain_reference(&b.c, k, b.x, b.expected);
+            const fx_options options = {.fd = b.c.fd,
+                                        .direct_fd = -1,
+                                        .threads = threads,
+                                        .isa = fx_kernels_level(k),
+                                        .poison = poison,
+                                        .jitter_seed = (uint32_t)poison};
+            b.engine = fx_engine_open(&options, &error);
+            CHECK(b.engine);
+            takes_little(&b);
+            come_and_go(&b);
+            CHECK(fx_engine_close(b.engine, NULL) == FX_OK);
+            chain_free(&b.c);
+        }
+    puts("edits: every program computes its own");
+    return 0;
+}
