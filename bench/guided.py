@@ -44,7 +44,7 @@ def _sections(folder: Path) -> tuple[bytes, bytes, Path]:
 
 
 def header(_: Path) -> tuple[Target, list[bytes]]:
-    """What is sealed is taken or refused."""
+    """Sealed headers are taken or refused."""
     from flexnn._core import crc32c
     from flexnn.artifact.format import HEADER_BYTES, PAGE, Header
 

@@ -178,7 +178,7 @@ TILE_BLOCK = _CONV_FIELD["tile_block"]
 
 
 class _Shape(NamedTuple):
-    """What kernels of a convolution depend on beside its maps."""
+    """Facts that kernels of a convolution depend on, beside its maps."""
 
     kh: int
     kw: int
