@@ -10,6 +10,7 @@ import pytest
 
 from flexnn.planning import Planner
 from flexnn.planning.refit import Refit, sizes_of
+from flexnn.run.open_shapes import OpenShapesRun
 from tests.regions.test_templates import images
 from tests.support.regions import F32, check_run, graph_of, model_of, numbers, opened, value
 
@@ -73,6 +74,49 @@ def test_shapes_share_a_plan_in_a_budget(tmp_path: Path, plans: list[int], share
             check_run(session, model, {"x": numbers(length, 96)})
             assert session.session_bytes <= memory
         assert share == 1.0 or len(plans) == before
+
+
+def test_a_kept_shape_is_small(tmp_path: Path, plans: list[int]) -> None:
+    """Each further shape takes at most 300 bytes a step, as counted and in the engine; none is closed for another."""
+    model, lengths = layers(60), range(64, 96)
+    with opened(tmp_path, model) as session:
+        found = []
+        for length in lengths:
+            check_run(session, model, {"x": numbers(length, 96)})
+            figures = session.statistics()
+            outside = figures["engine_bytes"] - figures["bytes"]["arena"]
+            found.append((session.session_bytes - figures["bytes"]["arena"] - figures["bytes"]["values"], outside))
+        steps = figures["kept_nodes"] // len(lengths)
+        for first, last in zip(found[8], found[-1], strict=True):
+            assert last - first <= 300 * steps * (len(lengths) - 9)
+        memory = session.plan.minimum_memory * 3 // 2
+    with opened(tmp_path, model, memory=memory) as session:
+        for length in lengths:
+            session.run(None, {"x": numbers(length, 96)})
+        before = len(plans)
+        for length in lengths:
+            check_run(session, model, {"x": numbers(length, 96)})
+        assert len(plans) == before
+        assert session.session_bytes <= memory
+
+
+def test_shapes_used_longest_ago_go_first(tmp_path: Path) -> None:
+    """A shape that runs between others stays open, whichever of these are closed."""
+    model = layers(60)
+    with opened(tmp_path, model) as session:
+        session.run(None, {"x": numbers(96, 96)})
+        memory = session.plan.minimum_memory * 5 // 4
+    with opened(tmp_path, model, memory=memory) as session:
+        assert isinstance(session._run, OpenShapesRun)
+        usual = {"x": numbers(64, 96)}
+        for length in range(65, 97):
+            session.run(None, usual)
+            session.run(None, {"x": numbers(length, 96)})
+            session.run(None, usual)
+            assert session._run.stretches.only is not None
+            used = list(session._run.stretches._open)
+            assert used[-1] in session._run.stretches.only.segments
+            assert session.session_bytes <= memory
 
 
 def test_a_budget_that_changes_between_shapes(tmp_path: Path) -> None:
