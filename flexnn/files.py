@@ -40,7 +40,6 @@ def replacing(path: str) -> Iterator[BinaryIO]:
     parent, name = os.path.split(path)
     with _naming(path):
         folder = _parent(parent or ".")
-        _sweep_files(folder.fd, name)
     with replacing_in(folder.fd, name, 0o666, path) as file:
         yield file
 
@@ -48,8 +47,10 @@ def replacing(path: str) -> Iterator[BinaryIO]:
 @contextlib.contextmanager
 def replacing_in(folder: int, name: str, mode: int, path: str | None = None) -> Iterator[BinaryIO]:
     """Open a new file that takes the place of ``name`` in an open folder, as ``replacing`` does."""
-    made = _New(folder, name)
     path = path or name
+    with _naming(path):
+        _sweep_files(folder, name)
+    made = _New(folder, name)
     try:
         with _naming(path):
             file = open(made.open(mode), "wb", closefd=False)  # noqa: SIM115 (its errors are named apart)

@@ -101,7 +101,9 @@ def open_artifact(path: str) -> Artifact:
 def _read(file: Descriptor) -> Artifact:
     if not stat.S_ISREG(os.fstat(file.fd).st_mode):
         raise ArtifactError("not a regular file")
-    header = Header.unpack(os.pread(file.fd, HEADER_BYTES, 0), file.size, file.path)
+    head = bytearray(HEADER_BYTES)
+    count = file.read_some(memoryview(head), 0)
+    header = Header.unpack(bytes(head[:count]), file.size, file.path)
     if header.panel_width != NR:
         raise ArtifactError(f"panels have {header.panel_width} channels, this FlexNN computes {NR}: {again(file.path)}")
     section = _section(file, header.graph_offset, header.graph_bytes, header.graph_crc, "graph")

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+from _thread import allocate_lock, start_new_thread  # threading takes a twentieth of what importing flexnn may
 
 from flexnn._core import OpenFile
 
 from .ir import GraphError
+
+PART_BYTES = 4 << 20
+"""Most bytes that a thread reads at once where the page cache lacks them."""
 
 
 class Descriptor:
@@ -43,7 +47,44 @@ class Descriptor:
         """Fill ``view`` from ``offset``. Raises GraphError when the file ends before."""
         done = 0
         while done < len(view):
-            count = os.preadv(self.fd, [view[done:]], offset + done)
+            count = self.read_some(view[done:], offset + done)
             if not count:
                 raise GraphError(f"{self.path}: ends at byte {offset + done}, {len(view) - done} bytes too early")
             done += count
+
+    def read_some(self, view: memoryview, offset: int) -> int:
+        """Fill the first bytes of ``view`` from ``offset``; return how many, 0 at the end of the file. Signals
+        interrupt it although the device may not answer: what the page cache lacks, a thread reads.
+        """
+        try:
+            return os.preadv(self.fd, [view], offset, os.RWF_NOWAIT)
+        except OSError:
+            return _read_apart(self.fd, view[:PART_BYTES], offset)
+
+
+def _read_apart(fd: int, view: memoryview, offset: int) -> int:
+    """Fill ``view`` from ``offset`` in a thread with its own descriptor and buffer; return how many bytes came. The
+    thread may go on when the caller is gone.
+    """
+    own = OpenFile(f"/proc/self/fd/{fd}", os.O_RDONLY)
+    buffer, found, done = bytearray(len(view)), list[int | BaseException](), allocate_lock()
+    done.acquire()
+
+    def read() -> None:
+        try:
+            found.append(os.preadv(own.fd, [buffer], offset))
+        except BaseException as error:
+            found.append(error)
+        finally:
+            done.release()
+
+    try:
+        start_new_thread(read, ())
+    except RuntimeError:  # no threads are left
+        return os.preadv(fd, [view], offset)
+    done.acquire()
+    count = found[0]
+    if isinstance(count, BaseException):
+        raise count
+    view[:count] = memoryview(buffer)[:count]
+    return count

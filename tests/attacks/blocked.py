@@ -30,7 +30,7 @@ def forget() -> None:
 
 
 def interrupted(call: Callable[[], Any]) -> float:
-    """Return how long Ctrl-C took to end a call that reads weights (the header of the file comes first)."""
+    """Return how long Ctrl-C took to end a call that reads weights."""
     sent = []
 
     def send() -> None:
@@ -40,7 +40,7 @@ def interrupted(call: Callable[[], Any]) -> float:
 
     forget()
     thread = threading.Thread(target=send)
-    faults.arm("read", 2 if WHEN == "open" else 1, always=True, wait_ms=BLOCKED_MS)
+    faults.arm("read", 1, always=True, wait_ms=BLOCKED_MS)
     thread.start()
     try:
         call()

@@ -110,7 +110,7 @@ def test_readers_find_whole_files(
     assert not failed
     WRITERS[what](path)  # sweeps what the killed ones left
     folder = tmp_path if what == "artifact" else tmp_path / "flexnn"
-    assert not [name for name in os.listdir(folder) if files.TEMPORARY in name and what == "artifact"]
+    assert not [name for name in os.listdir(folder) if files.TEMPORARY in name]
     read(path)
 
 

@@ -17,12 +17,15 @@ from typing import Any
 import numpy as np
 
 import flexnn
+from flexnn.measure import cache
+from flexnn.planning import MachineProfile
 from tests.support.faults import Faults
 from tests.support.sessions import feed
 
 ERRORS = {
     "read": errno.EIO,
     "write": errno.ENOSPC,
+    "quota": errno.EDQUOT,
     "open": errno.EMFILE,
     "rename": errno.EIO,
     "link": errno.EIO,
@@ -34,6 +37,10 @@ ERRORS = {
 ALLOWED = (flexnn.FlexNNError, OSError, MemoryError)
 MODEL, LEAST, KIND, MOST, SEED = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[4]), int(sys.argv[5])
 ARTIFACT = MODEL.with_suffix(".flexnn")
+CALL = "write" if KIND == "quota" else KIND
+KEY = "1 0123456789abcdef0123 rest of the key"
+KEPT = [cache.Kept(MachineProfile(1e11, 1e10), arena_bytes) for arena_bytes in (1, 2)]
+os.environ["XDG_CACHE_HOME"] = str(MODEL.parent / "cache")
 faults, rng, x = Faults(), random.Random(SEED), feed()
 
 
@@ -69,8 +76,15 @@ def closes() -> None:
     opened().close()
 
 
+def keeps() -> None:
+    """A profile goes into the cache, or what was there stays."""
+    cache.store(KEY, KEPT[0])
+    KEPT.reverse()
+
+
 STAGES: dict[str, Callable[[], Any]] = {
-    "compile": compiles, "open": opens, "run": runs, "memory": changes, "close": closes
+    "compile": compiles, "open": opens, "run": runs, "memory": changes, "close": closes,
+    "cache": keeps,
 }  # fmt: skip
 
 
@@ -86,7 +100,7 @@ def faulty(stage: str, number: int, *, always: bool) -> tuple[int, bool]:
     """Do a stage with a fault; return how many calls there were, and whether it raised."""
     before, budget = ARTIFACT.read_bytes(), session.memory
     forgotten()
-    faults.arm(KIND, number, always=always, error=ERRORS[KIND])
+    faults.arm(CALL, number, always=always, error=ERRORS[KIND])
     try:
         STAGES[stage]()
         raised = False
@@ -99,6 +113,12 @@ def faulty(stage: str, number: int, *, always: bool) -> tuple[int, bool]:
     assert not [name for name in os.listdir(ARTIFACT.parent) if "flexnn-tmp" in name], "left behind"
     if stage == "memory":
         assert (session.memory == budget) == raised
+    if stage == "cache":
+        assert not raised
+        assert cache.load(KEY) in KEPT
+        keeps()
+        assert cache.load(KEY) == KEPT[1]
+        assert len(os.listdir(cache.folder())) == 1, "left behind"
     right(session)
     return count, raised
 
@@ -113,7 +133,7 @@ right(session)
 gc.collect()
 descriptors, injected, raised = len(os.listdir("/proc/self/fd")), 0, 0
 for stage in (*STAGES, "memory"):  # twice: to less memory, and to more
-    faults.arm(KIND, 1 << 40)
+    faults.arm(CALL, 1 << 40)
     forgotten()
     STAGES[stage]()
     calls = faults.disarm()

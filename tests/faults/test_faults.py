@@ -1,5 +1,6 @@
 """The n-th read, write, open, rename, link, sync, allocation, mapping or thread start fails, once or from then on,
-while a model is compiled, opened, run, given another budget and closed: a closed model and an open one.
+while a model is compiled, opened, run, given another budget and closed: a closed model and an open one. A write that
+fails takes half of its bytes first: the disk is full, or the user's quota is.
 
 Each time an error says so, or nothing was needed; the artifact is the old one or a whole new one, the budget the old
 one or the new one; the session runs and is right as soon as the fault is over; no descriptor is lost. FLEXNN_FAULTS is
@@ -40,7 +41,7 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         return path, session.plan.minimum_memory + (64 << 10)
 
 
-@pytest.mark.parametrize("kind", faults.KINDS)
+@pytest.mark.parametrize("kind", [*faults.KINDS, "quota"])
 def test_faults(library: Path, model: tuple[Path, int], kind: str) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")

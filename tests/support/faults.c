@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/types.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -64,7 +65,7 @@ static int meets(int kind) {
         errno = atomic_load(&failure);
         return 1;
     }
-    for (int left = atomic_load(&delay_ms); left > 0; left -= 10) /* a device: no signal ends the wait */
+    for (int left = atomic_load(&delay_ms); left > 0 && atomic_load(&armed) == kind; left -= 10) /* no signal ends it */
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
     return 0;
 }
@@ -102,8 +103,31 @@ ssize_t pread(int fd, void *to, size_t bytes, off_t at) {
 ssize_t pread64(int fd, void *to, size_t bytes, off64_t at) {
     return fails_file(READ, fd, NULL) ? -1 : NEXT(pread64)(fd, to, bytes, at);
 }
+ssize_t preadv(int fd, const struct iovec *to, int count, off_t at) {
+    return fails_file(READ, fd, NULL) ? -1 : NEXT(preadv)(fd, to, count, at);
+}
+ssize_t preadv64(int fd, const struct iovec *to, int count, off64_t at) {
+    return fails_file(READ, fd, NULL) ? -1 : NEXT(preadv64)(fd, to, count, at);
+}
+/* A read that must not wait finds nothing in the page cache. */
+static int lacks(int fd, int flags) {
+    const int is_lacking = flags & RWF_NOWAIT && atomic_load(&armed) == READ && is_ours(fd, NULL);
+    if (is_lacking)
+        errno = EAGAIN;
+    return is_lacking;
+}
+ssize_t preadv2(int fd, const struct iovec *to, int count, off_t at, int flags) {
+    return lacks(fd, flags) || fails_file(READ, fd, NULL) ? -1 : NEXT(preadv2)(fd, to, count, at, flags);
+}
+ssize_t preadv64v2(int fd, const struct iovec *to, int count, off64_t at, int flags) {
+    return lacks(fd, flags) || fails_file(READ, fd, NULL) ? -1 : NEXT(preadv64v2)(fd, to, count, at, flags);
+}
+/* A disk that is full takes half of what is written first, and refuses what comes then. */
 ssize_t write(int fd, const void *from, size_t bytes) {
-    return fails_file(WRITE, fd, NULL) ? -1 : NEXT(write)(fd, from, bytes);
+    if (!fails_file(WRITE, fd, NULL))
+        return NEXT(write)(fd, from, bytes);
+    const int is_first = atomic_load(&counts[WRITE]) == atomic_load(&nth);
+    return is_first && bytes > 1 ? NEXT(write)(fd, from, bytes / 2) : -1;
 }
 int fsync(int fd) {
     return fails_file(SYNC, fd, NULL) ? -1 : NEXT(fsync)(fd);

@@ -1,0 +1,229 @@
+"""Ctrl-C at random moments: how long it takes to come back.
+
+    python -m bench.faults interrupts                      2,000 moments over all stages
+    python -m bench.faults interrupts --count 40           a short one
+    python -m bench.faults interrupts --only blocked       a device that does not answer for 3 s
+    python -m bench.faults interrupts --nodes 64000 --only plan
+
+A timer of the system interrupts each stage at a random moment of it; the time to Python's exception counts. Stages are
+opening, planning a chain of nodes, a run, a run that reads, a new budget, compiling and measuring. In "blocked" the
+device does not answer while the artifact is opened, run, or given a new budget (a library is preloaded, cc builds it).
+Exit 1 if opening, planning, running, reading or a new budget takes more than 50 ms, or compiling or measuring more than
+250 ms: at most, and with --share beyond that share of the moments.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import flexnn
+from bench import ROOT
+from bench.cli import cli, table, tables, write_json
+from bench.process import ENVIRONMENT
+from flexnn.session import open_for_tests
+
+from .subjects import compiled, feed, smallest, write_chain
+
+LIMIT_MS, SLOW_LIMIT_MS = 50.0, 250.0
+SLOW = ("compile", "measure")
+"""Stages that may take longer."""
+STAGES = ("open", "plan", "run", "read", "memory", *SLOW, "blocked")
+BLOCKED_MS, BLOCKED_AFTER_S = 3000, 0.2
+LIBRARY = "FLEXNN_FAULTS_LIBRARY"
+"""Environment variable: the preloaded library."""
+BYTES_PER_SECOND = 40_000_000
+
+
+class InterruptError(Exception):
+    """What the timer's handler raises, as Ctrl-C raises KeyboardInterrupt."""
+
+
+def stop(*_: object) -> None:
+    raise InterruptError
+
+
+def interrupted(action: Callable[[], object], after_s: float) -> float | None:
+    """Interrupt an action after some seconds; return the milliseconds that it took to end, None if it was over."""
+    try:
+        begun = time.monotonic()
+        signal.setitimer(signal.ITIMER_REAL, after_s)
+        action()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    except InterruptError:
+        return (time.monotonic() - begun - after_s) * 1e3
+    return None
+
+
+def moments(action: Callable[[], object], count: int, rng: random.Random, within_s: float | None = None) -> list[float]:
+    """Return the milliseconds of ``count`` interrupts at random moments of an action, or of its first seconds."""
+    if within_s is None:
+        taken = []
+        for _ in range(3):
+            begun = time.monotonic()
+            action()
+            taken.append(time.monotonic() - begun)
+        within_s = sorted(taken)[1]
+    found: list[float] = []
+    for _ in range(20 * count):
+        took = interrupted(action, max(rng.random() * within_s, 1e-6))
+        if took is not None:
+            found.append(took)
+        if len(found) == count:
+            break
+    return found
+
+
+class Stages:
+    """Actions that are interrupted, on a chain of some nodes."""
+
+    def __init__(self, folder: Path, nodes: int) -> None:
+        self.folder, self.nodes = folder, nodes
+        self.artifact = compiled(folder, "closed", 24)
+        self.least = smallest(self.artifact, 2) + (64 << 10)
+        self.opened: flexnn.Session | None = None
+        """A session that stays open over the moments of a stage."""
+
+    def session(self, memory: int | None, **options: Any) -> flexnn.Session:
+        return open_for_tests(self.artifact, memory, 2, profile="analytic", **options)
+
+    def of(self, name: str) -> Callable[[], object]:
+        """Return the action of a stage."""
+        if name == "open":
+            return lambda: self.session(self.least).close()
+        if name == "plan":
+            chain = compiled(self.folder, "closed", self.nodes, 1)
+            memory = int(flexnn.plan(chain, profile="analytic").minimum_memory * 1.2)
+            return lambda: flexnn.plan(chain, memory=memory, profile="analytic")
+        if name == "compile":
+            source = write_chain(self.folder / "source.onnx", 200)
+            return lambda: flexnn.compile(source, self.folder / "target.flexnn")
+        if name == "measure":
+            return self.measure
+        slow = BYTES_PER_SECOND if name == "read" else 0
+        self.opened = session = self.session(self.least, read_bytes_per_second=slow)
+        x = feed()
+        if name == "memory":
+            return lambda: setattr(session, "memory", None if session.memory else self.least)
+        return lambda: session.run(None, x)
+
+    def measure(self) -> None:
+        os.environ["XDG_CACHE_HOME"] = str(self.folder / f"cache{time.monotonic_ns()}")
+        flexnn.Session(self.artifact, self.least, 2, profile="measure").close()
+
+    def close(self) -> None:
+        if self.opened is not None:
+            self.opened.close()
+            self.opened = None
+
+
+def blocked(artifact: Path, least: int, count: int, rng: random.Random) -> list[float]:
+    """Return the milliseconds of interrupts while the device does not answer. This process has the library."""
+    library = ctypes.CDLL(os.environ[LIBRARY])
+    x, found = feed(), list[float]()
+
+    def forget() -> None:
+        fd = os.open(artifact, os.O_RDONLY)
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(fd)
+
+    for number in range(count):
+        io = ("buffered", "direct")[number // 3 % 2]
+        session = flexnn.Session(artifact, least, 2, io=io, profile="analytic")
+        session.run(None, x)
+
+        def opens(how: str = io) -> None:
+            flexnn.Session(artifact, least, 2, io=how, profile="analytic").run(None, x)
+
+        def runs(one: flexnn.Session = session) -> None:
+            while True:
+                one.run(None, x)
+
+        def changes(one: flexnn.Session = session) -> None:
+            one.memory = None
+
+        action = (opens, runs, changes)[number % 3]
+        forget()
+        library.faults_arm(0, ctypes.c_long(1), 1, 0, BLOCKED_MS)
+        took = interrupted(action, 0.01 + rng.random() * BLOCKED_AFTER_S)
+        begun = time.monotonic()
+        session.close()
+        closing = (time.monotonic() - begun) * 1e3
+        library.faults_disarm()
+        if took is not None:
+            found.append(max(took, closing))
+    return found
+
+
+def build_library(folder: Path) -> Path:
+    """Build the library that lets calls fail or wait; return its path."""
+    library, source = folder / "faults.so", ROOT / "tests/support/faults.c"
+    command = ["cc", "-std=gnu11", "-O1", "-w", "-fPIC", "-shared", "-o", str(library), str(source), "-ldl"]
+    subprocess.run(command, check=True)
+    return library
+
+
+def blocked_apart(folder: Path, count: int, seed: int) -> list[float]:
+    """Return what ``blocked`` finds in a process of its own."""
+    library = build_library(folder)
+    environment = {**ENVIRONMENT, "LD_PRELOAD": str(library), LIBRARY: str(library), "FAULTS_FOLDER": str(folder)}
+    command = [sys.executable, "-m", "bench.faults", "interrupts", "--count", str(count), "--seed", str(seed)]
+    done = subprocess.run([*command, "--blocked", str(folder)], env=environment, stdout=subprocess.PIPE, check=True)
+    return [float(line) for line in done.stdout.split()]
+
+
+def shown(name: str, found: list[float], share: float) -> dict[str, Any]:
+    """Return a stage's row."""
+    found = sorted(found)
+    limit = SLOW_LIMIT_MS if name in SLOW else LIMIT_MS
+    late = sum(took > limit for took in found)
+    parts = {f"p{q}": found[min(len(found) * q // 100, len(found) - 1)] if found else 0.0 for q in (50, 95, 100)}
+    ok = bool(found) and late <= share * len(found)
+    return {"stage": name, "moments": len(found), **parts, "limit": limit, "late": late, "ok": ok}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = cli("bench.faults interrupts", __doc__)
+    parser.add_argument("--count", type=int, default=2000, help="moments of all stages together (2000)")
+    parser.add_argument("--nodes", type=int, default=4000, help="nodes of the chain that is planned (4000)")
+    parser.add_argument("--only", action="append", choices=STAGES, help="a stage; may be repeated (all)")
+    parser.add_argument("--seed", type=int, help="default: a random one, which is printed")
+    parser.add_argument("--share", type=float, default=0.0, help="share of the moments that may be later (0)")
+    parser.add_argument("--blocked", type=Path, help="internal: folder of the process with the library")
+    options = parser.parse_args(arguments)
+    signal.signal(signal.SIGALRM, stop)
+    seed = random.randrange(1 << 32) if options.seed is None else options.seed
+    rng = random.Random(seed)
+    if options.blocked:
+        artifact = compiled(options.blocked, "closed", 24)
+        least = smallest(artifact, 2) + (64 << 10)
+        print(*blocked(artifact, least, options.count, rng), sep="\n", flush=True)
+        os._exit(0)  # readers may wait for the device
+    names = options.only or STAGES
+    rows = []
+    with tempfile.TemporaryDirectory() as name:
+        stages = Stages(Path(name), options.nodes)
+        for stage in names:
+            each = -(-options.count // len(names))
+            if stage == "blocked":
+                found = blocked_apart(Path(name), each, seed)
+            else:
+                found = moments(stages.of(stage), each, rng)
+                stages.close()
+            rows.append(shown(stage, found, options.share))
+    write_json(options.json, rows)
+    grid = table(f"Ctrl-C: ms to the exception, seed {seed}", "stage", "moments", "p50", "p95", "most", "limit", "late")
+    for row in rows:
+        figures = [f"{row[key]:.1f}" for key in ("p50", "p95", "p100")]
+        grid.add_row(row["stage"], str(row["moments"]), *figures, f"{row['limit']:.0f}", str(row["late"]))
+    tables(options.json).print(grid)
+    return 0 if all(row["ok"] for row in rows) else 1

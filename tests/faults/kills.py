@@ -1,0 +1,110 @@
+"""The process of test_kills.py: an action is killed before and after each of its system calls. After each kill the
+folder holds the old file or the new one, whole; the action works again, and leaves nothing else behind.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import flexnn
+import flexnn.compiler
+import flexnn.graph.importer  # imported before the fork: what the child does is the action alone
+import flexnn.graph.passes
+from flexnn import files
+from flexnn.measure import cache
+from flexnn.planning import MachineProfile
+from tests.support.kills import adopt, stops, wait
+from tests.support.sessions import feed
+
+FOLDER, MODEL, OTHER = map(Path, sys.argv[1:4])
+WHAT, NAMED, MOST, SEED = sys.argv[4], sys.argv[5] == "named", int(sys.argv[6]), int(sys.argv[7])
+os.environ["XDG_CACHE_HOME"] = str(FOLDER)
+TARGET = FOLDER / "target.flexnn"
+KEY = "1 0123456789abcdef0123 rest of the key"
+COPIES = f"#!/bin/sh\nexec cp {TARGET} $6\n"
+"""What stands for the compiler of a session of an ONNX file: it writes its sixth argument."""
+
+
+class Action(NamedTuple):
+    """What is killed, and how its outcome is read: as bytes or text, which are those of before or those of after."""
+
+    before: Callable[[], object]
+    act: Callable[[], object]
+    found: Callable[[], object]
+    left: set[str]
+    """Names in the folder when all is done."""
+    folder: Path
+
+
+def compiles(model: Path) -> object:
+    return flexnn.compile(model, TARGET)
+
+
+def keeps(arena_bytes: int) -> object:
+    cache.store(KEY, cache.Kept(MachineProfile(1e11, 1e10), arena_bytes))
+    return None
+
+
+def opens() -> object:
+    with flexnn.Session(MODEL, threads=1) as session:
+        session.run(None, feed())
+    return None
+
+
+def action() -> Action:
+    if WHAT == "artifact":
+        return Action(lambda: compiles(OTHER), lambda: compiles(MODEL), TARGET.read_bytes, {TARGET.name}, FOLDER)
+    cached = FOLDER / "flexnn"
+    if WHAT == "profile":
+        keeps(1)
+        return Action(lambda: keeps(1), lambda: keeps(2), lambda: cache.load(KEY), set(os.listdir(cached)), cached)
+    compiles(MODEL)
+    script = FOLDER / "compiler"
+    script.write_text(COPIES)
+    script.chmod(0o700)
+    sys.executable = str(script)
+    return Action(lambda: None, opens, lambda: None, set(), cached)
+
+
+def judge(does: Action, outcomes: list[object]) -> None:
+    wait()
+    assert does.found() in outcomes, "neither the old file nor the new one"
+    does.act()
+    assert does.found() == outcomes[1]
+    found = set(os.listdir(does.folder))
+    assert found == does.left, f"left behind: {found - does.left}"
+
+
+if NAMED:
+    files._New._nameless = lambda *_: None  # type: ignore[method-assign]
+adopt()
+shutil.rmtree(FOLDER, ignore_errors=True)
+FOLDER.mkdir()
+try:
+    stops(lambda: None)
+except OSError as error:
+    print(json.dumps({"skip": str(error)}))
+    sys.exit()
+does = action()
+does.act()
+new = does.found()
+does.before()
+outcomes = [does.found(), new]
+count = stops(does.act)
+numbers = list(range(1, count + 1))
+if len(numbers) > MOST:
+    rng = random.Random(SEED)  # the end is where files get their names
+    numbers = sorted({*rng.sample(numbers, MOST // 2), *rng.sample(numbers[-MOST:], MOST // 2)})
+done = 0
+for number in numbers:
+    does.before()
+    done += stops(does.act, number) == number
+    judge(does, outcomes)
+print(json.dumps({"stops": count, "killed": done}))
