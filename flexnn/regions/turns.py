@@ -102,6 +102,8 @@ class _Trial:
                 for name in body.nodes[i].input:
                     if name and binder.value(name) is None and name in values:
                         self._admit(name, values[name], wide)
+                    elif name and binder.value(name) is None and body.nodes[i].op_type == "And":
+                        binder.add_input(name, (), "bool")  # whatever else the condition is
                 binder.add(body.nodes[i])
         for own in followed:
             if binder.values.get(own.port) is None:

@@ -39,7 +39,7 @@ class Context:
     read: set[str] = field(default_factory=set)
     """Attributes that the lowering has looked at; a node with others is refused."""
     elements: Callable[[Value | None], np.ndarray | None] = lambda value: None
-    """What is known of the elements of a value (graph/elements.py); None: nothing."""
+    """Elements of a value, as far as anything is known of them (graph/elements.py); None: nothing."""
 
     # ---- the ONNX node ----
 
