@@ -13,6 +13,7 @@ from math import prod
 import numpy as np
 
 from .build import add_node, add_tensor
+from .elements import Elements
 from .evaluate import BYTES_MAX, EVALUATORS, MemoryNeededError
 from .fold import MADE_BYTES_MAX, fold, folds, is_lazy, made
 from .ir import DTYPES, RANK_MAX, AbsentError, Graph, GraphError
@@ -88,6 +89,7 @@ class Binder:
         self.folded_bytes = 0
         """Bytes of constants that were made of them."""
         self.graph = Graph()
+        self.elements = Elements(self.graph)
         self.values: dict[str, Value] = {}
         self.constants: Mapping[str, Constant] = {}
         """The model's, as far as they can be seen."""
@@ -124,6 +126,7 @@ class Binder:
         except GraphError as error:
             error.args = (_located(str(error), node),)
             raise
+        results = self.elements.follow(node, inputs, results, self.opset)
         for name, value in zip(node.output, results, strict=False):
             if name:
                 self._name(value, name)
@@ -272,7 +275,7 @@ class Binder:
         lowering = LOWERINGS.get(node.op_type)
         if lowering is None:
             raise _unknown(node)
-        ctx = Context(self.graph, node, self.opset, inputs)
+        ctx = Context(self.graph, node, self.opset, inputs, elements=self.elements.of)
         results = lowering(ctx)
         unread = [name for name in node.attrs if name not in ctx.read]
         if unread:

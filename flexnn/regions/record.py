@@ -21,6 +21,7 @@ from .scope import NumbersError, Scope, Value, known
 from .segment import Segment
 from .stretch import Control, Host, Output, Read, Stretch, Turns
 from .tape import Tape
+from .turns import bound_turns
 from .walk import Walker, constant_array, is_idle, is_steady, scoped
 
 TRUE = np.array(True)
@@ -278,7 +279,10 @@ class Recorder(Walker):
         number, again = Value((), NUMBER), Value((), TRUTH)
         tape.add("count", a=turns.counter, b=now.own(number, is_fixed=True))
         now.slots[again] = going
-        results = self._body(body, Scope(dict(zip(ports, (number, again, *turns.inside), strict=True)), scope))
+        inner = Scope(dict(zip(ports, (number, again, *turns.inside), strict=True)), scope)
+        carried = list(zip(turns.inside, initial, strict=True))
+        bound_turns(body, self.model.opset, inner, number, carried, _most(trips, limit))
+        results = self._body(body, inner)
         going_on, *results = results[: 1 + len(initial) + scans]
         _check_truth(going_on)
         is_endless = going_on is again or _is_true(going_on)
@@ -321,7 +325,10 @@ class Recorder(Walker):
             slot = now.own(value, is_fixed=True)
             tape.slots[slot].row_of = whole
             tape.add("row", a=slot, b=whole, c=turns.counter, d=int(i < len(back) and back[i] > 0), n=value.nbytes)
-        results = self._body(body, Scope(dict(zip(ports, (*turns.inside, *slices), strict=True)), scope))
+        inner = Scope(dict(zip(ports, (*turns.inside, *slices), strict=True)), scope)
+        pairs = list(zip(turns.inside, initial, strict=True))
+        bound_turns(body, self.model.opset, inner, None, pairs, sources[0].shape[0])
+        results = self._body(body, inner)
         made = turns.end(results[: len(initial) + outs], sources[0].shape[0], back_out)
         turns.close(turn)
         return made
@@ -448,6 +455,13 @@ def _limit(trips: Value | None, now: _Session) -> tuple[int, int]:
     if trips.dtype != NUMBER:
         raise WalkedError("the trip count is not of 64 bits")
     return -1, now.slot(trips)
+
+
+def _most(trips: Value | None, limit: int) -> int | None:
+    """Return the most turns that a trip count says; None: nobody knows."""
+    if limit >= 0:
+        return limit
+    return max(0, trips.bounds[0][1]) if trips is not None and trips.bounds else None
 
 
 def _forms(values: Sequence[Value]) -> list[tuple[Shape, np.dtype]]:

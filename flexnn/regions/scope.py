@@ -8,6 +8,7 @@ from math import prod
 
 import numpy as np
 
+from flexnn.graph.element import Bounds
 from flexnn.graph.ir import Array, GraphError, Shape
 
 FEW_BYTES = 4 << 10
@@ -34,6 +35,8 @@ class Value:
     """Whether no input reaches it, so that it is the same in each run at these shapes."""
     is_steady: bool = False
     """Whether only shapes and small integers from the caller decide it."""
+    bounds: Bounds | None = None
+    """The least and the most of each of its elements, which are integers; None: unknown."""
 
     @property
     def size(self) -> int:

@@ -131,7 +131,9 @@ def _attempt(
     consumed: dict[str, Array] = {}
 
     def admit(name: str, known: bool) -> None:
-        _admit(binder, name, values[name], known, consumed)
+        admit_value(binder, name, values[name], known)
+        if known and values[name].size:
+            consumed[name] = values[name].numbers(name)
 
     for i in members(remaining):
         node = region.nodes[i]
@@ -259,7 +261,8 @@ def _origins(region: Region, name: str, values: Mapping[str, Value]) -> set[str]
     return found if known else set()
 
 
-def _admit(binder: Binder, name: str, value: Value, known: bool, consumed: dict[str, Array]) -> None:
+def admit_value(binder: Binder, name: str, value: Value, known: bool) -> None:
+    """Let a binding see a value, and its numbers if ``known``. Raises GraphError."""
     if not value.size:  # no numbers: its shape says all of it
         binder.values[name] = array_const(name, np.zeros(value.shape, value.dtype))
         return
@@ -268,11 +271,12 @@ def _admit(binder: Binder, name: str, value: Value, known: bool, consumed: dict[
     if known:
         binder.values[name] = const = array_const(name, value.numbers(name))
         const.is_of_run = True
-        consumed[name] = value.numbers(name)
     elif value.is_settled and value.array is not None and value.nbytes <= KEPT_BYTES:
         binder.values[name] = array_const(name, value.array)
     else:
         binder.add_input(name, value.shape, DTYPE_NAMES[value.dtype])
+        if value.bounds is not None:
+            binder.elements.bound(len(binder.graph.tensors) - 1, value.bounds)
 
 
 def _finished(

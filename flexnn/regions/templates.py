@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from flexnn.graph.ir import DTYPES, Array, Graph
+from flexnn.graph.ir import DTYPES, Array, Graph, Shape
 from flexnn.graph.late import Late
 from flexnn.graph.lower import Const, array_const, sizes_const
 from flexnn.graph.replay import Numbers
@@ -43,11 +43,19 @@ class Given:
         self._trail, self._array = trail, value.array
         self.dtype, self.is_settled, self.is_steady = value.dtype, value.is_settled, value.is_steady
         self.shape: Any = tuple(map(trail.given, value.shape))
+        self._bounds = value.bounds
+        self.bounds: Any = None
         self.is_known = False
         """Whether its numbers are the same always, or such as its sizes say."""
         self._sizes: list[Any] = []
         self.first = -1
         """Position of its numbers among the numbers given; -1: they are the same always."""
+
+    def bound(self, shape: Shape) -> None:
+        """Give its bounds, after the shapes of all values; its own is then the same always."""
+        if self._bounds is not None:
+            self.shape = shape
+            self.bounds = tuple([(self._trail.given(least), self._trail.given(most)) for least, most in self._bounds])
 
     @property
     def size(self) -> int:
@@ -120,9 +128,9 @@ class Marks(NamedTuple):
         region.hosted_empty |= self.empty
 
 
-Fact = tuple[str, str, int, bool, bool, bool]
-"""Facts about a value that binding sees: name, dtype, rank, whether its numbers are not there, whether it is settled
-and whether it is steady."""
+Fact = tuple[str, str, int, bool, bool, bool] | tuple[str, str, int, bool, bool, bool, Shape]
+"""Facts about a value that binding sees: name, dtype, rank, whether its numbers are not there, whether it is settled,
+whether it is steady, and its shape where its elements have bounds."""
 
 
 class Key(NamedTuple):
@@ -211,6 +219,8 @@ def given_numbers(
     numbers: list[int] = []
     for name in names:
         numbers += values[name].shape
+    for name in names:
+        numbers += [number for pair in values[name].bounds or () for number in pair]
     for name in sized:
         numbers += values[name].numbers(name).reshape(-1).tolist()
     return numbers
@@ -292,6 +302,7 @@ class Templates:
                     value.array is None,
                     is_settled(name),
                     bool(is_steady and is_steady(name)),
+                    *(() if value.bounds is None else (value.shape,)),
                 )
                 for name, value in ((name, values[name]) for name in names)
             )
@@ -358,6 +369,8 @@ def _with_trail(
 ) -> SegmentTemplate:
     trail = Trail()
     given = {name: Given(trail, values[name]) for name in names}
+    for name, value in given.items():
+        value.bound(values[name].shape)
     segment = build_segment(region, remaining, given, is_settled, is_steady, opset)  # type: ignore[arg-type]
     sized = sorted((value.first, name) for name, value in given.items() if value.first >= 0)
     known = {n: values[n].numbers(n) for n, value in given.items() if value.is_known and value.first < 0}

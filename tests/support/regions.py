@@ -12,6 +12,9 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 import flexnn
+from flexnn.graph import load_model
+from flexnn.regions import Recorder
+from flexnn.regions.scope import Scope, Value, is_few
 from flexnn.session import open_for_tests
 
 Array = np.ndarray
@@ -70,3 +73,13 @@ def check_run(session: flexnn.Session, model: onnx.ModelProto, feed: Mapping[str
 
 def numbers(*shape: int, seed: int = 0) -> Array:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def is_taped(path: Path, feed: Mapping[str, Array]) -> bool:
+    """Whether the engine walks all loops and branches of a model, in the first stretch of a run."""
+    recorder = Recorder(load_model(path))
+    scope = Scope({name: Value(array.shape, array.dtype) for name, array in feed.items()})
+    for name, array in feed.items():
+        scope.own[name].is_steady = is_few(array.dtype, array.nbytes)
+    stretch = recorder.record(recorder.region, scope, recorder.region.all)
+    return stretch.action is None and not any(region.walked for region in recorder.region.walk())

@@ -2,6 +2,7 @@
 
 from . import (  # noqa: F401 (each registers its operators)
     attention,
+    columns,
     convolution,
     einsum,
     elementwise,

@@ -38,6 +38,8 @@ class Context:
     inputs: list[Value | None]
     read: set[str] = field(default_factory=set)
     """Attributes that the lowering has looked at; a node with others is refused."""
+    elements: Callable[[Value | None], np.ndarray | None] = lambda value: None
+    """Elements of a value, as far as anything is known of them (graph/elements.py); None: nothing."""
 
     # ---- the ONNX node ----
 
@@ -132,6 +134,15 @@ class Context:
         if value.dtype.kind not in "iu" or value.ndim > 1:
             raise self.error(f"{what} is not a list of integers")
         return [int(v) for v in value.reshape(-1)]
+
+    def unknown(self, *indices: int) -> GraphError:
+        """The error that one of these inputs is computed at run time."""
+        for index in indices:
+            try:
+                self.constant_ints(index, "a bound")
+            except UnknownValueError as error:
+                return error
+        return self.error("its bounds are not supported")
 
     def axis(self, value: int, rank: int) -> int:
         """An axis counted from the front. Raises GraphError if there is none such."""

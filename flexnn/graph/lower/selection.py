@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from ..attributes import INT_MAX
 from ..evaluate import evaluate
+from .constant import Const
 from .context import Context, Value, lowers
 from .elementwise import emit_cast
+from .moving import moving_range
 
 
 @lowers("Trilu")
@@ -30,7 +32,9 @@ def one_hot(ctx: Context) -> list[Value]:
 
 @lowers("Range")
 def arange(ctx: Context) -> list[Value]:
-    """A constant, of known bounds."""
+    """A constant, of known bounds; else as many numbers as there are at all bounds."""
+    if not all(isinstance(ctx.input(i), Const) for i in range(3)):
+        return [moving_range(ctx)]
     names = ("its start", "its limit", "its step")
     bounds = [ctx.known(ctx.input(i), name).load() for i, name in enumerate(names)]
     return [ctx.array(evaluate("Range", {}, bounds, ctx.opset)[0], "range")]

@@ -15,6 +15,7 @@ from ..sources import SizesSource
 from ..strided import DIMS, broadcast
 from .constant import Const, Narrow, of_integers, rows_source, tied_source
 from .context import Context, Value, lowers
+from .moving import moving_slice
 
 
 @lowers("Reshape")
@@ -123,7 +124,9 @@ def _cut(ctx: Context, x: Value, axis: int, start: int, size: int) -> Value:
 
 @lowers("Slice")
 def slice_(ctx: Context) -> list[Value]:
-    """Bounds are attributes before opset 10, constant inputs since; backward slices are gathered."""
+    """Bounds are attributes before opset 10, inputs since; backward slices are gathered."""
+    if ctx.opset >= 10 and not all(isinstance(ctx.optional(i), Const) for i in (1, 2)):
+        return [moving_slice(ctx)]
     x = ctx.input(0)
     shape = ctx.shape(x)
     rank = len(shape)
