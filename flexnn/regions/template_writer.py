@@ -111,7 +111,14 @@ class _Writer:
             "known": {name: self._small(array) for name, array in template.known.items()},
             "replay": [
                 self._array(array)
-                for array in (replay.operations, replay.conditions, words, replay.floats, replay.givens)
+                for array in (
+                    replay.operations,
+                    replay.conditions,
+                    replay.preferences,
+                    words,
+                    replay.floats,
+                    replay.givens,
+                )
             ],
         }
 

@@ -43,6 +43,7 @@ def traces(model: Model, bound: Sequence[Shapes]) -> tuple[list[Trace], Region]:
     """
     recorder = Recorder(model)
     recorder.templates = templates = Templates(model.opset)
+    templates.keeps_best = False
     found = templates.traces = []
     used = [source for source in _sources(model) if not source.used]
     for shapes in _variants(model, bound):
