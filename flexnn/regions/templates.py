@@ -344,7 +344,7 @@ class Templates:
         ``dims`` where they are numbers, else those for which they were traced. Raises GraphError, ArtifactError.
         """
         for key, found in self._all_stored().items():
-            for stored in found if key.remaining == key.region.all else ():
+            for stored in found if key.remaining == key.region.all and not key.region.path else ():
                 if count > 0 and stored.after == key.marks and (made := stored.typical(dims)) is not None:
                     template, segment = made
                     self._keep(key, template)

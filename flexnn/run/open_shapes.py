@@ -95,7 +95,8 @@ class OpenShapesRun:
             dims = {port.name: port.dims or () for port in self.inputs}
             with contextlib.suppress(FlexNNError):
                 for segment in templates.typical(dims, PREPARED):
-                    self._open.prepare(segment)
+                    if not self._recorder.lacking(segment):
+                        self._open.prepare(segment)
 
     # ---- what the session asks for ----
 
