@@ -102,7 +102,7 @@ class BoundSegment:
     known_planner: Planner | None = None
     """The planner of its graph, once it was asked for."""
     known_least: Planner | None = None
-    """That of what binding makes, where that is another graph."""
+    """Planner of what binding makes, where that is another graph."""
     nodes: int = 0
     """Number of its nodes in the core."""
     refit_bytes: int = 0
