@@ -9,7 +9,7 @@ from flexnn._core import DIRECT_ALIGN, crc32c
 from flexnn.errors import FlexNNError
 
 MAGIC = b"\x89FLEXNN\n"
-VERSION = 5
+VERSION = 6
 """Version of the format. A change raises it if this FlexNN would misread or refuse older files: an operator with other
 attributes, panels with another layout. Versions 1 and 2 stood for what is ``kind`` now.
 """

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from .ir import Array
 from .model import ModelNode
 from .replay import Numbers
+
+KEPT_BYTES = 64 << 10
+"""Most bytes of a model's constant that a maker keeps; it loads larger ones when they are needed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +27,29 @@ class LateSizes:
     def __call__(self, numbers: Numbers) -> Array:
         """Return the constant."""
         return np.array([numbers[i] for i in self.indices.reshape(-1).tolist()], self.dtype).reshape(self.indices.shape)
+
+
+class OfModel(Protocol):
+    """The numbers of one of the model's constants (a ModelSource)."""
+
+    index: int
+    used: bool
+
+    def load(self) -> Array:
+        """The numbers."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LateConstant:
+    """One of the model's constants, too large to be kept: each reader loads it."""
+
+    source: OfModel
+    shape: tuple[int, ...]
+
+    def __call__(self, _: Numbers) -> Array:
+        """Return the constant."""
+        return np.asarray(self.source.load()).reshape(self.shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +95,7 @@ class LateFold:
         return evaluate_node(self.node, known, self.opset)[self.output]
 
 
-Late = LateSizes | LateShape | LateMap | LateFold
+Late = LateSizes | LateConstant | LateShape | LateMap | LateFold
 
 
 @dataclass(frozen=True, slots=True)

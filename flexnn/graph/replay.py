@@ -47,19 +47,26 @@ class Replay:
     """Operations and conditions of a trail without its sizes."""
 
     operations: Array
-    """Rows of planner/include/flexnn/trail.h, int32, as those of the conditions."""
+    """Rows of planner/include/flexnn/trail.h, int32, as those of the conditions and of the preferences."""
     conditions: Array
+    preferences: Array
+    """Conditions under which binding would not find something better."""
     words: Array
-    """Bits of the constants, at their indices; all other numbers are 0."""
+    """Bits of the constants, and the numbers that were given when it was traced, at their indices; others are 0."""
     floats: Array
     """Indices of the numbers that are floats."""
     givens: Array
     """Indices of the numbers that are given."""
 
     @property
+    def traced(self) -> list[int]:
+        """The numbers that were given when it was traced."""
+        return self.words[self.givens].tolist()  # type: ignore[no-any-return]
+
+    @property
     def nbytes(self) -> int:
         """Bytes of the arrays."""
-        arrays = (self.operations, self.conditions, self.words, self.floats, self.givens)
+        arrays = (self.operations, self.conditions, self.preferences, self.words, self.floats, self.givens)
         return sum(array.nbytes for array in arrays)
 
     def at(self, given: Sequence[int]) -> Numbers | None:
@@ -70,3 +77,7 @@ class Replay:
         except OverflowError:
             return None
         return Numbers(words, self.floats) if _core.trail_replay(self.operations, self.conditions, words) else None
+
+    def is_best(self, numbers: Numbers) -> bool:
+        """Return whether binding to numbers that ``at`` returned would find nothing better."""
+        return bool(_core.trail_replay(self.operations[:0], self.preferences, numbers.words))

@@ -17,11 +17,11 @@ from .build import add_tensor
 from .evaluate import evaluate
 from .evaluate.of_node import evaluate_node
 from .ir import Array, Graph, GraphError, Shape
-from .late import Late, LateFold
+from .late import KEPT_BYTES, Late, LateConstant, LateFold
 from .lower import LOWERINGS, OPERAND_BYTES, Const, Context, Value, array_const, depends, is_sizes, sizes_const
 from .model import Constant, ModelNode, dtype_name
 from .sizes import Size
-from .sources import ArraySource, SizesSource
+from .sources import ArraySource, KeptSource, ModelSource, SizesSource
 
 MOVES = {
     "Concat": 99, "Expand": 1, "Flatten": 1, "Gather": 1, "Identity": 1, "Reshape": 1, "Slice": 1, "Split": 1,
@@ -119,6 +119,10 @@ class LateSource:
 
 def _late_or_known(value: Const | None, indices: Callable[[Array], Array]) -> Late | Array | None:
     """Return what makes the numbers of a constant, or the numbers where they depend on no sizes."""
+    source = value.source if value is not None else None
+    source = source.base if isinstance(source, KeptSource) else source
+    if value is not None and value.nbytes > KEPT_BYTES and isinstance(source, ModelSource):
+        return LateConstant(source, value.shape)
     if value is None or not depends(value):
         return None if value is None else value.load()
     return value.source.late(indices)  # type: ignore[no-any-return, attr-defined]

@@ -11,9 +11,10 @@ depend on a size without the trail knowing.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,10 @@ class Trail:
         """(function, operands, result), the last three as indices of numbers."""
         self.conditions: dict[tuple[Function, int, int], bool] = {}
         """Outcomes of comparisons of two numbers."""
+        self.preferences: dict[tuple[Function, int, int], bool] = {}
+        """Outcomes of those that decide which of several right ways is the best one."""
+        self.is_preferring = False
+        """Whether such comparisons are made now."""
         self.givens: list[int] = []
         """Indices of the numbers that are given, in order."""
         self.is_closed = False
@@ -90,13 +95,17 @@ class Trail:
         return found
 
     def decided(self, function: Function, a: Any, b: Any) -> bool:
-        """Return the outcome of a comparison, a condition from now on."""
+        """Return the outcome of a comparison, a condition or a preference from now on."""
         key = function, self.index(a), self.index(b)
         outcome = self.conditions.get(key)
         if outcome is None:
             if self.is_closed:
                 raise SizeError("a size is used after its trail was closed")
-            outcome = self.conditions[key] = bool(function(self.values[key[1]], self.values[key[2]]))
+            outcome = bool(function(self.values[key[1]], self.values[key[2]]))
+            if self.is_preferring:
+                self.preferences[key] = outcome
+            else:
+                self.conditions[key] = outcome
         return outcome
 
     def replay(self) -> Replay:
@@ -111,7 +120,9 @@ class Trail:
 
         operations = [row(*found) for found in self.operations]
         conditions = [row(*found, outcome) for found, outcome in self.conditions.items()]
-        made = {result for *_, result in self.operations}.union(self.givens)
+        preferred = ((k, outcome) for k, outcome in self.preferences.items() if k not in self.conditions)
+        preferences = [row(*found, outcome) for found, outcome in preferred]
+        made = {result for *_, result in self.operations}
         words = np.zeros(len(self.values), np.int64)
         try:
             for i, value in enumerate(self.values):
@@ -122,6 +133,7 @@ class Trail:
         return Replay(
             np.array(operations, np.int32).reshape(-1, 4),
             np.array(conditions, np.int32).reshape(-1, 4),
+            np.array(preferences, np.int32).reshape(-1, 4),
             words,
             np.flatnonzero(is_float).astype(np.int32),
             np.array(self.givens, np.int32),
@@ -157,6 +169,20 @@ _NUMBERS = (int, float, bool)
 def is_size(value: object) -> bool:
     """Return whether a number is a size."""
     return type(value) is Size
+
+
+@contextlib.contextmanager
+def preferring(numbers: Iterable[object]) -> Iterator[None]:
+    """Let comparisons of sizes like ``numbers`` be preferences: whatever their outcome is, what follows is right."""
+    trail = next((number.trail for number in numbers if type(number) is Size), None)
+    if trail is None:
+        yield
+        return
+    trail.is_preferring = True
+    try:
+        yield
+    finally:
+        trail.is_preferring = False
 
 
 def _plain(value: object) -> object:
@@ -267,6 +293,8 @@ class Size:
     def _decides(self, function: Function, other: Any) -> Any:
         kind = type(other)
         if kind is int:
+            if self.trail.is_preferring:
+                return self.trail.decided(function, self, other)
             known = self.trail.known
             found = known.get((function, self.index, other))
             if found is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,10 @@ from flexnn import _core
 from . import operators
 from .attributes import INT_MAX, int_in, ints_in, name_of, row_of
 from .ir import DTYPES, RANK_MAX, TENSOR_BYTES_MAX, Array, Graph, GraphError, Node, Weight
-from .late import Late, LateFold, LateMap, LateShape, LateSizes, Row, Transposed
+from .late import Late, LateConstant, LateFold, LateMap, LateShape, LateSizes, Row, Transposed
 from .model import Constant, ModelNode
 from .replay import Numbers, Replay
-from .sources import ArraySource, HeldSource
+from .sources import ArraySource, HeldSource, ModelSource
 from .template import Template
 
 STRIDE_MAX = 1 << 46
@@ -230,6 +231,13 @@ def read_late(row: Any, count: int, parts: Parts, depth: int = 0) -> Late:
         made = parts.node(region, node)
         values = [_late_or_known(value, count, parts, depth) for value in _list(inputs)]
         return LateFold(made, values, parts.opset, int_in(output, 0, max(len(made.output) - 1, 0)))
+    if what == "constant":
+        index, dims = row_of(rest, ("index", "shape"))
+        constant = parts.constants[int_in(index, 0, len(parts.constants) - 1)]
+        shape = tuple(ints_in(dims, 0, INT_MAX, RANK_MAX))
+        if prod(shape) != prod(constant.shape) or not isinstance(constant.source, ModelSource):
+            raise ValueError(f"constant {constant.name!r} has another size")
+        return LateConstant(constant.source, shape)
     base, value = row_of(rest, ("base", "value"))
     inner = read_late(base, count, parts, depth + 1)
     if what == "shape":

@@ -136,10 +136,7 @@ def _node_costs(graph: Graph, node: Node, params: NDArray[np.int32], setting: Se
     panel_bytes = _core.op_panel_bytes(node.op, params)
     panels = _core.op_panels(node.op, params) if panel_bytes else 0
     if operators.OPERATORS[node.op].kernels:
-        variants = _conv_variants(params, panels, panel_bytes, setting)
-        if setting.deterministic:
-            kernel = _kernel_by_rule(params, panels)
-            variants = [variant for variant in variants if variant.kernel == kernel]
+        variants = _allowed_variants(params, panels, panel_bytes, setting)
     else:
         workspace = align_up(_core.op_workspace(node.op, "", params))
         seconds = _plain_seconds(graph, node, panels * panel_bytes, setting)
@@ -269,6 +266,22 @@ def _kernel_by_rule(params: NDArray[np.int32], panels: int) -> str:
         weights, tiles = _tile_flops(kernel, planes, TILES_MAX, 1, shape.cin_panel, cout)
         flops[kernel] = (weights + tiles) / (TILES_MAX * high * wide)
     return min((kernel for kernel in flops if _fits(kernel, params, shape)), key=lambda kernel: flops[kernel])
+
+
+def _allowed_variants(params: NDArray[np.int32], panels: int, panel_bytes: int, setting: Setting) -> list[Variant]:
+    """Return the variants of a convolution that plans may choose from."""
+    variants = _conv_variants(params, panels, panel_bytes, setting)
+    if not setting.deterministic:
+        return variants
+    kernel = _kernel_by_rule(params, panels)
+    return [variant for variant in variants if variant.kernel == kernel]
+
+
+def fastest_conv(params: NDArray[np.int32], setting: Setting) -> Variant:
+    """Return the variant of a convolution that ``graph_costs`` lists first."""
+    panels, panel_bytes = _core.op_panels("conv", params), _core.op_panel_bytes("conv", params)
+    variants = _allowed_variants(params, panels, panel_bytes, setting)
+    return _useful([setting.machine.timed("conv", params, variant) for variant in variants])[0]
 
 
 def _useful(variants: list[Variant]) -> list[Variant]:

@@ -15,18 +15,23 @@ import numpy as np
 
 from flexnn import _core
 from flexnn.graph.ir import DTYPES, Graph
+from flexnn.graph.operators import OPERATORS
 
+from .costs import fastest_conv
 from .report import Plan
+from .setting import Setting
 from .types import I64, LINE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_TILE_BLOCK = [name for name, _ in _core.FIELDS["conv"]].index("tile_block")
+_TILE_BLOCK, _KH, _KW = (
+    [name for name, _ in _core.FIELDS["conv"]].index(field) for field in ("tile_block", "kh", "kw")
+)
 RANGE = 2
-"""Outputs of convolutions may be this many times as large or as small in all as those that kernels were chosen for,
-where there is no budget and a plan pins everything: another plan costs little then, and a kernel that is right for
-small maps may be slow for large ones.
+"""Outputs of convolutions may be this many times as large or as small in all as those that kernels were chosen for.
+Beyond, where there is no budget and a plan pins everything, kernels are chosen anew: one that is right for small maps
+may be slow for large ones.
 """
 _WORKSPACE, _ZEROS = 0, 1
 """Columns of what ``_core.node_needs`` fills; the others are of panels."""
@@ -45,12 +50,12 @@ class Sizes(NamedTuple):
 
 class Refit:
     """Maker of plans for other sizes, out of a plan of ``graph``. ``plan`` runs nodes one by one, in the graph's order.
-    With ``any_range``, outputs of convolutions may have any sizes (RANGE).
+    ``setting`` is what kernels are chosen by where sizes are far from the plan's; None: they stay.
     """
 
-    def __init__(self, plan: Plan, graph: Graph, *, any_range: bool = False) -> None:
+    def __init__(self, plan: Plan, graph: Graph, setting: Setting | None = None) -> None:
         program = plan.program
-        self._any_range = any_range
+        self._setting = setting
         self._plan, self._program = plan, program
         self._base = program.arena_bytes - plan.working_bytes
         self._is_pinned = not len(program.loads) and not len(program.tables)
@@ -65,11 +70,14 @@ class Refit:
         sizes = sizes_of(graph)
         self._offsets = sizes.offsets
         self._io = np.array(list(dict.fromkeys([*graph.inputs, *graph.outputs])), np.int64)
-        self._blocks(graph, sizes)
         self._needs, self._windows = _needs(program.nodes) or (np.zeros((0, 4), np.int64), np.zeros((0, 4), np.int32))
         self._conv = np.flatnonzero(program.nodes["op"] == _core.OPS.index("conv"))
-        self._maps = np.array([graph.nodes[i].outputs[0] for i in self._conv.tolist()], np.int64)
+        taps = program.nodes["params"][self._conv][:, (_KH, _KW)].prod(axis=1)
+        self._choosing = self._conv[taps > 1]
+        """Convolutions that have several kernels."""
+        self._maps = np.array([graph.nodes[i].outputs[0] for i in self._choosing.tolist()], np.int64)
         self._map_bytes = int(sizes.nbytes[self._maps].sum())
+        self._blocks(graph, sizes)
         self._tile_blocks = program.nodes["params"][self._conv, _TILE_BLOCK]
         steps = np.bincount(program.steps["node"], minlength=len(graph.nodes))
         self._sliced = np.flatnonzero(steps > 1)
@@ -90,7 +98,9 @@ class Refit:
             where = nodes[i]["out"] if slot == _core.MAX_INPUTS else nodes[i]["in"][slot]
             place[root] = int(where["offset"]) - int(sizes.offsets[tensor]) - self._base
         self._roots = np.array(list(first), np.int64)
-        working = np.flatnonzero(nodes["workspace_bytes"] > 0)
+        may_work = nodes["workspace_bytes"] > 0
+        may_work[self._choosing] = self._is_pinned and self._setting is not None
+        working = np.flatnonzero(may_work | (nodes["workspace_bytes"] > 0))
         self._working = working
         self._first = np.array([*first.values(), *working.tolist()], np.int32)
         self._last = np.array([*last.values(), *working.tolist()], np.int32)
@@ -104,11 +114,11 @@ class Refit:
         program = self._program
         map_bytes = int(sizes.nbytes[self._maps].sum())
         is_near = self._map_bytes <= RANGE * map_bytes <= RANGE**2 * self._map_bytes
-        if self._is_pinned and not is_near and not self._any_range:
-            return None
         nodes = program.nodes.copy()
         nodes["params"] = sizes.params
         nodes["params"][self._conv, _TILE_BLOCK] = self._tile_blocks
+        if self._is_pinned and not is_near and self._setting is not None:
+            _choose(nodes, self._choosing, sizes.params, self._setting)
         found = _needs(nodes)
         if found is None:
             return None
@@ -131,7 +141,9 @@ class Refit:
             shift[self._roots] = places[:count] - self._places[:count]
             moved = moved + shift[self._root]
             nodes["workspace_bytes"] = workspace
-            nodes["workspace_offset"][self._working] = self._base + places[count:]
+            nodes["workspace_offset"][self._working] = np.where(
+                workspace[self._working] > 0, self._base + places[count:], 0
+            )
         self._move(nodes, moved)
         steps = program.steps.copy()
         whole = np.flatnonzero(~np.isin(steps["node"], self._sliced))
@@ -175,6 +187,19 @@ class Refit:
             order = np.argsort(self._places, kind="stable").astype(np.int32)
             _core.place_in_order(blocks, self._first, self._last, order, places)
         return places, int((places + blocks).max(initial=0)), rounded
+
+
+def _choose(nodes: NDArray[np.void], which: I64, params: NDArray[np.int32], setting: Setting) -> None:
+    """Write the fastest kernels of some convolutions of these parameters into their records."""
+    kernels = OPERATORS["conv"].kernels
+    known: dict[bytes, tuple[int, int]] = {}
+    for i in which.tolist():
+        key = params[i].tobytes()
+        found = known.get(key)
+        if found is None:
+            variant = fastest_conv(params[i], setting)
+            found = known[key] = kernels.index(variant.kernel), variant.tile_block
+        nodes["kernel"][i], nodes["params"][i, _TILE_BLOCK] = found
 
 
 def sizes_of(graph: Graph) -> Sizes:

@@ -59,6 +59,8 @@ class Segment:
     """Template that it comes from; None: it was bound."""
     numbers: Numbers | None = None
     """All numbers of the template's trail."""
+    bind: Callable[[], Graph] | None = None
+    """Function that binds it; None: ``graph`` is what binding would make."""
 
     @property
     def graph(self) -> Graph:
@@ -316,11 +318,13 @@ def _without_weights(region: Region, remaining: Nodes, done: Nodes, binder: Bind
     """Return ``done`` without nodes that make large constants which only nodes that are yet to be lowered read."""
     for i in reversed(list(members(done))):
         values = [binder.value(name) for name in region.nodes[i].output if name]
-        if not all(isinstance(v, Const) and v.nbytes > KEPT_BYTES for v in values):
+        if not all(isinstance(v, Const) for v in values):
             continue
         names = {name for name in region.nodes[i].output if name}
         readers = [k for k in members(remaining & ~done) if names & region.reads[k]]
         lowered = not any(k in region.children or k in region.hosted for k in readers)
-        if readers and lowered and not names.intersection(region.outputs):
+        if not readers or not lowered or names.intersection(region.outputs):
+            continue
+        if all(isinstance(v, Const) and v.nbytes > KEPT_BYTES for v in values):  # last: sizes become conditions
             done &= ~(1 << i)
     return done

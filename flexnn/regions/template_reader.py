@@ -33,7 +33,7 @@ COUNT_MAX = 1 << 12
 """Most templates, and most arrays."""
 NODES_MAX = 1 << 16
 LIST_MAX = 1 << 16
-REPLAY = ("operations", "conditions", "words", "floats", "givens")
+REPLAY = ("operations", "conditions", "preferences", "words", "floats", "givens")
 
 Made = TypeVar("Made")
 
@@ -110,9 +110,9 @@ class _File:
         return Key(region, remaining, facts, before, bool(row["inlines"])), stored
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class StoredTemplate:
-    """A template whose segment and graph are not read yet."""
+    """A template whose segment and graph are read when they are first needed."""
 
     file: _File
     region: Region
@@ -124,6 +124,30 @@ class StoredTemplate:
     body: bytes
     after: Marks
     found: Marks
+    read: SegmentTemplate | None = None
+    """The template, once it was read."""
+
+    def typical(self, dims: Mapping[str, Sequence[Any]]) -> tuple[SegmentTemplate, Segment] | None:
+        """Return the template and its segment for sizes like those for which it was traced; dimensions in ``dims`` that
+        are numbers are these. Return None where that is another one. Raises GraphError.
+        """
+        return _refusing(lambda: self._typical(dims))
+
+    def _typical(self, dims: Mapping[str, Sequence[Any]]) -> tuple[SegmentTemplate, Segment] | None:
+        given, at = self.replay.traced, 0
+        for name, _, rank, *_ in self.facts:
+            known = [d if isinstance(d, int) else None for d in dims.get(name, ())]
+            if len(known) == rank:
+                given[at : at + rank] = [
+                    g if d is None else d for g, d in zip(given[at : at + rank], known, strict=True)
+                ]
+            at += rank
+        read = self.read or self._read()
+        numbers = read.template.numbers(given) if read is not None else None
+        if read is None or numbers is None or read.template.params(numbers) is None:
+            return None
+        self.read = read
+        return read, read.sized_to(numbers, {})
 
     def loaded(self, values: Mapping[str, Value]) -> SegmentTemplate | None:
         """Return the template, if its trail holds for these values. Raises GraphError."""
@@ -134,6 +158,13 @@ class StoredTemplate:
         given = given_numbers(names, self.sized, self.known, values)
         if given is None or len(given) != len(self.replay.givens) or self.replay.at(given) is None:
             return None
+        if self.read is None:
+            self.read = self._read()
+        return self.read
+
+    def _read(self) -> SegmentTemplate | None:
+        """Return the template; None where this release has other parameters."""
+        names = [fact[0] for fact in self.facts]
         row = json.loads(self.body)
         if row["layout"] != layout(name_of(node[1]) for node in _listed(row["graph"])):
             return None
@@ -184,14 +215,14 @@ class CheckedSegmentTemplate(SegmentTemplate):
 
     __slots__ = ()
 
-    def at(self, values: Mapping[str, Value]) -> Segment | None:
-        """Return the segment for these values; None where it is another one. Raises GraphError."""
-        return _refusing(lambda: SegmentTemplate.at(self, values))
+    def at(self, values: Mapping[str, Value], *, is_best: bool = True) -> Segment | None:
+        """Return the segment for these values; None where it is another one (SegmentTemplate.at). Raises GraphError."""
+        return _refusing(lambda: SegmentTemplate.at(self, values, is_best=is_best))
 
 
 def _replay(arrays: list[Array]) -> Replay:
-    operations, conditions, words, floats, givens = arrays
-    for rows in (operations, conditions):
+    operations, conditions, preferences, words, floats, givens = arrays
+    for rows in (operations, conditions, preferences):
         if rows.dtype != np.int32 or rows.ndim != 2 or rows.shape[1] != 4:
             raise ValueError("operations of a trail are malformed")
     if words.dtype != np.int64 or words.ndim != 1 or not len(words) or words[-1] != 1:
@@ -204,7 +235,7 @@ def _replay(arrays: list[Array]) -> Replay:
     made = np.concatenate((operations[:, 3], givens, floats))
     if (made == len(words) - 1).any():
         raise ValueError("the last number of a trail is not 1")
-    return Replay(operations, conditions, words, floats, givens)
+    return Replay(operations, conditions, preferences, words, floats, givens)
 
 
 def _listed(value: Any) -> list[Any]:

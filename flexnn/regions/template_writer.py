@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 
 from flexnn.graph.ir import DTYPES, Array, GraphError, Weight
-from flexnn.graph.late import Late, LateMap, LateShape, LateSizes, Row, Transposed
+from flexnn.graph.late import Late, LateConstant, LateMap, LateShape, LateSizes, Row, Transposed
 from flexnn.graph.sources import KeptSource, ModelSource
 from flexnn.graph.template_reader import layout
 
 from .region import Region
 from .templates import Marks, SegmentTemplate, Trace
 
-ARRAY_BYTES_MAX = 64 << 10
-"""Most bytes of a constant in a template; those with larger ones are not stored."""
-BYTES_MAX = 1 << 20
+ARRAY_BYTES_MAX = 1 << 20
+"""Most bytes of an array in a template; those with larger ones are not stored."""
+BYTES_MAX = 2 << 20
 """Most bytes of all templates of a model; those traced last are left out."""
 FACTS = 6
 """Facts of a value that can be stored."""
@@ -115,7 +115,14 @@ class _Writer:
             "known": {name: self._small(array) for name, array in template.known.items()},
             "replay": [
                 self._array(array)
-                for array in (replay.operations, replay.conditions, words, replay.floats, replay.givens)
+                for array in (
+                    replay.operations,
+                    replay.conditions,
+                    replay.preferences,
+                    words,
+                    replay.floats,
+                    replay.givens,
+                )
             ],
         }
 
@@ -165,6 +172,10 @@ class _Writer:
             return ["array", self._small(late)]
         if isinstance(late, LateSizes):
             return ["sizes", late.indices.reshape(-1).tolist(), list(late.indices.shape), late.dtype.str]
+        if isinstance(late, LateConstant):
+            if not late.source.used:
+                raise UnstorableError("a constant that the artifact does not hold")
+            return ["constant", late.source.index, list(late.shape)]
         if isinstance(late, LateShape):
             return ["shape", self._late(late.base), late.shape]
         if isinstance(late, LateMap):

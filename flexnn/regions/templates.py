@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, NamedTuple, Protocol
@@ -180,13 +180,17 @@ class SegmentTemplate:
         """Bytes that it takes, about."""
         return SEGMENT_BYTES + self.template.nbytes + sum(array.nbytes for array in self.known.values())
 
-    def at(self, values: Mapping[str, Value]) -> Segment | None:
-        """Return the segment for these values; None where it is another one."""
+    def at(self, values: Mapping[str, Value], *, is_best: bool = True) -> Segment | None:
+        """Return the segment for these values; None where it is another one, or, with ``is_best``, where its nodes
+        would stand in another order.
+        """
         given = given_numbers(self.names, self.sized, self.known, values)
         if given is None or len(given) != len(self.template.replay.givens):
             return None
         sizes = self.template.numbers(given)
-        return None if sizes is None else self.of(values, sizes)
+        if sizes is None or (is_best and not self.template.replay.is_best(sizes)):
+            return None
+        return self.of(values, sizes)
 
     def of(self, values: Mapping[str, Value], sizes: Numbers) -> Segment | None:
         """Return the segment for these values, which give all these numbers; None where an operator cannot take
@@ -194,8 +198,11 @@ class SegmentTemplate:
         """
         if self.template.params(sizes) is None:
             return None
+        return self.sized_to(sizes, {name: values[name].numbers(name) for name in self.segment.consumed})
+
+    def sized_to(self, sizes: Numbers, consumed: dict[str, Array]) -> Segment:
+        """Return the segment of these sizes, into which the numbers of ``consumed`` values go."""
         made = {name: make(sizes) for name, make in self.late.items()}
-        consumed = {name: values[name].numbers(name) for name in self.segment.consumed}
         return replace(
             self.segment,
             built=None,
@@ -233,6 +240,12 @@ class StoredTemplate(Protocol):
         """Return the template, read and checked, if its trail holds for these values. Raises GraphError."""
         ...
 
+    def typical(self, dims: Mapping[str, Sequence[Any]]) -> tuple[SegmentTemplate, Segment] | None:
+        """Return the template and its segment for sizes like those for which it was traced; dimensions in ``dims`` that
+        are numbers are these. Return None where that is another one. Raises GraphError.
+        """
+        ...
+
     @property
     def after(self) -> Marks:
         """Marks of its key when it had been traced."""
@@ -252,6 +265,8 @@ class Templates:
 
     def __init__(self, opset: int, stored: Callable[[], Stored] | None = None) -> None:
         self._opset = opset
+        self.keeps_best = True
+        """Whether nodes are to stand in the order that binding would find. Any order that they have is right."""
         self._found: dict[Key, list[SegmentTemplate]] = {}
         self._read = stored
         self._stored: Stored = {}
@@ -292,6 +307,8 @@ class Templates:
             return build_segment(region, remaining, values, is_settled, is_steady, self._opset)
         read = region.needed(remaining)
         names = sorted(name for name in read if name in values)
+        if not any(remaining >> i & 1 for i in region.children):
+            is_steady = None  # there is no branch to decide
 
         def key() -> Key:
             facts = tuple(
@@ -318,6 +335,7 @@ class Templates:
         before, marks = key(), Marks.of(region)
         segment = self._computed(before, values)
         if segment is not None:
+            self._rebinds(segment, before, {name: values[name] for name in names})
             return segment
         try:
             template = _with_trail(region, remaining, values, names, is_settled, is_steady, self._opset)
@@ -332,19 +350,50 @@ class Templates:
         self._keep(after, template)
         return segment
 
+    def typical(self, dims: Mapping[str, Sequence[Any]], count: int) -> Iterator[Segment]:
+        """Iterate over segments of the first ``count`` stored templates of whole regions, at typical sizes: those of
+        ``dims`` where they are numbers, else those for which they were traced. Raises GraphError, ArtifactError.
+        """
+        for key, found in self._all_stored().items():
+            for stored in found if key.remaining == key.region.all and not key.region.path else ():
+                if count > 0 and stored.after == key.marks and (made := stored.typical(dims)) is not None:
+                    template, segment = made
+                    self._keep(key, template)
+                    count -= 1
+                    yield segment
+
+    def _all_stored(self) -> Stored:
+        """Return the templates that the artifact holds, read the first time."""
+        if self._read is not None:
+            self._stored, self._read = self._read(), None
+        return self._stored
+
+    def _rebinds(self, segment: Segment, key: Key, values: dict[str, Value]) -> None:
+        """Let a segment whose nodes may stand in another order know how it is bound."""
+        template, numbers = segment.template, segment.numbers
+        if self.keeps_best or template is None or numbers is None or template.template.replay.is_best(numbers):
+            return
+        settled = {name: is_settled for name, _, _, _, is_settled, _ in key.facts}
+        steady = {name: is_steady for name, *_, is_steady in key.facts}
+
+        def bound() -> Graph:
+            is_steady = steady.__getitem__ if key.inlines else None
+            found = build_segment(key.region, key.remaining, values, settled.__getitem__, is_steady, self._opset)
+            return found.graph
+
+        segment.bind = bound
+
     def _computed(self, key: Key, values: Mapping[str, Value]) -> Segment | None:
         """Return a segment that a template of this key gives; None where none does."""
         found = self._found.get(key, [])
         for template in reversed(found):
-            if (segment := template.at(values)) is not None:
+            if (segment := template.at(values, is_best=self.keeps_best)) is not None:
                 found.remove(template)
                 found.append(template)
                 return segment
-        if self._read is not None:
-            self._stored, self._read = self._read(), None
-        for stored in self._stored.get(key, ()):
+        for stored in self._all_stored().get(key, ()):
             loaded = stored.loaded(values)
-            if loaded is not None and (segment := loaded.at(values)) is not None:
+            if loaded is not None and (segment := loaded.at(values, is_best=self.keeps_best)) is not None:
                 stored.found.put(key.region)
                 self._keep(key._replace(marks=stored.after), loaded)
                 return segment

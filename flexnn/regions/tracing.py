@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import chain, zip_longest
+from math import prod
 
 import numpy as np
 
@@ -16,21 +17,33 @@ from flexnn.graph.model import Constant, Model
 from flexnn.graph.sources import ModelSource
 
 from .record import Recorder
-from .region import Region
+from .region import Nodes, Region
 from .sampling import dimension_names
 from .scope import Scope, Value, is_few
+from .stretch import Read, Stretch
 from .templates import NODES_MAX, Templates, Trace
 
-TRACES_MAX = 8
-"""Most templates of a model that are traced."""
-SHAPES_MAX = 16
+TRACES_MAX = 12
+"""Most templates of a model that are kept."""
+TRIED_MAX = 32
+"""Most that are traced."""
+SMALL = 2
+"""Templates with that many times fewer nodes than another of the same nodes of the model are left out: some nodes
+cannot be lowered at such sizes.
+"""
+SHAPES_MAX = 24
 """Most shapes that are tried."""
 STEP = 32
 """Difference of sizes that are to differ: what halves a picture five times divides it."""
 LONGER = (2, 4)
 """Factors of sizes that are tried, too: a window needs several rows, of which short inputs have one."""
+LONG = 2
+"""Factor of sizes of which some models take no others, as a branch takes half of them: frames of 256 and 512."""
 FEW = 9
 """Least of small sizes that are tried: what is small is computed in another order, or while binding."""
+COMPARES = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
+COMPARED_MAX = 3
+"""Most numbers of inputs that are tried because nodes compare with them."""
 BATCH = 3
 """Least size of what is 1 elsewhere."""
 
@@ -43,23 +56,66 @@ def traces(model: Model, bound: Sequence[Shapes]) -> tuple[list[Trace], Region]:
     """
     recorder = Recorder(model)
     recorder.templates = templates = Templates(model.opset)
+    templates.keeps_best = False
     found = templates.traces = []
     used = [source for source in _sources(model) if not source.used]
     for shapes in _variants(model, bound):
-        if len(found) >= TRACES_MAX or sum(len(trace.template) for trace in found) > NODES_MAX:
+        if len(found) >= TRIED_MAX or sum(len(trace.template) for trace in found) > NODES_MAX:
             break
         for region in recorder.region.walk():
             for marks in (region.forced, region.hosted, region.hosted_empty, region.apart, region.walked):
                 marks.clear()
-        count = len(found)
-        try:
-            with np.errstate(all="ignore"):
-                recorder.record(recorder.region, _scope(model, shapes), recorder.region.all)
-        except GraphError:  # the model does not bind at these shapes
-            del found[count:]
+        with np.errstate(all="ignore"):
+            stretch = _recorded(recorder, _scope(model, shapes), recorder.region.all)
+            for scope in _known(stretch) if stretch is not None else ():
+                _recorded(recorder, scope, recorder.region.all)
     for source in used:
         source.used = False
-    return found[:TRACES_MAX], recorder.region
+    return _large(found)[:TRACES_MAX], recorder.region
+
+
+def _large(found: list[Trace]) -> list[Trace]:
+    """Return the templates without small ones; those of whole regions come first."""
+    most: dict[tuple[Region, Nodes], int] = {}
+    for trace in found:
+        key = trace.before.region, trace.before.remaining
+        most[key] = max(most.get(key, 0), len(trace.template))
+    large = [t for t in found if SMALL * len(t.template) >= most[t.before.region, t.before.remaining]]
+    return sorted(large, key=lambda t: t.before.remaining != t.before.region.all or bool(t.before.region.path))
+
+
+def _recorded(recorder: Recorder, scope: Scope, remaining: Nodes) -> Stretch | None:
+    """Return the first stretch of a run; None, and no template, where the model does not bind at these shapes."""
+    assert recorder.templates is not None
+    found = recorder.templates.traces or []
+    count = len(found)
+    try:
+        return recorder.record(recorder.region, scope, remaining)
+    except GraphError:
+        del found[count:]
+        return None
+
+
+def _known(stretch: Stretch) -> Iterator[Scope]:
+    """Iterate over scopes with numbers of the inputs that a first stretch needs, if it needs any before all else."""
+    if not isinstance(stretch.action, Read) or stretch.tape.entries or stretch.remaining != stretch.region.all:
+        return
+    for number in _compared(stretch.region):
+        scope = stretch.scope.copy()
+        for name in stretch.action.names:
+            value = scope[name]
+            array = np.full(value.shape, number, value.dtype)
+            scope.own[name] = Value(value.shape, value.dtype, array, value.is_settled, value.is_steady)
+        yield scope
+
+
+def _compared(region: Region) -> list[int]:
+    """Return integers with which a region's nodes compare others, and one that is none of them."""
+    names = {name for node in region.nodes if node.op_type in COMPARES for name in node.input}
+    constants = [region.constants[name] for name in sorted(names) if name in region.constants]
+    found = [int(c.source.load().reshape(-1)[0]) for c in constants if prod(c.shape) == 1 and c.dtype in ("i32", "i64")]
+    numbers = list(dict.fromkeys(found))[:COMPARED_MAX]
+    return [*numbers, 1 + max(numbers, default=0)]
 
 
 def _sources(model: Model) -> Iterator[ModelSource]:
@@ -110,7 +166,8 @@ def _changed(sizes: dict[str, int]) -> Iterator[dict[str, int]]:
     apart = {name: sizes[name] + STEP * i for i, name in enumerate(large)}
     few = {name: FEW + 2 * i for i, name in enumerate(large)}
     batch = {name: BATCH + i for i, name in enumerate(single)}
-    for own in (apart, few):
+    long = {name: LONG * sizes[name] for name in large}
+    for own in (apart, long, few):
         for others in ({}, batch):
             yield sizes | own | others
     for name in large:

@@ -45,8 +45,8 @@ class Needs:
 
 def least_bytes(store: BoundSegments, segments: Sequence[BoundSegment]) -> int:
     """Return the bytes that segments need to be open together, with base and stacks."""
-    minimum = [segment.planner.minimum - store.io_bytes(segment) for segment in segments]
-    working = [segment.planner.least_working_bytes for segment in segments]
+    minimum = [segment.least.minimum - store.io_bytes(segment) for segment in segments]
+    working = [segment.least.least_working_bytes for segment in segments]
     fixed = BASE_BYTES + store.stacks_bytes
     own = [least - work - fixed for least, work in zip(minimum, working, strict=True)]
     return fixed + sum(own) + max(working, default=0)

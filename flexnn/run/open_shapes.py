@@ -7,34 +7,37 @@ where bodies change shapes from turn to turn. Values that live from one stretch 
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from flexnn.errors import FlexNNError
 from flexnn.graph.evaluate import MemoryNeededError
 from flexnn.graph.ir import Array
 from flexnn.graph.model import ModelNode
 from flexnn.planning import BudgetError, Plan
 from flexnn.planning.overhead import BASE_BYTES
-from flexnn.regions import Control, Host, Read, Recorder, Region, Scope, Segment, Stretch, Value
+from flexnn.regions import Control, Host, Read, Region, Scope, Stretch, Value
 from flexnn.regions.control import check_branches, truth, walked_loop
 from flexnn.regions.region import members
 from flexnn.regions.scope import is_few
-from flexnn.regions.templates import Stored, Templates
 from flexnn.regions.walk import HEAVY, constant_array
 
 from .engine import SessionError
 from .growing import Growing
+from .lacking import LackingRecorder
 from .model_file import ModelFile
 from .open_stretches import OpenStretches
 from .options import RunOptions
 from .outputs import Outputs
 from .recording import ReadyStretch
-from .segments import BoundSegments
 
 KEPT_BYTES_MAX = 8 << 20
 """Most bytes of kept stretches of other shapes than the last run's; beyond, those used longest ago are forgotten."""
+PREPARED = 2
+"""Stored templates that a session without limit plans for when it opens."""
 VARIANTS_MAX = 8
 """Most numbers of a value that are kept apart. Beyond, nodes that need them are left to numpy."""
 
@@ -82,6 +85,18 @@ class OpenShapesRun:
         """The inputs of the run under way."""
         self._shapes: tuple[object, ...] = ()
         """Shapes of the inputs of the last run."""
+        if options.memory is None:
+            self._prepare()
+
+    def _prepare(self) -> None:
+        """Bring the weights, and plan for sizes like those that the compiler tried; what fails is left to the runs."""
+        templates = self._recorder.templates
+        if templates is not None:
+            dims = {port.name: port.dims or () for port in self.inputs}
+            with contextlib.suppress(FlexNNError):
+                for segment in templates.typical(dims, PREPARED):
+                    if not self._recorder.lacking(segment):
+                        self._open.prepare(segment)
 
     # ---- what the session asks for ----
 
@@ -199,15 +214,18 @@ class OpenShapesRun:
         needed = self._look_ahead(self, inputs)
         return BudgetError(needed, refused.budget) if needed > refused.budget else refused
 
-    def new_recorder(self) -> _LackingRecorder:
+    def new_recorder(self) -> LackingRecorder:
         """Return a recorder of the model that knows nothing of any run."""
-        return _LackingRecorder(self._open.segments)
+        return LackingRecorder(self._open.segments)
 
     def rebudget(self, memory: int | None) -> None:
         """Plan the stretches of the last run again for another budget. Weights that stay pinned stay in the arena. If
         the stretches do not fit any more, all of them are closed.
         """
         self._repeats = None
+        if memory is not None and any(segment.segment.bind is not None for segment in self._open.segments):
+            for key in list(self._first):  # their nodes do not stand in the order that needs least
+                self._forget(self._first.pop(key))
         self._open.rebudget(memory)
         self._recorder.keep_templates(wanted=memory is None)
 
@@ -467,30 +485,3 @@ def carried_count(node: ModelNode) -> int:
 def live_bytes(live: Mapping[str, Array]) -> int:
     """Return the bytes of arrays, each counted once."""
     return sum({id(array): array.nbytes for array in live.values()}.values())
-
-
-class _LackingRecorder(Recorder):
-    """Recorder that leaves to numpy what the artifact has no weights for."""
-
-    def __init__(self, segments: BoundSegments) -> None:
-        super().__init__(segments.stored.model)
-        self._segments = segments
-
-    def keep_templates(self, *, wanted: bool) -> None:
-        """Keep templates of segments from now on, or none."""
-        self.templates = (self.templates or Templates(self.model.opset, self._stored)) if wanted else None
-        self._segments.templates = self.templates
-
-    def _stored(self) -> Stored:
-        """Read the templates that the artifact holds. Raises ArtifactError, GraphError."""
-        from flexnn.regions.template_reader import load_templates  # models without templates do not need it
-
-        stored = self._segments.stored
-        if stored.template_source is None:
-            return {}
-        raw = stored.template_source.load().tobytes()
-        return load_templates(raw, self.region, stored.constants, self.model.opset)
-
-    def lacking(self, segment: Segment) -> set[str]:
-        """Return the names of the segment's nodes whose weights the artifact does not hold."""
-        return self._segments.lacking(segment)

@@ -14,7 +14,7 @@ from typing import Any
 from flexnn import _core
 from flexnn.graph.ir import Array, Graph
 from flexnn.planning import BudgetError, Plan
-from flexnn.regions import Stretch
+from flexnn.regions import Segment, Stretch
 
 from .engine import SessionError
 from .growing import GUESS, Growing
@@ -54,6 +54,29 @@ class OpenStretches(Teams):
         self._is_settled = True
         """Whether all that is open is planned for the budget, placed and recorded."""
         self._files = file.files
+        self._prepared: list[BoundSegment] = []
+        """Segments that were opened before the first run, for the weights and plans that runs share with them."""
+
+    def prepare(self, segment: Segment) -> None:
+        """Plan and open a segment that no run has met yet, without a limit. Raises SessionError."""
+        bound = self.segments.of(segment)
+        self._prepared.append(bound)
+        self._is_settled = False
+        self.segments.planned(bound, None, {})
+        if self._measure([bound]):
+            self.segments.planned(bound, None, {})
+        self._open[bound] = None
+        self._arrange([bound])
+        self._is_settled = True
+
+    def _drop_prepared(self) -> None:
+        """Close what was prepared; its plans serve the segments of its templates."""
+        for bound in self._prepared:
+            self._close(bound)
+            self.segments.pop(bound.segment)
+        if self._prepared:
+            self._prepared.clear()
+            self._engine.trim(keep=True)
 
     def start(self) -> None:
         """Begin a run of the model."""
@@ -129,6 +152,7 @@ class OpenStretches(Teams):
         """End a complete run; return its figures. Segments that it did not need are closed, unless they share pinned
         weights with it.
         """
+        self._drop_prepared()
         spent = dict(zip(("run_ns", "stall_ns", "bytes_read"), self._spent, strict=True))
         if self._is_crowded:  # with room for stacks as long as these, plans may take the rest
             self._is_crowded = False
@@ -377,6 +401,7 @@ class OpenStretches(Teams):
         stretches are closed.
         """
         before, self._is_settled = self.segments.memory, False
+        self._drop_prepared()
         try:
             self.segments.memory = memory
             again = [found for found in self._usual if self._is_open(found)]

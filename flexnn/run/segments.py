@@ -101,6 +101,8 @@ class BoundSegment:
     """Its refitted plan, until it is bound."""
     known_planner: Planner | None = None
     """The planner of its graph, once it was asked for."""
+    known_least: Planner | None = None
+    """Planner of what binding makes, where that is another graph."""
     nodes: int = 0
     """Number of its nodes in the core."""
     refit_bytes: int = 0
@@ -122,6 +124,18 @@ class BoundSegment:
         if self.known_planner is None:
             self.known_planner = Planner(self.graph, self.store.setting)
         return self.known_planner
+
+    @property
+    def least(self) -> Planner:
+        """The planner of what binding makes of the segment, which knows its smallest budget."""
+        if self.segment.bind is None:
+            return self.planner
+        if self.known_least is None:
+            graph = self.segment.bind()
+            Packing(graph).apply(graph)
+            self.store.find_weights(graph)
+            self.known_least = Planner(graph, self.store.setting)
+        return self.known_least
 
     @property
     def plan(self) -> Plan | None:
@@ -168,7 +182,7 @@ class BoundSegment:
 
     def drop_plan(self) -> None:
         """Forget the plan, and what can be made again for another one."""
-        self.base = self.made = None
+        self.base = self.made = self.known_least = None
         self.is_own = False
         if self.segment.template is not None:
             self.known_planner = None
@@ -375,7 +389,7 @@ class BoundSegments:
                 continue
             graph = template.template.at(found)
             self._packings[template].apply(graph)
-            self._find_weights(graph)
+            self.find_weights(graph)
             io = self.setting.overhead(graph, 0, 0, self.setting.threads)["io"]
             planner = Planner(graph, self.setting)
             if planner.minimum - io > own:
@@ -394,7 +408,8 @@ class BoundSegments:
         pins = self._pins.setdefault((nbytes, blake2b(program.pinned.tobytes() + zeros).digest()), Pins(nbytes))
         template = segment.segment.template
         is_whole = template is not None and len(graph.nodes) == len(plan.graph.nodes) and not self._rewrite
-        refit = Refit(plan, graph, any_range=self.memory is not None) if is_whole and plan.graph is graph else None
+        setting = self.setting if self.memory is None else None
+        refit = Refit(plan, graph, setting) if is_whole and plan.graph is graph else None
         plan = plan.but(overhead=plan.overhead | {"io": 0})
         base = Base(graph, plan, own, io, pins, refit)
         if refit is not None and template is not None:
@@ -426,7 +441,7 @@ class BoundSegments:
             packing.apply(graph)
             if segment.template is not None:
                 self._packings.setdefault(segment.template, packing)
-            self._find_weights(graph)
+            self.find_weights(graph)
         return graph
 
     def _constants(self, segment: Segment) -> list[Array]:
@@ -436,7 +451,8 @@ class BoundSegments:
             return segment.fixed or []
         return self._packings[template].arrays_at(template.template, numbers)
 
-    def _find_weights(self, graph: Graph) -> None:
+    def find_weights(self, graph: Graph) -> None:
+        """Let the weights of a graph be those of the artifact."""
         for weight in graph.weights:
             stored = self.stored.weights[self.stored.keys[str(weight_key(weight))]]
             weight.offset, weight.crc_first = stored.offset, stored.crc_first

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from flexnn import _core
-from flexnn.graph.sizes import SizeError, Trail, is_size
+from flexnn.graph.sizes import SizeError, Trail, is_size, preferring
 
 
 def test_what_was_computed_is_computed_again() -> None:
@@ -179,3 +179,28 @@ def test_rows_out_of_range_are_refused(row: tuple[int, int, int, int]) -> None:
     for operations, conditions in ((rows, none), (none, rows)):
         with pytest.raises(ValueError, match="out of its range"):
             _core.trail_replay(operations, conditions, values)
+
+
+def test_preferences_are_no_conditions() -> None:
+    trail = Trail()
+    size = trail.given(7)
+    with preferring([3, size]):
+        assert size < 10
+    assert size > 2
+    replay = trail.replay()
+    for given, is_best in ((9, True), (12, False)):
+        numbers = replay.at((given,))
+        assert numbers is not None
+        assert replay.is_best(numbers) is is_best
+    assert replay.at((2,)) is None
+    assert replay.traced == [7]
+
+
+def test_a_preference_that_decides_more_is_a_condition() -> None:
+    trail = Trail()
+    size = trail.given(7)
+    with preferring([size]):
+        assert size < 10
+    assert size < 10
+    replay = trail.replay()
+    assert replay.at((12,)) is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -43,6 +44,20 @@ def layers(count: int = 12, width: int = 96) -> onnx.ModelProto:
     nodes.append(node("Softmax", [last], ["y"], axis=-1))
     weights = {f"w{i}": numbers(width, width) / 10 for i in range(count)}
     return model_of(graph_of(nodes, [value("x", F32, ["n", width])], [value("y", F32, ["n", width])], weights))
+
+
+@pytest.mark.parametrize("make", [images, layers])
+def test_a_session_without_a_limit_plans_when_it_opens(
+    make: Callable[[], onnx.ModelProto], tmp_path: Path, plans: list[int]
+) -> None:
+    """The first run takes over a plan and weights, at sizes far from the plan's, too."""
+    model = make()
+    with opened(tmp_path, model) as session:
+        opened_with, shape = len(plans), (1, 3, 320, 256) if make is images else (500, 96)
+        assert opened_with > 0
+        check_run(session, model, {"x": numbers(*shape)})
+        assert len(plans) == opened_with
+        assert session.statistics()["segments"] == 1
 
 
 def test_shapes_share_a_plan(tmp_path: Path, plans: list[int]) -> None:

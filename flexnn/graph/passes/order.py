@@ -6,14 +6,18 @@ import heapq
 
 from ..build import VIEWS
 from ..ir import Graph, Node
+from ..sizes import preferring
 
 
 def order(graph: Graph) -> None:
-    """Order the nodes. The model's own order stays unless another needs less memory."""
-    groups = _Groups(graph)
-    own = list(range(len(graph.nodes)))
-    candidates = [own, _greedy(graph, groups), _depth_first(graph)]
-    best = min(candidates, key=groups.peak)
+    """Order the nodes. The model's own order stays unless another needs less memory. At other sizes the order is right,
+    too, but may not be the best one.
+    """
+    with preferring(tensor.nbytes for tensor in graph.tensors):
+        groups = _Groups(graph)
+        own = list(range(len(graph.nodes)))
+        candidates = [own, _greedy(graph, groups), _depth_first(graph)]
+        best = min(candidates, key=groups.peak)
     graph.nodes = [graph.nodes[i] for i in best]
 
 
