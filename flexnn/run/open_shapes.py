@@ -64,6 +64,7 @@ class OpenShapesRun:
         file.refuse_groups(options.groups)
         self._file = file
         self.inputs, self.outputs = stored.model.graph.inputs, stored.model.graph.outputs
+        self._names = [port.name for port in self.inputs]
         self.last_run: dict[str, int] = {}
         self._look_ahead = look_ahead
         self._open = self.stretches = OpenStretches(file, options)
@@ -72,7 +73,7 @@ class OpenShapesRun:
         self._root = self._recorder.region
         self._results = Outputs(reuse=options.reuse_outputs)
         self._repeats: ReadyStretch | None = None
-        """The stretch that is all of a run at the last shapes; None: it needs a walk."""
+        """The stretch that was all of the last run; None: it needs a walk."""
         self._first: dict[Hashable, Stretch] = {}
         """First stretch of each region that was walked, by region and shapes; the one used last at the end."""
         self.output_sets = 1 if options.reuse_outputs else 2
@@ -128,9 +129,9 @@ class OpenShapesRun:
         shapes = tuple([array.shape for array in inputs])
         if shapes != self._shapes:
             self._change(shapes, inputs)
-        repeats = self._repeats
-        if repeats is not None and self._open.may_repeat(repeats):
-            return self._repeated(repeats, inputs)
+        repeated = self.repeat(dict(zip(self._names, inputs, strict=True)))
+        if repeated is not None:
+            return repeated
         while True:
             try:
                 outputs = self._whole(inputs, shapes)
@@ -143,7 +144,7 @@ class OpenShapesRun:
         if self._open.has_more:
             self._open.has_more = False
             self._trim()
-        self._repeats = self._repeating()
+        self._repeats = self._repeating(inputs)
         return outputs
 
     def _change(self, shapes: tuple[object, ...], inputs: Sequence[Array]) -> None:
@@ -151,8 +152,9 @@ class OpenShapesRun:
         is_first, self._shapes = not self._shapes, shapes
         self._results.clear()
         key = self._root, shapes
-        self._repeats = self._open.take_up(self._first.get(key))
-        if self._repeats is not None:
+        ready = self._open.take_up(self._first.get(key))
+        if ready is not None:
+            self._repeats = ready
             self._first[key] = self._first.pop(key)
             self._hosted, self.found = {}, []
             return
@@ -171,8 +173,21 @@ class OpenShapesRun:
         self._open.close_all()
         self._recorder.keep_templates(wanted=True)
 
-    def _repeating(self) -> ReadyStretch | None:
-        """Return the stretch that was all of the last run, if one was; else None."""
+    def repeat(self, feed: Mapping[str, Any]) -> list[Array] | None:
+        """Return all outputs of a run like the last, if one stretch is all of it and the feed is like the last; else
+        None. Raises SessionError.
+        """
+        ready = self._repeats
+        if ready is None or not self._open.may_repeat(ready):
+            return None
+        repeated = self._open.repeat(ready, feed)
+        if repeated is None:
+            return None
+        outputs, self.last_run = repeated
+        return outputs
+
+    def _repeating(self, inputs: Sequence[Array]) -> ReadyStretch | None:
+        """Return the stretch that was all of the last run, which had these inputs; None: there is none."""
         ready = self._open.only
         if ready is None or ready.grown:
             return None
@@ -182,17 +197,14 @@ class OpenShapesRun:
             return None
         if names != self._root.outputs:
             return None
-        places = {port.name: i for i, port in enumerate(self.inputs)}
-        ready.order, ready.is_whole = [places[name] for name in stretch.inputs], True
+        if ready.signature is None:
+            ready.signature = self._results.signature(
+                dict(zip(self._names, inputs, strict=True)),
+                stretch.inputs,
+                ready.constants,
+                [(output.name, output.shape, output.dtype) for output in stretch.outputs],
+            )
         return ready
-
-    def _repeated(self, ready: ReadyStretch, inputs: Sequence[Array]) -> list[Array]:
-        """Run a stretch that is all of a run; return all outputs."""
-        made = [
-            self._results.array(output.name, output.shape, output.dtype, inputs) for output in ready.stretch.outputs
-        ]
-        self.last_run = self._open.repeat(ready, [*[inputs[i] for i in ready.order], *ready.constants, *made])
-        return made
 
     def _whole(self, inputs: Sequence[Array], shapes: Hashable) -> list[Array]:
         """Return all outputs of a run from its beginning."""
