@@ -30,7 +30,7 @@ READERS = (
     "flexnn.artifact", "flexnn.graph.attributes", "flexnn.graph.onnx_file", "flexnn.graph.operators",
     "flexnn.graph.template_reader", "flexnn.regions.template_reader",
 )  # fmt: skip
-"""What is watched: instrumenting takes seconds for each module."""
+"""Modules that are watched; instrumenting takes seconds for each."""
 
 
 def make(folder: Path) -> None:
