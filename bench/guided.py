@@ -20,27 +20,36 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bench.cli import cli
+from bench.process import module
 
 Target = Callable[[bytes], None]
 LIMITS = ("-timeout=10", "-rss_limit_mb=2048", "-max_len=65536")
 
 
-def _sections(folder: Path) -> tuple[bytes, bytes, Path]:
-    """Sections of a closed and of an open small model, and the open artifact."""
+READERS = (
+    "flexnn.artifact", "flexnn.graph.attributes", "flexnn.graph.onnx_file", "flexnn.graph.operators",
+    "flexnn.graph.template_reader", "flexnn.regions.template_reader",
+)  # fmt: skip
+"""Modules that are watched; instrumenting takes seconds for each."""
+
+
+def make(folder: Path) -> None:
+    """Compile a closed and an open small model; in a process of its own, so that nothing is imported here."""
     import flexnn
     from bench.models.tiny import control
     from bench.mutants import write_layers
+
+    flexnn.compile(write_layers(folder / "layers.onnx"), folder / "layers.flexnn")
+    (folder / "control.onnx").write_bytes(control())
+    flexnn.compile(folder / "control.onnx", folder / "control.flexnn")
+
+
+def _section(artifact: Path) -> bytes:
     from flexnn.artifact.format import HEADER_BYTES, Header
 
-    def section(artifact: Path) -> bytes:
-        content = artifact.read_bytes()
-        header = Header.unpack(content[:HEADER_BYTES], len(content))
-        return content[header.graph_offset : header.graph_offset + header.graph_bytes]
-
-    closed = flexnn.compile(write_layers(folder / "layers.onnx"), folder / "layers.flexnn")
-    (folder / "control.onnx").write_bytes(control())
-    opened = flexnn.compile(folder / "control.onnx", folder / "control.flexnn")
-    return section(Path(closed)), section(Path(opened)), Path(opened)
+    content = artifact.read_bytes()
+    header = Header.unpack(content[:HEADER_BYTES], len(content))
+    return content[header.graph_offset : header.graph_offset + header.graph_bytes]
 
 
 def header(_: Path) -> tuple[Target, list[bytes]]:
@@ -64,14 +73,14 @@ def graph(folder: Path) -> tuple[Target, list[bytes]]:
     from flexnn.artifact.reader import check_graph
     from flexnn.artifact.section import load_graph
 
-    return lambda data: check_graph(load_graph(data)), [_sections(folder)[0]]
+    return lambda data: check_graph(load_graph(data)), [_section(folder / "layers.flexnn")]
 
 
 def model(folder: Path) -> tuple[Target, list[bytes]]:
     """An open model."""
     from flexnn.artifact.model_section import load_stored
 
-    return lambda data: load_stored(data) and None, [_sections(folder)[1]]
+    return lambda data: load_stored(data) and None, [_section(folder / "control.flexnn")]
 
 
 def templates(folder: Path) -> tuple[Target, list[bytes]]:
@@ -80,7 +89,7 @@ def templates(folder: Path) -> tuple[Target, list[bytes]]:
     from flexnn.regions.region import Region
     from flexnn.regions.template_reader import load_templates
 
-    artifact = open_artifact(str(_sections(folder)[2]))
+    artifact = open_artifact(str(folder / "control.flexnn"))
     stored = artifact.contents
     region = Region(stored.model.graph)
 
@@ -94,7 +103,6 @@ def templates(folder: Path) -> tuple[Target, list[bytes]]:
 
 def onnx(folder: Path) -> tuple[Target, list[bytes]]:
     """The walk over an ONNX file's protobuf, and what onnx makes of what is left."""
-    from bench.models.tiny import control, trees
     from flexnn.graph.onnx_file import open_onnx
 
     path = folder / "model.onnx"
@@ -103,7 +111,7 @@ def onnx(folder: Path) -> tuple[Target, list[bytes]]:
         path.write_bytes(data)
         open_onnx(str(path)).file.close()
 
-    return read, [control(), trees()]
+    return read, [(folder / f"{name}.onnx").read_bytes() for name in ("layers", "control")]
 
 
 TARGETS = {"header": header, "graph": graph, "model": model, "templates": templates, "onnx": onnx}
@@ -115,12 +123,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--seed", type=int, default=0, help="0: another one each time; it is printed")
     parser.add_argument("--corpus", type=Path, help="folder of inputs that are kept from one time to the next")
-    parser.add_argument("--only", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--only", type=Path, help="one input, from this file")
+    parser.add_argument("--make", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
+    if options.make is not None:
+        make(options.make)
+        return 0
     import atheris  # it is not in the extras of tests: large, and only for this
 
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        with atheris.instrument_imports(include=["flexnn"]):
+        module("bench.guided", options.target, "--make", folder)
+        with atheris.instrument_imports(include=list(READERS)):
             import flexnn
 
             target, seeds = TARGETS[options.target](Path(folder))

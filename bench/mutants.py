@@ -3,10 +3,10 @@
     python -m bench.mutants artifacts --count 10000     opened and run; half of them with right checksums
     python -m bench.mutants headers --count 1000000     128 bytes each; half of them with a right checksum
 
-A sanitizer may be loaded before Python (.ci/sanitize does). Wrong is: a crash, one that takes over 10 s, an exception
-that is not one of FlexNN's own, memory beyond the budget and 64 MiB, other outputs than the undamaged file's, a header
-that is taken and whose sections do not fit the file. A crash, a hang and memory end the process. The seed is printed;
-``--first N --count 1 --seed S`` makes one mutation again. Exit 1 if any mutation is wrong.
+A sanitizer may be loaded before Python (.ci/sanitize does). Wrong is: a crash, one that cannot be cancelled, an
+exception that is not one of FlexNN's own, memory beyond the budget and 64 MiB, other outputs than the undamaged file's,
+a header that is taken and whose sections do not fit the file. A crash, a hang and memory end the process. The seed is
+printed; ``--first N --count 1 --seed S`` makes one mutation again. Exit 1 if any mutation is wrong.
 """
 
 from __future__ import annotations
@@ -40,6 +40,9 @@ from flexnn.artifact.format import HEADER_BYTES, LAYOUT, PAGE, ArtifactError, He
 BUDGET = 64 << 20
 MEMORY_SLACK = 64 << 20
 SECONDS_MAX = 10
+"""A run that takes longer is cancelled: another model may loop for hours, which is right."""
+HANG_SECONDS, HANG_EVERY = 600, 64
+"""Within this time as many mutations end, or Python does not come back from one: it hangs."""
 WARM = 50
 """Mutations after which the process's peak is taken as that of a process that has done all kinds of work."""
 TOLERANCE = 1e-5
@@ -67,6 +70,10 @@ def write_layers(path: Path) -> Path:
     )
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
     return path
+
+
+class SlowError(BaseException):
+    """A mutation took too long and was cancelled."""
 
 
 class WrongError(Exception):
@@ -171,10 +178,13 @@ def play(one: Callable[[random.Random], str], seed: int, numbers: range, seconds
     number = numbers.start - 1
     for number in numbers:
         rng.seed(f"{seed}.{number}")
-        if number % 64 == 0 or len(numbers) == 1:
-            signal.alarm(SECONDS_MAX)
+        if number % HANG_EVERY == 0 or number == numbers.start:
+            faulthandler.dump_traceback_later(HANG_SECONDS, exit=True)
+        signal.alarm(SECONDS_MAX)
         try:
             counts[one(rng)] += 1
+        except SlowError:
+            counts["cancelled"] += 1
         except Exception:
             counts["WRONG"] += 1
             print(f"WRONG: --seed {seed} --first {number} --count 1\n{traceback.format_exc()}", flush=True)
@@ -191,6 +201,10 @@ def play(one: Callable[[random.Random], str], seed: int, numbers: range, seconds
     return 1 if counts["WRONG"] else 0
 
 
+def _cancel(*_: object) -> None:
+    raise SlowError
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = cli("bench.mutants", __doc__)
     parser.add_argument("kind", choices=("artifacts", "headers"))
@@ -201,7 +215,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     print(f"seed {options.seed}", flush=True)
     faulthandler.enable()
-    faulthandler.register(signal.SIGALRM, chain=True)  # a mutation that hangs: its traceback, then the end
+    signal.signal(signal.SIGALRM, _cancel)
     made = {"artifacts": artifacts, "headers": headers}[options.kind]
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:

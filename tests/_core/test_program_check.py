@@ -8,6 +8,8 @@ import pytest
 from flexnn import _core
 from tests.support.programs import Chain, run
 
+pytestmark = pytest.mark.sanitized
+
 
 def chain(**options) -> Chain:
     return Chain(**{"layers": 3, "side": 3, "channels": 40, "slots": 2, "pinned_every": 3, **options})

@@ -14,6 +14,8 @@ from flexnn import _core
 from tests.support.programs import Chain
 from tests.support.tapes import Bench, RandomTape, Tape, interpret
 
+pytestmark = pytest.mark.sanitized
+
 N = np.int64
 
 

@@ -8,6 +8,8 @@ import pytest
 
 from flexnn import _core
 
+pytestmark = pytest.mark.sanitized
+
 PAGE = 4096
 WIDE = 24  # floats of a row
 ROWS = 500

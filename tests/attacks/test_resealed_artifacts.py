@@ -23,6 +23,8 @@ from flexnn.artifact.format import HEADER_BYTES, Header
 from tests.artifact.test_artifact import forge
 from tests.support.sessions import write_branched_model, write_model
 
+pytestmark = pytest.mark.sanitized
+
 CASES = 150
 VALUES: list[Any] = [
     None, True, -1, 0, 1, 2, 1 << 31, 1 << 63, 1 << 70, 0.5, 1e308, "", "x", "f32", "conv", [], [1], [[]], {}, [None]

@@ -105,6 +105,7 @@ int main(int argc, char **argv) {
             fflush(stdout);
         }
     }
+    alarm(0);
     printf("%s: %llu inputs, none failed\n", argv[0], (unsigned long long)(number - first));
     is_done = 1;
     return 0;
