@@ -6,6 +6,7 @@ made up, too (seeded), and hosted operators compute on those.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple, Protocol
@@ -31,6 +32,8 @@ LARGER_SIDES = (256, 512, 1024)
 """Sizes that are tried as well while some layer was lowered at no shape: its window may be larger than those."""
 SAMPLES = 2
 """Number of shapes at which the model has to bind, if it can; the larger sides, and a batch of two, come on top."""
+BODY_BYTES = 512
+"""Most bytes of constants of bodies that are kept always: at other shapes a slice may be a gather."""
 TENSOR_MAX = 1 << 26
 """Most elements of a made-up input."""
 
@@ -233,6 +236,8 @@ def sample(model: Model) -> Sampled:
             walk(twice)
     for inner in region.walk():
         _keep_numbers(inner, inner.all & ~lowered.get(inner.path, 0))
+        if inner.path:
+            _keep_numbers(inner, inner.all, BODY_BYTES)
     return Sampled(graphs, bound)
 
 
@@ -245,13 +250,14 @@ def _all_lowered(region: Region, lowered: Mapping[str, Nodes]) -> bool:
     return True
 
 
-def _keep_numbers(region: Region, nodes: Nodes) -> None:
+def _keep_numbers(region: Region, nodes: Nodes, most: float = math.inf) -> None:
+    """Mark constants of at most so many bytes, which these nodes read, as used."""
     for i in members(nodes):
         attributes = [value for value in region.nodes[i].attrs.values() if isinstance(value, Constant)]
         read = [region.constants[name] for name in region.nodes[i].input if name in region.constants]
         for constant in (*attributes, *read):
             assert isinstance(constant.source, ModelSource)
-            constant.source.used = True
+            constant.source.used |= constant.nbytes <= most
 
 
 def _twice(ports: Sequence[Port], shapes: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
