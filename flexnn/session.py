@@ -210,8 +210,10 @@ class Session:
             GraphError: Shapes are open, and the model cannot be computed at these.
         """
         wanted = self._feeds.wanted(output_names)
-        inputs = self._feeds.arrays(input_feed)
-        outputs = self._while_open(lambda run: run.run(inputs))
+        outputs = self._while_open(lambda run: run.repeat(input_feed))
+        if outputs is None:
+            inputs = self._feeds.arrays(input_feed)
+            outputs = self._while_open(lambda run: run.run(inputs))
         return outputs if wanted is None else [outputs[i] for i in wanted]
 
     def statistics(self) -> dict[str, Any]:

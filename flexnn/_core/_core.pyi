@@ -1,6 +1,6 @@
 """Types of the extension module; what things mean stands in files.pxi, ops.pxi, engine.pxi, place.pxi and plan.pxi."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -144,6 +144,22 @@ class Engine:
     def trim(self, keep: bool = False) -> None: ...
     def close(self, files: tuple[OpenFile, ...] | None = None) -> None: ...
 
+_Repeated = tuple[list[NDArray[Any]], int, int, int]
+
+class Signature:
+    def __init__(
+        self,
+        names: Sequence[str],
+        inputs: Sequence[NDArray[Any]],
+        order: Sequence[int],
+        constants: Sequence[NDArray[Any]],
+        outputs: Sequence[tuple[Sequence[int], np.dtype[Any]]],
+        empty: Callable[..., NDArray[Any]],
+        make: Callable[[list[NDArray[Any]]], list[NDArray[Any]]] | None = None,
+    ) -> None: ...
+    @property
+    def buffer_count(self) -> int: ...
+
 class BoundProgram:
     def __init__(
         self,
@@ -172,6 +188,7 @@ class BoundProgram:
     @property
     def stalls(self) -> list[tuple[int, int]] | None: ...
     def run(self, buffers: Sequence[NDArray[Any]], then: Sequence[BoundProgram] = ()) -> dict[str, int]: ...
+    def repeat(self, signature: Signature, feed: Mapping[str, Any]) -> _Repeated | None: ...
     def close(self) -> None: ...
 
 class Recording:
@@ -194,6 +211,7 @@ class Recording:
     def entry(self) -> int: ...
     def turns(self, counter: int) -> int: ...
     def run(self, buffers: Sequence[NDArray[Any]], goes_on: bool = False) -> tuple[int, int, int, int]: ...
+    def repeat(self, signature: Signature, feed: Mapping[str, Any]) -> _Repeated | None: ...
     def close(self) -> None: ...
 
 BASE_ROW: int

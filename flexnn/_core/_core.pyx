@@ -4,6 +4,7 @@
 include "records.pxi"
 include "files.pxi"
 include "ops.pxi"
+include "calls.pxi"
 include "engine.pxi"
 include "recording.pxi"
 include "place.pxi"

@@ -331,52 +331,62 @@ cdef class BoundProgram:
             return None
         return [(spans[i].start_ns, spans[i].end_ns) for i in range(self.step_count + 1)]
 
-    def run(self, buffers, then=()):
-        """One run: ``buffers`` are contiguous arrays, inputs then outputs, of ``io_bytes`` bytes each; ``then``: the
-        programs of the same engine that are expected to run after this one, whose loads then begin. Returns ``run_ns``,
-        ``stall_ns`` (compute waiting for loads) and ``bytes_read``. EngineError; ValueError for wrong buffers or a closed
-        session; KeyboardInterrupt within 50 ms of Ctrl-C. Not for two threads at once."""
+    cdef tuple _go(self, _Call call, then):
         cdef fx_bound *bound = self._opened()
         cdef fx_bound *following[FX_AHEAD_MAX]
         cdef uint32_t following_count = 0
         cdef BoundProgram program
-        cdef _Buffer held
         cdef fx_interrupt interrupt
         cdef fx_run_stats stats
         cdef fx_error error
         cdef fx_status status
-        cdef void **pointers
-        cdef Py_ssize_t i
+        cdef Py_ssize_t i = 0
         self.engine._idle()
         for program in then[:FX_AHEAD_MAX]:
             following[following_count] = program._opened()
             following_count += 1
-        if len(buffers) != len(self.io_bytes):
-            raise ValueError(f"{len(buffers)} buffers, not {len(self.io_bytes)}")
-        holders = []
-        table = bytearray(sizeof(void *) * len(buffers) + sizeof(void *))
-        pointers = <void **><char *>table
-        for i in range(len(buffers)):
-            held = _Buffer(buffers[i], i >= self.input_count)
-            if held.view.len != self.io_bytes[i]:
-                raise ValueError(f"buffer {i} has {held.view.len} bytes, not {self.io_bytes[i]}")
-            if not buffers[i].flags.aligned:
-                raise ValueError(f"buffer {i} is not aligned to its elements")
-            pointers[i] = held.view.buf
-            holders.append(held)
+        for size in self.io_bytes:
+            if call.sizes[i] != size:
+                raise ValueError(f"buffer {i} has {call.sizes[i]} bytes, not {size}")
+            i += 1
         pending = []
         interrupt.is_wanted, interrupt.arg = _interrupted, <void *>pending
         self.engine.busy = True
         try:
             with nogil:
-                status = fx_run(bound, pointers, following, following_count, &interrupt, &stats, &error)
+                status = fx_run(bound, call.pointers, following, following_count, &interrupt, &stats, &error)
         finally:
             self.engine.busy = False
         if pending:
             raise pending[0]
         if status != FX_OK:
             _err_raise(&error)
-        return {"run_ns": stats.run_ns, "stall_ns": stats.stall_ns, "bytes_read": stats.bytes_read}
+        return stats.run_ns, stats.stall_ns, stats.bytes_read
+
+    def run(self, buffers, then=()):
+        """One run: ``buffers`` are contiguous arrays, inputs then outputs, of ``io_bytes`` bytes each; ``then``: the
+        programs of the same engine that are expected to run after this one, whose loads then begin. Returns ``run_ns``,
+        ``stall_ns`` (compute waiting for loads) and ``bytes_read``. EngineError; ValueError for wrong buffers or a closed
+        session; KeyboardInterrupt within 50 ms of Ctrl-C. Not for two threads at once."""
+        cdef _Call call
+        if len(buffers) != len(self.io_bytes):
+            raise ValueError(f"{len(buffers)} buffers, not {len(self.io_bytes)}")
+        call = _Call(len(buffers))
+        call.take_all(buffers, self.input_count)
+        run_ns, stall_ns, bytes_read = self._go(call, then)
+        return {"run_ns": run_ns, "stall_ns": stall_ns, "bytes_read": bytes_read}
+
+    def repeat(self, Signature signature not None, feed):
+        """One run over the arrays of a feed, after which the same is expected: its outputs, ``run_ns``, ``stall_ns`` and
+        ``bytes_read``. None, without a run, where the feed is not like the signature. Errors as ``run``."""
+        cdef _Call call
+        if signature.buffer_count != len(self.io_bytes):
+            raise ValueError(f"{signature.buffer_count} buffers, not {len(self.io_bytes)}")
+        call = signature._call(feed)
+        if call is None:
+            return None
+        run_ns, stall_ns, bytes_read = self._go(call, (self,))
+        return call.outputs, run_ns, stall_ns, bytes_read
 
     def close(self):
         """Unbind the program. Closing twice is fine. RuntimeError during a run."""

@@ -81,37 +81,19 @@ cdef class Recording:
         """Turns that a loop took in the last run, by its counter."""
         return fx_recording_counter(self._opened(), counter)
 
-    def run(self, buffers, bint goes_on=False):
-        """One run over contiguous arrays; with ``goes_on``, the rest of a run that stopped. Returns the entry that
-        stopped it or -1, ``run_ns``, ``stall_ns`` and ``bytes_read``. Errors as BoundProgram.run."""
+    cdef tuple _go(self, _Call call, bint goes_on):
         cdef fx_recording *recording = self._opened()
-        cdef _Buffer held
         cdef fx_interrupt interrupt
         cdef fx_recording_stats stats
         cdef fx_error error
         cdef fx_status status
-        cdef void **pointers
-        cdef int64_t *sizes
-        cdef Py_ssize_t i
         self.engine._idle()
-        if len(buffers) != self.buffer_count:
-            raise ValueError(f"{len(buffers)} buffers, not {self.buffer_count}")
-        holders = []
-        table = bytearray((sizeof(void *) + sizeof(int64_t)) * (self.buffer_count + 1))
-        pointers = <void **><char *>table
-        sizes = <int64_t *>(pointers + self.buffer_count + 1)
-        for i in range(self.buffer_count):
-            held = _Buffer(buffers[i], i >= self.input_count)
-            if not buffers[i].flags.aligned:
-                raise ValueError(f"buffer {i} is not aligned to its elements")
-            pointers[i], sizes[i] = held.view.buf, held.view.len
-            holders.append(held)
         pending = []
         interrupt.is_wanted, interrupt.arg = _interrupted, <void *>pending
         self.engine.busy = True
         try:
             with nogil:
-                status = fx_recording_run(recording, pointers, sizes, goes_on, &interrupt, &stats, &error)
+                status = fx_recording_run(recording, call.pointers, call.sizes, goes_on, &interrupt, &stats, &error)
         finally:
             self.engine.busy = False
         if pending:
@@ -119,6 +101,28 @@ cdef class Recording:
         if status != FX_OK:
             _err_raise(&error)
         return stats.stopped, stats.run.run_ns, stats.run.stall_ns, stats.run.bytes_read
+
+    def run(self, buffers, bint goes_on=False):
+        """One run over contiguous arrays; with ``goes_on``, the rest of a run that stopped. Returns the entry that
+        stopped it or -1, ``run_ns``, ``stall_ns`` and ``bytes_read``. Errors as BoundProgram.run."""
+        cdef _Call call
+        if len(buffers) != self.buffer_count:
+            raise ValueError(f"{len(buffers)} buffers, not {self.buffer_count}")
+        call = _Call(self.buffer_count)
+        call.take_all(buffers, self.input_count)
+        return self._go(call, goes_on)
+
+    def repeat(self, Signature signature not None, feed):
+        """One run over the arrays of a feed, which never stops: its outputs, ``run_ns``, ``stall_ns`` and
+        ``bytes_read``. None, without a run, where the feed is not like the signature. Errors as ``run``."""
+        cdef _Call call
+        if signature.buffer_count != self.buffer_count:
+            raise ValueError(f"{signature.buffer_count} buffers, not {self.buffer_count}")
+        call = signature._call(feed)
+        if call is None:
+            return None
+        _, run_ns, stall_ns, bytes_read = self._go(call, False)
+        return call.outputs, run_ns, stall_ns, bytes_read
 
     def close(self):
         """Free the recording. Closing twice is fine. RuntimeError during a run."""

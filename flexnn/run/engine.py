@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flexnn import _core
@@ -124,6 +124,17 @@ class BoundProgram:
         """
         try:
             return self._bound.run(buffers, [bound._bound for bound in then])
+        except _core.EngineError as error:
+            raise SessionError(self.explain(error)) from None
+
+    def repeat(
+        self, signature: _core.Signature, feed: Mapping[str, Any]
+    ) -> tuple[list[NDArray[Any]], int, int, int] | None:
+        """Run once over a feed; return the outputs and the figures of ``run``. None, without a run, where the feed is
+        not like the signature. Raises SessionError.
+        """
+        try:
+            return self._bound.repeat(signature, feed)
         except _core.EngineError as error:
             raise SessionError(self.explain(error)) from None
 

@@ -17,21 +17,20 @@ from flexnn.graph.ir import Array
 from flexnn.graph.model import ModelNode
 from flexnn.planning import BudgetError, Plan
 from flexnn.planning.overhead import BASE_BYTES
-from flexnn.regions import Control, Host, Read, Recorder, Region, Scope, Segment, Stretch, Value
+from flexnn.regions import Control, Host, Read, Region, Scope, Stretch, Value
 from flexnn.regions.control import check_branches, truth, walked_loop
 from flexnn.regions.region import members
 from flexnn.regions.scope import is_few
-from flexnn.regions.templates import Stored, Templates
 from flexnn.regions.walk import HEAVY, constant_array
 
 from .engine import SessionError
 from .growing import Growing
+from .lacking import LackingRecorder
 from .model_file import ModelFile
 from .open_stretches import OpenStretches
 from .options import RunOptions
 from .outputs import Outputs
 from .recording import ReadyStretch
-from .segments import BoundSegments
 
 KEPT_BYTES_MAX = 8 << 20
 """Most bytes of kept stretches of other shapes than the last run's; beyond, those used longest ago are forgotten."""
@@ -61,6 +60,7 @@ class OpenShapesRun:
         file.refuse_groups(options.groups)
         self._file = file
         self.inputs, self.outputs = stored.model.graph.inputs, stored.model.graph.outputs
+        self._names = [port.name for port in self.inputs]
         self.last_run: dict[str, int] = {}
         self._look_ahead = look_ahead
         self._open = self.stretches = OpenStretches(file, options)
@@ -113,9 +113,9 @@ class OpenShapesRun:
         shapes = tuple([array.shape for array in inputs])
         if shapes != self._shapes:
             self._change(shapes, inputs)
-        repeats = self._repeats
-        if repeats is not None and self._open.may_repeat(repeats):
-            return self._repeated(repeats, inputs)
+        repeated = self.repeat(dict(zip(self._names, inputs, strict=True)))
+        if repeated is not None:
+            return repeated
         while True:
             try:
                 outputs = self._whole(inputs, shapes)
@@ -128,7 +128,7 @@ class OpenShapesRun:
         if self._open.has_more:
             self._open.has_more = False
             self._trim()
-        self._repeats = self._repeating()
+        self._repeats = self._repeating(inputs)
         return outputs
 
     def _change(self, shapes: tuple[object, ...], inputs: Sequence[Array]) -> None:
@@ -156,8 +156,21 @@ class OpenShapesRun:
         self._open.close_all()
         self._recorder.keep_templates(wanted=True)
 
-    def _repeating(self) -> ReadyStretch | None:
-        """Return the stretch that was all of the last run, if one was; else None."""
+    def repeat(self, feed: Mapping[str, Any]) -> list[Array] | None:
+        """Return all outputs of a run like the last, if one stretch is all of it and the feed is like the last; else
+        None. Raises SessionError.
+        """
+        ready = self._repeats
+        if ready is None or not self._open.may_repeat(ready):
+            return None
+        repeated = self._open.repeat(ready, feed)
+        if repeated is None:
+            return None
+        outputs, self.last_run = repeated
+        return outputs
+
+    def _repeating(self, inputs: Sequence[Array]) -> ReadyStretch | None:
+        """Return the stretch that was all of the last run, which had these inputs; None: there is none."""
         ready = self._open.only
         if ready is None or ready.grown:
             return None
@@ -167,17 +180,14 @@ class OpenShapesRun:
             return None
         if names != self._root.outputs:
             return None
-        places = {port.name: i for i, port in enumerate(self.inputs)}
-        ready.order, ready.is_whole = [places[name] for name in stretch.inputs], True
+        if ready.signature is None:
+            ready.signature = self._results.signature(
+                dict(zip(self._names, inputs, strict=True)),
+                stretch.inputs,
+                ready.constants,
+                [(output.name, output.shape, output.dtype) for output in stretch.outputs],
+            )
         return ready
-
-    def _repeated(self, ready: ReadyStretch, inputs: Sequence[Array]) -> list[Array]:
-        """Run a stretch that is all of a run; return all outputs."""
-        made = [
-            self._results.array(output.name, output.shape, output.dtype, inputs) for output in ready.stretch.outputs
-        ]
-        self.last_run = self._open.repeat(ready, [*[inputs[i] for i in ready.order], *ready.constants, *made])
-        return made
 
     def _whole(self, inputs: Sequence[Array], shapes: Hashable) -> list[Array]:
         """Return all outputs of a run from its beginning."""
@@ -199,9 +209,9 @@ class OpenShapesRun:
         needed = self._look_ahead(self, inputs)
         return BudgetError(needed, refused.budget) if needed > refused.budget else refused
 
-    def new_recorder(self) -> _LackingRecorder:
+    def new_recorder(self) -> LackingRecorder:
         """Return a recorder of the model that knows nothing of any run."""
-        return _LackingRecorder(self._open.segments)
+        return LackingRecorder(self._open.segments)
 
     def rebudget(self, memory: int | None) -> None:
         """Plan the stretches of the last run again for another budget. Weights that stay pinned stay in the arena. If
@@ -467,30 +477,3 @@ def carried_count(node: ModelNode) -> int:
 def live_bytes(live: Mapping[str, Array]) -> int:
     """Return the bytes of arrays, each counted once."""
     return sum({id(array): array.nbytes for array in live.values()}.values())
-
-
-class _LackingRecorder(Recorder):
-    """Recorder that leaves to numpy what the artifact has no weights for."""
-
-    def __init__(self, segments: BoundSegments) -> None:
-        super().__init__(segments.stored.model)
-        self._segments = segments
-
-    def keep_templates(self, *, wanted: bool) -> None:
-        """Keep templates of segments from now on, or none."""
-        self.templates = (self.templates or Templates(self.model.opset, self._stored)) if wanted else None
-        self._segments.templates = self.templates
-
-    def _stored(self) -> Stored:
-        """Read the templates that the artifact holds. Raises ArtifactError, GraphError."""
-        from flexnn.regions.template_reader import load_templates  # models without templates do not need it
-
-        stored = self._segments.stored
-        if stored.template_source is None:
-            return {}
-        raw = stored.template_source.load().tobytes()
-        return load_templates(raw, self.region, stored.constants, self.model.opset)
-
-    def lacking(self, segment: Segment) -> set[str]:
-        """Return the names of the segment's nodes whose weights the artifact does not hold."""
-        return self._segments.lacking(segment)

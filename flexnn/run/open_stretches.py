@@ -75,11 +75,14 @@ class OpenStretches(Teams):
         spent[0] += run_ns
         spent[1] += stall_ns
         spent[2] += bytes_read
+        self._ran(stretch)
+        return stopped
+
+    def _ran(self, stretch: ReadyStretch) -> None:
         self.needs.run(stretch)
         for segment in stretch.segments:
             if segment.watch is not None:
                 segment.watch.ran(segment.spans)
-        return stopped
 
     def may_repeat(self, stretch: ReadyStretch) -> bool:
         """Return whether a stretch that ran is still open."""
@@ -90,7 +93,7 @@ class OpenStretches(Teams):
         something would be closed for it.
         """
         found = self._ready.get(stretch) if stretch is not None else None
-        if found is None or not found.is_whole or not self.may_repeat(found) or not self._has_room(found):
+        if found is None or found.signature is None or not self.may_repeat(found) or not self._has_room(found):
             return None
         if not self._may_stay({segment.pins for segment in found.segments}, found.segments):
             return None
@@ -118,12 +121,21 @@ class OpenStretches(Teams):
         for segment in found.segments:
             self._open[segment] = self._open.pop(segment)
 
-    def repeat(self, stretch: ReadyStretch, buffers: Sequence[Array]) -> dict[str, int]:
-        """Run the stretch that was all of the last run again; return the run's figures. Raises SessionError."""
-        self._spent = [0, 0, 0]
-        self.run(stretch, buffers)
-        run_ns, stall_ns, bytes_read = self._spent
-        return {"run_ns": run_ns, "stall_ns": stall_ns, "bytes_read": bytes_read}
+    def repeat(self, stretch: ReadyStretch, feed: Mapping[str, Any]) -> tuple[list[Array], dict[str, int]] | None:
+        """Run the stretch that was all of the last run again; return the outputs and the run's figures. None, without a
+        run, where the feed is not like that run's. Raises SessionError.
+        """
+        assert stretch.recording is not None
+        assert stretch.signature is not None
+        try:
+            repeated = stretch.recording.repeat(stretch.signature, feed)
+        except _core.EngineError as error:
+            raise SessionError(self._explain(stretch, error)) from None
+        if repeated is None:
+            return None
+        self._ran(stretch)
+        outputs, run_ns, stall_ns, bytes_read = repeated
+        return outputs, {"run_ns": run_ns, "stall_ns": stall_ns, "bytes_read": bytes_read}
 
     def finish(self) -> dict[str, int]:
         """End a complete run; return its figures. Segments that it did not need are closed, unless they share pinned

@@ -7,11 +7,12 @@ from __future__ import annotations
 import contextlib
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from flexnn import _core
 from flexnn.graph.ir import Array
 
 OWN_BYTES = 1 << 20
@@ -41,6 +42,32 @@ class Outputs:
         memory = next((memory for memory in kept if self._is_free(memory, inputs)), None) or _Memory(nbytes)
         self._kept[name] = [memory, *(other for other in kept if other is not memory)][: self._kept_max]
         return np.ndarray(shape, dtype, buffer=memory.mapping)
+
+    def signature(
+        self,
+        feed: Mapping[str, Array],
+        taken: Sequence[str],
+        constants: Sequence[Array],
+        outputs: Sequence[tuple[str, Sequence[int], np.dtype[Any]]],
+    ) -> _core.Signature:
+        """Return what runs have in common whose inputs are like those of ``feed``. Their buffers: the inputs that are
+        ``taken``, in this order, ``constants``, and ``outputs`` (name, shape, dtype).
+        """
+
+        def make(inputs: list[Array]) -> list[Array]:
+            return [self.array(name, shape, dtype, inputs) for name, shape, dtype in outputs]
+
+        names = list(feed)
+        are_small = all(math.prod(shape) * dtype.itemsize < OWN_BYTES for _, shape, dtype in outputs)
+        return _core.Signature(
+            names,
+            list(feed.values()),
+            [names.index(name) for name in taken],
+            constants,
+            [(shape, dtype) for _, shape, dtype in outputs],
+            np.empty,
+            None if are_small and not self._reuse else make,
+        )
 
     def _is_free(self, memory: _Memory, inputs: Iterable[Array]) -> bool:
         if not memory.is_held:

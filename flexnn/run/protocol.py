@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from flexnn.graph.ir import Array
@@ -52,6 +52,12 @@ class Run(Protocol):
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
         """Return all outputs, in the model's order. Raises SessionError, BudgetError, GraphError."""
+        ...
+
+    def repeat(self, feed: Mapping[str, Any]) -> list[Array] | None:
+        """Return all outputs of a run like the last; None, without a run, where there was none or the feed is not like
+        its. Raises SessionError.
+        """
         ...
 
     def rebudget(self, memory: int | None) -> None:

@@ -61,10 +61,8 @@ class ReadyStretch:
     """Rows that outputs of unknown length had the last time, by their number."""
     times: dict[int, int] = field(default_factory=dict)
     """Number of stacks of such an output at a time, by its number."""
-    is_whole: bool = False
-    """Whether it was all of a run at the shapes that it was recorded for."""
-    order: list[int] = field(default_factory=list)
-    """Positions of the model's inputs that it takes then, in its order."""
+    signature: _core.Signature | None = None
+    """Signature of the runs that it is all of; None: there was none."""
     nbytes: int = 0
     """Bytes that it takes outside the arena, its segments' programs and its constants not counted."""
 

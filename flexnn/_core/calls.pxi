@@ -1,0 +1,124 @@
+# The arrays of a run, and what runs that are alike have in common.
+from cpython.buffer cimport PyBUF_C_CONTIGUOUS, PyBUF_FORMAT
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from libc.string cimport memcmp, strcmp
+
+
+cdef class _Call:
+    """Buffers of ``count`` arrays, released with this."""
+
+    cdef Py_buffer *views
+    cdef void **pointers
+    cdef int64_t *sizes
+    cdef Py_ssize_t held
+    cdef list outputs
+
+    def __cinit__(self, Py_ssize_t count):
+        self.views = <Py_buffer *>PyMem_Malloc((count + 1) * (sizeof(Py_buffer) + sizeof(void *) + sizeof(int64_t)))
+        if self.views == NULL:
+            raise MemoryError
+        self.pointers = <void **>(self.views + count + 1)
+        self.sizes = <int64_t *>(self.pointers + count + 1)
+
+    def __dealloc__(self):
+        while self.held > 0:
+            self.held -= 1
+            PyBuffer_Release(&self.views[self.held])
+        PyMem_Free(self.views)
+
+    cdef Py_buffer *take(self, array, int flags) except NULL:
+        cdef Py_buffer *view = &self.views[self.held]
+        PyObject_GetBuffer(array, view, flags)
+        self.held += 1
+        return view
+
+    cdef int take_all(self, buffers, Py_ssize_t input_count) except -1:
+        """Take contiguous arrays in their order; those from ``input_count`` on are written."""
+        cdef Py_buffer *view
+        for i, array in enumerate(buffers):
+            view = self.take(array, PyBUF_WRITABLE if i >= input_count else PyBUF_SIMPLE)
+            if not array.flags.aligned:
+                raise ValueError(f"buffer {i} is not aligned to its elements")
+            self.pointers[i], self.sizes[i] = view.buf, view.len
+        return 0
+
+
+cdef class Signature:
+    """What the arrays of runs that are alike have in common: the inputs' ``names``, and types and shapes as those of
+    ``inputs``; ``outputs``: shape and dtype of each. Buffers are the inputs in this ``order``, ``constants``, and the
+    outputs, which ``empty`` makes. With ``make``, it returns the outputs of a list of inputs."""
+
+    cdef tuple names
+    cdef list formats
+    cdef list shapes
+    cdef tuple order
+    cdef list constants
+    cdef tuple outputs
+    cdef object kind
+    cdef object empty
+    cdef object make
+
+    def __init__(self, names, inputs, order, constants, outputs, empty, make=None):
+        cdef _Call call = _Call(len(inputs))
+        cdef Py_buffer *view
+        self.formats, self.shapes = [], []
+        for array in inputs:
+            view = call.take(array, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS)
+            self.formats.append(<bytes>view.format)
+            self.shapes.append((<const char *>view.shape)[:view.ndim * <Py_ssize_t>sizeof(Py_ssize_t)])
+        self.names, self.order, self.constants, self.outputs = tuple(names), tuple(order), list(constants), tuple(outputs)
+        self.kind, self.empty, self.make = type(empty(0)), empty, make
+
+    cdef bint _is_like(self, Py_ssize_t i, const Py_buffer *view):
+        cdef bytes form = self.formats[i], shape = self.shapes[i]
+        cdef const char *wanted = shape
+        cdef const char *name = form
+        return (view.ndim * <Py_ssize_t>sizeof(Py_ssize_t) == len(shape) and strcmp(view.format, name) == 0
+                and memcmp(<const void *>view.shape, wanted, len(shape)) == 0 and <size_t>view.buf % view.itemsize == 0)
+
+    cdef _Call _call(self, feed):
+        """The arrays of a run; None where the feed is no dictionary of arrays that are like those of the signature."""
+        cdef Py_ssize_t i = 0, at, inputs = len(self.names)
+        cdef Py_buffer *view
+        cdef _Call call
+        if type(feed) is not dict or len(<dict>feed) != inputs:
+            return None
+        call = _Call(inputs + len(self.constants) + len(self.outputs))
+        given = []
+        for name in self.names:
+            array = (<dict>feed).get(name)
+            if type(array) is not self.kind:
+                return None
+            try:
+                view = call.take(array, PyBUF_FORMAT | PyBUF_C_CONTIGUOUS)
+            except (BufferError, ValueError):
+                return None
+            if not self._is_like(i, view):
+                return None
+            if self.make is not None:
+                given.append(array)
+            i += 1
+        i = 0
+        for number in self.order:
+            at = number
+            call.pointers[i], call.sizes[i] = call.views[at].buf, call.views[at].len
+            i += 1
+        for array in self.constants:
+            view = call.take(array, PyBUF_SIMPLE)
+            call.pointers[i], call.sizes[i] = view.buf, view.len
+            i += 1
+        if self.make is not None:
+            call.outputs = self.make(given)
+        else:
+            empty = self.empty
+            call.outputs = [empty(shape, dtype) for shape, dtype in self.outputs]
+        for array in call.outputs:
+            view = call.take(array, PyBUF_WRITABLE)
+            call.pointers[i], call.sizes[i] = view.buf, view.len
+            i += 1
+        return call
+
+    @property
+    def buffer_count(self):
+        """Buffers of a run."""
+        return len(self.order) + len(self.constants) + len(self.outputs)
