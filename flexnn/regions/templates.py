@@ -373,8 +373,8 @@ class Templates:
         template, numbers = segment.template, segment.numbers
         if self.keeps_best or template is None or numbers is None or template.template.replay.is_best(numbers):
             return
-        settled = {name: is_settled for name, _, _, _, is_settled, _ in key.facts}
-        steady = {name: is_steady for name, *_, is_steady in key.facts}
+        settled = {fact[0]: fact[4] for fact in key.facts}
+        steady = {fact[0]: fact[5] for fact in key.facts}
 
         def bound() -> Graph:
             is_steady = steady.__getitem__ if key.inlines else None
