@@ -45,7 +45,7 @@ BYTES_PER_SECOND = 40_000_000
 
 
 class InterruptError(Exception):
-    """What the timer's handler raises, as Ctrl-C raises KeyboardInterrupt."""
+    """Exception that the timer's handler raises, as Ctrl-C raises KeyboardInterrupt."""
 
 
 def stop(*_: object) -> None:

@@ -29,7 +29,7 @@ def test_growth_is_found() -> None:
 
 @pytest.mark.alone
 def test_ctrl_c_comes_back(tmp_path: Path) -> None:
-    """Of 56 moments; on a machine that does other work, one in ten may be late."""
+    """Ctrl-C at 7 moments of each stage, of which one may be late: other programs may have the machine just then."""
     faults.build(tmp_path)  # skips where there is no compiler
     out = tmp_path / "rows.json"
     module("bench.faults", "interrupts", "--count", 56, "--nodes", 400, "--share", 0.15, "--json", out)

@@ -29,11 +29,11 @@ os.environ["XDG_CACHE_HOME"] = str(FOLDER)
 TARGET = FOLDER / "target.flexnn"
 KEY = "1 0123456789abcdef0123 rest of the key"
 COPIES = f"#!/bin/sh\nexec cp {TARGET} $6\n"
-"""What stands for the compiler of a session of an ONNX file: it writes its sixth argument."""
+"""Script in place of the compiler of a session of an ONNX file: it writes its sixth argument."""
 
 
 class Action(NamedTuple):
-    """What is killed, and how its outcome is read: as bytes or text, which are those of before or those of after."""
+    """Action that is killed, and how its outcome is read: as bytes or text, those of before or those of after."""
 
     before: Callable[[], object]
     act: Callable[[], object]
