@@ -450,7 +450,7 @@ int fx_has_loads(const void *p) {
 
 int fx_has_more_loads(const void *p) {
     const fx_need *n = p;
-    return atomic_load(&n->e->loads_done) > n->seen || fx_loader_rests(n->e);
+    return atomic_load(&n->e->loads_done) > n->seen || fx_has_loads(n); /* the last one may have come before `seen` */
 }
 
 /* ---- branches and loops ---- */
