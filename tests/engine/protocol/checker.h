@@ -14,14 +14,14 @@
 
 /* Explores a scenario, which runs as thread 0, with at most `preemptions` switches away from a thread that could go on
  * (-1: any number). Prints what was visited. The first failure is printed with the way to it, and ends the program. */
-void model_explore(const char *name, void (*scenario)(void), int preemptions, uint64_t states_max);
+void model_explore(const char *name, void (*scenario)(void), int preemptions);
 
 /* The following are for scenarios. */
-void *model_alloc(size_t bytes);                      /* zeros, at a multiple of 64; nothing frees it */
-int model_choose(int count);                          /* any of 0 to count - 1; each is explored */
-void model_yield(void);                               /* any thread may go on */
+void *model_alloc(size_t bytes);                              /* zeros, at a multiple of 64; nothing frees it */
+int model_choose(int count);                                  /* any of 0 to count - 1; each is explored */
+void model_yield(void);                                       /* any thread may go on */
 void model_touch(const void *at, size_t bytes, int is_write); /* a plain access */
-void model_may_expire(int times);                     /* so often the clock may jump a second, in any thread */
+void model_may_expire(int times);                             /* so often the clock may jump a second, in any thread */
 _Noreturn void model_fail(const char *what, long number);
 
 #define MODEL_CHECK(what)                                                                                              \
