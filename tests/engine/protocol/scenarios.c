@@ -38,7 +38,8 @@ typedef struct world {
     int reads[PROGRAMS][STEPS];
     int done[PROGRAMS][STEPS][UNITS]; /* how often, in this run */
     int units;
-    int may_fail, may_miss, wants_cancel; /* how often a read may fail, a read not be cached, a run be cancelled */
+    int may_fail, may_miss, may_spoil; /* how often a read may fail, not be cached, bring wrong bytes */
+    int wants_cancel;
     int readers;
     int was_freed;
     _Alignas(64) char arena[ARENA];
@@ -151,6 +152,10 @@ fx_error fx_check_to(fx_checker *c, const fx_load *load, int64_t available) {
         char *place = w->arena + load->address + c->done;
         model_touch(place, sizeof(int64_t), 0);
         MODEL_CHECK(*number_at(place) == load->file_offset + c->done);
+    }
+    if (w->may_spoil && model_choose(2) && w->may_spoil) {
+        w->may_spoil--;
+        return (fx_error){.status = FX_ERR_CHECKSUM};
     }
     return (fx_error){.status = FX_OK};
 }
@@ -366,15 +371,15 @@ static void failure(void) {
     close_engine(e);
 }
 
-/* A read fails while the caller helps. */
+/* A read brings wrong bytes, the caller's too. */
 static void failure_help(void) {
     fx_engine *e = open_engine(1, 1, 1);
     e->loading.is_waiting = 0;
-    w->may_fail = 1;
+    w->may_spoil = 1;
     make(0, &two_slots);
-    const fx_status status = run(0, NULL, 0); /* a read that failed before the run looked is read again */
-    MODEL_CHECK(status == FX_OK || (status == FX_ERR_IO && !w->may_fail));
-    w->may_fail = 0;
+    const fx_status status = run(0, NULL, 0);
+    MODEL_CHECK(status == FX_OK || (status == FX_ERR_CHECKSUM && !w->may_spoil));
+    w->may_spoil = 0;
     good(0, NULL, 0);
     close_engine(e);
 }
@@ -472,7 +477,7 @@ static void withdrawn(void) {
     static const sketch one_step = {1, 0, {-1}, {{0}}};
     make(0, &one_step);
     w->wants_cancel = 1;
-    model_may_expire(1);
+    model_may_expire(2);
     const fx_status status = run(0, NULL, 0);
     MODEL_CHECK(status == FX_OK || status == FX_ERR_CANCELLED);
     w->wants_cancel = 0;
