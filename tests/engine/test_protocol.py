@@ -16,7 +16,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "tests" / "engine" / "protocol"
 PARTS = ("protocol", "loader", "workers", "sharing", "run", "recording", "tape", "sync", "touches", "arena")
-"""Of the engine: all that waits, wakes, or changes what threads share."""
+"""Parts of the engine: all that waits, wakes, or changes what threads share."""
 WRAPPED = (
     "pthread_mutex_init",
     "pthread_mutex_destroy",
@@ -138,7 +138,7 @@ MISTAKES = [
 
 
 def outcome_of(mistake: Mistake, objects: dict[str, Path], folder: Path) -> str:
-    """What the scenario reports of the engine with a mistake."""
+    """Return what the scenario reports of the engine with a mistake."""
     source = (ROOT / "engine" / f"{mistake.part}.c").read_text()
     assert source.count(mistake.right) == 1, mistake.name
     folder.mkdir()
@@ -160,7 +160,7 @@ def test_the_checker_finds_every_planted_mistake(objects, tmp_path):
 
 
 def spun(model: str, folder: Path) -> str:
-    """What spin says of a model: both claims, then assertions and deadlocks."""
+    """Return what spin says of a model: both claims, then assertions and deadlocks."""
     (folder / "loader.pml").write_text(model)
     subprocess.run([tool("spin"), "-a", "loader.pml"], cwd=folder, check=True, capture_output=True)
     for program, flags in {"claims": [], "deadlocks": ["-DNOCLAIM"]}.items():
