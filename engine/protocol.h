@@ -1,6 +1,6 @@
 /* The protocol of caller, workers and readers: every transition of what they share, and no system call. Its only doors
  * to the system are the mutex and the events that it is given (sync.h). workers.c, loader.c, run.c and recording.c call
- * it and do the rest: threads, reads, clocks, kernels. tests/engine/checker.c explores its interleavings. */
+ * it and do the rest: threads, reads, clocks, kernels. tests/engine/protocol/checker.c explores its interleavings. */
 #ifndef FLEXNN_ENGINE_PROTOCOL_H
 #define FLEXNN_ENGINE_PROTOCOL_H
 
