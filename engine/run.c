@@ -1,140 +1,40 @@
 /* The caller's part of a run: programs run one after the other, each step by step. */
-#include "state.h"
+#include "protocol.h"
 
 #include <string.h>
 #include <unistd.h>
 
 #define LOAD_SPIN_NS 5000
 
-/* ---- turns: what the loader is told ---- */
-
-/* Steps of the program before that each load of b waits for, computed when the two programs first follow each other. */
-static const uint32_t *loads_after(const fx_bound *before, fx_bound *sharer) {
-    fx_bound *b = fx_owner(sharer); /* whose loads are the same */
-    for (int i = 0; i < FX_PREDECESSORS; i++)
-        if (b->after[i].before == before)
-            return b->after[i].steps;
-    fx_after *after = &b->after[b->after_next++ % FX_PREDECESSORS];
-    after->before = before;
-    for (uint32_t i = 0; i < b->program.load_count; i++)
-        after->steps[i] = fx_touches_until(&before->touches, fx_load_target(&b->program.loads[i]));
-    return after->steps;
-}
-
-/* Tells the loader of one more turn. */
-static void add_turn(fx_engine *e, fx_turn turn) {
-    const int64_t known = atomic_load(&e->turns_known);
-    e->turns[known % FX_RUNS] = turn;
-    atomic_store(&e->turns_known, known + 1);
-    if (atomic_load(&e->turn_wanted))
-        fx_event_notify(&e->to_loader);
-}
-
-/* The run that follows another if all goes as announced. */
-static fx_announced run_after(const fx_announced *last, fx_bound *b) {
-    return (fx_announced){.bound = b,
-                          .steps = last->steps + last->bound->program.step_count,
-                          .loads = last->loads + last->bound->program.load_count};
-}
-
-/* For each load of a run yet to come, the steps that must be done, counted from the start of the current run: up to the
- * last step, of that run or of those announced after it, that touches the load's place. */
-static const uint32_t *waits_of(const fx_engine *e, const fx_announced *now, fx_bound *b) {
-    const uint32_t count = b->program.load_count;
-    uint32_t *waits = &b->waits[atomic_load(&e->turns_known) % FX_RUNS * count];
-    memset(waits, 0, count * sizeof *waits);
-    for (int64_t k = -1; k < e->ahead_count; k++) {
-        const fx_announced *run = k < 0 ? now : &e->ahead[k];
-        const uint32_t *until = loads_after(run->bound, b), since = (uint32_t)(run->steps - now->steps);
-        for (uint32_t i = 0; i < count; i++)
-            if (until[i])
-                waits[i] = since + until[i];
-    }
-    return waits;
-}
-
-/* Tells the loader of one more run, after all those it knows. */
-static void announce(fx_engine *e, const fx_announced *now, fx_bound *b) {
-    const fx_announced *last = e->ahead_count ? &e->ahead[e->ahead_count - 1] : now;
-    const fx_announced run = run_after(last, b);
-    if (b->program.load_count)
-        add_turn(e, (fx_turn){.bound = b,
-                              .steps = run.steps,
-                              .loads = run.loads,
-                              .repeats = last->bound == b,
-                              .before = now->steps,
-                              .after = last->bound == b ? NULL : waits_of(e, now, b)});
-    e->ahead[e->ahead_count++] = run;
-}
-
 /* Makes the loader ready for this run and tells it of those to come. After a run that was broken off or a read that
  * failed, or if another program was announced, it starts afresh and reads all loads of this run. */
 static fx_status prepare(fx_bound *b, fx_bound *const *next, uint32_t next_count, fx_poll *poll) {
     fx_engine *e = b->engine;
-    if (e->ahead_count && e->ahead[0].bound != b)
-        e->must_restart = 1;
-    if (e->must_restart) {
+    if (fx_turns_must_restart(e, b)) {
         if (fx_loader_pause(e, poll) != FX_OK)
             return FX_ERR_CANCELLED;
-        e->turn = e->loading.next_turn = e->loading.next_index = 0;
-        atomic_store(&e->turns_known, 0);
-        for (int i = 0; i < FX_RUNS; i++)
-            atomic_store(&e->bytes_read[i], 0);
-        e->ahead_count = 0;
-        e->must_restart = 0;
+        fx_turns_restart(e);
     }
-    if (!e->has_loader)
-        return FX_OK;
-    const fx_announced now = {b, atomic_load(&e->steps_done),
-                              e->ahead_count ? e->ahead[0].loads : atomic_load(&e->loads_done)};
-    if (e->ahead_count)
-        memmove(e->ahead, e->ahead + 1, --e->ahead_count * sizeof *e->ahead);
-    else if (b->program.load_count)
-        add_turn(e, (fx_turn){.bound = b, .steps = now.steps, .loads = now.loads});
-    for (uint32_t i = 0; i < next_count && i < FX_AHEAD_MAX; i++) {
-        if (i == e->ahead_count)
-            announce(e, &now, next[i]);
-        else if (e->ahead[i].bound != next[i])
-            break;
-    }
-    if (fx_loader_rests(e))
-        fx_loader_resume(e);
+    if (e->has_loader)
+        fx_turns_announce(b, next, next_count);
     return FX_OK;
-}
-
-/* ---- steps ---- */
-
-typedef struct need {
-    const fx_engine *e;
-    int64_t loads;
-    int64_t seen; /* of them */
-} need;
-
-static int has_loads(const void *p) {
-    const need *n = p;
-    return atomic_load(&n->e->loads_done) >= n->loads || fx_loader_rests(n->e);
-}
-
-static int has_more_loads(const void *p) {
-    const need *n = p;
-    return atomic_load(&n->e->loads_done) > n->seen || fx_loader_rests(n->e);
 }
 
 /* Waits until loads_done reaches `loads` and adds the time to *stall_ns. *stall, if not NULL, becomes the span of the
  * wait, 0 to 0 where there was none. */
 static fx_status wait_loads(fx_engine *e, int64_t loads, fx_poll *poll, int64_t *stall_ns, fx_span *stall,
                             fx_error *error) {
-    need n = {.e = e, .loads = loads};
+    fx_need n = {.e = e, .loads = loads};
     if (stall)
         *stall = (fx_span){0};
     if (atomic_load(&e->loads_done) >= loads)
         return FX_OK;
     int64_t start = fx_now_ns();
-    if (!fx_spin(has_loads, &n, LOAD_SPIN_NS))
-        while (!has_loads(&n)) {
+    if (!fx_spin(fx_has_loads, &n, LOAD_SPIN_NS))
+        while (!fx_has_loads(&n)) {
             n.seen = atomic_load(&e->loads_done);
             if (!fx_loader_help(e))
-                fx_event_wait(&e->to_caller, has_more_loads, &n, fx_now_ns() + FX_POLL_NS);
+                fx_event_wait(&e->to_caller, fx_has_more_loads, &n, fx_now_ns() + FX_POLL_NS);
             if (fx_polled(poll))
                 return fx_fail(error, FX_ERR_CANCELLED, 0);
         }
@@ -210,7 +110,7 @@ static fx_status run_steps(fx_bound *b, void *const *buffers, fx_bound *const *n
         return fx_fail(error, status, 0);
     atomic_store(&e->table_failed, 0);
     atomic_store(&e->table_bytes_read, 0);
-    const int64_t loads_before = p->load_count ? e->turns[e->turn % FX_RUNS].loads : 0;
+    const int64_t loads_before = fx_turn_loads(b);
     for (uint32_t first = 0, group = 0, count; first < p->step_count; first += count, group++) {
         const fx_step *steps = &p->steps[first];
         count = p->group_count ? p->groups[group] : 1;
@@ -241,8 +141,7 @@ static fx_status run_steps(fx_bound *b, void *const *buffers, fx_bound *const *n
         fx_sharing_learn(e->sharing, &b->costs[group], &e->workers);
         for (uint32_t i = 0; i < count && e->trace; i++)
             b->spans[first + i] = e->workers.last;
-        if (atomic_fetch_add(&e->steps_done, count) + count >= atomic_load(&e->steps_wanted))
-            fx_event_notify(&e->to_loader);
+        fx_steps_finish(e, count);
     }
     /* There may be loads that no step waits for, and the next turn relies on all loads of this one being done. */
     fx_span *stall = b->stalls ? &b->stalls[p->step_count] : NULL;
@@ -265,7 +164,7 @@ fx_status fx_run_bound(fx_bound *b, void *const *buffers, fx_bound *const *next,
     stats->run_ns = fx_now_ns() - start;
     if (e->trace)
         finish_trace(b, e->turn, start);
-    e->turn += b->program.load_count > 0;
+    fx_turn_end(b);
     return FX_OK;
 }
 

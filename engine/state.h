@@ -1,5 +1,5 @@
-/* What engine.c, bind.c, edits.c, pinned.c, run.c, loader.c, recording.c, tape.c and poison.c share: the engine and its
- * bound programs. */
+/* What protocol.c, engine.c, bind.c, edits.c, pinned.c, run.c, loader.c, recording.c, tape.c and poison.c share: the
+ * engine and its bound programs. */
 #ifndef FLEXNN_ENGINE_STATE_H
 #define FLEXNN_ENGINE_STATE_H
 

@@ -1,17 +1,13 @@
 #include "workers.h"
 
 #include "flexnn/quota.h"
+#include "protocol.h"
 
 #include <sched.h>
 #include <signal.h>
 #include <unistd.h>
 
 #define SPIN_NS 50000 /* longer than the time between two steps, shorter than a read */
-
-/* The ticket: units left, the most to take at once, and a number that tells one job from the next. */
-#define MOST_SHIFT 32
-#define GENERATION_SHIFT 40
-#define MOST_MAX 255u
 
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
 #define STACK_BYTES (1 << 20)
@@ -43,47 +39,6 @@ int fx_thread_start(pthread_t *thread, void *(*body)(void *), void *arg, const c
     return error;
 }
 
-static int has_work(const void *p) {
-    const fx_workers *workers = p;
-    return (uint32_t)atomic_load(&workers->ticket) != 0 || atomic_load(&workers->stopping);
-}
-
-static int is_done(const void *p) {
-    const fx_workers *workers = p;
-    return atomic_load(&workers->done) == workers->wanted;
-}
-
-static uint64_t ticket_of(const fx_workers *workers, uint32_t most, uint32_t left) {
-    return (uint64_t)workers->generation << GENERATION_SHIFT | (uint64_t)most << MOST_SHIFT | left;
-}
-
-/* Most units that a thread may take at once from several tasks: as few as it would take from the smallest task alone. A
- * unit of one task may take a hundred times as long as that of another, and no thread should get all the long ones. */
-static uint32_t most_of(const fx_workers *workers, const fx_task *tasks, uint32_t count) {
-    uint32_t most = MOST_MAX;
-    for (uint32_t i = 0; i < count && count > 1; i++) {
-        uint32_t own = tasks[i].units / (uint32_t)(4 * workers->threads);
-        most = own < most ? own : most;
-    }
-    return most;
-}
-
-/* Takes units: a fraction of what is left, so that the last ones are small. 0: nothing left. */
-static uint32_t take(fx_workers *workers, uint32_t *left) {
-    uint64_t ticket = atomic_load(&workers->ticket);
-    uint32_t count;
-    do {
-        *left = (uint32_t)ticket;
-        if (!*left)
-            return 0;
-        const uint32_t most = (uint32_t)(ticket >> MOST_SHIFT) & MOST_MAX;
-        count = *left / (uint32_t)(4 * workers->threads);
-        count = count < most ? count : most;
-        count += !count;
-    } while (!atomic_compare_exchange_weak(&workers->ticket, &ticket, ticket - count));
-    return count;
-}
-
 /* Runs units [first, end) of the job on a thread. */
 static fx_status run_units(const fx_workers *workers, int number, uint32_t first, uint32_t end) {
     uint32_t low = 0, high = workers->task_count; /* the task of unit first is in [low, high) */
@@ -108,20 +63,16 @@ static fx_status run_units(const fx_workers *workers, int number, uint32_t first
 
 /* Computes until nothing is left to take, or the caller (poll not NULL) cancels. Returns how many units it computed. */
 static uint32_t compute(fx_workers *workers, int number, fx_jitter *jitter, fx_poll *poll) {
-    uint32_t left, count, own = 0;
-    for (; (count = take(workers, &left)); own += count) {
-        uint32_t first = workers->units - left;
+    uint32_t first, count, own = 0;
+    for (; (count = fx_job_take(workers, &first)); own += count) {
         fx_span *lane = workers->lanes ? &workers->lanes[number] : NULL;
         if (lane && !lane->start_ns)
             lane->start_ns = fx_now_ns();
         fx_jitter_pause(jitter);
         fx_status status = run_units(workers, number, first, first + count);
-        uint32_t ok = FX_OK;
-        if (status != FX_OK)
-            atomic_compare_exchange_strong(&workers->status, &ok, status);
         if (lane)
             lane->end_ns = fx_now_ns();
-        atomic_fetch_add(&workers->done, count); /* from here on the job may be the next one */
+        fx_job_finish(workers, count, status);
         if (number)
             fx_event_notify(&workers->finished);
         if (poll && fx_polled(poll))
@@ -148,24 +99,19 @@ static fx_status compute_alone(fx_workers *workers, uint32_t parts, fx_span *lan
 }
 
 /* Computes the job with all threads. */
-static fx_status compute_shared(fx_workers *workers, const fx_task *tasks, uint32_t count, fx_poll *poll) {
-    atomic_store(&workers->done, 0);
-    atomic_store(&workers->status, FX_OK);
-    workers->generation++;
-    atomic_store(&workers->ticket, ticket_of(workers, most_of(workers, tasks, count), workers->units));
-    fx_event_notify(&workers->work);
+static fx_status compute_shared(fx_workers *workers, fx_poll *poll) {
+    fx_job_offer(workers);
     const int64_t start = fx_now_ns();
     const uint32_t own = compute(workers, 0, &workers->jitter, poll);
     const int64_t end = fx_now_ns();
-    while (!fx_spin(is_done, workers, workers->spin_ns)) {
-        fx_event_wait(&workers->finished, is_done, workers, fx_now_ns() + FX_POLL_NS);
+    while (!fx_spin(fx_job_is_done, workers, workers->spin_ns)) {
+        fx_event_wait(&workers->finished, fx_job_is_done, workers, fx_now_ns() + FX_POLL_NS);
         if (fx_polled(poll))
             break;
     }
     if (poll->cancelled) {
-        uint64_t left = atomic_exchange(&workers->ticket, ticket_of(workers, 0, 0));
-        workers->wanted -= (uint32_t)left;
-        fx_event_wait(&workers->finished, is_done, workers, 0);
+        fx_job_withdraw(workers);
+        fx_event_wait(&workers->finished, fx_job_is_done, workers, 0);
         return FX_ERR_CANCELLED;
     }
     workers->last.end_ns = fx_now_ns();
@@ -177,8 +123,8 @@ static void *work(void *arg) {
     fx_worker *worker = arg;
     fx_workers *workers = worker->workers;
     for (;;) {
-        if (!fx_spin(has_work, workers, workers->spin_ns))
-            fx_event_wait(&workers->work, has_work, workers, 0);
+        if (!fx_spin(fx_job_waits, workers, workers->spin_ns))
+            fx_event_wait(&workers->work, fx_job_waits, workers, 0);
         if (atomic_load(&workers->stopping))
             return NULL;
         compute(workers, worker->number, &worker->jitter, NULL);
@@ -235,12 +181,9 @@ fx_status fx_workers_run(fx_workers *workers, fx_task *tasks, uint32_t count, ui
             return FX_ERR_PARAMS;
         tasks[i].end = units += tasks[i].units;
     }
-    workers->tasks = tasks;
-    workers->task_count = count;
-    workers->lanes = lanes;
-    workers->units = workers->wanted = units;
+    fx_job_set(workers, tasks, count, units, lanes);
     workers->last.start_ns = workers->last.end_ns = fx_now_ns();
     workers->was_shared = !parts && units > 1 && workers->threads > 1;
-    return workers->was_shared ? compute_shared(workers, tasks, count, poll)
+    return workers->was_shared ? compute_shared(workers, poll)
                                : compute_alone(workers, parts ? parts : FX_ALONE_PARTS, lanes, poll);
 }

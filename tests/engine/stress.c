@@ -2,7 +2,7 @@
  * one arena, with pauses of random length and poisoned memory, at 1 to 4 threads, steps one by one and in groups; every
  * output must equal, to the bit, what the operators give one by one. Programs follow each other as announced, and not;
  * they come and go; then a damaged file, a short one and a cancelled run, each followed by a good run. For the
- * sanitizers, and for targets that only an emulator runs here.   usage: flexnn-engine-stress [runs] [seed] */
+ * sanitizers, and for targets that only an emulator runs here.   usage: flexnn-stress [runs] [seed] [threads] */
 #include "chain.h"
 #include "require.h"
 
@@ -214,8 +214,9 @@ int main(int argc, char **argv) {
     };
     const int runs = argc > 1 ? atoi(argv[1]) : 200;
     const uint32_t seed = argc > 2 ? (uint32_t)atoi(argv[2]) : 1;
-    if (runs < 2) {
-        fprintf(stderr, "usage: flexnn-engine-stress [runs [seed]]: 2 runs or more\n");
+    const int most = argc > 3 ? atoi(argv[3]) : 4;
+    if (runs < 2 || most < 1) {
+        fprintf(stderr, "usage: flexnn-stress [runs [seed [threads]]]: 2 runs or more\n");
         return 2;
     }
     random_state = seed;
@@ -223,12 +224,12 @@ int main(int argc, char **argv) {
         const fx_kernels *k = fx_kernels_for(levels[i]);
         if (!k)
             continue;
-        for (int threads = 1; threads <= 4; threads++) {
+        for (int threads = 1; threads <= most; threads++) {
             stress(k, threads, 1, runs, seed + (uint32_t)threads);
             stress(k, threads, WINDOWS, runs / 2, seed + (uint32_t)threads);
             stress(k, threads, WINDOWS * PANELS, runs / 2, seed + (uint32_t)threads);
         }
-        printf("%s: %d runs at 1 to 4 threads, and faults: good\n", levels[i], runs);
+        printf("%s: %d runs at 1 to %d threads, and faults: good\n", levels[i], runs, most);
     }
     return 0;
 }

@@ -1,0 +1,130 @@
+/* The states of the loader (engine/protocol.c): two readers, the caller who helps, pauses and asks for a read of no run,
+ * a read that fails, a stop.     spin -a loader.pml && cc -o pan pan.c && ./pan -a -f; deadlocks: cc -DNOCLAIM */
+
+#define READERS 2
+#define LOADS 2 /* of a run */
+
+mtype = { works, draining, paused, failed };   /* fx_engine.loader */
+mtype = { go, pause, stop };                    /* fx_engine.command */
+
+mtype loader = paused;
+mtype command = go;
+byte resting = 0, gone = 0, begun = 0, retired = 0;
+byte in_flight = 0; /* of readers */
+byte faults = 1;      /* reads that may still fail */
+bool has_failed = false, is_asked = false, mutex = false;
+byte restarts = 0, seen = 0;
+bool has_read = false; /* by the caller */
+
+#define LOCK atomic { !mutex -> mutex = true }
+#define UNLOCK mutex = false
+#define RESTS (loader == paused || loader == failed)
+
+inline settle() {
+    assert(in_flight == 0); /* no reader reads while the loader rests; only the caller ends a rest */
+    retired = begun;
+    if
+    :: has_failed -> loader = failed
+    :: else -> loader = paused
+    fi;
+    has_failed = false
+}
+
+/* One request that has begun arrives: it is retired, or fails. */
+inline arrive() {
+    if
+    :: command == go && !has_failed && retired < begun -> retired++
+    :: faults > 0 && command == go && !has_failed -> faults--; has_failed = true; loader = draining
+    :: command != go || has_failed || retired >= begun -> skip
+    fi
+}
+
+active [READERS] proctype reader() {
+    do
+    :: LOCK;
+       if
+       :: command == stop -> break
+       :: command != stop && is_asked ->
+          is_asked = false;
+          in_flight++; UNLOCK; LOCK; in_flight--; /* read_request of the pinned one */
+          UNLOCK
+       :: command != stop && !is_asked && loader != works ->
+          resting++;
+          if
+          :: resting == READERS && loader == draining -> settle()
+          :: else -> skip
+          fi;
+          UNLOCK;
+          (command == stop || loader == works || is_asked);
+          LOCK; resting--; UNLOCK
+       :: command == pause && !is_asked && loader == works -> loader = draining; UNLOCK
+       :: command == go && !is_asked && loader == works && begun < LOADS ->
+          begun++; in_flight++; UNLOCK; LOCK; in_flight--; arrive(); UNLOCK
+       :: command == go && !is_asked && loader == works && begun >= LOADS ->
+          UNLOCK;
+          (command != go || loader != works || begun < LOADS)
+       fi
+    od;
+    gone++;
+    UNLOCK
+}
+
+/* The caller's help: reads the next request if it may begin. */
+inline help() {
+    LOCK;
+    has_read = false;
+    if
+    :: loader == works && begun < LOADS ->
+       begun++; has_read = true; UNLOCK; LOCK; arrive();
+       if
+       :: loader == draining && resting == READERS -> settle()
+       :: else -> skip
+       fi
+    :: else -> skip
+    fi;
+    UNLOCK
+}
+
+inline rest() {
+    command = pause;
+    (RESTS)
+}
+
+active proctype caller() {
+    do
+    :: restarts < 3 ->
+       restarts++;
+       if
+       :: !RESTS || command != go || restarts > 1 -> rest()
+       :: else -> skip
+       fi;
+       assert(in_flight == 0 && resting <= READERS);     /* re-budget: the arena may move */
+       if
+       :: LOCK; loader = draining; is_asked = true; UNLOCK; rest() /* a pinned weight */
+       :: skip
+       fi;
+       assert(in_flight == 0);
+       begun = 0; retired = 0;
+       command = go;
+       loader = works;
+       do
+       :: retired == LOADS || RESTS -> break
+       :: retired < LOADS && !RESTS ->
+          seen = retired;
+          help();
+          if
+          :: has_read -> skip
+          :: else -> (retired > seen || retired == LOADS || RESTS)
+          fi
+       :: break /* cancelled */
+       od
+    :: break
+    od;
+    command = stop;
+    (gone == READERS);
+    assert(in_flight == 0)
+}
+
+/* Whoever asks the loader to rest sees it rest. */
+ltl rests { [] ((command == pause) -> <> (command != pause || RESTS)) }
+ltl ends { <> (gone == READERS) }
