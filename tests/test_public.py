@@ -135,7 +135,8 @@ def test_statistics(tmp_path: Path, batch: int | str) -> None:
         assert found["hosted_operators"] == {}
         assert sum(found["bytes"].values()) == session.session_bytes
         assert found["engine_bytes"] >= found["bytes"]["arena"] == session.plan.arena_bytes
-        assert found["pinning"] == {"kept": 0, "moved": 0, "read": session.plan.pinned_bytes}
+        brought = "read" if batch == 1 else "kept"  # an open model's weights came when it was opened
+        assert found["pinning"] == {"kept": 0, "moved": 0, "read": 0} | {brought: session.plan.pinned_bytes}
         assert found["machine"]["measured_times"] == 0
         session.memory = found["bytes"]["arena"] // 2 + session.session_bytes - found["bytes"]["arena"]
         assert session.statistics()["pinning"]["read"] == 0

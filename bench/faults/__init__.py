@@ -1,1 +1,1 @@
-"""Benches of what must not go wrong: interrupts, long runs, faults while budgets change, the same faults on peers."""
+"""Benches of what must not go wrong: interrupts, long runs, faults while budgets change, damaged files."""

@@ -3,6 +3,9 @@
     interrupts   how long Ctrl-C takes, at random moments of opening, planning, running, a new budget, compiling
     endurance    memory, descriptors and threads after many runs, openings and new budgets
     changes      budgets that change at random moments while storage or memory fails
+    files        damaged artifacts and ONNX files, each in a process of its own
+    mutants      damaged artifacts and headers, many in one process
+    guided       damaged files, guided by the coverage of Python's code
 
 python -m bench.faults PART --help tells of each.
 """
@@ -13,7 +16,7 @@ import sys
 
 from bench.cli import dispatch
 
-NAMES = ("interrupts", "endurance", "changes")
+NAMES = ("interrupts", "endurance", "changes", "files", "mutants", "guided")
 
 if __name__ == "__main__":
     sys.exit(dispatch("bench.faults", __doc__, {part: f"bench.faults.{part}" for part in NAMES}))

@@ -1,4 +1,4 @@
-"""Small models of what the trained ones have little of, for bench.fuzz: most of their bytes say structure."""
+"""Small models of what the trained ones have little of, for bench.faults files: most of their bytes say structure."""
 
 from __future__ import annotations
 

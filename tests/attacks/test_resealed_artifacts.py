@@ -1,7 +1,7 @@
 """Attack: artifacts whose sections were changed at random and sealed again with right checksums.
 
 Answer: an ArtifactError or GraphError, when the file is opened or when it runs; never another exception. ``python -m
-bench.fuzz`` does the same for hours, and looks for crashes and wrong numbers.
+bench.faults files`` does the same for hours, and looks for crashes and wrong numbers.
 """
 
 from __future__ import annotations

@@ -71,8 +71,9 @@ def test_plans_are_counted_while_they_are_watched(tmp_path: Path, monkeypatch: p
     before = Planner.plan
     with shapes.planned() as made, flexnn.Session(path, threads=1) as session:
         session.run(None, {"x": np.ones((1, 3, growing.WIDTH), np.float32)})
+        before_again = len(made)  # opening and the first run plan
         session.run(None, {"x": np.ones((1, 3, growing.WIDTH), np.float32)})
-    assert len(made) == 1
+    assert len(made) == before_again > 0
     assert Planner.plan is before
     monkeypatch.setattr(shapes, "SHAPES", 3)
     row = shapes.in_turn(Path(flexnn.compile(path)), None, 1)

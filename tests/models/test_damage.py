@@ -1,4 +1,4 @@
-"""Damaged files end in a clear error or a correct run: a sample of ``python -m bench.fuzz``'s mutations."""
+"""Damaged files end in a clear error or a correct run: a sample of ``python -m bench.faults files``'s mutations."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench.fuzz import GOOD, fuzz, make_targets
+from bench.faults.files import GOOD, fuzz, make_targets
 from bench.models.fetch import FetchError
 from tests.support.missing import missing
 
@@ -23,4 +23,6 @@ def test_damaged_files(tmp_path: Path) -> None:
     answers = fuzz(list(range(COUNT)), 0, processes, tmp_path, Console(stderr=True))
     assert len(answers) == COUNT
     bad = {n: a for n, a in answers.items() if a.outcome not in GOOD}
-    assert not bad, "\n".join(f"python -m bench.fuzz --only {n}: {a.outcome}: {a.detail}" for n, a in bad.items())
+    assert not bad, "\n".join(
+        f"python -m bench.faults files --only {n}: {a.outcome}: {a.detail}" for n, a in bad.items()
+    )

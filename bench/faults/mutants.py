@@ -1,7 +1,7 @@
-"""Damaged artifacts and headers, many in one process: what bench.fuzz does in a process of its own each.
+"""Damaged artifacts and headers, many in one process: what bench.faults files does in a process of its own each.
 
-    python -m bench.mutants artifacts --count 10000     opened and run; half of them with right checksums
-    python -m bench.mutants headers --count 1000000     128 bytes each; half of them with a right checksum
+    python -m bench.faults mutants artifacts --count 10000     opened and run; half of them with right checksums
+    python -m bench.faults mutants headers --count 1000000     128 bytes each; half of them with a right checksum
 
 A sanitizer may be loaded before Python (.ci/sanitize does). Wrong is: a crash, one that cannot be cancelled, an
 exception that is not one of FlexNN's own, memory beyond the budget and 64 MiB, other outputs than the undamaged file's,
@@ -206,7 +206,7 @@ def _cancel(*_: object) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = cli("bench.mutants", __doc__)
+    parser = cli("bench.faults mutants", __doc__)
     parser.add_argument("kind", choices=("artifacts", "headers"))
     parser.add_argument("--count", type=int, default=10000)
     parser.add_argument("--first", type=int, default=0, help=argparse.SUPPRESS)

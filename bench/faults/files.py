@@ -1,10 +1,10 @@
 """Damaged model files: every one must end in a clear error or a correct run.
 
-    python -m bench.fuzz                          2,000 mutations of artifacts and ONNX files
-    python -m bench.fuzz --count 200 --seed 7     other ones
-    python -m bench.fuzz --target tiny_           of those whose names begin so
-    python -m bench.fuzz --kinds onnx rule        of ONNX files
-    python -m bench.fuzz --only 1234              one again, with its traceback
+    python -m bench.faults files                          2,000 mutations of artifacts and ONNX files
+    python -m bench.faults files --count 200 --seed 7     other ones
+    python -m bench.faults files --target tiny_           of those whose names begin so
+    python -m bench.faults files --kinds onnx rule        of ONNX files
+    python -m bench.faults files --only 1234              one again, with its traceback
 
 Each mutation runs in a worker process: open under a budget, run once. A worker that dies is a crash, one that takes
 over 10 s is a hang, an exception that is not one of FlexNN's own is unclear, peak memory over the budget + 64 MiB is
@@ -267,7 +267,7 @@ class Worker:
         self.start()
 
     def start(self) -> None:
-        command = [sys.executable, "-m", "bench.fuzz", "--work", str(self.artifacts), "--seed", str(self.seed)]
+        command = [sys.executable, "-m", "bench.faults.files", "--work", str(self.artifacts), "--seed", str(self.seed)]
         environment = {**ENVIRONMENT, "PYTHONFAULTHANDLER": "1"}
         self.log = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the process)
         self.process = subprocess.Popen(
@@ -344,7 +344,7 @@ def fuzz(numbers: list[int], seed: int, processes: int, artifacts: Path, console
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = cli("bench.fuzz", __doc__)
+    parser = cli("bench.faults files", __doc__)
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=len(os.sched_getaffinity(0)))

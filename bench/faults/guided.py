@@ -1,7 +1,7 @@
 """Damaged headers, sections, templates and ONNX files, guided by the coverage of the Python code that reads them.
 
-    python -m bench.guided header --seconds 60
-    python -m bench.guided graph --seconds 600 --corpus FOLDER
+    python -m bench.faults guided header --seconds 60
+    python -m bench.faults guided graph --seconds 600 --corpus FOLDER
 
 Each target gets bytes, which atheris (libFuzzer for Python) changes: ``header`` 128 bytes, ``graph`` and ``model`` the
 JSON of an artifact's first section, ``templates`` the bytes of an open model's templates, ``onnx`` a model. A checksum
@@ -36,8 +36,8 @@ READERS = (
 def make(folder: Path) -> None:
     """Compile a closed and an open small model; in a process of its own, so that nothing is imported here."""
     import flexnn
+    from bench.faults.mutants import write_layers
     from bench.models.tiny import control
-    from bench.mutants import write_layers
 
     flexnn.compile(write_layers(folder / "layers.onnx"), folder / "layers.flexnn")
     (folder / "control.onnx").write_bytes(control())
@@ -118,7 +118,7 @@ TARGETS = {"header": header, "graph": graph, "model": model, "templates": templa
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = cli("bench.guided", __doc__, is_json=False)
+    parser = cli("bench.faults guided", __doc__, is_json=False)
     parser.add_argument("target", choices=list(TARGETS))
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--seed", type=int, default=0, help="0: another one each time; it is printed")
@@ -132,7 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     import atheris  # it is not in the extras of tests: large, and only for this
 
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        module("bench.guided", options.target, "--make", folder)
+        module("bench.faults.guided", options.target, "--make", folder)
         with atheris.instrument_imports(include=list(READERS)):
             import flexnn
 
