@@ -125,6 +125,17 @@ def made_of_shape(make: Maker, x: str, rows: int) -> Grown:
     return make.count(x, make.node("Shape", make.node("NonZero", ones))), rows
 
 
+def made_of_rows(make: Maker, x: str, rows: int) -> Grown:
+    size = make.node("Mul", make.rows(x), make.constant([make.number(1, 4000)]))
+    many = make.node("Tile", make.constant([make.number(1, 9)]), size)
+    if make.number(0, 1):
+        many = make.node("CumSum", many, make.constant(0))
+    else:
+        count = make.node("Squeeze", size)
+        many = make.node("Sub", make.node("Range", make.constant(0), count, make.constant(1)), many)
+    return make.count(x, make.node("ReduceMax", many, axes=[0])), rows
+
+
 def expand(make: Maker, x: str, rows: int) -> Grown:
     top = make.node("Expand", make.node("ReduceMax", x, axes=[0]), make.node("Shape", x))
     return make.clip(make.node("Sub", top, x)), rows
@@ -237,7 +248,7 @@ def branch_fixed(make: Maker, x: str, rows: int) -> Grown:
 
 
 FIXED: tuple[Piece, ...] = (
-    *(non_zero, unique, suppression, made_of_shape, expand, where),
+    *(non_zero, unique, suppression, made_of_shape, made_of_rows, expand, where),
     *(gather_elements, scatter_elements, scatter_nd, cumulated, spectrum),
 )
 GROWING: tuple[Piece, ...] = tile, resize, growing
