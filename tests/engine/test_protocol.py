@@ -13,6 +13,8 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.support.missing import missing
+
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "tests" / "engine" / "protocol"
 PARTS = ("protocol", "loader", "workers", "sharing", "run", "recording", "tape", "sync", "touches", "arena")
@@ -42,10 +44,7 @@ FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-g", "-U_FORTIFY_SOURCE", *(f"-I{ROOT / f
 
 def tool(name: str) -> str:
     """Return the path of a tool. Without it the test is skipped, but in CI it fails."""
-    path = shutil.which(name)
-    if path is None and os.environ.get("CI"):
-        pytest.fail(f"CI has no {name}")
-    return path or pytest.skip(f"there is no {name}")
+    return shutil.which(name) or missing(f"there is no {name}")
 
 
 def compiled(source: Path, target: Path, *flags: str) -> Path:

@@ -9,20 +9,11 @@ import onnxruntime
 import pytest
 
 import flexnn
-from flexnn.session import open_for_tests
 from tests.support.random_regions import Maker
+from tests.support.regions import check_runs
 
 BLOCK = 10
 BLOCKS = [*range(15), *(pytest.param(block, marks=pytest.mark.full) for block in range(15, 26))]
-
-
-def check(artifact: Path, feeds: list, wanted: list, memory: int | None) -> None:
-    with open_for_tests(artifact, memory=memory, threads=2, poison=True) as session:
-        for feed, expected in zip(feeds, wanted, strict=True):
-            for mine, theirs in zip(session.run(None, feed), expected, strict=True):
-                assert (mine.shape, mine.dtype) == (theirs.shape, theirs.dtype)
-                np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
-            assert memory is None or session.session_bytes <= memory
 
 
 def check_seed(folder: Path, seed: int) -> None:
@@ -39,11 +30,11 @@ def check_seed(folder: Path, seed: int) -> None:
     reference = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     wanted = [reference.run(None, feed) for feed in feeds]
     artifact = flexnn.compile(path)
-    check(artifact, feeds, wanted, None)
+    check_runs(artifact, feeds, wanted, None)
     memory = 1
     while True:  # what later programs need is known when they are met
         try:
-            check(artifact, feeds, wanted, memory)
+            check_runs(artifact, feeds, wanted, memory)
             return
         except flexnn.BudgetError as error:
             assert error.minimum > memory

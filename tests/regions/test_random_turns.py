@@ -9,21 +9,11 @@ import onnxruntime
 import pytest
 
 import flexnn
-from flexnn.session import open_for_tests
 from tests.support.random_turns import TurnMaker
-from tests.support.regions import is_taped
+from tests.support.regions import check_runs, is_taped
 
 BLOCK = 20
 BLOCKS = [*range(6), *(pytest.param(block, marks=pytest.mark.full) for block in range(6, 30))]
-
-
-def check(artifact: Path, feeds: list, wanted: list, memory: int | None) -> None:
-    with open_for_tests(artifact, memory=memory, threads=2, poison=True) as session:
-        for feed, expected in zip(feeds, wanted, strict=True):
-            for mine, theirs in zip(session.run(None, feed), expected, strict=True):
-                assert (mine.shape, mine.dtype) == (theirs.shape, theirs.dtype)
-                np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
-            assert memory is None or session.session_bytes <= memory
 
 
 def check_seed(folder: Path, seed: int) -> bool:
@@ -40,11 +30,11 @@ def check_seed(folder: Path, seed: int) -> bool:
     feeds = [maker.feed(rng) for _ in range(3)]
     wanted = [reference.run(None, feed) for feed in feeds]
     artifact = flexnn.compile(path)
-    check(artifact, feeds, wanted, None)
+    check_runs(artifact, feeds, wanted, None)
     memory = 1
     while True:
         try:
-            check(artifact, feeds, wanted, memory)
+            check_runs(artifact, feeds, wanted, memory)
             return is_taped(path, feeds[0])
         except flexnn.BudgetError as error:
             assert error.minimum > memory

@@ -83,3 +83,15 @@ def is_taped(path: Path, feed: Mapping[str, Array]) -> bool:
         scope.own[name].is_steady = is_few(array.dtype, array.nbytes)
     stretch = recorder.record(recorder.region, scope, recorder.region.all)
     return stretch.action is None and not any(region.walked for region in recorder.region.walk())
+
+
+def check_runs(
+    artifact: Path, feeds: Sequence[Mapping[str, Array]], wanted: Sequence[Sequence[Array]], memory: int | None
+) -> None:
+    """Compare runs with poisoned buffers with what another runtime computed; in a budget, the session's bytes, too."""
+    with open_for_tests(artifact, memory=memory, threads=2, poison=True) as session:
+        for feed, expected in zip(feeds, wanted, strict=True):
+            for mine, theirs in zip(session.run(None, feed), expected, strict=True):
+                assert (mine.shape, mine.dtype) == (theirs.shape, theirs.dtype)
+                np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
+            assert memory is None or session.session_bytes <= memory
