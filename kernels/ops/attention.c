@@ -364,4 +364,4 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
     return FX_OK;
 }
 
-FX_DRIVER(attention, .traits = FX_TRAIT_ROWS, .workspace = workspace_bytes);
+FX_DRIVER(attention, .traits = FX_TRAIT_ROWS | FX_TRAIT_FLUSHES, .workspace = workspace_bytes);

@@ -120,5 +120,5 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
                                      : fx_conv_gemm_run(call, threads, u0, u1);
 }
 
-FX_DRIVER(conv, .traits = FX_TRAIT_ROWS | FX_TRAIT_CHANNELS | FX_TRAIT_PANELS, .panel_bytes = panel_bytes,
-          .panels = panels, .workspace = workspace, .zeros = zeros);
+FX_DRIVER(conv, .traits = FX_TRAIT_ROWS | FX_TRAIT_CHANNELS | FX_TRAIT_PANELS | FX_TRAIT_FLUSHES,
+          .panel_bytes = panel_bytes, .panels = panels, .workspace = workspace, .zeros = zeros);

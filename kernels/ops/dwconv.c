@@ -67,5 +67,5 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
     return FX_OK;
 }
 
-FX_DRIVER(dwconv, .traits = FX_TRAIT_ROWS | FX_TRAIT_CHANNELS | FX_TRAIT_PANELS, .panel_bytes = panel_bytes,
-          .panels = panels, .workspace = workspace, .zeros = zeros);
+FX_DRIVER(dwconv, .traits = FX_TRAIT_ROWS | FX_TRAIT_CHANNELS | FX_TRAIT_PANELS | FX_TRAIT_FLUSHES,
+          .panel_bytes = panel_bytes, .panels = panels, .workspace = workspace, .zeros = zeros);

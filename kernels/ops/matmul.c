@@ -286,4 +286,4 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
     return FX_OK;
 }
 
-FX_DRIVER(matmul, .traits = FX_TRAIT_ROWS | FX_TRAIT_CHANNELS, .workspace = workspace_bytes);
+FX_DRIVER(matmul, .traits = FX_TRAIT_ROWS | FX_TRAIT_CHANNELS | FX_TRAIT_FLUSHES, .workspace = workspace_bytes);

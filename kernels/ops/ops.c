@@ -1,4 +1,5 @@
 /* The operators behind one set of functions: dispatch to their drivers, and the names that Python and messages use. */
+#include "flush.h"
 #include "impl.h"
 
 #include <string.h>
@@ -64,7 +65,14 @@ uint32_t fx_op_units(const fx_kernels *k, uint32_t op, uint32_t kernel, const fx
 }
 
 fx_status fx_op_run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) {
-    return impls[call->op]->run(call, threads, u0, u1);
+    const fx_op_impl *impl = impls[call->op];
+    const uint64_t mode = impl->traits & FX_TRAIT_FLUSHES ? fx_float_mode() : FX_FLUSH_BITS;
+    if ((mode & FX_FLUSH_BITS) == FX_FLUSH_BITS)
+        return impl->run(call, threads, u0, u1);
+    fx_set_float_mode(mode | FX_FLUSH_BITS);
+    const fx_status status = impl->run(call, threads, u0, u1);
+    fx_set_float_mode(mode);
+    return status;
 }
 
 /* ---- names ---- */

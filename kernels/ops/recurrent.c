@@ -357,4 +357,4 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
     return FX_OK;
 }
 
-FX_DRIVER(recurrent, .traits = 0, .workspace = workspace_bytes);
+FX_DRIVER(recurrent, .traits = FX_TRAIT_FLUSHES, .workspace = workspace_bytes);
