@@ -1,7 +1,7 @@
 /* Which steps are worth sharing. Threads that sleep take long to wake, and a thread that the system puts aside while it
  * holds units keeps the caller waiting. So the engine keeps how long each step takes one thread, and the caller
  * computes short steps alone, and all steps of short runs and, for a while, of runs that took longer because they
- * shared. What a run computes is the same. */
+ * shared, by more than runs before gained. What a run computes is the same. */
 #ifndef FLEXNN_ENGINE_SHARING_H
 #define FLEXNN_ENGINE_SHARING_H
 
@@ -14,9 +14,11 @@ typedef uint32_t fx_cost;
 typedef struct fx_sharing {
     int always;             /* share whatever it costs, for tests */
     int is_worth;           /* share in this run */
-    int losses;             /* runs that lost by sharing, less those that gained */
+    int losses;             /* rests that runs lost by sharing led to, less runs that gained */
     int64_t worth_ns;       /* that the longer steps of this run take one thread, so far; 0: none has run */
     int64_t lost_ns;        /* by sharing, in this run so far; negative: gained */
+    int64_t most_ns;        /* that this run may lose before nothing more is shared in it */
+    int64_t balance_ns;     /* lost by runs since the last rest, older ones counting less; negative: gained */
     int64_t rests_until_ns; /* nothing is shared before */
 } fx_sharing;
 

@@ -57,6 +57,9 @@ static void losses(void) {
     fx_sharing s = {0};
     fx_cost cost = 0;
     int64_t now = 0, last = 0;
+    fx_sharing_begin(&s, now);
+    job(&s, &cost, 5 * MS, MS, 1); /* what is not known yet loses nothing */
+    fx_sharing_end(&s, now);
     for (int run = 0; run < 20; run++) {
         fx_sharing_begin(&s, now);
         CHECK(fx_sharing_parts(&s, cost) == 0);
@@ -81,9 +84,40 @@ static void losses(void) {
     CHECK(s.losses == 0 && s.rests_until_ns <= now);
 }
 
+/* A run of `steps` steps that take 1 ms each alone, shared if sharing is worth it; returns how many were. */
+static int run_of(fx_sharing *s, fx_cost *cost, int steps, int64_t now, int64_t first_ns, int64_t other_ns) {
+    int shared = 0;
+    fx_sharing_begin(s, now);
+    for (int i = 0; i < steps; i++) {
+        const int is_shared = !fx_sharing_parts(s, *cost);
+        job(s, cost, !is_shared ? MS : i ? other_ns : first_ns, MS, is_shared);
+        shared += is_shared;
+    }
+    fx_sharing_end(s, now);
+    return shared;
+}
+
+static void gains(void) {
+    fx_sharing s = {0};
+    fx_cost cost = 0;
+    run_of(&s, &cost, 20, 0, 500 * US, 500 * US);
+    for (int run = 0; run < 40; run++) /* one step that loses does not end the sharing of others that gain */
+        CHECK(run_of(&s, &cost, 20, run * MS, 1500 * US, 600 * US) == 20 && s.losses == 0);
+    CHECK(run_of(&s, &cost, 20, 50 * MS, 9 * MS, 600 * US) == 20); /* nor one that had to wait for a CPU */
+    CHECK(run_of(&s, &cost, 20, 60 * MS, 600 * US, 600 * US) == 20);
+    for (int run = 0; run < 5; run++) /* runs in which no other thread came are even */
+        CHECK(run_of(&s, &cost, 20, 70 * MS, MS + 100, MS + 100) == 20 && s.losses == 0);
+    int runs = 0;
+    while (run_of(&s, &cost, 20, 80 * MS, 2 * MS, 1200 * US) == 20)
+        CHECK(++runs < 20);
+    CHECK(runs && s.losses == 1 && s.rests_until_ns > 80 * MS);            /* what was gained is lost: rest */
+    CHECK(run_of(&s, &cost, 20, s.rests_until_ns, 3 * MS, 600 * US) == 1); /* nothing was gained since */
+}
+
 int main(void) {
     costs();
     short_runs();
     losses();
+    gains();
     return 0;
 }
