@@ -15,7 +15,7 @@ from flexnn.median import median
 from flexnn.planning import MachineProfile, Setting
 from flexnn.planning.bands import banded
 from flexnn.planning.costs import graph_costs
-from flexnn.planning.types import Costs, io_alignment
+from flexnn.planning.types import Costs, NodeCosts, io_alignment
 
 from .cache import STORAGE
 from .compute import Case, Times, cases_of, measure_variants
@@ -71,7 +71,8 @@ def measure_part(
     cases = [case for case in cases_of(graph, costs, {}) if scale_name(case) in names]
     times: Times = {}
     if seconds is None:
-        found = sampled_scales(graph, costs, cases, arena_bytes=arena_bytes, seconds=SAMPLES_S, step_s=known.step_s)
+        telling = cases_that_tell(cases, known, streams=STORAGE in names)
+        found = sampled_scales(graph, costs, telling, arena_bytes=arena_bytes, seconds=SAMPLES_S, step_s=known.step_s)
     else:
         times = measure_variants(graph, costs, cases, arena_bytes=arena_bytes, seconds=seconds)
         found = _scales(cases, times)
@@ -80,6 +81,22 @@ def measure_part(
         file = File(artifact.fd, direct_fd, artifact.crcs)
         machine = _with_storage(graph, costs, file, machine, arena_bytes, (seconds or SAMPLES_S) / 2)
     return machine
+
+
+def cases_that_tell(cases: list[Case], machine: MachineProfile, *, streams: bool) -> list[Case]:
+    """Return the cases whose scales hold for other sizes: those that do not wait for their weights. Small maps
+    do, but in a sample their weights lie in a cache, so a kernel would look fast that is slow for large ones. Where the
+    program ``streams`` weights, kernels and operators without such a case keep all of theirs.
+    """
+    telling = [case for case in cases if not _waits_for_weights(case.costs, machine)]
+    names = {scale_name(case) for case in telling}
+    return telling + [case for case in cases if streams and scale_name(case) not in names]
+
+
+def _waits_for_weights(node: NodeCosts, machine: MachineProfile) -> bool:
+    """Return whether a variant takes no longer, by rates alone, than reading its weights from memory."""
+    reading_s = node.weight_bytes / machine.bytes_per_second
+    return node.weight_bytes > 0 and any(variant.channels_s <= reading_s for variant in node.variants)
 
 
 def _with_kernels(known: MachineProfile, cases: list[Case], found: dict[str, float]) -> dict[str, float]:

@@ -210,6 +210,26 @@ def test_samples_are_short(wide: str) -> None:
     assert sample.sampled_scales(graph, costs, cases, arena_bytes=1000, seconds=0.01, step_s=4e-6) == {}
 
 
+def test_scales_are_of_maps_that_do_not_wait_for_weights(artifact: str) -> None:
+    """A map of 2 x 2 reads its weights for 4 pixels; what a sample of it shows says nothing about large maps."""
+
+    def cases_at(side: int) -> list[compute.Case]:
+        with flexnn.Session(artifact, threads=1, profile="analytic") as session:
+            run(session, side, 1.0)
+            graph = session.plan.graph
+        return compute.cases_of(graph, graph_costs(graph, Setting(machine), every_variant=True), {})
+
+    machine = MachineProfile(1e11, 1e10)
+    small, large = cases_at(2), cases_at(96)
+    kernels = {"direct", "wino2", "wino4"}
+    assert {sample.scale_name(case) for case in small} & kernels == kernels
+    for streams in (False, True):
+        found = device.cases_that_tell([*small, *large], machine, streams=streams)
+        assert {case.key for case in found if case.costs.panels} == {case.key for case in large if case.costs.panels}
+    assert not [case for case in device.cases_that_tell(small, machine, streams=False) if case.costs.panels]
+    assert device.cases_that_tell(small, machine, streams=True) != device.cases_that_tell(small, machine, streams=False)
+
+
 def test_measuring_keeps_to_the_budget(artifact: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Measuring takes no more memory than the plan; nothing else is open meanwhile."""
     with flexnn.Session(artifact, threads=2, profile="analytic") as session:
