@@ -100,8 +100,10 @@ static fx_bound *make(fx_engine *e, const fx_program *p, fx_error *error) {
     }
     if (b)
         b->bytes = bytes + b->touches.bytes;
-    else
+    else {
+        e->is_suspect = 1;
         fx_fail(error, FX_ERR_MEMORY, ENOMEM);
+    }
     return b;
 }
 
@@ -133,8 +135,10 @@ fx_status fx_engine_grow(fx_engine *e, int64_t bytes, fx_error *error) {
     const fx_status status = fx_arena_grow(&e->arena, bytes);
     if (e->arena.bytes != before)
         e->stopped = NULL;
-    if (status != FX_OK)
+    if (status != FX_OK) {
+        e->is_suspect = 1;
         return fx_fail(error, status, ENOMEM);
+    }
     if (e->poison && e->arena.bytes > before)
         fx_poison(e->arena.memory + before, e->arena.bytes - before);
     return FX_OK;
@@ -151,7 +155,7 @@ static fx_status bring(fx_engine *e, fx_bound *b, fx_poll *poll, fx_bind_stats *
     if (fx_loader_pause(e, poll) != FX_OK)
         return fx_fail(error, FX_ERR_CANCELLED, 0);
     fx_status status = fx_engine_grow(e, p->arena_bytes, error);
-    if (status == FX_OK && with_same_pins(e, p))
+    if (status == FX_OK && !e->is_suspect && with_same_pins(e, p))
         for (uint32_t i = 0; i < p->pinned_count; i++)
             stats->kept += p->pinned[i].check_bytes;
     else if (status == FX_OK)
@@ -194,9 +198,11 @@ fx_bound *fx_bind(fx_engine *e, const fx_program *p, const fx_interrupt *interru
         return NULL;
     }
     if (bring(e, b, &poll, stats, error) != FX_OK) {
+        e->is_suspect = 1;
         fx_edits_free(b);
         return NULL;
     }
+    fx_seal_bound(b);
     b->others = e->bound;
     e->bound = b;
     fx_arena_bind(&e->arena, 1);

@@ -67,6 +67,10 @@ void fx_engine_free(fx_engine *e) {
         fx_recording_free(e->recordings);
     while (e->bound)
         fx_unbind(e->bound);
+    for (fx_bound *b = e->unbound, *next; b; b = next) { /* which a damaged program shared */
+        next = b->others;
+        free(b);
+    }
     if (getpid() == e->process) {
         fx_event_destroy(&e->to_caller);
         fx_event_destroy(&e->to_loader);
@@ -98,6 +102,10 @@ fx_status fx_engine_close(fx_engine *e, int *is_abandoned) {
     else
         fx_engine_free(e);
     return FX_OK;
+}
+
+void fx_engine_suspect(fx_engine *e) {
+    e->is_suspect = 1;
 }
 
 fx_status fx_engine_rest(fx_engine *e, const fx_interrupt *interrupt) {

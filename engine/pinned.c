@@ -52,16 +52,24 @@ static int64_t found(const fx_engine *e, int64_t file_offset, int64_t bytes, int
     return from;
 }
 
+/* Whether a part may be kept or moved: after a fault, only if it has its checksums. */
+static int is_whole(const fx_engine *e, const fx_program *p, const fx_load *load, part x) {
+    return !e->is_suspect || (x.from >= 0 && fx_seal_holds(e, p, load, x.begin, x.end, x.from));
+}
+
 /* Cuts the pinned loads into parts by where their bytes are now. */
 static int cut(const fx_engine *e, const fx_program *p, parts *out) {
     for (uint32_t i = 0; i < p->pinned_count; i++) {
         const fx_load *load = &p->pinned[i];
         const int64_t start = load->file_offset + load->check_lead, to = load->address + load->check_lead;
         int64_t all = load->check_bytes ? found(e, start, load->check_bytes, to) : -1;
+        all = is_whole(e, p, load, (part){i, 0, load->check_bytes, all, to}) ? all : -1;
         for (int64_t at = 0, end; at < load->check_bytes; at = end) {
             end = all >= 0 || load->check_bytes - at < load->chunk_bytes ? load->check_bytes : at + load->chunk_bytes;
-            int64_t from = all >= 0 ? all : found(e, start + at, end - at, to + at);
-            if (!add(out, (part){i, at, end, from, to + at}))
+            part new = {i, at, end, all >= 0 ? all : found(e, start + at, end - at, to + at), to + at};
+            if (all < 0 && !is_whole(e, p, load, new))
+                new.from = -1;
+            if (!add(out, new))
                 return 0;
         }
     }

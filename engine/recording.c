@@ -4,6 +4,7 @@
 #include "protocol.h"
 
 #include <errno.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -17,17 +18,22 @@ typedef struct row_place {
 struct fx_recording {
     fx_engine *engine;
     fx_recording *others; /* next in the engine's list */
-    fx_tape tape;         /* its arrays lie behind this, in the same allocation */
-    int64_t bytes;        /* of this allocation */
-    fx_range slots;       /* of the arena */
-    void **places;        /* [slot_count]: addresses in this run; NULL: no entry has said which row it is */
-    row_place *rows;      /* [slot_count] */
-    void **buffers;       /* [slots of the program with the most buffers] */
-    int64_t *counters;    /* [counter_count] */
-    uint8_t *went;        /* [entry_count]: whether a branch or a turn went elsewhere the last time */
-    uint32_t entry;       /* where a run that stopped goes on */
+
+    /* From here to the seal nothing changes. */
+    fx_tape tape;      /* its arrays lie behind this, in the same allocation */
+    int64_t bytes;     /* of this allocation */
+    fx_range slots;    /* of the arena */
+    void **places;     /* [slot_count]: addresses in this run; NULL: no entry has said which row it is */
+    row_place *rows;   /* [slot_count] */
+    void **buffers;    /* [slots of the program with the most buffers] */
+    int64_t *counters; /* [counter_count] */
+    uint8_t *went;     /* [entry_count]: whether a branch or a turn went elsewhere the last time */
+    fx_seal seal;
+
+    uint32_t entry; /* where a run that stopped goes on */
     fx_sharing sharing;
-    int is_broken;
+    int is_broken;  /* a program of its tape is unbound */
+    int is_damaged; /* its seal is broken */
 };
 
 /* ---- making ---- */
@@ -85,6 +91,32 @@ static int64_t lay_out(char *memory, const fx_tape *t) {
     return used;
 }
 
+static uint32_t head_of(const fx_recording *r) {
+    const size_t first = offsetof(fx_recording, tape);
+    return fx_seal_more(r->engine->file.crc_path, 0, (const char *)r + first, 1, offsetof(fx_recording, seal) - first);
+}
+
+static uint32_t body_of(const fx_recording *r) {
+    const fx_tape *t = &r->tape;
+    const fx_crc_path path = r->engine->file.crc_path;
+    uint32_t crc = fx_seal_more(path, 0, t->programs, t->program_count, sizeof *t->programs);
+    crc = fx_seal_more(path, crc, t->entries, t->entry_count, sizeof *t->entries);
+    crc = fx_seal_more(path, crc, t->slots, t->slot_count, sizeof *t->slots);
+    return fx_seal_more(path, crc, t->operands, t->operand_count, sizeof *t->operands);
+}
+
+int fx_recordings_are_whole(fx_engine *e) {
+    int are_whole = 1;
+    for (fx_recording *r = e->recordings; r; r = r->others) {
+        if (!r->is_damaged && head_of(r) != r->seal.head) {
+            r->tape.program_count = 0; /* of a list that may be anywhere */
+            r->is_damaged = 1;
+        }
+        are_whole &= !r->is_damaged && body_of(r) == r->seal.body;
+    }
+    return are_whole;
+}
+
 fx_recording *fx_recording_make(fx_engine *e, const fx_tape *tape, fx_error *error) {
     fx_poll poll = fx_poll_start(NULL);
     *error = (fx_error){.index = -1};
@@ -101,6 +133,7 @@ fx_recording *fx_recording_make(fx_engine *e, const fx_tape *tape, fx_error *err
     const int64_t bytes = lay_out(NULL, tape);
     fx_recording *r = aligned_alloc(64, (size_t)bytes);
     if (!r) {
+        e->is_suspect = 1;
         fx_fail(error, FX_ERR_MEMORY, ENOMEM);
         return NULL;
     }
@@ -116,6 +149,7 @@ fx_recording *fx_recording_make(fx_engine *e, const fx_tape *tape, fx_error *err
         return NULL;
     }
     fx_pinned_drop(e, r->slots); /* of programs unbound since */
+    r->seal = (fx_seal){.head = head_of(r), .body = body_of(r)};
     r->others = e->recordings;
     e->recordings = r;
     fx_arena_bind(&e->arena, 1);
@@ -335,11 +369,16 @@ fx_status fx_recording_run(fx_recording *r, void *const *buffers, const int64_t 
     fx_poll poll = fx_poll_start(interrupt);
     r->entry = goes_on ? r->entry : 0;
     e->stopped = NULL;
+    fx_status status = fx_seals_check(e, &poll, error);
+    if (status != FX_OK) {
+        fx_arena_end(&e->arena);
+        return status;
+    }
     if (!goes_on)
         memset(r->counters, 0, r->tape.counter_count * sizeof *r->counters);
     e->sharing = &r->sharing;
     fx_sharing_begin(&r->sharing, start);
-    fx_status status = place_slots(r, buffers, buffer_bytes, goes_on);
+    status = place_slots(r, buffers, buffer_bytes, goes_on);
     if (status != FX_OK)
         fx_fail(error, status, 0);
     if (e->poison && !goes_on && r->slots.lo < r->slots.hi)
@@ -349,6 +388,7 @@ fx_status fx_recording_run(fx_recording *r, void *const *buffers, const int64_t 
     const int64_t end = fx_now_ns();
     fx_sharing_end(&r->sharing, end);
     stats->run.run_ns = end - start;
+    e->is_suspect = status != FX_OK;
     fx_arena_end(&e->arena);
     return status;
 }

@@ -184,10 +184,14 @@ fx_status fx_run(fx_bound *b, void *const *buffers, fx_bound *const *next, uint3
         return fx_fail(error, FX_ERR_RUNNING, 0);
     e->stopped = NULL;
     fx_poll poll = fx_poll_start(interrupt);
-    e->sharing = &b->sharing;
-    fx_sharing_begin(&b->sharing, fx_now_ns());
-    const fx_status status = fx_run_bound(b, buffers, next, next_count, &poll, stats, error);
-    fx_sharing_end(&b->sharing, fx_now_ns());
+    fx_status status = fx_seals_check(e, &poll, error);
+    if (status == FX_OK) {
+        e->sharing = &b->sharing;
+        fx_sharing_begin(&b->sharing, fx_now_ns());
+        status = fx_run_bound(b, buffers, next, next_count, &poll, stats, error);
+        fx_sharing_end(&b->sharing, fx_now_ns());
+        e->is_suspect = status != FX_OK;
+    }
     fx_arena_end(&e->arena);
     return status;
 }

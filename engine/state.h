@@ -1,5 +1,5 @@
-/* What protocol.c, engine.c, bind.c, edits.c, pinned.c, run.c, loader.c, recording.c, tape.c and poison.c share: the
- * engine and its bound programs. */
+/* What protocol.c, engine.c, bind.c, edits.c, seal.c, pinned.c, run.c, loader.c, recording.c, tape.c and poison.c
+ * share: the engine and its bound programs. */
 #ifndef FLEXNN_ENGINE_STATE_H
 #define FLEXNN_ENGINE_STATE_H
 
@@ -8,6 +8,7 @@
 #include "flexnn/recording.h"
 #include "loader.h"
 #include "read.h"
+#include "seal.h"
 #include "sharing.h"
 #include "sync.h"
 #include "table_rows.h"
@@ -48,17 +49,13 @@ typedef struct fx_edit {
 struct fx_bound {
     fx_engine *engine;
     fx_bound *others; /* next in the engine's list */
+
+    /* From here to the seal nothing changes while it is bound. */
     fx_program program;
-    fx_bound *owner;    /* NULL: its arrays are its own */
-    fx_edit *edits;     /* while it is shown: the words of the owner */
-    int64_t edit_count; /* of an owner 0 */
-    fx_bound *shown;    /* of an owner: whose words its arrays have; NULL: its own */
-    int64_t sharers;    /* of an owner */
-    char *records;      /* the first node */
-    int64_t bytes;      /* of this allocation and of the lists in touches */
-    fx_touches touches;
-    fx_after after[FX_PREDECESSORS];
-    uint32_t after_next;     /* the entry to replace next */
+    fx_bound *owner;         /* NULL: its arrays are its own */
+    fx_edit *edits;          /* while it is shown: the words of the owner */
+    int64_t edit_count;      /* of an owner 0 */
+    char *records;           /* the first node */
     uint32_t *waits;         /* [FX_RUNS][load_count]: fx_turn.after */
     fx_span *load_spans;     /* [FX_RUNS][load_count], absolute; NULL when not tracing */
     fx_span *spans;          /* [step_count + load_count]; NULL when not tracing */
@@ -67,8 +64,17 @@ struct fx_bound {
     uint8_t *first_steps;    /* [step_count], poison only: the step is the first of its node */
     fx_task *tasks;          /* [steps of the largest group] */
     fx_cost *costs;          /* [group_count, or step_count without groups] */
-    fx_sharing sharing;      /* of runs by itself */
     fx_stored_table *tables; /* [table_count] */
+    fx_seal seal;
+
+    fx_touches touches; /* sealed, too */
+    int64_t bytes;      /* of this allocation and of the lists in touches */
+    int is_damaged;     /* its seal is broken */
+    fx_bound *shown;    /* of an owner: whose words its arrays have; NULL: its own */
+    int64_t sharers;    /* of an owner */
+    fx_after after[FX_PREDECESSORS];
+    uint32_t after_next; /* the entry to replace next */
+    fx_sharing sharing;  /* of runs by itself */
 };
 
 /* A run as the loader sees it. Runs of programs without loads are no turns. */
@@ -122,6 +128,7 @@ struct fx_engine {
     fx_announced ahead[FX_AHEAD_MAX]; /* runs whose loads may have begun, in order */
     uint32_t ahead_count;
     int must_restart; /* a run was broken off, or the arena changed: the loader starts afresh */
+    int is_suspect;   /* something failed: seals are checked before the next run, weights before they are kept */
     fx_jitter jitter;
 
     /* Rows of tables, read in this run. */
@@ -205,6 +212,9 @@ void fx_recordings_break(const fx_bound *b);
 /* Bytes of the arena up to the last slot; bytes outside it. Of all recordings. */
 int64_t fx_recordings_arena(const fx_engine *e);
 int64_t fx_recordings_bytes(const fx_engine *e);
+
+/* Whether the seals of all recordings are whole. */
+int fx_recordings_are_whole(fx_engine *e);
 
 /* Fills the workspace of a step with NaNs, and before its node's first step the output too, where no other tensor's
  * values lie in it. */

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias, TypeVar
 import numpy as np
 
 from flexnn.graph import is_onnx
-from flexnn.graph.ir import DTYPES
+from flexnn.graph.ir import DTYPES, GraphError
 from flexnn.graph.ports import Dim, Port
 from flexnn.planning import BudgetError, Plan
 from flexnn.run.engine import SessionError
@@ -204,8 +204,9 @@ class Session:
         Raises:
             ValueError: A name, shape or type is wrong.
             TypeError: ``output_names`` is no list, or ``input_feed`` no mapping.
-            SessionError: The artifact cannot be read or fails its checksums (the session can run again), or the session
-                is closed, from another process, or called by a signal handler that interrupted a call of the session.
+            SessionError: The artifact cannot be read or fails its checksums (the session can run again), or what was
+                bound has changed in memory when a run follows a fault (until it is bound anew), or the session is
+                closed, from another process, or called by a signal handler that interrupted a call of the session.
             BudgetError: Shapes are open, and these do not fit the budget.
             GraphError: Shapes are open, and the model cannot be computed at these.
         """
@@ -302,6 +303,10 @@ class Session:
             self._is_busy = True
             try:
                 return call(self._run)
+            except BaseException as error:
+                if not isinstance(error, BudgetError | GraphError):  # what is refused has broken nothing
+                    self._run.suspect()
+                raise
             finally:
                 self._is_busy = False
                 if self._is_closed:

@@ -94,6 +94,7 @@ cdef extern from "flexnn/engine.h" nogil:
     fx_status fx_program_check(const fx_program *p, int threads, const fx_kernels *k, fx_error *error)
     fx_engine *fx_engine_open(const fx_options *o, fx_error *error)
     fx_status fx_engine_close(fx_engine *e, int *is_abandoned)
+    void fx_engine_suspect(fx_engine *e)
     fx_status fx_engine_rest(fx_engine *e, const fx_interrupt *interrupt)
     fx_status fx_engine_trim(fx_engine *e, int keep_pinned)
     int64_t fx_engine_bytes(const fx_engine *e)

@@ -8,7 +8,7 @@ from cpython.exc cimport PyErr_CheckSignals
 from flexnn._core.c_engine cimport *
 
 cdef tuple _STATUS_NAMES = ("ok", "params", "bounds", "index", "memory", "io", "eof", "checksum", "thread", "cancelled",
-                            "fork", "overlap", "running")
+                            "fork", "overlap", "running", "seal")
 if len(_STATUS_NAMES) != FX_STATUS_COUNT:
     raise ImportError("flexnn: the binding's list of statuses is not the core's")
 
@@ -26,7 +26,8 @@ def table_workspace(int64_t chunk_bytes):
 class EngineError(RuntimeError):
     """The engine refused a program or broke off a run; the session can run again.
 
-    ``status``: "params", "bounds", "index", "memory", "io", "eof", "checksum", "thread", "fork", "overlap" or "running".
+    ``status``: "params", "bounds", "index", "memory", "io", "eof", "checksum", "thread", "fork", "overlap", "running" or
+    "seal" (nothing runs until the programs are bound again).
     ``index``: of the load (``is_load``; among the pinned loads if ``is_pinned``) or of the node (also of one that reads
     a table); -1 if the error is about neither. ``file_offset``: where reading failed. ``os_error``: errno of "io", else
     0.
@@ -179,6 +180,12 @@ cdef class Engine:
         if pending:
             raise pending[0]
         return status == FX_OK
+
+    def suspect(self):
+        """Something failed outside the engine: the next run first checks what is bound ("seal"). Does nothing once the
+        engine is closed."""
+        if self.engine != NULL:
+            fx_engine_suspect(self.engine)
 
     def trim(self, bint keep=False):
         """Give back the arena beyond what the bound programs need; with ``keep``, pinned weights stay

@@ -11,6 +11,7 @@ from typing import Any
 import flexnn
 from flexnn import doctor, units
 from flexnn.compiler import compiled
+from flexnn.errors import printable
 from flexnn.run.options import default_threads
 
 from . import ablations, compare, curve, timing
@@ -69,11 +70,11 @@ def run(options: argparse.Namespace) -> int:
         print(json.dumps(report))
     else:
         for row in (*rows, *points):
-            print(_line(row))
+            print(printable(_line(row)))
     if stored is None:
         return 0
     lines, slower = compare.compare(stored, report, options.tolerance)
-    print("\n".join(lines), file=sys.stderr if options.json else sys.stdout)
+    print("\n".join(map(printable, lines)), file=sys.stderr if options.json else sys.stdout)
     return int(slower)
 
 

@@ -193,3 +193,13 @@ def _stacked(node: ModelNode, rows: list[Array], axis: int, back: bool) -> Array
     if rows[0].nbytes * len(rows) > SCAN_BYTES_MAX:
         raise GraphError(f"{node.where}: the stacked output would exceed {SCAN_BYTES_MAX >> 30} GiB")
     return np.stack(rows[::-1] if back else rows, axis)
+
+
+def carried_count(node: ModelNode) -> int:
+    """Return how many outputs of a body, at its start, are not kept from turn to turn."""
+    if node.op_type == "If":
+        return len(node.output)
+    if node.op_type == "Loop":
+        return 1 + max(0, len(node.input) - 2)
+    count = node.attrs.get("num_scan_inputs")
+    return len(node.input) - count if isinstance(count, int) else 0

@@ -270,7 +270,8 @@ class Templates:
         self._found: dict[Key, list[SegmentTemplate]] = {}
         self._read = stored
         self._stored: Stored = {}
-        self._is_closed = False
+        self.is_closed = False
+        """Whether none are kept any more."""
         self.traces: list[Trace] | None = None
         """Templates that were traced, if they are to be kept."""
 
@@ -292,7 +293,7 @@ class Templates:
         """Drop all templates, and make no more."""
         self._found.clear()
         self._stored = {}
-        self._is_closed = True
+        self.is_closed = True
 
     def segment(
         self,
@@ -303,7 +304,7 @@ class Templates:
         is_steady: Told | None,
     ) -> Segment:
         """Return the segment that ``build_segment`` returns."""
-        if self._is_closed:
+        if self.is_closed:
             return build_segment(region, remaining, values, is_settled, is_steady, self._opset)
         read = region.needed(remaining)
         names = sorted(name for name in read if name in values)

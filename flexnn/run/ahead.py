@@ -19,11 +19,12 @@ from flexnn.graph.ir import ALL_DTYPES, Array, GraphError
 from flexnn.graph.model import ModelNode
 from flexnn.planning.overhead import BASE_BYTES
 from flexnn.regions import Control, Read, Region, Stretch
+from flexnn.regions.control import carried_count
 from flexnn.regions.ranges import Ranges
 
 from .growing import GUESS
 from .needs import alone_bytes
-from .open_shapes import Found, OpenShapesRun, carried_count, live_bytes
+from .open_shapes import Found, OpenShapesRun, live_bytes
 from .recording import ready
 from .segments import BoundSegments
 

@@ -71,6 +71,10 @@ class Engine:
         """Bytes of the arena, the bound programs and the stacks."""
         return self.core.bytes
 
+    def suspect(self) -> None:
+        """Have what is bound checked before the next run: something failed."""
+        self.core.suspect()
+
     def trim(self, *, keep: bool = False) -> None:
         """Give back the arena beyond what the bound programs need, and freed heap. With ``keep``, pinned weights stay
         for later programs when none is bound.
@@ -180,6 +184,8 @@ class BoundProgram:
     def explain(self, error: _core.EngineError) -> str:
         """Return the engine's error with the name of the weight or node that it is about."""
         program, graph = self.plan.program, self.plan.graph
+        if error.status == "seal":
+            return f"{error}: open the session again, or set its memory, which binds it anew"
         if error.status in ("io", "eof", "checksum") and error.is_load:
             loads = program.pinned if error.is_pinned else program.loads
             offset = int(loads[error.index]["file_offset"])

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from flexnn.errors import printable
 from flexnn.graph.ir import DTYPES, Array
 from flexnn.graph.ports import Dim, Port
 
@@ -52,13 +53,14 @@ class Feeds:
         wanted = list(names)
         for name in wanted:
             if name not in self._places:
-                raise ValueError(f"no output {name!r}; the outputs are {', '.join(self._places)}")
+                raise ValueError(f"no output {name!r}; the outputs are {printable(', '.join(self._places))}")
         return [self._places[name] for name in wanted]
 
     def _refuse_others(self, feed: Mapping[str, Any]) -> None:
         for name in feed:
             if name not in self._names:
-                raise ValueError(f"no input {name!r}; the inputs are {', '.join(n for n, _, _ in self._inputs)}")
+                names = printable(", ".join(own for own, _, _ in self._inputs))
+                raise ValueError(f"no input {name!r}; the inputs are {names}")
 
 
 def _array(name: str, given: object) -> Array:

@@ -127,6 +127,10 @@ class FixedRun:
         except SessionError:
             self._engine.give_back()
 
+    def suspect(self) -> None:
+        """Have the program checked before the next run."""
+        self._engine.suspect()
+
     def statistics(self) -> dict[str, Any]:
         """Return figures of the run (Session.statistics)."""
         program = self._bound.program

@@ -22,6 +22,12 @@ class LackingRecorder(Recorder):
             self.templates.keeps_best = self._segments.memory is not None
         self._segments.templates = self.templates
 
+    def renew_templates(self) -> None:
+        """Forget the templates that are kept, if they are; those of the artifact are checked as they are read again."""
+        if self.templates is not None and not self.templates.is_closed:
+            self.templates = None
+            self.keep_templates(wanted=True)
+
     def _stored(self) -> Stored:
         """Read the templates that the artifact holds. Raises ArtifactError, GraphError."""
         from flexnn.regions.template_reader import load_templates  # models without templates do not need it

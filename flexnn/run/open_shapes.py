@@ -20,7 +20,7 @@ from flexnn.graph.model import ModelNode
 from flexnn.planning import BudgetError, Plan
 from flexnn.planning.overhead import BASE_BYTES
 from flexnn.regions import Control, Host, Read, Region, Scope, Stretch, Value
-from flexnn.regions.control import check_branches, truth, walked_loop
+from flexnn.regions.control import carried_count, check_branches, truth, walked_loop
 from flexnn.regions.region import members
 from flexnn.regions.scope import is_few
 from flexnn.regions.walk import HEAVY, constant_array
@@ -240,6 +240,11 @@ class OpenShapesRun:
                 self._forget(self._first.pop(key))
         self._open.rebudget(memory)
         self._recorder.keep_templates(wanted=memory is None)
+
+    def suspect(self) -> None:
+        """Have the programs and recordings checked before the next run. Templates are read or traced again."""
+        self._open.suspect()
+        self._recorder.renew_templates()
 
     def statistics(self) -> dict[str, Any]:
         """Return figures of the run (Session.statistics)."""
@@ -482,16 +487,6 @@ class OpenShapesRun:
             return walked_loop(node, bodies, inputs, walk, self._recorder.model.opset)
         finally:
             self._open.needs.held_bytes = held
-
-
-def carried_count(node: ModelNode) -> int:
-    """Return how many outputs of a body, at its start, are not kept from turn to turn."""
-    if node.op_type == "If":
-        return len(node.output)
-    if node.op_type == "Loop":
-        return 1 + max(0, len(node.input) - 2)
-    count = node.attrs.get("num_scan_inputs")
-    return len(node.input) - count if isinstance(count, int) else 0
 
 
 def live_bytes(live: Mapping[str, Array]) -> int:

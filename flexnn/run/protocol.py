@@ -64,6 +64,10 @@ class Run(Protocol):
         """Plan again for another budget, in place. Raises BudgetError, SessionError; the old budget stays then."""
         ...
 
+    def suspect(self) -> None:
+        """Learn that a call failed: what lies in memory is checked, or made anew, before it is used again."""
+        ...
+
     def statistics(self) -> dict[str, Any]:
         """Return figures of the run (Session.statistics)."""
         ...

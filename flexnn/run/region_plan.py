@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from flexnn import _core
+from flexnn.errors import printable
 from flexnn.graph.ir import Array, Graph
 from flexnn.planning import Plan, Program
 from flexnn.regions import Region, Segment
@@ -187,7 +188,7 @@ class RegionPlan(Plan):
                 f"{'  ' * depth}{where}: {len(part.graph.nodes)} nodes from {part.graph.nodes[0].name!r},"
                 f" arena {format_bytes(part.plan.arena_bytes)}, {part.plan.predicted_ms:.2f} ms"
             )
-        return "\n".join(lines)
+        return "\n".join(map(printable, lines))
 
 
 class _PlanningSampler(Sampler):

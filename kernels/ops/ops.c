@@ -158,6 +158,7 @@ const char *fx_status_text(fx_status s) {
         [FX_ERR_FORK] = "the session was opened before a fork, in the parent process",
         [FX_ERR_OVERLAP] = "a load or an output overlaps memory that is in use",
         [FX_ERR_RUNNING] = "a run is going on",
+        [FX_ERR_SEAL] = "a bound program has changed in memory",
     };
     return (unsigned)s < FX_STATUS_COUNT ? texts[s] : "unknown error";
 }

@@ -95,6 +95,27 @@ def test_inputs_keep_their_names(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="input") as caught:
             session.run(None, {})
         assert str(caught.value).isprintable()
+        x = np.zeros((2, 64), np.float32)
+        for names, feed in (([EVIL], {f"x{EVIL}": x}), (None, {EVIL: x}), (None, {f"x{EVIL}": x[:1]})):
+            with pytest.raises(ValueError, match="put") as caught:
+                session.run(names, feed)
+            assert str(caught.value).isprintable()
+
+
+def test_plans_of_open_shapes(tmp_path: Path) -> None:
+    """Regions are named by their nodes and attributes."""
+    body = model_of().graph
+    del body.input[:]
+    x = helper.make_tensor_value_info(f"x{EVIL}", TensorProto.FLOAT, [f"n{EVIL}", 64])
+    flag = helper.make_tensor_value_info("flag", TensorProto.BOOL, [])
+    node = helper.make_node("If", ["flag"], ["y"], f"if{EVIL}", then_branch=body, else_branch=body)
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    graph = helper.make_graph([node], "graph", [x, flag], outputs)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    artifact = flexnn.compile(saved(tmp_path, model))
+    plan = flexnn.plan(artifact, shapes={f"x{EVIL}": (2, 64)}, profile="analytic")
+    assert "\\x1b[2J" in plan.summary()
+    check_harmless(plan.summary())
 
 
 def test_long_names(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
 #include "chain.h"
+#include "conv.h"
 #include "flexnn/crc32c.h"
 #include "require.h"
 
@@ -8,39 +9,6 @@
 int64_t chain_start(int number) {
     static const int64_t starts[PROGRAMS] = {0, 40 << 10, 512 << 10};
     return starts[number];
-}
-
-static fx_params conv(void) {
-    fx_params p;
-    memset(&p, 0, sizeof p);
-    p.conv = (fx_conv_params){.n = 1,
-                              .h = SIDE,
-                              .w = SIDE,
-                              .cin = CHANNELS,
-                              .oh = SIDE,
-                              .ow = SIDE,
-                              .cout = CHANNELS,
-                              .kh = 3,
-                              .kw = 3,
-                              .sh = 1,
-                              .sw = 1,
-                              .dh = 1,
-                              .dw = 1,
-                              .pt = 1,
-                              .pl = 1,
-                              .group = 1,
-                              .cin_panel = CHANNELS,
-                              .cin_block = CHANNELS,
-                              .nr = FX_NR,
-                              .x_sn = SIDE * SIDE * CHANNELS,
-                              .x_sh = SIDE * CHANNELS,
-                              .x_sw = CHANNELS,
-                              .y_sn = SIDE * SIDE * CHANNELS,
-                              .y_sh = SIDE * CHANNELS,
-                              .y_sw = CHANNELS,
-                              .act = FX_ACT_RELU,
-                              .tile_block = 1};
-    return p;
 }
 
 static int64_t up(int64_t bytes) {
@@ -117,7 +85,7 @@ static void make_slices(chain *c) {
 }
 
 void chain_make(chain *c, const fx_kernels *k, int threads, int group, int number, uint32_t *seed) {
-    const fx_params params = conv();
+    const fx_params params = conv_params(SIDE, CHANNELS, 3);
     const int64_t workspace_bytes = up(fx_op_workspace(k, FX_OP_CONV, FX_CONV_DIRECT, &params));
     memset(c, 0, sizeof *c);
     c->panel_bytes = fx_op_panel_bytes(FX_OP_CONV, &params);
@@ -161,7 +129,7 @@ void chain_free(chain *c) {
 }
 
 void chain_reference(const chain *c, const fx_kernels *k, const float *x, float *y) {
-    const fx_params params = conv();
+    const fx_params params = conv_params(SIDE, CHANNELS, 3);
     float *maps[2] = {malloc((size_t)c->map_bytes), malloc((size_t)c->map_bytes)};
     float *zeros = calloc((size_t)fx_op_zeros(FX_OP_CONV, &params) + 1, 4);
     void *workspace = aligned_alloc(64, (size_t)up(fx_op_workspace(k, FX_OP_CONV, FX_CONV_DIRECT, &params)) + 64);

@@ -1,6 +1,7 @@
 /* Fuzz target: programs. A good one, with a number of its fields changed, is refused or safe: whatever the check takes
  * is played in random order, and no load in flight may touch what a step in flight touches, nothing lies outside the
  * arena and the buffers, and every order comes to the end. */
+#include "../engine/conv.h"
 #include "../engine/require.h"
 #include "flexnn/engine.h"
 #include "flexnn/kernels.h"
@@ -21,41 +22,10 @@ static int64_t up(int64_t bytes) {
     return (bytes + 63) / 64 * 64;
 }
 
-static fx_params conv(void) {
-    fx_params p;
-    memset(&p, 0, sizeof p);
-    p.conv = (fx_conv_params){.n = 1,
-                              .h = 2,
-                              .w = 2,
-                              .cin = CHANNELS,
-                              .oh = 2,
-                              .ow = 2,
-                              .cout = CHANNELS,
-                              .kh = 1,
-                              .kw = 1,
-                              .sh = 1,
-                              .sw = 1,
-                              .dh = 1,
-                              .dw = 1,
-                              .group = 1,
-                              .cin_panel = CHANNELS,
-                              .cin_block = CHANNELS,
-                              .nr = FX_NR,
-                              .x_sn = 4 * CHANNELS,
-                              .x_sh = 2 * CHANNELS,
-                              .x_sw = CHANNELS,
-                              .y_sn = 4 * CHANNELS,
-                              .y_sh = 2 * CHANNELS,
-                              .y_sw = CHANNELS,
-                              .act = FX_ACT_RELU,
-                              .tile_block = 1};
-    return p;
-}
-
 /* Two maps, two slots for streamed panels, workspace, zeros, two pinned panels. Step i computes panel i; loads stream
  * the panels of the first two nodes, each into the slot that the load before the last had. */
 static void make(subject *s, const fx_kernels *k, int group) {
-    const fx_params params = conv();
+    const fx_params params = conv_params(2, CHANNELS, 1);
     const int64_t panel = fx_op_panel_bytes(FX_OP_CONV, &params), map = 4 * CHANNELS * 4;
     const int64_t workspace_bytes = up(fx_op_workspace(k, FX_OP_CONV, FX_CONV_DIRECT, &params));
     const int64_t zeros = fx_op_zeros(FX_OP_CONV, &params), slots = 2 * up(map), workspace = slots + 2 * up(panel);

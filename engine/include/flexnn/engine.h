@@ -158,6 +158,10 @@ fx_bound *fx_bind(fx_engine *e, const fx_program *p, const fx_interrupt *interru
 /* Unbinds a program. Its pinned weights stay in the arena until something else needs their place. FX_ERR_RUNNING: it is
  * still bound. */
 fx_status fx_unbind(fx_bound *b);
+/* Something failed outside the engine (memory, a plan). Before the next run the engine checks that everything bound
+ * lies in memory as it was bound (FX_ERR_SEAL), as it does by itself after a run, a binding or a recording that failed.
+ */
+void fx_engine_suspect(fx_engine *e);
 /* Waits for reads under way, so that unbinding, trimming and closing need not. interrupt, which may be NULL, is asked
  * meanwhile. FX_ERR_CANCELLED, FX_ERR_RUNNING. */
 fx_status fx_engine_rest(fx_engine *e, const fx_interrupt *interrupt);
@@ -169,7 +173,8 @@ fx_status fx_engine_trim(fx_engine *e, int keep_pinned);
  * binding, unbinding or running gives FX_ERR_RUNNING. buffers[i]: input/output buffer i. next: the bound programs that
  * are expected to run after this one (itself, too), in order; their loads begin as soon as nothing before them uses
  * their places. Other programs may run instead, but then all loads start again; so programs that were announced and
- * have not run yet should be named again. interrupt may be NULL. After any error the engine can run again. */
+ * have not run yet should be named again. interrupt may be NULL. After any error but FX_ERR_SEAL the engine can run
+ * again; after that, when what is bound was unbound and bound anew. */
 fx_status fx_run(fx_bound *b, void *const *buffers, fx_bound *const *next, uint32_t next_count,
                  const fx_interrupt *interrupt, fx_run_stats *stats, fx_error *error);
 

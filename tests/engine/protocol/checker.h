@@ -1,6 +1,6 @@
 /* A model checker for C code with threads, that runs the code itself.
  *
- * The code is compiled with -fsanitize=thread, and checker.c takes the place of the sanitizer's library: every atomic
+ * The code is compiled with -fsanitize=thread, and system.c takes the place of the sanitizer's library: every atomic
  * access, lock and wait is a point where any thread may go on. All threads are coroutines of one thread of the system,
  * and all their memory is one block. So a state is a copy of that block, every state is visited once, and each is left
  * in every way. A plain access that no order of synchronisation separates from one of another thread is a race, as in
