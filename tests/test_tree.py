@@ -39,6 +39,7 @@ MAY_IMPORT = {
         "_core",
         "artifact",
         "compiler",
+        "errors",
         "graph",
         "measure",
         "median",
