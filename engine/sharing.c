@@ -44,7 +44,10 @@ void fx_sharing_learn(fx_sharing *s, fx_cost *cost, const fx_workers *workers) {
     s->worth_ns += *cost < STEP_NS ? 0 : *cost;
     if (!workers->was_shared || is_new)
         return;
-    s->lost_ns += workers->last.end_ns - workers->last.start_ns - *cost;
+    /* Compared with what the caller's part says of this time: a busy machine slows the step in either way. Where that
+     * is far more than ever, the caller had to wait for a CPU, and what the others did meanwhile is no gain. */
+    const int64_t lost = workers->last.end_ns - workers->last.start_ns - alone;
+    s->lost_ns += lost > 0 || now / 2 <= *cost ? lost : 0;
     if (s->lost_ns + s->balance_ns > s->most_ns)
         s->is_worth = 0;
 }

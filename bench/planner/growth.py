@@ -1,4 +1,5 @@
-"""How compiling, opening and planning grow with a graph: chains, wide graphs and long skips of 1,000 nodes and more.
+"""How compiling, opening and planning grow with a graph: chains, wide graphs, long skips and one wide Concat, of 1,000
+nodes and more.
 
     python -m bench.planner growth                      1k to 8k nodes
     python -m bench.planner growth --nodes 1000 64000   to 64k: some minutes
@@ -57,7 +58,22 @@ def skips(nodes: int) -> Iterator[NodeProto]:
         yield helper.make_node("Max", [f"m{i - 1}" if i else "x", f"t{half - 1 - i}"], [f"m{i}"])
 
 
-KINDS: dict[str, Callable[[int], Iterator[NodeProto]]] = {"chain": chain, "wide": wide, "skips": skips}
+def concat(nodes: int) -> Iterator[NodeProto]:
+    """Yield convolutions that all read the input, rectifiers of their outputs, and one node that joins them."""
+    third = nodes // 3
+    for i in range(third):
+        yield helper.make_node("Conv", ["x", f"w{i}"], [f"t{i}"])
+        yield helper.make_node("Relu", [f"t{i}"], [f"r{i}"])
+        yield helper.make_node("Neg", [f"r{i}"], [f"n{i}"])
+    yield helper.make_node("Concat", [f"n{i}" for i in range(third)], ["y"], axis=1)
+
+
+KINDS: dict[str, Callable[[int], Iterator[NodeProto]]] = {
+    "chain": chain,
+    "wide": wide,
+    "skips": skips,
+    "concat": concat,
+}
 
 
 def write(kind: str, nodes: int, path: Path) -> Path:
@@ -68,7 +84,8 @@ def write(kind: str, nodes: int, path: Path) -> Path:
     shape = CHANNELS, CHANNELS, 1, 1
     arrays = [numpy_helper.from_array(random.random(shape, np.float32) * 0.1, name) for name in weights]
     dims = 1, CHANNELS, SIDE, SIDE
-    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, dims) for name in ("x", made[-1].output[0])]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, dims)
+    ports = [x, onnx.ValueInfoProto(name=made[-1].output[0])]
     graph = helper.make_graph(made, kind, ports[:1], ports[1:], arrays)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
     return path

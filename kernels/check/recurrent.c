@@ -22,7 +22,8 @@ static void draw(check_case *c) {
     p->steps = check_int(c, 1, 6);
     p->batch = check_one_in(c, 3) ? check_int(c, 2, 40) : check_int(c, 1, 3);
     p->hidden = check_one_in(c, 4) ? check_int(c, 30, 70) : check_int(c, 1, 20);
-    p->is_reverse = check_int(c, 0, 1);
+    p->directions = check_int(c, 1, 2);
+    p->is_reverse = check_int(c, 0, 2 - p->directions);
     p->has_lengths = check_one_in(c, 3);
     p->has_peepholes = is_lstm(p->kind) && check_one_in(c, 2);
     p->wtype = check_one_in(c, 2) ? FX_WTYPE_F32 : check_int(c, 0, FX_WTYPE_COUNT - 1);
@@ -68,8 +69,9 @@ static void fill(check_case *c) {
     }
     const int64_t n = p->hidden,
                   panels = gates_of(p->kind) == 3 ? panels_of(2 * n) + panels_of(n) : panels_of(gates_of(p->kind) * n);
-    for (int64_t i = 0; i < panels && p->wtype != FX_WTYPE_F32; i++)
-        narrow(p, (char *)c->in[1] + i * panel_of(p).bytes);
+    for (int32_t d = 0; d < p->directions; d++)
+        for (int64_t i = 0; i < panels && p->wtype != FX_WTYPE_F32; i++)
+            narrow(p, (char *)c->in[1] + d * (c->in_hi[1] / p->directions) + i * panel_of(p).bytes);
     for (int32_t b = 0; b < p->batch * p->has_lengths; b++)
         ((int32_t *)c->in[3])[b] = check_int(c, -1, p->steps + 1);
 }
@@ -150,60 +152,72 @@ static void see(const check_case *c, state *rows, int64_t i, const int *length) 
         }
 }
 
-static void expect(const check_case *c, check_expected *e) {
+/* Direction d, whose rows' lengths are known. */
+static void expect_direction(const check_case *c, check_expected *e, int d, state *rows, const int *length) {
     const fx_recurrent_params *p = &c->params.recurrent;
-    const int n = p->hidden, width = gates_of(p->kind) * n;
-    const float *x = c->in[0], *initial = c->in[2];
+    const int n = p->hidden, width = gates_of(p->kind) * n, all = p->directions * p->batch;
+    const float *x = c->in[0], *w = (const float *)c->in[1] + d * (c->in_hi[1] / 4 / p->directions);
+    const int is_reverse = p->directions > 1 ? d : p->is_reverse;
     /* A number between two of 8 bits may be rounded to either. */
     const double tolerance = p->kind == FX_CELL_LSTM_QUANTISED ? 1e-2 : 2e-5;
-    double *memory = malloc(4 * (size_t)n * (size_t)p->batch * sizeof *memory);
-    state *rows = malloc((size_t)p->batch * sizeof *rows);
-    int *length = malloc((size_t)p->batch * sizeof *length);
-    for (int b = 0; b < p->batch; b++) {
-        double *own = memory + (size_t)b * 4 * (size_t)n;
-        rows[b] = (state){own, own + n, own + 2 * n, own + 3 * n};
-        for (int j = 0; j < n; j++) {
-            rows[b].h[j] = initial[b * n + j];
-            rows[b].c[j] = is_lstm(p->kind) ? initial[(p->batch + b) * n + j] : 0;
-        }
-        const int given = p->has_lengths ? ((const int32_t *)c->in[3])[b] : p->steps;
-        length[b] = given < 0 ? 0 : given > p->steps ? p->steps : given;
-        for (int i = length[b]; i < p->steps; i++)
-            for (int j = 0; j < n; j++)
-                check_set(c, e, ((int64_t)i * p->batch + b) * n + j, 0, 0);
-    }
     for (int i = 0; i < p->steps; i++) {
         see(c, rows, i, length);
         for (int b = 0; b < p->batch; b++) {
-            if (i >= length[b])
+            if (i >= length[b]) {
+                for (int j = 0; j < n; j++)
+                    check_set(c, e, ((int64_t)i * all + d * p->batch + b) * n + j, 0, 0);
                 continue;
-            const int64_t at = (int64_t)(p->is_reverse ? length[b] - 1 - i : i) * p->batch + b;
-            step(p, x + at * width, c->in[1], &rows[b]);
+            }
+            const int64_t at = is_reverse ? length[b] - 1 - i : i;
+            step(p, x + ((at * p->batch + b) * p->directions + d) * width, w, &rows[b]);
             for (int j = 0; j < n; j++)
-                check_set(c, e, at * n + j, rows[b].h[j], tolerance * (1 + fabs(rows[b].h[j])));
+                check_set(c, e, (at * all + d * p->batch + b) * n + j, rows[b].h[j],
+                          tolerance * (1 + fabs(rows[b].h[j])));
         }
     }
-    const int64_t last = (int64_t)p->steps * p->batch * n;
     for (int64_t i = 0; i < (int64_t)p->batch * n; i++) {
         const state *s = &rows[i / n];
-        check_set(c, e, last + i, s->h[i % n], tolerance * (1 + fabs(s->h[i % n])));
+        const int64_t last = ((int64_t)p->steps * all + d * p->batch) * n + i;
+        check_set(c, e, last, s->h[i % n], tolerance * (1 + fabs(s->h[i % n])));
         if (is_lstm(p->kind))
-            check_set(c, e, last + (int64_t)p->batch * n + i, s->c[i % n], tolerance * (1 + fabs(s->c[i % n])));
+            check_set(c, e, last + (int64_t)all * n, s->c[i % n], tolerance * (1 + fabs(s->c[i % n])));
     }
+}
+
+static void expect(const check_case *c, check_expected *e) {
+    const fx_recurrent_params *p = &c->params.recurrent;
+    const int n = p->hidden, all = p->directions * p->batch;
+    const float *initial = c->in[2];
+    double *memory = malloc(4 * (size_t)n * (size_t)all * sizeof *memory);
+    state *rows = malloc((size_t)all * sizeof *rows);
+    int *length = malloc((size_t)all * sizeof *length);
+    for (int r = 0; r < all; r++) {
+        double *own = memory + (size_t)r * 4 * (size_t)n;
+        rows[r] = (state){own, own + n, own + 2 * n, own + 3 * n};
+        for (int j = 0; j < n; j++) {
+            rows[r].h[j] = initial[r * n + j];
+            rows[r].c[j] = is_lstm(p->kind) ? initial[(all + r) * n + j] : 0;
+        }
+        const int given = p->has_lengths ? ((const int32_t *)c->in[3])[r % p->batch] : p->steps;
+        length[r] = given < 0 ? 0 : given > p->steps ? p->steps : given;
+    }
+    for (int d = 0; d < p->directions; d++)
+        expect_direction(c, e, d, rows + d * p->batch, length);
     free(length);
     free(rows);
     free(memory);
 }
 
 static int bench(int i, check_case *c, char *name, double *flops, double *bytes) {
-    static const fx_recurrent_params shapes[] = {{.kind = FX_CELL_LSTM, .steps = 32, .batch = 1, .hidden = 128},
-                                                 {.kind = FX_CELL_GRU_AFTER, .steps = 100, .batch = 1, .hidden = 64}};
+    static const fx_recurrent_params shapes[] = {
+        {.kind = FX_CELL_LSTM, .steps = 32, .batch = 1, .hidden = 128, .directions = 1},
+        {.kind = FX_CELL_GRU_AFTER, .steps = 100, .batch = 1, .hidden = 64, .directions = 2}};
     if (i >= (int)(sizeof shapes / sizeof *shapes))
         return 0;
     const fx_recurrent_params *p = &c->params.recurrent;
     c->params.recurrent = shapes[i];
-    *flops = 2.0 * p->steps * p->batch * gates_of(p->kind) * p->hidden * p->hidden;
-    *bytes = 4.0 * p->steps * p->batch * gates_of(p->kind) * p->hidden;
+    *flops = 2.0 * p->directions * p->steps * p->batch * gates_of(p->kind) * p->hidden * p->hidden;
+    *bytes = 4.0 * p->directions * p->steps * p->batch * gates_of(p->kind) * p->hidden;
     snprintf(name, 64, "%s, %d steps of %d", i ? "GRU" : "LSTM", p->steps, p->hidden);
     return 1;
 }

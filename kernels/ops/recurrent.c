@@ -1,6 +1,7 @@
 /* Recurrent layers over a sequence whose inputs are multiplied already: each step multiplies the hidden values of the
- * step before by packed weights (the gemm tile), and the gates do the rest. Rows of the batch are independent; steps
- * are not, so that a batch of one is one thread's work. https://onnx.ai/onnx/operators/onnx__LSTM.html, GRU, RNN. */
+ * step before by packed weights (the gemm tile), and the gates do the rest. Rows of the batch and directions are
+ * independent; steps are not, so that one direction of a batch of one is one thread's work.
+ * https://onnx.ai/onnx/operators/onnx__LSTM.html, GRU, RNN. */
 #include "flexnn/weight_form.h"
 #include "units.h"
 
@@ -18,6 +19,15 @@ static int32_t gates_of(int32_t kind) {
 
 static int32_t states_of(int32_t kind) {
     return is_lstm(kind) ? 2 : 1;
+}
+
+/* Rows of all directions. */
+static int64_t rows_of(const fx_recurrent_params *p) {
+    return (int64_t)p->directions * p->batch;
+}
+
+static int is_reverse(const fx_recurrent_params *p, int64_t direction) {
+    return p->directions > 1 ? direction == 1 : p->is_reverse;
 }
 
 /* Columns that are multiplied together: a GRU's last gate waits for its first two. */
@@ -39,6 +49,7 @@ static int64_t packed_floats(const fx_recurrent_params *p, int64_t columns) {
     return fx_div_up(columns, FX_NR) * panel_of(p).bytes / (int64_t)sizeof(float);
 }
 
+/* Of one direction. */
 static int64_t weight_floats(const fx_recurrent_params *p) {
     const int is_gru = gates_of(p->kind) == 3;
     return packed_floats(p, first_columns(p)) + (is_gru ? packed_floats(p, p->hidden) : 0) +
@@ -52,20 +63,21 @@ static fx_window full_window(const fx_params *u) {
 static fx_status check(uint32_t kernel, const fx_params *u) {
     const fx_recurrent_params *p = &u->recurrent;
     if (kernel != 0 || p->kind < 0 || p->kind >= FX_CELL_COUNT || p->steps < 1 || p->batch < 1 || p->hidden < 1 ||
-        p->is_reverse < 0 || p->is_reverse > 1 || p->hidden > 1 << 20 || p->steps > INT32_MAX - 2)
+        p->directions < 1 || p->directions > 2 || p->is_reverse < 0 || p->is_reverse > 2 - p->directions ||
+        p->hidden > 1 << 20 || p->steps > INT32_MAX - 2)
         return FX_ERR_PARAMS;
     if (p->has_lengths < 0 || p->has_lengths > 1 || p->has_peepholes < 0 || p->has_peepholes > is_lstm(p->kind) ||
         p->wtype < 0 || p->wtype >= FX_WTYPE_COUNT)
         return FX_ERR_PARAMS;
     const int64_t row = (int64_t)gates_of(p->kind) * p->hidden;
-    return (int64_t)p->batch * (p->steps + 2) <= FX_ELEMENTS_MAX / row ? FX_OK : FX_ERR_PARAMS;
+    return rows_of(p) * (p->steps + 2) <= FX_ELEMENTS_MAX / row ? FX_OK : FX_ERR_PARAMS;
 }
 
 static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
     const fx_recurrent_params *p = &u->recurrent;
-    const int64_t step = (int64_t)p->batch * p->hidden;
+    const int64_t step = rows_of(p) * p->hidden;
     const int64_t floats = operand == 0   ? p->steps * step * gates_of(p->kind)
-                           : operand == 1 ? weight_floats(p)
+                           : operand == 1 ? p->directions * weight_floats(p)
                            : operand == 2 ? states_of(p->kind) * step
                            : operand == 3 ? (p->has_lengths ? p->batch : 0) /* int32 */
                                           : (p->steps + (int64_t)states_of(p->kind)) * step;
@@ -108,23 +120,25 @@ static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, 
     (void)kernel;
     if (w.y0 >= w.y1 || w.c0 >= w.c1)
         return 0;
-    if (u->recurrent.kind == FX_CELL_LSTM_QUANTISED) /* a step rounds all rows by their range */
-        return 1;
-    const int64_t tiles = fx_div_up(u->recurrent.batch, k->mr);
-    return (uint32_t)fx_min64(fx_max64(tiles, threads), u->recurrent.batch);
+    const fx_recurrent_params *p = &u->recurrent;
+    if (p->kind == FX_CELL_LSTM_QUANTISED) /* a step rounds all rows of a direction by their range */
+        return (uint32_t)p->directions;
+    const int64_t tiles = p->directions * fx_div_up(p->batch, k->mr);
+    return (uint32_t)fx_min64(fx_max64(tiles, threads), rows_of(p));
 }
 
-/* Rows of the batch at one step. */
+/* Rows of a direction at one step. */
 typedef struct step {
     const fx_kernels *k;
     const fx_recurrent_params *p;
     const workspace *s;
-    const float *x;      /* the input's part of the gates: row 0 */
+    const float *x; /* the input's part of the gates: row 0 */
+    int64_t x_row;
     const float *h;      /* hidden values before: row 0 */
     float *y;            /* hidden values after: row 0 */
     float *cell;         /* LSTM: row 0, in place */
-    const float *weight; /* packed */
-    int32_t rows;
+    const float *weight; /* packed, the direction's */
+    int32_t direction, rows;
 } step;
 
 /* The product of few rows, or with panels that are not floats: these are read as they are stored, once for FX_FEW_ROWS
@@ -150,7 +164,7 @@ static void multiply(const step *t, const float *from, const float *packed, int6
     const int64_t row = (int64_t)gates_of(p->kind) * p->hidden, panels = fx_div_up(columns, FX_NR);
     for (int32_t i = 0; i < t->rows; i++) {
         t->s->a[i] = from + (int64_t)i * p->hidden;
-        t->s->r[i] = t->x + i * row + at;
+        t->s->r[i] = t->x + i * t->x_row + at;
         t->s->c[i] = t->s->gates + i * row + at;
     }
     if (p->wtype != FX_WTYPE_F32 || p->batch <= FEW) {
@@ -222,7 +236,7 @@ static void run_gru(const step *t) {
         for (int32_t i = 0; i < t->rows; i++)
             for (int64_t j = 0; j < n; j++) {
                 float *g = gates + i * row;
-                g[2 * n + j] = t->x[i * row + 2 * n + j] + g[n + j] * (g[2 * n + j] + bias[j]);
+                g[2 * n + j] = t->x[i * t->x_row + 2 * n + j] + g[n + j] * (g[2 * n + j] + bias[j]);
             }
     } else {
         for (int32_t i = 0; i < t->rows; i++)
@@ -260,26 +274,28 @@ static int32_t rows_at(const fx_call *call, int64_t b, int64_t end) {
     return rows;
 }
 
-/* Where row b of step i of `length` lies among the rows of all steps. */
-static int64_t row_at(const fx_recurrent_params *p, int64_t b, int64_t i, int64_t length) {
-    return (p->is_reverse ? length - 1 - i : i) * p->batch + b;
+/* Where the direction's row b of step i of `length` lies among the rows of all steps. */
+static int64_t row_at(const step *t, int64_t b, int64_t i, int64_t length) {
+    const fx_recurrent_params *p = t->p;
+    return (is_reverse(p, t->direction) ? length - 1 - i : i) * rows_of(p) + t->direction * p->batch + b;
 }
 
 /* The hidden values of row b before step i. */
-static const float *hidden_before(const fx_call *call, int64_t b, int64_t i) {
-    const fx_recurrent_params *p = &call->params->recurrent;
+static const float *hidden_before(const fx_call *call, const step *t, int64_t b, int64_t i) {
+    const fx_recurrent_params *p = t->p;
     if (i == 0)
-        return (const float *)call->in[2] + b * p->hidden;
-    return (const float *)call->out + row_at(p, b, i - 1, length_at(call, b)) * p->hidden;
+        return (const float *)call->in[2] + (t->direction * p->batch + b) * p->hidden;
+    return (const float *)call->out + row_at(t, b, i - 1, length_at(call, b)) * p->hidden;
 }
 
 /* t's rows, from b on: their step i, from the hidden values t->h. */
 static void run_step(const fx_call *call, step *t, int64_t b, int64_t i) {
     const fx_recurrent_params *p = t->p;
-    const int64_t at = row_at(p, b, i, length_at(call, b)), n = p->hidden;
-    t->x = (const float *)call->in[0] + at * gates_of(p->kind) * n;
+    const int64_t at = row_at(t, b, i, length_at(call, b)), n = p->hidden, gates = gates_of(p->kind) * n;
+    t->x_row = p->directions * gates;
+    t->x = (const float *)call->in[0] + (at / rows_of(p) * p->batch + b) * t->x_row + t->direction * gates;
     t->y = (float *)call->out + at * n;
-    t->cell = (float *)call->out + ((p->steps + INT64_C(1)) * p->batch + b) * n; /* LSTM */
+    t->cell = (float *)call->out + ((p->steps + INT64_C(1)) * rows_of(p) + t->direction * p->batch + b) * n; /* LSTM */
     if (is_lstm(p->kind))
         run_lstm(t);
     else if (gates_of(p->kind) == 3)
@@ -310,7 +326,7 @@ static void run_quantised(const fx_call *call, step *t) {
         for (int64_t b = 0; b < p->batch; b++) {
             if (i >= length_at(call, b))
                 continue;
-            fx_reduce r = {.x = hidden_before(call, b, i), .step = 1, .n = p->hidden, .columns = 1};
+            fx_reduce r = {.x = hidden_before(call, t, b, i), .step = 1, .n = p->hidden, .columns = 1};
             float found;
             r.y = &found;
             r.kind = FX_REDUCE_MIN, call->kernels->reduce_f32(&r);
@@ -323,36 +339,50 @@ static void run_quantised(const fx_call *call, step *t) {
             if (i >= length_at(call, b))
                 continue;
             for (int32_t j = 0; j < t->rows; j++)
-                round_hidden(hidden_before(call, b + j, i), t->s->hidden + (b + j) * n, n, least, most);
+                round_hidden(hidden_before(call, t, b + j, i), t->s->hidden + (b + j) * n, n, least, most);
             t->h = t->s->hidden + b * n;
             run_step(call, t, b, i);
         }
     }
 }
 
+/* All steps of rows from b on, at most up to `end`; returns how many rows. */
+static int32_t run_rows(const fx_call *call, step *t, int64_t b, int64_t end) {
+    const fx_recurrent_params *p = t->p;
+    const int64_t n = p->hidden, length = length_at(call, b), first = t->direction * p->batch + b;
+    float *y = call->out, *last = y + p->steps * rows_of(p) * n;
+    t->rows = rows_at(call, b, end);
+    for (int64_t i = 0; i < length && p->kind != FX_CELL_LSTM_QUANTISED; i++) {
+        t->h = hidden_before(call, t, b, i);
+        run_step(call, t, b, i);
+    }
+    for (int64_t i = length; i < p->steps; i++)
+        memset(y + (i * rows_of(p) + first) * n, 0, (size_t)(t->rows * n) * sizeof(float));
+    for (int32_t j = 0; j < t->rows; j++)
+        memcpy(last + (first + j) * n, hidden_before(call, t, b + j, length), (size_t)n * sizeof(float));
+    return t->rows;
+}
+
 static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) {
     const fx_recurrent_params *p = &call->params->recurrent;
     const uint32_t count = units(call->kernels, 0, call->params, call->window, threads);
     const workspace s = workspace_at(call->workspace, call->kernels, p);
-    const int64_t n = p->hidden, batch = p->batch, end = fx_cut_at(batch, count, u1);
-    float *y = call->out, *last = y + p->steps * batch * n, *cell = last + batch * n;
-    const int64_t start = fx_cut_at(batch, count, u0);
-    step t = {.k = call->kernels, .p = p, .s = &s, .weight = call->in[1]};
+    const int64_t n = p->hidden, rows = rows_of(p);
+    const int64_t start = fx_cut_at(rows, count, u0), end = fx_cut_at(rows, count, u1);
+    float *cell = (float *)call->out + (p->steps + 1) * rows * n;
     if (is_lstm(p->kind) && end > start)
-        memcpy(cell + start * n, (const float *)call->in[2] + (batch + start) * n,
+        memcpy(cell + start * n, (const float *)call->in[2] + (rows + start) * n,
                (size_t)((end - start) * n) * sizeof(float));
-    if (p->kind == FX_CELL_LSTM_QUANTISED && end > start)
-        run_quantised(call, &t);
-    for (int64_t b = start; b < end; b += t.rows) {
-        const int64_t length = length_at(call, b);
-        t.rows = rows_at(call, b, end);
-        for (int64_t i = 0; i < length && p->kind != FX_CELL_LSTM_QUANTISED; i++) {
-            t.h = hidden_before(call, b, i);
-            run_step(call, &t, b, i);
-        }
-        for (int64_t i = length; i < p->steps; i++)
-            memset(y + (i * batch + b) * n, 0, (size_t)(t.rows * n) * sizeof(float));
-        memcpy(last + b * n, hidden_before(call, b, length), (size_t)(t.rows * n) * sizeof(float));
+    step t = {.k = call->kernels, .p = p, .s = &s};
+    for (int64_t row = start; row < end;) {
+        t.direction = (int32_t)(row / p->batch);
+        t.weight = (const float *)call->in[1] + t.direction * weight_floats(p);
+        const int64_t before = (int64_t)t.direction * p->batch, to = fx_min64(end - before, p->batch);
+        if (p->kind == FX_CELL_LSTM_QUANTISED)
+            run_quantised(call, &t);
+        for (int64_t b = row - before; b < to;)
+            b += run_rows(call, &t, b, to);
+        row = before + to;
     }
     return FX_OK;
 }

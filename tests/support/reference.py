@@ -467,6 +467,15 @@ def _rounded(h: Array) -> Array:
 def _recurrent(
     graph: Graph, node: Node, x: Array, packed: Array, initial: Array, lengths: Array | None = None
 ) -> Array:
+    batch, count = x.shape[1], initial.shape[1] // x.shape[1]
+    if count > 1:  # each direction by itself
+        parts = []
+        for d, (own, inner, start) in enumerate(
+            zip(np.split(x, 2, 2), np.split(packed, 2), np.split(initial, 2, 1), strict=True)
+        ):
+            one = Node(node.name, node.op, node.inputs, node.outputs, node.attrs | {"is_reverse": d})
+            parts.append(_recurrent(graph, one, own, inner, start, lengths))
+        return np.concatenate(parts, axis=1)
     if lengths is not None:  # each row by itself
         assert node.attrs["kind"] != "lstm_quantised"
         rows = []
@@ -474,7 +483,7 @@ def _recurrent(
             own = _recurrent(graph, node, x[:given, b : b + 1], packed, initial[:, b : b + 1])
             rows.append(np.insert(own, [given] * (len(x) - given), 0, axis=0))
         return np.concatenate(rows, axis=1)
-    kind, (steps, batch, _), n = str(node.attrs["kind"]), x.shape, initial.shape[2]
+    kind, steps, n = str(node.attrs["kind"]), len(x), initial.shape[2]
     first = {"lstm": 4, "lstm_quantised": 4, "gru": 2, "gru_after": 2}.get(kind, 1) * n
     w, rest = _unpacked(packed, first, n)
     if kind.startswith("gru"):

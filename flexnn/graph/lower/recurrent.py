@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN: one product over the whole sequence for the inputs, then a recurrent node for each direction."""
+"""LSTM, GRU and RNN: a product over the whole sequence for the inputs of each direction, then one recurrent node."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import numpy as np
 
 from ..build import copy_attrs
 from ..ir import Attr
-from ..late import Row
 from ..panels import NR
 from ..weight_form import FORMS, WeightForm
 from .constant import Const, stored_form
@@ -67,35 +66,42 @@ def _biases(ctx: Context, kind: str, direction: int, gates: int, hidden: int) ->
     return own, recurrent[-hidden:]
 
 
-def _packed(weights: Const, kind: str, tail: np.ndarray) -> Const:
-    """The recurrent weights of a direction as the core wants them (kernels/include/flexnn/params.h), then ``tail``.
-    Those that are made of narrower numbers stay as narrow.
+def _packed(weights: Const, kind: str, tails: list[np.ndarray]) -> Const:
+    """The recurrent weights of all directions as the core wants them (kernels/include/flexnn/params.h), each with its
+    tail. Those that are made of narrower numbers stay as narrow.
     """
-    columns, hidden = weights.shape
+    rows = [weights.row(d) for d in range(len(tails))]
+    whole = rows[0] if len(rows) == 1 else weights
+    columns, hidden = weights.shape[1:]
     cut = 2 * hidden if kind.startswith("gru") else columns
-    wtype, steps = stored_form(weights, 0)
-    narrow = weights.narrow if wtype == "s8" or (weights.narrow and weights.narrow.whole.dtype == "f16") else None
-    if narrow is None:
+    forms = [stored_form(row, 0) for row in rows]
+    wtype, ends = forms[0][0], "".join(tail.tobytes().hex() for tail in tails)
+    narrow = whole.narrow if wtype == "s8" or (whole.narrow and whole.narrow.whole.dtype == "f16") else None
+    if narrow is None or any(form != wtype for form, _ in forms):
 
         def pack(v: np.ndarray) -> np.ndarray:
-            parts = [packed_columns(part) for part in (v[:cut], v[cut:]) if len(part)]
-            return np.concatenate([*parts, tail])
+            parts = []
+            for own, tail in zip(v.reshape(-1, columns, hidden), tails, strict=True):
+                parts += [packed_columns(part) for part in (own[:cut], own[cut:]) if len(part)] + [tail]
+            return np.concatenate(parts)
 
-        floats = sum(-(-n // NR) * NR * hidden for n in (cut, columns - cut))
-        return weights.mapped((floats + tail.size,), pack, f"{kind}{tail.tobytes().hex()}")
+        floats = sum(-(-n // NR) * NR * hidden for n in (cut, columns - cut)) + tails[0].size
+        return whole.mapped((len(rows) * floats,), pack, f"{kind}{ends}")
 
-    form, whole = FORMS[wtype], narrow.whole
-    layout = form.layout(hidden * NR)
+    form = FORMS[wtype]
 
     def store(v: np.ndarray) -> np.ndarray:
         numbers = (v.astype(np.int16) - 128).astype(np.int8) if v.dtype == np.uint8 else v
-        scales = np.zeros(0, np.float32) if steps is None else np.asarray(steps.load(), np.float32)
-        parts = [_panels(form, numbers[i:j], scales[i:j]) for i, j in ((0, cut), (cut, columns)) if i < j]
-        return np.concatenate([*parts, tail.view(np.uint8)]).view(form.dtype)
+        parts = []
+        for own, tail, (_, steps) in zip(numbers.reshape(-1, columns, hidden), tails, forms, strict=True):
+            scales = np.zeros(0, np.float32) if steps is None else np.asarray(steps.load(), np.float32)
+            parts += [_panels(form, own[i:j], scales[i:j]) for i, j in ((0, cut), (cut, columns)) if i < j]
+            parts.append(tail.view(np.uint8))
+        return np.concatenate(parts).view(form.dtype)
 
-    size = (-(-cut // NR) + -(-(columns - cut) // NR)) * layout.end + tail.nbytes
-    label = f"{kind}{wtype}{tail.tobytes().hex()}|{'' if steps is None else steps.key}"
-    stored = whole.mapped((size // form.dtype.itemsize,), store, label)
+    size = (-(-cut // NR) + -(-(columns - cut) // NR)) * form.layout(hidden * NR).end + tails[0].nbytes
+    label = f"{kind}{wtype}{ends}|{'|'.join('' if steps is None else steps.key for _, steps in forms)}"
+    stored = narrow.whole.mapped((len(rows) * size // form.dtype.itemsize,), store, label)
     return Const(weights.name, stored.shape, "i8" if wtype == "s8" else "f16", stored.source)
 
 
@@ -136,31 +142,20 @@ def _lengths(ctx: Context, steps: int, batch: int) -> list[Value]:
     return [value]
 
 
-def _initial(ctx: Context, kind: str, direction: int, directions: int, shape: tuple[int, int]) -> Value:
-    """The initial hidden values, of an LSTM with the cells behind them: [states, batch, hidden]."""
+def _initial(ctx: Context, kind: str, directions: int, shape: tuple[int, int]) -> Value:
+    """The initial hidden values, of an LSTM with the cells behind them: [states, directions * batch, hidden]."""
     parts: list[Value] = []
-    turned = bool(ctx.integer("layout", 0))
+    turned, rows = bool(ctx.integer("layout", 0)), (1, directions * shape[0], shape[1])
     for index in (5, 6) if kind.startswith("lstm") else (5,):
         value = ctx.optional(index)
         if value is None:
-            parts.append(ctx.array(np.zeros((1, *shape), np.float32), f"initial{index}"))
+            parts.append(ctx.array(np.zeros(rows, np.float32), f"initial{index}"))
             continue
         wanted = (shape[0], directions, shape[1]) if turned else (directions, *shape)
         if ctx.shape(value) != wanted or ctx.dtype(value) != "f32":
             raise ctx.error(f"initial state of shape {ctx.shape(value)}, not {wanted}")
-        if turned:
-            value = ctx.transpose(value, [1, 0, 2])
-        parts.append(_one(ctx, value, direction))
-    return parts[0] if len(parts) == 1 else ctx.emit("concat", parts, {"axis": 0})
-
-
-def _one(ctx: Context, value: Value, index: int) -> Value:
-    """Row ``index`` of the first dimension, which stays."""
-    shape = ctx.shape(value)
-    starts, sizes = [index, *[0] * (len(shape) - 1)], [1, *shape[1:]]
-    if isinstance(value, Const):
-        return value.mapped(tuple(sizes), Row(index, keeps=True), f"row{index}")
-    return ctx.slice(value, starts, sizes, [1] * len(shape))
+        parts.append(ctx.reshape(ctx.transpose(value, [1, 0, 2]) if turned else value, rows))
+    return _joined(ctx, parts, 0)
 
 
 def _joined(ctx: Context, parts: list[Value], axis: int) -> Value:
@@ -189,28 +184,26 @@ def recurrent(ctx: Context) -> list[Value]:
     steps, batch, _ = shape
     lengths = _lengths(ctx, steps, batch)
     kind = _cell(ctx, count)
-    states: list[list[Value]] = [[], [], []]
-    for d, is_reverse in enumerate(order or []):
+    products: list[Value] = []
+    tails: list[np.ndarray] = []
+    for d in range(count):
         own, after = _biases(ctx, kind, d, gates, hidden)
         product = rows_by_constant(ctx, x, weights.row(d), True, 1.0, ctx.array(own, f"bias{d}"))
-        inputs: list[Value] = [
-            ctx.reshape(product, (steps, batch, gates * hidden)),
-            _packed(inner.row(d), kind, after if kind == "gru_after" else _peepholes(ctx, kind, d, hidden)),
-            _initial(ctx, kind, d, count, (batch, hidden)),
-            *lengths,
-        ]
-        attrs: dict[str, Attr] = {"kind": kind, "is_reverse": is_reverse}
-        y = ctx.emit("recurrent", inputs, attrs)
-        whole = ctx.slice(y, [0, 0, 0], [steps, batch, hidden], [1, 1, 1])
-        states[0].append(ctx.reshape(whole, (steps, 1, batch, hidden)))
-        for i in range(2 if kind.startswith("lstm") else 1):
-            states[1 + i].append(ctx.slice(y, [steps + i, 0, 0], [1, batch, hidden], [1, 1, 1]))
+        products.append(ctx.reshape(product, (steps, batch, gates * hidden)))
+        tails.append(after if kind == "gru_after" else _peepholes(ctx, kind, d, hidden))
+    inputs = [_joined(ctx, products, 2), _packed(inner, kind, tails), _initial(ctx, kind, count, (batch, hidden))]
+    attrs: dict[str, Attr] = {"kind": kind, "is_reverse": int(order == [1])}
+    y = ctx.emit("recurrent", [*inputs, *lengths], attrs)
+    rows = count * batch
+    results = [ctx.reshape(ctx.slice(y, [0, 0, 0], [steps, rows, hidden], [1, 1, 1]), (steps, count, batch, hidden))]
+    for i in range(2 if kind.startswith("lstm") else 1):
+        last = ctx.slice(y, [steps + i, 0, 0], [1, rows, hidden], [1, 1, 1])
+        results.append(ctx.reshape(last, (count, batch, hidden)))
+    if not turned:
+        return results
     wanted = [bool(name) for name in ctx.node.output] + [False] * 3
-    results: list[Value] = []
-    for i, parts in enumerate(states[: 3 if kind.startswith("lstm") else 2]):
-        value = _joined(ctx, parts, 1 if i == 0 else 0) if wanted[i] else parts[0]
-        if turned and wanted[i]:
-            perm = [2, 0, 1, 3] if i == 0 else [1, 0, 2]
-            value = ctx.emit("copy", [value], copy_attrs(len(perm), perm=perm))
-        results.append(value)
-    return results
+    perms = [[2, 0, 1, 3], [1, 0, 2], [1, 0, 2]]
+    return [
+        ctx.emit("copy", [value], copy_attrs(len(perm), perm=perm)) if is_wanted else value
+        for value, perm, is_wanted in zip(results, perms, wanted, strict=False)
+    ]

@@ -24,27 +24,40 @@ def _panels_bytes(dtype: str, kind: str, hidden: int) -> int:
     return sum(-(-n // NR) for n in columns) * panel
 
 
+def _gates(kind: str) -> int:
+    return 4 if kind.startswith("lstm") else 3 if kind.startswith("gru") else 1
+
+
+def _directions(width: int, row: int) -> int:
+    """Directions of an input of ``width`` columns, of which each has ``row``; 0 where they do not fit."""
+    return 1 if width == row else 2 if width == 2 * row else 0
+
+
 def _infer_recurrent(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
     (x, packed, initial), lengths = shapes[:3], shapes[3:]
     kind = str(node.attrs["kind"])
-    gates, states = (4, 2) if kind.startswith("lstm") else (3, 1) if kind.startswith("gru") else (1, 1)
+    gates, states = _gates(kind), 2 if kind.startswith("lstm") else 1
     hidden = initial[2] if len(initial) == 3 else 0
     fits = dtypes in (["f32", form, "f32", *["i32"] * len(lengths)] for form in _FORMS) and lengths in ([], [x[1:2]])
-    fits = fits and len(x) == 3 and hidden > 0 and x[2] == gates * hidden and initial == (states, x[1], hidden)
+    fits = fits and len(x) == 3 and hidden > 0
+    count = _directions(x[2], gates * hidden) if fits else 0
+    fits = fits and 0 < count <= 2 - int_attr(node, "is_reverse") and initial == (states, count * x[1], hidden)
     if fits:
         panels = _panels_bytes(dtypes[1], kind, hidden) + (4 * hidden if kind == "gru_after" else 0)
         sizes = (panels, panels + 12 * hidden) if kind.startswith("lstm") else (panels,)  # with peepholes
-        fits = len(packed) == 1 and packed[0] * DTYPES[dtypes[1]].itemsize in sizes
+        fits = len(packed) == 1 and packed[0] * DTYPES[dtypes[1]].itemsize in [count * size for size in sizes]
     if not fits:
         raise node_error(node, f"inputs of shapes {shapes} do not fit a cell of kind {kind}")
-    return (x[0] + states, x[1], hidden), "f32"
+    return (x[0] + states, count * x[1], hidden), "f32"
 
 
 def _encode_recurrent(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
     steps, batch, _ = inputs[0].shape
     kind, dtype, hidden = str(node.attrs["kind"]), inputs[1].dtype, y.shape[2]
-    more = inputs[1].size * DTYPES[dtype].itemsize > _panels_bytes(dtype, kind, hidden)
+    directions = _directions(inputs[0].shape[2], _gates(kind) * hidden)
+    more = inputs[1].size * DTYPES[dtype].itemsize > directions * _panels_bytes(dtype, kind, hidden)
     values: Values = {"kind": enum_index("cell_kind", kind), "is_reverse": int_attr(node, "is_reverse")}
+    values |= {"directions": directions}
     values |= {"steps": steps, "batch": batch, "hidden": hidden, "has_lengths": int(len(inputs) > 3)}
     return values | {
         "has_peepholes": int(kind.startswith("lstm") and more),

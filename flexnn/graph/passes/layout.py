@@ -46,11 +46,11 @@ def _wishes(graph: Graph) -> dict[int, Perm]:
             wish = {() if w == _identity(len(w)) else w for w in whole}
         elif node.op in ("unary", "cast", "pad", "binary", "quantize"):
             wish = wanted.get(node.outputs[0], wish)
+        computed = {i for i in node.inputs if graph.tensors[i].weight < 0}
         for i in node.inputs:
             tensor = graph.tensors[i]
             same = node.op == "copy" or len(tensor.shape) == len(graph.tensors[node.outputs[0]].shape)
-            beside = [graph.tensors[k] for k in node.inputs if k != i]
-            alone = all(other.weight >= 0 for other in beside)
+            alone = computed <= {i}
             wanted.setdefault(i, set()).update(wish if same and alone else {()})
     return {i: next(iter(w)) for i, w in wanted.items() if len(w) == 1 and w != {()}}
 

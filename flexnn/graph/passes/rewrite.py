@@ -5,6 +5,9 @@ from __future__ import annotations
 from ..build import add_node, constant_value
 from ..ir import Attr, Graph, Node
 
+WIDE = 64
+"""Inputs beyond which a node's are looked up by their places."""
+
 
 class Rewriter:
     """Producers and consumers of a graph's values, kept right while nodes change through this. ``flush`` at the end."""
@@ -14,6 +17,8 @@ class Rewriter:
         self.producer: dict[int, Node] = {}
         self.consumers: dict[int, list[Node]] = {}
         self._gone: set[int] = set()
+        self._places: dict[int, tuple[list[int], dict[int, list[int]]]] = {}
+        """Inputs of wide nodes, by their ids, and where each tensor stands in them."""
         self._new: dict[int, list[Node]] = {}
         """Nodes to stand before a node, by its id."""
         for node in graph.nodes:
@@ -30,12 +35,30 @@ class Rewriter:
     def replace(self, old: int, new: int) -> None:
         """Make everything read ``new`` in place of ``old``; as a graph output it takes the name too."""
         for node in self.consumers.pop(old, []):
-            if old in node.inputs:
+            if len(node.inputs) > WIDE:
+                self._replace_in_wide(node, old, new)
+            elif old in node.inputs:
                 self.consumers.setdefault(new, []).extend([node] * node.inputs.count(old))
                 node.inputs = [new if i == old else i for i in node.inputs]
         if old in self.graph.outputs:
             self.graph.outputs = [new if i == old else i for i in self.graph.outputs]
             self.graph.tensors[new].name = self.graph.tensors[old].name
+
+    def _replace_in_wide(self, node: Node, old: int, new: int) -> None:
+        """Make a node with many inputs, each of which may be replaced, read ``new`` in place of ``old``."""
+        inputs, places = self._places.get(id(node), ([], {}))
+        if inputs is not node.inputs:
+            inputs, places = list(node.inputs), {}
+            for place, i in enumerate(inputs):
+                places.setdefault(i, []).append(place)
+            node.inputs = inputs
+            self._places[id(node)] = inputs, places
+        moved = [place for place in places.pop(old, []) if inputs[place] == old]
+        for place in moved:
+            inputs[place] = new
+        if moved:
+            places.setdefault(new, []).extend(moved)
+            self.consumers.setdefault(new, []).extend([node] * len(moved))
 
     def feed(self, node: Node, inputs: list[int]) -> None:
         """Give ``node`` other inputs; what nothing reads any more goes."""

@@ -7,6 +7,8 @@ place take the storage of an operand that dies with them, and a copy stands wher
 
 from __future__ import annotations
 
+from collections import Counter
+
 from ..attributes import int_attr, ints_attr
 from ..build import VIEWS, copy_attrs
 from ..ir import Graph, Node, Shape, Tensor, contiguous_strides
@@ -33,6 +35,8 @@ class _Storage:
         self.fixed = self.outputs | set(graph.inputs) | {i for i, t in enumerate(graph.tensors) if t.weight >= 0}
         """Tensors whose storage is settled: they are roots."""
         self.members: dict[int, list[int]] = {}
+        self.held_until: dict[int, int] = {}
+        """Position of the last reader of a root or of a member, for roots that have members."""
         self.settled: set[int] = set()
         """Reshapes whose operand was placed where their result is, by id."""
         self.nodes: list[Node] = []
@@ -60,7 +64,16 @@ class _Storage:
         """Make tensor ``i`` a view of ``root``, and with it everything that lay in it."""
         tensor = self._tensor(i)
         tensor.root, tensor.offset, tensor.strides = root, offset, strides
-        self.members.setdefault(root, []).append(i)
+        self._join(root, [i])
+
+    def _join(self, root: int, members: list[int]) -> None:
+        """Add members to a root."""
+        self.members.setdefault(root, []).extend(members)
+        self.held_until[root] = max(self._last_use(root), *map(self._last_use, members))
+
+    def _last_use(self, i: int) -> int:
+        """Position of the last node that reads a tensor or, where it is a root, one of its members; -1: none."""
+        return self.held_until.get(i, self.last_read.get(i, -1))
 
     def _whole(self, i: int) -> bool:
         """Whether tensor ``i`` is all of its root, in order."""
@@ -75,7 +88,7 @@ class _Storage:
         moved = [before, *self.members.pop(before, [])]
         for member in moved:
             self._tensor(member).root = root
-        self.members.setdefault(root, []).extend(moved)
+        self._join(root, moved)
 
     def _view_of(self, i: int, name: str, shape: Shape, offset: int, strides: Shape) -> int:
         """A new tensor that is a view into the root of tensor ``i``, ``offset`` from where ``i`` starts."""
@@ -110,8 +123,9 @@ class _Storage:
     def _place_parts(self, node: Node) -> None:
         whole = self._tensor(node.outputs[0])
         root = self.graph.root(node.outputs[0])
+        times = Counter(node.inputs)
         for i, offset in self._slots(node):
-            if node.inputs.count(i) == 1 and self._placeable(i, whole.strides, node):
+            if times[i] == 1 and self._placeable(i, whole.strides, node):
                 self._place(i, root, whole.offset + offset, whole.strides)
 
     def _placeable(self, i: int, strides: Shape, by: Node) -> bool:
@@ -232,8 +246,7 @@ class _Storage:
         root = self.graph.root(source)
         if y.root >= 0 or self.members.get(target) or x.shape != y.shape or x.dtype != y.dtype or root in self.fixed:
             return False
-        group = [root, *self.members.get(root, [])]
-        if any(self.last_read.get(i, -1) > position for i in group):
+        if self._last_use(root) > position:
             return False
         for other in node.inputs:
             if other != source and self.graph.root(other) == root:

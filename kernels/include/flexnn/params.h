@@ -132,16 +132,17 @@
 #define FX_POINTWISE_FIELDS(I, F)                                                                                     \
     I(kind) I(dtype) FX_I6(I, d) FX_I6(I, as) FX_I6(I, bs) FX_I6(I, cs) FX_I6(I, ys)
 
-/* kind: fx_cell_kind, over steps in order or in reverse. in[0] [steps,batch,gates*hidden]: the input's part of the
- * gates and all biases (GRU_AFTER: but the last gate's recurrent one). in[1]: recurrent weights in panels
+/* kind: fx_cell_kind, over steps in order or in reverse, or with two directions both: the second in reverse. Rows are
+ * those of the batch, of each direction. in[0] [steps,batch,directions*gates*hidden]: the input's part of the gates and
+ * all biases (GRU_AFTER: but the last gate's recurrent one). in[1], for each direction: recurrent weights in panels
  * [hidden][FX_NR] of the gates' columns, the last panel filled up with zeros: of F32 these alone, of other forms stored
  * panels (weight_form.h) without bias; for GRUs the first two gates, then the third, then for GRU_AFTER its bias
  * [hidden]; for LSTMs with has_peepholes the input, output and forget gates' factors of cells [3*hidden]. has_lengths:
  * in[3] [batch], int32, steps of each row; y is 0 behind them, and in reverse a row begins at its last one. in[2]
- * [states,batch,hidden]: initial hidden values (LSTM: and cells). y [steps+states,batch,hidden]: hidden values of all
- * steps, then the last hidden values (and cells). Gates in ONNX's order. */
+ * [states,directions*batch,hidden]: initial hidden values (LSTM: and cells). y [steps+states,directions*batch,hidden]:
+ * hidden values of all steps, then the last hidden values (and cells). Gates in ONNX's order. */
 #define FX_RECURRENT_FIELDS(I, F)                                                                                      \
-    I(kind) I(steps) I(batch) I(hidden) I(is_reverse) I(has_lengths) I(has_peepholes) I(wtype)
+    I(kind) I(steps) I(batch) I(hidden) I(directions) I(is_reverse) I(has_lengths) I(has_peepholes) I(wtype)
 
 /* x[outer,n,inner] of type from to y of type to. From F32 to U8 or I8: y = saturate(round(x / scale) + zero). From U8,
  * I8 or I32 to F32: y = (x - zero) scale. From I32 to U8 or I8: y = saturate(round((x + bias) scale) + zero), where x +
