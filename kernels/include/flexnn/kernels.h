@@ -22,7 +22,8 @@
 /* One tile of a matrix product whose rows may lie anywhere:
  *     c[i][c_at + j] = finish(start[j] + sum over t < taps, q < k of a[t * rows + i][a_at + q] * w(t, q, j)
  *                             [+ r[i][c_at + j]])
- * for i < rows <= kernels->mr and j < columns <= FX_NR * panels, panels <= kernels->panels.
+ * for i < rows <= kernels->mr and j < columns <= FX_NR * panels, panels <= kernels->panels. Where a_step is not 0, rows
+ * lie at that step, and a has one pointer for each tap: a[t][i * a_step + a_at + q].
  * A panel is `head` floats (0, or [bias FX_NR], or [bias FX_NR][slope FX_NR]), then [block][tap][q of block][FX_NR];
  * the last block may be shorter. start is the panel's bias if head > 0, else 0. With one tap the order is [q][FX_NR]
  * whatever the block. Only the floats named are touched; c may equal r.
@@ -33,12 +34,13 @@
  * the result, a_at = 0, c_at = the first panel's first column. Split rows evenly: 15 rows with mr 14 are best as 8 + 7.
  */
 typedef struct fx_gemm {
-    const float *const *a; /* [taps][rows] */
+    const float *const *a; /* [taps][rows], or [taps] where a_step is not 0 */
     const float *w;        /* first panel */
     int64_t w_panel;       /* floats from one panel to the next */
     float *const *c;       /* [rows] */
     const float *const *r; /* [rows], or NULL */
     int64_t a_at, c_at;    /* first column read and written */
+    int64_t a_step;        /* floats from one row of a to the next, or 0 */
     int64_t ahead[2];      /* floats from a weight to some that are read soon: a level may prefetch them meanwhile */
     int32_t rows, panels, columns, taps, k, block, head;
     fx_finish finish;
