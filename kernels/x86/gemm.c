@@ -4,15 +4,22 @@
 
 /* The tiles finish whole panels and clamps themselves; this function does the rest. */
 static __attribute__((noinline)) void finish_any(const fx_gemm *g, int rows, int vectors, const fx_v *sum) {
-    for (int i = 0; i < rows; i++)
-        for (int j = 0; j < vectors; j++) {
-            const float *panel = g->w + j / VECTORS * g->w_panel + j % VECTORS * FX_WIDTH;
-            fx_v v = *sum++;
+    for (int j = 0; j < vectors; j++) {
+        const float *panel = g->w + j / VECTORS * g->w_panel + j % VECTORS * FX_WIDTH;
+        const int is_leaky = g->finish.act == FX_ACT_LEAKY_RELU && (j + 1) * FX_WIDTH <= g->columns && !g->r;
+        const fx_v slope = fx_splat(g->finish.lo);
+        for (int i = 0; is_leaky && i < rows; i++) {
+            const fx_v v = sum[i * vectors + j];
+            fx_store(g->c[i] + g->c_at + j * FX_WIDTH, fx_if_negative(v, v * slope, v));
+        }
+        for (int i = 0; !is_leaky && i < rows; i++) {
+            fx_v v = sum[i * vectors + j];
             if (g->r)
                 v += fx_load_below(g->r[i] + g->c_at, j * FX_WIDTH, g->columns);
             v = fx_activate(&g->finish, v, panel + FX_NR);
             fx_store_below(g->c[i] + g->c_at, j * FX_WIDTH, g->columns, v);
         }
+    }
 }
 
 /* sum[R][V] += row[R][n] * w[n][V vectors], and w moves on. With ASKS a line for each panel is prefetched. */
