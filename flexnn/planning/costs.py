@@ -32,12 +32,22 @@ TILES_MIN, TILES_MAX = 16, 49
 time, fill 1 MiB.
 """
 
-PEAK_FRACTION = {"direct": 0.98, "im2col": 0.98, "wino2": 0.9, "wino4": 0.9, "wino_line": 0.9, "narrow": 0.8}
+PEAK_FRACTION = {
+    "direct": 0.98,
+    "im2col": 0.98,
+    "wino2": 0.9,
+    "wino4": 0.9,
+    "wino_line": 0.9,
+    "narrow": 0.8,
+    "planar": 0.95,
+}
 TRANSFORM_FLOPS = {"wino2": (270.0, 450.0), "wino4": (460.0, 1000.0), "wino_line": (260.0, 260.0)}
 """Cost in flops of multiply-adds of transforming one channel pair's weights, and one channel of one tile."""
+PLANAR_FLOPS = 60.0
+"""Cost in flops of multiply-adds of laying out a number of a map by channel."""
 ACTIVATION_FLOPS = 100.0
 """Cost in flops of multiply-adds of an activation that a pass of its own computes, of one number."""
-_PLAIN = "direct", "im2col"
+_PLAIN = "direct", "im2col", "planar"
 _WINOGRAD = {"wino4": 4, "wino2": 2, "wino_line": 4}
 """Outputs along a side of a tile."""
 
@@ -184,6 +194,7 @@ class _Shape(NamedTuple):
     kh: int
     kw: int
     cin_panel: int
+    cout: int
 
 
 def _is_narrow(words: list[int]) -> bool:
@@ -198,15 +209,19 @@ def _fits(kernel: str, params: NDArray[np.int32], shape: _Shape) -> bool:
     return _core.conv_kernel_fits(kernel, params)
 
 
-def _fraction(kernel: str, narrow: bool, shape: _Shape) -> float:
-    """Return the fraction of the peak rate that a kernel without transforms reaches."""
-    fraction = PEAK_FRACTION["narrow" if narrow else kernel]
+def _pixel_flops(kernel: str, narrow: bool, shape: _Shape, panels: int) -> float:
+    """Return the operations at the peak rate that take as long as a kernel without transforms takes for a pixel."""
+    products = float(shape.kh * shape.kw * shape.cin_panel)
+    fraction, columns, beside = PEAK_FRACTION["narrow" if narrow else kernel], panels * _core.NR, 0.0
     if kernel == "direct" and not narrow:  # a tap's channels are a run of the inner loop: short ones do not fill it
         fraction *= shape.cin_panel / (shape.cin_panel + 3.0)
-    if kernel == "im2col":  # a tile is pointed at and stored, however few its products
-        products = shape.kh * shape.kw * shape.cin_panel
+    elif kernel == "im2col":  # a tile is pointed at and stored, however few its products
         fraction *= products / (products + 10.0)
-    return fraction
+    elif kernel == "planar":  # a vector that is loaded is multiplied once for each output channel
+        columns = shape.cout
+        fraction *= columns / (columns + 2.0)
+        beside = PLANAR_FLOPS * (shape.cin_panel + columns)
+    return 2.0 * products * columns / fraction + beside
 
 
 def _tile(shape: _Shape, side: int) -> tuple[int, int, int]:
@@ -237,8 +252,8 @@ def _conv_variants(params: NDArray[np.int32], panels: int, panel_bytes: int, set
     for kernel in _PLAIN:
         if not _fits(kernel, params, shape):
             continue
-        flops = 2.0 * n * oh * ow * shape.kh * shape.kw * cin * cout
-        seconds = act_s + max(flops / (_fraction(kernel, narrow, shape) * rate), read_s)
+        flops = n * oh * ow * _pixel_flops(kernel, narrow, shape, panels)
+        seconds = act_s + max(flops / rate, read_s)
         workspace = align_up(_core.op_workspace("conv", kernel, params))
         variants.append(Variant(kernel, 0, workspace, machine.step_s, seconds))
     for kernel, side in _WINOGRAD.items():
@@ -266,7 +281,7 @@ def _kernel_by_rule(params: NDArray[np.int32], panels: int) -> str:
     words = params.tolist()
     shape = _Shape(*(words[_CONV_FIELD[name]] for name in _Shape._fields))
     cout, narrow = panels * _core.NR, _is_narrow(words)
-    flops = {k: 2 * shape.kh * shape.kw * shape.cin_panel * cout / _fraction(k, narrow, shape) for k in _PLAIN}
+    flops = {kernel: _pixel_flops(kernel, narrow, shape, panels) for kernel in _PLAIN}
     for kernel, side in _WINOGRAD.items():
         high, wide, planes = _tile(shape, side)
         weights, tiles = _tile_flops(kernel, planes, TILES_MAX, 1, shape.cin_panel, cout)

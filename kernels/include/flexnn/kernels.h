@@ -82,6 +82,22 @@ typedef struct fx_gconv {
     int32_t wide;
 } fx_gconv;
 
+/* Neighbouring output pixels of a convolution with few output channels, whose vectors hold pixels:
+ *     y[c * y_row + i] = finish(bias[c] + sum over ky < kh, kx < kw, q < cin of x[ky * cin + q][at[kx] + i] * w(ky, kx,
+ * q, c)) for c < columns <= FX_PLANAR_COLUMNS, i < pixels, a multiple of FX_PLANAR_PIXELS. The panel is head floats as
+ * in fx_gemm, then [ky][kx][q][FX_NR]. */
+#define FX_PLANAR_COLUMNS 8
+#define FX_PLANAR_PIXELS 16
+typedef struct fx_planar {
+    const float *const *x; /* [kh][cin] */
+    const int32_t *at;     /* [kw] */
+    const float *w;
+    float *y;
+    int64_t y_row;
+    int32_t pixels, columns, kh, kw, cin, head;
+    fx_finish finish;
+} fx_planar;
+
 /* Winograd F(m x m, 3 x 3), m 2 or 4 (Lavin and Gray 2015; points 0, +-1 for m = 2, and for m = 4 0, +-sqrt(1/2),
  * +-sqrt(2), whose rounding error is half that of 0, +-1, +-2): a tile of (m + 2)^2 input pixels makes m x m output
  * pixels. A transformed tile has (m + 2)^2 numbers for each channel, each in a plane of its own, `plane` floats
@@ -176,7 +192,7 @@ typedef struct fx_gemm_s16 {
     X(panel_s16, void, (const fx_panel_s16 *p))                                                                        \
     X(gemm_s16, void, (const fx_gemm_s16 *g))
 
-/* Convolution: gemm, Winograd transforms, depthwise, narrow groups, few rows, stored weights. */
+/* Convolution: gemm, Winograd transforms, depthwise, narrow groups, few rows, few channels, stored weights. */
 #define FX_KERNELS_CONV(X)                                                                                             \
     X(gemm_f32, void, (const fx_gemm *g))                                                                              \
     X(wino_input_f32, void, (const fx_wino_input *t))                                                                  \
@@ -187,6 +203,7 @@ typedef struct fx_gemm_s16 {
     X(dwconv_f32, void, (const fx_dwconv *d))                                                                          \
     X(gconv_f32, void, (const fx_gconv *c))                                                                            \
     X(gemv_f32, void, (const fx_gemv *g))                                                                              \
+    X(planar_f32, void, (const fx_planar *p))                                                                          \
     X(weights_f32, void, (const fx_weights *w))
 
 /* One output pixel of a pool, whose window is clipped to the input already:
