@@ -14,6 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import flexnn
+from flexnn.graph.operators import OPERATORS
 from flexnn.planning import MachineProfile
 from tests.support.sessions import CHANNELS, SIDE, write_branched_model, write_model
 
@@ -82,7 +83,7 @@ def _other_machines(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def measured() -> MachineProfile:
         rates = [10 ** rng.uniform(*ends) for ends in ((9.5, 12), (9, 11), (7.5, 10))]
-        scales = {kernel: 10 ** rng.uniform(-1, 1) for kernel in ("direct", "im2col", "wino2", "wino4", "wino_line")}
+        scales = {kernel: 10 ** rng.uniform(-1, 1) for kernel in OPERATORS["conv"].kernels}
         return MachineProfile(*rates, scales=scales)
 
     monkeypatch.setattr(MachineProfile, "measure", measured)

@@ -32,10 +32,22 @@ TILES_MIN, TILES_MAX = 16, 49
 time, fill 1 MiB.
 """
 
-PEAK_FRACTION = {"direct": 0.98, "im2col": 0.85, "wino2": 0.9, "wino4": 0.9, "wino_line": 0.9, "narrow": 0.8}
+PEAK_FRACTION = {
+    "direct": 0.98,
+    "im2col": 0.98,
+    "wino2": 0.9,
+    "wino4": 0.9,
+    "wino_line": 0.9,
+    "narrow": 0.8,
+    "planar": 0.95,
+}
 TRANSFORM_FLOPS = {"wino2": (270.0, 450.0), "wino4": (460.0, 1000.0), "wino_line": (260.0, 260.0)}
 """Cost in flops of multiply-adds of transforming one channel pair's weights, and one channel of one tile."""
-_PLAIN = "direct", "im2col"
+PLANAR_FLOPS = 60.0
+"""Cost in flops of multiply-adds of laying out a number of a map by channel."""
+ACTIVATION_FLOPS = 100.0
+"""Cost in flops of multiply-adds of an activation that a pass of its own computes, of one number."""
+_PLAIN = "direct", "im2col", "planar"
 _WINOGRAD = {"wino4": 4, "wino2": 2, "wino_line": 4}
 """Outputs along a side of a tile."""
 
@@ -170,6 +182,8 @@ def with_tile_block(params: NDArray[np.int32], tile_block: int) -> NDArray[np.in
 
 
 _CONV_FIELD = {name: i for i, (name, _) in enumerate(_core.FIELDS["conv"])}
+_PRELU = tuple(_core.ENUMS["act"]).index("prelu")
+"""The last activation that kernels compute as they store."""
 TILE_BLOCK = _CONV_FIELD["tile_block"]
 """Index of the block among a convolution's parameters."""
 
@@ -180,6 +194,7 @@ class _Shape(NamedTuple):
     kh: int
     kw: int
     cin_panel: int
+    cout: int
 
 
 def _is_narrow(words: list[int]) -> bool:
@@ -194,12 +209,19 @@ def _fits(kernel: str, params: NDArray[np.int32], shape: _Shape) -> bool:
     return _core.conv_kernel_fits(kernel, params)
 
 
-def _fraction(kernel: str, narrow: bool, cin: int) -> float:
-    """Return the fraction of the peak rate that a kernel without transforms reaches."""
-    fraction = PEAK_FRACTION["narrow" if narrow else kernel]
+def _pixel_flops(kernel: str, narrow: bool, shape: _Shape, panels: int) -> float:
+    """Return the operations at the peak rate that take as long as a kernel without transforms takes for a pixel."""
+    products = float(shape.kh * shape.kw * shape.cin_panel)
+    fraction, columns, beside = PEAK_FRACTION["narrow" if narrow else kernel], panels * _core.NR, 0.0
     if kernel == "direct" and not narrow:  # a tap's channels are a run of the inner loop: short ones do not fill it
-        fraction *= cin / (cin + 3.0)
-    return fraction
+        fraction *= shape.cin_panel / (shape.cin_panel + 3.0)
+    elif kernel == "im2col":  # a tile is pointed at and stored, however few its products
+        fraction *= products / (products + 10.0)
+    elif kernel == "planar":  # a vector that is loaded is multiplied once for each output channel
+        columns = shape.cout
+        fraction *= columns / (columns + 2.0)
+        beside = PLANAR_FLOPS * (shape.cin_panel + columns)
+    return 2.0 * products * columns / fraction + beside
 
 
 def _tile(shape: _Shape, side: int) -> tuple[int, int, int]:
@@ -211,9 +233,9 @@ def _tile(shape: _Shape, side: int) -> tuple[int, int, int]:
 def _tile_flops(kernel: str, planes: int, tiles: int, blocks: int, cin: int, cout: int) -> tuple[float, float]:
     """Return the operations of tiles in blocks: those for output channels, and those that do not depend on them."""
     weight_flops, tile_flops = TRANSFORM_FLOPS[kernel]
-    flops = 2.0 * planes * tiles * cin * cout / PEAK_FRACTION[kernel]
+    flops = 2.0 * planes * tiles * (cin + 4) * cout / PEAK_FRACTION[kernel]  # each sum is stored, however short
     flops += blocks * cin * cout * weight_flops + tiles * cout * tile_flops
-    return flops, tiles * cin * tile_flops
+    return flops, tiles * max(cin, _core.NR) * tile_flops  # vectors of few channels are as wide
 
 
 def _conv_variants(params: NDArray[np.int32], panels: int, panel_bytes: int, setting: Setting) -> list[Variant]:
@@ -225,12 +247,13 @@ def _conv_variants(params: NDArray[np.int32], panels: int, panel_bytes: int, set
     rate = machine.flops_per_second * threads
     cout = panels * _core.NR
     read_s = panels * panel_bytes / machine.bytes_per_second
+    act_s = n * oh * ow * cout * ACTIVATION_FLOPS / rate if words[_CONV_FIELD["act"]] > _PRELU else 0.0
     variants = []
     for kernel in _PLAIN:
         if not _fits(kernel, params, shape):
             continue
-        flops = 2.0 * n * oh * ow * shape.kh * shape.kw * cin * cout
-        seconds = max(flops / (_fraction(kernel, narrow, cin) * rate), read_s)
+        flops = n * oh * ow * _pixel_flops(kernel, narrow, shape, panels)
+        seconds = act_s + max(flops / rate, read_s)
         workspace = align_up(_core.op_workspace("conv", kernel, params))
         variants.append(Variant(kernel, 0, workspace, machine.step_s, seconds))
     for kernel, side in _WINOGRAD.items():
@@ -244,7 +267,7 @@ def _conv_variants(params: NDArray[np.int32], panels: int, panel_bytes: int, set
             blocks = -(-tiles // block)
             flops, beside = _tile_flops(kernel, planes, tiles, blocks, cin, cout)
             busy = min(threads, blocks) / threads
-            seconds = max(flops / rate, read_s)
+            seconds = act_s + max(flops / rate, read_s)
             workspace = align_up(_core.op_workspace("conv", kernel, with_tile_block(params, block)))
             fixed = machine.step_s + beside / (rate * busy)
             variants.append(Variant(kernel, block, workspace, fixed, seconds))
@@ -258,9 +281,7 @@ def _kernel_by_rule(params: NDArray[np.int32], panels: int) -> str:
     words = params.tolist()
     shape = _Shape(*(words[_CONV_FIELD[name]] for name in _Shape._fields))
     cout, narrow = panels * _core.NR, _is_narrow(words)
-    flops = {
-        k: 2 * shape.kh * shape.kw * shape.cin_panel * cout / _fraction(k, narrow, shape.cin_panel) for k in _PLAIN
-    }
+    flops = {kernel: _pixel_flops(kernel, narrow, shape, panels) for kernel in _PLAIN}
     for kernel, side in _WINOGRAD.items():
         high, wide, planes = _tile(shape, side)
         weights, tiles = _tile_flops(kernel, planes, TILES_MAX, 1, shape.cin_panel, cout)

@@ -138,7 +138,7 @@ static void set_strides(check_case *c, fx_conv_params *p) {
 static void draw_sums(check_case *c, fx_conv_params *p) {
     p->sums = FX_DTYPE_F32;
     const int64_t terms = (int64_t)p->kh * p->kw * p->cin_panel;
-    if (is_winograd(c->kernel) || !check_one_in(c, 3) || (is_narrow(p) && terms > 256))
+    if (is_winograd(c->kernel) || c->kernel == FX_CONV_PLANAR || !check_one_in(c, 3) || (is_narrow(p) && terms > 256))
         return;
     p->sums = FX_DTYPE_I32, c->is_exact = 1;
     p->has_residual = 0, p->act = FX_ACT_NONE;
@@ -148,6 +148,20 @@ static void draw_sums(check_case *c, fx_conv_params *p) {
         p->sh = p->sw = 1;
         set_strides(c, p);
     }
+}
+
+/* What that kernel computes: few output channels, no residual, rows of some length. */
+static void draw_planar(check_case *c, fx_conv_params *p) {
+    p->group = 1, p->has_residual = 0;
+    p->cin = p->cin_panel = p->cin_block = check_one_in(c, 4) ? check_int(c, 9, 40) : check_int(c, 1, 8);
+    p->cout = check_int(c, 1, 8);
+    p->w = check_one_in(c, 16) ? check_int(c, 500, 1200) : check_int(c, 1, 150);
+    p->kw = check_one_in(c, 8) ? check_int(c, 20, 80) : p->kw;
+    if (p->dh * p->sw * p->kh * p->cin > 400) /* rows of more than 2 MiB are left to others */
+        p->dh = p->sw = 1;
+    const int room = p->w + p->pl + check_int(c, 0, 3) - (p->kw - 1) * p->dw - 1;
+    p->ow = room < 0 ? 1 : room / p->sw + 1;
+    set_strides(c, p);
 }
 
 static void draw(check_case *c) {
@@ -191,6 +205,8 @@ static void draw(check_case *c) {
     p->act = check_one_in(c, 2) ? check_int(c, 0, FX_ACT_COUNT - 1) : check_int(c, 0, FX_ACT_CLIP);
     p->alpha = check_real(c), p->beta = p->alpha + 1;
     p->tile_block = winograd ? check_int(c, 1, 30) : 0;
+    if (c->kernel == FX_CONV_PLANAR)
+        draw_planar(c, p);
     p->wtype = check_one_in(c, 2) ? FX_WTYPE_F32 : check_int(c, 0, FX_WTYPE_COUNT - 1);
     draw_sums(c, p);
 }
@@ -219,6 +235,13 @@ static const struct {
     {224, 224, 3, 64, 7, 2, 1, FX_CONV_DIRECT},
     {224, 224, 3, 64, 3, 1, 1, FX_CONV_IM2COL},
     {224, 224, 3, 32, 3, 2, 1, FX_CONV_IM2COL},
+    {172, 264, 8, 8, 7, 1, 1, FX_CONV_IM2COL},
+    {172, 264, 8, 8, 7, 1, 1, FX_CONV_PLANAR},
+    {172, 264, 8, 1, 5, 1, 1, FX_CONV_IM2COL},
+    {172, 264, 8, 1, 5, 1, 1, FX_CONV_PLANAR},
+    {172, 88, 32, 1, 5, 1, 1, FX_CONV_PLANAR},
+    {224, 224, 16, 3, 3, 1, 1, FX_CONV_PLANAR},
+    {224, 224, 1, 4, 3, 1, 1, FX_CONV_PLANAR},
     {56, 56, 64, 256, 1, 1, 1, FX_CONV_DIRECT},
     {14, 14, 1024, 256, 1, 1, 1, FX_CONV_DIRECT},
     {14, 14, 256, 1024, 1, 1, 1, FX_CONV_DIRECT},

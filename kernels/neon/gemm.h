@@ -69,8 +69,8 @@ static __attribute__((noinline)) void finish_any(const fx_gemm *g, int rows, con
     }
 
 /* A function for each number of rows, so that a tile of any size costs its own multiplications only. */
-#define TILE(R)                                                                                                        \
-    static void tile_##R(const fx_gemm *g) {                                                                           \
+#define TILE_AS(NAME, R, POINTERS, ROW)                                                                                \
+    static void NAME(const fx_gemm *g) {                                                                               \
         const float *w = g->w;                                                                                         \
         float32x4_t sum[R][VECTORS];                                                                                   \
         FX_UNROLL for (int j = 0; j < VECTORS; j++) {                                                                  \
@@ -81,10 +81,12 @@ static __attribute__((noinline)) void finish_any(const fx_gemm *g, int rows, con
         const int phase = FX_FOLD_PHASE(g);                                                                            \
         int64_t run = 0, folds = 0;                                                                                    \
         w += g->head;                                                                                                  \
-        FX_WALK(R, FX_FOLD(sum, kept, R, VECTORS, folds, phase), MULTIPLY(R, n))                                       \
+        FX_WALK(R, POINTERS, ROW, FX_FOLD(sum, kept, R, VECTORS, folds, phase), MULTIPLY(R, n))                        \
         FX_UNFOLD(sum, kept, R, VECTORS, folds, phase);                                                                \
         FX_STORE_TILE(R, VECTORS, FX_NR, finish_any(g, R, stored[0]))                                                  \
     }
+#define TILE(R) TILE_AS(tile_##R, R, R, a[i])
+#define STEPPED_TILE(R) TILE_AS(stepped_##R, R, 1, a[0] + i * g->a_step)
 
 /* The same for a Winograd plane: rows at a stride, and earlier sums in memory. */
 #define WINO_TILE(R)                                                                                                   \
@@ -99,16 +101,17 @@ static __attribute__((noinline)) void finish_any(const fx_gemm *g, int rows, con
         FX_STORE_WINO_TILE(R, VECTORS)                                                                                 \
     }
 
-#define BOTH(R) TILE(R) WINO_TILE(R)
-BOTH(1)
-BOTH(2)
-BOTH(3)
-BOTH(4)
-BOTH(5)
+#define EACH(R) TILE(R) STEPPED_TILE(R) WINO_TILE(R)
+EACH(1)
+EACH(2)
+EACH(3)
+EACH(4)
+EACH(5)
 
 void FX_SYMBOL(gemm_f32)(const fx_gemm *g) {
-    static void (*const tiles[])(const fx_gemm *) = {tile_1, tile_2, tile_3, tile_4, tile_5};
-    tiles[g->rows - 1](g);
+    static void (*const tiles[2][5])(const fx_gemm *) = {{tile_1, tile_2, tile_3, tile_4, tile_5},
+                                                         {stepped_1, stepped_2, stepped_3, stepped_4, stepped_5}};
+    tiles[g->a_step != 0][g->rows - 1](g);
 }
 
 void FX_SYMBOL(wino_gemm_f32)(const fx_wino_gemm *g) {

@@ -1,4 +1,5 @@
-/* Convolution: its shapes, limits and sizes; the computing is in conv_gemm.c, conv_wino.c, conv_gemv.c, conv_group.c.
+/* Convolution: its shapes, limits and sizes; the computing is in conv_gemm.c, conv_wino.c, conv_gemv.c, conv_group.c,
+ * conv_planar.c.
  */
 #include "conv.h"
 #include "sums.h"
@@ -36,6 +37,8 @@ int fx_conv_kernel_fits(uint32_t kernel, const fx_conv_params *p) {
     case FX_CONV_WINO_LINE:
         return p->group == 1 && p->sh == 1 && p->sw == 1 && p->dh == 1 && p->dw == 1 &&
                ((p->kh == 1 && fx_is_line_taps(p->kw)) || (p->kw == 1 && fx_is_line_taps(p->kh)));
+    case FX_CONV_PLANAR:
+        return fx_conv_planar_fits(p);
     default:
         return 0;
     }
@@ -96,6 +99,8 @@ static int64_t workspace(const fx_kernels *k, uint32_t kernel, const fx_params *
         return fx_conv_group_workspace(&u->conv);
     if (fx_conv_is_gemv(kernel, &u->conv))
         return fx_conv_gemv_workspace(&u->conv);
+    if (kernel == FX_CONV_PLANAR)
+        return fx_conv_planar_workspace(&u->conv);
     return is_winograd(kernel) ? fx_conv_wino_workspace(k, kernel, &u->conv)
                                : fx_conv_gemm_workspace(k, kernel, &u->conv);
 }
@@ -107,6 +112,8 @@ static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, 
         return fx_conv_group_units(&u->conv, w, threads);
     if (fx_conv_is_gemv(kernel, &u->conv))
         return fx_conv_gemv_units(&u->conv, w, threads);
+    if (kernel == FX_CONV_PLANAR)
+        return fx_conv_planar_units(&u->conv, w, threads);
     return is_winograd(kernel) ? fx_conv_wino_units(k, kernel, &u->conv, w, threads)
                                : fx_conv_gemm_units(k, kernel, &u->conv, w, threads);
 }
@@ -116,6 +123,8 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
         return fx_conv_group_run(call, threads, u0, u1);
     if (fx_conv_is_gemv(call->kernel, &call->params->conv))
         return fx_conv_gemv_run(call, threads, u0, u1);
+    if (call->kernel == FX_CONV_PLANAR)
+        return fx_conv_planar_run(call, threads, u0, u1);
     return is_winograd(call->kernel) ? fx_conv_wino_run(call, threads, u0, u1)
                                      : fx_conv_gemm_run(call, threads, u0, u1);
 }

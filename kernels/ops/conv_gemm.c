@@ -2,19 +2,22 @@
  *
  * DIRECT (Dukhan, "The Indirect Convolution Algorithm", 2019, without the stored indirection buffer): a pointer for
  * each tap and pixel, to zeros outside the map. IM2COL: a pointer for each row of taps, whose kw * cin floats are one
- * run of the input; only runs that leave the map, or are not contiguous, are gathered into the workspace.
+ * run of the input; only runs that leave the map, or are not contiguous, are gathered into the workspace. Where a tile
+ * is a strip of one output row, its pixels' runs lie at a step, and one pointer serves them all.
  *
  * Inside a unit tiles are the outer loop and panels the inner one: a tile's input stays in L1 while the unit's panels,
  * at most FX_CACHE_BYTES unless one tile of panels is bigger, come from L2. */
 #include "conv.h"
 #include "sums.h"
 
+#include <string.h>
+
 typedef struct workspace {
     int64_t *tap_offset; /* floats from the first tap to each tap; DIRECT */
     const float **a;     /* [taps][rows] */
     float **c;           /* [rows] */
     const float **r;     /* [rows] */
-    float *gathered;     /* [rows][kh][kw * cin]; IM2COL */
+    float *gathered;     /* IM2COL: [rows][kh][kw * cin], or [kh] strips */
     float *panels;       /* of a unit, where they are not stored as floats */
     fx_pairs pairs;      /* this or part where sums are int32 */
     fx_part_tile part;
@@ -41,6 +44,16 @@ static int64_t groups_at_most(const fx_kernels *k, const fx_conv_params *p) {
     return fx_max64(1, FX_CACHE_BYTES / group_bytes);
 }
 
+/* 1: a tile is a strip of an output row. Shorter rows than half of a tile are left to tiles that cross them. */
+static int is_stepped(const fx_kernels *k, uint32_t kernel, const fx_conv_params *p) {
+    return kernel == FX_CONV_IM2COL && p->dw == 1 && p->sw <= p->kw && 2 * p->ow >= k->mr && p->sums == FX_DTYPE_F32;
+}
+
+/* Input pixels that a row of taps sees for a strip of `rows` output pixels. */
+static int64_t strip_pixels(const fx_conv_params *p, int64_t rows) {
+    return (rows - 1) * p->sw + p->kw;
+}
+
 static workspace workspace_at(void *base, const fx_kernels *k, uint32_t kernel, const fx_conv_params *p) {
     const int gathers = kernel == FX_CONV_IM2COL;
     const int64_t taps = gathers ? p->kh : (int64_t)p->kh * p->kw;
@@ -50,7 +63,8 @@ static workspace workspace_at(void *base, const fx_kernels *k, uint32_t kernel, 
     FX_TAKE(s.a, base, at, taps * k->mr);
     FX_TAKE(s.c, base, at, k->mr);
     FX_TAKE(s.r, base, at, k->mr);
-    FX_TAKE(s.gathered, base, at, gathers ? (int64_t)k->mr * p->kh * p->kw * p->cin : 0);
+    const int64_t pixels = is_stepped(k, kernel, p) ? strip_pixels(p, k->mr) : (int64_t)k->mr * p->kw;
+    FX_TAKE(s.gathered, base, at, gathers ? pixels * p->kh * p->cin : 0);
     const int64_t depth = (int64_t)p->kh * p->kw * p->cin_panel;
     const int64_t panels = fx_min64(groups_at_most(k, p) * k->panels, fx_div_up(p->cout, FX_NR));
     s.pairs = p->sums == FX_DTYPE_I32 ? fx_pairs_at(base, &at, k, depth, panels) : (fx_pairs){0};
@@ -78,7 +92,8 @@ typedef struct walk {
     const float *x, *r, *zeros;
     float *y;
     workspace s;
-    int is_run;    /* IM2COL: taps of a row inside the map are one run of the input */
+    int is_run; /* IM2COL: taps of a row inside the map are one run of the input */
+    int is_stepped;
     int is_single; /* one tap, which is inside the map for every pixel */
     asking asks;
     int64_t next_panels;   /* from the unit's first one to the next unit's; 0: none is prefetched, -1: it is the last */
@@ -138,6 +153,38 @@ static void point_runs(const walk *w, const float *x, int64_t iy, int64_t ix, in
     }
 }
 
+/* Input pixels [ix, ix + pixels) of a row, zeros outside the map; row: NULL for one outside the map. */
+static void copy_strip(const fx_conv_params *p, const float *row, int64_t ix, int64_t pixels, float *to) {
+    const int64_t left = row ? fx_min64(ix < 0 ? -ix : 0, pixels) : pixels;
+    const int64_t right = row ? fx_min64(fx_max64(p->w - ix, left), pixels) : pixels;
+    memset(to, 0, (size_t)(left * p->cin) * sizeof(float));
+    if (p->x_sw == p->cin && right > left)
+        memcpy(to + left * p->cin, row + (ix + left) * p->x_sw, (size_t)((right - left) * p->cin) * sizeof(float));
+    else
+        for (int64_t i = left; i < right; i++)
+            for (int64_t q = 0; q < p->cin; q++)
+                to[i * p->cin + q] = row[(ix + i) * p->x_sw + q];
+    memset(to + right * p->cin, 0, (size_t)((pixels - right) * p->cin) * sizeof(float));
+}
+
+/* Pointers to the rows of taps of a strip of output pixels, copying those that leave the map or are not contiguous. */
+static void point_strips(const walk *w, const float *x, int64_t iy, int64_t ix, int rows) {
+    const fx_conv_params *p = w->p;
+    const int64_t pixels = strip_pixels(p, rows);
+    const int is_inside = w->is_run && ix >= 0 && ix + pixels <= p->w;
+    float *to = w->s.gathered;
+    for (int ky = 0; ky < p->kh; ky++, iy += p->dh) {
+        const float *row = iy >= 0 && iy < p->h ? x + iy * p->x_sh : NULL;
+        if (row && is_inside) {
+            w->s.a[ky] = row + ix * p->x_sw;
+            continue;
+        }
+        copy_strip(p, row, ix, pixels, to);
+        w->s.a[ky] = to;
+        to += pixels * p->cin;
+    }
+}
+
 static void start_walk(walk *w, int64_t pixel) {
     const int64_t row = w->call->window.y0 + pixel / w->p->ow;
     w->batch = row / w->p->oh;
@@ -154,7 +201,9 @@ static void point_tile(walk *w, int rows) {
         const int64_t iy = w->oy * p->sh - p->pt;
         int64_t ix = w->ox * p->sw - p->pl;
         const int first = i, last = (int)fx_min64(rows, i + p->ow - w->ox);
-        if (w->is_single && w->call->kernel == FX_CONV_DIRECT)
+        if (w->is_stepped)
+            point_strips(w, x, iy, ix, rows);
+        else if (w->is_single && w->call->kernel == FX_CONV_DIRECT)
             for (int j = first; j < last; j++, ix += p->sw)
                 w->s.a[j] = x + iy * p->x_sh + ix * p->x_sw;
         else if (w->call->kernel == FX_CONV_DIRECT)
@@ -182,15 +231,41 @@ static void point_tile(walk *w, int rows) {
 
 /* ---- the window ---- */
 
-static fx_cut cut_window(const fx_kernels *k, const fx_conv_params *p, fx_window w, int threads) {
-    const int64_t tiles = fx_div_up((int64_t)(w.y1 - w.y0) * p->ow, rows_at_most(k, p));
+/* Pixels that are cut into tiles evenly, the window's or an output row's; `tile` of them end before pixel `begin`. */
+typedef struct stretch {
+    int64_t pixels, tiles, tile, begin;
+} stretch;
+
+static stretch stretch_of(const fx_kernels *k, uint32_t kernel, const fx_conv_params *p, fx_window w) {
+    const int64_t pixels = is_stepped(k, kernel, p) ? p->ow : (int64_t)(w.y1 - w.y0) * p->ow;
+    return (stretch){pixels, fx_div_up(pixels, rows_at_most(k, p)), 0, 0};
+}
+
+/* Moves to tile t of all stretches and returns its first pixel. */
+static int64_t seek(stretch *s, int64_t t) {
+    s->tile = t % s->tiles;
+    s->begin = fx_cut_at(s->pixels, s->tiles, s->tile);
+    return t / s->tiles * s->pixels + s->begin;
+}
+
+/* Moves to the next tile and returns the pixels of the one before it. */
+static int32_t pass(stretch *s) {
+    if (s->tile == s->tiles)
+        s->tile = s->begin = 0;
+    const int64_t begin = s->begin;
+    s->begin = fx_cut_at(s->pixels, s->tiles, ++s->tile);
+    return (int32_t)(s->begin - begin);
+}
+
+static fx_cut cut_window(const fx_kernels *k, uint32_t kernel, const fx_conv_params *p, fx_window w, int threads) {
+    const stretch s = stretch_of(k, kernel, p, w);
+    const int64_t tiles = (int64_t)(w.y1 - w.y0) * p->ow / s.pixels * s.tiles;
     const int64_t groups = fx_div_up(fx_div_up(w.c1 - w.c0, FX_NR), k->panels);
     return fx_cut_window(tiles, groups, fx_div_up(groups, groups_at_most(k, p)), threads);
 }
 
 uint32_t fx_conv_gemm_units(const fx_kernels *k, uint32_t kernel, const fx_conv_params *p, fx_window w, int threads) {
-    (void)kernel;
-    const fx_cut cut = cut_window(k, p, w, threads);
+    const fx_cut cut = cut_window(k, kernel, p, w, threads);
     return (uint32_t)(cut.parts * cut.cuts);
 }
 
@@ -339,12 +414,13 @@ fx_status fx_conv_gemm_run(const fx_call *call, int threads, uint32_t u0, uint32
     const fx_conv_params *p = &call->params->conv;
     const fx_kernels *k = call->kernels;
     const fx_window *win = &call->window;
-    const fx_cut cut = cut_window(k, p, *win, threads);
-    const int64_t pixels = (int64_t)(win->y1 - win->y0) * p->ow;
+    const fx_cut cut = cut_window(k, call->kernel, p, *win, threads);
+    stretch s = stretch_of(k, call->kernel, p, *win);
     const int gathers = call->kernel == FX_CONV_IM2COL;
     walk w = {.call = call, .p = p, .x = call->in[0], .zeros = call->zeros, .y = call->out};
     w.r = p->has_residual ? call->in[1] : NULL;
     w.is_run = p->x_sw == p->cin && p->dw == 1;
+    w.is_stepped = is_stepped(k, call->kernel, p);
     w.is_single = p->kh == 1 && p->kw == 1 && p->pt == 0 && p->pl == 0 && (int64_t)(p->oh - 1) * p->sh < p->h &&
                   (int64_t)(p->ow - 1) * p->sw < p->w;
     w.s = workspace_at(call->workspace, k, call->kernel, p);
@@ -353,6 +429,7 @@ fx_status fx_conv_gemm_run(const fx_call *call, int threads, uint32_t u0, uint32
             for (int kx = 0; kx < p->kw; kx++, t++)
                 w.s.tap_offset[t] = (int64_t)ky * p->dh * p->x_sh + (int64_t)kx * p->dw * p->x_sw;
     fx_gemm g = {.a = w.s.a, .c = w.s.c, .r = w.r ? w.s.r : NULL};
+    g.a_step = w.is_stepped ? (int64_t)p->sw * p->cin : 0;
     g.head = fx_panel_head(p->act);
     g.w_panel = g.head + (int64_t)p->kh * p->kw * p->cin_panel * FX_NR;
     g.taps = gathers ? p->kh : p->kh * p->kw;
@@ -369,13 +446,13 @@ fx_status fx_conv_gemm_run(const fx_call *call, int threads, uint32_t u0, uint32
         const int32_t last =
             (int32_t)fx_min64(win->c0 / FX_NR + k->panels * fx_cut_at(cut.groups, cut.cuts, group + 1), panel_end);
         const int64_t end = fx_cut_at(cut.items, cut.parts, part + 1);
-        int64_t t = fx_cut_at(cut.items, cut.parts, part), m0 = fx_cut_at(pixels, cut.items, t);
+        int64_t t = fx_cut_at(cut.items, cut.parts, part);
         const float *weight = lay_panels(&w, &panels, first - win->c0 / FX_NR, last - first);
         w.next_panels = panels_to_next(&w, &cut, group, threads);
         w.tiles = end - t;
-        start_walk(&w, m0);
-        for (w.tile = 0; t < end; t++, w.tile++, m0 += g.rows) {
-            g.rows = (int32_t)(fx_cut_at(pixels, cut.items, t + 1) - m0);
+        start_walk(&w, seek(&s, t));
+        for (w.tile = 0; t < end; t++, w.tile++) {
+            g.rows = pass(&s);
             point_tile(&w, g.rows);
             run_tile(&w, &g, weight, first, last);
         }

@@ -12,12 +12,14 @@ void FX_SYMBOL(gemm_f32)(const fx_gemm *g) {
             int64_t terms = 0;
             for (int32_t q0 = 0; q0 < g->k; q0 += g->block) {
                 int32_t q1 = g->k - q0 < g->block ? g->k : q0 + g->block;
-                for (int32_t t = 0; t < g->taps; t++)
+                for (int32_t t = 0; t < g->taps; t++) {
+                    const float *row = g->a_step ? g->a[t] + i * g->a_step : g->a[t * g->rows + i];
                     for (int32_t q = q0; q < q1; q++, w += FX_NR) {
-                        run += g->a[t * g->rows + i][g->a_at + q] * *w;
+                        run += row[g->a_at + q] * *w;
                         if (++terms % FX_GEMM_RUN == 0)
                             sums[terms / FX_GEMM_RUN % SETS] += run, run = 0;
                     }
+                }
             }
             const float sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
             float slope = g->finish.act == FX_ACT_PRELU ? panel[FX_NR + j % FX_NR] : g->finish.lo;

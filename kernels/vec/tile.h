@@ -7,20 +7,21 @@
 
 #define VECTORS (FX_NR / FX_WIDTH) /* of a panel */
 
-/* Walks the depth of product g as its panels hold it, block by block and tap by tap, with row[i] at row i's n elements;
- * MULTIPLY adds their products to the sums, FOLD folds what is summed where a run is full. */
-#define FX_WALK(R, FOLD, MULTIPLY)                                                                                     \
+/* Walks the depth of product g as its panels hold it, block by block and tap by tap, with row[i] at row i's n elements:
+ * at ROW, where a is at the tap's POINTERS. MULTIPLY adds their products to the sums, FOLD folds what is summed where a
+ * run is full. */
+#define FX_WALK(R, POINTERS, ROW, FOLD, MULTIPLY)                                                                      \
     const int64_t block = fx_block(g);                                                                                 \
     for (int64_t q0 = 0; q0 < g->k; q0 += block) {                                                                     \
         const float *const *a = g->a;                                                                                  \
         const int64_t n = g->k - q0 < block ? g->k - q0 : block;                                                       \
-        for (int64_t t = 0; t < g->taps; t++, a += R, run += n) {                                                      \
+        for (int64_t t = 0; t < g->taps; t++, a += (POINTERS), run += n) {                                             \
             if (run && run + n > FX_GEMM_RUN) {                                                                        \
                 FOLD;                                                                                                  \
                 folds++, run = 0;                                                                                      \
             }                                                                                                          \
             const float *row[R];                                                                                       \
-            FX_UNROLL for (int i = 0; i < R; i++) row[i] = a[i] + g->a_at + q0;                                        \
+            FX_UNROLL for (int i = 0; i < R; i++) row[i] = (ROW) + g->a_at + q0;                                       \
             MULTIPLY                                                                                                   \
         }                                                                                                              \
     }

@@ -4,15 +4,22 @@
 
 /* The tiles finish whole panels and clamps themselves; this function does the rest. */
 static __attribute__((noinline)) void finish_any(const fx_gemm *g, int rows, int vectors, const fx_v *sum) {
-    for (int i = 0; i < rows; i++)
-        for (int j = 0; j < vectors; j++) {
-            const float *panel = g->w + j / VECTORS * g->w_panel + j % VECTORS * FX_WIDTH;
-            fx_v v = *sum++;
+    for (int j = 0; j < vectors; j++) {
+        const float *panel = g->w + j / VECTORS * g->w_panel + j % VECTORS * FX_WIDTH;
+        const int is_leaky = g->finish.act == FX_ACT_LEAKY_RELU && (j + 1) * FX_WIDTH <= g->columns && !g->r;
+        const fx_v slope = fx_splat(g->finish.lo);
+        for (int i = 0; is_leaky && i < rows; i++) {
+            const fx_v v = sum[i * vectors + j];
+            fx_store(g->c[i] + g->c_at + j * FX_WIDTH, fx_if_negative(v, v * slope, v));
+        }
+        for (int i = 0; !is_leaky && i < rows; i++) {
+            fx_v v = sum[i * vectors + j];
             if (g->r)
                 v += fx_load_below(g->r[i] + g->c_at, j * FX_WIDTH, g->columns);
             v = fx_activate(&g->finish, v, panel + FX_NR);
             fx_store_below(g->c[i] + g->c_at, j * FX_WIDTH, g->columns, v);
         }
+    }
 }
 
 /* sum[R][V] += row[R][n] * w[n][V vectors], and w moves on. With ASKS a line for each panel is prefetched. */
@@ -26,7 +33,7 @@ static __attribute__((noinline)) void finish_any(const fx_gemm *g, int rows, int
     }
 
 /* A function for each number of rows and panels, so that a tile of any size costs its own multiplications only. */
-#define TILE_AS(NAME, R, P, ASKS)                                                                                      \
+#define TILE_AS(NAME, R, P, ASKS, POINTERS, ROW)                                                                       \
     static void NAME(const fx_gemm *g) {                                                                               \
         enum { V = P * VECTORS };                                                                                      \
         const float *w = g->w;                                                                                         \
@@ -42,12 +49,13 @@ static __attribute__((noinline)) void finish_any(const fx_gemm *g, int rows, int
         const int phase = FX_FOLD_PHASE(g);                                                                            \
         int64_t run = 0, folds = 0;                                                                                    \
         w += g->head;                                                                                                  \
-        FX_WALK(R, FX_FOLD(sum, kept, R, V, folds, phase), MULTIPLY(R, n, ASKS))                                       \
+        FX_WALK(R, POINTERS, ROW, FX_FOLD(sum, kept, R, V, folds, phase), MULTIPLY(R, n, ASKS))                        \
         FX_UNFOLD(sum, kept, R, V, folds, phase);                                                                      \
         FX_STORE_TILE(R, V, P * FX_NR, finish_any(g, R, V, stored[0]))                                                 \
     }
-#define TILE(R, P) TILE_AS(tile_##R##x##P, R, P, 0)
-#define ASKING_TILE(R, P) TILE_AS(asking_##R##x##P, R, P, 1)
+#define TILE(R, P) TILE_AS(tile_##R##x##P, R, P, 0, R, a[i])
+#define ASKING_TILE(R, P) TILE_AS(asking_##R##x##P, R, P, 1, R, a[i])
+#define STEPPED_TILE(R, P) TILE_AS(stepped_##R##x##P, R, P, 0, 1, a[0] + i * g->a_step)
 
 #if FX_ISA_AVX512
 /* A panel and no more than half of the next, whose vectors are half as wide: where a 512-bit multiply-add takes both
@@ -62,8 +70,8 @@ typedef float half_in_memory __attribute__((vector_size(32), aligned(4), may_ali
         FX_UNROLL for (int i = 0; i < R; i++) sum[i][0] += b * row[i][q], rest[i][0] += c * row[i][q];                 \
     }
 
-#define HALF_TILE(R)                                                                                                   \
-    static void half_##R(const fx_gemm *g) {                                                                           \
+#define HALF_TILE_AS(NAME, R, POINTERS, ROW)                                                                           \
+    static void NAME(const fx_gemm *g) {                                                                               \
         const float *w = g->w, *more = g->w + g->w_panel;                                                              \
         fx_v sum[R][1], start = {0};                                                                                   \
         half rest[R][1], rest_start = {0};                                                                             \
@@ -75,7 +83,7 @@ typedef float half_in_memory __attribute__((vector_size(32), aligned(4), may_ali
         const int phase = FX_FOLD_PHASE(g);                                                                            \
         int64_t run = 0, folds = 0;                                                                                    \
         w += g->head, more += g->head;                                                                                 \
-        FX_WALK(R, FX_FOLD(sum, kept, R, 1, folds, phase);                                                             \
+        FX_WALK(R, POINTERS, ROW, FX_FOLD(sum, kept, R, 1, folds, phase);                                              \
                 FX_FOLD(rest, kept_rest, R, 1, folds, 1 - phase), MULTIPLY_HALF(R, n))                                 \
         FX_UNFOLD(sum, kept, R, 1, folds, phase);                                                                      \
         FX_UNFOLD(rest, kept_rest, R, 1, folds, 1 - phase);                                                            \
@@ -98,6 +106,8 @@ typedef float half_in_memory __attribute__((vector_size(32), aligned(4), may_ali
             *(half_in_memory *)(c[i] + at + FX_NR) = _mm256_min_ps(high, _mm256_max_ps(low, rest[i][0]));              \
         }                                                                                                              \
     }
+#define HALF_TILE(R, P) HALF_TILE_AS(half_##R##x##P, R, R, a[i])
+#define STEPPED_HALF_TILE(R, P) HALF_TILE_AS(stepped_half_##R##x##P, R, 1, a[0] + i * g->a_step)
 #endif
 
 /* The same for a Winograd plane: rows at a stride, and earlier sums in memory. */
@@ -115,39 +125,27 @@ typedef float half_in_memory __attribute__((vector_size(32), aligned(4), may_ali
         FX_STORE_WINO_TILE(R, V)                                                                                       \
     }
 
-#define BOTH(R, P) TILE(R, P) WINO_TILE(R, P)
-EVERY_TILE(BOTH)
+#define EACH(R, P) TILE(R, P) STEPPED_TILE(R, P) WINO_TILE(R, P)
+EVERY_TILE(EACH)
 WIDEST_TILES(ASKING_TILE)
 #if FX_ISA_AVX512
-HALF_TILE(1)
-HALF_TILE(2)
-HALF_TILE(3)
-HALF_TILE(4)
-HALF_TILE(5)
-HALF_TILE(6)
-HALF_TILE(7)
-HALF_TILE(8)
-HALF_TILE(9)
-HALF_TILE(10)
-HALF_TILE(11)
-HALF_TILE(12)
-HALF_TILE(13)
-HALF_TILE(14)
+WIDEST_TILES(HALF_TILE)
+WIDEST_TILES(STEPPED_HALF_TILE)
 #endif
 
 void FX_SYMBOL(gemm_f32)(const fx_gemm *g) {
-    static void (*const tiles[][MR])(const fx_gemm *) = NAMES(tile);
+    static void (*const tiles[2][MOST_PANELS][MR])(const fx_gemm *) = {NAMES(tile), NAMES(stepped)};
     static void (*const asking[])(const fx_gemm *) = {WIDEST_NAMES(asking)};
+    const int is_stepped = g->a_step != 0;
 #if FX_ISA_AVX512
-    static void (*const halves[])(const fx_gemm *) = {half_1, half_2, half_3,  half_4,  half_5,  half_6,  half_7,
-                                                      half_8, half_9, half_10, half_11, half_12, half_13, half_14};
+    static void (*const halves[2][MR])(const fx_gemm *) = {{WIDEST_NAMES(half)}, {WIDEST_NAMES(stepped_half)}};
     if (g->panels == 2 && g->columns <= FX_NR + 8) {
-        halves[g->rows - 1](g);
+        halves[is_stepped][g->rows - 1](g);
         return;
     }
 #endif
-    const int is_asking = g->ahead[0] && g->panels == sizeof tiles / sizeof *tiles;
-    (is_asking ? asking : tiles[g->panels - 1])[g->rows - 1](g);
+    const int is_asking = g->ahead[0] && !is_stepped && g->panels == MOST_PANELS;
+    (is_asking ? asking : tiles[is_stepped][g->panels - 1])[g->rows - 1](g);
 }
 
 void FX_SYMBOL(wino_gemm_f32)(const fx_wino_gemm *g) {

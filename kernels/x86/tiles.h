@@ -16,6 +16,7 @@
 #define NAMES6(f, P) f##_1x##P, f##_2x##P, f##_3x##P, f##_4x##P, f##_5x##P, f##_6x##P
 #if FX_ISA_AVX512
 #define MR 14
+#define MOST_PANELS 2
 #define NAMES14(f, P)                                                                                                  \
     NAMES6(f, P), f##_7x##P, f##_8x##P, f##_9x##P, f##_10x##P, f##_11x##P, f##_12x##P, f##_13x##P, f##_14x##P
 #define WIDEST_NAMES(f) NAMES14(f, 2)
@@ -27,6 +28,7 @@
     }
 #else
 #define MR 6
+#define MOST_PANELS 1
 #define WIDEST_NAMES(f) NAMES6(f, 1)
 #define NAMES(f)                                                                                                       \
     {                                                                                                                  \

@@ -39,7 +39,7 @@ FLOORS = {
 AIMS = {"A72": 0.98, "A76": 0.96, "X1": 0.95}
 # Channels that are left over after the last four, one at a time.
 FLOORS_REST = {"A72": 0.990, "A76": 0.990, "X1": 0.980}
-KERNELS = ("tile", "wino")
+KERNELS = ("tile", "stepped", "wino")
 
 
 def beside_python(tool: str) -> str | None:

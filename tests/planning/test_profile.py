@@ -59,6 +59,21 @@ def test_lines_of_taps_take_winograd(kernel: list[int]) -> None:
     assert 0.4 < fastest.seconds() / direct.seconds() < 0.65
 
 
+@pytest.mark.parametrize("channels", [1, 3])
+def test_few_input_channels_gather_rows(channels: int) -> None:
+    """A Winograd transform of three channels takes as long as one of a whole vector."""
+    b = Builder()
+    graph = b.finish(b.conv(b.input(1, 80, 160, channels), 32, 3))
+    assert graph_costs(graph, Setting(FAST_DISK)).nodes[0].variants[0].kernel == "im2col"
+
+
+@pytest.mark.parametrize(("outputs", "kernel"), [(1, "planar"), (8, "planar"), (9, "im2col"), (32, "im2col")])
+def test_few_output_channels_take_vectors_of_pixels(outputs: int, kernel: str) -> None:
+    b = Builder()
+    graph = b.finish(b.conv(b.input(1, 60, 264, 8), outputs, 5))
+    assert graph_costs(graph, Setting(FAST_DISK)).nodes[0].variants[0].kernel == kernel
+
+
 def test_only_big_constants_are_streamed() -> None:
     b = Builder()
     x = b.conv(b.input(1, 64, 64, 16), 32)

@@ -22,7 +22,8 @@
 /* One tile of a matrix product whose rows may lie anywhere:
  *     c[i][c_at + j] = finish(start[j] + sum over t < taps, q < k of a[t * rows + i][a_at + q] * w(t, q, j)
  *                             [+ r[i][c_at + j]])
- * for i < rows <= kernels->mr and j < columns <= FX_NR * panels, panels <= kernels->panels.
+ * for i < rows <= kernels->mr and j < columns <= FX_NR * panels, panels <= kernels->panels. Where a_step is not 0, rows
+ * lie at that step, and a has one pointer for each tap: a[t][i * a_step + a_at + q].
  * A panel is `head` floats (0, or [bias FX_NR], or [bias FX_NR][slope FX_NR]), then [block][tap][q of block][FX_NR];
  * the last block may be shorter. start is the panel's bias if head > 0, else 0. With one tap the order is [q][FX_NR]
  * whatever the block. Only the floats named are touched; c may equal r.
@@ -33,12 +34,13 @@
  * the result, a_at = 0, c_at = the first panel's first column. Split rows evenly: 15 rows with mr 14 are best as 8 + 7.
  */
 typedef struct fx_gemm {
-    const float *const *a; /* [taps][rows] */
+    const float *const *a; /* [taps][rows], or [taps] where a_step is not 0 */
     const float *w;        /* first panel */
     int64_t w_panel;       /* floats from one panel to the next */
     float *const *c;       /* [rows] */
     const float *const *r; /* [rows], or NULL */
     int64_t a_at, c_at;    /* first column read and written */
+    int64_t a_step;        /* floats from one row of a to the next, or 0 */
     int64_t ahead[2];      /* floats from a weight to some that are read soon: a level may prefetch them meanwhile */
     int32_t rows, panels, columns, taps, k, block, head;
     fx_finish finish;
@@ -79,6 +81,22 @@ typedef struct fx_gconv {
     fx_dwconv strip;
     int32_t wide;
 } fx_gconv;
+
+/* Neighbouring output pixels of a convolution with few output channels, whose vectors hold pixels:
+ *     y[c * y_row + i] = finish(bias[c] + sum over ky < kh, kx < kw, q < cin of x[ky * cin + q][at[kx] + i] * w(ky, kx,
+ * q, c)) for c < columns <= FX_PLANAR_COLUMNS, i < pixels, a multiple of FX_PLANAR_PIXELS. The panel is head floats as
+ * in fx_gemm, then [ky][kx][q][FX_NR]. */
+#define FX_PLANAR_COLUMNS 8
+#define FX_PLANAR_PIXELS 16
+typedef struct fx_planar {
+    const float *const *x; /* [kh][cin] */
+    const int32_t *at;     /* [kw] */
+    const float *w;
+    float *y;
+    int64_t y_row;
+    int32_t pixels, columns, kh, kw, cin, head;
+    fx_finish finish;
+} fx_planar;
 
 /* Winograd F(m x m, 3 x 3), m 2 or 4 (Lavin and Gray 2015; points 0, +-1 for m = 2, and for m = 4 0, +-sqrt(1/2),
  * +-sqrt(2), whose rounding error is half that of 0, +-1, +-2): a tile of (m + 2)^2 input pixels makes m x m output
@@ -174,7 +192,7 @@ typedef struct fx_gemm_s16 {
     X(panel_s16, void, (const fx_panel_s16 *p))                                                                        \
     X(gemm_s16, void, (const fx_gemm_s16 *g))
 
-/* Convolution: gemm, Winograd transforms, depthwise, narrow groups, few rows, stored weights. */
+/* Convolution: gemm, Winograd transforms, depthwise, narrow groups, few rows, few channels, stored weights. */
 #define FX_KERNELS_CONV(X)                                                                                             \
     X(gemm_f32, void, (const fx_gemm *g))                                                                              \
     X(wino_input_f32, void, (const fx_wino_input *t))                                                                  \
@@ -185,6 +203,7 @@ typedef struct fx_gemm_s16 {
     X(dwconv_f32, void, (const fx_dwconv *d))                                                                          \
     X(gconv_f32, void, (const fx_gconv *c))                                                                            \
     X(gemv_f32, void, (const fx_gemv *g))                                                                              \
+    X(planar_f32, void, (const fx_planar *p))                                                                          \
     X(weights_f32, void, (const fx_weights *w))
 
 /* One output pixel of a pool, whose window is clipped to the input already:
