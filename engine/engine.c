@@ -22,7 +22,8 @@ static int start_threads(fx_engine *e, int threads) {
     error = fx_event_init(&e->to_caller);
     if (error)
         goto no_event;
-    error = fx_workers_start(&e->workers, threads, &e->placement, e->jitter_seed);
+    error = fx_workers_start(&e->workers, threads, &e->placement, e->jitter_seed,
+                             &(fx_spare){fx_loader_spare, &e->loading.changes, e});
     if (!error)
         return 0;
     fx_event_destroy(&e->to_caller);
@@ -93,10 +94,10 @@ fx_status fx_engine_close(fx_engine *e, int *is_abandoned) {
     const int is_ours = getpid() == e->process; /* a child of fork has no threads, and their locks stay locked */
     if (is_ours && fx_arena_is_running(&e->arena))
         return FX_ERR_RUNNING;
-    const int has_stopped = !is_ours || !e->has_loader || fx_loader_stop(e, is_abandoned != NULL);
-    e->has_loader = 0;
     if (is_ours)
         fx_workers_stop(&e->workers);
+    const int has_stopped = !is_ours || !e->has_loader || fx_loader_stop(e, is_abandoned != NULL);
+    e->has_loader = 0;
     if (!has_stopped && fx_loader_abandon(e))
         *is_abandoned = 1;
     else

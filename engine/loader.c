@@ -92,19 +92,20 @@ static void read_request(fx_engine *e, fx_request *request, fx_jitter *jitter) {
     fx_jitter_pause(jitter);
     const long before = sleeps();
     request->error = fx_read(&e->file, request->target, request->bytes, request->file_offset);
-    atomic_store(&l->has_slept, sleeps() > before);
+    fx_reader_waited(e, sleeps() > before);
     pause_until(e, request->ready_ns);
     pthread_mutex_lock(&l->mutex);
     if (!request->is_pinned)
         arrived(e, request);
 }
 
-/* The caller's reading of a request: only what is in the page cache, so that Ctrl-C need not wait for a device. The
- * readers read what is not. */
-static int read_cached(fx_engine *e, fx_request *request) {
+/* A compute thread's reading of a request: only what is in the page cache, so that Ctrl-C and steps need not wait for a
+ * device. The readers read what is not. */
+static int read_cached(fx_engine *e, fx_request *request, fx_jitter *jitter) {
     fx_loader *l = &e->loading;
     pthread_mutex_unlock(&l->mutex);
-    fx_jitter_pause(&e->jitter);
+    if (jitter)
+        fx_jitter_pause(jitter);
     const int is_read = fx_read_cached(&e->file, request->target, request->bytes, request->file_offset);
     pthread_mutex_lock(&l->mutex);
     if (is_read)
@@ -161,20 +162,29 @@ fx_status fx_loader_pause(fx_engine *e, fx_poll *poll) {
     return FX_OK;
 }
 
-int fx_loader_help(fx_engine *e) {
+static int help(fx_engine *e, fx_jitter *jitter) {
     fx_loader *l = &e->loading;
-    if (l->is_waiting || atomic_load(&l->has_slept))
+    if (atomic_load(&l->has_slept))
         return 0;
     pthread_mutex_lock(&l->mutex);
     fx_request *request = fx_help_begin(e);
     int is_read = 0;
     if (request) {
         prepare(e, request);
-        is_read = read_cached(e, request);
+        is_read = read_cached(e, request, jitter);
         fx_help_end(e);
     }
     pthread_mutex_unlock(&l->mutex);
     return is_read;
+}
+
+int fx_loader_help(fx_engine *e) {
+    return !e->loading.is_waiting && help(e, &e->jitter);
+}
+
+int fx_loader_spare(void *engine) {
+    fx_engine *e = engine;
+    return atomic_load(&e->loading.is_shared) && help(e, NULL);
 }
 
 /* Has a reader read a request while the loader rests, and waits until it rests again. */
@@ -221,8 +231,8 @@ int fx_loader_start(fx_engine *e) {
         return error;
     pthread_mutex_lock(&l->mutex); /* readers wait here until their number is known */
     l->is_waiting = e->file.direct_fd >= 0 || e->read_bytes_per_second;
-    /* Reads from the page cache take CPUs and do not wait: there are as many readers as steps leave CPUs, at least
-     * one. */
+    /* Reads from the page cache take CPUs and do not wait: there are as many readers as steps leave CPUs. If that is
+     * none, there is one for what is not in the cache, and workers read the rest. */
     const double spare = fx_usable_cpus() - e->workers.threads;
     const int wanted = l->is_waiting || spare >= FX_READERS ? FX_READERS : spare > 1 ? (int)spare : 1;
     for (; l->threads < wanted; l->threads++) {
@@ -233,6 +243,8 @@ int fx_loader_start(fx_engine *e) {
         if (error)
             break;
     }
+    if (l->threads && !l->is_waiting && spare < 1 && e->workers.threads > 1)
+        atomic_store(&l->is_shared, 1);
     pthread_mutex_unlock(&l->mutex);
     if (l->threads)
         return 0;

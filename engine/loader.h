@@ -17,6 +17,7 @@ typedef struct fx_request {
     int64_t begun_ns; /* when tracing */
     int64_t ready_ns; /* throttle: it arrives then; else 0 */
     int has_arrived;
+    int is_left;    /* begun by a compute thread, which would have to wait for the device: a reader's to read */
     int is_pinned;  /* of no run: fx_loader_read asked for it */
     fx_error error; /* status FX_OK: none */
 } fx_request;
@@ -38,16 +39,18 @@ typedef struct fx_loader {
     int64_t begun;
     _Atomic int64_t retired;
     int is_retiring, has_failed, retired_is_wanted;
-    fx_request *left;     /* begun by the caller, who would have to wait for the device: a reader's to read */
-    _Atomic int has_left; /* left != NULL */
-    fx_checker check;     /* of the oldest request's load */
-    int64_t ended_ns;     /* when tracing: of the last load retired */
-    int64_t read_at_ns;   /* throttle: when the device is free */
-    fx_error error;       /* why it failed */
-    int resting;          /* readers that hold no request and wait to be resumed */
+    _Atomic int left;   /* requests that are left to the readers */
+    int helpers;        /* compute threads that hold a request */
+    fx_checker check;   /* of the oldest request's load */
+    int64_t ended_ns;   /* when tracing: of the last load retired */
+    int64_t read_at_ns; /* throttle: when the device is free */
+    fx_error error;     /* why it failed */
+    int resting;        /* readers that hold no request and wait to be resumed */
     int threads;
-    int is_waiting;        /* reads wait for the device and take little CPU time */
-    _Atomic int has_slept; /* the thread that read the last request waited for the device */
+    int is_waiting;          /* reads wait for the device and take little CPU time */
+    _Atomic int is_shared;   /* compute threads read what the page cache holds, readers the rest */
+    _Atomic int64_t changes; /* when shared: counts what may let a request begin */
+    _Atomic int has_slept;   /* the thread that read the last request waited for the device */
     fx_request pinned;
     _Atomic int is_asked; /* `pinned` is to be read */
     _Atomic int gone;     /* readers that have stopped */

@@ -2,8 +2,6 @@
 
 #include <string.h>
 
-#define LOOK_AHEAD 64 /* entries that are looked at for the programs that run next */
-
 /* The ticket of a job: units left, the most to take at once, and a number that tells one job from the next. */
 #define MOST_SHIFT 32
 #define GENERATION_SHIFT 40
@@ -82,6 +80,15 @@ int fx_job_is_done(const void *p) {
 
 /* ---- the readers ---- */
 
+/* Wakes whoever may read, after a change that lets a request begin, or a rest, or an end. */
+static void tell_readers(fx_engine *e) {
+    fx_event_notify(&e->to_loader);
+    if (!atomic_load(&e->loading.is_shared))
+        return;
+    atomic_fetch_add(&e->loading.changes, 1);
+    fx_event_notify(&e->workers.work);
+}
+
 static fx_awaited wants(fx_engine *e) {
     return (fx_awaited){e, INT64_MAX, INT64_MAX, INT64_MAX};
 }
@@ -90,7 +97,7 @@ int fx_reader_may_go_on(const void *p) {
     const fx_awaited *w = p;
     return atomic_load(&w->e->command) != FX_COMMAND_GO || atomic_load(&w->e->loader) != FX_LOADER_ACTIVE ||
            atomic_load(&w->e->steps_done) >= w->steps || atomic_load(&w->e->loading.retired) >= w->retired ||
-           atomic_load(&w->e->turns_known) >= w->turns || atomic_load(&w->e->loading.has_left);
+           atomic_load(&w->e->turns_known) >= w->turns || atomic_load(&w->e->loading.left);
 }
 
 int fx_reader_is_resumed(const void *p) {
@@ -107,10 +114,17 @@ const fx_load *fx_request_load(const fx_engine *e, const fx_request *request) {
     return &turn_at(e, request->turn)->bound->program.loads[request->index];
 }
 
-/* Leaves a request that the caller began to the readers; NULL: none. */
-static void leave(fx_loader *l, fx_request *request) {
-    l->left = request;
-    atomic_store(&l->has_left, request != NULL);
+/* The oldest request that a compute thread has left to the readers; NULL: none. */
+static fx_request *take_left(fx_loader *l) {
+    for (int64_t i = atomic_load(&l->retired); atomic_load(&l->left) && i < l->begun; i++) {
+        fx_request *request = &l->requests[i % FX_REQUESTS];
+        if (request->is_left) {
+            request->is_left = 0;
+            atomic_fetch_sub(&l->left, 1);
+            return request;
+        }
+    }
+    return NULL;
 }
 
 /* Called when nothing is in flight: requests that are not retired will be read again. */
@@ -122,7 +136,7 @@ static void settle(fx_engine *e) {
         atomic_store(&l->retired, l->begun);
     }
     l->next_at = 0;
-    leave(l, NULL);
+    atomic_store(&l->left, 0);
     atomic_store(&e->loader, l->has_failed ? FX_LOADER_FAILED : FX_LOADER_PAUSED);
     l->has_failed = 0;
     fx_event_notify(&e->to_caller);
@@ -147,7 +161,8 @@ static int64_t steps_before(const fx_turn *turn, uint32_t index) {
     return turn->after ? turn->before + turn->after[index] : turn->steps;
 }
 
-/* Whether the next request may begin; if not, *w says what it waits for. */
+/* Whether the next request may begin; if not, *w says what it waits for. Workers do not look at *w: what they wait for
+ * is written before it is looked at for the last time, so either they see that it has come or they are told. */
 static int may_begin(fx_engine *e, fx_awaited *w) {
     fx_loader *l = &e->loading;
     *w = wants(e);
@@ -155,7 +170,8 @@ static int may_begin(fx_engine *e, fx_awaited *w) {
         w->turns = l->next_turn + 1;
         atomic_store(&e->steps_wanted, INT64_MAX);
         atomic_store(&e->turn_wanted, 1);
-        return 0;
+        if (atomic_load(&e->turns_known) <= l->next_turn)
+            return 0;
     }
     const fx_turn *turn = turn_at(e, l->next_turn);
     const int64_t retired = atomic_load(&l->retired);
@@ -165,7 +181,8 @@ static int may_begin(fx_engine *e, fx_awaited *w) {
         if (atomic_load(&e->steps_done) < steps) {
             w->steps = steps;
             atomic_store(&e->steps_wanted, steps);
-            return 0;
+            if (atomic_load(&e->steps_done) < steps)
+                return 0;
         }
     }
     if (l->begun - retired == FX_REQUESTS ||
@@ -211,21 +228,27 @@ fx_reader_act fx_reader_next(fx_engine *e, fx_request **request, fx_awaited *w) 
         return FX_READER_READS;
     }
     *w = wants(e);
-    if (state != FX_LOADER_ACTIVE) { /* the last reader that comes to rest reports it */
-        if (++l->resting == l->threads && state == FX_LOADER_DRAINING)
+    if (state != FX_LOADER_ACTIVE) { /* the last thread that comes to rest reports it */
+        if (++l->resting == l->threads && state == FX_LOADER_DRAINING && !l->helpers)
             settle(e);
         return FX_READER_RESTS;
     }
     if (command == FX_COMMAND_PAUSE) {
         atomic_store(&e->loader, FX_LOADER_DRAINING);
-        fx_event_notify(&e->to_loader);
+        tell_readers(e);
         return FX_READER_LOOKS;
     }
-    const int was_left = (*request = l->left) != NULL;
-    if (!was_left)
-        *request = begin(e, w);
-    leave(l, NULL);
-    return was_left ? FX_READER_READS : *request ? FX_READER_BEGINS : FX_READER_WAITS;
+    if ((*request = take_left(l)))
+        return FX_READER_READS;
+    if (atomic_load(&l->is_shared) && !atomic_load(&l->has_slept))
+        return FX_READER_WAITS;
+    *request = begin(e, w);
+    return *request ? FX_READER_BEGINS : FX_READER_WAITS;
+}
+
+void fx_reader_waited(fx_engine *e, int has_slept) {
+    if (atomic_exchange(&e->loading.has_slept, has_slept) && !has_slept)
+        tell_readers(e);
 }
 
 void fx_reader_resumes(fx_engine *e) {
@@ -263,7 +286,7 @@ void fx_retire(fx_engine *e, const fx_request *request, fx_error error) {
         l->error = error;
         l->has_failed = 1;
         atomic_store(&e->loader, FX_LOADER_DRAINING);
-        fx_event_notify(&e->to_loader);
+        tell_readers(e);
         return;
     }
     if (request->at + request->bytes == load->bytes) {
@@ -274,29 +297,34 @@ void fx_retire(fx_engine *e, const fx_request *request, fx_error error) {
     atomic_fetch_add(&l->retired, 1);
     if (l->retired_is_wanted) {
         l->retired_is_wanted = 0;
-        fx_event_notify(&e->to_loader);
+        tell_readers(e);
     }
 }
 
-/* ---- the caller's help ---- */
+/* ---- the help of compute threads ---- */
 
 fx_request *fx_help_begin(fx_engine *e) {
+    fx_loader *l = &e->loading;
     fx_awaited w;
-    return atomic_load(&e->loader) == FX_LOADER_ACTIVE && !e->loading.left ? begin(e, &w) : NULL;
+    fx_request *request = atomic_load(&e->loader) == FX_LOADER_ACTIVE && !atomic_load(&l->left) ? begin(e, &w) : NULL;
+    l->helpers += request != NULL;
+    return request;
 }
 
 void fx_help_leave(fx_engine *e, fx_request *request) {
     fx_loader *l = &e->loading;
     if (atomic_load(&e->loader) != FX_LOADER_ACTIVE)
         return; /* it will be read again, after the rest */
-    leave(l, request);
+    request->is_left = 1;
+    atomic_fetch_add(&l->left, 1);
     atomic_store(&l->has_slept, 1);
-    fx_event_notify(&e->to_loader);
+    tell_readers(e);
 }
 
 void fx_help_end(fx_engine *e) {
-    /* The readers may all still be asleep from their last rest: then none would report that this read has failed. */
-    if (atomic_load(&e->loader) == FX_LOADER_DRAINING && e->loading.resting == e->loading.threads)
+    /* The readers may all be asleep: then none would report that this thread rests, or that its read has failed. */
+    fx_loader *l = &e->loading;
+    if (!--l->helpers && atomic_load(&e->loader) == FX_LOADER_DRAINING && l->resting == l->threads)
         settle(e);
 }
 
@@ -311,13 +339,13 @@ void fx_loader_ask_to_pause(fx_engine *e) {
     if (!e->has_loader)
         return;
     atomic_store(&e->command, FX_COMMAND_PAUSE);
-    fx_event_notify(&e->to_loader);
+    tell_readers(e);
 }
 
 void fx_loader_resume(fx_engine *e) {
     atomic_store(&e->command, FX_COMMAND_GO);
     atomic_store(&e->loader, FX_LOADER_ACTIVE);
-    fx_event_notify(&e->to_loader);
+    tell_readers(e);
 }
 
 void fx_ask(fx_engine *e, const fx_request *request) {
@@ -328,7 +356,7 @@ void fx_ask(fx_engine *e, const fx_request *request) {
 
 void fx_stop(fx_engine *e) {
     atomic_store(&e->command, FX_COMMAND_STOP);
-    fx_event_notify(&e->to_loader);
+    tell_readers(e);
 }
 
 int fx_has_gone(const void *arg) {
@@ -357,7 +385,7 @@ static void add_turn(fx_engine *e, fx_turn turn) {
     e->turns[known % FX_RUNS] = turn;
     atomic_store(&e->turns_known, known + 1);
     if (atomic_load(&e->turn_wanted))
-        fx_event_notify(&e->to_loader);
+        tell_readers(e);
 }
 
 /* The run that follows another if all goes as announced. */
@@ -440,7 +468,7 @@ void fx_turn_end(const fx_bound *b) {
 
 void fx_steps_finish(fx_engine *e, uint32_t count) {
     if (atomic_fetch_add(&e->steps_done, count) + count >= atomic_load(&e->steps_wanted))
-        fx_event_notify(&e->to_loader);
+        tell_readers(e);
 }
 
 int fx_has_loads(const void *p) {
@@ -451,37 +479,4 @@ int fx_has_loads(const void *p) {
 int fx_has_more_loads(const void *p) {
     const fx_need *n = p;
     return atomic_load(&n->e->loads_done) > n->seen || fx_has_loads(n); /* the last one may have come before `seen` */
-}
-
-/* ---- branches and loops ---- */
-
-uint32_t fx_look_ahead(const fx_tape *t, const int64_t *counters, const uint8_t *went, uint32_t at, fx_bound **next) {
-    int64_t turns[FX_COUNTERS_MAX];
-    uint32_t count = 0;
-    int has_ended = 0;
-    memcpy(turns, counters, t->counter_count * sizeof *turns);
-    for (int looked = 0; looked < LOOK_AHEAD && count < FX_AHEAD_MAX; looked++) {
-        if (++at >= t->entry_count) {
-            if (has_ended++)
-                break;
-            at = 0;
-        }
-        const fx_entry *x = &t->entries[at];
-        int goes = 0;
-        if (x->kind == FX_ENTRY_RUN)
-            next[count++] = t->programs[x->a];
-        else if (x->kind == FX_ENTRY_BEGIN)
-            turns[x->a] = 0;
-        else if (x->kind == FX_ENTRY_NEXT)
-            turns[x->a]++, goes = 1;
-        else if (x->kind == FX_ENTRY_JUMP)
-            goes = 1;
-        else if (x->kind == FX_ENTRY_BRANCH)
-            goes = went[at];
-        else if (x->kind == FX_ENTRY_TURN)
-            goes = x->n >= 0 ? turns[x->a] >= x->n : turns[x->a] == 0 && went[at] > 1;
-        if (goes)
-            at = (uint32_t)x->b - 1; /* may wrap around; ++at mends it */
-    }
-    return count;
 }

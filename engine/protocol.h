@@ -35,7 +35,7 @@ int fx_reader_is_resumed(const void *awaited);
 typedef enum fx_reader_act {
     FX_READER_STOPS,
     FX_READER_BEGINS, /* reads a request that begins here: its place may be poisoned */
-    FX_READER_READS,  /* reads a request that the caller has left, or one of no run */
+    FX_READER_READS,  /* reads a request that a compute thread has left, or one of no run */
     FX_READER_WAITS,  /* until fx_reader_may_go_on */
     FX_READER_RESTS,  /* until fx_reader_is_resumed, then fx_reader_resumes */
     FX_READER_LOOKS,  /* again */
@@ -43,6 +43,8 @@ typedef enum fx_reader_act {
 
 fx_reader_act fx_reader_next(fx_engine *e, fx_request **request, fx_awaited *w);
 void fx_reader_resumes(fx_engine *e);
+/* A reader has read, and waited for the device or not. The mutex may be unlocked. */
+void fx_reader_waited(fx_engine *e, int has_slept);
 /* Whether this was the last reader. */
 int fx_reader_goes(fx_engine *e);
 
@@ -55,13 +57,13 @@ void fx_retire(fx_engine *e, const fx_request *request, fx_error error);
 /* The load that a request is part of. */
 const fx_load *fx_request_load(const fx_engine *e, const fx_request *request);
 
-/* ---- the caller's help; with the mutex locked ---- */
+/* ---- the help of compute threads; with the mutex locked ---- */
 
-/* Begins the next request for the caller, or NULL. */
+/* Begins the next request for a compute thread, or NULL. */
 fx_request *fx_help_begin(fx_engine *e);
-/* The caller would have to wait for the device: the request is a reader's to read. */
+/* The thread would have to wait for the device: the request is a reader's to read. */
 void fx_help_leave(fx_engine *e, fx_request *request);
-/* The caller holds no request any more. */
+/* The thread holds no request any more. */
 void fx_help_end(fx_engine *e);
 
 /* ---- the caller and the loader's rest ---- */
@@ -97,11 +99,5 @@ typedef struct fx_need {
 
 int fx_has_loads(const void *need);
 int fx_has_more_loads(const void *need);
-
-/* ---- branches and loops ---- */
-
-/* The programs that are expected to run after entry `at`: branches go where they went the last time (`went`), loops go
- * on unless their count says otherwise, and after the end the recording begins again. */
-uint32_t fx_look_ahead(const fx_tape *t, const int64_t *counters, const uint8_t *went, uint32_t at, fx_bound **next);
 
 #endif

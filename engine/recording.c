@@ -9,6 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#define LOOK_AHEAD 64 /* entries that are looked at for the programs that run next */
+
 /* Which row of another slot a slot is. */
 typedef struct row_place {
     int64_t number;
@@ -227,6 +229,40 @@ static int is_done(const fx_recording *r, const fx_entry *x, int64_t turns) {
     return x->c >= 0 && !*(const uint8_t *)r->places[x->c];
 }
 
+/* The programs that are expected to run after entry `at`: branches go where they went the last time (`went`), loops go
+ * on unless their count says otherwise, and after the end the recording begins again. */
+static uint32_t look_ahead(const fx_tape *t, const int64_t *counters, const uint8_t *went, uint32_t at,
+                           fx_bound **next) {
+    int64_t turns[FX_COUNTERS_MAX];
+    uint32_t count = 0;
+    int has_ended = 0;
+    memcpy(turns, counters, t->counter_count * sizeof *turns);
+    for (int looked = 0; looked < LOOK_AHEAD && count < FX_AHEAD_MAX; looked++) {
+        if (++at >= t->entry_count) {
+            if (has_ended++)
+                break;
+            at = 0;
+        }
+        const fx_entry *x = &t->entries[at];
+        int goes = 0;
+        if (x->kind == FX_ENTRY_RUN)
+            next[count++] = t->programs[x->a];
+        else if (x->kind == FX_ENTRY_BEGIN)
+            turns[x->a] = 0;
+        else if (x->kind == FX_ENTRY_NEXT)
+            turns[x->a]++, goes = 1;
+        else if (x->kind == FX_ENTRY_JUMP)
+            goes = 1;
+        else if (x->kind == FX_ENTRY_BRANCH)
+            goes = went[at];
+        else if (x->kind == FX_ENTRY_TURN)
+            goes = x->n >= 0 ? turns[x->a] >= x->n : turns[x->a] == 0 && went[at] > 1;
+        if (goes)
+            at = (uint32_t)x->b - 1; /* may wrap around; ++at mends it */
+    }
+    return count;
+}
+
 static fx_status run_program(fx_recording *r, uint32_t at, fx_poll *poll, fx_run_stats *stats, fx_error *error) {
     const fx_entry *x = &r->tape.entries[at];
     fx_bound *b = r->tape.programs[x->a], *next[FX_AHEAD_MAX];
@@ -239,7 +275,7 @@ static fx_status run_program(fx_recording *r, uint32_t at, fx_poll *poll, fx_run
     }
     fx_run_stats own = {0};
     const uint32_t ahead =
-        r->engine->has_loader && r->tape.looks_ahead ? fx_look_ahead(&r->tape, r->counters, r->went, at, next) : 0;
+        r->engine->has_loader && r->tape.looks_ahead ? look_ahead(&r->tape, r->counters, r->went, at, next) : 0;
     const fx_status status = fx_run_bound(b, r->buffers, next, ahead, poll, &own, error);
     stats->stall_ns += own.stall_ns;
     stats->bytes_read += own.bytes_read;

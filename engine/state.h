@@ -165,6 +165,9 @@ fx_status fx_loader_read(fx_engine *e, const uint32_t *crcs, const fx_load *load
 /* For a caller that waits for a load: it reads the next request itself if the page cache holds it, and returns whether
  * it did. So one thread works on each CPU, and none waits for the system to move it. */
 int fx_loader_help(fx_engine *e);
+/* The same for workers, where steps leave no CPU to the readers: a reader would put a worker aside that holds units,
+ * and all threads would wait for both. engine: fx_spare.arg. */
+int fx_loader_spare(void *engine);
 
 /* The program whose arrays a program has: itself, or another. */
 static inline fx_bound *fx_owner(fx_bound *b) {

@@ -119,19 +119,38 @@ static fx_status compute_shared(fx_workers *workers, fx_poll *poll) {
     return (fx_status)atomic_load(&workers->status);
 }
 
+typedef struct idle {
+    const fx_workers *workers;
+    int64_t changes; /* before spare time was used */
+} idle;
+
+static int64_t changes_of(const fx_workers *workers) {
+    return workers->spare.use ? atomic_load(workers->spare.changes) : 0;
+}
+
+static int is_wanted(const void *p) {
+    const idle *i = p;
+    return fx_job_waits(i->workers) || changes_of(i->workers) != i->changes;
+}
+
 static void *work(void *arg) {
     fx_worker *worker = arg;
     fx_workers *workers = worker->workers;
+    const fx_spare *spare = &workers->spare;
     for (;;) {
-        if (!fx_spin(fx_job_waits, workers, workers->spin_ns))
-            fx_event_wait(&workers->work, fx_job_waits, workers, 0);
+        const idle now = {workers, changes_of(workers)};
+        while (spare->use && !atomic_load(&workers->stopping) && spare->use(spare->arg))
+            ;
+        if (!fx_spin(is_wanted, &now, workers->spin_ns))
+            fx_event_wait(&workers->work, is_wanted, &now, 0);
         if (atomic_load(&workers->stopping))
             return NULL;
         compute(workers, worker->number, &worker->jitter, NULL);
     }
 }
 
-int fx_workers_start(fx_workers *workers, int threads, const fx_placement *placement, uint32_t jitter_seed) {
+int fx_workers_start(fx_workers *workers, int threads, const fx_placement *placement, uint32_t jitter_seed,
+                     const fx_spare *spare) {
     int error = fx_event_init(&workers->work);
     if (error)
         return error;
@@ -145,6 +164,7 @@ int fx_workers_start(fx_workers *workers, int threads, const fx_placement *place
     atomic_init(&workers->status, FX_OK);
     atomic_init(&workers->stopping, 0);
     workers->generation = 0;
+    workers->spare = spare ? *spare : (fx_spare){0};
     workers->jitter = fx_jitter_start(jitter_seed, 1);
     /* Spinning on a CPU that another thread needs, or in time that counts against a quota, only delays the work. */
     workers->spin_ns = fx_usable_cpus() < threads ? 0 : SPIN_NS;

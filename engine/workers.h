@@ -23,6 +23,13 @@ typedef struct fx_task {
     uint32_t units, end; /* end: units of this task and those before it in the job */
 } fx_task;
 
+/* What workers do that have nothing to compute. */
+typedef struct fx_spare {
+    int (*use)(void *arg);          /* does one thing; 0: there is nothing to do before *changes is another number */
+    const _Atomic int64_t *changes; /* who writes it notifies fx_workers.work */
+    void *arg;
+} fx_spare;
+
 struct fx_workers {
     /* generation | most units at once | units not yet handed out (workers.c). A unit taken by a successful
      * compare-and-swap belongs to the job that stands there now, and the job stays until all its units are done: so a
@@ -39,6 +46,7 @@ struct fx_workers {
     int cut_threads; /* for how many equal threads steps are cut into units */
     int64_t spin_ns;
     atomic_int stopping;
+    fx_spare spare; /* use is NULL: nothing */
     fx_event work, finished;
     fx_jitter jitter;
     /* The last job. */
@@ -49,8 +57,10 @@ struct fx_workers {
 };
 
 /* Starts up to threads - 1 workers; workers->threads says how many threads compute. 0, or an errno. The caller's thread
- * is not placed: it is not ours, and the system moves a busy thread to a big core by itself. */
-int fx_workers_start(fx_workers *workers, int threads, const fx_placement *placement, uint32_t jitter_seed);
+ * is not placed: it is not ours, and the system moves a busy thread to a big core by itself. spare: NULL, or what
+ * workers do before they sleep and before each job. */
+int fx_workers_start(fx_workers *workers, int threads, const fx_placement *placement, uint32_t jitter_seed,
+                     const fx_spare *spare);
 void fx_workers_stop(fx_workers *workers);
 
 /* Runs all units of all tasks; sets the tasks' end, and what is known of the last job. parts is 0: all threads share

@@ -23,7 +23,7 @@ VARIANTS_MAX = 1 << 12
 MARKS_MAX = 5 * VARIANTS_MAX
 """Most marks that begin or part values: what is read takes about 100 bytes for each, inside the session's budget."""
 _MARKS = (b",", b"[", b"{")
-VERSION = 4
+VERSION = 5
 _RANGES = {
     "flops_per_second": (1e6, 1e16),
     "bytes_per_second": (1e6, 1e14),

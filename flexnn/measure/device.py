@@ -20,7 +20,7 @@ from flexnn.planning.types import Costs, NodeCosts, io_alignment
 from .cache import STORAGE
 from .compute import Case, Times, cases_of, measure_variants
 from .sample import sampled_scales, scale_name
-from .storage import STEPS_MIN, File, measure_overlap, measure_storage
+from .storage import STEPS_MIN, File, measure_overlap, measure_storage, shared_speed
 
 COMPUTE_S, STORAGE_S = 1.2, 0.4
 """Approximate seconds for kernels and for storage; measuring their overlap takes about as long as storage."""
@@ -124,7 +124,7 @@ def _with_storage(
     storage = measure_storage(graph, costs, file, arena_bytes=arena_bytes, seconds=seconds)
     if storage is None:
         return machine
-    speeds = machine.compute_speed, machine.load_speed
+    speeds = shared_speed(costs.threads, direct=file.direct_fd >= 0) or machine.compute_speed, machine.load_speed
     case = _typical(cases_of(graph, costs, {}), arena_bytes, seconds / STEPS_MIN / 2)
     if case:
         speeds = measure_overlap(graph, costs, file, case, storage, arena_bytes=arena_bytes, seconds=seconds)

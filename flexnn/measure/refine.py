@@ -48,7 +48,7 @@ class Watch:
             return
         machine = self._machine
         steps, loads = (np.array(flat, np.float64).reshape(-1, 2) * 1e-9 for flat in spans)
-        reading, computing = _overlaps(steps, loads), _overlaps(loads, steps)
+        reading, computing = overlaps(steps, loads), overlaps(loads, steps)
         # Times that each would have taken alone.
         computed = (steps[:, 1] - steps[:, 0]) - reading * (1 - machine.compute_speed)
         read = (loads[:, 1] - loads[:, 0]) - computing * (1 - machine.load_speed)
@@ -103,7 +103,7 @@ def _step_seconds(program: Program, machine: MachineProfile) -> F64:
     return np.asarray(fixed_s + channels_s * (window["c1"] - window["c0"]) / whole, np.float64)
 
 
-def _overlaps(spans: F64, others: F64) -> F64:
+def overlaps(spans: F64, others: F64) -> F64:
     """Return the seconds of each span in which one of ``others``, which do not overlap each other, goes on."""
     if not len(others):
         return np.zeros(len(spans))

@@ -17,13 +17,15 @@ from itertools import zip_longest
 import numpy as np
 from numpy.typing import NDArray
 
+from flexnn import _core
 from flexnn._core import DIRECT_ALIGN
 from flexnn.graph.ir import Graph
 from flexnn.median import median, quantile
 from flexnn.planning.program import encode_loads
-from flexnn.planning.types import LINE, Costs, align_up
+from flexnn.planning.types import F64, LINE, Costs, align_up
 
 from .compute import Bench, Case
+from .refine import overlaps
 
 BIG_BYTES, SMALL_BYTES = 1 << 20, 96 << 10
 """Bytes that big and small slices aim at; slices are whole panels."""
@@ -113,19 +115,35 @@ def measure_overlap(
         while len(read) < 2 or time.perf_counter() < end:
             session.run([])
             assert session.trace
-            computed, loaded = np.array(session.trace[0][1:]), np.array(session.trace[1])
-            first, last = loaded[0, 0], loaded[-1, 1]
-            times = computed[:, 1] - computed[:, 0]
-            inside = (computed[:, 0] >= first) & (computed[:, 1] <= last)
-            after = computed[:, 0] >= last
-            read.append(reading * 1e9 / float((loaded[:, 1] - loaded[:, 0]).sum()))
-            if inside.any() and after.any():
-                compute.append(median(times[after].tolist()) / float(times[inside].mean()))
+            computed, loaded = (np.array(spans, np.float64) * 1e-9 for spans in session.trace)
+            read.append(reading / float((loaded[:, 1] - loaded[:, 0]).sum()))
+            compute += _compute_speed(computed[1:], loaded)
     finally:
         session.close()
-    # Other work on the machine only makes loads slower: take the upper quartile of their speeds.
-    speeds = median(compute) if compute else 1.0, quantile(read, 0.75)
+    # Other work on the machine only makes both slower: take the upper quartile of their speeds.
+    known = shared_speed(costs.threads, direct=file.direct_fd >= 0)
+    speeds = known or (quantile(compute, 0.75) if compute else 1.0), quantile(read, 0.75)
     return min(max(speeds[0], SPEED_MIN), 1.0), min(max(speeds[1], SPEED_MIN), 1.0)
+
+
+def shared_speed(threads: int, *, direct: bool) -> float | None:
+    """Return the speed of computing while a load is read, as a fraction of that alone, where compute threads read
+    (engine/loader.c): one of them reads, the others compute. None: readers have CPUs, or wait for the device.
+    """
+    is_shared = not direct and threads > 1 and _core.usable_cpus() - threads < 1
+    return (threads - 1) / threads if is_shared else None
+
+
+def _compute_speed(steps: F64, loads: F64) -> list[float]:
+    """Return the speed of steps while loads were read, as a fraction of that of other steps; nothing where there were
+    no such steps. A step may have been slow during a part of it only, so what counts is the time that it lost.
+    """
+    times, reading = steps[:, 1] - steps[:, 0], overlaps(steps, loads)
+    alone = reading == 0
+    if alone.all() or not alone.any():
+        return []
+    lost = float((times[~alone] - median(times[alone].tolist())).sum())
+    return [1 - lost / float(reading.sum())]
 
 
 def _slices(graph: Graph, costs: Costs, room: int) -> list[Slice]:

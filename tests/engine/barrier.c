@@ -54,8 +54,8 @@ int main(int argc, char **argv) {
     static fx_workers one, several;
     const fx_placement anywhere = {.fineness = 1};
     const int threads = argc > 1 ? atoi(argv[1]) : 2;
-    if (threads < 2 || threads > FX_MAX_THREADS || fx_workers_start(&one, 1, &anywhere, 0) ||
-        fx_workers_start(&several, threads, &anywhere, 0)) {
+    if (threads < 2 || threads > FX_MAX_THREADS || fx_workers_start(&one, 1, &anywhere, 0, NULL) ||
+        fx_workers_start(&several, threads, &anywhere, 0, NULL)) {
         fprintf(stderr, "usage: flexnn-barrier [threads]: 2 to %d\n", FX_MAX_THREADS);
         return 2;
     }

@@ -77,7 +77,7 @@ def test_every_order_of_the_engines_code_is_good(objects, tmp_path):
     outcome = subprocess.run([program, *options], capture_output=True, text=True)
     print(outcome.stdout)
     assert outcome.returncode == 0, outcome.stderr[-4000:]
-    assert len(outcome.stdout.splitlines()) >= 14
+    assert len(outcome.stdout.splitlines()) >= 18
 
 
 class Mistake(NamedTuple):
@@ -123,8 +123,7 @@ MISTAKES = [
             "if (error.status != FX_OK) {\n        error.is_load", "if (0) {\n        error.is_load",
             "failure", "number_at(place) == load->file_offset"),
     Mistake("help after cancel: a failure that every reader slept through", "protocol",
-            "    if (atomic_load(&e->loader) == FX_LOADER_DRAINING && e->loading.resting",
-            "    if (0 && e->loading.resting", "help_again", "nobody can go on"),
+            "if (!--l->helpers && ", "if (!--l->helpers && 0 && ", "help_again", "nobody can go on"),
     Mistake("re-budget in flight: a rest that is not waited for", "loader",
             "while (e->has_loader && !fx_loader_rests(e)) {", "while (0) {", "rebudget", "FAILED"),
     Mistake("re-budget in flight: one reader rests for all", "protocol",
@@ -138,6 +137,12 @@ MISTAKES = [
             "} while (0);\n    atomic_store(&workers->ticket, ticket - count);", "workers", "FAILED"),
     Mistake("an engine that every reader frees", "protocol",
             "    return is_last;", "    return 1;", "abandoned", "FAILED"),
+    Mistake("a rest that does not wait for a worker that reads", "protocol",
+            "state == FX_LOADER_DRAINING && !l->helpers)", "state == FX_LOADER_DRAINING)", "spare_rebudget", "FAILED"),
+    Mistake("a rest that nobody reports, as a worker was the last to read", "protocol",
+            "if (!--l->helpers && ", "if (!--l->helpers && 0 && ", "spare_rebudget", "nobody can go on"),
+    Mistake("two threads leave a request each, and one is lost", "protocol",
+            "atomic_fetch_sub(&l->left, 1);", "atomic_store(&l->left, 0);", "spare_missing", "nobody can go on"),
 ]  # fmt: skip
 
 
@@ -182,12 +187,15 @@ def test_the_loaders_states(tmp_path):
 
 
 @pytest.mark.parametrize(("right", "wrong"), [
-    ("resting == READERS && loader == draining -> settle()\n", "loader == draining -> settle()\n"),
-    ("       :: loader == draining && resting == READERS -> settle()\n", "       :: false -> skip\n"),
+    ("resting == READERS && loader == draining && helpers", "loader == draining && helpers"),
+    ("loader == draining && helpers == 0 -> settle()\n", "loader == draining -> settle()\n"),
+    ("       :: loader == draining && resting == READERS && helpers == 0 -> settle()\n", "       :: false -> skip\n"),
     ("    command = pause;\n    (RESTS)", "    command = pause"),
 ])  # fmt: skip
 def test_spin_finds_mistakes_in_the_loaders_states(right, wrong, tmp_path):
-    """A reader rests for all; nobody rests after the caller's read failed; a rest that is not waited for."""
+    """A reader rests for all; it does not wait for who helps; nobody rests after a helper's read failed; a rest that is
+    not waited for.
+    """
     model = (FOLDER / "loader.pml").read_text()
     assert model.count(right) == 1
     assert spun(model.replace(right, wrong), tmp_path).count("errors: 0") < 3

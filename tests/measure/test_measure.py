@@ -180,6 +180,25 @@ def test_measuring_stays_inside_the_budget(artifact: Path) -> None:
     assert any(os.scandir(cache.folder()))
 
 
+def test_steps_beside_loads_count_the_time_that_they_lose() -> None:
+    alone, shared = [(0.0, 1.0), (4.0, 5.0), (5.0, 6.0)], (1.0, 4.0)
+    loads = np.array([(1.5, 2.5), (2.5, 3.5)])  # inside one step, which takes three times as long
+    assert storage._compute_speed(np.array([alone[0], shared, *alone[1:]]), loads) == [0.0]
+    assert storage._compute_speed(np.array(alone), loads) == []
+    assert storage._compute_speed(np.array([shared]), loads) == []
+    assert storage._compute_speed(np.array([alone[0], (1.0, 3.0), (3.0, 4.0)]), np.array([(1.5, 3.5)])) == [0.5]
+
+
+def test_where_compute_threads_read_the_speed_of_steps_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_core, "usable_cpus", lambda: 2.0)
+    assert storage.shared_speed(2, direct=False) == 0.5
+    assert storage.shared_speed(4, direct=False) == 0.75
+    assert storage.shared_speed(1, direct=False) is None
+    assert storage.shared_speed(2, direct=True) is None
+    monkeypatch.setattr(_core, "usable_cpus", lambda: 3.0)
+    assert storage.shared_speed(2, direct=False) is None
+
+
 def test_a_throttled_loader_disturbs_less() -> None:
     machine = replace(
         ANALYTIC,

@@ -1,5 +1,5 @@
-/* The states of the loader (engine/protocol.c): two readers, the caller who helps, pauses and asks for a read of no run,
- * a read that fails, a stop.     spin -a loader.pml && cc -o pan pan.c && ./pan -a -f; deadlocks: cc -DNOCLAIM */
+/* The states of the loader (engine/protocol.c): two readers, a worker and the caller who help, pauses, a read of no
+ * run, a read that fails, a stop.     spin -a loader.pml && cc -o pan pan.c && ./pan -a -f; deadlocks: cc -DNOCLAIM */
 
 #define READERS 2
 #define LOADS 2 /* of a run */
@@ -11,17 +11,17 @@ mtype loader = paused;
 mtype command = go;
 byte resting = 0, gone = 0, begun = 0, retired = 0;
 byte in_flight = 0; /* of readers */
+byte helpers = 0;
 byte faults = 1;      /* reads that may still fail */
 bool has_failed = false, is_asked = false, mutex = false;
 byte restarts = 0, seen = 0;
-bool has_read = false; /* by the caller */
 
 #define LOCK atomic { !mutex -> mutex = true }
 #define UNLOCK mutex = false
 #define RESTS (loader == paused || loader == failed)
 
 inline settle() {
-    assert(in_flight == 0); /* no reader reads while the loader rests; only the caller ends a rest */
+    assert(in_flight == 0 && helpers == 0); /* nobody reads while the loader rests; only the caller ends a rest */
     retired = begun;
     if
     :: has_failed -> loader = failed
@@ -51,7 +51,7 @@ active [READERS] proctype reader() {
        :: command != stop && !is_asked && loader != works ->
           resting++;
           if
-          :: resting == READERS && loader == draining -> settle()
+          :: resting == READERS && loader == draining && helpers == 0 -> settle()
           :: else -> skip
           fi;
           UNLOCK;
@@ -69,20 +69,29 @@ active [READERS] proctype reader() {
     UNLOCK
 }
 
-/* The caller's help: reads the next request if it may begin. */
-inline help() {
+/* Help: reads the next request if it may begin. */
+inline help(has_read) {
     LOCK;
     has_read = false;
     if
     :: loader == works && begun < LOADS ->
-       begun++; has_read = true; UNLOCK; LOCK; arrive();
+       begun++; helpers++; has_read = true; UNLOCK; LOCK; arrive();
+       helpers--;
        if
-       :: loader == draining && resting == READERS -> settle()
+       :: loader == draining && resting == READERS && helpers == 0 -> settle()
        :: else -> skip
        fi
     :: else -> skip
     fi;
     UNLOCK
+}
+
+active proctype worker() {
+    bool has_read;
+    do
+    :: loader == works && begun < LOADS -> help(has_read)
+    :: command == stop -> break
+    od
 }
 
 inline rest() {
@@ -91,6 +100,7 @@ inline rest() {
 }
 
 active proctype caller() {
+    bool has_read;
     do
     :: restarts < 3 ->
        restarts++;
@@ -98,12 +108,12 @@ active proctype caller() {
        :: !RESTS || command != go || restarts > 1 -> rest()
        :: else -> skip
        fi;
-       assert(in_flight == 0 && resting <= READERS);     /* re-budget: the arena may move */
+       assert(in_flight == 0 && helpers == 0 && resting <= READERS); /* re-budget: the arena may move */
        if
        :: LOCK; loader = draining; is_asked = true; UNLOCK; rest() /* a pinned weight */
        :: skip
        fi;
-       assert(in_flight == 0);
+       assert(in_flight == 0 && helpers == 0);
        begun = 0; retired = 0;
        command = go;
        loader = works;
@@ -111,7 +121,7 @@ active proctype caller() {
        :: retired == LOADS || RESTS -> break
        :: retired < LOADS && !RESTS ->
           seen = retired;
-          help();
+          help(has_read);
           if
           :: has_read -> skip
           :: else -> (retired > seen || retired == LOADS || RESTS)

@@ -210,6 +210,59 @@ static void together(void) {
     close_engine(e);
 }
 
+/* Workers read what the page cache holds, beside the caller that helps; the reader reads the rest. */
+static void spare(void) {
+    fx_engine *e = open_engine(2, -1, 1);
+    e->loading.is_waiting = 0;
+    w->may_miss = 1;
+    make(0, &one_slot);
+    fx_bound *next[] = {&w->bound[0]};
+    good(0, next, 1);
+    good(0, NULL, 0);
+    close_engine(e);
+}
+
+/* The caller and a worker both miss, in loads of two requests. */
+static void spare_missing(void) {
+    fx_engine *e = open_engine(2, -1, 1);
+    e->loading.is_waiting = 0;
+    w->may_miss = 2;
+    make(0, &two_parts);
+    good(0, NULL, 0);
+    close_engine(e);
+}
+
+/* A worker's read brings wrong bytes, or the run is cancelled while it reads; the next run is good. */
+static void spare_stopped(void) {
+    fx_engine *e = open_engine(2, -1, 1);
+    e->loading.is_waiting = 0;
+    w->may_spoil = 1;
+    w->wants_cancel = 1;
+    make(0, &third);
+    model_may_expire(1);
+    const fx_status status = run(0, NULL, 0);
+    MODEL_CHECK(status == FX_OK || status == FX_ERR_CANCELLED || (status == FX_ERR_CHECKSUM && !w->may_spoil));
+    w->wants_cancel = w->may_spoil = 0;
+    model_may_expire(0);
+    good(0, NULL, 0);
+    close_engine(e);
+}
+
+/* The budget changes while a worker may be reading for an announced run. */
+static void spare_rebudget(void) {
+    fx_engine *e = open_engine(2, -1, 1);
+    e->loading.is_waiting = 0;
+    make(0, &third);
+    fx_bound *next[] = {&w->bound[0]};
+    good(0, next, 1);
+    fx_poll poll = {0};
+    MODEL_CHECK(fx_loader_pause(e, &poll) == FX_OK);
+    fx_poison(w->arena, ARENA);
+    lay_loads(0, &third, 2);
+    good(0, NULL, 0);
+    close_engine(e);
+}
+
 /* A session ends while loads are under way, and leaves the engine to the readers that still read. */
 static void abandoned(void) {
     fx_engine *e = open_engine(1, 2, 1);
@@ -227,13 +280,24 @@ static const struct {
     void (*run)(void);
     int switches; /* away from threads that could go on, in the short form; the long form allows one more */
 } scenarios[] = {
-    {"stream", stream, 3},         {"readers", readers, 1},
-    {"parts", parts, 1},           {"help", help, 2},
-    {"failure", failure, 1},       {"failure_help", failure_help, 2},
-    {"help_again", help_again, 1}, {"cancel", cancel, 1},
-    {"rebudget", rebudget, 1},     {"branches", branches, 2},
-    {"workers", workers, -1},      {"withdrawn", withdrawn, 2},
-    {"together", together, 1},     {"abandoned", abandoned, 1},
+    {"stream", stream, 3},
+    {"readers", readers, 1},
+    {"parts", parts, 1},
+    {"help", help, 2},
+    {"failure", failure, 1},
+    {"failure_help", failure_help, 2},
+    {"help_again", help_again, 1},
+    {"cancel", cancel, 1},
+    {"rebudget", rebudget, 1},
+    {"branches", branches, 2},
+    {"workers", workers, -1},
+    {"withdrawn", withdrawn, 2},
+    {"together", together, 1},
+    {"abandoned", abandoned, 1},
+    {"spare", spare, 1},
+    {"spare_missing", spare_missing, 1},
+    {"spare_stopped", spare_stopped, 1},
+    {"spare_rebudget", spare_rebudget, 1},
 };
 
 int main(int count, char **names) {

@@ -8,7 +8,7 @@ world *w;
 /* ---- what the engine is given instead of the system and the kernels ---- */
 
 double fx_usable_cpus(void) {
-    return w->e.workers.threads + w->readers;
+    return w->e.workers.threads + (w->readers > 0 ? w->readers : 0);
 }
 
 uint32_t fx_op_traits(uint32_t op) {
@@ -232,20 +232,21 @@ fx_engine *open_engine(int threads, int readers, int units) {
     atomic_store(&e->steps_wanted, INT64_MAX);
     MODEL_CHECK(!fx_event_init(&e->to_loader) && !fx_event_init(&e->to_caller));
     fx_placement placement = {.fineness = 1};
-    MODEL_CHECK(!fx_workers_start(&e->workers, threads, &placement, 0));
+    const fx_spare spare = {fx_loader_spare, &e->loading.changes, e};
+    MODEL_CHECK(!fx_workers_start(&e->workers, threads, &placement, 0, &spare));
     e->workers.spin_ns = 0;
     if (readers)
         MODEL_CHECK(!fx_loader_start(e));
-    e->has_loader = readers > 0;
+    e->has_loader = readers != 0;
     e->loading.is_waiting = 1; /* no help, unless a scenario wants it */
     MODEL_CHECK(fx_arena_bind(&e->arena, 1) == FX_OK);
     return e;
 }
 
 void close_engine(fx_engine *e) {
+    fx_workers_stop(&e->workers);
     if (e->has_loader)
         MODEL_CHECK(fx_loader_stop(e, 0));
-    fx_workers_stop(&e->workers);
 }
 
 static int cancels(void *arg) {

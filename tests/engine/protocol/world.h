@@ -43,7 +43,7 @@ typedef struct world {
 
 extern world *w;
 
-/* An engine; readers: 0 without a loader. */
+/* An engine; readers: 0 without a loader, -1: one, and workers that read as steps leave it no CPU. */
 fx_engine *open_engine(int threads, int readers, int units);
 void close_engine(fx_engine *e);
 /* Binds program `number`. */
