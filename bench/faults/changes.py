@@ -27,7 +27,8 @@ import flexnn
 from bench.cli import cli, table, tables, write_json
 from bench.process import ENVIRONMENT
 
-from .interrupts import LIBRARY, build_library, interrupted, stop
+from .interrupts import LIBRARY, build_library
+from .moments import InterruptError
 from .subjects import compiled, feed, smallest
 
 FAULTS = {"none": (-1, 0), "read": (0, errno.EIO), "allocate": (6, errno.ENOMEM), "map": (7, errno.ENOMEM)}
@@ -65,9 +66,12 @@ class Subject:
             self.library.faults_arm(kind, number, int(self.rng.random() < 0.5), error, 0)
         outcome = "changed"
         try:
-            after = self.rng.random() * WITHIN_S if self.rng.random() < 0.5 else 60.0
-            if interrupted(lambda: setattr(self.session, "memory", wanted), max(after, 1e-6)) is not None:
-                outcome = "interrupted"
+            if self.rng.random() < 0.5:
+                signal.setitimer(signal.ITIMER_REAL, max(self.rng.random() * WITHIN_S, 1e-6))
+            self.session.memory = wanted
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        except InterruptError:
+            outcome = "interrupted"
         except ALLOWED:
             outcome = "refused"
         finally:
@@ -86,6 +90,10 @@ class Subject:
         if session.memory is not None:
             assert session.session_bytes <= session.memory
             assert session.statistics()["engine_bytes"] <= session.memory
+
+
+def stop(*_: object) -> None:
+    raise InterruptError
 
 
 def work(kind: str, count: int, seed: int) -> None:

@@ -5,11 +5,11 @@
     python -m bench.faults interrupts --only blocked       a device that does not answer for 3 s
     python -m bench.faults interrupts --nodes 64000 --only plan
 
-A timer of the system interrupts each stage at a random moment of it; the time to Python's exception counts. Stages are
-opening, planning a chain of nodes, a run, a run that reads, a new budget, compiling and measuring. In "blocked" the
-device does not answer while the artifact is opened, run, or given a new budget (a library is preloaded, cc builds it).
-Exit 1 if opening, planning, running, reading or a new budget takes more than 50 ms, or compiling or measuring more than
-250 ms: at most, and with --share beyond that share of the moments.
+A process beside interrupts each stage at a random moment of it; the time to Python's exception counts, without what
+its threads wait for a CPU that other programs have. Stages are opening, planning a chain of nodes, a run, a run that
+reads, a new budget, compiling and measuring. In "blocked" the device does not answer while the artifact is opened, run,
+or given a new budget (a library is preloaded, cc builds it). Exit 1 if opening, planning, running, reading or a new
+budget takes more than 50 ms, or compiling or measuring more than 250 ms.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from __future__ import annotations
 import ctypes
 import os
 import random
-import signal
 import subprocess
 import sys
 import tempfile
@@ -32,6 +31,7 @@ from bench.cli import cli, table, tables, write_json
 from bench.process import ENVIRONMENT
 from flexnn.session import open_for_tests
 
+from .moments import Interrupter
 from .subjects import compiled, feed, smallest, write_chain
 
 LIMIT_MS, SLOW_LIMIT_MS = 50.0, 250.0
@@ -44,38 +44,17 @@ LIBRARY = "FLEXNN_FAULTS_LIBRARY"
 BYTES_PER_SECOND = 40_000_000
 
 
-class InterruptError(Exception):
-    """Exception that the timer's handler raises, as Ctrl-C raises KeyboardInterrupt."""
-
-
-def stop(*_: object) -> None:
-    raise InterruptError
-
-
-def interrupted(action: Callable[[], object], after_s: float) -> float | None:
-    """Interrupt an action after some seconds; return the milliseconds that it took to end, None if it was over."""
-    try:
+def moments(beside: Interrupter, action: Callable[[], object], count: int, rng: random.Random) -> list[float]:
+    """Return the milliseconds of ``count`` interrupts at random moments of an action."""
+    taken = []
+    for _ in range(3):
         begun = time.monotonic()
-        signal.setitimer(signal.ITIMER_REAL, after_s)
         action()
-        signal.setitimer(signal.ITIMER_REAL, 0)
-    except InterruptError:
-        return (time.monotonic() - begun - after_s) * 1e3
-    return None
-
-
-def moments(action: Callable[[], object], count: int, rng: random.Random, within_s: float | None = None) -> list[float]:
-    """Return the milliseconds of ``count`` interrupts at random moments of an action, or of its first seconds."""
-    if within_s is None:
-        taken = []
-        for _ in range(3):
-            begun = time.monotonic()
-            action()
-            taken.append(time.monotonic() - begun)
-        within_s = sorted(taken)[1]
+        taken.append(time.monotonic() - begun)
+    within_s = sorted(taken)[1]
     found: list[float] = []
     for _ in range(20 * count):
-        took = interrupted(action, max(rng.random() * within_s, 1e-6))
+        took = beside.interrupted(action, max(rng.random() * within_s, 1e-6))
         if took is not None:
             found.append(took)
         if len(found) == count:
@@ -126,7 +105,7 @@ class Stages:
             self.opened = None
 
 
-def blocked(artifact: Path, least: int, count: int, rng: random.Random) -> list[float]:
+def blocked(beside: Interrupter, artifact: Path, least: int, count: int, rng: random.Random) -> list[float]:
     """Return the milliseconds of interrupts while the device does not answer. This process has the library."""
     library = ctypes.CDLL(os.environ[LIBRARY])
     x, found = feed(), list[float]()
@@ -154,7 +133,7 @@ def blocked(artifact: Path, least: int, count: int, rng: random.Random) -> list[
         action = (opens, runs, changes)[number % 3]
         forget()
         library.faults_arm(0, ctypes.c_long(1), 1, 0, BLOCKED_MS)
-        took = interrupted(action, 0.01 + rng.random() * BLOCKED_AFTER_S)
+        took = beside.interrupted(action, 0.01 + rng.random() * BLOCKED_AFTER_S)
         begun = time.monotonic()
         session.close()
         closing = (time.monotonic() - begun) * 1e3
@@ -181,13 +160,13 @@ def blocked_apart(folder: Path, count: int, seed: int) -> list[float]:
     return [float(line) for line in done.stdout.split()]
 
 
-def shown(name: str, found: list[float], share: float) -> dict[str, Any]:
+def shown(name: str, found: list[float]) -> dict[str, Any]:
     """Return a stage's row."""
     found = sorted(found)
     limit = SLOW_LIMIT_MS if name in SLOW else LIMIT_MS
     late = sum(took > limit for took in found)
     parts = {f"p{q}": found[min(len(found) * q // 100, len(found) - 1)] if found else 0.0 for q in (50, 95, 100)}
-    ok = bool(found) and late <= share * len(found)
+    ok = bool(found) and not late
     return {"stage": name, "moments": len(found), **parts, "limit": limit, "late": late, "ok": ok}
 
 
@@ -197,29 +176,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--nodes", type=int, default=4000, help="nodes of the chain that is planned (4000)")
     parser.add_argument("--only", action="append", choices=STAGES, help="a stage; may be repeated (all)")
     parser.add_argument("--seed", type=int, help="default: a random one, which is printed")
-    parser.add_argument("--share", type=float, default=0.0, help="share of the moments that may be later (0)")
     parser.add_argument("--blocked", type=Path, help="internal: folder of the process with the library")
     options = parser.parse_args(arguments)
-    signal.signal(signal.SIGALRM, stop)
     seed = random.randrange(1 << 32) if options.seed is None else options.seed
     rng = random.Random(seed)
+    beside = Interrupter()
     if options.blocked:
         artifact = compiled(options.blocked, "closed", 24)
         least = smallest(artifact, 2) + (64 << 10)
-        print(*blocked(artifact, least, options.count, rng), sep="\n", flush=True)
+        print(*blocked(beside, artifact, least, options.count, rng), sep="\n", flush=True)
         os._exit(0)  # readers may wait for the device
     names = options.only or STAGES
     rows = []
-    with tempfile.TemporaryDirectory() as name:
+    with beside, tempfile.TemporaryDirectory() as name:
         stages = Stages(Path(name), options.nodes)
         for stage in names:
             each = -(-options.count // len(names))
             if stage == "blocked":
                 found = blocked_apart(Path(name), each, seed)
             else:
-                found = moments(stages.of(stage), each, rng)
+                found = moments(beside, stages.of(stage), each, rng)
                 stages.close()
-            rows.append(shown(stage, found, options.share))
+            rows.append(shown(stage, found))
     write_json(options.json, rows)
     grid = table(f"Ctrl-C: ms to the exception, seed {seed}", "stage", "moments", "p50", "p95", "most", "limit", "late")
     for row in rows:
