@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any, TypeVar
 
@@ -76,15 +77,9 @@ class _File:
             self._arrays.append(np.frombuffer(raw, ARRAYS[dtype], count, at if count else 0).reshape(shape))
             at += -(-(end - at) // ALIGN) * ALIGN
         self._rows = _listed(head["templates"])
-        self.parts = Parts(self.array, self._node, constants, opset)
-
-    def array(self, number: Any) -> Array:
-        """Return an array by its number. Raises ValueError."""
-        return self._arrays[int_in(number, 0, len(self._arrays) - 1)]
-
-    def _node(self, region: Any, node: Any) -> ModelNode:
-        nodes = self.regions[int_in(region, 0, len(self.regions) - 1)].nodes
-        return nodes[int_in(node, 0, len(nodes) - 1)]
+        self.array = partial(_array_of, self._arrays)
+        """Function that returns an array by its number. Raises ValueError."""
+        self.parts = Parts(self.array, partial(_node_of, self.regions), constants, opset)
 
     def templates(self) -> dict[Key, list[StoredTemplate]]:
         """Return the templates by their keys: that of before and that of after they were traced."""
@@ -218,6 +213,15 @@ class CheckedSegmentTemplate(SegmentTemplate):
     def at(self, values: Mapping[str, Value], *, is_best: bool = True) -> Segment | None:
         """Return the segment for these values; None where it is another one (SegmentTemplate.at). Raises GraphError."""
         return _refusing(lambda: SegmentTemplate.at(self, values, is_best=is_best))
+
+
+def _array_of(arrays: Sequence[Array], number: Any) -> Array:
+    return arrays[int_in(number, 0, len(arrays) - 1)]
+
+
+def _node_of(regions: Sequence[Region], region: Any, node: Any) -> ModelNode:
+    nodes = regions[int_in(region, 0, len(regions) - 1)].nodes
+    return nodes[int_in(node, 0, len(nodes) - 1)]
 
 
 def _replay(arrays: list[Array]) -> Replay:

@@ -6,6 +6,7 @@ they share its pinned weights, and cost little beside it.
 
 from __future__ import annotations
 
+import weakref
 from _blake2 import blake2b
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -79,8 +80,8 @@ class BoundSegment:
     segment: Segment
     constants: list[Array]
     """Constants that are not in the artifact, as the graph's last inputs."""
-    store: BoundSegments
-    """Segments of the session, this one among them."""
+    owner: weakref.ref[BoundSegments]
+    """Segments of the session, this one among them. A cycle would keep both until Python looks for cycles."""
     base: Base | None = None
     """Base of its plan; None: it has no plan."""
     is_own: bool = False
@@ -112,6 +113,13 @@ class BoundSegment:
         template = self.segment.template
         self.nodes = len(template.template) if template is not None else len(self.graph.nodes)
         self.refit_bytes = self.bytes_with(EDITS * self.nodes)
+
+    @property
+    def store(self) -> BoundSegments:
+        """Segments of the session."""
+        store = self.owner()
+        assert store is not None
+        return store
 
     @property
     def graph(self) -> Graph:
@@ -229,7 +237,7 @@ class BoundSegments:
         """Return the bound form of a segment, made when it is first asked for."""
         found = self._bound.get(segment)
         if found is None:
-            found = self._bound[segment] = BoundSegment(segment, self._constants(segment), self)
+            found = self._bound[segment] = BoundSegment(segment, self._constants(segment), weakref.ref(self))
         return found
 
     def know(self, machine: MachineProfile) -> None:
