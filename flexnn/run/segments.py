@@ -222,10 +222,10 @@ class BoundSegments:
         """Whether plans may be for larger sizes than those that are asked for."""
         self._had_no_room = False
         """Whether templates were dropped for a budget."""
-        nodes = sum(len(graph.nodes) for graph in self.stored.model.graph.walk())
+        self._model_nodes = sum(len(graph.nodes) for graph in self.stored.model.graph.walk())
         inline = (c for c in self.stored.constants if isinstance(source_of(c).base, ArraySource))
         values = sum(constant.nbytes for constant in inline)
-        self.model_bytes = CODE_BYTES + MODEL_NODE_BYTES * nodes + 2 * values
+        self.model_bytes = CODE_BYTES + MODEL_NODE_BYTES * self._model_nodes + 2 * values
 
     def __len__(self) -> int:
         return len(self._bound)
@@ -294,8 +294,7 @@ class BoundSegments:
     def may_hold_templates(self, room_bytes: int) -> bool:
         """Return whether the artifact's templates, or new ones, take little of the bytes that a budget leaves."""
         source = self.stored.template_source
-        nodes = sum(len(graph.nodes) for graph in self.stored.model.graph.walk())
-        needed = max(READING * source.weight.nbytes if source is not None else 0, TRACING_BYTES * nodes)
+        needed = max(READING * source.weight.nbytes if source is not None else 0, TRACING_BYTES * self._model_nodes)
         return not self._had_no_room and ROOM * needed <= room_bytes
 
     def drop_templates(self) -> bool:
