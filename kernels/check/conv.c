@@ -235,6 +235,8 @@ static const struct {
     {224, 224, 3, 64, 7, 2, 1, FX_CONV_DIRECT},
     {224, 224, 3, 64, 3, 1, 1, FX_CONV_IM2COL},
     {224, 224, 3, 32, 3, 2, 1, FX_CONV_IM2COL},
+    {64, 257, 1, 32, 3, 1, 1, FX_CONV_IM2COL},
+    {80, 160, 3, 32, 3, 1, 1, FX_CONV_IM2COL},
     {172, 264, 8, 8, 7, 1, 1, FX_CONV_IM2COL},
     {172, 264, 8, 8, 7, 1, 1, FX_CONV_PLANAR},
     {172, 264, 8, 1, 5, 1, 1, FX_CONV_IM2COL},
