@@ -34,7 +34,7 @@ from onnx import TensorProto, helper, numpy_helper
 import flexnn
 from bench.cli import cli
 from bench.models.tiny import TINY
-from bench.mutate import EXTREMES, damage, reseal, meaning_of_artifact
+from bench.mutate import EXTREMES, damage, meaning_of_artifact, reseal
 from flexnn._core import crc32c
 from flexnn.artifact.format import HEADER_BYTES, LAYOUT, PAGE, ArtifactError, Header
 
