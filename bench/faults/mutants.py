@@ -41,7 +41,7 @@ from flexnn.artifact.format import HEADER_BYTES, LAYOUT, PAGE, ArtifactError, He
 BUDGET = 64 << 20
 MEMORY_SLACK = 64 << 20
 SECONDS_MAX = 10
-"""A run that takes longer is cancelled: another model may loop for hours, which is right."""
+"""A run that takes more time of a CPU is cancelled: another model may loop for hours, which is right."""
 HANG_SECONDS, HANG_EVERY = 600, 64
 """Within this time as many mutations end, or Python does not come back from one: it hangs."""
 WARM = 50
@@ -51,7 +51,8 @@ SHARES = {"layers": 4, "tiny_trees": 4, "tiny_recurrent": 1, "tiny_control": 1}
 MEANT = 0.95
 """The share of the damage that hits bytes with a meaning: small artifacts are mostly the zeros that fill pages."""
 TOLERANCE = 1e-5
-REPORTS = 20
+REPORTS, REPORT_MAX = 20, 10_000
+"""What came of so many parts of the mutations is printed, and of so many mutations at the latest."""
 
 
 def write_layers(path: Path) -> Path:
@@ -181,16 +182,17 @@ def headers(_: Path) -> Callable[[random.Random], str]:
 def play(one: Callable[[random.Random], str], seed: int, numbers: range, seconds: float) -> int:
     """Make these mutations until one is wrong or the time is over; print what came of them."""
     counts: collections.Counter[str] = collections.Counter()
-    started, base, every = time.monotonic(), 0, max(1, len(numbers) // REPORTS)
+    started, base, every = time.monotonic(), 0, min(max(1, len(numbers) // REPORTS), REPORT_MAX)
     rng = random.Random()
     number = numbers.start - 1
     for number in numbers:
         rng.seed(f"{seed}.{number}")
         if number % HANG_EVERY == 0 or number == numbers.start:
             faulthandler.dump_traceback_later(HANG_SECONDS, exit=True)
-        signal.alarm(SECONDS_MAX)
         try:
+            signal.setitimer(signal.ITIMER_PROF, SECONDS_MAX)
             counts[one(rng)] += 1
+            signal.setitimer(signal.ITIMER_PROF, 0)
         except SlowError:
             counts["cancelled"] += 1
         except Exception:
@@ -223,7 +225,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     print(f"seed {options.seed}", flush=True)
     faulthandler.enable()
-    signal.signal(signal.SIGALRM, _cancel)
+    signal.signal(signal.SIGPROF, _cancel)
     made = {"artifacts": artifacts, "headers": headers}[options.kind]
     with tempfile.TemporaryDirectory() as folder:  # on a disk: files of tmpfs are read by a thread of their own
         numbers = range(options.first, options.first + options.count)
