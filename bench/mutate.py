@@ -29,9 +29,9 @@ EXTREMES = (
 )
 
 
-def damage(content: bytes, structure: list[range], rng: random.Random) -> bytes:
-    """One mutation of ``content``. Half of them hit ``structure``, the bytes that are not weights."""
-    span = rng.choice(structure) if rng.random() < 0.5 else range(len(content))
+def damage(content: bytes, structure: list[range], rng: random.Random, share: float = 0.5) -> bytes:
+    """One mutation of ``content``. This ``share`` of them hits ``structure``, the others any byte."""
+    span = rng.choice(structure) if rng.random() < share else range(len(content))
     at = rng.randrange(span.start, span.stop)
     out = bytearray(content)
     match rng.choice(("flip", "flip", "flip", "truncate", "insert", "delete", "number", "copy")):
@@ -98,7 +98,7 @@ def reseal(content: bytes, rng: random.Random) -> bytes:
             crcs, header.crc_offset = content[table], -(-graph.stop // 4) * 4
             table = slice(header.crc_offset, header.crc_offset + len(crcs))
             if table.stop > header.data_offset:
-                return content  # no room before the weights, which keep their places
+                return reseal(content, rng)  # no room before the weights, which keep their places
             out[graph], out[table] = text, crcs
         case "text":
             at = rng.randrange(graph.start, graph.stop)
@@ -176,3 +176,14 @@ def structure_of_artifact(content: bytes) -> list[range]:
 
     header = Header.unpack(content[:HEADER_BYTES], len(content))
     return [range(HEADER_BYTES), range(HEADER_BYTES, header.data_offset)]
+
+
+def meaning_of_artifact(content: bytes) -> list[range]:
+    """Header, graph, checksum table and weights, without the zeros that fill pages."""
+    from flexnn.artifact.format import HEADER_BYTES, Header
+
+    header = Header.unpack(content[:HEADER_BYTES], len(content))
+    graph, table = header.graph_offset, header.crc_offset
+    spans = [range(HEADER_BYTES), range(graph, graph + header.graph_bytes), range(table, table + 4 * header.crc_count)]
+    spans.append(range(header.data_offset, len(content.rstrip(b"\0"))))
+    return [span for span in spans if span]

@@ -59,16 +59,28 @@ def ncnn_net(threads: int) -> Any:
     return net
 
 
+def ncnn_file(path: Path, shapes: Shapes) -> Path:
+    """Convert the ONNX file for ncnn; return the .ncnn.param, which the .ncnn.bin lies beside."""
+    ((_, shape),) = shapes.items()
+    dims = ",".join(map(str, shape))
+    return _convert(path, ".ncnn.param", [str(_program("pnnx")), path.name, "fp16=0", f"inputshape=[{dims}]"])
+
+
+def mnn_file(path: Path) -> Path:
+    """Convert the ONNX file for MNN; return the .mnn."""
+    # Not by its script: that has pip install what reports its use, into whatever Python pip belongs to.
+    command = [sys.executable, "-c", "import MNN, _tools, sys; _tools.mnnconvert(['mnnconvert', *sys.argv[1:]])"]
+    command += ["-f", "ONNX", "--modelFile", path.name, "--MNNModel", f"{path.stem}.mnn", "--bizCode", "bench"]
+    return _convert(path, ".mnn", command)
+
+
 class Ncnn:
-    """ncnn: one input, batch 1."""
+    """ncnn: one input, batch 1. ``path`` may be converted already (.ncnn.param)."""
 
     def __init__(self, path: Path, shapes: Shapes, threads: int) -> None:
         import ncnn
 
-        ((_, shape),) = shapes.items()
-        dims = ",".join(map(str, shape))
-        command = [str(_program("pnnx")), path.name, "fp16=0", f"inputshape=[{dims}]"]
-        param = _convert(path, ".ncnn.param", command)
+        param = path if path.suffix == ".param" else ncnn_file(path, shapes)
         self._mat: Any = ncnn.Mat
         self._net = ncnn_net(threads)
         if self._net.load_param(str(param)) or self._net.load_model(str(param.with_suffix(".bin"))):
@@ -85,15 +97,12 @@ class Ncnn:
 
 
 class Mnn:
-    """MNN's module interface in fp32."""
+    """MNN's module interface in fp32. ``path`` may be converted already (.mnn)."""
 
     def __init__(self, path: Path, shapes: Shapes, threads: int) -> None:
         import MNN
 
-        # Not by its script: that has pip install what reports its use, into whatever Python pip belongs to.
-        command = [sys.executable, "-c", "import MNN, _tools, sys; _tools.mnnconvert(['mnnconvert', *sys.argv[1:]])"]
-        command += ["-f", "ONNX", "--modelFile", path.name, "--MNNModel", f"{path.stem}.mnn", "--bizCode", "bench"]
-        model = _convert(path, ".mnn", command)
+        model = path if path.suffix == ".mnn" else mnn_file(path)
         self._mnn: Any = MNN
         config = {"backend": "CPU", "numThread": threads, "precision": "high"}
         self._runtime = self._mnn.nn.create_runtime_manager((config,))
