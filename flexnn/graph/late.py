@@ -98,6 +98,17 @@ class LateFold:
 Late = LateSizes | LateConstant | LateShape | LateMap | LateFold
 
 
+def numbers_read(late: Late | Array | None) -> set[int]:
+    """Return the indices of those numbers of the trail that decide a constant."""
+    if isinstance(late, LateSizes):
+        return set(late.indices.reshape(-1).tolist())
+    if isinstance(late, LateShape):
+        return numbers_read(late.base).union(late.shape)
+    if isinstance(late, LateMap):
+        return numbers_read(late.base)
+    return set[int]().union(*map(numbers_read, late.inputs)) if isinstance(late, LateFold) else set()
+
+
 @dataclass(frozen=True, slots=True)
 class Transposed:
     """Function that permutes dimensions."""

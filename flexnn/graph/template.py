@@ -41,6 +41,8 @@ class Template:
     """The same of floats."""
     extent_indices: tuple[Array, Array, Array, Array] | None = None
     """Indices that ``extents`` found the first time."""
+    fixed_bytes: int = -1
+    """Bytes that do not change, once they were counted."""
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -48,9 +50,11 @@ class Template:
     @property
     def nbytes(self) -> int:
         """Bytes that it takes, about."""
-        arrays = self.packed.nbytes + self.whole.nbytes + self.floats.nbytes
-        constants = sum(w.source.values.nbytes for w, *_ in self.known if isinstance(w.source, ArraySource))
-        return NODE_BYTES * len(self.nodes) + self.replay.nbytes + arrays + constants
+        if self.fixed_bytes < 0:
+            arrays = self.packed.nbytes + self.whole.nbytes + self.floats.nbytes
+            constants = sum(w.source.values.nbytes for w, *_ in self.known if isinstance(w.source, ArraySource))
+            self.fixed_bytes = NODE_BYTES * len(self.nodes) + self.replay.nbytes + arrays + constants
+        return self.fixed_bytes
 
     def numbers(self, given: Sequence[int]) -> Numbers | None:
         """Return all numbers of the trail for others than those given, in their order; None where binding would make
@@ -101,15 +105,16 @@ class Template:
         dims = np.array(rows, np.int64).reshape(len(rows), rank)
         return dims, np.array(shapes, np.int64), np.array(offsets, np.int64), np.array(width, np.int64)
 
-    def is_late(self, tensor: int) -> bool:
-        """Return whether the numbers of a constant depend on sizes."""
-        return self.known[self.tensors[tensor][6]][2] is not None
+    def maker(self, tensor: int) -> Late | None:
+        """Return what makes the numbers of a constant; None where they do not depend on sizes."""
+        return self.known[self.tensors[tensor][6]][2]
 
     def constant(self, tensor: int, values: Numbers) -> Array:
         """Return the numbers of a tensor that is a constant."""
-        weight, _, make = self.known[self.tensors[tensor][6]]
+        make = self.maker(tensor)
         if make is not None:
             return make(values)
+        weight = self.known[self.tensors[tensor][6]][0]
         assert weight.source is not None
         return weight.source.load()
 

@@ -70,6 +70,7 @@ class Refit:
         sizes = sizes_of(graph)
         self._offsets = sizes.offsets
         self._io = np.array(list(dict.fromkeys([*graph.inputs, *graph.outputs])), np.int64)
+        self._split_operands()
         self._needs, self._windows = _needs(program.nodes) or (np.zeros((0, 4), np.int64), np.zeros((0, 4), np.int32))
         self._conv = np.flatnonzero(program.nodes["op"] == _core.OPS.index("conv"))
         taps = program.nodes["params"][self._conv][:, (_KH, _KW)].prod(axis=1)
@@ -81,6 +82,19 @@ class Refit:
         self._tile_blocks = program.nodes["params"][self._conv, _TILE_BLOCK]
         steps = np.bincount(program.steps["node"], minlength=len(graph.nodes))
         self._sliced = np.flatnonzero(steps > 1)
+        self._step_nodes = program.steps["node"].astype(np.int64)
+        self._whole_steps = np.flatnonzero(~np.isin(self._step_nodes, self._sliced))
+        self._whole_nodes = self._step_nodes[self._whole_steps]
+
+    def _split_operands(self) -> None:
+        """Find which operands move with their tensors: outputs, and inputs but for tables in the file."""
+        is_out = self._slot == _core.MAX_INPUTS
+        bases = self._program.nodes["in"]["base"]
+        is_file = ~is_out
+        is_file[is_file] = bases[self._node[~is_out], self._slot[~is_out]] == _core.BASE_FILE
+        inside = ~is_out & ~is_file
+        self._out_nodes, self._out_tensors = self._node[is_out], self._tensor[is_out]
+        self._in_places, self._in_tensors = (self._node[inside], self._slot[inside]), self._tensor[inside]
 
     def _blocks(self, graph: Graph, sizes: Sizes) -> None:
         """Find the activations, their places, and when they live."""
@@ -146,9 +160,8 @@ class Refit:
             )
         self._move(nodes, moved)
         steps = program.steps.copy()
-        whole = np.flatnonzero(~np.isin(steps["node"], self._sliced))
-        steps["window"]["y1"] = windows[steps["node"], 1]
-        steps["window"]["c1"][whole] = windows[steps["node"][whole], 3]
+        steps["window"]["y1"] = windows[self._step_nodes, 1]
+        steps["window"]["c1"][self._whole_steps] = windows[self._whole_nodes, 3]
         made = replace(
             program,
             nodes=nodes,
@@ -159,14 +172,9 @@ class Refit:
         return self._plan.but(program=made, working_bytes=working_bytes)
 
     def _move(self, nodes: NDArray[np.void], moved: I64) -> None:
-        """Add to the offset of each operand how far its tensor moved; tables in the file stay."""
-        by = moved[self._tensor]
-        is_out = self._slot == _core.MAX_INPUTS
-        nodes["out"]["offset"][self._node[is_out]] += by[is_out]
-        inside = ~is_out
-        at = self._node[inside], self._slot[inside]
-        is_file = nodes["in"]["base"][at] == _core.BASE_FILE
-        nodes["in"]["offset"][at] += np.where(is_file, 0, by[inside])
+        """Add to the offset of each operand how far its tensor moved."""
+        nodes["out"]["offset"][self._out_nodes] += moved[self._out_tensors]
+        nodes["in"]["offset"][self._in_places] += moved[self._in_tensors]
 
     def _placed(self, sizes: Sizes, workspace: I64) -> tuple[I64 | None, int, I64] | None:
         """Return places of activations and workspaces (None: those they had), the bytes of the working part, and each

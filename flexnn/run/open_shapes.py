@@ -95,9 +95,8 @@ class OpenShapesRun:
         if templates is not None:
             dims = {port.name: port.dims or () for port in self.inputs}
             with contextlib.suppress(FlexNNError):
-                for segment in templates.typical(dims, PREPARED):
-                    if not self._recorder.lacking(segment):
-                        self._open.prepare(segment)
+                typical = templates.typical(dims, PREPARED)
+                self._open.prepare([segment for segment in typical if not self._recorder.lacking(segment)])
 
     # ---- what the session asks for ----
 

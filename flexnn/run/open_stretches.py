@@ -57,16 +57,18 @@ class OpenStretches(Teams):
         self._prepared: list[BoundSegment] = []
         """Segments that were opened before the first run, for the weights and plans that runs share with them."""
 
-    def prepare(self, segment: Segment) -> None:
-        """Plan and open a segment that no run has met yet, without a limit. Raises SessionError."""
-        bound = self.segments.of(segment)
-        self._prepared.append(bound)
+    def prepare(self, segments: Sequence[Segment]) -> None:
+        """Plan and open segments that no run has met yet, without a limit. Raises SessionError."""
         self._is_settled = False
-        self.segments.planned(bound, None, {})
-        if self._measure([bound]):
+        for segment in segments:
+            bound = self.segments.of(segment)
+            self._prepared.append(bound)
             self.segments.planned(bound, None, {})
-        self._open[bound] = None
-        self._arrange([bound])
+        if self._measure(self._prepared):
+            for bound in self._prepared:
+                self.segments.planned(bound, None, {})
+        self._open.update(dict.fromkeys(self._prepared))
+        self._arrange(self._prepared)
         self._is_settled = True
 
     def _drop_prepared(self) -> None:
