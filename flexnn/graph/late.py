@@ -14,6 +14,8 @@ from .replay import Numbers
 
 KEPT_BYTES = 64 << 10
 """Most bytes of a model's constant that a maker keeps; it loads larger ones when they are needed."""
+FEW_BYTES = 4 << 10
+"""Most bytes of a node's outputs that are kept while other constants are made of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +93,14 @@ class LateFold:
         """Return the constant."""
         from .evaluate.of_node import evaluate_node  # few templates fold
 
-        known = [value if value is None or isinstance(value, np.ndarray) else value(numbers) for value in self.inputs]
-        return evaluate_node(self.node, known, self.opset)[self.output]
+        folded = numbers.folded
+        made = folded.get(id(self.node)) if folded is not None else None
+        if made is None:
+            known = [v if v is None or isinstance(v, np.ndarray) else v(numbers) for v in self.inputs]
+            made = evaluate_node(self.node, known, self.opset)
+            if folded is not None and sum(array.nbytes for array in made) <= FEW_BYTES:
+                folded[id(self.node)] = made
+        return made[self.output]
 
 
 Late = LateSizes | LateConstant | LateShape | LateMap | LateFold

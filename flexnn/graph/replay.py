@@ -18,12 +18,14 @@ Number = int | float
 class Numbers:
     """All numbers of a trail, by index."""
 
-    __slots__ = ("_floats", "words")
+    __slots__ = ("_floats", "folded", "words")
 
     def __init__(self, words: Array, floats: frozenset[int]) -> None:
         self.words = words
         """The integers; of floats, their bits."""
         self._floats = floats
+        self.folded: dict[int, list[Array]] | None = None
+        """Outputs of nodes, by their identity, while several constants are made of them (graph/late.py)."""
 
     @property
     def listed(self) -> list[Number]:

@@ -54,7 +54,7 @@ class Packing:
         """
         if self._read is None:
             self._read = [self._numbers_read(template, tensors) for tensors in self._kept]
-        made = []
+        made, numbers.folded = [], {}
         for number, (dtype, tensors) in enumerate(self._groups()):
             indices = self._read[number]
             if indices is None:
@@ -67,6 +67,7 @@ class Packing:
                 array = _packed([template.constant(i, numbers) for i in tensors], dtype)
                 self._last[number] = words, ref(array)
             made.append(array)
+        numbers.folded = None
         return made
 
     def _numbers_read(self, template: Template, tensors: list[int]) -> Array | None:
