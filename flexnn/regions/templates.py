@@ -242,9 +242,11 @@ class StoredTemplate(Protocol):
         """Return the template, read and checked, if its trail holds for these values. Raises GraphError."""
         ...
 
-    def typical(self, dims: Mapping[str, Sequence[Any]]) -> tuple[SegmentTemplate, Segment] | None:
-        """Return the template and its segment for sizes like those for which it was traced; dimensions in ``dims`` that
-        are numbers are these. Return None where that is another one. Raises GraphError.
+    def typical(
+        self, dims: Mapping[str, Sequence[Any]]
+    ) -> tuple[SegmentTemplate, Segment, dict[str, Array]] | None:
+        """Return the template, its segment for sizes like those for which it was traced, and values of these sizes;
+        dimensions in ``dims`` that are numbers are these. Return None where that is another one. Raises GraphError.
         """
         ...
 
@@ -353,17 +355,20 @@ class Templates:
         self._keep(after, template)
         return segment
 
-    def typical(self, dims: Mapping[str, Sequence[Any]], count: int) -> Iterator[Segment]:
+    def typical(
+        self, dims: Mapping[str, Sequence[Any]], count: int
+    ) -> Iterator[tuple[Segment, dict[str, Array]]]:
         """Iterate over segments of the first ``count`` stored templates of whole regions, at typical sizes: those of
-        ``dims`` where they are numbers, else those for which they were traced. Raises GraphError, ArtifactError.
+        ``dims`` where they are numbers, else those for which they were traced; and over values of these sizes. Raises
+        GraphError, ArtifactError.
         """
         for key, found in self._all_stored().items():
             for stored in found if key.remaining == key.region.all and not key.region.path else ():
                 if count > 0 and stored.after == key.marks and (made := stored.typical(dims)) is not None:
-                    template, segment = made
+                    template, segment, values = made
                     self._keep(key, template)
                     count -= 1
-                    yield segment
+                    yield segment, values
 
     def _all_stored(self) -> Stored:
         """Return the templates that the artifact holds, read the first time."""
