@@ -103,7 +103,7 @@ class Template:
 
     def _find_columns(self) -> tuple[Array, Array, Array, Array, Array]:
         """Return shapes and strides as indices of the trail, -1 for a 1; offsets, roots, and bytes of an element."""
-        shapes, strides = ([tensor[k] for tensor in self.tensors] for k in (1, 5))
+        shapes, strides = [tensor[1] for tensor in self.tensors], [tensor[5] for tensor in self.tensors]
         used = {*shapes, *strides}
         rows = np.full((len(self.lists), max((len(self.lists[i]) for i in used), default=0)), -1, np.int32)
         for i in used:

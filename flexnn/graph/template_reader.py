@@ -69,7 +69,7 @@ class CheckedTemplate(Template):
         """Return all numbers of the trail. Raises GraphError where they are no sizes of tensors."""
         found = self.replay.at(given)
         if found is not None and not self._extents(found)[2]:
-            raise GraphError("a stored template has sizes that no tensor has, or tensors that reach outside their roots")
+            raise GraphError("a stored template has sizes of no tensor, or tensors that reach outside their roots")
         return found
 
     def at(self, values: Numbers) -> Graph:

@@ -93,9 +93,10 @@ class Refit:
         fields = _core.NODE_DTYPE.fields
         assert fields is not None
         (inputs, in_at), (output, out_at) = fields["in"][:2], fields["out"][:2]
-        operand = output.fields["offset"][1]
+        assert output.fields is not None
+        offset_at = output.fields["offset"][1]
         is_out = self._slot == _core.MAX_INPUTS
-        at = np.where(is_out, out_at, in_at + self._slot * inputs.base.itemsize) + operand
+        at = np.where(is_out, out_at, in_at + self._slot * inputs.base.itemsize) + offset_at
         bases = self._program.nodes["in"]["base"]
         moves = is_out | (bases[self._node, np.where(is_out, 0, self._slot)] != _core.BASE_FILE)
         self._offset_words = ((self._node * _core.NODE_DTYPE.itemsize + at) // 8)[moves]
@@ -167,7 +168,8 @@ class Refit:
             moved += np.append(places[:count] - self._places[:count], 0)[self._moving_places]
             if len(self._working):
                 nodes["workspace_bytes"] = workspace
-                nodes["workspace_offset"][self._working] = (self._base + places[count:]) * (workspace[self._working] > 0)
+                is_used = workspace[self._working] > 0
+                nodes["workspace_offset"][self._working] = (self._base + places[count:]) * is_used
         nodes.view(np.int64)[self._offset_words] += moved
         steps = program.steps.copy()
         steps["window"]["y1"] = windows[self._step_nodes, 1]

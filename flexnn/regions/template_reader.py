@@ -127,17 +127,13 @@ class StoredTemplate:
     read: SegmentTemplate | None = None
     """The template, once it was read."""
 
-    def typical(
-        self, dims: Mapping[str, Sequence[Any]]
-    ) -> tuple[SegmentTemplate, Segment, dict[str, Array]] | None:
+    def typical(self, dims: Mapping[str, Sequence[Any]]) -> tuple[SegmentTemplate, Segment, dict[str, Array]] | None:
         """Return the template, its segment for sizes like those for which it was traced, and values of these sizes;
         dimensions in ``dims`` that are numbers are these. Return None where that is another one. Raises GraphError.
         """
         return _refusing(lambda: self._typical(dims))
 
-    def _typical(
-        self, dims: Mapping[str, Sequence[Any]]
-    ) -> tuple[SegmentTemplate, Segment, dict[str, Array]] | None:
+    def _typical(self, dims: Mapping[str, Sequence[Any]]) -> tuple[SegmentTemplate, Segment, dict[str, Array]] | None:
         given, at = self.replay.traced, 0
         for name, _, rank, *_ in self.facts:
             known = [d if isinstance(d, int) else None for d in dims.get(name, ())]

@@ -242,9 +242,7 @@ class StoredTemplate(Protocol):
         """Return the template, read and checked, if its trail holds for these values. Raises GraphError."""
         ...
 
-    def typical(
-        self, dims: Mapping[str, Sequence[Any]]
-    ) -> tuple[SegmentTemplate, Segment, dict[str, Array]] | None:
+    def typical(self, dims: Mapping[str, Sequence[Any]]) -> tuple[SegmentTemplate, Segment, dict[str, Array]] | None:
         """Return the template, its segment for sizes like those for which it was traced, and values of these sizes;
         dimensions in ``dims`` that are numbers are these. Return None where that is another one. Raises GraphError.
         """
@@ -355,9 +353,7 @@ class Templates:
         self._keep(after, template)
         return segment
 
-    def typical(
-        self, dims: Mapping[str, Sequence[Any]], count: int
-    ) -> Iterator[tuple[Segment, dict[str, Array]]]:
+    def typical(self, dims: Mapping[str, Sequence[Any]], count: int) -> Iterator[tuple[Segment, dict[str, Array]]]:
         """Iterate over segments of the first ``count`` stored templates of whole regions, at typical sizes: those of
         ``dims`` where they are numbers, else those for which they were traced; and over values of these sizes. Raises
         GraphError, ArtifactError.
