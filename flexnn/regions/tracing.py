@@ -139,7 +139,7 @@ def _scope(model: Model, shapes: Shapes) -> Scope:
 
 def _variants(model: Model, bound: Sequence[Shapes]) -> Iterator[Shapes]:
     """Iterate over shapes, no two the same: each shape at which the model bound, smaller and larger, with a batch, and
-    with each open dimension 1. Shapes of a batch of one come first, as windows of sound.
+    with each open dimension 1; and without what caches hold. Shapes of a batch of one come first, as windows of sound.
     """
     ports = model.graph.inputs
     names = dimension_names(ports)
@@ -153,7 +153,10 @@ def _variants(model: Model, bound: Sequence[Shapes]) -> Iterator[Shapes]:
         for size in WINDOWS
     ]
     tried = [[(base, other) for other in _changed(_sizes(names, base))] for base in bases]
-    for base, other in filter(None, chain(windows, *zip_longest(*tried))):
+    first, *others = [*zip_longest(*tried)] or [()]
+    empty = dict.fromkeys(_cached(names), 0)
+    emptied = [(base, _sizes(names, base) | empty) for base in bases[:1] if empty]
+    for base, other in filter(None, chain(windows, first[:1], emptied, first[1:], *others)):
         shapes = [
             tuple([other[name] if name else d for name, d in zip(row, shape, strict=True)])
             for row, shape in zip(names, base, strict=True)
@@ -161,6 +164,14 @@ def _variants(model: Model, bound: Sequence[Shapes]) -> Iterator[Shapes]:
         if tuple(shapes) not in seen and len(seen) < SHAPES_MAX:
             seen.add(tuple(shapes))
             yield shapes
+
+
+def _cached(names: list[list[str]]) -> list[str]:
+    """Return the dimensions that inputs of three or more dimensions share behind their first one: what caches of keys
+    and values hold is nothing at first.
+    """
+    inner = [name for row in names if len(row) > 2 for name in set(row[1:]) - {""}]
+    return sorted({name for name in inner if inner.count(name) > 1})
 
 
 def _is_sound(names: list[list[str]], shapes: Shapes, samples: set[str]) -> bool:

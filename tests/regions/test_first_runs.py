@@ -88,3 +88,30 @@ def test_what_was_recorded_for_other_shapes_goes_with_the_first_run(tmp_path: Pa
         assert isinstance(run, OpenShapesRun)
         assert session.statistics()["segments"] == 1
         assert len(run._first) == 1
+
+
+def attention() -> onnx.ModelProto:
+    """One token looks at those before it, of which keys and values are kept, and at itself."""
+    nodes = [
+        node("Concat", ["keys", "k"], ["all_keys"], axis=1),
+        node("Concat", ["values", "k"], ["all_values"], axis=1),
+    ]
+    nodes += [node("Transpose", ["all_keys"], ["turned"], perm=[0, 2, 1]), node("MatMul", ["k", "turned"], ["scores"])]
+    nodes += [node("Softmax", ["scores"], ["share"], axis=-1), node("MatMul", ["share", "all_values"], ["x0"])]
+    for i in range(4):
+        nodes += [node("MatMul", [f"x{i}", "w"], [f"m{i}"]), node("Tanh", [f"m{i}"], [f"x{i + 1}"])]
+    nodes.append(node("Identity", ["x4"], ["y"]))
+    caches = [value(name, F32, [1, "past", 8]) for name in ("keys", "values")]
+    inputs = [value("k", F32, [1, 1, 8]), *caches]
+    return model_of(graph_of(nodes, inputs, [value("y", F32, [1, 1, 8])], {"w": numbers(8, 8)}))
+
+
+def test_a_first_run_with_empty_caches_binds_nothing(tmp_path: Path, events: list[str]) -> None:
+    model = attention()
+    with flexnn.Session(compiled(tmp_path, model)) as session:
+        events.clear()
+        for past in (0, 1, 2, 7):
+            check_run(
+                session, model, {"k": numbers(1, 1, 8), "keys": numbers(1, past, 8), "values": numbers(1, past, 8)}
+            )
+        assert "build_segment" not in events
