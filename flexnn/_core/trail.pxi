@@ -33,3 +33,32 @@ def trail_replay(operations, conditions, values):
     if status != FX_OK:
         raise ValueError(f"trail: {fx_status_text(status).decode()}")
     return bool(holds)
+
+
+def trail_extents(columns, values, nbytes, starts):
+    """fx_trail_extents: fills ``nbytes`` and ``starts`` (int64, one for each tensor); whether these are sizes of
+    tensors. ``columns``: shapes and strides, int32 [tensors, rank]; offsets and roots, int32; widths, int64. ValueError
+    if an index is out of range."""
+    cdef _Buffer shapes = _Buffer(columns[0]), strides = _Buffer(columns[1]), offsets = _Buffer(columns[2])
+    cdef _Buffer roots = _Buffer(columns[3]), widths = _Buffer(columns[4]), numbers = _Buffer(values)
+    cdef _Buffer sizes = _Buffer(nbytes, True), places = _Buffer(starts, True)
+    cdef fx_extents e
+    cdef fx_status status
+    cdef int holds = 0
+    e.count = widths.view.len // 8
+    e.rank = shapes.view.len // (4 * e.count) if e.count else 0
+    e.value_count = numbers.view.len // 8
+    if (widths.view.len != 8 * e.count or shapes.view.len != 4 * e.count * e.rank
+            or strides.view.len != shapes.view.len or offsets.view.len != 4 * e.count
+            or roots.view.len != 4 * e.count or numbers.view.len != 8 * e.value_count
+            or sizes.view.len != 8 * e.count or places.view.len != 8 * e.count):
+        raise ValueError("arrays of other lengths than the tensors have")
+    e.shapes, e.strides = <const int32_t *>shapes.view.buf, <const int32_t *>strides.view.buf
+    e.offsets, e.roots = <const int32_t *>offsets.view.buf, <const int32_t *>roots.view.buf
+    e.widths = <const int64_t *>widths.view.buf
+    with nogil:
+        status = fx_trail_extents(&e, <const int64_t *>numbers.view.buf, <int64_t *>sizes.view.buf,
+                                  <int64_t *>places.view.buf, &holds)
+    if status != FX_OK:
+        raise ValueError(f"trail: {fx_status_text(status).decode()}")
+    return bool(holds)

@@ -14,6 +14,8 @@ from .replay import Numbers
 
 KEPT_BYTES = 64 << 10
 """Most bytes of a model's constant that a maker keeps; it loads larger ones when they are needed."""
+FEW_BYTES = 4 << 10
+"""Most bytes of a node's outputs that are kept while other constants are made of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +93,28 @@ class LateFold:
         """Return the constant."""
         from .evaluate.of_node import evaluate_node  # few templates fold
 
-        known = [value if value is None or isinstance(value, np.ndarray) else value(numbers) for value in self.inputs]
-        return evaluate_node(self.node, known, self.opset)[self.output]
+        folded = numbers.folded
+        made = folded.get(id(self.node)) if folded is not None else None
+        if made is None:
+            known = [v if v is None or isinstance(v, np.ndarray) else v(numbers) for v in self.inputs]
+            made = evaluate_node(self.node, known, self.opset)
+            if folded is not None and sum(array.nbytes for array in made) <= FEW_BYTES:
+                folded[id(self.node)] = made
+        return made[self.output]
 
 
 Late = LateSizes | LateConstant | LateShape | LateMap | LateFold
+
+
+def numbers_read(late: Late | Array | None) -> set[int]:
+    """Return the indices of those numbers of the trail that decide a constant."""
+    if isinstance(late, LateSizes):
+        return set(late.indices.reshape(-1).tolist())
+    if isinstance(late, LateShape):
+        return numbers_read(late.base).union(late.shape)
+    if isinstance(late, LateMap):
+        return numbers_read(late.base)
+    return set[int]().union(*map(numbers_read, late.inputs)) if isinstance(late, LateFold) else set()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -17,18 +18,20 @@ Number = int | float
 class Numbers:
     """All numbers of a trail, by index."""
 
-    __slots__ = ("_floats", "words")
+    __slots__ = ("_floats", "folded", "words")
 
-    def __init__(self, words: Array, floats: Array) -> None:
+    def __init__(self, words: Array, floats: frozenset[int]) -> None:
         self.words = words
         """The integers; of floats, their bits."""
         self._floats = floats
+        self.folded: dict[int, list[Array]] | None = None
+        """Outputs of nodes, by their identity, while several constants are made of them (graph/late.py)."""
 
     @property
     def listed(self) -> list[Number]:
         """The numbers as those of Python."""
         listed: list[Number] = self.words.tolist()
-        for i in self._floats.tolist():
+        for i in self._floats:
             listed[i] = float(self.words.view(np.float64)[i])
         return listed
 
@@ -38,11 +41,10 @@ class Numbers:
 
     def single(self, indices: Array) -> Array:
         """Return some of the numbers as float32."""
-        listed = self.listed
-        return np.array([listed[i] for i in indices.tolist()], np.float32)
+        return np.array([self[i] for i in indices.tolist()], np.float32)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Replay:
     """Operations and conditions of a trail without its sizes."""
 
@@ -57,6 +59,10 @@ class Replay:
     """Indices of the numbers that are floats."""
     givens: Array
     """Indices of the numbers that are given."""
+
+    @cached_property
+    def _float_set(self) -> frozenset[int]:
+        return frozenset(self.floats.tolist())
 
     @property
     def traced(self) -> list[int]:
@@ -76,7 +82,7 @@ class Replay:
             words[self.givens] = given
         except OverflowError:
             return None
-        return Numbers(words, self.floats) if _core.trail_replay(self.operations, self.conditions, words) else None
+        return Numbers(words, self._float_set) if _core.trail_replay(self.operations, self.conditions, words) else None
 
     def is_best(self, numbers: Numbers) -> bool:
         """Return whether binding to numbers that ``at`` returned would find nothing better."""

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from flexnn import _core
+
 from .ir import DTYPES, Array, Graph, Node, Shape, Tensor, Weight
 from .late import Late
 from .replay import Numbers, Replay
@@ -39,8 +41,10 @@ class Template:
     """Words of the parameters that are sizes: rows, columns, indices of the numbers."""
     floats: Array
     """The same of floats."""
-    extent_indices: tuple[Array, Array, Array, Array] | None = None
-    """Indices that ``extents`` found the first time."""
+    columns: tuple[Array, Array, Array, Array, Array] | None = None
+    """Tensors as ``_core.trail_extents`` takes them, once ``extents`` was asked."""
+    fixed_bytes: int = -1
+    """Bytes that do not change, once they were counted."""
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -48,9 +52,11 @@ class Template:
     @property
     def nbytes(self) -> int:
         """Bytes that it takes, about."""
-        arrays = self.packed.nbytes + self.whole.nbytes + self.floats.nbytes
-        constants = sum(w.source.values.nbytes for w, *_ in self.known if isinstance(w.source, ArraySource))
-        return NODE_BYTES * len(self.nodes) + self.replay.nbytes + arrays + constants
+        if self.fixed_bytes < 0:
+            arrays = self.packed.nbytes + self.whole.nbytes + self.floats.nbytes
+            constants = sum(w.source.values.nbytes for w, *_ in self.known if isinstance(w.source, ArraySource))
+            self.fixed_bytes = NODE_BYTES * len(self.nodes) + self.replay.nbytes + arrays + constants
+        return self.fixed_bytes
 
     def numbers(self, given: Sequence[int]) -> Numbers | None:
         """Return all numbers of the trail for others than those given, in their order; None where binding would make
@@ -86,30 +92,38 @@ class Template:
 
     def extents(self, values: Numbers) -> tuple[Array, Array]:
         """Return bytes of each tensor of the graph, and bytes from the start of its root's storage to it."""
-        if self.extent_indices is None:
-            self.extent_indices = self._find_extents()
-        dims, shapes, offsets, width = self.extent_indices
-        words = np.append(values.words, 1)
-        return words[dims].prod(axis=1)[shapes] * width, words[offsets] * width
+        return self._extents(values)[:2]
 
-    def _find_extents(self) -> tuple[Array, Array, Array, Array]:
-        """Return the indices of what ``extents`` needs, -1 for a 1, and the width of each tensor's elements."""
-        rank = max(map(len, self.lists), default=0)
-        rows = [[*of, *[-1] * (rank - len(of))] for of in self.lists]
-        shapes, offsets = [tensor[1] for tensor in self.tensors], [tensor[4] for tensor in self.tensors]
-        width = [DTYPES[tensor[2]].itemsize for tensor in self.tensors]
-        dims = np.array(rows, np.int64).reshape(len(rows), rank)
-        return dims, np.array(shapes, np.int64), np.array(offsets, np.int64), np.array(width, np.int64)
+    def _extents(self, values: Numbers) -> tuple[Array, Array, bool]:
+        """Return what ``extents`` returns, and whether these are sizes of tensors that lie inside their roots."""
+        if self.columns is None:
+            self.columns = self._find_columns()
+        nbytes, starts = (np.zeros(len(self.tensors), np.int64) for _ in range(2))
+        return nbytes, starts, _core.trail_extents(self.columns, values.words, nbytes, starts)
 
-    def is_late(self, tensor: int) -> bool:
-        """Return whether the numbers of a constant depend on sizes."""
-        return self.known[self.tensors[tensor][6]][2] is not None
+    def _find_columns(self) -> tuple[Array, Array, Array, Array, Array]:
+        """Return shapes and strides as indices of the trail, -1 for a 1; offsets, roots, and bytes of an element."""
+        shapes, strides = [tensor[1] for tensor in self.tensors], [tensor[5] for tensor in self.tensors]
+        used = {*shapes, *strides}
+        rows = np.full((len(self.lists), max((len(self.lists[i]) for i in used), default=0)), -1, np.int32)
+        for i in used:
+            rows[i, : len(self.lists[i])] = self.lists[i]
+        offsets, roots = np.zeros((2, len(self.tensors)), np.int32)
+        widths = np.zeros(len(self.tensors), np.int64)
+        for i, (_, _, dtype, root, offset, _, _) in enumerate(self.tensors):
+            offsets[i], roots[i], widths[i] = offset, i if root < 0 else root, DTYPES[dtype].itemsize
+        return rows[shapes], rows[strides], offsets, roots, widths
+
+    def maker(self, tensor: int) -> Late | None:
+        """Return what makes the numbers of a constant; None where they do not depend on sizes."""
+        return self.known[self.tensors[tensor][6]][2]
 
     def constant(self, tensor: int, values: Numbers) -> Array:
         """Return the numbers of a tensor that is a constant."""
-        weight, _, make = self.known[self.tensors[tensor][6]]
+        make = self.maker(tensor)
         if make is not None:
             return make(values)
+        weight = self.known[self.tensors[tensor][6]][0]
         assert weight.source is not None
         return weight.source.load()
 

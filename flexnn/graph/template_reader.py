@@ -21,7 +21,6 @@ from .replay import Numbers, Replay
 from .sources import ArraySource, HeldSource, ModelSource
 from .template import Template
 
-STRIDE_MAX = 1 << 46
 LIST_MAX = 1 << 16
 LATE_DEPTH_MAX = 32
 TENSOR = ("name", "shape", "dtype", "root", "offset", "strides", "weight")
@@ -52,42 +51,25 @@ def layout(ops: Iterable[str]) -> int:
 class CheckedTemplate(Template):
     """A template that a file holds: sizes that no graph has are refused."""
 
-    __slots__ = ("_items", "_offsets", "_roots", "_shapes", "_strides")
+    __slots__ = ()
 
     def check(self) -> None:
-        """Prepare checks of sizes, and check which tensors share storage. Raises ValueError."""
-        one = len(self.replay.words) - 1  # the last number is 1
+        """Check shapes, and which tensors share storage. Raises ValueError."""
         shapes, strides = [self.lists[t[1]] for t in self.tensors], [self.lists[t[5]] for t in self.tensors]
         if any(len(own) != len(steps) or len(own) > RANK_MAX for own, steps in zip(shapes, strides, strict=True)):
             raise ValueError("a shape has other strides, or too many dimensions")
         if not set(self.replay.floats.tolist()).isdisjoint(chain(*self.lists, (t[4] for t in self.tensors))):
             raise ValueError("a float is a dimension")
-        count = len(shapes)
-        self._shapes, self._strides = (np.full((count, RANK_MAX), one, np.int32) for _ in range(2))
-        for i, (shape, stride) in enumerate(zip(shapes, strides, strict=True)):
-            self._shapes[i, : len(shape)], self._strides[i, : len(stride)] = shape, stride
-        self._offsets = np.array([t[4] for t in self.tensors], np.int32)
         roots = [t[3] for t in self.tensors]
         for i, root in enumerate(roots):
             if root >= 0 and (root == i or roots[root] >= 0 or self.tensors[root][2] != self.tensors[i][2]):
                 raise ValueError("a view has no root of its type")
-        self._roots = np.array([i if root < 0 else root for i, root in enumerate(roots)], np.int64)
-        self._items = np.array([DTYPES[t[2]].itemsize for t in self.tensors], np.int64)
 
     def numbers(self, given: Sequence[int]) -> Numbers | None:
         """Return all numbers of the trail. Raises GraphError where they are no sizes of tensors."""
         found = self.replay.at(given)
-        if found is not None and len(self._roots):
-            words = found.words
-            dims, strides, offsets = words[self._shapes], words[self._strides], words[self._offsets]
-            low = min(dims.min(), strides.min(), offsets.min())
-            if low < 0 or dims.max() > INT_MAX or max(strides.max(), offsets.max()) > STRIDE_MAX:
-                raise GraphError("a stored template has sizes out of range")
-            sizes = dims.astype(np.float64).prod(1)
-            last = offsets + ((dims - 1) * strides.astype(np.float64)).sum(1)
-            outside = (last >= sizes[self._roots]) & (sizes > 0)
-            if (sizes * self._items).max() > TENSOR_BYTES_MAX or outside.any():
-                raise GraphError("a stored template has tensors that are too large, or reach outside their roots")
+        if found is not None and not self._extents(found)[2]:
+            raise GraphError("a stored template has sizes of no tensor, or tensors that reach outside their roots")
         return found
 
     def at(self, values: Numbers) -> Graph:

@@ -78,9 +78,32 @@ class Refit:
         self._maps = np.array([graph.nodes[i].outputs[0] for i in self._choosing.tolist()], np.int64)
         self._map_bytes = int(sizes.nbytes[self._maps].sum())
         self._blocks(graph, sizes)
+        self._find_operands()
         self._tile_blocks = program.nodes["params"][self._conv, _TILE_BLOCK]
         steps = np.bincount(program.steps["node"], minlength=len(graph.nodes))
         self._sliced = np.flatnonzero(steps > 1)
+        self._step_nodes = program.steps["node"].astype(np.int64)
+        self._whole_steps = np.flatnonzero(steps[self._step_nodes] == 1)
+        self._whole_nodes = self._step_nodes[self._whole_steps]
+
+    def _find_operands(self) -> None:
+        """Find the operands that move with their tensors, all but tables in the file: the words of the records that
+        are their offsets, their tensors, and the places that these have.
+        """
+        fields = _core.NODE_DTYPE.fields
+        assert fields is not None
+        (inputs, in_at), (output, out_at) = fields["in"][:2], fields["out"][:2]
+        assert output.fields is not None
+        offset_at = output.fields["offset"][1]
+        is_out = self._slot == _core.MAX_INPUTS
+        at = np.where(is_out, out_at, in_at + self._slot * inputs.base.itemsize) + offset_at
+        bases = self._program.nodes["in"]["base"]
+        moves = is_out | (bases[self._node, np.where(is_out, 0, self._slot)] != _core.BASE_FILE)
+        self._offset_words = ((self._node * _core.NODE_DTYPE.itemsize + at) // 8)[moves]
+        self._moving = self._tensor[moves]
+        place = np.full(len(self._root), len(self._roots), np.int64)
+        place[self._roots] = np.arange(len(self._roots))
+        self._moving_places = place[self._root[self._moving]]
 
     def _blocks(self, graph: Graph, sizes: Sizes) -> None:
         """Find the activations, their places, and when they live."""
@@ -107,6 +130,10 @@ class Refit:
         self._places = np.array(
             [*place.values(), *(nodes["workspace_offset"][working] - self._base).tolist()], np.int64
         )
+        self._order = np.argsort(self._places, kind="stable").astype(np.int32)
+        is_idle = np.ones(len(nodes), bool)
+        is_idle[working] = False
+        self._idle = np.flatnonzero(is_idle)
         self._room = sizes.nbytes[self._roots]
 
     def at(self, sizes: Sizes) -> Plan | None:
@@ -116,7 +143,8 @@ class Refit:
         is_near = self._map_bytes <= RANGE * map_bytes <= RANGE**2 * self._map_bytes
         nodes = program.nodes.copy()
         nodes["params"] = sizes.params
-        nodes["params"][self._conv, _TILE_BLOCK] = self._tile_blocks
+        if len(self._conv):
+            nodes["params"][self._conv, _TILE_BLOCK] = self._tile_blocks
         if self._is_pinned and not is_near and self._setting is not None:
             _choose(nodes, self._choosing, sizes.params, self._setting)
         found = _needs(nodes)
@@ -134,21 +162,18 @@ class Refit:
         if placed is None:
             return None
         places, working_bytes, workspace = placed
-        moved = sizes.offsets - self._offsets
+        moved = (sizes.offsets - self._offsets)[self._moving]
         if places is not None:
             count = len(self._roots)
-            shift = np.zeros(len(self._root), np.int64)
-            shift[self._roots] = places[:count] - self._places[:count]
-            moved = moved + shift[self._root]
-            nodes["workspace_bytes"] = workspace
-            nodes["workspace_offset"][self._working] = np.where(
-                workspace[self._working] > 0, self._base + places[count:], 0
-            )
-        self._move(nodes, moved)
+            moved += np.append(places[:count] - self._places[:count], 0)[self._moving_places]
+            if len(self._working):
+                nodes["workspace_bytes"] = workspace
+                is_used = workspace[self._working] > 0
+                nodes["workspace_offset"][self._working] = (self._base + places[count:]) * is_used
+        nodes.view(np.int64)[self._offset_words] += moved
         steps = program.steps.copy()
-        whole = np.flatnonzero(~np.isin(steps["node"], self._sliced))
-        steps["window"]["y1"] = windows[steps["node"], 1]
-        steps["window"]["c1"][whole] = windows[steps["node"][whole], 3]
+        steps["window"]["y1"] = windows[self._step_nodes, 1]
+        steps["window"]["c1"][self._whole_steps] = windows[self._whole_nodes, 3]
         made = replace(
             program,
             nodes=nodes,
@@ -157,16 +182,6 @@ class Refit:
             io_bytes=sizes.nbytes[self._io],
         )
         return self._plan.but(program=made, working_bytes=working_bytes)
-
-    def _move(self, nodes: NDArray[np.void], moved: I64) -> None:
-        """Add to the offset of each operand how far its tensor moved; tables in the file stay."""
-        by = moved[self._tensor]
-        is_out = self._slot == _core.MAX_INPUTS
-        nodes["out"]["offset"][self._node[is_out]] += by[is_out]
-        inside = ~is_out
-        at = self._node[inside], self._slot[inside]
-        is_file = nodes["in"]["base"][at] == _core.BASE_FILE
-        nodes["in"]["offset"][at] += np.where(is_file, 0, by[inside])
 
     def _placed(self, sizes: Sizes, workspace: I64) -> tuple[I64 | None, int, I64] | None:
         """Return places of activations and workspaces (None: those they had), the bytes of the working part, and each
@@ -177,15 +192,14 @@ class Refit:
         if not self._is_pinned:
             fits = bool((nbytes <= self._room).all()) and bool((workspace <= own).all())
             return (None, self._plan.working_bytes, own) if fits else None
-        rounded = (workspace + LINE - 1) // LINE * LINE
-        if not set(np.flatnonzero(rounded).tolist()) <= set(self._working.tolist()):
+        rounded = workspace + (LINE - 1) & -LINE
+        if rounded[self._idle].any():
             return None
-        threads = self._program.threads
-        blocks = np.concatenate(((np.maximum(nbytes, 1) + LINE - 1) // LINE * LINE, threads * rounded[self._working]))
+        blocks = np.concatenate((np.maximum(nbytes, 1), self._program.threads * rounded[self._working]))
+        blocks = blocks + (LINE - 1) & -LINE
         places = np.zeros(len(blocks), np.int64)
         if len(blocks):
-            order = np.argsort(self._places, kind="stable").astype(np.int32)
-            _core.place_in_order(blocks, self._first, self._last, order, places)
+            _core.place_in_order(blocks, self._first, self._last, self._order, places)
         return places, int((places + blocks).max(initial=0)), rounded
 
 

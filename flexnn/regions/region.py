@@ -67,7 +67,8 @@ class Region:
         """Return the values that the remaining nodes read, and the region's outputs."""
         names = self._needed.get(remaining)
         if names is None:
-            names = frozenset(self.outputs).union(*(self.reads[i] for i in members(remaining)))
+            left = self.reads if remaining == self.all else [self.reads[i] for i in members(remaining)]
+            names = frozenset(self.outputs).union(*left)
             self._needed[remaining] = names
         return names
 

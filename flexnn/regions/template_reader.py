@@ -122,13 +122,13 @@ class StoredTemplate:
     read: SegmentTemplate | None = None
     """The template, once it was read."""
 
-    def typical(self, dims: Mapping[str, Sequence[Any]]) -> tuple[SegmentTemplate, Segment] | None:
-        """Return the template and its segment for sizes like those for which it was traced; dimensions in ``dims`` that
-        are numbers are these. Return None where that is another one. Raises GraphError.
+    def typical(self, dims: Mapping[str, Sequence[Any]]) -> tuple[SegmentTemplate, Segment, dict[str, Array]] | None:
+        """Return the template, its segment for sizes like those for which it was traced, and values of these sizes;
+        dimensions in ``dims`` that are numbers are these. Return None where that is another one. Raises GraphError.
         """
         return _refusing(lambda: self._typical(dims))
 
-    def _typical(self, dims: Mapping[str, Sequence[Any]]) -> tuple[SegmentTemplate, Segment] | None:
+    def _typical(self, dims: Mapping[str, Sequence[Any]]) -> tuple[SegmentTemplate, Segment, dict[str, Array]] | None:
         given, at = self.replay.traced, 0
         for name, _, rank, *_ in self.facts:
             known = [d if isinstance(d, int) else None for d in dims.get(name, ())]
@@ -142,7 +142,19 @@ class StoredTemplate:
         if read is None or numbers is None or read.template.params(numbers) is None:
             return None
         self.read = read
-        return read, read.sized_to(numbers, {})
+        return read, read.sized_to(numbers, {}), self._values(given)
+
+    def _values(self, given: Sequence[int]) -> dict[str, Array]:
+        """Return values of the sizes that are given, and with the numbers that are; all others are 0."""
+        values, at = {}, 0
+        for name, dtype, rank, *_ in self.facts:
+            values[name] = np.broadcast_to(np.zeros((), ARRAYS[dtype]), given[at : at + rank])
+            at += rank
+        for name in self.sized:
+            size = values[name].size
+            values[name] = np.array(given[at : at + size], values[name].dtype).reshape(values[name].shape)
+            at += size
+        return values
 
     def loaded(self, values: Mapping[str, Value]) -> SegmentTemplate | None:
         """Return the template, if its trail holds for these values. Raises GraphError."""

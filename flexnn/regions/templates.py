@@ -17,7 +17,7 @@ from flexnn.graph.sizes import SizeError, Trail
 from flexnn.graph.template import Template
 from flexnn.graph.traced import make_template
 
-from .region import Nodes, Region, members
+from .region import Nodes, Region
 from .scope import NumbersError, Value
 from .segment import Segment, Told, build_segment
 
@@ -171,6 +171,8 @@ class SegmentTemplate:
     """Values whose numbers are the same always, by name."""
     late: dict[str, Late]
     """Makers of those of the segment's constants that depend on sizes, by name."""
+    lacking: set[str] | None = None
+    """Names of nodes whose weights cannot be had, once it was asked for."""
 
     def __len__(self) -> int:
         return len(self.template)
@@ -240,9 +242,9 @@ class StoredTemplate(Protocol):
         """Return the template, read and checked, if its trail holds for these values. Raises GraphError."""
         ...
 
-    def typical(self, dims: Mapping[str, Sequence[Any]]) -> tuple[SegmentTemplate, Segment] | None:
-        """Return the template and its segment for sizes like those for which it was traced; dimensions in ``dims`` that
-        are numbers are these. Return None where that is another one. Raises GraphError.
+    def typical(self, dims: Mapping[str, Sequence[Any]]) -> tuple[SegmentTemplate, Segment, dict[str, Array]] | None:
+        """Return the template, its segment for sizes like those for which it was traced, and values of these sizes;
+        dimensions in ``dims`` that are numbers are these. Return None where that is another one. Raises GraphError.
         """
         ...
 
@@ -324,11 +326,10 @@ class Templates:
                 )
                 for name, value in ((name, values[name]) for name in names)
             )
-            nodes = set(members(remaining))
             own = Marks(
                 frozenset(region.forced & read),
-                frozenset(region.hosted & nodes),
-                frozenset(region.apart & nodes),
+                frozenset([i for i in region.hosted if remaining >> i & 1]),
+                frozenset([i for i in region.apart if remaining >> i & 1]),
                 frozenset(),
             )
             return Key(region, remaining, facts, own, is_steady is not None)
@@ -338,6 +339,7 @@ class Templates:
         if segment is not None:
             self._rebinds(segment, before, {name: values[name] for name in names})
             return segment
+        self._ask(before)
         try:
             template = _with_trail(region, remaining, values, names, is_settled, is_steady, self._opset)
             segment = template.at(values)
@@ -351,17 +353,18 @@ class Templates:
         self._keep(after, template)
         return segment
 
-    def typical(self, dims: Mapping[str, Sequence[Any]], count: int) -> Iterator[Segment]:
+    def typical(self, dims: Mapping[str, Sequence[Any]], count: int) -> Iterator[tuple[Segment, dict[str, Array]]]:
         """Iterate over segments of the first ``count`` stored templates of whole regions, at typical sizes: those of
-        ``dims`` where they are numbers, else those for which they were traced. Raises GraphError, ArtifactError.
+        ``dims`` where they are numbers, else those for which they were traced; and over values of these sizes. Raises
+        GraphError, ArtifactError.
         """
         for key, found in self._all_stored().items():
             for stored in found if key.remaining == key.region.all and not key.region.path else ():
                 if count > 0 and stored.after == key.marks and (made := stored.typical(dims)) is not None:
-                    template, segment = made
+                    template, segment, values = made
                     self._keep(key, template)
                     count -= 1
-                    yield segment
+                    yield segment, values
 
     def _all_stored(self) -> Stored:
         """Return the templates that the artifact holds, read the first time."""
@@ -399,6 +402,21 @@ class Templates:
                 self._keep(key._replace(marks=stored.after), loaded)
                 return segment
         return None
+
+    def _ask(self, key: Key) -> None:
+        """Raise NumbersError if a template of the artifact serves this key, but for numbers that it has: at shapes like
+        these they turned out to be needed.
+        """
+        for stored in self._all_stored():
+            if (stored.region, stored.remaining, stored.inlines) != (key.region, key.remaining, key.inlines):
+                continue
+            pairs = list(zip(key.facts, stored.facts, strict=False))
+            names = {own[0] for own, other in pairs if own[3] and not other[3]}
+            alike = [own[:3] + own[4:] == other[:3] + other[4:] for own, other in pairs]
+            marks = stored.marks._replace(forced=key.marks.forced | names)
+            if names and len(key.facts) == len(stored.facts) and all(alike) and stored.marks == marks:
+                key.region.forced |= names
+                raise NumbersError(names)
 
     def _keep(self, key: Key, template: SegmentTemplate) -> None:
         own = self._found[key] = self._found.pop(key, [])

@@ -46,6 +46,8 @@ COMPARED_MAX = 3
 """Most numbers of inputs that are tried because nodes compare with them."""
 BATCH = 3
 """Least size of what is 1 elsewhere."""
+WINDOWS = (512, 256, 1536)
+"""Samples of a window of sound: models that are fed one after the other often take only one or two such sizes."""
 
 Shapes = list[tuple[int, ...]]
 
@@ -137,13 +139,24 @@ def _scope(model: Model, shapes: Shapes) -> Scope:
 
 def _variants(model: Model, bound: Sequence[Shapes]) -> Iterator[Shapes]:
     """Iterate over shapes, no two the same: each shape at which the model bound, smaller and larger, with a batch, and
-    with each open dimension 1.
+    with each open dimension 1; and without what caches hold. Shapes of a batch of one come first, as windows of sound.
     """
     ports = model.graph.inputs
     names = dimension_names(ports)
+    samples = {row[-1] for row, port in zip(names, ports, strict=True) if len(row) == 2 and port.dtype == "f32"} - {""}
     seen: set[tuple[tuple[int, ...], ...]] = set()
-    tried = [[(base, other) for other in _changed(_sizes(names, base))] for base in bound]
-    for base, other in filter(None, chain(*zip_longest(*tried))):
+    bases = sorted(bound, key=lambda shapes: -sum(shape.count(1) for shape in shapes))
+    windows = [
+        (base, _sizes(names, base) | dict.fromkeys(samples, size))
+        for base in bases
+        if _is_sound(names, base, samples)
+        for size in WINDOWS
+    ]
+    tried = [[(base, other) for other in _changed(_sizes(names, base))] for base in bases]
+    first, *others = [*zip_longest(*tried)] or [()]
+    empty = dict.fromkeys(_cached(names), 0)
+    emptied = [(base, _sizes(names, base) | empty) for base in bases[:1] if empty]
+    for base, other in filter(None, chain(windows, first[:1], emptied, first[1:], *others)):
         shapes = [
             tuple([other[name] if name else d for name, d in zip(row, shape, strict=True)])
             for row, shape in zip(names, base, strict=True)
@@ -151,6 +164,19 @@ def _variants(model: Model, bound: Sequence[Shapes]) -> Iterator[Shapes]:
         if tuple(shapes) not in seen and len(seen) < SHAPES_MAX:
             seen.add(tuple(shapes))
             yield shapes
+
+
+def _cached(names: list[list[str]]) -> list[str]:
+    """Return the dimensions that inputs of three or more dimensions share behind their first one: what caches of keys
+    and values hold is nothing at first.
+    """
+    inner = [name for row in names if len(row) > 2 for name in set(row[1:]) - {""}]
+    return sorted({name for name in inner if inner.count(name) > 1})
+
+
+def _is_sound(names: list[list[str]], shapes: Shapes, samples: set[str]) -> bool:
+    """Return whether, of all open dimensions, only those of ``samples`` are more than 1."""
+    return bool(samples) and {name for name, d in _sizes(names, shapes).items() if d > 1} == samples
 
 
 def _sizes(names: list[list[str]], shapes: Shapes) -> dict[str, int]:

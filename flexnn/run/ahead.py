@@ -23,8 +23,8 @@ from flexnn.regions.control import carried_count
 from flexnn.regions.ranges import Ranges
 
 from .growing import GUESS
-from .needs import alone_bytes
-from .open_shapes import Found, OpenShapesRun, live_bytes
+from .needs import alone_bytes, live_bytes
+from .open_shapes import Found, OpenShapesRun
 from .recording import ready
 from .segments import BoundSegments
 

@@ -98,7 +98,8 @@ class Arena:
 
     def _count_open(self) -> None:
         """Count what is open now."""
-        self._open_bytes, self._counted = sum(self._opened_bytes().values()), self._counts()
+        if self.segments.memory is not None:
+            self._open_bytes, self._counted = sum(self._opened_bytes().values()), self._counts()
         self._open_pins = {segment.pins for segment in self._open}
         self._open_working = max((segment.working_bytes for segment in self._open), default=0)
 

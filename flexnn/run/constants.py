@@ -5,11 +5,13 @@ of new inputs of the graph, one input for each type.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from weakref import ref
 
 import numpy as np
 
 from flexnn.artifact.model_section import weight_key
 from flexnn.graph.ir import DTYPES, Array, Graph, Tensor
+from flexnn.graph.late import numbers_read
 from flexnn.graph.replay import Numbers
 from flexnn.graph.template import Template
 from flexnn.planning.refit import Sizes
@@ -30,6 +32,12 @@ class Packing:
         """Constants of each type."""
         self._views = {i: tensor.root for i, tensor in enumerate(graph.tensors) if tensor.root in kept}
         """Constants of which other tensors are a part, by the other."""
+        self._columns: list[tuple[Array, Array, Array]] | None = None
+        """Constants of each type, parts of them, and of which of these each is a part, once ``sizes`` was asked."""
+        self._read: list[Array | None] | None = None
+        """Indices of the numbers that decide each new input, once ``arrays_at`` was asked; None: it has one value."""
+        self._last: dict[int, tuple[bytes, ref[Array]]] = {}
+        """The new inputs that depend on sizes, as they were made last, and the numbers that decided them."""
         self._arrays: list[Array] = []
         """Arrays of the first graph."""
 
@@ -44,13 +52,28 @@ class Packing:
         """Return the arrays of the new inputs for the graph that a template makes of ``numbers``; arrays that are the
         same always are shared.
         """
-        made = []
+        if self._read is None:
+            self._read = [self._numbers_read(template, tensors) for tensors in self._kept]
+        made, numbers.folded = [], {}
         for number, (dtype, tensors) in enumerate(self._groups()):
-            if any(template.is_late(i) for i in tensors):
-                made.append(_packed([template.constant(i, numbers) for i in tensors], dtype))
-            else:
+            indices = self._read[number]
+            if indices is None:
                 made.append(self._arrays[number])
+                continue
+            words = numbers.words[indices].tobytes()
+            last = self._last.get(number)
+            array = last[1]() if last is not None and last[0] == words else None
+            if array is None:
+                array = _packed([template.constant(i, numbers) for i in tensors], dtype)
+                self._last[number] = words, ref(array)
+            made.append(array)
+        numbers.folded = None
         return made
+
+    def _numbers_read(self, template: Template, tensors: list[int]) -> Array | None:
+        """Return the indices of the numbers that decide constants; None where these are the same always."""
+        makers = [make for make in map(template.maker, tensors) if make is not None]
+        return np.array(sorted(set().union(*map(numbers_read, makers))), np.int64) if makers else None
 
     def _groups(self) -> Iterator[tuple[str, list[int]]]:
         return zip(self._dtypes, self._kept, strict=True)
@@ -72,19 +95,27 @@ class Packing:
 
     def sizes(self, template: Template, numbers: Numbers) -> Sizes:
         """Return the sizes of the graph that ``apply`` makes of the one that a template makes of ``numbers``."""
-        nbytes, offsets = template.extents(numbers)
-        more = []
-        elements: dict[int, int] = {}
-        for dtype, tensors in self._groups():
-            size = DTYPES[dtype].itemsize
-            elements |= {i: int(nbytes[i]) // size for i in tensors}
-            more.append(_places([elements[i] for i in tensors], dtype)[1] * size)
-        for i, (number, at) in self._placed(elements).items():
-            offsets[i] += at * DTYPES[self._dtypes[number]].itemsize
+        if self._columns is None:
+            self._columns = [self._column(tensors) for tensors in self._kept]
+        found, starts = template.extents(numbers)
+        count = len(found)
+        nbytes, offsets = (np.zeros(count + len(self._columns), np.int64) for _ in range(2))
+        nbytes[:count], offsets[:count] = found, starts
+        for number, (tensors, parts, whole) in enumerate(self._columns):
+            ends = (-(-found[tensors] // LINE) * LINE).cumsum()
+            nbytes[count + number] = ends[-1]
+            offsets[tensors[1:]] += ends[:-1]
+            if len(parts):
+                offsets[parts] += np.append(0, ends)[whole]
         params = template.params(numbers)
         assert params is not None
-        added = np.array(more, np.int64)
-        return Sizes(params, np.concatenate((nbytes, added)), np.concatenate((offsets, np.zeros_like(added))))
+        return Sizes(params, nbytes, offsets)
+
+    def _column(self, tensors: list[int]) -> tuple[Array, Array, Array]:
+        at = {tensor: number for number, tensor in enumerate(tensors)}
+        parts = [(i, at[root]) for i, root in self._views.items() if root in at]
+        views = np.array(parts, np.int64).reshape(-1, 2).T
+        return np.array(tensors, np.int64), views[0], views[1]
 
     def _placed(self, elements: Mapping[int, int]) -> dict[int, tuple[int, int]]:
         """Return the new input, by its number, and the element in it, of each constant and of each part of one."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+from flexnn.graph.ir import Array
 from flexnn.planning.overhead import BASE_BYTES
 from flexnn.planning.types import LINE, align_up
 
@@ -64,3 +65,8 @@ def alone_bytes(store: BoundSegments, found: ReadyStretch) -> int:
 def rounding_bytes(align: int, segments: int) -> int:
     """Return the bytes by which parts of the arena that are whole lines grow where they are rounded up."""
     return 2 * (align - LINE) * (1 + segments)
+
+
+def live_bytes(live: Mapping[str, Array]) -> int:
+    """Return the bytes of arrays, each counted once."""
+    return sum({id(array): array.nbytes for array in live.values()}.values())

@@ -15,7 +15,7 @@ import numpy as np
 
 from flexnn.errors import FlexNNError
 from flexnn.graph.evaluate import MemoryNeededError
-from flexnn.graph.ir import Array
+from flexnn.graph.ir import DTYPES, Array
 from flexnn.graph.model import ModelNode
 from flexnn.planning import BudgetError, Plan
 from flexnn.planning.overhead import BASE_BYTES
@@ -29,6 +29,7 @@ from .engine import SessionError
 from .growing import Growing
 from .lacking import LackingRecorder
 from .model_file import ModelFile
+from .needs import live_bytes
 from .open_stretches import OpenStretches
 from .options import RunOptions
 from .outputs import Outputs
@@ -90,14 +91,27 @@ class OpenShapesRun:
             self._prepare()
 
     def _prepare(self) -> None:
-        """Bring the weights, and plan for sizes like those that the compiler tried; what fails is left to the runs."""
-        templates = self._recorder.templates
-        if templates is not None:
+        """Bring the weights, plan for sizes that the compiler tried, record a run; what fails is left to the runs."""
+        if (templates := self._recorder.templates) is not None:
             dims = {port.name: port.dims or () for port in self.inputs}
             with contextlib.suppress(FlexNNError):
-                for segment in templates.typical(dims, PREPARED):
-                    if not self._recorder.lacking(segment):
-                        self._open.prepare(segment)
+                typical = [t for t in templates.typical(dims, PREPARED) if not self._recorder.lacking(t[0])]
+                self._open.prepare([segment for segment, _ in typical])
+                for _, values in typical[:1]:
+                    self._rehearse(values)
+
+    def _rehearse(self, values: dict[str, Array]) -> None:
+        """Record and open the first stretch of a run of such inputs, as that run would, but without running it."""
+        for port in self.inputs:  # those that no node reads
+            ones = [d if isinstance(d, int) else 1 for d in port.dims or ()]
+            values.setdefault(port.name, np.broadcast_to(np.zeros((), DTYPES[str(port.dtype)]), ones))
+        key = self._root, tuple([values[name].shape for name in self._names])
+        stretch = self._first[key] = self._begun(self._root, values)
+        if isinstance(stretch.action, Read) and not stretch.tape.entries:
+            if not all(is_few(values[name].dtype, values[name].nbytes) for name in stretch.action.names):
+                return
+            stretch = self._followed(stretch, self._act(stretch, values), values, key)
+        self._open.rehearse(stretch, values)
 
     # ---- what the session asks for ----
 
@@ -283,7 +297,7 @@ class OpenShapesRun:
             if stretch.tape.entries:
                 self._run(stretch, live)
             else:
-                self._count(live)
+                self._open.hold(0, live_bytes(live))
             live.update(stretch.known)
             for name, other in stretch.aliases.items():
                 live[name] = live[other]
@@ -303,10 +317,6 @@ class OpenShapesRun:
     def _keep(self, found: Found) -> None:
         if len(self.found) < FOUND_MAX:
             self.found.append(found)
-
-    def _count(self, live: Mapping[str, Array]) -> None:
-        """Count the values where nothing runs. Raises BudgetError."""
-        self._open.hold(0, live_bytes(live))
 
     def _result(self, region: Region, live: Mapping[str, Array], stretch: Stretch, name: str) -> Array:
         array = live.get(name)
@@ -487,8 +497,3 @@ class OpenShapesRun:
             return walked_loop(node, bodies, inputs, walk, self._recorder.model.opset)
         finally:
             self._open.needs.held_bytes = held
-
-
-def live_bytes(live: Mapping[str, Array]) -> int:
-    """Return the bytes of arrays, each counted once."""
-    return sum({id(array): array.nbytes for array in live.values()}.values())

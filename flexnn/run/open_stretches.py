@@ -56,21 +56,35 @@ class OpenStretches(Teams):
         self._files = file.files
         self._prepared: list[BoundSegment] = []
         """Segments that were opened before the first run, for the weights and plans that runs share with them."""
+        self._rehearsed: Stretch | None = None
+        """Stretch that was opened before the first run."""
 
-    def prepare(self, segment: Segment) -> None:
-        """Plan and open a segment that no run has met yet, without a limit. Raises SessionError."""
-        bound = self.segments.of(segment)
-        self._prepared.append(bound)
+    def prepare(self, segments: Sequence[Segment]) -> None:
+        """Plan and open segments that no run has met yet, without a limit. Raises SessionError."""
         self._is_settled = False
-        self.segments.planned(bound, None, {})
-        if self._measure([bound]):
+        for segment in segments:
+            bound = self.segments.of(segment)
+            self._prepared.append(bound)
             self.segments.planned(bound, None, {})
-        self._open[bound] = None
-        self._arrange([bound])
+        if self._measure(self._prepared):
+            for bound in self._prepared:
+                self.segments.planned(bound, None, {})
+        self._open.update(dict.fromkeys(self._prepared))
+        self._arrange(self._prepared)
         self._is_settled = True
+
+    def rehearse(self, stretch: Stretch, values: Mapping[str, Array]) -> None:
+        """Open a stretch beside what was prepared. If the first run does not run it, it goes. Raises SessionError."""
+        self._rehearsed = stretch
+        self.ready(stretch, values)
+        self._used.clear()
+        self._last = None
 
     def _drop_prepared(self) -> None:
         """Close what was prepared; its plans serve the segments of its templates."""
+        if self._rehearsed is not None and not self.is_used(self._rehearsed):
+            self.forget(self._rehearsed)
+        self._rehearsed = None
         for bound in self._prepared:
             self._close(bound)
             self.segments.pop(bound.segment)

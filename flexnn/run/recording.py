@@ -155,20 +155,21 @@ def _slots(tape: Tape, own: int, more: int) -> tuple[NDArray[Any], int]:
     """Return the records of a tape's slots, and the bytes of those in the arena. Buffers from number ``own`` on follow
     ``more`` others that the tape does not know.
     """
-    slots = np.zeros(len(tape.slots), _core.SLOT_DTYPE)
+    rows = []
     spans = tape.lifetimes()
-    numbers = sorted((i for i in spans if tape.slots[i].nbytes), key=lambda i: -tape.slots[i].nbytes)
-    sizes = np.array([align_up(tape.slots[i].nbytes, LINE) for i in numbers], np.int64)
-    first = np.array([spans[i][0] for i in numbers], np.int32)
-    last = np.array([spans[i][1] for i in numbers], np.int32)
-    address = np.zeros(len(numbers), np.int64)
-    if numbers:
-        _core.place_in_order(sizes, first, last, np.arange(len(numbers), dtype=np.int32), address)
     for i in range(len(tape.slots)):
         root = tape.slots[tape.root(i)]
         buffer = root.buffer + more if root.buffer >= own else root.buffer
         base = 1 + buffer if buffer >= 0 else _core.BASE_ROW if root.row_of >= 0 else 0
-        slots[i] = (base, 0, 0, root.nbytes if base or tape.root(i) in spans else 0)
-    for i, at in zip(numbers, address, strict=True):
-        slots["offset"][i] = at
-    return slots, int((address + sizes).max()) if numbers else 0
+        rows.append((base, 0, 0, root.nbytes if base or tape.root(i) in spans else 0))
+    slots = np.array(rows, _core.SLOT_DTYPE)
+    numbers = sorted((i for i in spans if tape.slots[i].nbytes), key=lambda i: -tape.slots[i].nbytes)
+    if not numbers:
+        return slots, 0
+    sizes = np.array([align_up(tape.slots[i].nbytes, LINE) for i in numbers], np.int64)
+    first = np.array([spans[i][0] for i in numbers], np.int32)
+    last = np.array([spans[i][1] for i in numbers], np.int32)
+    address = np.zeros(len(numbers), np.int64)
+    _core.place_in_order(sizes, first, last, np.arange(len(numbers), dtype=np.int32), address)
+    slots["offset"][numbers] = address
+    return slots, int((address + sizes).max())

@@ -274,7 +274,12 @@ class BoundSegments:
 
     def lacking(self, segment: Segment) -> set[str]:
         """Return the names of nodes whose weights the artifact does not hold in the form that the segment reads."""
-        return {weight.name for weight in segment.weights if not self._has(weight)}
+        template = segment.template
+        if template is None:
+            return {weight.name for weight in segment.weights if not self._has(weight)}
+        if template.lacking is None:
+            template.lacking = {weight.name for weight in segment.weights if not self._has(weight)}
+        return template.lacking
 
     @property
     def stacks_bytes(self) -> int:

@@ -204,3 +204,64 @@ def test_a_preference_that_decides_more_is_a_condition() -> None:
     assert size < 10
     replay = trail.replay()
     assert replay.at((12,)) is None
+
+
+def columns_of(
+    shapes: list[list[int]], strides: list[list[int]], offsets: list[int], roots: list[int], widths: list[int]
+) -> tuple[Any, ...]:
+    rows = [np.array(found, np.int32) for found in (shapes, strides, offsets, roots)]
+    return (*rows, np.array(widths, np.int64))
+
+
+def extents(columns: tuple[Any, ...], values: list[int]) -> tuple[list[int], list[int], bool]:
+    count = len(columns[4])
+    nbytes, starts = np.zeros((2, count), np.int64)
+    holds = _core.trail_extents(columns, np.array(values, np.int64), nbytes, starts)
+    return nbytes.tolist(), starts.tolist(), holds
+
+
+def test_extents_are_bytes_and_starts_of_tensors() -> None:
+    """A tensor of 3 by 4 floats, its second row, and one without dimensions; an index of -1 is a 1."""
+    columns = columns_of([[0, 1], [-1, 1], [-1, -1]], [[1, -1], [1, -1], [2, 2]], [2, 1, 2], [0, 0, 2], [4, 4, 8])
+    assert extents(columns, [3, 4, 0]) == ([48, 16, 8], [0, 16, 0], True)
+    assert extents(columns, [1, 4, 0])[2] is False  # there is no second row
+    assert extents(columns, [0, 4, 0])[2] is False  # nor a first
+    assert extents(columns, [3, 0, 0]) == ([0, 0, 8], [0, 0, 0], True)
+
+
+@pytest.mark.parametrize("values", [[-1, 4], [1 << 31, 1], [1 << 30, 1 << 30], [3, 1 << 62], [0, 1 << 62]])
+def test_extents_of_no_tensor_do_not_hold(values: list[int]) -> None:
+    columns = columns_of([[0, 1]], [[1, -1]], [2], [0], [8])
+    assert extents(columns, [3, 4, 0])[2] is True
+    assert extents(columns, [*values, 0])[2] is False
+
+
+@pytest.mark.parametrize("column", range(4))
+@pytest.mark.parametrize("index", [-2, 2, 1 << 30])
+def test_extents_of_indices_out_of_range_are_refused(column: int, index: int) -> None:
+    columns = columns_of([[0, 1]], [[1, -1]], [0], [0], [4])
+    columns[column][...] = index
+    with pytest.raises(ValueError, match="out of its range"):
+        extents(columns, [3, 4])
+
+
+def test_extents_agree_with_numpy() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        rank, count = int(rng.integers(0, 5)), 6
+        sizes = [0, 1, *rng.integers(0, 9, 20).tolist()]
+        columns = columns_of(
+            rng.integers(-1, 22, (count, rank)).tolist(),
+            rng.integers(-1, 22, (count, rank)).tolist(),
+            rng.integers(0, 22, count).tolist(),
+            list(range(count)),
+            rng.choice([1, 2, 4, 8], count).tolist(),
+        )
+        shapes, strides, offsets, _, widths = columns
+        words = np.array([*sizes, 1], np.int64)
+        elements = words[shapes].prod(axis=1)
+        last = words[offsets] + ((words[shapes] - 1) * words[strides]).sum(axis=1)
+        nbytes, starts, holds = extents(columns, sizes)
+        assert nbytes == (elements * widths).tolist()
+        assert starts == (words[offsets] * widths).tolist()
+        assert holds == bool(((last < elements) | (elements == 0)).all())

@@ -46,4 +46,18 @@ const char *fx_trail_function_name(int function);
  * 0. FX_ERR_PARAMS: a function or an index is out of range. */
 fx_status fx_trail_replay(const fx_trail *trail, int64_t *values, int *holds);
 
+/* Tensors whose sizes are values: `rank` indices for each of shape and strides. An index of -1 stands for a 1. */
+typedef struct fx_extents {
+    const int32_t *shapes, *strides;
+    const int32_t *offsets; /* of its first element in its root */
+    const int32_t *roots;   /* tensor that owns its storage, perhaps itself */
+    const int64_t *widths;  /* bytes of an element */
+    int64_t count, rank, value_count;
+} fx_extents;
+
+/* Writes the bytes of each tensor, and bytes from the start of its root's storage to it. `holds`: whether these are
+ * sizes of tensors, none of which reaches outside its root. FX_ERR_PARAMS: an index is out of range. */
+fx_status fx_trail_extents(const fx_extents *extents, const int64_t *values, int64_t *nbytes, int64_t *starts,
+                           int *holds);
+
 #endif

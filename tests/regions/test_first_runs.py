@@ -1,0 +1,117 @@
+"""First runs: what the compiler traces for them, and what a session without a limit does when it opens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+import flexnn
+from flexnn.regions import Recorder, templates
+from flexnn.run.open_shapes import OpenShapesRun
+from tests.support.regions import F32, I64, check_run, compiled, graph_of, model_of, numbers, value
+
+node = onnx.helper.make_node
+
+
+def windows(rates: bool) -> onnx.ModelProto:
+    """A layer over windows of sound that need 512 samples or, with ``rates``, 256 where the rate is another."""
+    nodes = [node("Reshape", ["x", "parts"], ["r"]), node("MatMul", ["r", "w"], ["y"])]
+    inputs = [value("x", F32, ["batch", "samples"])]
+    weights = {"w": numbers(128, 8), "parts": np.array([-1, 4, 128], np.int64)}
+    if rates:
+        other = [node("Reshape", ["x", "halves"], ["s"]), node("MatMul", ["s", "w"], ["z"])]
+        output = [value("o", F32, [None, None, 8])]
+        one = graph_of([*nodes, node("Identity", ["y"], ["o"])], [], output)
+        two = graph_of([*other, node("Identity", ["z"], ["o"])], [], output)
+        nodes = [
+            node("Equal", ["sr", "rate"], ["is_fast"]),
+            node("If", ["is_fast"], ["y"], then_branch=one, else_branch=two),
+        ]
+        inputs.append(value("sr", I64, []))
+        weights |= {"halves": np.array([-1, 2, 128], np.int64), "rate": np.array(16000, np.int64)}
+    return model_of(graph_of(nodes, inputs, [value("y", F32, [None, None, 8])], weights))
+
+
+@pytest.fixture
+def events(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A list of what is bound, and recorded, from now on."""
+    found: list[str] = []
+
+    def told(owner: Any, name: str) -> None:
+        own: Callable[..., Any] = getattr(owner, name)
+
+        def tell(*args: Any, **kwargs: Any) -> Any:
+            found.append(name)
+            return own(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, tell)
+
+    told(templates, "build_segment")
+    told(Recorder, "record")
+    return found
+
+
+@pytest.mark.parametrize("rates", [False, True])
+def test_a_window_of_sound_runs_as_it_was_recorded_when_the_session_opened(
+    rates: bool, tmp_path: Path, events: list[str]
+) -> None:
+    model = windows(rates)
+    with flexnn.Session(compiled(tmp_path, model)) as session:
+        opened_with = len(events)
+        feed: dict[str, Any] = {"x": numbers(1, 512)} | ({"sr": np.array(16000)} if rates else {})
+        check_run(session, model, feed)
+        assert len(events) == opened_with
+        check_run(session, model, feed | ({"x": numbers(1, 256), "sr": np.array(8000)} if rates else {}))
+        check_run(session, model, feed)
+
+
+def test_numbers_that_templates_have_are_asked_for_at_once(tmp_path: Path, events: list[str]) -> None:
+    """Nothing is bound to find out that the rate is needed, at shapes that nothing has met."""
+    model = windows(True)
+    with flexnn.Session(compiled(tmp_path, model)) as session:
+        events.clear()
+        check_run(session, model, {"x": numbers(3, 512), "sr": np.array(16000)})
+        assert "record" in events
+        assert events.count("build_segment") <= 1
+
+
+def test_what_was_recorded_for_other_shapes_goes_with_the_first_run(tmp_path: Path) -> None:
+    model = windows(False)
+    with flexnn.Session(compiled(tmp_path, model)) as session:
+        check_run(session, model, {"x": numbers(5, 512)})
+        run = session._run
+        assert isinstance(run, OpenShapesRun)
+        assert session.statistics()["segments"] == 1
+        assert len(run._first) == 1
+
+
+def attention() -> onnx.ModelProto:
+    """One token looks at those before it, of which keys and values are kept, and at itself."""
+    nodes = [
+        node("Concat", ["keys", "k"], ["all_keys"], axis=1),
+        node("Concat", ["values", "k"], ["all_values"], axis=1),
+    ]
+    nodes += [node("Transpose", ["all_keys"], ["turned"], perm=[0, 2, 1]), node("MatMul", ["k", "turned"], ["scores"])]
+    nodes += [node("Softmax", ["scores"], ["share"], axis=-1), node("MatMul", ["share", "all_values"], ["x0"])]
+    for i in range(4):
+        nodes += [node("MatMul", [f"x{i}", "w"], [f"m{i}"]), node("Tanh", [f"m{i}"], [f"x{i + 1}"])]
+    nodes.append(node("Identity", ["x4"], ["y"]))
+    caches = [value(name, F32, [1, "past", 8]) for name in ("keys", "values")]
+    inputs = [value("k", F32, [1, 1, 8]), *caches]
+    return model_of(graph_of(nodes, inputs, [value("y", F32, [1, 1, 8])], {"w": numbers(8, 8)}))
+
+
+def test_a_first_run_with_empty_caches_binds_nothing(tmp_path: Path, events: list[str]) -> None:
+    model = attention()
+    with flexnn.Session(compiled(tmp_path, model)) as session:
+        events.clear()
+        for past in (0, 1, 2, 7):
+            check_run(
+                session, model, {"k": numbers(1, 1, 8), "keys": numbers(1, past, 8), "values": numbers(1, past, 8)}
+            )
+        assert "build_segment" not in events
