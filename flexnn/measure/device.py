@@ -24,6 +24,8 @@ from .storage import STEPS_MIN, File, measure_overlap, measure_storage, shared_s
 
 COMPUTE_S, STORAGE_S = 1.2, 0.4
 """Approximate seconds for kernels and for storage; measuring their overlap takes about as long as storage."""
+TELLS = 2.0
+"""Time of a node over that of reading its weights from which a sample of it tells how fast its kernels are."""
 SAMPLES_S = 0.01
 """Approximate seconds for samples of what a run meets for the first time; half of that for storage."""
 
@@ -84,19 +86,20 @@ def measure_part(
 
 
 def cases_that_tell(cases: list[Case], machine: MachineProfile, *, streams: bool) -> list[Case]:
-    """Return the cases whose scales hold for other sizes: those that do not wait for their weights. Small maps
-    do, but in a sample their weights lie in a cache, so a kernel would look fast that is slow for large ones. Where the
-    program ``streams`` weights, kernels and operators without such a case keep all of theirs.
+    """Return the cases whose scales hold for other sizes: those that neither wait for their weights nor take about as
+    long as a step by itself. Small maps do; in a sample their weights lie in a cache, so a kernel would look fast that
+    is slow for large ones. Where the program ``streams`` weights, kernels and operators without such a case keep all of
+    theirs.
     """
-    telling = [case for case in cases if not _waits_for_weights(case.costs, machine)]
+    telling = [case for case in cases if not case.costs.weight_bytes or _tells(case.costs, machine)]
     names = {scale_name(case) for case in telling}
     return telling + [case for case in cases if streams and scale_name(case) not in names]
 
 
-def _waits_for_weights(node: NodeCosts, machine: MachineProfile) -> bool:
-    """Return whether a variant takes no longer, by rates alone, than reading its weights from memory."""
+def _tells(node: NodeCosts, machine: MachineProfile) -> bool:
+    """Return whether all variants of a node with weights take long beside reading these, and beside a step."""
     reading_s = node.weight_bytes / machine.bytes_per_second
-    return node.weight_bytes > 0 and any(variant.channels_s <= reading_s for variant in node.variants)
+    return min(variant.channels_s for variant in node.variants) > max(TELLS * reading_s, 4 * machine.step_s)
 
 
 def _with_kernels(known: MachineProfile, cases: list[Case], found: dict[str, float]) -> dict[str, float]:
