@@ -2,9 +2,12 @@
 
 #include <string.h>
 
-/* The ticket of a job: units left, the most to take at once, and a number that tells one job from the next. */
-#define MOST_SHIFT 32
-#define GENERATION_SHIFT 40
+/* The ticket of a job: units left, units taken from its end, the most to take at once, and a number that tells one job
+ * from the next. */
+#define TAKEN_SHIFT 24
+#define MOST_SHIFT 48
+#define GENERATION_SHIFT 56
+#define UNITS_MASK (uint64_t)(FX_SHARED_UNITS - 1)
 #define MOST_MAX 255u
 
 /* ---- the job of the compute threads ---- */
@@ -40,19 +43,22 @@ void fx_job_offer(fx_workers *workers) {
     fx_event_notify(&workers->work);
 }
 
-uint32_t fx_job_take(fx_workers *workers, uint32_t *first) {
-    uint64_t ticket = atomic_load(&workers->ticket);
+uint32_t fx_job_take(fx_workers *workers, int number, uint32_t *first) {
+    const int from_end = number & 1;
+    uint64_t ticket = atomic_load(&workers->ticket), next;
     uint32_t left, count;
     do {
-        left = (uint32_t)ticket;
+        left = (uint32_t)(ticket & UNITS_MASK);
         if (!left)
             return 0;
         const uint32_t most = (uint32_t)(ticket >> MOST_SHIFT) & MOST_MAX;
         count = left / (uint32_t)(4 * workers->threads);
         count = count < most ? count : most;
         count += !count;
-    } while (!atomic_compare_exchange_weak(&workers->ticket, &ticket, ticket - count));
-    *first = workers->units - left;
+        next = ticket - count + (from_end ? (uint64_t)count << TAKEN_SHIFT : 0);
+    } while (!atomic_compare_exchange_weak(&workers->ticket, &ticket, next));
+    const uint32_t taken = (uint32_t)(ticket >> TAKEN_SHIFT & UNITS_MASK);
+    *first = workers->units - taken - (from_end ? count : left);
     return count;
 }
 
@@ -64,13 +70,13 @@ void fx_job_finish(fx_workers *workers, uint32_t count, fx_status status) {
 }
 
 void fx_job_withdraw(fx_workers *workers) {
-    const uint64_t left = atomic_exchange(&workers->ticket, ticket_of(workers, 0, 0));
+    const uint64_t left = atomic_exchange(&workers->ticket, ticket_of(workers, 0, 0)) & UNITS_MASK;
     workers->wanted -= (uint32_t)left;
 }
 
 int fx_job_waits(const void *p) {
     const fx_workers *workers = p;
-    return (uint32_t)atomic_load(&workers->ticket) != 0 || atomic_load(&workers->stopping);
+    return (atomic_load(&workers->ticket) & UNITS_MASK) != 0 || atomic_load(&workers->stopping);
 }
 
 int fx_job_is_done(const void *p) {

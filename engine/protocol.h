@@ -12,8 +12,10 @@
 void fx_job_set(fx_workers *workers, const fx_task *tasks, uint32_t count, uint32_t units, fx_span *lanes);
 /* Offers the job's units to all threads. */
 void fx_job_offer(fx_workers *workers);
-/* Takes units: a fraction of what is left, so that the last ones are small. 0: nothing left. */
-uint32_t fx_job_take(fx_workers *workers, uint32_t *first);
+/* Takes units: a fraction of what is left, so that the last ones are small. 0: nothing left. Threads of odd numbers
+ * take them from the end, so that two threads compute about the same parts in each step, which then are in their
+ * caches. */
+uint32_t fx_job_take(fx_workers *workers, int number, uint32_t *first);
 /* A thread has done units that it took. From here on the job may be the next one. */
 void fx_job_finish(fx_workers *workers, uint32_t count, fx_status status);
 /* Takes back what no thread has taken: the job is done when the units that are being computed are. */

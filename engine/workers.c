@@ -64,7 +64,7 @@ static fx_status run_units(const fx_workers *workers, int number, uint32_t first
 /* Computes until nothing is left to take, or the caller (poll not NULL) cancels. Returns how many units it computed. */
 static uint32_t compute(fx_workers *workers, int number, fx_jitter *jitter, fx_poll *poll) {
     uint32_t first, count, own = 0;
-    for (; (count = fx_job_take(workers, &first)); own += count) {
+    for (; (count = fx_job_take(workers, number, &first)); own += count) {
         fx_span *lane = workers->lanes ? &workers->lanes[number] : NULL;
         if (lane && !lane->start_ns)
             lane->start_ns = fx_now_ns();
@@ -203,7 +203,7 @@ fx_status fx_workers_run(fx_workers *workers, fx_task *tasks, uint32_t count, ui
     }
     fx_job_set(workers, tasks, count, units, lanes);
     workers->last.start_ns = workers->last.end_ns = fx_now_ns();
-    workers->was_shared = !parts && units > 1 && workers->threads > 1;
+    workers->was_shared = !parts && units > 1 && units < FX_SHARED_UNITS && workers->threads > 1;
     return workers->was_shared ? compute_shared(workers, poll)
                                : compute_alone(workers, parts ? parts : FX_ALONE_PARTS, lanes, poll);
 }

@@ -6,7 +6,8 @@
 #include "placement.h"
 #include "sync.h"
 
-#define FX_ALONE_PARTS 8 /* of a long step that one thread computes, so that it notices a cancel */
+#define FX_SHARED_UNITS (1u << 24) /* units of a job that threads share are fewer */
+#define FX_ALONE_PARTS 8           /* of a long step that one thread computes, so that it notices a cancel */
 
 typedef struct fx_workers fx_workers;
 
@@ -31,9 +32,10 @@ typedef struct fx_spare {
 } fx_spare;
 
 struct fx_workers {
-    /* generation | most units at once | units not yet handed out (workers.c). A unit taken by a successful
-     * compare-and-swap belongs to the job that stands there now, and the job stays until all its units are done: so a
-     * worker that wakes late finds either nothing to take or a valid job, and nobody waits for workers that sleep. */
+    /* generation | most units at once | units handed out from the end | units not yet handed out (protocol.c). A unit
+     * taken by a successful compare-and-swap belongs to the job that stands there now, and the job stays until all its
+     * units are done: so a worker that wakes late finds either nothing to take or a valid job, and nobody waits for
+     * workers that sleep. */
     _Alignas(64) _Atomic uint64_t ticket;
     _Alignas(64) _Atomic uint32_t done; /* units of the job */
     _Atomic uint32_t status;            /* first failure in the job */
