@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import ChainMap
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from flexnn.graph.ir import GraphError
 from flexnn.graph.model import Constant, ModelGraph, reads
@@ -71,6 +72,20 @@ class Region:
             names = frozenset(self.outputs).union(*left)
             self._needed[remaining] = names
         return names
+
+    @contextmanager
+    def without_marks(self) -> Iterator[None]:
+        """Take back, at the end, what is marked in the region and in those inside it: it was for certain sizes."""
+        regions = list(self.walk())
+        marks = [(r.hosted, r.hosted_empty, r.forced, r.apart, r.walked) for r in regions]
+        for region in regions:
+            region.hosted, region.hosted_empty = set(region.hosted), set(region.hosted_empty)
+            region.forced, region.apart, region.walked = set(region.forced), set(region.apart), set(region.walked)
+        try:
+            yield
+        finally:
+            for region, own in zip(regions, marks, strict=True):
+                region.hosted, region.hosted_empty, region.forced, region.apart, region.walked = own
 
     def walk(self) -> Iterator[Region]:
         """Iterate over the region and all regions inside it, outer ones first."""

@@ -98,7 +98,8 @@ class OpenShapesRun:
                 typical = [t for t in templates.typical(dims, PREPARED) if not self._recorder.lacking(t[0])]
                 self._open.prepare([segment for segment, _ in typical])
                 for _, values in typical[:1]:
-                    self._rehearse(values)
+                    with self._root.without_marks():
+                        self._rehearse(values)
 
     def _rehearse(self, values: dict[str, Array]) -> None:
         """Record and open the first stretch of a run of such inputs, as that run would, but without running it."""

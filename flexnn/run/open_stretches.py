@@ -56,15 +56,13 @@ class OpenStretches(Teams):
         self._files = file.files
         self._prepared: list[BoundSegment] = []
         """Segments that were opened before the first run, for the weights and plans that runs share with them."""
-        self._rehearsed: Stretch | None = None
-        """Stretch that was opened before the first run."""
+        self._rehearsed: Stretch | None = None  # opened before the first run, too
 
     def prepare(self, segments: Sequence[Segment]) -> None:
         """Plan and open segments that no run has met yet, without a limit. Raises SessionError."""
         self._is_settled = False
-        for segment in segments:
-            bound = self.segments.of(segment)
-            self._prepared.append(bound)
+        self._prepared = [self.segments.of(segment) for segment in segments]
+        for bound in self._prepared:
             self.segments.planned(bound, None, {})
         if self._measure(self._prepared):
             for bound in self._prepared:
@@ -75,8 +73,7 @@ class OpenStretches(Teams):
 
     def rehearse(self, stretch: Stretch, values: Mapping[str, Array]) -> None:
         """Open a stretch beside what was prepared. If the first run does not run it, it goes. Raises SessionError."""
-        self._rehearsed = stretch
-        self.ready(stretch, values)
+        self._rehearsed, _ = stretch, self.ready(stretch, values)
         self._used.clear()
         self._last = None
 
