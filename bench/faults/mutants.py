@@ -52,7 +52,7 @@ MEANT = 0.95
 """The share of the damage that hits bytes with a meaning: small artifacts are mostly the zeros that fill pages."""
 TOLERANCE = 1e-5
 REPORTS, REPORT_MAX = 20, 10_000
-"""What came of so many parts of the mutations is printed, and of so many mutations at the latest."""
+"""Number of parts of the mutations whose outcome is printed, and of mutations at the latest."""
 
 
 def write_layers(path: Path) -> Path:
