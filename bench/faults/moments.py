@@ -29,11 +29,11 @@ class Times(NamedTuple):
     """Seconds of a process so far."""
 
     computed: float
-    """That its first thread computed."""
+    """Time that its first thread computed."""
     waited: float
-    """That its first thread was ready and waited for a CPU."""
+    """Time that its first thread was ready and waited for a CPU."""
     others: float
-    """That the thread beside it waited which waited longest."""
+    """Longest time that another thread waited so."""
 
 
 def times_of(process: int) -> Times:

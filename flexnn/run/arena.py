@@ -197,6 +197,10 @@ class Arena:
             + self.segments.templates_bytes,
         }
 
+    def suspect(self) -> None:
+        """Have what is bound checked before the next run."""
+        self._engine.suspect()
+
     @property
     def kept_nodes(self) -> int:
         """Internal nodes of all segments."""

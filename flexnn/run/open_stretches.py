@@ -89,10 +89,6 @@ class OpenStretches(Teams):
             self._prepared.clear()
             self._engine.trim(keep=True)
 
-    def suspect(self) -> None:
-        """Have what is bound checked before the next run."""
-        self._engine.suspect()
-
     def start(self) -> None:
         """Begin a run of the model."""
         self._settle()
