@@ -143,6 +143,7 @@ def _contents(
     """
     import numpy as np
 
+    from flexnn.artifact.about_weight import about_weight
     from flexnn.graph import bind_shapes, load_model
     from flexnn.graph.bind import bind_model
     from flexnn.graph.ledger import counting
@@ -170,6 +171,9 @@ def _contents(
             contents = _open_contents(model, error)
             observer("open", error)
     observer("packed", contents)
+    said = about_weight(model.about)
+    if said is not None:
+        contents.weights.append(said)
     return contents
 
 

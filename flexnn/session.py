@@ -24,6 +24,7 @@ from flexnn.units import parse_bytes
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from flexnn.graph.about import About
     from flexnn.run.protocol import Run
 
 Array: TypeAlias = "NDArray[Any]"
@@ -187,6 +188,15 @@ class Session:
     def get_outputs(self) -> list[NodeArg]:
         """Return descriptions of the model's outputs, in its order."""
         return [described(port) for port in self._run.outputs]
+
+    def get_modelmeta(self) -> About:
+        """Return what the model says about itself: ``custom_metadata_map``, ``producer_name``, ``graph_name`` …
+
+        Raises:
+            SessionError: The session is closed.
+            ArtifactError: The artifact was damaged since it was opened.
+        """
+        return self._while_open(lambda run: run.artifact.about())
 
     def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[Array]:
         """Run the model.

@@ -17,6 +17,8 @@ KINDS = (GRAPH, MODEL) = (1, 2)
 """A bound graph; a model whose shapes are bound at run time."""
 PAGE = DIRECT_ALIGN
 """Alignment of each weight in bytes, so that direct reads reach it."""
+ABOUT = "about"
+"""Name of the weight that holds what the model says about itself."""
 GRAPH_BYTES_MAX = 64 << 20
 CHUNKS_MAX = 1 << 24
 FILE_BYTES_MAX = 1 << 46

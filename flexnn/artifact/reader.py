@@ -20,11 +20,13 @@ from flexnn.graph.ir import RAW_CHUNK_BYTES, TENSOR_BYTES_MAX, Graph, Node, Tens
 from flexnn.graph.panels import NR
 from flexnn.graph.tables import CHUNK_BYTES_MIN
 
-from .format import GRAPH, HEADER_BYTES, PAGE, ArtifactError, Header, again
+from .format import ABOUT, GRAPH, HEADER_BYTES, PAGE, ArtifactError, Header, again
 from .section import load_graph
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from flexnn.graph.about import About
 
     from .model_section import StoredModel
 
@@ -37,9 +39,14 @@ class Artifact:
     """
 
     def __init__(
-        self, file: Descriptor, header: Header, contents: Graph | StoredModel, crcs: NDArray[np.uint32]
+        self,
+        file: Descriptor,
+        header: Header,
+        contents: Graph | StoredModel,
+        crcs: NDArray[np.uint32],
+        about: Weight | None = None,
     ) -> None:
-        self._file = file
+        self._file, self._about = file, about
         self.path = file.path
         self.header = header
         self.contents = contents
@@ -66,6 +73,20 @@ class Artifact:
         if self.kind == GRAPH:
             return cast("Graph", self.contents)
         raise ArtifactError(f"{self.path}: the model has open shapes, which are bound when it runs")
+
+    def about(self) -> About:
+        """Return what the model says about itself. Raises ArtifactError, or GraphError if the file was cut."""
+        from flexnn.graph.about import About  # most sessions are not asked
+
+        from .about_weight import ABOUT_BYTES_MAX, load_about
+        from .stored_source import StoredSource
+
+        weight = self._about
+        if weight is None:
+            return About()
+        if weight.nbytes > ABOUT_BYTES_MAX:
+            raise ArtifactError(f"{self.path}: what the model says about itself has {weight.nbytes} bytes")
+        return load_about(StoredSource(self._file, self.crcs, weight, "u8", (weight.nbytes,)).load().tobytes())
 
     def close(self) -> None:
         """Close the file; twice is fine."""
@@ -119,7 +140,18 @@ def _read(file: Descriptor) -> Artifact:
         contents = load_stored(section)
         attach_values(contents, file, crcs)
     _check_places(contents.weights, header)
-    return Artifact(file, header, contents, crcs)
+    return Artifact(file, header, contents, crcs, _take_about(contents))
+
+
+def _take_about(contents: Graph | StoredModel) -> Weight | None:
+    """Remove the last weight from the others if nothing reads it and it has the name, so that no plan counts it."""
+    if not contents.weights or contents.weights[-1].name != ABOUT or contents.weights[-1].kind != "raw":
+        return None
+    if isinstance(contents, Graph):
+        read = (item.weight for items in (contents.tensors, contents.nodes) for item in items)
+    else:
+        read = (i for i in (len(contents.keys) - 1, contents.templates, *contents.values.values()))
+    return contents.weights.pop() if max(read, default=-1) < len(contents.weights) - 1 else None
 
 
 def _section(file: Descriptor, offset: int, size: int, crc: int, what: str) -> bytes:

@@ -37,7 +37,7 @@ def import_onnx(file: OnnxFile) -> Model:
     inferred, outputs = infer_outputs(file.model)
     graph = _Importer(file, opset).graph(inferred.graph)
     graph.outputs = outputs
-    model = Model(graph, opset)
+    model = Model(graph, opset, file.says(), tuple(sorted(file.externals)))
     share_equal(model)
     mark_tied(model)
     return model

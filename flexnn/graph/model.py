@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import prod
 
+from .about import About
 from .ir import DTYPES, GraphError, WeightSource
 from .ports import Port
 
@@ -110,6 +111,10 @@ class Model:
     graph: ModelGraph
     opset: int
     """Version of the default domain."""
+    about: About = About()  # noqa: RUF009 (nobody changes it)
+    """Texts of the model about itself, at compile time."""
+    externals: tuple[str, ...] = ()
+    """Names of files beside the ONNX file that hold weights, at compile time."""
 
 
 def stated_bytes(model: Model) -> int:

@@ -7,6 +7,7 @@ model. Only lengths and tags are interpreted here; everything else stays onnx's 
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from onnx import numpy_helper
 
 from flexnn._core import OpenFile
 
+from .about import About
 from .descriptor import Descriptor
 from .ir import DTYPES, TENSOR_BYTES_MAX, GraphError, WeightSource
 from .model import NAME_MAX, NESTING_MAX, dtype_name
@@ -43,7 +45,11 @@ _BULK_FIELDS = {4: 1, 9: 13, 10: 11}
 _RAW_DATA = 9
 _DOC_STRING = 12
 _DROPPED = {"model": {6, 14}, "graph": {10, 16}, "node": {6, 9}, "attribute": {13}, "tensor": {12, 16}}
-"""doc_string and metadata_props: nothing here needs them; a tensor's doc_string becomes the mark of its place."""
+"""doc_string and metadata_props: computing needs none; a tensor's doc_string becomes the mark of its place."""
+_ABOUT = {("model", 6), ("model", 14), ("graph", 10)}
+"""Those of them that say what the whole model is: apps read them."""
+ABOUT_BYTES_MAX = 1 << 20
+"""Most bytes of these; a field that would be beyond is left out."""
 
 
 _SWITCH = "if you trust the model, compile it with --follow-links (follow_links=True)"
@@ -57,6 +63,10 @@ class OnnxFile:
     file: Descriptor
     model: onnx.ModelProto = field(default_factory=onnx.ModelProto)
     bulk: list[tuple[int, int, int]] = field(default_factory=list)
+    about: dict[tuple[str, int], list[bytes]] = field(default_factory=dict)
+    """Fields that say what the model is, by message and number, as they lie in the file."""
+    externals: set[str] = field(default_factory=set)
+    """Names of files beside the model that hold weights of it."""
     follow_links: bool = False
     """Whether external data may be links."""
 
@@ -83,6 +93,23 @@ class OnnxFile:
             raise GraphError(f"{what}: data do not fit shape {shape}")
         return shape, dtype, ArraySource(np.ascontiguousarray(values, DTYPES[dtype]).reshape(shape))
 
+    def says(self) -> About:
+        """Return what the model says about itself; what is no text is left out."""
+        said = onnx.ModelProto()
+        with contextlib.suppress(DecodeError, UnicodeDecodeError):
+            said.MergeFromString(b"".join(self.about.get(("model", 6), [])))
+            said.graph.MergeFromString(b"".join(self.about.get(("graph", 10), [])))
+            said.MergeFromString(b"".join(self.about.get(("model", 14), [])))
+        return About(
+            producer_name=self.model.producer_name,
+            graph_name=self.model.graph.name,
+            domain=self.model.domain,
+            description=_text(said.doc_string),
+            graph_description=_text(said.graph.doc_string),
+            version=self.model.model_version,
+            custom_metadata_map={_text(entry.key): _text(entry.value) for entry in said.metadata_props},
+        )
+
     def _external(self, tensor: onnx.TensorProto, shape: tuple[int, ...], dtype: str, nbytes: int) -> WeightSource:
         what = f"tensor {tensor.name!r}"
         entries = {entry.key: entry.value for entry in tensor.external_data}
@@ -92,9 +119,14 @@ class OnnxFile:
             raise GraphError(f"{what}: offset or length of its external data is not a number") from None
         folder = os.path.dirname(os.path.abspath(self.path))
         file = open_external(folder, entries.get("location", ""), what, follow_links=self.follow_links)
+        self.externals.add(entries["location"])
         if length != nbytes or offset < 0 or offset + length > file.size:
             raise GraphError(f"{what}: {length} bytes at {offset} of {file.path} ({file.size} bytes), needs {nbytes}")
         return FileSource(file, offset, DTYPES[dtype], shape)
+
+
+def _text(value: str | bytes) -> str:
+    return value if isinstance(value, str) else value.decode("utf-8", "replace")
 
 
 def open_external(folder: str, location: str, what: str, *, follow_links: bool = False) -> Descriptor:
@@ -136,7 +168,7 @@ def open_onnx(path: str, *, follow_links: bool = False) -> OnnxFile:
     try:
         skim = _Skim(file)
         opened.model = onnx.ModelProto.FromString(b"".join(skim.message("model", 0, file.size, 0)))
-        opened.bulk = skim.bulk
+        opened.bulk, opened.about = skim.bulk, skim.about
     except (DecodeError, UnicodeDecodeError):
         raise GraphError(f"{path}: not an ONNX model, or damaged") from None
     except GraphError as error:
@@ -170,6 +202,8 @@ class _Skim:
     def __init__(self, file: Descriptor) -> None:
         self.file = file
         self.bulk: list[tuple[int, int, int]] = []
+        self.about: dict[tuple[str, int], list[bytes]] = {}
+        self.about_bytes = 0
         self.kept = 0
         self.start = 0
         self.buffer = b""
@@ -197,6 +231,9 @@ class _Skim:
                 self.bulk.append((body, size, number))
             elif number not in _DROPPED[kind]:
                 pieces.append(self._keep(at, stop))
+            elif (kind, number) in _ABOUT and depth <= 1 and self.about_bytes + size <= ABOUT_BYTES_MAX:
+                self.about.setdefault((kind, number), []).append(self._keep(at, stop))
+                self.about_bytes += size
             at = stop
         if len(places) > 1:
             raise GraphError("a tensor has two fields with data")

@@ -33,7 +33,7 @@ class FixedRun:
     """The ``Run`` of a bound graph; it owns ``file`` once it is made."""
 
     def __init__(self, file: ModelFile, options: RunOptions) -> None:
-        self._file, self._options = file, options
+        self._file, self.artifact, self._options = file, file.artifact, options
         self._graph = file.artifact.graph
         self.inputs, self.outputs = _ports(self._graph, self._graph.inputs), _ports(self._graph, self._graph.outputs)
         self.last_run: dict[str, int] = {}

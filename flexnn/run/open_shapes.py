@@ -63,7 +63,7 @@ class OpenShapesRun:
         stored = file.open_model
         assert stored is not None
         file.refuse_groups(options.groups)
-        self._file = file
+        self._file, self.artifact = file, file.artifact
         self.inputs, self.outputs = stored.model.graph.inputs, stored.model.graph.outputs
         self._names = [port.name for port in self.inputs]
         self.last_run: dict[str, int] = {}

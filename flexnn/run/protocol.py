@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from flexnn.artifact import Artifact
 from flexnn.graph.ir import Array
 from flexnn.graph.ports import Port
 from flexnn.planning import Plan
@@ -14,6 +15,11 @@ class Run(Protocol):
     """A model opened for running inside a budget. The caller makes one call at a time and none after ``close``, and
     passes arrays that match ``inputs``.
     """
+
+    @property
+    def artifact(self) -> Artifact:
+        """The open artifact."""
+        ...
 
     @property
     def inputs(self) -> Sequence[Port]:

@@ -1,0 +1,17 @@
+"""Texts of a model about itself: apps read them (an alphabet, a sample rate), nothing computes with them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class About(NamedTuple):
+    """Texts of a model, with onnxruntime's names for them."""
+
+    producer_name: str = ""
+    graph_name: str = ""
+    domain: str = ""
+    description: str = ""
+    graph_description: str = ""
+    version: int = 0
+    custom_metadata_map: dict[str, str] = {}  # noqa: RUF012 (a tuple's default; nobody changes it)
