@@ -9,12 +9,10 @@ import contextlib
 import errno
 import os
 import stat
-import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from flexnn.errors import CompileError, printable
-from flexnn.graph import is_onnx
 from flexnn.graph.ir import GraphError
 
 if TYPE_CHECKING:
@@ -48,15 +46,31 @@ def compile(  # noqa: A001 (a public name)
     model hubs are: a model that you do not trust could so read any file.
     Raises CompileError, OSError, or GraphError for an operator, attribute or shape that is not supported.
     """
-    from flexnn.artifact.writer import write_artifact
-
     source = os.fsdecode(model)
     target = os.fsdecode(output) if output is not None else os.path.splitext(source)[0] + ".flexnn"
+    compile_to(source, target, shapes or {}, progress, follow_links=follow_links)
+    return target
+
+
+def compile_to(
+    source: str,
+    target: str,
+    shapes: Mapping[str, tuple[int, ...]],
+    progress: Progress | None = None,
+    *,
+    follow_links: bool = False,
+    digest: bytes | None = None,
+) -> list[str]:
+    """Compile the file ``source``, whose SHA-256 may be known, to ``target``; return the names of the files beside it
+    that hold weights. Raises as ``compile`` does.
+    """
+    from flexnn.artifact.writer import write_artifact
+
     _check_places(source, target)
     if os.path.exists(target) and os.path.samefile(source, target):
         raise CompileError(f"{target}: the artifact would overwrite the model; name another file with -o")
-    contents = _contents(source, dict(shapes or {}), follow_links=follow_links)
-    digest = _sha256(source)
+    externals: list[str] = []
+    contents = _contents(source, dict(shapes), follow_links=follow_links, externals=externals)
     total = sum(weight.nbytes for weight in contents.weights)
     done = 0
 
@@ -66,8 +80,8 @@ def compile(  # noqa: A001 (a public name)
         if progress:
             progress(printable(weight.name), done, total)
 
-    write_artifact(contents, target, digest, report)
-    return target
+    write_artifact(contents, target, digest or sha256(source), report)
+    return externals
 
 
 def dump_stage(
@@ -135,11 +149,17 @@ def _text(made: Model | Graph | StoredModel, stage: str) -> str:
 
 
 def _contents(
-    source: str, shapes: dict[str, tuple[int, ...]], observer: _Observer | None = None, *, follow_links: bool = False
+    source: str,
+    shapes: dict[str, tuple[int, ...]],
+    observer: _Observer | None = None,
+    *,
+    follow_links: bool = False,
+    externals: list[str] | None = None,
 ) -> Graph | StoredModel:
     """Return the contents of the artifact: a bound graph, or the model if its shapes or its control flow are open.
 
-    ``observer`` is called with each stage. Raises CompileError if onnx is not installed.
+    ``observer`` is called with each stage, and ``externals`` gets the names of files beside ``source``. Raises
+    CompileError if onnx is not installed.
     """
     import numpy as np
 
@@ -157,6 +177,8 @@ def _contents(
         if str(error.name).partition(".")[0] not in _EXTRA:
             raise
         raise CompileError(f"compiling needs {ONNX_LACKS}") from None
+    if externals is not None:
+        externals += model.externals
     bind_shapes(model, shapes)
     observer("imported", model)
     contents: Graph | StoredModel
@@ -255,7 +277,8 @@ def _check_regular(source: str) -> None:
         raise CompileError(f"{source}: not a regular file")
 
 
-def _sha256(path: str) -> bytes:
+def sha256(path: str) -> bytes:
+    """Return the SHA-256 of a file. Raises OSError."""
     import hashlib
 
     digest = hashlib.sha256()
@@ -263,35 +286,3 @@ def _sha256(path: str) -> bytes:
         while block := file.read(_READ_BYTES):
             digest.update(block)
     return digest.digest()
-
-
-@contextlib.contextmanager
-def compiled(model: str, shapes: Mapping[str, tuple[int, ...]]) -> Iterator[str]:
-    """Return the path of an artifact of ``model`` for as long as the context lasts: ``model`` itself, unless it is an
-    ``.onnx`` file.
-
-    A process of its own compiles an ONNX file, so that the memory of onnx never becomes part of this process. The
-    artifact is in the user's cache folder, not in /tmp, which may be memory.
-    """
-    if not is_onnx(model):
-        yield model
-        return
-    import subprocess
-
-    from flexnn.files import own_folder, scratch
-
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    folder = os.path.join(base, "flexnn")
-    with (
-        contextlib.closing(own_folder(folder, make=True)) as opened,
-        scratch(opened.fd, "session-", ("model.flexnn",)) as name,
-    ):
-        target = os.path.join(folder, name, "model.flexnn")
-        arguments = [sys.executable, "-P", "-m", "flexnn", "compile", "-o", target, "--quiet"]
-        arguments += [f"--shape={name}={','.join(map(str, dims))}" for name, dims in shapes.items()]
-        arguments += ["--", model]
-        process = subprocess.run(arguments, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
-        if process.returncode:
-            lines = process.stderr.strip().splitlines() or [f"compiling ended with status {process.returncode}"]
-            raise CompileError(lines[-1].removeprefix("error: "))
-        yield target

@@ -159,7 +159,7 @@ def read_own(folder: int, name: str, most_bytes: int) -> bytes:
     """
     file = OpenFile(name, os.O_RDONLY | _ITSELF, dir_fd=folder)
     found = os.fstat(file.fd)
-    if not _is_own(found, names=(0, 1)) or found.st_size > most_bytes:  # no name: just replaced
+    if not is_own(found, names=(0, 1)) or found.st_size > most_bytes:  # no name: just replaced
         raise OSError(errno.EINVAL, "not a plain file of this user, or too large", name)
     return os.pread(file.fd, most_bytes, 0)
 
@@ -202,7 +202,7 @@ def _empty(folder: int, files: tuple[str, ...]) -> None:
     for name in files:
         _sweep_files(folder, name)
         with contextlib.suppress(OSError):
-            if _is_own(os.stat(name, dir_fd=folder, follow_symlinks=False)):
+            if is_own(os.stat(name, dir_fd=folder, follow_symlinks=False)):
                 os.unlink(name, dir_fd=folder)
 
 
@@ -210,9 +210,9 @@ def _sweep_files(folder: int, target: str) -> None:
     """Remove files that killed processes left behind when they wrote ``target`` in an open folder."""
     for name in _names(folder, _before_number(target)):
         with contextlib.suppress(OSError):
-            if _is_own(os.stat(name, dir_fd=folder, follow_symlinks=False)):
+            if is_own(os.stat(name, dir_fd=folder, follow_symlinks=False)):
                 left = OpenFile(name, os.O_RDWR | _ITSELF, dir_fd=folder)
-                if _is_own(os.fstat(left.fd)) and _is_locked(left) and _is_at(folder, name, left):
+                if is_own(os.fstat(left.fd)) and _is_locked(left) and _is_at(folder, name, left):
                     os.unlink(name, dir_fd=folder)
 
 
@@ -267,7 +267,7 @@ def _is_at(folder: int, name: str, file: OpenFile) -> bool:
         return False
 
 
-def _is_own(found: os.stat_result, names: tuple[int, ...] = (1,)) -> bool:
+def is_own(found: os.stat_result, names: tuple[int, ...] = (1,)) -> bool:
     """Return whether it is a plain file of this user's that has no other name."""
     return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and found.st_nlink in names
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from flexnn.compiler import compiled
+from flexnn.kept_artifacts import compiled
 from flexnn.measure import kept_machine
 from flexnn.planning import MachineProfile, Plan, Planner
 from flexnn.run.model_file import ModelFile

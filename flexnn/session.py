@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias, TypeVar
 
 import numpy as np
 
-from flexnn.graph import is_onnx
+from flexnn.artifact.format import is_onnx
 from flexnn.graph.ir import DTYPES, GraphError
 from flexnn.graph.ports import Dim, Port
 from flexnn.planning import BudgetError, Plan
@@ -61,7 +61,8 @@ class Session:
     their runs take turns. A session belongs to the process that opened it. Close it, or use it as a context manager.
 
     Args:
-        path: Artifact, or ONNX file, which is compiled first, in a process of its own.
+        path: Artifact, or ONNX file, which is compiled when it is first opened, in a process of its own; the artifact
+            is kept in the user's cache folder (``flexnn cache``).
         memory: Budget in bytes, or text like ``"48MiB"``; None: no limit, all weights stay in memory.
         threads: Number of compute threads; default: the CPUs that this process may use.
         io: ``"buffered"``, or ``"direct"`` to read past the page cache where the file system supports it.
@@ -126,7 +127,7 @@ class Session:
         self._lock = RLock()  # also for the thread that has it: a signal handler may call while a run goes on
         self._is_busy = self._is_closed = self._is_released = False
         if is_onnx(path):
-            from flexnn.compiler import compiled  # sessions of artifacts do without
+            from flexnn.kept_artifacts import compiled  # sessions of artifacts do without
 
             with compiled(path, shapes) as artifact:
                 self._run = open_run(artifact, {}, options)

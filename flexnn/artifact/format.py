@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import struct
 from dataclasses import dataclass
 
-from flexnn._core import DIRECT_ALIGN, crc32c
+from flexnn._core import DIRECT_ALIGN, OpenFile, crc32c
 from flexnn.errors import FlexNNError
 
 MAGIC = b"\x89FLEXNN\n"
@@ -13,6 +15,8 @@ VERSION = 6
 """Version of the format. A change raises it if this FlexNN would misread or refuse older files: an operator with other
 attributes, panels with another layout. Versions 1 and 2 stood for what is ``kind`` now.
 """
+_ONNX_FIRST = b"\x08"
+"""First byte of an ONNX model: the tag of its ir_version, which writers put first."""
 KINDS = (GRAPH, MODEL) = (1, 2)
 """A bound graph; a model whose shapes are bound at run time."""
 PAGE = DIRECT_ALIGN
@@ -57,6 +61,20 @@ class ArtifactError(FlexNNError, ValueError):
 def page_up(offset: int) -> int:
     """Return ``offset``, rounded up to a page."""
     return -(-offset // PAGE) * PAGE
+
+
+def is_onnx(path: str) -> bool:
+    """Return whether a file is an ONNX model: told by its first bytes, else by its name."""
+    head = b""
+    try:
+        file = OpenFile(path, os.O_RDONLY | os.O_NONBLOCK)  # a FIFO must not make us wait
+        if stat.S_ISREG(os.fstat(file.fd).st_mode):
+            head = os.pread(file.fd, len(MAGIC), 0)
+    except (OSError, ValueError):  # who opens it says what is wrong
+        pass
+    if head == MAGIC or path.lower().endswith(".onnx"):
+        return head != MAGIC
+    return head[:1] == _ONNX_FIRST and not path.lower().endswith(".flexnn")
 
 
 def check_version(raw: bytes, path: str) -> None:

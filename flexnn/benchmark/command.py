@@ -10,8 +10,8 @@ from typing import Any
 
 import flexnn
 from flexnn import doctor, units
-from flexnn.compiler import compiled
 from flexnn.errors import printable
+from flexnn.kept_artifacts import compiled
 from flexnn.run.options import default_threads
 
 from . import ablations, compare, curve, timing

@@ -1,4 +1,4 @@
-"""The command line: compile, run, plan, bench, doctor.
+"""The command line: compile, run, plan, bench, doctor, cache.
 
 Results go to stdout, progress and errors to stderr. Exit 0: good; 2: the user's mistake or an infeasible budget, one
 line ``error: …``; 1: anything else.
@@ -81,7 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="flexnn", description="Run ONNX models inside a memory budget.")
     parser.add_argument("--version", action="version", version=f"flexnn {flexnn.__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
-    for add in (_add_compile, _add_doctor, _add_run, _add_plan, _add_bench):
+    for add in (_add_compile, _add_doctor, _add_run, _add_plan, _add_bench, _add_cache):
         add(commands)
     return parser
 
@@ -104,6 +104,24 @@ def _add_compile(commands: _Commands) -> None:
     )
     sub.add_argument("--quiet", action="store_true", help="do not report progress")
     sub.set_defaults(command=_compile)
+
+
+def _add_cache(commands: _Commands) -> None:
+    from . import cache
+
+    sub = commands.add_parser("cache", help="list or remove the artifacts that opening ONNX files left")
+    kinds = sub.add_subparsers(required=True, metavar="list|add|clear", parser_class=_Parser)
+    show = kinds.add_parser("list", help="list them, what was used last at the end")
+    show.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    show.set_defaults(command=cache.show)
+    add = kinds.add_parser("add", help="compile a model and keep its artifact, so that it opens at once later")
+    add.add_argument("model", metavar="MODEL.onnx", help="ONNX model")
+    _add_shape(add)
+    add.set_defaults(command=cache.add)
+    clear = kinds.add_parser("clear", help="remove them")
+    clear.set_defaults(command=cache.clear)
+    for one in (add, clear):
+        one.add_argument("--quiet", action="store_true", help="print no progress, nor what was removed")
 
 
 def _add_doctor(commands: _Commands) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 import flexnn
 from flexnn import _core, units
-from flexnn.compiler import compiled
+from flexnn.kept_artifacts import compiled
 from flexnn.median import median, quantile
 
 from .files import check_writable, load_arrays, write_npz, written

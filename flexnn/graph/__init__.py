@@ -14,12 +14,7 @@ if TYPE_CHECKING:
     from .coverage import Support
     from .model import Model
 
-__all__ = ["Graph", "GraphError", "bind_shapes", "is_onnx", "load_model", "load_onnx", "support", "supported"]
-
-
-def is_onnx(path: str) -> bool:
-    """Return whether a path is that of an ONNX file, not of an artifact."""
-    return path.lower().endswith(".onnx")
+__all__ = ["Graph", "GraphError", "bind_shapes", "load_model", "load_onnx", "support", "supported"]
 
 
 def load_model(path: str, *, follow_links: bool = False) -> Model:

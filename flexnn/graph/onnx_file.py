@@ -172,7 +172,7 @@ def open_onnx(path: str, *, follow_links: bool = False) -> OnnxFile:
     except (DecodeError, UnicodeDecodeError):
         raise GraphError(f"{path}: not an ONNX model, or damaged") from None
     except GraphError as error:
-        raise GraphError(f"{path}: {error}") from None
+        raise GraphError(f"{path}: not an ONNX model, or damaged: {error}") from None
     if wrong := _wrong_text(opened.model):
         raise GraphError(f"{path}: {wrong}")
     if not opened.model.graph.node and not opened.model.graph.output:

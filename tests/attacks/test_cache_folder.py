@@ -64,7 +64,7 @@ def test_only_what_was_made_here_is_removed(folder: Path, tmp_path: Path, model:
     (other / "model.flexnn").symlink_to(other / "thesis")
     (folder / "session-notes").mkdir()
     run(model)
-    assert set(os.listdir(folder)) == {other.name, "session-notes"}
+    assert set(os.listdir(folder)) == {other.name, "session-notes", "artifacts"}
     assert set(os.listdir(other)) == {"thesis", "model.flexnn"}
 
 

@@ -17,7 +17,7 @@ import flexnn
 import flexnn.compiler
 import flexnn.graph.importer  # imported before the fork: what the child does is the action alone
 import flexnn.graph.passes
-from flexnn import files
+from flexnn import files, keeping, kept_artifacts
 from flexnn.measure import cache
 from flexnn.planning import MachineProfile
 from tests.support.kills import adopt, stops, wait
@@ -28,8 +28,6 @@ WHAT, NAMED, MOST, SEED = sys.argv[4], sys.argv[5] == "named", int(sys.argv[6]),
 os.environ["XDG_CACHE_HOME"] = str(FOLDER)
 TARGET = FOLDER / "target.flexnn"
 KEY = "1 0123456789abcdef0123 rest of the key"
-COPIES = f"#!/bin/sh\nexec cp {TARGET} $6\n"
-"""Script in place of the compiler of a session of an ONNX file: it writes its sixth argument."""
 
 
 class Action(NamedTuple):
@@ -53,9 +51,23 @@ def keeps(arena_bytes: int) -> object:
 
 
 def opens() -> object:
-    with flexnn.Session(MODEL, threads=1) as session:
+    with flexnn.Session(keeping.keep(str(MODEL), {}), threads=1) as session:
         session.run(None, feed())
     return None
+
+
+def clears() -> None:
+    keeping.clear(kept_artifacts.open_folder())
+
+
+def kept() -> object:
+    """Bytes of the artifact that a session of the ONNX file would open; None: it would compile."""
+    name = kept_artifacts.find(str(MODEL), {}, kept_artifacts.open_folder())
+    return name and Path(kept_artifacts.folder(), name).read_bytes()
+
+
+def names(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")}
 
 
 def action() -> Action:
@@ -64,13 +76,10 @@ def action() -> Action:
     cached = FOLDER / "flexnn"
     if WHAT == "profile":
         keeps(1)
-        return Action(lambda: keeps(1), lambda: keeps(2), lambda: cache.load(KEY), set(os.listdir(cached)), cached)
-    compiles(MODEL)
-    script = FOLDER / "compiler"
-    script.write_text(COPIES)
-    script.chmod(0o700)
-    sys.executable = str(script)
-    return Action(lambda: None, opens, lambda: None, set(), cached)
+        return Action(lambda: keeps(1), lambda: keeps(2), lambda: cache.load(KEY), names(cached), cached)
+    opens()
+    left = names(cached)
+    return Action(clears, opens, kept, left, cached)
 
 
 def judge(does: Action, outcomes: list[object]) -> None:
@@ -78,7 +87,7 @@ def judge(does: Action, outcomes: list[object]) -> None:
     assert does.found() in outcomes, "neither the old file nor the new one"
     does.act()
     assert does.found() == outcomes[1]
-    found = set(os.listdir(does.folder))
+    found = names(does.folder)
     assert found == does.left, f"left behind: {found - does.left}"
 
 

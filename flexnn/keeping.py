@@ -1,0 +1,218 @@
+"""Keeping artifacts in the user's cache folder: made once for the contents of an ONNX file, bounded, the least recently
+used go first. A lock (fcntl) on a byte of one file lets one process at a time make what has one key.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from flexnn._core import OpenFile
+from flexnn.compiler import Progress, compile_to, sha256
+from flexnn.errors import CompileError
+from flexnn.files import is_own, own_folder, replacing_in, scratch
+from flexnn.kept_artifacts import (
+    ARTIFACT,
+    ENTRY,
+    STATUS,
+    Shapes,
+    Status,
+    base_folder,
+    entry_status,
+    find,
+    folder,
+    key_of,
+    open_folder,
+    read_entry,
+    status_of,
+)
+from flexnn.units import parse_bytes
+
+LOCK = "lock"
+MOST_BYTES = 4 << 30
+MOST_PART = 10
+"""Bytes of artifacts that are kept: this many, and one part in ten of the file system. FLEXNN_CACHE says another
+number. The artifact that was made last stays in any case.
+"""
+STATUSES_MAX = 1024
+SETTLED_NS = 20_000_000
+"""Age of a change at which times of files tell it from the next one."""
+_TRIES = 3
+
+
+class Kept(NamedTuple):
+    """An artifact that is kept."""
+
+    name: str
+    model: str
+    """Path of the ONNX file that it was made of first."""
+    nbytes: int
+    used: float
+    """Time of its last use, in seconds since 1970."""
+
+
+def keep(model: str, shapes: Shapes, progress: Progress | None = None) -> str:
+    """Return the path of the kept artifact of an ONNX file, which is compiled if no artifact of its contents is kept.
+
+    Raises CompileError, GraphError, OSError.
+    """
+    with contextlib.closing(open_folder()) as opened:
+        for _ in range(_TRIES):
+            before = _settled(model)
+            with _locked(opened, key_of(before, shapes)):
+                name = find(model, shapes, opened) or _keep_contents(model, shapes, before, opened, progress)
+            if name is not None:
+                return os.path.join(folder(), name)
+    raise CompileError(f"{model}: it changes while it is compiled")
+
+
+def _settled(model: str) -> Status:
+    """Return the status of a file, once its next change would have another time."""
+    status = status_of(model)
+    young_ns = status[-1] + SETTLED_NS - time.time_ns()
+    if 0 < young_ns <= SETTLED_NS:
+        time.sleep(young_ns / 1e9)
+    return status_of(model)
+
+
+def _keep_contents(
+    model: str, shapes: Shapes, before: Status, opened: OpenFile, progress: Progress | None
+) -> str | None:
+    """Return the name of the artifact of these contents, made if it is not kept; None: the file changed meanwhile."""
+    digest = sha256(model)
+    key = key_of(digest.hex(), shapes)
+    externals = _known(model, key, opened)
+    if externals is None:
+        externals = _compile(model, shapes, digest, key, opened, progress)
+    if externals is None or status_of(model) != before:
+        return None
+    beside = os.path.dirname(model)
+    statuses = {name: _settled(os.path.join(beside, name)) for name in externals}
+    entry = {
+        "artifact": key + ARTIFACT,
+        "status": entry_status(opened.fd, key + ARTIFACT),
+        "externals": statuses,
+    }
+    _write(opened, key_of(before, shapes) + STATUS, entry)
+    _drop_old(opened, key + ARTIFACT)
+    return key + ARTIFACT
+
+
+def _known(model: str, key: str, opened: OpenFile) -> list[str] | None:
+    """Return the names of the files beside ``model``, if an artifact of their contents is kept under ``key``."""
+    beside = os.path.dirname(model)
+    try:
+        entry = read_entry(opened.fd, key + ENTRY)
+        digests: dict[str, str] = entry["externals"]
+        if entry["status"] != entry_status(opened.fd, key + ARTIFACT):
+            return None
+        same = all(sha256(os.path.join(beside, name)).hex() == digest for name, digest in digests.items())
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+    return list(digests) if same else None
+
+
+def _compile(
+    model: str, shapes: Shapes, digest: bytes, key: str, opened: OpenFile, progress: Progress | None
+) -> list[str] | None:
+    """Make the artifact under ``key``; return the names of the files beside ``model``, None: one of them changed."""
+    beside, started_ns = os.path.dirname(model), time.time_ns()
+    with contextlib.closing(own_folder(base_folder())) as base, scratch(base.fd, "session-", ("model.flexnn",)) as name:
+        made = os.path.join(base_folder(), name, "model.flexnn")
+        externals = compile_to(model, made, shapes, progress, digest=digest)
+        paths = [os.path.join(beside, external) for external in externals]
+        digests = dict(zip(externals, (sha256(path).hex() for path in paths), strict=True))
+        if any(status_of(path)[-1] >= started_ns - SETTLED_NS for path in paths):
+            return None
+        os.chmod(made, 0o600)
+        os.rename(made, key + ARTIFACT, dst_dir_fd=opened.fd)
+    entry = {
+        "model": os.path.abspath(model),
+        "externals": digests,
+        "status": entry_status(opened.fd, key + ARTIFACT),
+    }
+    _write(opened, key + ENTRY, entry)
+    return externals
+
+
+def _write(opened: OpenFile, name: str, entry: dict[str, Any]) -> None:
+    import json
+
+    with replacing_in(opened.fd, name, 0o600) as file:
+        file.write(json.dumps(entry).encode())
+
+
+@contextlib.contextmanager
+def _locked(opened: OpenFile, key: str) -> Iterator[None]:
+    """Wait until no other process makes what has this key."""
+    lock = OpenFile(LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600, dir_fd=opened.fd)
+    with contextlib.suppress(OSError):  # a system without locks makes twice what two ask for
+        fcntl.lockf(lock.fd, fcntl.LOCK_EX, 1, int(key[:15], 16))
+    try:
+        yield
+    finally:
+        lock.close()
+
+
+def kept(opened: OpenFile) -> list[Kept]:
+    """Return the artifacts in the open folder, those used longest ago first."""
+    found = []
+    for entry in _own_files(opened, ARTIFACT):
+        known = entry.name.removesuffix(ARTIFACT) + ENTRY
+        model, used = "", 0.0
+        with contextlib.suppress(OSError, ValueError):
+            used = os.stat(known, dir_fd=opened.fd, follow_symlinks=False).st_mtime
+            model = str(read_entry(opened.fd, known).get("model", ""))
+        found.append(Kept(entry.name, model, entry.stat(follow_symlinks=False).st_size, used))
+    return sorted(found, key=lambda kept: kept.used)
+
+
+def _own_files(opened: OpenFile, end: str) -> list[os.DirEntry[str]]:
+    with os.scandir(opened.fd) as entries:
+        return [e for e in entries if e.name.endswith(end) and is_own(e.stat(follow_symlinks=False))]
+
+
+def most_bytes(opened: OpenFile) -> int:
+    """Return the bytes of artifacts that may be kept. Raises ValueError where FLEXNN_CACHE is no size."""
+    given = os.environ.get("FLEXNN_CACHE")
+    if given:
+        return parse_bytes(given)
+    system = os.fstatvfs(opened.fd)
+    return min(MOST_BYTES, system.f_blocks * system.f_frsize // MOST_PART)
+
+
+def _drop_old(opened: OpenFile, newest: str) -> None:
+    """Remove artifacts used longest ago until the others are few enough, and statuses that are many."""
+    artifacts = kept(opened)
+    total, most = sum(one.nbytes for one in artifacts), most_bytes(opened)
+    for one in artifacts:
+        if total > most and one.name != newest:
+            _remove(opened, one)
+            total -= one.nbytes
+    statuses = _own_files(opened, STATUS)
+    for entry in sorted(statuses, key=lambda e: e.stat(follow_symlinks=False).st_mtime)[:-STATUSES_MAX]:
+        _unlink(opened, entry.name)
+
+
+def clear(opened: OpenFile) -> list[Kept]:
+    """Remove all artifacts; return them."""
+    removed = kept(opened)
+    for one in removed:
+        _remove(opened, one)
+    for entry in (*_own_files(opened, STATUS), *_own_files(opened, ENTRY)):
+        _unlink(opened, entry.name)
+    return removed
+
+
+def _remove(opened: OpenFile, one: Kept) -> None:
+    _unlink(opened, one.name)
+    _unlink(opened, one.name.removesuffix(ARTIFACT) + ENTRY)
+
+
+def _unlink(opened: OpenFile, name: str) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(name, dir_fd=opened.fd)

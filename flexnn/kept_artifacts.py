@@ -1,0 +1,145 @@
+"""Artifacts of ONNX files that were opened before, in the user's cache folder: opening one again compiles nothing.
+
+An artifact is found by what the system says of the ONNX file (device, inode, size, times of change), the shapes that
+are bound, and the installed FlexNN; only where one of these is new, a process of its own looks at the file's contents
+(flexnn/keeping.py), and compiles it if no artifact of them is kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import sys
+from _blake2 import blake2b
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from flexnn._core import OpenFile
+from flexnn._core import _core as extension
+from flexnn.artifact.format import VERSION, ArtifactError, is_onnx
+from flexnn.errors import CompileError
+from flexnn.files import own_folder, read_own
+
+ENTRY_BYTES_MAX = 1 << 20
+ARTIFACT, ENTRY, STATUS = ".flexnn", ".json", ".status"
+"""Ends of names: of an artifact, of what is known of it, and of a file's status that leads to it."""
+
+Shapes = Mapping[str, tuple[int, ...]]
+Status = list[int]
+"""Device, inode, bytes, and times of the last change of the contents and of the inode in ns."""
+
+
+def base_folder() -> str:
+    """Return FlexNN's folder among the user's cache folders."""
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return os.path.join(home, "flexnn")
+
+
+def open_folder() -> OpenFile:
+    """Open the folder of artifacts, and make it where it is missing. Raises OSError."""
+    own_folder(base_folder(), make=True).close()
+    return own_folder(folder(), make=True)
+
+
+def folder() -> str:
+    """Return the path of the folder of artifacts."""
+    return os.path.join(base_folder(), "artifacts")
+
+
+def status_of(path: str) -> Status:
+    """Return the status of a plain file that this process may read. Raises OSError, CompileError."""
+    file = OpenFile(path, os.O_RDONLY | os.O_NONBLOCK)  # a FIFO must not make us wait
+    found = os.fstat(file.fd)
+    if not stat.S_ISREG(found.st_mode):
+        raise CompileError(f"{path}: not a regular file")
+    return _fields(found)
+
+
+def entry_status(folder: int, name: str) -> Status:
+    """Return the status of an entry of an open folder. Raises OSError."""
+    return _fields(os.stat(name, dir_fd=folder, follow_symlinks=False))
+
+
+def _fields(found: os.stat_result) -> Status:
+    return [found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
+
+
+def key_of(subject: object, shapes: Shapes) -> str:
+    """Return the name, without its end, for what is known of ``subject`` under these shapes by this build."""
+    build = os.stat(extension.__file__)  # a version may be built twice while it is worked on
+    bound = sorted((name, tuple(dims)) for name, dims in shapes.items())
+    text = repr((VERSION, build.st_ino, build.st_mtime_ns, bound, subject))
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
+def read_entry(folder: int, name: str) -> dict[str, Any]:
+    """Return an entry of an open folder. Raises OSError, or ValueError where it is damaged."""
+    import json
+
+    try:
+        found = json.loads(read_own(folder, name, ENTRY_BYTES_MAX))
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    if not isinstance(found, dict):
+        raise ValueError("not an entry")
+    return found
+
+
+def find(model: str, shapes: Shapes, opened: OpenFile) -> str | None:
+    """Return the name of the artifact of ``model`` in the open folder; None: it is to be made. Raises OSError and
+    CompileError about the model.
+    """
+    key = key_of(status_of(model), shapes)
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+        entry = read_entry(opened.fd, key + STATUS)
+        name = str(entry["artifact"])
+        beside = os.path.dirname(model)
+        if (
+            name.endswith(ARTIFACT)
+            and "/" not in name
+            and entry["status"] == entry_status(opened.fd, name)
+            and all(status == status_of(os.path.join(beside, other)) for other, status in entry["externals"].items())
+        ):
+            os.utime(name.removesuffix(ARTIFACT) + ENTRY, dir_fd=opened.fd, follow_symlinks=False)  # it was used
+            return name
+    return None
+
+
+@contextlib.contextmanager
+def compiled(model: str, shapes: Shapes) -> Iterator[str]:
+    """Return the path of an artifact of ``model`` for as long as the context lasts: ``model`` itself, unless it is an
+    ONNX file. Raises CompileError, OSError.
+
+    A process of its own compiles an ONNX file, so that the memory of onnx never becomes part of this process.
+    """
+    if not is_onnx(model):
+        yield model
+        return
+    with contextlib.closing(open_folder()) as opened:
+        name = find(model, shapes, opened) or _made(model, shapes)
+        try:
+            yield os.path.join(folder(), name)
+        except ArtifactError:
+            with contextlib.suppress(OSError):
+                os.unlink(name, dir_fd=opened.fd)  # damaged without a trace: it is made anew next time
+            raise
+
+
+def _made(model: str, shapes: Shapes) -> str:
+    """Have the artifact of ``model`` made and kept; return its name. Raises CompileError."""
+    import subprocess
+
+    arguments = [sys.executable, "-P", "-m", "flexnn", "cache", "add", "--quiet"]
+    arguments += [f"--shape={name}={','.join(map(str, dims))}" for name, dims in shapes.items()]
+    process = subprocess.run(
+        [*arguments, "--", model], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    if process.returncode:
+        lines = process.stderr.strip().splitlines() or [f"compiling ended with status {process.returncode}"]
+        raise CompileError(lines[-1].removeprefix("error: "))
+    name = os.path.basename(process.stdout.strip())
+    if not name.endswith(ARTIFACT):
+        raise OSError(errno.EIO, "compiling printed no artifact", model)
+    return name

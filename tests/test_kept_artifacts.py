@@ -1,0 +1,257 @@
+"""Artifacts of ONNX files that were opened before: found without compiling, made anew where anything changed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+import flexnn
+from flexnn import keeping, kept_artifacts
+from flexnn.errors import CompileError
+from tests.support.sessions import feed, write_branched_model, write_model
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "flexnn" / "artifacts"
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return write_model(tmp_path / "m.onnx")
+
+
+@pytest.fixture
+def processes(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """Command lines of the processes that were started."""
+    started: list[list[str]] = []
+    run = subprocess.run
+
+    def noted(command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
+        started.append(command)
+        return run(command, **options)  # type: ignore[call-overload, no-any-return]
+
+    monkeypatch.setattr(subprocess, "run", noted)
+    return started
+
+
+def outputs(model: Path | str) -> list[np.ndarray]:
+    with flexnn.Session(model) as session:
+        return session.run(None, feed())
+
+
+def names(folder: Path, end: str) -> list[str]:
+    return sorted(name for name in os.listdir(folder) if name.endswith(end))
+
+
+def test_the_second_open_compiles_nothing(folder: Path, model: Path, processes: list[list[str]]) -> None:
+    first = outputs(model)
+    assert len(processes) == 1
+    assert np.array_equal(outputs(model)[0], first[0])
+    flexnn.plan(model)
+    assert len(processes) == 1
+    assert len(names(folder, ".flexnn")) == 1
+
+
+def test_files_are_told_by_their_contents(folder: Path, model: Path, tmp_path: Path) -> None:
+    artifact = flexnn.compile(model)
+    wanted = outputs(model)[0]
+    for source, target in ((artifact, "a.onnx"), (artifact, "b.bin"), (model, "c.model"), (model, "d")):
+        shutil.copy(source, tmp_path / target)
+        assert np.array_equal(outputs(tmp_path / target)[0], wanted)
+    (tmp_path / "text.onnx").write_text("hello")
+    with pytest.raises(CompileError, match="not an ONNX model"):
+        flexnn.Session(tmp_path / "text.onnx")
+    (tmp_path / "text").write_text("hello")
+    with pytest.raises(flexnn.ArtifactError, match=r"not a \.flexnn artifact"):
+        flexnn.Session(tmp_path / "text")
+    with pytest.raises(FileNotFoundError):
+        flexnn.Session(tmp_path / "none.onnx")
+
+
+def test_a_touched_file_is_hashed_not_compiled(folder: Path, model: Path, tmp_path: Path) -> None:
+    outputs(model)
+    (made,) = names(folder, ".flexnn")
+    before = (folder / made).stat()
+    os.utime(model)
+    outputs(model)
+    outputs(shutil.copy(model, tmp_path / "copy.onnx"))
+    after = (folder / made).stat()
+    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    assert names(folder, ".flexnn") == [made]
+    assert len(names(folder, ".status")) == 3
+
+
+def test_a_changed_file_is_compiled(folder: Path, model: Path) -> None:
+    first = outputs(model)[0]
+    status = model.stat()
+    changed = onnx.load(model)
+    weight = max(changed.graph.initializer, key=lambda tensor: len(tensor.raw_data))
+    weight.raw_data = (np.frombuffer(weight.raw_data, np.float32) * np.float32(2)).tobytes()
+    model.write_bytes(changed.SerializeToString())
+    assert model.stat().st_size == status.st_size
+    os.utime(model, ns=(status.st_atime_ns, status.st_mtime_ns))  # as tools do that keep times; the inode's changes
+    assert not np.array_equal(outputs(model)[0], first)
+    assert len(names(folder, ".flexnn")) == 2
+
+
+def test_shapes_are_part_of_the_key(folder: Path, tmp_path: Path) -> None:
+    path = write_branched_model(tmp_path / "m.onnx", 2, batch="n")
+    for count in (1, 2, 1):
+        shape = (count, 128, 10, 10)
+        with flexnn.Session(path, shapes={"x": shape}) as session:
+            assert session.get_inputs()[0].shape == list(shape)
+    assert len(names(folder, ".flexnn")) == 2
+
+
+@pytest.mark.parametrize("same_time", [False, True])
+def test_external_data_are_watched(folder: Path, tmp_path: Path, same_time: bool, processes: list[list[str]]) -> None:
+    path = tmp_path / "m.onnx"
+    model = onnx.load(write_model(path))
+    onnx.save(model, path, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    time.sleep(0.05)
+    first = outputs(path)[0]
+    assert np.array_equal(outputs(path)[0], first)
+    assert len(processes) == 1
+    beside = tmp_path / "weights.bin"
+    status = beside.stat()
+    beside.write_bytes((np.frombuffer(beside.read_bytes(), np.float32) * np.float32(2)).tobytes())
+    if same_time:
+        os.utime(beside, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert not np.array_equal(outputs(path)[0], first)
+    assert len(processes) == 2
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "remove", "link", "foreign", "entry", "json", "elsewhere"])
+def test_damaged_and_foreign_entries_are_made_anew(folder: Path, model: Path, tmp_path: Path, damage: str) -> None:
+    wanted = outputs(model)[0]
+    (made,), (status,) = names(folder, ".flexnn"), names(folder, ".status")
+    artifact, entry = folder / made, folder / status
+    precious = tmp_path / "precious"
+    precious.write_bytes(artifact.read_bytes())
+    if damage == "flip":
+        raw = bytearray(artifact.read_bytes())
+        raw[-4096] ^= 1
+        with open(artifact, "r+b") as file:
+            file.write(raw)
+    elif damage == "cut":
+        os.truncate(artifact, 5000)
+    elif damage in ("remove", "link"):
+        artifact.unlink()
+        if damage == "link":
+            artifact.symlink_to(precious)
+    elif damage == "foreign":
+        artifact.unlink()
+        shutil.copy(precious, artifact)
+    elif damage == "entry":
+        entry.unlink()
+        entry.symlink_to(precious)
+    elif damage == "json":
+        entry.write_text('{"artifact": 3, "status": [], "externals": 4}')
+    else:
+        changed = json.loads(entry.read_text())
+        entry.write_text(json.dumps(changed | {"artifact": "../../../precious"}))
+    before = precious.read_bytes()
+    assert np.array_equal(outputs(model)[0], wanted)
+    assert np.array_equal(outputs(model)[0], wanted)
+    assert precious.read_bytes() == before
+    assert not (folder / made).is_symlink()
+
+
+def test_those_used_longest_ago_go(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    models = [write_branched_model(tmp_path / f"{count}.onnx", count) for count in (1, 2, 3)]
+    paths = [Path(keeping.keep(str(path), {})) for path in models[:2]]
+    for age, path in ((100, paths[0]), (50, paths[1])):
+        os.utime(path.with_suffix(".json"), (time.time() - age,) * 2)
+    with flexnn.Session(models[0]):
+        pass  # used: the other one is older now
+    total = sum(path.stat().st_size for path in paths)
+    monkeypatch.setenv("FLEXNN_CACHE", str(total))
+    last = Path(keeping.keep(str(models[2]), {}))
+    assert not paths[1].exists()
+    assert paths[0].exists() == (paths[0].stat().st_size + last.stat().st_size <= total if paths[0].exists() else False)
+    monkeypatch.setenv("FLEXNN_CACHE", "1")
+    newest = Path(keeping.keep(str(models[1]), {}))
+    assert names(folder, ".flexnn") == [newest.name]
+
+
+def test_two_at_once_compile_once(folder: Path, model: Path) -> None:
+    command = [sys.executable, "-P", "-m", "flexnn", "cache", "add", str(model)]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    said = {process.communicate()[0] for process in running}
+    assert [process.returncode for process in running] == [0, 0, 0]
+    assert len(said) == 1
+    entry = next(folder.glob("*.json"))
+    assert json.loads(entry.read_text())["model"] == str(model)
+
+
+def test_a_file_that_never_rests_is_an_error(folder: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sha256 = keeping.sha256
+
+    def disturbed(path: str) -> bytes:
+        os.utime(path)
+        return sha256(path)
+
+    monkeypatch.setattr(keeping, "sha256", disturbed)
+    with pytest.raises(CompileError, match="changes while it is compiled"):
+        keeping.keep(str(model), {})
+
+
+def test_the_command_lists_and_clears(folder: Path, model: Path) -> None:
+    def said(*arguments: str) -> str:
+        command = [sys.executable, "-P", "-m", "flexnn", "cache", *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    path = Path(said("add", str(model)).strip())
+    assert path.parent == folder
+    assert str(model) in said("list")
+    report = json.loads(said("list", "--json"))
+    assert report["bytes"] == path.stat().st_size
+    assert [one["model"] for one in report["artifacts"]] == [str(model)]
+    assert said("clear").startswith("removed 1 artifacts")
+    assert os.listdir(folder) == ["lock"]
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("open_shape", [False, True])
+def test_opening_again_costs_what_opening_the_artifact_costs(folder: Path, tmp_path: Path, open_shape: bool) -> None:
+    path = write_branched_model(tmp_path / "m.onnx", 12, batch="n" if open_shape else 1)
+    artifact = flexnn.compile(path)
+    best = {}
+    for _ in range(15):
+        for subject in (str(path), artifact):
+            start = time.thread_time_ns()
+            flexnn.Session(subject, threads=1).close()
+            took = time.thread_time_ns() - start
+            best[subject] = min(took, best.get(subject, took))
+    assert best[str(path)] <= 1.2 * best[artifact] + 100_000, best
+
+
+def test_the_folder_is_this_users_alone(folder: Path, model: Path, tmp_path: Path) -> None:
+    outputs(model)
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert all(path.stat().st_mode & 0o077 == 0 for path in folder.iterdir())
+    folder.rename(tmp_path / "elsewhere")
+    folder.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="a link"):
+        outputs(model)
+
+
+def test_most_bytes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FLEXNN_CACHE")
+    opened = kept_artifacts.open_folder()
+    assert 0 < keeping.most_bytes(opened) <= keeping.MOST_BYTES
+    monkeypatch.setenv("FLEXNN_CACHE", "many")
+    with pytest.raises(ValueError, match="many"):
+        keeping.most_bytes(opened)
+    opened.close()
