@@ -55,8 +55,9 @@ class Kept(NamedTuple):
     """Time of its last use, in seconds since 1970."""
 
 
-def keep(model: str, shapes: Shapes, progress: Progress | None = None) -> str:
+def keep(model: str, shapes: Shapes, progress: Progress | None = None, note: str = "") -> str:
     """Return the path of the kept artifact of an ONNX file, which is compiled if no artifact of its contents is kept.
+    It is noted under the file's status, and under the key ``note``.
 
     Raises CompileError, GraphError, OSError.
     """
@@ -65,6 +66,8 @@ def keep(model: str, shapes: Shapes, progress: Progress | None = None) -> str:
             before = _settled(model)
             with _locked(opened, key_of(before, shapes)):
                 name = find(model, shapes, opened) or _keep_contents(model, shapes, before, opened, progress)
+                if name is not None and note:
+                    _note(opened, note, name, {})
             if name is not None:
                 return os.path.join(folder(), name)
     raise CompileError(f"{model}: it changes while it is compiled")
@@ -92,12 +95,7 @@ def _keep_contents(
         return None
     beside = os.path.dirname(model)
     statuses = {name: _settled(os.path.join(beside, name)) for name in externals}
-    entry = {
-        "artifact": key + ARTIFACT,
-        "status": entry_status(opened.fd, key + ARTIFACT),
-        "externals": statuses,
-    }
-    _write(opened, key_of(before, shapes) + STATUS, entry)
+    _note(opened, key_of(before, shapes), key + ARTIFACT, statuses)
     _drop_old(opened, key + ARTIFACT)
     return key + ARTIFACT
 
@@ -137,6 +135,11 @@ def _compile(
     }
     _write(opened, key + ENTRY, entry)
     return externals
+
+
+def _note(opened: OpenFile, key: str, name: str, externals: dict[str, Status]) -> None:
+    entry = {"artifact": name, "status": entry_status(opened.fd, name), "externals": externals}
+    _write(opened, key + STATUS, entry)
 
 
 def _write(opened: OpenFile, name: str, entry: dict[str, Any]) -> None:

@@ -91,11 +91,16 @@ def find(model: str, shapes: Shapes, opened: OpenFile) -> str | None:
     """Return the name of the artifact of ``model`` in the open folder; None: it is to be made. Raises OSError and
     CompileError about the model.
     """
-    key = key_of(status_of(model), shapes)
+    return _noted(key_of(status_of(model), shapes), os.path.dirname(model), opened)
+
+
+def _noted(key: str, beside: str, opened: OpenFile) -> str | None:
+    """Return the name of the artifact that is noted under ``key``, while it is what it was; ``beside``: the folder of
+    files that hold weights.
+    """
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
         entry = read_entry(opened.fd, key + STATUS)
         name = str(entry["artifact"])
-        beside = os.path.dirname(model)
         if (
             name.endswith(ARTIFACT)
             and "/" not in name
@@ -127,11 +132,36 @@ def compiled(model: str, shapes: Shapes) -> Iterator[str]:
             raise
 
 
-def _made(model: str, shapes: Shapes) -> str:
-    """Have the artifact of ``model`` made and kept; return its name. Raises CompileError."""
+@contextlib.contextmanager
+def compiled_bytes(model: bytes) -> Iterator[str]:
+    """Return the path of an artifact of an ONNX model in memory for as long as the context lasts. Raises CompileError,
+    OSError.
+    """
+    from flexnn.files import scratch
+
+    with contextlib.closing(open_folder()) as opened:
+        key = key_of(blake2b(model).hexdigest(), {})
+        name = _noted(key, "", opened)
+        if name is None:
+            with (
+                contextlib.closing(own_folder(base_folder())) as base,
+                scratch(base.fd, "bytes-", ("model.onnx",)) as made,
+            ):
+                path = os.path.join(base_folder(), made, "model.onnx")
+                with open(path, "xb") as file:
+                    file.write(model)
+                name = _made(path, {}, key)
+        yield os.path.join(folder(), name)
+
+
+def _made(model: str, shapes: Shapes, note: str | None = None) -> str:
+    """Have the artifact of ``model`` made and kept, and noted under a further key; return its name. Raises
+    CompileError.
+    """
     import subprocess
 
     arguments = [sys.executable, "-P", "-m", "flexnn", "cache", "add", "--quiet"]
+    arguments += [f"--note={note}"] if note else []
     arguments += [f"--shape={name}={','.join(map(str, dims))}" for name, dims in shapes.items()]
     process = subprocess.run(
         [*arguments, "--", model], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False

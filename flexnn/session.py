@@ -166,6 +166,11 @@ class Session:
         self._while_open(lambda run: run.rebudget(budget))
 
     @property
+    def closed(self) -> bool:
+        """Whether the session was closed."""
+        return self._is_closed
+
+    @property
     def threads(self) -> int:
         """Number of compute threads that run: fewer than asked for where the system has no more."""
         return self._run.threads

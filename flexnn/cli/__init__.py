@@ -36,6 +36,11 @@ if TYPE_CHECKING:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return the exit status."""
+    given = sys.argv[1:] if arguments is None else list(arguments)
+    if given[:1] == ["exec"]:
+        from flexnn_exec.launch import main as launch
+
+        return launch(given[1:])
     options = _parser().parse_args(arguments)
     if sys.stdout is None:
         return _fail("standard output is closed", 2)
@@ -81,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="flexnn", description="Run ONNX models inside a memory budget.")
     parser.add_argument("--version", action="version", version=f"flexnn {flexnn.__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
-    for add in (_add_compile, _add_doctor, _add_run, _add_plan, _add_bench, _add_cache):
+    for add in (_add_compile, _add_doctor, _add_run, _add_plan, _add_bench, _add_cache, _add_exec):
         add(commands)
     return parser
 
@@ -106,6 +111,12 @@ def _add_compile(commands: _Commands) -> None:
     sub.set_defaults(command=_compile)
 
 
+def _add_exec(commands: _Commands) -> None:
+    commands.add_parser(
+        "exec", help="run a program that uses onnxruntime on FlexNN: flexnn exec --help", add_help=False
+    )
+
+
 def _add_cache(commands: _Commands) -> None:
     from . import cache
 
@@ -117,6 +128,7 @@ def _add_cache(commands: _Commands) -> None:
     add = kinds.add_parser("add", help="compile a model and keep its artifact, so that it opens at once later")
     add.add_argument("model", metavar="MODEL.onnx", help="ONNX model")
     _add_shape(add)
+    add.add_argument("--note", type=option.key, help=argparse.SUPPRESS)
     add.set_defaults(command=cache.add)
     clear = kinds.add_parser("clear", help="remove them")
     clear.set_defaults(command=cache.clear)

@@ -16,7 +16,7 @@ from .terminal import say
 def add(options: argparse.Namespace) -> None:
     """Compile a model, unless an artifact of it is kept, and print the artifact's path."""
     with progress.shown(quiet=options.quiet) as report:
-        say(keeping.keep(options.model, dict(options.shape), report))
+        say(keeping.keep(options.model, dict(options.shape), report, options.note or ""))
 
 
 def show(options: argparse.Namespace) -> None:

@@ -1,0 +1,127 @@
+"""Options with onnxruntime's names. FlexNN plans by itself, so most change nothing; one line says which do not."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any, ClassVar
+
+from . import errors
+from .logs import say
+
+
+class GraphOptimizationLevel(IntEnum):
+    """Optimisations of a graph; FlexNN always does its own."""
+
+    ORT_DISABLE_ALL = 0
+    ORT_ENABLE_BASIC = 1
+    ORT_ENABLE_EXTENDED = 2
+    ORT_ENABLE_LAYOUT = 3
+    ORT_ENABLE_ALL = 99
+
+
+class ExecutionMode(IntEnum):
+    """Whether nodes run at the same time; FlexNN's threads share each node."""
+
+    ORT_SEQUENTIAL = 0
+    ORT_PARALLEL = 1
+
+
+class ExecutionOrder(IntEnum):
+    """Order of nodes; FlexNN's planner chooses it."""
+
+    DEFAULT = 0
+    PRIORITY_BASED = 1
+    MEMORY_EFFICIENT = 2
+
+
+class _Options:
+    """Fields with defaults, and entries by name. Other fields are taken, with a line; pickles hold all."""
+
+    _DEFAULTS: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self) -> None:
+        self.__dict__.update(self._DEFAULTS)
+        self._entries: dict[str, str] = {}
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not name.startswith("_") and name not in self._DEFAULTS:
+            say(f"{type(self).__name__}.{name} is not known and changes nothing")
+        self.__dict__[name] = value
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a method that takes anything, for those that onnxruntime has and FlexNN needs not."""
+        if not name.startswith(("add_", "register_", "set_", "enable_", "disable_")):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+        def taken(*_: Any, **__: Any) -> None:
+            say(f"{type(self).__name__}.{name} changes nothing")
+
+        return taken
+
+    def _add_entry(self, key: str, value: str) -> None:
+        if not isinstance(key, str) or not isinstance(value, str):
+            raise TypeError("an entry's key and value must be str")
+        self._entries[key] = value
+
+    def _entry(self, key: str) -> str:
+        if key not in self._entries:
+            raise RuntimeError(f"{type(self).__name__} does not have configuration with key: {key}")
+        return self._entries[key]
+
+
+class SessionOptions(_Options):
+    """Options of a session: ``intra_op_num_threads`` and ``enable_profiling`` act, and ``log_severity_level`` 3 and
+    more keeps FlexNN quiet. Entries are kept and change nothing.
+    """
+
+    _DEFAULTS: ClassVar[dict[str, Any]] = {
+        "enable_cpu_mem_arena": True,
+        "enable_mem_pattern": True,
+        "enable_mem_reuse": True,
+        "enable_profiling": False,
+        "execution_mode": ExecutionMode.ORT_SEQUENTIAL,
+        "execution_order": ExecutionOrder.DEFAULT,
+        "graph_optimization_level": GraphOptimizationLevel.ORT_ENABLE_ALL,
+        "inter_op_num_threads": 0,
+        "intra_op_num_threads": 0,
+        "log_severity_level": -1,
+        "log_verbosity_level": 0,
+        "logid": "",
+        "optimized_model_filepath": "",
+        "profile_file_prefix": "onnxruntime_profile_",
+        "use_deterministic_compute": False,
+        "use_per_session_threads": True,
+    }
+
+    def add_session_config_entry(self, key: str, value: str) -> None:
+        """Keep an entry."""
+        self._add_entry(key, value)
+
+    def get_session_config_entry(self, key: str) -> str:
+        """Return an entry. Raises RuntimeError where there is none."""
+        return self._entry(key)
+
+    def register_custom_ops_library(self, path: str) -> None:
+        """Refuse a library of operators, which FlexNN cannot call."""
+        raise errors.NotImplemented(f"{errors.NotImplemented.prefix}operators of a library ({path}) are not supported")
+
+
+class RunOptions(_Options):
+    """Options of a run. ``terminate`` is not looked at while a run goes on."""
+
+    _DEFAULTS: ClassVar[dict[str, Any]] = {
+        "log_severity_level": -1,
+        "log_verbosity_level": 0,
+        "logid": "",
+        "only_execute_path_to_fetches": False,
+        "terminate": False,
+        "training_mode": False,
+    }
+
+    def add_run_config_entry(self, key: str, value: str) -> None:
+        """Keep an entry."""
+        self._add_entry(key, value)
+
+    def get_run_config_entry(self, key: str) -> str:
+        """Return an entry. Raises RuntimeError where there is none."""
+        return self._entry(key)
