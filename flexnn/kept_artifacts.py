@@ -158,18 +158,40 @@ def _made(model: str, shapes: Shapes, note: str | None = None) -> str:
     """Have the artifact of ``model`` made and kept, and noted under a further key; return its name. Raises
     CompileError.
     """
-    import subprocess
-
     arguments = [sys.executable, "-P", "-m", "flexnn", "cache", "add", "--quiet"]
     arguments += [f"--note={note}"] if note else []
     arguments += [f"--shape={name}={','.join(map(str, dims))}" for name, dims in shapes.items()]
-    process = subprocess.run(
-        [*arguments, "--", model], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-    )
-    if process.returncode:
-        lines = process.stderr.strip().splitlines() or [f"compiling ended with status {process.returncode}"]
+    status, said = spawned([*arguments, "--", model])
+    lines = said.decode("utf-8", "surrogateescape").strip().splitlines() or [f"compiling ended with status {status}"]
+    if status:
         raise CompileError(lines[-1].removeprefix("error: "))
-    name = os.path.basename(process.stdout.strip())
+    name = os.path.basename(lines[-1])
     if not name.endswith(ARTIFACT):
         raise OSError(errno.EIO, "compiling printed no artifact", model)
     return name
+
+
+def spawned(command: list[str]) -> tuple[int, bytes]:
+    """Run a process without input; return its status and all that it prints. The module subprocess would take memory
+    of the session's budget.
+    """
+    reads, writes = os.pipe()
+    try:
+        actions = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
+        redirected = [(os.POSIX_SPAWN_DUP2, writes, fd) for fd in (1, 2)]
+        process = os.posix_spawn(command[0], command, os.environ, file_actions=[*actions, *redirected])
+        os.close(writes)
+        writes = -1
+        said = b""
+        try:
+            while block := os.read(reads, 1 << 16):
+                said += block
+        except BaseException:
+            os.kill(process, 9)
+            os.waitpid(process, 0)
+            raise
+        return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]), said
+    finally:
+        for fd in (reads, writes):
+            if fd >= 0:
+                os.close(fd)

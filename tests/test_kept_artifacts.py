@@ -35,13 +35,13 @@ def model(tmp_path: Path) -> Path:
 def processes(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """Command lines of the processes that were started."""
     started: list[list[str]] = []
-    run = subprocess.run
+    run = kept_artifacts.spawned
 
-    def noted(command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
+    def noted(command: list[str]) -> tuple[int, bytes]:
         started.append(command)
-        return run(command, **options)  # type: ignore[call-overload, no-any-return]
+        return run(command)
 
-    monkeypatch.setattr(subprocess, "run", noted)
+    monkeypatch.setattr(kept_artifacts, "spawned", noted)
     return started
 
 
