@@ -7,8 +7,9 @@ import stat
 import struct
 from dataclasses import dataclass
 
-from flexnn._core import DIRECT_ALIGN, OpenFile, crc32c
+from flexnn._core import DIRECT_ALIGN, crc32c
 from flexnn.errors import FlexNNError
+from flexnn.graph.descriptor import Descriptor
 
 MAGIC = b"\x89FLEXNN\n"
 VERSION = 6
@@ -65,16 +66,18 @@ def page_up(offset: int) -> int:
 
 def is_onnx(path: str) -> bool:
     """Return whether a file is an ONNX model: told by its first bytes, else by its name."""
-    head = b""
+    if path.lower().endswith(".flexnn"):
+        return False
+    head = bytearray(len(MAGIC))
     try:
-        file = OpenFile(path, os.O_RDONLY | os.O_NONBLOCK)  # a FIFO must not make us wait
+        file = Descriptor(path, os.O_NONBLOCK)  # a FIFO must not make us wait
         if stat.S_ISREG(os.fstat(file.fd).st_mode):
-            head = os.pread(file.fd, len(MAGIC), 0)
+            file.read_some(memoryview(head), 0)
     except (OSError, ValueError):  # who opens it says what is wrong
         pass
     if head == MAGIC or path.lower().endswith(".onnx"):
         return head != MAGIC
-    return head[:1] == _ONNX_FIRST and not path.lower().endswith(".flexnn")
+    return head[:1] == _ONNX_FIRST
 
 
 def check_version(raw: bytes, path: str) -> None:

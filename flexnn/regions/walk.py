@@ -120,10 +120,16 @@ class Walker:
             if segment.inlined:
                 region.apart.update(members(segment.inlined))
                 continue
-            for i in members(segment.nodes):
-                node = region.nodes[i]
-                if (node.name or node.output[0]) in lacking:
-                    leave(region, i, GraphError(f"{node.where}: {LACKING}"))
+            lack = [i for i in members(segment.nodes) if _reads_any(region.nodes[i], lacking)]
+            if not lack:
+                raise GraphError(f"{min(lacking)}: {LACKING}")
+            for i in lack:
+                leave(region, i, GraphError(f"{region.nodes[i].where}: {LACKING}"))
+
+
+def _reads_any(node: ModelNode, weights: set[str]) -> bool:
+    """Return whether a node reads one of these weights: they have its name, or that of its constant."""
+    return (node.name or node.output[0]) in weights or not weights.isdisjoint(node.input)
 
 
 def constant_array(constant: Constant, *, idle: bool = False) -> Array:

@@ -72,10 +72,10 @@ class Tally:
             stretch.tape.segments.clear()
         self.needed = max(self.needed, self.held_bytes + live_bytes(live) + stacks_bytes + size)
 
-    def hold(self, nbytes: int, beside: int) -> None:
+    def hold(self, nbytes: int, live_bytes: int) -> None:
         """Count values that are made outside the arena, beside live ones."""
         fixed = self.segments.model_bytes + BASE_BYTES
-        self.needed = max(self.needed, self.held_bytes + beside + nbytes + fixed)
+        self.needed = max(self.needed, self.held_bytes + live_bytes + nbytes + fixed)
 
 
 class Ahead(OpenShapesRun):
@@ -89,6 +89,7 @@ class Ahead(OpenShapesRun):
         self._first = {}
         self._hosted = {}
         self.tally = Tally(run.stretches.segments, run.output_sets)
+        self._hold = self.tally.hold
         self._findings = iter(run.found)
         self.told = next(self._findings, None)
         """Finding of the run at this point; None: it had been refused."""
@@ -117,9 +118,6 @@ class Ahead(OpenShapesRun):
         """Nothing is kept: it was told, or is made up."""
 
     # ---- parts of a run ----
-
-    def _count(self, live: Mapping[str, Array]) -> None:
-        self.tally.hold(0, live_bytes(live))
 
     def _run(self, stretch: Stretch, live: dict[str, Array]) -> None:
         """Count a stretch; put what it would make among the live values."""

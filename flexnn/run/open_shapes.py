@@ -69,6 +69,7 @@ class OpenShapesRun:
         self.last_run: dict[str, int] = {}
         self._look_ahead = look_ahead
         self._open = self.stretches = OpenStretches(file, options)
+        self._hold = self._open.hold
         self._recorder = self.new_recorder()
         self._recorder.keep_templates(wanted=options.memory is None)
         self._root = self._recorder.region
@@ -97,8 +98,8 @@ class OpenShapesRun:
             with contextlib.suppress(FlexNNError):
                 typical = [t for t in templates.typical(dims, PREPARED) if not self._recorder.lacking(t[0])]
                 self._open.prepare([segment for segment, _ in typical])
-                for _, values in typical[:1]:
-                    with self._root.without_marks():
+                with self._root.without_marks():
+                    for _, values in typical[:1]:
                         self._rehearse(values)
 
     def _rehearse(self, values: dict[str, Array]) -> None:
@@ -109,7 +110,7 @@ class OpenShapesRun:
         key = self._root, tuple([values[name].shape for name in self._names])
         stretch = self._first[key] = self._begun(self._root, values)
         if isinstance(stretch.action, Read) and not stretch.tape.entries:
-            if not all(is_few(values[name].dtype, values[name].nbytes) for name in stretch.action.names):
+            if any(not is_few(values[name].dtype, values[name].nbytes) for name in stretch.action.names):
                 return
             stretch = self._followed(stretch, self._act(stretch, values), values, key)
         self._open.rehearse(stretch, values)
@@ -284,9 +285,7 @@ class OpenShapesRun:
     # ---- walking ----
 
     def _walk(self, region: Region, live: dict[str, Array], shapes: Hashable) -> list[Array]:
-        """Return the outputs of a region over its inputs and captured values, which are dropped as it goes; ``shapes``:
-        theirs, and their types where these may differ.
-        """
+        """Return a region's outputs over inputs and captured values (dropped as it goes) of these shapes and types."""
         key = region, shapes
         stretch = self._first.pop(key, None)
         if stretch is None or stretch.is_forgotten:
@@ -298,7 +297,7 @@ class OpenShapesRun:
             if stretch.tape.entries:
                 self._run(stretch, live)
             else:
-                self._open.hold(0, live_bytes(live))
+                self._hold(0, live_bytes(live))
             live.update(stretch.known)
             for name, other in stretch.aliases.items():
                 live[name] = live[other]
