@@ -247,15 +247,16 @@ class OpenShapesRun:
         return LackingRecorder(self._open.segments)
 
     def rebudget(self, memory: int | None) -> None:
-        """Plan the stretches of the last run again for another budget. Weights that stay pinned stay in the arena. If
-        the stretches do not fit any more, all of them are closed.
-        """
+        """Plan the stretches of the last run again for another budget, or close them where they do not fit."""
         self._repeats = None
         if memory is not None and any(segment.segment.bind is not None for segment in self._open.segments):
             for key in list(self._first):  # their nodes do not stand in the order that needs least
                 self._forget(self._first.pop(key))
-        self._open.rebudget(memory)
-        self._recorder.keep_templates(wanted=memory is None)
+        try:
+            self._recorder.keep_templates(wanted=False)  # what is planned need not leave room for them
+            self._open.rebudget(memory)
+        finally:
+            self._recorder.keep_templates(wanted=self.memory is None)
 
     def suspect(self) -> None:
         """Have the programs and recordings checked before the next run. Templates are read or traced again."""
