@@ -128,6 +128,14 @@ void chain_free(chain *c) {
     close(c->fd);
 }
 
+void chain_exchange_maps(const chain *c, fx_node nodes[NODES]) {
+    for (int i = 0; i < NODES; i++) {
+        fx_place *in = &nodes[i].in[0], *out = &nodes[i].out;
+        in->offset = in->base ? 0 : c->maps[in->offset == c->maps[0]];
+        out->offset = out->base ? 0 : c->maps[out->offset == c->maps[0]];
+    }
+}
+
 void chain_reference(const chain *c, const fx_kernels *k, const float *x, float *y) {
     const fx_params params = conv_params(SIDE, CHANNELS, 3);
     float *maps[2] = {malloc((size_t)c->map_bytes), malloc((size_t)c->map_bytes)};

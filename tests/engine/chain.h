@@ -42,6 +42,9 @@ int64_t chain_start(int number);
 void chain_make(chain *c, const fx_kernels *k, int threads, int group, int number, uint32_t *seed);
 void chain_free(chain *c);
 
+/* Has each of the chain's nodes, in a copy of them, read and write the map that it did not. */
+void chain_exchange_maps(const chain *c, fx_node nodes[NODES]);
+
 /* y: the output of the operators run one by one, whole, with all weights in memory. */
 void chain_reference(const chain *c, const fx_kernels *k, const float *x, float *y);
 

@@ -26,11 +26,7 @@ static void make_kinds(bench *b) {
         b->programs[i] = b->c.program;
         b->programs[i].nodes = b->nodes[i];
     }
-    for (int i = 0; i < NODES; i++) {
-        fx_place *in = &b->nodes[1][i].in[0], *out = &b->nodes[1][i].out;
-        in->offset = in->base ? 0 : b->c.maps[in->offset == b->c.maps[0]];
-        out->offset = out->base ? 0 : b->c.maps[out->offset == b->c.maps[0]];
-    }
+    chain_exchange_maps(&b->c, b->nodes[1]);
     b->nodes[2][NODES - 1].params.conv.act = FX_ACT_NONE;
 }
 

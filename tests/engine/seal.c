@@ -35,11 +35,7 @@ static void make_kinds(bench *b) {
         b->programs[i] = b->c.program;
         b->programs[i].nodes = b->nodes[i];
     }
-    for (int i = 0; i < NODES; i++) {
-        fx_place *in = &b->nodes[1][i].in[0], *out = &b->nodes[1][i].out;
-        in->offset = in->base ? 0 : b->c.maps[in->offset == b->c.maps[0]];
-        out->offset = out->base ? 0 : b->c.maps[out->offset == b->c.maps[0]];
-    }
+    chain_exchange_maps(&b->c, b->nodes[1]);
 }
 
 /* A recording, with numbers by which its arrays are found in memory. */

@@ -12,6 +12,13 @@ static const sketch two_slots = {2, 3, {1, 2}, {{0, 1, 0}, {0, 1, 0}, {1, 1, 0}}
 static const sketch other = {2, 1, {-1, 0}, {{1, 1, 0}}};
 static const sketch third = {1, 1, {0}, {{0, 1, 0}}};
 
+/* An engine whose caller helps to read: reads do not wait for a device. */
+static fx_engine *open_helped(int threads, int readers, int units) {
+    fx_engine *e = open_engine(threads, readers, units);
+    e->loading.is_waiting = 0;
+    return e;
+}
+
 /* A slot that two loads share, run after run: counters, thresholds, announced runs. */
 static void stream(void) {
     fx_engine *e = open_engine(1, 1, 1);
@@ -42,8 +49,7 @@ static void parts(void) {
 
 /* The caller reads what the page cache holds, and leaves the rest. */
 static void help(void) {
-    fx_engine *e = open_engine(1, 1, 1);
-    e->loading.is_waiting = 0;
+    fx_engine *e = open_helped(1, 1, 1);
     w->may_miss = 1;
     make(0, &one_slot);
     fx_bound *next[] = {&w->bound[0]};
@@ -66,8 +72,7 @@ static void failure(void) {
 
 /* A read brings wrong bytes, the caller's too. */
 static void failure_help(void) {
-    fx_engine *e = open_engine(1, 1, 1);
-    e->loading.is_waiting = 0;
+    fx_engine *e = open_helped(1, 1, 1);
     w->may_spoil = 1;
     make(0, &two_slots);
     const fx_status status = run(0, NULL, 0);
@@ -79,8 +84,7 @@ static void failure_help(void) {
 
 /* A run is cancelled wherever it asks, with a reader and the caller reading; the next is good. */
 static void cancel(void) {
-    fx_engine *e = open_engine(1, 1, 1);
-    e->loading.is_waiting = 0;
+    fx_engine *e = open_helped(1, 1, 1);
     w->wants_cancel = 1;
     make(0, &one_slot);
     fx_bound *next[] = {&w->bound[0]};
@@ -201,8 +205,7 @@ static void withdrawn(void) {
 
 /* Everything at the same time: a worker, a reader, and the caller that helps. */
 static void together(void) {
-    fx_engine *e = open_engine(2, 1, 2);
-    e->loading.is_waiting = 0;
+    fx_engine *e = open_helped(2, 1, 2);
     make(0, &third);
     fx_bound *next[] = {&w->bound[0]};
     good(0, next, 1);
@@ -212,8 +215,7 @@ static void together(void) {
 
 /* Workers read what the page cache holds, beside the caller that helps; the reader reads the rest. */
 static void spare(void) {
-    fx_engine *e = open_engine(2, -1, 1);
-    e->loading.is_waiting = 0;
+    fx_engine *e = open_helped(2, -1, 1);
     w->may_miss = 1;
     make(0, &one_slot);
     fx_bound *next[] = {&w->bound[0]};
@@ -224,8 +226,7 @@ static void spare(void) {
 
 /* The caller and a worker both miss, in loads of two requests. */
 static void spare_missing(void) {
-    fx_engine *e = open_engine(2, -1, 1);
-    e->loading.is_waiting = 0;
+    fx_engine *e = open_helped(2, -1, 1);
     w->may_miss = 2;
     make(0, &two_parts);
     good(0, NULL, 0);
@@ -234,8 +235,7 @@ static void spare_missing(void) {
 
 /* A worker's read brings wrong bytes, or the run is cancelled while it reads; the next run is good. */
 static void spare_stopped(void) {
-    fx_engine *e = open_engine(2, -1, 1);
-    e->loading.is_waiting = 0;
+    fx_engine *e = open_helped(2, -1, 1);
     w->may_spoil = 1;
     w->wants_cancel = 1;
     make(0, &third);
@@ -250,8 +250,7 @@ static void spare_stopped(void) {
 
 /* The budget changes while a worker may be reading for an announced run. */
 static void spare_rebudget(void) {
-    fx_engine *e = open_engine(2, -1, 1);
-    e->loading.is_waiting = 0;
+    fx_engine *e = open_helped(2, -1, 1);
     make(0, &third);
     fx_bound *next[] = {&w->bound[0]};
     good(0, next, 1);
