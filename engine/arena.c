@@ -2,13 +2,13 @@
 
 #include <errno.h>
 #include <stddef.h>
-#ifdef __GLIBC__
-#include <malloc.h>
-#endif
 #include <sys/mman.h>
 #include <unistd.h>
 
 #define HUGE_BYTES ((int64_t)2 << 20)
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23 /* since Linux 5.14; older ones return an error */
+#endif
 
 int64_t fx_arena_size(int64_t bytes) {
     int64_t page = sysconf(_SC_PAGESIZE);
@@ -61,9 +61,6 @@ fx_status fx_arena_grow(fx_arena *a, int64_t bytes) {
         return FX_ERR_RUNNING;
     if (a->memory && bytes <= a->bytes)
         return FX_OK;
-#ifdef __GLIBC__
-    malloc_trim(0); /* the heap that planning has freed goes back first: the budget covers both */
-#endif
     char *larger = fx_arena_is_lost(a) ? NULL : map(bytes);
     if (!larger)
         return FX_ERR_MEMORY;
@@ -117,6 +114,11 @@ fx_status fx_arena_begin(fx_arena *a) {
 
 void fx_arena_end(fx_arena *a) {
     atomic_store(&a->state, FX_ARENA_BOUND);
+}
+
+int fx_arena_back(fx_arena *a, int64_t at, int64_t bytes) {
+    const int64_t size = a->memory ? fx_arena_size(a->bytes) : 0, end = at + bytes < size ? at + bytes : size;
+    return at < end && madvise(a->memory + at, (size_t)(end - at), MADV_POPULATE_WRITE) == 0;
 }
 
 void fx_arena_forget(void *start, int64_t bytes) {

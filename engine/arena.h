@@ -44,6 +44,10 @@ static inline int fx_arena_is_lost(const fx_arena *a) {
     return !a->memory && a->bytes;
 }
 
+/* Has the system give memory to the pages from `at` (a multiple of a page) on, so that no run waits for it. Returns
+ * whether it did: not beyond the end, nor where the system cannot or has none left, which changes nothing else. */
+int fx_arena_back(fx_arena *a, int64_t at, int64_t bytes);
+
 /* Returns the whole pages inside a range of an arena to the system; they read as zeros until written. */
 void fx_arena_forget(void *start, int64_t bytes);
 

@@ -132,6 +132,8 @@ static const fx_bound *with_same_pins(const fx_engine *e, const fx_program *p) {
 
 fx_status fx_engine_grow(fx_engine *e, int64_t bytes, fx_error *error) {
     const int64_t before = e->arena.memory ? e->arena.bytes : 0;
+    if (bytes > before)
+        fx_engine_trim_heap(e); /* what planning has freed goes back first: the budget covers both */
     const fx_status status = fx_arena_grow(&e->arena, bytes);
     if (e->arena.bytes != before)
         e->stopped = NULL;

@@ -9,6 +9,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#define LOOSE_BYTES ((int64_t)4 << 20)  /* of the arena that nothing needs now */
+#define BACKED_BYTES ((int64_t)4 << 20) /* between two looks at the interrupt */
+
 /* Starts the compute threads and makes the events that threads wait on, all or nothing; the loader starts later. 0, or
  * an errno. */
 static int start_threads(fx_engine *e, int threads) {
@@ -123,7 +126,8 @@ fx_status fx_engine_trim(fx_engine *e, int keep_pinned) {
         return FX_ERR_RUNNING;
     for (const fx_bound *b = e->bound; b; b = b->others)
         bytes = b->program.arena_bytes > bytes ? b->program.arena_bytes : bytes;
-    if (e->arena.memory && getpid() == e->process && bytes < e->arena.bytes) {
+    const int64_t spare = e->is_loose ? LOOSE_BYTES : 0;
+    if (e->arena.memory && getpid() == e->process && bytes < e->arena.bytes - spare) {
         fx_loader_pause(e, &poll);
         if (keep_pinned && !bytes) {
             fx_pinned_forget_others(e);
@@ -136,9 +140,32 @@ fx_status fx_engine_trim(fx_engine *e, int keep_pinned) {
         fx_pinned_cut(e, 0);
         fx_arena_free(&e->arena);
     }
+    fx_engine_trim_heap(e);
+    return FX_OK;
+}
+
+void fx_engine_trim_heap(const fx_engine *e) {
 #ifdef __GLIBC__
-    malloc_trim(0); /* returns what planning has freed, too */
+    if (!e->is_loose)
+        malloc_trim(0);
+#else
+    (void)e;
 #endif
+}
+
+void fx_engine_loosen(fx_engine *e, int is_loose) {
+    e->is_loose = is_loose;
+}
+
+fx_status fx_engine_back(fx_engine *e, const fx_interrupt *interrupt) {
+    fx_poll poll = fx_poll_start(interrupt);
+    if (fx_arena_is_running(&e->arena))
+        return FX_ERR_RUNNING;
+    if (getpid() != e->process)
+        return FX_OK;
+    for (int64_t at = 0; fx_arena_back(&e->arena, at, BACKED_BYTES); at += BACKED_BYTES)
+        if (fx_polled(&poll))
+            return FX_ERR_CANCELLED;
     return FX_OK;
 }
 

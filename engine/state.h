@@ -102,6 +102,7 @@ struct fx_engine {
     const fx_kernels *kernels;
     fx_file file;
     int poison, trace, fresh;
+    int is_loose; /* there is no budget: freed heap and some arena may stay, as they are soon needed again */
     uint32_t jitter_seed;
     int64_t read_bytes_per_second;
     pid_t process; /* that opened the engine: threads do not survive a fork */
@@ -195,6 +196,8 @@ void fx_pinned_forget_others(fx_engine *e);
 
 /* Grows the arena to at least `bytes`; its contents stay. */
 fx_status fx_engine_grow(fx_engine *e, int64_t bytes, fx_error *error);
+/* Gives the heap's free memory back, if there is a budget. */
+void fx_engine_trim_heap(const fx_engine *e);
 
 /* One run of a program; the arena does not change meanwhile. After an error the loader has been asked to pause. */
 fx_status fx_run_bound(fx_bound *b, void *const *buffers, fx_bound *const *next, uint32_t next_count, fx_poll *poll,

@@ -111,6 +111,41 @@ def place_streams(
 def trail_replay(operations: _I32, conditions: _I32, values: _I64) -> bool: ...
 def trail_extents(columns: tuple[_I32, _I32, _I32, _I32, _I64], values: _I64, nbytes: _I64, starts: _I64) -> bool: ...
 
+class Refit:
+    def __init__(
+        self,
+        *,
+        nodes: NDArray[np.void],
+        steps: NDArray[np.void],
+        step_counts: _I32,
+        offsets: _I64,
+        roots: _I32,
+        room: _I64,
+        working: _I32,
+        places: _I64,
+        moved: _I32,
+        first: _I32,
+        last: _I32,
+        order: _I32,
+        base: int,
+        zeros_count: int,
+        threads: int,
+        is_pinned: bool,
+    ) -> None: ...
+    def at(
+        self, params: _I32, nbytes: _I64, offsets: _I64, chosen: _I32, nodes: NDArray[np.void], steps: NDArray[np.void]
+    ) -> int: ...
+
+def relocate(
+    nodes: NDArray[np.void],
+    steps: NDArray[np.void],
+    pinned: NDArray[np.void],
+    loads: NDArray[np.void],
+    split: int,
+    front: int,
+    rest: int,
+) -> None: ...
+
 class EngineError(RuntimeError):
     status: Literal[
         "params", "bounds", "index", "memory", "io", "eof", "checksum", "thread", "fork", "overlap", "running", "seal"
@@ -144,6 +179,8 @@ class Engine:
     def rest(self, patient: bool = True) -> bool: ...
     def suspect(self) -> None: ...
     def trim(self, keep: bool = False) -> None: ...
+    def loosen(self, is_loose: bool) -> None: ...
+    def back(self) -> None: ...
     def close(self, files: tuple[OpenFile, ...] | None = None) -> None: ...
 
 _Repeated = tuple[list[NDArray[Any]], int, int, int]

@@ -97,6 +97,8 @@ cdef extern from "flexnn/engine.h" nogil:
     void fx_engine_suspect(fx_engine *e)
     fx_status fx_engine_rest(fx_engine *e, const fx_interrupt *interrupt)
     fx_status fx_engine_trim(fx_engine *e, int keep_pinned)
+    void fx_engine_loosen(fx_engine *e, int is_loose)
+    fx_status fx_engine_back(fx_engine *e, const fx_interrupt *interrupt)
     int64_t fx_engine_bytes(const fx_engine *e)
     int fx_engine_threads(const fx_engine *e)
     fx_bound *fx_bind(fx_engine *e, const fx_program *p, const fx_interrupt *interrupt, fx_bind_stats *stats,

@@ -194,6 +194,28 @@ cdef class Engine:
         with nogil:
             fx_engine_trim(engine, keep)
 
+    def loosen(self, bint is_loose):
+        """Whether there is no budget from now on: freed heap stays, and a few MiB of the arena. Does nothing once the
+        engine is closed."""
+        if self.engine != NULL:
+            fx_engine_loosen(self.engine, is_loose)
+
+    def back(self):
+        """Have the system give memory to the whole arena. KeyboardInterrupt within 50 ms of Ctrl-C; RuntimeError during a
+        run."""
+        cdef fx_engine *engine = self._idle()
+        cdef fx_interrupt interrupt
+        pending = []
+        interrupt.is_wanted, interrupt.arg = _interrupted, <void *>pending
+        self.busy = True
+        try:
+            with nogil:
+                fx_engine_back(engine, &interrupt)
+        finally:
+            self.busy = False
+        if pending:
+            raise pending[0]
+
     def close(self, tuple files=None):
         """Stop the threads and give the memory back. With ``files``, the OpenFiles of its descriptors: if a device still
         keeps a read waiting, do not wait; memory and descriptors, which the files then have no more, are given back when

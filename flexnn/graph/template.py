@@ -68,17 +68,26 @@ class Template:
         """Return the parameters of all nodes, a row each, for all numbers of the trail; None where an operator cannot
         take them.
         """
+        words = self._sizes(values)
+        if words is None:
+            return None
         params = self.packed.copy()
-        rows, columns, indices = self.whole
-        if len(indices):
-            words = values.words[indices]
-            if words.min() < _INT32.min or words.max() > _INT32.max:
-                return None
-            params[rows, columns] = words
+        rows, columns, _ = self.whole
+        params[rows, columns] = words
         rows, columns, indices = self.floats
         if len(indices):
             params[rows, columns] = values.single(indices).view(np.int32)
         return params
+
+    def takes(self, values: Numbers) -> bool:
+        """Return whether operators can take all numbers of the trail, so that ``params`` makes parameters of them."""
+        return self._sizes(values) is not None
+
+    def _sizes(self, values: Numbers) -> Array | None:
+        """Return the parameters that are sizes; None where an operator cannot take one."""
+        words = values.words[self.whole[2]]
+        is_taken = not len(words) or (words.min() >= _INT32.min and words.max() <= _INT32.max)
+        return words if is_taken else None
 
     @property
     def weights(self) -> list[Weight]:

@@ -20,21 +20,18 @@ from flexnn.graph.operators import OPERATORS
 from .costs import fastest_conv
 from .report import Plan
 from .setting import Setting
-from .types import I64, LINE
+from .types import I64, Program
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_TILE_BLOCK, _KH, _KW = (
-    [name for name, _ in _core.FIELDS["conv"]].index(field) for field in ("tile_block", "kh", "kw")
-)
+_KH, _KW = ([name for name, _ in _core.FIELDS["conv"]].index(field) for field in ("kh", "kw"))
 RANGE = 2
 """Outputs of convolutions may be this many times as large or as small in all as those that kernels were chosen for.
 Beyond, where there is no budget and a plan pins everything, kernels are chosen anew: one that is right for small maps
 may be slow for large ones.
 """
-_WORKSPACE, _ZEROS = 0, 1
-"""Columns of what ``_core.node_needs`` fills; the others are of panels."""
+_NONE = np.zeros((3, 0), np.int32)
 
 
 class Sizes(NamedTuple):
@@ -54,166 +51,122 @@ class Refit:
     """
 
     def __init__(self, plan: Plan, graph: Graph, setting: Setting | None = None) -> None:
-        program = plan.program
-        self._setting = setting
-        self._plan, self._program = plan, program
-        self._base = program.arena_bytes - plan.working_bytes
+        program, nodes = plan.program, plan.program.nodes
+        self._setting, self._plan, self._program = setting, plan, program
         self._is_pinned = not len(program.loads) and not len(program.tables)
-        tensors = graph.tensors
-        operands = [
-            (i, _core.MAX_INPUTS if slot == len(node.inputs) else slot, tensor)
-            for i, node in enumerate(graph.nodes)
-            for slot, tensor in enumerate([*node.inputs, node.outputs[0]])
-        ]
-        self._node, self._slot, self._tensor = np.array(operands, np.int64).reshape(-1, 3).T.copy()
-        self._root = np.array([graph.root(i) for i in range(len(tensors))], np.int64)
         sizes = sizes_of(graph)
-        self._offsets = sizes.offsets
         self._io = np.array(list(dict.fromkeys([*graph.inputs, *graph.outputs])), np.int64)
-        self._needs, self._windows = _needs(program.nodes) or (np.zeros((0, 4), np.int64), np.zeros((0, 4), np.int32))
-        self._conv = np.flatnonzero(program.nodes["op"] == _core.OPS.index("conv"))
-        taps = program.nodes["params"][self._conv][:, (_KH, _KW)].prod(axis=1)
-        self._choosing = self._conv[taps > 1]
+        conv = np.flatnonzero(nodes["op"] == _core.OPS.index("conv"))
+        self._choosing = conv[nodes["params"][conv][:, (_KH, _KW)].prod(axis=1) > 1]
         """Convolutions that have several kernels."""
         self._maps = np.array([graph.nodes[i].outputs[0] for i in self._choosing.tolist()], np.int64)
         self._map_bytes = int(sizes.nbytes[self._maps].sum())
-        self._blocks(graph, sizes)
-        self._find_operands()
-        self._tile_blocks = program.nodes["params"][self._conv, _TILE_BLOCK]
-        steps = np.bincount(program.steps["node"], minlength=len(graph.nodes))
-        self._sliced = np.flatnonzero(steps > 1)
-        self._step_nodes = program.steps["node"].astype(np.int64)
-        self._whole_steps = np.flatnonzero(steps[self._step_nodes] == 1)
-        self._whole_nodes = self._step_nodes[self._whole_steps]
-
-    def _find_operands(self) -> None:
-        """Find the operands that move with their tensors, all but tables in the file: the words of the records that
-        are their offsets, their tensors, and the places that these have.
-        """
-        fields = _core.NODE_DTYPE.fields
-        assert fields is not None
-        (inputs, in_at), (output, out_at) = fields["in"][:2], fields["out"][:2]
-        assert output.fields is not None
-        offset_at = output.fields["offset"][1]
-        is_out = self._slot == _core.MAX_INPUTS
-        at = np.where(is_out, out_at, in_at + self._slot * inputs.base.itemsize) + offset_at
-        bases = self._program.nodes["in"]["base"]
-        moves = is_out | (bases[self._node, np.where(is_out, 0, self._slot)] != _core.BASE_FILE)
-        self._offset_words = ((self._node * _core.NODE_DTYPE.itemsize + at) // 8)[moves]
-        self._moving = self._tensor[moves]
-        place = np.full(len(self._root), len(self._roots), np.int64)
-        place[self._roots] = np.arange(len(self._roots))
-        self._moving_places = place[self._root[self._moving]]
-
-    def _blocks(self, graph: Graph, sizes: Sizes) -> None:
-        """Find the activations, their places, and when they live."""
-        io = {*graph.inputs, *graph.outputs}
-        nodes = self._program.nodes
-        first: dict[int, int] = {}
-        last: dict[int, int] = {}
-        place: dict[int, int] = {}
-        for i, slot, tensor in zip(self._node.tolist(), self._slot.tolist(), self._tensor.tolist(), strict=True):
-            root = int(self._root[tensor])
-            if root in io or graph.tensors[root].weight >= 0:
-                continue
-            first.setdefault(root, i)
-            last[root] = i
-            where = nodes[i]["out"] if slot == _core.MAX_INPUTS else nodes[i]["in"][slot]
-            place[root] = int(where["offset"]) - int(sizes.offsets[tensor]) - self._base
-        self._roots = np.array(list(first), np.int64)
+        base = program.arena_bytes - plan.working_bytes
+        root, operands = np.array([graph.root(i) for i in range(len(graph.tensors))], np.int64), _operands(graph)
+        first, last, at = _lives(graph, program, root, operands, sizes.offsets)
         may_work = nodes["workspace_bytes"] > 0
-        may_work[self._choosing] = self._is_pinned and self._setting is not None
-        working = np.flatnonzero(may_work | (nodes["workspace_bytes"] > 0))
-        self._working = working
-        self._first = np.array([*first.values(), *working.tolist()], np.int32)
-        self._last = np.array([*last.values(), *working.tolist()], np.int32)
-        self._places = np.array(
-            [*place.values(), *(nodes["workspace_offset"][working] - self._base).tolist()], np.int64
+        may_work[self._choosing] |= self._is_pinned and setting is not None
+        working = np.flatnonzero(may_work)
+        roots = np.array(list(first), np.int64)
+        places = np.array([*at.values(), *nodes["workspace_offset"][working].tolist()], np.int64) - base
+        self._core = _core.Refit(
+            nodes=nodes,
+            steps=program.steps,
+            step_counts=np.bincount(program.steps["node"], minlength=len(nodes)).astype(np.int32),
+            offsets=sizes.offsets,
+            roots=roots.astype(np.int32),
+            room=sizes.nbytes[roots],
+            working=working.astype(np.int32),
+            places=places,
+            moved=_moved(program, operands, root, roots),
+            first=np.array([*first.values(), *working.tolist()], np.int32),
+            last=np.array([*last.values(), *working.tolist()], np.int32),
+            order=np.argsort(places, kind="stable").astype(np.int32),
+            base=base,
+            zeros_count=program.zeros_count,
+            threads=program.threads,
+            is_pinned=self._is_pinned,
         )
-        self._order = np.argsort(self._places, kind="stable").astype(np.int32)
-        is_idle = np.ones(len(nodes), bool)
-        is_idle[working] = False
-        self._idle = np.flatnonzero(is_idle)
-        self._room = sizes.nbytes[self._roots]
 
     def at(self, sizes: Sizes) -> Plan | None:
         """Return the plan for other sizes; None where they need another plan."""
-        program = self._program
-        map_bytes = int(sizes.nbytes[self._maps].sum())
-        is_near = self._map_bytes <= RANGE * map_bytes <= RANGE**2 * self._map_bytes
-        nodes = program.nodes.copy()
-        nodes["params"] = sizes.params
-        if len(self._conv):
-            nodes["params"][self._conv, _TILE_BLOCK] = self._tile_blocks
-        if self._is_pinned and not is_near and self._setting is not None:
-            _choose(nodes, self._choosing, sizes.params, self._setting)
-        found = _needs(nodes)
-        if found is None:
+        program, chosen = self._program, _NONE
+        if self._is_pinned and self._setting is not None and len(self._choosing):
+            map_bytes = int(sizes.nbytes[self._maps].sum())
+            if not self._map_bytes <= RANGE * map_bytes <= RANGE**2 * self._map_bytes:
+                chosen = _chosen(self._choosing, sizes.params, self._setting)
+        nodes, steps = np.empty_like(program.nodes), np.empty_like(program.steps)
+        end = self._core.at(sizes.params, sizes.nbytes, sizes.offsets, chosen, nodes, steps)
+        if end < 0:
             return None
-        needs, windows = found
-        if (
-            not np.array_equal(needs[:, 2:], self._needs[:, 2:])
-            or needs[:, _ZEROS].max(initial=0) > program.zeros_count
-        ):
-            return None
-        if not np.array_equal(windows[self._sliced, 2:], self._windows[self._sliced, 2:]):  # channels
-            return None
-        placed = self._placed(sizes, needs[:, _WORKSPACE])
-        if placed is None:
-            return None
-        places, working_bytes, workspace = placed
-        moved = (sizes.offsets - self._offsets)[self._moving]
-        if places is not None:
-            count = len(self._roots)
-            moved += np.append(places[:count] - self._places[:count], 0)[self._moving_places]
-            if len(self._working):
-                nodes["workspace_bytes"] = workspace
-                is_used = workspace[self._working] > 0
-                nodes["workspace_offset"][self._working] = (self._base + places[count:]) * is_used
-        nodes.view(np.int64)[self._offset_words] += moved
-        steps = program.steps.copy()
-        steps["window"]["y1"] = windows[self._step_nodes, 1]
-        steps["window"]["c1"][self._whole_steps] = windows[self._whole_nodes, 3]
+        working_bytes = end if self._is_pinned else self._plan.working_bytes
         made = replace(
             program,
             nodes=nodes,
             steps=steps,
-            arena_bytes=self._base + working_bytes,
+            arena_bytes=program.arena_bytes - self._plan.working_bytes + working_bytes,
             io_bytes=sizes.nbytes[self._io],
         )
         return self._plan.but(program=made, working_bytes=working_bytes)
 
-    def _placed(self, sizes: Sizes, workspace: I64) -> tuple[I64 | None, int, I64] | None:
-        """Return places of activations and workspaces (None: those they had), the bytes of the working part, and each
-        node's workspace in bytes; None where they have no room.
-        """
-        own = self._program.nodes["workspace_bytes"]
-        nbytes = sizes.nbytes[self._roots]
-        if not self._is_pinned:
-            fits = bool((nbytes <= self._room).all()) and bool((workspace <= own).all())
-            return (None, self._plan.working_bytes, own) if fits else None
-        rounded = workspace + (LINE - 1) & -LINE
-        if rounded[self._idle].any():
-            return None
-        blocks = np.concatenate((np.maximum(nbytes, 1), self._program.threads * rounded[self._working]))
-        blocks = blocks + (LINE - 1) & -LINE
-        places = np.zeros(len(blocks), np.int64)
-        if len(blocks):
-            _core.place_in_order(blocks, self._first, self._last, self._order, places)
-        return places, int((places + blocks).max(initial=0)), rounded
+
+def _operands(graph: Graph) -> list[tuple[int, int, int]]:
+    """Return the operands of a graph's nodes: the node, the number of the operand, and its tensor."""
+    return [
+        (i, _core.MAX_INPUTS if slot == len(node.inputs) else slot, tensor)
+        for i, node in enumerate(graph.nodes)
+        for slot, tensor in enumerate([*node.inputs, node.outputs[0]])
+    ]
 
 
-def _choose(nodes: NDArray[np.void], which: I64, params: NDArray[np.int32], setting: Setting) -> None:
-    """Write the fastest kernels of some convolutions of these parameters into their records."""
+def _lives(
+    graph: Graph, program: Program, root: I64, operands: list[tuple[int, int, int]], offsets: I64
+) -> tuple[dict[int, int], dict[int, int], dict[int, int]]:
+    """Return the first and the last node of each activation, and its arena offset."""
+    io = {*graph.inputs, *graph.outputs}
+    inputs, outputs = program.nodes["in"]["offset"].tolist(), program.nodes["out"]["offset"].tolist()
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    at: dict[int, int] = {}
+    for i, slot, tensor in operands:
+        owner = int(root[tensor])
+        if owner in io or graph.tensors[owner].weight >= 0:
+            continue
+        first.setdefault(owner, i)
+        last[owner] = i
+        at[owner] = (outputs[i] if slot == _core.MAX_INPUTS else inputs[i][slot]) - int(offsets[tensor])
+    return first, last, at
+
+
+def _moved(program: Program, operands: list[tuple[int, int, int]], root: I64, roots: I64) -> NDArray[np.int32]:
+    """Return the operands that move with their tensors, all but tables in the file, as rows of ``fx_moved``."""
+    fields = _core.NODE_DTYPE.fields
+    assert fields is not None
+    (inputs, in_at), (output, out_at) = fields["in"][:2], fields["out"][:2]
+    assert output.fields is not None
+    node, slot, tensor = np.array(operands, np.int64).reshape(-1, 3).T
+    is_out = slot == _core.MAX_INPUTS
+    at = np.where(is_out, out_at, in_at + slot * inputs.base.itemsize) + output.fields["offset"][1]
+    moves = is_out | (program.nodes["in"]["base"][node, np.where(is_out, 0, slot)] != _core.BASE_FILE)
+    place = np.full(len(root), len(roots), np.int64)
+    place[roots] = np.arange(len(roots))
+    rows = ((node * _core.NODE_DTYPE.itemsize + at) // 8, tensor, place[root[tensor]])
+    return np.ascontiguousarray(np.stack(rows, axis=1)[moves].astype(np.int32))
+
+
+def _chosen(which: I64, params: NDArray[np.int32], setting: Setting) -> NDArray[np.int32]:
+    """Return some convolutions, and the fastest kernels and tile blocks for these parameters."""
     kernels = OPERATORS["conv"].kernels
     known: dict[bytes, tuple[int, int]] = {}
-    for i in which.tolist():
+    found = np.empty((3, len(which)), np.int32)
+    found[0] = which
+    for number, i in enumerate(which.tolist()):
         key = params[i].tobytes()
-        found = known.get(key)
-        if found is None:
+        if key not in known:
             variant = fastest_conv(params[i], setting)
-            found = known[key] = kernels.index(variant.kernel), variant.tile_block
-        nodes["kernel"][i], nodes["params"][i, _TILE_BLOCK] = found
+            known[key] = kernels.index(variant.kernel), variant.tile_block
+        found[1:, number] = known[key]
+    return found
 
 
 def sizes_of(graph: Graph) -> Sizes:
@@ -225,9 +178,3 @@ def sizes_of(graph: Graph) -> Sizes:
         np.array([tensor.nbytes for tensor in graph.tensors], np.int64),
         np.array([tensor.offset * size for tensor, size in zip(graph.tensors, width, strict=True)], np.int64),
     )
-
-
-def _needs(nodes: NDArray[np.void]) -> tuple[I64, NDArray[np.int32]] | None:
-    """Return what each node needs, and its window (``_core.node_needs``); None where a kernel cannot compute one."""
-    needs, windows = np.zeros((len(nodes), 4), np.int64), np.zeros((len(nodes), 4), np.int32)
-    return (needs, windows) if _core.node_needs(nodes, needs, windows) < 0 else None

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from flexnn import _core
+
 from .types import Program
 
 
@@ -16,18 +18,7 @@ def relocated(program: Program, split: int, front: int, rest: int) -> Program:
     nodes, steps, pinned, loads = (
         table.copy() for table in (program.nodes, program.steps, program.pinned, program.loads)
     )
-    for operand in (nodes["in"], nodes["out"]):
-        inside = operand["base"] == 0
-        below = inside & (operand["offset"] < split)
-        operand["offset"][below] += front
-        operand["offset"][inside & ~below] += rest
-    nodes["workspace_offset"][nodes["workspace_bytes"] > 0] += rest
-    weighs = steps["panel_offset"] >= 0
-    below = weighs & (steps["panel_offset"] < split)
-    steps["panel_offset"][below] += front
-    steps["panel_offset"][weighs & ~below] += rest
-    pinned["address"] += front
-    loads["address"] += rest
+    _core.relocate(nodes, steps, pinned, loads, split, front, rest)
     end = max(split + front, program.arena_bytes + rest)
     return replace(
         program,

@@ -139,7 +139,7 @@ class StoredTemplate:
             at += rank
         read = self.read or self._read()
         numbers = read.template.numbers(given) if read is not None else None
-        if read is None or numbers is None or read.template.params(numbers) is None:
+        if read is None or numbers is None or not read.template.takes(numbers):
             return None
         self.read = read
         return read, read.sized_to(numbers, {}), self._values(given)

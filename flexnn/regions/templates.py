@@ -198,7 +198,7 @@ class SegmentTemplate:
         """Return the segment for these values, which give all these numbers; None where an operator cannot take
         them.
         """
-        if self.template.params(sizes) is None:
+        if not self.template.takes(sizes):
             return None
         return self.sized_to(sizes, {name: values[name].numbers(name) for name in self.segment.consumed})
 

@@ -52,6 +52,7 @@ class Arena:
         self._open_working = 0
         """Largest working part of them."""
         self._engine = Engine(file.artifact, options.switches(file.direct_fd), trace=int(options.measures))
+        self._engine.loosen(is_loose=options.memory is None)
         self.threads = self._engine.threads
         """Compute threads that run."""
 

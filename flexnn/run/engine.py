@@ -82,6 +82,16 @@ class Engine:
         self.core.rest()
         self.core.trim(keep)
 
+    def loosen(self, *, is_loose: bool) -> None:
+        """Let freed heap and a few MiB of the arena stay from now on, as there is no budget, or give them back whenever
+        the arena grows or is trimmed.
+        """
+        self.core.loosen(is_loose)
+
+    def back(self) -> None:
+        """Have the system give memory to the arena now, so that the first run does not wait for it."""
+        self.core.back()
+
     def give_back(self) -> None:
         """Give back what no bound program needs, unless the device keeps a read waiting: then the next call does."""
         if self.core.rest(patient=False):

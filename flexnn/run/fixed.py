@@ -48,6 +48,8 @@ class FixedRun:
         self.threads = self._engine.threads
         try:
             self._bound = self._bind(plan)  # one assignment: an interrupt leaves the old plan with the old program
+            if options.memory is None:
+                self._engine.back()
         except BaseException:
             self._engine.close(file.files)
             raise

@@ -69,6 +69,7 @@ class OpenStretches(Teams):
                 self.segments.planned(bound, None, {})
         self._open.update(dict.fromkeys(self._prepared))
         self._arrange(self._prepared)
+        self._engine.back()
         self._is_settled = True
 
     def rehearse(self, stretch: Stretch, values: Mapping[str, Array]) -> None:
@@ -427,6 +428,7 @@ class OpenStretches(Teams):
         self._drop_prepared()
         try:
             self.segments.memory = memory
+            self._engine.loosen(is_loose=memory is None)
             again = [found for found in self._usual if self._is_open(found)]
             self._close_all()
             self.segments.drop_plans()
@@ -436,6 +438,7 @@ class OpenStretches(Teams):
             self._engine.trim()
         except BaseException:
             self.segments.memory = before
+            self._engine.loosen(is_loose=before is None)
             self.segments.drop_plans()
             if self._engine.core.rest(patient=False):
                 self._settle()

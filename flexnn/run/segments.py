@@ -397,7 +397,7 @@ class BoundSegments:
         grown = [int(GROWTH * high) if low < high else high for low, high in zip(least, most, strict=True)]
         for sizes in (grown, most) if most != mine else (grown,):
             found = template.template.numbers(sizes)
-            if found is None or template.template.params(found) is None:
+            if found is None or not template.template.takes(found):
                 continue
             graph = template.template.at(found)
             self._packings[template].apply(graph)

@@ -10,6 +10,7 @@ import time
 import numpy as np
 import pytest
 
+from bench.process import status
 from flexnn import _core
 from tests.support.programs import Chain
 from tests.support.tapes import Bench, RandomTape, Tape, interpret
@@ -568,6 +569,28 @@ def test_the_arena_has_room_for_slots():
     engine.close()
 
 
+def test_without_a_budget_some_arena_stays_and_is_backed_before_it_is_used():
+    engine = _core.Engine(fd=-1)
+    engine.loosen(True)
+    small, sizes = engine.bytes, (1 << 20, 16 << 20)
+    for size in sizes:
+        recording = Tape(0, slots=[(0, 0, 0, size)]).open(engine)
+        before = status("VmRSS")
+        engine.back()
+        is_able = status("VmRSS") - before >= size // 2
+        assert is_able or tuple(map(int, os.uname().release.split(".")[:2])) < (5, 14)
+        recording.close()
+        engine.trim()
+    Tape(0, slots=[(0, 0, 0, 1 << 20)]).open(engine).close()
+    engine.trim()
+    assert engine.bytes >= small + (1 << 20)  # little enough to stay
+    engine.loosen(False)
+    engine.trim()
+    assert engine.bytes < small + (1 << 20)
+    engine.close()
+    engine.loosen(True)
+
+
 def endless() -> Tape:
     tape = Tape(0, inputs=1, buffers=1, counters=1)
     going = tape.slot(8, 1)
@@ -622,6 +645,7 @@ def test_one_thing_runs_at_a_time():
         bench.programs[0].close,
         bench.engine.close,
         bench.engine.trim,
+        bench.engine.back,
     ):
         with pytest.raises(RuntimeError):
             use()

@@ -7,6 +7,7 @@
 #include "state.h"
 
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 static int is_all(const char *bytes, int64_t count, char value) {
@@ -58,6 +59,22 @@ static void shrinks(void) {
           is_all(a.memory + 3 * page, page, 'x'));
     fx_arena_forget(a.memory + 1, page);
     CHECK(is_all(a.memory, page, 'x'));
+    fx_arena_free(&a);
+}
+
+static void is_backed(void) {
+    const int64_t page = sysconf(_SC_PAGESIZE);
+    unsigned char in_memory[10] = {0};
+    fx_arena a = {0};
+    CHECK(!fx_arena_back(&a, 0, page)); /* there is none */
+    CHECK(fx_arena_grow(&a, 9 * page + 1) == FX_OK);
+    memset(a.memory, 'x', (size_t)page);
+    const int is_able = fx_arena_back(&a, 0, 4 * page); /* from Linux 5.14 on */
+    CHECK(fx_arena_back(&a, 4 * page, 100 * page) == is_able && !fx_arena_back(&a, 10 * page, page));
+    CHECK(mincore(a.memory, (size_t)(10 * page), in_memory) == 0);
+    for (int i = 0; i < 10; i++)
+        CHECK(!is_able || in_memory[i] & 1);
+    CHECK(is_all(a.memory, page, 'x') && is_all(a.memory + page, 8 * page + 1, 0));
     fx_arena_free(&a);
 }
 
@@ -132,6 +149,7 @@ int main(void) {
     sizes();
     grows();
     shrinks();
+    is_backed();
     states();
     running();
     puts("arena: good");

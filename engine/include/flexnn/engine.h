@@ -168,6 +168,12 @@ fx_status fx_engine_rest(fx_engine *e, const fx_interrupt *interrupt);
 /* Returns to the system the arena beyond what the bound programs need, and the heap's free memory. keep_pinned: if no
  * program is bound, the pinned weights of those unbound stay. FX_ERR_RUNNING. */
 fx_status fx_engine_trim(fx_engine *e, int keep_pinned);
+/* Whether there is no budget from now on: then the heap's free memory stays, and a few MiB of the arena, as other
+ * shapes soon need them again. */
+void fx_engine_loosen(fx_engine *e, int is_loose);
+/* Has the system give memory to the whole arena, as the first run would. interrupt may be NULL. FX_ERR_CANCELLED,
+ * FX_ERR_RUNNING. */
+fx_status fx_engine_back(fx_engine *e, const fx_interrupt *interrupt);
 
 /* One run, on the calling thread and the workers. It allocates nothing; until it ends the arena does not grow, and
  * binding, unbinding or running gives FX_ERR_RUNNING. buffers[i]: input/output buffer i. next: the bound programs that
