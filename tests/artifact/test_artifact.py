@@ -84,6 +84,7 @@ def test_the_section_is_a_fixed_point() -> None:
     graph = small_graph()
     for i, weight in enumerate(graph.weights):
         weight.offset = PAGE * (i + 1)
+    graph.tensors[1].strides = (1200, 100, 20, 1)  # not those of its shape
     assert dump_graph(load_graph(dump_graph(graph))) == dump_graph(graph)
 
 
@@ -176,14 +177,33 @@ FORGERIES = {
     "writes its input": lambda g: g["nodes"][1].__setitem__(3, [0]),
     "a node's weight index out of range": lambda g: g["nodes"][0].__setitem__(5, 4),
     "panels for a node without": lambda g: g["nodes"][1].__setitem__(5, 0),
+    "an input twice": lambda g: g["inputs"].append(0),
+    "an output twice": lambda g: g["outputs"].append(3),
+    "an input that is a constant": lambda g: g["inputs"].append(2),
+    "a stride too few": lambda g: g["tensors"][0].__setitem__(5, [90, 15, 3]),
+    "strided, and its own": lambda g: g["tensors"][0].__setitem__(5, [90, 1, 6, 30]),
+    "an offset, and its own": lambda g: g["tensors"][0].__setitem__(4, 1),
+    "a constant that is a view": lambda g: g["tensors"][2].__setitem__(3, 0),
+    "another type than its root": lambda g: (g["tensors"][1].__setitem__(3, 0), g["tensors"][1].__setitem__(1, "i32")),
+    "an output too many": lambda g: g["nodes"][0].__setitem__(3, [1, 3]),
+    "an output computed twice": lambda g: g["nodes"].append(g["nodes"][1]),
+    "a table that is none": lambda g: g.__setitem__("inputs", {}),
+    "unknown kind of weight": lambda g: g["weights"][1].__setitem__(1, "text"),
+    "attributes that are a list": lambda g: g["nodes"][1].__setitem__(4, []),
+    "attribute out of range": lambda g: g["nodes"][1][4].__setitem__("alpha", 1 << 60),
+    "chunks too small": lambda g: g["weights"][1].__setitem__(3, 16),
+    "chunks too large": lambda g: g["weights"][1].__setitem__(3, 1 << 40),
 }
+
+
+def section_of(path: Path) -> bytes:
+    raw = path.read_bytes()
+    return raw[HEADER_BYTES : HEADER_BYTES + Header.unpack(raw[:HEADER_BYTES], len(raw)).graph_bytes]
 
 
 @pytest.mark.parametrize("name", FORGERIES)
 def test_forged_graphs_with_right_checksums_are_refused(artifact: Path, name: str) -> None:
-    raw = artifact.read_bytes()
-    header = Header.unpack(raw[:HEADER_BYTES], len(raw))
-    graph = json.loads(raw[HEADER_BYTES : HEADER_BYTES + header.graph_bytes])
+    graph = json.loads(section_of(artifact))
     forged = FORGERIES[name](graph)
     forge(artifact, forged if isinstance(forged, bytes) else json.dumps(graph).encode())
     with pytest.raises(ArtifactError):
@@ -191,9 +211,7 @@ def test_forged_graphs_with_right_checksums_are_refused(artifact: Path, name: st
 
 
 def test_the_forger_can_write_a_good_file(artifact: Path) -> None:
-    raw = artifact.read_bytes()
-    header = Header.unpack(raw[:HEADER_BYTES], len(raw))
-    forge(artifact, raw[HEADER_BYTES : HEADER_BYTES + header.graph_bytes])
+    forge(artifact, section_of(artifact))
     open_artifact(str(artifact)).close()
 
 
