@@ -1,4 +1,4 @@
-"""What the reader refuses beyond graphs of fixed shapes: headers, models of open shapes, values that are read
+"""Refusals of the reader beyond graphs of fixed shapes: headers, models of open shapes, values that are read
 later; each with its reason. What it accepts at the edge is read.
 """
 

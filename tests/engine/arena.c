@@ -50,6 +50,8 @@ static void shrinks(void) {
     CHECK(fx_arena_grow(&a, 10 * page) == FX_OK);
     memset(a.memory, 'x', (size_t)(10 * page));
     CHECK(fx_arena_cut(&a, 11 * page) == FX_OK && a.bytes == 10 * page);
+    CHECK(fx_arena_cut(&a, 10 * page - 1) == FX_OK && a.bytes == 10 * page - 1); /* no whole page */
+    CHECK(fx_arena_grow(&a, 10 * page) == FX_OK && is_all(a.memory, 10 * page - 1, 'x'));
     CHECK(fx_arena_cut(&a, 3 * page + 1) == FX_OK && a.bytes == 3 * page + 1);
     CHECK(fx_arena_grow(&a, 10 * page) == FX_OK && is_all(a.memory, 3 * page, 'x'));
     CHECK(is_all(a.memory + 4 * page, 6 * page, 0)); /* the page that was cut in two keeps its bytes */
@@ -111,7 +113,8 @@ static int try_all(void *arg) {
     CHECK(!fx_bind(a->engine, a->program, NULL, &bind_stats, &error) && error.status == FX_ERR_RUNNING);
     CHECK(fx_run(a->bound, NULL, NULL, 0, NULL, &run_stats, &error) == FX_ERR_RUNNING);
     CHECK(fx_unbind(a->bound) == FX_ERR_RUNNING && fx_engine_trim(a->engine, 0) == FX_ERR_RUNNING);
-    CHECK(fx_engine_close(a->engine, NULL) == FX_ERR_RUNNING);
+    CHECK(fx_engine_rest(a->engine, NULL) == FX_ERR_RUNNING && fx_engine_close(a->engine, NULL) == FX_ERR_RUNNING);
+    CHECK(!fx_recording_make(a->engine, &(fx_tape){.counter_count = 0}, &error) && error.status == FX_ERR_RUNNING);
     a->count++;
     return 0;
 }

@@ -33,6 +33,9 @@ static struct {
     atomic_long held;  /* allocations that are not freed */
     const int *errors; /* of the first calls, 0: the call does not fail; NULL: as number and is_sticky say */
     long errors_count;
+    atomic_int is_cold;    /* the page cache holds nothing */
+    atomic_int is_blocked; /* the device does not answer */
+    atomic_int cpus;       /* 0: as many as there are */
 } failing;
 
 static void arm(int kind, long number, int is_sticky, int error) {
@@ -117,12 +120,21 @@ WRAPPED(int, pthread_cond_init, (pthread_cond_t * condition, const pthread_conda
     return fails(FAIL_CONDITION) ? ENOMEM : __real_pthread_cond_init(condition, how);
 }
 WRAPPED(int, sched_getaffinity, (pid_t process, size_t bytes, cpu_set_t *cpus)) {
-    return fails(FAIL_CPUS) ? -1 : __real_sched_getaffinity(process, bytes, cpus);
+    if (fails(FAIL_CPUS))
+        return -1;
+    if (!atomic_load(&failing.cpus))
+        return __real_sched_getaffinity(process, bytes, cpus);
+    CPU_ZERO_S(bytes, cpus);
+    for (int i = 0; i < atomic_load(&failing.cpus); i++)
+        CPU_SET_S((size_t)i, bytes, cpus);
+    return 0;
 }
 WRAPPED(int, getrusage, (int who, struct rusage *usage)) {
     return fails(FAIL_USAGE) ? -1 : __real_getrusage((__rusage_who_t)who, usage);
 }
 WRAPPED(ssize_t, pread, (int fd, void *to, size_t bytes, off_t offset)) {
+    while (atomic_load(&failing.is_blocked))
+        sched_yield();
     if (!fails(FAIL_READ))
         return __real_pread(fd, to, bytes, offset);
     if (errno > 0)
@@ -131,8 +143,7 @@ WRAPPED(ssize_t, pread, (int fd, void *to, size_t bytes, off_t offset)) {
 }
 WRAPPED(long, syscall,
         (long number, long a, long b, long c, long d, long e, long f)) { /* of the engine preadv2 alone */
-    return fails(FAIL_CACHED) || atomic_load(&failing.kind) == FAIL_READ ? -1
-                                                                         : __real_syscall(number, a, b, c, d, e, f);
+    return fails(FAIL_CACHED) || atomic_load(&failing.is_cold) ? -1 : __real_syscall(number, a, b, c, d, e, f);
 }
 #undef WRAPPED
 

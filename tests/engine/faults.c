@@ -44,7 +44,7 @@ static int opens(int trace) {
                                 .threads = 2,
                                 .isa = NULL,
                                 .fresh = !trace,
-                                .read_bytes_per_second = atomic_load(&failing.kind) == FAIL_READ ? (int64_t)1 << 40 : 0,
+                                .read_bytes_per_second = atomic_load(&failing.is_cold) ? (int64_t)1 << 40 : 0,
                                 .trace = trace};
     s.engine = fx_engine_open(&options, &error);
     if (!s.engine)
@@ -119,12 +119,14 @@ static void closes(void) {
 static int faulty(int kind, long number, int is_sticky, int error) {
     const long held = atomic_load(&failing.held);
     s.may_fail = 1;
+    atomic_store(&failing.is_cold, kind == FAIL_READ || kind == FAIL_USAGE);
     arm(kind, number, is_sticky, error);
     const int is_open = opens((int)number % 3);
     if (is_open)
         lives();
     const long calls = disarm();
     s.may_fail = 0;
+    atomic_store(&failing.is_cold, 0);
     if (is_open) {
         rests();
         for (int i = 0; i < KINDS; i++)

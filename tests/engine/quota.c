@@ -3,6 +3,7 @@
 #include "flexnn/quota.h"
 #include "require.h"
 
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -51,6 +52,16 @@ static void quotas(void) {
     group("cpu,cpuacct", "cpu.cfs_quota_us", "250000\n");
     CHECK(quota("4:cpu,cpuacct:/docker/x\n3:cpuset:/outer\n") == 2.5);
     CHECK(quota("3:cpuset:/outer\n") == 0);
+    CHECK(quota("5:xcpu:/outer\n4:cpux,cpu,cpuacct:/outer\n") == 0); /* not where such a controller is mounted */
+    CHECK(quota("4:cpu,cpuacct:/\n0::/outer\n") == 0.5 && quota("0::/outer\n4:cpu,cpuacct:/\n") == 0.5);
+    group("cpu", "cpu.cfs_quota_us", "250000\n"); /* without a period */
+    CHECK(quota("4:cpu:/\n") == 0);
+    group("cpu", "cpu.cfs_period_us", "1000000\n");
+    CHECK(quota("4:cpu:/\n") == 0.25);
+    char deep[1000] = "0::";
+    while (strlen(deep) < sizeof deep - 5)
+        strcat(deep, "/xyz");
+    CHECK(quota(deep) == 0.5); /* such a group is not there; the one above all is */
     static const char *const broken[] = {"", "\n", "0::", "0", "::::", "0:cpu", "x:cpu,cpuacct:y"};
     for (size_t i = 0; i < sizeof broken / sizeof *broken; i++)
         CHECK(quota(broken[i]) == 0);
