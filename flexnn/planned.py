@@ -9,7 +9,7 @@ from flexnn.kept_artifacts import compiled
 from flexnn.measure import kept_machine
 from flexnn.planning import MachineProfile, Plan, Planner
 from flexnn.run.model_file import ModelFile
-from flexnn.run.options import RunOptions, run_options
+from flexnn.run.options import GivenGroups, Io, Profile, RunOptions, run_options
 
 
 def plan(
@@ -18,10 +18,11 @@ def plan(
     memory: str | int | None = None,
     threads: int | None = None,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
-    io: str = "buffered",
-    profile: str | None = None,
-    groups: str | int | None = None,
+    io: Io = "buffered",
+    profile: Profile | None = None,
+    groups: GivenGroups = None,
     reuse_outputs: bool = False,
+    own_outputs: bool = True,
     deterministic: bool = False,
     explain: bool = False,
 ) -> Plan:
@@ -40,6 +41,7 @@ def plan(
         profile: ``"measure"`` or ``"analytic"``; default: the environment's FLEXNN_PROFILE, or "measure".
         groups: As for Session.
         reuse_outputs: As for Session.
+        own_outputs: As for Session.
         deterministic: As for Session.
         explain: Whether the plan says what its memory and time are made of (``plan.explanation``); takes a few more
             plans. Models that branch, or whose shapes are open, have no explanation.
@@ -61,6 +63,7 @@ def plan(
         profile=profile,
         groups=groups,
         reuse_outputs=reuse_outputs,
+        own_outputs=own_outputs,
         deterministic=deterministic,
     )
     model, given = os.fsdecode(path), shapes or {}
@@ -69,7 +72,7 @@ def plan(
         try:
             if file.open_model is None:
                 return _graph_plan(file, options, explain)
-            return _region_plan(file, options)
+            return _region_plan(file, options.counting_outputs)
         finally:
             file.close()
 

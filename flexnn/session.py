@@ -7,7 +7,7 @@ import sys
 from _thread import RLock  # threading takes a twentieth of what importing flexnn may
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -18,12 +18,13 @@ from flexnn.planning import BudgetError, Plan
 from flexnn.run.engine import SessionError
 from flexnn.run.feeds import Feeds
 from flexnn.run.opening import open_run
-from flexnn.run.options import RunOptions, run_options
+from flexnn.run.options import GivenGroups, Io, Profile, RunOptions, run_options
 from flexnn.units import parse_bytes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from flexnn.asynchronous import Calls
     from flexnn.graph.about import About
     from flexnn.run.protocol import Run
 
@@ -58,7 +59,9 @@ class Session:
     """A model opened for running inside a memory budget.
 
     Opening and running the session adds at most ``memory`` bytes to the process. Several threads may call ``run``;
-    their runs take turns. A session belongs to the process that opened it. Close it, or use it as a context manager.
+    their runs take turns. A session belongs to the process that opened it; where a pickle of it is loaded, the file is
+    opened again with the same options (but ``progress``) and the budget of then. Close it, or use it as a context
+    manager.
 
     Args:
         path: Artifact, or ONNX file, which is compiled when it is first opened, in a process of its own; the artifact
@@ -78,6 +81,8 @@ class Session:
         trace: Whether runs are recorded for ``trace_events``.
         reuse_outputs: Whether a run may overwrite the arrays that the run before returned; the budget then holds the
             outputs once, not twice.
+        own_outputs: Whether runs return arrays of the session's; if not, each run is given arrays for all outputs
+            (``out``), and the budget does not hold outputs (with open shapes, it holds them once).
         deterministic: Whether kernels are chosen by rule, not by time, so that outputs are equal bit for bit whatever
             the threads, the budget and the session, on all machines of one instruction-set level. By default they
             are chosen by measured times, and may differ in the last bits.
@@ -100,30 +105,34 @@ class Session:
         memory: str | int | None = None,
         threads: int | None = None,
         *,
-        io: str = "buffered",
+        io: Io = "buffered",
         shapes: Mapping[str, tuple[int, ...]] | None = None,
-        profile: str | None = None,
-        groups: str | int | None = None,
+        profile: Profile | None = None,
+        groups: GivenGroups = None,
         progress: Callable[[str], None] | None = None,
         trace: bool = False,
         reuse_outputs: bool = False,
+        own_outputs: bool = True,
         deterministic: bool = False,
     ) -> None:
-        options = run_options(
-            memory,
-            threads,
-            io=io,
-            profile=profile,
-            groups=groups,
-            reuse_outputs=reuse_outputs,
-            progress=progress,
-            trace=trace,
-            deterministic=deterministic,
-        )
-        self._open(os.fsdecode(path), shapes or {}, options)
+        given: dict[str, Any] = {
+            "threads": threads,
+            "io": io,
+            "profile": profile,
+            "groups": groups,
+            "trace": trace,
+            "reuse_outputs": reuse_outputs,
+            "own_outputs": own_outputs,
+            "deterministic": deterministic,
+        }
+        self._open(os.fsdecode(path), shapes or {}, run_options(memory, progress=progress, **given), given)
 
-    def _open(self, path: str, shapes: Mapping[str, tuple[int, ...]], options: RunOptions) -> None:
+    def _open(
+        self, path: str, shapes: Mapping[str, tuple[int, ...]], options: RunOptions, given: dict[str, Any]
+    ) -> None:
         self._process = os.getpid()
+        self._opened_with = os.path.abspath(path), given | {"shapes": shapes}
+        self._calls: Calls | None = None
         self._lock = RLock()  # also for the thread that has it: a signal handler may call while a run goes on
         self._is_busy = self._is_closed = self._is_released = False
         if is_onnx(path):
@@ -204,7 +213,13 @@ class Session:
         """
         return self._while_open(lambda run: run.artifact.about())
 
-    def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[Array]:
+    def run(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        *,
+        out: Mapping[str, Array] | Sequence[Array] | None = None,
+    ) -> list[Array]:
         """Run the model.
 
         With open shapes, the first run at new shapes also binds and plans. The budget reserves memory for two sets of
@@ -213,13 +228,17 @@ class Session:
         Args:
             output_names: Names of the outputs to return; None: all, in the model's order.
             input_feed: Input arrays by name, with the model's shapes and types.
+            out: Arrays to write outputs into, by name, or in the order of ``output_names``: contiguous, of the output's
+                shape and type, apart from each other and from the inputs. The session takes no memory for these
+                outputs; its budget still reserves it, unless it was opened with ``own_outputs=False``. A run that
+                fails may have written some.
 
         Returns:
-            One array for each name.
+            One array for each name; those of ``out`` where it has them.
 
         Raises:
-            ValueError: A name, shape or type is wrong.
-            TypeError: ``output_names`` is no list, or ``input_feed`` no mapping.
+            ValueError: A name, shape or type is wrong, or an array of ``out`` cannot be written into.
+            TypeError: ``output_names`` is no list, ``input_feed`` no mapping, or ``out`` neither.
             SessionError: The artifact cannot be read or fails its checksums (the session can run again), or what was
                 bound has changed in memory when a run follows a fault (until it is bound anew), or the session is
                 closed, from another process, or called by a signal handler that interrupted a call of the session.
@@ -227,11 +246,39 @@ class Session:
             GraphError: Shapes are open, and the model cannot be computed at these.
         """
         wanted = self._feeds.wanted(output_names)
-        outputs = self._while_open(lambda run: run.repeat(input_feed))
+        owns = self._opened_with[1].get("own_outputs", True)
+        outputs = self._while_open(lambda run: run.repeat(input_feed)) if out is None and owns else None
         if outputs is None:
-            inputs = self._feeds.arrays(input_feed)
-            outputs = self._while_open(lambda run: run.run(inputs))
+            inputs, into = self._feeds.arrays(input_feed), None
+            if out is not None or not owns:
+                from flexnn.run.given import placed
+
+                into = placed(out, wanted, self._run.outputs, inputs, all_needed=not owns)
+            outputs = self._while_open(lambda run: run.run(inputs, into))
         return outputs if wanted is None else [outputs[i] for i in wanted]
+
+    async def arun(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        *,
+        out: Mapping[str, Array] | Sequence[Array] | None = None,
+    ) -> list[Array]:
+        """Run the model as ``run`` does, in a thread, while the event loop goes on.
+
+        Arrays of the feed and of ``out`` are in use until it returns. Runs that are awaited together take turns in one
+        thread, which takes about 0.1 MiB beside the budget. A task
+        that is cancelled breaks its run off, as Ctrl-C would, and goes on when the run has ended; the session can run
+        again.
+
+        Raises:
+            RuntimeError: No thread starts.
+        """
+        from flexnn.asynchronous import Calls, awaited
+
+        self._check_process()
+        self._calls = self._calls or Calls()
+        return await awaited(self._calls, self._lock, lambda: self.run(output_names, input_feed, out=out))
 
     def statistics(self) -> dict[str, Any]:
         """Return figures of the session and of its last run.
@@ -290,8 +337,12 @@ class Session:
         if hasattr(self, "_run"):
             self.close()
 
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("a session cannot be copied or pickled; open another one of the same artifact")
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._is_closed:
+            raise SessionError("the session is closed")
+        path, given = self._opened_with
+        others = {name: value for name, value in self.__dict__.items() if name not in _OWN}
+        return _opened_again, (type(self), path, given | {"memory": self.memory}), others or None
 
     def __enter__(self) -> Self:
         return self
@@ -329,6 +380,19 @@ class Session:
                     self._release()
 
 
+_OWN = frozenset(
+    {"_process", "_opened_with", "_calls", "_lock", "_is_busy", "_is_closed", "_is_released", "_run", "_feeds"}
+)
+"""Attributes of a session that its pickle does not hold; others are those of derived classes."""
+
+
+def _opened_again(kind: type[Session], path: str, given: dict[str, Any]) -> Session:
+    """Return the session of a pickle."""
+    session = kind.__new__(kind)
+    Session.__init__(session, path, **given)
+    return session
+
+
 def open_for_tests(
     path: str | os.PathLike[str],
     memory: str | int | None = None,
@@ -353,7 +417,7 @@ def open_for_tests(
         rewrite=rewrite,
     )
     session = Session.__new__(Session)
-    session._open(os.fsdecode(path), shapes or {}, chosen)
+    session._open(os.fsdecode(path), shapes or {}, chosen, {"threads": threads, **options})
     return session
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from operator import index
 from typing import Literal
 
 Groups = int | Literal["auto"] | None
@@ -15,12 +16,15 @@ _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
 
 def parse_bytes(text: str | int) -> int:
     """Return the bytes that ``text`` says: an integer, or a number with KiB, MiB, GiB (powers of 1024) or KB, MB, GB
-    (powers of 1000). Raises ValueError for anything else, and for less than one byte.
+    (powers of 1000). Raises ValueError for anything else, floats too, and for less than one byte.
     """
-    if isinstance(text, int) and not isinstance(text, bool):
-        size = text
+    if not isinstance(text, str):
+        if isinstance(text, bool) or not hasattr(text, "__index__"):
+            kind = type(text).__name__
+            raise ValueError(f"not a size: {text!r} is a {kind}; write bytes as an integer, or text like '48MiB'")
+        size = index(text)
     else:
-        match = _SIZE.fullmatch(str(text))
+        match = _SIZE.fullmatch(text)
         if not match or match[2].upper() not in _UNITS:
             raise ValueError(f"not a size: {text!r}; write bytes, or a number with KiB, MiB, GiB, KB, MB or GB")
         size = int(min(float(match[1]) * _UNITS[match[2].upper()], SIZE_MAX + 1))

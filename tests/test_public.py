@@ -8,6 +8,7 @@ import pkgutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Literal, get_args, get_type_hints
 
 import pytest
 from onnx import helper
@@ -36,6 +37,14 @@ def test_every_public_name_is_what_its_documentation_says() -> None:
     for name in FUNCTIONS | ERRORS | CLASSES:
         assert getattr(flexnn, name).__doc__, name
     assert isinstance(flexnn.__version__, str)
+
+
+def test_options_of_few_values_say_which() -> None:
+    for function in (flexnn.Session.__init__, flexnn.plan):
+        hints = {name: set(get_args(hint)) for name, hint in get_type_hints(function).items()}
+        assert hints["io"] == {"buffered", "direct"}
+        assert Literal["measure", "analytic"] in hints["profile"]
+        assert Literal["auto", "off"] in hints["groups"]
 
 
 def test_all_errors_have_one_base_and_keep_their_own() -> None:

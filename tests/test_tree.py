@@ -23,6 +23,7 @@ LINES_MAX = 500
 MAY_IMPORT = {
     "_core": set(),
     "errors": set(),
+    "asynchronous": {"_core"},
     "median": set(),
     "units": set(),
     "files": {"_core"},
@@ -50,11 +51,11 @@ MAY_IMPORT = {
         "session",
         "units",
     },
-    "session": {"artifact", "graph", "kept_artifacts", "planning", "run", "units"},
+    "session": {"artifact", "asynchronous", "graph", "kept_artifacts", "planning", "run", "units"},
     "planned": {"graph", "kept_artifacts", "measure", "planning", "regions", "run"},
     "__init__": {"artifact", "compiler", "errors", "graph", "planned", "planning", "session"},
     "__main__": {"cli"},
-    "ort": {"__init__", "_core", "errors", "graph", "kept_artifacts", "planning", "session", "units"},
+    "ort": {"__init__", "_core", "asynchronous", "errors", "graph", "kept_artifacts", "planning", "session", "units"},
     "backend": {"compiler", "graph", "session"},
     "doctor": {"_core"},
     "cli": {

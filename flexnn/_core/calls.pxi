@@ -76,8 +76,9 @@ cdef class Signature:
         return (view.ndim * <Py_ssize_t>sizeof(Py_ssize_t) == len(shape) and strcmp(view.format, name) == 0
                 and memcmp(<const void *>view.shape, wanted, len(shape)) == 0 and <size_t>view.buf % view.itemsize == 0)
 
-    cdef _Call _call(self, feed):
-        """The arrays of a run; None where the feed is no dictionary of arrays that are like those of the signature."""
+    cdef _Call _call(self, feed, list into=None):
+        """The arrays of a run; None where the feed is no dictionary of arrays that are like those of the signature.
+        ``into``: the outputs; None: made."""
         cdef Py_ssize_t i = 0, at, inputs = len(self.names)
         cdef Py_buffer *view
         cdef _Call call
@@ -107,7 +108,9 @@ cdef class Signature:
             view = call.take(array, PyBUF_SIMPLE)
             call.pointers[i], call.sizes[i] = view.buf, view.len
             i += 1
-        if self.make is not None:
+        if into is not None:
+            call.outputs = into
+        elif self.make is not None:
             call.outputs = self.make(given)
         else:
             empty = self.empty

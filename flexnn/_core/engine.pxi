@@ -4,8 +4,13 @@ import os
 cimport cython
 
 from cpython.exc cimport PyErr_CheckSignals
+from cpython.object cimport PyObject
 
 from flexnn._core.c_engine cimport *
+
+
+cdef extern from "Python.h":
+    int PyThreadState_SetAsyncExc(unsigned long id, PyObject *exc)
 
 cdef tuple _STATUS_NAMES = ("ok", "params", "bounds", "index", "memory", "io", "eof", "checksum", "thread", "cancelled",
                             "fork", "overlap", "running", "seal")
@@ -61,10 +66,14 @@ cdef object _err_raise(const fx_error *e):
                       e.os_error)
 
 
+cdef object _bytecode = eval("lambda: None")  # which this C is not: where other threads' exceptions are raised
+
+
 cdef int _interrupted(void *pending) noexcept with gil:
-    """Whether a signal handler raised; the exception is kept in the list."""
+    """Whether a signal handler or another thread raised (raise_in); the exception is kept in the list."""
     try:
         PyErr_CheckSignals()
+        _bytecode()
     except BaseException as error:
         (<list>pending).append(error)
         return 1
@@ -92,6 +101,12 @@ cdef const void *_array(list buffers, array, size_t size, what, uint32_t *count)
     buffers.append(buffer)
     count[0] = len(array)
     return buffer.view.buf
+
+
+def raise_in(unsigned long thread, kind):
+    """Have an exception of class ``kind`` raised in a thread of Python's (its identity) at its next bytecode, of which
+    a run has some every 20 ms; None: what was set and not raised is not."""
+    PyThreadState_SetAsyncExc(thread, NULL if kind is None else <PyObject *>kind)
 
 
 def usable_cpus():

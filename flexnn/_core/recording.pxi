@@ -112,13 +112,13 @@ cdef class Recording:
         call.take_all(buffers, self.input_count)
         return self._go(call, goes_on)
 
-    def repeat(self, Signature signature not None, feed):
-        """One run over the arrays of a feed, which never stops: its outputs, ``run_ns``, ``stall_ns`` and
-        ``bytes_read``. None, without a run, where the feed is not like the signature. Errors as ``run``."""
+    def repeat(self, Signature signature not None, feed, list into=None):
+        """One run over the arrays of a feed, which never stops: its outputs (those of ``into``, if given), ``run_ns``,
+        ``stall_ns`` and ``bytes_read``. None, without a run, where the feed is not like the signature. Errors as ``run``."""
         cdef _Call call
         if signature.buffer_count != self.buffer_count:
             raise ValueError(f"{signature.buffer_count} buffers, not {self.buffer_count}")
-        call = signature._call(feed)
+        call = signature._call(feed, into)
         if call is None:
             return None
         _, run_ns, stall_ns, bytes_read = self._go(call, False)

@@ -26,15 +26,15 @@ Overhead = Callable[[Graph, int, int, int], dict[str, int]]
 
 
 def overhead_bytes(
-    graph: Graph, step_count: int, load_count: int, threads: int, *, reuse_outputs: bool = False
+    graph: Graph, step_count: int, load_count: int, threads: int, *, output_sets: int = 2
 ) -> dict[str, int]:
     """Return bytes outside the arena by purpose: ``io``, ``program``, ``stacks`` and ``base``. ``io`` is the caller's
-    input and output arrays; outputs count twice unless they are reused, as a caller still holds those of the last run
-    while the next ones are made.
+    input and output arrays. Outputs count twice, as a caller still holds those of the last run while the next ones are
+    made; once where they are reused, and not at all where the caller always has arrays for them.
     """
     outputs = sum(graph.tensors[t].nbytes for t in graph.outputs)
     return {
-        "io": sum(graph.tensors[t].nbytes for t in graph.inputs) + outputs * (1 if reuse_outputs else 2),
+        "io": sum(graph.tensors[t].nbytes for t in graph.inputs) + outputs * output_sets,
         "program": NODE_BYTES * len(graph.nodes)
         + STEP_BYTES * max(step_count, load_count)
         + CHECKSUM_BYTES * sum(weight.chunks for weight in graph.weights),
@@ -43,9 +43,9 @@ def overhead_bytes(
     }
 
 
-def overhead_for(*, reuse_outputs: bool) -> Overhead:
-    """Return ``overhead_bytes`` for sessions that write each run's outputs into the same arrays, or do not."""
-    return partial(overhead_bytes, reuse_outputs=reuse_outputs)
+def overhead_for(output_sets: int) -> Overhead:
+    """Return ``overhead_bytes`` for sessions that take memory for so many sets of outputs."""
+    return partial(overhead_bytes, output_sets=output_sets)
 
 
 def with_groups(overhead: Overhead) -> Overhead:

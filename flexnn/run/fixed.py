@@ -69,14 +69,17 @@ class FixedRun:
         """Bytes that the session owns, as its plan accounts for them."""
         return self._bound.plan.session_bytes
 
-    def run(self, inputs: Sequence[Array]) -> list[Array]:
-        """Return all outputs, in the model's order. Raises SessionError."""
+    def run(self, inputs: Sequence[Array], into: Sequence[Array | None] | None = None) -> list[Array]:
+        """Return all outputs, in the model's order; ``into``: the array of each, None where it is to be made. Raises
+        SessionError.
+        """
         if self._bound.program is None:
             self._bound = self._bind(self._bound.plan)
         _, program, watch = self._bound
         assert program is not None
         tensors = [self._graph.tensors[i] for i in self._graph.outputs]
-        outputs = [self._results.array(t.name, t.shape, DTYPES[t.dtype], inputs) for t in tensors]
+        with self._results.writing([t.name for t in tensors], into):
+            outputs = [self._results.array(t.name, t.shape, DTYPES[t.dtype], inputs) for t in tensors]
         self.last_run = program.run([*inputs, *outputs], [program])
         if watch:
             watch.ran(lambda: program.spans)

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import math
 import mmap
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from flexnn.graph.ir import Array, Shape
+
+if TYPE_CHECKING:
+    from .open_stretches import OpenStretches
+    from .recording import ReadyStretch
 
 GUESS = 8
 """Times that a size nobody knows is guessed to be larger than what was seen."""
@@ -45,3 +51,30 @@ class Growing:
         if wanted < self.nbytes:
             self.grow(wanted)
         return np.frombuffer(self._memory, self._dtype, rows * math.prod(self._shape)).reshape(rows, *self._shape)
+
+
+def stack(opened: OpenStretches, ready: ReadyStretch, number: int, others: Mapping[int, Growing]) -> Growing:
+    """Return an empty stack for an output of unknown length, which has room for as many rows as last time."""
+    output, times = ready.stretch.outputs[number], ready.times[number]
+    room = opened.room(ready, sum(other.times * other.nbytes for other in others.values()))
+    most = None if room is None else max(room, 0) // times
+    made = Growing(output.shape, output.dtype, ready.capacities.get(number, 0), most)
+    made.times = times
+    return made
+
+
+def run_growing(
+    opened: OpenStretches, ready: ReadyStretch, buffers: list[Array], growing: Mapping[int, Growing]
+) -> None:
+    """Run a stretch; where a stack is full, give it more room. Raises BudgetError where there is none."""
+    first = len(buffers) - len(ready.stretch.outputs)
+    stopped = opened.run(ready, buffers)
+    while stopped >= 0:
+        number = ready.grown[stopped]
+        grown = growing[number]
+        buffers[first + number] = np.empty(0, np.uint8)  # nothing may hold what grows
+        opened.grow(ready, grown, sum(other.times * other.nbytes for other in growing.values()))
+        buffers[first + number] = grown.bytes
+        stopped = opened.run(ready, buffers, goes_on=True)
+    for number in growing:
+        buffers[first + number] = np.empty(0, np.uint8)

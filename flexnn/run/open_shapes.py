@@ -26,7 +26,7 @@ from flexnn.regions.scope import is_few
 from flexnn.regions.walk import HEAVY, constant_array
 
 from .engine import SessionError
-from .growing import Growing
+from .growing import Growing, run_growing, stack
 from .lacking import LackingRecorder
 from .model_file import ModelFile
 from .needs import live_bytes
@@ -78,7 +78,7 @@ class OpenShapesRun:
         """The stretch that was all of the last run; None: it needs a walk."""
         self._first: dict[Hashable, Stretch] = {}
         """First stretch of each region that was walked, by region and shapes; the one used last at the end."""
-        self.output_sets = 1 if options.reuse_outputs else 2
+        self.output_sets = options.output_sets
         """Number of sets of outputs at a time."""
         self.found: list[Found] = []
         """Findings of the run under way, or of the last, in order."""
@@ -140,8 +140,15 @@ class OpenShapesRun:
         """Bytes of everything that is open, and of the model."""
         return sum(self._open.bytes().values())
 
-    def run(self, inputs: Sequence[Array]) -> list[Array]:
-        """Return all outputs, in the model's order. Raises BudgetError, SessionError, GraphError."""
+    def run(self, inputs: Sequence[Array], into: Sequence[Array | None] | None = None) -> list[Array]:
+        """Return all outputs, in the model's order; ``into``: the array of each, None where it is to be made. Raises
+        BudgetError, SessionError, GraphError, and ValueError where an array does not fit.
+        """
+        names = [port.name for port in self.outputs]
+        with self._results.writing(names, into):
+            return self._results.delivered(names, self._run_all(inputs))
+
+    def _run_all(self, inputs: Sequence[Array]) -> list[Array]:
         shapes = tuple([array.shape for array in inputs])
         if shapes != self._shapes:
             self._change(shapes, inputs)
@@ -196,7 +203,9 @@ class OpenShapesRun:
         ready = self._repeats
         if ready is None or not self._open.may_repeat(ready):
             return None
-        repeated = self._open.repeat(ready, feed)
+        wanted = ready.stretch.outputs if self._results.given else []
+        into = [self._results.array(made.name, made.shape, made.dtype, feed.values()) for made in wanted]
+        repeated = self._open.repeat(ready, feed, into or None)
         if repeated is None:
             return None
         outputs, self.last_run = repeated
@@ -390,7 +399,7 @@ class OpenShapesRun:
         is_root = stretch.region is self._root
         for number, output in enumerate(stretch.outputs):
             if output.counter >= 0:
-                growing[number] = self._stack(ready, number, growing)
+                growing[number] = stack(self._open, ready, number, growing)
                 made.append(np.empty(0, np.uint8))
             elif is_root and output.name in self._root.outputs:
                 made.append(self._results.array(output.name, output.shape, output.dtype, self._feeds))
@@ -400,7 +409,7 @@ class OpenShapesRun:
         if growing:
             for number, grown in growing.items():
                 buffers[number - len(made)] = grown.bytes
-            self._run_growing(ready, buffers, growing, live)
+            run_growing(self._open, ready, buffers, growing)
         else:
             self._open.run(ready, buffers)
         live.update(zip([output.name for output in stretch.outputs], made, strict=True))
@@ -411,31 +420,6 @@ class OpenShapesRun:
             live[output.name] = grown.array(turns)
         if growing:
             self._open.needs.run(ready)
-
-    def _stack(self, ready: ReadyStretch, number: int, others: Mapping[int, Growing]) -> Growing:
-        """Return an empty stack for an output of unknown length, which has room for as many rows as last time."""
-        output, times = ready.stretch.outputs[number], ready.times[number]
-        room = self._open.room(ready, sum(other.times * other.nbytes for other in others.values()))
-        most = None if room is None else max(room, 0) // times
-        stack = Growing(output.shape, output.dtype, ready.capacities.get(number, 0), most)
-        stack.times = times
-        return stack
-
-    def _run_growing(
-        self, ready: ReadyStretch, buffers: list[Array], growing: dict[int, Growing], live: Mapping[str, Array]
-    ) -> None:
-        """Run a stretch; where a stack is full, give it more room. Raises BudgetError where there is none."""
-        first = len(buffers) - len(ready.stretch.outputs)
-        stopped = self._open.run(ready, buffers)
-        while stopped >= 0:
-            number = ready.grown[stopped]
-            grown = growing[number]
-            buffers[first + number] = np.empty(0, np.uint8)  # nothing may hold what grows
-            self._open.grow(ready, grown, sum(other.times * other.nbytes for other in growing.values()))
-            buffers[first + number] = grown.bytes
-            stopped = self._open.run(ready, buffers, goes_on=True)
-        for number in growing:
-            buffers[first + number] = np.empty(0, np.uint8)
 
     # ---- what Python does between stretches ----
 

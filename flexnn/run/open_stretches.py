@@ -156,14 +156,16 @@ class OpenStretches(Teams):
         for segment in found.segments:
             self._open[segment] = self._open.pop(segment)
 
-    def repeat(self, stretch: ReadyStretch, feed: Mapping[str, Any]) -> tuple[list[Array], dict[str, int]] | None:
-        """Run the stretch that was all of the last run again; return the outputs and the run's figures. None, without a
-        run, where the feed is not like that run's. Raises SessionError.
+    def repeat(
+        self, stretch: ReadyStretch, feed: Mapping[str, Any], into: list[Array] | None = None
+    ) -> tuple[list[Array], dict[str, int]] | None:
+        """Run the stretch that was all of the last run again; return the outputs (those of ``into``, if given) and the
+        run's figures. None, without a run, where the feed is not like that run's. Raises SessionError.
         """
         assert stretch.recording is not None
         assert stretch.signature is not None
         try:
-            repeated = stretch.recording.repeat(stretch.signature, feed)
+            repeated = stretch.recording.repeat(stretch.signature, feed, into)
         except _core.EngineError as error:
             raise SessionError(self._explain(stretch, error)) from None
         if repeated is None:
@@ -303,9 +305,8 @@ class OpenStretches(Teams):
 
     def _values(self, found: ReadyStretch, live: Mapping[str, Array]) -> int:
         """Return the bytes of live values and of a stretch's outputs."""
-        times = 1 if self._options.reuse_outputs else 2
         outputs = sum(o.dtype.itemsize * prod(o.shape) for o in found.stretch.outputs if o.counter < 0)
-        return sum({id(array): array.nbytes for array in live.values()}.values()) + times * outputs
+        return sum({id(array): array.nbytes for array in live.values()}.values()) + self._options.output_sets * outputs
 
     def _make_room(self, found: ReadyStretch) -> None:
         """Plan and place a stretch with its team. Close others and drop kept stretches where that is needed; raise

@@ -26,7 +26,7 @@ def open_run(path: str, shapes: Mapping[str, tuple[int, ...]], options: RunOptio
             return FixedRun(file, options)
         from .open_shapes import OpenShapesRun  # binding shapes costs imports that most sessions do without
 
-        return OpenShapesRun(file, options, look_ahead)
+        return OpenShapesRun(file, options.counting_outputs, look_ahead)
     except BaseException:
         file.close()
         raise

@@ -6,7 +6,7 @@ import math
 import operator
 import os
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from flexnn import _core
 from flexnn.measure import throttled
@@ -16,10 +16,13 @@ from flexnn.units import Groups, parse_bytes, parse_groups
 
 from .engine import Switches
 
-PROFILES = ("measure", "analytic")
+Profile = Literal["measure", "analytic"]
 """Ways to know the machine's times; the first is the default."""
-IO = ("buffered", "direct")
+Io = Literal["buffered", "direct"]
 """Ways to read weights; the first is the default."""
+GivenGroups = int | Literal["auto", "off"] | None
+"""Groups as a caller names them."""
+PROFILES, IO = get_args(Profile), get_args(Io)
 
 
 def default_threads() -> int:
@@ -57,6 +60,8 @@ class RunOptions(NamedTuple):
     """Function that is told what takes a while."""
     trace: bool
     """Whether runs are recorded."""
+    own_outputs: bool = True
+    """Whether runs return arrays of the session's, or are always given some."""
     deterministic: bool = False
     """Whether kernels are chosen by rule, so that outputs do not depend on times, threads or budget."""
     poison: bool = False
@@ -75,15 +80,24 @@ class RunOptions(NamedTuple):
         """Whether the machine is measured, and runs are watched."""
         return self.profile == "measure"
 
+    @property
+    def output_sets(self) -> int:
+        """Number of sets of outputs that a budget counts."""
+        return 0 if not self.own_outputs else 1 if self.reuse_outputs else 2
+
+    @property
+    def counting_outputs(self) -> RunOptions:
+        """These options for open shapes, with which outputs are values among others: they count once at least."""
+        return self if self.own_outputs else self._replace(own_outputs=True, reuse_outputs=True)
+
     def throttled(self, machine: MachineProfile) -> MachineProfile:
         """Return ``machine`` with the limit on reading; without one, itself."""
         return throttled(machine, self.read_bytes_per_second) if self.read_bytes_per_second else machine
 
     def setting(self, machine: MachineProfile, io_align: int) -> Setting:
         """Return the setting of plans for ``machine``, throttled already, whose reads are aligned to ``io_align``."""
-        return Setting(
-            machine, self.threads, io_align, overhead_for(reuse_outputs=self.reuse_outputs), self.deterministic
-        )
+        overhead = overhead_for(self.output_sets)
+        return Setting(machine, self.threads, io_align, overhead, self.deterministic)
 
     def switches(self, direct_fd: int) -> Switches:
         """Return the engine's switches; ``direct_fd``: the artifact opened with O_DIRECT, or -1."""
@@ -98,6 +112,7 @@ def run_options(
     profile: str | None = None,
     groups: str | int | None = None,
     reuse_outputs: bool = False,
+    own_outputs: bool = True,
     progress: Callable[[str], None] | None = None,
     trace: bool = False,
     deterministic: bool = False,
@@ -116,6 +131,7 @@ def run_options(
         profile=checked_profile,
         groups=checked_groups,
         reuse_outputs=reuse_outputs,
+        own_outputs=own_outputs,
         progress=progress or no_progress,
         trace=trace,
         deterministic=deterministic,

@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import math
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,12 +29,39 @@ class Outputs:
         self._reuse = reuse
         self._kept_max = 1 if reuse else 2  # what a budget counts: callers hold the last ones while the next are made
         self._kept: dict[str, list[_Memory]] = {}
+        self.given: dict[str, Array] = {}
+        """Arrays of the caller's for outputs of the run under way."""
+
+    @contextlib.contextmanager
+    def writing(self, names: Sequence[str], into: Sequence[Array | None] | None) -> Iterator[None]:
+        """Have outputs of these names written into arrays of the caller's; None: none for it, or for any."""
+        if into is not None:
+            self.given = {name: array for name, array in zip(names, into, strict=True) if array is not None}
+        try:
+            yield
+        finally:
+            self.given = {}
+
+    def delivered(self, names: Sequence[str], outputs: list[Array]) -> list[Array]:
+        """Return outputs, those in the caller's arrays for which there are some. Raises ValueError where one does not
+        fit.
+        """
+        for number, name in enumerate(names if self.given else ()):
+            array, made = self.given.get(name), outputs[number]
+            if array is not None and array is not made:
+                check_fits(name, array, made.shape, made.dtype)
+                array[...] = made
+                outputs[number] = array
+        return outputs
 
     def array(self, name: str, shape: Sequence[int], dtype: np.dtype[Any], inputs: Iterable[Array]) -> Array:
         """Return an uninitialised array for an output. It belongs to the caller as long as the array or a view of it
-        lives, unless outputs are reused, and never shares memory with the run's ``inputs``. Raises OSError if there is
-        no memory.
+        lives, unless outputs are reused, and never shares memory with the run's ``inputs``. It is the caller's where
+        one is given. Raises OSError if there is no memory, ValueError where what is given does not fit.
         """
+        if name in self.given:
+            check_fits(name, self.given[name], shape, dtype)
+            return self.given[name]
         nbytes = math.prod(shape) * dtype.itemsize
         if not nbytes or (nbytes < OWN_BYTES and not self._reuse):
             return np.empty(shape, dtype)
@@ -101,3 +128,9 @@ class _Memory:
 
     def _references(self) -> int:
         return sys.getrefcount(self.mapping)
+
+
+def check_fits(name: str, array: Array, shape: Sequence[int], dtype: np.dtype[Any]) -> None:
+    """Raise ValueError unless an array has the shape and type of an output."""
+    if array.dtype != dtype or array.shape != tuple(shape):
+        raise ValueError(f"out: {name!r} is {array.dtype}{list(array.shape)}, the output {dtype}{list(shape)}")

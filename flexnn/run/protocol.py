@@ -56,8 +56,10 @@ class Run(Protocol):
         """Figures of the last complete run: ``run_ns``, ``stall_ns``, ``bytes_read``."""
         ...
 
-    def run(self, inputs: Sequence[Array]) -> list[Array]:
-        """Return all outputs, in the model's order. Raises SessionError, BudgetError, GraphError."""
+    def run(self, inputs: Sequence[Array], into: Sequence[Array | None] | None = None) -> list[Array]:
+        """Return all outputs, in the model's order; ``into``: the array of each, None where the run makes it. Raises
+        SessionError, BudgetError, GraphError, and ValueError where an array does not fit.
+        """
         ...
 
     def repeat(self, feed: Mapping[str, Any]) -> list[Array] | None:
