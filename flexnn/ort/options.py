@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import IntEnum
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from . import errors
 from .logs import say
+
+if TYPE_CHECKING:
+    from flexnn.asynchronous import Call
+
+_T = TypeVar("_T")
 
 
 class GraphOptimizationLevel(IntEnum):
@@ -107,7 +113,7 @@ class SessionOptions(_Options):
 
 
 class RunOptions(_Options):
-    """Options of a run. ``terminate`` is not looked at while a run goes on."""
+    """Options of a run. ``terminate`` breaks off the runs that have these options, and lets none begin."""
 
     _DEFAULTS: ClassVar[dict[str, Any]] = {
         "log_severity_level": -1,
@@ -117,6 +123,35 @@ class RunOptions(_Options):
         "terminate": False,
         "training_mode": False,
     }
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._calls: set[Call] = set()
+        """Runs that go on."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name == "terminate" and value:
+            for call in list(self._calls):
+                call.cancel()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_calls"} | {"_calls": set()}
+
+    def made(self, run: Callable[[], _T]) -> _T:
+        """Return what a run does that these options may break off. Raises Fail then."""
+        from flexnn.asynchronous import Call, Cancelled
+
+        call = Call()
+        self._calls.add(call)
+        try:
+            if self.terminate:
+                raise Cancelled
+            return call.make(run)
+        except Cancelled:
+            raise errors.Fail(f"{errors.Fail.prefix}Exiting due to terminate flag being set to true.") from None
+        finally:
+            self._calls.discard(call)
 
     def add_run_config_entry(self, key: str, value: str) -> None:
         """Keep an entry."""

@@ -21,11 +21,15 @@ from .report import report
 from .values import IOBinding, OrtValue
 
 if TYPE_CHECKING:
+    from flexnn.asynchronous import Calls
     from flexnn.graph.about import About
 
+    from .profile import Profile
     from .values import Array
 
 PROVIDER = "CPUExecutionProvider"
+_OWN = frozenset({"_opened", "_figures", "_pid", "_calls", "_profile"})
+"""Attributes that a pickle does not hold."""
 _TRIES = 4
 """Most times that a run is tried: once more with inputs that were cast, and whenever the account has given more."""
 
@@ -63,13 +67,21 @@ class InferenceSession:
 
     def _open(self) -> None:
         self._pid = os.getpid()
+        self._calls: Calls | None = None
         self._figures = report.of(self._name)
+        self._profile: Profile | None = None
+        if self._sess_options.enable_profiling:
+            from .profile import Profile
+
+            self._profile = Profile()
         start = time.perf_counter_ns()
         try:
             self._opened: Any = account().open(self._make)
         except (FlexNNError, OSError) as error:
             self._refused(opening_error(error, self._name))
         self._figures.opened(time.perf_counter_ns() - start)
+        if self._profile is not None:
+            self._profile.add("model_loading", start, model=self._name)
         self._outputs_meta, self._inputs_meta = self._opened.get_outputs(), self._opened.get_inputs()
 
     @property
@@ -111,7 +123,7 @@ class InferenceSession:
         self._opened = real.InferenceSession(self._model_path or self._model_bytes, options, providers=[PROVIDER])
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name not in ("_opened", "_figures", "_pid")}
+        return {name: value for name, value in self.__dict__.items() if name not in _OWN}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -123,18 +135,42 @@ class InferenceSession:
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: RunOptions | None = None
     ) -> list[Array]:
         """Return the outputs of these names, or all. Raises as onnxruntime does."""
+        return self._run_into(output_names, input_feed, run_options, None)
+
+    def _run_into(
+        self,
+        names: Sequence[str] | None,
+        feed: Mapping[str, Any],
+        options: RunOptions | None,
+        out: Mapping[str, Array] | None,
+    ) -> list[Array]:
+        """Run as ``run`` does; ``out``: arrays for some outputs, where this process has a session of FlexNN's."""
         if self._pid != os.getpid():
             self._open()
         start = time.perf_counter_ns()
-        outputs = self._run(output_names or None, input_feed)
+        if isinstance(options, RunOptions):
+            outputs = options.made(lambda: self._in_turn(lambda: self._run(names or None, feed, out)))
+        else:
+            outputs = self._run(names or None, feed, out)
         self._figures.ran(time.perf_counter_ns() - start)
+        if self._profile is not None:
+            self._profile.ran(start, feed, self._opened)
         return outputs
 
-    def _run(self, names: Sequence[str] | None, feed: Mapping[str, Any]) -> list[Array]:
+    def _in_turn(self, run: Callable[[], list[Array]]) -> list[Array]:
+        """Run when it is this thread's turn; waiting for that can be broken off, too."""
+        from flexnn.asynchronous import in_turn
+
+        return in_turn(self._opened._lock, run) if isinstance(self._opened, Session) else run()
+
+    def _run(
+        self, names: Sequence[str] | None, feed: Mapping[str, Any], out: Mapping[str, Array] | None = None
+    ) -> list[Array]:
         is_cast = False
         for _ in range(_TRIES):
             try:
-                outputs: list[Array] = self._opened.run(names, feed)
+                into = {"out": out} if out is not None and isinstance(self._opened, Session) else {}
+                outputs: list[Array] = self._opened.run(names, feed, **into)
                 return outputs
             except BudgetError as error:
                 try:
@@ -158,8 +194,10 @@ class InferenceSession:
         user_data: Any,
         run_options: RunOptions | None = None,
     ) -> None:
-        """Run in a thread, which calls ``callback`` with the outputs, ``user_data`` and an error's text or ""."""
-        from threading import Thread
+        """Run in a thread, which calls ``callback`` with the outputs, ``user_data`` and an error's text or "". Runs
+        take turns.
+        """
+        from flexnn.asynchronous import Calls
 
         def work() -> None:
             outputs: list[Array] = []
@@ -168,9 +206,14 @@ class InferenceSession:
                 outputs = self.run(output_names, input_feed, run_options)
             except Exception as error:
                 text = str(error).removeprefix(str(getattr(error, "prefix", "")))
-            callback(outputs, user_data, text)
+            try:
+                callback(outputs, user_data, text)
+            except Exception as error:
+                say(f"run_async: the callback raised {error!r}", ERROR)
 
-        Thread(target=work, daemon=True).start()
+        if self._calls is None or self._pid != os.getpid():
+            self._calls = Calls()
+        self._calls.put(work)
 
     def run_with_ort_values(
         self,
@@ -238,25 +281,15 @@ class InferenceSession:
         """Take the call: there is one provider."""
 
     def get_profiling_start_time_ns(self) -> int:
-        """Return 0."""
-        return 0
+        """Return when the session began to open, on the clock of ``time.perf_counter_ns``; 0 without a profile."""
+        return self._profile.start_ns if self._profile is not None else 0
 
     def end_profiling(self) -> str:
-        """Write the last run as trace events; return the name of the file, "" where nothing was recorded."""
-        if not self._sess_options.enable_profiling:
-            return ""
-        import json
-
-        try:
-            events = self._opened.trace_events()
-        except FlexNNError as error:
-            say(f"end_profiling: {error}")
-            events = {"traceEvents": []}
-        stamp = time.strftime("%Y-%m-%d_%H-%M-%S")
-        name = f"{self._sess_options.profile_file_prefix}_{stamp}.json".replace("__", "_")
-        with open(name, "w", encoding="utf-8") as file:
-            json.dump(events, file)
-        return name
+        """Write trace events of the opening, of the runs and, where shapes are fixed, of the last run's steps; return
+        the name of the file, "" where nothing was recorded.
+        """
+        profile, self._profile = self._profile, None
+        return "" if profile is None else profile.write(self._sess_options.profile_file_prefix, self._opened)
 
 
 def _provider(given: Any) -> str:

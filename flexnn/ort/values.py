@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -228,11 +228,27 @@ class IOBinding:
 
     def run(self, run_options: Any = None) -> None:
         """Run the session on what is bound. Raises as ``InferenceSession.run``."""
-        arrays = self._session.run(list(self._outputs), self._inputs, run_options) if self._outputs else []
+        places = {name: place for name, place in self._outputs.items() if place is not None}
+        out = places if places and _are_apart([*places.values()], self._inputs) else None
+        names = list(self._outputs)
+        arrays = self._session._run_into(names, self._inputs, run_options, out) if names else []
         self._results = []
         for place, array in zip(self._outputs.values(), arrays, strict=True):
-            if place is not None:
+            if place is not None and place is not array:
                 if place.shape != array.shape:
                     raise ValueError(f"an output has shape {array.shape}, the memory bound to it {place.shape}")
                 np.copyto(place, array, casting="no")
             self._results.append(OrtValue(array if place is None else place))
+
+
+def _are_apart(places: list[Array], inputs: Mapping[str, Any]) -> bool:
+    """Return whether a run may write into all places while it reads the inputs; else outputs are copied after it."""
+    others = [array for array in inputs.values() if isinstance(array, np.ndarray)]
+    for place in places:
+        flags = place.flags
+        if not (flags.c_contiguous and flags.aligned and flags.writeable):
+            return False
+        if any(np.may_share_memory(place, other) for other in others):
+            return False
+        others.append(place)
+    return True

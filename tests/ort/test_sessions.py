@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import threading
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as state
 
 import flexnn.ort as ours
 from flexnn.ort import logs
+from tests.support.sessions import write_branched_model
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 Y = np.ones((1, 3), np.float32)
@@ -247,14 +249,71 @@ def test_what_is_not_known_is_said_once(path: str, capsys: pytest.CaptureFixture
         ours.SessionOptions().register_custom_ops_library("x.so")
 
 
-def test_profiling_writes_a_trace(tmp_path: Path, path: str) -> None:
+@pytest.mark.parametrize("rows", [2, "n"])
+def test_profiling_writes_what_ran(tmp_path: Path, rows: int | str) -> None:
     options = ours.SessionOptions()
     options.enable_profiling = True
     options.profile_file_prefix = str(tmp_path / "trace_")
-    session = ours.InferenceSession(path, options)
-    session.run(None, FEED)
-    assert Path(session.end_profiling()).parent == tmp_path
-    assert ours.InferenceSession(path).end_profiling() == ""
+    session = ours.InferenceSession(str(write_branched_model(tmp_path / "m.onnx", 2, batch=rows)), options)
+    feed = {"x": np.zeros((2, 128, 8, 8), np.float32)}
+    for _ in range(3):
+        session.run(None, feed)
+    assert session.get_profiling_start_time_ns() > 0
+    written = Path(session.end_profiling())
+    assert written.parent == tmp_path
+    events = json.loads(written.read_text())["traceEvents"]
+    runs = [event for event in events if event["name"] == "model_run"]
+    assert [event["args"]["shapes"] for event in runs] == [{"x": [2, 128, 8, 8]}] * 3
+    assert all(event["dur"] * 1e3 >= event["args"]["run_ns"] > 0 for event in runs)
+    assert [event["name"] for event in events].count("model_loading") == 1
+    assert any(event["name"].startswith("last ") for event in events) == (rows == 2)
+    assert session.end_profiling() == ""
+    assert ours.InferenceSession(str(tmp_path / "m.onnx")).end_profiling() == ""
+
+
+@pytest.mark.parametrize("rows", [1, "n"])
+def test_runs_can_be_terminated(tmp_path: Path, rows: int | str) -> None:
+    path = str(write_branched_model(tmp_path / "m.onnx", 24, batch=rows))
+    session, options = ours.InferenceSession(path), ours.RunOptions()
+    feed = {"x": np.zeros((1, 128, 8, 8), np.float32)}
+    expected = session.run(None, feed, options)
+    ended: list[int] = []
+    for _ in range(5):
+        options.terminate = False
+        timer = threading.Timer(0.02, lambda: setattr(options, "terminate", True))
+        timer.start()
+        with pytest.raises(ours.Fail, match="Exiting due to terminate flag being set to true"):
+            while True:
+                session.run(None, feed, options)
+                ended.append(1)
+        timer.join()
+        with pytest.raises(ours.Fail, match="terminate flag"):
+            session.run(None, feed, options)
+    options.terminate = False
+    assert alike(session.run(None, feed, options), expected)
+    assert pickle.loads(pickle.dumps(options)).terminate is False
+    theirs, other = onnxruntime.InferenceSession(path), onnxruntime.RunOptions()
+    other.terminate = options.terminate = True
+    said = [outcome(lambda: session.run(None, feed, options)), outcome(lambda: theirs.run(None, feed, other))]
+    assert said[0] == said[1]
+
+
+def test_a_binding_is_written_in_place_or_copied(path: str) -> None:
+    session = ours.InferenceSession(path)
+    binding, place = session.io_binding(), np.zeros((2, 3), np.float32)
+    binding.bind_cpu_input("y", Y)
+    binding.bind_cpu_input("b", B)
+    binding.bind_cpu_input("x", place)  # a state that is updated in place
+    binding.bind_ortvalue_output("z", ours.OrtValue(place))
+    for turn in range(1, 4):
+        session.run_with_iobinding(binding)
+        assert alike(place, np.full((2, 3), turn, np.float32))
+    binding.bind_cpu_input("x", X)
+    session.run_with_iobinding(binding)
+    assert alike(place, X + Y)
+    binding.bind_ortvalue_output("z", ours.OrtValue(np.zeros((3, 3), np.float32)))
+    with pytest.raises(ValueError, match=r"shape|float32"):
+        session.run_with_iobinding(binding)
 
 
 def test_functions_of_the_module(capsys: pytest.CaptureFixture[str]) -> None:
