@@ -19,7 +19,7 @@ from typing import Any
 from flexnn._core import OpenFile
 from flexnn._core import _core as extension
 from flexnn.artifact.format import VERSION, ArtifactError, is_onnx
-from flexnn.errors import CompileError
+from flexnn.errors import CompileError, FlexNNError
 from flexnn.files import own_folder, read_own
 
 ENTRY_BYTES_MAX = 1 << 20
@@ -113,9 +113,9 @@ def _noted(key: str, beside: str, opened: OpenFile) -> str | None:
 
 
 @contextlib.contextmanager
-def compiled(model: str, shapes: Shapes) -> Iterator[str]:
+def compiled(model: str, shapes: Shapes, damage: tuple[type[FlexNNError], ...] = ()) -> Iterator[str]:
     """Return the path of an artifact of ``model`` for as long as the context lasts: ``model`` itself, unless it is an
-    ONNX file. Raises CompileError, OSError.
+    ONNX file. An ArtifactError or another kind of ``damage`` removes it. Raises CompileError, OSError.
 
     A process of its own compiles an ONNX file, so that the memory of onnx never becomes part of this process.
     """
@@ -124,18 +124,34 @@ def compiled(model: str, shapes: Shapes) -> Iterator[str]:
         return
     with contextlib.closing(open_folder()) as opened:
         name = find(model, shapes, opened) or _made(model, shapes)
-        try:
-            yield os.path.join(folder(), name)
-        except ArtifactError:
-            with contextlib.suppress(OSError):
-                os.unlink(name, dir_fd=opened.fd)  # damaged without a trace: it is made anew next time
-            raise
+        with _watched(os.path.join(folder(), name), damage) as path:
+            yield path
 
 
 @contextlib.contextmanager
-def compiled_bytes(model: bytes) -> Iterator[str]:
-    """Return the path of an artifact of an ONNX model in memory for as long as the context lasts. Raises CompileError,
-    OSError.
+def _watched(path: str, damage: tuple[type[FlexNNError], ...]) -> Iterator[str]:
+    """Remove a kept artifact that turns out to be damaged."""
+    try:
+        yield path
+    except FlexNNError as error:
+        if isinstance(error, (ArtifactError, *damage)):
+            discard(path)
+        raise
+
+
+def discard(path: str, inode: int | None = None) -> None:
+    """Remove a kept artifact whose bits changed without a trace, if ``path`` is one and has this inode: it is made anew
+    when its model is opened again.
+    """
+    with contextlib.suppress(OSError):
+        if os.path.dirname(path) == folder() and inode in (None, os.lstat(path).st_ino):
+            os.unlink(path)
+
+
+@contextlib.contextmanager
+def compiled_bytes(model: bytes, damage: tuple[type[FlexNNError], ...] = ()) -> Iterator[str]:
+    """Return the path of an artifact of an ONNX model in memory for as long as the context lasts. What ``compiled``
+    removes, this does, too. Raises CompileError, OSError.
     """
     from flexnn.files import scratch
 
@@ -151,7 +167,8 @@ def compiled_bytes(model: bytes) -> Iterator[str]:
                 with open(path, "xb") as file:
                     file.write(model)
                 name = _made(path, {}, key)
-        yield os.path.join(folder(), name)
+        with _watched(os.path.join(folder(), name), damage) as path:
+            yield path
 
 
 def _made(model: str, shapes: Shapes, note: str | None = None) -> str:

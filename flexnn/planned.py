@@ -37,8 +37,8 @@ def plan(
         memory: Budget in bytes, or like ``"48MiB"``; None: no limit.
         threads: Compute threads; default: the CPUs that this process may use.
         shapes: Shapes of open inputs, by name.
-        io: ``"buffered"`` or ``"direct"``.
-        profile: ``"measure"`` or ``"analytic"``; default: the environment's FLEXNN_PROFILE, or "measure".
+        io: As for Session.
+        profile: As for Session; ``"measure"`` means times that sessions measured before.
         groups: As for Session.
         reuse_outputs: As for Session.
         own_outputs: As for Session.
@@ -66,12 +66,15 @@ def plan(
         own_outputs=own_outputs,
         deterministic=deterministic,
     )
-    model, given = os.fsdecode(path), shapes or {}
-    with compiled(model, given) as artifact:
-        file = ModelFile(artifact, io, given if artifact == model else {})
+    return _planned(os.fsdecode(path), shapes or {}, options, explain)
+
+
+def _planned(model: str, shapes: Mapping[str, tuple[int, ...]], options: RunOptions, explained: bool) -> Plan:
+    with compiled(model, shapes) as artifact:
+        file = ModelFile(artifact, options.io, shapes if artifact == model else {})
         try:
             if file.open_model is None:
-                return _graph_plan(file, options, explain)
+                return _graph_plan(file, options, explained)
             return _region_plan(file, options.counting_outputs)
         finally:
             file.close()

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
 import numpy as np
 
-from flexnn.artifact.format import is_onnx
+from flexnn.artifact.format import ArtifactError, is_onnx
 from flexnn.graph.ir import DTYPES, GraphError
 from flexnn.graph.ports import Dim, Port
 from flexnn.planning import BudgetError, Plan
-from flexnn.run.engine import SessionError
+from flexnn.run.engine import DamageError, SessionError
 from flexnn.run.feeds import Feeds
 from flexnn.run.opening import open_run
 from flexnn.run.options import GivenGroups, Io, Profile, RunOptions, run_options
@@ -136,13 +136,23 @@ class Session:
         self._lock = RLock()  # also for the thread that has it: a signal handler may call while a run goes on
         self._is_busy = self._is_closed = self._is_released = False
         if is_onnx(path):
-            from flexnn.kept_artifacts import compiled  # sessions of artifacts do without
-
-            with compiled(path, shapes) as artifact:
-                self._run = open_run(artifact, {}, options)
+            self._open_compiled(path, shapes, options)
         else:
             self._run = open_run(path, shapes, options)
         self._feeds = Feeds(self._run.inputs, self._run.outputs)
+
+    def _open_compiled(self, path: str, shapes: Mapping[str, tuple[int, ...]], options: RunOptions) -> None:
+        """Open the artifact of an ONNX file; one whose bits have changed is made anew, once."""
+        from flexnn.kept_artifacts import compiled  # sessions of artifacts do without
+
+        for is_first in (True, False):
+            try:
+                with compiled(path, shapes, (DamageError,)) as artifact:
+                    self._run = open_run(artifact, {}, options)
+                return
+            except (ArtifactError, DamageError):
+                if not is_first:
+                    raise
 
     @property
     def plan(self) -> Plan:
@@ -333,6 +343,13 @@ class Session:
             self._run.close(learn=not sys.is_finalizing())  # then nothing can be kept for other sessions
             self._is_released = True
 
+    def _discard(self) -> None:
+        """Remove the artifact if it is a kept one: opening the model again makes it anew."""
+        from flexnn.kept_artifacts import discard
+
+        artifact = self._run.artifact
+        discard(artifact.path, os.fstat(artifact.fd).st_ino)
+
     def __del__(self) -> None:
         if hasattr(self, "_run"):
             self.close()
@@ -373,6 +390,8 @@ class Session:
             except BaseException as error:
                 if not isinstance(error, BudgetError | GraphError):  # what is refused has broken nothing
                     self._run.suspect()
+                if isinstance(error, ArtifactError | DamageError):
+                    self._discard()
                 raise
             finally:
                 self._is_busy = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -222,6 +223,58 @@ def test_the_command_lists_and_clears(folder: Path, model: Path) -> None:
     assert os.listdir(folder) == ["lock"]
 
 
+def rot(folder: Path, part: float) -> None:
+    """Flip a bit and leave no trace: every note knows the file as it is then."""
+    (made,) = names(folder, ".flexnn")
+    raw = bytearray((folder / made).read_bytes())
+    place = int(part * len(raw))
+    while not raw[place]:
+        place -= 1
+    raw[place] ^= 1
+    with open(folder / made, "r+b") as file:
+        file.write(raw)
+    found = (folder / made).stat()
+    for name in (*names(folder, ".status"), *names(folder, ".json")):
+        entry = json.loads((folder / name).read_text())
+        entry["status"] = [found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns]
+        (folder / name).write_text(json.dumps(entry))
+
+
+@pytest.mark.parametrize("batch", [1, "n"])
+def test_rotted_bits_are_made_anew(folder: Path, tmp_path: Path, batch: int | str, processes: list[list[str]]) -> None:
+    path = write_branched_model(tmp_path / "m.onnx", 6, batch=batch)
+    wanted = outputs(path)[0]
+    rot(folder, 0.95)
+    if batch != 1:  # what a run reads is found then
+        with pytest.raises((flexnn.SessionError, flexnn.ArtifactError), match="checksum"):
+            outputs(path)
+        assert names(folder, ".flexnn") == []
+    np.testing.assert_array_equal(outputs(path)[0], wanted)  # found when the weights are pinned
+    assert len(processes) == 2
+    with flexnn.Session(path, threads=1) as session:
+        session.run(None, feed())
+        least = session.plan.minimum_memory + (64 << 10)
+    rot(folder, 0.5)
+    with flexnn.Session(path, least, threads=1) as session:
+        with contextlib.suppress(flexnn.SessionError, flexnn.ArtifactError):  # found when they are streamed
+            for _ in range(2):
+                session.run(None, feed())
+            pytest.fail("nothing was found")
+        assert names(folder, ".flexnn") == []
+    np.testing.assert_allclose(outputs(path)[0], wanted, 1e-5, 1e-5)
+    assert len(processes) == 3
+
+
+def test_an_artifact_of_the_users_stays(model: Path, folder: Path) -> None:
+    artifact = Path(flexnn.compile(model))
+    raw = bytearray(artifact.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    artifact.write_bytes(raw)
+    with pytest.raises(flexnn.SessionError, match="checksum"):
+        flexnn.Session(artifact)
+    assert artifact.exists()
+
+
 @pytest.mark.alone
 @pytest.mark.parametrize("open_shape", [False, True])
 def test_opening_again_costs_what_opening_the_artifact_costs(folder: Path, tmp_path: Path, open_shape: bool) -> None:
@@ -234,7 +287,7 @@ def test_opening_again_costs_what_opening_the_artifact_costs(folder: Path, tmp_p
             flexnn.Session(subject, threads=1).close()
             took = time.thread_time_ns() - start
             best[subject] = min(took, best.get(subject, took))
-    assert best[str(path)] <= 1.2 * best[artifact] + 100_000, best
+    assert best[str(path)] <= 1.2 * best[artifact], best
 
 
 def test_the_folder_is_this_users_alone(folder: Path, model: Path, tmp_path: Path) -> None:

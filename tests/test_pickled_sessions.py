@@ -73,7 +73,7 @@ def test_worker_processes(artifact: str, method: str) -> None:
 
 
 def test_a_pickle_names_what_opens_it_and_plain_values(artifact: str) -> None:
-    """What it loads is one function and a class; the rest are options, which are checked as a caller's."""
+    """One function and a class are loaded; the rest are options, which are checked as a caller's."""
     with flexnn.Session(artifact, threads=1) as session:
         raw = pickle.dumps(session, protocol=2)
         kind, arguments, _ = session.__reduce__()

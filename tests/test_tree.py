@@ -56,6 +56,7 @@ MAY_IMPORT = {
     "__init__": {"artifact", "compiler", "errors", "graph", "planned", "planning", "session"},
     "__main__": {"cli"},
     "ort": {"__init__", "_core", "asynchronous", "errors", "graph", "kept_artifacts", "planning", "session", "units"},
+    "ray": {"graph", "planned", "session", "units"},
     "backend": {"compiler", "graph", "session"},
     "doctor": {"_core"},
     "cli": {
@@ -345,7 +346,15 @@ def test_every_module_is_installed() -> None:
 
 def test_no_module_is_dead() -> None:
     """Every module is imported by another one, or is where a user or a tool enters."""
-    entries = {"flexnn", "flexnn.__main__", "flexnn.cli", "flexnn.backend", "flexnn.ort", "flexnn.ort.standin"}
+    entries = {
+        "flexnn",
+        "flexnn.__main__",
+        "flexnn.cli",
+        "flexnn.backend",
+        "flexnn.ort",
+        "flexnn.ort.standin",
+        "flexnn.ray",
+    }
     modules = {_module(path): path for path in PYTHON}
     imported = {name for own, path in modules.items() for name in _imported_modules(path, modules) - {own}}
     packages = {name.rpartition(".")[0] for name in imported}  # importing a module imports its package

@@ -1,5 +1,5 @@
-"""What ``end_profiling`` writes: trace events of a session's opening and runs, and of the steps of the last run where
-shapes are fixed.
+"""Profiles, which ``end_profiling`` writes: trace events of a session's opening and runs, and of the steps of the last
+run where shapes are fixed.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from flexnn.errors import FlexNNError
 from flexnn.planning import BudgetError
-from flexnn.session import NodeArg, Session
+from flexnn.session import NodeArg, Session, SessionError
 
 from .account import account
 from .errors import InvalidArgument, InvalidProtobuf, NoSuchFile, opening_error, running_error
@@ -98,7 +98,7 @@ class InferenceSession:
             return Session(self._model_path, memory, threads, trace=trace)
         from flexnn.kept_artifacts import compiled_bytes
 
-        with compiled_bytes(self._model_bytes) as path:
+        with compiled_bytes(self._model_bytes, (SessionError,)) as path:
             return Session(path, memory, threads, trace=trace)
 
     def _refused(self, error: Exception) -> None:

@@ -23,6 +23,15 @@ class SessionError(FlexNNError, RuntimeError):
     """A session that cannot be opened, used or run; the message says what is wrong, where, and what helps."""
 
 
+class DamageError(SessionError):
+    """Bytes of the artifact that are not those that were written."""
+
+
+def session_error(error: _core.EngineError, text: str) -> SessionError:
+    """Return the error of a session for one of the engine, with this text."""
+    return DamageError(text) if error.status in ("checksum", "eof") else SessionError(text)
+
+
 class Switches(NamedTuple):
     """Options of the engine."""
 
@@ -129,7 +138,7 @@ class BoundProgram:
                 input_count=len(plan.graph.inputs),
             )
         except _core.EngineError as error:
-            raise SessionError(self.explain(error)) from None
+            raise session_error(error, self.explain(error)) from None
 
     def run(self, buffers: Sequence[NDArray[Any]], then: Sequence[BoundProgram] = ()) -> dict[str, int]:
         """Run once over ``buffers``, inputs and then outputs; return ``run_ns``, ``stall_ns`` and ``bytes_read``.
@@ -139,7 +148,7 @@ class BoundProgram:
         try:
             return self._bound.run(buffers, [bound._bound for bound in then])
         except _core.EngineError as error:
-            raise SessionError(self.explain(error)) from None
+            raise session_error(error, self.explain(error)) from None
 
     def repeat(
         self, signature: _core.Signature, feed: Mapping[str, Any]
@@ -150,7 +159,7 @@ class BoundProgram:
         try:
             return self._bound.repeat(signature, feed)
         except _core.EngineError as error:
-            raise SessionError(self.explain(error)) from None
+            raise session_error(error, self.explain(error)) from None
 
     @property
     def pinning(self) -> dict[str, int]:

@@ -16,7 +16,7 @@ from flexnn.graph.ir import Array, Graph
 from flexnn.planning import BudgetError, Plan
 from flexnn.regions import Segment, Stretch
 
-from .engine import SessionError
+from .engine import SessionError, session_error
 from .growing import GUESS, Growing
 from .model_file import ModelFile
 from .needs import Needs, alone_bytes
@@ -105,7 +105,7 @@ class OpenStretches(Teams):
         try:
             stopped, run_ns, stall_ns, bytes_read = recording.run(buffers, goes_on)
         except _core.EngineError as error:
-            raise SessionError(self._explain(stretch, error)) from None
+            raise session_error(error, self._explain(stretch, error)) from None
         spent = self._spent
         spent[0] += run_ns
         spent[1] += stall_ns
@@ -167,7 +167,7 @@ class OpenStretches(Teams):
         try:
             repeated = stretch.recording.repeat(stretch.signature, feed, into)
         except _core.EngineError as error:
-            raise SessionError(self._explain(stretch, error)) from None
+            raise session_error(error, self._explain(stretch, error)) from None
         if repeated is None:
             return None
         self._ran(stretch)
