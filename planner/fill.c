@@ -151,13 +151,13 @@ static int64_t pins_of_a_run(const fx_draft *d, uint32_t count) {
     return 1 + (int64_t)count * d->step_count / STEPS;
 }
 
-void fx_fill(fx_draft *d, const fx_problem *p, const int32_t *order, uint32_t count, int64_t working_bytes,
-             int64_t bytes_max, int64_t next_bytes_max, int looks) {
+void fx_fill(fx_draft *d, const fx_problem *p, const int32_t *order, uint32_t count, const fx_limits *limits,
+             int looks) {
     fill f = {.d = d, .p = p, .candidates = (candidate *)d->work, .count = count, .looks = looks};
     int64_t *pinned = d->work + 2 * (int64_t)d->slice_max; /* in their order; the candidates take the other half */
     find_twins(&f);
-    const int64_t taken = fx_draft_bytes(d, p, working_bytes);
-    int64_t spare_bytes = bytes_max - taken, spare_bytes_max = next_bytes_max - taken;
+    const int64_t taken = fx_draft_bytes(d, p, limits->working_bytes);
+    int64_t spare_bytes = limits->bytes_max - taken, spare_bytes_max = limits->next_bytes_max - taken;
     for (uint32_t i = 0; i < count; i++)
         f.candidates[i] = (candidate){d->slices[order[i]].arena_bytes, order[i]};
     qsort(f.candidates, count, sizeof *f.candidates, by_bytes);

@@ -69,8 +69,11 @@ cdef extern from "flexnn/draft.h" nogil:
     int64_t fx_draft_bytes(const fx_draft *d, const fx_problem *p, int64_t working_bytes)
     fx_status fx_draft_place(fx_draft *d, const fx_problem *p, const fx_choice *choices, int64_t working_bytes,
                              int from_top, int64_t *address, int64_t *node_address)
+    ctypedef struct fx_limits:
+        int64_t working_bytes, bytes_max, next_bytes_max
+
     void fx_fill(fx_draft *d, const fx_problem *p, const int32_t *order, uint32_t count,
-                 int64_t working_bytes, int64_t bytes_max, int64_t next_bytes_max, int looks)
+                 const fx_limits *limits, int looks)
     void fx_improve(fx_draft *d, const fx_problem *p, fx_choice *choices, int64_t working_bytes, int64_t bytes_max,
                     int tries)
     fx_status fx_anneal(fx_draft *d, const fx_problem *p, fx_choice *choices, int64_t *working_bytes, int *from_top,

@@ -149,6 +149,7 @@ cdef class Drafts:
         cdef Py_ssize_t step_count = step_buffer.view.len // <Py_ssize_t>sizeof(fx_draft_step)
         cdef Py_ssize_t slice_count = slice_buffer.view.len // <Py_ssize_t>sizeof(fx_draft_slice)
         cdef uint32_t count = rank_buffer.view.len // <Py_ssize_t>sizeof(int32_t)
+        cdef fx_limits limits = fx_limits(working_bytes, bytes_max, next_bytes_max)
         self._take()
         if step_count > self.draft.step_max or slice_count > self.draft.slice_max:
             raise ValueError("more steps or slices than the graph can have")
@@ -158,8 +159,7 @@ cdef class Drafts:
         if not fx_draft_sane(&self.draft, rank, count) or count > self.draft.slice_count:
             raise ValueError("a wait, a count or an index is out of range")
         with nogil:
-            fx_fill(&self.draft, &self.problem, rank, count, working_bytes, bytes_max, next_bytes_max,
-                    looks)
+            fx_fill(&self.draft, &self.problem, rank, count, &limits, looks)
         return self._outcome(working_bytes), *self._arrays()
 
     cdef tuple _arrays(self):

@@ -229,14 +229,18 @@ int64_t fx_draft_bytes(const fx_draft *d, const fx_problem *p, int64_t working_b
 fx_status fx_draft_place(fx_draft *d, const fx_problem *p, const fx_choice *choices, int64_t working_bytes,
                          int from_top, int64_t *address, int64_t *node_address);
 
+typedef struct fx_limits {
+    int64_t working_bytes, bytes_max, next_bytes_max;
+} fx_limits;
+
 /* Pins streamed slices of a draft that has its waits while it takes at most `bytes_max`, and stops where the run was
  * the shortest. Slices that save the most time per byte come first; where none saves any, the next in `order` (slices,
  * at most as many as the draft has). The sequence depends on `next_bytes_max`, the most that `bytes_max` may be, and
  * not on `bytes_max`, so more bytes are never slower. At most `looks` slices are tried. Of many slices, several are
  * pinned between two looks at the whole run. Slices of the same bytes of the file, which nodes share, are pinned
  * together and take memory once. */
-void fx_fill(fx_draft *d, const fx_problem *p, const int32_t *order, uint32_t count, int64_t working_bytes,
-             int64_t bytes_max, int64_t next_bytes_max, int looks);
+void fx_fill(fx_draft *d, const fx_problem *p, const int32_t *order, uint32_t count, const fx_limits *limits,
+             int looks);
 
 /* Changes kernels and slices of single nodes while that makes the run shorter, nodes that may save the most first;
  * tries at most `tries` changes and keeps to bytes_max. d is the draft of the choices before and after. */
