@@ -47,10 +47,10 @@ static int alike(const annealing *a, const state *x, const state *y) {
            !memcmp(x->choices, y->choices, a->p->node_count * sizeof *x->choices);
 }
 
-/* A node with panels, or -1. */
-static int64_t some_node(annealing *a) {
-    const fx_item *item = &a->p->items[below(a, a->p->item_count)];
-    return item->constant < 0 ? item->node : -1;
+/* An item that is panels, or -1. */
+static int64_t some_item(annealing *a) {
+    const int64_t i = below(a, a->p->item_count);
+    return a->p->items[i].constant < 0 ? i : -1;
 }
 
 static void choose_slices(annealing *a, state *s, int64_t i, int slices_in_room) {
@@ -60,10 +60,15 @@ static void choose_slices(annealing *a, state *s, int64_t i, int slices_in_room)
         s->choices[i].variant = before.variant;
 }
 
-static void pin(annealing *a, state *s, int64_t i, int64_t panels) {
+/* Pins so many panels of an item and of its twins. */
+static void pin(annealing *a, state *s, int64_t item, int64_t panels) {
     static const int slices_in_room[] = {1, 2, 2, 4, 4, 8};
-    s->choices[i].pinned_panels = (int32_t)panels;
-    choose_slices(a, s, i, slices_in_room[below(a, 6)]);
+    int64_t i = item;
+    fx_pin_item(a->p, item, panels, s->choices);
+    do {
+        choose_slices(a, s, a->p->items[i].node, slices_in_room[below(a, 6)]);
+        i = a->p->items[i].twin;
+    } while (i != item);
 }
 
 static void change(annealing *a, state *s) {
@@ -80,16 +85,17 @@ static void change(annealing *a, state *s) {
         s->from_top = !s->from_top;
         return;
     }
-    const int64_t i = some_node(a);
-    if (i < 0)
+    const int64_t item = some_item(a);
+    if (item < 0)
         return;
+    const int64_t i = p->items[item].node;
     const fx_draft_node *node = &p->nodes[i];
     fx_choice *c = &s->choices[i];
     const int64_t streamed = node->panel_count - c->pinned_panels;
     if (kind < 55) {
-        pin(a, s, i, streamed ? node->panel_count : 0);
+        pin(a, s, item, streamed ? node->panel_count : 0);
     } else if (kind < 65) {
-        pin(a, s, i, (int64_t)below(a, (uint32_t)node->panel_count + 1));
+        pin(a, s, item, (int64_t)below(a, (uint32_t)node->panel_count + 1));
     } else if (kind < 85) {
         if (!streamed)
             return;
@@ -109,17 +115,18 @@ static int repair(annealing *a, state *s) {
     fx_draft_build(a->d, p, s->choices, s->working_bytes);
     for (int n = 0; n < 3 * REPAIRS; n++) {
         over = fx_draft_bytes(a->d, p, s->working_bytes) - a->bytes_max;
-        const int64_t i = some_node(a);
-        if (i < 0 || (over <= 0 && n >= REPAIRS))
+        const int64_t item = some_item(a);
+        if (item < 0 || (over <= 0 && n >= REPAIRS))
             continue;
+        const int64_t i = p->items[item].node;
         const fx_draft_node *node = &p->nodes[i];
         const int64_t pinned = s->choices[i].pinned_panels;
         const int64_t needed = (over + p->io_align + node->panel_bytes - 1) / node->panel_bytes;
         if (over > 0 && pinned) {
-            pin(a, s, i, pinned > needed && needed * 2 < pinned ? pinned - needed : 0);
+            pin(a, s, item, pinned > needed && needed * 2 < pinned ? pinned - needed : 0);
         } else if (over <= 0 && pinned < node->panel_count &&
                    (node->panel_count - pinned) * node->panel_bytes + 2 * p->io_align <= -over) {
-            pin(a, s, i, node->panel_count);
+            pin(a, s, item, node->panel_count);
         } else {
             continue;
         }

@@ -23,6 +23,25 @@ static int node_sane(const fx_problem *p, const fx_draft_node *node) {
     return !node->panel_count || (node->panel_bytes > 0 && node->panel_bytes <= BYTES_MAX / node->panel_count);
 }
 
+/* Whether an item's twin is one: the rings that these make end only if each item is the twin of one item. */
+static int twins(const fx_problem *p, uint32_t i) {
+    const fx_item *item = &p->items[i], *twin = &p->items[i];
+    if (item->twin < 0 || item->twin >= p->item_count)
+        return 0;
+    twin = &p->items[item->twin];
+    if (twin->node < 0 || twin->node >= p->node_count)
+        return 0;
+    const fx_draft_node *a = &p->nodes[item->node], *b = &p->nodes[twin->node];
+    if (item->constant < 0)
+        return twin->constant < 0 && a->panel_bytes == b->panel_bytes && a->panel_count == b->panel_count &&
+               a->weight_offset == b->weight_offset;
+    if (twin->constant < 0 || twin->constant >= b->constant_count)
+        return 0;
+    const fx_constant *x = &p->constants[a->constant_first + item->constant],
+                      *y = &p->constants[b->constant_first + twin->constant];
+    return x->file_offset == y->file_offset && x->bytes == y->bytes;
+}
+
 fx_status fx_problem_check(const fx_problem *p) {
     int64_t steps = 0, items = 0;
     if (p->io_align < 1 || p->io_align > (1 << 20) || (p->io_align & (p->io_align - 1)) || !sane(p->step_bytes) ||
@@ -43,7 +62,7 @@ fx_status fx_problem_check(const fx_problem *p) {
         const fx_item *item = &p->items[i];
         if (item->node < 0 || item->node >= p->node_count || item->constant < -1 ||
             item->constant >= p->nodes[item->node].constant_count ||
-            (item->constant < 0 && !p->nodes[item->node].panel_count))
+            (item->constant < 0 && !p->nodes[item->node].panel_count) || !twins(p, i))
             return FX_ERR_PARAMS;
     }
     for (uint32_t i = 0; i < p->variant_count; i++)

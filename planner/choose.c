@@ -91,16 +91,30 @@ static int64_t pinned_panel_bytes(const fx_problem *p, const fx_draft_node *node
     return panels ? fx_occupied_bytes(p, node->weight_offset, panels * node->panel_bytes) : 0;
 }
 
+void fx_pin_item(const fx_problem *p, int64_t item, int64_t panels, fx_choice *choices) {
+    int64_t i = item;
+    do {
+        fx_choice *choice = &choices[p->items[i].node];
+        if (p->items[i].constant < 0)
+            choice->pinned_panels = (int32_t)panels;
+        else
+            choice->pinned_constants |= 1u << p->items[i].constant;
+        i = p->items[i].twin;
+    } while (i != item);
+}
+
 static void pin_items(const fx_problem *p, const int32_t *order, int64_t left, fx_choice *choices) {
     for (uint32_t i = 0; i < p->item_count && left > 0; i++) {
         const fx_item *item = &p->items[order[i]];
         const fx_draft_node *node = &p->nodes[item->node];
-        fx_choice *choice = &choices[item->node];
+        const fx_choice *choice = &choices[item->node];
+        if (item->constant >= 0 ? choice->pinned_constants >> item->constant & 1 : choice->pinned_panels > 0)
+            continue; /* with a twin */
         if (item->constant >= 0) {
             const fx_constant *c = &p->constants[node->constant_first + item->constant];
             int64_t bytes = fx_occupied_bytes(p, c->file_offset, c->bytes);
             if (bytes <= left) {
-                choice->pinned_constants |= 1u << item->constant;
+                fx_pin_item(p, order[i], 0, choices);
                 left -= bytes;
             }
             continue;
@@ -112,7 +126,7 @@ static void pin_items(const fx_problem *p, const int32_t *order, int64_t left, f
                 continue;
             bytes = pinned_panel_bytes(p, node, panels);
         }
-        choice->pinned_panels = (int32_t)panels;
+        fx_pin_item(p, order[i], panels, choices);
         left -= bytes;
     }
 }

@@ -21,7 +21,9 @@ fx_status fx_draft_make(fx_draft *d, const fx_problem *p) {
     d->built = malloc((p->node_count + (size_t)1) * sizeof *d->built);
     d->before = malloc((p->node_count + (size_t)1) * sizeof *d->before);
     d->ranks = malloc((p->node_count + (size_t)1) * sizeof *d->ranks);
-    if (d->steps && d->slices && d->loads && d->marks && d->starts && d->built && d->work && d->before && d->ranks)
+    d->twins = malloc((slices + 1) * sizeof *d->twins);
+    if (d->steps && d->slices && d->loads && d->marks && d->starts && d->built && d->work && d->before && d->ranks &&
+        d->twins)
         return FX_OK;
     fx_draft_free(d);
     return FX_ERR_MEMORY;
@@ -37,6 +39,7 @@ void fx_draft_free(fx_draft *d) {
     free(d->work);
     free(d->before);
     free(d->ranks);
+    free(d->twins);
     *d = (fx_draft){0};
 }
 
@@ -140,7 +143,33 @@ void fx_draft_build(fx_draft *d, const fx_problem *p, const fx_choice *choices, 
     }
 }
 
+/* Bytes of the pinned part of an item. */
+static int64_t pinned_item(const fx_draft *d, const fx_problem *p, const fx_item *item) {
+    const fx_draft_node *node = &p->nodes[item->node];
+    const fx_choice *choice = &d->built[item->node];
+    if (item->constant < 0)
+        return choice->pinned_panels
+                   ? fx_occupied_bytes(p, node->weight_offset, choice->pinned_panels * node->panel_bytes)
+                   : 0;
+    const fx_constant *constant = &p->constants[node->constant_first + item->constant];
+    return choice->pinned_constants >> item->constant & 1 ? fx_occupied_bytes(p, constant->file_offset, constant->bytes)
+                                                          : 0;
+}
+
+/* Bytes that a draft which was built counts more than once: of items that are pinned as the twin before them is. */
+static int64_t counted_again(const fx_draft *d, const fx_problem *p) {
+    int64_t again = 0;
+    for (uint32_t i = 0; i < p->item_count && d->is_built && p->has_twins; i++) {
+        const int64_t twin = p->items[i].twin;
+        if (twin <= (int64_t)i)
+            continue;
+        const int64_t bytes = pinned_item(d, p, &p->items[i]);
+        again += bytes && bytes == pinned_item(d, p, &p->items[twin]) ? bytes : 0;
+    }
+    return again;
+}
+
 int64_t fx_draft_bytes(const fx_draft *d, const fx_problem *p, int64_t working_bytes) {
     int64_t rows = d->step_count > d->slice_count ? d->step_count : d->slice_count;
-    return working_bytes + d->pinned_bytes + p->step_bytes * rows;
+    return working_bytes + d->pinned_bytes - counted_again(d, p) + p->step_bytes * rows;
 }

@@ -16,21 +16,73 @@ typedef struct fill {
     const fx_problem *p;
     candidate *candidates; /* smallest first, as these save the most time per byte */
     int64_t count;
-    int looks; /* left */
+    int looks;   /* left */
+    double most; /* slices of the same bytes */
 } fill;
 
-static void mark(fx_draft *d, int64_t i, int pinned) {
-    fx_draft_slice *slice = &d->slices[i];
-    slice->is_pinned = pinned;
-    d->pinned_bytes += pinned ? slice->arena_bytes : -slice->arena_bytes;
-    d->stream_bytes -= pinned ? slice->arena_bytes : -slice->arena_bytes;
+static void mark_one(fx_draft *d, int64_t i, int pinned) {
+    d->slices[i].is_pinned = pinned;
+    d->stream_bytes -= pinned ? d->slices[i].arena_bytes : -d->slices[i].arena_bytes;
 }
 
-/* Pins or unpins one slice to look at the run without it. */
-static void pin(fx_draft *d, int64_t i, int pinned) {
-    mark(d, i, pinned);
+/* Pins or unpins a slice and its twins. */
+static void mark(fx_draft *d, int64_t i, int pinned) {
+    d->pinned_bytes += pinned ? d->slices[i].arena_bytes : -d->slices[i].arena_bytes;
+    mark_one(d, i, pinned);
+    for (int64_t t = d->twins[i]; t != i; t = d->twins[t])
+        mark_one(d, t, pinned);
+}
+
+static void count_one(fx_draft *d, int64_t i, int pinned) {
     for (uint32_t j = (uint32_t)d->slices[i].step; j < d->step_count; j++)
         d->steps[j].wait_loads += pinned ? -1 : 1;
+}
+
+/* Pins or unpins a slice and its twins to look at the run without them. */
+static void pin(fx_draft *d, int64_t i, int pinned) {
+    mark(d, i, pinned);
+    count_one(d, i, pinned);
+    for (int64_t t = d->twins[i]; t != i; t = d->twins[t])
+        count_one(d, t, pinned);
+}
+
+static int by_file(const void *a, const void *b) {
+    const candidate *x = a, *y = b;
+    if (x->bytes != y->bytes)
+        return x->bytes < y->bytes ? -1 : 1;
+    return (x->slice > y->slice) - (x->slice < y->slice);
+}
+
+/* Finds the twins of all slices, and pins those of pinned ones, which takes no memory. Pinned slices with the same
+ * bytes count once from now on. */
+static void find_twins(fill *f) {
+    fx_draft *d = f->d;
+    int64_t again = 0;
+    candidate *all = (candidate *)d->work;
+    for (uint32_t i = 0; i < d->slice_count; i++) {
+        all[i] = (candidate){d->slices[i].file_offset, i};
+        d->twins[i] = (int32_t)i;
+    }
+    f->most = 1.0;
+    if (!f->p->has_twins)
+        return;
+    qsort(all, d->slice_count, sizeof *all, by_file);
+    for (uint32_t first = 0, end; first < d->slice_count; first = end) {
+        int64_t pinned = 0;
+        const fx_draft_slice *slice = &d->slices[all[first].slice];
+        for (end = first; end < d->slice_count && all[end].bytes == slice->file_offset &&
+                          d->slices[all[end].slice].bytes == slice->bytes;
+             end++)
+            pinned += d->slices[all[end].slice].is_pinned != 0;
+        for (uint32_t i = first; i < end; i++) {
+            d->twins[all[i].slice] = (int32_t)all[i + 1 < end ? i + 1 : first].slice;
+            if (pinned && !d->slices[all[i].slice].is_pinned)
+                mark_one(d, all[i].slice, 1);
+        }
+        again += pinned > 1 ? (pinned - 1) * slice->arena_bytes : 0;
+        f->most = end - first > f->most ? end - first : f->most;
+    }
+    d->pinned_bytes -= again;
 }
 
 /* Simulates the run after slices were marked. */
@@ -79,7 +131,7 @@ static int64_t best_slice(fill *f, int64_t most, int turn) {
         const double bytes = (double)c.bytes;
         if (f->d->slices[c.slice].is_pinned)
             continue;
-        if (best * bytes >= bytes / f->p->storage_bytes_per_second + f->p->request_s)
+        if (best * bytes >= f->most * (bytes / f->p->storage_bytes_per_second + f->p->request_s))
             break; /* neither this nor a larger slice can save more */
         pin(f->d, c.slice, 1);
         fx_draft_simulate(f->d, f->p);
@@ -99,16 +151,19 @@ static int64_t pins_of_a_run(const fx_draft *d, uint32_t count) {
     return 1 + (int64_t)count * d->step_count / STEPS;
 }
 
-void fx_fill(fx_draft *d, const fx_problem *p, const int32_t *order, uint32_t count, int64_t spare_bytes,
-             int64_t spare_bytes_max, int looks) {
+void fx_fill(fx_draft *d, const fx_problem *p, const int32_t *order, uint32_t count, const fx_limits *limits,
+             int looks) {
     fill f = {.d = d, .p = p, .candidates = (candidate *)d->work, .count = count, .looks = looks};
     int64_t *pinned = d->work + 2 * (int64_t)d->slice_max; /* in their order; the candidates take the other half */
+    find_twins(&f);
+    const int64_t taken = fx_draft_bytes(d, p, limits->working_bytes);
+    int64_t spare_bytes = limits->bytes_max - taken, spare_bytes_max = limits->next_bytes_max - taken;
     for (uint32_t i = 0; i < count; i++)
         f.candidates[i] = (candidate){d->slices[order[i]].arena_bytes, order[i]};
     qsort(f.candidates, count, sizeof *f.candidates, by_bytes);
     const int64_t every = pins_of_a_run(d, count);
     int64_t reached = 0, best = 0;
-    fx_draft_simulate(d, p);
+    simulate(d, p);
     double seconds = d->seconds;
     for (uint32_t at = 0; reached < count; reached++) {
         int64_t slice = best_slice(&f, spare_bytes_max, (int)reached);

@@ -21,18 +21,18 @@ typedef struct rank {
 typedef struct work {
     const fx_fluid *f;
     double compute;
-    double hidden; /* seconds that a second of computing adds to a run that reads all the time */
-    double read;   /* seconds that a second of reading adds to a run that computes all the time */
-    int64_t bytes, pinned_max;
-    double *pinned;    /* [count] bytes */
-    double *ahead;     /* [count] seconds of reading by which memory lets the loader be ahead of each node */
-    double *now;       /* [RUNS * count + 1] end of each node */
-    int64_t *from;     /* [RUNS * count + 1] start of the stretch that ends here; -1: computing took the time */
-    rank *ranks;       /* [count] */
-    double *apart;     /* [count] seconds that a pinned byte costs in free memory of the stretches */
-    double *cost;      /* [count] seconds for each pinned byte, of a mixture */
-    double *price_sum; /* [count] sums of prices over the rounds */
-    double all_s;      /* seconds to read everything */
+    double hidden;            /* seconds that a second of computing adds to a run that reads all the time */
+    double read;              /* seconds that a second of reading adds to a run that computes all the time */
+    double bytes, pinned_max; /* of memory: weights that nodes share take it once */
+    double *pinned;           /* [count] bytes of each node's weights */
+    double *ahead;            /* [count] seconds of reading by which memory lets the loader be ahead of each node */
+    double *now;              /* [RUNS * count + 1] end of each node */
+    int64_t *from;            /* [RUNS * count + 1] start of the stretch that ends here; -1: computing took the time */
+    rank *ranks;              /* [count] */
+    double *apart;            /* [count] seconds that a pinned byte costs in free memory of the stretches */
+    double *cost;             /* [count] seconds for each byte of memory that is pinned, of a mixture */
+    double *price_sum;        /* [count] sums of prices over the rounds */
+    double all_s;             /* seconds to read everything */
     double *bytes_before, *read_before; /* [2 * count + 1] of what is not pinned */
     stretch *stretches;
 } work;
@@ -80,7 +80,7 @@ static void flow(work *w, int ordered) {
     double pinned = 0.0, now = 0.0, loaded = 0.0;
     int64_t began = -1;
     for (int64_t i = 0; i < count; i++)
-        pinned += w->pinned[i];
+        pinned += w->pinned[i] / f->uses[i];
     if (ordered)
         sum_up(w);
     for (int64_t i = 0; i < count; i++) {
@@ -133,15 +133,17 @@ static int by_score(const void *a, const void *b) {
     return (x->node > y->node) - (x->node < y->node);
 }
 
-/* Pins the first `count` of the ranks in their order, at most `left` bytes, and returns their scores by their bytes. */
+/* Pins the first `count` of the ranks in their order, in at most `left` bytes of memory, and returns their scores, each
+ * for a byte of memory, by these bytes. */
 static double pin_by_score(work *w, int64_t count, double left) {
     const fx_fluid *f = w->f;
     double total = 0.0;
     qsort(w->ranks, (size_t)count, sizeof *w->ranks, by_score);
     for (int64_t i = 0; i < count; i++) {
         const rank *r = &w->ranks[i];
-        double bytes = (double)f->bytes[r->node] < left ? (double)f->bytes[r->node] : left;
-        w->pinned[r->node] = bytes;
+        const double uses = f->uses[r->node], all = (double)f->bytes[r->node] / uses;
+        const double bytes = all < left ? all : left;
+        w->pinned[r->node] = bytes * uses;
         left -= bytes;
         total += r->score * bytes;
     }
@@ -190,9 +192,9 @@ static double ordered_s(const work *w, stretch s) {
     return total;
 }
 
-/* The best mixture of two inequalities, each true for all pins r (R: their sum); read_i: seconds for a byte of node i:
- *   T >= sum of (W_i - r_i) read_i + hidden * compute
- *   T >= (1 - read) * sum over stretches of (their reading but for free - (R - R_s) bytes)
+/* The best mixture of two inequalities, each true for all pins r (R: their memory, at least the sum of r_i / uses_i;
+ * R_s: the pins of a stretch's nodes); read_i: seconds for a byte of node i: T >= sum of (W_i - r_i) read_i + hidden *
+ * compute T >= (1 - read) * sum over stretches of (their reading but for free - (R - R_s) bytes)
  *        + hidden * the stretches' computing + read * sum of (W_i - r_i) read_i + the other nodes' computing
  * With `ordered`, a stretch's reading is, where that is more, the reading in order but for free - R bytes and the
  * seconds of its own pins. The minimum of a mixture over r is simple: pin what costs the least, while that costs less
@@ -228,12 +230,12 @@ static double mix(work *w, int64_t stretches, int ordered, double *price) {
             continue; /* pins only lower the time */
         int64_t worth = 0;
         for (int64_t i = 0; i < count; i++) {
-            w->cost[i] =
-                (1.0 - part) * (1.0 - w->read) * (all + w->apart[i]) - (part + (1.0 - part) * w->read) * f->byte_s[i];
+            w->cost[i] = f->uses[i] * ((1.0 - part) * (1.0 - w->read) * (all / f->uses[i] + w->apart[i]) -
+                                       (part + (1.0 - part) * w->read) * f->byte_s[i]);
             if (w->cost[i] < 0.0)
                 w->ranks[worth++] = (rank){w->cost[i], (int32_t)i};
         }
-        value += pin_by_score(w, worth, (double)w->pinned_max);
+        value += pin_by_score(w, worth, w->pinned_max);
         if (value <= best)
             continue;
         best = value;
@@ -246,7 +248,7 @@ static double mix(work *w, int64_t stretches, int ordered, double *price) {
 /* Pins another amount: evenly at first, later what has been the cheapest so far. */
 static void pin(work *w, int round) {
     const fx_fluid *f = w->f;
-    double left = (double)w->pinned_max * (round % LEVELS) / (LEVELS - 1), part = left / (double)(w->bytes + 1);
+    double left = w->pinned_max * (round % LEVELS) / (LEVELS - 1), part = left / (w->bytes + 1.0);
     if (round >= LEVELS) {
         for (int64_t i = 0; i < f->count; i++)
             w->ranks[i] = (rank){w->price_sum[i], (int32_t)i};
@@ -261,10 +263,10 @@ static void pin(work *w, int round) {
 static double plain(work *w, double *price) {
     const fx_fluid *f = w->f;
     for (int64_t i = 0; i < f->count; i++) {
-        price[i] = -f->byte_s[i];
+        price[i] = -f->byte_s[i] * f->uses[i];
         w->ranks[i] = (rank){price[i], (int32_t)i};
     }
-    double least = w->all_s + pin_by_score(w, f->count, (double)w->pinned_max);
+    double least = w->all_s + pin_by_score(w, f->count, w->pinned_max);
     double reading = least + w->hidden * w->compute, computing = w->compute + w->read * least;
     return reading > computing ? reading : computing;
 }
@@ -312,11 +314,13 @@ fx_status fx_fluid_bound(const fx_fluid *f, double *bound_s, double *price) {
     int64_t least = count ? INT64_MAX : 0;
     for (size_t i = 0; i < count; i++) {
         w.compute += f->seconds[i];
-        w.bytes += f->bytes[i];
+        w.bytes += (double)f->bytes[i] / f->uses[i];
+        if (!(f->uses[i] >= 1.0))
+            return FX_ERR_PARAMS;
         w.all_s += f->read_s[i];
         least = f->free_bytes[i] < least ? f->free_bytes[i] : least;
     }
-    w.pinned_max = least < 0 ? 0 : least < w.bytes ? least : w.bytes;
+    w.pinned_max = least < 0 ? 0.0 : (double)least < w.bytes ? (double)least : w.bytes;
     w.hidden = f->load_speed + f->compute_speed < 1 ? 1.0 : (1.0 - f->load_speed) / f->compute_speed;
     w.read = f->load_speed + f->compute_speed < 1 ? 1.0 : (1.0 - f->compute_speed) / f->load_speed;
     double *memory = malloc((6 * count + RUNS * count + 1 + 2 * (2 * count + 1)) * sizeof *memory);

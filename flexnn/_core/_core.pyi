@@ -310,8 +310,8 @@ class Drafts:
         slices: NDArray[Any],
         order: NDArray[np.int32],
         working_bytes: int,
-        spare_bytes: int,
-        spare_bytes_max: int,
+        bytes_max: int,
+        next_bytes_max: int,
         looks: int,
     ) -> tuple[_Outcome, bytes, bytes]: ...
 
@@ -320,6 +320,7 @@ def fluid_bound(
     nbytes: _I64,
     read_s: NDArray[np.float64],
     byte_s: NDArray[np.float64],
+    uses: NDArray[np.float64],
     free_bytes: _I64,
     *,
     bytes_per_second: float,

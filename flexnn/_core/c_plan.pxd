@@ -21,7 +21,7 @@ cdef extern from "flexnn/draft.h" nogil:
         pass
 
     ctypedef struct fx_item:
-        pass
+        int64_t twin
 
     ctypedef struct fx_lifetime:
         pass
@@ -45,6 +45,7 @@ cdef extern from "flexnn/draft.h" nogil:
         uint32_t node_count, variant_count, constant_count, gap_count, item_count, lifetime_count
         int64_t io_align, step_bytes
         double storage_bytes_per_second, request_s, compute_speed, load_speed
+        bint has_twins
 
     ctypedef struct fx_draft:
         fx_draft_step *steps
@@ -68,8 +69,11 @@ cdef extern from "flexnn/draft.h" nogil:
     int64_t fx_draft_bytes(const fx_draft *d, const fx_problem *p, int64_t working_bytes)
     fx_status fx_draft_place(fx_draft *d, const fx_problem *p, const fx_choice *choices, int64_t working_bytes,
                              int from_top, int64_t *address, int64_t *node_address)
-    void fx_fill(fx_draft *d, const fx_problem *p, const int32_t *order, uint32_t count, int64_t spare_bytes,
-                 int64_t spare_bytes_max, int looks)
+    ctypedef struct fx_limits:
+        int64_t working_bytes, bytes_max, next_bytes_max
+
+    void fx_fill(fx_draft *d, const fx_problem *p, const int32_t *order, uint32_t count,
+                 const fx_limits *limits, int looks)
     void fx_improve(fx_draft *d, const fx_problem *p, fx_choice *choices, int64_t working_bytes, int64_t bytes_max,
                     int tries)
     fx_status fx_anneal(fx_draft *d, const fx_problem *p, fx_choice *choices, int64_t *working_bytes, int *from_top,
@@ -84,6 +88,7 @@ cdef extern from "flexnn/fluid_bound.h" nogil:
         const int64_t *bytes
         const double *read_s
         const double *byte_s
+        const double *uses
         const int64_t *free_bytes
         double bytes_per_second, compute_speed, load_speed
         int rounds

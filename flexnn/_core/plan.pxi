@@ -38,6 +38,13 @@ cdef class Drafts:
         p.compute_speed = compute_speed
         p.load_speed = load_speed
         _plan_check(fx_problem_check(p))
+        cdef uint32_t i
+        named = bytearray(p.item_count)
+        for i in range(p.item_count):
+            if named[p.items[i].twin]:
+                raise ValueError(f"two items name {p.items[i].twin} as their twin")
+            named[p.items[i].twin] = 1
+            p.has_twins = p.has_twins or p.items[i].twin != i
 
     def __dealloc__(self):
         fx_draft_free(&self.draft)
@@ -131,9 +138,10 @@ cdef class Drafts:
         finally:
             free(address)
 
-    def fill(self, steps, slices, order, int64_t working_bytes, int64_t spare_bytes,
-             int64_t spare_bytes_max, int looks):
-        """Pin more ``slices`` of a draft that ``place`` made, in ``order`` (int32, indices of streamed slices) while ``spare_bytes`` last (fx_fill): outcome and bytes of steps and slices, as ``place``."""
+    def fill(self, steps, slices, order, int64_t working_bytes, int64_t bytes_max, int64_t next_bytes_max,
+             int looks):
+        """Pin more ``slices`` of a draft that ``place`` made, in ``order`` (int32, indices of streamed slices) up to
+        ``bytes_max`` (fx_fill): outcome and bytes of steps and slices, as ``place``."""
         cdef _Buffer step_buffer = _Buffer(steps)
         cdef _Buffer slice_buffer = _Buffer(slices)
         cdef _Buffer rank_buffer = _Buffer(order)
@@ -141,6 +149,7 @@ cdef class Drafts:
         cdef Py_ssize_t step_count = step_buffer.view.len // <Py_ssize_t>sizeof(fx_draft_step)
         cdef Py_ssize_t slice_count = slice_buffer.view.len // <Py_ssize_t>sizeof(fx_draft_slice)
         cdef uint32_t count = rank_buffer.view.len // <Py_ssize_t>sizeof(int32_t)
+        cdef fx_limits limits = fx_limits(working_bytes, bytes_max, next_bytes_max)
         self._take()
         if step_count > self.draft.step_max or slice_count > self.draft.slice_max:
             raise ValueError("more steps or slices than the graph can have")
@@ -150,7 +159,7 @@ cdef class Drafts:
         if not fx_draft_sane(&self.draft, rank, count) or count > self.draft.slice_count:
             raise ValueError("a wait, a count or an index is out of range")
         with nogil:
-            fx_fill(&self.draft, &self.problem, rank, count, spare_bytes, spare_bytes_max, looks)
+            fx_fill(&self.draft, &self.problem, rank, count, &limits, looks)
         return self._outcome(working_bytes), *self._arrays()
 
     cdef tuple _arrays(self):
@@ -167,16 +176,18 @@ cdef int _plan_check(fx_status status) except -1:
     return 0
 
 
-def fluid_bound(seconds, nbytes, read_s, byte_s, free_bytes, *, double bytes_per_second,
+def fluid_bound(seconds, nbytes, read_s, byte_s, uses, free_bytes, *, double bytes_per_second,
                 double compute_speed=1.0, double load_speed=1.0, int rounds=FX_ROUNDS_MAX):
-    """(seconds, price of each node) from float64, int64, float64, float64, int64 of each node (flexnn/fluid_bound.h)."""
+    """(seconds, price of each node) from float64, int64, float64, float64, float64, int64 of each node
+    (flexnn/fluid_bound.h)."""
     cdef _Buffer second_buffer = _Buffer(seconds), byte_buffer = _Buffer(nbytes)
     cdef _Buffer read_buffer = _Buffer(read_s), rate_buffer = _Buffer(byte_s), free_buffer = _Buffer(free_bytes)
+    cdef _Buffer use_buffer = _Buffer(uses)
     cdef fx_fluid f
     cdef double bound = 0.0
     cdef fx_status status
     f.count = len(seconds)
-    for buffer in (second_buffer, byte_buffer, read_buffer, rate_buffer, free_buffer):
+    for buffer in (second_buffer, byte_buffer, read_buffer, rate_buffer, use_buffer, free_buffer):
         if (<_Buffer>buffer).view.len != <Py_ssize_t>(f.count * 8):
             raise ValueError("arrays of different lengths, or not of 64-bit numbers")
     if not (bytes_per_second > 0 and 0 < compute_speed <= 1 and 0 < load_speed <= 1):
@@ -185,6 +196,7 @@ def fluid_bound(seconds, nbytes, read_s, byte_s, free_bytes, *, double bytes_per
     f.bytes = <const int64_t *>byte_buffer.view.buf
     f.read_s = <const double *>read_buffer.view.buf
     f.byte_s = <const double *>rate_buffer.view.buf
+    f.uses = <const double *>use_buffer.view.buf
     f.free_bytes = <const int64_t *>free_buffer.view.buf
     f.bytes_per_second, f.rounds = bytes_per_second, rounds
     f.compute_speed = compute_speed

@@ -31,7 +31,9 @@ says. Take any plan that pins r bytes of each node's weights (R in total) and re
 Reading and computing slow each other down when they overlap: a second of computing costs a stretch at least
 (1 - load_speed) / compute_speed, and a second of reading costs the nodes outside (1 - compute_speed) / load_speed.
 
-Weights that several nodes share are pinned once for all of them, and count at the first of these nodes only.
+Weights that several nodes share are read for each of them, but pinned once for all: a byte of memory then saves as many
+bytes as it has uses. If r counts what is saved at each node, R is at least the sum of r over uses, which is what is
+taken; a node's uses are the most of any of its weights.
 
 For given stretches, both 1 and 2 + 3 (with either form of 2) are linear in r. So any mixture of the two, minimised over
 0 <= r <= the nodes' weights and R <= the least free(a), is a bound, whichever stretches are taken. fx_fluid_bound takes
@@ -50,7 +52,7 @@ from flexnn.graph.ir import Graph
 
 from .layout import Blocks
 from .machine import MachineProfile
-from .types import F64, I64, Costs
+from .types import F64, I64, Costs, NodeCosts
 
 ROUNDS_MIN, ROUNDS_NODES = 3, 40_000
 """Rounds of any graph, and nodes times rounds: a round sorts all nodes several times."""
@@ -61,8 +63,8 @@ class Bound(NamedTuple):
 
     seconds: float
     price: F64
-    """Change of the bound, in seconds, per byte of each node's weights that is pinned, its memory included. The nodes
-    with the lowest price are best pinned.
+    """Change of the bound, in seconds, per byte of memory that pins each node's weights, for all nodes that share them.
+    The nodes with the lowest price are best pinned.
     """
 
 
@@ -84,20 +86,23 @@ class Bounding:
         self._constants_room = np.zeros(len(nodes), np.int64)
         self._constants = np.zeros(len(nodes), np.int64)
         self._constant_bytes = np.zeros(len(nodes), np.int64)
-        seen: set[int] = set()
+        self._uses = np.ones(len(nodes))
+        places = [(w.offset, w.nbytes) if w.offset >= 0 else (-1, i) for i, w in enumerate(graph.weights)]
+        uses: dict[tuple[int, int], int] = {}
+        for node in nodes:
+            own = {places[weight] for weight in _weights(node)}
+            uses |= {place: 1 + uses.get(place, 0) for place in own}
         for i, node in enumerate(nodes):
             for j, variant in enumerate(node.variants):
                 self._fixed[i, j], self._channels[i, j] = variant.fixed_s, variant.channels_s
                 self._needs[i, j] = live[i] + variant.workspace_bytes * costs.threads
-            constants = {weight: graph.weights[weight].nbytes for _, weight, _ in node.constants}
+            constants = {places[weight]: graph.weights[weight].nbytes for _, weight, _ in node.constants}
             self._constants_room[i] = sum(constants.values())
-            own = ([(node.weight, node.weight_bytes)] if node.panels else []) + [*constants.items()]
-            new = {weight: nbytes for weight, nbytes in own if weight not in seen}
-            seen.update(new)
-            self._nbytes[i] = sum(new.values())
-            self._panels[i] = new.get(node.weight, 0) if node.panels else 0
-            self._constants[i] = len(new) - (self._panels[i] > 0)
-            self._constant_bytes[i] = min((new[weight] for _, weight, _ in node.constants if weight in new), default=0)
+            self._panels[i] = node.weight_bytes if node.panels else 0
+            self._nbytes[i] = self._panels[i] + self._constants_room[i]
+            self._constants[i] = len(constants)
+            self._constant_bytes[i] = min(constants.values(), default=0)
+            self._uses[i] = max((uses[places[weight]] for weight in _weights(node)), default=1)
         self._least = self._needs[np.arange(len(nodes)), [len(node.variants) - 1 for node in nodes]]
 
     def at(self, arena_bytes: int | None, rounds: int = _core.ROUNDS_MAX) -> Bound:
@@ -140,6 +145,7 @@ class Bounding:
             self._nbytes,
             self._nbytes * byte_s + requests,
             byte_s + saved,
+            self._uses,
             free,
             bytes_per_second=self._machine.storage_bytes_per_second,
             compute_speed=self._machine.compute_speed,
@@ -147,6 +153,11 @@ class Bounding:
             rounds=rounds,
         )
         return Bound(bound, np.asarray(price, np.float64))
+
+
+def _weights(node: NodeCosts) -> set[int]:
+    """Return the weights that a node reads."""
+    return ({node.weight} if node.panels else set()) | {weight for _, weight, _ in node.constants}
 
 
 def step_seconds(

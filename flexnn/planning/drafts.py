@@ -82,7 +82,7 @@ class Drafting:
     ) -> None:
         self.node_count = len(costs.nodes)
         self.placement = placement
-        self.items = _items(costs)
+        self.items = _items(graph, costs)
         self.item_bytes = _item_bytes(graph, costs, self.items)
         nodes, variants, constants = _node_records(graph, costs, placement)
         self._panels, self._constants = nodes["panel_count"].astype(np.int32), nodes["constant_first"]
@@ -186,9 +186,8 @@ class Drafting:
         streamed = np.flatnonzero(draft.slices["is_pinned"] == 0)
         node = draft.steps["node"][draft.slices["step"][streamed]]
         order = streamed[np.argsort(rank[node], kind="stable")].astype(np.int32)
-        spare_bytes = bytes_max - draft.nbytes
         outcome, steps, slices = self._core.fill(
-            draft.steps, draft.slices, order, draft.working_bytes, spare_bytes, next_bytes_max - draft.nbytes, looks
+            draft.steps, draft.slices, order, draft.working_bytes, bytes_max, next_bytes_max, looks
         )
         return replace(
             draft,
@@ -200,21 +199,29 @@ class Drafting:
         )
 
 
-def _items(costs: Costs) -> Records:
+def _items(graph: Graph, costs: Costs) -> Records:
     """Return what may be pinned or streamed by itself, node by node: its panels, then its constants."""
     rows = []
     for index, node in enumerate(costs.nodes):
         if node.panels:
-            rows.append((index, -1))
+            rows.append((index, -1, node.weight))
         if node.constants:
-            rows += [(index, i) for i in range(len(node.constants))]
-    return np.array(rows, _core.ITEM_DTYPE)
+            rows += [(index, i, weight) for i, (_, weight, _) in enumerate(node.constants)]
+    items = np.array([(node, constant, i) for i, (node, constant, _) in enumerate(rows)], _core.ITEM_DTYPE)
+    last: dict[tuple[bool, int, int], int] = {}
+    for i, (_, constant, index) in enumerate(rows):  # rings of those with the same bytes of the file
+        weight = graph.weights[index]
+        before = last.get(key := (constant < 0, weight.offset, weight.nbytes))
+        if before is not None and weight.offset >= 0:
+            items["twin"][i], items["twin"][before] = items["twin"][before], i
+        last[key] = i
+    return items
 
 
 def _item_bytes(graph: Graph, costs: Costs, items: Records) -> I64:
     """Return the arena bytes that each item takes where it is pinned."""
     sizes = []
-    for index, constant in items.tolist():
+    for index, constant, _ in items.tolist():
         node = costs.nodes[index]
         weight = graph.weights[node.weight if constant < 0 else node.constants[constant][1]]
         sizes.append((weight.offset, node.weight_bytes if constant < 0 else weight.nbytes))

@@ -37,10 +37,13 @@ def encode_program(graph: Graph, costs: Costs, draft: Draft) -> Program:
     small = encode_loads(graph, [*constants], offsets, sizes, [*constants.values()], costs.io_align)
     slices = draft.slices
     is_pinned, homes = slices["is_pinned"] != 0, draft.homes()
-    owns = is_pinned & (homes == np.arange(len(slices)))
-    own_bytes = np.where(owns, slices["arena_bytes"], 0)
+    owns = np.flatnonzero(is_pinned & (homes == np.arange(len(slices))))
+    owns = owns[np.argsort(slices["file_offset"][owns], kind="stable")]  # plans that pin the same share its place
+    own_bytes = slices["arena_bytes"][owns]
     base = front + int(own_bytes.sum())
-    addresses = np.where(is_pinned, (front + np.cumsum(own_bytes) - own_bytes)[homes], draft.address + base)
+    pinned_at = np.zeros(len(slices), np.int64)
+    pinned_at[owns] = front + np.cumsum(own_bytes) - own_bytes
+    addresses = np.where(is_pinned, pinned_at[homes], draft.address + base)
     held = _slices(costs, draft)
     loads = _slice_loads(graph, costs, draft, held.weight, addresses)
     alike = _alike(graph, costs)
@@ -63,7 +66,7 @@ def encode_program(graph: Graph, costs: Costs, draft: Draft) -> Program:
 def _small_constants(graph: Graph, costs: Costs) -> dict[int, int]:
     """Return the arena address of each small constant, by its weight."""
     address, at = {}, align_up(costs.zeros_bytes, costs.io_align)
-    for weight in costs.small_constants:
+    for weight in sorted(costs.small_constants, key=lambda weight: graph.weights[weight].offset):
         address[weight] = at
         at += costs.occupied_bytes(graph.weights[weight].offset, graph.weights[weight].nbytes)
     return address

@@ -305,8 +305,7 @@ class VariantPlanner:
         ends = np.asarray(draft.placement.address, np.int64) + np.asarray(self._costs.root_bytes, np.int64)
         above = (draft.node_address[:, 0] + workspace)[workspace > 0]
         used = int(max(ends.max(initial=0), above.max(initial=0)))
-        again = int(draft.slices["arena_bytes"][draft.slices["is_pinned"] != 0].sum()) - draft.pinned_bytes
-        return replace(draft, working_bytes=used, nbytes=draft.nbytes - working_bytes + used - again)
+        return replace(draft, working_bytes=used, nbytes=draft.nbytes - working_bytes + used)
 
     # ---- the ladder ----
 

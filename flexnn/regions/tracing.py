@@ -7,7 +7,7 @@ they differ where the model binds with that.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import chain, zip_longest
+from itertools import chain, islice, zip_longest
 from math import prod
 
 import numpy as np
@@ -73,17 +73,46 @@ def traces(model: Model, bound: Sequence[Shapes]) -> tuple[list[Trace], Region]:
                 _recorded(recorder, scope, recorder.region.all)
     for source in used:
         source.used = False
-    return _large(found)[:TRACES_MAX], recorder.region
+    names = {port.name: row for port, row in zip(model.graph.inputs, dimension_names(model.graph.inputs), strict=True)}
+    return _ordered(_large(found), names)[:TRACES_MAX], recorder.region
+
+
+def _ordered(found: list[Trace], names: dict[str, list[str]]) -> list[Trace]:
+    """Return the templates, those first that a first run most likely meets: the likeliest, the likeliest with a batch,
+    and the others.
+    """
+    ranks = [_rarity(trace, names) for trace in found]
+    order = sorted(range(len(found)), key=ranks.__getitem__)
+    batch = next((i for i in order[1:] if ranks[i][:2] == ranks[order[0]][:2] and ranks[i][2]), None)
+    if batch is not None:
+        order.remove(batch)
+        order.insert(1, batch)
+    return [found[i] for i in order]
+
+
+def _rarity(trace: Trace, names: dict[str, list[str]]) -> tuple[bool, int, int, int]:
+    """Return how rarely a first run meets a template's sizes: not those of a whole model, with open dimensions of 1
+    that are no batch, with a batch, or with small dimensions. A session plans for the first templates when it opens.
+    """
+    key, sizes = trace.before, iter(trace.template.template.replay.traced)
+    single = batches = small = 0
+    for name, _, rank, *_ in key.facts:
+        row = names.get(name) or [""] * rank
+        for i, (own, size) in enumerate(zip(row, islice(sizes, rank), strict=False)):
+            is_batch = i == 0 and rank > 1
+            single += bool(own) and not is_batch and size == 1
+            small += bool(own) and not is_batch and size < FEW
+            batches += bool(own) and is_batch and size > 1
+    return key.remaining != key.region.all or bool(key.region.path), single, batches, small
 
 
 def _large(found: list[Trace]) -> list[Trace]:
-    """Return the templates without small ones; those of whole regions come first."""
+    """Return the templates without small ones."""
     most: dict[tuple[Region, Nodes], int] = {}
     for trace in found:
         key = trace.before.region, trace.before.remaining
         most[key] = max(most.get(key, 0), len(trace.template))
-    large = [t for t in found if SMALL * len(t.template) >= most[t.before.region, t.before.remaining]]
-    return sorted(large, key=lambda t: t.before.remaining != t.before.region.all or bool(t.before.region.path))
+    return [t for t in found if SMALL * len(t.template) >= most[t.before.region, t.before.remaining]]
 
 
 def _recorded(recorder: Recorder, scope: Scope, remaining: Nodes) -> Stretch | None:

@@ -48,9 +48,11 @@ def _fluid_run(
     pinned: list[int],
     grain: int,
     runs: int,
+    resident: int | None = None,
 ) -> float:
     """The last of some runs, byte by byte (``grain`` of them at a time): the loader reads ahead as memory lets it,
-    each grain is computed as soon as it is there. A node's grains give their memory back one by one.
+    each grain is computed as soon as it is there. A node's grains give their memory back one by one. ``resident``:
+    memory of what is pinned, if nodes share it.
     """
     steps, reads = [], []
     for node, (took, size, stays) in enumerate(zip(seconds, nbytes, pinned, strict=True)):
@@ -66,7 +68,7 @@ def _fluid_run(
     order = [run * total + step for run in range(runs) for step in reads]
     came: dict[int, float] = {}
     at = 0
-    resident = sum(pinned)
+    resident = sum(pinned) if resident is None else resident
     for j in range(runs * total):
         while at < len(order) and order[at] <= j:
             target = order[at]
@@ -96,7 +98,13 @@ def test_no_fluid_run_is_faster(seed: int) -> None:
     byte_s = [rng.choice((1, 1, 1.5, 4)) / rate for _ in range(count)]  # with requests
     read_s = np.array(nbytes) * byte_s
     bound, price = _core.fluid_bound(
-        np.array(seconds), np.array(nbytes), read_s, np.array(byte_s), np.array(free), bytes_per_second=rate
+        np.array(seconds),
+        np.array(nbytes),
+        read_s,
+        np.array(byte_s),
+        np.ones(count),
+        np.array(free),
+        bytes_per_second=rate,
     )
     assert len(price) == count
     assert bound >= sum(seconds)
@@ -109,10 +117,34 @@ def test_no_fluid_run_is_faster(seed: int) -> None:
         assert _fluid_run(seconds, nbytes, free, byte_s, pinned, grain, 5) >= bound * (1 - 1e-9)
 
 
+@pytest.mark.parametrize("seed", range(200))
+def test_no_fluid_run_of_shared_weights_is_faster(seed: int) -> None:
+    """Whatever is pinned: nodes that share weights read them for each, but pin them once."""
+    rng = random.Random(seed)
+    count, grain = rng.randint(2, 6), 4
+    weight = [rng.randint(0, 2) for _ in range(count)]
+    size = [grain * rng.randint(0, 5) for _ in range(3)]
+    uses = [float(weight.count(w)) for w in weight]
+    nbytes = [size[w] for w in weight]
+    seconds = [float(rng.randint(1, 30)) for _ in range(count)]
+    free = [grain * rng.randint(2, 8) for _ in range(count)]
+    byte_s = [rng.choice((1, 1, 1.5, 4)) for _ in range(count)]
+    arrays = np.array(seconds), np.array(nbytes), np.array(nbytes) * byte_s, np.array(byte_s, float)
+    bound, _ = _core.fluid_bound(*arrays, np.array(uses), np.array(free), bytes_per_second=1.0)
+    for _ in range(8):
+        left = max(min(free) - grain, 0)
+        stays = [0] * 3
+        for w in rng.sample(sorted(set(weight)), len(set(weight))):
+            stays[w] = grain * rng.randint(0, min(size[w], left) // grain)
+            left -= stays[w]
+        pinned = [stays[w] for w in weight]
+        assert _fluid_run(seconds, nbytes, free, byte_s, pinned, grain, 5, sum(stays)) >= bound * (1 - 1e-9)
+
+
 def test_reading_rules_by_hand() -> None:
     def bound(seconds: list[float], nbytes: list[int], free: list[int], **speeds: float) -> float:
         sizes = np.array(nbytes)
-        known = np.array(seconds), sizes, sizes / 1.0, np.ones(len(sizes)), np.array(free)
+        known = np.array(seconds), sizes, sizes / 1.0, *np.ones((2, len(sizes))), np.array(free)
         return _core.fluid_bound(*known, bytes_per_second=1.0, **speeds)[0]
 
     assert bound([5.0, 5.0], [0, 0], [9, 9]) == 10.0
@@ -126,11 +158,22 @@ def test_reading_rules_by_hand() -> None:
         np.array([0, 20, 2, 0]),
         np.array([0, 20, 10.0, 0]),
         np.array([1, 1, 5.0, 1]),
+        np.ones(4),
     )
     assert _core.fluid_bound(*dear, np.array([4, 4, 4, 0]), bytes_per_second=1.0)[0] == pytest.approx(10 + 16 + 10 + 1)
     # Without looking for stretches there is only reading, or only computing.
-    known = np.array([10.0, 1.0]), np.array([0, 20]), np.array([0, 20.0]), np.ones(2), np.array([0, 20])
+    known = np.array([10.0, 1.0]), np.array([0, 20]), np.array([0, 20.0]), *np.ones((2, 2)), np.array([0, 20])
     assert _core.fluid_bound(*known, bytes_per_second=1.0, rounds=0)[0] == pytest.approx(20.0)
+    # Ten bytes that both nodes read are pinned once.
+    shared = (
+        np.ones(2),
+        np.array([15, 15]),
+        np.array([15.0, 15.0]),
+        np.ones(2),
+        np.array([2.0, 2.0]),
+        np.array([10, 10]),
+    )
+    assert _core.fluid_bound(*shared, bytes_per_second=1.0)[0] == pytest.approx(10.0)
     # Each at half its speed while both go on.
     assert bound([10.0], [10], [0], compute_speed=0.5, load_speed=0.5) == pytest.approx(20.0)
 
@@ -211,6 +254,8 @@ def test_hostile_arguments_are_refused() -> None:
         (sizes, 1.0, {"load_speed": 2.0}),
     ):
         with pytest.raises(ValueError, match=r"lengths|rate"):
-            _core.fluid_bound(ok, few, ok, ok, sizes, bytes_per_second=rate, **speeds)
+            _core.fluid_bound(ok, few, ok, ok, ok, sizes, bytes_per_second=rate, **speeds)
     with pytest.raises(ValueError, match="planning"):
-        _core.fluid_bound(ok, sizes, ok, ok, sizes, bytes_per_second=1.0, rounds=_core.ROUNDS_MAX + 1)
+        _core.fluid_bound(ok, sizes, ok, ok, 0 * ok, sizes, bytes_per_second=1.0)
+    with pytest.raises(ValueError, match="planning"):
+        _core.fluid_bound(ok, sizes, ok, ok, ok, sizes, bytes_per_second=1.0, rounds=_core.ROUNDS_MAX + 1)

@@ -217,7 +217,7 @@ def _timeline(
         variants=np.zeros(1, _core.VARIANT_DTYPE),
         constants=np.zeros(0, _core.CONSTANT_DTYPE),
         gaps=np.zeros(0, _core.GAP_DTYPE),
-        items=np.array([(i, -1) for i in range(len(step_s))], _core.ITEM_DTYPE),
+        items=np.array([(i, -1, i) for i in range(len(step_s))], _core.ITEM_DTYPE),
         lifetimes=np.zeros(0, _core.LIFETIME_DTYPE),
         io_align=64,
         step_bytes=0,

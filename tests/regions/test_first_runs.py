@@ -115,3 +115,25 @@ def test_a_first_run_with_empty_caches_binds_nothing(tmp_path: Path, events: lis
                 session, model, {"k": numbers(1, 1, 8), "keys": numbers(1, past, 8), "values": numbers(1, past, 8)}
             )
         assert "build_segment" not in events
+
+
+def test_the_first_templates_are_those_of_one_long_input(tmp_path: Path, events: list[str]) -> None:
+    """A row of 1 reads as another graph, which a session would otherwise plan for when it opens; likelier ones come
+    first, so that a first run neither reads a template nor makes a plan.
+    """
+    nodes = [node("MatMul", ["x", "w"], ["m"]), node("Softmax", ["m"], ["s"], axis=1)]
+    nodes += [node("Transpose", ["s"], ["t"], perm=[0, 2, 1]), node("MatMul", ["t", "m"], ["y"])]
+    ports = [value("x", F32, ["batch", "height", "width"])], [value("y", F32, [None, None, None])]
+    model = model_of(graph_of(nodes, *ports, {"w": numbers(96, 16)}))
+    with flexnn.Session(compiled(tmp_path, model)) as session:
+        recorder = session._run._recorder  # type: ignore[attr-defined]
+        stored = list(dict.fromkeys(t for found in recorder.templates._all_stored().values() for t in found))
+        batch, height, _ = stored[0].replay.traced
+        assert batch == 1
+        assert height > 1
+        assert [found.replay.traced[1] for found in stored if found.read is not None] != [1, 1]
+        planned: list[Any] = []
+        segments = session._run._open.segments  # type: ignore[attr-defined]
+        plans, segments.planned = segments.planned, lambda *given: (planned.append(given), plans(*given))
+        check_run(session, model, {"x": numbers(1, 54, 96)})
+        assert not planned

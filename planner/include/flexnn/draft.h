@@ -57,8 +57,10 @@ FX_RECORD(fx_gap, FX_GAP_FIELDS);
     F(R, int64_t, last_node)
 FX_RECORD(fx_lifetime, FX_LIFETIME_FIELDS);
 
-/* An item that may be pinned or streamed by itself: a node's panels (constant -1) or one of its constants. */
-#define FX_ITEM_FIELDS(F, A, R) F(R, int64_t, node) F(R, int64_t, constant)
+/* An item that may be pinned or streamed by itself: a node's panels (constant -1) or one of its constants. twin: the
+ * next item with the same bytes of the file, which nodes share, round a ring; itself if there is none. Twins are pinned
+ * together, and take memory once. */
+#define FX_ITEM_FIELDS(F, A, R) F(R, int64_t, node) F(R, int64_t, constant) F(R, int64_t, twin)
 FX_RECORD(fx_item, FX_ITEM_FIELDS);
 
 /* The choice for a node. variant: index among the node's; slice_panels: panels of each streamed slice (the last may
@@ -119,6 +121,7 @@ typedef struct fx_problem {
     int64_t step_bytes; /* memory of a step, or of a slice, outside the arena */
     double storage_bytes_per_second, request_s;
     double compute_speed, load_speed;
+    int has_twins; /* whether an item has another one as its twin */
 } fx_problem;
 
 /* A load as the simulation sees it. */
@@ -161,6 +164,7 @@ typedef struct fx_draft {
     int64_t *work;     /* [4 slice_max + 2] */
     fx_choice *before; /* [nodes] */
     fx_rank *ranks;    /* [nodes] */
+    int32_t *twins;    /* [slice_max], of fx_fill: the next slice with the same bytes of the file, round a ring */
 } fx_draft;
 
 /* working_bytes: the size of the arena's working part, where activations, workspaces and loads lie. bytes_max: the most
@@ -198,6 +202,9 @@ typedef struct fx_recipe {
  * is the draft of these choices. */
 void fx_choose(fx_draft *d, const fx_problem *p, const fx_recipe *recipe, fx_choice *choices);
 
+/* Pins so many panels of an item and of its twins, or these whole constants. */
+void fx_pin_item(const fx_problem *p, int64_t item, int64_t panels, fx_choice *choices);
+
 /* Chooses kernel and slices of a node whose pins are chosen, as fx_choose does. */
 void fx_choose_node(const fx_problem *p, uint32_t node, int64_t working_bytes, int slices_in_room, int smallest,
                     fx_choice *choice);
@@ -212,7 +219,7 @@ void fx_draft_time(fx_draft *d, const fx_problem *p);
 /* Sets the time of a run with the waits as they are. */
 void fx_draft_simulate(fx_draft *d, const fx_problem *p);
 
-/* Bytes of a draft, without those that every plan of the problem takes. */
+/* Bytes of a draft, without those that every plan of the problem takes. Twins that are pinned alike count once. */
 int64_t fx_draft_bytes(const fx_draft *d, const fx_problem *p, int64_t working_bytes);
 
 /* Places the loads of the draft of `choices` (fx_place_streams), which sets their wait_steps, and simulates the run.
@@ -222,13 +229,18 @@ int64_t fx_draft_bytes(const fx_draft *d, const fx_problem *p, int64_t working_b
 fx_status fx_draft_place(fx_draft *d, const fx_problem *p, const fx_choice *choices, int64_t working_bytes,
                          int from_top, int64_t *address, int64_t *node_address);
 
-/* Pins streamed slices of a draft that has its waits while `spare_bytes` last, and stops where the run was the
- * shortest. Slices that save the most time per byte come first; where none saves any, the next in `order` (slices, at
- * most as many as the draft has). The sequence depends on `spare_bytes_max`, the most that `spare_bytes` may be, and
- * not on `spare_bytes`, so more bytes are never slower. At most `looks` slices are tried. Of many slices,
- * several are pinned between two looks at the whole run. */
-void fx_fill(fx_draft *d, const fx_problem *p, const int32_t *order, uint32_t count, int64_t spare_bytes,
-             int64_t spare_bytes_max, int looks);
+typedef struct fx_limits {
+    int64_t working_bytes, bytes_max, next_bytes_max;
+} fx_limits;
+
+/* Pins streamed slices of a draft that has its waits while it takes at most `bytes_max`, and stops where the run was
+ * the shortest. Slices that save the most time per byte come first; where none saves any, the next in `order` (slices,
+ * at most as many as the draft has). The sequence depends on `next_bytes_max`, the most that `bytes_max` may be, and
+ * not on `bytes_max`, so more bytes are never slower. At most `looks` slices are tried. Of many slices, several are
+ * pinned between two looks at the whole run. Slices of the same bytes of the file, which nodes share, are pinned
+ * together and take memory once. */
+void fx_fill(fx_draft *d, const fx_problem *p, const int32_t *order, uint32_t count, const fx_limits *limits,
+             int looks);
 
 /* Changes kernels and slices of single nodes while that makes the run shorter, nodes that may save the most first;
  * tries at most `tries` changes and keeps to bytes_max. d is the draft of the choices before and after. */
