@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
-from _thread import RLock  # threading takes a twentieth of what importing flexnn may
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias, TypeVar
@@ -19,6 +17,7 @@ from flexnn.run.engine import SessionError
 from flexnn.run.feeds import Feeds
 from flexnn.run.opening import open_run
 from flexnn.run.options import RunOptions, run_options
+from flexnn.run.turns import Turns
 from flexnn.units import parse_bytes
 
 if TYPE_CHECKING:
@@ -122,17 +121,24 @@ class Session:
         )
         self._open(os.fsdecode(path), shapes or {}, options)
 
-    def _open(self, path: str, shapes: Mapping[str, tuple[int, ...]], options: RunOptions) -> None:
-        self._process = os.getpid()
-        self._lock = RLock()  # also for the thread that has it: a signal handler may call while a run goes on
-        self._is_busy = self._is_closed = self._is_released = False
+    def _open(
+        self,
+        path: str,
+        shapes: Mapping[str, tuple[int, ...]],
+        options: RunOptions,
+        opened: Callable[[str, Mapping[str, tuple[int, ...]], RunOptions], Run] = open_run,
+        turns: Turns | None = None,
+    ) -> None:
+        """Open the model with ``opened``; a pool's sessions share their ``turns``."""
+        self._turns = turns or Turns()
+        self._is_closed = False
         if is_onnx(path):
             from flexnn.kept_artifacts import compiled  # sessions of artifacts do without
 
             with compiled(path, shapes) as artifact:
-                self._run = open_run(artifact, {}, options)
+                self._run = opened(artifact, {}, options)
         else:
-            self._run = open_run(path, shapes, options)
+            self._run = opened(path, shapes, options)
         self._feeds = Feeds(self._run.inputs, self._run.outputs)
 
     @property
@@ -272,23 +278,18 @@ class Session:
         """Give back memory, threads and files, after the run in flight; that run itself does it where a signal handler
         closes the session that it interrupted. The session cannot run again; closing twice is fine.
         """
-        if os.getpid() != self._process:  # the lock may be held by a thread that this process does not have
-            self._is_closed = True
-            self._run.release()
-            return
-        with self._lock:
-            self._is_closed = True
-            if not self._is_busy:
-                self._release()
+        self._close(waits=True)
 
-    def _release(self) -> None:
-        if not self._is_released:
-            self._run.close(learn=not sys.is_finalizing())  # then nothing can be kept for other sessions
-            self._is_released = True
+    def _close(self, *, waits: bool) -> None:
+        is_first, self._is_closed = not self._is_closed, True
+        if self._turns.is_foreign:
+            self._run.release()
+        else:
+            self._turns.leave(self._run if is_first else None, waits=waits)
 
     def __del__(self) -> None:
         if hasattr(self, "_run"):
-            self.close()
+            self._close(waits=False)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a session cannot be copied or pickled; open another one of the same artifact")
@@ -300,7 +301,7 @@ class Session:
         self.close()
 
     def _check_process(self) -> None:
-        if os.getpid() != self._process:
+        if self._turns.is_foreign:
             raise SessionError("this session was opened before fork(); open a new one in this process")
 
     def _while_open(self, call: Callable[[Run], _T]) -> _T:
@@ -309,24 +310,16 @@ class Session:
         return self._in_turn(call, while_open=True)
 
     def _in_turn(self, call: Callable[[Run], _T], *, while_open: bool = False) -> _T:
-        with self._lock:
-            if self._is_busy:
-                raise SessionError(
-                    "this thread is in a call of the session already: a signal handler may only close it"
-                )
+        def called() -> _T:
             if while_open and self._is_closed:
                 raise SessionError("the session is closed")
-            self._is_busy = True
-            try:
-                return call(self._run)
-            except BaseException as error:
-                if not isinstance(error, BudgetError | GraphError):  # what is refused has broken nothing
-                    self._run.suspect()
-                raise
-            finally:
-                self._is_busy = False
-                if self._is_closed:
-                    self._release()
+            return call(self._run)
+
+        return self._turns.take(called, self._failed)
+
+    def _failed(self, error: BaseException) -> None:
+        if not isinstance(error, BudgetError | GraphError):  # what is refused has broken nothing
+            self._run.suspect()
 
 
 def open_for_tests(

@@ -51,10 +51,11 @@ MAY_IMPORT = {
         "units",
     },
     "session": {"artifact", "graph", "kept_artifacts", "planning", "run", "units"},
+    "pool": {"planning", "run", "session", "units"},
     "planned": {"graph", "kept_artifacts", "measure", "planning", "regions", "run"},
-    "__init__": {"artifact", "compiler", "errors", "graph", "planned", "planning", "session"},
+    "__init__": {"artifact", "compiler", "errors", "graph", "planned", "planning", "pool", "session"},
     "__main__": {"cli"},
-    "ort": {"__init__", "_core", "errors", "graph", "kept_artifacts", "planning", "session", "units"},
+    "ort": {"__init__", "_core", "errors", "graph", "kept_artifacts", "planning", "pool", "session", "units"},
     "backend": {"compiler", "graph", "session"},
     "doctor": {"_core"},
     "cli": {
