@@ -110,7 +110,8 @@ static fx_bound *make(fx_engine *e, const fx_program *p, fx_error *error) {
 int fx_share_pins(const fx_program *a, const fx_program *b) {
     return a->pinned_count == b->pinned_count && a->zeros_offset == b->zeros_offset &&
            a->zeros_count == b->zeros_count &&
-           (!a->pinned_count || !memcmp(a->pinned, b->pinned, a->pinned_count * sizeof *a->pinned));
+           (!a->pinned_count ||
+            (a->file.fd == b->file.fd && !memcmp(a->pinned, b->pinned, a->pinned_count * sizeof *a->pinned)));
 }
 
 /* Whether two programs leave each other's pinned weights and zeros alone, or share all of them. */

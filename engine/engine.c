@@ -48,7 +48,8 @@ fx_engine *fx_engine_open(const fx_options *o, fx_error *error) {
     }
     memset(e, 0, sizeof *e);
     e->kernels = kernels;
-    e->file = (fx_file){.fd = o->fd, .direct_fd = o->direct_fd, .crc_path = fx_crc_path_best()};
+    e->crc_path = fx_crc_path_best();
+    e->direct = o->direct;
     e->poison = o->poison;
     e->trace = o->trace;
     e->fresh = o->fresh;
@@ -79,19 +80,29 @@ void fx_engine_free(fx_engine *e) {
         fx_event_destroy(&e->to_caller);
         fx_event_destroy(&e->to_loader);
     }
-    if (e->loading.is_abandoned) {
-        close(e->file.fd);
-        if (e->file.direct_fd >= 0)
-            close(e->file.direct_fd);
+    for (uint32_t i = 0; i < e->left_count; i++) {
+        close(e->left[i].fd);
+        if (e->left[i].direct_fd >= 0)
+            close(e->left[i].direct_fd);
     }
+    free(e->left);
     fx_arena_free(&e->arena);
     free(e->pinned);
     free(e);
 }
 
-fx_status fx_engine_close(fx_engine *e, int *is_abandoned) {
-    if (is_abandoned)
-        *is_abandoned = 0;
+/* Keeps the files that an engine is to close if it is abandoned. 0: there is no memory. */
+static int keep_files(fx_engine *e, const fx_leaving *leaving) {
+    const size_t bytes = leaving->file_count * sizeof *e->left;
+    e->left = malloc(bytes ? bytes : 1);
+    if (e->left && bytes)
+        memcpy(e->left, leaving->files, bytes);
+    return e->left != NULL;
+}
+
+fx_status fx_engine_close(fx_engine *e, fx_leaving *leaving) {
+    if (leaving)
+        leaving->is_abandoned = 0;
     if (!e)
         return FX_OK;
     const int is_ours = getpid() == e->process; /* a child of fork has no threads, and their locks stay locked */
@@ -99,12 +110,20 @@ fx_status fx_engine_close(fx_engine *e, int *is_abandoned) {
         return FX_ERR_RUNNING;
     if (is_ours)
         fx_workers_stop(&e->workers);
-    const int has_stopped = !is_ours || !e->has_loader || fx_loader_stop(e, is_abandoned != NULL);
+    const int may_abandon = leaving && keep_files(e, leaving);
+    const int has_stopped = !is_ours || !e->has_loader || fx_loader_stop(e, may_abandon);
     e->has_loader = 0;
-    if (!has_stopped && fx_loader_abandon(e))
-        *is_abandoned = 1;
+    if (!has_stopped && fx_loader_abandon(e, leaving->file_count))
+        leaving->is_abandoned = 1;
     else
         fx_engine_free(e);
+    return FX_OK;
+}
+
+fx_status fx_engine_forget(fx_engine *e, int fd) {
+    if (fx_arena_is_running(&e->arena))
+        return FX_ERR_RUNNING;
+    fx_pinned_leave(e, fd);
     return FX_OK;
 }
 

@@ -63,7 +63,7 @@ static void retire(fx_engine *e) {
         if (error.status == FX_OK) {
             pthread_mutex_unlock(&l->mutex);
             if (!request->at)
-                l->check = fx_check_start(&e->file, e->turns[request->turn % FX_RUNS].bound->program.crcs, load,
+                l->check = fx_check_start(e->crc_path, e->turns[request->turn % FX_RUNS].bound->program.crcs, load,
                                           e->arena.memory);
             error = fx_check_to(&l->check, load, request->at + request->bytes);
             pthread_mutex_lock(&l->mutex);
@@ -91,7 +91,7 @@ static void read_request(fx_engine *e, fx_request *request, fx_jitter *jitter) {
     pthread_mutex_unlock(&l->mutex);
     fx_jitter_pause(jitter);
     const long before = sleeps();
-    request->error = fx_read(&e->file, request->target, request->bytes, request->file_offset);
+    request->error = fx_read(&request->file, request->target, request->bytes, request->file_offset);
     fx_reader_waited(e, sleeps() > before);
     pause_until(e, request->ready_ns);
     pthread_mutex_lock(&l->mutex);
@@ -106,7 +106,7 @@ static int read_cached(fx_engine *e, fx_request *request, fx_jitter *jitter) {
     pthread_mutex_unlock(&l->mutex);
     if (jitter)
         fx_jitter_pause(jitter);
-    const int is_read = fx_read_cached(&e->file, request->target, request->bytes, request->file_offset);
+    const int is_read = fx_read_cached(&request->file, request->target, request->bytes, request->file_offset);
     pthread_mutex_lock(&l->mutex);
     if (is_read)
         arrived(e, request);
@@ -196,21 +196,22 @@ static fx_status ask(fx_engine *e, fx_request request, fx_poll *poll) {
     return fx_loader_pause(e, poll);
 }
 
-fx_status fx_loader_read(fx_engine *e, const uint32_t *crcs, const fx_load *load, fx_poll *poll, fx_error *error) {
-    fx_checker check = fx_check_start(&e->file, crcs, load, e->arena.memory);
+fx_status fx_loader_read(fx_engine *e, const fx_program *p, const fx_load *load, fx_poll *poll, fx_error *error) {
+    fx_checker check = fx_check_start(e->crc_path, p->crcs, load, e->arena.memory);
     *error = (fx_error){.status = FX_OK};
     for (int64_t at = 0; at < load->bytes && error->status == FX_OK;) {
         const fx_request request = {.bytes = fx_request_bytes(load, at),
                                     .target = e->arena.memory + load->address + at,
+                                    .file = p->file,
                                     .file_offset = load->file_offset + at,
                                     .is_pinned = 1};
         if (fx_polled(poll))
             return error->status = FX_ERR_CANCELLED;
-        if (e->file.direct_fd >= 0 || !fx_read_cached(&e->file, request.target, request.bytes, request.file_offset)) {
+        if (p->file.direct_fd >= 0 || !fx_read_cached(&p->file, request.target, request.bytes, request.file_offset)) {
             if (!e->has_loader)
                 e->has_loader = !fx_loader_start(e);
             if (!e->has_loader) /* the system has no thread left */
-                *error = fx_read(&e->file, request.target, request.bytes, request.file_offset);
+                *error = fx_read(&p->file, request.target, request.bytes, request.file_offset);
             else if (ask(e, request, poll) != FX_OK)
                 return error->status = FX_ERR_CANCELLED;
             else
@@ -230,7 +231,7 @@ int fx_loader_start(fx_engine *e) {
     if (error)
         return error;
     pthread_mutex_lock(&l->mutex); /* readers wait here until their number is known */
-    l->is_waiting = e->file.direct_fd >= 0 || e->read_bytes_per_second;
+    l->is_waiting = e->direct || e->read_bytes_per_second;
     /* Reads from the page cache take CPUs and do not wait: there are as many readers as steps leave CPUs. If that is
      * none, there is one for what is not in the cache, and workers read the rest. */
     const double spare = fx_usable_cpus() - e->workers.threads;
@@ -268,10 +269,11 @@ int fx_loader_stop(fx_engine *e, int may_abandon) {
     return 1;
 }
 
-int fx_loader_abandon(fx_engine *e) {
+int fx_loader_abandon(fx_engine *e, uint32_t file_count) {
     fx_loader *l = &e->loading;
     pthread_mutex_lock(&l->mutex);
     const int is_abandoned = l->is_abandoned = !fx_has_gone(e);
+    e->left_count = is_abandoned ? file_count : 0;
     for (int i = 0; i < l->threads && is_abandoned; i++)
         pthread_detach(l->readers[i].thread);
     pthread_mutex_unlock(&l->mutex); /* from here on an abandoned engine may be gone */

@@ -13,6 +13,7 @@ typedef struct fx_request {
     uint32_t index;    /* of the load */
     int64_t at, bytes; /* of the load */
     char *target;
+    fx_file file;
     int64_t file_offset;
     int64_t begun_ns; /* when tracing */
     int64_t ready_ns; /* throttle: it arrives then; else 0 */
@@ -54,7 +55,7 @@ typedef struct fx_loader {
     fx_request pinned;
     _Atomic int is_asked; /* `pinned` is to be read */
     _Atomic int gone;     /* readers that have stopped */
-    int is_abandoned;     /* the last of them closes the files and frees the engine */
+    int is_abandoned;     /* the last of them frees the engine */
     fx_reader readers[FX_READERS];
 } fx_loader;
 

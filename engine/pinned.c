@@ -1,4 +1,4 @@
-/* The ranges of the file that the arena holds, and how a newly bound program gets its pinned weights: they are in
+/* The ranges of files that the arena holds, and how a newly bound program gets its pinned weights: they are in
  * place, moved from other places of the arena, or read from the file. */
 #include "state.h"
 
@@ -39,12 +39,12 @@ static int add(parts *p, part new) {
     return 1;
 }
 
-/* Arena address of bytes of the file, `to` if they are there; -1: the arena does not hold them. */
-static int64_t found(const fx_engine *e, int64_t file_offset, int64_t bytes, int64_t to) {
+/* Arena address of bytes of a file, `to` if they are there; -1: the arena does not hold them. */
+static int64_t found(const fx_engine *e, int fd, int64_t file_offset, int64_t bytes, int64_t to) {
     int64_t from = -1;
     for (int64_t i = 0; i < e->pinned_count && from != to; i++) {
         const fx_pinned_range *r = &e->pinned[i];
-        if (r->file_offset <= file_offset && file_offset + bytes <= r->file_offset + r->bytes) {
+        if (r->fd == fd && r->file_offset <= file_offset && file_offset + bytes <= r->file_offset + r->bytes) {
             int64_t at = r->address + (file_offset - r->file_offset);
             from = from < 0 || at == to ? at : from;
         }
@@ -62,11 +62,11 @@ static int cut(const fx_engine *e, const fx_program *p, parts *out) {
     for (uint32_t i = 0; i < p->pinned_count; i++) {
         const fx_load *load = &p->pinned[i];
         const int64_t start = load->file_offset + load->check_lead, to = load->address + load->check_lead;
-        int64_t all = load->check_bytes ? found(e, start, load->check_bytes, to) : -1;
+        int64_t all = load->check_bytes ? found(e, p->file.fd, start, load->check_bytes, to) : -1;
         all = is_whole(e, p, load, (part){i, 0, load->check_bytes, all, to}) ? all : -1;
         for (int64_t at = 0, end; at < load->check_bytes; at = end) {
             end = all >= 0 || load->check_bytes - at < load->chunk_bytes ? load->check_bytes : at + load->chunk_bytes;
-            part new = {i, at, end, all >= 0 ? all : found(e, start + at, end - at, to + at), to + at};
+            part new = {i, at, end, all >= 0 ? all : found(e, p->file.fd, start + at, end - at, to + at), to + at};
             if (all < 0 && !is_whole(e, p, load, new))
                 new.from = -1;
             if (!add(out, new))
@@ -120,7 +120,7 @@ static void move(fx_engine *e, parts *all, fx_bind_stats *stats) {
 static fx_status read_part(fx_engine *e, const fx_program *p, const part *wanted, fx_poll *poll, fx_error *error) {
     const fx_load *load = &p->pinned[wanted->load];
     int64_t first = load->check_lead + wanted->begin, end = load->check_lead + wanted->end;
-    if (e->file.direct_fd >= 0) {
+    if (p->file.direct_fd >= 0) {
         first = fx_direct_down(load->file_offset + first) - load->file_offset;
         end = fx_direct_up(load->file_offset + end) - load->file_offset;
     }
@@ -135,7 +135,7 @@ static fx_status read_part(fx_engine *e, const fx_program *p, const part *wanted
     read.crc_first += (uint32_t)(wanted->begin / load->chunk_bytes);
     if (e->poison)
         fx_poison(e->arena.memory + read.address, read.bytes);
-    fx_status status = fx_loader_read(e, p->crcs, &read, poll, error);
+    fx_status status = fx_loader_read(e, p, &read, poll, error);
     if (status != FX_OK) {
         error->is_load = error->is_pinned = 1;
         error->index = wanted->load;
@@ -157,7 +157,7 @@ static int account(fx_engine *e, const fx_program *p, const fx_touches *touches,
     }
     for (uint32_t i = 0; i < p->pinned_count && all; i++) {
         const fx_load *load = &p->pinned[i];
-        list[count++] = (fx_pinned_range){load->file_offset + load->check_lead, load->check_bytes,
+        list[count++] = (fx_pinned_range){p->file.fd, load->file_offset + load->check_lead, load->check_bytes,
                                           load->address + load->check_lead};
     }
     free(e->pinned);
@@ -190,6 +190,14 @@ void fx_pinned_cut(fx_engine *e, int64_t arena_bytes) {
     int64_t left = 0;
     for (int64_t i = 0; i < e->pinned_count; i++)
         if (e->pinned[i].address + e->pinned[i].bytes <= arena_bytes)
+            e->pinned[left++] = e->pinned[i];
+    e->pinned_count = left;
+}
+
+void fx_pinned_leave(fx_engine *e, int fd) {
+    int64_t left = 0;
+    for (int64_t i = 0; i < e->pinned_count; i++)
+        if (e->pinned[i].fd != fd)
             e->pinned[left++] = e->pinned[i];
     e->pinned_count = left;
 }

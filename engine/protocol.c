@@ -213,6 +213,7 @@ static fx_request *begin(fx_engine *e, fx_awaited *w) {
                             .at = l->next_at,
                             .bytes = fx_request_bytes(load, l->next_at),
                             .target = e->arena.memory + load->address + l->next_at,
+                            .file = p->file,
                             .file_offset = load->file_offset + l->next_at};
     l->next_at += request->bytes;
     if (l->next_at == load->bytes) {

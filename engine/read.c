@@ -46,12 +46,12 @@ int64_t fx_request_bytes(const fx_load *load, int64_t at) {
     return load->bytes - at < bytes ? load->bytes - at : bytes;
 }
 
-fx_checker fx_check_start(const fx_file *file, const uint32_t *crcs, const fx_load *load, const char *memory) {
+fx_checker fx_check_start(fx_crc_path path, const uint32_t *crcs, const fx_load *load, const char *memory) {
     return (fx_checker){.expected = crcs + load->crc_first,
                         .data = memory + load->address + load->check_lead,
                         .chunk_bytes = load->chunk_bytes,
                         .bytes = load->check_bytes,
-                        .path = file->crc_path};
+                        .path = path};
 }
 
 fx_error fx_check_to(fx_checker *c, const fx_load *load, int64_t available) {

@@ -14,11 +14,6 @@ static inline int64_t fx_direct_up(int64_t n) {
     return fx_direct_down(n + FX_DIRECT_ALIGN - 1);
 }
 
-typedef struct fx_file {
-    int fd, direct_fd; /* direct_fd: with O_DIRECT, or -1 */
-    fx_crc_path crc_path;
-} fx_file;
-
 /* Reads `bytes` of the file from `offset` on, with O_DIRECT where file, offset, bytes and target allow it. */
 fx_error fx_read(const fx_file *file, char *target, int64_t bytes, int64_t offset);
 
@@ -41,7 +36,7 @@ typedef struct fx_checker {
 } fx_checker;
 
 /* crcs: of the load's program; memory: the arena. */
-fx_checker fx_check_start(const fx_file *file, const uint32_t *crcs, const fx_load *load, const char *memory);
+fx_checker fx_check_start(fx_crc_path path, const uint32_t *crcs, const fx_load *load, const char *memory);
 /* Checks those of bytes [0, available) of the load that are not checked yet. */
 fx_error fx_check_to(fx_checker *c, const fx_load *load, int64_t available);
 

@@ -95,12 +95,12 @@ static int64_t lay_out(char *memory, const fx_tape *t) {
 
 static uint32_t head_of(const fx_recording *r) {
     const size_t first = offsetof(fx_recording, tape);
-    return fx_seal_more(r->engine->file.crc_path, 0, (const char *)r + first, 1, offsetof(fx_recording, seal) - first);
+    return fx_seal_more(r->engine->crc_path, 0, (const char *)r + first, 1, offsetof(fx_recording, seal) - first);
 }
 
 static uint32_t body_of(const fx_recording *r) {
     const fx_tape *t = &r->tape;
-    const fx_crc_path path = r->engine->file.crc_path;
+    const fx_crc_path path = r->engine->crc_path;
     uint32_t crc = fx_seal_more(path, 0, t->programs, t->program_count, sizeof *t->programs);
     crc = fx_seal_more(path, crc, t->entries, t->entry_count, sizeof *t->entries);
     crc = fx_seal_more(path, crc, t->slots, t->slot_count, sizeof *t->slots);

@@ -6,7 +6,7 @@
 #define CHECK_BYTES ((int64_t)4 << 20) /* between two questions whether the caller cancels */
 
 static uint32_t head_of(const fx_bound *b) {
-    const fx_crc_path path = b->engine->file.crc_path;
+    const fx_crc_path path = b->engine->crc_path;
     const size_t first = offsetof(fx_bound, program);
     uint32_t crc = fx_seal_more(path, 0, (const char *)b + first, 1, offsetof(fx_bound, seal) - first);
     for (int i = 0; i < FX_PREDECESSORS; i++)
@@ -15,7 +15,7 @@ static uint32_t head_of(const fx_bound *b) {
 }
 
 static uint32_t lists_of(const fx_bound *b) {
-    const fx_crc_path path = b->engine->file.crc_path;
+    const fx_crc_path path = b->engine->crc_path;
     uint32_t crc = fx_seal_more(path, 0, &b->touches, 1, sizeof b->touches);
     for (int64_t i = 0; i < b->edit_count; i++)
         crc = fx_seal_more(path, crc, &b->edits[i].at, 1, sizeof b->edits[i].at);
@@ -26,7 +26,7 @@ static uint32_t lists_of(const fx_bound *b) {
 static uint32_t body_of(const fx_bound *b) {
     const fx_program *p = &b->program;
     const fx_touches *t = &b->touches;
-    const fx_crc_path path = b->engine->file.crc_path;
+    const fx_crc_path path = b->engine->crc_path;
     uint32_t crc = fx_seal_more(path, 0, p->nodes, p->node_count, sizeof *p->nodes);
     crc = fx_seal_more(path, crc, p->steps, p->step_count, sizeof *p->steps);
     crc = fx_seal_more(path, crc, p->groups, p->group_count, sizeof *p->groups);
@@ -82,7 +82,7 @@ int fx_seal_holds(const fx_engine *e, const fx_program *p, const fx_load *load, 
     const uint32_t *crcs = &p->crcs[load->crc_first + begin / load->chunk_bytes];
     for (int64_t at = begin; at < end; at += load->chunk_bytes) {
         const int64_t bytes = end - at < load->chunk_bytes ? end - at : load->chunk_bytes;
-        if (fx_crc32c_by(e->file.crc_path, 0, data + (at - begin), (size_t)bytes) != *crcs++)
+        if (fx_crc32c_by(e->crc_path, 0, data + (at - begin), (size_t)bytes) != *crcs++)
             return 0;
     }
     return 1;

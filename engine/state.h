@@ -86,8 +86,9 @@ typedef struct fx_turn {
     const uint32_t *after; /* how many steps from there each load waits for; NULL: all before its own run */
 } fx_turn;
 
-/* Checked bytes of the file that the arena holds: pinned weights of a bound program or of one unbound since. */
+/* Checked bytes of a file that the arena holds: pinned weights of a bound program or of one unbound since. */
 typedef struct fx_pinned_range {
+    int fd;
     int64_t file_offset, bytes, address;
 } fx_pinned_range;
 
@@ -97,10 +98,11 @@ struct fx_engine {
     fx_recording *recordings;
     const fx_recording *stopped; /* whose run may go on: nothing has run and the arena has not moved since */
     fx_arena arena;
-    fx_pinned_range *pinned; /* ranges of the file that the arena holds */
+    fx_pinned_range *pinned; /* ranges of files that the arena holds */
     int64_t pinned_count;
     const fx_kernels *kernels;
-    fx_file file;
+    fx_crc_path crc_path;
+    int direct;
     int poison, trace, fresh;
     int is_loose; /* there is no budget: freed heap and some arena may stay, as they are soon needed again */
     uint32_t jitter_seed;
@@ -137,6 +139,9 @@ struct fx_engine {
     atomic_int table_failed; /* the first thread that sets it fills in */
     fx_error table_error;    /* os_error, file_offset */
 
+    fx_file *left; /* by a caller that closed the engine while readers read */
+    uint32_t left_count;
+
     fx_workers workers;
     fx_sharing *sharing; /* of the run under way */
 };
@@ -145,9 +150,10 @@ struct fx_engine {
 int fx_loader_start(fx_engine *e);
 /* Stops the readers. may_abandon: waits about 20 ms for those that read; returns whether all have stopped. */
 int fx_loader_stop(fx_engine *e, int may_abandon);
-/* Leaves the engine to readers that still read: the last one frees it. Returns 0 if all have stopped meanwhile. */
-int fx_loader_abandon(fx_engine *e);
-/* Frees an engine whose threads have stopped; closes its files if it was abandoned. */
+/* Leaves the engine, with so many files, to readers that still read: the last one frees it. Returns 0 if all have
+ * stopped meanwhile. */
+int fx_loader_abandon(fx_engine *e, uint32_t file_count);
+/* Frees an engine whose threads have stopped; closes the files that were left to it. */
 void fx_engine_free(fx_engine *e);
 
 /* Lets the loader finish its requests and rest; the next run starts it afresh. FX_ERR_CANCELLED if poll says so. */
@@ -159,9 +165,9 @@ int fx_loader_rests(const void *arg);
 /* Wakes the loader from its rest. */
 void fx_loader_resume(fx_engine *e);
 
-/* Reads and checks one load, of no run, while the loader rests. A reader waits for the device: poll is asked meanwhile.
- * FX_ERR_CANCELLED: the loader rests when the read that goes on is done. */
-fx_status fx_loader_read(fx_engine *e, const uint32_t *crcs, const fx_load *load, fx_poll *poll, fx_error *error);
+/* Reads and checks one load of a program, of no run, while the loader rests. A reader waits for the device: poll is
+ * asked meanwhile. FX_ERR_CANCELLED: the loader rests when the read that goes on is done. */
+fx_status fx_loader_read(fx_engine *e, const fx_program *p, const fx_load *load, fx_poll *poll, fx_error *error);
 
 /* For a caller that waits for a load: it reads the next request itself if the page cache holds it, and returns whether
  * it did. So one thread works on each CPU, and none waits for the system to move it. */
@@ -182,13 +188,15 @@ void fx_edits_show(fx_bound *b);
 /* Frees a program that is in no list; its arrays stay as long as others share them. */
 void fx_edits_free(fx_bound *b);
 
-/* Whether two programs have the same pinned weights and zeros in the same places. */
+/* Whether two programs have the same pinned weights, of one file, and zeros in the same places. */
 int fx_share_pins(const fx_program *a, const fx_program *b);
 /* Brings the pinned weights of a program to their places and updates the list of ranges that the arena holds. */
 fx_status fx_pinned_bring(fx_engine *e, const fx_program *p, const fx_touches *touches, fx_poll *poll,
                           fx_bind_stats *stats, fx_error *error);
 /* Drops the ranges beyond the first arena_bytes of the arena. */
 void fx_pinned_cut(fx_engine *e, int64_t arena_bytes);
+/* Drops the ranges of a file. */
+void fx_pinned_leave(fx_engine *e, int fd);
 /* Drops the ranges that meet another, which something will write. */
 void fx_pinned_drop(fx_engine *e, fx_range range);
 /* Returns the memory around the pinned ranges to the system. */

@@ -50,12 +50,13 @@ static fx_status read_chunk(const fx_row_table *face, int64_t i, void *workspace
     const int64_t bytes = rest < face->chunk_bytes ? rest : face->chunk_bytes, offset = t->place->file_offset + from;
     int64_t begin = offset, end = offset + bytes;
     char *to = workspace;
-    if (e->file.direct_fd >= 0) {
+    const fx_file *file = &t->bound->program.file;
+    if (file->direct_fd >= 0) {
         begin = fx_direct_down(begin);
         end = fx_direct_up(end);
         to += -(intptr_t)to & (FX_DIRECT_ALIGN - 1);
     }
-    const fx_error error = fx_read(&e->file, to, end - begin, begin);
+    const fx_error error = fx_read(file, to, end - begin, begin);
     if (error.status != FX_OK)
         return fail(e, error);
     atomic_fetch_add(&e->table_bytes_read, end - begin);
@@ -64,7 +65,7 @@ static fx_status read_chunk(const fx_row_table *face, int64_t i, void *workspace
         nanosleep(&(struct timespec){.tv_sec = ns / 1000000000, .tv_nsec = ns % 1000000000}, NULL);
     }
     *chunk = to + (offset - begin);
-    if (fx_crc32c_by(e->file.crc_path, 0, *chunk, (size_t)bytes) != t->bound->program.crcs[t->place->crc_first + i])
+    if (fx_crc32c_by(e->crc_path, 0, *chunk, (size_t)bytes) != t->bound->program.crcs[t->place->crc_first + i])
         return fail(e, (fx_error){.status = FX_ERR_CHECKSUM, .file_offset = offset});
     return FX_OK;
 }

@@ -11,6 +11,7 @@ from flexnn.session import NodeArg, Session, SessionError
 if TYPE_CHECKING:
     from flexnn.compiler import compile  # noqa: A004
     from flexnn.planned import plan
+    from flexnn.pool import Pool
 
 __version__ = "0.1.0"
 
@@ -22,6 +23,7 @@ __all__ = [
     "GraphError",
     "NodeArg",
     "Plan",
+    "Pool",
     "Session",
     "SessionError",
     "__version__",
@@ -31,7 +33,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import ``compile`` and ``plan`` when they are asked for: sessions of artifacts do without them."""
+    """Import ``compile``, ``plan`` and ``Pool`` when they are asked for: sessions of artifacts do without them."""
     if name == "compile":
         from flexnn.compiler import compile  # noqa: A004
 
@@ -40,4 +42,8 @@ def __getattr__(name: str) -> Any:
         from flexnn.planned import plan
 
         return plan
+    if name == "Pool":
+        from flexnn.pool import Pool
+
+        return Pool
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
-from _thread import RLock  # threading takes a twentieth of what importing flexnn may
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
@@ -19,6 +17,7 @@ from flexnn.run.engine import DamageError, SessionError
 from flexnn.run.feeds import Feeds
 from flexnn.run.opening import open_run
 from flexnn.run.options import GivenGroups, Io, Profile, RunOptions, run_options
+from flexnn.run.turns import Turns
 from flexnn.units import parse_bytes
 
 if TYPE_CHECKING:
@@ -128,27 +127,33 @@ class Session:
         self._open(os.fsdecode(path), shapes or {}, run_options(memory, progress=progress, **given), given)
 
     def _open(
-        self, path: str, shapes: Mapping[str, tuple[int, ...]], options: RunOptions, given: dict[str, Any]
+        self,
+        path: str,
+        shapes: Mapping[str, tuple[int, ...]],
+        options: RunOptions,
+        given: dict[str, Any],
+        opened: Callable[[str, Mapping[str, tuple[int, ...]], RunOptions], Run] = open_run,
+        turns: Turns | None = None,
     ) -> None:
-        self._process = os.getpid()
+        """Open the model with ``opened``; a pool's sessions share their ``turns``."""
         self._opened_with = os.path.abspath(path), given | {"shapes": shapes}
         self._calls: Calls | None = None
-        self._lock = RLock()  # also for the thread that has it: a signal handler may call while a run goes on
-        self._is_busy = self._is_closed = self._is_released = False
+        self._is_pooled, self._turns = turns is not None, turns or Turns()
+        self._is_closed = False
         if is_onnx(path):
-            self._open_compiled(path, shapes, options)
+            self._open_compiled(path, shapes, lambda artifact: opened(artifact, {}, options))
         else:
-            self._run = open_run(path, shapes, options)
+            self._run = opened(path, shapes, options)
         self._feeds = Feeds(self._run.inputs, self._run.outputs)
 
-    def _open_compiled(self, path: str, shapes: Mapping[str, tuple[int, ...]], options: RunOptions) -> None:
+    def _open_compiled(self, path: str, shapes: Mapping[str, tuple[int, ...]], opened: Callable[[str], Run]) -> None:
         """Open the artifact of an ONNX file; one whose bits have changed is made anew, once."""
         from flexnn.kept_artifacts import compiled  # sessions of artifacts do without
 
         for is_first in (True, False):
             try:
                 with compiled(path, shapes, (DamageError,)) as artifact:
-                    self._run = open_run(artifact, {}, options)
+                    self._run = opened(artifact)
                 return
             except (ArtifactError, DamageError):
                 if not is_first:
@@ -288,7 +293,7 @@ class Session:
 
         self._check_process()
         self._calls = self._calls or Calls()
-        return await awaited(self._calls, self._lock, lambda: self.run(output_names, input_feed, out=out))
+        return await awaited(self._calls, self._turns.lock, lambda: self.run(output_names, input_feed, out=out))
 
     def statistics(self) -> dict[str, Any]:
         """Return figures of the session and of its last run.
@@ -329,19 +334,14 @@ class Session:
         """Give back memory, threads and files, after the run in flight; that run itself does it where a signal handler
         closes the session that it interrupted. The session cannot run again; closing twice is fine.
         """
-        if os.getpid() != self._process:  # the lock may be held by a thread that this process does not have
-            self._is_closed = True
-            self._run.release()
-            return
-        with self._lock:
-            self._is_closed = True
-            if not self._is_busy:
-                self._release()
+        self._close(waits=True)
 
-    def _release(self) -> None:
-        if not self._is_released:
-            self._run.close(learn=not sys.is_finalizing())  # then nothing can be kept for other sessions
-            self._is_released = True
+    def _close(self, *, waits: bool) -> None:
+        is_first, self._is_closed = not self._is_closed, True
+        if self._turns.is_foreign:
+            self._run.release()
+        else:
+            self._turns.leave(self._run if is_first else None, waits=waits)
 
     def _discard(self) -> None:
         """Remove the artifact if it is a kept one: opening the model again makes it anew."""
@@ -352,11 +352,13 @@ class Session:
 
     def __del__(self) -> None:
         if hasattr(self, "_run"):
-            self.close()
+            self._close(waits=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._is_closed:
             raise SessionError("the session is closed")
+        if self._is_pooled:
+            raise TypeError("a session of a pool cannot be pickled; open the model in a pool of the other process")
         path, given = self._opened_with
         others = {name: value for name, value in self.__dict__.items() if name not in _OWN}
         return _opened_again, (type(self), path, given | {"memory": self.memory}), others or None
@@ -368,7 +370,7 @@ class Session:
         self.close()
 
     def _check_process(self) -> None:
-        if os.getpid() != self._process:
+        if self._turns.is_foreign:
             raise SessionError("this session was opened before fork(); open a new one in this process")
 
     def _while_open(self, call: Callable[[Run], _T]) -> _T:
@@ -377,31 +379,21 @@ class Session:
         return self._in_turn(call, while_open=True)
 
     def _in_turn(self, call: Callable[[Run], _T], *, while_open: bool = False) -> _T:
-        with self._lock:
-            if self._is_busy:
-                raise SessionError(
-                    "this thread is in a call of the session already: a signal handler may only close it"
-                )
+        def called() -> _T:
             if while_open and self._is_closed:
                 raise SessionError("the session is closed")
-            self._is_busy = True
-            try:
-                return call(self._run)
-            except BaseException as error:
-                if not isinstance(error, BudgetError | GraphError):  # what is refused has broken nothing
-                    self._run.suspect()
-                if isinstance(error, ArtifactError | DamageError):
-                    self._discard()
-                raise
-            finally:
-                self._is_busy = False
-                if self._is_closed:
-                    self._release()
+            return call(self._run)
+
+        return self._turns.take(called, self._failed)
+
+    def _failed(self, error: BaseException) -> None:
+        if not isinstance(error, BudgetError | GraphError):  # what is refused has broken nothing
+            self._run.suspect()
+        if isinstance(error, ArtifactError | DamageError):
+            self._discard()
 
 
-_OWN = frozenset(
-    {"_process", "_opened_with", "_calls", "_lock", "_is_busy", "_is_closed", "_is_released", "_run", "_feeds"}
-)
+_OWN = frozenset({"_opened_with", "_calls", "_is_pooled", "_turns", "_is_closed", "_run", "_feeds"})
 """Attributes of a session that its pickle does not hold; others are those of derived classes."""
 
 

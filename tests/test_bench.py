@@ -53,8 +53,8 @@ def test_ablations_compute_the_same(artifact: Path, name: str, align: int) -> No
         outputs = []
         for candidate in (tight if name in ("on demand", "fresh") else whole, plan):
             fresh = name == "fresh" and candidate is plan
-            host = Engine(opened, Switches(2, direct_fd, poison=not fresh, fresh=fresh))
-            engine = BoundProgram(host, candidate)
+            host = Engine(Switches(2, direct_fd >= 0, poison=not fresh, fresh=fresh))
+            engine = BoundProgram(host, opened, candidate, direct_fd=direct_fd)
             for _ in range(3):
                 y = np.empty_like(x)
                 read = engine.run([x, y], [engine])["bytes_read"]

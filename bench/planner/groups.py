@@ -67,7 +67,7 @@ def measure(artifact: Artifact, feed: dict[str, Any], threads: int, ks: list[int
     inputs = [np.ascontiguousarray(feed[graph.tensors[i].name]) for i in graph.inputs]
     engines, outputs, rows = {}, {}, []
     for k, plan in plans.items():
-        engines[k] = BoundProgram(Engine(artifact, Switches(threads)), plan)
+        engines[k] = BoundProgram(Engine(Switches(threads)), artifact, plan)
         outputs[k] = [np.empty(graph.tensors[i].shape, np.float32) for i in graph.outputs]
         row = {"k": k, "auto": k == taken, "nodes": len(graph.nodes), "barriers": plan.barriers}
         sizes = {"activation_bytes": plan.activation_bytes, "working_bytes": plan.working_bytes}

@@ -163,8 +163,7 @@ class Engine:
     def __init__(
         self,
         *,
-        fd: int,
-        direct_fd: int = -1,
+        direct: bool = False,
         threads: int = 1,
         isa: str | None = None,
         poison: bool = False,
@@ -182,6 +181,7 @@ class Engine:
     def trim(self, keep: bool = False) -> None: ...
     def loosen(self, is_loose: bool) -> None: ...
     def back(self) -> None: ...
+    def forget(self, fd: int) -> None: ...
     def close(self, files: tuple[OpenFile, ...] | None = None) -> None: ...
 
 _Repeated = tuple[list[NDArray[Any]], int, int, int]
@@ -217,6 +217,8 @@ class BoundProgram:
         input_count: int,
         groups: NDArray[np.uint32] | None = None,
         tables: NDArray[Any] | None = None,
+        fd: int = -1,
+        direct_fd: int = -1,
     ) -> None: ...
     pinning: dict[str, int]
     @property

@@ -32,7 +32,11 @@ cdef extern from "flexnn/engine.h" nogil:
     ctypedef struct fx_load:
         pass
 
+    ctypedef struct fx_file:
+        int fd, direct_fd
+
     ctypedef struct fx_program:
+        fx_file file
         const fx_node *nodes
         uint32_t node_count
         const fx_step *steps
@@ -54,8 +58,7 @@ cdef extern from "flexnn/engine.h" nogil:
         uint32_t input_count, output_count
 
     ctypedef struct fx_options:
-        int fd
-        int direct_fd
+        int direct
         int threads
         const char *isa
         int poison
@@ -93,7 +96,13 @@ cdef extern from "flexnn/engine.h" nogil:
 
     fx_status fx_program_check(const fx_program *p, int threads, const fx_kernels *k, fx_error *error)
     fx_engine *fx_engine_open(const fx_options *o, fx_error *error)
-    fx_status fx_engine_close(fx_engine *e, int *is_abandoned)
+    ctypedef struct fx_leaving:
+        const fx_file *files
+        uint32_t file_count
+        int is_abandoned
+
+    fx_status fx_engine_close(fx_engine *e, fx_leaving *leaving)
+    fx_status fx_engine_forget(fx_engine *e, int fd)
     void fx_engine_suspect(fx_engine *e)
     fx_status fx_engine_rest(fx_engine *e, const fx_interrupt *interrupt)
     fx_status fx_engine_trim(fx_engine *e, int keep_pinned)

@@ -117,7 +117,7 @@ def usable_cpus():
 
 cdef class Engine:
     """An arena, compute threads and a loader that programs share; arguments as fx_options in engine.h names them.
-    ``fd`` and ``direct_fd`` stay the caller's and must stay open. EngineError where threads do not start."""
+    EngineError where threads do not start."""
 
     cdef fx_engine *engine
     cdef bint busy
@@ -125,14 +125,14 @@ cdef class Engine:
     cdef list doomed  # addresses of programs dropped while something ran
     cdef list doomed_recordings
 
-    def __init__(self, *, int fd, int direct_fd=-1, int threads=1, isa=None, bint poison=False, uint32_t jitter_seed=0,
+    def __init__(self, *, bint direct=False, int threads=1, isa=None, bint poison=False, uint32_t jitter_seed=0,
                  int64_t read_bytes_per_second=0, int trace=0, bint fresh=False):
         if self.engine != NULL:
             raise RuntimeError("the session is open already")
         cdef bytes isa_name = b"" if isa is None else isa_level(isa).encode()
         cdef fx_options options
         cdef fx_error error
-        options.fd, options.direct_fd, options.threads = fd, direct_fd, threads
+        options.direct, options.threads = direct, threads
         options.isa = NULL if isa is None else <const char *>isa_name
         options.poison, options.jitter_seed, options.trace = poison, jitter_seed, trace
         options.read_bytes_per_second, options.fresh = read_bytes_per_second, fresh
@@ -231,28 +231,41 @@ cdef class Engine:
         if pending:
             raise pending[0]
 
+    def forget(self, int fd):
+        """Forget what the arena holds of a file, before its descriptor is closed. RuntimeError during a run."""
+        if self.engine != NULL:
+            fx_engine_forget(self._idle(), fd)
+
     def close(self, tuple files=None):
-        """Stop the threads and give the memory back. With ``files``, the OpenFiles of its descriptors: if a device still
-        keeps a read waiting, do not wait; memory and descriptors, which the files then have no more, are given back when
-        it answers. Closing twice is fine. RuntimeError during a run."""
+        """Stop the threads and give the memory back. With ``files``, the OpenFiles of all programs' descriptors: if a
+        device still keeps a read waiting, do not wait; memory and descriptors, which the files then have no more, are
+        given back when it answers. Closing twice is fine. RuntimeError during a run."""
         cdef fx_engine *engine = self.engine
         cdef OpenFile file
-        cdef int is_abandoned = 0
-        cdef int *may_abandon = NULL if files is None else &is_abandoned
+        cdef fx_leaving leaving
+        cdef fx_leaving *may_leave = NULL
         if self.busy:
             raise RuntimeError("the session is running")
+        cdef bytearray left = bytearray(sizeof(fx_file) * (0 if files is None else len(files)))
+        cdef fx_file *list = <fx_file *><char *>left
+        if files is not None:
+            for number, file in enumerate(files):
+                list[number] = fx_file(file.fd, -1)
+            leaving.files, leaving.file_count = list, len(files)
+            may_leave = &leaving
         self.engine = NULL
         self.doomed, self.doomed_recordings = [], []
         with nogil:
-            fx_engine_close(engine, may_abandon)
-        if is_abandoned:
+            fx_engine_close(engine, may_leave)
+        if may_leave != NULL and leaving.is_abandoned:
             for file in files:
                 file.fd = -1
 
 
 @cython.no_gc_clear
 cdef class BoundProgram:
-    """A program bound to an engine. Arguments as fx_program in engine.h names them: ``nodes``, ``steps``, ``pinned``,
+    """A program bound to an engine. Arguments as fx_program in engine.h names them: ``fd`` and ``direct_fd`` of the file
+    that it reads, which stay the caller's and must stay open, ``nodes``, ``steps``, ``pinned``,
     ``loads``, ``tables`` (None: none) arrays of NODE_DTYPE, STEP_DTYPE and LOAD_DTYPE, ``crcs`` and ``groups`` (steps
     of each; None: every step by itself) of uint32, ``io_bytes`` sizes of the input and output buffers, ``input_count`` of
     them inputs. EngineError if the program is wrong or a pinned load fails; RuntimeError during a run."""
@@ -267,7 +280,8 @@ cdef class BoundProgram:
     """Bytes of pinned weights that were ``kept`` in place, ``moved`` inside the arena, ``read``."""
 
     def __init__(self, Engine engine not None, *, nodes, steps, pinned, loads, crcs, int64_t arena_bytes,
-                 int64_t zeros_offset, int64_t zeros_count, io_bytes, uint32_t input_count, groups=None, tables=None):
+                 int64_t zeros_offset, int64_t zeros_count, io_bytes, uint32_t input_count, groups=None, tables=None,
+                 int fd=-1, int direct_fd=-1):
         if self.bound != NULL:
             raise RuntimeError("the program is bound already")
         cdef fx_program program
@@ -282,6 +296,7 @@ cdef class BoundProgram:
         if input_count > len(sizes):
             raise ValueError(f"{input_count} inputs of {len(sizes)} buffers")
         buffers = [_Buffer(sizes)]
+        program.file.fd, program.file.direct_fd = fd, direct_fd
         program.nodes = <const fx_node *>_array(buffers, nodes, sizeof(fx_node), "nodes", &program.node_count)
         program.steps = <const fx_step *>_array(buffers, steps, sizeof(fx_step), "steps", &program.step_count)
         program.groups = <const uint32_t *>_array(buffers, groups, sizeof(uint32_t), "groups", &program.group_count)

@@ -14,8 +14,6 @@ Trace = tuple[list[tuple[int, int]], list[tuple[int, int]]]
 """(start, end) in ns of each step, and of each load, of a run, from its start."""
 
 ENGINE_OPTIONS = (
-    "fd",
-    "direct_fd",
     "threads",
     "isa",
     "poison",
@@ -32,7 +30,8 @@ class EngineSession:
     """
 
     def __init__(self, **arguments: Any) -> None:
-        self._engine = Engine(**{name: arguments.pop(name) for name in ENGINE_OPTIONS if name in arguments})
+        options = {name: arguments.pop(name) for name in ENGINE_OPTIONS if name in arguments}
+        self._engine = Engine(direct=arguments.get("direct_fd", -1) >= 0, **options)
         self._program = BoundProgram(self._engine, **arguments)
 
     @property

@@ -55,11 +55,13 @@ class Subject:
     switches: Switches
     repeat: int
     groups: Groups = None
+    direct_fd: int = -1
+    """Descriptor of the artifact opened with O_DIRECT, or -1."""
 
     @property
     def align(self) -> int:
         """Alignment of reads in bytes."""
-        return io_alignment(direct=self.switches.direct_fd >= 0)
+        return io_alignment(direct=self.switches.direct)
 
     def plan(self, memory: int | None, machine: MachineProfile | None = None) -> Plan:
         """Return the plan for a budget. Raises BudgetError."""
@@ -108,8 +110,8 @@ class Running:
             )
             self._buffers.append(np.ascontiguousarray(values, DTYPES[tensor.dtype]))
         self._plan = plan
-        self._engine = Engine(subject.artifact, subject.switches._replace(fresh=fresh))
-        self._bound = BoundProgram(self._engine, plan)
+        self._engine = Engine(subject.switches._replace(fresh=fresh))
+        self._bound = BoundProgram(self._engine, subject.artifact, plan, direct_fd=subject.direct_fd)
         self._times: list[float] = []
         self._stalls: list[float] = []
         self._read = 0
@@ -154,8 +156,8 @@ def opened(path: str, *, threads: int, io: str, storage: int, repeat: int, group
             machine = measured_machine(artifact, direct_fd, threads, arena, lambda _: None)
             if storage:
                 machine = throttled(machine, storage)
-            switches = Switches(threads, direct_fd, read_bytes_per_second=storage)
-            yield Subject(artifact, machine, switches, repeat, groups)
+            switches = Switches(threads, direct_fd >= 0, read_bytes_per_second=storage)
+            yield Subject(artifact, machine, switches, repeat, groups, direct_fd)
         finally:
             if direct is not None:
                 direct.close()

@@ -1,128 +1,64 @@
-"""The budget of this process, which its sessions share: ``FLEXNN_MEMORY``, or none.
-
-A session is opened with what the others leave, and at least with an equal part: those that hold more give back. A run
-that needs more than its session holds gets it from the others, too. Sessions never hold more than the budget together.
-"""
+"""The budget of this process: ``FLEXNN_MEMORY``, or none. Its sessions are those of one pool."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import weakref
 from _thread import RLock
-from collections.abc import Callable
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-from flexnn.planning import BudgetError
 from flexnn.session import Session, SessionError
-from flexnn.units import format_bytes, parse_bytes
+from flexnn.units import parse_bytes
 
-from .errors import OutOfBudget
-
-
-class _Share:
-    """A session, and the bytes that it may take."""
-
-    def __init__(self, session: Session, nbytes: int) -> None:
-        self._session = weakref.ref(session)
-        self.nbytes = nbytes
-        if "values" not in session.statistics()["bytes"]:  # fixed shapes: it never takes more than it does now
-            self.nbytes = session.session_bytes
-
-    @property
-    def session(self) -> Session | None:
-        """The session; None: nobody has it any more."""
-        return self._session()
-
-    def lower(self, nbytes: int) -> None:
-        """Give bytes back, down to ``nbytes`` or the least that the model takes."""
-        session, wanted = self.session, nbytes
-        while session is not None and wanted < self.nbytes:
-            try:
-                session.memory = wanted
-                self.nbytes = wanted
-            except BudgetError as error:
-                wanted = max(error.minimum, wanted + 1)
-            except SessionError:  # closed, or its device does not answer: it keeps what it has
-                return
+if TYPE_CHECKING:
+    from flexnn.pool import Pool
 
 
 class Account:
-    """The budget of a process, in bytes; None: no limit."""
+    """The budget of a process, in bytes; None: no limit, and sessions of their own."""
 
     def __init__(self, total: int | None) -> None:
         self.total = total
         self.most_bytes = 0
         """Most bytes that sessions took at the same time, as far as was looked."""
         self._lock = RLock()
-        self._shares: list[_Share] = []
+        self._pool: Pool | None = None
+        self._sessions: list[weakref.ref[Session]] = []
 
-    def open(self, make: Callable[[int | None], Session]) -> Session:
-        """Return the session that ``make`` opens with a budget. Raises OutOfBudget, and what ``make`` raises."""
+    def open(self, path: str, threads: int | None = None, *, trace: bool = False) -> Session:
+        """Return a session. The first one's threads are those of all, where they share a budget. Raises as Pool.open
+        does.
+        """
+        if self.total is None:
+            session = Session(path, None, threads, trace=trace)
+        else:
+            session = self._shared(threads, trace).open(path)
         with self._lock:
-            if self.total is None:
-                session, left = make(None), 0
-            else:
-                self._free(self.total // (len(self._live()) + 1), fair=True)
-                try:
-                    session = make(max(self._left(), 1))
-                except BudgetError as error:
-                    self._free(error.minimum)
-                    if error.minimum > self._left():
-                        raise self._refusal(error) from None
-                    session = make(self._left())
-                left = self._left()
-            self._shares.append(_Share(session, left))
-            self.look()
-            return session
+            self._sessions.append(weakref.ref(session))
+        self.look()
+        return session
 
-    def grow(self, session: Session, error: BudgetError) -> None:
-        """Give a session at least the bytes that a refused run needs. Raises OutOfBudget."""
+    def _shared(self, threads: int | None, trace: bool) -> Pool:
+        from flexnn.pool import Pool  # programs without a budget do without
+
         with self._lock:
-            share = next((share for share in self._live() if share.session is session), None)
-            if self.total is None or share is None:
-                raise error
-            held, share.nbytes = share.nbytes, 0
-            self._free(error.minimum, but=share)
-            left = self._left()
-            share.nbytes = held
-            if error.minimum > left:
-                raise self._refusal(error) from None
-            session.memory = left
-            share.nbytes = left
+            if self._pool is None:
+                self._pool = Pool(self.total, threads, trace=trace)
+            return self._pool
 
     def look(self) -> None:
         """Note how many bytes all sessions take."""
-        sessions = [share.session for share in self._live()]
-        self.most_bytes = max(self.most_bytes, sum(session.session_bytes for session in sessions if session))
+        with contextlib.suppress(SessionError):  # a signal handler asks
+            taken = sum(session.session_bytes for session in self._open()) if self._pool is None else 0
+            self.most_bytes = max(self.most_bytes, taken if self._pool is None else self._pool.session_bytes)
 
-    def _live(self) -> list[_Share]:
-        self._shares = [share for share in self._shares if share.session is not None and not share.session.closed]
-        return self._shares
-
-    def _left(self) -> int:
-        assert self.total is not None
-        return self.total - sum(share.nbytes for share in self._live())
-
-    def _free(self, wanted: int, *, fair: bool = False, but: _Share | None = None) -> None:
-        """Have sessions give back until ``wanted`` bytes are left, those that hold most first; ``fair``: none goes
-        below that.
-        """
-        for share in sorted(self._live(), key=lambda share: share.nbytes, reverse=True):
-            short = wanted - self._left()
-            if short <= 0:
-                return
-            target = max(share.nbytes - short, wanted if fair else 1)
-            if share is not but and target < share.nbytes:
-                share.lower(target)
-
-    def _refusal(self, error: BudgetError) -> OutOfBudget:
-        assert self.total is not None
-        held = self.total - self._left()
-        if not self._shares:
-            return OutOfBudget(error.minimum, self.total, error.how)
-        others = f"the {len(self._shares)} other sessions of this process hold {format_bytes(held)}, their least"
-        least = f"this model{error.how} needs {format_bytes(error.minimum)}"
-        helps = f"a budget of {format_bytes(error.minimum + held)} would do"
-        return OutOfBudget(error.minimum + held, self.total, text=f"{least}, and {others}: {helps}")
+    def _open(self) -> Iterator[Session]:
+        with self._lock:
+            opened = [session for found in self._sessions if (session := found()) is not None and not session.closed]
+            self._sessions = [weakref.ref(session) for session in opened]
+        yield from opened
 
 
 def _from_environment() -> Account:

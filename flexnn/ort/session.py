@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from flexnn.errors import FlexNNError
-from flexnn.planning import BudgetError
 from flexnn.session import NodeArg, Session, SessionError
 
 from .account import account
@@ -30,12 +29,12 @@ if TYPE_CHECKING:
 PROVIDER = "CPUExecutionProvider"
 _OWN = frozenset({"_opened", "_figures", "_pid", "_calls", "_profile"})
 """Attributes that a pickle does not hold."""
-_TRIES = 4
-"""Most times that a run is tried: once more with inputs that were cast, and whenever the account has given more."""
+_TRIES = 3
+"""Most times that a run is tried: once more with inputs that were cast, and once by onnxruntime."""
 
 
 class InferenceSession:
-    """A model, opened in its part of the process's budget (flexnn/ort/account.py).
+    """A model, opened in the process's budget (flexnn/ort/account.py).
 
     It may be derived from, and pickled: where it is unpickled, and after a fork, the model is opened again.
     """
@@ -76,7 +75,7 @@ class InferenceSession:
             self._profile = Profile()
         start = time.perf_counter_ns()
         try:
-            self._opened: Any = account().open(self._make)
+            self._opened: Any = self._make()
         except (FlexNNError, OSError) as error:
             self._refused(opening_error(error, self._name))
         self._figures.opened(time.perf_counter_ns() - start)
@@ -88,18 +87,18 @@ class InferenceSession:
     def _name(self) -> str:
         return self._model_path or f"a model of {len(self._model_bytes)} bytes"
 
-    def _make(self, memory: int | None) -> Session:
+    def _make(self) -> Session:
         from flexnn._core import MAX_THREADS
 
         options = self._sess_options
         threads = min(options.intra_op_num_threads, MAX_THREADS) or None
         trace = bool(options.enable_profiling)
         if not self._is_bytes:
-            return Session(self._model_path, memory, threads, trace=trace)
+            return account().open(self._model_path, threads, trace=trace)
         from flexnn.kept_artifacts import compiled_bytes
 
         with compiled_bytes(self._model_bytes, (SessionError,)) as path:
-            return Session(path, memory, threads, trace=trace)
+            return account().open(path, threads, trace=trace)
 
     def _refused(self, error: Exception) -> None:
         """Raise an error; under ``flexnn exec``, hand a model that FlexNN does not run to onnxruntime, or end the
@@ -161,7 +160,7 @@ class InferenceSession:
         """Run when it is this thread's turn; waiting for that can be broken off, too."""
         from flexnn.asynchronous import in_turn
 
-        return in_turn(self._opened._lock, run) if isinstance(self._opened, Session) else run()
+        return in_turn(self._opened._turns.lock, run) if isinstance(self._opened, Session) else run()
 
     def _run(
         self, names: Sequence[str] | None, feed: Mapping[str, Any], out: Mapping[str, Array] | None = None
@@ -172,11 +171,6 @@ class InferenceSession:
                 into = {"out": out} if out is not None and isinstance(self._opened, Session) else {}
                 outputs: list[Array] = self._opened.run(names, feed, **into)
                 return outputs
-            except BudgetError as error:
-                try:
-                    account().grow(self._opened, error)
-                except BudgetError as refusal:
-                    self._refused(running_error(refusal))
             except FlexNNError as error:
                 self._refused(running_error(error))
             except (ValueError, TypeError):
@@ -184,7 +178,7 @@ class InferenceSession:
                     raise
                 _check_names(names, [port.name for port in self._outputs_meta])
                 feed, is_cast = arrays_of(feed, self._inputs_meta), True
-        raise running_error(FlexNNError("other sessions of this process take back what this run needs"))
+        raise AssertionError("a run is tried twice at most")
 
     def run_async(
         self,

@@ -17,13 +17,12 @@ import numpy as np
 from flexnn.graph.evaluate import MemoryNeededError
 from flexnn.graph.ir import ALL_DTYPES, Array, GraphError
 from flexnn.graph.model import ModelNode
-from flexnn.planning.overhead import BASE_BYTES
 from flexnn.regions import Control, Read, Region, Stretch
 from flexnn.regions.control import carried_count
 from flexnn.regions.ranges import Ranges
 
 from .growing import GUESS
-from .needs import alone_bytes, live_bytes
+from .needs import alone_bytes, live_bytes, without_programs
 from .open_shapes import Found, OpenShapesRun
 from .recording import ready
 from .segments import BoundSegments
@@ -74,7 +73,7 @@ class Tally:
 
     def hold(self, nbytes: int, live_bytes: int) -> None:
         """Count values that are made outside the arena, beside live ones."""
-        fixed = self.segments.model_bytes + BASE_BYTES
+        fixed = without_programs(self.segments)
         self.needed = max(self.needed, self.held_bytes + live_bytes + nbytes + fixed)
 
 

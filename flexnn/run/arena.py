@@ -7,6 +7,7 @@ place; then come the slots, and the working part, which is as big as the largest
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import Protocol
 
 from flexnn import _core
 from flexnn.measure import Watch
@@ -24,13 +25,36 @@ from .recording import ReadyStretch, kept_bytes
 from .segments import BoundSegment, BoundSegments, Pins
 
 
-class Arena:
-    """Open segments in one engine."""
+class Home(Protocol):
+    """The part of a pool's arena that a session has."""
 
-    def __init__(self, file: ModelFile, options: RunOptions) -> None:
+    @property
+    def engine(self) -> Engine:
+        """The engine."""
+        ...
+
+    def settle(self, pinned_bytes: int, shared_bytes: int) -> tuple[int, int]:
+        """Return the offsets of the session's own part of the arena and of the part that it shares, which have these
+        sizes from now on.
+        """
+        ...
+
+    def clear(self) -> None:
+        """Give back what all sessions have of the arena."""
+        ...
+
+    def leave(self) -> None:
+        """Give back all that the session has in the engine."""
+        ...
+
+
+class Arena:
+    """Open segments in one engine, which is that of ``home`` in a pool."""
+
+    def __init__(self, file: ModelFile, options: RunOptions, home: Home | None = None) -> None:
         stored = file.open_model
         assert stored is not None
-        self._options = options
+        self._file, self._options, self._home = file, options, home
         self._parts: Parts | None = None
         if options.measures:
             self._parts = Parts(file.artifact, file.direct_fd, options.threads, options.progress, options.throttled)
@@ -51,8 +75,11 @@ class Arena:
         """Pins of all open segments, and of some closed since."""
         self._open_working = 0
         """Largest working part of them."""
-        self._engine = Engine(file.artifact, options.switches(file.direct_fd), trace=int(options.measures))
-        self._engine.loosen(is_loose=options.memory is None)
+        if home is not None:
+            self._engine = home.engine
+        else:
+            self._engine = Engine(options.switches(direct=file.direct_fd >= 0), trace=int(options.measures))
+            self._engine.loosen(is_loose=options.memory is None)
         self.threads = self._engine.threads
         """Compute threads that run."""
 
@@ -67,11 +94,13 @@ class Arena:
             pinned_at[pins] = at
             at += pins.nbytes
         slots, working = self._shared_bytes()
+        first, shared_at = self._home.settle(at, slots + working) if self._home is not None else (0, at)
         numbers = {pins: number for number, pins in enumerate(pinned_at)}
         places: dict[BoundSegment, tuple[int, int]] = {}
         for segment in self._open:  # neighbours that read weights work at opposite ends, where they leave room
             far = numbers[segment.pins] % 2 and segment.base is not None and segment.base.plan.is_streaming
-            places[segment] = pinned_at[segment.pins], at + slots + (working - segment.working_bytes if far else 0)
+            end = shared_at + slots + (working - segment.working_bytes if far else 0)
+            places[segment] = first + pinned_at[segment.pins], end
         for segment in places.keys() - set(team):
             if segment.place != places[segment] or not segment.is_bound:
                 self._close(segment)
@@ -81,14 +110,14 @@ class Arena:
         new = [segment for segment in changed if not segment.place]
         try:
             for found in self._ready.values():
-                if found.recording is not None and (found.slots_at != at or set(found.segments) & set(changed)):
+                if found.recording is not None and (found.slots_at != shared_at or set(found.segments) & set(changed)):
                     found.close()
             for segment in changed:
                 self._unbind(segment)
             for segment in (*reversed(up), *down, *new):
                 segment.place = places[segment]
                 self._bind(segment, *segment.place)
-            self._slots_at = at
+            self._slots_at = shared_at
             self._engine.trim()
         except BaseException:
             for segment in list(self._open):
@@ -136,7 +165,10 @@ class Arena:
         assert base is not None
         split = plan.arena_bytes - plan.working_bytes
         program = relocated(plan.program, split, pinned_at, working_at - split)
-        segment.bound, segment.bound_base, segment.made = BoundProgram(self._engine, base.plan, program), base, None
+        segment.bound = BoundProgram(
+            self._engine, self._file.artifact, base.plan, program, direct_fd=self._file.direct_fd
+        )
+        segment.bound_base, segment.made = base, None
         if (
             self._parts is not None
             and segment.is_own
@@ -191,12 +223,19 @@ class Arena:
             "model": self.segments.model_bytes,
             "base": BASE_BYTES,
             "stacks": self.segments.stacks_bytes if self._open else 0,
-            "arena": working + slots + pinned,
+            "arena": max(working + slots, self.segments.floor_bytes) + pinned,
             "programs": sum([segment.program_bytes for segment in self._open]) + kept_bytes(self._ready.values()),
             "kept": sum([segment.kept_bytes for segment in closed])
             + self.segments.bases_bytes
             + self.segments.templates_bytes,
         }
+
+    def _leave_engine(self) -> None:
+        """Close the engine, or leave that of the pool."""
+        if self._home is not None:
+            self._home.leave()
+        else:
+            self._engine.close(self._file.files)
 
     def suspect(self) -> None:
         """Have what is bound checked before the next run."""

@@ -37,8 +37,8 @@ class Switches(NamedTuple):
 
     threads: int
     """Number of compute threads."""
-    direct_fd: int = -1
-    """Descriptor of the artifact opened with O_DIRECT, or -1."""
+    direct: bool = False
+    """Whether reads go past the page cache, so that they wait for the device."""
     poison: bool = False
     """Whether memory that must not be read is filled with NaN."""
     jitter_seed: int = 0
@@ -50,16 +50,15 @@ class Switches(NamedTuple):
 
 
 class Engine:
-    """The one arena, the compute threads and the loader of a session. With ``trace`` 1, programs record the times of
-    each run's steps and loads; with 2, those of each thread, too. Raises SessionError if threads do not start.
+    """One arena, with compute threads and a loader, for programs of one session or of several. With ``trace`` 1,
+    programs record the times of each run's steps and loads; with 2, those of each thread, too. Raises SessionError if
+    threads do not start.
     """
 
-    def __init__(self, artifact: Artifact, switches: Switches, *, trace: int = 0) -> None:
-        self.artifact = artifact
+    def __init__(self, switches: Switches, *, trace: int = 0) -> None:
         try:
             self.core = _core.Engine(
-                fd=artifact.fd,
-                direct_fd=switches.direct_fd,
+                direct=switches.direct,
                 threads=switches.threads,
                 poison=switches.poison,
                 jitter_seed=switches.jitter_seed,
@@ -107,30 +106,35 @@ class Engine:
             self.core.trim()
 
     def close(self, files: tuple[_core.OpenFile, ...] | None = None) -> None:
-        """Unbind all programs and give memory and threads back; closing twice is fine. With ``files``, those that it
-        reads, it does not wait for a device that does not answer: memory and files are given back later.
+        """Unbind all programs and give memory and threads back; closing twice is fine. With ``files``, those of its
+        programs, it does not wait for a device that does not answer: memory and files are given back later.
         """
         self.core.close(files)
 
 
 class BoundProgram:
-    """The program of a plan, bound to an engine. ``program`` is another encoding of it, at other addresses. Raises
-    SessionError if it is refused or its pinned weights cannot be read.
+    """The program of a plan, bound to an engine; it reads ``artifact``, also through ``direct_fd``, opened with
+    O_DIRECT, or -1. ``program`` is another encoding of it, at other addresses. Raises SessionError if it is refused or
+    its pinned weights cannot be read.
     """
 
-    def __init__(self, engine: Engine, plan: Plan, program: Program | None = None) -> None:
-        self.engine, self.plan = engine, plan
+    def __init__(
+        self, engine: Engine, artifact: Artifact, plan: Plan, program: Program | None = None, *, direct_fd: int = -1
+    ) -> None:
+        self.engine, self.artifact, self.plan = engine, artifact, plan
         program = program or plan.program
         try:
             self._bound = _core.BoundProgram(
                 engine.core,
+                fd=artifact.fd,
+                direct_fd=direct_fd,
                 nodes=program.nodes,
                 steps=program.steps,
                 groups=program.groups,
                 pinned=program.pinned,
                 loads=program.loads,
                 tables=program.tables,
-                crcs=engine.artifact.crcs,
+                crcs=artifact.crcs,
                 arena_bytes=program.arena_bytes,
                 zeros_offset=program.zeros_offset,
                 zeros_count=program.zeros_count,
@@ -210,7 +214,7 @@ class BoundProgram:
             offset = int(loads[error.index]["file_offset"])
             first = offset + int(loads[error.index]["check_lead"])
             name = next((w.name for w in graph.weights if w.offset <= first < w.offset + w.nbytes), "?")
-            return f"{self.engine.artifact.path}: weight {name!r} at offset {offset}: {error}"
+            return f"{self.artifact.path}: weight {name!r} at offset {offset}: {error}"
         if error.index >= 0 and error.index < len(graph.nodes):
             return f"node {graph.nodes[error.index].name!r}: {error}"
         return str(error)

@@ -20,7 +20,7 @@ from .outputs import Outputs
 from .statistics import machine_statistics
 
 
-class _Bound(NamedTuple):
+class Bound(NamedTuple):
     """A plan, and what runs it."""
 
     plan: Plan
@@ -33,17 +33,10 @@ class FixedRun:
     """The ``Run`` of a bound graph; it owns ``file`` once it is made."""
 
     def __init__(self, file: ModelFile, options: RunOptions) -> None:
-        self._file, self.artifact, self._options = file, file.artifact, options
-        self._graph = file.artifact.graph
-        self.inputs, self.outputs = _ports(self._graph, self._graph.inputs), _ports(self._graph, self._graph.outputs)
-        self.last_run: dict[str, int] = {}
-        self._signature: _core.Signature | None = None
-        """Signature of all runs; None before the first."""
-        self._results = Outputs(reuse=options.reuse_outputs)
-        self._machine = MachineProfile.measure()
+        self._take(file, options)
         plan = self._plan_first()
         self._engine = Engine(
-            file.artifact, options.switches(file.direct_fd), trace=2 if options.trace else int(options.measures)
+            options.switches(direct=file.direct_fd >= 0), trace=2 if options.trace else int(options.measures)
         )
         self.threads = self._engine.threads
         try:
@@ -53,6 +46,16 @@ class FixedRun:
         except BaseException:
             self._engine.close(file.files)
             raise
+
+    def _take(self, file: ModelFile, options: RunOptions) -> None:
+        self._file, self.artifact, self._options = file, file.artifact, options
+        self._graph = file.artifact.graph
+        self.inputs, self.outputs = _ports(self._graph, self._graph.inputs), _ports(self._graph, self._graph.outputs)
+        self.last_run: dict[str, int] = {}
+        self._signature: _core.Signature | None = None
+        """Signature of all runs; None before the first."""
+        self._results = Outputs(reuse=options.reuse_outputs)
+        self._machine = MachineProfile.measure()
 
     @property
     def plan(self) -> Plan:
@@ -192,19 +195,24 @@ class FixedRun:
         self._planner = Planner(self._graph, setting, groups=groups)
         return self._planner.plan(self._options.memory)
 
-    def _bind(self, plan: Plan) -> _Bound:
+    def _bind(self, plan: Plan) -> Bound:
         """Bind a plan's program to the engine. Times of groups say nothing about single steps, so nothing is learnt
         from them.
         """
-        learns = self._options.measures and plan.groups is None
-        watch = Watch(plan.program, self._options.throttled(self._machine)) if learns else None
-        program = BoundProgram(self._engine, plan)
+        program = self._program(plan)
         try:
             self._engine.trim()
         except BaseException:
             program.close()
             raise
-        return _Bound(plan, program, watch)
+        return Bound(plan, program, self._watch(plan))
+
+    def _program(self, plan: Plan) -> BoundProgram:
+        return BoundProgram(self._engine, self.artifact, plan, direct_fd=self._file.direct_fd)
+
+    def _watch(self, plan: Plan) -> Watch | None:
+        learns = self._options.measures and plan.groups is None
+        return Watch(plan.program, self._options.throttled(self._machine)) if learns else None
 
     def _learn(self) -> None:
         """Keep what the runs of this plan showed about the machine, for later sessions. This session keeps its own

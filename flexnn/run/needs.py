@@ -41,7 +41,12 @@ class Needs:
     def smallest(self) -> int:
         """The smallest budget."""
         stretches = (alone_bytes(self._segments, found) + stacks for found, stacks in self._stretches.items())
-        return max([*stretches, self.values_bytes + self._segments.model_bytes + BASE_BYTES])
+        return max([*stretches, self.values_bytes + without_programs(self._segments)])
+
+
+def without_programs(store: BoundSegments) -> int:
+    """Return the bytes of a session in which nothing is open, values not counted."""
+    return store.model_bytes + BASE_BYTES + store.floor_bytes
 
 
 def least_bytes(store: BoundSegments, segments: Sequence[BoundSegment]) -> int:
@@ -59,7 +64,11 @@ def alone_bytes(store: BoundSegments, found: ReadyStretch) -> int:
     """
     align = store.setting.io_align
     slots = align_up(found.slot_bytes, align) + rounding_bytes(align, len(found.segments))
-    return found.values_bytes + store.model_bytes + kept_bytes([found]) + slots + least_bytes(store, found.segments)
+    working = max((segment.least.least_working_bytes for segment in found.segments), default=0)
+    rounded = 2 * LINE * len(found.segments) if store.floor_bytes else 0
+    floor = max(store.floor_bytes - slots - working, 0) + rounded
+    least = least_bytes(store, found.segments)
+    return found.values_bytes + store.model_bytes + kept_bytes([found]) + slots + least + floor
 
 
 def rounding_bytes(align: int, segments: int) -> int:

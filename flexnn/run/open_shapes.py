@@ -25,6 +25,7 @@ from flexnn.regions.region import members
 from flexnn.regions.scope import is_few
 from flexnn.regions.walk import HEAVY, constant_array
 
+from .arena import Home
 from .engine import SessionError
 from .growing import Growing, run_growing, stack
 from .lacking import LackingRecorder
@@ -42,7 +43,6 @@ PREPARED = 2
 VARIANTS_MAX = 8
 """Most numbers of a value that are kept apart. Beyond, nodes that need them are left to numpy."""
 
-
 Found = str | tuple[Any, ...]
 """The body that Python walks next, or what an action found: shapes, or numbers."""
 FOUND_MAX = 1 << 12
@@ -59,6 +59,7 @@ class OpenShapesRun:
         file: ModelFile,
         options: RunOptions,
         look_ahead: Callable[[OpenShapesRun, Sequence[Array]], int] | None = None,
+        home: Home | None = None,
     ) -> None:
         stored = file.open_model
         assert stored is not None
@@ -68,7 +69,7 @@ class OpenShapesRun:
         self._names = [port.name for port in self.inputs]
         self.last_run: dict[str, int] = {}
         self._look_ahead = look_ahead
-        self._open = self.stretches = OpenStretches(file, options)
+        self._open = self.stretches = OpenStretches(file, options, home)
         self._hold = self._open.hold
         self._recorder = self.new_recorder()
         self._recorder.keep_templates(wanted=options.memory is None)
@@ -84,8 +85,7 @@ class OpenShapesRun:
         """Findings of the run under way, or of the last, in order."""
         self._hosted: dict[str, int] = {}
         """Operators that numpy computed in the last run, and how often."""
-        self._feeds: Sequence[Array] = ()
-        """The inputs of the run under way."""
+        self._feeds: Sequence[Array] = ()  # the inputs of the run under way
         self._shapes: tuple[object, ...] = ()
         """Shapes of the inputs of the last run."""
         if options.memory is None:

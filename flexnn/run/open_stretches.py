@@ -16,6 +16,7 @@ from flexnn.graph.ir import Array, Graph
 from flexnn.planning import BudgetError, Plan
 from flexnn.regions import Segment, Stretch
 
+from .arena import Home
 from .engine import SessionError, session_error
 from .growing import GUESS, Growing
 from .model_file import ModelFile
@@ -35,12 +36,10 @@ bytes, larger than what the last run needed.
 class OpenStretches(Teams):
     """The stretches of a session, and the engine that runs them."""
 
-    def __init__(self, file: ModelFile, options: RunOptions) -> None:
-        super().__init__(file, options)
+    def __init__(self, file: ModelFile, options: RunOptions, home: Home | None = None) -> None:
+        super().__init__(file, options, home)
         self._used: dict[ReadyStretch, None] = {}
         """Stretches of the run under way, or of the last."""
-        self._usual: list[ReadyStretch] = []
-        """Stretches of the last complete run."""
         self._usual_keys: set[ReadyStretch] = set()
         self._spent = [0, 0, 0]
         self.has_more = False
@@ -53,7 +52,6 @@ class OpenStretches(Teams):
         """Whether stacks found no room for more rows."""
         self._is_settled = True
         """Whether all that is open is planned for the budget, placed and recorded."""
-        self._files = file.files
         self._prepared: list[BoundSegment] = []
         """Segments that were opened before the first run, for the weights and plans that runs share with them."""
         self._rehearsed: Stretch | None = None  # opened before the first run, too
@@ -491,7 +489,7 @@ class OpenStretches(Teams):
 
     def close(self, *, learn: bool) -> None:
         """Give everything back. With ``learn``, keep what runs showed about the machine for later sessions."""
-        self._engine.close(self._files)
+        self._leave_engine()
         segments = [segment for used in self._usual for segment in used.segments]
         if learn and self._parts is not None and segments:
             longest = max(segments, key=lambda segment: segment.base.plan.predicted_ms if segment.base else 0.0)

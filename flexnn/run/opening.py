@@ -14,6 +14,7 @@ from .protocol import Run
 
 if TYPE_CHECKING:
     from .open_shapes import OpenShapesRun
+    from .sharing import SharedArena
 
 
 def open_run(path: str, shapes: Mapping[str, tuple[int, ...]], options: RunOptions) -> Run:
@@ -27,6 +28,24 @@ def open_run(path: str, shapes: Mapping[str, tuple[int, ...]], options: RunOptio
         from .open_shapes import OpenShapesRun  # binding shapes costs imports that most sessions do without
 
         return OpenShapesRun(file, options.counting_outputs, look_ahead)
+    except BaseException:
+        file.close()
+        raise
+
+
+def open_pooled(path: str, shapes: Mapping[str, tuple[int, ...]], options: RunOptions, shared: SharedArena) -> Run:
+    """Open the artifact at ``path`` for running in a pool. Raises as ``open_run`` does."""
+    from .pooled_fixed import PooledFixedRun
+
+    file = ModelFile(path, options.io, shapes)
+    try:
+        file.refuse_groups(options.groups)
+        if file.open_model is None:
+            return PooledFixedRun(file, options, shared)
+        from .pooled_open import PooledOpenRun
+
+        opened: Run = PooledOpenRun(file, options, shared, look_ahead)
+        return opened
     except BaseException:
         file.close()
         raise

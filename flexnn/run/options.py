@@ -99,9 +99,9 @@ class RunOptions(NamedTuple):
         overhead = overhead_for(self.output_sets)
         return Setting(machine, self.threads, io_align, overhead, self.deterministic)
 
-    def switches(self, direct_fd: int) -> Switches:
-        """Return the engine's switches; ``direct_fd``: the artifact opened with O_DIRECT, or -1."""
-        return Switches(self.threads, direct_fd, self.poison, self.jitter_seed, self.read_bytes_per_second)
+    def switches(self, *, direct: bool) -> Switches:
+        """Return the engine's switches; ``direct``: whether reads go past the page cache."""
+        return Switches(self.threads, direct, self.poison, self.jitter_seed, self.read_bytes_per_second)
 
 
 def run_options(

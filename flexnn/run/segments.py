@@ -211,6 +211,8 @@ class BoundSegments:
     ) -> None:
         self.stored = stored
         self.memory, self.setting, self._rewrite = memory, setting, rewrite
+        self.floor_bytes = 0
+        """Bytes of the arena's shared part, slots and working part, that others need in a pool."""
         self._bound: dict[Segment, BoundSegment] = {}
         self._packings: dict[SegmentTemplate, Packing] = {}
         self._bases: dict[SegmentTemplate, list[Base]] = {}

@@ -8,7 +8,7 @@ from flexnn.planning import BudgetError
 from flexnn.planning.overhead import BASE_BYTES
 from flexnn.planning.types import align_up
 
-from .arena import Arena
+from .arena import Arena, Home
 from .model_file import ModelFile
 from .needs import least_bytes, rounding_bytes
 from .options import RunOptions
@@ -22,10 +22,52 @@ SHAPES = 64
 class Teams(Arena):
     """Plans of stretches that are to be open together."""
 
-    def __init__(self, file: ModelFile, options: RunOptions) -> None:
-        super().__init__(file, options)
+    def __init__(self, file: ModelFile, options: RunOptions, home: Home | None = None) -> None:
+        super().__init__(file, options, home)
+        self._usual: list[ReadyStretch] = []
+        """Stretches of the last complete run."""
         self._is_crowded = False
         """Whether plans take the least, as stacks found no room beside them."""
+
+    @property
+    def usual(self) -> list[ReadyStretch]:
+        """Stretches of the last complete run that are open."""
+        return [found for found in self._usual if self._is_open(found)]
+
+    @property
+    def has_open(self) -> bool:
+        """Whether segments or stretches are open."""
+        return bool(self._open) or any(found.recording is not None for found in self._ready.values())
+
+    @property
+    def closed_bytes(self) -> int:
+        """Bytes of the model and of what is kept, if all were closed."""
+        return (
+            self.segments.model_bytes
+            + self.segments.templates_bytes
+            + kept_bytes(self._ready.values())
+            + sum([segment.kept_bytes for segment in self.segments])
+        )
+
+    def take_budget(self, memory: int | None, floor_bytes: int, values_bytes: int) -> bool:
+        """Take another budget for the runs to come, beside others that need so much of the shared part of the arena.
+        Return whether what is open fits into it beside values.
+        """
+        if (memory, floor_bytes) != (self.segments.memory, self.segments.floor_bytes):
+            self.segments.memory, self.segments.floor_bytes = memory, floor_bytes
+            self._counted = ()
+        return memory is None or self._beside_values() + values_bytes <= memory
+
+    def unbind(self) -> None:
+        """Close everything; plans stay."""
+        self._close_all()
+        for found in self._ready.values():
+            found.close()
+
+    def shut(self) -> None:
+        """Close everything, and forget plans."""
+        self.unbind()
+        self.segments.drop_plans()
 
     def _fits(self, team: Sequence[ReadyStretch]) -> bool:
         """Return whether all segments of a team have plans, or take over those of others, that fit beside what is open
@@ -50,7 +92,8 @@ class Teams(Arena):
     def _plan_team(self, team: Sequence[ReadyStretch]) -> None:
         """Plan the segments of stretches that are to be open together."""
         segments = segments_of(team)
-        around = self._around(team, segments)
+        least = max((segment.least.least_working_bytes for segment in segments), default=0) if self._home else 0
+        around = self._around(team, segments, working_bytes=least)
         memory = self.segments.memory
         if memory is None:
             for segment in segments:
@@ -79,10 +122,10 @@ class Teams(Arena):
         align = self.segments.setting.io_align
         others = [segment for segment in self._open if segment not in segments]
         closed = [other for other in self.segments if other not in segments and other not in self._open]
-        working = max((other.working_bytes for other in others), default=0)
+        slots = align_up(max((member.slot_bytes for member in team), default=0), align)
+        working = max([self.segments.floor_bytes - slots, *(other.working_bytes for other in others)])
         return {
-            "values": max((member.values_bytes + member.stacks_bytes for member in team), default=0)
-            + align_up(max((member.slot_bytes for member in team), default=0), align),
+            "values": max((member.values_bytes + member.stacks_bytes for member in team), default=0) + slots,
             "model": self.segments.model_bytes,
             "programs": sum(other.program_bytes for other in others)
             + sum(pin.nbytes for pin in {other.pins for other in others}.difference(pins))
@@ -121,6 +164,8 @@ class Teams(Arena):
             if lack is None:
                 continue
             self._close_all()
+            if self._home is not None:
+                self._home.clear()
             self._engine.trim()
             changed |= self._parts.measure(whole.graph, plan.arena_bytes, lack)
         if changed and self._parts is not None:

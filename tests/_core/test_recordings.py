@@ -32,7 +32,7 @@ def bench():
 @pytest.fixture(scope="module")
 def bare():
     """An engine without programs."""
-    return _core.Engine(fd=-1, poison=True)
+    return _core.Engine(poison=True)
 
 
 # ---- behaviour ----
@@ -515,7 +515,7 @@ def test_a_recording_ends_with_its_programs():
 
 def test_slots_and_weights_do_not_overlap():
     chain = Chain(layers=2, side=2, channels=40, slots=1, kernel=3, pinned_every=2)
-    engine = _core.Engine(fd=chain.file.fileno())
+    engine = _core.Engine()
     program = _core.BoundProgram(engine, **chain.program)
     end = chain.program["arena_bytes"]
     places = [int(chain.program[table]["address"][0]) for table in ("pinned", "loads")]
@@ -547,7 +547,7 @@ def test_slots_and_weights_do_not_overlap():
 
 
 def test_the_arena_has_room_for_slots():
-    engine = _core.Engine(fd=-1, poison=True)
+    engine = _core.Engine(poison=True)
     small = engine.bytes
     tape = Tape((1 << 20) - 64, inputs=1, buffers=2)
     h = tape.slot(64)
@@ -570,7 +570,7 @@ def test_the_arena_has_room_for_slots():
 
 
 def test_without_a_budget_some_arena_stays_and_is_backed_before_it_is_used():
-    engine = _core.Engine(fd=-1)
+    engine = _core.Engine()
     engine.loosen(True)
     small, sizes = engine.bytes, (1 << 20, 16 << 20)
     for size in sizes:
@@ -603,7 +603,7 @@ def endless() -> Tape:
 
 @pytest.mark.alone
 def test_ctrl_c_ends_an_endless_loop():
-    engine = _core.Engine(fd=-1)
+    engine = _core.Engine()
     recording = endless().open(engine)
     sent = []
 

@@ -18,8 +18,7 @@ static void runs_of(const fx_kernels *k, int threads, int group, int trace) {
     for (int i = 0; i < SIDE * SIDE * CHANNELS; i++)
         x[i] = (float)(random_u32(&seed) % 100) / 50 - 1;
     chain_reference(&c, k, x, expected);
-    const fx_options options = {
-        .fd = c.fd, .direct_fd = -1, .threads = threads, .isa = fx_kernels_level(k), .trace = trace};
+    const fx_options options = {.threads = threads, .isa = fx_kernels_level(k), .trace = trace};
     fx_engine *engine = fx_engine_open(&options, &error);
     CHECK(engine);
     fx_bound *bound = fx_bind(engine, &c.program, NULL, &bind_stats, &error);

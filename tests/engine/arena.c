@@ -132,11 +132,8 @@ static void running(void) {
         x[i] = (float)(random_u32(&seed) % 100) / 50 - 1;
     chain_reference(&c, k, x, expected);
     /* So slow that the poll, which is called every 20 ms, is called often. */
-    const fx_options options = {.fd = c.fd,
-                                .direct_fd = -1,
-                                .threads = 1,
-                                .isa = "scalar",
-                                .read_bytes_per_second = c.panel_bytes * c.program.load_count * 5};
+    const fx_options options = {
+        .threads = 1, .isa = "scalar", .read_bytes_per_second = c.panel_bytes * c.program.load_count * 5};
     fx_engine *engine = fx_engine_open(&options, &error);
     CHECK(engine);
     fx_bound *bound = fx_bind(engine, &c.program, NULL, &bind_stats, &error);

@@ -106,6 +106,7 @@ void chain_make(chain *c, const fx_kernels *k, int threads, int group, int numbe
                               .output_count = 1};
     lay_out(c, workspace_bytes * threads, c->program.zeros_count * 4, number);
     write_weights(c, seed);
+    c->program.file = (fx_file){.fd = c->fd, .direct_fd = -1};
     make_slices(c);
     CHECK(c->end <= SHARED_BYTES + (number + 1) * PINNED_BYTES);
     for (int i = 0; i < NODES; i++)

@@ -102,12 +102,8 @@ int main(void) {
             for (int i = 0; i < VALUES; i++)
                 b.x[i] = (float)(random_u32(&b.seed) % 100) / 50 - 1;
             chain_reference(&b.c, k, b.x, b.expected);
-            const fx_options options = {.fd = b.c.fd,
-                                        .direct_fd = -1,
-                                        .threads = threads,
-                                        .isa = fx_kernels_level(k),
-                                        .poison = poison,
-                                        .jitter_seed = (uint32_t)poison};
+            const fx_options options = {
+                .threads = threads, .isa = fx_kernels_level(k), .poison = poison, .jitter_seed = (uint32_t)poison};
             b.engine = fx_engine_open(&options, &error);
             CHECK(b.engine);
             takes_little(&b);

@@ -39,9 +39,7 @@ static void refused(const fx_error *error) {
 /* Runs without the page cache have readers of their own, or their caller would read. */
 static int opens(int trace) {
     fx_error error;
-    const fx_options options = {.fd = s.chains[0].fd,
-                                .direct_fd = -1,
-                                .threads = 2,
+    const fx_options options = {.threads = 2,
                                 .isa = NULL,
                                 .fresh = !trace,
                                 .read_bytes_per_second = atomic_load(&failing.is_cold) ? (int64_t)1 << 40 : 0,
@@ -145,6 +143,7 @@ static void make_programs(void) {
     chain *other = &s.chains[1];
     memcpy(other->weights, s.chains[0].weights, (size_t)(SLICES * other->panel_bytes));
     memcpy(other->crcs, s.chains[0].crcs, sizeof other->crcs);
+    other->program.file = s.chains[0].program.file;
     memcpy(s.nodes, s.chains[0].nodes, sizeof s.nodes);
     chain_exchange_maps(&s.chains[0], s.nodes);
     for (int i = 0; i < KINDS; i++) {
@@ -242,7 +241,7 @@ static void reads(void) {
         {0, {-1, EIO}, EIO, FX_ERR_IO, BYTES / 2},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const fx_file file = {.fd = fd, .direct_fd = cases[i].direct ? fd : -1, .crc_path = fx_crc_path_best()};
+        const fx_file file = {.fd = fd, .direct_fd = cases[i].direct ? fd : -1};
         memset(to, 0, BYTES);
         arm_all(FAIL_READ, cases[i].errors, 3);
         const fx_error error = fx_read(&file, to, BYTES, 0);

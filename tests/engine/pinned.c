@@ -14,6 +14,7 @@ enum { CHUNK = 8192, CHUNKS = 12, LEAD = 100, FILE_BYTES = LEAD + CHUNK * CHUNKS
 static char file_bytes[FILE_BYTES];
 static uint32_t crcs[CHUNKS];
 static fx_engine engine;
+static fx_file file;
 
 /* Chunks [first, first + count) of the file at an arena offset. */
 static fx_load load_of(int first, int count, int64_t address) {
@@ -27,7 +28,8 @@ static fx_load load_of(int first, int count, int64_t address) {
 }
 
 static fx_status bring(const fx_load *pinned, uint32_t count, fx_bind_stats *stats, fx_error *error) {
-    const fx_program program = {.pinned = pinned,
+    const fx_program program = {.file = file,
+                                .pinned = pinned,
                                 .pinned_count = count,
                                 .crcs = crcs,
                                 .crc_count = CHUNKS,
@@ -103,6 +105,21 @@ static void cut_and_forget(void) {
     brings(loads, 3, 4, 0, 2);
 }
 
+/* The same bytes of another file are not found; those of a file that was closed are forgotten. */
+static void files(int fd) {
+    const fx_load loads[] = {load_of(0, 2, 0), load_of(2, 2, 65536)};
+    forget_all();
+    brings(loads, 2, 0, 0, 4);
+    file.fd = dup(fd);
+    brings(&loads[1], 1, 0, 0, 2);
+    brings(loads, 1, 0, 0, 2);
+    CHECK(fx_engine_forget(&engine, fd) == FX_OK && engine.pinned_count == 2);
+    brings(loads, 2, 4, 0, 0);
+    CHECK(fx_engine_forget(&engine, file.fd) == FX_OK && !engine.pinned_count && !close(file.fd));
+    file.fd = fd;
+    brings(loads, 2, 0, 0, 4);
+}
+
 static void faults(int fd) {
     const fx_load loads[] = {load_of(0, 2, 0), load_of(2, 3, 65536)};
     fx_bind_stats stats;
@@ -118,9 +135,9 @@ static void faults(int fd) {
     CHECK(!ftruncate(fd, LEAD + 4 * CHUNK));
     CHECK(bring(loads, 2, &stats, &error) == FX_ERR_EOF && error.index == 1 && error.file_offset == LEAD + 4 * CHUNK);
     CHECK(pwrite(fd, file_bytes, FILE_BYTES, 0) == FILE_BYTES);
-    engine.file.fd = -1;
+    file.fd = -1;
     CHECK(bring(loads, 2, &stats, &error) == FX_ERR_IO && error.os_error == EBADF && error.index == 0);
-    engine.file.fd = fd;
+    file.fd = fd;
     brings(loads, 2, 0, 0, 5);
 }
 
@@ -134,10 +151,12 @@ int main(void) {
     for (int i = 0; i < CHUNKS; i++)
         crcs[i] = fx_crc32c(0, file_bytes + LEAD + i * CHUNK, CHUNK);
     CHECK(write(fd, file_bytes, FILE_BYTES) == FILE_BYTES);
+    engine.crc_path = fx_crc_path_best();
     CHECK(fx_arena_grow(&engine.arena, ARENA_BYTES) == FX_OK);
     for (int direct = 0; direct < 2; direct++) {
         for (int poison = 0; poison < 2; poison++) {
-            engine.file = (fx_file){.fd = fd, .direct_fd = direct ? fd : -1, .crc_path = fx_crc_path_best()};
+            file = (fx_file){.fd = fd, .direct_fd = direct ? fd : -1};
+            engine.direct = direct;
             engine.poison = poison;
             forget_all();
             come_and_go();
@@ -145,7 +164,8 @@ int main(void) {
             cut_and_forget();
         }
     }
-    engine.file.direct_fd = -1;
+    file.direct_fd = -1;
+    files(fd);
     faults(fd);
     fx_arena_free(&engine.arena);
     free(engine.pinned);

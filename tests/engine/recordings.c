@@ -120,20 +120,6 @@ static void refused(fx_engine *e, const fx_tape *good, const uint32_t *operands)
     CHECK(r && fx_recording_free(r) == FX_OK);
 }
 
-/* Makes the chains, whose weights lie in the first one's file. */
-static void make_chains(const fx_kernels *k, int threads, uint32_t *seed) {
-    for (int i = 0; i < PROGRAMS; i++) {
-        chain *c = &chains[i];
-        chain_make(c, k, threads, 1, i, seed);
-        const int64_t bytes = SLICES * c->panel_bytes, at = i * bytes;
-        CHECK(pwrite(chains[0].fd, c->weights, (size_t)bytes, at) == bytes);
-        for (uint32_t j = 0; j < c->program.load_count; j++)
-            c->loads[j].file_offset += at;
-        for (uint32_t j = 0; j < c->program.pinned_count; j++)
-            c->pinned[j].file_offset += at;
-    }
-}
-
 static void check(const fx_kernels *k, int threads, uint32_t jitter_seed) {
     static const uint32_t operands[] = {NOW, NEXT};
     uint32_t seed = 1 + jitter_seed;
@@ -141,13 +127,10 @@ static void check(const fx_kernels *k, int threads, uint32_t jitter_seed) {
     fx_bind_stats bind_stats;
     fx_recording_stats stats;
     fx_error error;
-    make_chains(k, threads, &seed);
-    const fx_options options = {.fd = chains[0].fd,
-                                .direct_fd = -1,
-                                .threads = threads,
-                                .isa = fx_kernels_level(k),
-                                .poison = 1,
-                                .jitter_seed = jitter_seed};
+    for (int i = 0; i < PROGRAMS; i++)
+        chain_make(&chains[i], k, threads, 1, i, &seed);
+    const fx_options options = {
+        .threads = threads, .isa = fx_kernels_level(k), .poison = 1, .jitter_seed = jitter_seed};
     fx_engine *engine = fx_engine_open(&options, &error);
     CHECK(engine);
     for (int i = 0; i < PROGRAMS; i++) {

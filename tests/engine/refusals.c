@@ -11,6 +11,7 @@
 #include "require.h"
 #include "state.h"
 
+#include <fcntl.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -153,15 +154,14 @@ static void windows(void) {
 
 static fx_engine *opened(int threads, int64_t rate) {
     fx_error error;
-    const fx_options options = {.fd = dup(s.c.fd), .direct_fd = -1, .threads = threads, .read_bytes_per_second = rate};
+    const fx_options options = {.threads = threads, .read_bytes_per_second = rate};
     fx_engine *e = fx_engine_open(&options, &error);
     CHECK(e);
     return e;
 }
 
 static void closed(fx_engine *e) {
-    const int fd = e->file.fd;
-    CHECK(fx_engine_close(e, NULL) == FX_OK && close(fd) == 0);
+    CHECK(fx_engine_close(e, NULL) == FX_OK);
 }
 
 static fx_bound *bound(fx_engine *e, const fx_program *p) {
@@ -182,7 +182,7 @@ static fx_status run(fx_bound *b, fx_bound *next, const fx_interrupt *interrupt)
 }
 
 static void options(void) {
-    const fx_options good = {.fd = s.c.fd, .direct_fd = -1, .threads = 1};
+    const fx_options good = {.threads = 1};
     fx_options bad[] = {good, good, good, good};
     bad[0].threads = 0;
     bad[1].threads = FX_MAX_THREADS + 1;
@@ -192,8 +192,8 @@ static void options(void) {
         fx_error error;
         CHECK(!fx_engine_open(&bad[i], &error) && error.status == FX_ERR_PARAMS);
     }
-    int is_abandoned = 1;
-    CHECK(fx_engine_close(NULL, NULL) == FX_OK && fx_engine_close(NULL, &is_abandoned) == FX_OK && !is_abandoned);
+    fx_leaving leaving = {.is_abandoned = 1};
+    CHECK(fx_engine_close(NULL, NULL) == FX_OK && fx_engine_close(NULL, &leaving) == FX_OK && !leaving.is_abandoned);
 }
 
 /* Programs that differ in more than words have arrays of their own. */
@@ -324,21 +324,27 @@ static void lost(void) {
 static void blocked(void) {
     const long held = atomic_load(&failing.held);
     fx_engine *e = opened(1, (int64_t)1 << 40);
-    fx_bound *b = bound(e, &s.c.program);
+    fx_program own = s.c.program;
+    own.file.fd = dup(s.c.fd);
+    fx_bound *b = bound(e, &own);
     fx_bind_stats stats;
     fx_error error;
-    int calls = 0, is_abandoned = 0;
+    int calls = 0;
+    fx_leaving leaving = {.files = &own.file, .file_count = 1};
     const fx_interrupt cancel = {wanted, &calls};
     atomic_store(&failing.is_blocked, 1);
     CHECK(run(b, b, &cancel) == FX_ERR_CANCELLED && calls == 1);
     CHECK(run(b, b, &cancel) == FX_ERR_CANCELLED && calls == 2); /* while it waits for the loader's rest */
     CHECK(fx_engine_rest(e, &cancel) == FX_ERR_CANCELLED);
     fresh();
+    s.program.file = own.file;
     s.program.arena_bytes += 4096;
     CHECK(!fx_bind(e, &s.program, &cancel, &stats, &error) && error.status == FX_ERR_CANCELLED && calls == 4);
-    CHECK(fx_engine_close(e, &is_abandoned) == FX_OK && is_abandoned);
+    CHECK(fx_engine_close(e, &leaving) == FX_OK && leaving.is_abandoned);
     atomic_store(&failing.is_blocked, 0);
     while (atomic_load(&failing.held) > held) /* the last reader frees it, and closes the file */
+        sched_yield();
+    while (fcntl(own.file.fd, F_GETFD) >= 0)
         sched_yield();
 
     e = opened(1, (int64_t)1 << 40);
@@ -347,7 +353,7 @@ static void blocked(void) {
     fx_stop(e);
     while (!fx_has_gone(e))
         sched_yield();
-    CHECK(!fx_loader_abandon(e)); /* they have stopped meanwhile */
+    CHECK(!fx_loader_abandon(e, 0)); /* they have stopped meanwhile */
     e->has_loader = 0;
     closed(e);
 }
@@ -390,7 +396,8 @@ static void long_loads(void) {
     const int fd = mkstemp(name);
     CHECK(fd >= 0 && !unlink(name) && write(fd, content, BYTES) == BYTES);
     const fx_load load = {.bytes = BYTES, .chunk_bytes = CHUNK, .check_bytes = BYTES};
-    const fx_options options = {.fd = fd, .direct_fd = -1, .threads = 1};
+    const fx_options options = {.threads = 1};
+    const fx_program program = {.file = {.fd = fd, .direct_fd = -1}, .crcs = crcs, .crc_count = BYTES / CHUNK};
     fx_error error;
     fx_engine *e = fx_engine_open(&options, &error);
     CHECK(e && fx_engine_grow(e, BYTES, &error) == FX_OK);
@@ -398,17 +405,17 @@ static void long_loads(void) {
     const fx_interrupt cancel = {wanted, &calls};
     fx_poll patient = fx_poll_start(NULL), hasty = fx_poll_start(&cancel);
     hasty.next_ns = 0;
-    CHECK(fx_loader_read(e, crcs, &load, &hasty, &error) == FX_ERR_CANCELLED && calls == 1);
+    CHECK(fx_loader_read(e, &program, &load, &hasty, &error) == FX_ERR_CANCELLED && calls == 1);
     atomic_store(&failing.is_cold, 1);
     arm(FAIL_THREAD, 1, 1, EAGAIN);
-    CHECK(fx_loader_read(e, crcs, &load, &patient, &error) == FX_OK && !e->has_loader);
+    CHECK(fx_loader_read(e, &program, &load, &patient, &error) == FX_OK && !e->has_loader);
     CHECK(!memcmp(e->arena.memory, content, BYTES));
     arm(FAIL_READ, 2, 0, EIO);
-    CHECK(fx_loader_read(e, crcs, &load, &patient, &error) == FX_ERR_IO && e->has_loader);
+    CHECK(fx_loader_read(e, &program, &load, &patient, &error) == FX_ERR_IO && e->has_loader);
     CHECK(error.os_error == EIO && error.file_offset == fx_request_bytes(&load, 0) && disarm() == 2);
     content[0] ^= 1;
     CHECK(pwrite(fd, content, 1, 0) == 1);
-    CHECK(fx_loader_read(e, crcs, &load, &patient, &error) == FX_ERR_CHECKSUM && error.file_offset == CHUNK);
+    CHECK(fx_loader_read(e, &program, &load, &patient, &error) == FX_ERR_CHECKSUM && error.file_offset == CHUNK);
     atomic_store(&failing.is_cold, 0);
     CHECK(fx_engine_close(e, NULL) == FX_OK && close(fd) == 0);
 }

@@ -58,9 +58,7 @@ static void bind(bench *b, int number, int64_t read_max) {
 }
 
 static void open_engine(bench *b, int threads, uint32_t seed, int64_t read_bytes_per_second) {
-    fx_options options = {.fd = b->f[0].fd,
-                          .direct_fd = -1,
-                          .threads = threads,
+    fx_options options = {.threads = threads,
                           .isa = fx_kernels_level(b->k),
                           .poison = 1,
                           .jitter_seed = seed,
@@ -181,6 +179,7 @@ static void stress(const fx_kernels *k, int threads, int group, int runs, uint32
             memcpy(b.f[i].crcs, b.f[0].crcs, sizeof b.f[0].crcs);
             close(b.f[i].fd);
             b.f[i].fd = dup(b.f[0].fd);
+            b.f[i].program.file = b.f[0].program.file;
         }
     }
     const size_t bytes = (size_t)b.f[0].map_bytes;

@@ -21,9 +21,11 @@ enum {
 static float numbers[ROWS * WIDE];
 static uint32_t sums[CHUNKS];
 
+static int table_fd;
+
 static fx_engine *make_engine(void) {
     char name[] = "/tmp/flexnn-table-XXXXXX";
-    const int fd = mkstemp(name);
+    const int fd = table_fd = mkstemp(name);
     for (int i = 0; i < ROWS * WIDE; i++)
         numbers[i] = (float)i;
     for (int i = 0; i < CHUNKS; i++) {
@@ -32,7 +34,7 @@ static fx_engine *make_engine(void) {
     }
     CHECK(fd >= 0 && !unlink(name) && write(fd, numbers, BYTES) == BYTES);
     fx_error error;
-    const fx_options options = {.fd = fd, .direct_fd = -1, .threads = 1, .isa = "scalar"};
+    const fx_options options = {.threads = 1, .isa = "scalar"};
     fx_engine *e = fx_engine_open(&options, &error);
     CHECK(e);
     return e;
@@ -64,7 +66,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     fx_load table = {.chunk_bytes = CHUNK, .bytes = BYTES, .check_bytes = BYTES};
     fx_step step = {.window = fx_op_full_window(node.op, &node.params), .panel_offset = -1};
     int64_t io_bytes[] = {8 * COUNT, 4 * WIDE * COUNT};
-    fx_program p = {.nodes = &changed_node,
+    fx_program p = {.file = {.fd = table_fd, .direct_fd = -1},
+                    .nodes = &changed_node,
                     .node_count = 1,
                     .steps = &step,
                     .step_count = 1,

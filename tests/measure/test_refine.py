@@ -82,8 +82,8 @@ def test_overlaps() -> None:
 def test_spans_are_the_trace(tmp_path: Path) -> None:
     with open_artifact(flexnn.compile(write_model(tmp_path / "m.onnx"))) as artifact:
         graph = artifact.graph
-        own = engine.Engine(artifact, engine.Switches(threads=1), trace=2)
-        bound = engine.BoundProgram(own, make_plan(graph, Setting(MachineProfile.measure())))
+        own = engine.Engine(engine.Switches(threads=1), trace=2)
+        bound = engine.BoundProgram(own, artifact, make_plan(graph, Setting(MachineProfile.measure())))
         bound.run([np.ones(graph.tensors[i].shape, np.float32) for i in (*graph.inputs, *graph.outputs)])
         assert bound.spans
         assert bound.trace

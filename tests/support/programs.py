@@ -144,6 +144,7 @@ class Chain:
         for i, load in enumerate(loads[: self.slots]):  # the slot's last use in the run before
             load["wait_steps"] = last_use[i] + 1 - len(steps)
         self.program = {
+            "fd": self.file.fileno(),
             "nodes": nodes,
             "steps": np.array(steps, _core.STEP_DTYPE),
             "pinned": np.array(pinned, _core.LOAD_DTYPE),
@@ -165,7 +166,7 @@ class Chain:
         return int(self.program["loads"]["bytes"].sum())
 
     def open(self, **options) -> _core.EngineSession:
-        return _core.EngineSession(**{**self.program, "fd": self.file.fileno(), **options})
+        return _core.EngineSession(**{**self.program, **options})
 
     def reference(self, x: np.ndarray, isa: str | None = None) -> np.ndarray:
         """The same by whole operators, one by one."""

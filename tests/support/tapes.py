@@ -120,16 +120,10 @@ class Bench:
     def __post_init__(self) -> None:
         self.chains = [Chain(layers=1 + i, side=2, channels=24, slots=2, seed=i) for i in range(self.count)]
         end = max(chain.program["arena_bytes"] for chain in self.chains)
-        for chain in self.chains[1:]:  # one file for all
-            base = self.chains[0].file.seek(0, 2)
-            chain.file.seek(0)
-            self.chains[0].file.write(chain.file.read())
-            chain.program["loads"]["file_offset"] += base
-        self.chains[0].file.flush()
         for i, chain in enumerate(self.chains):
             chain.program["zeros_offset"], chain.program["arena_bytes"] = end + i * 4096, end + (i + 1) * 4096
         self.free = end + self.count * 4096
-        self.engine = _core.Engine(fd=self.chains[0].file.fileno(), **self.options)
+        self.engine = _core.Engine(**self.options)
         self.programs = [_core.BoundProgram(self.engine, **chain.program) for chain in self.chains]
 
     @property

@@ -74,7 +74,15 @@ FX_RECORD(fx_load, FX_LOAD_FIELDS);
     R(fx_load, FX_LOAD_FIELDS)
 extern const fx_record fx_engine_records[];
 
+/* Descriptors of a file. They stay the caller's and must stay open while a program of the file is bound; the engine
+ * reads them with pread only. */
+typedef struct fx_file {
+    int fd;
+    int direct_fd; /* opened with O_DIRECT, or -1 */
+} fx_file;
+
 typedef struct fx_program {
+    fx_file file; /* of pinned loads, loads and tables */
     const fx_node *nodes;
     uint32_t node_count;
     const fx_step *steps;
@@ -97,8 +105,7 @@ typedef struct fx_program {
 } fx_program;
 
 typedef struct fx_options {
-    int fd;               /* stays the caller's; the engine reads it with pread only */
-    int direct_fd;        /* opened with O_DIRECT, or -1 */
+    int direct;           /* files have a direct_fd: reads wait for the device */
     int threads;          /* compute threads, the caller of fx_run among them */
     const char *isa;      /* NULL: the best (or FLEXNN_ISA) */
     int poison;           /* tests: the arena, a load's target and a node's output are filled with NaNs before use */
@@ -137,10 +144,16 @@ fx_status fx_program_check(const fx_program *p, int threads, const fx_kernels *k
 
 /* Starts the compute threads; no arena yet. NULL on failure, *error says why. */
 fx_engine *fx_engine_open(const fx_options *o, fx_error *error);
-/* Unbinds everything and waits for reads under way. FX_ERR_RUNNING. Where is_abandoned is not NULL it waits about 20 ms
- * for them; *is_abandoned: they still go on, and the last of them frees the engine and closes its descriptors, which
- * are the caller's no more. */
-fx_status fx_engine_close(fx_engine *e, int *is_abandoned);
+/* Reads under way that an engine is left to. */
+typedef struct fx_leaving {
+    const fx_file *files; /* of all its programs, and of those unbound since a read was broken off */
+    uint32_t file_count;
+    int is_abandoned; /* out: they still go on, and the last of them frees the engine and closes the files, which are
+                       * the caller's no more */
+} fx_leaving;
+
+/* Unbinds everything and waits for reads under way, where `leaving` is not NULL for about 20 ms. FX_ERR_RUNNING. */
+fx_status fx_engine_close(fx_engine *e, fx_leaving *leaving);
 
 /* Bytes of pinned weights that fx_bind found in place, found elsewhere in the arena and moved, and read. */
 typedef struct fx_bind_stats {
@@ -158,6 +171,9 @@ fx_bound *fx_bind(fx_engine *e, const fx_program *p, const fx_interrupt *interru
 /* Unbinds a program. Its pinned weights stay in the arena until something else needs their place. FX_ERR_RUNNING: it is
  * still bound. */
 fx_status fx_unbind(fx_bound *b);
+/* Forgets what the arena holds of a file, before its descriptor is closed; no program of it is bound any more.
+ * FX_ERR_RUNNING. */
+fx_status fx_engine_forget(fx_engine *e, int fd);
 /* Something failed outside the engine (memory, a plan). Before the next run the engine checks that everything bound
  * lies in memory as it was bound (FX_ERR_SEAL), as it does by itself after a run, a binding or a recording that failed.
  */

@@ -98,8 +98,8 @@ int fx_read_cached(const fx_file *file, char *target, int64_t bytes, int64_t off
     return 1;
 }
 
-fx_checker fx_check_start(const fx_file *file, const uint32_t *crcs, const fx_load *load, const char *memory) {
-    (void)file, (void)crcs, (void)load, (void)memory;
+fx_checker fx_check_start(fx_crc_path path, const uint32_t *crcs, const fx_load *load, const char *memory) {
+    (void)path, (void)crcs, (void)load, (void)memory;
     return (fx_checker){0};
 }
 
@@ -228,7 +228,6 @@ fx_engine *open_engine(int threads, int readers, int units) {
     e->arena.bytes = ARENA;
     e->poison = 1;
     e->process = getpid();
-    e->file.direct_fd = -1;
     atomic_store(&e->steps_wanted, INT64_MAX);
     MODEL_CHECK(!fx_event_init(&e->to_loader) && !fx_event_init(&e->to_caller));
     fx_placement placement = {.fineness = 1};

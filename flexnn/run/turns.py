@@ -1,0 +1,76 @@
+"""Turns: calls of one session, or of all sessions of a pool, come one after the other."""
+
+from __future__ import annotations
+
+import os
+import sys
+from _thread import RLock  # threading takes a twentieth of what importing flexnn may
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+from .engine import SessionError
+
+_T = TypeVar("_T")
+
+
+class Closes(Protocol):
+    """A run, or the arena of a pool: it has an end."""
+
+    def close(self, *, learn: bool = True) -> None:
+        """Give everything back."""
+        ...
+
+
+class Turns:
+    """Calls that take turns, and none inside another; what is closed meanwhile goes at the end of the call."""
+
+    def __init__(self) -> None:
+        self._process = os.getpid()
+        self.lock = RLock()  # also for the thread that has it: a signal handler may call while a run goes on
+        self._is_busy = False
+        self._leaving: list[Closes] = []
+        """Runs of sessions that were closed; they are closed when no call goes on."""
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether this is a process that was forked since; the lock may be held by a thread that it does not have."""
+        return os.getpid() != self._process
+
+    def take(self, call: Callable[[], _T], failed: Callable[[BaseException], None]) -> _T:
+        """Return what ``call`` does when the calls of other threads are done; ``failed`` is told what it raises.
+        Raises SessionError inside another call of this thread.
+        """
+        with self.lock:
+            if self._is_busy:
+                raise SessionError(
+                    "this thread is in a call of the session already: a signal handler may only close it"
+                )
+            self._is_busy = True
+            try:
+                return call()
+            except BaseException as error:
+                failed(error)
+                raise
+            finally:
+                self._is_busy = False
+                if self._leaving:
+                    self._release()
+
+    def leave(self, run: Closes | None, *, waits: bool = True) -> None:
+        """Close a run, and those that were to be closed before, after the call that goes on; without ``waits``, the
+        thread that calls now closes them.
+        """
+        if run is not None:
+            self._leaving.append(run)
+        if self.lock.acquire(waits):
+            try:
+                self._release()
+            finally:
+                self.lock.release()
+
+    def _release(self) -> None:
+        while self._leaving and not self._is_busy:
+            run = self._leaving[0]
+            run.close(learn=not sys.is_finalizing())  # then nothing can be kept for other sessions
+            if run in self._leaving:  # a signal handler may have been here
+                self._leaving.remove(run)
