@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -178,12 +179,15 @@ def structure_of_artifact(content: bytes) -> list[range]:
     return [range(HEADER_BYTES), range(HEADER_BYTES, header.data_offset)]
 
 
-def meaning_of_artifact(content: bytes) -> list[range]:
-    """Header, graph, checksum table and weights, without the zeros that fill pages."""
-    from flexnn.artifact.format import HEADER_BYTES, Header
+def meaning_of_artifact(path: Path) -> list[range]:
+    """Header, graph, checksum table and each weight, without the zeros that fill pages and the model's texts."""
+    from flexnn.artifact.format import HEADER_BYTES
+    from flexnn.artifact.reader import open_artifact
 
-    header = Header.unpack(content[:HEADER_BYTES], len(content))
-    graph, table = header.graph_offset, header.crc_offset
-    spans = [range(HEADER_BYTES), range(graph, graph + header.graph_bytes), range(table, table + 4 * header.crc_count)]
-    spans.append(range(header.data_offset, len(content.rstrip(b"\0"))))
+    with open_artifact(str(path)) as artifact:
+        header, weights = artifact.header, artifact.contents.weights
+        graph, table = header.graph_offset, header.crc_offset
+        spans = [range(HEADER_BYTES), range(graph, graph + header.graph_bytes)]
+        spans.append(range(table, table + 4 * header.crc_count))
+        spans += [range(weight.offset, weight.offset + weight.nbytes) for weight in weights]
     return [span for span in spans if span]

@@ -33,6 +33,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import flexnn
 from bench.cli import cli
+from bench.faults.micro import IN_FILE, MICRO, write_micro
 from bench.models.tiny import TINY
 from bench.mutate import EXTREMES, damage, meaning_of_artifact, reseal
 from flexnn._core import crc32c
@@ -46,8 +47,12 @@ HANG_SECONDS, HANG_EVERY = 600, 64
 """Within this time as many mutations end, or Python does not come back from one: it hangs."""
 WARM = 50
 """Mutations after which the process's peak is taken as that of a process that has done all kinds of work."""
-SHARES = {"layers": 4, "tiny_trees": 4, "tiny_recurrent": 1, "tiny_control": 1}
-"""How often each model is damaged: a run of the last two takes five times as long."""
+SHARES = {"layers": 2, "tiny_trees": 2, "tiny_recurrent": 0.5, "tiny_control": 0.5} | dict.fromkeys(MICRO, 2)
+"""How often each model is damaged: a run of tiny_recurrent and tiny_control takes five times as long as one of the
+smallest."""
+MEASURED = 0.1
+"""The share of sessions that plan with what was measured of the machine: they plan twice, and plans are most of the
+time that a mutation takes."""
 MEANT = 0.95
 """The share of the damage that hits bytes with a meaning: small artifacts are mostly the zeros that fill pages."""
 TOLERANCE = 1e-5
@@ -92,13 +97,27 @@ class Subject:
     def __init__(self, artifact: Path) -> None:
         self.name = artifact.stem
         self.content = artifact.read_bytes()
-        self.meaning = meaning_of_artifact(self.content)
-        self.outputs = run(artifact)
+        self.meaning = meaning_of_artifact(artifact)
+        self.memory = BUDGET
+        if self.name in IN_FILE:
+            with flexnn.Session(artifact, memory=BUDGET, threads=1) as session:
+                self.memory = session.plan.minimum_memory
+        self.outputs = run(artifact, self.memory, "analytic")
+
+    def damaged(self, rng: random.Random) -> bytes:
+        """Return a mutation; of MEANT of them some byte differs that has a meaning."""
+        is_meant = rng.random() < MEANT
+        while True:
+            mutant = damage(self.content, self.meaning, rng, 1 if is_meant else 0)
+            if not is_meant or len(mutant) != len(self.content):
+                return mutant
+            if any(mutant[span.start : span.stop] != self.content[span.start : span.stop] for span in self.meaning):
+                return mutant
 
 
-def run(artifact: Path) -> list[np.ndarray[Any, Any]] | None:
+def run(artifact: Path, memory: int, profile: str | None = None) -> list[np.ndarray[Any, Any]] | None:
     """Return the outputs for seeded inputs; None where the file says that these are too large to make."""
-    with flexnn.Session(artifact, memory=BUDGET, threads=1) as session:
+    with flexnn.Session(artifact, memory=memory, threads=1, profile=profile) as session:
         ports = [(i, [d if isinstance(d, int) else 2 for d in i.shape]) for i in session.get_inputs()]
         if sum(np.prod(shape, dtype=float) for _, shape in ports) > BUDGET / 8:
             return None
@@ -108,8 +127,8 @@ def run(artifact: Path) -> list[np.ndarray[Any, Any]] | None:
 
 def subjects(folder: Path) -> list[Subject]:
     """Compile the small models."""
-    write_layers(folder / "layers.onnx")
-    sources = {"layers": folder / "layers.onnx"} | {subject.name: subject.path for subject in TINY}
+    sources = {"layers": write_layers(folder / "layers.onnx")} | {subject.name: subject.path for subject in TINY}
+    sources |= {name: write_micro(name, folder / f"{name}.onnx") for name in MICRO}
     for subject in TINY:
         subject.fetch()
     return [Subject(Path(flexnn.compile(path, folder / f"{name}.flexnn"))) for name, path in sources.items()]
@@ -123,11 +142,11 @@ def artifacts(folder: Path) -> Callable[[random.Random], str]:
 
     def one(rng: random.Random) -> str:
         (subject,), is_sealed = rng.choices(every, shares), rng.random() < 0.5
-        mutant = reseal(subject.content, rng) if is_sealed else damage(subject.content, subject.meaning, rng, MEANT)
+        mutant = reseal(subject.content, rng) if is_sealed else subject.damaged(rng)
         os.pwrite(file, mutant, 0)
         os.ftruncate(file, len(mutant))
         try:
-            outputs = run(target)
+            outputs = run(target, subject.memory, None if rng.random() < MEASURED else "analytic")
         except (flexnn.FlexNNError, OSError, MemoryError) as error:
             if not str(error).strip() or "\n" in str(error).strip():
                 raise WrongError(f"unclear: {error!r}") from None

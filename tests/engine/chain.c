@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 int64_t chain_start(int number) {
-    static const int64_t starts[PROGRAMS] = {0, 40 << 10, 512 << 10};
+    static const int64_t starts[PROGRAMS] = {0, CHAIN_KERNEL == 1 ? 12 << 10 : 40 << 10, 512 << 10};
     return starts[number];
 }
 
@@ -85,7 +85,7 @@ static void make_slices(chain *c) {
 }
 
 void chain_make(chain *c, const fx_kernels *k, int threads, int group, int number, uint32_t *seed) {
-    const fx_params params = conv_params(SIDE, CHANNELS, 3);
+    const fx_params params = conv_params(SIDE, CHANNELS, CHAIN_KERNEL);
     const int64_t workspace_bytes = up(fx_op_workspace(k, FX_OP_CONV, FX_CONV_DIRECT, &params));
     memset(c, 0, sizeof *c);
     c->panel_bytes = fx_op_panel_bytes(FX_OP_CONV, &params);
@@ -137,7 +137,7 @@ void chain_exchange_maps(const chain *c, fx_node nodes[NODES]) {
 }
 
 void chain_reference(const chain *c, const fx_kernels *k, const float *x, float *y) {
-    const fx_params params = conv_params(SIDE, CHANNELS, 3);
+    const fx_params params = conv_params(SIDE, CHANNELS, CHAIN_KERNEL);
     float *maps[2] = {malloc((size_t)c->map_bytes), malloc((size_t)c->map_bytes)};
     float *zeros = calloc((size_t)fx_op_zeros(FX_OP_CONV, &params) + 1, 4);
     void *workspace = aligned_alloc(64, (size_t)up(fx_op_workspace(k, FX_OP_CONV, FX_CONV_DIRECT, &params)) + 64);

@@ -1,0 +1,116 @@
+"""Models of one to three nodes for bench.faults mutants: one for each kind of section and weight that an artifact may
+have, so small that a mutation costs little beside what it tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import TensorProto, helper, numpy_helper
+
+FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+ROWS, WIDTH = 512, 64
+"""Of the table: it has checksums by rows, and stays in the file where the budget is small."""
+
+
+def _numbers(*shape: int) -> NDArray[np.float32]:
+    return (np.random.default_rng(sum(shape)).standard_normal(shape) / 2).astype(np.float32)
+
+
+def _port(name: str, kind: int, shape: list[int | str] | None) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+Parts = tuple[list[onnx.NodeProto], list[onnx.ValueInfoProto], list[str], dict[str, NDArray[np.generic]]]
+"""Nodes, inputs, outputs and constants of a model."""
+
+
+def _layer() -> Parts:
+    """A convolution of fixed shapes."""
+    node = helper.make_node("Conv", ["x", "w", "b"], ["y"], pads=[1, 1, 1, 1])
+    return [node], [_port("x", FLOAT, [1, 2, 3, 3])], ["y"], {"w": _numbers(17, 2, 3, 3), "b": _numbers(17)}
+
+
+def _narrow() -> Parts:
+    """A product with a weight of 8 bits, which has a scale."""
+    nodes = [
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["w"], axis=1),
+        helper.make_node("MatMul", ["x", "w"], ["y"]),
+    ]
+    weight = (_numbers(9, 17) * 60).astype(np.int8)
+    scales, zeros = np.full(17, 0.01, np.float32), np.zeros(17, np.int8)
+    return nodes, [_port("x", FLOAT, [2, 9])], ["y"], {"q": weight, "s": scales, "z": zeros}
+
+
+def _half() -> Parts:
+    """A product with a weight of binary16, over an open number of rows."""
+    nodes = [
+        helper.make_node("Cast", ["h"], ["w"], to=FLOAT),
+        helper.make_node("MatMul", ["x", "w"], ["y"]),
+    ]
+    return nodes, [_port("x", FLOAT, ["rows", 9])], ["y"], {"h": _numbers(9, 17).astype(np.float16)}
+
+
+def _table() -> Parts:
+    """Rows of a table, picked by a number."""
+    nodes = [helper.make_node("Gather", ["t", "i"], ["y"])]
+    return nodes, [_port("i", INT64, [2])], ["y"], {"t": _numbers(ROWS, WIDTH)}
+
+
+def _branch() -> Parts:
+    """An If that data decide."""
+    ways = [
+        helper.make_graph([helper.make_node(op, ["x", "v"], ["out"])], op, [], [_port("out", FLOAT, None)])
+        for op in ("MatMul", "Add")
+    ]
+    nodes = [
+        helper.make_node("ReduceMax", ["x"], ["most"], keepdims=0),
+        helper.make_node("Greater", ["most", "zero"], ["above"]),
+        helper.make_node("If", ["above"], ["y"], then_branch=ways[0], else_branch=ways[1]),
+    ]
+    constants = {"v": _numbers(4, 4)[:, :4], "zero": np.array(0, np.float32)}
+    return nodes, [_port("x", FLOAT, [4, 4])], ["y"], constants
+
+
+def _loop() -> Parts:
+    """A Scan over an open number of rows: its body is a graph of its own, and its turns are those of the input."""
+    body = helper.make_graph(
+        [helper.make_node("Add", ["sum", "row"], ["more"]), helper.make_node("Mul", ["more", "g"], ["each"])],
+        "body",
+        [_port("sum", FLOAT, [4]), _port("row", FLOAT, [4])],
+        [_port("more", FLOAT, [4]), _port("each", FLOAT, [4])],
+    )
+    nodes = [helper.make_node("Scan", ["none", "x"], ["s", "y"], body=body, num_scan_inputs=1)]
+    constants = {"none": np.zeros(4, np.float32), "g": _numbers(4)}
+    return nodes, [_port("x", FLOAT, ["rows", 4])], ["s", "y"], constants
+
+
+def _recurrent() -> Parts:
+    """A GRU over an open number of steps."""
+    node = helper.make_node("GRU", ["x", "w", "r", "b"], ["y"], hidden_size=3)
+    constants = {"w": _numbers(1, 9, 4), "r": _numbers(1, 9, 3), "b": _numbers(1, 18)}
+    return [node], [_port("x", FLOAT, ["steps", 1, 4])], ["y"], constants
+
+
+MICRO = {
+    "layer": _layer,
+    "narrow": _narrow,
+    "half": _half,
+    "table": _table,
+    "branch": _branch,
+    "loop": _loop,
+    "recurrent": _recurrent,
+}
+IN_FILE = ("table",)
+"""Models that run in their smallest budget, where a table stays in the file."""
+
+
+def write_micro(name: str, path: Path) -> Path:
+    """Write one of these models."""
+    nodes, inputs, outputs, constants = MICRO[name]()
+    made = [numpy_helper.from_array(values, key) for key, values in constants.items()]
+    graph = helper.make_graph(nodes, name, inputs, [_port(key, FLOAT, None) for key in outputs], made)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
