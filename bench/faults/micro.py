@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 ROWS, WIDTH = 512, 64
-"""Of the table: it has checksums by rows, and stays in the file where the budget is small."""
+"""Sizes of the table, which has checksums by rows and stays in the file where the budget is small."""
 
 
 def _numbers(*shape: int) -> NDArray[np.float32]:
