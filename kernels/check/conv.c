@@ -33,9 +33,19 @@ static int64_t weight_at(const fx_conv_params *p, int o, int t, int i) {
     return row * FX_NR + o % FX_NR;
 }
 
+/* Bytes less one zero point. */
+static void fill_bytes(check_case *c) {
+    float *x = (float *)(void *)((char *)c->in[0] + c->in_lo[0]);
+    const int zero = check_int(c, 0, 255);
+    for (int64_t i = 0; i < (c->in_hi[0] - c->in_lo[0]) / (int64_t)sizeof(float); i++)
+        x[i] = (float)(check_int(c, 0, 255) - zero);
+}
+
 static void fill(check_case *c) {
     const fx_conv_params *p = &c->params.conv;
-    for (int i = 0; i < 2; i++)
+    if (p->sums == FX_DTYPE_U8)
+        fill_bytes(c);
+    for (int i = p->sums == FX_DTYPE_U8; i < 2; i++)
         if (c->in[i])
             (p->sums == FX_DTYPE_I32 ? check_fill_whole : check_fill)(c, (char *)c->in[i] + c->in_lo[i],
                                                                       c->in_hi[i] - c->in_lo[i]);
@@ -134,12 +144,16 @@ static void set_strides(check_case *c, fx_conv_params *p) {
     p->r_sn = p->r_sh * p->oh;
 }
 
-/* int32 sums now and then, where they are legal. */
+/* Sums of integers now and then, where they are legal. */
 static void draw_sums(check_case *c, fx_conv_params *p) {
     p->sums = FX_DTYPE_F32;
     const int64_t terms = (int64_t)p->kh * p->kw * p->cin_panel;
     if (is_winograd(c->kernel) || c->kernel == FX_CONV_PLANAR || !check_one_in(c, 3) || (is_narrow(p) && terms > 256))
         return;
+    if (check_one_in(c, 2)) {
+        p->sums = FX_DTYPE_U8, p->wtype = check_one_in(c, 4) ? p->wtype : FX_WTYPE_S8;
+        return;
+    }
     p->sums = FX_DTYPE_I32, c->is_exact = 1;
     p->has_residual = 0, p->act = FX_ACT_NONE;
     if (p->group == 1 && check_one_in(c, 8)) { /* sums that a float does not hold */
@@ -214,6 +228,7 @@ static void draw(check_case *c) {
 /* ---- shapes to time ---- */
 
 #define FORM 16
+#define BYTES FX_WTYPE_COUNT /* s8, of bytes */
 
 static const struct {
     int h, w, cin, cout, k, s, group, kernel; /* of stored weights: kernel + FORM * wtype */
@@ -276,6 +291,8 @@ static const struct {
     {1, 50, 1024, 4096, 1, 1, 1, FX_CONV_DIRECT},
     {28, 28, 256, 256, 3, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_F16},
     {28, 28, 256, 256, 3, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_S8},
+    {1, 400, 384, 1536, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_S8},
+    {1, 400, 384, 1536, 1, 1, 1, FX_CONV_DIRECT + FORM * BYTES},
     {28, 28, 256, 256, 3, 1, 1, FX_CONV_WINO4 + FORM * FX_WTYPE_F16},
     {28, 28, 256, 256, 3, 1, 1, FX_CONV_WINO4 + FORM * FX_WTYPE_S8},
     {14, 14, 512, 512, 3, 1, 1, FX_CONV_WINO4 + FORM * FX_WTYPE_S8},
@@ -300,13 +317,15 @@ static int bench(int i, check_case *c, char *name, double *flops, double *bytes)
     p->y_sw = p->cout, p->y_sh = p->ow * p->cout, p->y_sn = p->oh * p->y_sh;
     c->kernel = (uint32_t)bench_shapes[i].kernel % FORM;
     p->tile_block = 64;
-    p->wtype = bench_shapes[i].kernel / FORM;
+    const int form = bench_shapes[i].kernel / FORM;
+    p->wtype = form == BYTES ? FX_WTYPE_S8 : form;
+    p->sums = form == BYTES ? FX_DTYPE_U8 : FX_DTYPE_F32;
     *flops = 2.0 * p->oh * p->ow * p->cout * p->kh * p->kw * (p->cin / p->group);
     *bytes = 4.0 * ((double)p->h * p->w * p->cin + (double)p->oh * p->ow * p->cout) +
              (double)fx_weights_bytes(p->wtype, (int64_t)p->kh * p->kw * p->cin_panel * p->cout);
-    static const char *const forms[] = {"", " f16", " s8"};
+    static const char *const forms[] = {"", " f16", " s8", " s8 of bytes"};
     snprintf(name, 64, "%dx%d %d->%d@%dx%d/%d g%d kernel %d%s", p->kh, p->kw, p->cin, p->cout, p->h, p->w, p->sh,
-             p->group, bench_shapes[i].kernel % FORM, forms[p->wtype]);
+             p->group, bench_shapes[i].kernel % FORM, forms[form]);
     return 1;
 }
 

@@ -22,16 +22,26 @@ static void draw(check_case *c) {
         p->inner = 1;
 }
 
-/* Scales are powers of two, and numbers halves of them: quotients are exact, ties occur. */
+/* A number near halves of a scale: its quotient is one, or rounds to one, or lies beside one. */
+static float near_half(check_case *c, float scale) {
+    const float v = 0.5f * (float)check_int(c, -700, 700) * scale;
+    return check_one_in(c, 2) ? v : nextafterf(v, check_one_in(c, 2) ? INFINITY : -INFINITY);
+}
+
+/* Half the time scales are powers of two, and numbers halves of them: quotients are exact, ties occur. */
 static void fill(check_case *c) {
     const fx_quantize_params *p = &c->params.quantize;
+    const int is_even = check_one_in(c, 2);
+    const float scale = check_one_in(c, 2) ? 2.0f / 255 : (check_real(c) + 1.001f) * ldexpf(1, check_int(c, -90, 90));
     for (int o = 0; o < 4; o++) {
         const int is_float = o == 1 || (o == 0 && p->from == FX_DTYPE_F32);
         const int is_wide =
             is_float || o == 3 || (o == 0 && p->from == FX_DTYPE_I32) || (o == 2 && type_of_zero(p) == FX_DTYPE_I32);
         for (int64_t i = 0; i < c->in_hi[o] / (is_wide ? 4 : 1); i++) {
             if (o == 1)
-                ((float *)c->in[o])[i] = ldexpf(1, check_int(c, -3, 3));
+                ((float *)c->in[o])[i] = is_even ? ldexpf(1, check_int(c, -3, 3)) : scale;
+            else if (is_float && !is_even && !check_one_in(c, 30))
+                ((float *)c->in[o])[i] = near_half(c, scale);
             else if (is_float)
                 ((float *)c->in[o])[i] =
                     check_one_in(c, 30) ? CHECK_PICK(c, -1, 1) * INFINITY : 0.0625f * (float)check_int(c, -6000, 6000);
@@ -62,17 +72,17 @@ static void expect(const check_case *c, check_expected *e) {
         const double scale = ((const float *)c->in[1])[slice];
         const double zero = p->has_zero ? integer_at(c->in[2], type, slice) : 0;
         if (p->to == FX_DTYPE_F32) {
-            const float y = (float)((integer_at(c->in[0], type, i) - zero) * scale);
+            const float y = (float)((float)(integer_at(c->in[0], type, i) - zero) * scale);
             memcpy(e->bytes + i * 4, &y, 4);
             memset(e->written + i * 4, 1, 4);
             continue;
         }
-        double steps;
+        float steps; /* rounded as a division and a product of floats are */
         if (p->from == FX_DTYPE_I32) {
             const uint32_t bias = p->has_bias ? (uint32_t)((const int32_t *)c->in[3])[slice] : 0;
-            steps = (float)(int32_t)(((const uint32_t *)c->in[0])[i] + bias) * scale;
+            steps = (float)((float)(int32_t)(((const uint32_t *)c->in[0])[i] + bias) * scale);
         } else {
-            steps = ((const float *)c->in[0])[i] / scale;
+            steps = (float)(((const float *)c->in[0])[i] / scale);
         }
         const double v = nearbyint(steps) + zero;
         const double lo = type == FX_DTYPE_U8 ? 0 : -128, hi = lo + 255;

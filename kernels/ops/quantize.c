@@ -80,23 +80,11 @@ static int32_t integer_at(const void *x, int32_t dtype, int64_t at) {
 /* Adding it rounds to whole numbers, half to even, what is below 2^22 in size. */
 #define WHOLE 0x1.8p23f
 
-/* Loops without calls and branches: compilers make vectors of them. A bound stands for NaN, as any integer would. */
-static void quantise(const float *restrict x, uint8_t *restrict y, int64_t n, float scale, float lo, float hi,
-                     int32_t zero) {
-    for (int64_t i = 0; i < n; i++) {
-        const float v = x[i] / scale, above = v > lo ? v : lo, inside = above < hi ? above : hi;
-        y[i] = (uint8_t)((int32_t)(inside + WHOLE - WHOLE) + zero);
-    }
+/* Loops without calls and branches: compilers make vectors of them. */
+static void restore_sums(const int32_t *restrict x, float *restrict y, int64_t n, float scale, int32_t zero) {
+    for (int64_t i = 0; i < n; i++)
+        y[i] = (float)((int64_t)x[i] - zero) * scale;
 }
-
-#define RESTORE(NAME, stored, wide)                                                                                    \
-    static void restore_##NAME(const stored *restrict x, float *restrict y, int64_t n, float scale, int32_t zero) {    \
-        for (int64_t i = 0; i < n; i++)                                                                                \
-            y[i] = (float)((wide)x[i] - zero) * scale;                                                                 \
-    }
-RESTORE(u8, uint8_t, int32_t)
-RESTORE(i8, int8_t, int32_t)
-RESTORE(i32, int32_t, int64_t)
 
 /* From sums: y[i] of x[i] with the parameters of slice i, or all of slice 0 where `step` is 0. Clamped to `far` before
  * it is rounded, farther than any zero point moves it: the bounds are whole, too. `far` is no constant: of one the
@@ -170,16 +158,18 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
         const float scale = ((const float *)call->in[1])[slice];
         const int32_t zero = p->has_zero ? integer_at(call->in[2], type, slice) : 0;
         const void *x = (const char *)call->in[0] + e * bytes_of(p->from);
+        float *y = (float *)call->out + e; /* or bytes */
         if (is_quantising(p)) {
-            const float lo = (float)((type == FX_DTYPE_U8 ? 0 : INT8_MIN) - zero);
-            const float hi = (float)((type == FX_DTYPE_U8 ? UINT8_MAX : INT8_MAX) - zero);
-            quantise(x, (uint8_t *)call->out + e, n, scale, lo, hi, zero);
-        } else if (type == FX_DTYPE_U8) {
-            restore_u8(x, (float *)call->out + e, n, scale, zero);
-        } else if (type == FX_DTYPE_I8) {
-            restore_i8(x, (float *)call->out + e, n, scale, zero);
+            fx_to_bytes q = {.x = x, .y = (uint8_t *)call->out + e, .n = n, .scale = scale, .zero = zero};
+            q.lo = (float)((type == FX_DTYPE_U8 ? 0 : INT8_MIN) - zero);
+            q.hi = (float)((type == FX_DTYPE_U8 ? UINT8_MAX : INT8_MAX) - zero);
+            call->kernels->to_bytes_f32(&q);
+        } else if (is_quantised(type)) {
+            const fx_of_bytes q = {
+                .x = x, .y = y, .n = n, .scale = scale, .zero = zero, .is_signed = type != FX_DTYPE_U8};
+            call->kernels->of_bytes_f32(&q);
         } else {
-            restore_i32(x, (float *)call->out + e, n, scale, zero);
+            restore_sums(x, y, n, scale, zero);
         }
     }
     return FX_OK;

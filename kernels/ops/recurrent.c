@@ -3,6 +3,7 @@
  * independent; steps are not, so that one direction of a batch of one is one thread's work.
  * https://onnx.ai/onnx/operators/onnx__LSTM.html, GRU, RNN. */
 #include "flexnn/weight_form.h"
+#include "sums.h"
 #include "units.h"
 
 #include <string.h>
@@ -89,13 +90,30 @@ static int64_t output_bytes(const fx_params *u) {
     return fx_contiguous_bytes(extent, u);
 }
 
+/* Whether hidden values that are rounded to bytes are multiplied as such. */
+static int multiplies_bytes(const fx_kernels *k, const fx_recurrent_params *p) {
+    return k->gemv_u8 && p->wtype == FX_WTYPE_S8 && p->hidden <= FX_BYTES_TERMS;
+}
+
+static int64_t row_bytes(const fx_recurrent_params *p) {
+    return p->hidden + FX_U8_SLACK;
+}
+
+/* Columns of an LSTM's panels. */
+static int64_t panel_columns(const fx_recurrent_params *p) {
+    return fx_round_up(INT64_C(4) * p->hidden, FX_NR);
+}
+
 typedef struct workspace {
     const float **a, **r;
     float **c;
-    float *gates;  /* [mr][gates * hidden] */
-    float *inner;  /* [mr][hidden] */
-    float *hidden; /* [batch][hidden], rounded; LSTM_QUANTISED */
-    int64_t bytes;
+    float *gates;     /* [mr][gates * hidden] */
+    float *inner;     /* [mr][hidden] */
+    float *hidden;    /* [batch][hidden], rounded; this and the rest of LSTM_QUANTISED */
+    uint8_t *bytes;   /* the same as bytes, row_bytes apart */
+    int32_t *sums;    /* of products of bytes, [FX_FEW_ROWS][columns of panels] */
+    int32_t *columns; /* sums of the weights of each column */
+    int64_t size;
 } workspace;
 
 static workspace workspace_at(void *base, const fx_kernels *k, const fx_recurrent_params *p) {
@@ -106,14 +124,18 @@ static workspace workspace_at(void *base, const fx_kernels *k, const fx_recurren
     FX_TAKE(s.c, base, at, k->mr);
     FX_TAKE(s.gates, base, at, (int64_t)k->mr * gates_of(p->kind) * p->hidden);
     FX_TAKE(s.inner, base, at, (int64_t)k->mr * p->hidden);
-    FX_TAKE(s.hidden, base, at, p->kind == FX_CELL_LSTM_QUANTISED ? (int64_t)p->batch * p->hidden : 0);
-    s.bytes = at;
+    const int rounds = p->kind == FX_CELL_LSTM_QUANTISED, is_of_bytes = rounds && multiplies_bytes(k, p);
+    FX_TAKE(s.hidden, base, at, rounds && !is_of_bytes ? (int64_t)p->batch * p->hidden : 0);
+    FX_TAKE(s.bytes, base, at, rounds ? p->batch * row_bytes(p) : 0);
+    FX_TAKE(s.sums, base, at, is_of_bytes ? FX_FEW_ROWS * panel_columns(p) : 0);
+    FX_TAKE(s.columns, base, at, is_of_bytes ? panel_columns(p) : 0);
+    s.size = at;
     return s;
 }
 
 static int64_t workspace_bytes(const fx_kernels *k, uint32_t kernel, const fx_params *u) {
     (void)kernel;
-    return workspace_at(NULL, k, &u->recurrent).bytes;
+    return workspace_at(NULL, k, &u->recurrent).size;
 }
 
 static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, fx_window w, int threads) {
@@ -134,10 +156,13 @@ typedef struct step {
     const workspace *s;
     const float *x; /* the input's part of the gates: row 0 */
     int64_t x_row;
-    const float *h;      /* hidden values before: row 0 */
-    float *y;            /* hidden values after: row 0 */
-    float *cell;         /* LSTM: row 0, in place */
-    const float *weight; /* packed, the direction's */
+    const float *h;       /* hidden values before: row 0 */
+    float *y;             /* hidden values after: row 0 */
+    float *cell;          /* LSTM: row 0, in place */
+    const float *weight;  /* packed, the direction's */
+    const uint8_t *bytes; /* hidden values before, where they are bytes: row 0, less `zero` in steps of `scale` */
+    float scale;
+    int32_t zero;
     int32_t direction, rows;
 } step;
 
@@ -183,6 +208,41 @@ static void multiply(const step *t, const float *from, const float *packed, int6
     }
 }
 
+/* Sums of products of bytes: rows of them, row_bytes apart, with all columns of the step's weights. */
+static void sum_bytes(const step *t, const uint8_t *bytes, int32_t rows, int32_t *sums) {
+    const fx_recurrent_params *p = t->p;
+    const fx_panel_layout panel = panel_of(p);
+    fx_gemv_u8 g = {.a = bytes, .c = sums, .a_row = row_bytes(p), .c_row = panel_columns(p), .w_panel = panel.bytes};
+    g.w = (const int8_t *)t->weight + panel.weights;
+    g.rows = rows, g.panels = (int32_t)(panel_columns(p) / FX_NR), g.k = p->hidden;
+    t->k->gemv_u8(&g);
+}
+
+/* gates[row] = bytes[row] less zero, in steps of scale, * weights + the input's part */
+static void multiply_bytes(const step *t) {
+    const fx_recurrent_params *p = t->p;
+    const fx_panel_layout panel = panel_of(p);
+    const int64_t row = INT64_C(4) * p->hidden;
+    for (int32_t first = 0, rows; first < t->rows; first += rows) {
+        rows = (int32_t)fx_min64(FX_FEW_ROWS, t->rows - first);
+        sum_bytes(t, t->bytes + first * row_bytes(p), rows, t->s->sums);
+        for (int32_t i = 0; i < rows; i++) {
+            const float *x = t->x + (first + i) * t->x_row;
+            float *gates = t->s->gates + (first + i) * row;
+            const char *stored = (const char *)t->weight + panel.scales;
+            for (int64_t c0 = 0; c0 < row; c0 += FX_NR, stored += panel.bytes) {
+                const int32_t *sums = t->s->sums + i * panel_columns(p) + c0, *columns = t->s->columns + c0;
+                const float *scales = (const float *)(const void *)stored;
+                const int64_t n = fx_min64(FX_NR, row - c0);
+                for (int64_t j = 0; j < n; j++)
+                    gates[c0 + j] =
+                        x[c0 + j] + scales[j] * t->scale *
+                                        (float)(int32_t)((uint32_t)sums[j] - (uint32_t)t->zero * (uint32_t)columns[j]);
+            }
+        }
+    }
+}
+
 static void activate(const step *t, int32_t kind, float *y, int64_t row, int64_t n) {
     fx_activate_rows(t->k, (fx_activation){kind, 0, 0}, y, t->rows, row, n);
 }
@@ -198,7 +258,10 @@ static void look(const step *t, const float *peepholes, int64_t gate) {
 static void run_lstm(const step *t) {
     const int64_t n = t->p->hidden, row = 4 * n;
     float *gates = t->s->gates, *inner = t->s->inner;
-    multiply(t, t->h, t->weight, 0, row, 1);
+    if (t->bytes)
+        multiply_bytes(t);
+    else
+        multiply(t, t->h, t->weight, 0, row, 1);
     const float *peepholes = t->p->has_peepholes ? t->weight + packed_floats(t->p, row) : NULL;
     if (peepholes) {
         look(t, peepholes, 0);
@@ -307,20 +370,33 @@ static void run_step(const fx_call *call, step *t, int64_t b, int64_t i) {
 /* Adding it rounds to whole numbers, half to even, what is below 2^22 in size. */
 #define WHOLE 0x1.8p23f
 
-/* y = x rounded to 8 bits by the range of all rows, and restored. */
-static void round_hidden(const float *x, float *y, int64_t n, float least, float most) {
-    const float scale = most > least ? (most - least) / 255 : 1;
-    const float middle = -least / scale, zero = middle + WHOLE - WHOLE;
-    for (int64_t i = 0; i < n; i++) {
-        const float q = x[i] / scale + WHOLE - WHOLE + zero, above = q > 0 ? q : 0;
-        y[i] = ((above < 255 ? above : 255) - zero) * scale;
-    }
+/* The step's scale and zero point: those of 8 bits for the range of all rows. */
+static void set_range(step *t, float least, float most) {
+    t->scale = most > least ? (most - least) / 255 : 1;
+    const float middle = -least / t->scale, zero = middle + WHOLE - WHOLE;
+    t->zero = zero > 0 ? zero < 255 ? (int32_t)zero : 255 : 0;
+}
+
+/* Row b before step i, rounded to 8 bits. */
+static void round_hidden(const fx_call *call, const step *t, int64_t b, int64_t i) {
+    const int64_t n = t->p->hidden;
+    fx_to_bytes to = {.x = hidden_before(call, t, b, i), .y = t->s->bytes + b * row_bytes(t->p), .n = n};
+    to.scale = t->scale, to.zero = t->zero, to.lo = (float)-t->zero, to.hi = (float)(255 - t->zero);
+    t->k->to_bytes_f32(&to);
+    const fx_of_bytes of = {.x = to.y, .y = t->s->hidden + b * n, .n = n, .scale = t->scale, .zero = t->zero};
+    if (!t->bytes)
+        t->k->of_bytes_f32(&of);
 }
 
 /* Step by step, as each rounds the hidden values of all rows. */
 static void run_quantised(const fx_call *call, step *t) {
     const fx_recurrent_params *p = t->p;
     const int64_t n = p->hidden;
+    const int is_of_bytes = multiplies_bytes(call->kernels, p);
+    if (is_of_bytes) {
+        memset(t->s->bytes, 1, (size_t)n);
+        sum_bytes(t, t->s->bytes, 1, t->s->columns);
+    }
     for (int64_t i = 0; i < p->steps; i++) {
         float least = 0, most = 0;
         for (int64_t b = 0; b < p->batch; b++) {
@@ -334,12 +410,14 @@ static void run_quantised(const fx_call *call, step *t) {
             r.kind = FX_REDUCE_MAX, call->kernels->reduce_f32(&r);
             most = found > most ? found : most;
         }
+        set_range(t, least, most);
         for (int64_t b = 0; b < p->batch; b += t->rows) {
             t->rows = rows_at(call, b, p->batch);
+            t->bytes = is_of_bytes ? t->s->bytes + b * row_bytes(p) : NULL;
             if (i >= length_at(call, b))
                 continue;
             for (int32_t j = 0; j < t->rows; j++)
-                round_hidden(hidden_before(call, t, b + j, i), t->s->hidden + (b + j) * n, n, least, most);
+                round_hidden(call, t, b + j, i);
             t->h = t->s->hidden + b * n;
             run_step(call, t, b, i);
         }

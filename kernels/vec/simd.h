@@ -9,6 +9,7 @@
  *     fx_store_part(p, v, n)          the first n < FX_WIDTH lanes; nothing else is written
  *     fx_load_f16(to, p)              FX_NR numbers of IEEE binary16 as floats, FX_NR / FX_WIDTH vectors
  *     fx_load_s8(to, p)               FX_NR signed bytes as floats, FX_NR / FX_WIDTH vectors
+ *     fx_store_bytes(p, v, zero)      FX_WIDTH bytes: v, whole numbers, plus zero, from -128 to 255
  *     fx_sqrt, fx_floor, fx_ceil, fx_round
  *     fx_lanes_sum(v)                 the sum of all lanes
  *     fx_lanes_max(v)                 the largest lane; a NaN if any lane is one

@@ -37,6 +37,13 @@ FX_INLINE void fx_load_s8(fx_v *to, const void *from) {
         _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)((const int8_t *)from + j * 8))));
 }
 
+FX_INLINE void fx_store_bytes(uint8_t *p, fx_v v, int zero) {
+    const __m256i lowest = _mm256_set1_epi32(0x0c080400),
+                  wide = _mm256_add_epi32(_mm256_cvttps_epi32(v), _mm256_set1_epi32(zero));
+    const __m256i low = _mm256_shuffle_epi8(wide, lowest);
+    _mm_storel_epi64((__m128i *)p, _mm_unpacklo_epi32(_mm256_castsi256_si128(low), _mm256_extracti128_si256(low, 1)));
+}
+
 FX_INLINE fx_v fx_sqrt(fx_v v) {
     return _mm256_sqrt_ps(v);
 }

@@ -33,6 +33,11 @@ FX_INLINE void fx_load_s8(fx_v *to, const void *from) {
     to[0] = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)from)));
 }
 
+FX_INLINE void fx_store_bytes(uint8_t *p, fx_v v, int zero) {
+    const __m512i wide = _mm512_add_epi32(_mm512_cvttps_epi32(v), _mm512_set1_epi32(zero));
+    _mm_storeu_si128((__m128i *)p, _mm512_cvtepi32_epi8(wide));
+}
+
 FX_INLINE fx_v fx_sqrt(fx_v v) {
     return _mm512_sqrt_ps(v);
 }

@@ -75,3 +75,61 @@ def test_quantised_product():
     check_model(
         model_of([node], {"a": (4, 9)}, ["y"], constants, 17, types), feeds={"a": numbers(4, 9)}, tolerance=0.01
     )
+
+
+def _restored_by_weights(scale):
+    """Nodes and constants: bytes restored by ``scale``, turned, times restored weights of 8 bits."""
+    nodes = [
+        helper.make_node("DequantizeLinear", ["q", scale, "zero"], ["x"]),
+        helper.make_node("Transpose", ["x"], ["turned"], perm=[1, 0, 2]),
+        helper.make_node("DequantizeLinear", ["w", "steps"], ["weights"], axis=1),
+        helper.make_node("MatMul", ["turned", "weights"], ["sums"]),
+        helper.make_node("Add", ["sums", "bias"], ["y"]),
+    ]
+    constants = {"w": numbers(70, 40, dtype=np.int8), "steps": np.linspace(0.01, 0.03, 40).astype(F32)}
+    return nodes, constants | {"bias": weights(40)}
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_restored_bytes_are_multiplied_as_such(dtype):
+    nodes, constants = _restored_by_weights("scale")
+    constants |= {"scale": F32(0.05), "zero": dtype(3)}
+    model = model_of(nodes, {"q": (3, 9, 70)}, ["y"], constants, 17, {"q": TYPES[dtype]})
+    graph = check_model(model, feeds={"q": numbers(3, 9, 70, dtype=dtype)}, tolerance=1e-5)
+    assert [node.attrs["sums"] for node in graph.nodes if node.op == "conv"] == ["u8"]
+    assert not [node for node in graph.nodes if node.op == "binary"]
+
+
+def test_bytes_of_a_scale_that_a_run_knows_are_multiplied_as_such():
+    nodes, constants = _restored_by_weights("scale")
+    quantise = helper.make_node("DynamicQuantizeLinear", ["x0"], ["q", "scale", "zero"])
+    model = model_of([quantise, *nodes], {"x0": (3, 9, 70)}, ["y"], constants, 17)
+    graph = check_model(model, tolerance=1e-4)
+    assert [node.attrs["sums"] for node in graph.nodes if node.op == "conv"] == ["u8"]
+
+
+def test_bytes_that_others_read_too_stay_right():
+    nodes, constants = _restored_by_weights("scale")
+    constants |= {"scale": F32(0.05), "zero": np.uint8(130)}
+    nodes += [
+        helper.make_node("MatMul", ["turned", "weights"], ["again"]),
+        helper.make_node("Relu", ["turned"], ["z"]),
+    ]
+    model = model_of(nodes, {"q": (3, 9, 70)}, ["y", "again", "z"], constants, 17, {"q": TensorProto.UINT8})
+    graph = check_model(model, feeds={"q": numbers(3, 9, 70)}, tolerance=1e-5)
+    assert [node.attrs["sums"] for node in graph.nodes if node.op == "conv"] == ["u8", "u8"]
+    assert len([node for node in graph.nodes if node.op == "quantize"]) == 2
+
+
+def test_a_convolution_of_bytes_with_strides():
+    nodes = [
+        helper.make_node("DequantizeLinear", ["q", "scale", "zero"], ["x"]),
+        helper.make_node("DequantizeLinear", ["w", "steps"], ["weights"], axis=0),
+        helper.make_node("Conv", ["x", "weights", "bias"], ["c"], strides=[2, 2], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c"], ["y"]),
+    ]
+    constants = {"w": numbers(20, 9, 3, 3, dtype=np.int8), "steps": np.linspace(0.01, 0.03, 20).astype(F32)}
+    constants |= {"bias": weights(20), "scale": F32(0.05), "zero": np.uint8(97)}
+    model = model_of(nodes, {"q": (2, 9, 15, 17)}, ["y"], constants, 17, {"q": TensorProto.UINT8})
+    graph = check_model(model, feeds={"q": numbers(2, 9, 15, 17)}, tolerance=1e-5)
+    assert [node.attrs["sums"] for node in graph.nodes if node.op == "conv"] == ["u8"]

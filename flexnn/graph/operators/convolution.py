@@ -11,7 +11,19 @@ from ..attributes import Int, int_attr, ints_attr, node_error
 from ..ir import Node, Shape, Tensor
 from ..panels import NR, conv_cin_panel
 from ..strided import fits_inner
-from .fields import ACT, SPATIAL, SUMS, act_fields, enum, enum_index, image, pixel_strides, window_fields, window_sizes
+from .fields import (
+    ACT,
+    BYTE_SUMS,
+    SPATIAL,
+    SUMS,
+    act_fields,
+    enum,
+    enum_index,
+    image,
+    pixel_strides,
+    window_fields,
+    window_sizes,
+)
 from .record import FLOAT, Cost, Operator, Values, always_together
 
 
@@ -22,7 +34,7 @@ def _infer(node: Node, shapes: list[Shape], cout: int, group: int) -> tuple[Shap
     shape = (n, *window_sizes(node, h, w), cout)
     if len(shapes) == 2 and shapes[1] != shape:
         raise node_error(node, f"residual of shape {shapes[1]} does not have the output's shape {shape}")
-    return shape, str(node.attrs["sums"])
+    return shape, "i32" if node.attrs["sums"] == "i32" else "f32"
 
 
 def _infer_conv(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
@@ -61,7 +73,15 @@ def _depthwise_flops(node: Node, inputs: Sequence[Shape], output: Shape) -> floa
 OPERATORS = (
     Operator(
         name="conv",
-        attrs={**SPATIAL, "group": Int(1), "cout": Int(1), "cin_block": Int(1), "wtype": enum("wtype"), **ACT, **SUMS},
+        attrs={
+            **SPATIAL,
+            "group": Int(1),
+            "cout": Int(1),
+            "cin_block": Int(1),
+            "wtype": enum("wtype"),
+            **ACT,
+            **BYTE_SUMS,
+        },
         inputs=(1, 2),  # x, residual
         dtypes=FLOAT,
         infer=_infer_conv,

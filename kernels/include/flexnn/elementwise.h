@@ -33,9 +33,30 @@ typedef struct fx_transpose {
     int64_t rows, columns, x_row, y_row, x_next, y_next;
 } fx_transpose;
 
+/* y[i] = round(clamp(x[i] / scale, lo, hi)) + zero, half to even, for i < n; y are bytes, signed or not; lo for NaN.
+ * lo and hi are whole numbers of at most 510 in size. */
+typedef struct fx_to_bytes {
+    const float *x;
+    uint8_t *y;
+    int64_t n;
+    float scale, lo, hi;
+    int32_t zero;
+} fx_to_bytes;
+
+/* y[i] = (x[i] - zero) * scale for i < n; x are bytes. */
+typedef struct fx_of_bytes {
+    const void *x;
+    float *y;
+    int64_t n;
+    float scale;
+    int32_t zero, is_signed;
+} fx_of_bytes;
+
 #define FX_KERNELS_ELEMENTWISE(X)                                                                                      \
     X(unary_f32, void, (const fx_unary *u))                                                                            \
     X(binary_f32, void, (const fx_binary *b))                                                                          \
-    X(transpose_u32, void, (const fx_transpose *t))
+    X(transpose_u32, void, (const fx_transpose *t))                                                                    \
+    X(to_bytes_f32, void, (const fx_to_bytes *q))                                                                      \
+    X(of_bytes_f32, void, (const fx_of_bytes *q))
 
 #endif

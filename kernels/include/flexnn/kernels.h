@@ -192,6 +192,63 @@ typedef struct fx_gemm_s16 {
     X(panel_s16, void, (const fx_panel_s16 *p))                                                                        \
     X(gemm_s16, void, (const fx_gemm_s16 *g))
 
+/* Products of whole numbers by bytes, fours of them at once; sums are int32 and wrap. Rows of a, where fx_gemm has
+ * them, become bytes: each number less the least of its row, which is at most 255 smaller, then zeros up to a multiple
+ * of 4.
+ */
+typedef struct fx_rows_u8 {
+    const float *const *a; /* [taps][rows] */
+    uint8_t *to;           /* [rows][to_row], and FX_U8_SLACK beyond */
+    int32_t *least;        /* [rows] */
+    int64_t a_at, to_row;  /* to_row: taps * k, rounded up to a multiple of 4 */
+    int32_t rows, taps, k, block;
+} fx_rows_u8;
+#define FX_U8_SLACK 16
+
+/* A panel of bytes, [depth][FX_NR], as [four of q][FX_NR][the four q], zeros behind the last; and the sum of each
+ * column. */
+typedef struct fx_panel_s8 {
+    const int8_t *from;
+    int8_t *to;
+    int32_t *sums; /* [FX_NR] */
+    int32_t depth;
+} fx_panel_s8;
+
+/* c[i][c_at + j] = finish(bias[j] + scale[j] * (sum over q < depth of a[i * a_row + q] * w(q, j) + least[i] * sums[j])
+ *                         [+ r[i][c_at + j]])
+ * for i < rows <= kernels->mr and j < columns <= FX_NR * panels, panels <= kernels->panels; depth is a multiple of 4.
+ * Biases, slopes and scales are those of stored panels. */
+typedef struct fx_gemm_u8 {
+    const uint8_t *a;
+    const int8_t *w;
+    const int32_t *least, *sums; /* [rows], [panels][FX_NR] */
+    const float *head;           /* of the first stored panel */
+    int64_t a_row, w_panel;      /* bytes */
+    int64_t head_panel;          /* floats from one stored panel to the next */
+    float *const *c;             /* [rows] */
+    const float *const *r;       /* [rows], or NULL */
+    int64_t c_at;
+    int32_t rows, panels, columns, depth, scales; /* scales: floats from a panel's head to them */
+    fx_finish finish;
+} fx_gemm_u8;
+
+/* c[i * c_row + j] = sum over q < k of a[i * a_row + q] * w(q, j) for i < rows <= FX_FEW_ROWS, j < FX_NR * panels, of
+ * stored panels, [k][FX_NR], w_panel bytes apart. */
+typedef struct fx_gemv_u8 {
+    const uint8_t *a; /* FX_U8_SLACK bytes may be read beyond a row */
+    const int8_t *w;
+    int32_t *c;
+    int64_t a_row, c_row, w_panel;
+    int32_t rows, panels, k;
+} fx_gemv_u8;
+
+/* Where four products of bytes are one instruction; NULL elsewhere, and drivers add floats. */
+#define FX_KERNELS_BYTES(X)                                                                                            \
+    X(rows_u8, void, (const fx_rows_u8 *r))                                                                            \
+    X(panel_s8, void, (const fx_panel_s8 *p))                                                                          \
+    X(gemm_u8, void, (const fx_gemm_u8 *g))                                                                            \
+    X(gemv_u8, void, (const fx_gemv_u8 *g))
+
 /* Convolution: gemm, Winograd transforms, depthwise, narrow groups, few rows, few channels, stored weights. */
 #define FX_KERNELS_CONV(X)                                                                                             \
     X(gemm_f32, void, (const fx_gemm *g))                                                                              \
@@ -281,7 +338,8 @@ typedef struct fx_instance_norm {
 #define FX_KERNELS_ROWS(X) FX_KERNELS_ELEMENTWISE(X) FX_KERNELS_REDUCTIONS(X) FX_KERNELS_TRANSFORMERS(X)
 
 #define FX_KERNELS_ALL(X) FX_KERNELS_CONV(X) FX_KERNELS_ROWS(X)
-#define FX_KERNELS(X) FX_KERNELS_ALL(X) FX_KERNELS_PAIRS(X)
+#define FX_KERNELS_X86(X) FX_KERNELS_ALL(X) FX_KERNELS_PAIRS(X)
+#define FX_KERNELS(X) FX_KERNELS_X86(X) FX_KERNELS_BYTES(X)
 
 /* X(name, return type, arguments in parentheses) */
 typedef struct fx_kernels {
@@ -300,6 +358,8 @@ typedef struct fx_kernels {
 #ifdef FX_LEVEL
 #if FX_ISA_NEON
 #define FX_KERNELS_HERE FX_KERNELS_ALL
+#elif (FX_ISA_AVX2 || FX_ISA_AVX512) && !defined __AVX512VNNI__
+#define FX_KERNELS_HERE FX_KERNELS_X86
 #else
 #define FX_KERNELS_HERE FX_KERNELS
 #endif
