@@ -19,7 +19,7 @@ from flexnn.run.engine import SessionError
 from flexnn.run.feeds import Feeds
 from flexnn.run.opening import open_run
 from flexnn.run.options import RunOptions, run_options
-from flexnn.units import parse_bytes
+from flexnn.units import asks_system, parse_bytes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -63,7 +63,10 @@ class Session:
     Args:
         path: Artifact, or ONNX file, which is compiled when it is first opened, in a process of its own; the artifact
             is kept in the user's cache folder (``flexnn cache``).
-        memory: Budget in bytes, or text like ``"48MiB"``; None: no limit, all weights stay in memory.
+        memory: Budget in bytes, or text like ``"48MiB"``; None: no limit, all weights stay in memory. ``"50%"``: that
+            part of what control groups, the system and RLIMIT_AS leave to this process when the session opens.
+            ``"auto"``: all that they leave but a reserve of 16 MiB or a tenth of the limit, whichever is more, or of
+            16 MiB with ``"auto:16MiB"``; before each run the session looks again, and gives back or takes more.
         threads: Number of compute threads; default: the CPUs that this process may use.
         io: ``"buffered"``, or ``"direct"`` to read past the page cache where the file system supports it.
         shapes: Shapes of open inputs, by name.
@@ -133,6 +136,9 @@ class Session:
                 self._run = open_run(artifact, {}, options)
         else:
             self._run = open_run(path, shapes, options)
+        self._path = path
+        if options.asked is not None:
+            self._follow()
         self._feeds = Feeds(self._run.inputs, self._run.outputs)
 
     @property
@@ -147,7 +153,8 @@ class Session:
 
     @property
     def memory(self) -> int | None:
-        """The budget in bytes; None: no limit. Assign bytes, text like ``"24MiB"`` or None to change it.
+        """The budget in bytes; None: no limit. Assign bytes, text like ``"24MiB"``, ``"50%"`` or ``"auto"``, or None to
+        change it. One that follows the system is as it was last changed.
 
         The session plans again in place, after the run in flight. Pinned weights that stay pinned are not read again;
         memory that is no longer needed is given back. If the change fails, the session keeps the old budget and plan;
@@ -162,8 +169,11 @@ class Session:
 
     @memory.setter
     def memory(self, memory: str | int | None) -> None:
-        budget = None if memory is None else parse_bytes(memory)
-        self._while_open(lambda run: run.rebudget(budget))
+        if asks_system(memory):
+            self._while_open(lambda run: self._ask(run, str(memory)))
+        else:
+            budget = None if memory is None else parse_bytes(memory)
+            self._while_open(lambda run: run.rebudget(budget))
 
     @property
     def closed(self) -> bool:
@@ -298,6 +308,34 @@ class Session:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _ask(self, run: Run, memory: str) -> None:
+        from flexnn.run.watched import rebudgeted  # most budgets are sizes
+
+        self._run = rebudgeted(run, memory, self._path)
+        self._follow()
+
+    def _follow(self) -> None:
+        """Have what runs look at the system's memory between runs, too, if it follows that."""
+        if self._idle():
+            from flexnn.system.idle import watch
+
+            watch(self._idle)
+
+    def _idle(self) -> bool:
+        """Give back what others need, unless a call is going on; return whether the budget follows the system."""
+        from flexnn.run.watched import WatchedRun
+
+        watched = self._run
+        if self._is_closed or os.getpid() != self._process or not isinstance(watched, WatchedRun):
+            return False
+        if self._lock.acquire(blocking=False):
+            try:
+                if not self._is_busy and not self._is_closed:
+                    self._in_turn(lambda _: watched.idle())
+            finally:
+                self._lock.release()
+        return True
 
     def _check_process(self) -> None:
         if os.getpid() != self._process:

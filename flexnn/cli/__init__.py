@@ -219,9 +219,10 @@ def _add_model(sub: argparse.ArgumentParser) -> None:
     )
     sub.add_argument(
         "--memory",
-        type=option.size,
+        type=option.memory,
         metavar="SIZE",
-        help="memory budget: bytes, or a size like 64MiB (default: no limit)",
+        help="memory budget: bytes, a size like 64MiB, a part like 50%% of the memory that this process may take, or"
+        " auto: all of it but a reserve, followed while it changes (default: no limit)",
     )
     sub.add_argument(
         "--threads", type=option.threads, metavar="N", help="number of compute threads (default: the usable CPUs)"

@@ -2,6 +2,7 @@
 
 A session is opened with what the others leave, and at least with an equal part: those that hold more give back. A run
 that needs more than its session holds gets it from the others, too. Sessions never hold more than the budget together.
+``FLEXNN_MEMORY=auto`` is a budget that follows the system (flexnn/system).
 """
 
 from __future__ import annotations
@@ -10,12 +11,17 @@ import os
 import weakref
 from _thread import RLock
 from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from flexnn.planning import BudgetError
 from flexnn.session import Session, SessionError
-from flexnn.units import format_bytes, parse_bytes
+from flexnn.units import asks_system, format_bytes, parse_bytes
 
 from .errors import OutOfBudget
+
+if TYPE_CHECKING:
+    from flexnn.system.watcher import Watcher
 
 
 class _Share:
@@ -23,14 +29,25 @@ class _Share:
 
     def __init__(self, session: Session, nbytes: int) -> None:
         self._session = weakref.ref(session)
-        self.nbytes = nbytes
-        if "values" not in session.statistics()["bytes"]:  # fixed shapes: it never takes more than it does now
-            self.nbytes = session.session_bytes
+        self._is_fixed = "values" not in session.statistics()["bytes"]
+        self._set(session, nbytes)
+
+    def _set(self, session: Session, nbytes: int) -> None:
+        self.nbytes = session.session_bytes if self._is_fixed else nbytes  # it never takes more than it does now
 
     @property
     def session(self) -> Session | None:
         """The session; None: nobody has it any more."""
         return self._session()
+
+    def raise_by(self, nbytes: int) -> None:
+        """Take so many bytes more, or as many of them as the model makes use of."""
+        session = self.session
+        if session is not None and nbytes > 0:
+            wanted = self.nbytes + nbytes
+            with suppress(BudgetError, SessionError):
+                session.memory = wanted
+                self._set(session, wanted)
 
     def lower(self, nbytes: int) -> None:
         """Give bytes back, down to ``nbytes`` or the least that the model takes."""
@@ -54,10 +71,71 @@ class Account:
         """Most bytes that sessions took at the same time, as far as was looked."""
         self._lock = RLock()
         self._shares: list[_Share] = []
+        self._watcher: Watcher | None = None
+        """Follower of the system's memory; None: the budget stays."""
+
+    # ---- a budget that follows the system ----
+
+    def follow(self, reserve: int) -> None:
+        """Follow the system from now on, leaving so many bytes to others."""
+        from flexnn.system.idle import watch
+        from flexnn.system.limits import Limits
+        from flexnn.system.watcher import Watcher
+
+        self._watcher = Watcher(self, Limits(), reserve, grows=True, name="the sessions of this process")
+        watch(self._idle)
+
+    def check(self) -> None:
+        """Look at the system's memory before a run."""
+        if self._watcher is not None:
+            with self._lock:
+                self._watcher.check()
+
+    def ran(self, run_ns: int) -> None:
+        """Learn that a run has ended."""
+        if self._watcher is not None:
+            self._watcher.ran(run_ns)
+
+    def _idle(self) -> bool:
+        if self._watcher is not None and self._lock.acquire(blocking=False):
+            try:
+                self._watcher.check(may_grow=False)
+            finally:
+                self._lock.release()
+        return True
+
+    @property
+    def memory(self) -> int | None:
+        """The budget in bytes."""
+        return self.total
+
+    @property
+    def session_bytes(self) -> int:
+        """Bytes that all sessions take."""
+        return sum(session.session_bytes for share in self._live() if (session := share.session))
+
+    def rebudget(self, memory: int | None) -> None:
+        """Give the sessions another budget. Raises BudgetError, with those that can have given back, where they need
+        more.
+        """
+        with self._lock:
+            before, self.total = self.total, memory
+            if memory is None or before is None:
+                return
+            self._free(0)
+            if self._left() < 0:
+                self.total = memory - self._left()
+                raise BudgetError(self.total, memory)
+            for share in self._live() if memory > before else ():
+                share.raise_by(self._left())
+
+    # ---- sessions ----
 
     def open(self, make: Callable[[int | None], Session]) -> Session:
         """Return the session that ``make`` opens with a budget. Raises OutOfBudget, and what ``make`` raises."""
         with self._lock:
+            self.check()
+            resident = self._watcher.resident() if self._watcher is not None else 0
             if self.total is None:
                 session, left = make(None), 0
             else:
@@ -71,6 +149,8 @@ class Account:
                     session = make(self._left())
                 left = self._left()
             self._shares.append(_Share(session, left))
+            if self._watcher is not None:
+                self._watcher.opened(max(self._watcher.resident() - resident, 0))
             self.look()
             return session
 
@@ -91,8 +171,7 @@ class Account:
 
     def look(self) -> None:
         """Note how many bytes all sessions take."""
-        sessions = [share.session for share in self._live()]
-        self.most_bytes = max(self.most_bytes, sum(session.session_bytes for session in sessions if session))
+        self.most_bytes = max(self.most_bytes, self.session_bytes)
 
     def _live(self) -> list[_Share]:
         self._shares = [share for share in self._shares if share.session is not None and not share.session.closed]
@@ -127,6 +206,14 @@ class Account:
 
 def _from_environment() -> Account:
     given = os.environ.get("FLEXNN_MEMORY")
+    if given and asks_system(given):
+        from flexnn.system.asked import find  # most budgets are sizes
+
+        found = find(given)
+        account = Account(found.memory)
+        if found.reserve is not None:
+            account.follow(found.reserve)
+        return account
     return Account(parse_bytes(given) if given else None)
 
 

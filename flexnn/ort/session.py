@@ -125,9 +125,12 @@ class InferenceSession:
         """Return the outputs of these names, or all. Raises as onnxruntime does."""
         if self._pid != os.getpid():
             self._open()
+        account().check()
         start = time.perf_counter_ns()
         outputs = self._run(output_names or None, input_feed)
-        self._figures.ran(time.perf_counter_ns() - start)
+        took = time.perf_counter_ns() - start
+        self._figures.ran(took)
+        account().ran(took)
         return outputs
 
     def _run(self, names: Sequence[str] | None, feed: Mapping[str, Any]) -> list[Array]:

@@ -12,7 +12,7 @@ from flexnn import _core
 from flexnn.measure import throttled
 from flexnn.planning import MachineProfile, Plan, Setting
 from flexnn.planning.overhead import overhead_for
-from flexnn.units import Groups, parse_bytes, parse_groups
+from flexnn.units import Groups, asks_system, parse_bytes, parse_groups
 
 from .engine import Switches
 
@@ -57,6 +57,8 @@ class RunOptions(NamedTuple):
     """Function that is told what takes a while."""
     trace: bool
     """Whether runs are recorded."""
+    asked: str | None = None
+    """Text of a budget that is asked of the system; None: it is a size."""
     deterministic: bool = False
     """Whether kernels are chosen by rule, so that outputs do not depend on times, threads or budget."""
     poison: bool = False
@@ -110,7 +112,7 @@ def run_options(
     if not 1 <= count <= _core.MAX_THREADS:
         raise ValueError(f"threads is {threads}; it must be from 1 to {_core.MAX_THREADS}")
     return RunOptions(
-        memory=None if memory is None else parse_bytes(memory),
+        memory=None if memory is None else budget(memory),
         threads=count,
         io=io,
         profile=checked_profile,
@@ -118,5 +120,15 @@ def run_options(
         reuse_outputs=reuse_outputs,
         progress=progress or no_progress,
         trace=trace,
+        asked=memory if isinstance(memory, str) and asks_system(memory) else None,
         deterministic=deterministic,
     )
+
+
+def budget(memory: str | int, held: int = 0) -> int:
+    """Return the bytes of a budget, of what holds so many bytes already. Raises ValueError."""
+    if not asks_system(memory):
+        return parse_bytes(memory)
+    from flexnn.system.asked import find  # most budgets are sizes
+
+    return find(str(memory), held).memory
