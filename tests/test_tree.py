@@ -31,7 +31,7 @@ MAY_IMPORT = {
     "planning": {"_core", "errors", "graph", "units"},
     "regions": {"errors", "graph"},
     "measure": {"_core", "artifact", "files", "graph", "median", "planning"},
-    "compiler": {"errors", "graph", "artifact", "regions"},
+    "compiler": {"errors", "graph", "artifact", "regions", "units"},
     "kept_artifacts": {"_core", "artifact", "errors", "files"},
     "keeping": {"_core", "compiler", "errors", "files", "kept_artifacts", "units"},
     "run": {"_core", "artifact", "errors", "graph", "measure", "planning", "regions", "system", "units"},

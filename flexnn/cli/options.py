@@ -28,6 +28,7 @@ def _memory(text: str) -> str | int:
     return text
 
 
+size = _argument(units.parse_bytes)
 memory = _argument(_memory)
 size_per_second = _argument(lambda text: units.parse_bytes(text.removesuffix("/s")))
 shape = _argument(units.parse_shape)
