@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from flexnn.errors import CompileError, printable
 from flexnn.graph.ir import GraphError
+from flexnn.units import parse_bytes
 
 if TYPE_CHECKING:
     from flexnn.artifact.model_section import StoredModel
@@ -35,20 +36,24 @@ def compile(  # noqa: A001 (a public name)
     output: str | os.PathLike[str] | None = None,
     *,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
+    memory: str | int | None = None,
     progress: Progress | None = None,
     follow_links: bool = False,
 ) -> str:
     """Compile the ONNX file ``model`` to ``output``; return the path of the output.
 
     By default the output is beside the model and ends in ``.flexnn``. ``shapes`` binds open inputs, by name. Weights
-    are streamed, so peak memory is about the largest of them. Only a complete artifact replaces a file at ``output``.
+    are streamed, so most models take few MiB beside the graph. ``memory`` (bytes, or text like ``"128MiB"``) limits
+    what compiling adds to the process: what would not fit is refused before it is made, with a budget that takes it;
+    the artifact is the same. Only a complete artifact replaces a file at ``output``.
     ``follow_links`` lets files that hold the model's weights be links, also out of its folder, as those in caches of
     model hubs are: a model that you do not trust could so read any file.
     Raises CompileError, OSError, or GraphError for an operator, attribute or shape that is not supported.
     """
     source = os.fsdecode(model)
     target = os.fsdecode(output) if output is not None else os.path.splitext(source)[0] + ".flexnn"
-    compile_to(source, target, shapes or {}, progress, follow_links=follow_links)
+    budget = None if memory is None else parse_bytes(memory)
+    compile_to(source, target, shapes or {}, progress, follow_links=follow_links, memory=budget)
     return target
 
 
@@ -60,17 +65,28 @@ def compile_to(
     *,
     follow_links: bool = False,
     digest: bytes | None = None,
+    memory: int | None = None,
 ) -> list[str]:
     """Compile the file ``source``, whose SHA-256 may be known, to ``target``; return the names of the files beside it
-    that hold weights. Raises as ``compile`` does.
+    that hold weights; ``memory``: most bytes that the process may grow by. Raises as ``compile`` does.
     """
-    from flexnn.artifact.writer import write_artifact
+    from flexnn.graph.allowance import allowed
 
     _check_places(source, target)
     if os.path.exists(target) and os.path.samefile(source, target):
         raise CompileError(f"{target}: the artifact would overwrite the model; name another file with -o")
     externals: list[str] = []
-    contents = _contents(source, dict(shapes), follow_links=follow_links, externals=externals)
+    with allowed(memory) as budget:
+        contents = _contents(source, dict(shapes), follow_links=follow_links, externals=externals)
+        if budget is not None:
+            budget.check("the model")
+        _write(contents, target, digest or sha256(source), progress)
+    return externals
+
+
+def _write(contents: Graph | StoredModel, target: str, digest: bytes, progress: Progress | None) -> None:
+    from flexnn.artifact.writer import write_artifact
+
     total = sum(weight.nbytes for weight in contents.weights)
     done = 0
 
@@ -80,8 +96,7 @@ def compile_to(
         if progress:
             progress(printable(weight.name), done, total)
 
-    write_artifact(contents, target, digest or sha256(source), report)
-    return externals
+    write_artifact(contents, target, digest, report)
 
 
 def dump_stage(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from flexnn import _core
+from flexnn.system.groups import group_limit
 
 PROBE_BYTES = 64 << 20
 """Bytes to read for timing a storage: they take a second on an SD card, and are few compared with a model."""
@@ -104,25 +105,10 @@ def _memory(root: Path) -> dict[str, Any]:
         "total": sizes.get("MemTotal"),
         "available": sizes.get("MemAvailable"),
         "swap": sizes.get("SwapTotal"),
-        "limit": memory_limit(root),
+        "limit": group_limit(str(root)),
         "page": os.sysconf("SC_PAGESIZE"),
         "huge_pages": next((word.strip("[]") for word in huge.split() if word.startswith("[")), None),
     }
-
-
-def memory_limit(root: Path = Path("/")) -> int | None:
-    """Return the bytes that the strictest control group (version 1 or 2) allows this process; None without a limit."""
-    limits: list[int] = []
-    for line in (_read(root / "proc/self/cgroup") or "").splitlines():
-        _, controllers, group = [*line.split(":", 2), "", ""][:3]
-        if controllers not in ("", "memory") and "memory" not in controllers.split(","):
-            continue
-        top = root / "sys/fs/cgroup" / ("" if not controllers else "memory")
-        name = "memory.limit_in_bytes" if controllers else "memory.max"
-        parts = [part for part in group.split("/") if part not in ("", "..")]
-        folders = [top.joinpath(*parts[:depth]) for depth in range(len(parts) + 1)]
-        limits += [limit for folder in folders if (limit := _number(folder / name)) is not None and limit < 1 << 60]
-    return min(limits, default=None)
 
 
 def _storage(path: str, root: Path) -> dict[str, Any]:

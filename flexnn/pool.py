@@ -13,7 +13,7 @@ from flexnn.run.options import RunOptions, run_options
 from flexnn.run.sharing import SharedArena
 from flexnn.run.turns import Turns
 from flexnn.session import Session
-from flexnn.units import format_bytes, parse_bytes
+from flexnn.units import asks_system, format_bytes, parse_bytes
 
 if TYPE_CHECKING:
     from flexnn.run.protocol import Run
@@ -30,7 +30,7 @@ class Pool:
     their caller lets them go.
 
     Args:
-        memory: Budget in bytes, or text like ``"48MiB"``; None: no limit.
+        memory: Budget in bytes, or text like ``"48MiB"``, ``"50%"`` or ``"auto"`` (as for Session); None: no limit.
         threads: Compute threads of all sessions; default: the CPUs that this process may use.
         io: As for Session.
         profile: As for Session.
@@ -53,10 +53,12 @@ class Pool:
         self._begin(run_options(memory, threads, io=io, profile=profile, trace=trace))
 
     def _begin(self, options: RunOptions) -> None:
-        self._options = options._replace(memory=None)
+        self._options = options._replace(memory=None, asked=None)
         self._turns = Turns()
         self._is_closed = False
         self._shared = SharedArena(options.memory, self._options)
+        if options.asked is not None:
+            self._ask(options.asked)
 
     def open(
         self,
@@ -91,12 +93,22 @@ class Pool:
         return session
 
     def _opened(self, path: str, shapes: Mapping[str, tuple[int, ...]], options: RunOptions) -> Run:
-        return self._in_turn(lambda: open_pooled(path, shapes, options, self._shared))
+        return self._in_turn(lambda: self._open_watched(lambda: open_pooled(path, shapes, options, self._shared)))
+
+    def _open_watched(self, opened: Callable[[], Run]) -> Run:
+        watcher = self._shared.watcher
+        if watcher is None:
+            return opened()
+        watcher.check()
+        before = watcher.resident()
+        run = opened()
+        watcher.opened(max(watcher.resident() - before, 0))
+        return run
 
     @property
     def memory(self) -> int | None:
-        """The budget in bytes; None: no limit. Assign bytes, text like ``"24MiB"`` or None to change it, after the run
-        in flight. If that fails, budget and plans are the old ones.
+        """The budget in bytes; None: no limit. Assign bytes, text like ``"24MiB"``, ``"50%"`` or ``"auto"``, or None to
+        change it, after the run in flight. If that fails, budget and plans are the old ones.
 
         Raises:
             BudgetError: The new budget is too small; ``.minimum`` is the smallest that works, in bytes.
@@ -107,8 +119,11 @@ class Pool:
 
     @memory.setter
     def memory(self, memory: str | int | None) -> None:
-        budget = None if memory is None else parse_bytes(memory)
-        self._in_turn(lambda: self._shared.rebudget(budget))
+        if asks_system(memory):
+            self._in_turn(lambda: self._ask(str(memory)))
+        else:
+            budget = None if memory is None else parse_bytes(memory)
+            self._in_turn(lambda: self._rebudget(budget))
 
     @property
     def session_bytes(self) -> int:
@@ -144,6 +159,33 @@ class Pool:
         if self._turns.is_foreign:
             return
         self._turns.leave(self._shared)
+
+    def _rebudget(self, memory: int | None) -> None:
+        self._shared.rebudget(memory)
+        self._shared.follow(None)
+
+    def _ask(self, text: str) -> None:
+        """Take the budget that ``text`` asks of the system, and follow it where that is asked for."""
+        from flexnn.system.asked import find  # most budgets are sizes
+
+        found = find(text, self._shared.session_bytes if self._shared.seats else 0)
+        self._rebudget(found.memory)
+        if found.reserve is None:
+            return
+        from flexnn.system.idle import watch
+        from flexnn.system.limits import Limits
+        from flexnn.system.watcher import Watcher
+
+        self._shared.follow(Watcher(self._shared, Limits(), found.reserve, grows=True, name="a pool"))
+        watch(self._idle)
+
+    def _idle(self) -> bool:
+        """Give back what others need, unless a call is going on; return whether the budget follows the system."""
+        watcher = self._shared.watcher
+        if self._is_closed or self._turns.is_foreign or watcher is None:
+            return False
+        self._turns.take_if_free(lambda: None if self._is_closed else watcher.check(may_grow=False), self._failed)
+        return True
 
     def _in_turn(self, call: Callable[[], _T]) -> _T:
         if self._turns.is_foreign:

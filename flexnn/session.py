@@ -18,7 +18,7 @@ from flexnn.run.feeds import Feeds
 from flexnn.run.opening import open_run
 from flexnn.run.options import GivenGroups, Io, Profile, RunOptions, run_options
 from flexnn.run.turns import Turns
-from flexnn.units import parse_bytes
+from flexnn.units import asks_system, parse_bytes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -65,7 +65,10 @@ class Session:
     Args:
         path: Artifact, or ONNX file, which is compiled when it is first opened, in a process of its own; the artifact
             is kept in the user's cache folder (``flexnn cache``).
-        memory: Budget in bytes, or text like ``"48MiB"``; None: no limit, all weights stay in memory.
+        memory: Budget in bytes, or text like ``"48MiB"``; None: no limit, all weights stay in memory. ``"50%"``: that
+            part of what control groups, the system and RLIMIT_AS leave to this process when the session opens.
+            ``"auto"``: all that they leave but a reserve of 16 MiB or a tenth of the limit, whichever is more, or of
+            16 MiB with ``"auto:16MiB"``; before each run the session looks again, and gives back or takes more.
         threads: Number of compute threads; default: the CPUs that this process may use.
         io: ``"buffered"``, or ``"direct"`` to read past the page cache where the file system supports it.
         shapes: Shapes of open inputs, by name.
@@ -144,6 +147,9 @@ class Session:
             self._open_compiled(path, shapes, lambda artifact: opened(artifact, {}, options))
         else:
             self._run = opened(path, shapes, options)
+        self._asked = options.asked
+        if self._asked is not None:
+            self._follow()
         self._feeds = Feeds(self._run.inputs, self._run.outputs)
 
     def _open_compiled(self, path: str, shapes: Mapping[str, tuple[int, ...]], opened: Callable[[str], Run]) -> None:
@@ -171,7 +177,8 @@ class Session:
 
     @property
     def memory(self) -> int | None:
-        """The budget in bytes; None: no limit. Assign bytes, text like ``"24MiB"`` or None to change it.
+        """The budget in bytes; None: no limit. Assign bytes, text like ``"24MiB"``, ``"50%"`` or ``"auto"``, or None to
+        change it. One that follows the system is as it was last changed.
 
         The session plans again in place, after the run in flight. Pinned weights that stay pinned are not read again;
         memory that is no longer needed is given back. If the change fails, the session keeps the old budget and plan;
@@ -186,8 +193,12 @@ class Session:
 
     @memory.setter
     def memory(self, memory: str | int | None) -> None:
-        budget = None if memory is None else parse_bytes(memory)
-        self._while_open(lambda run: run.rebudget(budget))
+        if asks_system(memory):
+            self._while_open(lambda run: self._ask(run, str(memory)))
+        else:
+            budget = None if memory is None else parse_bytes(memory)
+            self._while_open(lambda run: run.rebudget(budget))
+            self._asked = None
 
     @property
     def closed(self) -> bool:
@@ -361,13 +372,37 @@ class Session:
             raise TypeError("a session of a pool cannot be pickled; open the model in a pool of the other process")
         path, given = self._opened_with
         others = {name: value for name, value in self.__dict__.items() if name not in _OWN}
-        return _opened_again, (type(self), path, given | {"memory": self.memory}), others or None
+        return _opened_again, (type(self), path, given | {"memory": self._asked or self.memory}), others or None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _ask(self, run: Run, memory: str) -> None:
+        from flexnn.run.watched import rebudgeted  # most budgets are sizes
+
+        self._run = rebudgeted(run, memory, self._opened_with[0])
+        self._asked = memory
+        self._follow()
+
+    def _follow(self) -> None:
+        """Have what runs look at the system's memory between runs, too, if it follows that."""
+        if self._idle():
+            from flexnn.system.idle import watch
+
+            watch(self._idle)
+
+    def _idle(self) -> bool:
+        """Give back what others need, unless a call is going on; return whether the budget follows the system."""
+        from flexnn.run.watched import WatchedRun
+
+        watched = self._run
+        if self._is_closed or self._turns.is_foreign or not isinstance(watched, WatchedRun):
+            return False
+        self._turns.take_if_free(lambda: None if self._is_closed else watched.idle(), self._failed)
+        return True
 
     def _check_process(self) -> None:
         if self._turns.is_foreign:
@@ -393,7 +428,7 @@ class Session:
             self._discard()
 
 
-_OWN = frozenset({"_opened_with", "_calls", "_is_pooled", "_turns", "_is_closed", "_run", "_feeds"})
+_OWN = frozenset({"_opened_with", "_calls", "_is_pooled", "_turns", "_is_closed", "_run", "_asked", "_feeds"})
 """Attributes of a session that its pickle does not hold; others are those of derived classes."""
 
 

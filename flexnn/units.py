@@ -33,6 +33,11 @@ def parse_bytes(text: str | int) -> int:
     return size
 
 
+def asks_system(memory: object) -> bool:
+    """Return whether a budget is asked of the system (flexnn/system): ``auto``, ``auto:RESERVE`` or a part like 50%."""
+    return isinstance(memory, str) and (memory.strip().startswith("auto") or memory.strip().endswith("%"))
+
+
 def format_bytes(size: int) -> str:
     """Return ``size`` in MiB with two decimals, rounded up so that the text never says less than the size."""
     hundredths = -(-size * 100 // (1 << 20))

@@ -15,7 +15,9 @@ HELP = """usage: flexnn exec [--memory SIZE] [--fallback] [--] PROGRAM [ARGUMENT
 
 Run a program that uses onnxruntime on FlexNN instead, unchanged.
 
-  --memory SIZE  budget of all sessions of a process, like 96MiB (default: FLEXNN_MEMORY, else no limit)
+  --memory SIZE  budget of all sessions of a process: a size like 96MiB, a part like 50% of the memory that the
+                 process may take, or auto: all of it but a reserve, followed while it changes
+                 (default: FLEXNN_MEMORY, else no limit)
   --fallback     hand a model that FlexNN refuses to an installed onnxruntime, outside the budget;
                  without it the program ends
 
@@ -89,7 +91,10 @@ def _prepare(rest: list[str]) -> _Program | None:
 
 def _check_size(text: str) -> None:
     """Raise ValueError for what flexnn.units.parse_bytes would not take, which costs importing FlexNN."""
-    digits = text.strip().rstrip("BKMGibkmgI").strip()
+    name, _, size = text.strip().partition(":")
+    if text.strip() == "auto":
+        return
+    digits = (size if name == "auto" else text).strip().rstrip("BKMGibkmgI%").strip()
     if not digits.replace(".", "", 1).isdigit():
         raise ValueError(f"not a size: {text!r}; write bytes, or a number with KiB, MiB, GiB, KB, MB or GB")
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from flexnn import doctor
+from flexnn.system.groups import group_limit
 
 PI = {
     "proc/cpuinfo": "processor\t: 0\nCPU part\t: 0xd0b\n",
@@ -69,7 +70,7 @@ def test_reads_a_machine_that_says_nothing(tmp_path: Path) -> None:
 )
 def test_control_groups(tmp_path: Path, lines: str, files: dict[str, str], limit: int | None) -> None:
     files = {f"sys/fs/cgroup/{name}": text for name, text in files.items()} | {"proc/self/cgroup": lines}
-    assert doctor.memory_limit(machine(tmp_path, files)) == limit
+    assert group_limit(str(machine(tmp_path, files))) == limit
 
 
 def test_times_a_file_and_leaves_nothing(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@
     predict    how far predictions are from runs
     rebudget   what a new budget of an open session takes
     limit      runs under a hard limit of the kernel's (root)
+    auto       a budget that follows the system, in a control group (root)
     dynamic    random graphs whose sizes and paths data decide, around their smallest budgets
 
 python -m bench.budgets PART --help tells of each.
@@ -16,7 +17,7 @@ import sys
 
 from bench.cli import dispatch
 
-NAMES = ("promise", "headline", "predict", "rebudget", "limit", "dynamic")
+NAMES = ("promise", "headline", "predict", "rebudget", "limit", "auto", "dynamic")
 
 if __name__ == "__main__":
     sys.exit(dispatch("bench.budgets", __doc__, {part: f"bench.budgets.{part}" for part in NAMES}))

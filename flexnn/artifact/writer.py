@@ -15,6 +15,7 @@ from flexnn.files import replacing
 from flexnn.graph.ir import Graph, Weight
 from flexnn.graph.pack import PackedSource
 from flexnn.graph.panels import NR
+from flexnn.graph.rows import parts
 
 from .format import GRAPH, HEADER_BYTES, MODEL, ArtifactError, Header, page_up
 from .model_section import StoredModel, dump_stored, weight_key
@@ -30,9 +31,10 @@ def write_artifact(
 ) -> int:
     """Write a bound graph, or a model with open shapes, and its weights to ``path``; return the bytes of the file.
 
-    ``progress`` is called after each weight. Peak memory is one weight as its source loads it, and a panel. Raises
-    ArtifactError or GraphError if the graph is inconsistent, before anything is written; OSError if writing fails. In
-    both cases a file at ``path`` stays as it was.
+    ``progress`` is called after each weight. Peak memory is some panels, or one weight where it is no view of a file's
+    (graph/rows.py). Raises ArtifactError or GraphError if the graph is inconsistent, before anything is written;
+    CompileError where a weight does not fit the budget of compiling, OSError if writing fails. In all cases a file at
+    ``path`` stays as it was.
     """
     section = _section_of(contents)
     groups = _alike(contents.weights)
@@ -141,7 +143,4 @@ def _chunks(weight: Weight) -> Iterator[bytes | memoryview]:
         for panel in panels:
             yield panel.data.cast("B")
     elif weight.source is not None:
-        values = weight.source.load().reshape(-1)  # no copy where it is one number everywhere
-        each = weight.chunk_bytes // values.itemsize
-        for start in range(0, len(values), each):
-            yield values[start : start + each].tobytes()
+        yield from parts(weight.source, weight.chunk_bytes, weight.nbytes)

@@ -12,7 +12,7 @@ import flexnn
 from flexnn import doctor, units
 from flexnn.errors import printable
 from flexnn.kept_artifacts import compiled
-from flexnn.run.options import default_threads
+from flexnn.run.options import budget, default_threads
 
 from . import ablations, compare, curve, timing
 
@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
                 peer = curve.onnxruntime(options.model, threads, options.repeat)
                 points = [peer] if peer else []
         else:
-            memory = options.memory or 2 * subject.minimum()
+            memory = budget(options.memory) if options.memory else 2 * subject.minimum()
             timings = ablations.ablate(subject, memory, options.only or [])
     rows = [found.describe() for found in timings]
     if options.draw:

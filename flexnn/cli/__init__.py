@@ -107,6 +107,12 @@ def _add_compile(commands: _Commands) -> None:
         action="store_true",
         help="let files that hold the model's weights be links, also out of its folder; only for models that you trust",
     )
+    sub.add_argument(
+        "--memory",
+        type=option.size,
+        metavar="SIZE",
+        help="most memory that compiling may take, like 128MiB (default: no limit); what does not fit is refused",
+    )
     sub.add_argument("--quiet", action="store_true", help="do not report progress")
     sub.set_defaults(command=_compile)
 
@@ -219,9 +225,10 @@ def _add_model(sub: argparse.ArgumentParser) -> None:
     )
     sub.add_argument(
         "--memory",
-        type=option.size,
+        type=option.memory,
         metavar="SIZE",
-        help="memory budget: bytes, or a size like 64MiB (default: no limit)",
+        help="memory budget: bytes, a size like 64MiB, a part like 50%% of the memory that this process may take, or"
+        " auto: all of it but a reserve, followed while it changes (default: no limit)",
     )
     sub.add_argument(
         "--threads", type=option.threads, metavar="N", help="number of compute threads (default: the usable CPUs)"
@@ -286,7 +293,12 @@ def _compile(options: argparse.Namespace) -> None:
             return
     with progress.shown(quiet=options.quiet) as report:
         path = flexnn.compile(
-            options.model, options.output, shapes=shapes, progress=report, follow_links=options.follow_links
+            options.model,
+            options.output,
+            shapes=shapes,
+            memory=options.memory,
+            progress=report,
+            follow_links=options.follow_links,
         )
     say(f"{path}  {units.format_bytes(os.path.getsize(path))}", sys.stderr if options.dump else sys.stdout)
 

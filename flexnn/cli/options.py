@@ -19,7 +19,17 @@ def _argument(parse: Callable[[str], Any]) -> Callable[[str], Any]:
     return convert
 
 
+def _memory(text: str) -> str | int:
+    if not units.asks_system(text):
+        return units.parse_bytes(text)
+    from flexnn.system.asked import asked
+
+    asked(text)
+    return text
+
+
 size = _argument(units.parse_bytes)
+memory = _argument(_memory)
 size_per_second = _argument(lambda text: units.parse_bytes(text.removesuffix("/s")))
 shape = _argument(units.parse_shape)
 groups = _argument(units.parse_groups)

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from .allowance import allowance
 from .ir import Array, GraphError
 
 TOTAL_BYTES = 1 << 30
@@ -33,7 +34,10 @@ class Ledger:
         return self.most - self.alive
 
     def reserve(self, nbytes: int, what: str) -> None:
-        """Refuse ``what`` if it does not fit. Raises GraphError."""
+        """Refuse ``what`` if it does not fit. Raises GraphError, or CompileError for the budget of compiling."""
+        found = allowance()
+        if found is not None:
+            found.reserve(nbytes, what)
         if nbytes > self.left:
             self.refuse(f"{what} takes {nbytes >> 20} MiB")
             raise GraphError(self.refusal)

@@ -21,6 +21,7 @@ from onnx import numpy_helper
 from flexnn._core import OpenFile
 
 from .about import About
+from .allowance import allowance
 from .descriptor import Descriptor
 from .ir import DTYPES, TENSOR_BYTES_MAX, GraphError, WeightSource
 from .model import NAME_MAX, NESTING_MAX, dtype_name
@@ -30,6 +31,9 @@ BULK_BYTES = 64 << 10
 """Tensor data from this size on stay in the file."""
 KEPT_BYTES_MAX = 256 << 20
 """Most bytes of everything else; a file with more is not a sane model."""
+
+PARSED_TIMES = 4
+"""Bytes that a byte of these takes until the model is made of it."""
 
 _MODEL: dict[int, str] = {7: "graph"}
 _MESSAGES: dict[str, dict[int, str]] = {
@@ -273,6 +277,9 @@ class _Skim:
 
     def _keep(self, start: int, end: int) -> bytes:
         self.kept += end - start
+        found = allowance() if end - start > BULK_BYTES else None
+        if found is not None:
+            found.reserve(PARSED_TIMES * (end - start), "the graph's names and attributes")
         if self.kept > KEPT_BYTES_MAX:
             raise GraphError("more than 256 MiB of names and attributes")
         if self.start <= start and end <= self.start + len(self.buffer):

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -118,18 +119,13 @@ class PanelSource:
         return self.panels * self.panel_bytes
 
     def __iter__(self) -> Iterator[F32]:
-        """Yield each panel, its bytes as flat float32. Load the weight once; peak: that and two panels. Raises
-        GraphError for weights that their form cannot hold.
+        """Yield each panel, its bytes as flat float32. Read the weight some panels at a time (graph/rows.py), or whole
+        where it is no view of a file's. Raises GraphError for weights that their form cannot hold.
         """
         cout = self.shape[0]
-        weight = self.weight.load()
-        if weight.shape != self.shape or weight.dtype != np.float32:
-            raise ValueError(f"weight loaded as {weight.dtype}{weight.shape}, expected float32{self.shape}")
         vectors = [_vector(source, cout) for source in (self.bias, self.scale, self.slope, self.step)]
         bias, scale, slope, step = vectors
-        for c0 in range(0, cout, NR):
-            c1 = min(c0 + NR, cout)
-            part = np.ascontiguousarray(weight[c0:c1], dtype=np.float32)
+        for c0, c1, part in self._parts():
             head = [_lanes(bias, c0, c1)]
             if slope is not None:
                 head.append(_lanes(slope, c0, c1))
@@ -142,6 +138,21 @@ class PanelSource:
             parts = [*head, _stored(self._body(part, c0), self.form)]
             zeros = np.zeros(self.panel_bytes // 4 - sum(p.size for p in parts), np.float32)
             yield np.concatenate([*parts, zeros])
+
+    def _parts(self) -> Iterator[tuple[int, int, F32]]:
+        """Yield the weights of each panel, with their first output channel and the one after their last."""
+        from .rows import batches  # sessions do without
+
+        done = 0
+        for first, rows in batches(self.weight, NR, prod(self.shape) * 4):
+            done += len(rows)
+            if rows.shape[1:] != self.shape[1:] or rows.dtype != np.float32:
+                raise ValueError(f"weight loaded as {rows.dtype}{rows.shape}, expected float32{self.shape}")
+            for c0 in range(first, done, NR):
+                c1 = min(c0 + NR, done)
+                yield c0, c1, np.ascontiguousarray(rows[c0 - first : c1 - first], dtype=np.float32)
+        if done != self.shape[0]:
+            raise ValueError(f"weight has {done} output channels, expected {self.shape[0]}")
 
     def _body(self, part: F32, c0: int) -> F32:
         """[block][tap][cin of block][NR] of output channels from ``c0``."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from _blake2 import blake2b  # hashlib would load OpenSSL, which takes more memory than a small model
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,7 +36,12 @@ class FileSource:
         return f"file:{self.file.path}:{self.offset}"
 
     def load(self) -> Array:
-        """The whole constant, read into an array of its own."""
+        """The whole constant, read into an array of its own. Raises CompileError where a budget does not hold it."""
+        from .allowance import allowance  # only compiling reads such files
+
+        found = allowance()
+        if found is not None:
+            found.reserve(prod(self.shape) * self.dtype.itemsize, f"a constant of shape {list(self.shape)}")
         values = np.empty(self.shape, self.dtype)
         self.file.read_into(values.reshape(-1).view(np.uint8).data, self.offset)
         return values
@@ -116,6 +122,8 @@ class MappedSource:
     function: Callable[[Array], Array]
     label: str
     """Description of the function, complete and with its numbers: a part of the key."""
+    is_view: bool = False
+    """Whether the function shows the numbers in another order and copies none, so that some can be read alone."""
 
     @property
     def key(self) -> str:

@@ -1,4 +1,6 @@
-"""The budget of this process: ``FLEXNN_MEMORY``, or none. Its sessions are those of one pool."""
+"""The budget of this process: ``FLEXNN_MEMORY`` (a size, "50%" or "auto"), or none. Its sessions are those of one
+pool.
+"""
 
 from __future__ import annotations
 
@@ -9,29 +11,34 @@ from _thread import RLock
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from flexnn.run.options import budget
 from flexnn.session import Session, SessionError
-from flexnn.units import parse_bytes
 
 if TYPE_CHECKING:
     from flexnn.pool import Pool
 
 
 class Account:
-    """The budget of a process, in bytes; None: no limit, and sessions of their own."""
+    """The budget of a process, as Pool takes it; None: no limit, and sessions of their own."""
 
-    def __init__(self, total: int | None) -> None:
-        self.total = total
+    def __init__(self, given: int | str | None) -> None:
+        self._given = given
         self.most_bytes = 0
         """Most bytes that sessions took at the same time, as far as was looked."""
         self._lock = RLock()
         self._pool: Pool | None = None
         self._sessions: list[weakref.ref[Session]] = []
 
+    @property
+    def total(self) -> int | None:
+        """The budget in bytes, as it is now; None: no limit."""
+        return self._pool.memory if self._pool is not None else None if self._given is None else budget(self._given)
+
     def open(self, path: str, threads: int | None = None, *, trace: bool = False) -> Session:
         """Return a session. The first one's threads are those of all, where they share a budget. Raises as Pool.open
         does.
         """
-        if self.total is None:
+        if self._given is None:
             session = Session(path, None, threads, trace=trace)
         else:
             session = self._shared(threads, trace).open(path)
@@ -45,7 +52,7 @@ class Account:
 
         with self._lock:
             if self._pool is None:
-                self._pool = Pool(self.total, threads, trace=trace)
+                self._pool = Pool(self._given, threads, trace=trace)
             return self._pool
 
     def look(self) -> None:
@@ -63,7 +70,9 @@ class Account:
 
 def _from_environment() -> Account:
     given = os.environ.get("FLEXNN_MEMORY")
-    return Account(parse_bytes(given) if given else None)
+    if given:
+        budget(given)
+    return Account(given or None)
 
 
 class _Process:

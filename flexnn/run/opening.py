@@ -21,6 +21,14 @@ def open_run(path: str, shapes: Mapping[str, tuple[int, ...]], options: RunOptio
     """Open the artifact at ``path`` for running. Raises BudgetError, ArtifactError, CompileError, GraphError,
     SessionError, OSError.
     """
+    if options.asked is None:
+        return _opened(path, shapes, options)
+    from .watched import open_watched  # most budgets are sizes
+
+    return open_watched(lambda memory: _opened(path, shapes, options._replace(memory=memory)), options.asked, path)
+
+
+def _opened(path: str, shapes: Mapping[str, tuple[int, ...]], options: RunOptions) -> Run:
     file = ModelFile(path, options.io, shapes)
     try:
         if file.open_model is None:

@@ -12,7 +12,7 @@ from flexnn import _core
 from flexnn.measure import throttled
 from flexnn.planning import MachineProfile, Plan, Setting
 from flexnn.planning.overhead import overhead_for
-from flexnn.units import Groups, parse_bytes, parse_groups
+from flexnn.units import Groups, asks_system, parse_bytes, parse_groups
 
 from .engine import Switches
 
@@ -62,6 +62,8 @@ class RunOptions(NamedTuple):
     """Whether runs are recorded."""
     own_outputs: bool = True
     """Whether runs return arrays of the session's, or are always given some."""
+    asked: str | None = None
+    """Text of a budget that is asked of the system; None: it is a size."""
     deterministic: bool = False
     """Whether kernels are chosen by rule, so that outputs do not depend on times, threads or budget."""
     poison: bool = False
@@ -125,7 +127,7 @@ def run_options(
     if not 1 <= count <= _core.MAX_THREADS:
         raise ValueError(f"threads is {threads}; it must be from 1 to {_core.MAX_THREADS}")
     return RunOptions(
-        memory=None if memory is None else parse_bytes(memory),
+        memory=None if memory is None else budget(memory),
         threads=count,
         io=io,
         profile=checked_profile,
@@ -134,5 +136,15 @@ def run_options(
         own_outputs=own_outputs,
         progress=progress or no_progress,
         trace=trace,
+        asked=memory if isinstance(memory, str) and asks_system(memory) else None,
         deterministic=deterministic,
     )
+
+
+def budget(memory: str | int, held: int = 0) -> int:
+    """Return the bytes of a budget, of what holds so many bytes already. Raises ValueError."""
+    if not asks_system(memory):
+        return parse_bytes(memory)
+    from flexnn.system.asked import find  # most budgets are sizes
+
+    return find(str(memory), held).memory

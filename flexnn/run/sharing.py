@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from time import monotonic_ns
+from typing import TYPE_CHECKING, Any, Protocol
 
 from flexnn._core import OpenFile
 from flexnn.graph.ir import Array
@@ -20,6 +21,9 @@ from flexnn.planning.types import align_up, io_alignment
 from .choosing import Point, Rate, choose, cost, time
 from .engine import Engine, SessionError
 from .options import RunOptions
+
+if TYPE_CHECKING:
+    from flexnn.system.watcher import Watcher
 
 SEAT_BYTES, SMALL_BYTES = 256 << 10, 64 << 10
 """Bytes of Python objects of each session of a pool, beside those that the pool counts once; and those of them for
@@ -143,6 +147,9 @@ class SharedArena:
         """Most bytes of values since the last look."""
         self._turn = 0
         self.is_closed = False
+        self.watcher: Watcher | None = None
+        """Follower of the system's memory; None: the budget stays."""
+        self._began_ns = 0
 
     # ---- bytes ----
 
@@ -267,9 +274,16 @@ class SharedArena:
             seat.member.unbind()
         self.engine.trim()
 
+    def follow(self, watcher: Watcher | None) -> None:
+        """Follow the system by a watcher from now on; None: no more."""
+        before, self.watcher = self.watcher, watcher
+        if before is not None:
+            before.close()
+
     def close(self, *, learn: bool = True) -> None:
         """Close the engine; with ``learn``, keep what runs showed about the machine. Sessions cannot run again."""
         self.is_closed = True
+        self.follow(None)
         seats, self.seats = self.seats, []
         files = tuple(file for seat in seats for file in seat.member.files)
         self.engine.close(files)
@@ -292,6 +306,9 @@ class SharedArena:
         """Make room for a run's values, and bind its program. Raises BudgetError, SessionError."""
         if self.is_closed:
             raise SessionError("the session's pool is closed")
+        if self.watcher is not None:
+            self.watcher.check()
+            self._began_ns = monotonic_ns()
         for other in self.seats:
             if other is not seat:
                 other.member.drop_values()
@@ -347,6 +364,8 @@ class SharedArena:
     def end(self, seat: Seat, outputs: Sequence[Array]) -> None:
         """Count a run that is over, and look now and then whether other weights should be pinned."""
         seat.gave(outputs)
+        if self.watcher is not None:
+            self.watcher.ran(monotonic_ns() - self._began_ns)
         self._turn += 1
         seat.rate.ran(self._turn)
         if self._turn % LOOKS == 0 and self.memory is not None:

@@ -56,6 +56,15 @@ class Turns:
                 if self._leaving:
                     self._release()
 
+    def take_if_free(self, call: Callable[[], _T], failed: Callable[[BaseException], None]) -> None:
+        """Do ``call`` unless another call goes on."""
+        if self.lock.acquire(blocking=False):
+            try:
+                if not self._is_busy:
+                    self.take(call, failed)
+            finally:
+                self.lock.release()
+
     def leave(self, run: Closes | None, *, waits: bool = True) -> None:
         """Close a run, and those that were to be closed before, after the call that goes on; without ``waits``, the
         thread that calls now closes them.

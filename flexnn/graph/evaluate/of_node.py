@@ -7,6 +7,7 @@ from math import prod
 
 import numpy as np
 
+from ..allowance import allowance
 from ..ir import ALL_DTYPES, GraphError
 from ..ledger import current
 from ..model import Constant, ModelNode
@@ -41,13 +42,19 @@ def evaluate_node(
     is_total = ledger is not None and (left is None or ledger.left < left)
     if ledger is not None and is_total:
         left = ledger.left
+    found = allowance()
+    is_short = found is not None and (left is None or found.left < left)
+    if found is not None and is_short:
+        left = max(found.left, 0)
     try:
         made = evaluate(node.op_type, attrs, inputs, opset, len(node.output), left, stated)
         if ledger is not None:
             ledger.add(made, inputs)
         return made
     except GraphError as error:
-        if ledger is not None and is_total and isinstance(error, MemoryNeededError):
+        if found is not None and is_short and isinstance(error, MemoryNeededError):
+            found.refuse(error.needed, node.where)
+        elif ledger is not None and is_total and isinstance(error, MemoryNeededError):
             ledger.refuse(f"{node.where}: takes {error.needed >> 20} MiB")
         message = f"{node.where}: {str(error).removeprefix(f'{node.op_type}: ')}"
         if isinstance(error, MemoryNeededError):

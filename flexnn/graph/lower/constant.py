@@ -219,7 +219,7 @@ def untransposed(x: Const) -> Const | None:
 def rows_source(source: WeightSource, shape: Shape) -> WeightSource:
     """Weights [N, K] as those of a convolution of one tap."""
     whole = (*shape, 1, 1)
-    return MappedSource(source, lambda v: v.reshape(whole), f"kept{whole}")
+    return MappedSource(source, lambda v: v.reshape(whole), f"kept{whole}", is_view=True)
 
 
 def of_halves(x: Const) -> Const:

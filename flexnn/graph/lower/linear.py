@@ -31,7 +31,7 @@ def rows_by_constant(
     if transposed:
         source = rows_source(tied_source(weights) or weights.source, (n, k))
     else:
-        source = MappedSource(weights.source, lambda v: v.T.reshape(shape), f"turned{shape}")
+        source = MappedSource(weights.source, lambda v: v.T.reshape(shape), f"turned{shape}", is_view=True)
     scales = None if scale == 1 else ArraySource(np.full(n, scale, np.float32))
     wtype, step = stored_form(weights, 0 if transposed else 1)
     bias_source = bias.source if bias else None

@@ -33,7 +33,8 @@ def fold_flatten(graph: Graph) -> None:
         if ints_attr(node, "strides") != [1, 1] or any(ints_attr(node, "pads")):
             continue
         shape = (panels.shape[0], c, h, w)
-        source = MappedSource(panels.weight, lambda v, shape=shape: v.reshape(shape), f"reshape{shape}")  # type: ignore[misc]
+        label = f"reshape{shape}"
+        source = MappedSource(panels.weight, lambda v, shape=shape: v.reshape(shape), label, is_view=True)  # type: ignore[misc]
         packed = PanelSource(
             "conv", shape, 1, source, panels.bias, panels.scale, panels.slope, panels.wtype, panels.step
         )

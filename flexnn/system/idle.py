@@ -1,0 +1,85 @@
+"""One thread that looks at the memory of sessions that run seldom, as long as there are such sessions."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import time
+from _thread import allocate_lock, start_new_thread
+from collections.abc import Callable
+from weakref import WeakMethod
+
+from flexnn.errors import FlexNNError
+
+from .watcher import log
+
+SECONDS = 0.02
+"""Time from one look to the next."""
+
+
+class _Thread:
+    """The thread of this process, and what it calls."""
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+        self._lock = allocate_lock()
+        """Held while something is called, so that none is called when the interpreter ends."""
+        self._calls: list[WeakMethod[Callable[[], bool]]] = []
+        self._is_over = False
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the thread is of this process, not of the one that it was forked from."""
+        return self._pid == os.getpid()
+
+    def add(self, call: Callable[[], bool]) -> None:
+        """Call this until it returns False."""
+        with self._lock:
+            called = WeakMethod(call)
+            if called in self._calls:
+                return
+            self._calls.append(called)
+            if len(self._calls) == 1:
+                start_new_thread(self._loop, ())
+
+    def end(self) -> None:
+        """Call nothing any more."""
+        if self.is_own:
+            with self._lock:
+                self._is_over = True
+
+    def _loop(self) -> None:
+        while True:
+            time.sleep(SECONDS)
+            with self._lock:
+                if not self._is_over:
+                    self._calls = [ref for ref in self._calls if _still_wanted(ref)]
+                if self._is_over or not self._calls:
+                    return
+
+
+def _still_wanted(ref: WeakMethod[Callable[[], bool]]) -> bool:
+    """Call a method; return whether it is to be called again."""
+    call = ref()
+    try:
+        return call is not None and call()
+    except FlexNNError as error:
+        log.warning("between runs: %s", error)
+        return True
+
+
+class _Process:
+    """The thread of this process: a forked one starts its own."""
+
+    def __init__(self) -> None:
+        self._thread: _Thread | None = None
+
+    def add(self, call: Callable[[], bool]) -> None:
+        """Have a bound method, which is not kept alive, called again and again until it returns False."""
+        if self._thread is None or not self._thread.is_own:
+            self._thread = _Thread()
+            atexit.register(self._thread.end)
+        self._thread.add(call)
+
+
+watch = _Process().add
