@@ -24,7 +24,9 @@ ONNX_LACKS = "the onnx package: pip install 'flexnn[compile]'"
 _EXTRA = ("onnx", "google", "ml_dtypes")
 """Packages that come with the extra ``compile``."""
 Progress = Callable[[str, int, int], None]
-"""Called after each weight, with its name, the bytes done and the bytes in all."""
+"""Called after each weight, with its name, the bytes done and the bytes in all; while the file is
+read, with no name.
+"""
 _Observer = Callable[[str, "Model | Graph | StoredModel | GraphError"], None]
 
 _READ_BYTES = 1 << 20
@@ -71,6 +73,7 @@ def compile_to(
         raise CompileError(f"{target}: the artifact would overwrite the model; name another file with -o")
     externals: list[str] = []
     contents = _contents(source, dict(shapes), follow_links=follow_links, externals=externals)
+    digest = digest or sha256(source, progress)
     total = sum(weight.nbytes for weight in contents.weights)
     done = 0
 
@@ -80,7 +83,7 @@ def compile_to(
         if progress:
             progress(printable(weight.name), done, total)
 
-    write_artifact(contents, target, digest or sha256(source), report)
+    write_artifact(contents, target, digest, report)
     return externals
 
 
@@ -277,12 +280,16 @@ def _check_regular(source: str) -> None:
         raise CompileError(f"{source}: not a regular file")
 
 
-def sha256(path: str) -> bytes:
+def sha256(path: str, progress: Progress | None = None) -> bytes:
     """Return the SHA-256 of a file. Raises OSError."""
     import hashlib
 
-    digest = hashlib.sha256()
+    digest, done = hashlib.sha256(), 0
     with open(path, "rb") as file:
+        total = os.fstat(file.fileno()).st_size
         while block := file.read(_READ_BYTES):
             digest.update(block)
+            done += len(block)
+            if progress and done <= total:
+                progress("", done, total)
     return digest.digest()

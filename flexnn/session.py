@@ -19,7 +19,7 @@ from flexnn.run.engine import SessionError
 from flexnn.run.feeds import Feeds
 from flexnn.run.opening import open_run
 from flexnn.run.options import RunOptions, run_options
-from flexnn.units import parse_bytes
+from flexnn.units import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -122,8 +122,15 @@ class Session:
         )
         self._open(os.fsdecode(path), shapes or {}, options)
 
+    def __repr__(self) -> str:
+        if not hasattr(self, "_run"):
+            return "<flexnn.Session, not open>"
+        budget = "no limit" if self._run.memory is None else format_bytes(self._run.memory)
+        state = "closed" if self._is_closed else "running" if self._is_busy else "ready"
+        return f"<flexnn.Session of {self._path!r}, budget {budget}, {self._run.threads} threads, {state}>"
+
     def _open(self, path: str, shapes: Mapping[str, tuple[int, ...]], options: RunOptions) -> None:
-        self._process = os.getpid()
+        self._process, self._path = os.getpid(), path
         self._lock = RLock()  # also for the thread that has it: a signal handler may call while a run goes on
         self._is_busy = self._is_closed = self._is_released = False
         if is_onnx(path):
