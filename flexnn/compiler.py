@@ -25,7 +25,9 @@ ONNX_LACKS = "the onnx package: pip install 'flexnn[compile]'"
 _EXTRA = ("onnx", "google", "ml_dtypes")
 """Packages that come with the extra ``compile``."""
 Progress = Callable[[str, int, int], None]
-"""Called after each weight, with its name, the bytes done and the bytes in all."""
+"""Called after each weight, with its name, the bytes done and the bytes in all; while the file is
+read, with no name.
+"""
 _Observer = Callable[[str, "Model | Graph | StoredModel | GraphError"], None]
 
 _READ_BYTES = 1 << 20
@@ -80,7 +82,7 @@ def compile_to(
         contents = _contents(source, dict(shapes), follow_links=follow_links, externals=externals)
         if budget is not None:
             budget.check("the model")
-        _write(contents, target, digest or sha256(source), progress)
+        _write(contents, target, digest or sha256(source, progress), progress)
     return externals
 
 
@@ -292,12 +294,16 @@ def _check_regular(source: str) -> None:
         raise CompileError(f"{source}: not a regular file")
 
 
-def sha256(path: str) -> bytes:
+def sha256(path: str, progress: Progress | None = None) -> bytes:
     """Return the SHA-256 of a file. Raises OSError."""
     import hashlib
 
-    digest = hashlib.sha256()
+    digest, done = hashlib.sha256(), 0
     with open(path, "rb") as file:
+        total = os.fstat(file.fileno()).st_size
         while block := file.read(_READ_BYTES):
             digest.update(block)
+            done += len(block)
+            if progress and done <= total:
+                progress("", done, total)
     return digest.digest()

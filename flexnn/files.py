@@ -12,6 +12,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
+from functools import cache
 from typing import BinaryIO
 
 from flexnn._core import OpenFile
@@ -124,6 +125,32 @@ class _New:
                 os.unlink(self._name, dir_fd=self._folder)
         if self._file is not None:
             self._file.close()
+
+
+def cache_folder() -> str:
+    """Return the path of FlexNN's folder among the user's cache folders, or among the temporary files where that one
+    cannot be made or written: then a RuntimeWarning says so.
+    """
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    return _usable(os.path.join(home, "flexnn"), os.environ.get("TMPDIR") or "/tmp")
+
+
+@cache
+def _usable(path: str, temporary: str) -> str:
+    try:
+        own_folder(path, make=True).close()
+        if os.access(path, os.W_OK | os.X_OK):
+            return path
+        why = os.strerror(errno.EACCES)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EPERM):  # a link, or another user's
+            return path  # who opens it says what is wrong
+        why = str(error.strerror)
+    other = os.path.join(temporary, f"flexnn-{os.geteuid()}")
+    import warnings
+
+    warnings.warn(f"{path}: {why}; using {other} instead (XDG_CACHE_HOME names another)", RuntimeWarning, stacklevel=2)
+    return other
 
 
 def own_folder(path: str, *, make: bool = False) -> OpenFile:

@@ -14,14 +14,13 @@ from typing import Any, NamedTuple
 from flexnn._core import OpenFile
 from flexnn.compiler import Progress, compile_to, sha256
 from flexnn.errors import CompileError
-from flexnn.files import is_own, own_folder, replacing_in, scratch
+from flexnn.files import cache_folder, is_own, own_folder, replacing_in, scratch
 from flexnn.kept_artifacts import (
     ARTIFACT,
     ENTRY,
     STATUS,
     Shapes,
     Status,
-    base_folder,
     entry_status,
     find,
     folder,
@@ -86,7 +85,7 @@ def _keep_contents(
     model: str, shapes: Shapes, before: Status, opened: OpenFile, progress: Progress | None
 ) -> str | None:
     """Return the name of the artifact of these contents, made if it is not kept; None: the file changed meanwhile."""
-    digest = sha256(model)
+    digest = sha256(model, progress)
     key = key_of(digest.hex(), shapes)
     externals = _known(model, key, opened)
     if externals is None:
@@ -119,8 +118,11 @@ def _compile(
 ) -> list[str] | None:
     """Make the artifact under ``key``; return the names of the files beside ``model``, None: one of them changed."""
     beside, started_ns = os.path.dirname(model), time.time_ns()
-    with contextlib.closing(own_folder(base_folder())) as base, scratch(base.fd, "session-", ("model.flexnn",)) as name:
-        made = os.path.join(base_folder(), name, "model.flexnn")
+    with (
+        contextlib.closing(own_folder(cache_folder())) as base,
+        scratch(base.fd, "session-", ("model.flexnn",)) as name,
+    ):
+        made = os.path.join(cache_folder(), name, "model.flexnn")
         externals = compile_to(model, made, shapes, progress, digest=digest)
         paths = [os.path.join(beside, external) for external in externals]
         digests = dict(zip(externals, (sha256(path).hex() for path in paths), strict=True))

@@ -20,32 +20,28 @@ from flexnn._core import OpenFile
 from flexnn._core import _core as extension
 from flexnn.artifact.format import VERSION, ArtifactError, is_onnx
 from flexnn.errors import CompileError, FlexNNError
-from flexnn.files import own_folder, read_own
+from flexnn.files import cache_folder, own_folder, read_own
 
 ENTRY_BYTES_MAX = 1 << 20
 ARTIFACT, ENTRY, STATUS = ".flexnn", ".json", ".status"
 """Ends of names: of an artifact, of what is known of it, and of a file's status that leads to it."""
 
+TERMINAL = 9
+"""Descriptor on which the process that compiles shows its progress."""
 Shapes = Mapping[str, tuple[int, ...]]
 Status = list[int]
 """Device, inode, bytes, and times of the last change of the contents and of the inode in ns."""
 
 
-def base_folder() -> str:
-    """Return FlexNN's folder among the user's cache folders."""
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return os.path.join(home, "flexnn")
-
-
 def open_folder() -> OpenFile:
     """Open the folder of artifacts, and make it where it is missing. Raises OSError."""
-    own_folder(base_folder(), make=True).close()
+    own_folder(cache_folder(), make=True).close()
     return own_folder(folder(), make=True)
 
 
 def folder() -> str:
     """Return the path of the folder of artifacts."""
-    return os.path.join(base_folder(), "artifacts")
+    return os.path.join(cache_folder(), "artifacts")
 
 
 def status_of(path: str) -> Status:
@@ -113,17 +109,20 @@ def _noted(key: str, beside: str, opened: OpenFile) -> str | None:
 
 
 @contextlib.contextmanager
-def compiled(model: str, shapes: Shapes, damage: tuple[type[FlexNNError], ...] = ()) -> Iterator[str]:
+def compiled(
+    model: str, shapes: Shapes, damage: tuple[type[FlexNNError], ...] = (), *, shown: bool = False
+) -> Iterator[str]:
     """Return the path of an artifact of ``model`` for as long as the context lasts: ``model`` itself, unless it is an
     ONNX file. An ArtifactError or another kind of ``damage`` removes it. Raises CompileError, OSError.
 
-    A process of its own compiles an ONNX file, so that the memory of onnx never becomes part of this process.
+    A process of its own compiles an ONNX file, so that the memory of onnx never becomes part of this process. Its
+    progress is ``shown`` where standard error is a terminal.
     """
     if not is_onnx(model):
         yield model
         return
     with contextlib.closing(open_folder()) as opened:
-        name = find(model, shapes, opened) or _made(model, shapes)
+        name = find(model, shapes, opened) or _made(model, shapes, shown=shown)
         with _watched(os.path.join(folder(), name), damage) as path:
             yield path
 
@@ -160,10 +159,10 @@ def compiled_bytes(model: bytes, damage: tuple[type[FlexNNError], ...] = ()) -> 
         name = _noted(key, "", opened)
         if name is None:
             with (
-                contextlib.closing(own_folder(base_folder())) as base,
+                contextlib.closing(own_folder(cache_folder())) as base,
                 scratch(base.fd, "bytes-", ("model.onnx",)) as made,
             ):
-                path = os.path.join(base_folder(), made, "model.onnx")
+                path = os.path.join(cache_folder(), made, "model.onnx")
                 with open(path, "xb") as file:
                     file.write(model)
                 name = _made(path, {}, key)
@@ -171,14 +170,15 @@ def compiled_bytes(model: bytes, damage: tuple[type[FlexNNError], ...] = ()) -> 
             yield path
 
 
-def _made(model: str, shapes: Shapes, note: str | None = None) -> str:
+def _made(model: str, shapes: Shapes, note: str | None = None, *, shown: bool = False) -> str:
     """Have the artifact of ``model`` made and kept, and noted under a further key; return its name. Raises
     CompileError.
     """
-    arguments = [sys.executable, "-P", "-m", "flexnn", "cache", "add", "--quiet"]
+    shown = shown and sys.stderr is not None and sys.stderr.isatty()
+    arguments = [sys.executable, "-P", "-m", "flexnn", "cache", "add", f"--terminal={TERMINAL}" if shown else "--quiet"]
     arguments += [f"--note={note}"] if note else []
     arguments += [f"--shape={name}={','.join(map(str, dims))}" for name, dims in shapes.items()]
-    status, said = spawned([*arguments, "--", model])
+    status, said = spawned([*arguments, "--", model], shown=shown)
     lines = said.decode("utf-8", "surrogateescape").strip().splitlines() or [f"compiling ended with status {status}"]
     if status:
         raise CompileError(lines[-1].removeprefix("error: "))
@@ -188,13 +188,15 @@ def _made(model: str, shapes: Shapes, note: str | None = None) -> str:
     return name
 
 
-def spawned(command: list[str]) -> tuple[int, bytes]:
+def spawned(command: list[str], *, shown: bool = False) -> tuple[int, bytes]:
     """Run a process without input; return its status and all that it prints. The module subprocess would take memory
-    of the session's budget.
+    of the session's budget. If progress is ``shown``, descriptor TERMINAL is this process's standard error.
     """
     reads, writes = os.pipe()
     try:
-        actions = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
+        actions: list[tuple[Any, ...]] = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)]
+        if shown:
+            actions.append((os.POSIX_SPAWN_DUP2, 2, TERMINAL))
         redirected = [(os.POSIX_SPAWN_DUP2, writes, fd) for fd in (1, 2)]
         process = os.posix_spawn(command[0], command, os.environ, file_actions=[*actions, *redirected])
         os.close(writes)

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
+from flexnn import _core
 from flexnn.kept_artifacts import compiled
 from flexnn.measure import kept_machine
-from flexnn.planning import MachineProfile, Plan, Planner
+from flexnn.planning import BudgetError, MachineProfile, Plan, Planner
 from flexnn.run.model_file import ModelFile
 from flexnn.run.options import GivenGroups, Io, Profile, RunOptions, run_options
+
+if TYPE_CHECKING:
+    from flexnn.artifact.model_section import StoredModel
+    from flexnn.run.region_plan import Part
+
+FACTORS = (1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 4.0, 8.0, 16.0)
+"""Budgets of a report's curve, as multiples of the smallest one."""
+OFFERS = 7
+"""Powers of two, in MiB from 1, by which a report makes the budget larger."""
+SLOW_MS = 2_000
+"""Planning time from which a report has a third of these budgets."""
 
 
 def plan(
@@ -66,48 +80,115 @@ def plan(
         own_outputs=own_outputs,
         deterministic=deterministic,
     )
-    return _planned(os.fsdecode(path), shapes or {}, options, explain)
+    with planning(os.fsdecode(path), options, shapes or {}) as plans:
+        return plans.plan(explained=explain)
 
 
-def _planned(model: str, shapes: Mapping[str, tuple[int, ...]], options: RunOptions, explained: bool) -> Plan:
-    with compiled(model, shapes) as artifact:
-        file = ModelFile(artifact, options.io, shapes if artifact == model else {})
+class Plans:
+    """Plans of one open file for any budget."""
+
+    def __init__(self, file: ModelFile, options: RunOptions) -> None:
+        self._file = file
+        self.options = options if file.open_model is None else options.counting_outputs
+        self.machine = _known_machine(file, options)
+        self._setting = self.options.setting(self.machine, file.io_align)
+        if file.open_model is None:
+            self._planner = Planner(file.artifact.graph, self._setting, groups=options.groups)
+        else:
+            file.refuse_groups(options.groups)
+
+    def plan(self, *, explained: bool = False) -> Plan:
+        """Return the plan for the budget of the options. Raises BudgetError, GraphError."""
+        found = self.at(self.options.memory)
+        if explained and self._file.open_model is None:
+            from flexnn.planning.explain import explain
+
+            found.explanation = explain(self._planner, found, self.machine)
+        return found
+
+    def at(self, memory: int | None) -> Plan:
+        """Return the plan for a budget; None: no limit. Raises BudgetError, GraphError."""
+        if self._file.open_model is None:
+            return self._planner.plan(memory)
+        from flexnn.run.region_plan import plan_regions
+        from flexnn.run.segments import BoundSegments
+
+        stored = self._file.open_model
+        feeds = self._feeds(stored)
         try:
-            if file.open_model is None:
-                return _graph_plan(file, options, explained)
-            return _region_plan(file, options.counting_outputs)
+            return plan_regions(BoundSegments(stored, memory, self._setting), feeds)
+        except BudgetError as error:  # of the first part that does not fit; another one may need more
+            smallest = plan_regions(BoundSegments(stored, None, self._setting), feeds).minimum_memory
+            if smallest <= error.minimum:
+                raise
+            raise BudgetError(smallest, error.budget) from None
+
+    @staticmethod
+    def _feeds(stored: StoredModel) -> dict[str, Any]:
+        import numpy as np
+
+        from flexnn.graph.bind import known_shape
+        from flexnn.graph.ir import DTYPES
+        from flexnn.graph.random_array import random_array
+
+        random = np.random.default_rng(0)
+        ports = stored.model.graph.inputs
+        return {port.name: random_array(random, known_shape(port), DTYPES[str(port.dtype)]) for port in ports}
+
+
+@contextlib.contextmanager
+def planning(
+    path: str, options: RunOptions, shapes: Mapping[str, tuple[int, ...]], *, shown: bool = False
+) -> Iterator[Plans]:
+    """Open what plans a model for as long as the context lasts; progress of compiling may be ``shown``. Raises as
+    ``plan`` does.
+    """
+    with compiled(path, shapes, shown=shown) as artifact:
+        file = ModelFile(artifact, options.io, shapes if artifact == path else {})
+        try:
+            yield Plans(file, options)
         finally:
             file.close()
 
 
-def _graph_plan(file: ModelFile, options: RunOptions, explained: bool) -> Plan:
-    machine = _known_machine(file, options)
-    planner = Planner(file.artifact.graph, options.setting(machine, file.io_align), groups=options.groups)
-    found = planner.plan(options.memory)
-    if explained:
-        from flexnn.planning.explain import explain
+def page(path: str, plans: Plans, plan: Plan) -> str:
+    """Return the report of a plan as one HTML page (flexnn/report). It plans other budgets, too."""
+    from flexnn.report.page import Subject, page
 
-        found.explanation = explain(planner, found, machine)
-    return found
+    everything = plans.at(None)
+    few = plan.plan_ms > SLOW_MS
+    smallest, most = plan.minimum_memory, everything.session_bytes
+    budgets = [int(smallest * factor) for factor in FACTORS[:: 3 if few else 1]]
+    curve = [(budget, plans.at(budget).predicted_ms) for budget in budgets if budget < most]
+    offers = []
+    if plan.memory is not None and plan.memory < most:
+        wanted = [1 << k << 20 for k in range(0, OFFERS, 3 if few else 1)]
+        offers = [(more, plans.at(plan.memory + more).predicted_ms) for more in wanted if plan.memory + more < most]
+        offers.append((most - plan.memory, everything.predicted_ms))
+    way: list[Part] = getattr(plan, "longest_way", list)()
+    parts = [(f"{part.where}, from {part.graph.nodes[0].name}", part.plan) for part in way]
+    known = "measured on this machine" if plans.machine.times else "estimated from this machine's rates"
+    return page(
+        Subject(
+            model=os.path.basename(path),
+            plan=plan,
+            parts=parts or [("", plan)],
+            machine=plans.machine,
+            threads=plans.options.threads,
+            curve=[*curve, (most, everything.predicted_ms)],
+            offers=offers,
+            about=f"Predicted by FlexNN {_version()} from times {known}; {_core.isa_level()}.",
+        )
+    )
 
 
-def _region_plan(file: ModelFile, options: RunOptions) -> Plan:
-    import numpy as np
+def _version() -> str:
+    from importlib import metadata
 
-    from flexnn.graph.bind import known_shape
-    from flexnn.graph.ir import DTYPES
-    from flexnn.graph.random_array import random_array
-    from flexnn.run.region_plan import plan_regions
-    from flexnn.run.segments import BoundSegments
-
-    stored = file.open_model
-    assert stored is not None
-    file.refuse_groups(options.groups)
-    random = np.random.default_rng(0)
-    ports = stored.model.graph.inputs
-    feeds = {port.name: random_array(random, known_shape(port), DTYPES[str(port.dtype)]) for port in ports}
-    setting = options.setting(_known_machine(file, options), file.io_align)
-    return plan_regions(BoundSegments(stored, options.memory, setting), feeds)
+    try:
+        return metadata.version("flexnn")
+    except metadata.PackageNotFoundError:
+        return ""
 
 
 def _known_machine(file: ModelFile, options: RunOptions) -> MachineProfile:

@@ -18,7 +18,7 @@ from flexnn.run.feeds import Feeds
 from flexnn.run.opening import open_run
 from flexnn.run.options import GivenGroups, Io, Profile, RunOptions, run_options
 from flexnn.run.turns import Turns
-from flexnn.units import asks_system, parse_bytes
+from flexnn.units import asks_system, format_bytes, parse_bytes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -129,6 +129,13 @@ class Session:
         }
         self._open(os.fsdecode(path), shapes or {}, run_options(memory, progress=progress, **given), given)
 
+    def __repr__(self) -> str:
+        if not hasattr(self, "_run"):
+            return "<flexnn.Session, not open>"
+        budget = "no limit" if self._run.memory is None else format_bytes(self._run.memory)
+        state = "closed" if self._is_closed else "running" if self._turns.is_busy else "ready"
+        return f"<flexnn.Session of {self._path!r}, budget {budget}, {self._run.threads} threads, {state}>"
+
     def _open(
         self,
         path: str,
@@ -139,6 +146,7 @@ class Session:
         turns: Turns | None = None,
     ) -> None:
         """Open the model with ``opened``; a pool's sessions share their ``turns``."""
+        self._path = path
         self._opened_with = os.path.abspath(path), given | {"shapes": shapes}
         self._calls: Calls | None = None
         self._is_pooled, self._turns = turns is not None, turns or Turns()
@@ -428,7 +436,7 @@ class Session:
             self._discard()
 
 
-_OWN = frozenset({"_opened_with", "_calls", "_is_pooled", "_turns", "_is_closed", "_run", "_asked", "_feeds"})
+_OWN = frozenset({"_path", "_opened_with", "_calls", "_is_pooled", "_turns", "_is_closed", "_run", "_asked", "_feeds"})
 """Attributes of a session that its pickle does not hold; others are those of derived classes."""
 
 

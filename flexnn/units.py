@@ -10,13 +10,14 @@ Groups = int | Literal["auto"] | None
 """Number of groups into which each layer of independent nodes is split; "auto": the number that is predicted to be
 fastest; None: nodes run one by one."""
 _UNITS = {"": 1, "B": 1, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+_UNITS |= {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 SIZE_MAX = 1 << 46
 _SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
 
 
 def parse_bytes(text: str | int) -> int:
-    """Return the bytes that ``text`` says: an integer, or a number with KiB, MiB, GiB (powers of 1024) or KB, MB, GB
-    (powers of 1000). Raises ValueError for anything else, floats too, and for less than one byte.
+    """Return the bytes that ``text`` says: an integer, or a number with KiB, MiB, GiB, or K, M, G for short (powers of
+    1024), or KB, MB, GB (powers of 1000). Raises ValueError for anything else, floats too, and for less than one byte.
     """
     if not isinstance(text, str):
         if isinstance(text, bool) or not hasattr(text, "__index__"):

@@ -17,7 +17,7 @@ from flexnn.benchmark import ablations, curve, timing
 from flexnn.planning import MachineProfile, Setting, make_plan
 from flexnn.run.engine import BoundProgram, Engine, Switches
 from flexnn.session import open_for_tests
-from tests.support.sessions import LAYERS, feed, smallest, write_model
+from tests.support.sessions import LAYERS, feed, smallest, write_choosing_model, write_model
 
 MACHINE = MachineProfile(flops_per_second=5e10, bytes_per_second=1e10)
 
@@ -94,6 +94,50 @@ def test_the_curve_falls_with_memory(artifact: Path, capsys: pytest.CaptureFixtu
     assert rows[-1]["bytes_read"] == 0 < rows[0]["bytes_read"]
 
 
+def test_budgets_take_turns(artifact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each budget is opened once in each round, one at a time, and the order alternates."""
+    monkeypatch.setattr(timing, "SETTLE_S", 0.0)
+    order: list[int | None] = []
+    opened: list[object] = []
+
+    class Watched(timing.Running):
+        def open(self) -> None:
+            order.append(self._plan.memory)
+            opened.append(self)
+            assert len(opened) == 1
+            super().open()
+
+        def close(self) -> None:
+            super().close()
+            opened.remove(self)
+
+    monkeypatch.setattr(timing, "Running", Watched)
+    with timing.opened(str(artifact), threads=1, io="buffered", storage=0, repeat=6) as subject:
+        found = curve.curve(subject)
+    count = len(found)
+    turns = [order[i : i + count] for i in range(0, len(order), count)]
+    assert len(turns) == timing.ROUNDS
+    assert turns[0] == turns[1][::-1] == turns[2]
+    for each in found:
+        assert len(each.rounds) == timing.ROUNDS
+        assert min(each.rounds) <= each.p50 <= max(each.rounds)
+
+
+def test_the_curve_of_a_model_that_branches(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timing, "SETTLE_S", 0.0)
+    model = flexnn.compile(write_choosing_model(tmp_path / "choosing.onnx"))
+    base = ["bench", "curve", model, "--shape", "x=5", "--repeat", "2", "--json"]
+    assert cli.main([*base, "--set", "rate=16000"]) == 0
+    rows = json.loads(capsys.readouterr().out)["timings"]
+    assert rows[0]["name"] == "1 x smallest"
+    assert rows[-1]["name"] == "no limit"
+    assert all(len(row["rounds"]) == 2 and row["p50"] > 0 for row in rows)
+    assert cli.main(["bench", "ablations", model, "--shape", "x=5", "--set", "rate=16000"]) == 2
+    assert "ablations need fixed shapes" in capsys.readouterr().err
+
+
 def test_a_slower_run_than_the_stored_one_is_an_error(
     artifact: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -128,12 +172,12 @@ def test_drawing_without_matplotlib_says_so(
 
 def test_a_curve_is_drawn_the_same_each_time(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    rows = [{"memory": m << 20, "p50": 100 / m, "predicted": 90 / m} for m in (1, 2, 4)]
+    rows = [{"memory": m << 20, "p50": 100 / m, "predicted": 90 / m, "rounds": [99 / m, 120 / m]} for m in (1, 2, 4)]
     for name in ("a.svg", "b.svg"):
         curve.draw(str(tmp_path / name), "model", rows, [{"name": "onnxruntime", "memory": 8 << 20, "p50": 30.0}])
     text = (tmp_path / "a.svg").read_text()
     assert text == (tmp_path / "b.svg").read_text()
-    assert all(word in text for word in ("onnxruntime", "FlexNN", "memory (MiB)"))
+    assert all(word in text for word in ("onnxruntime", "FlexNN, median, and those of rounds", "memory (MiB)"))
     assert len(text) < 50_000
 
 

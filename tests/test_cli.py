@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -70,6 +71,14 @@ def refused(done: subprocess.CompletedProcess[str], *words: str) -> None:
         (["run", "{artifact}", "--shape", "x=1,128,8,8"], "fixed when it was compiled"),
         (["run", "{artifact}", "--memory", "0"], "size out of range"),
         (["run", "{artifact}", "--memory", "12XB"], "not a size"),
+        (["run", "{artifact}", "--memory", "48"], "48 alone means bytes: write 48MiB"),
+        (["run", "{artifact}", "--memory", "1M"], "inputs and outputs"),
+        (["run", "{artifact}", "--memory", "1M"], "reuse_outputs would save 0.04MiB"),
+        (["run", "{artifact}", "--set", "z=1"], "no such input; the inputs are x"),
+        (["run", "{artifact}", "--set", "x=one"], "write NAME=NUMBER"),
+        (["run", "{artifact}", "--set", "x=1,2"], "which 2 numbers do not fill"),
+        (["run", __file__], "not a .flexnn artifact, and not an ONNX model"),
+        (["compile", __file__], "text, not an ONNX model"),
         (["plan", "{artifact}", "--memory", "9" * 400], "size out of range"),  # was a traceback
         (["plan", "{artifact}", "--threads", "65"], "at most 64 threads"),  # was planned
         (["run", "{artifact}", "--threads", "65"], "at most 64 threads"),
@@ -151,9 +160,10 @@ def test_standard_output_that_cannot_be_written(artifact: Path, tmp_path: Path, 
     os.close(reading)
     broken = flexnn_cli(command, artifact, folder=tmp_path, stdout=writing)
     os.close(writing)
-    for done, words in ((refused_full, "No space left"), (closed, "closed"), (broken, "Broken pipe")):
+    for done, words in ((refused_full, "No space left"), (closed, "closed")):
         assert (done.returncode, done.stderr.count("\n")) == (2, 1), done
         assert words in done.stderr
+    assert (broken.returncode, broken.stderr) == (0, "")  # whoever read it has seen enough
 
 
 def test_errors_do_not_go_to_standard_output(tmp_path: Path) -> None:
@@ -202,8 +212,21 @@ def test_onnx_files_run_and_leave_an_artifact(model: Path, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("cache", ["/dev/null", "/proc"])
 def test_unusable_cache(model: Path, tmp_path: Path, cache: str) -> None:
-    environment = {**os.environ, "XDG_CACHE_HOME": cache}
-    refused(flexnn_cli("run", model, folder=tmp_path, env=environment), f"{cache}/flexnn")
+    """It falls back to a folder among the temporary files, and says so."""
+    environment = {**os.environ, "XDG_CACHE_HOME": cache, "TMPDIR": str(tmp_path)}
+    done = flexnn_cli("run", model, "--repeat", 1, folder=tmp_path, env=environment)
+    assert done.returncode == 0, done
+    instead = tmp_path / f"flexnn-{os.geteuid()}"
+    assert re.fullmatch(rf"note: {cache}/flexnn: .*; using {instead} instead \(.*\)\n", done.stderr), done.stderr
+    assert instead.stat().st_mode & 0o077 == 0
+    assert os.listdir(instead / "artifacts")
+
+
+def test_no_usable_folder_at_all(model: Path, tmp_path: Path) -> None:
+    environment = {**os.environ, "XDG_CACHE_HOME": "/dev/null", "TMPDIR": "/proc"}
+    done = flexnn_cli("run", model, folder=tmp_path, env=environment)
+    assert done.returncode == 2
+    assert done.stderr.splitlines()[-1].startswith("error: /proc/")
 
 
 def test_no_home(artifact: Path, tmp_path: Path) -> None:

@@ -105,4 +105,6 @@ def test_progress_is_shown_to_a_terminal(tmp_path: Path, lacking: str) -> None:
     if lacking == "rich":
         lines = said.decode().splitlines()
         assert lines
-        assert all(re.fullmatch(r"packing weights: \S+ of \S+", line) for line in lines), lines
+        assert all(re.fullmatch(r"(reading the model|packing weights): \S+ of \S+", line) for line in lines), lines
+        assert lines[0].startswith("reading")
+        assert lines[-1].startswith("packing")

@@ -38,9 +38,9 @@ def processes(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     started: list[list[str]] = []
     run = kept_artifacts.spawned
 
-    def noted(command: list[str]) -> tuple[int, bytes]:
+    def noted(command: list[str], **options: bool) -> tuple[int, bytes]:
         started.append(command)
-        return run(command)
+        return run(command, **options)
 
     monkeypatch.setattr(kept_artifacts, "spawned", noted)
     return started
@@ -199,7 +199,7 @@ def test_two_at_once_compile_once(folder: Path, model: Path) -> None:
 def test_a_file_that_never_rests_is_an_error(folder: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sha256 = keeping.sha256
 
-    def disturbed(path: str) -> bytes:
+    def disturbed(path: str, *_: object) -> bytes:
         os.utime(path)
         return sha256(path)
 

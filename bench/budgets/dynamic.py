@@ -110,7 +110,7 @@ def told(done: dict[str, Any]) -> str:
 
 def named_minimum(done: dict[str, Any]) -> int | None:
     """Return the budget that a refusal names: the number of bytes after "smallest"."""
-    found = re.search(r"smallest.* is ([\d,]+) bytes", done["err"])
+    found = re.search(r"smallest.* is .*\(([\d,]+) bytes\)", done["err"])
     return int(found[1].replace(",", "")) if done["status"] == 2 and found else None
 
 

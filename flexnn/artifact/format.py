@@ -86,7 +86,8 @@ def check_version(raw: bytes, path: str) -> None:
     Raises ArtifactError, which for another version says what to do.
     """
     if len(raw) < _VERSION.size or raw[: len(MAGIC)] != MAGIC:
-        raise ArtifactError("not a .flexnn artifact")
+        other = "" if path.lower().endswith(".flexnn") else ", and not an ONNX model"
+        raise ArtifactError(f"not a .flexnn artifact{other}")
     version = _VERSION.unpack_from(raw)[1]
     this = f"format version {version}, this FlexNN reads version {VERSION}"
     if version > VERSION:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -24,6 +24,27 @@ WARMUP = 2
 BLOCK = 5
 """Runs of a turn."""
 SEED = 0
+ROUNDS = 5
+"""Rounds of what is compared."""
+SETTLE_S = 0.05
+"""Rest before each: threads of another runtime spin for a while after a run."""
+
+
+class Rounds(Protocol):
+    """Something that is timed in rounds."""
+
+    def round(self, count: int) -> None:
+        """Open, run ``count`` times, and close."""
+        ...
+
+
+def take_turns(subjects: Sequence[Rounds], repeat: int) -> None:
+    """Run each of the subjects ``repeat`` times or a little more, in rounds whose order alternates."""
+    rounds = min(ROUNDS, repeat)
+    for number in range(rounds):
+        for each in subjects[:: 1 if number % 2 == 0 else -1]:
+            time.sleep(SETTLE_S)
+            each.round(-(-repeat // rounds))
 
 
 @dataclass(slots=True, frozen=True)
@@ -40,6 +61,8 @@ class Timing:
     stall: float
     bytes_read: int
     pinned_bytes: int
+    rounds: list[float] = field(default_factory=list)
+    """Median of each round, where runs took turns with those of others: how far they lie apart is the error."""
 
     def describe(self) -> dict[str, Any]:
         """Return the timing for JSON."""
@@ -57,6 +80,11 @@ class Subject:
     groups: Groups = None
     direct_fd: int = -1
     """Descriptor of the artifact opened with O_DIRECT, or -1."""
+
+    @property
+    def source(self) -> str:
+        """Digest of the ONNX file."""
+        return self.artifact.header.source_sha256.hex()
 
     @property
     def align(self) -> int:
@@ -78,17 +106,23 @@ class Subject:
     def time(self, name: str, plan: Plan, *, fresh: bool = False) -> Timing:
         """Time runs of a plan on random inputs; ``fresh``: weights get new memory for each load."""
         running = Running(self, plan, fresh)
-        try:
-            running.block(self.repeat)
-        finally:
-            running.close()
+        running.round(self.repeat)
         return running.timing(name)
+
+    def running(self, memory: int | None) -> Running:
+        """Return what times the plan for a budget."""
+        return Running(self, self.plan(memory))
+
+    def whole_bytes(self) -> int:
+        """Return the bytes of a session without a limit."""
+        return self.plan(None).session_bytes
 
     def in_turns(self, plans: Mapping[str, Plan]) -> list[Timing]:
         """Time runs of several plans in blocks that take turns, so that a machine that gets slower does so for all."""
         with contextlib.ExitStack() as stack:
             running = {name: Running(self, plan) for name, plan in plans.items()}
             for each in running.values():
+                each.open()
                 stack.callback(each.close)
             for turn in range(-(-self.repeat // BLOCK)):
                 for each in list(running.values())[:: 1 if turn % 2 else -1]:
@@ -97,7 +131,7 @@ class Subject:
 
 
 class Running:
-    """A plan opened in the engine, and the times of its runs so far."""
+    """A plan, and the times of its runs so far."""
 
     def __init__(self, subject: Subject, plan: Plan, fresh: bool = False) -> None:
         graph = subject.artifact.graph
@@ -109,12 +143,30 @@ class Running:
                 random.standard_normal(tensor.shape, np.float32) if tensor.dtype == "f32" else np.zeros(tensor.shape)
             )
             self._buffers.append(np.ascontiguousarray(values, DTYPES[tensor.dtype]))
-        self._plan = plan
-        self._engine = Engine(subject.switches._replace(fresh=fresh))
-        self._bound = BoundProgram(self._engine, subject.artifact, plan, direct_fd=subject.direct_fd)
+        self._plan, self._subject, self._fresh = plan, subject, fresh
         self._times: list[float] = []
+        self._rounds: list[float] = []
         self._stalls: list[float] = []
         self._read = 0
+
+    def open(self) -> None:
+        """Open the plan in an engine."""
+        subject = self._subject
+        self._engine = Engine(subject.switches._replace(fresh=self._fresh))
+        try:
+            self._bound = BoundProgram(self._engine, subject.artifact, self._plan, direct_fd=subject.direct_fd)
+        except BaseException:
+            self._engine.close()
+            raise
+
+    def round(self, count: int) -> None:
+        """Open, run and close."""
+        self.open()
+        try:
+            self.block(count)
+        finally:
+            self.close()
+        self._rounds.append(median(self._times[-count:]))
 
     def block(self, count: int) -> None:
         """Run ``count`` times, after runs that do not count."""
@@ -138,6 +190,7 @@ class Running:
             median(self._stalls),
             self._read,
             self._plan.pinned_bytes,
+            self._rounds,
         )
 
     def close(self) -> None:

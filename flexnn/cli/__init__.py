@@ -10,6 +10,7 @@ import argparse
 import json
 import os
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
@@ -42,6 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         return launch(given[1:])
     options = _parser().parse_args(arguments)
+    warnings.showwarning = _warn
     if sys.stdout is None:
         return _fail("standard output is closed", 2)
     try:
@@ -50,7 +52,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return status
     except (flexnn.SessionError, MemoryError) as error:
-        return _fail(str(error) or "out of memory", 1)
+        return _fail(_one_line(error) or "out of memory", 1)
+    except BrokenPipeError as error:
+        _forget_output()
+        return 0 if error.filename is None else _fail(_one_line(error), 2)  # who reads our output has seen enough
     except (ValueError, OSError) as error:
         _forget_output()
         return _fail(_one_line(error), 2)
@@ -58,6 +63,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail("interrupted", 130)
     except Exception as error:  # a defect of ours: still one line, no traceback
         return _fail(f"internal: {type(error).__name__}: {_one_line(error)}", 1)
+
+
+def _warn(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
+    if sys.stderr is not None:
+        say(f"{'note' if category is RuntimeWarning else category.__name__}: {message}", sys.stderr)
 
 
 def _forget_output() -> None:
@@ -79,7 +89,7 @@ def _fail(message: str, status: int) -> int:
 def _one_line(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return " ".join(str(error).split())
+    return " ".join("; ".join((str(error), *getattr(error, "__notes__", ()))).split())
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -135,6 +145,7 @@ def _add_cache(commands: _Commands) -> None:
     add.add_argument("model", metavar="MODEL.onnx", help="ONNX model")
     _add_shape(add)
     add.add_argument("--note", type=option.key, help=argparse.SUPPRESS)
+    add.add_argument("--terminal", type=option.count, help=argparse.SUPPRESS)
     add.set_defaults(command=cache.add)
     clear = kinds.add_parser("clear", help="remove them")
     clear.set_defaults(command=cache.clear)
@@ -155,13 +166,23 @@ def _add_run(commands: _Commands) -> None:
     sub = commands.add_parser("run", help="run a model and report memory and latency")
     _add_model(sub)
     sub.add_argument(
-        "--repeat", type=option.positive, default=10, metavar="N", help="number of timed runs (default: 10)"
+        "--repeat",
+        type=option.positive,
+        metavar="N",
+        help="number of timed runs (default: 10; with --live: until Ctrl-C)",
     )
     sub.add_argument(
         "--warmup", type=option.count, default=2, metavar="N", help="number of runs before the timed ones (default: 2)"
     )
     sub.add_argument("--input", metavar="IN.npz", help="input arrays by name (default: random, the same each time)")
+    _add_set(sub)
     sub.add_argument("--output", metavar="OUT.npz", help="save the outputs")
+    sub.add_argument(
+        "--live", action="store_true", help="show memory, stalls and rate on standard error while the model runs"
+    )
+    sub.add_argument(
+        "--energy", action="store_true", help="measure joules per run, where the system has sensors; takes a second"
+    )
     sub.add_argument(
         "--trace", metavar="FILE.json", help="save loads, steps and stalls of the last run, for ui.perfetto.dev"
     )
@@ -172,6 +193,9 @@ def _add_run(commands: _Commands) -> None:
 def _add_plan(commands: _Commands) -> None:
     sub = commands.add_parser("plan", help="show what a run would do and cost, without running")
     _add_model(sub)
+    sub.add_argument(
+        "--html", metavar="FILE.html", help="also write a report with pictures, which a browser shows without network"
+    )
     sub.add_argument("--check", action="store_true", help="also validate the plan, independently of the planner")
     _add_session(sub)
     sub.set_defaults(command=plan)
@@ -215,6 +239,7 @@ def _add_bench(commands: _Commands) -> None:
         metavar="FRACTION",
         help="slowdown that counts as a regression (default: 0.1)",
     )
+    _add_set(sub)
     sub.add_argument("--draw", metavar="FILE", help="draw the curve as .svg or .png (needs matplotlib)")
     sub.set_defaults(command=_bench)
 
@@ -262,6 +287,17 @@ def _add_session(sub: argparse.ArgumentParser) -> None:
         "--deterministic",
         action="store_true",
         help="choose kernels by rule, so that outputs are equal bit for bit whatever the threads, the budget and times",
+    )
+
+
+def _add_set(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        type=option.setting,
+        metavar="NAME=NUMBER",
+        help="number, or numbers with commas, of an input; one number fills the input's shape (repeatable)",
     )
 
 

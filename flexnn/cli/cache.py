@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import time
 
 from flexnn import keeping, kept_artifacts, units
@@ -15,7 +16,8 @@ from .terminal import say
 
 def add(options: argparse.Namespace) -> None:
     """Compile a model, unless an artifact of it is kept, and print the artifact's path."""
-    with progress.shown(quiet=options.quiet) as report:
+    file = os.fdopen(options.terminal, "w") if options.terminal is not None else None
+    with progress.shown(quiet=options.quiet, file=file) as report:
         say(keeping.keep(options.model, dict(options.shape), report, options.note or ""))
 
 

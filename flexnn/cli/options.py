@@ -35,6 +35,28 @@ shape = _argument(units.parse_shape)
 groups = _argument(units.parse_groups)
 
 
+def _setting(text: str) -> tuple[str, list[float]]:
+    name, equals, given = text.rpartition("=")
+    words = {"true": 1, "false": 0}
+    try:
+        if not equals or not name:
+            raise ValueError
+        parts = [part.strip().lower() for part in given.split(",")]
+        return name, [words[part] if part in words else _number(part) for part in parts]
+    except ValueError:
+        raise ValueError(f"not an input: {text!r}; write NAME=NUMBER, or NAME=NUMBER,NUMBER,…") from None
+
+
+def _number(text: str) -> float:
+    try:
+        return int(text)
+    except ValueError:
+        return float(text)
+
+
+setting = _argument(_setting)
+
+
 def positive(text: str) -> int:
     """Parse a number from 1."""
     if not text.isdigit() or int(text) < 1:

@@ -5,15 +5,22 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator
+from typing import TextIO
 
 from flexnn import units
 from flexnn.compiler import Progress
 
+_STAGES = "reading the model", "packing weights"
+"""Texts for reports without a name, and with that of a weight."""
+
 
 @contextlib.contextmanager
-def shown(*, quiet: bool) -> Iterator[Progress | None]:
-    """Return the function to which ``flexnn.compile`` reports its progress; None if nobody would see it."""
-    if quiet or sys.stderr is None or not sys.stderr.isatty():
+def shown(*, quiet: bool, file: TextIO | None = None) -> Iterator[Progress | None]:
+    """Return the function to which ``flexnn.compile`` reports its progress; None if nobody would see it. ``file``: the
+    terminal, if it is not standard error.
+    """
+    file = file or sys.stderr
+    if quiet or file is None or not file.isatty():
         yield None
         return
     try:
@@ -21,24 +28,26 @@ def shown(*, quiet: bool) -> Iterator[Progress | None]:
         from rich.progress import BarColumn, DownloadColumn, TextColumn
         from rich.progress import Progress as Bar
     except ModuleNotFoundError:
-        yield _Lines().report
+        yield _Lines(file).report
         return
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(binary_units=True))
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("reading the model", total=None)
+    with Bar(*columns, console=Console(file=file), transient=True) as bar:
+        task = bar.add_task(_STAGES[0], total=None)
 
         def report(name: str, done: int, total: int) -> None:
-            bar.update(task, description="packing weights", completed=done, total=total)
+            bar.update(task, description=_STAGES[bool(name)], completed=done, total=total)
 
         yield report
 
 
 class _Lines:
-    def __init__(self) -> None:
-        self._tenths = 0
+    def __init__(self, file: TextIO) -> None:
+        self._file, self._told = file, (False, 0)
 
     def report(self, name: str, done: int, total: int) -> None:
         """Print a line whenever another tenth is done."""
-        if done * 10 // total > self._tenths:
-            self._tenths = done * 10 // total
-            print(f"packing weights: {units.format_bytes(done)} of {units.format_bytes(total)}", file=sys.stderr)
+        now = bool(name), done * 10 // total
+        if now[1] and now != self._told:
+            self._told = now
+            told = f"{_STAGES[now[0]]}: {units.format_bytes(done)} of {units.format_bytes(total)}"
+            print(told, file=self._file, flush=True)

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import itertools
 import json
 import sys
 import time
+from collections import deque
 from typing import Any
 
 import numpy as np
 
 import flexnn
 from flexnn import _core, units
+from flexnn.inputs import make_feed
 from flexnn.kept_artifacts import compiled
 from flexnn.median import median, quantile
 
+from . import live
+from .energy import EnergyUse, energy_told
 from .files import check_writable, load_arrays, write_npz, written
-from .inputs import random_input, seeded
 from .terminal import say
 
 NS_PER_MS = 1e6
+REPEAT = 10
+LATEST = 10_000
+"""Most runs that figures are of where nobody says how many runs there are."""
 
 
 def run(options: argparse.Namespace) -> None:
@@ -27,7 +35,7 @@ def run(options: argparse.Namespace) -> None:
     for path in (options.output, options.trace):
         if path is not None:
             check_writable(path)
-    with compiled(options.model, dict(options.shape)) as artifact:
+    with compiled(options.model, dict(options.shape), shown=True) as artifact:
         shapes = dict(options.shape) if artifact == options.model else {}
         report, outputs = _measure(artifact, options, shapes)
     if options.output is not None:
@@ -43,15 +51,19 @@ def run(options: argparse.Namespace) -> None:
     print(f"latency  p50 {latency['p50']:.2f} ms, p95 {latency['p95']:.2f} ms over {latency['runs']} runs")
     read = units.format_bytes(report["bytes_read_per_run"])
     print(f"reading  {read} per run, {report['stall_ms']:.2f} ms waited for")
+    if options.energy:
+        say(f"energy   {energy_told(report['energy'])}")
 
 
 def _measure(
     path: str, options: argparse.Namespace, shapes: dict[str, tuple[int, ...]]
 ) -> tuple[dict[str, Any], dict[str, np.ndarray[Any, Any]]]:
     """Open a session and run it; return the report, and the last run's outputs by name."""
-    feed = load_arrays(options.input) if options.input else None
-    generator = seeded()
-    baseline = _peak_rss()
+    given = load_arrays(options.input) if options.input else None
+    use = EnergyUse() if options.energy else None
+    if options.live:
+        live.load()  # is not part of what the session takes
+    baseline = live.resident()[1]
     start = time.perf_counter_ns()
     with flexnn.Session(
         path,
@@ -67,24 +79,79 @@ def _measure(
         deterministic=options.deterministic,
     ) as session:
         open_ms = (time.perf_counter_ns() - start) / NS_PER_MS
-        if feed is None:
-            feed = {i.name: random_input(generator, i) for i in session.get_inputs()}
-        for _ in range(options.warmup):
-            session.run(None, feed)
-        latencies, stalls = [], []
-        for _ in range(options.repeat):
-            start = time.perf_counter_ns()
-            outputs = session.run(None, feed)
-            latencies.append((time.perf_counter_ns() - start) / NS_PER_MS)
-            stalls.append(session.last_run["stall_ns"] / NS_PER_MS)
-        peak = _peak_rss()
+        runs = _Runs(session, options, given)
+        runs.go(baseline, use)
+        peak = live.resident()[1]
         if options.trace is not None:
             with written(options.trace) as file:
                 file.write(json.dumps(session.trace_events()).encode())
-        facts = {"baseline_rss": baseline, "peak_rss": peak}, _spread(latencies), open_ms, median(stalls)
+        facts = {"baseline_rss": baseline, "peak_rss": peak}, runs.spread(), open_ms, median(list(runs.stalls))
         report = _report(session, *facts)
+        if use is not None:
+            report["energy"] = use.describe()
         names = [output.name for output in session.get_outputs()]
-    return report, dict(zip(names, outputs, strict=True))
+    return report, dict(zip(names, runs.outputs, strict=True))
+
+
+class _Runs:
+    """The runs of a session, and their times in ms."""
+
+    def __init__(
+        self, session: flexnn.Session, options: argparse.Namespace, given: dict[str, np.ndarray[Any, Any]] | None
+    ) -> None:
+        self._session, self._options = session, options
+        self._count = options.repeat or (None if options.live else REPEAT)
+        self.latencies: deque[float] = deque(maxlen=self._count or LATEST)
+        self.stalls: deque[float] = deque(maxlen=self._count or LATEST)
+        self.outputs: list[np.ndarray[Any, Any]] = []
+        self.count = 0
+        self._feed, self._random = make_feed(session.get_inputs(), dict(options.set), given)
+
+    def go(self, baseline: int, use: EnergyUse | None) -> None:
+        """Run as often as the options say, measured."""
+        options = self._options
+        for _ in range(options.warmup):
+            self._run()
+        with contextlib.ExitStack() as stack:
+            shown = stack.enter_context(live.shown(self._session, baseline)) if options.live else None
+            if use is not None:
+                stack.enter_context(use.measured(lambda: self.count))
+            try:
+                self._timed(shown)
+            except KeyboardInterrupt:
+                if self._count is not None or not self.latencies:
+                    raise
+            if use is not None:
+                use.run_on(self._run)
+
+    def _timed(self, shown: live.Live | None) -> None:
+        for _ in itertools.repeat(None) if self._count is None else range(self._count):
+            start = time.perf_counter_ns()
+            self._run()
+            self.latencies.append((time.perf_counter_ns() - start) / NS_PER_MS)
+            self.stalls.append(self._session.last_run["stall_ns"] / NS_PER_MS)
+            if shown is not None:
+                shown.ran(self.latencies[-1], self._session.last_run)
+
+    def _run(self) -> None:
+        try:
+            self.outputs = self._session.run(None, self._feed)
+            self.count += 1
+        except (flexnn.GraphError, flexnn.SessionError, ValueError) as error:
+            if self._random and not isinstance(error, flexnn.BudgetError):
+                names = ", ".join(map(repr, self._random))
+                error.add_note(f"{names} had random numbers: --input or --set gives others")
+            raise
+
+    def spread(self) -> dict[str, Any]:
+        """Return the spread of the latencies."""
+        latencies = list(self.latencies)
+        return {
+            "p50": median(latencies),
+            "p95": quantile(latencies, 0.95),
+            "min": min(latencies),
+            "runs": len(latencies),
+        }
 
 
 def _report(
@@ -116,21 +183,3 @@ def _report(
 def _tell(what: str) -> None:
     if sys.stderr is not None and sys.stderr.isatty():
         say(what, sys.stderr)
-
-
-def _spread(latencies: list[float]) -> dict[str, Any]:
-    return {
-        "p50": median(latencies),
-        "p95": quantile(latencies, 0.95),
-        "min": min(latencies),
-        "runs": len(latencies),
-    }
-
-
-def _peak_rss() -> int:
-    """Return VmHWM of this process, in bytes."""
-    with open("/proc/self/status", encoding="ascii") as status:
-        for line in status:
-            if line.startswith("VmHWM:"):
-                return int(line.split()[1]) << 10
-    return 0

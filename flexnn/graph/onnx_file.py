@@ -7,6 +7,7 @@ model. Only lengths and tags are interpreted here; everything else stays onnx's 
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import os
 import stat
@@ -173,15 +174,27 @@ def open_onnx(path: str, *, follow_links: bool = False) -> OnnxFile:
         skim = _Skim(file)
         opened.model = onnx.ModelProto.FromString(b"".join(skim.message("model", 0, file.size, 0)))
         opened.bulk, opened.about = skim.bulk, skim.about
-    except (DecodeError, UnicodeDecodeError):
-        raise GraphError(f"{path}: not an ONNX model, or damaged") from None
-    except GraphError as error:
-        raise GraphError(f"{path}: not an ONNX model, or damaged: {error}") from None
+    except (DecodeError, UnicodeDecodeError, GraphError) as error:
+        if _is_text(file):
+            raise GraphError(f"{path}: text, not an ONNX model") from None
+        why = f": {error}" if isinstance(error, GraphError) else ""
+        raise GraphError(f"{path}: not an ONNX model, or damaged{why}") from None
     if wrong := _wrong_text(opened.model):
         raise GraphError(f"{path}: {wrong}")
     if not opened.model.graph.node and not opened.model.graph.output:
         raise GraphError(f"{path}: not an ONNX model: it has no graph")
     return opened
+
+
+def _is_text(file: Descriptor) -> bool:
+    """Return whether a file begins like a text."""
+    head = bytearray(256)
+    count = file.read_some(memoryview(head), 0)
+    try:
+        text = codecs.getincrementaldecoder("utf-8")().decode(head[:count])  # the end may cut a character
+    except UnicodeDecodeError:
+        return False
+    return len(text) > 0 and all(c.isprintable() or c in "\t\r\n" for c in text)
 
 
 def _wrong_text(message: Message) -> str:

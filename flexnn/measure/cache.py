@@ -49,12 +49,6 @@ class Kept(NamedTuple):
     """Names of what was measured of an artifact with open shapes, or could not be (``Parts``)."""
 
 
-def folder() -> str:
-    """Return ``$XDG_CACHE_HOME/flexnn`` or ``~/.cache/flexnn``."""
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    return os.path.join(home, "flexnn")
-
-
 def key_of(artifact: Artifact, threads: int, direct: bool) -> str:
     """Return a text of all that times depend on: artifact, storage, CPU, instruction-set level, threads, build."""
     header = artifact.header
@@ -70,10 +64,10 @@ def load(key: str) -> Kept | None:
     """Return the profile under ``key``; None if there is none that can be used."""
     import json  # importing flexnn does without
 
-    from flexnn.files import own_folder, read_own
+    from flexnn.files import cache_folder, own_folder, read_own
 
     try:
-        with contextlib.closing(own_folder(folder())) as opened:
+        with contextlib.closing(own_folder(cache_folder())) as opened:
             raw = read_own(opened.fd, _name(key), FILE_BYTES_MAX)
         if sum(raw.count(mark) for mark in _MARKS) > MARKS_MAX or b"\\" in raw or not raw.isascii():
             return None
@@ -86,7 +80,7 @@ def store(key: str, kept: Kept) -> None:
     """Write the profile under ``key`` if the folder can be written; of too many times, the last ones."""
     import json
 
-    from flexnn.files import own_folder, replacing_in
+    from flexnn.files import cache_folder, own_folder, replacing_in
 
     machine = asdict(kept.machine)
     for name in ("times", "scales"):
@@ -95,7 +89,7 @@ def store(key: str, kept: Kept) -> None:
     text = json.dumps(head | machine)
     with (
         contextlib.suppress(OSError),
-        contextlib.closing(own_folder(folder(), make=True)) as opened,
+        contextlib.closing(own_folder(cache_folder(), make=True)) as opened,
         replacing_in(opened.fd, _name(key), 0o600) as file,
     ):
         file.write(text.encode())

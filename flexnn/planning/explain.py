@@ -152,7 +152,7 @@ def peak_of(plan: Plan, machine: MachineProfile) -> Moment:
         nodes = np.unique(np.stack((group, program.steps["node"])), axis=1)[0]
         costs = at_once(costs, np.bincount(nodes, minlength=len(program.groups)).tolist())
     node = program.steps["node"]
-    activations = _live(costs)[node]
+    activations = live_bytes(costs)[node]
     workspace = program.nodes["workspace_bytes"].astype(np.int64)[node] * costs.threads
     weights = _streamed(program)
     step = int(np.argmax(activations + workspace + weights)) if len(node) else 0
@@ -189,7 +189,7 @@ def smallest_of(graph: Graph, costs: Costs, placement: Placement) -> tuple[Momen
     return moment, int(placement.tight_bytes[index]) - second
 
 
-def _live(costs: Costs) -> I64:
+def live_bytes(costs: Costs) -> I64:
     """Return the bytes of activations alive at each node."""
     change = np.zeros(len(costs.nodes) + 1, np.int64)
     sizes = np.asarray(costs.root_bytes, np.int64)

@@ -12,7 +12,7 @@ from flexnn.units import Groups
 
 from .costs import graph_costs, stored_table
 from .errors import BudgetError
-from .overhead import with_groups
+from .overhead import overhead_bytes, with_groups
 from .report import Plan
 from .setting import Setting
 from .types import Costs
@@ -108,6 +108,13 @@ class Planner:
         spent = smallest.plan_ms + fastest.plan_ms
         return replace(plan, memory=memory, minimum_memory=min(minimum, plan.session_bytes), plan_ms=spent)
 
+    def _refusal(self, memory: int) -> BudgetError:
+        """Return the error that says what the smallest budget is made of, and what would make it smaller."""
+        tightest = self.tightest
+        io = self._setting.overhead(self._graph, 0, 0, 1)["io"]
+        saved = max(io - overhead_bytes(self._graph, 0, 0, 1, output_sets=1)["io"], 0)
+        return BudgetError(tightest.minimum, memory, parts=tightest.smallest_parts, saved=saved)
+
     def _grouping(self) -> Grouping:
         from .grouping import Grouping  # few sessions have groups; it is not kept: budgets change rarely
 
@@ -118,7 +125,7 @@ class Planner:
         more memory, so neither is the fastest one.
         """
         if memory is not None and memory < self.minimum:
-            raise BudgetError(self.minimum, memory)
+            raise self._refusal(memory)
         if memory is None or self._all_pinned is self._whole or memory > self._weight_bytes:
             # Not kept: rarely asked for, in the budget.
             all_pinned = self._all_pinned or VariantPlanner(self._graph, self._setting)

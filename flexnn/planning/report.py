@@ -11,7 +11,6 @@ import numpy as np
 from flexnn import _core
 from flexnn.graph.ir import Graph
 from flexnn.graph.operators import OPERATORS
-from flexnn.units import format_bytes
 
 from .types import Program
 
@@ -34,7 +33,7 @@ class _WhenAsked:
         plan.__dict__["_minimum"] = value
 
 
-@dataclass
+@dataclass(repr=False)
 class Plan:
     """A program with its predicted cost. Times in milliseconds, sizes in bytes."""
 
@@ -129,6 +128,8 @@ class Plan:
 
     def describe(self) -> dict[str, Any]:
         """Return the plan for ``flexnn plan --json``."""
+        from .told import named  # few plans are shown
+
         return {
             "memory_budget": self.memory,
             "minimum_memory": self.minimum_memory,
@@ -145,7 +146,7 @@ class Plan:
             "steps": len(self.program.steps),
             "groups": self.groups,
             "barriers": self.barriers,
-            "forecasts_ms": {_named(k): ms for k, ms in self.forecasts_ms.items()},
+            "forecasts_ms": {named(k): ms for k, ms in self.forecasts_ms.items()},
             "loads": len(self.program.loads),
             "pinned_bytes": self.pinned_bytes,
             "bytes_read_per_run": self.bytes_read_per_run,
@@ -172,32 +173,11 @@ class Plan:
 
     def summary(self) -> str:
         """Return lines for people: memory by purpose, and time."""
-        budget = "no limit" if self.memory is None else format_bytes(self.memory)
-        parts = ", ".join(f"{name} {format_bytes(size)}" for name, size in self.overhead.items())
-        kernels = ", ".join(f"{name} {count}" for name, count in self.kernels.items())
-        beside = format_bytes(self.working_bytes - self.activation_bytes)
-        grouped = "steps one by one"
-        if self.groups is not None:
-            grouped = f"each layer in {self.groups} at most" if self.groups > 1 else "each layer in one"
-        told = ", ".join(f"{_named(k)} {ms:.2f}" for k, ms in self.forecasts_ms.items())
-        lines = "\n".join(
-            (
-                f"memory   {format_bytes(self.session_bytes)} (budget {budget},"
-                f" smallest {format_bytes(self.minimum_memory)})",
-                f"arena    {format_bytes(self.arena_bytes)}: activations at their peak"
-                f" {format_bytes(self.activation_bytes)}, beside them for workspaces and streams {beside},"
-                f" pinned weights {format_bytes(self.pinned_bytes)}",
-                f"beside   {parts}",
-                f"steps    {len(self.program.steps)} of {len(self.program.nodes)} nodes; {kernels}",
-                f"groups   {grouped}: {self.barriers} barriers" + (f"; predicted ms: {told}" if told else ""),
-                f"loads    {len(self.program.loads)}, {format_bytes(self.bytes_read_per_run)} per run",
-                f"time     {self.predicted_ms:.2f} ms predicted ({self.stall_ms:.2f} waiting for loads),"
-                f" no plan below {self.bound_ms:.2f} ms: {self.gap:.1%} above it",
-                f"planned  in {self.plan_ms:.0f} ms",
-            )
-        )
-        return f"{lines}\n{self.explanation.summary(self)}" if self.explanation else lines
+        from .told import summary
 
+        return summary(self)
 
-def _named(groups: int | None) -> str:
-    return "off" if groups is None else str(groups)
+    def __repr__(self) -> str:
+        from .told import table
+
+        return table(self)

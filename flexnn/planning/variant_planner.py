@@ -29,6 +29,7 @@ from .costs import graph_costs
 from .drafts import Draft, Drafting, Records
 from .errors import BudgetError
 from .layout import alternative_placements, best_placement
+from .overhead import PART_NAMES
 from .program import encode_program, front_bytes
 from .report import Plan
 from .setting import Setting
@@ -200,6 +201,14 @@ class VariantPlanner:
         return self._fixed_bytes + self._least.nbytes
 
     @property
+    def smallest_parts(self) -> dict[str, int]:
+        """Bytes that the smallest budget is made of, in words for people."""
+        parts = self._parts(0)
+        told = {"activations": min(self.activation_bytes, self.minimum - sum(parts.values()))}
+        told["weights and workspace beside them"] = self.minimum - sum(parts.values()) - told["activations"]
+        return told | {PART_NAMES.get(name, name): size for name, size in parts.items()}
+
+    @property
     def pinning_memory(self) -> int:
         """Smallest budget in bytes that pins everything."""
         draft = self._unlimited()
@@ -250,7 +259,7 @@ class VariantPlanner:
         """
         started = time.perf_counter_ns()
         if memory is not None and memory < self.minimum:
-            raise BudgetError(self.minimum, memory)
+            raise BudgetError(self.minimum, memory, parts=self.smallest_parts)
         draft = self._unlimited()
         if memory is not None and self._fixed_bytes + draft.nbytes > memory:
             bytes_max = max(memory - DRAFTING_BYTES, self.minimum) - self._fixed_bytes

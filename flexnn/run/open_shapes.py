@@ -249,7 +249,7 @@ class OpenShapesRun:
             return refused
         self._open.close_all()
         needed = self._look_ahead(self, inputs)
-        return BudgetError(needed, refused.budget) if needed > refused.budget else refused
+        return BudgetError(needed, refused.budget) if needed > refused.budget and needed != refused.minimum else refused
 
     def new_recorder(self) -> LackingRecorder:
         """Return a recorder of the model that knows nothing of any run."""

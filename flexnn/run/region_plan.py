@@ -22,6 +22,11 @@ from flexnn.units import format_bytes
 
 from .segments import BoundSegment, BoundSegments
 
+PARTS_TOLD = 12
+"""Most parts in a summary; the rest are summed."""
+WAYS = {"then_branch": "if true", "else_branch": "if false", "body": "each turn"}
+"""Words for the bodies of a node, by attribute."""
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -31,6 +36,12 @@ class Part:
     """Nodes and attributes on the way to the region; "" for the whole model."""
     graph: Graph
     plan: Plan
+
+    @property
+    def where(self) -> str:
+        """Its place in the model, in words."""
+        ways = [step.rpartition(".") for step in self.path.split(" > ")] if self.path else []
+        return ", ".join([f"{node} {WAYS.get(body, body)}" for node, _, body in ways]) or "always"
 
 
 class _Planned:
@@ -57,7 +68,7 @@ class _Planned:
             self.parts.append(Part(segment.region.path, bound.graph, plan))
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, repr=False)
 class RegionPlan(Plan):
     """The plans of all segments of a model. Sums and times are of all segments; ``graph`` and ``program``, and with
     them ``steps``, ``loads`` and ``addresses``, are those of the segment with the largest arena.
@@ -111,6 +122,11 @@ class RegionPlan(Plan):
         """Check the plan of every segment. Raises PlanError."""
         for part in self.parts:
             part.plan.check()
+
+    def longest_way(self) -> list[Part]:
+        """Return the parts of the way that is predicted to take the longest, in the order in which they were met."""
+        ways = _way(self.region, self.parts)
+        return [part for part in self.parts if part.path in ways]
 
     def memory_by_strategy(self) -> dict[str, int]:
         """Return the arena bytes of all segments together, by strategy.
@@ -174,20 +190,29 @@ class RegionPlan(Plan):
         }
 
     def summary(self) -> str:
-        """Return the plan as text: the regions, nested as the model nests them."""
-        about = self.describe()
+        """Return the plan as text: memory, time, and the parts that take the most of it."""
+        budget = "no limit" if self.memory is None else format_bytes(self.memory)
         lines = [
-            f"smallest {format_bytes(about['minimum_memory'])}; the longest way takes {about['predicted_ms']:.2f} ms"
+            f"memory   {format_bytes(self.session_bytes)} (budget {budget},"
+            f" smallest {format_bytes(self.minimum_memory)})",
+            f"weights  {format_bytes(self.pinned_bytes)} stay in memory, at most"
+            f" {format_bytes(self.bytes_read_per_run)} read per run",
+            f"time     {self.predicted_ms:.2f} ms predicted for the longest way through the model, with one turn of"
+            f" each loop; {self.stall_ms:.2f} of them waiting for loads",
+            f"planned  in {self.plan_ms:.0f} ms",
+            f"parts    {len(self.parts)}, one after the other in the same memory, as the model branches, loops, or"
+            " decides shapes while it runs:",
         ]
-        shares = ", ".join(f"{name} {format_bytes(size)}" for name, size in about["memory_by_strategy"].items())
-        lines.append(f"arenas   {shares}")
-        for part in self.parts:
-            depth = part.path.count(" > ") + 1 if part.path else 0
-            where = part.path.rpartition(" > ")[2] or "model"
-            lines.append(
-                f"{'  ' * depth}{where}: {len(part.graph.nodes)} nodes from {part.graph.nodes[0].name!r},"
-                f" arena {format_bytes(part.plan.arena_bytes)}, {part.plan.predicted_ms:.2f} ms"
-            )
+        ordered = sorted(self.parts, key=lambda part: -part.plan.predicted_ms)
+        lines += [
+            f"{part.plan.predicted_ms:8.2f} ms {format_bytes(part.plan.arena_bytes):>10}  {part.where}:"
+            f" {len(part.graph.nodes)} nodes from {part.graph.nodes[0].name!r}"
+            for part in ordered[:PARTS_TOLD]
+        ]
+        if rest := ordered[PARTS_TOLD:]:
+            most = max(part.plan.arena_bytes for part in rest)
+            spent = sum(part.plan.predicted_ms for part in rest)
+            lines.append(f"{spent:8.2f} ms {format_bytes(most):>10}  {len(rest)} smaller parts together")
         return "\n".join(map(printable, lines))
 
 
@@ -235,6 +260,16 @@ def _longest(region: Region, parts: Sequence[Part], cost: Callable[[Plan], float
     for bodies in region.children.values():
         total += max(_longest(body, parts, cost) for body in bodies.values())
     return total
+
+
+def _way(region: Region, parts: Sequence[Part]) -> set[str]:
+    """Return the paths of a region and, for each node with bodies, of its most costly body."""
+    ways = {region.path}
+    for bodies in region.children.values():
+        ways |= _way(
+            max(bodies.values(), key=lambda body: _longest(body, parts, lambda plan: plan.predicted_ms)), parts
+        )
+    return ways
 
 
 def no_program(threads: int) -> Program:

@@ -18,7 +18,7 @@ from flexnn.graph.ir import Array, Graph, Weight
 from flexnn.graph.sources import ArraySource
 from flexnn.measure import Spans, Watch
 from flexnn.planning import BudgetError, MachineProfile, Plan, Planner, Setting
-from flexnn.planning.overhead import NODE_BYTES
+from flexnn.planning.overhead import NODE_BYTES, PART_NAMES
 from flexnn.planning.refit import Refit
 from flexnn.planning.types import Program, align_up
 from flexnn.regions import Segment
@@ -376,7 +376,9 @@ class BoundSegments:
         try:
             plan = segment.planner.plan(None if own is None else own + io)
         except BudgetError as error:
-            raise BudgetError(error.minimum - io + sum(around.values()), self.memory or 0) from None
+            parts = {name: size for name, size in error.parts.items() if name != PART_NAMES["io"]}
+            parts |= {PART_NAMES.get(name, name): size for name, size in around.items()}
+            raise BudgetError(error.minimum - io + sum(around.values()), self.memory or 0, parts=parts) from None
         segment.base = self._based(segment, segment.graph, plan, own, io)
         segment.is_own, segment.made = True, None
         segment.working_bytes = align_up(plan.working_bytes, self.setting.io_align)

@@ -27,7 +27,8 @@ class Turns:
     def __init__(self) -> None:
         self._process = os.getpid()
         self.lock = RLock()  # also for the thread that has it: a signal handler may call while a run goes on
-        self._is_busy = False
+        self.is_busy = False
+        """Whether a call goes on."""
         self._leaving: list[Closes] = []
         """Runs of sessions that were closed; they are closed when no call goes on."""
 
@@ -41,18 +42,18 @@ class Turns:
         Raises SessionError inside another call of this thread.
         """
         with self.lock:
-            if self._is_busy:
+            if self.is_busy:
                 raise SessionError(
                     "this thread is in a call of the session already: a signal handler may only close it"
                 )
-            self._is_busy = True
+            self.is_busy = True
             try:
                 return call()
             except BaseException as error:
                 failed(error)
                 raise
             finally:
-                self._is_busy = False
+                self.is_busy = False
                 if self._leaving:
                     self._release()
 
@@ -60,7 +61,7 @@ class Turns:
         """Do ``call`` unless another call goes on."""
         if self.lock.acquire(blocking=False):
             try:
-                if not self._is_busy:
+                if not self.is_busy:
                     self.take(call, failed)
             finally:
                 self.lock.release()
@@ -78,7 +79,7 @@ class Turns:
                 self.lock.release()
 
     def _release(self) -> None:
-        while self._leaving and not self._is_busy:
+        while self._leaving and not self.is_busy:
             run = self._leaving[0]
             run.close(learn=not sys.is_finalizing())  # then nothing can be kept for other sessions
             if run in self._leaving:  # a signal handler may have been here

@@ -175,4 +175,4 @@ def test_a_folder_is_made_for_this_user_alone(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "new" / "cache"))
     cache.store(KEY, KEPT)
     assert cache.load(KEY) == KEPT
-    assert stat.S_IMODE(Path(cache.folder()).stat().st_mode) == 0o700
+    assert stat.S_IMODE(Path(files.cache_folder()).stat().st_mode) == 0o700

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 import flexnn
+from flexnn import files
 from flexnn.measure import cache
 from flexnn.planning import MachineProfile
 from tests.support.faults import Faults
@@ -118,7 +119,7 @@ def faulty(stage: str, number: int, *, always: bool) -> tuple[int, bool]:
         assert cache.load(KEY) in KEPT
         keeps()
         assert cache.load(KEY) == KEPT[1]
-        assert len(os.listdir(cache.folder())) == 1, "left behind"
+        assert len(os.listdir(files.cache_folder())) == 1, "left behind"
     right(session)
     return count, raised
 

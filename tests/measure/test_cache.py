@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from flexnn import files
 from flexnn.measure import cache
 from flexnn.planning import MachineProfile
 
@@ -26,7 +27,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def file() -> Path:
-    (path,) = Path(cache.folder()).iterdir()
+    (path,) = Path(files.cache_folder()).iterdir()
     return path
 
 
@@ -93,10 +94,16 @@ def test_nan_and_huge_files_are_not_believed() -> None:
 
 def test_a_folder_that_cannot_be_made_does_not_matter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "taken").write_text("a file")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "taken"))
-    cache.store(KEY, KEPT)
+    for name in ("XDG_CACHE_HOME", "TMPDIR"):
+        monkeypatch.setenv(name, str(tmp_path / "taken"))
+    with pytest.warns(RuntimeWarning, match="Not a directory; using"):
+        cache.store(KEY, KEPT)
     assert cache.load(KEY) is None
     assert (tmp_path / "taken").read_text() == "a file"
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    with pytest.warns(RuntimeWarning, match="Not a directory; using"):
+        cache.store(KEY, KEPT)
+    assert cache.load(KEY) == KEPT
 
 
 def test_a_failed_write_leaves_the_old_file(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,4 +115,4 @@ def test_a_failed_write_leaves_the_old_file(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(os, "replace", full)
     cache.store(KEY, cache.Kept(KEPT.machine, 99))
     assert cache.load(KEY) == KEPT
-    assert len(list(Path(cache.folder()).iterdir())) == 1
+    assert len(list(Path(files.cache_folder()).iterdir())) == 1

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import flexnn
-from flexnn import _core, measure
+from flexnn import _core, files, measure
 from flexnn.artifact import open_artifact
 from flexnn.graph.ir import Graph, Node, Tensor
 from flexnn.measure import cache, compute, storage
@@ -177,7 +177,7 @@ def test_measuring_stays_inside_the_budget(artifact: Path) -> None:
         [sys.executable, "-c", script, artifact, str(budget)], stdout=subprocess.PIPE, check=True, text=True
     ).stdout
     assert int(added) * 1024 <= budget + (1 << 20)
-    assert any(os.scandir(cache.folder()))
+    assert any(os.scandir(files.cache_folder()))
 
 
 def test_steps_beside_loads_count_the_time_that_they_lose() -> None:

@@ -164,7 +164,7 @@ def test_fallback_hands_it_to_onnxruntime(folder: Path) -> None:
 
 def test_a_budget_that_is_too_small_names_the_smallest(folder: Path) -> None:
     _, err = launched(folder, "--memory", "1MiB", "app.py", "m.onnx", status=2)
-    smallest = re.search(r"is (\d+) bytes", err)
+    smallest = re.search(r"\((\d+) bytes\)", err)
     assert smallest
     launched(folder, "--memory", smallest[1], "app.py", "m.onnx")
 

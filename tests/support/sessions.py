@@ -37,6 +37,33 @@ def write_model(path: Path, output: str = "y") -> Path:
     return path
 
 
+def write_choosing_model(path: Path) -> Path:
+    """y is the square root of x where ``rate`` is 16000, else x as rows of 7, which needs 7 numbers in x."""
+
+    def body(name: str, node: onnx.NodeProto) -> onnx.GraphProto:
+        made = helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["n"])
+        return helper.make_graph([node], name, [], [made])
+
+    yes = body("yes", helper.make_node("Sqrt", ["x"], ["yes"], name="root"))
+    no = body("no", helper.make_node("Reshape", ["x", "seven"], ["no"], name="seventh"))
+    nodes = [
+        helper.make_node("Equal", ["rate", "wanted"], ["is"], name="equal"),
+        helper.make_node("If", ["is"], ["y"], name="choose", then_branch=yes, else_branch=no),
+    ]
+    constants = [
+        helper.make_tensor("wanted", onnx.TensorProto.INT64, [], [16000]),
+        helper.make_tensor("seven", onnx.TensorProto.INT64, [1], [7]),
+    ]
+    inputs = [
+        helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n"]),
+        helper.make_tensor_value_info("rate", onnx.TensorProto.INT64, []),
+    ]
+    outputs = [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["m"])]
+    graph = helper.make_graph(nodes, "choosing", inputs, outputs, constants)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
 def write_branched_model(path: Path, branches: int = 6, *, batch: int | str = 1) -> Path:
     """A convolution, 3x3 convolutions of its output beside each other, their outputs joined, and a convolution of it
     all: layers of 1, ``branches`` and 1 nodes.

@@ -1,0 +1,60 @@
+"""Plans as text for people."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flexnn.units import format_bytes
+
+if TYPE_CHECKING:
+    from .report import Plan
+
+
+def table(plan: Plan) -> str:
+    """Return a short table of a plan, which computes nothing."""
+    known = vars(plan).get("_minimum") or plan.minimum_memory
+    budget = "no limit" if plan.memory is None else format_bytes(plan.memory)
+    smallest = "" if callable(known) else f", smallest {format_bytes(known)}"
+    beside = format_bytes(plan.session_bytes - plan.arena_bytes)
+    rows = {
+        "memory": f"{format_bytes(plan.session_bytes)} of a budget of {budget}{smallest}",
+        "arena": f"{format_bytes(plan.arena_bytes)}, and {beside} beside it",
+        "weights": f"{format_bytes(plan.pinned_bytes)} pinned, {format_bytes(plan.bytes_read_per_run)} read per run",
+        "program": f"{len(plan.steps)} steps of {len(plan.graph.nodes)} nodes, {len(plan.loads)} loads",
+        "time": f"{plan.predicted_ms:.2f} ms predicted, {plan.stall_ms:.2f} ms of it waiting for loads",
+    }
+    return "\n".join([f"{type(plan).__name__}", *(f"  {name:<8} {text}" for name, text in rows.items())])
+
+
+def named(groups: int | None) -> str:
+    """Return the number of groups as the command line names it."""
+    return "off" if groups is None else str(groups)
+
+
+def summary(plan: Plan) -> str:
+    """Return lines about memory by purpose, and time."""
+    budget = "no limit" if plan.memory is None else format_bytes(plan.memory)
+    parts = ", ".join(f"{name} {format_bytes(size)}" for name, size in plan.overhead.items())
+    kernels = ", ".join(f"{name} {count}" for name, count in plan.kernels.items())
+    beside = format_bytes(plan.working_bytes - plan.activation_bytes)
+    grouped = "steps one by one"
+    if plan.groups is not None:
+        grouped = f"each layer in {plan.groups} at most" if plan.groups > 1 else "each layer in one"
+    told = ", ".join(f"{named(k)} {ms:.2f}" for k, ms in plan.forecasts_ms.items())
+    lines = "\n".join(
+        (
+            f"memory   {format_bytes(plan.session_bytes)} (budget {budget},"
+            f" smallest {format_bytes(plan.minimum_memory)})",
+            f"arena    {format_bytes(plan.arena_bytes)}: activations at their peak"
+            f" {format_bytes(plan.activation_bytes)}, beside them for workspaces and streams {beside},"
+            f" pinned weights {format_bytes(plan.pinned_bytes)}",
+            f"beside   {parts}",
+            f"steps    {len(plan.program.steps)} of {len(plan.program.nodes)} nodes; {kernels}",
+            f"groups   {grouped}: {plan.barriers} barriers" + (f"; predicted ms: {told}" if told else ""),
+            f"loads    {len(plan.program.loads)}, {format_bytes(plan.bytes_read_per_run)} per run",
+            f"time     {plan.predicted_ms:.2f} ms predicted ({plan.stall_ms:.2f} waiting for loads),"
+            f" no plan below {plan.bound_ms:.2f} ms: {plan.gap:.1%} above it",
+            f"planned  in {plan.plan_ms:.0f} ms",
+        )
+    )
+    return f"{lines}\n{plan.explanation.summary(plan)}" if plan.explanation else lines
