@@ -129,8 +129,9 @@ static void rebudget(void) {
     MODEL_CHECK(fx_loader_pause(e, &poll) == FX_OK);
     fx_poison(w->arena, ARENA);
     w->may_miss = 1;
+    const fx_program program = {.file = {.fd = -1, .direct_fd = -1}};
     const fx_load pinned = {.file_offset = 90000, .bytes = REQUEST, .address = 0};
-    MODEL_CHECK(fx_loader_read(e, NULL, &pinned, &poll, &error) == FX_OK);
+    MODEL_CHECK(fx_loader_read(e, &program, &pinned, &poll, &error) == FX_OK);
     w->may_miss = 0;
     lay_loads(0, &third, 2);
     check_load(&pinned);
@@ -269,7 +270,7 @@ static void abandoned(void) {
     fx_bound *next[] = {&w->bound[0]};
     good(0, next, 1);
     model_may_expire(1);
-    if (!fx_loader_stop(e, 1) && fx_loader_abandon(e))
+    if (!fx_loader_stop(e, 1) && fx_loader_abandon(e, 0))
         return;
     MODEL_CHECK(!w->was_freed);
 }
