@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 from flexnn.planning import BudgetError
 from flexnn.run.engine import SessionError
 from flexnn.run.opening import open_pooled
-from flexnn.run.options import RunOptions, run_options
+from flexnn.run.options import GivenGroups, Io, Profile, RunOptions, run_options
 from flexnn.run.sharing import SharedArena
 from flexnn.run.turns import Turns
 from flexnn.session import Session
@@ -46,8 +46,8 @@ class Pool:
         memory: str | int | None = None,
         threads: int | None = None,
         *,
-        io: str = "buffered",
-        profile: str | None = None,
+        io: Io = "buffered",
+        profile: Profile | None = None,
         trace: bool = False,
     ) -> None:
         self._begin(run_options(memory, threads, io=io, profile=profile, trace=trace))
@@ -65,7 +65,7 @@ class Pool:
         path: str | os.PathLike[str],
         *,
         shapes: Mapping[str, tuple[int, ...]] | None = None,
-        groups: str | int | None = None,
+        groups: GivenGroups = None,
         progress: Callable[[str], None] | None = None,
         reuse_outputs: bool = False,
         deterministic: bool = False,

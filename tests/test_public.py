@@ -21,7 +21,7 @@ from tests.support.sessions import feed, smallest, write_branched_model, write_m
 
 FUNCTIONS = {"compile", "plan"}
 ERRORS = {"ArtifactError", "BudgetError", "CompileError", "FlexNNError", "GraphError", "SessionError"}
-CLASSES = {"NodeArg", "Plan", "Session"}
+CLASSES = {"NodeArg", "Plan", "Pool", "Session"}
 
 
 def test_every_public_name_is_what_its_documentation_says() -> None:
@@ -40,7 +40,7 @@ def test_every_public_name_is_what_its_documentation_says() -> None:
 
 
 def test_options_of_few_values_say_which() -> None:
-    for function in (flexnn.Session.__init__, flexnn.plan):
+    for function in (flexnn.Session.__init__, flexnn.Pool.__init__, flexnn.plan):
         hints = {name: set(get_args(hint)) for name, hint in get_type_hints(function).items()}
         assert hints["io"] == {"buffered", "direct"}
         assert Literal["measure", "analytic"] in hints["profile"]
