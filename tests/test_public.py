@@ -40,11 +40,14 @@ def test_every_public_name_is_what_its_documentation_says() -> None:
 
 
 def test_options_of_few_values_say_which() -> None:
-    for function in (flexnn.Session.__init__, flexnn.Pool.__init__, flexnn.plan):
-        hints = {name: set(get_args(hint)) for name, hint in get_type_hints(function).items()}
-        assert hints["io"] == {"buffered", "direct"}
-        assert Literal["measure", "analytic"] in hints["profile"]
-        assert Literal["auto", "off"] in hints["groups"]
+    everything = {"io", "profile", "groups"}
+    takers = (flexnn.Session.__init__, everything), (flexnn.plan, everything)
+    for function, names in (*takers, (flexnn.Pool.__init__, {"io", "profile"}), (flexnn.Pool.open, {"groups"})):
+        hints = {name: set(get_args(hint)) for name, hint in get_type_hints(function).items() if name in everything}
+        assert hints.keys() == names
+        assert hints.get("io", {"buffered", "direct"}) == {"buffered", "direct"}
+        assert Literal["measure", "analytic"] in hints.get("profile", {Literal["measure", "analytic"]})
+        assert Literal["auto", "off"] in hints.get("groups", {Literal["auto", "off"]})
 
 
 def test_all_errors_have_one_base_and_keep_their_own() -> None:
