@@ -24,7 +24,7 @@ PLANNER = {
     " 96",
     "fx_gap": "start 0, end 8, 16",
     "fx_lifetime": "start 0, end 8, first_node 16, last_node 24, 32",
-    "fx_item": "node 0, constant 8, 16",
+    "fx_item": "node 0, constant 8, twin 16, 24",
     "fx_choice": "variant 0, slice_panels 4, pinned_panels 8, pinned_constants 12, 16",
     "fx_draft_step": "node 0, p0 4, p1 8, wait_loads 12, seconds 16, free_bytes 24, 32",
     "fx_draft_slice": "step 0, constant 4, file_offset 8, bytes 16, arena_bytes 24, is_pinned 32, wait_steps 36, 40",

@@ -16,7 +16,7 @@ from onnx import helper, numpy_helper
 from PIL import Image, ImageDraw, ImageFont
 
 import flexnn
-from bench import PICTURES
+from bench.models.fetch import fetch
 from bench.models.subjects import SUBJECTS
 from tests.support.sessions import write_model
 
@@ -146,7 +146,7 @@ def faces(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_camera_follows_the_budget(faces: str, tmp_path: Path) -> None:
     budget = tmp_path / "budget"
     budget.write_text("64MiB\n")
-    command = [sys.executable, str(EXAMPLES / "camera.py"), faces, str(PICTURES / "astronaut.png")]
+    command = [sys.executable, str(EXAMPLES / "camera.py"), faces, str(fetch("astronaut")[0])]
     command += ["--budget", str(budget), "--frames", "100000"]
     least = flexnn.plan(faces).minimum_memory
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
