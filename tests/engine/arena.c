@@ -64,6 +64,11 @@ static void shrinks(void) {
     fx_arena_free(&a);
 }
 
+/* Whether madvise does what it says: an emulator of processes may take any advice, and do nothing. */
+static int advice_counts(void *page) {
+    return madvise(page, 1, 9999) != 0;
+}
+
 static void is_backed(void) {
     const int64_t page = sysconf(_SC_PAGESIZE);
     unsigned char in_memory[10] = {0};
@@ -75,7 +80,7 @@ static void is_backed(void) {
     CHECK(fx_arena_back(&a, 4 * page, 100 * page) == is_able && !fx_arena_back(&a, 10 * page, page));
     CHECK(mincore(a.memory, (size_t)(10 * page), in_memory) == 0);
     for (int i = 0; i < 10; i++)
-        CHECK(!is_able || in_memory[i] & 1);
+        CHECK(!is_able || !advice_counts(a.memory) || in_memory[i] & 1);
     CHECK(is_all(a.memory, page, 'x') && is_all(a.memory + page, 8 * page + 1, 0));
     fx_arena_free(&a);
 }
