@@ -13,11 +13,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx import helper
 
 import flexnn
 from flexnn.pool import Pool, open_pool_for_tests
 from flexnn.run import sharing
 from flexnn.run.choosing import HALF_LIFE, Point, Rate, choose, cost
+from tests.support.regions import F32, check_run, compiled, graph_of, model_of, numbers, value
 from tests.support.sessions import write_branched_model
 
 THREADS = 2
@@ -354,6 +356,49 @@ def test_the_promise(artifacts: dict[str, str], tmp_path: Path) -> None:
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, done.stderr
         assert int(done.stdout) <= 1 << 20, f"{memory}: {done.stdout} bytes over"
+
+
+def test_slots_are_a_session_s_own(pool: Pool, artifacts: dict[str, str], tmp_path: Path) -> None:
+    """Values between the segments of one session lie where no other one works: they run in turns, in any order."""
+    ways = {
+        f"{way}_branch": graph_of([helper.make_node(kind, ["c"], ["b"])], [], [value("b", F32, None)], name=way)
+        for way, kind in (("then", "Relu"), ("else", "Neg"))
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("ReduceMax", ["x"], ["top"], keepdims=0),
+        helper.make_node("Greater", ["top", "zero"], ["is"]),
+        helper.make_node("If", ["is"], ["y"], **ways),
+    ]
+    shape = [1, 128, "h", 8]
+    constants = {"w": numbers(128, 128, 3, 3) / 24, "zero": np.float32(0)}
+    model = model_of(graph_of(nodes, [value("x", F32, shape)], [value("y", F32, shape)], constants))
+    branching = pool.open(compiled(tmp_path, model))
+    others = [pool.open(artifacts[name]) for name in ("small", "open")]
+    for memory in (None, 24 << 20, None):
+        pool.memory = memory
+        for height in (8, 4, 8):
+            check_run(branching, model, {"x": numbers(1, 128, height, 8)})
+            for other in others:
+                other.run(None, feed())
+    assert any(found.slot_bytes for found in branching._run._open._ready.values())  # type: ignore[attr-defined]
+
+
+def test_what_nobody_has_is_taken(artifacts: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A session that gave back gets its weights again where there is room, however little time that saves."""
+    monkeypatch.setattr(sharing, "LOOKS", 8)
+    monkeypatch.setattr(sharing, "WORTH", 0.0)
+    with Pool(None, THREADS) as pool:
+        sessions = [pool.open(artifacts["small"]) for _ in range(2)]
+        full = pool.statistics()["pinned_bytes"]
+        sessions[0].run(None, feed())
+        pool.memory = 4 * pool.session_bytes
+        seat = pool._shared.seats[0]
+        seat.member.adopt(seat.member.smallest())
+        assert pool.statistics()["pinned_bytes"][0] < full[0]
+        for _ in range(8):
+            sessions[1].run(None, feed())
+        assert pool.statistics()["pinned_bytes"] == full
 
 
 def test_sessions_do_without_pools() -> None:

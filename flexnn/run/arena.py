@@ -94,12 +94,13 @@ class Arena:
             pinned_at[pins] = at
             at += pins.nbytes
         slots, working = self._shared_bytes()
-        first, shared_at = self._home.settle(at, slots + working) if self._home is not None else (0, at)
+        first, working_at = self._home.settle(at + slots, working) if self._home is not None else (0, at + slots)
+        slots_at = first + at
         numbers = {pins: number for number, pins in enumerate(pinned_at)}
         places: dict[BoundSegment, tuple[int, int]] = {}
         for segment in self._open:  # neighbours that read weights work at opposite ends, where they leave room
             far = numbers[segment.pins] % 2 and segment.base is not None and segment.base.plan.is_streaming
-            end = shared_at + slots + (working - segment.working_bytes if far else 0)
+            end = working_at + (working - segment.working_bytes if far else 0)
             places[segment] = first + pinned_at[segment.pins], end
         for segment in places.keys() - set(team):
             if segment.place != places[segment] or not segment.is_bound:
@@ -110,14 +111,14 @@ class Arena:
         new = [segment for segment in changed if not segment.place]
         try:
             for found in self._ready.values():
-                if found.recording is not None and (found.slots_at != shared_at or set(found.segments) & set(changed)):
+                if found.recording is not None and (found.slots_at != slots_at or set(found.segments) & set(changed)):
                     found.close()
             for segment in changed:
                 self._unbind(segment)
             for segment in (*reversed(up), *down, *new):
                 segment.place = places[segment]
                 self._bind(segment, *segment.place)
-            self._slots_at = shared_at
+            self._slots_at = slots_at
             self._engine.trim()
         except BaseException:
             for segment in list(self._open):
@@ -223,7 +224,7 @@ class Arena:
             "model": self.segments.model_bytes,
             "base": BASE_BYTES,
             "stacks": self.segments.stacks_bytes if self._open else 0,
-            "arena": max(working + slots, self.segments.floor_bytes) + pinned,
+            "arena": pinned + slots + max(working, self.segments.floor_bytes),
             "programs": sum([segment.program_bytes for segment in self._open]) + kept_bytes(self._ready.values()),
             "kept": sum([segment.kept_bytes for segment in closed])
             + self.segments.bases_bytes

@@ -66,7 +66,7 @@ def alone_bytes(store: BoundSegments, found: ReadyStretch) -> int:
     slots = align_up(found.slot_bytes, align) + rounding_bytes(align, len(found.segments))
     working = max((segment.least.least_working_bytes for segment in found.segments), default=0)
     rounded = 2 * LINE * len(found.segments) if store.floor_bytes else 0
-    floor = max(store.floor_bytes - slots - working, 0) + rounded
+    floor = max(store.floor_bytes - working, 0) + rounded
     least = least_bytes(store, found.segments)
     return found.values_bytes + store.model_bytes + kept_bytes([found]) + slots + least + floor
 

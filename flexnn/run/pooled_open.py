@@ -145,7 +145,7 @@ class PooledOpenRun(OpenShapesRun):
                 shared = max(shared, align_up(plan.working_bytes, align))
                 ms += plan.predicted_ms
             budget = BASE_BYTES + store.stacks_bytes + CODE_BYTES + self.now.own + self.value_bytes + self.input_bytes
-            points.append(Point(budget + pinned + slots + shared, pinned, slots + shared, self.now.own, ms))
+            points.append(Point(budget + pinned + slots + shared, pinned + slots, shared, self.now.own, ms))
         return points
 
     def adopt(self, point: Point) -> Callable[[], None]:

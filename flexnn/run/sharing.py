@@ -1,6 +1,6 @@
 """Sharing: the one arena of a pool's sessions, its engine, and the bytes that each of them gets.
 
-The pinned parts of all sessions lie side by side, and behind them the part that they share: slots, activations,
+The pinned parts and slots of all sessions lie side by side, and behind them the part that they share: activations,
 workspaces, streamed weights of the run that goes on. What runs, rests, or was closed says so to its seat.
 """
 
@@ -377,8 +377,9 @@ class SharedArena:
     # ---- choosing ----
 
     def _choose(self, worth: float = 1.0, joins: Seat | None = None, values_bytes: int = 0) -> None:
-        """Choose what each seat gets, and arrange that if it takes at most the part ``worth`` of the time of now.
-        Raises BudgetError, and SessionError if the weights of the one that ``joins`` cannot be read.
+        """Choose what each seat gets, and arrange that if it takes less than the part ``worth`` of the time of now, or
+        less time and nobody's weights. Raises BudgetError, and SessionError if the weights of the one that ``joins``
+        cannot be read.
         """
         self._reserve = max(self._reserve if worth < 1 else 0, self._least_reserve(), values_bytes)
         points = [seat.member.fastest() for seat in self.seats]
@@ -389,7 +390,8 @@ class SharedArena:
             if found is None:
                 raise self._refusal(self.smallest)
             points = found
-        if worth < 1 and time(points, rates) > worth * time(self._now, rates):
+        takes = any(point.pinned < now.pinned for point, now in zip(points, self._now, strict=True))
+        if worth < 1 and time(points, rates) >= (worth if takes else 1.0) * time(self._now, rates):
             return
         self.moves += worth < 1
         self._adopt(points, joins)

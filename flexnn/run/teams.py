@@ -123,7 +123,7 @@ class Teams(Arena):
         others = [segment for segment in self._open if segment not in segments]
         closed = [other for other in self.segments if other not in segments and other not in self._open]
         slots = align_up(max((member.slot_bytes for member in team), default=0), align)
-        working = max([self.segments.floor_bytes - slots, *(other.working_bytes for other in others)])
+        working = max([self.segments.floor_bytes, *(other.working_bytes for other in others)])
         return {
             "values": max((member.values_bytes + member.stacks_bytes for member in team), default=0) + slots,
             "model": self.segments.model_bytes,
