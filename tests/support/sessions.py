@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -120,3 +121,12 @@ def smallest(artifact: Path, threads: int = 2) -> int:
     except flexnn.BudgetError as error:
         return error.minimum
     raise AssertionError("one byte was enough")
+
+
+BRANCHED_FEED = {"x": np.ones((1, 128, 8, 8), np.float32)}
+"""Inputs of ``branched_artifact``."""
+
+
+def branched_artifact(folder: Path, **options: Any) -> str:
+    """The artifact of a branched model of six layers; options as for ``write_branched_model``."""
+    return flexnn.compile(write_branched_model(folder / "m.onnx", 6, **options))

@@ -18,20 +18,19 @@ import flexnn
 import flexnn.run.options
 from flexnn.system import idle
 from flexnn.system.limits import Limits
-from tests.support.sessions import write_branched_model
+from tests.support.sessions import BRANCHED_FEED as FEED
+from tests.support.sessions import branched_artifact
 from tests.system.trees import MIB
-
-FEED = {"x": np.ones((1, 128, 8, 8), np.float32)}
 
 
 @pytest.fixture(scope="module")
 def artifact(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return flexnn.compile(write_branched_model(tmp_path_factory.mktemp("m") / "closed.onnx", 6))
+    return branched_artifact(tmp_path_factory.mktemp("m"))
 
 
 @pytest.fixture(scope="module")
 def opened(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return flexnn.compile(write_branched_model(tmp_path_factory.mktemp("m") / "open.onnx", 6, batch="n"))
+    return branched_artifact(tmp_path_factory.mktemp("m"), batch="n")
 
 
 @pytest.fixture
