@@ -8,6 +8,7 @@ other orders exist in the passes only.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Protocol
@@ -178,6 +179,16 @@ class Graph:
     weights: list[Weight] = field(default_factory=list)
     inputs: list[int] = field(default_factory=list)
     outputs: list[int] = field(default_factory=list)
+
+    def copied(self) -> Graph:
+        """A graph whose parts may be changed without changing these; sources of weights are shared."""
+        return Graph(
+            list(map(copy, self.tensors)),
+            list(map(copy, self.nodes)),
+            list(map(copy, self.weights)),
+            list(self.inputs),
+            list(self.outputs),
+        )
 
     def root(self, tensor: int) -> int:
         """Index of the tensor that owns the storage of ``tensor``."""

@@ -450,15 +450,16 @@ class BoundSegments:
 
     def bound_graph(self, segment: Segment) -> Graph:
         """Return a segment's graph; its weights are found in the artifact, its other constants are inputs."""
-        graph = segment.graph
         if segment.fixed is None:  # not where it is bound again after it was dropped
+            graph = segment.graph.copied()  # an exception in between leaves the segment as it was
             packing = Packing(graph)
-            segment.fixed = packing.arrays(graph)
+            fixed = packing.arrays(graph)
             packing.apply(graph)
+            self.find_weights(graph)
             if segment.template is not None:
                 self._packings.setdefault(segment.template, packing)
-            self.find_weights(graph)
-        return graph
+            segment.built, segment.fixed = graph, fixed
+        return segment.graph
 
     def _constants(self, segment: Segment) -> list[Array]:
         template, numbers = segment.template, segment.numbers

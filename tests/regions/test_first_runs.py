@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 import flexnn
 from flexnn.regions import Recorder, templates
+from flexnn.run import segments
 from flexnn.run.open_shapes import OpenShapesRun
 from tests.support.regions import F32, I64, check_run, compiled, graph_of, model_of, numbers, value
 
@@ -137,3 +139,29 @@ def test_the_first_templates_are_those_of_one_long_input(tmp_path: Path, events:
         plans, segments.planned = segments.planned, lambda *given: (planned.append(given), plans(*given))
         check_run(session, model, {"x": numbers(1, 54, 96)})
         assert not planned
+
+
+def test_a_run_broken_off_while_its_weights_are_found_leaves_the_next_one_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nodes = [node("MatMul", ["x", "v"], ["h"]), node("MatMul", ["h", "w"], ["y"])]
+    inputs, outputs = [value("x", F32, ["rows", 24])], [value("y", F32, ["rows", 8])]
+    model = model_of(graph_of(nodes, inputs, outputs, {"v": numbers(24, 40), "w": numbers(40, 8)}))
+    path, own, broken_off = compiled(tmp_path, model), segments.weight_key, 0
+    for whole in range(12):
+        found = 0
+
+        def key(weight: Any, most: int = whole) -> Any:
+            nonlocal found
+            found += 1
+            if found > most:
+                raise KeyboardInterrupt
+            return own(weight)
+
+        with flexnn.Session(path, memory="16MiB") as session:
+            with monkeypatch.context() as patched, contextlib.suppress(KeyboardInterrupt):
+                patched.setattr(segments, "weight_key", key)
+                session.run(None, {"x": numbers(3, 24)})
+            broken_off += found > whole
+            check_run(session, model, {"x": numbers(3, 24)})
+    assert 4 <= broken_off < 12
