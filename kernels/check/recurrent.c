@@ -27,6 +27,16 @@ static void draw(check_case *c) {
     p->has_lengths = check_one_in(c, 3);
     p->has_peepholes = is_lstm(p->kind) && check_one_in(c, 2);
     p->wtype = check_one_in(c, 2) ? FX_WTYPE_F32 : check_int(c, 0, FX_WTYPE_COUNT - 1);
+    p->f_act = FX_ACT_SIGMOID, p->g_act = p->h_act = FX_ACT_TANH;
+    if (p->kind == FX_CELL_LSTM_QUANTISED || check_one_in(c, 2)) /* what is rounded must not grow */
+        return;
+    static const int32_t acts[] = {FX_ACT_SIGMOID, FX_ACT_TANH, FX_ACT_RELU, FX_ACT_HARDSIGMOID, FX_ACT_LEAKY_RELU};
+    int32_t *const given[] = {&p->f_act, &p->g_act, &p->h_act};
+    for (int i = 0; i < 3; i++)
+        *given[i] = acts[check_int(c, 0, 4)];
+    p->f_alpha = p->g_alpha = p->h_alpha = 0.2f, p->f_beta = p->g_beta = p->h_beta = 0.5f;
+    p->is_coupled = is_lstm(p->kind) && check_one_in(c, 2);
+    p->clip = check_one_in(c, 2) ? 0.5f : 0;
 }
 
 static fx_panel_layout panel_of(const fx_recurrent_params *p) {
@@ -76,8 +86,16 @@ static void fill(check_case *c) {
         ((int32_t *)c->in[3])[b] = check_int(c, -1, p->steps + 1);
 }
 
-static double sigmoid(double v) {
-    return 1 / (1 + exp(-v));
+static double clipped(const fx_recurrent_params *p, double v) {
+    return p->clip > 0 ? fmax(-p->clip, fmin(p->clip, v)) : v;
+}
+
+static double f_of(const fx_recurrent_params *p, double v) {
+    return check_activation(p->f_act, clipped(p, v), p->f_alpha, p->f_beta, 0);
+}
+
+static double g_of(const fx_recurrent_params *p, double v) {
+    return check_activation(p->g_act, clipped(p, v), p->g_alpha, p->g_beta, 0);
 }
 
 /* Weight q of column j of the panels at w. */
@@ -110,7 +128,7 @@ static void step(const fx_recurrent_params *p, const float *x, const float *w, s
     const float *bias = second + panels_of(n) * panel_of(p).bytes / 4;
     double *reset = malloc((size_t)n * sizeof *reset);
     for (int j = 0; gates_of(p->kind) == 3 && j < n; j++)
-        reset[j] = s->h[j] * sigmoid(x[n + j] + product(p, w, s->seen, n + j));
+        reset[j] = s->h[j] * f_of(p, x[n + j] + product(p, w, s->seen, n + j));
     for (int j = 0; j < n; j++) {
         if (is_lstm(p->kind)) {
             double g[4];
@@ -119,17 +137,18 @@ static void step(const fx_recurrent_params *p, const float *x, const float *w, s
             const float *look = p->has_peepholes ? second : NULL;
             const double before = s->c[j], in = look ? look[j] * before : 0,
                          forget = look ? look[2 * n + j] * before : 0;
-            s->c[j] = sigmoid(g[2] + forget) * before + sigmoid(g[0] + in) * tanh(g[3]);
-            s->next[j] = sigmoid(g[1] + (look ? look[n + j] * s->c[j] : 0)) * tanh(s->c[j]);
+            const double opened = f_of(p, g[0] + in), kept = p->is_coupled ? 1 - opened : f_of(p, g[2] + forget);
+            s->c[j] = kept * before + opened * g_of(p, g[3]);
+            s->next[j] = f_of(p, g[1] + (look ? look[n + j] * s->c[j] : 0)) *
+                         check_activation(p->h_act, s->c[j], p->h_alpha, p->h_beta, 0);
         } else if (gates_of(p->kind) == 3) {
-            const double z = sigmoid(x[j] + product(p, w, s->seen, j));
-            const double r = sigmoid(x[n + j] + product(p, w, s->seen, n + j));
+            const double z = f_of(p, x[j] + product(p, w, s->seen, j));
+            const double r = f_of(p, x[n + j] + product(p, w, s->seen, n + j));
             const double inner =
                 p->kind == FX_CELL_GRU ? product(p, second, reset, j) : r * (product(p, second, s->seen, j) + bias[j]);
-            s->next[j] = (1 - z) * tanh(x[2 * n + j] + inner) + z * s->h[j];
+            s->next[j] = (1 - z) * g_of(p, x[2 * n + j] + inner) + z * s->h[j];
         } else {
-            const double v = x[j] + product(p, w, s->seen, j);
-            s->next[j] = p->kind == FX_CELL_RNN_RELU ? fmax(v, 0) : tanh(v);
+            s->next[j] = f_of(p, x[j] + product(p, w, s->seen, j));
         }
     }
     for (int j = 0; j < n; j++)
@@ -210,12 +229,13 @@ static void expect(const check_case *c, check_expected *e) {
 
 static int bench(int i, check_case *c, char *name, double *flops, double *bytes) {
     static const fx_recurrent_params shapes[] = {
-        {.kind = FX_CELL_LSTM, .steps = 32, .batch = 1, .hidden = 128, .directions = 1},
-        {.kind = FX_CELL_GRU_AFTER, .steps = 100, .batch = 1, .hidden = 64, .directions = 2}};
+        {.kind = FX_CELL_LSTM, .steps = 32, .batch = 1, .hidden = 128, .directions = 1, .f_act = FX_ACT_SIGMOID},
+        {.kind = FX_CELL_GRU_AFTER, .steps = 100, .batch = 1, .hidden = 64, .directions = 2, .f_act = FX_ACT_SIGMOID}};
     if (i >= (int)(sizeof shapes / sizeof *shapes))
         return 0;
     const fx_recurrent_params *p = &c->params.recurrent;
     c->params.recurrent = shapes[i];
+    c->params.recurrent.g_act = c->params.recurrent.h_act = FX_ACT_TANH;
     *flops = 2.0 * p->directions * p->steps * p->batch * gates_of(p->kind) * p->hidden * p->hidden;
     *bytes = 4.0 * p->directions * p->steps * p->batch * gates_of(p->kind) * p->hidden;
     snprintf(name, 64, "%s, %d steps of %d", i ? "GRU" : "LSTM", p->steps, p->hidden);

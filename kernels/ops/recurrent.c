@@ -6,6 +6,7 @@
 #include "sums.h"
 #include "units.h"
 
+#include <math.h>
 #include <string.h>
 
 #define FEW 4 /* rows of the batch whose sums in the gemm tile would wait for one another */
@@ -61,8 +62,16 @@ static fx_window full_window(const fx_params *u) {
     return (fx_window){0, u->recurrent.steps, 0, u->recurrent.hidden};
 }
 
+static int is_function(int32_t act, float alpha, float beta) {
+    return act >= 0 && act < FX_UNARY_COUNT && act != FX_UNARY_PRELU && !isnan(alpha) && !isnan(beta);
+}
+
 static fx_status check(uint32_t kernel, const fx_params *u) {
     const fx_recurrent_params *p = &u->recurrent;
+    if (!is_function(p->f_act, p->f_alpha, p->f_beta) || !is_function(p->g_act, p->g_alpha, p->g_beta) ||
+        !is_function(p->h_act, p->h_alpha, p->h_beta) || p->is_coupled < 0 || p->is_coupled > is_lstm(p->kind) ||
+        !(p->clip >= 0))
+        return FX_ERR_PARAMS;
     if (kernel != 0 || p->kind < 0 || p->kind >= FX_CELL_COUNT || p->steps < 1 || p->batch < 1 || p->hidden < 1 ||
         p->directions < 1 || p->directions > 2 || p->is_reverse < 0 || p->is_reverse > 2 - p->directions ||
         p->hidden > 1 << 20 || p->steps > INT32_MAX - 2)
@@ -243,8 +252,23 @@ static void multiply_bytes(const step *t) {
     }
 }
 
-static void activate(const step *t, int32_t kind, float *y, int64_t row, int64_t n) {
-    fx_activate_rows(t->k, (fx_activation){kind, 0, 0}, y, t->rows, row, n);
+static void activate(const step *t, fx_activation function, float *y, int64_t row, int64_t n) {
+    fx_activate_rows(t->k, function, y, t->rows, row, n);
+}
+
+/* What f_act and g_act meet is clipped. */
+static void activate_gates(const step *t, fx_activation function, float *y, int64_t row, int64_t n) {
+    if (t->p->clip > 0)
+        activate(t, (fx_activation){FX_ACT_CLIP, -t->p->clip, t->p->clip}, y, row, n);
+    activate(t, function, y, row, n);
+}
+
+static void activate_f(const step *t, float *y, int64_t row, int64_t n) {
+    activate_gates(t, (fx_activation){t->p->f_act, t->p->f_alpha, t->p->f_beta}, y, row, n);
+}
+
+static void activate_g(const step *t, float *y, int64_t row, int64_t n) {
+    activate_gates(t, (fx_activation){t->p->g_act, t->p->g_alpha, t->p->g_beta}, y, row, n);
 }
 
 /* Adds to a gate what it sees of the cells. */
@@ -266,22 +290,23 @@ static void run_lstm(const step *t) {
     if (peepholes) {
         look(t, peepholes, 0);
         look(t, peepholes, 2);
-        activate(t, FX_ACT_SIGMOID, gates, row, n);
-        activate(t, FX_ACT_SIGMOID, gates + 2 * n, row, n);
+        activate_f(t, gates, row, n);
+        activate_f(t, gates + 2 * n, row, n);
     } else
-        activate(t, FX_ACT_SIGMOID, gates, row, 3 * n); /* input, output, forget */
-    activate(t, FX_ACT_TANH, gates + 3 * n, row, n);
+        activate_f(t, gates, row, 3 * n); /* input, output, forget */
+    activate_g(t, gates + 3 * n, row, n);
     for (int32_t i = 0; i < t->rows; i++) {
-        const float *g = gates + i * row;
-        float *c = t->cell + i * n;
+        float *g = gates + i * row, *c = t->cell + i * n;
+        for (int64_t j = 0; j < n && t->p->is_coupled; j++)
+            g[2 * n + j] = 1 - g[j];
         for (int64_t j = 0; j < n; j++)
             inner[i * n + j] = c[j] = g[2 * n + j] * c[j] + g[j] * g[3 * n + j];
     }
     if (peepholes) {
         look(t, peepholes, 1);
-        activate(t, FX_ACT_SIGMOID, gates + n, row, n);
+        activate_f(t, gates + n, row, n);
     }
-    activate(t, FX_ACT_TANH, inner, n, n);
+    activate(t, (fx_activation){t->p->h_act, t->p->h_alpha, t->p->h_beta}, inner, n, n);
     for (int32_t i = 0; i < t->rows; i++)
         for (int64_t j = 0; j < n; j++)
             t->y[i * n + j] = gates[i * row + n + j] * inner[i * n + j];
@@ -293,7 +318,7 @@ static void run_gru(const step *t) {
     float *gates = t->s->gates, *inner = t->s->inner;
     const float *second = t->weight + packed_floats(p, 2 * n), *bias = second + packed_floats(p, n);
     multiply(t, t->h, t->weight, 0, 2 * n, 1);
-    activate(t, FX_ACT_SIGMOID, gates, row, 2 * n); /* update, reset */
+    activate_f(t, gates, row, 2 * n); /* update, reset */
     if (p->kind == FX_CELL_GRU_AFTER) {
         multiply(t, t->h, second, 2 * n, n, 0);
         for (int32_t i = 0; i < t->rows; i++)
@@ -307,7 +332,7 @@ static void run_gru(const step *t) {
                 inner[i * n + j] = gates[i * row + n + j] * t->h[i * n + j];
         multiply(t, inner, second, 2 * n, n, 1);
     }
-    activate(t, FX_ACT_TANH, gates + 2 * n, row, n);
+    activate_g(t, gates + 2 * n, row, n);
     for (int32_t i = 0; i < t->rows; i++)
         for (int64_t j = 0; j < n; j++) {
             const float *g = gates + i * row;
@@ -318,7 +343,7 @@ static void run_gru(const step *t) {
 static void run_rnn(const step *t) {
     const int64_t n = t->p->hidden;
     multiply(t, t->h, t->weight, 0, n, 1);
-    activate(t, t->p->kind == FX_CELL_RNN_RELU ? FX_ACT_RELU : FX_ACT_TANH, t->s->gates, n, n);
+    activate_f(t, t->s->gates, n, n);
     memcpy(t->y, t->s->gates, (size_t)(t->rows * n) * sizeof(float));
 }
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import random
+import signal
+import time
 from collections.abc import Iterator
 from math import prod
 from pathlib import Path
@@ -27,7 +29,7 @@ from tests.support.sessions import write_branched_model, write_model
 pytestmark = pytest.mark.sanitized
 
 CASES = 150
-FEED_BYTES_MAX = 256 << 20
+FEED_BYTES_MAX, RUN_SECONDS = 256 << 20, 10
 VALUES: list[Any] = [
     None, True, -1, 0, 1, 2, 1 << 31, 1 << 63, 1 << 70, 0.5, 1e308, "", "x", "f32", "conv", [], [1], [[]], {}, [None]
 ]  # fmt: skip
@@ -107,15 +109,30 @@ def change(section: Any, rng: random.Random) -> tuple[Any, ...]:
     return place
 
 
-def opened_and_run(path: Path) -> None:
+class LateError(Exception):
+    """A run was broken off: a loop that was told to go on for ever does."""
+
+
+def break_off(*_: object) -> None:
+    raise LateError
+
+
+def opened_and_run(path: Path, seconds: int = RUN_SECONDS) -> None:
+    before = signal.signal(signal.SIGALRM, break_off)
+    signal.alarm(seconds)
+    begun = time.monotonic()
     try:
         with flexnn.Session(path, threads=1) as session:
             shapes = [(i.name, [d if isinstance(d, int) else 2 for d in i.shape], i) for i in session.get_inputs()]
             if sum(prod(shape) * port.numpy_dtype.itemsize for _, shape, port in shapes) > FEED_BYTES_MAX:
                 return  # the test's own arrays would take what a sanitizer allows
             session.run(None, {name: np.ones(shape, port.numpy_dtype) for name, shape, port in shapes})
-    except (flexnn.FlexNNError, MemoryError):
+    except (flexnn.FlexNNError, MemoryError, LateError):
         pass
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+    assert time.monotonic() - begun < seconds + RUN_SECONDS
 
 
 def section_of(raw: bytes) -> Any:
@@ -162,3 +179,18 @@ def test_trees_out_of_range(tmp_path: Path) -> None:
     forge(artifact, json.dumps(section, separators=(",", ":")).encode())
     with pytest.raises(flexnn.FlexNNError, match="trees: a parameter"), flexnn.Session(artifact) as session:
         session.run(None, {i.name: np.ones((2, i.shape[1]), i.numpy_dtype) for i in session.get_inputs()})
+
+
+def test_a_loop_without_end_can_be_broken_off(tmp_path: Path) -> None:
+    """Neither a number of turns nor a condition: ONNX says that it goes on for ever."""
+    artifact = Path(flexnn.compile(write_control_model(tmp_path / "model.onnx")))
+    section = section_of(artifact.read_bytes())
+    (node,) = (place for place in places(section) if found(section, place) == "Loop")
+    owner = found(section, node[:-1])
+    inputs = next(key for key in range(len(owner)) if owner[key] == ["n", "", "a"])
+    owner[inputs] = ["", "", "a"]
+    section["templates"] = -1
+    forge(artifact, json.dumps(section, separators=(",", ":")).encode())
+    begun = time.monotonic()
+    opened_and_run(artifact, seconds=1)
+    assert time.monotonic() - begun >= 1

@@ -66,8 +66,13 @@ def test_initial_states_are_rounded(tmp_path):
     compare(quantised(3, 16, "bidirectional", [STEPS] * 3), tmp_path / "m.onnx", 3)
 
 
-def test_what_the_core_does_not_compute_is_rounded_in_numpy(tmp_path):
+def test_clipped_gates(tmp_path):
     compare(quantised(3, 16, "forward", clip=0.5), tmp_path / "m.onnx", 3)
+
+
+def test_what_the_core_does_not_compute_is_rounded_in_numpy(tmp_path):
+    functions = {"activations": ["Affine", "Tanh", "Tanh"], "activation_alpha": [0.5], "activation_beta": [0.1]}
+    compare(quantised(3, 16, "forward", **functions), tmp_path / "m.onnx", 3)
 
 
 def forms(graph):

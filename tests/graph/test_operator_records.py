@@ -158,7 +158,12 @@ SAMPLES: dict[str, tuple[list[Operand], dict[str, Attr]]] = {
     "layer_norm": (f32((2, 3), (3,), (3,)), {"is_rms": 0, "epsilon": 1e-5}),
     "attention": (f32((1, 2, 3, 4), (1, 2, 5, 4), (1, 2, 5, 6)), {"scale": 1.0, "is_causal": 0, "past": 0}),
     "pointwise": ([((2, 3), "i64"), ((3,), "i64")], {"kind": "less"}),
-    "recurrent": (f32((5, 1, 16), (1 * 16 * 16,), (1, 1, 16)), {"kind": "rnn_tanh", "is_reverse": 0}),
+    "recurrent": (
+        f32((5, 1, 16), (1 * 16 * 16,), (1, 1, 16)),
+        {"kind": "rnn", "is_reverse": 0, "is_coupled": 0, "clip": 0.0}
+        | {f"{letter}_act": "tanh" for letter in "fgh"}
+        | {f"{letter}_{name}": 0.0 for letter in "fgh" for name in ("alpha", "beta")},
+    ),
     "quantize": ([((2, 3), "f32"), ((), "f32"), ((), "u8")], {"to": "u8", "axis": 0}),
     "gather_at": ([((4, 3), "f32"), ((2, 3), "i64")], {"axis": 0, "batch": 0}),
     "scatter_at": ([((4, 3), "f32"), ((2, 1), "i64"), ((2, 3), "f32")], {"axis": -1, "batch": 0, "kind": "add"}),

@@ -51,10 +51,6 @@ def test_gru_resets_before_or_after(after):
         check_model(model("GRU", hidden=hidden, linear_before_reset=after))
 
 
-def test_rnn_with_relu():
-    check_model(model("RNN", activations=["Relu"]))
-
-
 def longer(made, lengths=None, peepholes=False):
     """The model with lengths of its sequences, or with peepholes."""
     node = made.graph.node[0]
@@ -105,7 +101,50 @@ def test_only_the_last_state_is_read():
     check_model(whole)
 
 
-@pytest.mark.parametrize("attrs", [{"clip": 1.0}, {"activations": ["Elu", "Tanh", "Tanh"]}, {"input_forget": 1}])
+@pytest.mark.parametrize("direction", ["forward", "bidirectional"])
+@pytest.mark.parametrize("clip", [0.3, 1.0])
+@pytest.mark.parametrize("op", ["RNN", "GRU", "LSTM"])
+def test_gates_are_clipped(op, clip, direction):
+    graph = check_model(model(op, direction=direction, clip=clip))
+    assert "recurrent" in ops_of(graph)
+
+
+@pytest.mark.parametrize("clip", [0.0, 0.4])
+def test_forget_gates_that_are_what_input_gates_leave(clip):
+    check_model(model("LSTM", input_forget=1, **({"clip": clip} if clip else {})))
+    check_model(model("LSTM", input_forget=1, hidden=20, direction="bidirectional"))
+
+
+@pytest.mark.parametrize("op", ["RNN", "GRU", "LSTM"])
+@pytest.mark.parametrize(
+    "name", ["Relu", "Tanh", "Sigmoid", "LeakyRelu", "ThresholdedRelu", "HardSigmoid", "Elu", "Softsign", "Softplus"]
+)
+def test_functions_of_gates(op, name):
+    names = {"RNN": [name], "GRU": [name, "Tanh"], "LSTM": ["Sigmoid", name, "Tanh"]}[op]
+    given = (
+        {"activation_alpha": [0.3]} if name == "ThresholdedRelu" else {}
+    )  # onnxruntime has another default than ONNX
+    check_model(model(op, activations=names, steps=3, **given))
+
+
+def test_functions_with_numbers_take_them_in_order():
+    names = ["HardSigmoid", "LeakyRelu", "HardSigmoid"]
+    check_model(model("LSTM", activations=names, activation_alpha=[0.3, 0.05, 0.1], activation_beta=[0.4, 0.6]))
+    twice = {"activation_alpha": [0.3, 0.3], "activation_beta": [0.4, 0.4]}
+    check_model(model("GRU", direction="bidirectional", activations=["HardSigmoid", "Tanh"] * 2, **twice))
+
+
+def test_gates_of_sequences_of_different_lengths_are_clipped_too():
+    check_model(longer(model("LSTM", clip=0.5, input_forget=1, batch=3), [1, 4, 2], peepholes=True))
+
+
+@pytest.mark.parametrize(
+    "attrs",
+    [
+        {"activations": ["ScaledTanh", "Tanh", "Tanh"]},
+        {"activations": ["Sigmoid", "Tanh", "Tanh", "Relu", "Tanh", "Tanh"], "direction": "bidirectional"},
+    ],
+)
 def test_what_the_core_does_not_compute_is_refused(attrs):
     with pytest.raises(GraphError):
         load(model("LSTM", **attrs))

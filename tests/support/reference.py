@@ -491,19 +491,25 @@ def _recurrent(
     rest = rest.view(np.float32)
     h, c = initial[0].astype(np.float64), initial[-1].astype(np.float64)
     y = np.zeros((steps, batch, n))
+    clip = float(node.attrs["clip"]) or np.inf
+
+    def function(letter: str, v: Array) -> Array:
+        kind, alpha, beta = (node.attrs[f"{letter}_{name}"] for name in ("act", "alpha", "beta"))
+        return UNARY[kind](v if letter == "h" else np.clip(v, -clip, clip), alpha, beta)
+
     for t in range(steps)[:: -1 if node.attrs["is_reverse"] else 1]:
         g = x[t, :, :first] + (_rounded(h) if kind == "lstm_quantised" else h) @ w.T
         if kind.startswith("lstm"):
             look = rest.reshape(-1, n) if rest.size else np.zeros((3, n))
-            i, f = (_sigmoid(g[:, k * n : (k + 1) * n] + look[k] * c) for k in (0, 2))
-            c = f * c + i * np.tanh(g[:, 3 * n :])
-            h = _sigmoid(g[:, n : 2 * n] + look[1] * c) * np.tanh(c)
+            i, f = (function("f", g[:, k * n : (k + 1) * n] + look[k] * c) for k in (0, 2))
+            c = (1 - i if node.attrs["is_coupled"] else f) * c + i * function("g", g[:, 3 * n :])
+            h = function("f", g[:, n : 2 * n] + look[1] * c) * function("h", c)
         elif kind.startswith("gru"):
-            z, r = _sigmoid(g[:, :n]), _sigmoid(g[:, n:])
+            z, r = function("f", g[:, :n]), function("f", g[:, n:])
             inner = r * (h @ second.T + rest) if kind == "gru_after" else (r * h) @ second.T
-            h = (1 - z) * np.tanh(x[t, :, 2 * n :] + inner) + z * h
+            h = (1 - z) * function("g", x[t, :, 2 * n :] + inner) + z * h
         else:
-            h = np.tanh(g) if kind == "rnn_tanh" else np.maximum(g, 0)
+            h = function("f", g)
         y[t] = h
     return _f32(np.concatenate([y, h[None], *([c[None]] if kind.startswith("lstm") else [])]))
 

@@ -13,11 +13,20 @@ from .context import Context, Value, lowers
 from .linear import rows_by_constant
 
 _GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
-_ACTIVATIONS: dict[str, dict[tuple[str, ...], str]] = {
-    "RNN": {("tanh",): "rnn_tanh", ("relu",): "rnn_relu"},
-    "GRU": {("sigmoid", "tanh"): "gru"},
-    "LSTM": {("sigmoid", "tanh", "tanh"): "lstm"},
+_USUAL = {"RNN": ["tanh"], "GRU": ["sigmoid", "tanh"], "LSTM": ["sigmoid", "tanh", "tanh"]}
+"""Functions of gates, new cells (of a GRU: hidden values) and an LSTM's cells in hidden values."""
+_FUNCTIONS: dict[str, tuple[str, float | None, float | None]] = {
+    "sigmoid": ("sigmoid", None, None),
+    "tanh": ("tanh", None, None),
+    "relu": ("relu", None, None),
+    "softplus": ("softplus", None, None),
+    "softsign": ("softsign", None, None),
+    "leakyrelu": ("leaky_relu", 0.01, None),
+    "thresholdedrelu": ("thresholded_relu", 1.0, None),
+    "elu": ("elu", 1.0, None),
+    "hardsigmoid": ("hardsigmoid", 0.2, 0.5),
 }
+"""Kinds of unary nodes, with ONNX's alpha and beta (None: it takes none)."""
 _DIRECTIONS = {"forward": [0], "reverse": [1], "bidirectional": [0, 1]}
 
 
@@ -29,27 +38,44 @@ def packed_columns(weights: np.ndarray) -> np.ndarray:
     return whole.reshape(-1, NR, hidden).transpose(0, 2, 1).reshape(-1)
 
 
-def _cell(ctx: Context, directions: int) -> str:
-    """The kind of cell. Raises GraphError for what the core does not compute."""
-    operator = ctx.node.op_type
-    known = _ACTIVATIONS[operator]
-    default = [*next(iter(known))] * directions
-    given = ctx.attr("activations", default)
+def _functions(ctx: Context, directions: int) -> dict[str, Attr]:
+    """The functions of all directions: f_act, g_act and h_act with alpha and beta. Raises GraphError for what the core
+    does not compute.
+    """
+    usual = _USUAL[ctx.node.op_type]
+    given = ctx.attr("activations", usual * directions)
     names = [str(name).lower() for name in given] if isinstance(given, list) else []
-    each = len(default) // directions
-    kinds = {known.get(tuple(names[i : i + each])) for i in range(0, len(default), each)}
-    kind = kinds.pop()
-    if kind is None or kinds or len(names) != len(default):
-        raise ctx.error(f"activations {', '.join(names)} are not supported")
-    if ctx.number("clip", 0.0) or ctx.integer("input_forget", 0):
-        raise ctx.error("clip and input_forget are not supported")
-    if any(ctx.attr(name, []) for name in ("activation_alpha", "activation_beta")):
-        raise ctx.error("activation_alpha and activation_beta are not supported")
+    alphas, betas = (iter(_numbers(ctx, f"activation_{name}")) for name in ("alpha", "beta"))
+    made: list[tuple[str, float, float]] = []
+    for name in names:
+        if name not in _FUNCTIONS:
+            raise ctx.error(f"activation {name} is not supported")
+        kind, alpha, beta = _FUNCTIONS[name]
+        alpha = 0.0 if alpha is None else next(alphas, alpha)
+        made.append((kind, alpha, 0.0 if beta is None else next(betas, beta)))
+    count = len(usual)
+    each = made[:count]
+    if made != each * directions or len(made) != count * directions:
+        raise ctx.error(f"activations {', '.join(names)} differ between directions, which is not supported")
+    attrs: dict[str, Attr] = {}
+    for letter, (kind, alpha, beta) in zip("fgh", [*each, *[("none", 0.0, 0.0)] * (3 - count)], strict=True):
+        attrs |= {f"{letter}_act": kind, f"{letter}_alpha": alpha, f"{letter}_beta": beta}
+    return attrs
+
+
+def _numbers(ctx: Context, name: str) -> list[float]:
+    given = ctx.attr(name, [])
+    return [float(v) for v in given] if isinstance(given, list) else []
+
+
+def _cell(ctx: Context) -> str:
+    """The kind of cell."""
+    operator = ctx.node.op_type
     after = ctx.integer("linear_before_reset", 0) if operator == "GRU" else 0
     ctx.attr("output_sequence")  # before opset 7: whether Y is wanted, which its name says
     if operator == "LSTM" and ctx.integer("quantises", 0):  # an expansion's (graph/contrib/quantised.py)
         return "lstm_quantised"
-    return "gru_after" if after else kind
+    return "gru_after" if after else operator.lower()
 
 
 def _biases(ctx: Context, kind: str, direction: int, gates: int, hidden: int) -> tuple[np.ndarray, np.ndarray]:
@@ -183,7 +209,7 @@ def recurrent(ctx: Context) -> list[Value]:
         raise ctx.error(f"input {shape}, weights {weights.shape}, recurrent weights {inner.shape} do not fit together")
     steps, batch, _ = shape
     lengths = _lengths(ctx, steps, batch)
-    kind = _cell(ctx, count)
+    kind, functions = _cell(ctx), _functions(ctx, count)
     products: list[Value] = []
     tails: list[np.ndarray] = []
     for d in range(count):
@@ -192,7 +218,8 @@ def recurrent(ctx: Context) -> list[Value]:
         products.append(ctx.reshape(product, (steps, batch, gates * hidden)))
         tails.append(after if kind == "gru_after" else _peepholes(ctx, kind, d, hidden))
     inputs = [_joined(ctx, products, 2), _packed(inner, kind, tails), _initial(ctx, kind, count, (batch, hidden))]
-    attrs: dict[str, Attr] = {"kind": kind, "is_reverse": int(order == [1])}
+    attrs: dict[str, Attr] = {"kind": kind, "is_reverse": int(order == [1]), "clip": max(ctx.number("clip", 0.0), 0.0)}
+    attrs |= {"is_coupled": int(kind.startswith("lstm") and ctx.integer("input_forget", 0) != 0)} | functions
     y = ctx.emit("recurrent", [*inputs, *lengths], attrs)
     rows = count * batch
     results = [ctx.reshape(ctx.slice(y, [0, 0, 0], [steps, rows, hidden], [1, 1, 1]), (steps, count, batch, hidden))]

@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from ..attributes import Int, int_attr, node_error
+from ..attributes import Float, Int, Spec, float_attr, int_attr, node_error
 from ..ir import DTYPES, Node, Shape, Tensor
 from ..panels import NR
 from ..weight_form import FORMS
-from .fields import enum, enum_index
+from .fields import enum, enum_index, enum_without
 from .record import Cost, Values, whole_operator
 
 _FORMS = {"f32": "f32", "f16": "f16", "i8": "s8"}
 """Forms of the recurrent weights by the type of the operand: stored panels are as many numbers of it as they have bytes
 for."""
+
+_ATTRS: dict[str, Spec] = {"kind": enum("cell_kind"), "is_reverse": Int(0, 1), "is_coupled": Int(0, 1), "clip": Float()}
+for _letter in "fgh":
+    _ATTRS |= {f"{_letter}_act": enum_without("unary_kind", "prelu"), f"{_letter}_alpha": Float()}
+    _ATTRS[f"{_letter}_beta"] = Float()
 
 
 def _panels_bytes(dtype: str, kind: str, hidden: int) -> int:
@@ -46,8 +51,8 @@ def _infer_recurrent(node: Node, shapes: list[Shape], dtypes: list[str]) -> tupl
         panels = _panels_bytes(dtypes[1], kind, hidden) + (4 * hidden if kind == "gru_after" else 0)
         sizes = (panels, panels + 12 * hidden) if kind.startswith("lstm") else (panels,)  # with peepholes
         fits = len(packed) == 1 and packed[0] * DTYPES[dtypes[1]].itemsize in [count * size for size in sizes]
-    if not fits:
-        raise node_error(node, f"inputs of shapes {shapes} do not fit a cell of kind {kind}")
+    if not fits or int_attr(node, "is_coupled") > kind.startswith("lstm") or float_attr(node, "clip") < 0:
+        raise node_error(node, f"inputs of shapes {shapes} or attributes do not fit a cell of kind {kind}")
     return (x[0] + states, count * x[1], hidden), "f32"
 
 
@@ -59,10 +64,12 @@ def _encode_recurrent(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
     values: Values = {"kind": enum_index("cell_kind", kind), "is_reverse": int_attr(node, "is_reverse")}
     values |= {"directions": directions}
     values |= {"steps": steps, "batch": batch, "hidden": hidden, "has_lengths": int(len(inputs) > 3)}
-    return values | {
-        "has_peepholes": int(kind.startswith("lstm") and more),
-        "wtype": enum_index("wtype", _FORMS[dtype]),
-    }
+    values |= {"has_peepholes": int(kind.startswith("lstm") and more), "wtype": enum_index("wtype", _FORMS[dtype])}
+    values |= {"is_coupled": int_attr(node, "is_coupled"), "clip": float_attr(node, "clip")}
+    for letter in "fgh":
+        values[f"{letter}_act"] = enum_index("unary_kind", node.attrs[f"{letter}_act"])
+        values |= {name: float_attr(node, name) for name in (f"{letter}_alpha", f"{letter}_beta")}
+    return values
 
 
 def _flops(node: Node, inputs: Sequence[Shape], output: Shape) -> float:
@@ -72,7 +79,7 @@ def _flops(node: Node, inputs: Sequence[Shape], output: Shape) -> float:
 OPERATORS = (
     whole_operator(
         "recurrent",
-        attrs={"kind": enum("cell_kind"), "is_reverse": Int(0, 1)},
+        attrs=_ATTRS,
         inputs=(3, 4),  # as params.h states
         dtypes=("f32", "f16", "i8", "i32"),
         infer=_infer_recurrent,

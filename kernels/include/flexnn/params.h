@@ -141,9 +141,12 @@
  * [hidden]; for LSTMs with has_peepholes the input, output and forget gates' factors of cells [3*hidden]. has_lengths:
  * in[3] [batch], int32, steps of each row; y is 0 behind them, and in reverse a row begins at its last one. in[2]
  * [states,directions*batch,hidden]: initial hidden values (LSTM: and cells). y [steps+states,directions*batch,hidden]:
- * hidden values of all steps, then the last hidden values (and cells). Gates in ONNX's order. */
+ * hidden values of all steps, then the last hidden values (and cells). Gates in ONNX's order. f_act (fx_unary_kind) of
+ * the gates, g_act of new cells (GRU: hidden values), h_act of an LSTM's cells; an RNN has f_act alone. What f_act and
+ * g_act take is kept in [-clip, clip] if clip is not 0. is_coupled: an LSTM's forget gate is 1 less its input gate. */
 #define FX_RECURRENT_FIELDS(I, F)                                                                                      \
-    I(kind) I(steps) I(batch) I(hidden) I(directions) I(is_reverse) I(has_lengths) I(has_peepholes) I(wtype)
+    I(kind) I(steps) I(batch) I(hidden) I(directions) I(is_reverse) I(has_lengths) I(has_peepholes) I(wtype) I(f_act)  \
+    I(g_act) I(h_act) I(is_coupled) F(f_alpha) F(f_beta) F(g_alpha) F(g_beta) F(h_alpha) F(h_beta) F(clip)
 
 /* x[outer,n,inner] of type from to y of type to. From F32 to U8 or I8: y = saturate(round(x / scale) + zero). From U8,
  * I8 or I32 to F32: y = (x - zero) scale. From I32 to U8 or I8: y = saturate(round((x + bias) scale) + zero), where x +
@@ -401,13 +404,10 @@ typedef enum fx_op {
     X(E, SIGMOID, sigmoid)                                                                                             \
     X(E, SOFTPLUS, softplus)
 
-/* GRU_AFTER multiplies by the reset gate after the weights (linear_before_reset), GRU before. LSTM_QUANTISED is
- * onnxruntime's DynamicQuantizeLSTM: the hidden values of all rows are rounded to 8 bits before each product, as
- * DynamicQuantizeLinear does it. */
+/* GRU_AFTER multiplies by the reset gate after the weights (linear_before_reset), GRU before. LSTM_QUANTISED rounds the
+ * hidden values of all rows to 8 bits before each product, as DynamicQuantizeLinear does it. */
 #define FX_CELLS(X, E)                                                                                                 \
-    X(E, RNN_TANH, rnn_tanh)                                                                                           \
-    X(E, RNN_RELU, rnn_relu)                                                                                           \
-    X(E, GRU, gru) X(E, GRU_AFTER, gru_after) X(E, LSTM, lstm) X(E, LSTM_QUANTISED, lstm_quantised)
+    X(E, RNN, rnn) X(E, GRU, gru) X(E, GRU_AFTER, gru_after) X(E, LSTM, lstm) X(E, LSTM_QUANTISED, lstm_quantised)
 
 #define FX_REDUCES(X, E)                                                                                               \
     X(E, SUM, sum)                                                                                                     \
