@@ -29,11 +29,6 @@ typedef struct workspace {
  * push each other out (measured: 87 against 115 GFLOP/s with 14 and 7 rows of 1024 channels). */
 #define ROWS_ON_ONE_SET 7
 
-static int64_t rows_at_most(const fx_kernels *k, const fx_conv_params *p) {
-    const int64_t pixel_bytes = (int64_t)p->x_sw * p->sw * (int64_t)sizeof(float);
-    return pixel_bytes % 4096 ? k->mr : fx_min64(k->mr, ROWS_ON_ONE_SET);
-}
-
 static int is_sums_of_pairs(const fx_kernels *k, const fx_conv_params *p) {
     return p->sums == FX_DTYPE_I32 && k->gemm_s16;
 }
@@ -41,6 +36,20 @@ static int is_sums_of_pairs(const fx_kernels *k, const fx_conv_params *p) {
 static int is_sums_of_bytes(const fx_kernels *k, const fx_conv_params *p) {
     return p->sums == FX_DTYPE_U8 && p->wtype == FX_WTYPE_S8 && p->group == 1 && k->gemm_u8 &&
            (int64_t)p->kh * p->kw * p->cin <= FX_BYTES_TERMS;
+}
+
+/* Bytes of so few tiles are multiplied by panels as they are stored: laying these out takes longer than what it gains
+ * (measured, 512 -> 1024, weights in L3: 45 us for 77 with 20 rows, 141 for 150 with 66, 235 for 219 with 112). */
+#define STORED_TILES 3
+
+static int reads_stored(const fx_kernels *k, const fx_conv_params *p) {
+    return is_sums_of_bytes(k, p) && (int64_t)p->n * p->oh * p->ow <= STORED_TILES * FX_STORED_ROWS;
+}
+
+static int64_t rows_at_most(const fx_kernels *k, const fx_conv_params *p) {
+    const int64_t pixel_bytes = (int64_t)p->x_sw * p->sw * (int64_t)sizeof(float);
+    const int64_t most = reads_stored(k, p) ? fx_min64(k->mr, FX_STORED_ROWS) : k->mr;
+    return pixel_bytes % 4096 || is_sums_of_bytes(k, p) ? most : fx_min64(most, ROWS_ON_ONE_SET);
 }
 
 /* Tiles of panels that stay in a cache. */
@@ -77,7 +86,7 @@ static workspace workspace_at(void *base, const fx_kernels *k, uint32_t kernel, 
     const int64_t panels = fx_min64(groups_at_most(k, p) * k->panels, fx_div_up(p->cout, FX_NR));
     s.pairs = p->sums == FX_DTYPE_I32 ? fx_pairs_at(base, &at, k, depth, panels) : (fx_pairs){0};
     const int is_paired = is_sums_of_pairs(k, p), is_bytes = is_sums_of_bytes(k, p);
-    s.bytes = is_bytes ? fx_bytes_at(base, &at, k, depth, panels) : (fx_bytes){0};
+    s.bytes = is_bytes ? fx_bytes_at(base, &at, k, depth, reads_stored(k, p) ? 0 : panels) : (fx_bytes){0};
     const int64_t expanded = is_bytes ? 0 : is_paired ? 1 : panels;
     FX_TAKE(s.panels, base, at, fx_panels_room(p->act, p->wtype, depth * FX_NR, expanded));
     const int64_t part_rows = p->sums == FX_DTYPE_I32 && !is_paired ? k->mr : 0;
@@ -426,12 +435,12 @@ static const float *lay_panels(const walk *w, const fx_panels *panels, int64_t f
     const int is_bytes = is_sums_of_bytes(k, w->p);
     if (!is_bytes && !is_sums_of_pairs(k, w->p))
         return fx_panels_at(panels, first, count);
-    for (int64_t i = 0; i < count && is_bytes; i++)
+    for (int64_t i = 0; i < count && is_bytes && w->s.bytes.panels; i++)
         fx_byte_panel(k, (const char *)w->call->weight + (first + i) * w->stored.bytes + w->stored.weights, depth,
                       &w->s.bytes, i);
     for (int64_t i = 0; i < count && !is_bytes; i++)
         fx_pair_panel(k, fx_panels_at(panels, first + i, 1) + fx_panel_head(panels->act), depth, &w->s.pairs, i);
-    return NULL; /* they stand in the workspace */
+    return NULL; /* they stand in the workspace, or are read as they are stored */
 }
 
 fx_status fx_conv_gemm_run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) {

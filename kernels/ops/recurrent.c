@@ -108,6 +108,11 @@ static int64_t row_bytes(const fx_recurrent_params *p) {
     return p->hidden + FX_U8_SLACK;
 }
 
+/* Rows of panels of bytes. */
+static int64_t depth_of(const fx_recurrent_params *p) {
+    return fx_round_up(p->hidden, 4);
+}
+
 /* Columns of an LSTM's panels. */
 static int64_t panel_columns(const fx_recurrent_params *p) {
     return fx_round_up(INT64_C(4) * p->hidden, FX_NR);
@@ -120,7 +125,7 @@ typedef struct workspace {
     float *inner;     /* [mr][hidden] */
     float *hidden;    /* [batch][hidden], rounded; this and the rest of LSTM_QUANTISED */
     uint8_t *bytes;   /* the same as bytes, row_bytes apart */
-    int32_t *sums;    /* of products of bytes, [FX_FEW_ROWS][columns of panels] */
+    int8_t *panels;   /* a direction's, as products of bytes read them */
     int32_t *columns; /* sums of the weights of each column */
     int64_t size;
 } workspace;
@@ -136,7 +141,7 @@ static workspace workspace_at(void *base, const fx_kernels *k, const fx_recurren
     const int rounds = p->kind == FX_CELL_LSTM_QUANTISED, is_of_bytes = rounds && multiplies_bytes(k, p);
     FX_TAKE(s.hidden, base, at, rounds && !is_of_bytes ? (int64_t)p->batch * p->hidden : 0);
     FX_TAKE(s.bytes, base, at, rounds ? p->batch * row_bytes(p) : 0);
-    FX_TAKE(s.sums, base, at, is_of_bytes ? FX_FEW_ROWS * panel_columns(p) : 0);
+    FX_TAKE(s.panels, base, at, is_of_bytes ? panel_columns(p) * depth_of(p) : 0);
     FX_TAKE(s.columns, base, at, is_of_bytes ? panel_columns(p) : 0);
     s.size = at;
     return s;
@@ -217,14 +222,17 @@ static void multiply(const step *t, const float *from, const float *packed, int6
     }
 }
 
-/* Sums of products of bytes: rows of them, row_bytes apart, with all columns of the step's weights. */
-static void sum_bytes(const step *t, const uint8_t *bytes, int32_t rows, int32_t *sums) {
+/* The panels of a direction's weights, which all steps read. */
+static void lay_panels(const step *t) {
     const fx_recurrent_params *p = t->p;
     const fx_panel_layout panel = panel_of(p);
-    fx_gemv_u8 g = {.a = bytes, .c = sums, .a_row = row_bytes(p), .c_row = panel_columns(p), .w_panel = panel.bytes};
-    g.w = (const int8_t *)t->weight + panel.weights;
-    g.rows = rows, g.panels = (int32_t)(panel_columns(p) / FX_NR), g.k = p->hidden;
-    t->k->gemv_u8(&g);
+    for (int64_t i = 0; i < panel_columns(p) / FX_NR; i++) {
+        const fx_panel_s8 panel_s8 = {.from = (const int8_t *)t->weight + i * panel.bytes + panel.weights,
+                                      .to = t->s->panels + i * FX_NR * depth_of(p),
+                                      .sums = t->s->columns + i * FX_NR,
+                                      .depth = p->hidden};
+        t->k->panel_s8(&panel_s8);
+    }
 }
 
 /* gates[row] = bytes[row] less zero, in steps of scale, * weights + the input's part */
@@ -232,23 +240,15 @@ static void multiply_bytes(const step *t) {
     const fx_recurrent_params *p = t->p;
     const fx_panel_layout panel = panel_of(p);
     const int64_t row = INT64_C(4) * p->hidden;
-    for (int32_t first = 0, rows; first < t->rows; first += rows) {
-        rows = (int32_t)fx_min64(FX_FEW_ROWS, t->rows - first);
-        sum_bytes(t, t->bytes + first * row_bytes(p), rows, t->s->sums);
-        for (int32_t i = 0; i < rows; i++) {
-            const float *x = t->x + (first + i) * t->x_row;
-            float *gates = t->s->gates + (first + i) * row;
-            const char *stored = (const char *)t->weight + panel.scales;
-            for (int64_t c0 = 0; c0 < row; c0 += FX_NR, stored += panel.bytes) {
-                const int32_t *sums = t->s->sums + i * panel_columns(p) + c0, *columns = t->s->columns + c0;
-                const float *scales = (const float *)(const void *)stored;
-                const int64_t n = fx_min64(FX_NR, row - c0);
-                for (int64_t j = 0; j < n; j++)
-                    gates[c0 + j] =
-                        x[c0 + j] + scales[j] * t->scale *
-                                        (float)(int32_t)((uint32_t)sums[j] - (uint32_t)t->zero * (uint32_t)columns[j]);
-            }
-        }
+    fx_gemv_u8 g = {.w = t->s->panels, .sums = t->s->columns, .a_row = row_bytes(p), .x_row = t->x_row, .c_row = row};
+    g.w_panel = FX_NR * depth_of(p), g.depth = (int32_t)depth_of(p), g.columns = (int32_t)row;
+    g.scales = (const float *)(const void *)((const char *)t->weight + panel.scales);
+    g.scale_panel = panel.bytes / (int64_t)sizeof(float);
+    g.scale = t->scale, g.zero = t->zero;
+    for (int32_t first = 0; first < t->rows; first += g.rows) {
+        g.rows = (int32_t)fx_min64(FX_FEW_ROWS, t->rows - first);
+        g.a = t->bytes + first * row_bytes(p), g.x = t->x + first * t->x_row, g.c = t->s->gates + first * row;
+        t->k->gemv_u8(&g);
     }
 }
 
@@ -418,10 +418,8 @@ static void run_quantised(const fx_call *call, step *t) {
     const fx_recurrent_params *p = t->p;
     const int64_t n = p->hidden;
     const int is_of_bytes = multiplies_bytes(call->kernels, p);
-    if (is_of_bytes) {
-        memset(t->s->bytes, 1, (size_t)n);
-        sum_bytes(t, t->s->bytes, 1, t->s->columns);
-    }
+    if (is_of_bytes)
+        lay_panels(t);
     for (int64_t i = 0; i < p->steps; i++) {
         float least = 0, most = 0;
         for (int64_t b = 0; b < p->batch; b++) {

@@ -105,6 +105,8 @@ fx_bytes fx_bytes_at(void *base, int64_t *at, const fx_kernels *k, int64_t depth
     fx_bytes s = {.row = fx_round_up(depth, 4)};
     FX_TAKE(s.rows, base, *at, k->mr * s.row + FX_U8_SLACK);
     FX_TAKE(s.least, base, *at, k->mr);
+    if (!panels)
+        return s;
     FX_TAKE(s.panels, base, *at, panels * s.row * FX_NR);
     FX_TAKE(s.sums, base, *at, panels * FX_NR);
     return s;
@@ -131,23 +133,26 @@ void fx_byte_panel(const fx_kernels *k, const void *from, int64_t depth, const f
 
 void fx_gemm_bytes(const fx_kernels *k, const fx_gemm *g, const fx_bytes *s, int64_t i, const void *stored,
                    const fx_panel_layout *layout) {
-    const fx_gemm_u8 bytes = {.a = s->rows,
-                              .a_row = s->row,
-                              .least = s->least,
-                              .w = s->panels + i * s->row * FX_NR,
-                              .w_panel = s->row * FX_NR,
-                              .sums = s->sums + i * FX_NR,
-                              .head = stored,
-                              .head_panel = layout->bytes / (int64_t)sizeof(float),
-                              .scales = (int32_t)(layout->scales / (int64_t)sizeof(float)),
-                              .c = g->c,
-                              .r = g->r,
-                              .c_at = g->c_at,
-                              .rows = g->rows,
-                              .panels = g->panels,
-                              .columns = g->columns,
-                              .depth = (int32_t)s->row,
-                              .finish = g->finish};
+    fx_gemm_u8 bytes = {.a = s->rows,
+                        .a_row = s->row,
+                        .least = s->least,
+                        .w = (const int8_t *)stored + layout->weights,
+                        .w_panel = layout->bytes,
+                        .head = stored,
+                        .head_panel = layout->bytes / (int64_t)sizeof(float),
+                        .scales = (int32_t)(layout->scales / (int64_t)sizeof(float)),
+                        .c = g->c,
+                        .r = g->r,
+                        .c_at = g->c_at,
+                        .rows = g->rows,
+                        .panels = g->panels,
+                        .columns = g->columns,
+                        .depth = g->taps * g->k,
+                        .finish = g->finish};
+    if (s->panels) {
+        bytes.w = s->panels + i * s->row * FX_NR, bytes.w_panel = s->row * FX_NR;
+        bytes.sums = s->sums + i * FX_NR, bytes.depth = (int32_t)s->row;
+    }
     k->gemm_u8(&bytes);
 }
 

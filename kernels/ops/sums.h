@@ -61,9 +61,9 @@ void fx_gemm_pairs(const fx_kernels *k, const fx_gemm *g, const fx_pairs *s, int
 typedef struct fx_bytes {
     uint8_t *rows;
     int32_t *least; /* of each row */
-    int8_t *panels;
-    int32_t *sums; /* of each column */
-    int64_t row;   /* bytes of each */
+    int8_t *panels; /* NULL where they are read as they are stored */
+    int32_t *sums;  /* of each column */
+    int64_t row;    /* bytes of each */
 } fx_bytes;
 
 /* Lays out products `depth` deep, as fx_pairs_at. */
@@ -75,8 +75,8 @@ void fx_byte_rows(const fx_kernels *k, const fx_gemm *g, const fx_bytes *s);
 /* Panel i of the workspace, from stored weights of 8 bits. */
 void fx_byte_panel(const fx_kernels *k, const void *from, int64_t depth, const fx_bytes *s, int64_t i);
 
-/* gemm_f32 of whole numbers: g's rows as they were laid out last, panels from the workspace's i on. `stored` is the
- * first one as it is stored, in this layout. */
+/* gemm_f32 of whole numbers: g's rows as they were laid out last, panels from the workspace's i on, if there are any.
+ * `stored` is the first one as it is stored, in this layout. */
 void fx_gemm_bytes(const fx_kernels *k, const fx_gemm *g, const fx_bytes *s, int64_t i, const void *stored,
                    const fx_panel_layout *layout);
 

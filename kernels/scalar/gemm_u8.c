@@ -45,11 +45,13 @@ void FX_SYMBOL(gemm_u8)(const fx_gemm_u8 *g) {
     for (int32_t i = 0; i < g->rows; i++)
         for (int32_t j = 0; j < g->columns; j++) {
             const uint8_t *a = g->a + i * g->a_row;
-            const int8_t *w = g->w + j / FX_NR * g->w_panel + (int64_t)(j % FX_NR) * 4;
+            const int8_t *w = g->w + j / FX_NR * g->w_panel;
             const float *head = g->head + j / FX_NR * g->head_panel + j % FX_NR;
-            uint32_t sum = (uint32_t)g->least[i] * (uint32_t)g->sums[j];
-            for (int32_t q = 0; q < g->depth; q++)
-                sum += (uint32_t)(a[q] * w[(int64_t)(q / 4) * 4 * FX_NR + q % 4]);
+            uint32_t sum = g->sums ? (uint32_t)g->least[i] * (uint32_t)g->sums[j] : 0;
+            for (int32_t q = 0; q < g->depth && g->sums; q++)
+                sum += (uint32_t)(a[q] * w[((int64_t)(q / 4) * FX_NR + j % FX_NR) * 4 + q % 4]);
+            for (int32_t q = 0; q < g->depth && !g->sums; q++)
+                sum += (uint32_t)((a[q] + g->least[i]) * w[(int64_t)q * FX_NR + j % FX_NR]);
             int32_t whole_sum;
             memcpy(&whole_sum, &sum, sizeof sum);
             const float slope = g->finish.act == FX_ACT_LEAKY_RELU ? g->finish.lo
@@ -62,11 +64,14 @@ void FX_SYMBOL(gemm_u8)(const fx_gemm_u8 *g) {
 
 void FX_SYMBOL(gemv_u8)(const fx_gemv_u8 *g) {
     for (int32_t i = 0; i < g->rows; i++)
-        for (int32_t j = 0; j < FX_NR * g->panels; j++) {
-            const int8_t *w = g->w + j / FX_NR * g->w_panel + j % FX_NR;
-            uint32_t sum = 0;
-            for (int32_t q = 0; q < g->k; q++)
-                sum += (uint32_t)(g->a[i * g->a_row + q] * w[(int64_t)q * FX_NR]);
-            memcpy(&g->c[i * g->c_row + j], &sum, sizeof sum);
+        for (int32_t j = 0; j < g->columns; j++) {
+            const int8_t *w = g->w + j / FX_NR * g->w_panel + (int64_t)(j % FX_NR) * 4;
+            uint32_t sum = -(uint32_t)g->zero * (uint32_t)g->sums[j];
+            for (int32_t q = 0; q < g->depth; q++)
+                sum += (uint32_t)(g->a[i * g->a_row + q] * w[(int64_t)(q / 4) * 4 * FX_NR + q % 4]);
+            int32_t whole_sum;
+            memcpy(&whole_sum, &sum, sizeof sum);
+            const float scale = g->scale * g->scales[j / FX_NR * g->scale_panel + j % FX_NR];
+            g->c[i * g->c_row + j] = g->x[i * g->x_row + j] + scale * (float)whole_sum;
         }
 }

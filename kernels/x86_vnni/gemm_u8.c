@@ -67,11 +67,11 @@ void FX_SYMBOL(panel_s8)(const fx_panel_s8 *p) {
 }
 
 /* A tile is finished from memory: that is a small part of its time. */
-static __attribute__((noinline)) void finish_tile(const fx_gemm_u8 *g, const __m512i *sum) {
+static __attribute__((noinline)) void finish_tile(const fx_gemm_u8 *g, const __m512i *sum, const void *sums) {
     for (int j = 0; j < g->panels; j++) {
         const float *head = g->head + j * g->head_panel;
         const fx_v bias = fx_load(head), scale = fx_load(head + g->scales);
-        const __m512i of_columns = _mm512_loadu_si512(g->sums + j * FX_NR);
+        const __m512i of_columns = _mm512_loadu_si512((const int32_t *)sums + j * FX_NR);
         for (int i = 0; i < g->rows; i++) {
             const __m512i least = _mm512_mullo_epi32(of_columns, _mm512_set1_epi32(g->least[i]));
             fx_v v = _mm512_cvtepi32_ps(_mm512_add_epi32(sum[i * g->panels + j], least)) * scale + bias;
@@ -102,38 +102,97 @@ static __attribute__((noinline)) void finish_tile(const fx_gemm_u8 *g, const __m
             }                                                                                                          \
         }                                                                                                              \
         FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int j = 0; j < P; j++) stored[i][j] = sum[i][j];          \
-        finish_tile(g, stored[0]);                                                                                     \
+        finish_tile(g, stored[0], g->sums);                                                                            \
     }
 EVERY_TILE(TILE)
 
-void FX_SYMBOL(gemm_u8)(const fx_gemm_u8 *g) {
+/* Bytes from a weight to one that is prefetched: stored panels come from memory or L3, and panels that a step reads
+ * again and again from L2. */
+#define AHEAD 512
+#define STORED_AHEAD 2048
+
+/* The same of stored panels; sums of columns are those of one more row, of ones. */
+#define STORED_STEP(R, P, LOADED)                                                                                      \
+    __m512i b[P];                                                                                                      \
+    FX_UNROLL for (int j = 0; j < P; j++) {                                                                            \
+        b[j] = turned(LOADED);                                                                                         \
+        sum[R][j] = _mm512_dpbusd_epi32(sum[R][j], _mm512_set1_epi8(1), b[j]);                                         \
+    }                                                                                                                  \
+    FX_UNROLL for (int i = 0; i < R; i++) {                                                                            \
+        const __m512i x = FOUR(a[i] + q);                                                                              \
+        FX_UNROLL for (int j = 0; j < P; j++) sum[i][j] = _mm512_dpbusd_epi32(sum[i][j], x, b[j]);                     \
+    }
+#define STORED_TILE(R, P)                                                                                              \
+    static void stored_tile_##R##x##P(const fx_gemm_u8 *g) {                                                           \
+        const int8_t *w = g->w;                                                                                        \
+        const uint8_t *a[R];                                                                                           \
+        const ptrdiff_t second = g->w_panel;                                                                           \
+        __m512i sum[R + 1][P], stored[R + 1][P];                                                                       \
+        FX_UNROLL for (int i = 0; i < R; i++) a[i] = g->a + i * g->a_row;                                              \
+        FX_UNROLL for (int i = 0; i <= R; i++) FX_UNROLL for (int j = 0; j < P; j++) sum[i][j] =                       \
+            _mm512_setzero_si512();                                                                                    \
+        int32_t q = 0;                                                                                                 \
+        for (; q + 4 <= g->depth; q += 4, w += 4 * FX_NR) {                                                            \
+            FX_UNROLL for (int j = 0; j < P; j++) __builtin_prefetch(w + j * second + STORED_AHEAD);                   \
+            STORED_STEP(R, P, _mm512_loadu_si512(w + j * second))                                                      \
+        }                                                                                                              \
+        if (q < g->depth) {                                                                                            \
+            STORED_STEP(R, P, rows_at(g->w + j * second, q, g->depth))                                                 \
+        }                                                                                                              \
+        FX_UNROLL for (int i = 0; i <= R; i++) FX_UNROLL for (int j = 0; j < P; j++) stored[i][j] = sum[i][j];         \
+        finish_tile(g, stored[0], stored[R]);                                                                          \
+    }
+SIX(STORED_TILE, 1)
+STORED_TILE(7, 1)
+STORED_TILE(8, 1) STORED_TILE(9, 1) STORED_TILE(10, 1) STORED_TILE(11, 1) STORED_TILE(12, 1) SIX(STORED_TILE, 2)
+    STORED_TILE(7, 2) STORED_TILE(8, 2) STORED_TILE(9, 2) STORED_TILE(10, 2) STORED_TILE(11, 2) STORED_TILE(12, 2)
+#define STORED_NAMES(P)                                                                                                \
+    {NAMES6(stored_tile, P), stored_tile_7x##P,  stored_tile_8x##P, stored_tile_9x##P,                                 \
+     stored_tile_10x##P,     stored_tile_11x##P, stored_tile_12x##P}
+
+        void FX_SYMBOL(gemm_u8)(const fx_gemm_u8 *g) {
     static void (*const tiles[][MR])(const fx_gemm_u8 *) = NAMES(tile);
-    tiles[g->panels - 1][g->rows - 1](g);
+    static void (*const stored[][FX_STORED_ROWS])(const fx_gemm_u8 *) = {STORED_NAMES(1), STORED_NAMES(2)};
+    if (g->sums)
+        tiles[g->panels - 1][g->rows - 1](g);
+    else
+        stored[g->panels - 1][g->rows - 1](g);
 }
 
-/* P panels at once, so that no sum waits for the one before. Numbers of a beyond k meet zeros. */
-FX_INLINE void multiply_few(const fx_gemv_u8 *g, const int8_t *w, int32_t *c, const int R, const int P) {
+/* P panels at once, so that no sum waits for the one before. */
+FX_INLINE void multiply_few(const fx_gemv_u8 *g, const int32_t panel, const int R, const int P) {
+    const int8_t *w = g->w + panel * g->w_panel;
     __m512i sum[FX_FEW_ROWS][4];
     FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int j = 0; j < P; j++) sum[i][j] = _mm512_setzero_si512();
-    for (int32_t q = 0; q < g->k; q += 4) {
+    for (int32_t q = 0; q < g->depth; q += 4, w += 4 * FX_NR) {
         __m512i b[4];
-        FX_UNROLL for (int j = 0; j < P; j++) b[j] = turned(rows_at(w + j * g->w_panel, q, g->k));
+        FX_UNROLL for (int j = 0; j < P; j++) b[j] = _mm512_loadu_si512(w + j * g->w_panel);
+        FX_UNROLL for (int j = 0; j < P; j++) __builtin_prefetch(w + j * g->w_panel + AHEAD);
         FX_UNROLL for (int i = 0; i < R; i++) {
             const __m512i x = FOUR(g->a + i * g->a_row + q);
             FX_UNROLL for (int j = 0; j < P; j++) sum[i][j] = _mm512_dpbusd_epi32(sum[i][j], x, b[j]);
         }
     }
-    FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int j = 0; j < P; j++)
-        _mm512_storeu_si512(c + i * g->c_row + j * FX_NR, sum[i][j]);
+    FX_UNROLL for (int j = 0; j < P; j++) {
+        const int32_t at = (panel + j) * FX_NR;
+        const fx_v scale = fx_load(g->scales + (panel + j) * g->scale_panel) * fx_splat(g->scale);
+        const __m512i zeros = _mm512_mullo_epi32(_mm512_loadu_si512(g->sums + at), _mm512_set1_epi32(g->zero));
+        FX_UNROLL for (int i = 0; i < R; i++) {
+            const fx_v v = _mm512_cvtepi32_ps(_mm512_sub_epi32(sum[i][j], zeros));
+            fx_store_below(g->c + i * g->c_row, at, g->columns,
+                           v * scale + fx_load_below(g->x + i * g->x_row, at, g->columns));
+        }
+    }
 }
 
 #define FEW(R)                                                                                                         \
     static void few_##R(const fx_gemv_u8 *g) {                                                                         \
+        const int32_t panels = (g->columns + FX_NR - 1) / FX_NR;                                                       \
         int32_t panel = 0;                                                                                             \
-        for (; panel + 4 <= g->panels; panel += 4)                                                                     \
-            multiply_few(g, g->w + panel * g->w_panel, g->c + panel * FX_NR, R, 4);                                    \
-        for (; panel < g->panels; panel++)                                                                             \
-            multiply_few(g, g->w + panel * g->w_panel, g->c + panel * FX_NR, R, 1);                                    \
+        for (; panel + 4 <= panels; panel += 4)                                                                        \
+            multiply_few(g, panel, R, 4);                                                                              \
+        for (; panel < panels; panel++)                                                                                \
+            multiply_few(g, panel, R, 1);                                                                              \
     }
 FEW(1)
 FEW(2)

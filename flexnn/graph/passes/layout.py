@@ -238,8 +238,10 @@ class _Layout:
         shape, target = self.old.tensors[node.inputs[0]].shape, tuple(ints_attr(node, "shape"))
         order = regroup(shape, target, perm)
         if order is None:  # the axes that melt together must lie together first; the rest stays where it is
+            # What ends innermost stays there: long runs are copied, not single elements.
             runs = [source for source, _ in runs_of(shape, target)]
-            runs.sort(key=lambda run: min(perm[a] for a in run))
+            innermost = max(perm[a] for a, d in enumerate(shape) if d != 1)
+            runs.sort(key=lambda run: (perm[run[-1]] == innermost, min(perm[a] for a in run)))
             moved = [a for run in runs for a in run]
             lone = [a for a in range(len(shape)) if a not in moved]
             perm = tuple((lone + moved).index(a) for a in range(len(shape)))

@@ -217,11 +217,13 @@ typedef struct fx_panel_s8 {
 /* c[i][c_at + j] = finish(bias[j] + scale[j] * (sum over q < depth of a[i * a_row + q] * w(q, j) + least[i] * sums[j])
  *                         [+ r[i][c_at + j]])
  * for i < rows <= kernels->mr and j < columns <= FX_NR * panels, panels <= kernels->panels; depth is a multiple of 4.
- * Biases, slopes and scales are those of stored panels. */
+ * Biases, slopes and scales are those of stored panels. Without sums the weights are those of stored panels, too,
+ * [depth][FX_NR], of any depth: for few tiles of at most FX_STORED_ROWS rows that is faster than to lay them out. */
+#define FX_STORED_ROWS 12
 typedef struct fx_gemm_u8 {
     const uint8_t *a;
     const int8_t *w;
-    const int32_t *least, *sums; /* [rows], [panels][FX_NR] */
+    const int32_t *least, *sums; /* [rows], [panels][FX_NR] or NULL */
     const float *head;           /* of the first stored panel */
     int64_t a_row, w_panel;      /* bytes */
     int64_t head_panel;          /* floats from one stored panel to the next */
@@ -232,14 +234,18 @@ typedef struct fx_gemm_u8 {
     fx_finish finish;
 } fx_gemm_u8;
 
-/* c[i * c_row + j] = sum over q < k of a[i * a_row + q] * w(q, j) for i < rows <= FX_FEW_ROWS, j < FX_NR * panels, of
- * stored panels, [k][FX_NR], w_panel bytes apart. */
+/* c[i * c_row + j] = x[i * x_row + j] + scale * scales[j] * (sum over q < depth of a[i * a_row + q] * w(q, j) - zero *
+ * sums[j]) for i < rows <= FX_FEW_ROWS, j < columns; panels and their sums as panel_s8 makes them, a depth that is a
+ * multiple of 4. The scales of a panel are scale_panel floats from those of the one before. */
 typedef struct fx_gemv_u8 {
-    const uint8_t *a; /* FX_U8_SLACK bytes may be read beyond a row */
+    const uint8_t *a;
     const int8_t *w;
-    int32_t *c;
-    int64_t a_row, c_row, w_panel;
-    int32_t rows, panels, k;
+    const int32_t *sums;
+    const float *scales, *x;
+    float *c;
+    int64_t a_row, x_row, c_row, w_panel, scale_panel;
+    float scale;
+    int32_t zero, rows, columns, depth;
 } fx_gemv_u8;
 
 /* Where four products of bytes are one instruction; NULL elsewhere, and drivers add floats. */
