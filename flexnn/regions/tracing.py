@@ -95,11 +95,12 @@ def _rarity(trace: Trace, names: dict[str, list[str]]) -> tuple[bool, int, int, 
     that are no batch, with a batch, or with small dimensions. A session plans for the first templates when it opens.
     """
     key, sizes = trace.before, iter(trace.template.template.replay.traced)
+    firsts = {row[0] for row in names.values() if len(row) > 1} - {""}  # states have the batch elsewhere
     single = batches = small = 0
     for name, _, rank, *_ in key.facts:
         row = names.get(name) or [""] * rank
-        for i, (own, size) in enumerate(zip(row, islice(sizes, rank), strict=False)):
-            is_batch = i == 0 and rank > 1
+        for own, size in zip(row, islice(sizes, rank), strict=False):
+            is_batch = own in firsts
             single += bool(own) and not is_batch and size == 1
             small += bool(own) and not is_batch and size < FEW
             batches += bool(own) and is_batch and size > 1

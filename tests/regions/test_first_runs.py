@@ -141,6 +141,19 @@ def test_the_first_templates_are_those_of_one_long_input(tmp_path: Path, events:
         assert not planned
 
 
+def test_states_whose_second_dimension_is_the_batch_are_of_one_at_first(tmp_path: Path, events: list[str]) -> None:
+    nodes = [node("Reshape", ["x", "parts"], ["r"]), node("MatMul", ["r", "w"], ["m"])]
+    nodes += [node("ReduceMax", ["m"], ["most"], axes=[1], keepdims=0), node("Unsqueeze", ["most", "axis"], ["u"])]
+    nodes += [node("Concat", ["u", "state"], ["s"], axis=0), node("Softmax", ["s"], ["y"], axis=2)]
+    inputs = [value("x", F32, ["batch", "samples"]), value("state", F32, [2, "batch", 8])]
+    weights = {"w": numbers(128, 8), "parts": np.array([-1, 4, 128], np.int64), "axis": np.array([0], np.int64)}
+    model = model_of(graph_of(nodes, inputs, [value("y", F32, [3, None, 8])], weights))
+    with flexnn.Session(compiled(tmp_path, model)) as session:
+        events.clear()
+        check_run(session, model, {"x": numbers(1, 512), "state": numbers(2, 1, 8)})
+        assert not events
+
+
 def test_a_run_broken_off_while_its_weights_are_found_leaves_the_next_one_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
