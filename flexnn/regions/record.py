@@ -266,7 +266,11 @@ class Recorder(Walker):
         initial = [value for value in given if value is not None]
         ports = [port.name for port in body.graph.inputs]
         scans = len(node.output) - len(initial)
-        if len(initial) != len(given) or len(ports) != 2 + len(initial) or not 0 <= scans <= len(body.outputs) - 1:
+        if (
+            len(initial) != len(given)
+            or len(ports) != 2 + len(initial)
+            or not 0 <= scans < len(body.outputs) - len(initial)
+        ):
             raise WalkedError("its inputs are not those of its body")
         limit, limit_slot = _limit(trips, now)
         start = known(TRUE) if condition is None else condition
@@ -309,7 +313,8 @@ class Recorder(Walker):
         initial, sources = given[:-count], given[-count:]
         outs = len(node.output) - len(initial)
         ports = [port.name for port in body.graph.inputs]
-        if len(ports) != len(given) or not 0 <= outs <= len(body.outputs) or len({v.shape[:1] for v in sources}) != 1:
+        most = len(body.outputs) - len(initial)
+        if len(ports) != len(given) or not 0 <= outs <= most or len({v.shape[:1] for v in sources}) != 1:
             raise WalkedError("its inputs are not those of its body")
         if any(_axes(node, "scan_input_axes")) or any(_axes(node, "scan_output_axes")) or not sources[0].shape:
             raise WalkedError("slices lie across")

@@ -21,6 +21,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import flexnn
+from bench.faults.micro import write_micro
 from bench.models.tiny import trees
 from flexnn.artifact.format import HEADER_BYTES, Header
 from tests.artifact.test_artifact import forge
@@ -165,6 +166,23 @@ def test_an_if_without_a_condition(tmp_path: Path) -> None:
     forge(artifact, json.dumps(section, separators=(",", ":")).encode())
     with pytest.raises(flexnn.FlexNNError, match="condition"), flexnn.Session(artifact) as session:
         session.run(None, {"x": np.ones((2, 3), np.float32)})
+
+
+@pytest.mark.parametrize("kind", ["Scan", "Loop"])
+def test_a_body_that_returns_too_few(tmp_path: Path, kind: str) -> None:
+    """Was a ValueError of zip."""
+    path = tmp_path / "model.onnx"
+    artifact = Path(flexnn.compile(write_control_model(path) if kind == "Loop" else write_micro("loop", path)))
+    section = section_of(artifact.read_bytes())
+    (node,) = (node for node in section["model"]["graph"]["nodes"] if node[0] == kind)
+    node[4].append("more than the body has")
+    section["templates"] = -1
+    forge(artifact, json.dumps(section, separators=(",", ":")).encode())
+    with (
+        pytest.raises(flexnn.FlexNNError, match=r"the body returns \d values, but \d are needed"),
+        flexnn.Session(artifact) as session,
+    ):
+        session.run(None, {i.name: np.ones((2, i.shape[1]), i.numpy_dtype) for i in session.get_inputs()})
 
 
 def test_trees_out_of_range(tmp_path: Path) -> None:
