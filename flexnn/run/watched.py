@@ -40,11 +40,17 @@ def open_watched(make: Callable[[int], Run], text: str, path: str) -> Run:
 def rebudgeted(run: Run, text: str, path: str) -> Run:
     """Give a run the budget that ``text`` asks of the system; return what runs from now on. Raises as it does."""
     inner = run.inner if isinstance(run, WatchedRun) else run
-    found = find(text, inner.session_bytes)
-    run.rebudget(found.memory)
+    limits = Limits()  # first: what fails now leaves the old budget
+    try:
+        found = find(text, inner.session_bytes)
+        run.rebudget(found.memory)
+    except BaseException:
+        limits.close()
+        raise
     if found.reserve is None:
+        limits.close()
         return inner
-    return WatchedRun(inner, Limits(), found.reserve, os.path.basename(path), 0)
+    return WatchedRun(inner, limits, found.reserve, os.path.basename(path), 0)
 
 
 class WatchedRun:

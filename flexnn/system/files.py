@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+import errno
 import os
-from contextlib import suppress
 
 FILE_BYTES_MAX = 1 << 14
+_SHORT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO)
+"""Errors after which a file may be there: it must not count as one that says nothing, as no limit would."""
 
 
 class SystemFile:
-    """A file that a kernel writes. One that is not there, or that cannot be read, has no text."""
+    """A file that a kernel writes. One that is not there, or that may not be read, has no text. Raises OSError where it
+    cannot be opened for another reason.
+    """
 
     def __init__(self, path: str) -> None:
-        self._fd = -1
-        with suppress(OSError):
+        self._fd, self._last = -1, b""
+        try:
             self._fd = os.open(path, os.O_RDONLY)
+        except OSError as error:
+            if error.errno in _SHORT:
+                raise
 
     def text(self) -> bytes:
-        """Return what the file says now."""
-        if self._fd < 0:
-            return b""
-        try:
-            return os.pread(self._fd, FILE_BYTES_MAX, 0)
-        except OSError:
-            return b""
+        """Return what the file says now; what it said last where reading fails for once."""
+        if self._fd >= 0:
+            try:
+                self._last = os.pread(self._fd, FILE_BYTES_MAX, 0)
+            except OSError as error:
+                self._last = self._last if error.errno in _SHORT else b""
+        return self._last
 
     def number(self) -> int | None:
         """Return the number that is all of the file; None: it is none."""
@@ -42,6 +49,9 @@ class SystemFile:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+    def __del__(self) -> None:  # of one whose owner was never whole
+        self.close()
 
 
 def counted(fields: dict[bytes, bytes], *names: bytes) -> int:

@@ -96,8 +96,8 @@ def group_limit(root: str = "/") -> int | None:
 
 
 def _lines(path: str) -> list[str]:
+    file = SystemFile(path)
     try:
-        with open(path, encoding="utf-8") as file:
-            return file.read().splitlines()
-    except (OSError, UnicodeDecodeError):
-        return []
+        return file.text().decode(errors="surrogateescape").splitlines()
+    finally:
+        file.close()

@@ -39,8 +39,13 @@ class _Thread:
             if called in self._calls:
                 return
             self._calls.append(called)
-            if len(self._calls) == 1:
+            if len(self._calls) > 1:
+                return
+            try:
                 start_new_thread(self._loop, ())
+            except RuntimeError as error:
+                self._calls.clear()
+                log.warning("memory is looked at before runs only: %s", error)
 
     def end(self) -> None:
         """Call nothing any more."""

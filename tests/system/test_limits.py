@@ -4,6 +4,8 @@ MemAvailable, RLIMIT_AS, pressure.
 
 from __future__ import annotations
 
+import errno
+import os
 import resource
 from pathlib import Path
 
@@ -152,3 +154,40 @@ def test_what_a_budget_asks_for(tmp_path: Path) -> None:
 def test_what_is_no_budget(text: str) -> None:
     with pytest.raises(ValueError, match=r"not a|out of range"):
         asked(text)
+
+
+@pytest.mark.parametrize("number", range(8))
+def test_what_cannot_be_opened_is_no_limit_that_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """Without descriptors left, nothing was limited."""
+    machine = Machine(tmp_path, "0::/box", 2 * GIB)
+    machine.set_v2("/box", 128 * MIB, 100 * MIB)
+    opened, real, before = [], os.open, len(os.listdir("/proc/self/fd"))
+
+    def fails(path: str, flags: int) -> int:
+        opened.append(path)
+        if len(opened) > number:
+            raise OSError(errno.EMFILE, "Too many open files", path)
+        return real(path, flags)
+
+    monkeypatch.setattr(os, "open", fails)
+    with pytest.raises(OSError, match="Too many"):
+        limits_of(machine)
+    with pytest.raises(OSError, match="Too many"):
+        find("auto", root=str(machine.root))
+    monkeypatch.undo()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_read_that_fails_says_what_the_last_one_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine(tmp_path, "0::/box", 2 * GIB)
+    machine.set_v2("/box", 128 * MIB, 100 * MIB)
+    limits = limits_of(machine)
+    free, whole = limits.free(), limits.whole
+
+    def fails(*_: object) -> bytes:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "pread", fails)
+    assert (limits.free(), limits.whole, limits.at_once()) == (free, whole, 28 * MIB)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import logging
 import os
@@ -277,3 +278,49 @@ def test_a_real_group(artifact: str) -> None:
     finally:
         group.close()
     assert 60 * MIB < int(done.stdout) < (160 - 16) * MIB
+
+
+@pytest.mark.parametrize("is_pooled", [False, True])
+@pytest.mark.parametrize("lasts", [0, 1])
+def test_without_descriptors_the_old_budget_stays(
+    artifact: str, monkeypatch: pytest.MonkeyPatch, is_pooled: bool, lasts: int
+) -> None:
+    with flexnn.Pool("1GiB", 1) as pool, flexnn.Session(artifact, "1GiB", 1) as session:
+        pool.open(artifact)
+        subject: flexnn.Pool | flexnn.Session = pool if is_pooled else session
+        real, left = Limits.__init__, [lasts]
+
+        def fails(limits: Limits, root: str = "/") -> None:
+            left[0] -= 1
+            if left[0] < 0:
+                raise OSError(errno.EMFILE, "Too many open files")
+            real(limits, root)
+
+        monkeypatch.setattr(Limits, "__init__", fails)
+        with pytest.raises(OSError, match="Too many"):
+            subject.memory = "auto"
+        assert subject.memory == 1 << 30
+
+
+def test_no_thread_looks_and_the_next_one_does(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Watched:
+        looks = 0
+
+        def look(self) -> bool:
+            self.looks += 1
+            return True
+
+    def none(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    one, thread = Watched(), idle._Thread()
+    with monkeypatch.context() as without:
+        without.setattr(idle, "start_new_thread", none)
+        thread.add(one.look)
+    assert "before runs only" in caplog.text
+    thread.add(one.look)
+    time.sleep(5 * idle.SECONDS)
+    thread.end()
+    assert one.looks
