@@ -1,5 +1,5 @@
 """The process of test_faults.py: one kind of call fails, the first time at its first call, then at its second, and so
-on, in each stage of a model's life. After each fault the stage must work again.
+on, in each stage of the life of a session or of a pool. After each fault the stage must work again.
 """
 
 from __future__ import annotations
@@ -10,16 +10,12 @@ import json
 import os
 import random
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 import flexnn
-from flexnn import files
-from flexnn.measure import cache
-from flexnn.planning import MachineProfile
+from tests.faults.stages import SUBJECTS
 from tests.support.faults import Faults
 from tests.support.sessions import feed
 
@@ -36,57 +32,18 @@ ERRORS = {
     "thread": errno.EAGAIN,
 }
 ALLOWED = (flexnn.FlexNNError, OSError, MemoryError)
-MODEL, LEAST, KIND, MOST, SEED = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[4]), int(sys.argv[5])
+WHAT, MODEL, LEAST, KIND = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+MOST, SEED = int(sys.argv[5]), int(sys.argv[6])
 ARTIFACT = MODEL.with_suffix(".flexnn")
 CALL = "write" if KIND == "quota" else KIND
-KEY = "1 0123456789abcdef0123 rest of the key"
-KEPT = [cache.Kept(MachineProfile(1e11, 1e10), arena_bytes) for arena_bytes in (1, 2)]
 os.environ["XDG_CACHE_HOME"] = str(MODEL.parent / "cache")
-faults, rng, x = Faults(), random.Random(SEED), feed()
+faults, rng = Faults(), random.Random(SEED)
 
 
-def opened(memory: int | None = LEAST) -> flexnn.Session:
-    return flexnn.Session(ARTIFACT, memory=memory, threads=2)
-
-
-def right(session: flexnn.Session) -> None:
-    """The session works, and in its budget."""
-    y = session.run(None, x)[0]
-    assert np.abs(y - expected).max() <= 1e-4 * np.abs(expected).max()
-
-
-def compiles() -> None:
-    flexnn.compile(MODEL, ARTIFACT)
-
-
-def opens() -> None:
-    with opened() as session:
-        assert session.threads in (1, 2)
-        assert KIND == "thread" or session.threads == 2
-
-
-def runs() -> None:
-    right(session)
-
-
-def changes() -> None:
-    session.memory = None if session.memory else LEAST
-
-
-def closes() -> None:
-    opened().close()
-
-
-def keeps() -> None:
-    """A profile goes into the cache, or what was there stays."""
-    cache.store(KEY, KEPT[0])
-    KEPT.reverse()
-
-
-STAGES: dict[str, Callable[[], Any]] = {
-    "compile": compiles, "open": opens, "run": runs, "memory": changes, "close": closes,
-    "cache": keeps,
-}  # fmt: skip
+def right() -> None:
+    """All sessions work, and compute what they computed."""
+    for y in subject.outputs():
+        assert np.abs(y - expected).max() <= 1e-4 * np.abs(expected).max()
 
 
 def forgotten() -> None:
@@ -97,13 +54,13 @@ def forgotten() -> None:
     os.close(fd)
 
 
-def faulty(stage: str, number: int, *, always: bool) -> tuple[int, bool]:
+def faulty(name: str, number: int, *, always: bool) -> tuple[int, bool]:
     """Do a stage with a fault; return how many calls there were, and whether it raised."""
-    before, budget = ARTIFACT.read_bytes(), session.memory
+    stage, before, budget = subject.stages[name], ARTIFACT.read_bytes(), subject.memory
     forgotten()
     faults.arm(CALL, number, always=always, error=ERRORS[KIND])
     try:
-        STAGES[stage]()
+        stage.act()
         raised = False
     except ALLOWED as error:
         raised = True
@@ -111,42 +68,45 @@ def faulty(stage: str, number: int, *, always: bool) -> tuple[int, bool]:
     finally:
         count = faults.disarm()
     assert ARTIFACT.read_bytes() == before, "another or a torn artifact"
-    assert not [name for name in os.listdir(ARTIFACT.parent) if "flexnn-tmp" in name], "left behind"
-    if stage == "memory":
-        assert (session.memory == budget) == raised
-    if stage == "cache":
-        assert not raised
-        assert cache.load(KEY) in KEPT
-        keeps()
-        assert cache.load(KEY) == KEPT[1]
-        assert len(os.listdir(files.cache_folder())) == 1, "left behind"
-    right(session)
+    assert not [entry for entry in os.listdir(ARTIFACT.parent) if "flexnn-tmp" in entry], "left behind"
+    assert not stage.is_change or (subject.memory == budget) == raised, (subject.memory, budget, raised)
+    if stage.judge:
+        stage.judge(raised)
+    right()
     return count, raised
 
 
-with opened(None) as session:
-    expected = session.run(None, x)[0]
-session = opened()
-right(session)
-for stage in STAGES:
-    STAGES[stage]()
-right(session)
+with flexnn.Session(ARTIFACT, threads=2) as session:
+    expected = session.run(None, feed())[0]
+subject = SUBJECTS[WHAT](MODEL, LEAST)
+right()
+for stage in subject.stages.values():
+    stage.act()
+    if stage.judge:
+        stage.judge(False)
+right()
 gc.collect()
 descriptors, injected, raised = len(os.listdir("/proc/self/fd")), 0, 0
-for stage in (*STAGES, "memory"):  # twice: to less memory, and to more
-    faults.arm(CALL, 1 << 40)
+for name, stage in subject.stages.items():
     forgotten()
-    STAGES[stage]()
+    faults.arm(CALL, 1 << 40)
+    stage.act()
     calls = faults.disarm()
+    if stage.judge:
+        stage.judge(False)
     numbers = list(range(1, calls + 1))
     if len(numbers) > MOST:
         numbers = sorted(rng.sample(numbers, MOST))
     for number in numbers:
         for always in (False, True):
-            count, has_raised = faulty(stage, number, always=always)
+            try:
+                count, has_raised = faulty(name, number, always=always)
+            except BaseException:
+                print(f"{WHAT}, {name}: {KIND} {number} of {calls}, {'from then on' if always else 'once'}", flush=True)
+                raise
             injected += count >= number
             raised += has_raised
 gc.collect()
 assert len(os.listdir("/proc/self/fd")) == descriptors, "descriptors are lost"
-session.close()
+subject.close()
 print(json.dumps({"injected": injected, "raised": raised}))

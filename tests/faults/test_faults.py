@@ -1,6 +1,7 @@
 """The n-th read, write, open, rename, link, sync, allocation, mapping or thread start fails, once or from then on,
-while a model is compiled, opened, run, given another budget and closed: a closed model and an open one. A write that
-fails takes half of its bytes first: the disk is full, or the user's quota is.
+while a model is compiled, opened, run, given another budget and closed: a closed model and an open one, alone and in a
+pool, with budgets that are numbers and that follow the system, compiled with and without a budget. A write that fails
+takes half of its bytes first: the disk is full, or the user's quota is.
 
 Each time an error says so, or nothing was needed; the artifact is the old one or a whole new one, the budget the old
 one or the new one; the session runs and is right as soon as the fault is over; no descriptor is lost. FLEXNN_FAULTS is
@@ -41,14 +42,21 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         return path, session.plan.minimum_memory + (64 << 10)
 
 
-@pytest.mark.parametrize("kind", [*faults.KINDS, "quota"])
-def test_faults(library: Path, model: tuple[Path, int], kind: str) -> None:
+@pytest.mark.parametrize(
+    ("what", "kind"),
+    [
+        *(("session", kind) for kind in (*faults.KINDS, "quota")),
+        *(("pool", kind) for kind in ("read", "open", "allocate", "map", "thread")),
+    ],
+)
+def test_faults(library: Path, model: tuple[Path, int], what: str, kind: str) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")
     path, least = model
     printed = faults.run(
-        library, path.parent, "tests.faults.sweep", path, least, kind, MOST, seed, timeout=60 + 30 * MOST
+        library, path.parent, "tests.faults.sweep", what, path, least, kind, MOST, seed, timeout=60 + 30 * MOST
     )
     done = json.loads(printed)
+    print(what, kind, done)
     assert done["injected"] >= 2
     assert done["raised"] or kind == "thread"

@@ -1,6 +1,7 @@
 /* Faults for tests, to be preloaded (LD_PRELOAD): the n-th call of a kind fails, or waits as a blocked device does.
  *
- * Calls about files count where the file lies in the folder that FAULTS_FOLDER names; allocations, mappings and threads
+ * Calls about files count where the file lies in the folder that FAULTS_FOLDER names, or is the system's: in /proc or
+ * /sys, where memory and its limits are told; allocations, mappings and threads
  * count where flexnn's extension module calls. Nothing counts before faults_arm. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -70,15 +71,23 @@ static int meets(int kind) {
     return 0;
 }
 
+static int is_counted(const char *path) {
+    static const char *const told[] = {"/memory.", "/meminfo", "/statm", "/pressure/memory"};
+    const char *folder = getenv("FAULTS_FOLDER");
+    int is_told = 0;
+    for (size_t i = 0; i < sizeof told / sizeof *told; i++)
+        is_told |= strstr(path, told[i]) != NULL;
+    return (folder && strstr(path, folder)) || (is_told && (!strncmp(path, "/proc/", 6) || !strncmp(path, "/sys/", 5)));
+}
+
 static int is_ours(int fd, const char *path) {
     char link[64], name[4096];
-    const char *folder = getenv("FAULTS_FOLDER");
     if (path && (path[0] == '/' || fd == AT_FDCWD))
-        return folder && strstr(path, folder) != NULL;
+        return is_counted(path);
     snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
     const ssize_t size = readlink(link, name, sizeof name - 1);
     name[size < 0 ? 0 : size] = 0;
-    return folder && strstr(name, folder) != NULL;
+    return is_counted(name);
 }
 
 static int fails_file(int kind, int fd, const char *path) {
@@ -149,6 +158,16 @@ int linkat(int from, const char *old, int to, const char *new, int flags) {
     }
 OPENS(openat)
 OPENS(openat64)
+#define OPENS_HERE(name)                                                                                               \
+    int name(const char *path, int flags, ...) {                                                                       \
+        va_list rest;                                                                                                  \
+        va_start(rest, flags);                                                                                         \
+        const mode_t mode = va_arg(rest, mode_t);                                                                      \
+        va_end(rest);                                                                                                  \
+        return fails_file(OPEN, AT_FDCWD, path) ? -1 : NEXT(name)(path, flags, mode);                                  \
+    }
+OPENS_HERE(open)
+OPENS_HERE(open64)
 
 void *aligned_alloc(size_t alignment, size_t bytes) {
     return fails_core(ALLOCATE, CALLER) ? NULL : NEXT(aligned_alloc)(alignment, bytes);

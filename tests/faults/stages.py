@@ -1,0 +1,153 @@
+"""What test_faults.py lets fail: stages of the life of a session, and of a pool of two."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import flexnn
+from flexnn import Pool, files
+from flexnn.measure import cache
+from flexnn.planning import MachineProfile
+from tests.support.sessions import feed
+
+THREADS = 2
+AUTO, COMPILING = "auto:1MiB", "1GiB"
+"""Budgets: one that follows the system, and one of compiling."""
+KEY = "1 0123456789abcdef0123 rest of the key"
+KEPT = [cache.Kept(MachineProfile(1e11, 1e10), arena_bytes) for arena_bytes in (1, 2)]
+
+
+class Stage(NamedTuple):
+    """Something that may fail, and works again afterwards."""
+
+    act: Callable[[], Any]
+    is_change: bool = False
+    """Whether it changes the subject's budget; if it raises, the old one stays."""
+    judge: Callable[[bool], None] | None = None
+    """Checks what is left, when it is known whether it raised."""
+
+
+class SessionSubject:
+    """A session in a budget in which its weights stream."""
+
+    def __init__(self, model: Path, least: int) -> None:
+        self.model, self.artifact, self.least, self._x = model, model.with_suffix(".flexnn"), least, feed()
+        self._session = self._opened(least)
+        self.stages = {
+            "compile": Stage(lambda: flexnn.compile(model, self.artifact)),
+            "compile --memory": Stage(lambda: flexnn.compile(model, self.artifact, memory=COMPILING)),
+            "open": Stage(lambda: self._runs_with(least)),
+            "open, auto": Stage(lambda: self._runs_with(AUTO)),
+            "run": Stage(lambda: self.outputs()),
+            "memory, less or more": Stage(self._change, is_change=True),
+            "memory, more or less": Stage(self._change, is_change=True),
+            "memory, auto": Stage(lambda: self._set(AUTO), is_change=True, judge=self._judge_auto),
+            "close": Stage(lambda: self._opened(least).close()),
+            "cache": Stage(self._keep, judge=self._judge_kept),
+        }
+
+    @property
+    def memory(self) -> int | None:
+        """The budget."""
+        return self._session.memory
+
+    def outputs(self) -> list[Any]:
+        """Return the output of each session."""
+        return [self._session.run(None, self._x)[0]]
+
+    def close(self) -> None:
+        self._session.close()
+
+    def _opened(self, memory: int | str | None) -> flexnn.Session:
+        return flexnn.Session(self.artifact, memory=memory, threads=THREADS)
+
+    def _runs_with(self, memory: int | str) -> None:
+        with self._opened(memory) as session:
+            assert session.threads in (1, THREADS)
+            session.run(None, self._x)
+
+    def _set(self, memory: int | str | None) -> None:
+        self._session.memory = memory
+
+    def _change(self) -> None:
+        self._set(None if self._session.memory else self.least)
+
+    def _judge_auto(self, _: bool) -> None:
+        self.outputs()
+        self._set(self.least)
+
+    @staticmethod
+    def _keep() -> None:
+        """A profile goes into the cache, or what was there stays."""
+        cache.store(KEY, KEPT[0])
+        KEPT.reverse()
+
+    def _judge_kept(self, has_raised: bool) -> None:
+        assert not has_raised
+        assert cache.load(KEY) in KEPT
+        self._keep()
+        assert cache.load(KEY) == KEPT[1]
+        assert len(os.listdir(files.cache_folder())) == 1, "left behind"
+
+
+class PoolSubject:
+    """A pool of two sessions, in a budget in which weights of both stream."""
+
+    def __init__(self, model: Path, _: int) -> None:
+        self.model, self.artifact, self._x = model, model.with_suffix(".flexnn"), feed()
+        self._pool = Pool(None, THREADS)
+        self._sessions = [self._pool.open(self.artifact) for _ in range(2)]
+        self.outputs()
+        self._least = self._pool.minimum_memory + (64 << 10)
+        self._pool.memory = self._least
+        self.stages = {
+            "open": Stage(self._open),
+            "run": Stage(lambda: self.outputs()),
+            "memory, less or more": Stage(self._change, is_change=True),
+            "memory, more or less": Stage(self._change, is_change=True),
+            "memory, auto": Stage(lambda: self._set(AUTO), is_change=True, judge=self._judge_auto),
+            "a pool": Stage(self._opens_a_pool),
+        }
+
+    @property
+    def memory(self) -> int | None:
+        """The budget."""
+        return self._pool.memory
+
+    def outputs(self) -> list[Any]:
+        """Return the output of each session."""
+        return [session.run(None, self._x)[0] for session in self._sessions]
+
+    def close(self) -> None:
+        self._pool.close()
+
+    def _open(self) -> None:
+        """A third session comes, which needs more, and goes."""
+        before, budget = self._pool.statistics()["sessions"], self._pool.memory
+        try:
+            with self._pool.open(self.artifact) as session:
+                session.run(None, self._x)
+        except flexnn.BudgetError:
+            pass
+        assert (self._pool.statistics()["sessions"], self._pool.memory) == (before, budget)
+
+    def _set(self, memory: int | str | None) -> None:
+        self._pool.memory = memory
+
+    def _change(self) -> None:
+        self._set(None if self._pool.memory else self._least)
+
+    def _judge_auto(self, _: bool) -> None:
+        self.outputs()
+        self._set(self._least)
+
+    def _opens_a_pool(self) -> None:
+        for memory in (None, AUTO):
+            with Pool(memory, THREADS) as pool:
+                pool.open(self.artifact).run(None, self._x)
+
+
+SUBJECTS = {"session": SessionSubject, "pool": PoolSubject}
