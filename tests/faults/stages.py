@@ -1,4 +1,4 @@
-"""What test_faults.py lets fail: stages of the life of a session, and of a pool of two."""
+"""Stages of the life of a session, and of a pool of two, in which test_faults.py lets calls fail."""
 
 from __future__ import annotations
 
