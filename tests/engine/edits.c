@@ -6,6 +6,7 @@
 #include "state.h"
 
 #include <string.h>
+#include <unistd.h>
 
 enum { VALUES = SIDE * SIDE * CHANNELS, KINDS = 3, ROUNDS = 300 };
 
@@ -90,6 +91,40 @@ static void takes_little(bench *b) {
     CHECK(!b->engine->unbound);
 }
 
+/* Programs that differ in more than nodes and steps share no arrays: they are bound with their own, or refused where
+ * they would write over what is pinned. */
+static void others_share_nothing(bench *b) {
+    static fx_load loads[SLICES];
+    static uint32_t crcs[SLICES], ones[STEPS], pairs[STEPS];
+    fx_bind_stats stats;
+    fx_error error;
+    memcpy(loads, b->c.loads, sizeof loads);
+    memcpy(crcs, b->c.crcs, sizeof crcs);
+    crcs[0] ^= 1;
+    loads[b->c.program.load_count - 1].wait_steps--;
+    for (int i = 0; i < STEPS; i++) {
+        ones[i] = 1;
+        pairs[i] = 1 + (i < 1);
+    }
+    for (int change = 0; change < 7; change++) {
+        fx_program p = b->c.program;
+        p.crcs = change == 0 ? crcs : p.crcs;
+        p.loads = change == 1 ? loads : p.loads;
+        p.zeros_count += change == 2;
+        p.zeros_offset += change == 3 ? 64 : 0;
+        p.file.fd = change == 4 ? dup(p.file.fd) : p.file.fd;
+        p.groups = change == 5 ? ones : change == 6 ? pairs : p.groups;
+        p.group_count = change == 5 ? STEPS : change == 6 ? STEPS - 1 : p.group_count;
+        bind(b, 0);
+        fx_bound *other = fx_bind(b->engine, &p, NULL, &stats, &error);
+        CHECK(other ? !other->owner : error.status != FX_OK);
+        CHECK(!other || fx_unbind(other) == FX_OK);
+        run(b, 0, NULL, 0);
+        unbind(b, 0);
+        CHECK(change != 4 || close(p.file.fd) == 0);
+    }
+}
+
 int main(void) {
     static bench b;
     const fx_kernels *k = fx_kernels_for(NULL);
@@ -107,6 +142,7 @@ int main(void) {
             b.engine = fx_engine_open(&options, &error);
             CHECK(b.engine);
             takes_little(&b);
+            others_share_nothing(&b);
             come_and_go(&b);
             CHECK(fx_engine_close(b.engine, NULL) == FX_OK);
             chain_free(&b.c);

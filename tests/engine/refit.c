@@ -188,6 +188,7 @@ static void sizes_that_fit(void) {
     FITS(1, s.nodes[1].workspace_bytes -= LINE);
     NO_FIT(1, s.refit.working_count = 1); /* node 1 would work, too */
     FITS(0, s.refit.working_count = 1);
+    FITS(0, s.refit.working_count = 1; s.working[0] = 1); /* a node before it works, in the plan's place */
     NO_FIT(0, s.nodes[1].workspace_bytes = TOO_MUCH / THREADS);
     FITS(1, s.nodes[1].workspace_bytes = TOO_MUCH / THREADS);
 }
@@ -230,6 +231,20 @@ static void places(void) {
     GIVES(1, s.new_offsets[3] = INT64_MAX; ((int64_t *)s.nodes)[WORDS + AT] = MAP_BYTES, places_of() == -1);
 }
 
+/* What lies below an offset moves by one number, the rest by another. */
+static void moves(void) {
+    fx_load pinned = {.address = 64}, load = {.address = 8192};
+    fresh(1);
+    s.nodes[0].out.base = s.nodes[1].out.base = FX_BASE_ARENA;
+    s.nodes[0].in[0] = (fx_place){.base = 1, .offset = 32};
+    s.nodes[1].out.offset = 4096;
+    fx_relocate(&(fx_movable){s.nodes, NODES, s.steps, STEPS, &pinned, 1, &load, 1}, 4096, 64, 128);
+    CHECK(s.nodes[0].out.offset == 64 && s.nodes[1].out.offset == 4096 + 128 && s.nodes[0].in[0].offset == 32);
+    CHECK(s.nodes[1].workspace_offset == 128 && s.nodes[2].workspace_offset == 0);
+    CHECK(s.steps[0].panel_offset == 64 && s.steps[2].panel_offset == 128 + 64 && s.steps[3].panel_offset == -1);
+    CHECK(pinned.address == 128 && load.address == 8192 + 128);
+}
+
 int main(void) {
     s.k = fx_kernels_for(NULL);
     CHECK(offsetof(fx_node, in[0].offset) == 8 * AT);
@@ -237,6 +252,7 @@ int main(void) {
     sizes_that_fit();
     other_nodes();
     places();
+    moves();
     puts("refit: good");
     return 0;
 }

@@ -320,6 +320,19 @@ static void lost(void) {
     closed(e);
 }
 
+/* A close that may leave reads behind waits for those that end; the files stay the caller's. */
+static void leaves_nothing(void) {
+    for (uint32_t files = 0; files < 2; files++)
+        for (int reads = 0; reads < 2; reads++) {
+            fx_engine *e = opened(1, 0);
+            fx_leaving leaving = {.files = files ? &s.c.program.file : NULL, .file_count = files};
+            if (reads)
+                CHECK(run(bound(e, &s.c.program), NULL, NULL) == FX_OK);
+            CHECK(fx_engine_close(e, &leaving) == FX_OK && !leaving.is_abandoned);
+            CHECK(fcntl(s.c.fd, F_GETFD) >= 0);
+        }
+}
+
 /* The device does not answer: whoever cancels comes back, and a close that may leaves the engine to its readers. */
 static void blocked(void) {
     const long held = atomic_load(&failing.held);
@@ -435,6 +448,7 @@ int main(void) {
     forked();
     foreign();
     lost();
+    leaves_nothing();
     blocked();
     cpus();
     long_loads();
