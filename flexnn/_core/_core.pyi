@@ -160,6 +160,7 @@ def table_workspace(chunk_bytes: int) -> int: ...
 def raise_in(thread: int, kind: type[BaseException] | None) -> None: ...
 
 class Engine:
+    watch: Callable[[], object] | None
     def __init__(
         self,
         *,

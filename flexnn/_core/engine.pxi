@@ -80,6 +80,19 @@ cdef int _interrupted(void *pending) noexcept with gil:
     return 0
 
 
+cdef int _watched(void *pair) noexcept with gil:
+    """``_interrupted`` of a pair's list, or whether the pair's function raised."""
+    pending, watch = <tuple>pair
+    if _interrupted(<void *>pending):
+        return 1
+    try:
+        watch()
+    except BaseException as error:
+        (<list>pending).append(error)
+        return 1
+    return 0
+
+
 cdef int _impatient(void *_) noexcept nogil:
     return 1
 
@@ -122,6 +135,9 @@ cdef class Engine:
     cdef fx_engine *engine
     cdef bint busy
     cdef bint tracing
+    cdef public object watch
+    """Function that is called every 20 ms of a run, in the caller's thread; what it raises breaks the run off. None:
+    none is."""
     cdef list doomed  # addresses of programs dropped while something ran
     cdef list doomed_recordings
 
@@ -409,7 +425,11 @@ cdef class BoundProgram:
                 raise ValueError(f"buffer {i} has {call.sizes[i]} bytes, not {size}")
             i += 1
         pending = []
-        interrupt.is_wanted, interrupt.arg = _interrupted, <void *>pending
+        watched = pending, self.engine.watch
+        if self.engine.watch is None:
+            interrupt.is_wanted, interrupt.arg = _interrupted, <void *>pending
+        else:
+            interrupt.is_wanted, interrupt.arg = _watched, <void *>watched
         self.engine.busy = True
         try:
             with nogil:

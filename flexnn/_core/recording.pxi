@@ -89,7 +89,11 @@ cdef class Recording:
         cdef fx_status status
         self.engine._idle()
         pending = []
-        interrupt.is_wanted, interrupt.arg = _interrupted, <void *>pending
+        watched = pending, self.engine.watch
+        if self.engine.watch is None:
+            interrupt.is_wanted, interrupt.arg = _interrupted, <void *>pending
+        else:
+            interrupt.is_wanted, interrupt.arg = _watched, <void *>watched
         self.engine.busy = True
         try:
             with nogil:

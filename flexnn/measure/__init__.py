@@ -21,13 +21,33 @@ ROOM_MARGIN = 512 << 10
 ROOM_GROWS = 1.25
 """Growth of the arena at which measuring again is worth it, for variants that did not fit before."""
 
-__all__ = ["Spans", "Trace", "Watch", "keep_refined", "kept_machine", "measured_machine", "throttled"]
+__all__ = [
+    "Spans",
+    "Trace",
+    "Watch",
+    "keep_refined",
+    "kept_machine",
+    "kept_profile",
+    "measured_machine",
+    "suffices",
+    "throttled",
+]
 
 
 def kept_machine(artifact: Artifact, threads: int, *, direct: bool) -> MachineProfile | None:
     """Return the profile that sessions measured before, with direct or buffered I/O; None if none is kept."""
-    kept = cache.load(cache.key_of(artifact, threads, direct))
+    kept = kept_profile(artifact, threads, direct=direct)
     return kept.machine if kept else None
+
+
+def kept_profile(artifact: Artifact, threads: int, *, direct: bool) -> cache.Kept | None:
+    """Return what sessions measured before, and in how large an arena; None if nothing is kept."""
+    return cache.load(cache.key_of(artifact, threads, direct))
+
+
+def suffices(kept: cache.Kept, arena_bytes: int) -> bool:
+    """Return whether an arena of ``arena_bytes`` would not measure much more than what is kept."""
+    return arena_bytes - ROOM_MARGIN <= kept.arena_bytes * ROOM_GROWS
 
 
 def measured_machine(
@@ -38,12 +58,12 @@ def measured_machine(
     """
     key = cache.key_of(artifact, threads, direct_fd >= 0)
     kept = cache.load(key)
-    usable_bytes = arena_bytes - ROOM_MARGIN
-    if kept and usable_bytes <= kept.arena_bytes * ROOM_GROWS:
+    if kept and suffices(kept, arena_bytes):
         return kept.machine
     progress("measuring kernels and storage, once for this model on this machine")
     from .device import measure_device
 
+    usable_bytes = arena_bytes - ROOM_MARGIN
     machine = measure_device(artifact, direct_fd, threads, usable_bytes, kept.machine if kept else None)
     cache.store(key, cache.Kept(machine, max(usable_bytes, 0)))
     return machine

@@ -6,7 +6,7 @@ place; then come the slots, and the working part, which is as big as the largest
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 from flexnn import _core
@@ -82,6 +82,14 @@ class Arena:
             self._engine.loosen(is_loose=options.memory is None)
         self.threads = self._engine.threads
         """Compute threads that run."""
+
+    def watch(self, look: Callable[[], None] | None) -> None:
+        """Have a function called every 20 ms of runs; what it raises breaks the run off. None: no more."""
+        self._engine.core.watch = look
+
+    def give_back(self) -> None:
+        """Give back what nothing open needs of the arena."""
+        self._engine.give_back()
 
     def _arrange(self, team: Collection[BoundSegment]) -> None:
         """Give every open segment its place, and bind those of the team that are new or move; others that move are

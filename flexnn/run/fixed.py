@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from flexnn import _core
 from flexnn.graph.ir import DTYPES, Array, Graph
 from flexnn.graph.ports import Port
-from flexnn.measure import Watch, keep_refined, measured_machine
+from flexnn.measure import Watch, keep_refined, kept_profile, measured_machine, suffices
 from flexnn.planning import MachineProfile, Plan, Planner
 from flexnn.units import Groups
 
@@ -135,6 +135,18 @@ class FixedRun:
         except SessionError:
             self._engine.give_back()
 
+    def watch(self, look: Callable[[], None] | None) -> None:
+        """Have a function called every 20 ms of runs; what it raises breaks the run off. None: no more."""
+        self._engine.core.watch = look
+
+    def give_back(self) -> None:
+        """Unbind the program and give back the arena."""
+        before = self._bound
+        self._bound = before._replace(program=None)
+        if before.program is not None:
+            before.program.close()
+        self._engine.give_back()
+
     def suspect(self) -> None:
         """Have the program checked before the next run."""
         self._engine.suspect()
@@ -179,15 +191,20 @@ class FixedRun:
         """Return the first plan. If the machine is to be measured, measure it in an arena of that plan's size, and plan
         again with the times.
         """
-        if not self._options.measures:
-            return self._plan_anew(self._options.groups)
-        arena = self._plan_anew(None).arena_bytes
-        del self._planner
+        options, file = self._options, self._file
+        if not options.measures:
+            return self._plan_anew(options.groups)
+        kept = kept_profile(file.artifact, options.threads, direct=file.direct_fd >= 0)
+        if kept:
+            self._machine = kept.machine
+        plan = self._plan_anew(options.groups if kept else None)
+        if kept and suffices(kept, plan.arena_bytes):
+            return plan
+        arena = plan.arena_bytes
+        del plan, self._planner
         with contextlib.suppress(_core.EngineError, OSError):  # a damaged file: the first run says what and where
-            self._machine = measured_machine(
-                self._file.artifact, self._file.direct_fd, self._options.threads, arena, self._options.progress
-            )
-        return self._plan_anew(self._options.groups)
+            self._machine = measured_machine(file.artifact, file.direct_fd, options.threads, arena, options.progress)
+        return self._plan_anew(options.groups)
 
     def _plan_anew(self, groups: Groups) -> Plan:
         """Make the planner for the machine as it is known now; return its plan."""

@@ -267,6 +267,16 @@ class OpenShapesRun:
         finally:
             self._recorder.keep_templates(wanted=self.memory is None)
 
+    def watch(self, look: Callable[[], None] | None) -> None:
+        """Have a function called every 20 ms of runs; what it raises breaks the run off. None: no more."""
+        self._open.watch(look)
+
+    def give_back(self) -> None:
+        """Close all segments and give back the arena."""
+        self._repeats = None
+        self._open.close_all()
+        self._open.give_back()
+
     def suspect(self) -> None:
         """Have the programs and recordings checked before the next run. Templates are read or traced again."""
         self._open.suspect()

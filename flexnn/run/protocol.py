@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from flexnn.artifact import Artifact
@@ -70,6 +70,14 @@ class Run(Protocol):
 
     def rebudget(self, memory: int | None) -> None:
         """Plan again for another budget, in place. Raises BudgetError, SessionError; the old budget stays then."""
+        ...
+
+    def watch(self, look: Callable[[], None] | None) -> None:
+        """Have a function called every 20 ms of runs; what it raises breaks the run off. None: no more."""
+        ...
+
+    def give_back(self) -> None:
+        """Give back all memory that the engine has, between runs: the next run, or budget, takes it again."""
         ...
 
     def suspect(self) -> None:

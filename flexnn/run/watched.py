@@ -15,10 +15,13 @@ from flexnn.graph.ports import Port
 from flexnn.planning import BudgetError, Plan
 from flexnn.system.asked import find
 from flexnn.system.limits import Limits
-from flexnn.system.watcher import Watcher
+from flexnn.system.watcher import BrokenOff, Watcher
 
 from .fixed import FixedRun
 from .protocol import Run
+
+BREAKS = 3
+"""Most times that a run is broken off; after the last one the budget is the smallest."""
 
 
 def open_watched(make: Callable[[int], Run], text: str, path: str) -> Run:
@@ -55,12 +58,15 @@ class WatchedRun:
         self.watcher: Watcher | None = Watcher(run, limits, reserve, grows=not isinstance(run, FixedRun), name=name)
         """None: the budget does not follow the system any more."""
         self.watcher.opened(owned)
+        self._watch()
         self.artifact: Artifact = run.artifact
         self.inputs: Sequence[Port] = run.inputs
         self.outputs: Sequence[Port] = run.outputs
         self.threads = run.threads
         self._is_checked = False
         """Whether this run was looked at already: one that could not be repeated."""
+        self._is_broken = False
+        """Whether this run was broken off before."""
 
     @property
     def memory(self) -> int | None:
@@ -91,20 +97,57 @@ class WatchedRun:
         self._is_checked = False
         started = time.monotonic_ns()
         try:
-            outputs = self.inner.run(inputs, into)
+            outputs = self._unbroken(inputs, into)
         except BudgetError as error:
             if not self.watcher.gives(error.minimum):
                 raise
-            outputs = self.inner.run(inputs, into)
+            outputs = self._unbroken(inputs, into)
+        finally:
+            self._is_broken = False
         self.watcher.ran(time.monotonic_ns() - started)
         return outputs
+
+    def _unbroken(self, inputs: Sequence[Array], into: Sequence[Array | None] | None) -> list[Array]:
+        """Return all outputs of a run; one that is broken off runs again from its beginning, in a smaller budget."""
+        for tries_left in reversed(range(BREAKS)):
+            try:
+                return self.inner.run(inputs, into)
+            except BrokenOff:
+                self._shrink(is_last=not tries_left)
+            except BudgetError as error:
+                if not self._is_broken or self.watcher is None:
+                    raise
+                self.watcher.needs(error.minimum)  # the caller's run had begun
+                break
+        self.inner.watch(None)
+        try:
+            return self.inner.run(inputs, into)
+        finally:
+            self._watch()
+
+    def _shrink(self, *, is_last: bool) -> None:
+        """Give all back, at once, after a run that was broken off, and shrink the budget."""
+        assert self.watcher is not None
+        self._is_broken = True
+        self.inner.suspect()
+        self.inner.give_back()
+        self.watcher.broken_off(is_last=is_last)
+
+    def _watch(self) -> None:
+        """Have runs broken off where others take the reserve meanwhile."""
+        assert self.watcher is not None
+        self.inner.watch(self.watcher.look_inside)
 
     def repeat(self, feed: Mapping[str, Any]) -> list[Array] | None:
         """Return all outputs of a run like the last, or None."""
         if self.watcher is None:
             return self.inner.repeat(feed)
         self.watcher.check()
-        outputs = self.inner.repeat(feed)
+        try:
+            outputs = self.inner.repeat(feed)
+        except BrokenOff:
+            self._shrink(is_last=False)
+            outputs = None
         self._is_checked = outputs is None
         if outputs is not None:
             self.watcher.ran(self.inner.last_run["run_ns"])
@@ -122,8 +165,17 @@ class WatchedRun:
 
     def _unwatch(self) -> None:
         if self.watcher is not None:
+            self.inner.watch(None)
             self.watcher.close()
             self.watcher = None
+
+    def watch(self, look: Callable[[], None] | None) -> None:
+        """Have a function called every 20 ms of runs, instead of the watcher's. None: no more."""
+        self.inner.watch(look)
+
+    def give_back(self) -> None:
+        """Give back all memory that the engine has, between runs."""
+        self.inner.give_back()
 
     def suspect(self) -> None:
         """Learn that a call failed."""

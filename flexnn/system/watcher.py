@@ -41,7 +41,14 @@ PRESSED_TIMES = 3
 GAIN_PART = 16
 """A growth is worth it from one part in so many of the budget on."""
 
+INSIDE_NS = 40 * MS
+"""Time in which a run that is broken off gives back what it holds: it looks every 20 ms, and ends a step."""
+
 log = logging.getLogger("flexnn")
+
+
+class BrokenOff(BaseException):
+    """A run is broken off because others need its memory; no part of the program is to take it for an error."""
 
 
 class Target(Protocol):
@@ -98,6 +105,8 @@ class Watcher:
         self._calm_ns, self._calm_since, self._calm_room = CALM_NS, 0, 0
         self._is_grown, self._grown_ns, self._tried = False, 0, 0
         self._pressed_ns = self._pressed_times = 0
+        self._inside = 0, 0
+        """Time of the last look during a run, and what was free then."""
 
     def opened(self, owned: int) -> None:
         """Learn how many bytes of what was opened are in memory."""
@@ -121,6 +130,44 @@ class Watcher:
         if now < self._whole_due_ns and self._limits.at_once() >= self._needed:
             return
         self._look(now, may_grow)
+
+    def look_inside(self) -> None:
+        """Raise BrokenOff, during a run, where others will soon have taken the reserve, unless the budget is the
+        smallest one. The run itself leaves the reserve.
+        """
+        now, free = self._clock(), self._limits.at_once()
+        if free >= self.reserve:
+            self._inside = now, free
+            return
+        free = self._limits.free()  # with page cache
+        then, before = self._inside
+        self._inside = now, free
+        rate = max(before - free, 0) / max(now - then, MS) if now - then < 2 * INSIDE_NS else 0.0
+        least = min(self.reserve // 4 + int(rate * INSIDE_NS), self.reserve * 3 // 4)
+        memory = self._target.memory
+        if free < least and memory is not None and memory > self._least:
+            self._rate = max(self._rate, rate)
+            raise BrokenOff
+
+    def broken_off(self, *, is_last: bool) -> None:
+        """Shrink after a run that was broken off and has given back all. The smallest budget is taken the last time.
+        Raises what the target does, but for BudgetError.
+        """
+        now, free = self._clock(), self._limits.free()
+        self._owned, self._has_run = 0, False
+        self._note_late(now)
+        memory, held = self._target.memory, self._target.session_bytes
+        assert memory is not None
+        room = free - self.reserve - self._taken(self._rate)
+        room = min(room, min(memory, max(held, self._least)) - self.reserve // 2)
+        wanted = self._least if is_last else max(room - min(self.reserve // 2, room // 4), self._least)
+        why = f"a run was broken off, {format_bytes(max(free, 0))} left {self._limits.tightest}"
+        if wanted < memory:
+            self._change(wanted, why)
+
+    def needs(self, wanted: int) -> None:
+        """Give a run that was broken off the smallest budget that it can be run again in."""
+        self._change(wanted, f"a run that was broken off needs {format_bytes(wanted)}")
 
     def gives(self, wanted: int) -> bool:
         """Give a refused run the budget that it needs, if there is as much, half of the reserve included; return
@@ -176,10 +223,7 @@ class Watcher:
         return int(min(rate * (self._run_ns + self._change_ns), 2 * self.reserve))
 
     def _shrink(self, now: int, room: int, why: str) -> None:
-        if self._is_grown and now - self._grown_ns < SOON * self._calm_ns:
-            self._calm_ns = min(2 * self._calm_ns, CALM_MOST_NS)
-        self._is_grown = False
-        self._calm_since = self._tried = 0
+        self._note_late(now)
         memory, held = self._target.memory, self._target.session_bytes
         assert memory is not None
         wanted = room - min(self.reserve // 2, room // 4)
@@ -188,6 +232,13 @@ class Watcher:
         wanted = max(wanted, self._least)
         if wanted < min(memory, held if not self._grows else memory):
             self._change(wanted, why)
+
+    def _note_late(self, now: int) -> None:
+        """Wait longer before growing where what is given back was taken a short while ago."""
+        if self._is_grown and now - self._grown_ns < SOON * self._calm_ns:
+            self._calm_ns = min(2 * self._calm_ns, CALM_MOST_NS)
+        self._is_grown = False
+        self._calm_since = self._tried = 0
 
     def _grow(self, now: int, room: int, why: str) -> None:
         """Take what was free for all of a calm time."""

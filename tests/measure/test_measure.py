@@ -18,6 +18,8 @@ from flexnn.graph.ir import Graph, Node, Tensor
 from flexnn.measure import cache, compute, storage
 from flexnn.planning import MachineProfile, Setting
 from flexnn.planning.costs import graph_costs
+from flexnn.run import fixed as fixed_run
+from flexnn.run.fixed import FixedRun
 from flexnn.session import open_for_tests
 from tests.support.sessions import feed, smallest, write_model
 
@@ -49,6 +51,28 @@ def test_every_variant_gets_a_time(artifact: Path, threads: int) -> None:
         assert channels >= 0
         assert 1e-7 < fixed + channels < 1
     assert not compute.cases_of(opened.graph, costs, times)
+
+
+def test_a_kept_profile_plans_once(artifact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plans, measured = [], []
+    anew, measure_now = FixedRun._plan_anew, fixed_run.measured_machine
+
+    def counted(run: FixedRun, groups: object) -> object:
+        plans.append(anew(run, groups))  # type: ignore[arg-type]
+        return plans[-1]
+
+    monkeypatch.setattr(FixedRun, "_plan_anew", counted)
+    monkeypatch.setattr(fixed_run, "measured_machine", lambda *given: measured.append(1) or measure_now(*given))
+    flexnn.Session(artifact, threads=1, profile="measure").close()
+    assert (len(plans), len(measured)) == (2, 1)
+    least = plans[0].minimum_memory
+    for memory in (None, least, (least + plans[0].session_bytes) // 2):
+        flexnn.Session(artifact, memory, threads=1, profile="measure").close()
+    assert (len(plans), len(measured)) == (5, 1)
+    monkeypatch.setattr(fixed_run, "suffices", lambda *_: False)
+    with flexnn.Session(artifact, threads=1, profile="measure") as session:
+        assert session.plan.predicted_ms == plans[-1].predicted_ms
+    assert (len(plans), len(measured)) == (7, 2)
 
 
 def test_an_arena_limits_what_is_measured(artifact: Path, monkeypatch: pytest.MonkeyPatch) -> None:

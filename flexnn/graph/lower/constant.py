@@ -19,6 +19,7 @@ OPERAND_BYTES = 64
 """Most bytes of a constant that is an operand (axes, bounds) rather than what is moved or computed."""
 SMALL_BYTES = 1 << 20
 """Constants up to this size keep their value in memory while importing."""
+_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 @dataclass(slots=True, eq=False)
@@ -159,8 +160,7 @@ def array_const(name: str, values: np.ndarray) -> Const:
     """A constant of an array. Raises GraphError for a dtype that there is not."""
     if not isinstance(values, np.ndarray):
         return values.const(name)
-    names = {str(dtype): key for key, dtype in DTYPES.items()}
-    dtype = names.get(str(values.dtype))
+    dtype = _NAMES.get(values.dtype)
     if dtype is None:
         raise GraphError(f"tensor {name!r}: data type {values.dtype} is not supported")
     return Const(name, values.shape, dtype, ArraySource(values))

@@ -1,0 +1,1 @@
+"""Figures that an application sees: opening, first starts, the launcher, pools, clusters."""
