@@ -21,7 +21,6 @@ import flexnn
 from bench.cli import cli, table, tables, write_json
 from bench.models.artifacts import artifact
 from bench.models.catalogue import chosen
-from bench.process import ENVIRONMENT
 from bench.summary import median
 
 ROWS, BATCH, WORKERS = 1000, 8, 2
@@ -79,10 +78,19 @@ def plain(path: Path, memory: int, name: str, rows: int) -> float:
 
 def with_ray(path: Path, memory: int, name: str, rows: int) -> float:
     """Return the rows a second of Ray's workers, in a process of its own."""
-    command = [sys.executable, "-P", "-m", "bench.apps.ray_worker", str(path), str(memory), name, str(rows)]
+    command = [
+        sys.executable,
+        "-P",
+        str(Path(__file__).with_name("ray_worker.py")),
+        str(path),
+        str(memory),
+        name,
+        str(rows),
+    ]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     with tempfile.TemporaryDirectory() as folder:
         said = os.path.join(folder, "moments")
-        done = subprocess.run([*command, said], env=ENVIRONMENT, capture_output=True, text=True, check=False)
+        done = subprocess.run([*command, said], env=environment, capture_output=True, text=True, check=False)
         if done.returncode:
             raise SystemExit(f"error: {done.stderr[-2000:]}")
         return rate([tuple(moment) for moment in json.loads(Path(said).read_text())], rows)
