@@ -152,6 +152,8 @@ def load_stored(raw: bytes) -> StoredModel:
         if len(rows["keys"]) > len(weights):
             raise ValueError("more keys than weights")
         keys = {name_of(key): index for index, key in enumerate(rows["keys"])}
+        if len(keys) < len(rows["keys"]):
+            raise ValueError("two weights have the same key")
         model, values, constants = _load_model(rows["model"], [(weight.kind, weight.nbytes) for weight in weights])
         templates = int_in(rows["templates"], -1, len(weights) - 1)
         if templates >= 0 and (weights[templates].kind != "raw" or weights[templates].nbytes > TEMPLATES_BYTES_MAX):

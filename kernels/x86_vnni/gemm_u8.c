@@ -142,11 +142,12 @@ EVERY_TILE(TILE)
         FX_UNROLL for (int i = 0; i <= R; i++) FX_UNROLL for (int j = 0; j < P; j++) stored[i][j] = sum[i][j];         \
         finish_tile(g, stored[0], stored[R]);                                                                          \
     }
+/* clang-format off */
 SIX(STORED_TILE, 1)
-STORED_TILE(7, 1)
-STORED_TILE(8, 1)
-STORED_TILE(9, 1) STORED_TILE(10, 1) STORED_TILE(11, 1) STORED_TILE(12, 1) SIX(STORED_TILE, 2) STORED_TILE(7, 2)
-    STORED_TILE(8, 2) STORED_TILE(9, 2) STORED_TILE(10, 2) STORED_TILE(11, 2) STORED_TILE(12, 2)
+STORED_TILE(7, 1) STORED_TILE(8, 1) STORED_TILE(9, 1) STORED_TILE(10, 1) STORED_TILE(11, 1) STORED_TILE(12, 1)
+SIX(STORED_TILE, 2)
+STORED_TILE(7, 2) STORED_TILE(8, 2) STORED_TILE(9, 2) STORED_TILE(10, 2) STORED_TILE(11, 2) STORED_TILE(12, 2)
+/* clang-format on */
 #define STORED_NAMES(P)                                                                                                \
     {NAMES6(stored_tile, P), stored_tile_7x##P,  stored_tile_8x##P, stored_tile_9x##P,                                 \
      stored_tile_10x##P,     stored_tile_11x##P, stored_tile_12x##P}

@@ -205,6 +205,15 @@ def test_graphs_nested_as_deeply_as_allowed(copy: Path) -> None:
     assert again["model"]["graph"] == section["model"]["graph"]
 
 
+def test_two_weights_of_one_key_are_refused(copy: Path) -> None:
+    """Was an IndexError in a run: the weight after the last key, which says what the model is, was one of theirs."""
+    section = json.loads(section_of(copy))
+    section["keys"] = [section["keys"][0]] * len(section["weights"])
+    forge(copy, json.dumps(section).encode())
+    with pytest.raises(ArtifactError, match="same key"):
+        open_artifact(str(copy))
+
+
 def test_a_model_is_written_as_it_was_read() -> None:
     with open_artifact(str(MODEL)) as read:
         contents = read.contents

@@ -154,6 +154,29 @@ def test_states_whose_second_dimension_is_the_batch_are_of_one_at_first(tmp_path
         assert not events
 
 
+@pytest.mark.parametrize(
+    ("kind", "window"),
+    [("Conv", (1, 2)), *((kind, (size, 2)) for kind in ("MaxPool", "AveragePool", "Conv") for size in (2, 3))],
+)  # onnxruntime refuses pools of windows smaller than their stride
+def test_windows_of_the_same_size_serve_even_and_odd_pictures(
+    kind: str, window: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pads of auto_pad are sizes: whether a picture has as many rows as whole strides decides nothing."""
+    size, stride = window
+    more = {"kernel_shape": [size, size], "strides": [stride, stride], "auto_pad": "SAME_UPPER"}
+    nodes = [
+        node("Conv", ["x", "w"], ["a"], kernel_shape=[3, 3], auto_pad="VALID"),
+        node(kind, ["a", "v"] if kind == "Conv" else ["a"], ["y"], **more),
+    ]
+    inputs, outputs = [value("x", F32, ["n", 3, "h", "w"])], [value("y", F32, [None, 8, None, None])]
+    weights = {"w": numbers(8, 3, 3, 3)} | ({"v": numbers(8, 8, size, size)} if kind == "Conv" else {})
+    model = model_of(graph_of(nodes, inputs, outputs, weights))
+    with flexnn.Session(compiled(tmp_path, model)) as session:
+        monkeypatch.setattr(templates, "build_segment", None)
+        for shape in ((85, 113), (86, 113), (60, 80), (41, 90)):
+            check_run(session, model, {"x": 0.1 * numbers(1, 3, *shape)})
+
+
 def test_a_run_broken_off_while_its_weights_are_found_leaves_the_next_one_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

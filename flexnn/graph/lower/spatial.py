@@ -71,8 +71,12 @@ def auto_pads(ctx: Context, w: Window, sizes: tuple[int, int]) -> None:
         w.pads = [0, 0, 0, 0]
     elif mode in ("SAME_UPPER", "SAME_LOWER"):
         for i, size in enumerate(sizes):
-            out = -(-size // w.strides[i])
-            total = max(0, (out - 1) * w.strides[i] + (w.kernel[i] - 1) * w.dilations[i] + 1 - size)
+            reach = (w.kernel[i] - 1) * w.dilations[i] + 1
+            total = -(-size // w.strides[i]) * w.strides[i] - size + reach - w.strides[i]
+            if reach == 1:
+                total = 0
+            elif reach < w.strides[i]:  # otherwise it is never negative, and all sizes are alike
+                total = max(0, total)
             small, large = total // 2, total - total // 2
             w.pads[i], w.pads[i + 2] = (small, large) if mode == "SAME_UPPER" else (large, small)
     elif mode != "NOTSET":
