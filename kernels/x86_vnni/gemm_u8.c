@@ -142,17 +142,14 @@ EVERY_TILE(TILE)
         FX_UNROLL for (int i = 0; i <= R; i++) FX_UNROLL for (int j = 0; j < P; j++) stored[i][j] = sum[i][j];         \
         finish_tile(g, stored[0], stored[R]);                                                                          \
     }
-/* clang-format off */
-SIX(STORED_TILE, 1)
-STORED_TILE(7, 1) STORED_TILE(8, 1) STORED_TILE(9, 1) STORED_TILE(10, 1) STORED_TILE(11, 1) STORED_TILE(12, 1)
-SIX(STORED_TILE, 2)
-STORED_TILE(7, 2) STORED_TILE(8, 2) STORED_TILE(9, 2) STORED_TILE(10, 2) STORED_TILE(11, 2) STORED_TILE(12, 2)
-/* clang-format on */
+#define TWELVE(f, P) SIX(f, P) f(7, P) f(8, P) f(9, P) f(10, P) f(11, P) f(12, P)
+TWELVE(STORED_TILE, 1)
+TWELVE(STORED_TILE, 2)
 #define STORED_NAMES(P)                                                                                                \
     {NAMES6(stored_tile, P), stored_tile_7x##P,  stored_tile_8x##P, stored_tile_9x##P,                                 \
      stored_tile_10x##P,     stored_tile_11x##P, stored_tile_12x##P}
 
-        void FX_SYMBOL(gemm_u8)(const fx_gemm_u8 *g) {
+void FX_SYMBOL(gemm_u8)(const fx_gemm_u8 *g) {
     static void (*const tiles[][MR])(const fx_gemm_u8 *) = NAMES(tile);
     static void (*const stored[][FX_STORED_ROWS])(const fx_gemm_u8 *) = {STORED_NAMES(1), STORED_NAMES(2)};
     if (g->sums)

@@ -135,28 +135,16 @@ def test_a_convolution_of_bytes_with_strides():
     assert [node.attrs["sums"] for node in graph.nodes if node.op == "conv"] == ["u8"]
 
 
-@pytest.mark.parametrize("rows", [1, 9, 70, 90])
-def test_sums_of_integers_that_become_floats_are_products_of_bytes(rows):
+@pytest.mark.parametrize("rows", [1, 9, 36, 37, 90])
+@pytest.mark.parametrize("depth", [68, 71])
+def test_few_and_many_rows_of_bytes(rows, depth):
     nodes = [
-        helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "scale", "zero"]),
-        helper.make_node("MatMulInteger", ["q", "w", "zero"], ["sums"]),
-        helper.make_node("Cast", ["sums"], ["floats"], to=TensorProto.FLOAT),
-        helper.make_node("Mul", ["floats", "scale"], ["y"]),
+        helper.make_node("DequantizeLinear", ["q", "scale", "zero"], ["x"]),
+        helper.make_node("DequantizeLinear", ["w", "steps"], ["weights"], axis=1),
+        helper.make_node("MatMul", ["x", "weights"], ["y"]),
     ]
-    model = model_of(nodes, {"x": (rows, 71)}, ["y"], {"w": numbers(71, 40, dtype=np.int8)}, 17)
-    graph = check_model(model, tolerance=1e-5)
+    constants = {"w": numbers(depth, 40, dtype=np.int8), "steps": np.linspace(0.01, 0.03, 40).astype(F32)}
+    constants |= {"scale": F32(0.05), "zero": np.uint8(97)}
+    model = model_of(nodes, {"q": (rows, depth)}, ["y"], constants, 17, {"q": TensorProto.UINT8})
+    graph = check_model(model, feeds={"q": numbers(rows, depth)}, tolerance=1e-5)
     assert [node.attrs["sums"] for node in graph.nodes if node.op == "conv"] == ["u8"]
-    assert [node.attrs["to"] for node in graph.nodes if node.op == "cast"] == ["u8"]
-
-
-def test_sums_of_integers_that_are_asked_for_stay_integers():
-    nodes = [
-        helper.make_node("MatMulInteger", ["a", "b", "za"], ["sums"]),
-        helper.make_node("Cast", ["sums"], ["y"], to=TensorProto.FLOAT),
-    ]
-    constants = {"b": numbers(20, 7, dtype=np.int8), "za": np.uint8(11)}
-    model = model_of(
-        nodes, {"a": (5, 20)}, ["y", "sums"], constants, 17, {"a": TensorProto.UINT8, "sums": TensorProto.INT32}
-    )
-    graph = check_model(model, feeds={"a": numbers(5, 20)})
-    assert [node.attrs["sums"] for node in graph.nodes if node.op == "conv"] == ["i32"]

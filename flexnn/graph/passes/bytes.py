@@ -1,6 +1,4 @@
-"""Products of restored bytes and weights of 8 bits multiply the bytes: the scale comes behind the sums, and sums of
-integers that only floats are made of are such at once.
-"""
+"""Products of restored bytes and weights of 8 bits multiply the bytes: the scale comes behind the sums."""
 
 from __future__ import annotations
 
@@ -17,11 +15,10 @@ _MOVES = "reshape", "copy"
 
 def multiply_bytes(graph: Graph) -> None:
     """Make convolutions over restored bytes read whole numbers (``sums``: u8)."""
-    candidates = [node for node in graph.nodes if node.op == "conv" and _is_product(graph, node)]
-    if not candidates:
+    products = [node for node in graph.nodes if node.op == "conv" and _is_product(graph, node)]
+    if not products:
         return
     uses = Rewriter(graph)
-    products = [node for node in candidates if node.attrs["sums"] == "f32" or _float(uses, node)]
     whole: dict[int, int] = {}
     behind: dict[int, list[Node]] = {}
     for node in products:
@@ -45,24 +42,9 @@ def multiply_bytes(graph: Graph) -> None:
 
 def _is_product(graph: Graph, node: Node) -> bool:
     """Whether ``node`` multiplies by weights of 8 bits, and Winograd's transforms, which bytes rule out, do not fit."""
-    is_plain = node.attrs["group"] == 1 and node.attrs["sums"] != "u8" and node.attrs["act"] == "none"
+    is_plain = node.attrs["group"] == 1 and node.attrs["sums"] == "f32" and node.attrs["act"] == "none"
     is_direct = node.attrs["kernel"] == [1, 1] or node.attrs["strides"] != [1, 1]
     return is_plain and is_direct and len(node.inputs) == 1 and panels_of(graph, node).wtype == "s8"
-
-
-def _float(uses: Rewriter, node: Node) -> bool:
-    """Have ``node`` compute floats where all that becomes of its integers is the same numbers as floats."""
-    made, tensor = [node.outputs[0]], node.outputs[0]
-    while (reader := uses.only_consumer(tensor)) is not None and reader.op in _MOVES:
-        tensor = reader.outputs[0]
-        made.append(tensor)
-    if reader is None or reader.op != "cast" or reader.attrs["to"] != "f32" or _restored(uses, node.inputs[0]) is None:
-        return False
-    for i in made:
-        uses.graph.tensors[i].dtype = "f32"
-    uses.replace(reader.outputs[0], tensor)
-    uses.remove(reader)
-    return True
 
 
 def _restored(uses: Rewriter, tensor: int) -> tuple[Node, list[Node]] | None:
