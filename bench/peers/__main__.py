@@ -1,10 +1,21 @@
-"""``python -m bench.peers``: whole models, FlexNN against the peers installed here."""
+"""FlexNN beside other runtimes, and beside plain processes and sessions.
+
+    compare   whole models against the peers installed here (default)
+    open      opening an ONNX file again, and its artifact, beside onnxruntime's session creation
+    first     the first start ever: compile, measure, first result
+    launcher  what flexnn exec adds to a program
+    pool      three models in a pool, and in sessions of their own with as much memory
+    ray       batch scoring in workers of Ray beside plain processes
+
+python -m bench.peers PART --help tells of each.
+"""
 
 from __future__ import annotations
 
 import sys
 
-from bench.peers.compare import main
+from bench.cli import dispatch
 
 if __name__ == "__main__":
-    sys.exit(main())
+    PARTS = {part: f"bench.peers.{part}" for part in ("compare", "open", "first", "launcher", "pool", "ray")}
+    sys.exit(dispatch("bench.peers", __doc__, PARTS, default="compare"))

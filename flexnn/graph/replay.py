@@ -86,4 +86,7 @@ class Replay:
 
     def is_best(self, numbers: Numbers) -> bool:
         """Return whether binding to numbers that ``at`` returned would find nothing better."""
-        return bool(_core.trail_replay(self.operations[:0], self.preferences, numbers.words))
+        try:
+            return bool(_core.trail_replay(self.operations[:0], self.preferences, numbers.words))
+        except ValueError:  # preferences of a file that speak of numbers that there are not
+            return False

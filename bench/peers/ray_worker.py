@@ -1,4 +1,4 @@
-"""The process of ``python -m bench.apps ray`` that has Ray score pictures; it writes when each batch was done."""
+"""The process of ``python -m bench.peers ray`` that has Ray score pictures; it writes when each batch was done."""
 
 from __future__ import annotations
 

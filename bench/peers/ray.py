@@ -1,7 +1,7 @@
 """Batch scoring of pictures: two workers of Ray beside two plain processes of FlexNN, in the steady state.
 
-python -m bench.apps ray                     1,000 pictures, MobileNetV2
-python -m bench.apps ray googlenet --rows 200
+python -m bench.peers ray                     1,000 pictures, MobileNetV2
+python -m bench.peers ray googlenet --rows 200
 
 Pictures are arrays in memory. A worker has one thread. Steady: from the first tenth of the rows that are scored to the
 last; opening, measuring and Ray's own start do not count. Columns: rows a second of both, and Ray's over the other.
@@ -97,7 +97,7 @@ def with_ray(path: Path, memory: int, name: str, rows: int) -> float:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = cli("bench.apps ray", __doc__, models=["mobilenet_v2"])
+    parser = cli("bench.peers ray", __doc__, models=["mobilenet_v2"])
     parser.add_argument("--rows", type=int, default=ROWS, metavar="N", help=f"pictures ({ROWS})")
     parser.add_argument("--rounds", type=int, default=1, help="of both, in turns (1)")
     options = parser.parse_args(arguments)

@@ -1,6 +1,6 @@
 """Three models of OCR in one pool: its smallest budget, and its runs beside three sessions with as much memory in all.
 
-python -m bench.apps pool
+python -m bench.peers pool
 
 The smallest pool may take 1.15 times the sum of the largest model's smallest budget, and programs and inputs of the
 others; exit 1 where it takes more. Times are those of a run of each model, at budgets that are multiples of the sum of
@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import flexnn
-from bench.apps.subjects import cases
 from bench.cli import cli, table, tables, write_json
 from bench.field.budget import smallest
+from bench.peers.subjects import cases
 from bench.process import MIB
 from bench.rounds import in_turns, ratio
 
@@ -72,7 +72,7 @@ def compared(feeds: Feeds, least: Mapping[Path, int], memory: int, threads: int,
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = cli("bench.apps pool", __doc__, threads=2)
+    parser = cli("bench.peers pool", __doc__, threads=2)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of models; default: {' '.join(MODELS)}")
     parser.add_argument("--seconds", type=float, default=3.0, help="of each comparison (3)")
     options = parser.parse_args(arguments)

@@ -1,6 +1,6 @@
 """Cost of ``flexnn exec``: what it adds to a program that imports numpy, in the same interpreter.
 
-python -m bench.apps launcher
+python -m bench.peers launcher
 
 Milliseconds of the whole process and its peak of memory, with and without the launcher, medians of turns; and the same
 of a program that imports onnxruntime without using it, which is flexnn.ort under the launcher.
@@ -36,7 +36,7 @@ def run(command: list[str], folder: str) -> tuple[float, int]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = cli("bench.apps launcher", __doc__)
+    parser = cli("bench.peers launcher", __doc__)
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"starts of each ({ROUNDS})")
     options = parser.parse_args(arguments)
     grid = table("", "program imports", "plain ms", "exec ms", "adds ms", "plain MiB", "exec MiB", "adds MiB")

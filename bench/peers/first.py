@@ -1,7 +1,7 @@
 """The first start ever: an ONNX file that nothing here has seen is compiled, measured and run, in a new process.
 
-python -m bench.apps first            the eight classics and ten trained models
-python -m bench.apps first silero_vad lac
+python -m bench.peers first            the eight classics and ten trained models
+python -m bench.peers first silero_vad lac
 
 Columns: milliseconds from opening to the first result, and of the whole process with its imports, of onnxruntime's and
 FlexNN's, medians of turns; FlexNN's over onnxruntime's. Each of FlexNN's processes has a new cache folder.
@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from bench.apps.subjects import Case, cases
 from bench.cli import cli, table, tables, write_json
+from bench.peers.subjects import Case, cases
 from bench.process import ENVIRONMENT
 from bench.rounds import SETTLE_SECONDS
 from bench.summary import geometric_mean, median
@@ -90,7 +90,7 @@ def measure(case: Case, folder: str, threads: int, rounds: int) -> dict[str, Any
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = cli("bench.apps first", __doc__, threads=2)
+    parser = cli("bench.peers first", __doc__, threads=2)
     parser.add_argument("names", nargs="*", metavar="NAME", help="of a model")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"starts of each ({ROUNDS})")
     options = parser.parse_args(arguments)

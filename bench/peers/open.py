@@ -1,7 +1,7 @@
 """Opening a model, out of the page cache and with a measured profile, beside onnxruntime's session creation.
 
-python -m bench.apps open                 the eight classics and ten trained models
-python -m bench.apps open silero_vad lac  some of them
+python -m bench.peers open                 the eight classics and ten trained models
+python -m bench.peers open silero_vad lac  some of them
 
 Columns: milliseconds of onnxruntime's session creation, medians of turns; over these: opening the artifact without a
 budget, in 1.5 times the smallest budget and in the smallest; opening the ONNX file again over opening its artifact.
@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import flexnn
-from bench.apps.subjects import Case, cases
 from bench.cli import cli, table, tables, write_json
 from bench.field.budget import SHARE, smallest
 from bench.field.peer import peer_session
+from bench.peers.subjects import Case, cases
 from bench.rounds import SETTLE_SECONDS
 from bench.summary import geometric_mean, median
 
@@ -77,7 +77,7 @@ def measure(case: Case, folder: Path, threads: int, rounds: int, clock: Callable
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = cli("bench.apps open", __doc__, threads=2)
+    parser = cli("bench.peers open", __doc__, threads=2)
     parser.add_argument("names", nargs="*", metavar="NAME", help="of a model")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"openings of each kind ({ROUNDS})")
     parser.add_argument(

@@ -1,1 +1,0 @@
-"""Figures that an application sees: opening, first starts, the launcher, pools, clusters."""
