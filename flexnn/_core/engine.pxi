@@ -81,12 +81,13 @@ cdef int _interrupted(void *pending) noexcept with gil:
 
 
 cdef int _watched(void *pair) noexcept with gil:
-    """``_interrupted`` of a pair's list, or whether the pair's function raised."""
+    """``_interrupted`` of a pair's list, or whether the pair's function raised; None: there is no function."""
     pending, watch = <tuple>pair
     if _interrupted(<void *>pending):
         return 1
     try:
-        watch()
+        if watch is not None:
+            watch()
     except BaseException as error:
         (<list>pending).append(error)
         return 1
@@ -426,10 +427,7 @@ cdef class BoundProgram:
             i += 1
         pending = []
         watched = pending, self.engine.watch
-        if self.engine.watch is None:
-            interrupt.is_wanted, interrupt.arg = _interrupted, <void *>pending
-        else:
-            interrupt.is_wanted, interrupt.arg = _watched, <void *>watched
+        interrupt.is_wanted, interrupt.arg = _watched, <void *>watched
         self.engine.busy = True
         try:
             with nogil:

@@ -90,10 +90,7 @@ cdef class Recording:
         self.engine._idle()
         pending = []
         watched = pending, self.engine.watch
-        if self.engine.watch is None:
-            interrupt.is_wanted, interrupt.arg = _interrupted, <void *>pending
-        else:
-            interrupt.is_wanted, interrupt.arg = _watched, <void *>watched
+        interrupt.is_wanted, interrupt.arg = _watched, <void *>watched
         self.engine.busy = True
         try:
             with nogil:

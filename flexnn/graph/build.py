@@ -14,6 +14,7 @@ import numpy as np
 
 from .attributes import int_attr, ints_attr
 from .ir import (
+    DTYPE_NAMES,
     DTYPES,
     RANK_MAX,
     RAW_CHUNK_BYTES,
@@ -77,9 +78,8 @@ def add_constant(graph: Graph, name: str, source: WeightSource, shape: Shape, dt
 
 def add_array(graph: Graph, name: str, values: Array) -> int:
     """A new constant tensor with these values."""
-    names = {str(dtype): key for key, dtype in DTYPES.items()}
     values = np.ascontiguousarray(values).reshape(values.shape)
-    return add_constant(graph, name, ArraySource(values), values.shape, names[str(values.dtype)])
+    return add_constant(graph, name, ArraySource(values), values.shape, DTYPE_NAMES[values.dtype])
 
 
 def add_panels(graph: Graph, name: str, panels: PanelSource) -> int:

@@ -45,8 +45,7 @@ DTYPES: dict[str, np.dtype] = {
     "u64": np.dtype("<u8"),
 }
 """Types of elements, by the names of FX_DTYPES (kernels/include/flexnn/params.h)."""
-ALL_DTYPES = DTYPES
-"""The same: there are no others any more."""
+DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 class GraphError(FlexNNError, ValueError):

@@ -8,7 +8,7 @@ from contextlib import suppress
 import numpy as np
 
 from flexnn.errors import FlexNNError
-from flexnn.graph.ir import ALL_DTYPES, Array, GraphError
+from flexnn.graph.ir import DTYPES, Array, GraphError
 from flexnn.graph.model import ModelNode
 
 from .region import Region
@@ -73,9 +73,7 @@ def _rows(node: ModelNode, region: Region, step: Step, values: Sequence[Array]) 
             return [(array.shape, array.dtype) for array in step(values)]
     if any(port.dtype is None or port.dims is None for port in ports):
         raise GraphError(f"{node.where}: there is no iteration, and its outputs declare no shape")
-    return [
-        (tuple(d if isinstance(d, int) else 0 for d in port.dims or ()), ALL_DTYPES[str(port.dtype)]) for port in ports
-    ]
+    return [(tuple(d if isinstance(d, int) else 0 for d in port.dims or ()), DTYPES[str(port.dtype)]) for port in ports]
 
 
 def loop(node: ModelNode, inputs: Sequence[Array | None], step: Step, shapes: Rows) -> list[Array]:

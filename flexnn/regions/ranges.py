@@ -13,13 +13,13 @@ from math import prod
 import numpy as np
 
 from flexnn.graph.bind import Binder
-from flexnn.graph.ir import DTYPES, Array, GraphError, Shape
+from flexnn.graph.ir import DTYPE_NAMES, DTYPES, Array, GraphError, Shape
 from flexnn.graph.lower import Const, array_const
 from flexnn.graph.model import ModelNode
 
 from .range_rules import FEW, Given, Range, exact, hull, node_range, uniform
 from .region import Nodes, Region, members
-from .segment import DTYPE_NAMES, Segment
+from .segment import Segment
 
 DEPTH_MAX = 150
 """Most nodes that are followed backwards."""

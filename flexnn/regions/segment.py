@@ -10,7 +10,7 @@ import numpy as np
 
 from flexnn.graph.bind import Binder
 from flexnn.graph.evaluate import EVALUATORS
-from flexnn.graph.ir import DTYPES, Array, Graph, GraphError, Shape, Weight
+from flexnn.graph.ir import DTYPE_NAMES, Array, Graph, GraphError, Shape, Weight
 from flexnn.graph.lower import Const, UnknownValueError, array_const
 from flexnn.graph.model import ModelNode
 from flexnn.graph.passes import run_passes
@@ -30,7 +30,6 @@ DECIDING_MAX = 4
 """Most elements of a value from the caller that decides a branch."""
 KNOWN_MAX = 4096
 """Most elements of a value whose numbers may shape a segment (axes, sizes, bounds); no limit if no input reaches it."""
-DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 @dataclass(slots=True, eq=False)

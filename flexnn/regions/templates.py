@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from flexnn.graph.ir import DTYPES, Array, Graph, Shape
+from flexnn.graph.ir import DTYPE_NAMES, Array, Graph, Shape
 from flexnn.graph.late import Late
 from flexnn.graph.lower import Const, array_const, sizes_const
 from flexnn.graph.replay import Numbers
@@ -31,7 +31,6 @@ NUMBERS_MAX = 64
 """Most integers of a value that a template may take as sizes."""
 SEGMENT_BYTES = 4 << 10
 """Bytes of a segment in Python, without its graph."""
-_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 class Given:
@@ -86,7 +85,7 @@ class Given:
             self.dtype.kind not in "iu"
             or self.dtype.itemsize < SIZE_BYTES
             or self._array.size > NUMBERS_MAX
-            or self.dtype not in _NAMES
+            or self.dtype not in DTYPE_NAMES
         ):
             return array_const(name, self._array)
         own = tuple(map(int, self.shape))  # how many there are is the same always
@@ -95,7 +94,7 @@ class Given:
             self._sizes = [self._trail.given(v) for v in self._array.reshape(-1).tolist()]
         numbers = np.empty(len(self._sizes), object)
         numbers[:] = self._sizes
-        return sizes_const(name, numbers.reshape(own), _NAMES[self.dtype])
+        return sizes_const(name, numbers.reshape(own), DTYPE_NAMES[self.dtype])
 
 
 class Marks(NamedTuple):

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from flexnn.graph.evaluate import MemoryNeededError
-from flexnn.graph.ir import ALL_DTYPES, Array, GraphError
+from flexnn.graph.ir import DTYPES, Array, GraphError
 from flexnn.graph.model import ModelNode
 from flexnn.regions import Control, Read, Region, Stretch
 from flexnn.regions.control import carried_count
@@ -332,7 +332,7 @@ class _Turns:
         if not isinstance(self._ahead.told, tuple):
             return self._turn(0)[1]
         ports = self._body.graph.outputs[-(len(self._node.output) - self._carried) :]  # it knew them
-        return [absent([d if isinstance(d, int) else 0 for d in p.dims or ()], ALL_DTYPES[str(p.dtype)]) for p in ports]
+        return [absent([d if isinstance(d, int) else 0 for d in p.dims or ()], DTYPES[str(p.dtype)]) for p in ports]
 
     def _rest(self, turns: int, limit: int | None) -> int:
         """Count the turns after ``turns``, which are all alike, and the last of them; return how many there are."""

@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from ..allowance import allowance
-from ..ir import ALL_DTYPES, GraphError
+from ..ir import DTYPES, GraphError
 from ..ledger import current
 from ..model import Constant, ModelNode
 from . import BYTES_MAX, MemoryNeededError, evaluate
@@ -28,7 +28,7 @@ def evaluate_node(
     (None: without a limit); ``stated`` receives how many it takes, in parts. Raises MemoryNeededError before it takes
     more, and GraphError naming the node.
     """
-    read = sum(prod(v.shape) * ALL_DTYPES[v.dtype].itemsize for v in node.attrs.values() if isinstance(v, Constant))
+    read = sum(prod(v.shape) * DTYPES[v.dtype].itemsize for v in node.attrs.values() if isinstance(v, Constant))
     if budget_bytes is not None and read > max(budget_bytes, FEW_BYTES):
         raise MemoryNeededError(f"{node.where}: its attributes take {read} bytes; {budget_bytes} are left", read)
     attrs: dict[str, object] = dict(node.attrs)

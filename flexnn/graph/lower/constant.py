@@ -11,7 +11,7 @@ from operator import mul
 import numpy as np
 
 from .. import pack, sources
-from ..ir import DTYPES, GraphError, Shape, WeightSource
+from ..ir import DTYPE_NAMES, DTYPES, GraphError, Shape, WeightSource
 from ..late import Row, Transposed
 from ..sources import ArraySource, KeptSource, MappedSource, ModelSource, SizesSource
 
@@ -19,7 +19,6 @@ OPERAND_BYTES = 64
 """Most bytes of a constant that is an operand (axes, bounds) rather than what is moved or computed."""
 SMALL_BYTES = 1 << 20
 """Constants up to this size keep their value in memory while importing."""
-_NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 @dataclass(slots=True, eq=False)
@@ -160,7 +159,7 @@ def array_const(name: str, values: np.ndarray) -> Const:
     """A constant of an array. Raises GraphError for a dtype that there is not."""
     if not isinstance(values, np.ndarray):
         return values.const(name)
-    dtype = _NAMES.get(values.dtype)
+    dtype = DTYPE_NAMES.get(values.dtype)
     if dtype is None:
         raise GraphError(f"tensor {name!r}: data type {values.dtype} is not supported")
     return Const(name, values.shape, dtype, ArraySource(values))
