@@ -166,23 +166,14 @@ class Pool:
 
     def _ask(self, text: str) -> None:
         """Take the budget that ``text`` asks of the system, and follow it where that is asked for."""
-        from flexnn.system.asked import find  # most budgets are sizes
+        from flexnn.system.asked import take  # most budgets are sizes
         from flexnn.system.idle import watch
-        from flexnn.system.limits import Limits
         from flexnn.system.watcher import Watcher
 
-        limits = Limits()  # first: what fails now leaves the old budget
-        try:
-            found = find(text, self._shared.session_bytes if self._shared.seats else 0)
-            self._rebudget(found.memory)
-        except BaseException:
-            limits.close()
-            raise
-        if found.reserve is None:
-            limits.close()
-            return
-        self._shared.follow(Watcher(self._shared, limits, found.reserve, grows=True, name="a pool"))
-        watch(self._idle)
+        followed = take(text, self._rebudget, self._shared.session_bytes if self._shared.seats else 0)
+        if followed is not None:
+            self._shared.follow(Watcher(self._shared, followed.limits, followed.reserve, grows=True, name="a pool"))
+            watch(self._idle)
 
     def _idle(self) -> bool:
         """Give back what others need, unless a call is going on; return whether the budget follows the system."""

@@ -37,6 +37,7 @@ from bench.models.half import as_half
 from bench.models.subjects import NUMBERS, SUBJECTS, Shapes, Subject
 from bench.rounds import in_turns, ratio
 from flexnn.graph import load_model
+from flexnn.units import parse_shape
 
 TOLERANCE, TOLERANCE_NARROW = 1e-3, 2e-2
 """Relative L2 errors that are right: of float32, and where activations are rounded to 8 or 16 bits."""
@@ -153,11 +154,10 @@ class Field:
 
 def run_of(words: list[str]) -> Shapes:
     """Return the shapes that ``--run`` names: NAME=1,3,48 for each input, NAME= for a scalar."""
-    shapes = {}
-    for word in words:
-        name, _, sizes = word.rpartition("=")
-        shapes[name] = tuple(int(size) for size in sizes.split(",") if size)
-    return shapes
+    try:
+        return dict(parse_shape(word) for word in words)
+    except ValueError as error:
+        raise SystemExit(f"error: {error}") from None
 
 
 def _told(row: dict[str, Any]) -> str:

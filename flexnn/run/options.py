@@ -6,6 +6,7 @@ import math
 import operator
 import os
 from collections.abc import Callable
+from contextlib import closing
 from typing import Literal, NamedTuple, get_args
 
 from flexnn import _core
@@ -146,5 +147,7 @@ def budget(memory: str | int, held: int = 0) -> int:
     if not asks_system(memory):
         return parse_bytes(memory)
     from flexnn.system.asked import find  # most budgets are sizes
+    from flexnn.system.limits import Limits
 
-    return find(str(memory), held).memory
+    with closing(Limits()) as limits:
+        return find(str(memory), limits, held).memory

@@ -13,8 +13,7 @@ from flexnn.artifact import Artifact
 from flexnn.graph.ir import Array
 from flexnn.graph.ports import Port
 from flexnn.planning import BudgetError, Plan
-from flexnn.system.asked import find
-from flexnn.system.limits import Limits
+from flexnn.system.asked import Followed, take
 from flexnn.system.watcher import BrokenOff, Watcher
 
 from .fixed import FixedRun
@@ -26,42 +25,25 @@ BREAKS = 3
 
 def open_watched(make: Callable[[int], Run], text: str, path: str) -> Run:
     """Return the run that ``make`` opens with the budget that ``text`` asks of the system. Raises what it raises."""
-    limits = Limits()
-    before = limits.resident()
-    try:
-        found = find(text)
-        run = make(found.memory)
-    except BaseException:
-        limits.close()
-        raise
-    if found.reserve is None:
-        limits.close()
-        return run
-    return WatchedRun(run, limits, found.reserve, os.path.basename(path), limits.resident() - before)
+    made: list[Run] = []
+    followed = take(text, lambda memory: made.append(make(memory)))
+    return made[0] if followed is None else WatchedRun(made[0], followed, os.path.basename(path), followed.taken)
 
 
 def rebudgeted(run: Run, text: str, path: str) -> Run:
     """Give a run the budget that ``text`` asks of the system; return what runs from now on. Raises as it does."""
     inner = run.inner if isinstance(run, WatchedRun) else run
-    limits = Limits()  # first: what fails now leaves the old budget
-    try:
-        found = find(text, inner.session_bytes)
-        run.rebudget(found.memory)
-    except BaseException:
-        limits.close()
-        raise
-    if found.reserve is None:
-        limits.close()
-        return inner
-    return WatchedRun(inner, limits, found.reserve, os.path.basename(path), 0)
+    followed = take(text, run.rebudget, inner.session_bytes)
+    return inner if followed is None else WatchedRun(inner, followed, os.path.basename(path), 0)
 
 
 class WatchedRun:
     """A ``Run`` that changes the budget of another one, which it owns, before it runs it."""
 
-    def __init__(self, run: Run, limits: Limits, reserve: int, name: str, owned: int) -> None:
+    def __init__(self, run: Run, followed: Followed, name: str, owned: int) -> None:
         self.inner = run
-        self.watcher: Watcher | None = Watcher(run, limits, reserve, grows=not isinstance(run, FixedRun), name=name)
+        grows = not isinstance(run, FixedRun)
+        self.watcher: Watcher | None = Watcher(run, followed.limits, followed.reserve, grows=grows, name=name)
         """None: the budget does not follow the system any more."""
         self.watcher.opened(owned)
         self._watch()

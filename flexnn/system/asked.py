@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from collections.abc import Callable
+from contextlib import ExitStack, closing
 from typing import NamedTuple
 
 from flexnn.units import parse_bytes
@@ -33,6 +34,17 @@ class Found(NamedTuple):
     """Bytes left to others, of a budget that follows the system; None: it does not."""
 
 
+class Followed(NamedTuple):
+    """What a budget follows."""
+
+    limits: Limits
+    """Open; its owner closes it."""
+    reserve: int
+    """Bytes left to others."""
+    taken: int
+    """Bytes of this process that came into memory as the budget was given."""
+
+
 def asked(text: str) -> Asked:
     """Return what ``text`` asks for. Raises ValueError."""
     word = text.strip()
@@ -55,12 +67,27 @@ def reserve_of(whole: int, given: int | None) -> int:
     return max(RESERVE_LEAST, whole // RESERVE_PART) if given is None else given
 
 
-def find(text: str, held: int = 0, root: str = "/") -> Found:
+def find(text: str, limits: Limits, held: int = 0) -> Found:
     """Return the budget that ``text`` asks for, for what holds so many bytes already. Raises ValueError."""
     wanted = asked(text)
-    with closing(Limits(root)) as limits:
-        room = limits.free() + held
-        if not wanted.follows:
-            return Found(max(int(room * wanted.part), 1), None)
-        reserve = reserve_of(limits.whole, wanted.reserve)
-        return Found(max(room - reserve, 1), reserve)
+    room = limits.free() + held
+    if not wanted.follows:
+        return Found(max(int(room * wanted.part), 1), None)
+    reserve = reserve_of(limits.whole, wanted.reserve)
+    return Found(max(room - reserve, 1), reserve)
+
+
+def take(text: str, give: Callable[[int], object], held: int = 0) -> Followed | None:
+    """Give an owner that holds so many bytes the budget that ``text`` asks for; return what it follows from now on, or
+    None where it does not follow the system. What fails leaves the owner's old budget: all files are open before it
+    gets the new one. Raises ValueError, OSError, and what ``give`` raises.
+    """
+    with ExitStack() as opened:
+        limits = opened.enter_context(closing(Limits()))
+        before = limits.resident()
+        found = find(text, limits, held)
+        give(found.memory)
+        if found.reserve is None:
+            return None
+        opened.pop_all()
+        return Followed(limits, found.reserve, limits.resident() - before)

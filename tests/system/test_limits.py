@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from flexnn.system.asked import RESERVE_LEAST, asked, find
+from flexnn.system.asked import RESERVE_LEAST, asked, find, take
 from flexnn.system.groups import NO_LIMIT
 from flexnn.system.limits import Limits
 from tests.system.trees import MIB, PRESSURE, Machine
@@ -139,15 +139,16 @@ def test_meeting_the_limit(tmp_path: Path, cached: int) -> None:
 def test_what_a_budget_asks_for(tmp_path: Path) -> None:
     machine = Machine(tmp_path, "0::/box", 2 * GIB)
     machine.set_v2("/box", 128 * MIB, 28 * MIB)
-    root = str(tmp_path)
-    assert find("50%", root=root) == (50 * MIB, None)
-    assert find("50%", held=20 * MIB, root=root) == (60 * MIB, None)
-    assert find("auto", root=root) == (84 * MIB, RESERVE_LEAST)
-    assert find("auto:8MiB", root=root) == (92 * MIB, 8 * MIB)
+    limits = limits_of(machine)
+    assert find("50%", limits) == (50 * MIB, None)
+    assert find("50%", limits, held=20 * MIB) == (60 * MIB, None)
+    assert find("auto", limits) == (84 * MIB, RESERVE_LEAST)
+    assert find("auto:8MiB", limits) == (92 * MIB, 8 * MIB)
     machine.set_v2("/box", 1000 * MIB, 28 * MIB)
-    assert find("auto", root=root) == (872 * MIB, 100 * MIB)
+    assert find("auto", limits_of(machine)) == (872 * MIB, 100 * MIB)
     machine.set_v2("/box", 30 * MIB, 28 * MIB)
-    assert find("auto", root=root) == (1, RESERVE_LEAST), "refused when the session opens, with what it needs"
+    refused = find("auto", limits_of(machine))
+    assert refused == (1, RESERVE_LEAST), "refused when the session opens, with what it needs"
 
 
 @pytest.mark.parametrize("text", ["0%", "101%", "x%", "-1%", "nan%", "automatic", "auto:", "auto:x", "auto:0"])
@@ -175,7 +176,7 @@ def test_what_cannot_be_opened_is_no_limit_that_is_missing(
     with pytest.raises(OSError, match="Too many"):
         limits_of(machine)
     with pytest.raises(OSError, match="Too many"):
-        find("auto", root=str(machine.root))
+        take("auto", lambda _: pytest.fail("given before all is open"))
     monkeypatch.undo()
     assert len(os.listdir("/proc/self/fd")) == before
 
