@@ -35,7 +35,7 @@ class Found(NamedTuple):
 
 
 class Followed(NamedTuple):
-    """What a budget follows."""
+    """The limits of the system that a budget follows from now on."""
 
     limits: Limits
     """Open; its owner closes it."""
