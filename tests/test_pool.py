@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import signal
@@ -319,6 +320,22 @@ def test_random_runs(
                 np.testing.assert_array_equal(held[-1][0], wanted[name, batch])
                 assert pool.memory is None or pool.session_bytes <= pool.memory
         held = held[-random_numbers.randrange(1, 5) :]
+
+
+@pytest.mark.parametrize("name", ["open", "small"])
+def test_outputs_that_only_garbage_holds_do_not_count(artifacts: dict[str, str], pool: Pool, name: str) -> None:
+    sessions = [pool.open(artifacts[name]) for _ in range(2)]
+    for session in sessions:
+        session.run(None, feed())
+    pool.memory = pool.minimum_memory + (64 << 10)
+    gc.disable()
+    try:
+        for _ in range(20):
+            for session in sessions:
+                garbage = [session.run(None, feed())]
+                garbage.append(garbage)
+    finally:
+        gc.enable()
 
 
 SCRIPT = """

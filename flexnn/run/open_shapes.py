@@ -307,11 +307,13 @@ class OpenShapesRun:
     def _walk(self, region: Region, live: dict[str, Array], shapes: Hashable) -> list[Array]:
         """Return a region's outputs over inputs and captured values (dropped as it goes) of these shapes and types."""
         key = region, shapes
-        stretch = self._first.pop(key, None)
-        if stretch is None or stretch.is_forgotten:
-            if stretch is not None:
-                self._forget(stretch)
+        stretch = self._first.get(key)
+        if stretch is not None and stretch.is_forgotten:
+            self._forget(stretch)
+            stretch = None
+        if stretch is None:
             stretch = self._begun(region, live)
+        self._first.pop(key, None)
         self._first[key] = stretch
         while True:
             if stretch.tape.entries:
@@ -384,13 +386,15 @@ class OpenShapesRun:
     def _trim(self) -> None:
         """Forget what was used longest ago until the rest is small enough; the last run's stretches stay."""
         for key in [key for key, stretch in self._first.items() if stretch.is_forgotten]:
-            self._forget(self._first.pop(key))
+            self._forget(self._first[key])
+            del self._first[key]
         self._open.segments.prune()
         for key in list(self._first)[:-1]:
             if self._open.kept_bytes <= KEPT_BYTES_MAX:
                 return
             if not self._is_used(self._first[key]):
-                self._forget(self._first.pop(key))
+                self._forget(self._first[key])
+                del self._first[key]
                 self._open.segments.drop_unused_bases()
 
     def _is_used(self, stretch: Stretch) -> bool:

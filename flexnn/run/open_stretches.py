@@ -374,9 +374,9 @@ class OpenStretches(Teams):
         return self._ready.get(stretch) in self._used
 
     def forget(self, stretch: Stretch) -> None:
-        """Close a stretch, and drop its records and those of its segments."""
+        """Close a stretch, and drop its records and those of its segments. If that fails, it may be done again."""
         stretch.is_forgotten = self.has_more = True
-        found = self._ready.pop(stretch, None)
+        found = self._ready.get(stretch)
         if found is None:
             return
         found.close()
@@ -387,6 +387,7 @@ class OpenStretches(Teams):
         for part, segment in zip(stretch.tape.segments, found.segments, strict=True):
             self._close(segment)
             self.segments.pop(part)
+        del self._ready[stretch]  # last: nobody would find what is left
 
     @property
     def only(self) -> ReadyStretch | None:

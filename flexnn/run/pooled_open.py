@@ -154,10 +154,15 @@ class PooledOpenRun(OpenShapesRun):
 
         def back() -> None:
             self._limit = before
+            self._count()
 
-        self._limit = point.memory
-        if not point.shared or abs(point.pinned - self.now.pinned) > self.now.pinned // NEAR:
-            self._shut(forgets=point == self.smallest())
+        try:
+            self._limit = point.memory
+            if not point.shared or abs(point.pinned - self.now.pinned) > self.now.pinned // NEAR:
+                self._shut(forgets=point == self.smallest())
+        except BaseException:
+            back()
+            raise
         return back
 
     @property
@@ -177,8 +182,9 @@ class PooledOpenRun(OpenShapesRun):
         """Close what is open, and drop its plans, or all that is kept."""
         self._repeats = None
         if forgets:
-            for key in list(self._first):
-                self._forget(self._first.pop(key))
+            for key, stretch in list(self._first.items()):
+                self._forget(stretch)
+                del self._first[key]  # last: nobody would find what is left of it
             self._open.segments.drop_templates()
             self._recorder.keep_templates(wanted=False)
         self._open.shut()
@@ -219,7 +225,7 @@ class PooledOpenRun(OpenShapesRun):
         self.input_bytes = sum(array.nbytes for array in inputs)
         self._shared.begin(self._seat)
         refused, was_refused = 0, False
-        for is_last in (False, False, True):
+        for number in range(4):
             self._take_budget()
             try:
                 outputs = self._run_inside(inputs, into)
@@ -228,7 +234,7 @@ class PooledOpenRun(OpenShapesRun):
                 refused = error.minimum
             finally:
                 self._count()
-            if is_last:
+            if number == 3 or (number == 2 and not self._shared.has_collected()):
                 raise self._shared.refusal(self._seat, refused)
             self._limit = None
             self._shared.make_room(self._seat, refused, all_of_it=was_refused)

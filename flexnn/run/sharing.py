@@ -7,6 +7,7 @@ workspaces, streamed weights of the run that goes on. What runs, rests, or was c
 from __future__ import annotations
 
 import contextlib
+import gc
 import weakref
 from collections.abc import Callable, Sequence
 from time import monotonic_ns
@@ -317,7 +318,7 @@ class SharedArena:
         self._last = seat
         is_fixed = not seat.member.code_bytes  # others know what they need when they run
         if is_fixed and self.memory is not None and self._fixed_bytes() + needed + cost(self._now) > self.memory:
-            self._choose(values_bytes=needed)
+            self._choose(values_bytes=self.values_bytes(seat) if self.has_collected() else needed)
         places = self._places()
         if seat.place != places[seat]:
             seat.member.unbind()
@@ -360,6 +361,13 @@ class SharedArena:
         """Return the error of a seat that needs a budget which the others do not leave at their smallest."""
         taken = 0 if self.memory is None else self.memory - (self.left_bytes(seat) or 0)
         return self._refusal(needed + taken)
+
+    def has_collected(self) -> bool:
+        """Let outputs go that only garbage holds, as the frames of an error may; return whether there were any."""
+        before = sum(seat.held_bytes for seat in self.seats)
+        if before:
+            gc.collect()
+        return sum(seat.held_bytes for seat in self.seats) < before
 
     def end(self, seat: Seat, outputs: Sequence[Array]) -> None:
         """Count a run that is over, and look now and then whether other weights should be pinned."""

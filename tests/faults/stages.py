@@ -30,12 +30,41 @@ class Stage(NamedTuple):
     """Checks what is left, when it is known whether it raised."""
 
 
-class SessionSubject:
+class _Budgeted:
+    """A session or a pool, and a budget in which its weights stream."""
+
+    _budgeted: flexnn.Session | Pool
+    least: int
+
+    @property
+    def memory(self) -> int | None:
+        """The budget."""
+        return self._budgeted.memory
+
+    def outputs(self) -> list[Any]:
+        """Return the output of each session."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        self._budgeted.close()
+
+    def _set(self, memory: int | str | None) -> None:
+        self._budgeted.memory = memory
+
+    def _change(self) -> None:
+        self._set(None if self.memory else self.least)
+
+    def _judge_auto(self, _: bool) -> None:
+        self.outputs()
+        self._set(self.least)
+
+
+class SessionSubject(_Budgeted):
     """A session in a budget in which its weights stream."""
 
     def __init__(self, model: Path, least: int) -> None:
         self.model, self.artifact, self.least, self._x = model, model.with_suffix(".flexnn"), least, feed()
-        self._session = self._opened(least)
+        self._budgeted = self._session = self._opened(least)
         self.stages = {
             "compile": Stage(lambda: flexnn.compile(model, self.artifact)),
             "compile --memory": Stage(lambda: flexnn.compile(model, self.artifact, memory=COMPILING)),
@@ -49,17 +78,9 @@ class SessionSubject:
             "cache": Stage(self._keep, judge=self._judge_kept),
         }
 
-    @property
-    def memory(self) -> int | None:
-        """The budget."""
-        return self._session.memory
-
     def outputs(self) -> list[Any]:
         """Return the output of each session."""
         return [self._session.run(None, self._x)[0]]
-
-    def close(self) -> None:
-        self._session.close()
 
     def _opened(self, memory: int | str | None) -> flexnn.Session:
         return flexnn.Session(self.artifact, memory=memory, threads=THREADS)
@@ -68,16 +89,6 @@ class SessionSubject:
         with self._opened(memory) as session:
             assert session.threads in (1, THREADS)
             session.run(None, self._x)
-
-    def _set(self, memory: int | str | None) -> None:
-        self._session.memory = memory
-
-    def _change(self) -> None:
-        self._set(None if self._session.memory else self.least)
-
-    def _judge_auto(self, _: bool) -> None:
-        self.outputs()
-        self._set(self.least)
 
     @staticmethod
     def _keep() -> None:
@@ -93,16 +104,16 @@ class SessionSubject:
         assert len(os.listdir(files.cache_folder())) == 1, "left behind"
 
 
-class PoolSubject:
+class PoolSubject(_Budgeted):
     """A pool of two sessions, in a budget in which weights of both stream."""
 
     def __init__(self, model: Path, _: int) -> None:
         self.model, self.artifact, self._x = model, model.with_suffix(".flexnn"), feed()
-        self._pool = Pool(None, THREADS)
+        self._budgeted = self._pool = Pool(None, THREADS)
         self._sessions = [self._pool.open(self.artifact) for _ in range(2)]
         self.outputs()
-        self._least = self._pool.minimum_memory + (64 << 10)
-        self._pool.memory = self._least
+        self.least = self._pool.minimum_memory + (64 << 10)
+        self._pool.memory = self.least
         self.stages = {
             "open": Stage(self._open),
             "run": Stage(lambda: self.outputs()),
@@ -112,17 +123,9 @@ class PoolSubject:
             "a pool": Stage(self._opens_a_pool),
         }
 
-    @property
-    def memory(self) -> int | None:
-        """The budget."""
-        return self._pool.memory
-
     def outputs(self) -> list[Any]:
         """Return the output of each session."""
         return [session.run(None, self._x)[0] for session in self._sessions]
-
-    def close(self) -> None:
-        self._pool.close()
 
     def _open(self) -> None:
         """A third session comes, which needs more, and goes."""
@@ -133,16 +136,6 @@ class PoolSubject:
         except flexnn.BudgetError:
             pass
         assert (self._pool.statistics()["sessions"], self._pool.memory) == (before, budget)
-
-    def _set(self, memory: int | str | None) -> None:
-        self._pool.memory = memory
-
-    def _change(self) -> None:
-        self._set(None if self._pool.memory else self._least)
-
-    def _judge_auto(self, _: bool) -> None:
-        self.outputs()
-        self._set(self._least)
 
     def _opens_a_pool(self) -> None:
         for memory in (None, AUTO):
