@@ -20,7 +20,7 @@ class Finder:
         """Return the spec of a module that FlexNN offers; None: others may find it."""
         if name != NAME and not name.startswith(f"{NAME}."):
             return None
-        from flexnn.ort import standin
+        from . import standin
 
         return standin.spec_of(name, self)
 
@@ -28,15 +28,15 @@ class Finder:
         """Let Python make the module."""
 
     def exec_module(self, module: ModuleType) -> None:
-        """Give a module its names."""
-        from flexnn.ort import standin
+        """Have a module give its names when it is asked for one."""
+        from . import standin
 
-        standin.fill(module)
+        standin.prepare(module)
 
     def find_distributions(self, context: Any = None) -> Iterator[Any]:
         """Yield metadata of onnxruntime, unless it is installed and answers itself."""
         if context is not None and (context.name or NAME).lower().replace("_", "-") == NAME:
-            from flexnn.ort import standin
+            from . import standin
 
             yield from standin.distributions()
 

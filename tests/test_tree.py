@@ -374,7 +374,6 @@ def test_no_module_is_dead() -> None:
         "flexnn.cli",
         "flexnn.backend",
         "flexnn.ort",
-        "flexnn.ort.standin",
         "flexnn.ray",
     }
     modules = {_module(path): path for path in PYTHON}

@@ -2,8 +2,9 @@
 
 python -m bench.peers launcher
 
-Milliseconds of the whole process and its peak of memory, with and without the launcher, medians of turns; and the same
-of a program that imports onnxruntime without using it, which is flexnn.ort under the launcher.
+Milliseconds of the whole process and its peak of memory, with and without the launcher, medians of turns; and what they
+add to the plain program that imports numpy. Other programs import onnxruntime, too, and one asks it for a name: under
+the launcher that is flexnn.ort.
 """
 
 from __future__ import annotations
@@ -14,13 +15,20 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from bench.cli import cli, table, tables, write_json
 from bench.process import MIB
 from bench.summary import median
 
 ROUNDS = 25
-PROGRAMS = {"numpy": "import numpy\n", "numpy and onnxruntime": "import numpy, onnxruntime\n"}
+PROGRAMS = {
+    "numpy": "import numpy\n",
+    "numpy, onnxruntime": "import numpy, onnxruntime\n",
+    "numpy, onnxruntime.InferenceSession": "import numpy\nfrom onnxruntime import InferenceSession\n",
+}
+"""Texts of programs, by what they import."""
+PLAIN = "plain numpy"
 
 
 def run(command: list[str], folder: str) -> tuple[float, int]:
@@ -39,33 +47,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = cli("bench.peers launcher", __doc__)
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"starts of each ({ROUNDS})")
     options = parser.parse_args(arguments)
-    grid = table("", "program imports", "plain ms", "exec ms", "adds ms", "plain MiB", "exec MiB", "adds MiB")
-    rows = []
     launcher = str(Path(sys.executable).parent / "flexnn")
+    taken: dict[str, list[tuple[float, int]]] = {}
     with tempfile.TemporaryDirectory() as folder:
+        commands = {}
         for name, text in PROGRAMS.items():
-            program = os.path.join(folder, "program.py")
+            program = os.path.join(folder, f"{name}.py")
             Path(program).write_text(text)
-            commands = {
-                "plain": [sys.executable, program],
-                "exec": [launcher, "exec", "--memory", "64MiB", "--", program],
-            }
-            taken: dict[str, list[tuple[float, int]]] = {kind: [] for kind in commands}
-            for number in range(options.rounds + 1):
-                for kind in commands if number % 2 else reversed(list(commands)):
-                    found = run(commands[kind], folder)
-                    if number:  # the first start compiles modules
-                        taken[kind].append(found)
-            row: dict[str, object] = {"program": name}
-            for kind, all_found in taken.items():
-                row |= {f"{kind}_ms": median([f[0] for f in all_found])}
-                row |= {f"{kind}_mib": median([f[1] for f in all_found]) / MIB}
-            added = [b[0] - a[0] for a, b in zip(taken["plain"], taken["exec"], strict=True)]
-            row["adds_ms"] = median(added)
-            row["adds_mib"] = float(row["exec_mib"]) - float(row["plain_mib"])  # type: ignore[arg-type]
-            rows.append(row)
-            keys = ("plain_ms", "exec_ms", "adds_ms", "plain_mib", "exec_mib", "adds_mib")
-            grid.add_row(name, *(f"{row[key]:.1f}" for key in keys))
+            commands[f"plain {name}"] = [sys.executable, program]
+            commands[f"exec {name}"] = [launcher, "exec", "--memory", "64MiB", "--", program]
+        for number in range(options.rounds + 1):
+            for name in commands if number % 2 else reversed(list(commands)):
+                found = run(commands[name], folder)
+                if number:  # the first start compiles modules
+                    taken.setdefault(name, []).append(found)
+    grid = table("", "program", "ms", "adds ms", "MiB", "adds MiB")
+    rows: list[dict[str, Any]] = []
+    for name in commands:
+        row: dict[str, Any] = {
+            "program": name,
+            "ms": median([f[0] for f in taken[name]]),
+            "mib": median([f[1] for f in taken[name]]) / MIB,
+        }
+        row["adds_ms"] = median([b[0] - a[0] for a, b in zip(taken[PLAIN], taken[name], strict=True)])
+        row["adds_mib"] = row["mib"] - (rows[0]["mib"] if rows else row["mib"])
+        rows.append(row)
+        grid.add_row(name, *(f"{row[key]:.1f}" for key in ("ms", "adds_ms", "mib", "adds_mib")))
     write_json(options.json, rows)
     tables(options.json).print(grid)
     return 0

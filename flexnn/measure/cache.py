@@ -2,7 +2,7 @@
 
 The folder is the user's alone, and a file counts only where it is a plain one of this user's, of bounded size. Numbers
 are checked for their range: they can make plans slower, never wrong. A file is replaced whole (flexnn/files.py). If it
-cannot be read or written, measuring is repeated.
+cannot be read or written, measuring is repeated. Files and their bytes are bounded; what was used longest ago goes.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ VARIANTS_MAX = 1 << 12
 MARKS_MAX = 5 * VARIANTS_MAX
 """Most marks that begin or part values: what is read takes about 100 bytes for each, inside the session's budget."""
 _MARKS = (b",", b"[", b"{")
+KEPT_MAX, KEPT_BYTES_MAX = 512, 32 << 20
+"""Most profiles that are kept, and most bytes of them; the one that was stored last stays in any case."""
 VERSION = 5
 _RANGES = {
     "flops_per_second": (1e6, 1e16),
@@ -69,6 +71,8 @@ def load(key: str) -> Kept | None:
     try:
         with contextlib.closing(own_folder(cache_folder())) as opened:
             raw = read_own(opened.fd, _name(key), FILE_BYTES_MAX)
+            with contextlib.suppress(OSError):
+                os.utime(_name(key), dir_fd=opened.fd, follow_symlinks=False)  # it was used
         if sum(raw.count(mark) for mark in _MARKS) > MARKS_MAX or b"\\" in raw or not raw.isascii():
             return None
         return _decode(json.loads(raw), key)
@@ -90,13 +94,37 @@ def store(key: str, kept: Kept) -> None:
     with (
         contextlib.suppress(OSError),
         contextlib.closing(own_folder(cache_folder(), make=True)) as opened,
-        replacing_in(opened.fd, _name(key), 0o600) as file,
     ):
-        file.write(text.encode())
+        with replacing_in(opened.fd, _name(key), 0o600) as file:
+            file.write(text.encode())
+        _drop_old(opened.fd, _name(key))
+
+
+def _drop_old(folder: int, newest: str) -> None:
+    """Remove profiles used longest ago from an open folder until the others are few enough."""
+    from flexnn.files import is_own
+
+    with os.scandir(folder) as entries:
+        found = [(entry.name, entry.stat(follow_symlinks=False)) for entry in entries if _is_name(entry.name)]
+    own = sorted((one for one in found if is_own(one[1])), key=lambda one: one[1].st_mtime_ns)
+    count, total = len(own), sum(status.st_size for _, status in own)
+    for name, status in own:
+        if count <= KEPT_MAX and total <= KEPT_BYTES_MAX:
+            break
+        if name != newest:
+            os.unlink(name, dir_fd=folder)
+            count, total = count - 1, total - status.st_size
 
 
 def _name(key: str) -> str:
     return f"{key.split()[1][:16]}-{_core.crc32c(key.encode()):08x}.json"
+
+
+def _is_name(name: str) -> bool:
+    """Return whether ``_name`` makes such names."""
+    model, _, rest = name.partition("-")
+    number = rest.removesuffix(".json")
+    return len(model) == 16 and len(number) == 8 == len(rest) - 5 and not (model + number).strip("0123456789abcdef")
 
 
 def _decode(found: object, key: str) -> Kept | None:

@@ -109,7 +109,7 @@ class InferenceSession:
         self._figures.refusal = f"FlexNN did not run it: {error}"
         if not falls_back():
             _end(f"{self._name}: {error}; --fallback would hand it to onnxruntime, outside the budget")
-        from .installed import onnxruntime
+        from flexnn_exec.installed import onnxruntime
 
         try:
             real = onnxruntime()

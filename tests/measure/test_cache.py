@@ -116,3 +116,44 @@ def test_a_failed_write_leaves_the_old_file(monkeypatch: pytest.MonkeyPatch) -> 
     cache.store(KEY, cache.Kept(KEPT.machine, 99))
     assert cache.load(KEY) == KEPT
     assert len(list(Path(files.cache_folder()).iterdir())) == 1
+
+
+def keys(count: int) -> list[str]:
+    return [f"1 {number:016x}0123 rest of the key" for number in range(count)]
+
+
+def test_profiles_are_bounded_and_the_least_used_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "KEPT_MAX", 3)
+    for age, key in enumerate(keys(3)):
+        cache.store(key, KEPT)
+        path = max(Path(files.cache_folder()).iterdir(), key=lambda p: p.stat().st_mtime_ns)
+        os.utime(path, (1000 + age, 1000 + age))
+    assert cache.load(keys(1)[0]) == KEPT  # so it was used last
+    cache.store(KEY, KEPT)
+    assert [cache.load(key) is not None for key in (*keys(3), KEY)] == [True, False, True, True]
+
+
+def test_bytes_of_profiles_are_bounded_and_the_newest_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = keys(2)
+    cache.store(first, KEPT)
+    monkeypatch.setattr(cache, "KEPT_BYTES_MAX", file().stat().st_size + 9)
+    cache.store(second, KEPT)
+    assert cache.load(first) is None
+    monkeypatch.setattr(cache, "KEPT_BYTES_MAX", 9)
+    cache.store(first, KEPT)
+    assert cache.load(second) is None
+    assert cache.load(first) == KEPT
+
+
+def test_only_profiles_are_swept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache, "KEPT_MAX", 0)
+    cache.store(KEY, KEPT)
+    folder = Path(files.cache_folder())
+    others = [folder / name for name in ("0123456789abcdef.json", "0123456789abcdef-0123456g.json", "artifacts")]
+    for other in others:
+        other.write_text("not a profile")
+    linked = folder / "0123456789abcdef-01234567.json"
+    linked.symlink_to(others[0])
+    cache.store(keys(1)[0], KEPT)
+    assert cache.load(KEY) is None
+    assert all(other.exists() for other in (*others, linked))

@@ -227,16 +227,40 @@ def test_the_launcher_imports_nothing_of_flexnn(folder: Path) -> None:
     assert done.stdout == "[]\n"
 
 
+IMPORTS = """
+import sys
+import onnxruntime, onnxruntime.capi.onnxruntime_validation
+ours = lambda: [m for m in sys.modules if m.split('.')[0] in ('flexnn', 'numpy', 'email')]
+print(ours(), hasattr(onnxruntime, '__wrapped__'), ours())
+onnxruntime.get_device = lambda: 'mine'
+print(onnxruntime.__version__ > '1', 'InferenceSession' in dir(onnxruntime), onnxruntime.get_device())
+from onnxruntime import *
+print(InferenceSession is onnxruntime.InferenceSession, hasattr(onnxruntime, 'no_such_name'), 'flexnn' in sys.modules)
+"""
+
+
+def test_flexnn_is_imported_when_a_name_is_asked_for(folder: Path) -> None:
+    """Programs that import onnxruntime and do not use it pay neither for FlexNN nor for finding a version."""
+    (folder / "app.py").write_text(IMPORTS)
+    out, _ = launched(folder, "app.py", FLEXNN_MEMORY="64MiB")
+    assert out.splitlines()[1:] == ["True True mine", "True False True"]
+    code = "from flexnn_exec.entry import main; main()"
+    command = [sys.executable, "-P", "-c", code, "exec", "app.py"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[0] == "[] False []"
+
+
 RSS = """
-import resource, numpy
+import resource, numpy, onnxruntime
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 
 
 def test_the_launcher_adds_little_memory(folder: Path) -> None:
     (folder / "app.py").write_text(RSS)
+    (folder / "plain.py").write_text(RSS.replace(", onnxruntime", ""))
     code = "from flexnn_exec.entry import main; main()"
-    plain, exec_ = [sys.executable, "-P", "app.py"], [sys.executable, "-P", "-c", code, "exec", "app.py"]
+    plain, exec_ = [sys.executable, "-P", "plain.py"], [sys.executable, "-P", "-c", code, "exec", "app.py"]
 
     def taken(command: list[str]) -> int:
         done = (subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True) for _ in range(3))

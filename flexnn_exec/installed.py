@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from types import ModuleType
 from typing import Any
 
 NAME = "onnxruntime"
+_METADATA = ".dist-info"
 
 
 def folders() -> list[str]:
@@ -21,7 +23,11 @@ def folders() -> list[str]:
 
 def version() -> str | None:
     """Return the version of an installed onnxruntime; None: there is none."""
-    from importlib import metadata
+    for folder in folders():
+        for name in os.listdir(os.path.dirname(folder)):
+            if name.startswith(f"{NAME}-") and name.endswith(_METADATA):
+                return name[len(NAME) + 1 : -len(_METADATA)]
+    from importlib import metadata  # it takes as long to import as FlexNN
 
     finder = metadata.MetadataPathFinder()
     found = finder.find_distributions(metadata.DistributionFinder.Context(name=NAME))

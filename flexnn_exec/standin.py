@@ -1,4 +1,8 @@
-"""FlexNN as the package ``onnxruntime``: its modules, those of an installed one, and its metadata."""
+"""FlexNN as the package ``onnxruntime``: its modules, those of an installed one, and its metadata.
+
+The modules have no names until one is asked for: programs import onnxruntime and may never use it, and FlexNN is
+imported by then.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from . import installed, system
+from . import installed
 
 NAME = installed.NAME
 CAPI = f"{NAME}.capi"
@@ -21,6 +25,8 @@ MODULES = {
 }
 """Modules that FlexNN offers. Others, like ``onnxruntime.quantization``, are those of an installed onnxruntime."""
 _PACKAGES = (NAME, CAPI)
+_NAMES = ("__all__", "__version__")
+"""Names between underscores that count as asking for the others: Python looks for some itself."""
 
 
 def spec_of(name: str, loader: Any) -> ModuleSpec | None:
@@ -33,21 +39,38 @@ def spec_of(name: str, loader: Any) -> ModuleSpec | None:
     return spec
 
 
-def fill(module: ModuleType) -> None:
-    """Give a module the names of ``flexnn.ort``."""
+def prepare(module: ModuleType) -> None:
+    """Have a module get the names of ``flexnn.ort`` when it is asked for one."""
+
+    def found(name: str) -> Any:
+        if not (name.startswith("__") and name.endswith("__")) or name in _NAMES:
+            _fill(module)
+            if name in module.__dict__:
+                return module.__dict__[name]
+        raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
+
+    def names() -> list[str]:
+        _fill(module)
+        return sorted(module.__dict__)
+
+    module.__dict__.update({"__getattr__": found, "__dir__": names})
+
+
+def _fill(module: ModuleType) -> None:
     import flexnn.ort as ort
 
-    names = {name: getattr(ort, name) for name in (*ort.__all__, "__version__")}
-    module.__dict__.update(names)
+    names = {name: getattr(ort, name) for name in (*ort.__all__, *_NAMES)}
     if module.__name__ == NAME:
-        module.__dict__["__version__"] = installed.version() or system.VERSION
+        names["__version__"] = installed.version() or ort.__version__
         for name in MODULES:
             if name != NAME:
                 __import__(name)
     elif module.__name__ == f"{CAPI}.onnxruntime_inference_collection":
-        module.__dict__["Session"] = ort.InferenceSession
+        names["Session"] = ort.InferenceSession
     elif module.__name__ == f"{CAPI}.onnxruntime_validation":
-        module.__dict__["check_distro_info"] = lambda: None
+        names["check_distro_info"] = lambda: None
+    for name, value in names.items():
+        module.__dict__.setdefault(name, value)  # what a program has set stays
 
 
 def distributions() -> Iterator[Any]:
@@ -56,6 +79,8 @@ def distributions() -> Iterator[Any]:
         return
     from importlib.metadata import Distribution
 
+    from flexnn.ort import __version__ as version
+
     class StandIn(Distribution):
         """Metadata of a package that has no files."""
 
@@ -63,7 +88,7 @@ def distributions() -> Iterator[Any]:
             """Return the metadata; None for other files."""
             if filename not in ("METADATA", "PKG-INFO"):
                 return None
-            return f"Metadata-Version: 2.1\nName: {NAME}\nVersion: {system.VERSION}\nSummary: FlexNN stands in\n"
+            return f"Metadata-Version: 2.1\nName: {NAME}\nVersion: {version}\nSummary: FlexNN stands in\n"
 
         def locate_file(self, path: Any) -> Any:
             """Return the path: there are no files."""
