@@ -322,6 +322,20 @@ def test_random_runs(
         held = held[-random_numbers.randrange(1, 5) :]
 
 
+def test_nothing_moves_where_all_have_room(artifacts: dict[str, str], pool: Pool) -> None:
+    """Many shapes in turn need more than those of the last run, by which a point of a curve is made."""
+    pool.memory = 1 << 30
+    pool.open(artifacts["small"])
+    session = pool.open(artifacts["open"])
+    feeds = [feed(batch) for batch in range(1, 12)]
+    for given in feeds * 2:
+        session.run(None, given)
+    pinned = pool.statistics()["pinned_bytes"]
+    for given in feeds * 40:
+        session.run(None, given)
+    assert (pool.statistics()["moves"], pool.statistics()["pinned_bytes"]) == (0, pinned)
+
+
 @pytest.mark.parametrize("name", ["open", "small"])
 def test_outputs_that_only_garbage_holds_do_not_count(artifacts: dict[str, str], pool: Pool, name: str) -> None:
     sessions = [pool.open(artifacts[name]) for _ in range(2)]

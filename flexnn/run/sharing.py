@@ -393,7 +393,10 @@ class SharedArena:
         points = [seat.member.fastest() for seat in self.seats]
         room = None if self.memory is None else self.memory - self._fixed_bytes() - self._reserve
         rates = [seat.rate.at(self._turn) for seat in self.seats]
-        if room is not None and cost(points) > room:
+        if room is None or cost(points) <= room:
+            if worth < 1 and all(now.memory is None for now in self._now):
+                return  # nobody lacks anything
+        else:
             found = choose([seat.member.curve() for seat in self.seats], rates, room)
             if found is None:
                 raise self._refusal(self.smallest)
