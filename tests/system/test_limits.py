@@ -164,21 +164,29 @@ def test_what_cannot_be_opened_is_no_limit_that_is_missing(
     """Without descriptors left, nothing was limited."""
     machine = Machine(tmp_path, "0::/box", 2 * GIB)
     machine.set_v2("/box", 128 * MIB, 100 * MIB)
-    opened, real, before = [], os.open, len(os.listdir("/proc/self/fd"))
+    opened, left, real = [], set[int](), os.open
 
     def fails(path: str, flags: int) -> int:
         opened.append(path)
         if len(opened) > number:
             raise OSError(errno.EMFILE, "Too many open files", path)
-        return real(path, flags)
+        left.add(descriptor := real(path, flags))
+        return descriptor
+
+    def closes(descriptor: int) -> None:
+        left.discard(descriptor)
+        close(descriptor)
+
+    close = os.close
 
     monkeypatch.setattr(os, "open", fails)
+    monkeypatch.setattr(os, "close", closes)
     with pytest.raises(OSError, match="Too many"):
         limits_of(machine)
     with pytest.raises(OSError, match="Too many"):
         take("auto", lambda _: pytest.fail("given before all is open"))
-    monkeypatch.undo()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert opened
+    assert not left
 
 
 def test_a_read_that_fails_says_what_the_last_one_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
