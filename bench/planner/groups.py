@@ -28,7 +28,7 @@ from flexnn import compile as compile_model
 from flexnn.artifact import Artifact, open_artifact
 from flexnn.graph import passes
 from flexnn.graph.passes.grouped import merge_groups
-from flexnn.measure import measured_machine
+from flexnn.measure.parts import measured_machine
 from flexnn.planning import MachineProfile, Setting, make_plan
 from flexnn.planning.grouping import Grouping
 from flexnn.planning.groups import layers
@@ -59,7 +59,7 @@ def measure(artifact: Artifact, feed: dict[str, Any], threads: int, ks: list[int
     """
     graph = artifact.graph
     arena = make_plan(graph, Setting(MachineProfile.measure(), threads)).arena_bytes
-    machine = measured_machine(artifact, -1, threads, arena, lambda _: None)
+    machine = measured_machine(artifact, -1, threads, arena)
     setting = Setting(machine, threads)
     off, grouping = make_plan(graph, setting), Grouping(graph, setting)
     taken = grouping.better(off).groups or 0

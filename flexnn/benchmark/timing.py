@@ -13,7 +13,8 @@ import numpy as np
 from flexnn import planning
 from flexnn.artifact import Artifact, open_artifact
 from flexnn.graph.ir import DTYPES
-from flexnn.measure import measured_machine, throttled
+from flexnn.measure import throttled
+from flexnn.measure.parts import measured_machine
 from flexnn.median import median, quantile
 from flexnn.planning import BudgetError, MachineProfile, Plan, make_plan
 from flexnn.planning.types import io_alignment
@@ -206,7 +207,7 @@ def opened(path: str, *, threads: int, io: str, storage: int, repeat: int, group
         direct_fd = direct.fd if direct is not None else -1
         try:
             arena = make_plan(artifact.graph, planning.Setting(MachineProfile.measure(), threads)).arena_bytes
-            machine = measured_machine(artifact, direct_fd, threads, arena, lambda _: None)
+            machine = measured_machine(artifact, direct_fd, threads, arena)
             if storage:
                 machine = throttled(machine, storage)
             switches = Switches(threads, direct_fd >= 0, read_bytes_per_second=storage)

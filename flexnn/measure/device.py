@@ -13,7 +13,6 @@ from flexnn.graph.ir import Graph
 from flexnn.graph.operators import OPERATORS
 from flexnn.median import median
 from flexnn.planning import MachineProfile, Setting
-from flexnn.planning.bands import banded
 from flexnn.planning.costs import graph_costs
 from flexnn.planning.types import Costs, NodeCosts, io_alignment
 
@@ -22,36 +21,10 @@ from .compute import Case, Times, cases_of, measure_variants
 from .sample import sampled_scales, scale_name
 from .storage import STEPS_MIN, File, measure_overlap, measure_storage, shared_speed
 
-COMPUTE_S, STORAGE_S = 1.2, 0.4
-"""Approximate seconds for kernels and for storage; measuring their overlap takes about as long as storage."""
 TELLS = 2.0
 """Time of a node over that of reading its weights from which a sample of it tells how fast its kernels are."""
 SAMPLES_S = 0.01
 """Approximate seconds for samples of what a run meets for the first time; half of that for storage."""
-
-
-def measure_device(
-    artifact: Artifact, direct_fd: int, threads: int, arena_bytes: int, kept: MachineProfile | None
-) -> MachineProfile:
-    """Return the profile with more measured than was ``kept``, in at most ``arena_bytes`` and about 2 s. EngineError,
-    OSError.
-    """
-    graph = artifact.graph
-    analytic = kept or MachineProfile.measure()
-
-    def costs_of(form: Graph, every_variant: bool = False) -> Costs:
-        return _analytic(form, analytic, threads, direct_fd, every_variant)
-
-    tiled = banded(graph, costs_of(graph), costs_of)
-    costs, times = costs_of(graph, every_variant=True), dict(analytic.times)
-    forms = [(graph, costs), *([(tiled[0], costs_of(tiled[0], every_variant=True))] if tiled else [])]
-    for form, known in forms:
-        cases = cases_of(form, known, times)
-        times |= measure_variants(form, known, cases, arena_bytes=arena_bytes, seconds=COMPUTE_S / len(forms))
-    machine = replace(analytic, times=times, scales=_scales(cases_of(graph, costs, {}), times))
-    if kept is None and graph.weights:
-        machine = _with_storage(graph, costs, File(artifact.fd, direct_fd, artifact.crcs), machine, arena_bytes)
-    return machine
 
 
 def measure_part(
@@ -122,8 +95,9 @@ def _analytic(graph: Graph, machine: MachineProfile, threads: int, direct_fd: in
 
 
 def _with_storage(
-    graph: Graph, costs: Costs, file: File, machine: MachineProfile, arena_bytes: int, seconds: float = STORAGE_S
+    graph: Graph, costs: Costs, file: File, machine: MachineProfile, arena_bytes: int, seconds: float
 ) -> MachineProfile:
+    """Return the machine with the rates of its storage, and of storage and kernels at once: ``seconds`` for each."""
     storage = measure_storage(graph, costs, file, arena_bytes=arena_bytes, seconds=seconds)
     if storage is None:
         return machine

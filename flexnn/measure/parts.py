@@ -1,10 +1,11 @@
-"""Profiles for models with open shapes: what plans depend on is measured when it is first met, and kept.
+"""Profiles of artifacts: what plans depend on is measured when it is first met, and kept.
 
-A plan that keeps all weights in memory depends on the machine only where kernels are about as fast as each other: these
-kernels are measured. A plan that streams weights depends on the rates of the storage and on every operator. A few
-milliseconds of the run that meets them give scales (measured over analytic time, by kernel or operator), from which
-the times of all shapes follow; so a new shape only costs its planning. What could not be measured is not tried again.
-When a session ends that ran for long, its largest program is measured thoroughly, for the sessions that follow.
+A plan that keeps all weights in memory depends on the machine only where kernels are about as fast as each other: with
+open shapes, these kernels are measured. A plan that streams weights depends on the rates of the storage and on every
+operator, and so does a session of a bound graph, whose budget may change. A few milliseconds, when the session opens
+or of the run that meets them, give scales (measured over analytic time, by kernel or operator), from which the times
+of all shapes follow; so a new shape only costs its planning. What could not be measured is not tried again. When a
+session ends that ran for long, its largest program is measured thoroughly, for the sessions that follow.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ LATER_SHARE, LATER_MIN_S, LATER_MAX_S = 0.05, 0.05, 2.0
 CLOSE = 2.5
 """Time of a kernel over the fastest one's up to which measuring may show that it is faster: analytic times are off by
 factors of up to 2."""
+THOROUGH_S = 1.2
+"""Seconds of measuring thoroughly where nobody waits for it."""
 WORTH = 0.02
 """Share of a program's time in nodes of close kernels from which measuring these is worth it."""
 THOROUGH = "thorough"
@@ -76,9 +79,7 @@ class Parts:
 
     def lacks(self, graph: Graph, costs: Costs, plan: Plan) -> Lack | None:
         """Return what the profile lacks for a ``plan`` of a graph; None: nothing that was not tried."""
-        tried = self._kept.tried
-        if plan.arena_bytes - ROOM_MARGIN > ROOM_GROWS * self._kept.arena_bytes:
-            tried &= {*self._kept.machine.scales, THOROUGH, *([STORAGE] if self._reads else [])}
+        tried = self._tried(plan.arena_bytes)
         if plan.is_streaming:
             lack = _all_of(graph)
         elif {kernel for node in graph.nodes for kernel in OPERATORS[node.op].kernels} <= tried:
@@ -88,6 +89,30 @@ class Parts:
         names = lack.names - tried
         return lack._replace(names=names) if names else None
 
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing was tried yet."""
+        return not self._kept.tried
+
+    def lacks_any(self, graph: Graph, arena_bytes: int) -> Lack | None:
+        """Return what the profile lacks for plans of a graph whatever their budget, the first one with an arena of
+        ``arena_bytes``; None: nothing that was not tried.
+        """
+        lack = _all_of(graph)
+        names = lack.names - self._tried(arena_bytes)
+        return lack._replace(names=names) if names else None
+
+    def _tried(self, arena_bytes: int) -> frozenset[str]:
+        """Return what was measured, or could not be in an arena that was not much smaller."""
+        kept = self._kept
+        if not self._grew(arena_bytes):
+            return kept.tried
+        return kept.tried & {*kept.machine.scales, THOROUGH, *([STORAGE] if self._reads else [])}
+
+    def _grew(self, arena_bytes: int) -> bool:
+        """Return whether an arena of ``arena_bytes`` would measure much more than the one before."""
+        return arena_bytes - ROOM_MARGIN > ROOM_GROWS * self._kept.arena_bytes
+
     def measure(self, graph: Graph, arena_bytes: int, lack: Lack) -> bool:
         """Measure what a program lacks, in ``arena_bytes`` that nothing else uses meanwhile, and in some milliseconds.
         Return whether the profile changed. If the file cannot be read, the run will report it.
@@ -96,16 +121,27 @@ class Parts:
         self._measure(graph, arena_bytes, lack, None)
         return self._kept.machine is not before
 
-    def learn(self, watch: Watch, graph: Graph, costs: Costs, plan: Plan) -> None:
+    def measure_thoroughly(self, graph: Graph, arena_bytes: int) -> None:
+        """Measure all of a graph as well as can be, once, in ``arena_bytes`` that nothing else uses meanwhile."""
+        if THOROUGH not in self._kept.tried or self._grew(arena_bytes):
+            lack = _all_of(graph)
+            self._measure(graph, arena_bytes, lack._replace(names=lack.names | {THOROUGH}), THOROUGH_S)
+
+    def learn(self, watch: Watch, graph: Graph, costs: Costs | None, plan: Plan) -> None:
         """Keep for later sessions what the runs of a plan's program showed. If they took so long that the time does not
-        matter, measure the program thoroughly instead, once, in the arena that it no longer uses.
+        matter, measure the program thoroughly instead, once, in the arena that it no longer uses: with ``costs``, only
+        what the plan depends on, else all of the graph.
         """
         seconds = min(LATER_SHARE * watch.seconds, LATER_MAX_S)
         if seconds >= LATER_MIN_S and THOROUGH not in self._kept.tried:
-            lack = _all_of(graph) if plan.is_streaming else self._close(graph, costs)
+            lack = _all_of(graph) if plan.is_streaming or costs is None else self._close(graph, costs)
             if lack.names:
                 self._measure(graph, plan.arena_bytes, lack._replace(names=lack.names | {THOROUGH}), seconds)
                 return
+        self.refine(watch)
+
+    def refine(self, watch: Watch) -> None:
+        """Keep for later sessions by how much runs were faster or slower than predicted."""
         refined = watch.learnt(self._kept.machine)
         if refined:
             cache.store(self._key, self._kept._replace(machine=refined))
@@ -161,6 +197,15 @@ class Parts:
             )
         self._kept = cache.Kept(machine, max(most_bytes, self._kept.arena_bytes), tried)
         cache.store(self._key, self._kept)
+
+
+def measured_machine(artifact: Artifact, direct_fd: int, threads: int, arena_bytes: int) -> MachineProfile:
+    """Return a profile of a bound graph that was measured thoroughly, now if not before, in at most ``arena_bytes`` and
+    about 2 s: benches begin with it.
+    """
+    parts = Parts(artifact, direct_fd, threads, lambda _: None, lambda machine: machine)
+    parts.measure_thoroughly(artifact.graph, arena_bytes)
+    return parts.machine
 
 
 def _all_of(graph: Graph) -> Lack:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from flexnn import _core
 from flexnn.graph.ir import DTYPES, Array, Graph
 from flexnn.graph.ports import Port
-from flexnn.measure import Watch, keep_refined, kept_profile, measured_machine, suffices
+from flexnn.measure import Watch
+from flexnn.measure.parts import Parts
 from flexnn.planning import MachineProfile, Plan, Planner
 from flexnn.units import Groups
 
@@ -55,7 +55,15 @@ class FixedRun:
         self._signature: _core.Signature | None = None
         """Signature of all runs; None before the first."""
         self._results = Outputs(reuse=options.reuse_outputs)
-        self._machine = MachineProfile.measure()
+        self._parts: Parts | None = None
+        """The profile as far as it is measured; None: times are those of rates."""
+        if options.measures:
+            self._parts = Parts(file.artifact, file.direct_fd, options.threads, options.progress, options.throttled)
+
+    @property
+    def _machine(self) -> MachineProfile:
+        """The profile to plan for."""
+        return self._parts.machine if self._parts else self._options.throttled(MachineProfile.measure())
 
     @property
     def plan(self) -> Plan:
@@ -179,7 +187,7 @@ class FixedRun:
         """Give everything back. With ``learn``, keep what runs showed about the machine for later sessions."""
         self._engine.close(self._file.files)
         if learn:
-            self._learn()
+            self._learn(may_measure=True)
         self.release()
 
     def release(self) -> None:
@@ -191,24 +199,21 @@ class FixedRun:
         """Return the first plan. If the machine is to be measured, measure it in an arena of that plan's size, and plan
         again with the times.
         """
-        options, file = self._options, self._file
-        if not options.measures:
-            return self._plan_anew(options.groups)
-        kept = kept_profile(file.artifact, options.threads, direct=file.direct_fd >= 0)
-        if kept:
-            self._machine = kept.machine
-        plan = self._plan_anew(options.groups if kept else None)
-        if kept and suffices(kept, plan.arena_bytes):
-            return plan
+        groups, parts = self._options.groups, self._parts
+        if parts is None:
+            return self._plan_anew(groups)
+        plan = self._plan_anew(None if parts.is_new else groups)
         arena = plan.arena_bytes
+        lack = parts.lacks_any(self._graph, arena)
+        if lack is None:
+            return plan
         del plan, self._planner
-        with contextlib.suppress(_core.EngineError, OSError):  # a damaged file: the first run says what and where
-            self._machine = measured_machine(file.artifact, file.direct_fd, options.threads, arena, options.progress)
-        return self._plan_anew(options.groups)
+        parts.measure(self._graph, arena, lack)
+        return self._plan_anew(groups)
 
     def _plan_anew(self, groups: Groups) -> Plan:
         """Make the planner for the machine as it is known now; return its plan."""
-        setting = self._options.setting(self._options.throttled(self._machine), self._file.io_align)
+        setting = self._options.setting(self._machine, self._file.io_align)
         self._planner = Planner(self._graph, setting, groups=groups)
         return self._planner.plan(self._options.memory)
 
@@ -229,15 +234,19 @@ class FixedRun:
 
     def _watch(self, plan: Plan) -> Watch | None:
         learns = self._options.measures and plan.groups is None
-        return Watch(plan.program, self._options.throttled(self._machine)) if learns else None
+        return Watch(plan.program, self._machine) if learns else None
 
-    def _learn(self) -> None:
+    def _learn(self, *, may_measure: bool = False) -> None:
         """Keep what the runs of this plan showed about the machine, for later sessions. This session keeps its own
-        profile, so that it plans each budget the same way again.
+        profile, so that it plans each budget the same way again. With ``may_measure``, nothing uses the arena any more.
         """
-        refined = self._bound.watch.learnt(self._machine) if self._bound.watch else None
-        if refined:
-            keep_refined(self._file.artifact, self._file.direct_fd, self._options.threads, refined)
+        plan, _, watch = self._bound
+        if watch is None or self._parts is None:
+            return
+        if may_measure:
+            self._parts.learn(watch, self._graph, None, plan)
+        else:
+            self._parts.refine(watch)
 
 
 def _ports(graph: Graph, tensors: Sequence[int]) -> list[Port]:

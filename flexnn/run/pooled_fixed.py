@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from flexnn import _core
 from flexnn.graph.ir import Array
-from flexnn.measure import kept_machine, measured_machine
 from flexnn.planning import Plan, Planner
 from flexnn.planning.relocate import relocated
 from flexnn.planning.types import align_up
@@ -43,22 +41,17 @@ class PooledFixedRun(FixedRun):
 
     def _plan_first(self) -> Plan:
         """Make the planner; measure the machine for it, where nobody did, in memory that all sessions give back."""
-        if self._options.measures:
-            artifact, direct_fd, threads = self.artifact, self._file.direct_fd, self._options.threads
-            kept = kept_machine(artifact, threads, direct=direct_fd >= 0)
-            if kept is None:
-                arena = self._arena_to_measure()
-                with contextlib.suppress(
-                    _core.EngineError, OSError
-                ):  # a damaged file: the first run says what and where
-                    kept = measured_machine(artifact, direct_fd, threads, arena, self._options.progress)
-            self._machine = kept or self._machine
-        setting = self._options.setting(self._options.throttled(self._machine), self._file.io_align)
+        if self._parts is not None and self._parts.is_new:
+            arena = self._arena_to_measure()
+            lack = self._parts.lacks_any(self._graph, arena)
+            if lack is not None:
+                self._parts.measure(self._graph, arena, lack)
+        setting = self._options.setting(self._machine, self._file.io_align)
         self._planner = Planner(self._graph, setting, groups=self._options.groups)
         return self._planner.plan(self._planner.minimum)
 
     def _arena_to_measure(self) -> int:
-        setting = self._options.setting(self._options.throttled(self._machine), self._file.io_align)
+        setting = self._options.setting(self._machine, self._file.io_align)
         planner, memory = Planner(self._graph, setting), self._shared.memory
         least = planner.minimum
         self._shared.clear()

@@ -8,5 +8,8 @@ from flexnn.planning import MachineProfile
 
 
 def machine_statistics(machine: MachineProfile) -> dict[str, Any]:
-    """Return what plans know of the machine: how many times of kernels were measured, and the storage's rate."""
-    return {"measured_times": len(machine.times), "storage_bytes_per_second": machine.storage_bytes_per_second}
+    """Return what plans know of the machine: how many times and scales of kernels were measured, and the storage's
+    rate.
+    """
+    known = len(machine.times) + len(machine.scales)
+    return {"measured_times": known, "storage_bytes_per_second": machine.storage_bytes_per_second}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,10 +16,10 @@ import flexnn
 from flexnn import _core, files, measure
 from flexnn.artifact import open_artifact
 from flexnn.graph.ir import Graph, Node, Tensor
-from flexnn.measure import cache, compute, storage
+from flexnn.measure import cache, compute, device, parts, storage
+from flexnn.measure.parts import Parts
 from flexnn.planning import MachineProfile, Setting
 from flexnn.planning.costs import graph_costs
-from flexnn.run import fixed as fixed_run
 from flexnn.run.fixed import FixedRun
 from flexnn.session import open_for_tests
 from tests.support.sessions import feed, smallest, write_model
@@ -55,24 +56,64 @@ def test_every_variant_gets_a_time(artifact: Path, threads: int) -> None:
 
 def test_a_kept_profile_plans_once(artifact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plans, measured = [], []
-    anew, measure_now = FixedRun._plan_anew, fixed_run.measured_machine
+    anew, measure_now = FixedRun._plan_anew, Parts.measure
 
     def counted(run: FixedRun, groups: object) -> object:
         plans.append(anew(run, groups))  # type: ignore[arg-type]
         return plans[-1]
 
     monkeypatch.setattr(FixedRun, "_plan_anew", counted)
-    monkeypatch.setattr(fixed_run, "measured_machine", lambda *given: measured.append(1) or measure_now(*given))
+    monkeypatch.setattr(Parts, "measure", lambda *given: measured.append(given[2]) or measure_now(*given))
     flexnn.Session(artifact, threads=1, profile="measure").close()
     assert (len(plans), len(measured)) == (2, 1)
     least = plans[0].minimum_memory
     for memory in (None, least, (least + plans[0].session_bytes) // 2):
         flexnn.Session(artifact, memory, threads=1, profile="measure").close()
     assert (len(plans), len(measured)) == (5, 1)
-    monkeypatch.setattr(fixed_run, "suffices", lambda *_: False)
+
+
+def test_opening_measures_for_milliseconds_and_for_all_budgets(artifact: Path) -> None:
+    """A session of fixed shapes measures all that it may need after a change of its budget."""
+    with flexnn.Session(artifact, threads=1, profile="analytic") as session:
+        least = session.plan.minimum_memory
+    start = time.perf_counter()
     with flexnn.Session(artifact, threads=1, profile="measure") as session:
-        assert session.plan.predicted_ms == plans[-1].predicted_ms
-    assert (len(plans), len(measured)) == (7, 2)
+        assert time.perf_counter() - start < 0.5  # 2 s before
+        known = session.statistics()["machine"]
+        assert known["storage_bytes_per_second"] != ANALYTIC.storage_bytes_per_second
+        session.memory = least
+        assert session.statistics()["machine"] == known
+    with open_artifact(str(artifact)) as opened:
+        machine = measure.kept_machine(opened, 1, direct=False)
+        assert machine is not None
+        assert not machine.times
+        assert {"direct", "wino2", "wino4"} <= machine.scales.keys()
+
+
+def test_a_session_that_ran_for_long_measures_thoroughly_once(artifact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds: list[float | None] = []
+    measure_part = device.measure_part
+
+    def counted(*given: object, **options: object) -> object:
+        seconds.append(options["seconds"])  # type: ignore[arg-type]
+        return measure_part(*given, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(device, "measure_part", counted)
+    monkeypatch.setattr(parts, "LATER_MIN_S", 1e-6)
+    monkeypatch.setattr(parts, "LATER_MAX_S", 0.02)
+    for _ in range(2):
+        with flexnn.Session(artifact, threads=1, profile="measure") as session:
+            for _ in range(5):
+                session.run(None, feed())
+            session.memory = session.session_bytes - 1  # the arena is in use: nothing is measured
+            session.memory = None
+            for _ in range(5):
+                session.run(None, feed())
+    assert [taken is None for taken in seconds] == [True, False]
+    with open_artifact(str(artifact)) as opened:
+        machine = measure.kept_machine(opened, 1, direct=False)
+        assert machine is not None
+        assert machine.times
 
 
 def test_an_arena_limits_what_is_measured(artifact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,7 +129,7 @@ def test_an_arena_limits_what_is_measured(artifact: Path, monkeypatch: pytest.Mo
         counts = []
         for room in (10, 200 << 10, 600 << 10, 8 << 20):
             del arenas[:]
-            machine = measure.measured_machine(opened, -1, 2, room + measure.ROOM_MARGIN, lambda _: None)
+            machine = parts.measured_machine(opened, -1, 2, room + measure.ROOM_MARGIN)
             counts.append(len(machine.times))
             assert max(arenas, default=0) <= max(room, 8192)
         assert counts[0] < counts[1] <= counts[2] < counts[3]
