@@ -68,9 +68,11 @@ def compile_to(
     follow_links: bool = False,
     digest: bytes | None = None,
     memory: int | None = None,
+    lasting: bool = True,
 ) -> list[str]:
     """Compile the file ``source``, whose SHA-256 may be known, to ``target``; return the names of the files beside it
-    that hold weights; ``memory``: most bytes that the process may grow by. Raises as ``compile`` does.
+    that hold weights; ``memory``: most bytes that the process may grow by; ``lasting``: whether to wait until the disk
+    has it. Raises as ``compile`` does.
     """
     from flexnn.graph.allowance import allowed
 
@@ -82,11 +84,11 @@ def compile_to(
         contents = _contents(source, dict(shapes), follow_links=follow_links, externals=externals)
         if budget is not None:
             budget.check("the model")
-        _write(contents, target, digest or sha256(source, progress), progress)
+        _write(contents, target, digest or sha256(source, progress), progress, lasting)
     return externals
 
 
-def _write(contents: Graph | StoredModel, target: str, digest: bytes, progress: Progress | None) -> None:
+def _write(contents: Graph | StoredModel, target: str, digest: bytes, progress: Progress | None, lasting: bool) -> None:
     from flexnn.artifact.writer import write_artifact
 
     total = sum(weight.nbytes for weight in contents.weights)
@@ -98,7 +100,7 @@ def _write(contents: Graph | StoredModel, target: str, digest: bytes, progress: 
         if progress:
             progress(printable(weight.name), done, total)
 
-    write_artifact(contents, target, digest, report)
+    write_artifact(contents, target, digest, report, lasting=lasting)
 
 
 def dump_stage(

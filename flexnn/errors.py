@@ -19,6 +19,13 @@ def printable(text: str, most: int = TEXT_MAX) -> str:
     return text
 
 
+def one_line(error: BaseException) -> str:
+    """Return what an error says, with its notes, in one line."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return " ".join("; ".join((str(error), *getattr(error, "__notes__", ()))).split())
+
+
 class FlexNNError(Exception):
     """Base class of all errors that FlexNN raises on its own account. The message is one line that says what is wrong,
     where, and what helps.

@@ -34,19 +34,22 @@ _NO_NAMELESS = (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL)
 
 
 @contextlib.contextmanager
-def replacing(path: str) -> Iterator[BinaryIO]:
-    """Open a new file that takes the place of ``path``, whole, when the block ends without an error; the disk keeps it
-    then. Otherwise ``path`` stays as it was. Raises OSError, which names ``path`` where it is about the new file.
+def replacing(path: str, *, lasting: bool = True) -> Iterator[BinaryIO]:
+    """Open a new file that takes the place of ``path``, whole, when the block ends without an error; if it is to be
+    ``lasting``, the disk has it then. Otherwise ``path`` stays as it was. Raises OSError, which names ``path`` where it
+    is about the new file.
     """
     parent, name = os.path.split(path)
     with _naming(path):
         folder = _parent(parent or ".")
-    with replacing_in(folder.fd, name, 0o666, path) as file:
+    with replacing_in(folder.fd, name, 0o666, path, lasting=lasting) as file:
         yield file
 
 
 @contextlib.contextmanager
-def replacing_in(folder: int, name: str, mode: int, path: str | None = None) -> Iterator[BinaryIO]:
+def replacing_in(
+    folder: int, name: str, mode: int, path: str | None = None, *, lasting: bool = True
+) -> Iterator[BinaryIO]:
     """Open a new file that takes the place of ``name`` in an open folder, as ``replacing`` does."""
     path = path or name
     with _naming(path):
@@ -63,7 +66,7 @@ def replacing_in(folder: int, name: str, mode: int, path: str | None = None) -> 
                 error.filename = path
             raise
         with _naming(path):
-            made.publish()
+            made.publish(lasting=lasting)
     finally:
         made.close()
 
@@ -108,15 +111,19 @@ class _New:
             return None
         return file if os.path.exists(_path(file)) and _is_locked(file) is not False else None
 
-    def publish(self) -> None:
-        """Give the file its name, and have the disk keep both."""
+    def publish(self, *, lasting: bool) -> None:
+        """Give the file its name, and have the disk keep both if it is to be ``lasting``: what can be made anew, and
+        whose readers check it, is worth no wait for the disk.
+        """
         assert self._file is not None
-        os.fsync(self._file.fd)
+        if lasting:
+            os.fsync(self._file.fd)
         if not self._name:
             self._name = _temporary(self._target)
             os.link(_path(self._file), self._name, dst_dir_fd=self._folder)
         os.replace(self._name, self._target, src_dir_fd=self._folder, dst_dir_fd=self._folder)
-        _sync_folder(self._folder)
+        if lasting:
+            _sync_folder(self._folder)
 
     def close(self) -> None:
         """Remove the file if it has not got its name, and close it."""

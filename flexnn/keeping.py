@@ -123,7 +123,7 @@ def _compile(
         scratch(base.fd, "session-", ("model.flexnn",)) as name,
     ):
         made = os.path.join(cache_folder(), name, "model.flexnn")
-        externals = compile_to(model, made, shapes, progress, digest=digest)
+        externals = compile_to(model, made, shapes, progress, digest=digest, lasting=False)
         paths = [os.path.join(beside, external) for external in externals]
         digests = dict(zip(externals, (sha256(path).hex() for path in paths), strict=True))
         if any(status_of(path)[-1] >= started_ns - SETTLED_NS for path in paths):
@@ -147,7 +147,7 @@ def _note(opened: OpenFile, key: str, name: str, externals: dict[str, Status]) -
 def _write(opened: OpenFile, name: str, entry: dict[str, Any]) -> None:
     import json
 
-    with replacing_in(opened.fd, name, 0o600) as file:
+    with replacing_in(opened.fd, name, 0o600, lasting=False) as file:
         file.write(json.dumps(entry).encode())
 
 

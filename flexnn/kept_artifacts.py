@@ -28,6 +28,8 @@ ARTIFACT, ENTRY, STATUS = ".flexnn", ".json", ".status"
 
 TERMINAL = 9
 """Descriptor on which the process that compiles shows its progress."""
+ALONE = {"OPENBLAS_NUM_THREADS": "1"}
+"""Environment of that process: numpy starts threads that it never uses, which takes as long as importing half of it."""
 Shapes = Mapping[str, tuple[int, ...]]
 Status = list[int]
 """Device, inode, bytes, and times of the last change of the contents and of the inode in ns."""
@@ -174,11 +176,12 @@ def _made(model: str, shapes: Shapes, note: str | None = None, *, shown: bool = 
     """Have the artifact of ``model`` made and kept, and noted under a further key; return its name. Raises
     CompileError.
     """
+    import json
+
     shown = shown and sys.stderr is not None and sys.stderr.isatty()
-    arguments = [sys.executable, "-P", "-m", "flexnn", "cache", "add", f"--terminal={TERMINAL}" if shown else "--quiet"]
-    arguments += [f"--note={note}"] if note else []
-    arguments += [f"--shape={name}={','.join(map(str, dims))}" for name, dims in shapes.items()]
-    status, said = spawned([*arguments, "--", model], shown=shown)
+    bound = {name: list(dims) for name, dims in shapes.items()}
+    asked = {"model": model, "shapes": bound, "note": note or "", "terminal": TERMINAL if shown else None}
+    status, said = spawned([sys.executable, "-P", "-m", "flexnn.maker", json.dumps(asked)], shown=shown)
     lines = said.decode("utf-8", "surrogateescape").strip().splitlines() or [f"compiling ended with status {status}"]
     if status:
         raise CompileError(lines[-1].removeprefix("error: "))
@@ -198,7 +201,8 @@ def spawned(command: list[str], *, shown: bool = False) -> tuple[int, bytes]:
         if shown:
             actions.append((os.POSIX_SPAWN_DUP2, 2, TERMINAL))
         redirected = [(os.POSIX_SPAWN_DUP2, writes, fd) for fd in (1, 2)]
-        process = os.posix_spawn(command[0], command, os.environ, file_actions=[*actions, *redirected])
+        environment = {**os.environ, **ALONE}
+        process = os.posix_spawn(command[0], command, environment, file_actions=[*actions, *redirected])
         os.close(writes)
         writes = -1
         said = b""

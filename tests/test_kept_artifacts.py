@@ -265,6 +265,43 @@ def test_rotted_bits_are_made_anew(folder: Path, tmp_path: Path, batch: int | st
     assert len(processes) == 3
 
 
+def test_nothing_waits_for_the_disk_but_what_the_user_asked_for(
+    folder: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[int] = []
+    sync = os.fsync
+    monkeypatch.setattr(os, "fsync", lambda fd: (synced.append(fd), sync(fd)))
+    keeping.keep(str(model), {})
+    assert synced == []
+    flexnn.compile(model)
+    assert len(synced) == 2  # the artifact and its folder
+
+
+def test_the_maker_says_what_is_wrong_in_one_line(folder: Path, model: Path, tmp_path: Path) -> None:
+    (tmp_path / "broken.onnx").write_bytes(model.read_bytes()[:-20])
+
+    def made(path: Path, shapes: dict[str, list[int]]) -> subprocess.CompletedProcess[str]:
+        asked = {"model": str(path), "shapes": shapes, "note": "", "terminal": None}
+        command = [sys.executable, "-P", "-m", "flexnn.maker", json.dumps(asked)]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    for path, shapes in (
+        (tmp_path / "broken.onnx", {}),
+        (tmp_path / "none\n\x1b[31m.onnx", {}),
+        (model, {"nobody": [1]}),
+    ):
+        done = made(path, shapes)
+        assert done.returncode == 2
+        assert done.stdout.startswith("error: ")
+        assert done.stdout.count("\n") == 1
+        assert done.stdout[:-1].isprintable()
+        assert done.stderr == ""
+    assert names(folder, ".flexnn") == []
+    done = made(model, {})
+    assert done.returncode == 0
+    assert [done.stdout.strip()] == names(folder, ".flexnn")
+
+
 def test_an_artifact_of_the_users_stays(model: Path, folder: Path) -> None:
     artifact = Path(flexnn.compile(model))
     raw = bytearray(artifact.read_bytes())

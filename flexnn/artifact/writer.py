@@ -28,18 +28,20 @@ def write_artifact(
     path: str,
     source_sha256: bytes,
     progress: Callable[[Weight], None] | None = None,
+    *,
+    lasting: bool = True,
 ) -> int:
     """Write a bound graph, or a model with open shapes, and its weights to ``path``; return the bytes of the file.
 
-    ``progress`` is called after each weight. Peak memory is some panels, or one weight where it is no view of a file's
-    (graph/rows.py). Raises ArtifactError or GraphError if the graph is inconsistent, before anything is written;
-    CompileError where a weight does not fit the budget of compiling, OSError if writing fails. In all cases a file at
-    ``path`` stays as it was.
+    ``progress`` is called after each weight. The disk has the file at the end if it is to be ``lasting``. Peak memory
+    is some panels, or one weight where it is no view of a file's (graph/rows.py). Raises ArtifactError or GraphError
+    if the graph is inconsistent, before anything is written; CompileError where a weight does not fit the budget of
+    compiling, OSError if writing fails. In all cases a file at ``path`` stays as it was.
     """
     section = _section_of(contents)
     groups = _alike(contents.weights)
     _place_checksums(groups)
-    with replacing(path) as file:
+    with replacing(path, lasting=lasting) as file:
         header, raw, crcs = _lay_out(section, groups, source_sha256)
         for group in groups:
             _write_weight(file, group[0], crcs)

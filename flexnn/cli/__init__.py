@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NoReturn
 import flexnn
 from flexnn import units
 from flexnn.benchmark import ABLATIONS
+from flexnn.errors import one_line
 from flexnn.run.options import IO, PROFILES
 
 from . import options as option
@@ -52,17 +53,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return status
     except (flexnn.SessionError, MemoryError) as error:
-        return _fail(_one_line(error) or "out of memory", 1)
+        return _fail(one_line(error) or "out of memory", 1)
     except BrokenPipeError as error:
         _forget_output()
-        return 0 if error.filename is None else _fail(_one_line(error), 2)  # who reads our output has seen enough
+        return 0 if error.filename is None else _fail(one_line(error), 2)  # who reads our output has seen enough
     except (ValueError, OSError) as error:
         _forget_output()
-        return _fail(_one_line(error), 2)
+        return _fail(one_line(error), 2)
     except KeyboardInterrupt:
         return _fail("interrupted", 130)
     except Exception as error:  # a defect of ours: still one line, no traceback
-        return _fail(f"internal: {type(error).__name__}: {_one_line(error)}", 1)
+        return _fail(f"internal: {type(error).__name__}: {one_line(error)}", 1)
 
 
 def _warn(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
@@ -84,12 +85,6 @@ def _fail(message: str, status: int) -> int:
     if sys.stderr is not None:  # closed: print would take standard output instead
         say(f"error: {message}", sys.stderr)
     return status
-
-
-def _one_line(error: Exception) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return " ".join("; ".join((str(error), *getattr(error, "__notes__", ()))).split())
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -144,8 +139,6 @@ def _add_cache(commands: _Commands) -> None:
     add = kinds.add_parser("add", help="compile a model and keep its artifact, so that it opens at once later")
     add.add_argument("model", metavar="MODEL.onnx", help="ONNX model")
     _add_shape(add)
-    add.add_argument("--note", type=option.key, help=argparse.SUPPRESS)
-    add.add_argument("--terminal", type=option.count, help=argparse.SUPPRESS)
     add.set_defaults(command=cache.add)
     clear = kinds.add_parser("clear", help="remove them")
     clear.set_defaults(command=cache.clear)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 import time
 
 from flexnn import keeping, kept_artifacts, units
@@ -16,9 +15,8 @@ from .terminal import say
 
 def add(options: argparse.Namespace) -> None:
     """Compile a model, unless an artifact of it is kept, and print the artifact's path."""
-    file = os.fdopen(options.terminal, "w") if options.terminal is not None else None
-    with progress.shown(quiet=options.quiet, file=file) as report:
-        say(keeping.keep(options.model, dict(options.shape), report, options.note or ""))
+    with progress.shown(quiet=options.quiet) as report:
+        say(keeping.keep(options.model, dict(options.shape), report))
 
 
 def show(options: argparse.Namespace) -> None:

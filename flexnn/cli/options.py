@@ -85,10 +85,3 @@ def fraction(text: str) -> float:
     if not 0 <= number <= 10:
         raise ArgumentTypeError(f"{text!r} is not a fraction like 0.1")
     return number
-
-
-def key(text: str) -> str:
-    """Parse a key of a kept artifact."""
-    if len(text) != 32 or text.strip("0123456789abcdef"):
-        raise ArgumentTypeError(f"{text!r} is not a key")
-    return text

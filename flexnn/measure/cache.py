@@ -95,7 +95,7 @@ def store(key: str, kept: Kept) -> None:
         contextlib.suppress(OSError),
         contextlib.closing(own_folder(cache_folder(), make=True)) as opened,
     ):
-        with replacing_in(opened.fd, _name(key), 0o600) as file:
+        with replacing_in(opened.fd, _name(key), 0o600, lasting=False) as file:
             file.write(text.encode())
         _drop_old(opened.fd, _name(key))
 
