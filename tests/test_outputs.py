@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 import flexnn
-from flexnn.run.outputs import OWN_BYTES, Outputs
+from flexnn.graph.large import LARGE_BYTES
+from flexnn.run.outputs import Outputs
 from tests.support.sessions import write_wide_model
 
 F32 = np.dtype(np.float32)
-LARGE = (OWN_BYTES // 4 + 1000,)
+LARGE = (LARGE_BYTES // 4 + 1000,)
 
 
 @pytest.mark.parametrize("shape", [(), (0, 3), (7,), LARGE, (2, *LARGE)])

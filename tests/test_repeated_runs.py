@@ -13,7 +13,8 @@ from onnx import TensorProto, helper
 
 import flexnn
 from flexnn import _core
-from flexnn.run.outputs import OWN_BYTES, Outputs
+from flexnn.graph.large import LARGE_BYTES
+from flexnn.run.outputs import Outputs
 
 
 def write(path: Path, rows: int | str) -> Path:
@@ -99,7 +100,24 @@ def test_shapes_change_between_repeated_runs(tmp_path: Path) -> None:
             assert np.array_equal(session.run(None, feed)[0], feed["a"] + feed["b"])
 
 
-@pytest.mark.parametrize("rows", [OWN_BYTES // 16, OWN_BYTES // 16 - 1])
+def test_outputs_that_are_made_in_another_order_are_repeated(tmp_path: Path) -> None:
+    path = write(tmp_path / "net.onnx", "n")
+    model = onnx.load(path)
+    model.graph.output.reverse()
+    onnx.save(model, path)
+    with flexnn.Session(path, threads=1) as session:
+        for seed in range(4):
+            feed = arrays(3, seed)
+            z, y = session.run(None, feed)
+            assert np.array_equal(z, -feed["a"])
+            assert np.array_equal(y, feed["a"] + feed["b"])
+            out = np.empty((3, 4), np.float32)
+            assert session.run(["y"], feed, out={"y": out})[0] is out
+            assert np.array_equal(out, feed["a"] + feed["b"])
+        assert session._run._repeats.order == [1, 0]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("rows", [LARGE_BYTES // 16, LARGE_BYTES // 16 - 1])
 def test_large_outputs_are_not_overwritten(tmp_path: Path, rows: int) -> None:
     with flexnn.Session(write(tmp_path / "net.onnx", "n"), threads=1) as session:
         kept = []

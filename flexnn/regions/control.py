@@ -9,6 +9,7 @@ import numpy as np
 
 from flexnn.errors import FlexNNError
 from flexnn.graph.ir import DTYPES, Array, GraphError
+from flexnn.graph.large import stacked
 from flexnn.graph.model import ModelNode
 
 from .region import Region
@@ -190,7 +191,7 @@ def _stacked(node: ModelNode, rows: list[Array], axis: int, back: bool) -> Array
         raise GraphError(f"{node.where}: the outputs to stack have different shapes in different iterations")
     if rows[0].nbytes * len(rows) > SCAN_BYTES_MAX:
         raise GraphError(f"{node.where}: the stacked output would exceed {SCAN_BYTES_MAX >> 30} GiB")
-    return np.stack(rows[::-1] if back else rows, axis)
+    return stacked(rows[::-1] if back else rows, axis)
 
 
 def carried_count(node: ModelNode) -> int:

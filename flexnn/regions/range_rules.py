@@ -251,9 +251,12 @@ def _where(g: Given) -> Range:
 
 @_rule("Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Expand", "Tile", "Gather", "Slice")
 def _moved(g: Given) -> Range:
-    """Move the elements of small values as the node does; of others all have one range."""
+    """Move the elements of small values as the node does; of others, or where they become many, all have one range."""
     x = g.of(0)
     shape = g.shape(0)
+    grows = g.node.op_type in ("Expand", "Tile", "Gather")
+    if grows if g.made is None else prod(g.made) > FEW:
+        return hull(x)
     rest = [g.get(i) for i in range(1, len(g.node.input))]
     if shape is None or prod(shape) > FEW or any(r is not None and (r.least != r.most).any() for r in rest):
         return hull(x)

@@ -7,6 +7,7 @@ is forgotten when its bytes are known.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
@@ -52,29 +53,36 @@ class Tally:
     times: int
     """Sets of outputs that there are: those of this run, and those that the caller holds of the one before."""
     needed: int = 0
+    once: int = 0
+    """Bytes that a part needs beside one set of outputs only."""
     held_bytes: int = 0
     """Bytes of values outside the region that is walked (Needs.held_bytes)."""
-    _sizes: dict[Stretch, int] = field(default_factory=dict)
-    """Bytes that stretches need, live values not counted."""
+    _sizes: dict[Stretch, tuple[int, int]] = field(default_factory=dict)
+    """Bytes that stretches need, live values not counted, and those of them that the caller holds."""
 
     def meet(self, stretch: Stretch, live: Mapping[str, Array], stacks_bytes: int) -> None:
         """Count a stretch beside live values, and stacks that grow while it runs."""
-        size = self._sizes.get(stretch)
-        if size is None:
+        sizes = self._sizes.get(stretch)
+        if sizes is None:
             bound = self.segments
             found = ready(stretch, [bound.of(part) for part in stretch.tape.segments])
-            outputs = [output for output in stretch.outputs if output.counter < 0]
-            found.values_bytes = self.times * sum(output.dtype.itemsize * prod(output.shape) for output in outputs)
-            size = self._sizes[stretch] = alone_bytes(bound, found)
+            found.values_bytes = self.times * found.output_bytes
+            sizes = self._sizes[stretch] = alone_bytes(bound, found), (self.times - 1) * found.output_bytes
             for part in stretch.tape.segments:
                 bound.pop(part)
             stretch.tape.segments.clear()
-        self.needed = max(self.needed, self.held_bytes + live_bytes(live) + stacks_bytes + size)
+        beside = self.held_bytes + live_bytes(live) + sizes[0]
+        self.needed = max(self.needed, beside + (1 if stretch.region.path else 2) * stacks_bytes)
+        self.once = max(self.once, beside - sizes[1] + stacks_bytes)
+
+    def give(self, nbytes: int) -> None:
+        """Count the outputs of the run, which the caller may hold while the next one runs."""
+        self.needed = max(self.needed, self.once + (self.times - 1) * nbytes)
 
     def hold(self, nbytes: int, live_bytes: int) -> None:
         """Count values that are made outside the arena, beside live ones."""
-        fixed = without_programs(self.segments)
-        self.needed = max(self.needed, self.held_bytes + live_bytes + nbytes + fixed)
+        needed = self.held_bytes + live_bytes + nbytes + without_programs(self.segments)
+        self.needed, self.once = max(self.needed, needed), max(self.once, needed)
 
 
 class Ahead(OpenShapesRun):
@@ -85,7 +93,7 @@ class Ahead(OpenShapesRun):
         self._recorder = run.new_recorder()
         self._recorder.templates = None
         self._root = self._recorder.region
-        self._first = {}
+        self._first = OrderedDict()
         self._hosted = {}
         self.tally = Tally(run.stretches.segments, run.output_sets)
         self._hold = self.tally.hold
@@ -101,7 +109,8 @@ class Ahead(OpenShapesRun):
         """Return the smallest budget of the run, as far as it can be walked."""
         try:
             shapes = tuple([array.shape for array in self._inputs.values()])
-            self._walk(self._root, dict(self._inputs), shapes)
+            outputs = self._walk(self._root, dict(self._inputs), shapes)
+            self.tally.give(sum(array.nbytes for array in outputs))
         except (GraphError, MemoryError, RecursionError):  # shapes that are too large need not fit together
             pass
         return self.tally.needed
@@ -134,8 +143,7 @@ class Ahead(OpenShapesRun):
                     shape = known[growing.index(output)][0]
                 else:
                     shape = (self._turns(stretch.region, output.name), *shape)
-                stack = prod(shape) * output.dtype.itemsize
-                stacks += stack * (1 if stretch.region.path else 2)
+                stacks += prod(shape) * output.dtype.itemsize
             made[output.name] = absent(shape, output.dtype)
         self.tally.meet(stretch, live, stacks)
         live.update(made)

@@ -6,6 +6,7 @@ place; then come the slots, and the working part, which is as big as the largest
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Collection
 from typing import Protocol
 
@@ -61,9 +62,9 @@ class Arena:
         machine = self._parts.machine if self._parts else options.throttled(MachineProfile.measure())
         setting = options.setting(machine, file.io_align)
         self.segments = BoundSegments(stored, options.memory, setting, options.rewrite)
-        self._ready: dict[Stretch, ReadyStretch] = {}
+        self._ready: OrderedDict[Stretch, ReadyStretch] = OrderedDict()
         """Stretches with their records; the one used last at the end."""
-        self._open: dict[BoundSegment, None] = {}
+        self._open: OrderedDict[BoundSegment, None] = OrderedDict()
         """Segments with a plan and a place; those used last at the end."""
         self._slots_at = 0
         """Arena offset of the slots of stretches."""
@@ -150,7 +151,7 @@ class Arena:
         nodes = templates.nodes if templates is not None else -1
         return len(self._ready), len(self._open), len(self.segments), nodes
 
-    def _beside_values(self) -> int:
+    def beside_values(self) -> int:
         """Return the bytes of the session, values not counted."""
         if self._counted != self._counts():
             self._count_open()

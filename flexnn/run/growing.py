@@ -10,6 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from flexnn.graph.ir import Array, Shape
+from flexnn.planning import BudgetError
+
+from .engine import SessionError
+from .needs import alone_bytes
 
 if TYPE_CHECKING:
     from .open_stretches import OpenStretches
@@ -28,8 +32,6 @@ class Growing:
 
     def __init__(self, shape: Shape, dtype: np.dtype, rows: int = 0, bytes_max: int | None = None) -> None:
         self._shape, self._dtype = shape, dtype
-        self.times = 1
-        """Number of such stacks at a time: one more where the caller holds that of the last run."""
         self.row_bytes = math.prod(shape) * dtype.itemsize
         wanted = max(self.row_bytes * max(rows, 1), min(FIRST_BYTES, 64 * self.row_bytes))
         self.nbytes = max(wanted if bytes_max is None else min(wanted, bytes_max), 1)
@@ -53,14 +55,43 @@ class Growing:
         return np.frombuffer(self._memory, self._dtype, rows * math.prod(self._shape)).reshape(rows, *self._shape)
 
 
+def _room(opened: OpenStretches, found: ReadyStretch, others: int) -> int | None:
+    """Return the bytes that the budget leaves to a stack of a stretch beside its ``others``; None: there is no limit.
+    Where stacks count twice, the outputs that the caller holds contain the last ones, or will contain these.
+    """
+    memory = opened.segments.memory
+    if memory is None:
+        return None
+    own, given = found.own_bytes, opened.needs.given_bytes
+    beside = max(opened.beside_values() + found.values_bytes, alone_bytes(opened.segments, found)) - found.given_bytes
+    if found.stretch.region.path:
+        return memory - beside - max(given, own) - others
+    once = memory - beside - given
+    return (once if once <= given - own else (memory - beside - own) // 2) - others
+
+
+def _grow(opened: OpenStretches, found: ReadyStretch, grown: Growing, others: int) -> None:
+    """Make a stack of a stretch twice as large, or as large as the budget allows beside its ``others``. Raises
+    BudgetError, SessionError.
+    """
+    wanted = max(2 * grown.nbytes, grown.nbytes + grown.row_bytes)
+    room, memory = _room(opened, found, others), opened.segments.memory
+    if room is not None and memory is not None:
+        wanted = min(wanted, room)
+        if wanted < grown.nbytes + grown.row_bytes:
+            opened.is_full = True
+            raise BudgetError(memory - room + GUESS * grown.nbytes + grown.row_bytes, memory)
+    try:
+        grown.grow(wanted)
+    except (OSError, MemoryError):
+        raise SessionError(f"the system has no memory for a stack of {wanted} bytes") from None
+
+
 def stack(opened: OpenStretches, ready: ReadyStretch, number: int, others: Mapping[int, Growing]) -> Growing:
     """Return an empty stack for an output of unknown length, which has room for as many rows as last time."""
-    output, times = ready.stretch.outputs[number], ready.times[number]
-    room = opened.room(ready, sum(other.times * other.nbytes for other in others.values()))
-    most = None if room is None else max(room, 0) // times
-    made = Growing(output.shape, output.dtype, ready.capacities.get(number, 0), most)
-    made.times = times
-    return made
+    output = ready.stretch.outputs[number]
+    room = _room(opened, ready, sum(other.nbytes for other in others.values()))
+    return Growing(output.shape, output.dtype, ready.capacities.get(number, 0), None if room is None else max(room, 0))
 
 
 def run_growing(
@@ -73,7 +104,7 @@ def run_growing(
         number = ready.grown[stopped]
         grown = growing[number]
         buffers[first + number] = np.empty(0, np.uint8)  # nothing may hold what grows
-        opened.grow(ready, grown, sum(other.times * other.nbytes for other in growing.values()))
+        _grow(opened, ready, grown, sum(other.nbytes for other in growing.values() if other is not grown))
         buffers[first + number] = grown.bytes
         stopped = opened.run(ready, buffers, goes_on=True)
     for number in growing:

@@ -19,8 +19,10 @@ class Needs:
         self._segments = segments
         self.held_bytes = 0
         """Bytes of values outside the region that is walked: of regions around it, and rows that will be stacked."""
+        self.given_bytes = 0
+        """Bytes of outputs of the last complete run, which the caller may hold while the next one runs."""
         self.values_bytes = 0
-        """Most bytes of values while some were made outside the arena."""
+        """Most bytes of values while some were made outside the arena, without those."""
         self._stretches: dict[ReadyStretch, int] = {}
         """Stretches that ran, and the most bytes of their stacks."""
 
@@ -40,8 +42,11 @@ class Needs:
     @property
     def smallest(self) -> int:
         """The smallest budget."""
-        stretches = (alone_bytes(self._segments, found) + stacks for found, stacks in self._stretches.items())
-        return max([*stretches, self.values_bytes + without_programs(self._segments)])
+        beside = [
+            alone_bytes(self._segments, found) - found.values_bytes + found.beside(self.given_bytes) + stacks
+            for found, stacks in self._stretches.items()
+        ]
+        return max([*beside, self.values_bytes + self.given_bytes + without_programs(self._segments)])
 
 
 def without_programs(store: BoundSegments) -> int:

@@ -8,6 +8,7 @@ where bodies change shapes from turn to turn. Values that live from one stretch 
 from __future__ import annotations
 
 import contextlib
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 from flexnn.errors import FlexNNError
 from flexnn.graph.evaluate import MemoryNeededError
 from flexnn.graph.ir import DTYPES, Array
+from flexnn.graph.large import empty
 from flexnn.graph.model import ModelNode
 from flexnn.planning import BudgetError, Plan
 from flexnn.planning.overhead import BASE_BYTES
@@ -77,7 +79,7 @@ class OpenShapesRun:
         self._results = Outputs(reuse=options.reuse_outputs)
         self._repeats: ReadyStretch | None = None
         """The stretch that was all of the last run; None: it needs a walk."""
-        self._first: dict[Hashable, Stretch] = {}
+        self._first: OrderedDict[Hashable, Stretch] = OrderedDict()
         """First stretch of each region that was walked, by region and shapes; the one used last at the end."""
         self.output_sets = options.output_sets
         """Number of sets of outputs at a time."""
@@ -158,12 +160,13 @@ class OpenShapesRun:
         while True:
             try:
                 outputs = self._whole(inputs, shapes)
+                self.last_run = self._open.finish()
+                self._open.give(sum(array.nbytes for array in outputs))
                 break
             except BudgetError as error:
                 refused = error.with_traceback(None)  # whose frames hold the values of the run
             if not self._open.crowd():
                 raise self._named(refused, inputs)
-        self.last_run = self._open.finish()
         if self._open.has_more:
             self._open.has_more = False
             self._trim()
@@ -174,11 +177,10 @@ class OpenShapesRun:
         """Begin a run of other shapes: repeat what ran at these before, if that is open."""
         is_first, self._shapes = not self._shapes, shapes
         self._results.clear()
-        key = self._root, shapes
-        ready = self._open.take_up(self._first.get(key))
+        ready = self._open.take_up(self._first.get(key := (self._root, shapes)))
         if ready is not None:
             self._repeats = ready
-            self._first[key] = self._first.pop(key)
+            self._first.move_to_end(key)
             self._hosted, self.found = {}, []
             return
         if not is_first and self._recorder.templates is None:
@@ -192,7 +194,7 @@ class OpenShapesRun:
         if memory is None or not segments.may_hold_templates(memory - beside):
             return
         for key in list(self._first):
-            self._forget(self._first.pop(key))
+            self._drop(key)
         self._open.close_all()
         self._recorder.keep_templates(wanted=True)
 
@@ -209,7 +211,7 @@ class OpenShapesRun:
         if repeated is None:
             return None
         outputs, self.last_run = repeated
-        return outputs
+        return outputs if ready.order is None else [outputs[number] for number in ready.order]
 
     def _repeating(self, inputs: Sequence[Array]) -> ReadyStretch | None:
         """Return the stretch that was all of the last run, which had these inputs; None: there is none."""
@@ -217,25 +219,22 @@ class OpenShapesRun:
         if ready is None or ready.grown:
             return None
         stretch = ready.stretch
-        names = [output.name for output in stretch.outputs]
-        if self._first.get((self._root, self._shapes)) is not stretch or stretch.action is not None:
+        names, wanted = [output.name for output in stretch.outputs], self._root.outputs
+        is_first = self._first.get((self._root, self._shapes)) is stretch
+        if not is_first or stretch.action is not None or sorted(names) != sorted(wanted):
             return None
-        if names != self._root.outputs:
-            return None
+        ready.order = None if names == wanted else [names.index(name) for name in wanted]
         if ready.signature is None:
-            ready.signature = self._results.signature(
-                dict(zip(self._names, inputs, strict=True)),
-                stretch.inputs,
-                ready.constants,
-                [(output.name, output.shape, output.dtype) for output in stretch.outputs],
-            )
+            feed = dict(zip(self._names, inputs, strict=True))
+            made = [(output.name, output.shape, output.dtype) for output in stretch.outputs]
+            ready.signature = self._results.signature(feed, stretch.inputs, ready.constants, made)
         return ready
 
     def _whole(self, inputs: Sequence[Array], shapes: Hashable) -> list[Array]:
         """Return all outputs of a run from its beginning."""
-        self._feeds = inputs
-        self._hosted = {}
-        self.found = []
+        self._feeds, self._hosted, self.found = inputs, {}, []
+        if self.memory is not None:
+            self._results.clear()  # what waits for the next outputs is in the way of all that comes before them
         self._open.start()
         live = {port.name: array for port, array in zip(self.inputs, inputs, strict=True)}
         try:
@@ -260,7 +259,7 @@ class OpenShapesRun:
         self._repeats = None
         if memory is not None and any(segment.segment.bind is not None for segment in self._open.segments):
             for key in list(self._first):  # their nodes do not stand in the order that needs least
-                self._forget(self._first.pop(key))
+                self._drop(key)
         try:
             self._recorder.keep_templates(wanted=False)  # what is planned need not leave room for them
             self._open.rebudget(memory)
@@ -313,8 +312,8 @@ class OpenShapesRun:
             stretch = None
         if stretch is None:
             stretch = self._begun(region, live)
-        self._first.pop(key, None)
         self._first[key] = stretch
+        self._first.move_to_end(key)
         while True:
             if stretch.tape.entries:
                 self._run(stretch, live)
@@ -386,19 +385,22 @@ class OpenShapesRun:
     def _trim(self) -> None:
         """Forget what was used longest ago until the rest is small enough; the last run's stretches stay."""
         for key in [key for key, stretch in self._first.items() if stretch.is_forgotten]:
-            self._forget(self._first[key])
-            del self._first[key]
+            self._drop(key)
         self._open.segments.prune()
         for key in list(self._first)[:-1]:
             if self._open.kept_bytes <= KEPT_BYTES_MAX:
                 return
             if not self._is_used(self._first[key]):
-                self._forget(self._first[key])
-                del self._first[key]
+                self._drop(key)
                 self._open.segments.drop_unused_bases()
 
     def _is_used(self, stretch: Stretch) -> bool:
         return self._open.is_used(stretch) or any(map(self._is_used, stretch.following.values()))
+
+    def _drop(self, key: Hashable) -> None:
+        """Forget the first stretch of a region and all that follow it."""
+        self._forget(self._first[key])
+        del self._first[key]  # last: nobody would find what is left of it
 
     def _forget(self, stretch: Stretch) -> None:
         for after in stretch.following.values():
@@ -418,7 +420,7 @@ class OpenShapesRun:
             elif is_root and output.name in self._root.outputs:
                 made.append(self._results.array(output.name, output.shape, output.dtype, self._feeds))
             else:
-                made.append(np.empty(output.shape, output.dtype))
+                made.append(empty(output.shape, output.dtype))
         buffers = [*[live[name] for name in stretch.inputs], *ready.constants, *made]
         if growing:
             for number, grown in growing.items():

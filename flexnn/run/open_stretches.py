@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from math import prod
 from typing import Any
 
 from flexnn import _core
@@ -17,16 +16,17 @@ from flexnn.planning import BudgetError, Plan
 from flexnn.regions import Segment, Stretch
 
 from .arena import Home
-from .engine import SessionError, session_error
-from .growing import GUESS, Growing
+from .engine import session_error
 from .model_file import ModelFile
-from .needs import Needs, alone_bytes
+from .needs import Needs, live_bytes
 from .options import RunOptions
 from .recording import ReadyStretch, ready
 from .segments import BoundSegment, Pins
 from .statistics import machine_statistics
 from .teams import Teams, segments_of
 
+FREED_BYTES = 1 << 20
+"""Bytes of values outside the arena from which freed memory is given back before the next run."""
 SPREAD, SPREAD_BYTES = 2, 4 << 20
 """Without a limit, programs of other shapes stay open whose working part is at most this many times, and this many
 bytes, larger than what the last run needed.
@@ -48,7 +48,7 @@ class OpenStretches(Teams):
         """The stretch that ran last."""
         self.needs = Needs(self.segments)
         """Needs of the run under way, or of the last."""
-        self._is_full = False
+        self.is_full = False
         """Whether stacks found no room for more rows."""
         self._is_settled = True
         """Whether all that is open is planned for the budget, placed and recorded."""
@@ -92,9 +92,11 @@ class OpenStretches(Teams):
         """Begin a run of the model."""
         self._settle()
         self._used.clear()
+        if self.needs.values_bytes > FREED_BYTES:  # the C library keeps what those of the last run took
+            self._engine.trim(keep=True)
         self._spent = [0, 0, 0]
         self.needs.begin()
-        self._is_full = False
+        self.is_full = False
 
     def run(self, stretch: ReadyStretch, buffers: Sequence[Array], *, goes_on: bool = False) -> int:
         """Run an open stretch; return the entry that stopped it, or -1. Raises SessionError."""
@@ -126,7 +128,10 @@ class OpenStretches(Teams):
         something would be closed for it.
         """
         found = self._ready.get(stretch) if stretch is not None else None
-        if found is None or found.signature is None or not self.may_repeat(found) or not self._has_room(found):
+        if found is None or found.signature is None or not self.may_repeat(found):
+            return None
+        self._gives_more(found)
+        if not self._has_room(found):
             return None
         if not self._may_stay({segment.pins for segment in found.segments}, found.segments):
             return None
@@ -150,9 +155,9 @@ class OpenStretches(Teams):
 
     def _touch(self, found: ReadyStretch) -> None:
         """Make a stretch the one that is used last."""
-        self._ready[found.stretch] = self._ready.pop(found.stretch)
+        self._ready.move_to_end(found.stretch)
         for segment in found.segments:
-            self._open[segment] = self._open.pop(segment)
+            self._open.move_to_end(segment)
 
     def repeat(
         self, stretch: ReadyStretch, feed: Mapping[str, Any], into: list[Array] | None = None
@@ -170,7 +175,20 @@ class OpenStretches(Teams):
             return None
         self._ran(stretch)
         outputs, run_ns, stall_ns, bytes_read = repeated
+        self.give(stretch.output_bytes)
         return outputs, {"run_ns": run_ns, "stall_ns": stall_ns, "bytes_read": bytes_read}
+
+    def give(self, nbytes: int) -> None:
+        """Count the outputs of a complete run, which the caller may hold while the next one runs. Raises BudgetError
+        where that one has no room then. A pool looks which of them are held.
+        """
+        memory, before = self.segments.memory, self.needs.given_bytes
+        if self._home is None:
+            self.needs.given_bytes = (self._options.output_sets - 1) * nbytes
+            if memory is not None and self.needs.given_bytes > before:
+                if self.minimum_bytes > memory:
+                    raise BudgetError(self.minimum_bytes, memory)
+                self.hold(0, 0)
 
     def finish(self) -> dict[str, int]:
         """End a complete run; return its figures. Segments that it did not need are closed, unless they share pinned
@@ -219,7 +237,7 @@ class OpenStretches(Teams):
 
     def crowd(self) -> bool:
         """Let plans take the least, if stacks found no room beside them; return whether that is new."""
-        if self._is_crowded or not self._is_full:
+        if self._is_crowded or not self.is_full:
             self._is_crowded = False
             return False
         self._is_crowded = True
@@ -230,7 +248,9 @@ class OpenStretches(Teams):
     def left(self, live_bytes: int) -> int | None:
         """Return the bytes that the budget leaves beside ``live_bytes`` of live values; None: there is no limit."""
         memory = self.segments.memory
-        return None if memory is None else memory - self.needs.held_bytes - live_bytes - self._beside_values()
+        if memory is None:
+            return None
+        return memory - self.needs.held_bytes - self.needs.given_bytes - live_bytes - self.beside_values()
 
     def hold(self, nbytes: int, live_bytes: int) -> None:
         """Count values that are about to be made outside the arena, beside ``live_bytes`` of live ones. Raises
@@ -240,52 +260,30 @@ class OpenStretches(Teams):
         self.needs.count(live_bytes + nbytes)
         if memory is None:
             return
-        needed = self.needs.held_bytes + live_bytes + nbytes
-        while needed + self._beside_values() > memory:
+        needed = self.needs.held_bytes + self.needs.given_bytes + live_bytes + nbytes
+        while needed + self.beside_values() > memory:
             unused = [segment for segment in self._open if not any(segment in used.segments for used in self._used)]
             if unused or self._open:
                 self._close((unused or list(self._open))[0])
                 self._engine.trim()
             elif not self._drop_oldest([]):
-                raise BudgetError(needed + self._beside_values(), memory)
-
-    def room(self, found: ReadyStretch, stacks_bytes: int) -> int | None:
-        """Return the bytes that the budget leaves to one more stack of a stretch; None: there is no limit."""
-        memory = self.segments.memory
-        if memory is None:
-            return None
-        return (
-            memory - max(self._beside_values() + found.values_bytes, alone_bytes(self.segments, found)) - stacks_bytes
-        )
-
-    def grow(self, found: ReadyStretch, grown: Growing, stacks_bytes: int) -> None:
-        """Make a stack of a stretch twice as large, or as large as the budget allows, which leaves ``stacks_bytes`` to
-        all its stacks now. Raises BudgetError.
-        """
-        wanted = max(2 * grown.nbytes, grown.nbytes + grown.row_bytes)
-        room, memory = self.room(found, stacks_bytes - grown.times * grown.nbytes), self.segments.memory
-        if room is not None and memory is not None:
-            wanted = min(wanted, room // grown.times)
-            if wanted < grown.nbytes + grown.row_bytes:
-                self._is_full = True
-                raise BudgetError(memory - room + grown.times * (GUESS * grown.nbytes + grown.row_bytes), memory)
-        try:
-            grown.grow(wanted)
-        except (OSError, MemoryError):
-            raise SessionError(f"the system has no memory for a stack of {wanted} bytes") from None
+                raise BudgetError(needed + self.beside_values(), memory)
 
     def ready(self, stretch: Stretch, live: Mapping[str, Array]) -> ReadyStretch:
         """Return a stretch, planned and open beside the live values. Raises BudgetError, SessionError."""
         found = self._ready.get(stretch)
         if found is None:
-            found = self._ready[stretch] = ready(stretch, [self.segments.of(part) for part in stretch.tape.segments])
-            found.times = dict.fromkeys(found.grown.values(), 1 if stretch.region.path else 2)
+            found = ready(stretch, [self.segments.of(part) for part in stretch.tape.segments])
+            self._ready[stretch] = found
             self.has_more = True
         is_new = found.recording is None or self.needs.held_bytes > found.held_bytes
         if is_new:
             found.held_bytes = self.needs.held_bytes
-            found.values_bytes = self.needs.held_bytes + self._values(found, live)
-        if is_new or (found is not self._last and not self._has_room(found)):
+            found.own_bytes = found.given_bytes = (self._options.output_sets - 1) * found.output_bytes
+            found.values_bytes = found.held_bytes + live_bytes(live) + found.output_bytes + found.given_bytes
+        if self._gives_more(found) or found is not self._last:
+            is_new = is_new or not self._has_room(found)
+        if is_new:
             self._is_settled = False
             self._make_room(found)
             self._record(found)
@@ -296,15 +294,17 @@ class OpenStretches(Teams):
         self._used[found] = None
         return found
 
+    def _gives_more(self, found: ReadyStretch) -> bool:
+        """Count outputs that the caller may hold, where a stretch was planned beside fewer; return whether it was."""
+        more = found.held_beside(self.needs.given_bytes) - found.given_bytes
+        if more > 0:
+            found.given_bytes, found.values_bytes = found.given_bytes + more, found.values_bytes + more
+        return more > 0
+
     def _has_room(self, found: ReadyStretch) -> bool:
         """Return whether the values of an open stretch fit beside all that is open."""
         memory = self.segments.memory
         return memory is None or self._open_bytes + found.values_bytes <= memory
-
-    def _values(self, found: ReadyStretch, live: Mapping[str, Array]) -> int:
-        """Return the bytes of live values and of a stretch's outputs."""
-        outputs = sum(o.dtype.itemsize * prod(o.shape) for o in found.stretch.outputs if o.counter < 0)
-        return sum({id(array): array.nbytes for array in live.values()}.values()) + self._options.output_sets * outputs
 
     def _make_room(self, found: ReadyStretch) -> None:
         """Plan and place a stretch with its team. Close others and drop kept stretches where that is needed; raise
@@ -335,8 +335,8 @@ class OpenStretches(Teams):
                 other.close()
         segments = segments_of(team)
         for segment in segments:
-            self._open.pop(segment, None)
             self._open[segment] = None
+            self._open.move_to_end(segment)
         self._arrange(segments)
 
     def _ways_out(self, found: ReadyStretch, team: Sequence[ReadyStretch]) -> Iterator[bool]:
@@ -377,17 +377,17 @@ class OpenStretches(Teams):
         """Close a stretch, and drop its records and those of its segments. If that fails, it may be done again."""
         stretch.is_forgotten = self.has_more = True
         found = self._ready.get(stretch)
-        if found is None:
-            return
-        found.close()
-        self._used.pop(found, None)
-        if found in self._usual_keys:
-            self._usual.remove(found)
-            self._usual_keys.remove(found)
-        for part, segment in zip(stretch.tape.segments, found.segments, strict=True):
-            self._close(segment)
+        if found is not None:
+            found.close()
+            self._used.pop(found, None)
+            if found in self._usual_keys:
+                self._usual.remove(found)
+                self._usual_keys.remove(found)
+            for segment in found.segments:
+                self._close(segment)
+        for part in stretch.tape.segments:  # also where one was bound, and the next failed
             self.segments.pop(part)
-        del self._ready[stretch]  # last: nobody would find what is left
+        self._ready.pop(stretch, None)  # last: nobody would find what is left
 
     @property
     def only(self) -> ReadyStretch | None:
@@ -465,10 +465,11 @@ class OpenStretches(Teams):
         """Bytes of the session, by what takes them."""
         found = self._opened_bytes() | {"values": 0}
         opened = [found for found in self._used if self._is_open(found)]
-        held, memory = self.needs.values_bytes, self.segments.memory
-        if memory is not None:  # they were there when less was open
-            held = min(held, memory - sum(found.values()))
-        found["values"] = max([held, 0, *(each.values_bytes + each.stacks_bytes for each in opened)])
+        given, memory = self.needs.given_bytes, self.segments.memory
+        values = max([self.needs.values_bytes + given, *(each.beside(given) + each.stacks_bytes for each in opened)])
+        if memory is not None:  # they were there when less was open, or will be
+            values = min(values, memory - sum(found.values()))
+        found["values"] = max(values, 0)
         return found
 
     def statistics(self) -> dict[str, Any]:

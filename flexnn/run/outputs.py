@@ -14,10 +14,7 @@ import numpy as np
 
 from flexnn import _core
 from flexnn.graph.ir import Array
-
-OWN_BYTES = 1 << 20
-"""Bytes from which an output is a mapping of its own: the C library keeps freed heap, more of it once the caller has
-dropped larger arrays."""
+from flexnn.graph.large import LARGE_BYTES, mapping
 
 
 class Outputs:
@@ -63,7 +60,7 @@ class Outputs:
             check_fits(name, self.given[name], shape, dtype)
             return self.given[name]
         nbytes = math.prod(shape) * dtype.itemsize
-        if not nbytes or (nbytes < OWN_BYTES and not self._reuse):
+        if not nbytes or (nbytes < LARGE_BYTES and not self._reuse):
             return np.empty(shape, dtype)
         kept = [memory for memory in self._kept.pop(name, []) if memory.nbytes == nbytes]
         memory = next((memory for memory in kept if self._is_free(memory, inputs)), None) or _Memory(nbytes)
@@ -85,7 +82,7 @@ class Outputs:
             return [self.array(name, shape, dtype, inputs) for name, shape, dtype in outputs]
 
         names = list(feed)
-        are_small = all(math.prod(shape) * dtype.itemsize < OWN_BYTES for _, shape, dtype in outputs)
+        are_small = all(math.prod(shape) * dtype.itemsize < LARGE_BYTES for _, shape, dtype in outputs)
         return _core.Signature(
             names,
             list(feed.values()),
@@ -108,12 +105,7 @@ class Outputs:
 
 class _Memory:
     def __init__(self, nbytes: int) -> None:
-        import mmap  # most models' outputs are small
-
-        self.nbytes = nbytes
-        self.mapping = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        with contextlib.suppress(OSError):  # a system without huge pages
-            self.mapping.madvise(mmap.MADV_HUGEPAGE)
+        self.nbytes, self.mapping = nbytes, mapping(nbytes)
         self._alone = self._references()
 
     @property

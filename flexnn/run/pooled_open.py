@@ -16,7 +16,7 @@ from .engine import Engine, SessionError
 from .model_file import ModelFile
 from .open_shapes import OpenShapesRun
 from .options import RunOptions
-from .segments import CODE_BYTES, Base
+from .segments import AGAIN, CODE_BYTES, Base
 from .sharing import Seat, SharedArena, made
 from .teams import segments_of
 
@@ -26,8 +26,6 @@ CLOSED_MS, FORGOTTEN_MS = 50.0, 500.0
 """Milliseconds that a run takes longer, as the pool counts, where nothing is open, and where nothing is kept either."""
 NEAR = 16
 """Part of the pinned bytes by which a choice may differ from what is open, which then stays."""
-AGAIN = 1.25
-"""Growth of a budget for which open stretches are planned again."""
 
 
 class PooledOpenRun(OpenShapesRun):
@@ -182,9 +180,8 @@ class PooledOpenRun(OpenShapesRun):
         """Close what is open, and drop its plans, or all that is kept."""
         self._repeats = None
         if forgets:
-            for key, stretch in list(self._first.items()):
-                self._forget(stretch)
-                del self._first[key]  # last: nobody would find what is left of it
+            for key in list(self._first):
+                self._drop(key)
             self._open.segments.drop_templates()
             self._recorder.keep_templates(wanted=False)
         self._open.shut()

@@ -52,6 +52,10 @@ class ReadyStretch:
     """Bytes of values outside its region when it was planned."""
     values_bytes: int = 0
     """Bytes of live values and outputs beside which it was planned."""
+    given_bytes: int = 0
+    """Bytes of them that the caller may hold: outputs of the run before."""
+    own_bytes: int = 0
+    """Bytes of its own outputs that the caller may hold when it runs again, stacks not counted."""
     recording: _core.Recording | None = None
     slots_at: int = 0
     """Arena offset of the slots in ``recording``."""
@@ -63,6 +67,8 @@ class ReadyStretch:
     """Number of stacks of such an output at a time, by its number."""
     signature: _core.Signature | None = None
     """Signature of the runs that it is all of; None: there was none."""
+    order: list[int] | None = None
+    """Numbers of its outputs in the order of the model's, if it is all of a run and they are in another one."""
     nbytes: int = 0
     """Bytes that it takes outside the arena, its segments' programs and its constants not counted."""
 
@@ -74,9 +80,27 @@ class ReadyStretch:
         """Bytes of its outputs of unknown length."""
         return sum(rows * self.times[number] * self._row_bytes(number) for number, rows in self.capacities.items())
 
+    def held_beside(self, given_bytes: int) -> int:
+        """Return the bytes of outputs that the caller may hold while it runs, beside ``given_bytes`` of the last run's.
+        Its own stacks count twice already.
+        """
+        last = sum(
+            rows * (self.times[number] - 1) * self._row_bytes(number) for number, rows in self.capacities.items()
+        )
+        return max(self.own_bytes, given_bytes - last)
+
+    def beside(self, given_bytes: int) -> int:
+        """Return the bytes of values beside which it runs after a run with so many bytes of outputs."""
+        return self.values_bytes - self.given_bytes + self.held_beside(given_bytes)
+
     def _row_bytes(self, number: int) -> int:
         output = self.stretch.outputs[number]
         return output.dtype.itemsize * prod(output.shape)
+
+    @property
+    def output_bytes(self) -> int:
+        """Bytes of its outputs of known length."""
+        return sum(o.dtype.itemsize * prod(o.shape) for o in self.stretch.outputs if o.counter < 0)
 
     @property
     def buffer_count(self) -> int:
@@ -148,6 +172,7 @@ def ready(stretch: Stretch, segments: list[BoundSegment]) -> ReadyStretch:
     for number, entry in enumerate(tape.entries):
         if entry.kind == "row" and (buffer := int(slots["base"][tape.root(entry.b)]) - 1) >= first_output:
             made.grown[number] = buffer - first_output
+    made.times = dict.fromkeys(made.grown.values(), 1 if stretch.region.path else 2)
     return made
 
 

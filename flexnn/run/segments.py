@@ -47,6 +47,8 @@ bytes that tracing takes for each node of the model (3 to 10 KiB); and how many 
 """
 BASES_MAX = 4
 """Most plans of one template that others are refitted from."""
+AGAIN = 1.25
+"""Growth of a budget for which what had no room before is tried again."""
 GROWTH = 1.25
 """Sizes are planned this many times as large where they have grown before, if the budget allows."""
 
@@ -222,8 +224,8 @@ class BoundSegments:
         """Templates that the session keeps."""
         self.plans_larger = True
         """Whether plans may be for larger sizes than those that are asked for."""
-        self._had_no_room = False
-        """Whether templates were dropped for a budget."""
+        self._lacked = 0
+        """Largest budget for which templates were dropped."""
         self._model_nodes = sum(len(graph.nodes) for graph in self.stored.model.graph.walk())
         inline = (c for c in self.stored.constants if isinstance(source_of(c).base, ArraySource))
         values = sum(constant.nbytes for constant in inline)
@@ -302,7 +304,7 @@ class BoundSegments:
         """Return whether the artifact's templates, or new ones, take little of the bytes that a budget leaves."""
         source = self.stored.template_source
         needed = max(READING * source.weight.nbytes if source is not None else 0, TRACING_BYTES * self._model_nodes)
-        return not self._had_no_room and ROOM * needed <= room_bytes
+        return (self.memory is None or self.memory > AGAIN * self._lacked) and ROOM * needed <= room_bytes
 
     def drop_templates(self) -> bool:
         """Forget the templates; segments keep their graphs. Return whether there were any."""
@@ -312,7 +314,7 @@ class BoundSegments:
         if self.templates is not None:
             self.templates.close()
             self.templates = None
-        self._had_no_room = True
+        self._lacked = max(self._lacked, self.memory or 0)
         for other in self:
             other.segment.leave_template()
         self._packings.clear()

@@ -56,7 +56,7 @@ class Teams(Arena):
         if (memory, floor_bytes) != (self.segments.memory, self.segments.floor_bytes):
             self.segments.memory, self.segments.floor_bytes = memory, floor_bytes
             self._counted = ()
-        return memory is None or self._beside_values() + values_bytes <= memory
+        return memory is None or self.beside_values() + values_bytes <= memory
 
     def unbind(self) -> None:
         """Close everything; plans stay."""

@@ -304,3 +304,41 @@ def test_templates_are_kept_where_no_budget_counts_them(tmp_path: Path) -> None:
         session.memory = session.session_bytes
         assert session._run._recorder.templates is None  # type: ignore[attr-defined]
         session.run(None, feed)
+
+
+def padded() -> onnx.ModelProto:
+    """Rows and columns padded to a multiple of 4, as a model does that halves its maps twice; a convolution."""
+    nodes = [
+        node("Shape", ["x"], ["shape"]),
+        node("Gather", ["shape", "places"], ["sizes"], axis=0),
+        node("Add", ["sizes", "three"], ["more"]),
+        node("Div", ["more", "four"], ["blocks"]),
+        node("Mul", ["blocks", "four"], ["whole"]),
+        node("Sub", ["whole", "sizes"], ["after"]),
+        node("Concat", ["zeros", "after"], ["pads"], axis=0),
+        node("Pad", ["x", "pads"], ["p"]),
+        node("Conv", ["p", "w"], ["y"], strides=[4, 4]),
+    ]
+    constants = {
+        "places": np.array([2, 3], np.int64),
+        "three": np.array([3], np.int64),
+        "four": np.array([4], np.int64),
+        "zeros": np.array([0, 0, 0, 0, 0, 0], np.int64),
+        "w": numbers(5, 3, 4, 4) / 7,
+    }
+    inputs = [value("x", F32, [1, 3, "h", "w"])]
+    return model_of(graph_of(nodes, inputs, [value("y", F32, [1, 5, "p", "q"])], constants))
+
+
+@pytest.mark.parametrize(("first", "traced"), [((6, 7), 0), ((8, 8), 1)])
+def test_padding_of_nothing_needs_no_other_template(tmp_path: Path, first: tuple[int, int], traced: int) -> None:
+    model = padded()
+    with opened(tmp_path, model) as session:
+        check_run(session, model, {"x": numbers(1, 3, *first)})
+        templates = session._run._recorder.templates  # type: ignore[attr-defined]
+        before = templates.nodes
+        seen = []
+        for h, w in ((5, 6), (8, 5), (9, 12), (12, 12), (16, 5), (8, 8)):
+            check_run(session, model, {"x": numbers(1, 3, h, w)})
+            seen.append(templates.nodes)
+        assert len({before, *seen}) <= 1 + traced, (before, seen)

@@ -11,6 +11,7 @@ import numpy as np
 from ..build import NO_ACT, copy_attrs
 from ..ir import Attr
 from ..pack import PackedSource, PanelSource
+from ..sizes import preferring
 from ..sources import SizesSource
 from ..strided import DIMS, broadcast
 from .constant import Const, Narrow, of_integers, rows_source, tied_source
@@ -186,7 +187,9 @@ def pad(ctx: Context) -> list[Value]:
     before, after = [0] * rank, [0] * rank
     for i, axis in enumerate(axes):
         before[axis], after[axis] = amounts[i], amounts[i + len(axes)]
-    if not any(before) and not any(after):
+    with preferring(amounts):
+        is_padded = any(amounts)
+    if not is_padded and not any(amounts):
         return [x]
     attrs: dict[str, Attr] = {"mode": mode, "before": before, "after": after, "interior": [0] * rank, "value": fill}
     attrs["value_int"] = 0 if ctx.dtype(x) == "f32" or not math.isfinite(fill) else int(fill)
