@@ -184,7 +184,7 @@ class OpenStretches(Teams):
         """
         memory, before = self.segments.memory, self.needs.given_bytes
         if self._home is None:
-            self.needs.given_bytes = max(self._options.output_sets - 1, 0) * nbytes
+            self.needs.given_bytes = (self._options.output_sets - 1) * nbytes
             if memory is not None and self.needs.given_bytes > before:
                 if self.minimum_bytes > memory:
                     raise BudgetError(self.minimum_bytes, memory)

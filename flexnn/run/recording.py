@@ -55,9 +55,7 @@ class ReadyStretch:
     given_bytes: int = 0
     """Bytes of them that the caller may hold: outputs of the run before."""
     own_bytes: int = 0
-    """Bytes of its own outputs that the caller may hold when it runs again, stacks not counted; less than 0 where the
-    budget counts no outputs.
-    """
+    """Bytes of its own outputs that the caller may hold when it runs again, stacks not counted."""
     recording: _core.Recording | None = None
     slots_at: int = 0
     """Arena offset of the slots in ``recording``."""
@@ -89,7 +87,7 @@ class ReadyStretch:
         last = sum(
             rows * (self.times[number] - 1) * self._row_bytes(number) for number, rows in self.capacities.items()
         )
-        return max(self.own_bytes, given_bytes - last) if given_bytes else self.own_bytes
+        return max(self.own_bytes, given_bytes - last)
 
     def beside(self, given_bytes: int) -> int:
         """Return the bytes of values beside which it runs after a run with so many bytes of outputs."""
