@@ -74,11 +74,12 @@ def _grow(opened: OpenStretches, found: ReadyStretch, grown: Growing, others: in
     """Make a stack of a stretch twice as large, or as large as the budget allows beside its ``others``. Raises
     BudgetError, SessionError.
     """
-    wanted = max(2 * grown.nbytes, grown.nbytes + grown.row_bytes)
+    least = (grown.nbytes // max(grown.row_bytes, 1) + 1) * grown.row_bytes  # it need not end with a whole row
+    wanted = max(2 * grown.nbytes, least)
     room, memory = _room(opened, found, others), opened.segments.memory
     if room is not None and memory is not None:
         wanted = min(wanted, room)
-        if wanted < grown.nbytes + grown.row_bytes:
+        if wanted < least:
             opened.is_full = True
             raise BudgetError(memory - room + GUESS * grown.nbytes + grown.row_bytes, memory)
     try:
