@@ -24,10 +24,10 @@ def empty(shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
 
 
 def stacked(rows: Sequence[Array], axis: int) -> Array:
-    """Return rows of one shape side by side along a new axis, as numpy.stack does."""
+    """Return rows of one shape and type along a new axis, as numpy.stack does."""
     place = axis if axis >= 0 else axis + rows[0].ndim + 1
     shape = (*rows[0].shape[:place], len(rows), *rows[0].shape[place:])
-    return np.stack(rows, axis, out=empty(shape, np.result_type(*rows)))
+    return np.stack(rows, axis, out=empty(shape, rows[0].dtype))
 
 
 def mapping(nbytes: int) -> Any:

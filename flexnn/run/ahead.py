@@ -58,7 +58,7 @@ class Tally:
     held_bytes: int = 0
     """Bytes of values outside the region that is walked (Needs.held_bytes)."""
     _sizes: dict[Stretch, tuple[int, int]] = field(default_factory=dict)
-    """Bytes that stretches need, live values not counted, and those of them that the caller holds."""
+    """Bytes that stretches need, live values not counted, and how many of them the caller holds."""
 
     def meet(self, stretch: Stretch, live: Mapping[str, Array], stacks_bytes: int) -> None:
         """Count a stretch beside live values, and stacks that grow while it runs."""
