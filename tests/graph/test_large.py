@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,7 @@ from flexnn.graph.large import LARGE_BYTES, empty, stacked
 
 def resident() -> int:
     with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * 4096
+        return int(file.read().split()[1]) * mmap.PAGESIZE
 
 
 @pytest.mark.parametrize("axis", [0, 1, -1])
