@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from flexnn.graph.ir import Array
 from flexnn.planning.overhead import BASE_BYTES
@@ -38,6 +38,11 @@ class Needs:
     def run(self, found: ReadyStretch) -> None:
         """Count a stretch that has run."""
         self._stretches[found] = max(self._stretches.get(found, 0), found.stacks_bytes)
+
+    def most_values(self, stretches: Iterable[ReadyStretch]) -> int:
+        """Return the most bytes of values that there were in a run of these stretches, or will be in the next one."""
+        given = self.given_bytes
+        return max([self.values_bytes + given, *(each.beside(given) + each.stacks_bytes for each in stretches)])
 
     @property
     def smallest(self) -> int:

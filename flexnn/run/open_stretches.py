@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from flexnn import _core
-from flexnn.graph.ir import Array, Graph
+from flexnn.graph.ir import Array
 from flexnn.planning import BudgetError, Plan
 from flexnn.regions import Segment, Stretch
 
@@ -175,7 +175,8 @@ class OpenStretches(Teams):
             return None
         self._ran(stretch)
         outputs, run_ns, stall_ns, bytes_read = repeated
-        self.give(stretch.output_bytes)
+        if self._home is None:
+            self.needs.given_bytes = stretch.own_bytes
         return outputs, {"run_ns": run_ns, "stall_ns": stall_ns, "bytes_read": bytes_read}
 
     def give(self, nbytes: int) -> None:
@@ -183,12 +184,15 @@ class OpenStretches(Teams):
         where that one has no room then. A pool looks which of them are held.
         """
         memory, before = self.segments.memory, self.needs.given_bytes
-        if self._home is None:
-            self.needs.given_bytes = (self._options.output_sets - 1) * nbytes
-            if memory is not None and self.needs.given_bytes > before:
-                if self.minimum_bytes > memory:
-                    raise BudgetError(self.minimum_bytes, memory)
-                self.hold(0, 0)
+        if self._home is not None:
+            return
+        self.needs.given_bytes = (self._options.output_sets - 1) * nbytes
+        if memory is None or self.needs.given_bytes <= before:
+            return
+        if self.beside_values() + self.needs.most_values(self._used) > memory:  # or all may stay open
+            if self.minimum_bytes > memory:
+                raise BudgetError(self.minimum_bytes, memory)
+            self.hold(0, 0)
 
     def finish(self) -> dict[str, int]:
         """End a complete run; return its figures. Segments that it did not need are closed, unless they share pinned
@@ -404,21 +408,9 @@ class OpenStretches(Teams):
 
     def empty_plan(self) -> Plan:
         """Return the plan of a run that numpy computed alone."""
-        from .region_plan import no_program  # few models have no part that the core computes
+        from .region_plan import empty_plan  # few models have no part that the core computes
 
-        return Plan(
-            graph=Graph(),
-            program=no_program(self.segments.setting.threads),
-            memory=self.segments.memory,
-            minimum_memory=0,
-            overhead=self.bytes(),
-            predicted_ms=0.0,
-            stall_ms=0.0,
-            bound_ms=0.0,
-            plan_ms=0.0,
-            activation_bytes=0,
-            working_bytes=0,
-        )
+        return empty_plan(self.segments.setting.threads, self.segments.memory, self.bytes())
 
     def rebudget(self, memory: int | None) -> None:
         """Plan the stretches of the last run again for another budget. If that fails, the old budget stays, and all
@@ -465,8 +457,7 @@ class OpenStretches(Teams):
         """Bytes of the session, by what takes them."""
         found = self._opened_bytes() | {"values": 0}
         opened = [found for found in self._used if self._is_open(found)]
-        given, memory = self.needs.given_bytes, self.segments.memory
-        values = max([self.needs.values_bytes + given, *(each.beside(given) + each.stacks_bytes for each in opened)])
+        values, memory = self.needs.most_values(opened), self.segments.memory
         if memory is not None:  # they were there when less was open, or will be
             values = min(values, memory - sum(found.values()))
         found["values"] = max(values, 0)

@@ -277,3 +277,20 @@ def no_program(threads: int) -> Program:
     steps, loads = np.zeros(0, _core.STEP_DTYPE), np.zeros(0, _core.LOAD_DTYPE)
     nodes, io_bytes = np.zeros(0, _core.NODE_DTYPE), np.zeros(0, np.int64)
     return Program(nodes, steps, loads, loads, 0, 0, 0, io_bytes, threads)
+
+
+def empty_plan(threads: int, memory: int | None, overhead: dict[str, int]) -> Plan:
+    """Return the plan of a run that numpy computed alone; ``overhead``: bytes of the session, by what takes them."""
+    return Plan(
+        graph=Graph(),
+        program=no_program(threads),
+        memory=memory,
+        minimum_memory=0,
+        overhead=overhead,
+        predicted_ms=0.0,
+        stall_ms=0.0,
+        bound_ms=0.0,
+        plan_ms=0.0,
+        activation_bytes=0,
+        working_bytes=0,
+    )
