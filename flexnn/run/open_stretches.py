@@ -189,7 +189,8 @@ class OpenStretches(Teams):
         self.needs.given_bytes = (self._options.output_sets - 1) * nbytes
         if memory is None or self.needs.given_bytes <= before:
             return
-        if self.beside_values() + self.needs.most_values(self._used) > memory:  # or all may stay open
+        stays = all(map(self._is_open, self._used))
+        if not stays or self.beside_values() + self.needs.most_values(self._used) > memory:
             if self.minimum_bytes > memory:
                 raise BudgetError(self.minimum_bytes, memory)
             self.hold(0, 0)
