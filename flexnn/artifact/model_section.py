@@ -26,7 +26,7 @@ from flexnn.graph.model import (
 )
 from flexnn.graph.pack import PackedSource
 from flexnn.graph.ports import Port
-from flexnn.graph.sources import ArraySource, HeldSource, MadeSource, ModelSource
+from flexnn.graph.sources import ArraySource, HeldSource, MadeSource, MappedSource, ModelSource
 from flexnn.graph.tied import mark_tied
 
 from .format import ArtifactError
@@ -124,8 +124,11 @@ def weight_key(weight: Weight) -> str | None:
     assert origin is not None
     if isinstance(origin, HeldSource):
         return origin.key
-    made = isinstance(weight.source, ArraySource)
-    made = made or (isinstance(weight.source, MadeSource) and weight.nbytes <= MADE_AGAIN_MAX)
+    source = weight.source
+    while isinstance(source, MappedSource):  # what binding makes may be reshaped: an LSTM's first state is
+        source = source.base
+    made = isinstance(source, ArraySource)
+    made = made or (isinstance(source, MadeSource) and weight.nbytes <= MADE_AGAIN_MAX)
     if weight.kind == "raw" and (made or weight.nbytes <= INLINE_BYTES):
         return None
     kind = "panels" if isinstance(weight.source, PackedSource) else weight.kind

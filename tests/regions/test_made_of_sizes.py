@@ -11,7 +11,7 @@ import pytest
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 import flexnn
-from tests.support.regions import F32, graph_of, model_of, value
+from tests.support.regions import F32, Binds, check_run, compiled, graph_of, model_of, numbers, value
 
 node = helper.make_node
 TWO = helper.make_tensor("value", TensorProto.FLOAT, [1], [2.0])
@@ -97,3 +97,53 @@ def test_many_are_no_constants(tmp_path: Path) -> None:
         assert refused.value.minimum > 64_000_000
         session.run(None, {"x": np.ones((1, 4), np.float32)})
         assert session.session_bytes <= few + (1 << 20)
+
+
+def lstm_of_zeros(hidden: int) -> onnx.ModelProto:
+    """An LSTM of x [t, n, 8] in both directions that begins with zeros for each row, as Keras writes it."""
+    rng = np.random.default_rng(3)
+    weights = {
+        name: (rng.standard_normal(shape) / 8).astype(np.float32)
+        for name, shape in (("w", (2, 4 * hidden, 8)), ("r", (2, 4 * hidden, hidden)))
+    }
+    nodes = [
+        node("Shape", ["x"], ["s"]),
+        node("Slice", ["s", "one", "two", "at"], ["n"]),
+        node("Concat", ["n", "width"], ["target"], axis=0),
+        node("Expand", ["nothing", "target"], ["rows"]),
+        node("Unsqueeze", ["rows", "at"], ["half"]),
+        node("Concat", ["half", "half"], ["begin"], axis=0),
+        node("LSTM", ["x", "w", "r", "", "", "begin", "begin"], ["y"], hidden_size=hidden, direction="bidirectional"),
+    ]
+    constants = {
+        "one": np.array([1]),
+        "two": np.array([2]),
+        "at": np.array([0]),
+        "width": np.array([hidden]),
+        "nothing": np.zeros((), np.float32),
+        **weights,
+    }
+    graph = graph_of(nodes, [value("x", F32, ["t", "n", 8])], [value("y", F32, ["t", 2, "n", hidden])], constants)
+    return model_of(graph)
+
+
+@pytest.mark.parametrize("memory", [None, 24 << 20])
+def test_states_made_of_a_batch(memory: int | None, tmp_path: Path) -> None:
+    """States above 64 KiB were looked for in the artifact, which has those of no batch."""
+    model = lstm_of_zeros(224)
+    path = compiled(tmp_path, model)
+    for batches in ((40,), (30, 41), (100, 3)):  # new sessions: what one met does not help another
+        with flexnn.Session(path, memory) as session:
+            for n in batches:
+                check_run(session, model, {"x": numbers(3, n, 8)})
+            assert not session.statistics()["hosted_operators"]
+
+
+def test_a_batch_of_many_has_a_template(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = lstm_of_zeros(224)
+    path = compiled(tmp_path, model)
+    binds = Binds(monkeypatch)
+    for n in (40, 100, 300):
+        with flexnn.Session(path) as session:
+            check_run(session, model, {"x": numbers(3, n, 8)})
+    assert not binds.count

@@ -15,12 +15,12 @@ import flexnn
 from flexnn.artifact import open_artifact
 from flexnn.artifact.model_section import StoredModel
 from flexnn.artifact.stored_source import StoredSource
-from flexnn.regions import Recorder, templates
+from flexnn.regions import Recorder
 from flexnn.regions.scope import Scope, Value, is_few
 from flexnn.regions.template_reader import ALIGN, load_templates
 from flexnn.regions.templates import Templates
 from tests.regions.test_templates import CASES, Checked
-from tests.support.regions import check_run, compiled, numbers
+from tests.support.regions import Binds, check_run, compiled, numbers
 
 SHAPES: dict[str, list[dict[str, tuple[int, ...]]]] = {
     "images": [{"x": (n, 3, 32 * h, 32 * w)} for n, h, w in ((1, 1, 2), (1, 3, 4), (2, 2, 3), (4, 1, 7), (1, 6, 2))],
@@ -30,20 +30,6 @@ SHAPES: dict[str, list[dict[str, tuple[int, ...]]]] = {
 }
 
 OTHERS = (-1, 0, 1, 3, 1 << 20, 1 << 70, 0.5, "", "f32", "0x0", "-0x1", None, [], {}, [1, [2]], True)
-
-
-class Binds:
-    """Counter of segments that are bound, whether for a template or not."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.count = 0
-        own = templates.build_segment
-
-        def build(*args: Any) -> Any:
-            self.count += 1
-            return own(*args)
-
-        monkeypatch.setattr(templates, "build_segment", build)
 
 
 @pytest.mark.parametrize("name", SHAPES)

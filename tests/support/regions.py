@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
+import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import flexnn
 from flexnn.graph import load_model
-from flexnn.regions import Recorder
+from flexnn.regions import Recorder, templates
 from flexnn.regions.scope import Scope, Value, is_few
 from flexnn.session import open_for_tests
 
@@ -95,3 +96,17 @@ def check_runs(
                 assert (mine.shape, mine.dtype) == (theirs.shape, theirs.dtype)
                 np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
             assert memory is None or session.session_bytes <= memory
+
+
+class Binds:
+    """Counter of segments that are bound, whether for a template or not."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        own = templates.build_segment
+
+        def build(*args: Any) -> Any:
+            self.count += 1
+            return own(*args)
+
+        monkeypatch.setattr(templates, "build_segment", build)
