@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from flexnn.asynchronous import Calls
     from flexnn.graph.about import About
+    from flexnn.graph.labels import Labels
     from flexnn.run.protocol import Run
 
 Array: TypeAlias = "NDArray[Any]"
@@ -159,6 +160,8 @@ class Session:
         if self._asked is not None:
             self._follow()
         self._feeds = Feeds(self._run.inputs, self._run.outputs)
+        artifact = self._run.artifact
+        self._labels: dict[str, Labels] = artifact.about().labels if artifact.has_labels else {}
 
     def _open_compiled(self, path: str, shapes: Mapping[str, tuple[int, ...]], opened: Callable[[str], Run]) -> None:
         """Open the artifact of an ONNX file; one whose bits have changed is made anew, once."""
@@ -236,7 +239,7 @@ class Session:
 
     def get_outputs(self) -> list[NodeArg]:
         """Return descriptions of the model's outputs, in its order."""
-        return [described(port) for port in self._run.outputs]
+        return [described(port, self._labels) for port in self._run.outputs]
 
     def get_modelmeta(self) -> About:
         """Return what the model says about itself: ``custom_metadata_map``, ``producer_name``, ``graph_name`` …
@@ -268,7 +271,9 @@ class Session:
                 fails may have written some.
 
         Returns:
-            One array for each name; those of ``out`` where it has them.
+            One array for each name; those of ``out`` where it has them. Where numbers of a classifier stand for labels,
+            an array of texts, or a sequence with a mapping for each row (``get_outputs()`` says so); ``out`` has the
+            numbers themselves.
 
         Raises:
             ValueError: A name, shape or type is wrong, or an array of ``out`` cannot be written into.
@@ -289,7 +294,17 @@ class Session:
 
                 into = placed(out, wanted, self._run.outputs, inputs, all_needed=not owns)
             outputs = self._while_open(lambda run: run.run(inputs, into))
+        if self._labels and out is None:
+            outputs = self._labelled(outputs)
         return outputs if wanted is None else [outputs[i] for i in wanted]
+
+    def _labelled(self, outputs: list[Array]) -> list[Any]:
+        """Return outputs with what numbers stand for."""
+        names = [port.name for port in self._run.outputs]
+        return [
+            self._labels[name].of(array) if name in self._labels else array
+            for name, array in zip(names, outputs, strict=True)
+        ]
 
     async def arun(
         self,
@@ -475,8 +490,10 @@ def open_for_tests(
     return session
 
 
-def described(port: Port) -> NodeArg:
-    """Return the description of an input or output."""
+def described(port: Port, labels: Mapping[str, Labels] | None = None) -> NodeArg:
+    """Return the description of an input, or of an output with its labels."""
+    if labels and port.name in labels:
+        return NodeArg(port.name, list(port.dims or ()), labels[port.name].type)
     kind = _TYPES[port.dtype] if port.dtype is not None else "unknown"
     return NodeArg(port.name, list(port.dims or ()), f"tensor({kind})")
 

@@ -22,7 +22,8 @@ KINDS = (GRAPH, MODEL) = (1, 2)
 """A bound graph; a model whose shapes are bound at run time."""
 PAGE = DIRECT_ALIGN
 """Alignment of each weight in bytes, so that direct reads reach it."""
-ABOUT = "about"
+ABOUT, LABELLED = "about", "about and labels"
+"""Names of the last weight, which no node reads; the second one's has what numbers of outputs stand for, too."""
 """Name of the weight that holds what the model says about itself."""
 GRAPH_BYTES_MAX = 64 << 20
 CHUNKS_MAX = 1 << 24

@@ -20,7 +20,7 @@ from flexnn.graph.ir import RAW_CHUNK_BYTES, TENSOR_BYTES_MAX, Graph, Node, Tens
 from flexnn.graph.panels import NR
 from flexnn.graph.tables import CHUNK_BYTES_MIN
 
-from .format import ABOUT, GRAPH, HEADER_BYTES, PAGE, ArtifactError, Header, again
+from .format import ABOUT, GRAPH, HEADER_BYTES, LABELLED, PAGE, ArtifactError, Header, again
 from .section import load_graph
 
 if TYPE_CHECKING:
@@ -86,7 +86,13 @@ class Artifact:
             return About()
         if weight.nbytes > ABOUT_BYTES_MAX:
             raise ArtifactError(f"{self.path}: what the model says about itself has {weight.nbytes} bytes")
-        return load_about(StoredSource(self._file, self.crcs, weight, "u8", (weight.nbytes,)).load().tobytes())
+        raw = StoredSource(self._file, self.crcs, weight, "u8", (weight.nbytes,)).load().tobytes()
+        return load_about(raw, has_labels=self.has_labels)
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether numbers of outputs stand for labels, which ``about`` tells."""
+        return self._about is not None and self._about.name == LABELLED
 
     def close(self) -> None:
         """Close the file; twice is fine."""
@@ -145,7 +151,7 @@ def _read(file: Descriptor) -> Artifact:
 
 def _take_about(contents: Graph | StoredModel) -> Weight | None:
     """Remove the last weight from the others if nothing reads it and it has the name, so that no plan counts it."""
-    if not contents.weights or contents.weights[-1].name != ABOUT or contents.weights[-1].kind != "raw":
+    if not contents.weights or contents.weights[-1].name not in (ABOUT, LABELLED) or contents.weights[-1].kind != "raw":
         return None
     if isinstance(contents, Graph):
         read = (item.weight for items in (contents.tensors, contents.nodes) for item in items)

@@ -1,8 +1,12 @@
-"""Texts of a model about itself: apps read them (an alphabet, a sample rate), nothing computes with them."""
+"""Texts of a model about itself: apps read them (an alphabet, a sample rate, names of classes), nothing computes with
+them.
+"""
 
 from __future__ import annotations
 
 from typing import NamedTuple
+
+from .labels import Labels
 
 
 class About(NamedTuple):
@@ -15,3 +19,5 @@ class About(NamedTuple):
     graph_description: str = ""
     version: int = 0
     custom_metadata_map: dict[str, str] = {}  # noqa: RUF012 (a tuple's default; nobody changes it)
+    labels: dict[str, Labels] = {}  # noqa: RUF012
+    """Labels that numbers of outputs stand for, by the output."""

@@ -35,9 +35,12 @@ def import_onnx(file: OnnxFile) -> Model:
     except GraphError as error:
         raise GraphError(f"{file.path}: {error}") from None
     inferred, outputs = infer_outputs(file.model)
-    graph = _Importer(file, opset).graph(inferred.graph)
+    importer = _Importer(file, opset)
+    graph = importer.graph(inferred.graph)
+    importer.check_labels(graph)
     graph.outputs = outputs
-    model = Model(graph, opset, file.says(), tuple(sorted(file.externals)))
+    about = file.says()._replace(labels=importer.shared.labels)
+    model = Model(graph, opset, about, tuple(sorted(file.externals)))
     share_equal(model)
     mark_tied(model)
     return model
@@ -82,9 +85,23 @@ class _Importer:
         if node.op_type == "Identity" and not node.domain and node.input[:1] and node.input[0] in self.shared.sequences:
             self.shared.sequences[node.output[0]] = self.shared.sequences[node.input[0]]
             return []
+        if node.op_type == "Identity" and not node.domain and node.input[:1] and node.input[0] in self.shared.labels:
+            self.shared.labels[node.output[0]] = self.shared.labels[node.input[0]]
+            return [node]
         for name in node.input:
             self._require_tensor(name, f"{node.where}: its input {name!r}")
         return [node]
+
+    def check_labels(self, graph: ModelGraph) -> None:
+        """Keep the labels of outputs. Raises GraphError if they stand for numbers that nodes read, too."""
+        labels = self.shared.labels
+        for inner in graph.walk():
+            for node in inner.nodes:
+                read = [name for name in node.input if name in labels and node.op_type != "Identity"]
+                if read:
+                    raise GraphError(f"{node.where}: its input {read[0]!r} has labels, which only callers may read")
+        outputs = {port.name for port in graph.outputs}
+        self.shared.labels = {name: labels[name] for name in labels if name in outputs}
 
     def _require_tensor(self, name: str, what: str) -> None:
         if name in self.shared.sequences:

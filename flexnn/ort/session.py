@@ -82,6 +82,7 @@ class InferenceSession:
         if self._profile is not None:
             self._profile.add("model_loading", start, model=self._name)
         self._outputs_meta, self._inputs_meta = self._opened.get_outputs(), self._opened.get_inputs()
+        self._has_mappings = any(port.type.startswith("seq(") for port in self._outputs_meta)
 
     @property
     def _name(self) -> str:
@@ -169,8 +170,9 @@ class InferenceSession:
         for _ in range(_TRIES):
             try:
                 into = {"out": out} if out is not None and isinstance(self._opened, Session) else {}
-                outputs: list[Array] = self._opened.run(names, feed, **into)
-                return outputs
+                outputs: list[Any] = self._opened.run(names, feed, **into)
+                # mappings are lists, as onnxruntime's are
+                return outputs if not self._has_mappings else [o if hasattr(o, "dtype") else list(o) for o in outputs]
             except FlexNNError as error:
                 self._refused(running_error(error))
             except (ValueError, TypeError):

@@ -46,8 +46,8 @@ COMPARED_MAX = 3
 """Most numbers of inputs that are tried because nodes compare with them."""
 BATCH = 3
 """Least size of what is 1 elsewhere."""
-MANY = 128
-"""Another one, at which what nodes make of it is too much to be computed while binding."""
+MANY = 128, 1024
+"""Larger ones, at which some or all of what nodes make of them is too much to be computed while binding."""
 WINDOWS = (512, 256, 1536)
 """Samples of a window of sound: models that are fed one after the other often take only one or two such sizes."""
 
@@ -236,5 +236,5 @@ def _changed(sizes: dict[str, int]) -> Iterator[dict[str, int]]:
     yield sizes | dict.fromkeys(single, BATCH)
     for name in large:
         yield sizes | apart | {name: 1}
-    if single:
-        yield sizes | dict.fromkeys(single, MANY)
+    for size in MANY if single else ():
+        yield sizes | dict.fromkeys(single, size)

@@ -373,7 +373,7 @@ def test_what_is_not_supported(tmp_path):
     refused(tmp_path, "differ in length", n_targets=1, **{**trees(2, 3, "target", 1), "nodes_values": [0.5]})
     refused(tmp_path, "results", n_targets=10**15, **trees(2, 3, "target", 1))
     refused(tmp_path, "levels", n_targets=1, **deep())
-    refused(tmp_path, "export the model with the option zipmap=False", "ZipMap")
+    refused(tmp_path, "0 labels; 1 to 65536 are supported", "ZipMap")
     refused(tmp_path, "6 coefficients and 0 intercepts", "LinearRegressor", coefficients=numbers(6), targets=4)
     refused(tmp_path, "transform PROBIT", "LinearRegressor", coefficients=numbers(6), post_transform="PROBIT")
 

@@ -7,11 +7,16 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..labels import Labels
 from .expansion import Expansion, expands
 
 DOMAIN = "ai.onnx.ml"
 FLOAT = 1
 """TensorProto.DataType."""
+LABELS_MAX = 1 << 16
+"""Most labels of an output."""
+LABEL_MAX = 1 << 12
+"""Most characters of a label."""
 _TRANSFORMS = {"NONE": "Identity", "LOGISTIC": "Sigmoid", "SOFTMAX": "Softmax"}
 
 
@@ -46,14 +51,33 @@ def transformed(e: Expansion, scores: str, index: int) -> None:
 
 def classified(e: Expansion, scores: str, classes: int, labels: str) -> None:
     """Labels of the highest scores, and the scores. ``labels``: of which attribute."""
-    names = integers(e, labels)
-    if e.attr("classlabels_strings", []):
-        raise e.error("labels that are strings are not supported: export the model with integer labels")
+    names = class_names(e, labels)
     if len(names) != classes or classes < 2:
         raise e.error(f"{classes} scores for {len(names)} labels are not supported")
     best = e.add("ArgMax", scores, axis=1, keepdims=0)
     e.add("Gather", e.array(names), best, output=e.output(0), axis=0)
     transformed(e, scores, 1)
+
+
+def class_names(e: Expansion, integer_labels: str) -> np.ndarray:
+    """The integers that output 0 has for each class: those of attribute ``integer_labels``, or, where labels are texts,
+    their places.
+    """
+    texts = _texts(e, "classlabels_strings")
+    if not texts:
+        return integers(e, integer_labels)
+    e.attr(integer_labels, [])
+    e.shared.labels[e.output(0)] = Labels("texts", texts)
+    return np.arange(len(texts), dtype=np.int64)
+
+
+def _texts(e: Expansion, name: str) -> list[str]:
+    value = e.attr(name, [])
+    if not isinstance(value, list) or not all(isinstance(v, str) and len(v) <= LABEL_MAX for v in value):
+        raise e.error(f"attribute {name} is not a list of texts of at most {LABEL_MAX} characters")
+    if len(value) > LABELS_MAX:
+        raise e.error(f"attribute {name} has {len(value)} labels; at most {LABELS_MAX} are supported")
+    return list(map(str, value))
 
 
 @expands("Scaler", domain=DOMAIN)
@@ -99,7 +123,7 @@ def linear_regressor(e: Expansion) -> None:
 def linear_classifier(e: Expansion) -> None:
     """A product with a row of weights for each class."""
     e.integer("multi_class", 0)
-    count = len(integers(e, "classlabels_ints"))
+    count = len(_texts(e, "classlabels_strings") or integers(e, "classlabels_ints"))
     classified(e, _product(e, count), count, "classlabels_ints")
 
 
@@ -113,5 +137,10 @@ def _product(e: Expansion, rows: int) -> str:
 
 @expands("ZipMap", domain=DOMAIN)
 def zip_map(e: Expansion) -> None:
-    """Refuse ZipMap, whose outputs are mappings and not tensors."""
-    raise e.error("mappings are not supported: export the model with the option zipmap=False")
+    """The scores themselves, which callers get as mappings (graph/labels.py)."""
+    names: list[str] | list[int] = _texts(e, "classlabels_strings") or integers(e, "classlabels_int64s").tolist()
+    if not 1 <= len(names) <= LABELS_MAX:
+        raise e.error(f"{len(names)} labels; 1 to {LABELS_MAX} are supported")
+    e.shared.labels[e.output(0)] = Labels("mappings", names)
+    shape = e.array(np.array([-1, len(names)], np.int64))
+    e.add("Reshape", e.input(0), shape, output=e.output(0))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..ir import GraphError, WeightSource
+from ..labels import Labels
 from ..model import Constant, ModelAttr, ModelGraph, ModelNode
 from ..sources import ArraySource, ModelSource
 
@@ -52,6 +53,8 @@ class Shared:
     """Values that are lengths of sequences, where a mask may stand as well."""
     sequences: dict[str, Held] = field(default_factory=dict)
     """Sequences and optional values that the model builds, by name: no node makes them."""
+    labels: dict[str, Labels] = field(default_factory=dict)
+    """Values whose numbers stand for labels, by name: only callers may read them."""
 
 
 class Expansion:

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..evaluate import BYTES_MAX
 from ..model import Constant, ModelAttr
-from .classic import DOMAIN, floats, integers
+from .classic import DOMAIN, class_names, floats, integers
 from .expansion import Expansion, expands
 
 DEPTH_MAX = 64
@@ -294,9 +294,7 @@ def tree_ensemble_classifier(e: Expansion) -> None:
     onnxruntime's label is not of the higher one; the specification's is.
     """
     kind = np.float64 if _is_wide(e) else np.float32
-    labels = integers(e, "classlabels_int64s")
-    if e.attr("classlabels_strings", []):
-        raise e.error("labels that are strings are not supported: export the model with integer labels")
+    labels = class_names(e, "classlabels_int64s")
     forest, number = _forest(e, kind)
     leaves = _leaves(e, "class", forest, number)
     which, count = np.unique(leaves.results), len(labels)

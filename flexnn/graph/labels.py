@@ -1,0 +1,70 @@
+"""Outputs whose numbers stand for labels: names of classes as texts, and scores of each class as mappings.
+
+A run computes numbers. What they stand for is looked up when the caller reads an output, so nothing else changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, overload
+
+import numpy as np
+
+from .ir import Array
+
+TYPES = {"texts": "tensor(string)", "mappings": "seq(map({key},tensor(float)))"}
+"""Types of such outputs, as onnxruntime names them."""
+
+
+class Labels(NamedTuple):
+    """Labels of an output. ``kind``: ``texts``: each number is an index of ``names``; ``mappings``: the last axis has a
+    score for each of ``names``.
+    """
+
+    kind: str
+    names: list[str] | list[int]
+
+    @property
+    def type(self) -> str:
+        """The output's type."""
+        return TYPES[self.kind].format(key="string" if self.names and isinstance(self.names[0], str) else "int64")
+
+    def of(self, array: Array) -> Array | Mappings:
+        """Return what ``array`` stands for."""
+        if self.kind == "texts":
+            texts: Array = np.array(self.names, object)[array]
+            return texts
+        return Mappings(self.names, array.reshape(-1, len(self.names)))
+
+
+class Mappings(Sequence[dict[Any, float]]):
+    """Scores by label, a mapping for each row of ``scores``. A mapping is made when it is asked for; as an array, they
+    are ``scores``.
+    """
+
+    def __init__(self, names: Sequence[Any], scores: Array) -> None:
+        self.names, self.scores = names, scores
+
+    @overload
+    def __getitem__(self, index: int) -> dict[Any, float]: ...
+    @overload
+    def __getitem__(self, index: slice) -> Mappings: ...
+    def __getitem__(self, index: int | slice) -> dict[Any, float] | Mappings:
+        if isinstance(index, slice):
+            return Mappings(self.names, self.scores[index])
+        return dict(zip(self.names, self.scores[index].tolist(), strict=True))
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    def __eq__(self, other: object) -> bool:
+        return list(self) == list(other) if isinstance(other, Sequence) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} mappings of {len(self.names)} labels>"
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        array = np.asarray(self.scores, dtype)
+        return array.copy() if copy else array

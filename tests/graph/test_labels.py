@@ -1,0 +1,104 @@
+"""Classifiers whose labels are texts, and scores as mappings, as scikit-learn's are exported, against onnxruntime."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+
+import flexnn
+from flexnn.artifact import ArtifactError
+from flexnn.artifact.about_weight import about_weight, load_about
+from flexnn.graph.about import About
+from flexnn.graph.labels import Labels, Mappings
+from flexnn.ort import InferenceSession
+from tests.graph.test_classic import numbers, trees
+
+FEATURES = 6
+TEXTS = ["ham", "spam", "größer"]
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "linear": (
+        "LinearClassifier",
+        {"coefficients": numbers(18), "intercepts": numbers(3), "post_transform": "SOFTMAX"},
+    ),
+    "trees": ("TreeEnsembleClassifier", trees(5, 3, "class", 3)),
+}
+
+
+def classifier(kind: str, labels: list[str] | list[int], rows: int | str = "n") -> onnx.ModelProto:
+    """A classifier with its labels behind an Identity and its scores behind a ZipMap."""
+    operator, attrs = KINDS[kind]
+    are_texts = isinstance(labels[0], str)
+    own = "classlabels_ints" if operator == "LinearClassifier" else "classlabels_int64s"
+    attrs = attrs | {"classlabels_strings" if are_texts else own: labels}
+    zipped = {"classlabels_strings" if are_texts else "classlabels_int64s": labels}
+    nodes = [
+        helper.make_node(operator, ["x"], ["best", "scores"], domain="ai.onnx.ml", **attrs),
+        helper.make_node("Identity", ["best"], ["label"]),
+        helper.make_node("ZipMap", ["scores"], ["probabilities"], domain="ai.onnx.ml", **zipped),
+    ]
+    key = TensorProto.STRING if are_texts else TensorProto.INT64
+    score = helper.make_tensor_type_proto(TensorProto.FLOAT, [])
+    mapping = helper.make_sequence_type_proto(helper.make_map_type_proto(key, score))
+    outputs = [
+        helper.make_tensor_value_info("label", key, [rows]),
+        helper.make_value_info("probabilities", mapping),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [rows, FEATURES])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
+    return helper.make_model(helper.make_graph(nodes, "g", [x], outputs), opset_imports=opsets, ir_version=8)
+
+
+@pytest.mark.parametrize("labels", [TEXTS, [7, 3, 11]])
+@pytest.mark.parametrize("rows", [9, "n"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_labels_are_onnxruntimes(kind: str, rows: int | str, labels: Any, tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(classifier(kind, labels, rows).SerializeToString())
+    theirs = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    x = np.random.default_rng(0).standard_normal((9, FEATURES)).astype(np.float32)
+    want_labels, want = theirs.run(None, {"x": x})
+    with flexnn.Session(flexnn.compile(path)) as session:
+        assert [port.type for port in session.get_outputs()] == [port.type for port in theirs.get_outputs()]
+        for _ in range(3):  # runs that repeat another give labels, too
+            got_labels, got = session.run(None, {"x": x})
+            assert (got_labels.dtype, got_labels.tolist()) == (want_labels.dtype, want_labels.tolist())
+            assert len(got) == len(want)
+            for mine, other in zip(got, want, strict=True):
+                assert mine == pytest.approx(other, abs=1e-6)
+        assert session.run(["probabilities"], {"x": x})[0][2] == got[2]
+        np.testing.assert_array_equal(np.asarray(got)[:, 0], [row[labels[0]] for row in got])
+        assert isinstance(got[2:5], Mappings)
+        assert got[2:5] == list(got)[2:5]
+    outputs = InferenceSession(str(path)).run(None, {"x": x})
+    assert isinstance(outputs[1], list)
+    assert outputs[1] == list(got)
+
+
+def test_labels_that_nodes_read_are_refused(tmp_path: Path) -> None:
+    model = classifier("linear", TEXTS)
+    model.graph.node.append(helper.make_node("Cast", ["best"], ["number"], to=TensorProto.FLOAT))
+    model.graph.output.append(helper.make_tensor_value_info("number", TensorProto.FLOAT, None))
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(flexnn.FlexNNError, match="has labels, which only callers may read|STRING"):
+        flexnn.compile(tmp_path / "m.onnx")
+
+
+@pytest.mark.parametrize(
+    "row",
+    [["texts", []], ["texts", [1]], ["mappings", [1.5]], ["mappings", ["a", 1]], ["other", ["a"]], ["texts"], 3, {}],
+)
+def test_labels_that_are_none_are_refused(row: Any) -> None:
+    weight = about_weight(About(labels={"y": Labels("texts", ["a"])}))
+    assert weight is not None
+    assert weight.source is not None
+    parts = json.loads(weight.source.load().tobytes())
+    assert load_about(json.dumps(parts).encode(), has_labels=True).labels["y"].names == ["a"]
+    with pytest.raises(ArtifactError):
+        load_about(json.dumps(parts | {"labels": {"y": row}}).encode(), has_labels=True)
