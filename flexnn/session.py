@@ -295,16 +295,10 @@ class Session:
                 into = placed(out, wanted, self._run.outputs, inputs, all_needed=not owns)
             outputs = self._while_open(lambda run: run.run(inputs, into))
         if self._labels and out is None:
-            outputs = self._labelled(outputs)
-        return outputs if wanted is None else [outputs[i] for i in wanted]
+            from flexnn.graph.labels import labelled
 
-    def _labelled(self, outputs: list[Array]) -> list[Any]:
-        """Return outputs with what numbers stand for."""
-        names = [port.name for port in self._run.outputs]
-        return [
-            self._labels[name].of(array) if name in self._labels else array
-            for name, array in zip(names, outputs, strict=True)
-        ]
+            outputs = labelled(outputs, self._run.outputs, self._labels)
+        return outputs if wanted is None else [outputs[i] for i in wanted]
 
     async def arun(
         self,

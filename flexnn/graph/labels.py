@@ -5,12 +5,13 @@ A run computes numbers. What they stand for is looked up when the caller reads a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, overload
 
 import numpy as np
 
 from .ir import Array
+from .ports import Port
 
 TYPES = {"texts": "tensor(string)", "mappings": "seq(map({key},tensor(float)))"}
 """Types of such outputs, as onnxruntime names them."""
@@ -35,6 +36,12 @@ class Labels(NamedTuple):
             texts: Array = np.array(self.names, object)[array]
             return texts
         return Mappings(self.names, array.reshape(-1, len(self.names)))
+
+
+def labelled(outputs: Sequence[Array], ports: Sequence[Port], labels: Mapping[str, Labels]) -> list[Any]:
+    """Return outputs of these ports, those that have labels as what they stand for."""
+    named = zip([port.name for port in ports], outputs, strict=True)
+    return [labels[name].of(array) if name in labels else array for name, array in named]
 
 
 class Mappings(Sequence[dict[Any, float]]):

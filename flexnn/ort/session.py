@@ -171,8 +171,9 @@ class InferenceSession:
             try:
                 into = {"out": out} if out is not None and isinstance(self._opened, Session) else {}
                 outputs: list[Any] = self._opened.run(names, feed, **into)
-                # mappings are lists, as onnxruntime's are
-                return outputs if not self._has_mappings else [o if hasattr(o, "dtype") else list(o) for o in outputs]
+                if self._has_mappings:
+                    outputs = [o if hasattr(o, "dtype") else list(o) for o in outputs]  # onnxruntime's are lists
+                return outputs
             except FlexNNError as error:
                 self._refused(running_error(error))
             except (ValueError, TypeError):

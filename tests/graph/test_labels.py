@@ -60,6 +60,7 @@ def classifier(kind: str, labels: list[str] | list[int], rows: int | str = "n") 
 @pytest.mark.parametrize("kind", KINDS)
 def test_labels_are_onnxruntimes(kind: str, rows: int | str, labels: Any, tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
+    path = tmp_path / "m.onnx"
     path.write_bytes(classifier(kind, labels, rows).SerializeToString())
     theirs = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     x = np.random.default_rng(0).standard_normal((9, FEATURES)).astype(np.float32)
@@ -86,7 +87,7 @@ def test_labels_that_nodes_read_are_refused(tmp_path: Path) -> None:
     model.graph.node.append(helper.make_node("Cast", ["best"], ["number"], to=TensorProto.FLOAT))
     model.graph.output.append(helper.make_tensor_value_info("number", TensorProto.FLOAT, None))
     (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
-    with pytest.raises(flexnn.FlexNNError, match="has labels, which only callers may read|STRING"):
+    with pytest.raises(flexnn.FlexNNError, match="has labels, which only callers may read"):
         flexnn.compile(tmp_path / "m.onnx")
 
 
