@@ -152,3 +152,32 @@ def test_a_signature_of_other_buffers_is_refused(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="4 bytes, not 48"):
             bound.repeat(wrong, dict.fromkeys(names, small))
         assert bound.repeat(wrong, {}) is None
+
+
+def test_numbers_that_decide_the_path_are_compared(tmp_path: Path) -> None:
+    """A scalar input decides a branch: runs with the same number need no walk, those with another take the other."""
+    rate = helper.make_tensor_value_info("rate", TensorProto.INT64, [])
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"]) for name in "xy")
+    branches = {}
+    for name, op in (("then_branch", "Neg"), ("else_branch", "Abs")):
+        out = helper.make_tensor_value_info(op, TensorProto.FLOAT, ["n"])
+        branches[name] = helper.make_graph([helper.make_node(op, ["x"], [op])], op, [], [out])
+    nodes = [
+        helper.make_node("Constant", [], ["high"], value_int=16000),
+        helper.make_node("Equal", ["rate", "high"], ["is_high"]),
+        helper.make_node("If", ["is_high"], ["r"], **branches),
+        helper.make_node("Relu", ["r"], ["y"]),
+    ]
+    graph = helper.make_graph(nodes, "net", [x, rate], [y])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), tmp_path / "m.onnx")
+    values, number = np.array([-2, 3], np.float32), np.array(16000)
+    with flexnn.Session(tmp_path / "m.onnx", threads=1) as session:
+        walks, whole = [], session._run._whole
+        session._run._whole = lambda *arguments: walks.append(0) or whole(*arguments)
+        for rate_hz, wanted in [(16000, [2, 0]), (16000, [2, 0]), (8000, [2, 3]), (8000, [2, 3]), (16000, [2, 0])]:
+            number[...] = rate_hz
+            (got,) = session.run(None, {"x": values, "rate": number})
+            np.testing.assert_array_equal(got, wanted)
+        assert len(walks) == 3
+        (got,) = session.run(None, {"x": values, "rate": np.array([16000])[0]})  # no array
+        np.testing.assert_array_equal(got, [2, 0])

@@ -197,6 +197,7 @@ class Signature:
         outputs: Sequence[tuple[Sequence[int], np.dtype[Any]]],
         empty: Callable[..., NDArray[Any]],
         make: Callable[[list[NDArray[Any]]], list[NDArray[Any]]] | None = None,
+        numbers: Mapping[int, bytes] | None = None,
     ) -> None: ...
     @property
     def buffer_count(self) -> int: ...

@@ -46,7 +46,8 @@ cdef class _Call:
 cdef class Signature:
     """What the arrays of runs that are alike have in common: the inputs' ``names``, and types and shapes as those of
     ``inputs``; ``outputs``: shape and dtype of each. Buffers are the inputs in this ``order``, ``constants``, and the
-    outputs, which ``empty`` makes. With ``make``, it returns the outputs of a list of inputs."""
+    outputs, which ``empty`` makes. With ``make``, it returns the outputs of a list of inputs. ``numbers``: bytes of the
+    inputs, by number, that are always the same."""
 
     cdef tuple names
     cdef list formats
@@ -57,8 +58,9 @@ cdef class Signature:
     cdef object kind
     cdef object empty
     cdef object make
+    cdef list numbers
 
-    def __init__(self, names, inputs, order, constants, outputs, empty, make=None):
+    def __init__(self, names, inputs, order, constants, outputs, empty, make=None, numbers=None):
         cdef _Call call = _Call(len(inputs))
         cdef Py_buffer *view
         self.formats, self.shapes = [], []
@@ -68,11 +70,18 @@ cdef class Signature:
             self.shapes.append((<const char *>view.shape)[:view.ndim * <Py_ssize_t>sizeof(Py_ssize_t)])
         self.names, self.order, self.constants, self.outputs = tuple(names), tuple(order), list(constants), tuple(outputs)
         self.kind, self.empty, self.make = type(empty(0)), empty, make
+        self.numbers = [numbers.get(i) for i in range(len(inputs))] if numbers else None
 
     cdef bint _is_like(self, Py_ssize_t i, const Py_buffer *view):
-        cdef bytes form = self.formats[i], shape = self.shapes[i]
+        cdef bytes form = self.formats[i], shape = self.shapes[i], numbers
         cdef const char *wanted = shape
         cdef const char *name = form
+        cdef const char *known
+        if self.numbers is not None and self.numbers[i] is not None:
+            numbers = self.numbers[i]
+            known = numbers
+            if view.len != len(numbers) or memcmp(view.buf, known, len(numbers)) != 0:
+                return False
         return (view.ndim * <Py_ssize_t>sizeof(Py_ssize_t) == len(shape) and strcmp(view.format, name) == 0
                 and memcmp(<const void *>view.shape, wanted, len(shape)) == 0 and <size_t>view.buf % view.itemsize == 0)
 

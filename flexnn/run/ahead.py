@@ -24,8 +24,9 @@ from flexnn.regions.ranges import Ranges
 
 from .growing import GUESS
 from .needs import alone_bytes, live_bytes, without_programs
-from .open_shapes import Found, OpenShapesRun
+from .open_shapes import OpenShapesRun
 from .recording import ready
+from .repeats import Found
 from .segments import BoundSegments
 
 TURNS_MAX = 256

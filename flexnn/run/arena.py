@@ -164,6 +164,17 @@ class Arena:
         working = max((segment.working_bytes for segment in self._open), default=0)
         return align_up(slots, self.segments.setting.io_align), working
 
+    def _end(self) -> int:
+        """Return where the last of what is open ends: what was closed since all was placed has left gaps before it. In
+        a pool, all sessions have the gaps.
+        """
+        if self._home is not None:
+            return 0
+        bound = [segment for segment in self._open if segment.place and segment.is_bound]
+        ends = [segment.place[1] + segment.working_bytes for segment in bound if segment.place]
+        recorded = [found.slots_at + found.slot_bytes for found in self._ready.values() if found.recording is not None]
+        return max([*ends, *recorded], default=0)
+
     def _is_open(self, found: ReadyStretch) -> bool:
         if not found.segments:
             return found.recording is not None
@@ -233,7 +244,7 @@ class Arena:
             "model": self.segments.model_bytes,
             "base": BASE_BYTES,
             "stacks": self.segments.stacks_bytes if self._open else 0,
-            "arena": pinned + slots + max(working, self.segments.floor_bytes),
+            "arena": max(pinned + slots + max(working, self.segments.floor_bytes), self._end()),
             "programs": sum([segment.program_bytes for segment in self._open]) + kept_bytes(self._ready.values()),
             "kept": sum([segment.kept_bytes for segment in closed])
             + self.segments.bases_bytes

@@ -37,6 +37,7 @@ from .open_stretches import OpenStretches
 from .options import RunOptions
 from .outputs import Outputs
 from .recording import ReadyStretch
+from .repeats import Found, read_before
 
 KEPT_BYTES_MAX = 8 << 20
 """Most bytes of kept stretches of other shapes than the last run's; beyond, those used longest ago are forgotten."""
@@ -45,10 +46,8 @@ PREPARED = 2
 VARIANTS_MAX = 8
 """Most numbers of a value that are kept apart. Beyond, nodes that need them are left to numpy."""
 
-Found = str | tuple[Any, ...]
-"""The body that Python walks next, or what an action found: shapes, or numbers."""
 FOUND_MAX = 1 << 12
-"""Most of these that a run keeps."""
+"""Most findings that a run keeps."""
 
 
 class OpenShapesRun:
@@ -220,14 +219,14 @@ class OpenShapesRun:
             return None
         stretch = ready.stretch
         names, wanted = [output.name for output in stretch.outputs], self._root.outputs
-        is_first = self._first.get((self._root, self._shapes)) is stretch
-        if not is_first or stretch.action is not None or sorted(names) != sorted(wanted):
+        numbers = read_before(self._first.get((self._root, self._shapes)), stretch, self.found, self._names)
+        if numbers is None or stretch.action is not None or sorted(names) != sorted(wanted):
             return None
         ready.order = None if names == wanted else [names.index(name) for name in wanted]
         if ready.signature is None:
             feed = dict(zip(self._names, inputs, strict=True))
             made = [(output.name, output.shape, output.dtype) for output in stretch.outputs]
-            ready.signature = self._results.signature(feed, stretch.inputs, ready.constants, made)
+            ready.signature = self._results.signature(feed, stretch.inputs, ready.constants, made, numbers)
         return ready
 
     def _whole(self, inputs: Sequence[Array], shapes: Hashable) -> list[Array]:

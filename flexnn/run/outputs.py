@@ -73,9 +73,11 @@ class Outputs:
         taken: Sequence[str],
         constants: Sequence[Array],
         outputs: Sequence[tuple[str, Sequence[int], np.dtype[Any]]],
+        numbers: Mapping[str, bytes] | None = None,
     ) -> _core.Signature:
-        """Return what runs have in common whose inputs are like those of ``feed``. Their buffers: the inputs that are
-        ``taken``, in this order, ``constants``, and ``outputs`` (name, shape, dtype).
+        """Return what runs have in common whose inputs are like those of ``feed``; ``numbers``: the bytes of those that
+        are always the same. Their buffers: the inputs that are ``taken``, in this order, ``constants``, and ``outputs``
+        (name, shape, dtype).
         """
 
         def make(inputs: list[Array]) -> list[Array]:
@@ -91,6 +93,7 @@ class Outputs:
             [(shape, dtype) for _, shape, dtype in outputs],
             np.empty,
             None if are_small and not self._reuse else make,
+            {names.index(name): array for name, array in (numbers or {}).items()},
         )
 
     def _is_free(self, memory: _Memory, inputs: Iterable[Array]) -> bool:

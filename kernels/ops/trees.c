@@ -1,6 +1,7 @@
 /* Ensembles of trees. Several walks go down at once, one level at a time, so that one waits for memory while the others
- * compare: walks of one tree by several rows, or of several trees by one row. The forest comes from a file: each step
- * checks the feature and the node that it names, and no walk takes more than `depth` steps.
+ * compare: of several trees by one row, or, where trees are few, of one tree by several rows. They jump nowhere on what
+ * they compare: rows that were never seen take no longer than those that come again. The forest comes from a file: each
+ * step checks the feature and the node that it names, and no walk takes more than `depth` steps.
  * https://onnx.ai/onnx/operators/onnx_aionnxml_TreeEnsemble.html; what that leaves open is as onnxruntime does it. */
 #include "units.h"
 
@@ -118,52 +119,85 @@ static double number_at(const int32_t *words, int is_wide) {
     return narrow;
 }
 
-/* Equality and missing values are rare: jumps that are foreseen cost less than computing both. */
-static inline int leads_to_child(double x, double number, int32_t meta, int is_plain) {
-    int leads = x <= number;
-    if (is_plain)
-        return leads;
-    if (__builtin_expect(meta & EQUAL, 0))
-        leads &= x >= number;
-    if (__builtin_expect(x != x, 0))
-        leads = !!(meta & MISSING);
+/* What comparisons have to look at besides numbers. */
+typedef enum kind { NUMBERS, EQUALITY, ALL } kind;
+
+/* Whether a row of numbers has a missing one. */
+static int has_missing(const forest *f, const char *x) {
+    const int64_t features = f->p->features;
+    int found = 0;
+    if (f->p->is_wide)
+        for (int64_t i = 0; i < features; i++)
+            found |= ((const double *)x)[i] != ((const double *)x)[i];
+    else
+        for (int64_t i = 0; i < features; i++)
+            found |= ((const float *)x)[i] != ((const float *)x)[i];
+    return found;
+}
+
+/* 1 where x leads to the second child. Equality and missing values are rare: jumps that are foreseen cost less than
+ * computing both. */
+static inline __attribute__((always_inline)) uint32_t leads_on(double x, double number, uint32_t meta, kind of) {
+    uint32_t leads = !(x <= number);
+    if (of >= EQUALITY && __builtin_expect(meta & EQUAL, 0))
+        leads |= x < number;
+    if (of == ALL && __builtin_expect(x != x, 0))
+        leads = !(meta & MISSING);
     return leads;
 }
 
-/* Takes `walks` walks from nodes at[] to the leaves where rows x[] end. is_wide and is_plain are constants where this
- * is called, so each combination is a loop of its own. */
-static inline __attribute__((always_inline)) fx_status descend(const forest *f, const void *const *x, int32_t *at,
-                                                               int walks, int is_wide, int is_plain) {
-    const int64_t words = is_wide ? 4 : 3;
+/* Takes walks from nodes at[] to the leaves where rows x[] end. is_wide, of, and is_one (x[0] is the row of all) are
+ * constants where this is called, so each combination is a loop of its own. */
+static inline __attribute__((always_inline)) fx_status descend(const forest *f, const char *const *x, int32_t *at,
+                                                               int is_wide, kind of, int is_one) {
     const uint32_t features = (uint32_t)f->p->features, nodes = (uint32_t)f->p->nodes;
+    const int64_t words = is_wide ? 4 : 3;
+    const int32_t *first = f->nodes;
+    uint32_t now[WALKS];
+    for (int i = 0; i < WALKS; i++)
+        now[i] = (uint32_t)at[i];
     for (int32_t level = 0; level <= f->p->depth; level++) {
-        int32_t branches = 0;
-        for (int i = 0; i < walks; i++) {
-            const int32_t *node = f->nodes + at[i] * words, meta = node[words - 2], is_branch = meta & BRANCH;
-            const uint32_t feature = (uint32_t)meta >> FLAGS & (uint32_t)-is_branch;
-            if (feature >= features)
+        uint32_t branches = 0;
+#pragma GCC unroll 8
+        for (int i = 0; i < WALKS; i++) {
+            const int32_t *node = first + now[i] * words;
+            const uint32_t meta = (uint32_t)node[words - 2];
+            uint32_t feature = meta >> FLAGS;
+            if (__builtin_expect(feature >= features, 0)) {
+                if (meta & BRANCH)
+                    return FX_ERR_INDEX;
+                feature = 0;
+            }
+            const char *row = x[is_one ? 0 : i];
+            const double v = is_wide ? ((const double *)row)[feature] : (double)((const float *)row)[feature];
+            const uint32_t next = (uint32_t)node[words - 1] + (leads_on(v, number_at(node, is_wide), meta, of) & meta);
+            if (__builtin_expect(next >= nodes, 0))
                 return FX_ERR_INDEX;
-            const double v = is_wide ? ((const double *)x[i])[feature] : (double)((const float *)x[i])[feature];
-            const int stays = leads_to_child(v, number_at(node, is_wide), meta, is_plain);
-            const uint32_t next = (uint32_t)node[words - 1] + (uint32_t)(is_branch & !stays);
-            if (next >= nodes)
-                return FX_ERR_INDEX;
-            at[i] = (int32_t)next;
-            branches |= is_branch;
+            now[i] = next;
+            branches |= meta;
         }
-        if (!branches)
-            return FX_OK;
+        if (branches & BRANCH)
+            continue;
+        for (int i = 0; i < WALKS; i++)
+            at[i] = (int32_t)now[i];
+        return FX_OK;
     }
     return FX_ERR_INDEX;
 }
 
-static fx_status walk(const forest *f, const void *const *x, int32_t *at, int walks) {
-    if (walks == WALKS) {
+static fx_status walk(const forest *f, const char *const *x, int32_t *at, int is_one, kind of) {
+    if (is_one) {
         if (f->p->is_wide)
-            return f->p->is_plain ? descend(f, x, at, WALKS, 1, 1) : descend(f, x, at, WALKS, 1, 0);
-        return f->p->is_plain ? descend(f, x, at, WALKS, 0, 1) : descend(f, x, at, WALKS, 0, 0);
+            return of == NUMBERS    ? descend(f, x, at, 1, NUMBERS, 1)
+                   : of == EQUALITY ? descend(f, x, at, 1, EQUALITY, 1)
+                                    : descend(f, x, at, 1, ALL, 1);
+        return of == NUMBERS    ? descend(f, x, at, 0, NUMBERS, 1)
+               : of == EQUALITY ? descend(f, x, at, 0, EQUALITY, 1)
+                                : descend(f, x, at, 0, ALL, 1);
     }
-    return f->p->is_wide ? descend(f, x, at, walks, 1, 0) : descend(f, x, at, walks, 0, 0);
+    if (f->p->is_wide)
+        return of == NUMBERS ? descend(f, x, at, 1, NUMBERS, 0) : descend(f, x, at, 1, ALL, 0);
+    return of == NUMBERS ? descend(f, x, at, 0, NUMBERS, 0) : descend(f, x, at, 0, ALL, 0);
 }
 
 /* ---- what leaves say ---- */
@@ -183,7 +217,8 @@ static void say(const fx_trees_params *p, double *score, uint8_t *said, double v
 }
 
 /* Adds what a leaf says to a row's scores. */
-static fx_status add_leaf(const forest *f, int32_t at, double *scores, uint8_t *said) {
+static inline __attribute__((always_inline)) fx_status add_leaf(const forest *f, int32_t at, double *scores,
+                                                                uint8_t *said) {
     const fx_trees_params *p = f->p;
     const int64_t number = number_words(p);
     const int32_t *node = f->nodes + at * (number + 2);
@@ -206,30 +241,56 @@ static fx_status add_leaf(const forest *f, int32_t at, double *scores, uint8_t *
     return FX_OK;
 }
 
-/* The scores of `rows` rows from x on: tree after tree, each by all rows. */
+/* Walks of several trees, from `tree` on, by one row. Those that are too many go down the last tree again. */
+static fx_status walk_trees(const forest *f, int64_t tree, const char *x, kind of, double *scores, uint8_t *said) {
+    const int count = (int)fx_min64(WALKS, f->p->trees - tree);
+    int32_t at[WALKS];
+    for (int i = 0; i < WALKS; i++)
+        at[i] = (int32_t)tree + (i < count ? i : count - 1);
+    fx_status status = walk(f, &x, at, 1, of);
+    for (int i = 0; i < count && status == FX_OK; i++)
+        status = add_leaf(f, at[i], scores, said);
+    return status;
+}
+
+/* Walks of one tree by several rows. */
+static fx_status walk_rows(const forest *f, int64_t tree, const char *x, int64_t row_bytes, int count, kind of,
+                           double *scores, uint8_t *said) {
+    const char *from[WALKS];
+    int32_t at[WALKS];
+    for (int i = 0; i < WALKS; i++) {
+        at[i] = (int32_t)tree;
+        from[i] = x + (i < count ? i : count - 1) * row_bytes;
+    }
+    fx_status status = walk(f, from, at, 0, of);
+    for (int64_t i = 0; i < count && status == FX_OK; i++)
+        status = add_leaf(f, at[i], scores + i * f->p->results, said + i * f->p->results);
+    return status;
+}
+
+/* The scores of `rows` rows from x on. */
 static fx_status score_block(const forest *f, const char *x, int64_t rows, const workspace *s) {
     const fx_trees_params *p = f->p;
-    const int64_t row_bytes = p->features * (p->is_wide ? INT64_C(8) : 4), walks = rows * p->trees;
+    const int64_t row_bytes = p->features * (p->is_wide ? INT64_C(8) : 4);
+    kind kinds[ROWS], most = NUMBERS;
     memset(s->scores, 0, (size_t)(rows * p->results) * sizeof *s->scores);
     memset(s->said, 0, (size_t)(rows * p->results));
-    int64_t tree = 0, row = 0;
-    for (int64_t done = 0; done < walks; done += WALKS) {
-        const int count = (int)fx_min64(WALKS, walks - done);
-        const void *from[WALKS];
-        int32_t at[WALKS], of_row[WALKS];
-        for (int i = 0; i < count; i++) {
-            from[i] = x + row * row_bytes;
-            at[i] = (int32_t)tree;
-            of_row[i] = (int32_t)row;
-            if (++row == rows)
-                row = 0, tree++;
-        }
-        fx_status status = walk(f, from, at, count);
-        for (int i = 0; i < count && status == FX_OK; i++)
-            status = add_leaf(f, at[i], s->scores + of_row[i] * p->results, s->said + of_row[i] * p->results);
-        if (status != FX_OK)
-            return status;
+    for (int64_t row = 0; row < rows; row++) {
+        kinds[row] = p->is_plain ? NUMBERS : has_missing(f, x + row * row_bytes) ? ALL : EQUALITY;
+        most = kinds[row] > most ? kinds[row] : most;
     }
+    const int by_rows = p->trees < WALKS && rows > p->trees;
+    for (int64_t tree = 0; tree < p->trees; tree += by_rows ? 1 : WALKS)
+        for (int64_t row = 0; row < rows; row += by_rows ? WALKS : 1) {
+            double *scores = s->scores + row * p->results;
+            uint8_t *said = s->said + row * p->results;
+            const char *from = x + row * row_bytes;
+            const fx_status status =
+                by_rows ? walk_rows(f, tree, from, row_bytes, (int)fx_min64(WALKS, rows - row), most, scores, said)
+                        : walk_trees(f, tree, from, kinds[row], scores, said);
+            if (status != FX_OK)
+                return status;
+        }
     return FX_OK;
 }
 

@@ -163,3 +163,30 @@ def test_a_model_that_numpy_computes_alone_is_refused(tmp_path: Path) -> None:
     check_exact(saved(tmp_path, model), {"x": numbers(1 << 18)})
     model = model_of(graph_of([node("Det", ["x"], ["y"])], [value("x", F32, ["n", 3, 3])], [value("y", F32, ["n"])]))
     check_exact(saved(tmp_path, model), {"x": numbers(1000, 3, 3)})
+
+
+@pytest.mark.parametrize("closed", ["small", "large"])
+def test_what_lies_behind_a_closed_part_counts_where_it_lies(closed: str, tmp_path: Path) -> None:
+    """A session gives back the arena only beyond the last part that is open."""
+    nodes = [
+        node("MatMul", ["x", "a"], ["p"]),
+        node("NonZero", ["p"], ["n"]),
+        node("Cast", ["n"], ["f"], to=F32),
+        node("MatMul", ["r", "f"], ["q"]),
+        node("MatMul", ["q", "b"], ["y"]),
+    ]
+    graph = graph_of(nodes, [value("x", F32, [1, 64]), value("r", F32, [64, 2])], [value("y", F32, [64, 8])])
+    for name, shape in {"a": (64, 4096), "b": (4096, 8)}.items():
+        graph.initializer.append(onnx.numpy_helper.from_array(numbers(*shape), name))
+    artifact = saved(tmp_path, model_of(graph))
+    feed = {"x": numbers(1, 64), "r": numbers(64, 2)}
+    with open_for_tests(artifact, memory=64 << 20, threads=1) as session:
+        session.run(None, feed)
+        opened = session._run.stretches
+        parts = sorted(opened._open, key=lambda segment: segment.working_bytes)
+        assert len(parts) > 1
+        opened._close(parts[0 if closed == "small" else -1])
+        opened._engine.trim()
+        opened.beside_values()
+        taken = opened.bytes()
+        assert opened._engine.nbytes <= taken["arena"] + taken["programs"] + taken["stacks"]

@@ -1,0 +1,30 @@
+"""Runs like the last one, which need no walk: they read the same numbers, and one stretch is all that they run."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from flexnn.regions import Read, Stretch
+
+Found = str | tuple[Any, ...]
+"""The body that Python walks next, or what an action found: shapes, or numbers."""
+
+
+def read_before(
+    first: Stretch | None, stretch: Stretch, findings: Sequence[Found], inputs: Collection[str]
+) -> dict[str, bytes] | None:
+    """Return the bytes of the ``inputs`` that a run read from its ``first`` stretch on until ``stretch`` followed;
+    ``findings``: all of the run. None: the run did something else before it.
+    """
+    numbers: dict[str, bytes] = {}
+    before = first
+    for found in findings:
+        if before is None or before is stretch:
+            break
+        names = before.action.names if isinstance(before.action, Read) and not before.tape.entries else ()
+        if not names or not set(names) <= set(inputs) or isinstance(found, str):
+            return None
+        numbers.update(zip(names, found, strict=True))
+        before = before.following.get(found)
+    return numbers if before is stretch else None
