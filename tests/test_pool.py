@@ -18,8 +18,9 @@ from onnx import helper
 
 import flexnn
 from flexnn.pool import Pool, open_pool_for_tests
-from flexnn.run import sharing
+from flexnn.run import pooled_open, sharing
 from flexnn.run.choosing import HALF_LIFE, Point, Rate, choose, cost
+from flexnn.run.pooled_open import PooledOpenRun
 from tests.support.regions import F32, check_run, compiled, graph_of, model_of, numbers, value
 from tests.support.sessions import write_branched_model
 
@@ -430,6 +431,34 @@ def test_what_nobody_has_is_taken(artifacts: dict[str, str], monkeypatch: pytest
         for _ in range(8):
             sessions[1].run(None, feed())
         assert pool.statistics()["pinned_bytes"] == full
+
+
+def test_a_choice_that_fails_half_way_is_taken_back(
+    artifacts: dict[str, str], pool: Pool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a session of open shapes more may be open than the choice says. If that cannot close, all stays as it was."""
+    sessions = [pool.open(artifacts[name]) for name in ("small", "open")]
+    for session in sessions:
+        session.run(None, feed())
+    low = pool.minimum_memory + (256 << 10)
+    before = pool.memory, pool.statistics()["pinned_bytes"]
+    adopt = PooledOpenRun.adopt
+
+    def fails(run: PooledOpenRun, point: Point) -> object:
+        if point == run.smallest():
+            raise MemoryError
+        return adopt(run, point)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pooled_open, "NEAR", 1)  # what is open stays so beside a choice of much less
+        patch.setattr(PooledOpenRun, "adopt", fails)
+        with pytest.raises(MemoryError):
+            pool.memory = low
+    assert (pool.memory, pool.statistics()["pinned_bytes"]) == before
+    pool.memory = low
+    for session in sessions:
+        session.run(None, feed())
+        assert pool.session_bytes <= low
 
 
 def test_sessions_do_without_pools() -> None:
