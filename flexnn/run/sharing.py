@@ -418,8 +418,8 @@ class SharedArena:
             for seat, point in zip(self.seats, points, strict=True):
                 if seat.member.now != point:
                     undo.append(seat.member.adopt(point))
-            for seat in self.seats if room is not None else ():  # of which more may be open than the choice says
-                if seat.member.code_bytes and cost(self._now) > room:
+            for seat in self.seats:  # of which more may be open than the choice says
+                if room is not None and seat.member.code_bytes and cost(self._now) > room:
                     undo.append(seat.member.adopt(seat.member.smallest()))
             self._arrange(joins)
         except BaseException:

@@ -1,4 +1,4 @@
-"""What no run can come back to is forgotten: else a session would count it for ever, and its pool refuse runs."""
+"""Forgetting what no run can come back to: else a session would count it for ever, and its pool refuse runs."""
 
 from __future__ import annotations
 
