@@ -478,6 +478,8 @@ def test_choosing() -> None:
     both = choose(curves, [0, 0], 107)
     assert both == [curves[0][1], curves[1][1]]
     assert cost(both) == 107
+    steps = [Point(None, 0, 0, 1, 10.0), Point(None, 10, 30, 1, 3.0), Point(None, 60, 0, 1, 0.0)]
+    assert choose([steps] * 2, [2, 6], 77) == [steps[0], steps[2]]  # a step of each leaves no room for the best one
     rate = Rate()
     assert rate.at(5) == 0
     rate.ran(1)
