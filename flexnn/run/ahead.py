@@ -65,13 +65,15 @@ class Tally:
         """Count a stretch beside live values, and stacks that grow while it runs."""
         sizes = self._sizes.get(stretch)
         if sizes is None:
-            bound = self.segments
-            found = ready(stretch, [bound.of(part) for part in stretch.tape.segments])
-            found.values_bytes = self.times * found.output_bytes
-            sizes = self._sizes[stretch] = alone_bytes(bound, found), (self.times - 1) * found.output_bytes
-            for part in stretch.tape.segments:
-                bound.pop(part)
-            stretch.tape.segments.clear()
+            bound, parts = self.segments, stretch.tape.segments
+            try:
+                found = ready(stretch, [bound.of(part) for part in parts])
+                found.values_bytes = self.times * found.output_bytes
+                sizes = self._sizes[stretch] = alone_bytes(bound, found), (self.times - 1) * found.output_bytes
+            finally:  # no stretch of the session has them, so nothing else would forget them
+                for part in parts:
+                    bound.pop(part)
+            parts.clear()
         beside = self.held_bytes + live_bytes(live) + sizes[0]
         self.needed = max(self.needed, beside + (1 if stretch.region.path else 2) * stacks_bytes)
         self.once = max(self.once, beside - sizes[1] + stacks_bytes)

@@ -9,6 +9,10 @@ HALF_LIFE = 64
 """Runs of a pool after which a run counts half."""
 IDLE = 1e-3
 """Rate of a session that has not run: it gets what nobody needs."""
+BUSIEST = 3
+"""Sessions that run most, of which each is tried first: steps for all leave no room for one's last one, which may save
+most.
+"""
 
 
 class Point(NamedTuple):
@@ -37,18 +41,33 @@ def time(points: Sequence[Point], rates: Sequence[float]) -> float:
 
 def choose(curves: Sequence[Sequence[Point]], rates: Sequence[float], room: int) -> list[Point] | None:
     """Return a point of each curve, of which the first takes least, so that all fit into ``room`` bytes: again and
-    again the step that saves most time for each byte is taken. None: not even the first points fit.
+    again the step that saves most time for each byte is taken. That is tried from where all take least, and from where
+    one of those that run most has its fastest point that fits; the one that takes least time is chosen. None: not even
+    the first points fit.
     """
-    chosen = [curve[0] for curve in curves]
-    if cost(chosen) > room:
+    least = [curve[0] for curve in curves]
+    if cost(least) > room:
         return None
+    rates = [max(rate, IDLE) for rate in rates]
+    starts = [least]
+    for number in sorted(range(len(curves)), key=rates.__getitem__)[-BUSIEST:]:
+        ways = ([*least[:number], point, *least[number + 1 :]] for point in curves[number])
+        starts.append(min((way for way in ways if cost(way) <= room), key=lambda way: time(way, rates)))
+    return min((_stepped(start, curves, rates, room) for start in starts), key=lambda chosen: time(chosen, rates))
+
+
+def _stepped(
+    start: Sequence[Point], curves: Sequence[Sequence[Point]], rates: Sequence[float], room: int
+) -> list[Point]:
+    """Return what the steps that save most time for each byte lead to."""
+    chosen = list(start)
     while True:
         best: tuple[float, int, Point] | None = None
         now = cost(chosen)
         for number, curve in enumerate(curves):
             before = chosen[number]
             for point in curve:
-                saved = (before.ms - point.ms) * max(rates[number], IDLE)
+                saved = (before.ms - point.ms) * rates[number]
                 if saved <= 0:
                     continue
                 more = cost([*chosen[:number], point, *chosen[number + 1 :]]) - now

@@ -360,7 +360,7 @@ class OpenShapesRun:
         if isinstance(stretch.action, Read) and len(stretch.following) >= VARIANTS_MAX:
             self._leave_to_numpy(stretch.region, stretch.action.names)
             self._forget(stretch)
-            self._first.pop(first, None)
+            self._first[first].is_forgotten = True  # those before it go with what follows now, when this run is over
         scope = stretch.scope.copy()
         scope.own = {name: scope.own.get(name) or Value(x.shape, x.dtype) for name, x in live.items()}
         if isinstance(stretch.action, Read):

@@ -405,22 +405,22 @@ class SharedArena:
         if worth < 1 and time(points, rates) >= (worth if takes else 1.0) * time(self._now, rates):
             return
         self.moves += worth < 1
-        self._adopt(points, joins)
-        if room is not None:
-            for seat in self.seats:  # of which more may be open than the choice says
-                if seat.member.code_bytes and cost(self._now) > room:
-                    seat.member.adopt(seat.member.smallest())
+        self._adopt(points, joins, room)
 
     def _refusal(self, minimum: int) -> BudgetError:
         others = len(self.seats) - 1
         return BudgetError(minimum, self.memory or 0, f" beside the {others} others of its pool" if others else "")
 
-    def _adopt(self, points: Sequence[Point], joins: Seat | None) -> None:
+    def _adopt(self, points: Sequence[Point], joins: Seat | None, room: int | None) -> None:
+        """Have all seats take their points, in ``room`` bytes, and arrange them; if one fails, none has."""
         undo: list[Callable[[], None]] = []
         try:
             for seat, point in zip(self.seats, points, strict=True):
                 if seat.member.now != point:
                     undo.append(seat.member.adopt(point))
+            for seat in self.seats:  # of which more may be open than the choice says
+                if room is not None and seat.member.code_bytes and cost(self._now) > room:
+                    undo.append(seat.member.adopt(seat.member.smallest()))
             self._arrange(joins)
         except BaseException:
             for back in reversed(undo):

@@ -33,8 +33,11 @@ class Stage(NamedTuple):
 class _Budgeted:
     """A session or a pool, and a budget in which its weights stream."""
 
+    _x: Any
     _budgeted: flexnn.Session | Pool
     least: int
+    sessions: list[flexnn.Session]
+    """Those that stay open."""
 
     @property
     def memory(self) -> int | None:
@@ -43,7 +46,7 @@ class _Budgeted:
 
     def outputs(self) -> list[Any]:
         """Return the output of each session."""
-        raise NotImplementedError
+        return [session.run(None, self._x)[0] for session in self.sessions]
 
     def close(self) -> None:
         self._budgeted.close()
@@ -64,7 +67,8 @@ class SessionSubject(_Budgeted):
 
     def __init__(self, model: Path, least: int) -> None:
         self.model, self.artifact, self.least, self._x = model, model.with_suffix(".flexnn"), least, feed()
-        self._budgeted = self._session = self._opened(least)
+        self._budgeted = session = self._opened(least)
+        self.sessions = [session]
         self.stages = {
             "compile": Stage(lambda: flexnn.compile(model, self.artifact)),
             "compile --memory": Stage(lambda: flexnn.compile(model, self.artifact, memory=COMPILING)),
@@ -77,10 +81,6 @@ class SessionSubject(_Budgeted):
             "close": Stage(lambda: self._opened(least).close()),
             "cache": Stage(self._keep, judge=self._judge_kept),
         }
-
-    def outputs(self) -> list[Any]:
-        """Return the output of each session."""
-        return [self._session.run(None, self._x)[0]]
 
     def _opened(self, memory: int | str | None) -> flexnn.Session:
         return flexnn.Session(self.artifact, memory=memory, threads=THREADS)
@@ -110,7 +110,7 @@ class PoolSubject(_Budgeted):
     def __init__(self, model: Path, _: int) -> None:
         self.model, self.artifact, self._x = model, model.with_suffix(".flexnn"), feed()
         self._budgeted = self._pool = Pool(None, THREADS)
-        self._sessions = [self._pool.open(self.artifact) for _ in range(2)]
+        self.sessions = [self._pool.open(self.artifact) for _ in range(2)]
         self.outputs()
         self.least = self._pool.minimum_memory + (64 << 10)
         self._pool.memory = self.least
@@ -122,10 +122,6 @@ class PoolSubject(_Budgeted):
             "memory, auto": Stage(lambda: self._set(AUTO), is_change=True, judge=self._judge_auto),
             "a pool": Stage(self._opens_a_pool),
         }
-
-    def outputs(self) -> list[Any]:
-        """Return the output of each session."""
-        return [session.run(None, self._x)[0] for session in self._sessions]
 
     def _open(self) -> None:
         """A third session comes, which needs more, and goes."""

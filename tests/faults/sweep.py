@@ -17,7 +17,7 @@ import numpy as np
 import flexnn
 from tests.faults.stages import SUBJECTS
 from tests.support.faults import Faults
-from tests.support.sessions import feed
+from tests.support.sessions import feed, lost_segments
 
 ERRORS = {
     "read": errno.EIO,
@@ -44,6 +44,7 @@ def right() -> None:
     """All sessions work, and compute what they computed."""
     for y in subject.outputs():
         assert np.abs(y - expected).max() <= 1e-4 * np.abs(expected).max()
+    assert not any(map(lost_segments, subject.sessions)), "segments are lost"
 
 
 def forgotten() -> None:

@@ -130,3 +130,20 @@ BRANCHED_FEED = {"x": np.ones((1, 128, 8, 8), np.float32)}
 def branched_artifact(folder: Path, **options: Any) -> str:
     """The artifact of a branched model of six layers; options as for ``write_branched_model``."""
     return flexnn.compile(write_branched_model(folder / "m.onnx", 6, **options))
+
+
+def lost_segments(session: flexnn.Session) -> list[Any]:
+    """Segments that a session keeps and no run of it can find; none of a closed model."""
+    run: Any = session._run
+    if not hasattr(run, "stretches"):
+        return []
+    found = set[Any]()
+
+    def look(stretch: Any) -> None:
+        found.update(stretch.tape.segments)
+        for after in stretch.following.values():
+            look(after)
+
+    for stretch in run._first.values():
+        look(stretch)
+    return [bound for bound in run.stretches.segments if bound.segment not in found]
