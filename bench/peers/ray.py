@@ -91,7 +91,8 @@ def with_ray(path: Path, memory: int, name: str, rows: int) -> float:
     with tempfile.TemporaryDirectory() as folder:
         said = os.path.join(folder, "moments")
         # Ray's workers look for modules in the folder of the one who starts them, where flexnn's sources may be
-        done = subprocess.run([*command, said], cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        asked = [*command, said]
+        done = subprocess.run(asked, cwd=folder, env=environment, capture_output=True, text=True, check=False)
         if done.returncode:
             raise SystemExit(f"error: {done.stderr[-2000:]}")
         return rate([tuple(moment) for moment in json.loads(Path(said).read_text())], rows)
