@@ -10,7 +10,8 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 from flexnn.errors import CompileError, printable
 from flexnn.graph.ir import GraphError
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from flexnn.artifact.model_section import StoredModel
     from flexnn.graph.ir import Graph, Weight
     from flexnn.graph.model import Model
+    from flexnn.graph.sources import ModelSource
 
 ONNX_LACKS = "the onnx package: pip install 'flexnn[compile]'"
 _EXTRA = ("onnx", "google", "ml_dtypes")
@@ -86,6 +88,54 @@ def compile_to(
             budget.check("the model")
         _write(contents, target, digest or sha256(source, progress), progress, lasting)
     return externals
+
+
+class First(NamedTuple):
+    """An artifact that is made for somebody who waits."""
+
+    externals: list[str]
+    """Names of the files beside the model that hold weights."""
+    rest: Callable[[str], None] | None
+    """Writer of the artifact with all that was left out, to a path; None: nothing was left out."""
+
+
+def compile_first(
+    source: str,
+    target: str,
+    shapes: Mapping[str, tuple[int, ...]],
+    progress: Progress | None,
+    digest: bytes,
+    told: Callable[[str], None],
+) -> First:
+    """Compile as ``compile_to`` does, but leave out what first runs can do without: the templates of a model with open
+    shapes. ``told`` is called with "open" or "bound" when it is known which the model is.
+    """
+    from flexnn.graph.ledger import counting
+
+    _check_places(source, target)
+    externals: list[str] = []
+    later: list[Callable[[], None]] = []
+
+    def observe(stage: str, made: Model | Graph | StoredModel | GraphError) -> None:
+        if stage in ("open", "bound"):
+            told(stage)
+
+    contents = _contents(source, dict(shapes), observe, externals=externals, later=later)
+    unused: list[ModelSource] = []
+    if later:
+        from flexnn.regions.tracing import unused_sources
+
+        unused = unused_sources(contents.model)  # type: ignore[union-attr]
+    _write(contents, target, digest, progress, lasting=False)
+
+    def rest(path: str) -> None:
+        for constant in unused:
+            constant.used = False  # writing read them, which says nothing
+        with counting(sum(weight.nbytes for weight in contents.weights)):
+            later[0]()
+        _write(contents, path, digest, None, lasting=False)
+
+    return First(externals, rest if later else None)
 
 
 def _write(contents: Graph | StoredModel, target: str, digest: bytes, progress: Progress | None, lasting: bool) -> None:
@@ -174,11 +224,13 @@ def _contents(
     *,
     follow_links: bool = False,
     externals: list[str] | None = None,
+    later: list[Callable[[], None]] | None = None,
 ) -> Graph | StoredModel:
     """Return the contents of the artifact: a bound graph, or the model if its shapes or its control flow are open.
 
-    ``observer`` is called with each stage, and ``externals`` gets the names of files beside ``source``. Raises
-    CompileError if onnx is not installed.
+    ``observer`` is called with each stage, and ``externals`` gets the names of files beside ``source``. If ``later`` is
+    given, it gets what can be left for later, if anything can: the call adds that to the contents. Raises CompileError
+    if onnx is not installed.
     """
     import numpy as np
 
@@ -209,8 +261,8 @@ def _contents(
         except GraphError as error:
             if ledger.refusal:
                 raise GraphError(ledger.refusal) from None
-            contents = _open_contents(model, error)
             observer("open", error)
+            contents = _open_contents(model, error, later)
     observer("packed", contents)
     said = about_weight(model.about)
     if said is not None:
@@ -218,8 +270,9 @@ def _contents(
     return contents
 
 
-def _open_contents(model: Model, reason: GraphError) -> StoredModel:
-    """Return the model with all weights, in every form that sampled bindings read.
+def _open_contents(model: Model, reason: GraphError, later: list[Callable[[], None]] | None = None) -> StoredModel:
+    """Return the model with all weights, in every form that sampled bindings read; with ``later``, as ``_contents``
+    says.
 
     Raises GraphError: ``reason``, which says why the model is not one bound graph, if that says more.
     """
@@ -254,7 +307,10 @@ def _open_contents(model: Model, reason: GraphError) -> StoredModel:
                 stored.keys[key] = len(stored.weights)
                 stored.weights.append(raw)
             stored.values[index] = stored.keys[key]
-    _store_templates(stored, shapes)
+    if later is None:
+        _store_templates(stored, shapes)
+    else:
+        later.append(partial(_store_templates, stored, shapes))
     return stored
 
 
@@ -262,6 +318,7 @@ def _store_templates(stored: StoredModel, shapes: list[list[tuple[int, ...]]]) -
     """Trace templates like those that first runs at these shapes leave, and add them to the artifact."""
     import numpy as np
 
+    from flexnn.artifact.format import ABOUT
     from flexnn.artifact.model_section import weight_key
     from flexnn.graph.ir import RAW_CHUNK_BYTES, Weight
     from flexnn.graph.sources import ArraySource
@@ -276,9 +333,11 @@ def _store_templates(stored: StoredModel, shapes: list[list[tuple[int, ...]]]) -
 
     raw = dump_templates(*traces(stored.model, shapes), key_of)
     if raw:
-        stored.templates = len(stored.weights)
+        last = stored.weights[-1:]
+        stored.templates = len(stored.weights) - bool(last and last[0].name == ABOUT)
         source = ArraySource(np.frombuffer(raw, np.uint8))
-        stored.weights.append(Weight("templates", "raw", len(raw), RAW_CHUNK_BYTES, source=source))
+        weight = Weight("templates", "raw", len(raw), RAW_CHUNK_BYTES, source=source)
+        stored.weights.insert(stored.templates, weight)  # what the model says about itself stays the last
 
 
 def _check_places(source: str, target: str) -> None:

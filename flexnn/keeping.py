@@ -8,22 +8,26 @@ import contextlib
 import fcntl
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from flexnn._core import OpenFile
-from flexnn.compiler import Progress, compile_to, sha256
+from flexnn.compiler import Progress, compile_first, compile_to, sha256
 from flexnn.errors import CompileError
 from flexnn.files import cache_folder, is_own, own_folder, replacing_in, scratch
 from flexnn.kept_artifacts import (
     ARTIFACT,
     ENTRY,
+    LEFT,
     STATUS,
     Shapes,
     Status,
     entry_status,
     find,
     folder,
+    is_left,
     key_of,
     open_folder,
     read_entry,
@@ -32,6 +36,8 @@ from flexnn.kept_artifacts import (
 from flexnn.units import parse_bytes
 
 LOCK = "lock"
+LATER = "later"
+"""Files whose bytes are locks: on a key, while what it names is made; and on all that is left for later."""
 MOST_BYTES = 4 << 30
 MOST_PART = 10
 """Bytes of artifacts that are kept: this many, and one part in ten of the file system. FLEXNN_CACHE says another
@@ -54,9 +60,21 @@ class Kept(NamedTuple):
     """Time of its last use, in seconds since 1970."""
 
 
-def keep(model: str, shapes: Shapes, progress: Progress | None = None, note: str = "") -> str:
+@dataclass(slots=True)
+class Waited:
+    """Somebody waits for the artifact, so what first runs can do without is left for later."""
+
+    told: Callable[[str], None]
+    """Called with "open" or "bound" when it is known which the model is."""
+    rest: Callable[[], None] | None = None
+    """Function that completes the artifact, once it is kept; None: nothing was left."""
+
+
+def keep(
+    model: str, shapes: Shapes, progress: Progress | None = None, note: str = "", waited: Waited | None = None
+) -> str:
     """Return the path of the kept artifact of an ONNX file, which is compiled if no artifact of its contents is kept.
-    It is noted under the file's status, and under the key ``note``.
+    It is noted under the file's status, and under the key ``note``. If it is ``waited`` for, it may lack what is left.
 
     Raises CompileError, GraphError, OSError.
     """
@@ -64,7 +82,8 @@ def keep(model: str, shapes: Shapes, progress: Progress | None = None, note: str
         for _ in range(_TRIES):
             before = _settled(model)
             with _locked(opened, key_of(before, shapes)):
-                name = find(model, shapes, opened) or _keep_contents(model, shapes, before, opened, progress)
+                making = _Making(model, shapes, opened, progress, waited)
+                name = find(model, shapes, opened) or _keep_contents(making, before)
                 if name is not None and note:
                     _note(opened, note, name, {})
             if name is not None:
@@ -81,15 +100,25 @@ def _settled(model: str) -> Status:
     return status_of(model)
 
 
-def _keep_contents(
-    model: str, shapes: Shapes, before: Status, opened: OpenFile, progress: Progress | None
-) -> str | None:
+class _Making(NamedTuple):
+    """An artifact that is to be made."""
+
+    model: str
+    shapes: Shapes
+    opened: OpenFile
+    """The folder of artifacts."""
+    progress: Progress | None
+    waited: Waited | None
+
+
+def _keep_contents(making: _Making, before: Status) -> str | None:
     """Return the name of the artifact of these contents, made if it is not kept; None: the file changed meanwhile."""
+    model, shapes, opened, progress, _ = making
     digest = sha256(model, progress)
     key = key_of(digest.hex(), shapes)
     externals = _known(model, key, opened)
     if externals is None:
-        externals = _compile(model, shapes, digest, key, opened, progress)
+        externals = _compile(making, digest, key)
     if externals is None or status_of(model) != before:
         return None
     beside = os.path.dirname(model)
@@ -105,7 +134,7 @@ def _known(model: str, key: str, opened: OpenFile) -> list[str] | None:
     try:
         entry = read_entry(opened.fd, key + ENTRY)
         digests: dict[str, str] = entry["externals"]
-        if entry["status"] != entry_status(opened.fd, key + ARTIFACT):
+        if entry["status"] != entry_status(opened.fd, key + ARTIFACT) or is_left(entry):
             return None
         same = all(sha256(os.path.join(beside, name)).hex() == digest for name, digest in digests.items())
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
@@ -113,34 +142,87 @@ def _known(model: str, key: str, opened: OpenFile) -> list[str] | None:
     return list(digests) if same else None
 
 
-def _compile(
-    model: str, shapes: Shapes, digest: bytes, key: str, opened: OpenFile, progress: Progress | None
-) -> list[str] | None:
-    """Make the artifact under ``key``; return the names of the files beside ``model``, None: one of them changed."""
-    beside, started_ns = os.path.dirname(model), time.time_ns()
+@contextlib.contextmanager
+def _scratch() -> Iterator[str]:
+    """Give the path of an artifact to be made, for as long as the context lasts."""
     with (
         contextlib.closing(own_folder(cache_folder())) as base,
         scratch(base.fd, "session-", ("model.flexnn",)) as name,
     ):
-        made = os.path.join(cache_folder(), name, "model.flexnn")
-        externals = compile_to(model, made, shapes, progress, digest=digest, lasting=False)
+        yield os.path.join(cache_folder(), name, "model.flexnn")
+
+
+def _compile(making: _Making, digest: bytes, key: str) -> list[str] | None:
+    """Make the artifact under ``key``; return the names of the files beside the model, None: one of them changed."""
+    model, shapes, opened, progress, waited = making
+    beside, started_ns = os.path.dirname(model), time.time_ns()
+    rest = None
+    with _scratch() as made:
+        if waited is None or _was_left(opened, key):
+            externals = compile_to(model, made, shapes, progress, digest=digest, lasting=False)
+        else:
+            externals, rest = compile_first(model, made, shapes, progress, digest, waited.told)
         paths = [os.path.join(beside, external) for external in externals]
         digests = dict(zip(externals, (sha256(path).hex() for path in paths), strict=True))
         if any(status_of(path)[-1] >= started_ns - SETTLED_NS for path in paths):
             return None
         os.chmod(made, 0o600)
         os.rename(made, key + ARTIFACT, dst_dir_fd=opened.fd)
-    entry = {
+    entry: dict[str, Any] = {
         "model": os.path.abspath(model),
         "externals": digests,
         "status": entry_status(opened.fd, key + ARTIFACT),
     }
+    if waited is not None and rest is not None:
+        entry[LEFT] = time.time()
+        waited.rest = partial(_complete, key, rest)
     _write(opened, key + ENTRY, entry)
     return externals
 
 
+def _was_left(opened: OpenFile, key: str) -> bool:
+    """Return whether an artifact was not completed: another one would not be, either."""
+    try:
+        return LEFT in read_entry(opened.fd, key + ENTRY)
+    except (OSError, ValueError):
+        return False
+
+
+def _complete(key: str, rest: Callable[[str], None]) -> None:
+    """Replace the artifact under ``key`` by the complete one that ``rest`` writes, if it is still there."""
+    with contextlib.closing(open_folder()) as opened, _locked(opened, key, LATER), _scratch() as made:
+        before = read_entry(opened.fd, key + ENTRY)
+        rest(made)
+        os.chmod(made, 0o600)
+        with _locked(opened, key):
+            entry = read_entry(opened.fd, key + ENTRY)
+            if entry != before or entry["status"] != entry_status(opened.fd, key + ARTIFACT):
+                return
+            noted = _notes(opened, key + ARTIFACT)
+            os.rename(made, key + ARTIFACT, dst_dir_fd=opened.fd)
+            del entry[LEFT]
+            entry["status"] = entry_status(opened.fd, key + ARTIFACT)
+            _write(opened, key + ENTRY, entry)
+            for name, note in noted.items():
+                note.pop(LEFT, None)
+                _write(opened, name, note | {"status": entry["status"]})
+
+
+def _notes(opened: OpenFile, artifact: str) -> dict[str, dict[str, Any]]:
+    """Return the entries that lead to an artifact as it is, by their names."""
+    status, found = entry_status(opened.fd, artifact), {}
+    for one in _own_files(opened, STATUS):
+        with contextlib.suppress(OSError, ValueError):
+            entry = read_entry(opened.fd, one.name)
+            if entry.get("artifact") == artifact and entry.get("status") == status:
+                found[one.name] = entry
+    return found
+
+
 def _note(opened: OpenFile, key: str, name: str, externals: dict[str, Status]) -> None:
-    entry = {"artifact": name, "status": entry_status(opened.fd, name), "externals": externals}
+    entry: dict[str, Any] = {"artifact": name, "status": entry_status(opened.fd, name), "externals": externals}
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        entry[LEFT] = read_entry(opened.fd, name.removesuffix(ARTIFACT) + ENTRY)[LEFT]
     _write(opened, key + STATUS, entry)
 
 
@@ -152,11 +234,11 @@ def _write(opened: OpenFile, name: str, entry: dict[str, Any]) -> None:
 
 
 @contextlib.contextmanager
-def _locked(opened: OpenFile, key: str) -> Iterator[None]:
-    """Wait until no other process makes what has this key."""
-    lock = OpenFile(LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600, dir_fd=opened.fd)
+def _locked(opened: OpenFile, key: str, file: str = LOCK) -> Iterator[None]:
+    """Wait until no other process makes what has this key; of what is left for later, one thing is made at a time."""
+    lock = OpenFile(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600, dir_fd=opened.fd)
     with contextlib.suppress(OSError):  # a system without locks makes twice what two ask for
-        fcntl.lockf(lock.fd, fcntl.LOCK_EX, 1, int(key[:15], 16))
+        fcntl.lockf(lock.fd, fcntl.LOCK_EX, 1, int(key[:15], 16) if file == LOCK else 0)
     try:
         yield
     finally:

@@ -12,8 +12,9 @@ import errno
 import os
 import stat
 import sys
+import time
 from _blake2 import blake2b
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from flexnn._core import OpenFile
@@ -26,11 +27,17 @@ ENTRY_BYTES_MAX = 1 << 20
 ARTIFACT, ENTRY, STATUS = ".flexnn", ".json", ".status"
 """Ends of names: of an artifact, of what is known of it, and of a file's status that leads to it."""
 
+LEFT, LEFT_SECONDS = "left", 300
+"""In an entry: the time, in seconds since 1970, at which an artifact was kept that a process goes on to complete; and
+how long that may take: after that, the process is taken for dead and the artifact is made anew.
+"""
+
 TERMINAL = 9
 """Descriptor on which the process that compiles shows its progress."""
 ALONE = {"OPENBLAS_NUM_THREADS": "1"}
 """Environment of that process: numpy starts threads that it never uses, which takes as long as importing half of it."""
 Shapes = Mapping[str, tuple[int, ...]]
+Heard = Callable[[str], None]
 Status = list[int]
 """Device, inode, bytes, and times of the last change of the contents and of the inode in ns."""
 
@@ -102,6 +109,7 @@ def _noted(key: str, beside: str, opened: OpenFile) -> str | None:
         if (
             name.endswith(ARTIFACT)
             and "/" not in name
+            and not is_left(entry)
             and entry["status"] == entry_status(opened.fd, name)
             and all(status == status_of(os.path.join(beside, other)) for other, status in entry["externals"].items())
         ):
@@ -110,21 +118,32 @@ def _noted(key: str, beside: str, opened: OpenFile) -> str | None:
     return None
 
 
+def is_left(entry: Mapping[str, Any]) -> bool:
+    """Return whether nobody completes any more what an entry says is left. Raises TypeError for a damaged one."""
+    return LEFT in entry and abs(time.time() - entry[LEFT]) > LEFT_SECONDS
+
+
 @contextlib.contextmanager
 def compiled(
-    model: str, shapes: Shapes, damage: tuple[type[FlexNNError], ...] = (), *, shown: bool = False
+    model: str,
+    shapes: Shapes,
+    damage: tuple[type[FlexNNError], ...] = (),
+    *,
+    shown: bool = False,
+    heard: Heard | None = None,
 ) -> Iterator[str]:
     """Return the path of an artifact of ``model`` for as long as the context lasts: ``model`` itself, unless it is an
     ONNX file. An ArtifactError or another kind of ``damage`` removes it. Raises CompileError, OSError.
 
     A process of its own compiles an ONNX file, so that the memory of onnx never becomes part of this process. Its
-    progress is ``shown`` where standard error is a terminal.
+    progress is ``shown`` where standard error is a terminal. While it goes on, ``heard`` is called with "open" or
+    "bound", when it is known which the model is.
     """
     if not is_onnx(model):
         yield model
         return
     with contextlib.closing(open_folder()) as opened:
-        name = find(model, shapes, opened) or _made(model, shapes, shown=shown)
+        name = find(model, shapes, opened) or _made(model, shapes, shown=shown, heard=heard)
         with _watched(os.path.join(folder(), name), damage) as path:
             yield path
 
@@ -150,9 +169,11 @@ def discard(path: str, inode: int | None = None) -> None:
 
 
 @contextlib.contextmanager
-def compiled_bytes(model: bytes, damage: tuple[type[FlexNNError], ...] = ()) -> Iterator[str]:
+def compiled_bytes(
+    model: bytes, damage: tuple[type[FlexNNError], ...] = (), *, heard: Heard | None = None
+) -> Iterator[str]:
     """Return the path of an artifact of an ONNX model in memory for as long as the context lasts. What ``compiled``
-    removes, this does, too. Raises CompileError, OSError.
+    removes, this does, too; ``heard`` is what it is there. Raises CompileError, OSError.
     """
     from flexnn.files import scratch
 
@@ -167,12 +188,14 @@ def compiled_bytes(model: bytes, damage: tuple[type[FlexNNError], ...] = ()) -> 
                 path = os.path.join(cache_folder(), made, "model.onnx")
                 with open(path, "xb") as file:
                     file.write(model)
-                name = _made(path, {}, key)
+                name = _made(path, {}, key, heard=heard)
         with _watched(os.path.join(folder(), name), damage) as path:
             yield path
 
 
-def _made(model: str, shapes: Shapes, note: str | None = None, *, shown: bool = False) -> str:
+def _made(
+    model: str, shapes: Shapes, note: str | None = None, *, shown: bool = False, heard: Heard | None = None
+) -> str:
     """Have the artifact of ``model`` made and kept, and noted under a further key; return its name. Raises
     CompileError.
     """
@@ -181,7 +204,7 @@ def _made(model: str, shapes: Shapes, note: str | None = None, *, shown: bool = 
     shown = shown and sys.stderr is not None and sys.stderr.isatty()
     bound = {name: list(dims) for name, dims in shapes.items()}
     asked = {"model": model, "shapes": bound, "note": note or "", "terminal": TERMINAL if shown else None}
-    status, said = spawned([sys.executable, "-P", "-m", "flexnn.maker", json.dumps(asked)], shown=shown)
+    status, said = spawned([sys.executable, "-P", "-m", "flexnn.maker", json.dumps(asked)], shown=shown, heard=heard)
     lines = said.decode("utf-8", "surrogateescape").strip().splitlines() or [f"compiling ended with status {status}"]
     if status:
         raise CompileError(lines[-1].removeprefix("error: "))
@@ -191,9 +214,10 @@ def _made(model: str, shapes: Shapes, note: str | None = None, *, shown: bool = 
     return name
 
 
-def spawned(command: list[str], *, shown: bool = False) -> tuple[int, bytes]:
+def spawned(command: list[str], *, shown: bool = False, heard: Heard | None = None) -> tuple[int, bytes]:
     """Run a process without input; return its status and all that it prints. The module subprocess would take memory
-    of the session's budget. If progress is ``shown``, descriptor TERMINAL is this process's standard error.
+    of the session's budget. If progress is ``shown``, descriptor TERMINAL is this process's standard error. ``heard``
+    is called with the first line while the process runs.
     """
     reads, writes = os.pipe()
     try:
@@ -208,6 +232,8 @@ def spawned(command: list[str], *, shown: bool = False) -> tuple[int, bytes]:
         said = b""
         try:
             while block := os.read(reads, 1 << 16):
+                if heard is not None and b"\n" not in said and b"\n" in block:
+                    heard((said + block).partition(b"\n")[0].decode("utf-8", "replace"))
                 said += block
         except BaseException:
             os.kill(process, 9)

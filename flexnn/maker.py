@@ -1,7 +1,10 @@
 """The process in which opening an ONNX file has its artifact made (flexnn/kept_artifacts.py):
-``python -m flexnn.maker ASKED``. It prints the artifact's name, or a line ``error: …``.
+``python -m flexnn.maker ASKED``. It prints whether the model is "open" or "bound" when that is known, and at last the
+artifact's name, or a line ``error: …``.
 
-Who opens waits for it, so it does without the command line, and ends without tidying up.
+Who opens waits for it, so it does without the command line, and ends without tidying up. What first runs can do without
+is left to a process that goes on when this one has ended: it takes only time that nobody else wants, and it is the
+first that a system without memory ends.
 """
 
 from __future__ import annotations
@@ -10,12 +13,21 @@ import contextlib
 import gc
 import json
 import os
+import resource
 import sys
 from _thread import start_new_thread
+from collections.abc import Callable
 from typing import Any
 
 from flexnn.errors import one_line, printable
+from flexnn.system.limits import Limits
 
+LATER = "FLEXNN_LATER"
+"""Variable of the environment: "0" lets nothing be left for later."""
+LATER_BYTES = 512 << 20
+"""Memory that must be free for a process that goes on beside the session."""
+LATER_SECONDS = 120
+"""Most time of a CPU that it takes."""
 _GARBAGE = 50_000, 20, 50
 """Thresholds of the garbage collector: compiling makes little garbage in cycles."""
 
@@ -26,8 +38,9 @@ def main() -> int:
     gc.freeze()
     gc.set_threshold(*_GARBAGE)
     status = 2
+    rest = None
     try:
-        text = _made(json.loads(sys.argv[1]))
+        text, rest = _made(json.loads(sys.argv[1]))
         status = 0
     except (ValueError, OSError) as error:
         text = f"error: {one_line(error)}"
@@ -38,7 +51,28 @@ def main() -> int:
     except Exception as error:  # a defect of ours: still one line, no traceback
         text = f"error: internal: {type(error).__name__}: {one_line(error)}"
     print(printable(text), flush=True)
+    if rest is not None and _goes_on():
+        with contextlib.suppress(Exception):
+            rest()
     return status
+
+
+def _goes_on() -> bool:
+    """Return in a process of its own that nobody waits for, with True; this one gets False."""
+    try:
+        if os.fork():
+            return False
+    except OSError:
+        return False
+    os.setsid()
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in range(3):
+        os.dup2(null, fd)
+    os.nice(19)
+    resource.setrlimit(resource.RLIMIT_CPU, (LATER_SECONDS, LATER_SECONDS))
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+        file.write("1000")
+    return True
 
 
 def _load() -> None:
@@ -48,17 +82,35 @@ def _load() -> None:
         import flexnn.graph.passes  # noqa: F401
 
 
-def _made(asked: dict[str, Any]) -> str:
-    from flexnn.keeping import keep
+def _told(kind: str) -> None:
+    print(kind, flush=True)
+
+
+def _may_leave() -> bool:
+    """Return whether another process may go on beside the session."""
+    if os.environ.get(LATER) == "0":
+        return False
+    with contextlib.closing(Limits()) as limits:
+        return limits.free() >= LATER_BYTES
+
+
+def _made(asked: dict[str, Any]) -> tuple[str, Callable[[], None] | None]:
+    from flexnn.keeping import Waited, keep
 
     model, note = asked["model"], asked["note"]
     shapes = {str(name): tuple(dims) for name, dims in asked["shapes"].items()}
+    waited = Waited(_told) if _may_leave() else None
     if asked["terminal"] is None:
-        return os.path.basename(keep(model, shapes, None, note))
-    from flexnn.cli import progress
+        name = keep(model, shapes, None, note, waited)
+    else:
+        from flexnn.cli import progress
 
-    with progress.shown(quiet=False, file=os.fdopen(asked["terminal"], "w")) as report:
-        return os.path.basename(keep(model, shapes, report, note))
+        with (
+            os.fdopen(asked["terminal"], "w") as terminal,
+            progress.shown(quiet=False, file=terminal) as report,
+        ):
+            name = keep(model, shapes, report, note, waited)
+    return os.path.basename(name), waited.rest if waited is not None else None
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from flexnn.graph.ports import Dim, Port
 from flexnn.planning import BudgetError, Plan
 from flexnn.run.engine import DamageError, SessionError
 from flexnn.run.feeds import Feeds
-from flexnn.run.opening import open_run
+from flexnn.run.opening import open_run, prepare
 from flexnn.run.options import GivenGroups, Io, Profile, RunOptions, run_options
 from flexnn.run.turns import Turns
 from flexnn.units import asks_system, format_bytes, parse_bytes
@@ -169,7 +169,7 @@ class Session:
 
         for is_first in (True, False):
             try:
-                with compiled(path, shapes, (DamageError,)) as artifact:
+                with compiled(path, shapes, (DamageError,), heard=prepare) as artifact:
                     self._run = opened(artifact)
                 return
             except (ArtifactError, DamageError):

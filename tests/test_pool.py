@@ -484,3 +484,36 @@ def test_choosing() -> None:
     assert rate.at(5) == 0
     rate.ran(1)
     assert rate.at(1 + HALF_LIFE) == 0.5
+
+
+def test_an_output_that_is_an_input_counts_once(pool: Pool, tmp_path: Path) -> None:
+    """Each run gave the same array out, and it counted again each time."""
+    nodes = [helper.make_node("Identity", ["x"], ["same"]), helper.make_node("Relu", ["x"], ["y"])]
+    graph = graph_of(nodes, [value("x", F32, ["n", 1024])], [value(name, F32, ["n", 1024]) for name in ("same", "y")])
+    session = pool.open(compiled(tmp_path, model_of(graph)))
+    given = {"x": np.ones((64, 1024), np.float32)}
+    taken = []
+    for _ in range(20):
+        same, _ = session.run(None, given)
+        assert np.array_equal(same, given["x"])
+        taken.append(pool.session_bytes)
+    assert taken[-1] == taken[2]
+    (seat,) = pool._shared.seats
+    assert len(seat._outputs) <= 4
+
+
+def test_bytes_are_counted_again_where_they_change(pool: Pool, artifacts: dict[str, str]) -> None:
+    sessions = [pool.open(artifacts["open"]) for _ in range(2)]
+    for session in sessions:
+        for batch in (1, 2, 3):
+            session.run(None, feed(batch))
+    smallest, most = pool.minimum_memory, pool.session_bytes
+    rng = random.Random(3)
+    for turn in range(60):
+        if turn % 7 == 0:
+            pool.memory = rng.choice([None, smallest, (smallest + most) // 2, most])
+        session = rng.choice(sessions)
+        session.run(None, feed(rng.choice([1, 2, 3])))
+        for seat in pool._shared.seats:
+            opened = seat.member._open  # type: ignore[attr-defined]
+            assert opened.bytes(again=False) == opened.bytes(), turn

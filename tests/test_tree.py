@@ -59,7 +59,7 @@ MAY_IMPORT = {
     "report": {"_core", "errors", "graph", "planning", "units"},
     "__init__": {"artifact", "compiler", "errors", "graph", "planned", "planning", "pool", "session"},
     "__main__": {"cli"},
-    "maker": {"cli", "errors", "graph", "keeping"},
+    "maker": {"cli", "errors", "graph", "keeping", "system"},
     "ort": {
         "__init__",
         "_core",

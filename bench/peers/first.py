@@ -57,7 +57,7 @@ print(json.dumps([1e3 * (opened - begun), 1e3 * (time.perf_counter() - begun)]))
 
 def start(name: str, case: Case, inputs: str, threads: int) -> tuple[float, float, float]:
     """Return the milliseconds of opening, until the first result, and of the whole process."""
-    with tempfile.TemporaryDirectory() as cache:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as cache:
         command = [sys.executable, "-c", HEAD + STARTS[name] + TAIL, str(case.path), inputs, str(threads)]
         begun = time.perf_counter()
         environment = {**ENVIRONMENT, "XDG_CACHE_HOME": cache}

@@ -89,6 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         os.environ["XDG_CACHE_HOME"] = folder
+        os.environ["FLEXNN_LATER"] = "0"  # nothing goes on beside what is measured
         for case in cases(options.names):
             row = measure(case, Path(folder), options.threads, options.rounds, clock)
             rows.append(row)

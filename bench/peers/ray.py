@@ -23,7 +23,7 @@ from bench.models.artifacts import artifact
 from bench.models.catalogue import chosen
 from bench.summary import median
 
-ROWS, BATCH, WORKERS = 1000, 8, 2
+ROWS, WORKERS = 1000, 2
 SKIPPED = 0.1
 """Part of the rows at the beginning that are not counted."""
 PLAIN = """
@@ -90,7 +90,9 @@ def with_ray(path: Path, memory: int, name: str, rows: int) -> float:
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     with tempfile.TemporaryDirectory() as folder:
         said = os.path.join(folder, "moments")
-        done = subprocess.run([*command, said], env=environment, capture_output=True, text=True, check=False)
+        # Ray's workers look for modules in the folder of the one who starts them, where flexnn's sources may be
+        asked = [*command, said]
+        done = subprocess.run(asked, cwd=folder, env=environment, capture_output=True, text=True, check=False)
         if done.returncode:
             raise SystemExit(f"error: {done.stderr[-2000:]}")
         return rate([tuple(moment) for moment in json.loads(Path(said).read_text())], rows)

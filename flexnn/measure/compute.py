@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flexnn import _core
 from flexnn.graph.ir import Graph
@@ -20,6 +20,9 @@ from flexnn.median import median
 from flexnn.planning.machine import variant_key
 from flexnn.planning.program import encode_variant
 from flexnn.planning.types import LINE, Costs, NodeCosts, Variant, align_up
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 RUNS_MAX = 7
 WARM_RUNS = 1

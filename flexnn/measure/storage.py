@@ -13,9 +13,9 @@ import os
 import time
 from dataclasses import dataclass
 from itertools import zip_longest
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flexnn import _core
 from flexnn._core import DIRECT_ALIGN
@@ -26,6 +26,9 @@ from flexnn.planning.types import F64, LINE, Costs, align_up
 
 from .compute import Bench, Case
 from .refine import overlaps
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 BIG_BYTES, SMALL_BYTES = 1 << 20, 96 << 10
 """Bytes that big and small slices aim at; slices are whole panels."""

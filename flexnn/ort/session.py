@@ -97,8 +97,9 @@ class InferenceSession:
         if not self._is_bytes:
             return account().open(self._model_path, threads, trace=trace)
         from flexnn.kept_artifacts import compiled_bytes
+        from flexnn.run.opening import prepare
 
-        with compiled_bytes(self._model_bytes, (SessionError,)) as path:
+        with compiled_bytes(self._model_bytes, (SessionError,), heard=prepare) as path:
             return account().open(path, threads, trace=trace)
 
     def _refused(self, error: Exception) -> None:

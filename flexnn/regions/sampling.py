@@ -32,6 +32,8 @@ LARGER_SIDES = (256, 512, 1024)
 """Sizes that are tried as well while some layer was lowered at no shape: its window may be larger than those."""
 SAMPLES = 2
 """Number of shapes at which the model has to bind, if it can; the larger sides, and a batch of two, come on top."""
+SINGLY = 2
+"""Shapes that fail after the first that binds until that one is tried with each dimension doubled: some are fixed."""
 BODY_BYTES = 512
 """Most bytes of constants of bodies that are kept always: at other shapes a slice may be a gather."""
 TENSOR_MAX = 1 << 26
@@ -194,8 +196,7 @@ def sample(model: Model) -> Sampled:
     region = Region(model.graph)
     first: GraphError | None = None
     bound: list[list[tuple[int, ...]]] = []
-    partly = 0
-    twice: list[tuple[int, ...]] = []
+    partly = failed = 0
 
     def walk(shapes: list[tuple[int, ...]]) -> None:
         """Walk the model at these shapes. Raises GraphError if they do not bind."""
@@ -217,27 +218,32 @@ def sample(model: Model) -> Sampled:
         for path, nodes in collects.lowered.items():
             lowered[path] = lowered.get(path, 0) | nodes
 
-    for side, shapes in _candidates(model.graph.inputs):
-        if len(bound) >= SAMPLES and (side not in LARGER_SIDES or _all_lowered(region, lowered)):
-            continue
+    def tried(shapes: list[tuple[int, ...]]) -> None:
+        """Walk the model at these shapes, and note whether they bind."""
+        nonlocal first, partly, failed
         try:
             walk(shapes)
             bound.append(shapes)
-            twice = twice or _twice(model.graph.inputs, shapes)
-        except _MadeUpError as error:
-            first = first or error
-            partly += 1
         except GraphError as error:
             first = first or error
+            partly += isinstance(error, _MadeUpError)
+            failed += bool(bound)
+
+    for side, shapes in _candidates(model.graph.inputs):
+        if len(bound) >= SAMPLES and (side not in LARGER_SIDES or _all_lowered(region, lowered)):
+            continue
+        tried(shapes)
+        if failed == SINGLY and len(bound) < SAMPLES:
+            failed += 1
+            for changed in _doubled(model.graph.inputs, bound[0]):
+                if len(bound) < SAMPLES:
+                    tried(changed)
     if not bound and not partly and first:
         raise first
-    if twice:  # rows of a batch of one are also rows of something else, and layers fuse in another way
-        with suppress(GraphError):
+    for twice in [*filter(None, (_twice(model.graph.inputs, shapes) for shapes in bound))][:1]:
+        with suppress(GraphError):  # rows of a batch of one are also rows of something else; layers fuse in another way
             walk(twice)
-    for inner in region.walk():
-        _keep_numbers(inner, inner.all & ~lowered.get(inner.path, 0))
-        if inner.path:
-            _keep_numbers(inner, inner.all, BODY_BYTES)
+    _keep_read(region, lowered)
     return Sampled(graphs, bound)
 
 
@@ -248,6 +254,14 @@ def _all_lowered(region: Region, lowered: Mapping[str, Nodes]) -> bool:
         if any(inner.nodes[i].op_type in HEAVY for i in members(left)):
             return False
     return True
+
+
+def _keep_read(region: Region, lowered: Mapping[str, Nodes]) -> None:
+    """Mark constants that numpy may read: of nodes that were in no segment, and small ones of bodies."""
+    for inner in region.walk():
+        _keep_numbers(inner, inner.all & ~lowered.get(inner.path, 0))
+        if inner.path:
+            _keep_numbers(inner, inner.all, BODY_BYTES)
 
 
 def _keep_numbers(region: Region, nodes: Nodes, most: float = math.inf) -> None:
@@ -268,6 +282,17 @@ def _twice(ports: Sequence[Port], shapes: list[tuple[int, ...]]) -> list[tuple[i
         for names, shape in zip(dimension_names(ports), shapes, strict=True)
     ]
     return found if found != shapes else []
+
+
+def _doubled(ports: Sequence[Port], shapes: list[tuple[int, ...]]) -> Iterator[list[tuple[int, ...]]]:
+    """Iterate over these shapes with one open dimension of more than 1 doubled, the last ones first."""
+    names = dimension_names(ports)
+    sizes = {name: d for row, shape in zip(names, shapes, strict=True) for name, d in zip(row, shape, strict=True)}
+    for changed in reversed([name for name, d in sizes.items() if name and d > 1]):
+        yield [
+            tuple(2 * d if name == changed else d for name, d in zip(row, shape, strict=True))
+            for row, shape in zip(names, shapes, strict=True)
+        ]
 
 
 def dimension_names(ports: Sequence[Port]) -> list[list[str]]:

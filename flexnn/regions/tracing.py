@@ -62,7 +62,7 @@ def traces(model: Model, bound: Sequence[Shapes]) -> tuple[list[Trace], Region]:
     recorder.templates = templates = Templates(model.opset)
     templates.keeps_best = False
     found = templates.traces = []
-    used = [source for source in _sources(model) if not source.used]
+    unused = unused_sources(model)
     for shapes in _variants(model, bound):
         if len(found) >= TRIED_MAX or sum(len(trace.template) for trace in found) > NODES_MAX:
             break
@@ -73,7 +73,7 @@ def traces(model: Model, bound: Sequence[Shapes]) -> tuple[list[Trace], Region]:
             stretch = _recorded(recorder, _scope(model, shapes), recorder.region.all)
             for scope in _known(stretch) if stretch is not None else ():
                 _recorded(recorder, scope, recorder.region.all)
-    for source in used:
+    for source in unused:
         source.used = False
     names = {port.name: row for port, row in zip(model.graph.inputs, dimension_names(model.graph.inputs), strict=True)}
     return _ordered(_large(found), names)[:TRACES_MAX], recorder.region
@@ -150,6 +150,11 @@ def _compared(region: Region) -> list[int]:
     found = [int(c.source.load().reshape(-1)[0]) for c in constants if prod(c.shape) == 1 and c.dtype in ("i32", "i64")]
     numbers = list(dict.fromkeys(found))[:COMPARED_MAX]
     return [*numbers, 1 + max(numbers, default=0)]
+
+
+def unused_sources(model: Model) -> list[ModelSource]:
+    """Return the sources of the constants that do not count as used."""
+    return [source for source in _sources(model) if not source.used]
 
 
 def _sources(model: Model) -> Iterator[ModelSource]:

@@ -68,8 +68,8 @@ class Arena:
         """Segments with a plan and a place; those used last at the end."""
         self._slots_at = 0
         """Arena offset of the slots of stretches."""
-        self._open_bytes = 0
-        """Bytes of everything that is open, values not counted."""
+        self._opened: dict[str, int] = {}
+        """Bytes of everything that is open and kept, values not counted, by what takes them."""
         self._counted: tuple[int, ...] = ()
         """Counts at which they were found."""
         self._open_pins: set[Pins] = set()
@@ -138,8 +138,8 @@ class Arena:
 
     def _count_open(self) -> None:
         """Count what is open now."""
-        if self.segments.memory is not None:
-            self._open_bytes, self._counted = sum(self._opened_bytes().values()), self._counts()
+        if self.segments.memory is not None or self._home is not None:
+            self._opened, self._counted = self._opened_bytes(), self._counts()
         self._open_pins = {segment.pins for segment in self._open}
         self._open_working = max((segment.working_bytes for segment in self._open), default=0)
 
@@ -149,13 +149,17 @@ class Arena:
         """
         templates = self.segments.templates
         nodes = templates.nodes if templates is not None else -1
-        return len(self._ready), len(self._open), len(self.segments), nodes
+        return len(self._ready), len(self._open), len(self.segments), nodes, self.segments.floor_bytes
 
     def beside_values(self) -> int:
         """Return the bytes of the session, values not counted."""
+        return sum(self._counted_bytes().values())
+
+    def _counted_bytes(self) -> dict[str, int]:
+        """Return the bytes of what is open and kept as they were counted, or count them where they may be others."""
         if self._counted != self._counts():
             self._count_open()
-        return self._open_bytes
+        return self._opened
 
     def _shared_bytes(self) -> tuple[int, int]:
         """Return the bytes of the arena for slots, and of the working part, that all open stretches share."""

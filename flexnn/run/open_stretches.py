@@ -227,7 +227,8 @@ class OpenStretches(Teams):
                 self.forget(found.stretch)  # it is soon recorded again, and planned where its sizes need that
                 self.segments.drop_unused_bases()
             self._engine.trim()
-        self._count_open()
+        if unneeded or self._counted != self._counts():
+            self._count_open()
         return spent
 
     def change(self) -> None:
@@ -309,7 +310,7 @@ class OpenStretches(Teams):
     def _has_room(self, found: ReadyStretch) -> bool:
         """Return whether the values of an open stretch fit beside all that is open."""
         memory = self.segments.memory
-        return memory is None or self._open_bytes + found.values_bytes <= memory
+        return memory is None or sum(self._opened.values()) + found.values_bytes <= memory
 
     def _make_room(self, found: ReadyStretch) -> None:
         """Plan and place a stretch with its team. Close others and drop kept stretches where that is needed; raise
@@ -454,9 +455,9 @@ class OpenStretches(Teams):
             self._engine.trim()
             self._is_settled = True
 
-    def bytes(self) -> dict[str, int]:
-        """Bytes of the session, by what takes them."""
-        found = self._opened_bytes() | {"values": 0}
+    def bytes(self, *, again: bool = True) -> dict[str, int]:
+        """Bytes of the session, by what takes them; counted ``again``, or only where they may be others."""
+        found = (self._opened_bytes() if again else self._counted_bytes()) | {"values": 0}
         opened = [found for found in self._used if self._is_open(found)]
         values, memory = self.needs.most_values(opened), self.segments.memory
         if memory is not None:  # they were there when less was open, or will be

@@ -41,6 +41,12 @@ def _opened(path: str, shapes: Mapping[str, tuple[int, ...]], options: RunOption
         raise
 
 
+def prepare(kind: str) -> None:
+    """Import what opening a model of this kind needs, "open" or "bound", while its artifact is made."""
+    if kind == "open":
+        from . import open_shapes  # noqa: F401
+
+
 def open_pooled(path: str, shapes: Mapping[str, tuple[int, ...]], options: RunOptions, shared: SharedArena) -> Run:
     """Open the artifact at ``path`` for running in a pool. Raises as ``open_run`` does."""
     from .pooled_fixed import PooledFixedRun

@@ -87,7 +87,7 @@ class PooledOpenRun(OpenShapesRun):
 
     def _count(self) -> None:
         """Count what the session has outside the arena, and values of the last run."""
-        found = self._open.bytes()
+        found = self._open.bytes(again=False)
         own = sum(found.values()) - sum(found[name] for name in ("base", "stacks", "arena", "values")) - CODE_BYTES
         if self._open.has_open:
             self.now = self.now._replace(memory=self._limit, own=own, ms=self._ms_of(self.now.pinned))

@@ -118,8 +118,9 @@ class Seat:
 
     def gave(self, outputs: Sequence[Array]) -> None:
         """Count outputs until their caller lets them go."""
-        self._outputs = [found for found in self._outputs if found() is not None]
-        self._outputs += map(weakref.ref, outputs)
+        held = {id(array): found for found in self._outputs if (array := found()) is not None}
+        held |= {id(array): weakref.ref(array) for array in outputs}  # an input that is an output comes again and again
+        self._outputs = list(held.values())
 
     @property
     def held_bytes(self) -> int:

@@ -53,9 +53,7 @@ class Teams(Arena):
         """Take another budget for the runs to come, beside others that need so much of the shared part of the arena.
         Return whether what is open fits into it beside values.
         """
-        if (memory, floor_bytes) != (self.segments.memory, self.segments.floor_bytes):
-            self.segments.memory, self.segments.floor_bytes = memory, floor_bytes
-            self._counted = ()
+        self.segments.memory, self.segments.floor_bytes = memory, floor_bytes
         return memory is None or self.beside_values() + values_bytes <= memory
 
     def unbind(self) -> None:
