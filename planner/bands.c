@@ -10,6 +10,8 @@
 #include <string.h>
 
 #define LINE 64
+/* Bands above which two of them stand for all while choices are compared. */
+#define SAMPLED 6
 
 typedef struct span {
     int64_t low, high; /* high is behind the last; low >= high: nothing */
@@ -242,14 +244,14 @@ static void sum_work(const walk *w, double *work, double *read) {
     }
 }
 
-/* What the nodes need in so many bands, judged by two bands in the middle or, with `rows`, by all of them. */
-static bool judge(walk *w, int64_t bands, int64_t around, fx_band_choice *found, int64_t *rows) {
+/* What the nodes need in so many bands: judged by two bands in the middle or, if it is to be exact, by all of them. */
+static bool judge(walk *w, int64_t bands, int64_t around, bool is_exact, fx_band_choice *found, int64_t *rows) {
     const int64_t images = w->g->nodes[w->first].images;
     double own, read, done;
     int64_t most;
     sum_work(w, &own, &read);
     w->bands = bands;
-    const bool is_sample = !rows && bands > 4;
+    const bool is_sample = !is_exact && bands > SAMPLED;
     const int64_t from = is_sample ? bands / 2 - 1 : 0, to = is_sample ? bands / 2 + 1 : bands;
     if (!walk_bands(w, from, to, &most, &done, rows))
         return false;
@@ -262,6 +264,7 @@ static bool judge(walk *w, int64_t bands, int64_t around, fx_band_choice *found,
 typedef struct search {
     const fx_band_limits *limits;
     fx_band_choice *found;
+    bool *exact; /* of each found: all of its bands were walked */
     int64_t count, room;
     int64_t least; /* value of the best so far */
 } search;
@@ -293,7 +296,7 @@ static bool try_bands(walk *w, search *s, int64_t height) {
         fx_band_choice c = {w->first, w->last, bands, around, 0};
         if ((double)value_of(w, s->limits, &c) > (double)s->least * s->limits->enough)
             return true;
-        if (!judge(w, bands, around, &c, NULL))
+        if (!judge(w, bands, around, false, &c, NULL))
             return true;
         if (c.added_work > s->limits->added_work_max)
             continue;
@@ -310,27 +313,34 @@ static bool may_walk(const fx_band_graph *g, const uint8_t *barred, int64_t node
            g->nodes[node].images == images;
 }
 
-/* Picks the cheapest of those near the least, walks all of its bands, and does without it where they cannot be. */
-static bool pick(walk *w, search *s, fx_band_choice *choice) {
-    for (;;) {
-        int64_t best = -1;
-        for (int64_t i = 0; i < s->count; i++)
-            if ((double)value_of(w, s->limits, &s->found[i]) <= (double)s->least * s->limits->enough &&
-                (best < 0 || s->found[i].added_work < s->found[best].added_work))
-                best = i;
-        if (best < 0)
-            return true;
-        const fx_band_choice c = s->found[best];
-        const int64_t count = c.last - c.first + 1;
-        int64_t *rows = malloc((size_t)(2 * count * c.bands) * sizeof *rows);
-        if (!rows)
-            return false;
-        const bool holds = begin_walk(w, c.first, c.last) && judge(w, c.bands, bytes_around(w), choice, rows);
-        free(rows);
-        if (holds && (double)value_of(w, s->limits, choice) <= (double)s->least * 1.1)
-            return true;
-        s->found[best] = s->found[--s->count];
-        *choice = (fx_band_choice){0};
+/* The number of the cheapest choice near the least, or -1. */
+static int64_t cheapest(const walk *w, const search *s) {
+    int64_t least = INT64_MAX, best = -1;
+    for (int64_t i = 0; i < s->count; i++) {
+        const int64_t value = value_of(w, s->limits, &s->found[i]);
+        least = value < least ? value : least;
+    }
+    for (int64_t i = 0; i < s->count; i++)
+        if ((double)value_of(w, s->limits, &s->found[i]) <= (double)least * s->limits->enough &&
+            (best < 0 || s->found[i].added_work < s->found[best].added_work))
+            best = i;
+    return best;
+}
+
+/* Picks the cheapest of those near the least. Sampled ones that are picked are walked through, and compared again. */
+static void pick(walk *w, search *s, fx_band_choice *choice) {
+    for (int64_t best = cheapest(w, s); best >= 0; best = cheapest(w, s)) {
+        fx_band_choice *c = &s->found[best];
+        if (c->bands <= SAMPLED || s->exact[best]) {
+            *choice = *c;
+            return;
+        }
+        s->exact[best] = begin_walk(w, c->first, c->last) && judge(w, c->bands, bytes_around(w), true, c, NULL);
+        if (!s->exact[best] || c->added_work > s->limits->added_work_max) {
+            s->count--;
+            s->found[best] = s->found[s->count];
+            s->exact[best] = s->exact[s->count];
+        }
     }
 }
 
@@ -354,9 +364,12 @@ fx_status fx_bands_find(const fx_band_graph *g, const fx_band_limits *limits, in
         for (int64_t last = worst; has_memory && last <= high && last - first < limits->nodes_max; last++)
             if (last > first && begin_walk(&w, first, last))
                 has_memory = try_bands(&w, &s, g->nodes[last].height);
-    has_memory = has_memory && pick(&w, &s, choice);
+    s.exact = table(s.count, sizeof(bool));
+    has_memory = has_memory && s.exact;
+    if (has_memory)
+        pick(&w, &s, choice);
     walk_free(&w);
-    free(s.found);
+    free(s.found), free(s.exact);
     return has_memory ? FX_OK : FX_ERR_MEMORY;
 }
 
@@ -364,7 +377,7 @@ fx_status fx_bands_rows(const fx_band_graph *g, fx_band_choice *choice, int64_t 
     walk w;
     bool has_memory = walk_make(&w, g);
     const fx_band_choice c = *choice;
-    const bool holds = has_memory && begin_walk(&w, c.first, c.last) && judge(&w, c.bands, bytes_around(&w), choice, rows);
+    const bool holds = has_memory && begin_walk(&w, c.first, c.last) && judge(&w, c.bands, bytes_around(&w), true, choice, rows);
     walk_free(&w);
     return !has_memory ? FX_ERR_MEMORY : holds ? FX_OK : FX_ERR_PARAMS;
 }

@@ -49,7 +49,8 @@ def split(graph: Graph, costs: Costs, walks: Sequence[Walk | None], rows: I64, r
         for band in rows.tolist():
             writer.write(image, walk.images, band)
     every = [*graph.nodes[: region.first], *writer.nodes, *graph.nodes[region.last + 1 :]]
-    return replace(graph, tensors=writer.tensors, nodes=every)
+    added = graph.added + len(every) - len(graph.nodes)
+    return replace(graph, tensors=writer.tensors, nodes=every, added=added)
 
 
 class _Writer:

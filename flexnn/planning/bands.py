@@ -10,7 +10,7 @@ budget is the same in processes that measure different rates.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -20,45 +20,45 @@ from flexnn.graph.ir import Graph
 
 from .band_tables import BandTables
 from .banding import Region, rows_of, split
-from .overhead import NODE_BYTES, STEP_BYTES
+from .overhead import ADDED_BYTES, STEP_BYTES
 from .types import I64, Costs
 
 NODES_MAX = 10, 40
 """Most nodes that are walked at once: short walks leave more room for others."""
-SPARE = 1.0, 1.07, 1.15, 1.3
+SPARE = 1.0, 1.04, 1.08, 1.13, 1.2, 1.3, 1.5
 """Memory as multiples of what the neediest node needs with the best walks, to which others need not fall below."""
 BANDS_MAX = 64
 """Most bands of all images."""
 REGIONS_MAX = 8
 """Most walks of a graph."""
-ADDED_BYTES = NODE_BYTES + STEP_BYTES
-"""Bytes that a node takes outside the arena."""
+NODE_BYTES = ADDED_BYTES + STEP_BYTES
+"""Bytes that a node in bands takes outside the arena."""
 WORTH = 0.95
-"""Memory with bands as a fraction of memory without, at which bands are worth it: for the nodes that are walked, and for
-the smallest budget of a graph.
-"""
+"""Memory with bands as a fraction of memory without, at which bands are worth it."""
+WORTH_WALK = 0.985
+"""The same for the nodes of one walk of several."""
 ENOUGH = 1.02
 """Memory as a multiple of the least that bands could need, within which the cheapest bands are chosen."""
-COSTS_MAX = 0.15, 0.6
+COSTS_MAX = 0.15, 0.4
 """Largest fractions of the graph's multiplications and reading that a walk may repeat: one for each form of the graph,
 the cheaper form first.
 """
 
 
-def banded(
-    graph: Graph, costs: Costs, costs_of: Callable[[Graph], Costs], cost_max: float = COSTS_MAX[0]
-) -> tuple[Graph, Costs] | None:
-    """Return the graph with nodes in bands and its costs if that lowers the memory of the neediest node, else None.
-    ``costs_of`` computes costs.
+def banded(graph: Graph, costs: Costs, costs_of: Callable[[Graph], Costs]) -> Iterator[tuple[Graph, Costs]]:
+    """Yield forms of the graph with nodes in bands, and their costs: those that lower the memory of the neediest node,
+    the cheapest form first. ``costs_of`` computes costs.
     """
     walks, tables = BandTables().of(graph, costs)
-    search = _Search(tables, cost_max)
-    regions = search.best()
-    if not regions:
-        return None
-    for region in sorted(regions, reverse=True):
-        graph = split(graph, costs, walks, rows_of(tables, region), region)
-    return graph, costs_of(graph)
+    known: list[Region] = []
+    for cost_max in COSTS_MAX:
+        regions = sorted(_Search(tables, cost_max).best(), reverse=True)
+        if not regions or regions == known:
+            continue
+        known, form = regions, graph
+        for region in regions:  # from the last node to the first, so that numbers of nodes hold
+            form = split(form, costs, walks, rows_of(tables, region), region)
+        yield form, costs_of(form)
 
 
 class _Found(NamedTuple):
@@ -103,9 +103,9 @@ class _Search:
             if barred[worst] or needs[worst] <= floor:
                 break
             reached = int(needs[barred > 0].max(initial=floor))
-            limits = nodes_max, BANDS_MAX, self._work_max, ADDED_BYTES, reached
+            limits = nodes_max, BANDS_MAX, self._work_max, NODE_BYTES, reached
             found = _core.bands_find(self._tables, limits, ENOUGH, worst, barred)
-            if found is None or found[3] > WORTH * needs[worst]:
+            if found is None or found[3] > WORTH_WALK * needs[worst]:
                 break
             region = Region(*found[:3])
             regions.append(region)
@@ -113,4 +113,4 @@ class _Search:
             needs[span], barred[span] = found[3], 1
             added += (region.last - region.first + 1) * (int(self._images[region.first]) * region.bands - 1)
         most = int(needs.max(initial=0))
-        return _Found(most + added * ADDED_BYTES, most, regions)
+        return _Found(most + added * NODE_BYTES, most, regions)

@@ -60,14 +60,12 @@ class Planner:
         def costs_of(variant: Graph) -> Costs:
             return graph_costs(variant, self._setting, in_file=has_tables)
 
-        from .bands import COSTS_MAX, WORTH, banded  # plans without a limit do without
+        from .bands import WORTH, banded  # plans without a limit do without
 
         found: list[VariantPlanner] = []
-        for cost_max in COSTS_MAX:
-            tiled = banded(self._graph, self._whole.costs, costs_of, cost_max)
-            bands = VariantPlanner(tiled[0], self._setting, costs=tiled[1]) if tiled else None
-            least = min([self._whole, *found], key=lambda planner: planner.minimum).minimum
-            if bands and bands.minimum <= WORTH * least:
+        for form, costs in banded(self._graph, self._whole.costs, costs_of):
+            bands = VariantPlanner(form, self._setting, costs=costs)
+            if bands.minimum <= WORTH * min(planner.minimum for planner in (self._whole, *found)):
                 found.append(bands)
         return found
 

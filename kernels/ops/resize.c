@@ -98,8 +98,8 @@ static place place_of(const fx_resize_params *p, int32_t i, int32_t in, int32_t 
         }
     x = x > 0 ? fmin(x, in - 1) : 0; /* the edge's value goes on outside; a NaN lands on it too */
     const int32_t low = (int32_t)x;
-    const int32_t beside = p->mode == FX_RESIZE_LINEAR && low < in - 1;
-    return (place){low, low + beside, (float)(x - low)};
+    const float fraction = (float)(x - low);
+    return (place){low, low + (fraction > 0 && low < in - 1), fraction};
 }
 
 /* The rows of x that row y of the output lies between. */
