@@ -1,7 +1,7 @@
 /* Bands of rows: see flexnn/bands.h.
  *
- * A root that lives inside the walked nodes alone is *inner*: in each band it holds the rows that are read in that band.
- * Every other root that they write is kept whole, and grows: a band writes the rows that follow those of the band
+ * A root that lives inside the walked nodes alone is *inner*: in each band it holds the rows that are read in that
+ * band. Every other root that they write is kept whole, and grows: a band writes the rows that follow those of the band
  * before, as many as its share, or as are read in the band. */
 #include "flexnn/bands.h"
 
@@ -95,7 +95,8 @@ static span needed(const fx_band_use *use, span rows) {
     return (span){clip(low, 0, use->height - 1), clip(high, 0, use->height - 1) + 1};
 }
 
-/* Whether the nodes from `first` to `last` can be walked in bands; finds which roots are inner, and which are written. */
+/* Whether the nodes from `first` to `last` can be walked in bands; finds which roots are inner, and which are written.
+ */
 static bool begin_walk(walk *w, int64_t first, int64_t last) {
     const fx_band_graph *g = w->g;
     w->first = first, w->last = last;
@@ -117,8 +118,8 @@ static bool begin_walk(walk *w, int64_t first, int64_t last) {
     return true;
 }
 
-/* Finds the rows of each node in a band, from the last node to the first. False: a row would be overwritten before it is
- * read. */
+/* Finds the rows of each node in a band, from the last node to the first. False: a row would be overwritten before it
+ * is read. */
 static bool find_rows(walk *w, int64_t band) {
     const fx_band_graph *g = w->g;
     for (int64_t i = w->first; i <= w->last; i++)
@@ -144,8 +145,8 @@ static bool find_rows(walk *w, int64_t band) {
             /* Nodes behind this one that write over what it reads must not have done so in an earlier band. */
             for (int64_t j = i; !w->inner[use->root] && j <= w->last; j++) {
                 const fx_band_use *over = uses_of(w, j);
-                const bool meets = over->root == use->root && over->part_low < use->part_high &&
-                                   use->part_low < over->part_high;
+                const bool meets =
+                    over->root == use->root && over->part_low < use->part_high && use->part_low < over->part_high;
                 if (meets && w->done[j] > 0 && read.low < over->at + over->step * (w->done[j] - 1) + over->thick)
                     return false;
             }
@@ -198,8 +199,8 @@ static void end_band(walk *w) {
 
 static void add_work(const walk *w, double *work) {
     for (int64_t i = w->first; i <= w->last; i++)
-        *work += (double)w->g->nodes[i].work * (double)(w->rows[i].high - w->rows[i].low) /
-                 (double)w->g->nodes[i].height;
+        *work +=
+            (double)w->g->nodes[i].work * (double)(w->rows[i].high - w->rows[i].low) / (double)w->g->nodes[i].height;
 }
 
 /* Walks some bands after each other; false where they cannot be. Fills rows, if there is room for them. */
@@ -359,7 +360,8 @@ fx_status fx_bands_find(const fx_band_graph *g, const fx_band_limits *limits, in
     if (worst < 0 || worst >= g->node_count || !may_walk(g, barred, worst, g->nodes[worst].images))
         return FX_OK;
     bool has_memory = walk_make(&w, g);
-    const int64_t low = reach(g, barred, worst, -1, limits->nodes_max), high = reach(g, barred, worst, 1, limits->nodes_max);
+    const int64_t low = reach(g, barred, worst, -1, limits->nodes_max),
+                  high = reach(g, barred, worst, 1, limits->nodes_max);
     for (int64_t first = worst; has_memory && first >= low; first--)
         for (int64_t last = worst; has_memory && last <= high && last - first < limits->nodes_max; last++)
             if (last > first && begin_walk(&w, first, last))
@@ -377,7 +379,8 @@ fx_status fx_bands_rows(const fx_band_graph *g, fx_band_choice *choice, int64_t 
     walk w;
     bool has_memory = walk_make(&w, g);
     const fx_band_choice c = *choice;
-    const bool holds = has_memory && begin_walk(&w, c.first, c.last) && judge(&w, c.bands, bytes_around(&w), true, choice, rows);
+    const bool holds =
+        has_memory && begin_walk(&w, c.first, c.last) && judge(&w, c.bands, bytes_around(&w), true, choice, rows);
     walk_free(&w);
     return !has_memory ? FX_ERR_MEMORY : holds ? FX_OK : FX_ERR_PARAMS;
 }

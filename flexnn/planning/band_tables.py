@@ -1,8 +1,8 @@
 """Rows of a graph's nodes and activations, as planner/bands.c takes them: the records of the operators say what rows of
 its inputs a node needs for rows of its output (graph/operators/rows.py), views say which rows of a root these are.
 
-Rows of a root lie ``pitch`` elements apart. Operators over images have rows on axis 1; others take the rows of what they
-read or write, on whatever axis these lie.
+Rows of a root lie ``pitch`` elements apart. Operators over images have rows on axis 1; others take the rows of what
+they read or write, on whatever axis these lie.
 """
 
 from __future__ import annotations
@@ -103,7 +103,9 @@ class BandTables:
         known = [self._row_axes(graph, tensor) for tensor in node.inputs]
         for axis in self._row_axes(graph, node.outputs[0]) or range(len(output.shape) - 1):
             needs = self._needs(graph, node, axis)
-            fits = [need.axis in axes for need, axes in zip(needs or (), known, strict=False) if axes and need.axis >= 0]
+            fits = [
+                need.axis in axes for need, axes in zip(needs or (), known, strict=False) if axes and need.axis >= 0
+            ]
             if needs is not None and all(fits) and (fits or graph.root(node.outputs[0]) in self._pitch):
                 return axis
         return -1
@@ -168,7 +170,12 @@ class BandTables:
             return Use(tensor, -1, need)
         pitch, image = self._pitch.get(root, 0), whole.size // images
         apart = pitch and image % pitch == 0 and view.strides[need.axis] % pitch == 0
-        if not apart or view.shape[need.axis] == 1 or min(view.strides) < 0 or (images > 1 and view.strides[0] != image):
+        if (
+            not apart
+            or view.shape[need.axis] == 1
+            or min(view.strides) < 0
+            or (images > 1 and view.strides[0] != image)
+        ):
             return None
         steps = list(zip(view.shape, view.strides, strict=True))
         beside = sum((d - 1) * s for i, (d, s) in enumerate(steps) if i != need.axis and (i or images == 1))

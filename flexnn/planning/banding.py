@@ -70,14 +70,18 @@ class _Writer:
             assert walk is not None
             node = self._graph.nodes[index]
             uses = {use.tensor: use for use in walk.uses}
-            output = self._view(node.outputs[0], walk.uses[0], tuple(rows), image, images, held, made)
-            taken = [self._taken(uses.get(tensor), need, rows) for tensor, need in zip(node.inputs, walk.needs, strict=True)]
+            output = self._view(node.outputs[0], walk.uses[0], (rows[0], rows[1]), image, images, held, made)
+            taken = [
+                self._taken(uses.get(tensor), need, rows) for tensor, need in zip(node.inputs, walk.needs, strict=True)
+            ]
             inputs = [
                 tensor if tensor not in uses else self._view(tensor, uses[tensor], some, image, images, held, made)
                 for tensor, some in zip(node.inputs, taken, strict=True)
             ]
             shape = self._graph.tensors[node.inputs[0]].shape
-            cut = Cut(walk.uses[0].axis, (rows[0], rows[1]), taken[0], shape, self._graph.tensors[node.outputs[0]].shape)
+            cut = Cut(
+                walk.uses[0].axis, (rows[0], rows[1]), taken[0], shape, self._graph.tensors[node.outputs[0]].shape
+            )
             attrs = OPERATORS[node.op].cut(node, cut)
             name = _named(node.name, image, images, (rows[0], rows[1]))
             self.nodes.append(replace(node, name=name, inputs=inputs, outputs=[output], attrs=attrs, params=None))

@@ -12,8 +12,8 @@ BASE_BYTES = 2_031_616
 NODE_BYTES = 8 << 10
 """Bytes of a node's graph, parameters and costs, in Python and in the program."""
 ADDED_BYTES = 4608
-"""Bytes of a node that planning has added, which shares much with the node that it is a part of: 3.9 to 4.5 KiB with its
-step measured.
+"""Bytes of a node that planning has added, which shares much with the node that it is a part of: with its step 3.9 to
+4.5 KiB measured.
 """
 STEP_BYTES = 512
 """Bytes of a step and the load before it: 88 in the plan, 260 in the engine, the rest for times of watched runs."""
