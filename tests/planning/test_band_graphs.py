@@ -1,4 +1,4 @@
-"""Graphs in bands of rows: branches, joins, maps of several sizes, and all operators that can compute some rows alone."""
+"""Graphs in bands of rows: branches, joins, maps of several sizes, all operators that can compute some rows alone."""
 
 from __future__ import annotations
 
