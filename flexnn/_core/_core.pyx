@@ -11,6 +11,7 @@ include "place.pxi"
 include "plan.pxi"
 include "trail.pxi"
 include "refit.pxi"
+include "bands.pxi"
 
 # Public is what is defined above without an underscore: flexnn._core imports it all, _core.pyi gives the types.
 __all__ = sorted([_name for _name, _value in dict(globals()).items()

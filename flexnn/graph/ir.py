@@ -178,6 +178,8 @@ class Graph:
     weights: list[Weight] = field(default_factory=list)
     inputs: list[int] = field(default_factory=list)
     outputs: list[int] = field(default_factory=list)
+    added: int = 0
+    """Number of nodes that planning has added (planning/bands.py)."""
 
     def copied(self) -> Graph:
         """A graph whose parts may be changed without changing these; sources of weights are shared."""
@@ -187,6 +189,7 @@ class Graph:
             list(map(copy, self.weights)),
             list(self.inputs),
             list(self.outputs),
+            self.added,
         )
 
     def root(self, tensor: int) -> int:

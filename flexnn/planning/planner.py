@@ -49,12 +49,12 @@ class Planner:
         self._weight_bytes = sum(weight.nbytes for weight in graph.weights)
 
     @cached_property
-    def _tiled(self) -> VariantPlanner | None:
-        """Planner of the graph in bands, where they are worth it. Plans without a limit do without. Bands cut a map at
-        other rows than Winograd's tiles do, so numbers would depend on the budget.
+    def _banded(self) -> list[VariantPlanner]:
+        """Planners of the graph in bands, where they are worth it, the faster form first. Plans without a limit do
+        without. Bands cut a map at other rows than Winograd's tiles do, so numbers would depend on the budget.
         """
         if self._setting.deterministic:
-            return None
+            return []
         has_tables = self._all_pinned is None
 
         def costs_of(variant: Graph) -> Costs:
@@ -62,9 +62,12 @@ class Planner:
 
         from .bands import WORTH, banded  # plans without a limit do without
 
-        tiled = banded(self._graph, self._whole.costs, costs_of)
-        bands = VariantPlanner(tiled[0], self._setting, costs=tiled[1]) if tiled else None
-        return bands if bands and bands.minimum <= WORTH * self._whole.minimum else None
+        found: list[VariantPlanner] = []
+        for form, costs in banded(self._graph, self._whole.costs, costs_of):
+            bands = VariantPlanner(form, self._setting, costs=costs)
+            if bands.minimum <= WORTH * min(planner.minimum for planner in (self._whole, *found)):
+                found.append(bands)
+        return found
 
     @property
     def minimum(self) -> int:
@@ -85,11 +88,11 @@ class Planner:
     def least_working_bytes(self) -> int:
         """Bytes that the working part of every plan has. Workspace for reading tables is not part of every plan."""
         least = self._whole.least_working_bytes if self._all_pinned is self._whole else self._whole.activation_bytes
-        return min(least, self._tiled.least_working_bytes) if self._tiled else least
+        return min([least, *(bands.least_working_bytes for bands in self._banded)])
 
     @property
     def _variants(self) -> list[VariantPlanner]:
-        return [self._whole, self._tiled] if self._tiled else [self._whole]
+        return [self._whole, *self._banded]
 
     def plan(self, memory: int | None) -> Plan:
         """Return the plan for ``memory`` bytes (None: no limit), in groups where they were asked for. BudgetError."""

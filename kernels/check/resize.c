@@ -46,19 +46,30 @@ static int nearest(const fx_resize_params *p, double x, int in, int out, float s
     return r < 0 ? 0 : r > in - 1 ? in - 1 : (int)r;
 }
 
+/* Rows of the whole input and output, of which a case may have a part. */
+static int rows_in(const fx_resize_params *p) {
+    return p->all_h ? p->all_h : p->h;
+}
+
+static int rows_out(const fx_resize_params *p) {
+    return p->all_oh ? p->all_oh : p->oh;
+}
+
 static double at(const check_case *c, int n, int iy, int ix, int j) {
     const fx_resize_params *p = &c->params.resize;
-    iy = iy < 0 ? 0 : iy >= p->h ? p->h - 1 : iy;
+    const int h = rows_in(p);
+    iy = (iy < 0 ? 0 : iy >= h ? h - 1 : iy) - p->x_row;
     ix = ix < 0 ? 0 : ix >= p->w ? p->w - 1 : ix;
     return ((const float *)c->in[0])[n * (int64_t)p->x_sn + iy * (int64_t)p->x_sh + ix * (int64_t)p->x_sw + j];
 }
 
 static void expect_one(const check_case *c, check_expected *e, int n, int oy, int ox, int j) {
     const fx_resize_params *p = &c->params.resize;
-    const double y = source(p, oy, p->h, p->oh, p->scale_h), x = source(p, ox, p->w, p->ow, p->scale_w);
+    const int h = rows_in(p), oh = rows_out(p);
+    const double y = source(p, oy + p->y_row, h, oh, p->scale_h), x = source(p, ox, p->w, p->ow, p->scale_w);
     const int64_t to = n * (int64_t)p->y_sn + oy * (int64_t)p->y_sh + ox * (int64_t)p->y_sw + j;
     if (p->mode == FX_RESIZE_NEAREST) {
-        const int iy = nearest(p, y, p->h, p->oh, p->scale_h), ix = nearest(p, x, p->w, p->ow, p->scale_w);
+        const int iy = nearest(p, y, h, oh, p->scale_h), ix = nearest(p, x, p->w, p->ow, p->scale_w);
         const int is_known = iy >= 0 && ix >= 0;
         check_set(c, e, to, is_known ? at(c, n, iy, ix, j) : 0, is_known ? 0 : 2);
         return;
@@ -92,6 +103,19 @@ static void draw_scale(check_case *c, int32_t in, int32_t *out, float *scale) {
     *scale = (float)((double)*out / in);
 }
 
+/* Some rows of the output, and those of the input that they may need. */
+static void draw_part(check_case *c) {
+    fx_resize_params *p = &c->params.resize;
+    const int h = p->h, oh = p->oh;
+    p->all_h = h, p->all_oh = oh;
+    p->y_row = check_int(c, 0, oh - 1);
+    p->oh = check_int(c, 1, oh - p->y_row);
+    const int low = (int)floor(source(p, p->y_row, h, oh, p->scale_h)) - 1;
+    const int high = (int)floor(source(p, p->y_row + p->oh - 1, h, oh, p->scale_h)) + 2;
+    p->x_row = low < 0 ? 0 : low >= h ? h - 1 : low;
+    p->h = (high < 0 ? 0 : high >= h ? h - 1 : high) - p->x_row + 1;
+}
+
 static void draw(check_case *c) {
     fx_resize_params *p = &c->params.resize;
     p->mode = check_int(c, 0, FX_RESIZE_COUNT - 1);
@@ -107,6 +131,8 @@ static void draw(check_case *c) {
     p->y_sw = p->c + (check_one_in(c, 3) ? check_int(c, 1, 20) : 0);
     p->y_sh = p->y_sw * p->ow + (check_one_in(c, 5) ? check_int(c, 1, 9) : 0);
     p->y_sn = p->y_sh * p->oh + (check_one_in(c, 5) ? check_int(c, 1, 9) : 0);
+    if (check_one_in(c, 3))
+        draw_part(c);
 }
 
 static int bench(int i, check_case *c, char *name, double *flops, double *bytes) {

@@ -15,12 +15,29 @@ static fx_operand operand_of(const fx_resize_params *p, int operand) {
     return (fx_operand){{p->n, p->oh, p->ow, p->c}, {p->y_sn, p->y_sh, p->y_sw, 1}};
 }
 
+typedef struct place {
+    int32_t low, high; /* neighbours inside the input */
+    float fraction;    /* of high; 0 when nearest */
+} place;
+
+static place row_of(const fx_resize_params *p, int64_t y);
+
+/* Whether the rows that are read lie in x, of a part of a map. */
+static int has_rows(const fx_resize_params *p) {
+    if (!p->all_oh && !p->all_h)
+        return p->y_row == 0 && p->x_row == 0;
+    if (p->y_row < 0 || p->x_row < 0 || (int64_t)p->y_row + p->oh > p->all_oh || p->h < 1 ||
+        (int64_t)p->x_row + p->h > p->all_h)
+        return 0;
+    return row_of(p, 0).low >= 0 && row_of(p, p->oh - 1).high < p->h;
+}
+
 static fx_status check(uint32_t kernel, const fx_params *u) {
     const fx_resize_params *p = &u->resize;
     if (kernel != 0 || p->mode < 0 || p->mode >= FX_RESIZE_COUNT || p->coord < 0 || p->coord >= FX_COORD_COUNT ||
         p->nearest < 0 || p->nearest >= FX_NEAREST_COUNT || p->n < 1 || p->oh < 1 || (int64_t)p->n * p->oh > INT32_MAX)
         return FX_ERR_PARAMS;
-    if (!(p->scale_h > 0) || !(p->scale_w > 0) || isinf(p->scale_h) || isinf(p->scale_w))
+    if (!(p->scale_h > 0) || !(p->scale_w > 0) || isinf(p->scale_h) || isinf(p->scale_w) || !has_rows(p))
         return FX_ERR_PARAMS;
     return fx_operand_fits(operand_of(p, 0), 0) && fx_operand_fits(operand_of(p, FX_OUTPUT), 1) ? FX_OK : FX_ERR_PARAMS;
 }
@@ -63,11 +80,6 @@ static double source_of(int32_t coord, int32_t i, int32_t in, int32_t out, float
     }
 }
 
-typedef struct place {
-    int32_t low, high; /* neighbours inside the input */
-    float fraction;    /* of high; 0 when nearest */
-} place;
-
 static place place_of(const fx_resize_params *p, int32_t i, int32_t in, int32_t out, float scale) {
     double x = source_of(p->coord, i, in, out, scale);
     if (p->mode == FX_RESIZE_NEAREST)
@@ -86,7 +98,17 @@ static place place_of(const fx_resize_params *p, int32_t i, int32_t in, int32_t 
         }
     x = x > 0 ? fmin(x, in - 1) : 0; /* the edge's value goes on outside; a NaN lands on it too */
     const int32_t low = (int32_t)x;
-    return (place){low, low + (low < in - 1), (float)(x - low)};
+    const float fraction = (float)(x - low);
+    return (place){low, low + (fraction > 0 && low < in - 1), fraction};
+}
+
+/* The rows of x that row y of the output lies between. */
+static place row_of(const fx_resize_params *p, int64_t y) {
+    const int32_t h = p->all_h ? p->all_h : p->h, oh = p->all_oh ? p->all_oh : p->oh;
+    place at = place_of(p, (int32_t)y + p->y_row, h, oh, p->scale_h);
+    at.low -= p->x_row;
+    at.high -= p->x_row;
+    return at;
 }
 
 static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) {
@@ -103,7 +125,7 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
     const int64_t last = w->y0 + fx_cut_at(rows, pieces, u1);
     for (int64_t row = w->y0 + fx_cut_at(rows, pieces, u0); row < last; row++) {
         const int64_t batch = row / p->oh, oy = row % p->oh;
-        const place at = place_of(p, (int32_t)oy, p->h, p->oh, p->scale_h);
+        const place at = row_of(p, oy);
         const float *map = (const float *)call->in[0] + batch * p->x_sn + w->c0;
         r.x[0] = map + (int64_t)at.low * p->x_sh;
         r.x[1] = map + (int64_t)at.high * p->x_sh;

@@ -10,6 +10,7 @@ from ..ir import Node, Shape, Tensor
 from ..strided import broadcast, fits_inner, is_contiguous
 from .fields import broadcast_strides
 from .record import FLOAT, Cost, Operator, Values, always_together
+from .rows import keep_attrs, whole_rows
 
 
 def _infer_attention(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
@@ -83,7 +84,8 @@ OPERATORS = (
         in_place=(),
         reads_transposes=True,
         order="fixed",
-        rows="whole",
+        rows=whole_rows,
+        cut=keep_attrs,
         interleaves=False,
         has_panels=False,
         kernels=(),
@@ -102,7 +104,8 @@ OPERATORS = (
         in_place=(0,),
         reads_transposes=True,
         order="fixed",
-        rows="whole",
+        rows=whole_rows,
+        cut=keep_attrs,
         interleaves=False,
         has_panels=False,
         kernels=(),

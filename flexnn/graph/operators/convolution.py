@@ -25,6 +25,7 @@ from .fields import (
     window_sizes,
 )
 from .record import FLOAT, Cost, Operator, Values, always_together
+from .rows import cut_window, window_rows
 
 
 def _infer(node: Node, shapes: list[Shape], cout: int, group: int) -> tuple[Shape, str]:
@@ -91,7 +92,8 @@ OPERATORS = (
         in_place=(1,),
         reads_transposes=False,
         order="fixed",
-        rows="window",
+        rows=window_rows,
+        cut=cut_window,
         interleaves=True,
         has_panels=True,
         kernels=tuple(_core.ENUMS["conv_kernel"]),
@@ -109,7 +111,8 @@ OPERATORS = (
         in_place=(1,),
         reads_transposes=False,
         order="fixed",
-        rows="window",
+        rows=window_rows,
+        cut=cut_window,
         interleaves=True,
         has_panels=True,
         kernels=(),

@@ -16,6 +16,7 @@ from .record import (
     contiguous_operands,
     elementwise_strides,
 )
+from .rows import keep_attrs, same_rows
 
 
 def _encode_unary(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
@@ -58,7 +59,8 @@ OPERATORS = (
         in_place=(0,),
         reads_transposes=False,
         order="any",
-        rows="row",
+        rows=same_rows,
+        cut=keep_attrs,
         interleaves=False,
         has_panels=False,
         kernels=(),
@@ -76,7 +78,8 @@ OPERATORS = (
         in_place=(0, 1),
         reads_transposes=False,
         order="any",
-        rows="row",
+        rows=same_rows,
+        cut=keep_attrs,
         interleaves=False,
         has_panels=False,
         kernels=(),
@@ -94,7 +97,8 @@ OPERATORS = (
         in_place=(),
         reads_transposes=False,
         order="any",
-        rows="whole",
+        rows=same_rows,
+        cut=keep_attrs,
         interleaves=False,
         has_panels=False,
         kernels=(),

@@ -10,6 +10,7 @@ from ..ir import RANK_MAX, Node, Shape, Tensor
 from ..strided import Collapsed, broadcast, collapse, fits_inner, merge_groups
 from .fields import PLAIN_ACT, SUMS, act_fields, enum_index
 from .record import ANY_DTYPE, FLOAT, Cost, Operator, Values, always_together, any_strides, contiguous_operands
+from .rows import keep_attrs, matmul_rows, quantize_rows
 
 
 def _infer_matmul(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
@@ -102,7 +103,8 @@ OPERATORS = (
         in_place=(),
         reads_transposes=True,
         order="fixed",
-        rows="whole",
+        rows=matmul_rows,
+        cut=keep_attrs,
         interleaves=False,
         has_panels=False,
         kernels=(),
@@ -120,7 +122,8 @@ OPERATORS = (
         in_place=(),
         reads_transposes=False,
         order="axis",
-        rows="whole",
+        rows=quantize_rows,
+        cut=keep_attrs,
         interleaves=False,
         has_panels=False,
         kernels=(),

@@ -10,6 +10,7 @@ from ..panels import NR
 from ..strided import collapse
 from .fields import box_fields, enum, enum_index, numbered
 from .record import ANY_DTYPE, Cost, Operator, Values, always_together, contiguous_operands, elementwise_strides
+from .rows import copy_rows, cut_copy, cut_pad, keep_attrs, pad_rows, whole_rows
 
 
 def _infer_copy(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
@@ -112,7 +113,8 @@ OPERATORS = (
         in_place=(),
         reads_transposes=False,
         order="own",
-        rows="whole",
+        rows=copy_rows,
+        cut=cut_copy,
         interleaves=False,
         has_panels=False,
         kernels=(),
@@ -137,7 +139,8 @@ OPERATORS = (
         in_place=(),
         reads_transposes=False,
         order="axes",
-        rows="whole",
+        rows=pad_rows,
+        cut=cut_pad,
         interleaves=False,
         has_panels=False,
         kernels=(),
@@ -155,7 +158,8 @@ OPERATORS = (
         in_place=(),
         reads_transposes=False,
         order="own",
-        rows="whole",
+        rows=whole_rows,
+        cut=keep_attrs,
         interleaves=False,
         has_panels=False,
         kernels=(),
@@ -173,7 +177,8 @@ OPERATORS = (
         in_place=(),
         reads_transposes=False,
         order="fixed",
-        rows="whole",
+        rows=whole_rows,
+        cut=keep_attrs,
         interleaves=False,
         has_panels=False,
         kernels=(),

@@ -8,6 +8,7 @@ from ..attributes import Float, Int, float_attr, int_attr, node_error
 from ..ir import Node, Shape, Tensor
 from ..strided import has_rows, is_contiguous, merge_rows
 from .record import FLOAT, Cost, Operator, Values, always_together, contiguous_operands
+from .rows import keep_attrs, same_rows, whole_rows
 
 
 def _infer_lrn(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
@@ -60,7 +61,8 @@ OPERATORS = (
         in_place=(),
         reads_transposes=False,
         order="fixed",
-        rows="row",
+        rows=same_rows,
+        cut=keep_attrs,
         interleaves=False,
         has_panels=False,
         kernels=(),
@@ -78,7 +80,8 @@ OPERATORS = (
         in_place=(),
         reads_transposes=False,
         order="fixed",
-        rows="whole",
+        rows=whole_rows,
+        cut=keep_attrs,
         interleaves=False,
         has_panels=False,
         kernels=(),
@@ -96,7 +99,8 @@ OPERATORS = (
         in_place=(0,),
         reads_transposes=False,
         order="fixed",
-        rows="whole",
+        rows=same_rows,
+        cut=keep_attrs,
         interleaves=False,
         has_panels=False,
         kernels=(),

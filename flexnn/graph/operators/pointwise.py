@@ -9,6 +9,7 @@ from ..ir import Node, Shape, Tensor
 from ..strided import DIMS, broadcast
 from .fields import box_fields, broadcast_strides, enum, enum_index
 from .record import ANY_DTYPE, Cost, Operator, Values, always_together, elementwise_strides
+from .rows import keep_attrs, same_rows
 
 _KINDS = list(_core.ENUMS["pointwise_kind"])
 _COMPARISONS = ("equal", "less", "less_equal")
@@ -63,7 +64,8 @@ OPERATORS = (
         in_place=(0, 1),
         reads_transposes=False,
         order="any",
-        rows="row",
+        rows=same_rows,
+        cut=keep_attrs,
         interleaves=False,
         has_panels=False,
         kernels=(),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, dataclass_
 from ..attributes import Spec
 from ..ir import DTYPES, Node, Shape, Tensor
 from ..strided import is_contiguous
+from .rows import CutRule, RowRule, keep_attrs, whole_rows
 
 Values = dict[str, int | float]
 """Fields of an operator's C struct, by name."""
@@ -25,12 +26,6 @@ any: it computes element by element, in whatever order the operands are stored. 
 definition states (channels last). axis: its attribute ``axis`` names an axis of its first input; others have at most
 one dimension above 1. axes: its attributes that are lists have a number for each axis of its one input. own: the layout
 pass has a handler for it. late: the layout pass makes it, and does not meet it.
-"""
-
-Rows = Literal["window", "row", "whole"]
-"""Rows of the input [n,h,w,c] that rows of the output need.
-
-window: those under a sliding window (kernel, strides, dilations, pads). row: the same rows. whole: all.
 """
 
 StrideRule = Callable[[Shape, Shape], bool]
@@ -102,7 +97,10 @@ class Operator(_Facts):
     reads_transposes: bool
     """Whether inputs are read transposed as fast as in order, so that a transposition becomes a view."""
     order: Order
-    rows: Rows
+    rows: RowRule
+    """Rows of the inputs that some rows of the output need (operators/rows.py)."""
+    cut: CutRule
+    """Attributes of a node that computes some rows of the output."""
     interleaves: bool
     """Whether the engine knows outputs to be rows of channels, so that several may share one (engine/overlaps.c)."""
     has_panels: bool
@@ -174,7 +172,8 @@ def whole_operator(
         in_place=in_place,
         reads_transposes=False,
         order="fixed",
-        rows="whole",
+        rows=whole_rows,
+        cut=keep_attrs,
         interleaves=False,
         has_panels=False,
         kernels=(),

@@ -8,6 +8,7 @@ from ..attributes import Int, Ints, int_attr, ints_attr, node_error
 from ..ir import RANK_MAX, Node, Shape, Tensor
 from .fields import enum, enum_index
 from .record import ANY_DTYPE, FLOAT, Cost, Operator, Values, always_together, contiguous_operands
+from .rows import apart_from_axis, keep_attrs, whole_rows
 
 
 def _infer_softmax(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
@@ -93,7 +94,8 @@ OPERATORS = (
         in_place=(),
         reads_transposes=False,
         order="axis",
-        rows="whole",
+        rows=apart_from_axis,
+        cut=keep_attrs,
         interleaves=False,
         has_panels=False,
         kernels=(),
@@ -112,7 +114,8 @@ OPERATORS = (
         in_place=(),
         reads_transposes=False,
         order="late",
-        rows="whole",
+        rows=whole_rows,
+        cut=keep_attrs,
         interleaves=False,
         has_panels=False,
         kernels=(),
@@ -130,7 +133,8 @@ OPERATORS = (
         in_place=(),
         reads_transposes=False,
         order="axis",
-        rows="whole",
+        rows=apart_from_axis,
+        cut=keep_attrs,
         interleaves=False,
         has_panels=False,
         kernels=(),
@@ -148,7 +152,8 @@ OPERATORS = (
         in_place=(0,),
         reads_transposes=False,
         order="axis",
-        rows="whole",
+        rows=apart_from_axis,
+        cut=keep_attrs,
         interleaves=False,
         has_panels=False,
         kernels=(),

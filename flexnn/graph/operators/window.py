@@ -9,6 +9,7 @@ from ..ir import Node, Shape, Tensor
 from ..strided import fits_inner
 from .fields import PAIR, SPATIAL, enum, enum_index, image, pixel_strides, window_fields, window_sizes
 from .record import FLOAT, Cost, Operator, Values, always_together
+from .rows import cut_resize, cut_window, resize_rows, window_rows
 
 
 def _infer_pool(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
@@ -37,6 +38,8 @@ def _encode_resize(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
     for field, enumeration in (("mode", "resize_mode"), ("coord", "resize_coord"), ("nearest", "resize_nearest")):
         values[field] = enum_index(enumeration, node.attrs[field])
     values |= {name: float_attr(node, name) for name in ("scale_h", "scale_w")}
+    part = ints_attr(node, "part") if "part" in node.attrs else [0] * 4  # of a node that computes some rows alone
+    values |= zip(("y_row", "all_oh", "x_row", "all_h"), part, strict=True)
     return values | pixel_strides("x", inputs[0]) | pixel_strides("y", y)
 
 
@@ -53,7 +56,8 @@ OPERATORS = (
         in_place=(),
         reads_transposes=False,
         order="fixed",
-        rows="window",
+        rows=window_rows,
+        cut=cut_window,
         interleaves=True,
         has_panels=False,
         kernels=(),
@@ -78,7 +82,8 @@ OPERATORS = (
         in_place=(),
         reads_transposes=False,
         order="fixed",
-        rows="whole",
+        rows=resize_rows,
+        cut=cut_resize,
         interleaves=False,
         has_panels=False,
         kernels=(),

@@ -13,7 +13,7 @@ def fold_padding(graph: Graph) -> None:
     uses = Rewriter(graph)
     for node in graph.nodes:
         record = OPERATORS.get(node.op)
-        if record is not None and record.rows == "window":
+        if record is not None and "pads" in record.attrs:
             pad = uses.producer.get(node.inputs[0])
             if pad is not None and pad.op == "pad" and _fits(uses, pad, node):
                 before, after, own = ints_attr(pad, "before"), ints_attr(pad, "after"), ints_attr(node, "pads")

@@ -1,0 +1,61 @@
+# Bands of rows (flexnn/planning/bands.py).
+from flexnn._core.c_bands cimport *
+
+
+cdef class _BandGraph:
+    """Tables of nodes, uses and roots (int64, a row each), as flexnn/bands.h has them."""
+
+    cdef _Buffer nodes, uses, roots
+    cdef fx_band_graph graph
+
+    def __init__(self, nodes, uses, roots):
+        self.nodes, self.uses, self.roots = _Buffer(nodes), _Buffer(uses), _Buffer(roots)
+        for table, size in ((self.nodes, sizeof(fx_band_node)), (self.uses, sizeof(fx_band_use)),
+                            (self.roots, sizeof(fx_band_root))):
+            if (<_Buffer>table).view.len % <Py_ssize_t>size:
+                raise ValueError("tables of other widths than bands have")
+        self.graph.nodes = <const fx_band_node *>self.nodes.view.buf
+        self.graph.uses = <const fx_band_use *>self.uses.view.buf
+        self.graph.roots = <const fx_band_root *>self.roots.view.buf
+        self.graph.node_count = self.nodes.view.len // <Py_ssize_t>sizeof(fx_band_node)
+        self.graph.use_count = self.uses.view.len // <Py_ssize_t>sizeof(fx_band_use)
+        self.graph.root_count = self.roots.view.len // <Py_ssize_t>sizeof(fx_band_root)
+
+
+def bands_find(tables, limits, enough, worst, barred):
+    """fx_bands_find: (first, last, bands, need_bytes, added_work) of the best bands around node ``worst``, None where
+    there are none. ``tables``: nodes, uses, roots; ``limits``: the integers of fx_band_limits; ``barred``: a byte for
+    each node."""
+    cdef _BandGraph graph = _BandGraph(*tables)
+    cdef _Buffer closed = _Buffer(barred)
+    cdef fx_band_limits most
+    cdef fx_band_choice choice
+    cdef fx_status status
+    cdef int64_t node = worst
+    if closed.view.len != graph.graph.node_count:
+        raise ValueError("a byte for each node")
+    most.nodes_max, most.bands_max, most.added_work_max, most.node_bytes, most.floor_bytes = limits
+    most.enough = enough
+    with nogil:
+        status = fx_bands_find(&graph.graph, &most, node, <const uint8_t *>closed.view.buf, &choice)
+    if status != FX_OK:
+        raise MemoryError("bands")
+    if not choice.bands:
+        return None
+    return choice.first, choice.last, choice.bands, choice.need_bytes, choice.added_work
+
+
+def bands_rows(tables, first, last, bands, rows):
+    """fx_bands_rows: fills ``rows`` (int64 [bands, nodes, 2]); ValueError where these nodes have no bands."""
+    cdef _BandGraph graph = _BandGraph(*tables)
+    cdef _Buffer filled = _Buffer(rows, True)
+    cdef fx_band_choice choice
+    cdef fx_status status
+    choice.first, choice.last, choice.bands = first, last, bands
+    if not 0 <= first <= last < graph.graph.node_count or bands < 1 or (
+            filled.view.len != 16 * bands * (last - first + 1)):
+        raise ValueError("rows for each band and node")
+    with nogil:
+        status = fx_bands_rows(&graph.graph, &choice, <int64_t *>filled.view.buf)
+    if status != FX_OK:
+        raise ValueError("these nodes have no bands")

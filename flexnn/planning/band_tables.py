@@ -1,0 +1,259 @@
+"""Rows of a graph's nodes and activations, as planner/bands.c takes them: the records of the operators say what rows of
+its inputs a node needs for rows of its output (graph/operators/rows.py), views say which rows of a root these are.
+
+Rows of a root lie ``pitch`` elements apart. Operators over images have rows on axis 1; others take the rows of what
+they read or write, on whatever axis these lie.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+
+from flexnn.graph.attributes import int_attr, ints_attr
+from flexnn.graph.ir import DTYPES, Graph, Node, Tensor
+from flexnn.graph.operators import OPERATORS
+from flexnn.graph.operators.rows import Need
+
+from .layout import Blocks, node_needs
+from .types import I64, Costs
+
+BYTE_WORK = 64
+"""Multiplications that take about as long as reading a byte of weights: 40 on a Pi 4 with a USB disk."""
+MOVED_WORK = 4
+"""Multiplications that take about as long as moving an element."""
+
+
+class Use(NamedTuple):
+    """A node's use of a tensor. Axis -1: of all of it, of the image at hand."""
+
+    tensor: int
+    axis: int
+    need: Need
+    at: int = 0
+    """Row of the root that the view's first row begins in."""
+    step: int = 1
+    """Rows of the root from one row of the view to the next."""
+    thick: int = 1
+    """Rows of the root that a row of the view reaches over."""
+    part: tuple[int, int] = (0, 1)
+    """Columns of the root that it touches."""
+
+
+class Walk(NamedTuple):
+    """A node that can compute some rows of its output alone."""
+
+    images: int
+    uses: tuple[Use, ...]
+    """Of its output, then of its inputs, constants left out."""
+    needs: tuple[Need, ...]
+    """What each input is needed for, constants too."""
+    work: int
+    """Approximate number of multiplications, of all images."""
+
+
+class BandTables:
+    """What is known of a graph's nodes; kept from one version of the graph to the next, which share nodes."""
+
+    def __init__(self) -> None:
+        self._walks: dict[int, tuple[Node, Walk | None]] = {}
+        self._pitch: dict[int, int] = {}
+
+    def of(self, graph: Graph, costs: Costs) -> tuple[list[Walk | None], tuple[I64, I64, I64]]:
+        """Return what is known of each node, and the tables of planner/bands.c."""
+        self._find_pitches(graph)
+        walks = [self._walk(graph, node) for node in graph.nodes]
+        return walks, self._tables(graph, costs, walks)
+
+    # ---- pitches ----
+
+    def _find_pitches(self, graph: Graph) -> None:
+        """Find how far apart the rows of roots are, beginning with operators whose rows are on axis 1."""
+        for node in graph.nodes:
+            if id(node) in self._walks:
+                continue
+            if "pads" in node.attrs or node.op == "resize":
+                for tensor in (*node.inputs, *node.outputs):
+                    view = graph.tensors[tensor]
+                    if len(view.shape) == 4 and view.shape[1] > 1:
+                        self._pitch.setdefault(graph.root(tensor), view.strides[1])
+        for nodes in (graph.nodes, graph.nodes[::-1], graph.nodes):
+            for node in nodes:
+                if id(node) not in self._walks:
+                    self._hand_on(graph, node)
+
+    def _hand_on(self, graph: Graph, node: Node) -> None:
+        """Find the pitch of a root from those of the roots that its node also touches."""
+        axis = self._axis(graph, node)
+        needs = self._needs(graph, node, axis)
+        if needs is None:
+            return
+        for tensor, place in zip((node.outputs[0], *node.inputs), (axis, *(need.axis for need in needs)), strict=True):
+            view, root = graph.tensors[tensor], graph.root(tensor)
+            if place >= 0 and view.shape[place] > 1:
+                self._pitch.setdefault(root, view.strides[place])
+
+    def _axis(self, graph: Graph, node: Node) -> int:
+        """Return the axis of a node's output that its rows are on, or -1."""
+        if "pads" in node.attrs or node.op == "resize":
+            return 1
+        output = graph.tensors[node.outputs[0]]
+        known = [self._row_axes(graph, tensor) for tensor in node.inputs]
+        for axis in self._row_axes(graph, node.outputs[0]) or range(len(output.shape) - 1):
+            needs = self._needs(graph, node, axis)
+            fits = [
+                need.axis in axes for need, axes in zip(needs or (), known, strict=False) if axes and need.axis >= 0
+            ]
+            if needs is not None and all(fits) and (fits or graph.root(node.outputs[0]) in self._pitch):
+                return axis
+        return -1
+
+    def _row_axes(self, graph: Graph, tensor: int) -> list[int]:
+        """Return the axes of a view that the rows of its root may be on, the likeliest first; none where no operator
+        says how far apart these rows are.
+        """
+        pitch = self._pitch.get(graph.root(tensor))
+        if not pitch:
+            return []
+        view = graph.tensors[tensor]
+        some = [i for i, (d, s) in enumerate(zip(view.shape, view.strides, strict=True)) if d > 1 and s % pitch == 0]
+        return sorted(some, key=lambda axis: view.strides[axis] != pitch)
+
+    def _needs(self, graph: Graph, node: Node, axis: int) -> tuple[Need, ...] | None:
+        if axis < 0:
+            return None
+        shapes = [graph.tensors[t].shape for t in node.inputs]
+        output = graph.tensors[node.outputs[0]].shape
+        if len(output) < 2 or axis >= len(output):
+            return None
+        return OPERATORS[node.op].rows(node, shapes, output, axis)
+
+    # ---- nodes ----
+
+    def _walk(self, graph: Graph, node: Node) -> Walk | None:
+        known = self._walks.get(id(node))
+        if known is None:
+            known = self._walks[id(node)] = node, self._walk_of(graph, node)
+        return known[1]
+
+    def _walk_of(self, graph: Graph, node: Node) -> Walk | None:
+        axis = self._axis(graph, node)
+        needs = self._needs(graph, node, axis)
+        if needs is None or axis > 3:
+            return None
+        output = graph.tensors[node.outputs[0]]
+        images = output.shape[0] if axis > 0 else 1
+        uses = []
+        for operand, (tensor, need) in enumerate(
+            zip((node.outputs[0], *node.inputs), (Need(axis), *needs), strict=True)
+        ):
+            view = graph.tensors[tensor]
+            if graph.tensors[graph.root(tensor)].weight >= 0:
+                if need.axis >= 0 and view.shape[need.axis] > 1:
+                    return None
+                continue
+            use = self._use(graph, tensor, need, images)
+            if use is None or not _fits(node, operand - 1, view, need.axis, images):
+                return None
+            uses.append(use)
+        return Walk(images, tuple(uses), needs, _work(graph, node))
+
+    def _use(self, graph: Graph, tensor: int, need: Need, images: int) -> Use | None:
+        """Return the use of a view; None where its images or its rows are not apart."""
+        view, root = graph.tensors[tensor], graph.root(tensor)
+        whole = graph.tensors[root]
+        if images > 1 and not (len(view.shape) > 1 and view.shape[0] == images and whole.size % images == 0):
+            return None
+        if need.axis < 0:
+            return Use(tensor, -1, need)
+        pitch, image = self._pitch.get(root, 0), whole.size // images
+        apart = pitch and image % pitch == 0 and view.strides[need.axis] % pitch == 0
+        if (
+            not apart
+            or view.shape[need.axis] == 1
+            or min(view.strides) < 0
+            or (images > 1 and view.strides[0] != image)
+        ):
+            return None
+        steps = list(zip(view.shape, view.strides, strict=True))
+        beside = sum((d - 1) * s for i, (d, s) in enumerate(steps) if i != need.axis and (i or images == 1))
+        thick = (view.offset % pitch + beside) // pitch + 1
+        step = view.strides[need.axis] // pitch
+        return Use(tensor, need.axis, need, view.offset // pitch, step, thick, _part(view, whole))
+
+    # ---- tables ----
+
+    def _tables(self, graph: Graph, costs: Costs, walks: list[Walk | None]) -> tuple[I64, I64, I64]:
+        count = len(graph.nodes)
+        live = Blocks.of(costs.root_bytes, costs.first_node, costs.last_node).live(count).tolist()
+        beside = [sum(node_needs(costs, i, -1, 1)) for i in range(count)]
+        number: dict[int, int] = {}
+        roots: list[tuple[int, ...]] = []
+        for root, size, first, last in zip(
+            costs.roots, costs.root_bytes, costs.first_node, costs.last_node, strict=True
+        ):
+            number[root] = len(roots)
+            roots.append(self._root(graph, root, size, first, last))
+        uses: list[tuple[int, ...]] = []
+        nodes = []
+        for index, walk in enumerate(walks):
+            start = len(uses)
+            if walk is not None:
+                for use in walk.uses:
+                    root = graph.root(use.tensor)
+                    if root not in number:
+                        number[root] = len(roots)
+                        roots.append(self._root(graph, root, 0, -1, count))
+                    uses.append(_use_row(graph, number[root], use))
+            read = costs.nodes[index].weight_bytes * BYTE_WORK
+            height = graph.tensors[walk.uses[0].tensor].shape[walk.uses[0].axis] if walk else 0
+            own = (walk.images, walk.work // walk.images) if walk else (1, 0)
+            nodes.append(
+                (start, len(uses) - start, height, own[0], beside[index], live[index] + beside[index], own[1], read)
+            )
+        tables = (np.array(rows, np.int64).reshape(len(rows), -1) for rows in (nodes, uses, roots))
+        return next(tables), next(tables), next(tables)
+
+    def _root(self, graph: Graph, root: int, size: int, first: int, last: int) -> tuple[int, ...]:
+        pitch = self._pitch.get(root, 0)
+        return pitch * DTYPES[graph.tensors[root].dtype].itemsize, size, first, last, int(pitch > 0)
+
+
+def _use_row(graph: Graph, root: int, use: Use) -> tuple[int, ...]:
+    height = graph.tensors[use.tensor].shape[use.axis] if use.axis >= 0 else 0
+    need = use.need
+    return (root, use.at, use.step, use.thick, height, need.num, need.low, need.high, need.den, *use.part)
+
+
+def _part(view: Tensor, whole: Tensor) -> tuple[int, int]:
+    """Return the columns of the root that a view touches: its channels where it has a part of them, else all."""
+    width = whole.shape[-1]
+    apart = all(d == 1 or s % width == 0 for d, s in zip(view.shape[:-1], view.strides[:-1], strict=True))
+    if not apart or (view.shape[-1] > 1 and view.strides[-1] != 1):
+        return 0, width
+    low = view.offset % width
+    return (low, low + view.shape[-1]) if low + view.shape[-1] <= width else (0, width)
+
+
+def _fits(node: Node, operand: int, view: Tensor, axis: int, images: int) -> bool:
+    """Return whether an operator takes some rows of a view as an operand, the output's number being -1."""
+    shape = list(view.shape)
+    if axis >= 0:
+        shape[axis] = min(2, shape[axis])
+    if images > 1:
+        shape[0] = 1
+    rules = OPERATORS[node.op].strided
+    return rules[operand](tuple(shape), view.strides) if operand < len(rules) - 1 else False
+
+
+def _work(graph: Graph, node: Node) -> int:
+    """Return the approximate number of a node's multiplications."""
+    output = graph.tensors[node.outputs[0]]
+    if "group" in node.attrs:  # an output channel sees the input channels of its group
+        channels = graph.tensors[node.inputs[0]].shape[-1] // int_attr(node, "group")
+        return output.size * prod(ints_attr(node, "kernel")) * channels
+    if node.op == "matmul":
+        return output.size * graph.tensors[node.inputs[0]].shape[-1]
+    return output.size * (prod(ints_attr(node, "kernel")) if "kernel" in node.attrs else 1) * MOVED_WORK

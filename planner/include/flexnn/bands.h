@@ -1,0 +1,66 @@
+/* Bands of rows through some nodes that follow each other: which rows each of them computes band by band, what memory
+ * that takes, and which nodes and how many bands are best. Numbers are int64, so that Python makes plain tables. */
+#ifndef FLEXNN_BANDS_H
+#define FLEXNN_BANDS_H
+
+#include <stdint.h>
+
+#include "flexnn/ops.h"
+
+/* A root: the storage of an activation. Rows are of one image. */
+typedef struct fx_band_root {
+    int64_t row_bytes, nbytes;     /* of a row; of all in the arena, 0: it lies elsewhere */
+    int64_t first_node, last_node; /* that touch it */
+    int64_t has_rows;              /* its rows lie one after the other, so that some of them make a smaller root */
+} fx_band_root;
+
+/* A node's use of a root: rows y of a view are rows at + step * y to at + step * y + thick - 1 of the root. */
+typedef struct fx_band_use {
+    int64_t root;
+    int64_t at, step, thick, height; /* height: rows of the view; 0: all of it is used, whatever the rows */
+    int64_t num, low, high, den;     /* rows of an input that rows of the output need, as Need (operators/rows.py) */
+    int64_t part_low, part_high;     /* columns of the root that it touches */
+} fx_band_use;
+
+/* A node; its uses are its output's and then its inputs'. */
+typedef struct fx_band_node {
+    int64_t first_use, use_count;
+    int64_t height, images;  /* rows of its output; 0: it cannot compute some rows alone */
+    int64_t beside_bytes;    /* beside activations */
+    int64_t need_bytes;      /* the same with the activations alive */
+    int64_t work, read_work; /* of all of its rows; of reading its weights */
+} fx_band_node;
+
+typedef struct fx_band_graph {
+    const fx_band_node *nodes;
+    const fx_band_use *uses;
+    const fx_band_root *roots;
+    int64_t node_count, use_count, root_count;
+} fx_band_graph;
+
+/* What bands may take. Bands of all images count. */
+typedef struct fx_band_limits {
+    int64_t nodes_max, bands_max;
+    int64_t added_work_max; /* that bands repeat */
+    int64_t node_bytes;     /* memory of a node */
+    int64_t floor_bytes;    /* memory below which nothing is gained */
+    double enough;          /* memory as a multiple of the least, within which the cheapest bands are chosen */
+} fx_band_limits;
+
+/* Nodes first to last, walked in `bands` bands of each image. */
+typedef struct fx_band_choice {
+    int64_t first, last, bands;
+    int64_t need_bytes; /* of the neediest node */
+    int64_t added_work;
+} fx_band_choice;
+
+/* Finds the nodes around `worst` whose bands need the least memory, or nearly so at a lower cost; bands is 0 where
+ * there are none. `barred`: nodes that are in no bands. */
+fx_status fx_bands_find(const fx_band_graph *graph, const fx_band_limits *limits, int64_t worst, const uint8_t *barred,
+                        fx_band_choice *choice);
+
+/* Fills rows [bands][last - first + 1][2] with the rows of each node's output, first and behind the last, and finds
+ * what the choice needs. FX_ERR_PARAMS: these nodes have no bands. */
+fx_status fx_bands_rows(const fx_band_graph *graph, fx_band_choice *choice, int64_t *rows);
+
+#endif
