@@ -89,6 +89,7 @@ cdef extern from "flexnn/weight_form.h" nogil:
 
     const fx_weight_form fx_weight_forms[]
     fx_panel_layout fx_panel_layout_of(int32_t act, int32_t wtype, int64_t weights)
+    int fx_form_fits(int32_t wtype, int64_t taps, int64_t cin_panel, int64_t cin_block)
 
 cdef extern from "tables.h" nogil:
     const char *fx_enumerations[]

@@ -261,6 +261,13 @@ def panel_layout(str wtype not None, bint slopes, int64_t weights):
     return layout.scales, layout.minimum, layout.weights, layout.bytes
 
 
+def form_fits(str wtype not None, int64_t taps, int64_t cin_panel, int64_t cin_block):
+    """Whether a panel of these sizes may have the form."""
+    if wtype not in _WTYPE_NUMBER:
+        raise ValueError(f"weights stored as {wtype}")
+    return bool(fx_form_fits(_WTYPE_NUMBER[wtype], taps, cin_panel, cin_block))
+
+
 def exact_terms(str wtype not None):
     """Most products of integers by weights of this form whose sum is exact in floats."""
     if wtype not in _WTYPE_NUMBER:

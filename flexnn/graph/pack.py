@@ -1,7 +1,8 @@
 """Packing: a convolution's weights become panels, streamed one panel at a time.
 
-A panel holds ``NR`` consecutive output channels: ``[bias NR][slope NR, only PRELU]`` float32, the scales of its form
-(graph/weight_form.py), then ``[block][tap][cin of block][NR]`` weights, and zeros up to the next line of 64 bytes.
+A panel holds ``NR`` consecutive output channels: ``[bias NR][slope NR, only PRELU]`` float32, the scales and minima of
+its form (graph/weight_form.py), then ``[block][tap][cin of block][NR]`` weights, and zeros up to the next line of 64
+bytes.
 Missing output channels of the last panel are zeros. A grouped convolution packs output channels regardless of
 their groups: a panel reads the input channels of all groups it touches, ``cin_panel`` of them, and holds zeros where an
 output channel does not see an input channel (kernels/include/flexnn/ops.h, ``fx_conv_panel_cin``). Panels of narrow
@@ -21,7 +22,8 @@ from flexnn import _core
 
 from .ir import Attr, GraphError, WeightSource
 from .panels import NR, conv_cin_panel, is_narrow
-from .weight_form import FORMS, WeightForm
+from .rounding import Rounded, exactly, integer_bytes, rounded, scale_bytes, widened
+from .weight_form import FORMS, PanelLayout, WeightForm
 
 CIN_BLOCK = 64
 """Input channels that a panel keeps together over all taps (docs/decisions/0001)."""
@@ -49,9 +51,12 @@ class PanelSource:
     slope: WeightSource | None = None
     """float32 [cout], of a PRelu; None: the panels have no slopes."""
     wtype: str = field(default_factory=lambda: STORED_AS)
-    """The name of the form that weights are stored in."""
+    """The name of the form that weights shall be stored in."""
     step: WeightSource | None = None
-    """float32 [cout], of s8: ``weight`` is a multiple of it; None: each channel's largest weight becomes 127."""
+    """float32 [cout], or [cout, blocks] of a form with blocks: ``weight`` less ``least`` is a multiple of it; None: steps
+    are chosen for the weights, so that rounding takes little from them."""
+    least: WeightSource | None = None
+    """float32 of the shape of ``step``: the minima of a form that has some; with ``step`` only."""
 
     def __post_init__(self) -> None:
         cout, cin_group = self.shape[:2]
@@ -65,8 +70,9 @@ class PanelSource:
     @property
     def key(self) -> str:
         """Name of the packed numbers, as a source's key is of its own (graph/sources.py)."""
-        vectors = "|".join(v.key if v is not None else "" for v in (self.bias, self.scale, self.slope, self.step))
-        return f"{self.op}{self.shape}/{self.group}{self.wtype}({self.weight.key}|{vectors})"
+        vectors = [v.key if v is not None else "" for v in (self.bias, self.scale, self.slope, self.step)]
+        vectors += [self.least.key] if self.least is not None else []
+        return f"{self.op}{self.shape}/{self.group}{self.form.name}({self.weight.key}|{'|'.join(vectors)})"
 
     @property
     def is_depthwise(self) -> bool:
@@ -82,8 +88,16 @@ class PanelSource:
 
     @property
     def form(self) -> WeightForm:
-        """The form that weights are stored in."""
-        return FORMS[self.wtype]
+        """The form that weights are stored in: ``wtype``, or one with a scale for each channel where blocks do not fit;
+        one with larger scales where a half does not hold what they are multiplied by.
+        """
+        form = FORMS[self.wtype]
+        if not form.block:
+            return form
+        narrow = self.is_depthwise or is_narrow(self.shape[0], self.shape[1], self.group)
+        if narrow or not form.fits(self.shape[2] * self.shape[3], self.cin_panel, self.cin_block):
+            return FORMS["s8"]
+        return FORMS[f"{form.name}f"] if self.step is not None and self.scale is not None and form.scales == 2 else form
 
     @property
     def cin(self) -> int:
@@ -110,8 +124,12 @@ class PanelSource:
     @property
     def panel_bytes(self) -> int:
         """Bytes of one panel."""
+        return self._layout.end
+
+    @property
+    def _layout(self) -> PanelLayout:
         weights = NR * self.cin_panel * self.shape[2] * self.shape[3]
-        return self.form.layout(weights, slopes=self.slope is not None).end
+        return self.form.layout(weights, slopes=self.slope is not None)
 
     @property
     def nbytes(self) -> int:
@@ -122,22 +140,59 @@ class PanelSource:
         """Yield each panel, its bytes as flat float32. Read the weight some panels at a time (graph/rows.py), or whole
         where it is no view of a file's. Raises GraphError for weights that their form cannot hold.
         """
-        cout = self.shape[0]
-        vectors = [_vector(source, cout) for source in (self.bias, self.scale, self.slope, self.step)]
-        bias, scale, slope, step = vectors
+        bias, scale, slope = [_vector(source, self.shape[0]) for source in (self.bias, self.scale, self.slope)]
+        form, given = self.form, self._given()
         for c0, c1, part in self._parts():
             head = [_lanes(bias, c0, c1)]
             if slope is not None:
                 head.append(_lanes(slope, c0, c1))
-            if self.form.scales:
-                steps = _steps(part) if step is None else step[c0:c1]
-                part = _whole(part / steps[:, None, None, None])
-                head.append(_front(steps if scale is None else steps * scale[c0:c1]))
-            elif scale is not None:
-                part = part * scale[c0:c1, None, None, None]
-            parts = [*head, _stored(self._body(part, c0), self.form)]
+            factors = None if scale is None else scale[c0:c1]
+            if factors is not None and (not form.scales or (form.block and given is None)):
+                part, factors = part * factors[:, None, None, None], None
+            if not form.scales:
+                parts = [*head, _stored(self._body(part, c0), form)]
+            else:
+                made = self._rounded(part, c0, given)
+                parts = [*head, *_scaled(made, form, factors)]
+                at = sum(p.nbytes for p in parts)
+                weights = np.frombuffer(integer_bytes(made.integers, form), np.float32)
+                parts += [np.zeros((self._layout.weights - at) // 4, np.float32), weights]
             zeros = np.zeros(self.panel_bytes // 4 - sum(p.size for p in parts), np.float32)
             yield np.concatenate([*parts, zeros])
+
+    def widened(self) -> Iterator[tuple[F32, F32]]:
+        """Yield the weights of each panel as [weight][channel], before they are scaled: as given, and as stored."""
+        form, given = self.form, self._given()
+        for c0, _, part in self._parts():
+            body = self._body(part, c0).reshape(-1, NR)
+            if form.scales:
+                yield body, widened(self._rounded(part, c0, given), form)
+            else:
+                yield body, body.astype(form.dtype).astype(np.float32)
+
+    def _given(self) -> tuple[F32, F32 | None] | None:
+        """Steps and minima, where they are given."""
+        if self.step is None:
+            return None
+        least = None if self.least is None else np.asarray(self.least.load(), np.float32)
+        step = np.asarray(self.step.load(), np.float32)
+        if len(step) != self.shape[0] or (step.ndim != 1 + bool(self.form.block)):
+            raise ValueError(f"{step.shape} steps for {self.shape[0]} output channels")
+        return step, least
+
+    def _rounded(self, part: F32, c0: int, given: tuple[F32, F32 | None] | None) -> Rounded:
+        """The weights of a panel as integers."""
+        body, form = self._body(part, c0).reshape(-1, NR), self.form
+        if given is None:
+            return rounded(body, form)
+        steps = [None if v is None else v[c0 : c0 + NR].reshape(-1, 1 if v.ndim == 1 else v.shape[1]) for v in given]
+        lanes = [None if v is None else np.zeros((v.shape[1], NR), np.float32) for v in steps]
+        for to, v in zip(lanes, steps, strict=True):
+            if to is not None and v is not None:
+                to[:, : len(v)] = v.T
+        assert lanes[0] is not None
+        lanes[0][:, len(part) :] = 1
+        return exactly(body, form, lanes[0], lanes[1])
 
     def _parts(self) -> Iterator[tuple[int, int, F32]]:
         """Yield the weights of each panel, with their first output channel and the one after their last."""
@@ -198,28 +253,22 @@ class PackedSource:
 
 
 def _stored(body: F32, form: WeightForm) -> F32:
-    """Weights in their form, their bytes as flat float32."""
+    """Weights in a form of floats, their bytes as flat float32."""
     if form.dtype == body.dtype:
         return body
     with np.errstate(over="ignore"):
         stored = body.astype(form.dtype)
-    if not form.scales and np.isinf(stored).any():
+    if np.isinf(stored).any():
         most = float(np.finfo(form.dtype).max)
         raise GraphError(f"weights do not fit into {form.bits} bits: their largest value is {most:g}")
     return stored.view(np.float32)
 
 
-def _steps(part: F32) -> F32:
-    """Return the scale of each channel: 127 of its steps make the largest weight."""
-    most = np.abs(part).max(axis=(1, 2, 3))
-    return np.where(most > 0, most / np.float32(127), np.float32(1)).astype(np.float32)
-
-
-def _whole(counts: F32) -> F32:
-    whole = np.rint(counts)
-    if not (np.abs(whole) <= 128).all() or (whole == 128).any():
-        raise GraphError("weights do not fit into 8 bits")
-    return whole
+def _scaled(made: Rounded, form: WeightForm, factors: F32 | None) -> list[F32]:
+    """Scales and minima times each channel's factor, their bytes as flat float32."""
+    factor = np.float32(1) if factors is None else _front(factors)
+    found = [(made.scales, form.scales), *([(made.minima, form.minimum)] if made.minima is not None else [])]
+    return [np.frombuffer(scale_bytes(values * factor, nbytes), np.float32) for values, nbytes in found]
 
 
 def _vector(source: WeightSource | None, cout: int) -> F32 | None:

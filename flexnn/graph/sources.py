@@ -184,6 +184,8 @@ class ModelSource:
     """Whether anybody asked for the numbers."""
     is_tied: bool = False
     """Whether it is a table that a product reads, too (graph/tied.py)."""
+    form: str = ""
+    """The form that its weights are stored in by choice (flexnn/narrowing); "": nobody chose one."""
 
     @property
     def key(self) -> str:

@@ -37,13 +37,27 @@ class WeightForm:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The numpy type of a stored weight."""
+        """The numpy type of a stored weight; of 4 bits, that of GROUP of them."""
+        if self.bits < 8:
+            return np.dtype(np.uint32)
         return np.dtype(f"{'i' if self.scales else 'f'}{self.bits // 8}")
+
+    @property
+    def weight_bits(self) -> float:
+        """Bits of a weight with its share of a block's scale and minimum; those of a whole channel do not count."""
+        return self.bits + (8 * (self.scales + self.minimum) / self.block if self.block else 0)
+
+    def fits(self, taps: int, cin_panel: int, cin_block: int) -> bool:
+        """Whether a panel of these sizes may have the form."""
+        return _core.form_fits(self.name, taps, cin_panel, cin_block)
 
     def layout(self, weights: int, *, slopes: bool = False) -> PanelLayout:
         """Return the layout of a panel of ``weights`` weights; ``slopes``: it holds a PRelu's slopes."""
         return PanelLayout(*_core.panel_layout(self.name, slopes, weights))
 
+
+GROUP = 8
+"""Weights of a channel that share 32 bits, of 4 bits."""
 
 FORMS = {name: WeightForm(name, *fields) for name, fields in _core.WEIGHT_FORMS.items()}
 """Forms by name."""

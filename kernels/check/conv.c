@@ -178,6 +178,25 @@ static void draw_planar(check_case *c, fx_conv_params *p) {
     set_strides(c, p);
 }
 
+/* Channels that fit to the blocks of a form: the last block of a run that is all of the panel may be a short one. */
+static void draw_blocks(check_case *c, fx_conv_params *p) {
+    const int block = fx_weight_forms[p->wtype].block;
+    const int fits = fx_form_fits(p->wtype, (int64_t)p->kh * p->kw, p->cin_panel, p->cin_block);
+    if (is_narrow(p) || p->group > 1) {
+        p->group = 1, p->cout = check_int(c, 1, 50);
+        p->cin_panel = p->cin;
+    } else if (fits && p->sums == FX_DTYPE_F32) {
+        return;
+    }
+    const int multiple = block * check_int(c, 1, 4);
+    p->cin = p->cin_panel = p->kh * p->kw > 1 ? multiple : multiple + check_int(c, 0, 20);
+    p->cin_block = c->kernel == FX_CONV_IM2COL ? p->cin : CHECK_PICK(c, block, 2 * block, p->cin);
+    p->sums = FX_DTYPE_F32, c->is_exact = 0;
+    if (c->kernel == FX_CONV_PLANAR && !fx_conv_kernel_fits(FX_CONV_PLANAR, p))
+        c->kernel = FX_CONV_DIRECT;
+    set_strides(c, p);
+}
+
 static void draw(check_case *c) {
     fx_conv_params *p = &c->params.conv;
     c->kernel = (uint32_t)check_int(c, 0, FX_CONV_COUNT - 1);
@@ -223,12 +242,15 @@ static void draw(check_case *c) {
         draw_planar(c, p);
     p->wtype = check_one_in(c, 2) ? FX_WTYPE_F32 : check_int(c, 0, FX_WTYPE_COUNT - 1);
     draw_sums(c, p);
+    if (check_has_blocks(p->wtype))
+        draw_blocks(c, p);
 }
 
 /* ---- shapes to time ---- */
 
 #define FORM 16
 #define BYTES FX_WTYPE_COUNT /* s8, of bytes */
+_Static_assert(FORM > FX_CONV_COUNT, "a kernel and a form in one number");
 
 static const struct {
     int h, w, cin, cout, k, s, group, kernel; /* of stored weights: kernel + FORM * wtype */
@@ -283,7 +305,12 @@ static const struct {
     {1, 1, 8192, 4096, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_F32},
     {1, 1, 8192, 4096, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_F16},
     {1, 1, 8192, 4096, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_S8},
+    {1, 1, 8192, 4096, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_S8B},
+    {1, 1, 8192, 4096, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_Q4},
+    {1, 1, 8192, 4096, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_Q4M},
+    {1, 1, 8192, 4096, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_Q4MF},
     {1, 4, 8192, 4096, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_F32},
+    {1, 4, 8192, 4096, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_Q4},
     {1, 7, 8192, 4096, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_S8},
     {1, 10, 1024, 4096, 1, 1, 1, FX_CONV_DIRECT},
     {1, 16, 1024, 4096, 1, 1, 1, FX_CONV_DIRECT},
@@ -291,6 +318,7 @@ static const struct {
     {1, 50, 1024, 4096, 1, 1, 1, FX_CONV_DIRECT},
     {28, 28, 256, 256, 3, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_F16},
     {28, 28, 256, 256, 3, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_S8},
+    {28, 28, 256, 256, 3, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_Q4},
     {1, 400, 384, 1536, 1, 1, 1, FX_CONV_DIRECT + FORM * FX_WTYPE_S8},
     {1, 400, 384, 1536, 1, 1, 1, FX_CONV_DIRECT + FORM * BYTES},
     {28, 28, 256, 256, 3, 1, 1, FX_CONV_WINO4 + FORM * FX_WTYPE_F16},
@@ -322,8 +350,12 @@ static int bench(int i, check_case *c, char *name, double *flops, double *bytes)
     p->sums = form == BYTES ? FX_DTYPE_U8 : FX_DTYPE_F32;
     *flops = 2.0 * p->oh * p->ow * p->cout * p->kh * p->kw * (p->cin / p->group);
     *bytes = 4.0 * ((double)p->h * p->w * p->cin + (double)p->oh * p->ow * p->cout) +
-             (double)fx_weights_bytes(p->wtype, (int64_t)p->kh * p->kw * p->cin_panel * p->cout);
-    static const char *const forms[] = {"", " f16", " s8", " s8 of bytes"};
+             (double)fx_panel_layout_of(p->act, p->wtype, (int64_t)p->kh * p->kw * p->cin_panel * FX_NR).bytes *
+                 p->cout / FX_NR;
+    static const char *const forms[] = {[FX_WTYPE_F32] = "",     [FX_WTYPE_F16] = " f16",   [FX_WTYPE_S8] = " s8",
+                                        [FX_WTYPE_S8B] = " s8b", [FX_WTYPE_S8BF] = " s8bf", [FX_WTYPE_Q4] = " q4",
+                                        [FX_WTYPE_Q4F] = " q4f", [FX_WTYPE_Q4M] = " q4m",   [FX_WTYPE_Q4MF] = " q4mf",
+                                        [BYTES] = " s8 of bytes"};
     snprintf(name, 64, "%dx%d %d->%d@%dx%d/%d g%d kernel %d%s", p->kh, p->kw, p->cin, p->cout, p->h, p->w, p->sh,
              p->group, bench_shapes[i].kernel % FORM, forms[form]);
     return 1;

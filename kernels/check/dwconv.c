@@ -78,7 +78,7 @@ static void draw(check_case *c) {
     p->r_sn = p->r_sh * p->oh;
     p->act = check_one_in(c, 2) ? check_int(c, 0, FX_ACT_COUNT - 1) : check_int(c, 0, FX_ACT_CLIP);
     p->alpha = check_real(c), p->beta = p->alpha + 1;
-    p->wtype = check_one_in(c, 2) ? FX_WTYPE_F32 : check_int(c, 0, FX_WTYPE_COUNT - 1);
+    p->wtype = check_one_in(c, 2) ? FX_WTYPE_F32 : check_int(c, 0, FX_WTYPE_S8);
     p->sums = FX_DTYPE_F32;
     if (check_one_in(c, 3)) {
         p->sums = FX_DTYPE_I32, c->is_exact = 1;

@@ -26,7 +26,7 @@ static void draw(check_case *c) {
     p->is_reverse = check_int(c, 0, 2 - p->directions);
     p->has_lengths = check_one_in(c, 3);
     p->has_peepholes = is_lstm(p->kind) && check_one_in(c, 2);
-    p->wtype = check_one_in(c, 2) ? FX_WTYPE_F32 : check_int(c, 0, FX_WTYPE_COUNT - 1);
+    p->wtype = check_one_in(c, 2) ? FX_WTYPE_F32 : check_int(c, 0, FX_WTYPE_S8);
     p->f_act = FX_ACT_SIGMOID, p->g_act = p->h_act = FX_ACT_TANH;
     if (p->kind == FX_CELL_LSTM_QUANTISED || check_one_in(c, 2)) /* what is rounded must not grow */
         return;

@@ -27,27 +27,84 @@ static inline float *check_panel(const check_case *c, check_panels p, int o) {
     return (float *)check_panel_at(c, p, o, 0) + o % FX_NR;
 }
 
-/* Weight `at` of output channel o's panel; lanes are in `at`. */
-static inline double check_weight(const check_case *c, check_panels p, int o, int64_t at) {
-    const void *from = check_panel_at(c, p, o, p.layout.weights);
-    const float *scales = check_panel_at(c, p, o, p.layout.scales);
-    if (p.wtype == FX_WTYPE_F16)
-        return fx_half_to(((const uint16_t *)from)[at]);
-    if (p.wtype == FX_WTYPE_S8)
-        return (double)((const int8_t *)from)[at] * scales[at % FX_NR];
-    return ((const float *)from)[at];
+/* Weights that are stored with a scale for each block. */
+static inline int check_has_blocks(int32_t wtype) {
+    return fx_weight_forms[wtype].block > 0;
 }
 
+/* The integer of a weight, before its scale. */
+static inline int check_integer(const void *from, int64_t at, int32_t wtype) {
+    if (fx_weight_forms[wtype].bits == 8)
+        return ((const int8_t *)from)[at];
+    const int64_t row = at / FX_NR;
+    const uint8_t *lane = (const uint8_t *)from + (row / FX_GROUP * FX_NR + at % FX_NR) * 4;
+    const int value = lane[row % FX_GROUP / 2] >> row % 2 * 4 & 15;
+    return fx_weight_forms[wtype].minimum || value < 8 ? value : value - 16;
+}
+
+static inline void check_set_integer(void *to, int64_t at, int32_t wtype, int value) {
+    if (fx_weight_forms[wtype].bits == 8) {
+        ((int8_t *)to)[at] = (int8_t)value;
+        return;
+    }
+    const int64_t row = at / FX_NR;
+    uint8_t *byte = (uint8_t *)to + (row / FX_GROUP * FX_NR + at % FX_NR) * 4 + row % FX_GROUP / 2;
+    const int shift = row % 2 * 4;
+    *byte = (uint8_t)((*byte & ~(15 << shift)) | (value & 15) << shift);
+}
+
+/* Number i of scales or minima of `bytes` bytes. */
+static inline double check_scale(const void *from, int64_t i, int32_t bytes) {
+    return bytes == 2 ? fx_half_to(((const uint16_t *)from)[i]) : ((const float *)from)[i];
+}
+
+/* Weight `at` of output channel o's panel; lanes are in `at`. */
+static inline double check_weight(const check_case *c, check_panels p, int o, int64_t at) {
+    const fx_weight_form form = fx_weight_forms[p.wtype];
+    const void *from = check_panel_at(c, p, o, p.layout.weights);
+    if (p.wtype == FX_WTYPE_F16)
+        return fx_half_to(((const uint16_t *)from)[at]);
+    if (!form.scales)
+        return ((const float *)from)[at];
+    const int64_t of = (form.block ? at / FX_NR / form.block * FX_NR : 0) + at % FX_NR;
+    const double value =
+        check_integer(from, at, p.wtype) * check_scale(check_panel_at(c, p, o, p.layout.scales), of, form.scales);
+    return form.minimum ? value + check_scale(check_panel_at(c, p, o, p.layout.minimum), of, form.minimum) : value;
+}
+
+/* Integers stand for [-1, 1) where their scales do, and from the minimum on where there is one. */
 static inline void check_set_weight(check_case *c, check_panels p, int o, int64_t at, float value) {
+    const fx_weight_form form = fx_weight_forms[p.wtype];
     void *to = check_panel_at(c, p, o, p.layout.weights);
     if (p.sums == FX_DTYPE_I32)
         value = p.wtype == FX_WTYPE_S8 ? check_whole(value, 127) / 127 : check_whole(value, 255);
     if (p.wtype == FX_WTYPE_F16)
         ((uint16_t *)to)[at] = fx_half_from(value);
-    else if (p.wtype == FX_WTYPE_S8)
-        ((int8_t *)to)[at] = (int8_t)nearbyintf(value * 127);
+    else if (form.minimum)
+        check_set_integer(to, at, p.wtype, (int)nearbyintf((value + 1) * 7.5f));
+    else if (form.scales)
+        check_set_integer(to, at, p.wtype, (int)nearbyintf(value * (form.bits == 8 ? 127 : 7)));
     else
         ((float *)to)[at] = value;
+}
+
+/* Scales and minima of all blocks, so that a weight is in [-1, 1). */
+static inline void check_fill_blocks(check_case *c, check_panels p, int o) {
+    const fx_weight_form form = fx_weight_forms[p.wtype];
+    const float steps = form.bits == 8 ? 254 : form.minimum ? 15 : 14;
+    char *scales = check_panel_at(c, p, o, p.layout.scales), *minima = check_panel_at(c, p, o, p.layout.minimum);
+    for (int64_t i = 0; i < (p.weights / FX_NR + form.block - 1) / form.block * FX_NR; i++) {
+        const float scale = (1 + check_real(c)) / steps, minimum = -scale * 7.5f;
+        if (form.scales == 2) {
+            ((uint16_t *)(void *)scales)[i] = fx_half_from(scale);
+            if (form.minimum)
+                ((uint16_t *)(void *)minima)[i] = fx_half_from(minimum);
+        } else {
+            ((float *)(void *)scales)[i] = scale;
+            if (form.minimum)
+                ((float *)(void *)minima)[i] = minimum;
+        }
+    }
 }
 
 /* Every lane of every panel: heads from [-1, 1), scales so that S8 fills the same range, weights as `fills` says. */
@@ -55,9 +112,12 @@ static inline void check_fill_panels(check_case *c, check_panels p, int32_t pane
     const int is_extreme = p.sums == FX_DTYPE_I32 && check_one_in(c, 2);
     for (int32_t i = 0; i < panels; i++) {
         float *head = check_panel(c, p, i * FX_NR), *scales = check_panel_at(c, p, i * FX_NR, p.layout.scales);
-        for (int64_t j = 0; j < p.layout.weights / (int64_t)sizeof(float); j++)
+        const int has_blocks = check_has_blocks(p.wtype);
+        for (int64_t j = 0; j < (has_blocks ? p.layout.scales : p.layout.weights) / (int64_t)sizeof(float); j++)
             head[j] = p.sums == FX_DTYPE_I32 ? 0 : check_real(c);
-        for (int64_t j = 0; j < (p.layout.minimum - p.layout.scales) / (int64_t)sizeof(float); j++)
+        if (has_blocks)
+            check_fill_blocks(c, p, i * FX_NR);
+        for (int64_t j = 0; !has_blocks && j < (p.layout.minimum - p.layout.scales) / (int64_t)sizeof(float); j++)
             scales[j] = p.sums == FX_DTYPE_I32 ? 1 : (1 + scales[j]) / 254;
         for (int64_t at = 0; at < p.weights; at++)
             check_set_weight(c, p, i * FX_NR, at,

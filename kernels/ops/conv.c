@@ -68,6 +68,9 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
     if (taps > 1 << 20 || taps * p->cin_panel > FX_ELEMENTS_MAX / FX_NR ||
         (taps * p->cin_panel + 3) * FX_NR * fx_div_up(p->cout, FX_NR) > FX_ELEMENTS_MAX)
         return FX_ERR_PARAMS;
+    if (!fx_form_fits(p->wtype, taps, p->cin_panel, p->cin_block) ||
+        (fx_weight_forms[p->wtype].block && (fx_conv_is_narrow(p) || p->sums != FX_DTYPE_F32)))
+        return FX_ERR_PARAMS;
     const fx_maps maps = maps_of(u);
     if (!fx_maps_fit(&maps))
         return FX_ERR_PARAMS;

@@ -79,7 +79,7 @@ const float *fx_panels_at(const fx_panels *p, int64_t first, int64_t count) {
     for (int64_t i = 0; i < count; i++, from += stored.bytes, to += head + p->weights) {
         memcpy(to, from, (size_t)head * sizeof(float));
         fx_weights w = {.to = to + head, .n = p->weights, .wtype = p->wtype};
-        w.scale = (const float *)(from + stored.scales);
+        w.scale = from + stored.scales, w.minimum = from + stored.minimum;
         w.from = from + stored.weights;
         p->call->kernels->weights_f32(&w);
     }

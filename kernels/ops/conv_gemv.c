@@ -103,6 +103,7 @@ fx_status fx_conv_gemv_run(const fx_call *call, int threads, uint32_t u0, uint32
     const fx_panel_layout layout = layout_of(p);
     g.head = layout.weights / (int64_t)sizeof(float);
     g.scales = (int32_t)(layout.scales / (int64_t)sizeof(float));
+    g.minimum = (int32_t)(layout.minimum / (int64_t)sizeof(float));
     g.w_panel = layout.bytes / (int64_t)sizeof(float);
     g.w = call->weight + first * g.w_panel;
     g.taps = p->kh * p->kw;

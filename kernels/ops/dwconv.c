@@ -27,7 +27,7 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
         if (positive[i] < 1)
             return FX_ERR_PARAMS;
     if (kernel != 0 || p->pt < 0 || p->pl < 0 || !fx_panels_fit(p->nr, p->act, p->alpha, p->beta, p->wtype) ||
-        !fx_sums_fit(p->sums, p->act, p->has_residual))
+        fx_weight_forms[p->wtype].block || !fx_sums_fit(p->sums, p->act, p->has_residual))
         return FX_ERR_PARAMS;
     if ((int64_t)p->n * p->oh > INT32_MAX || (int64_t)p->kh * p->kw > 1 << 20 ||
         ((int64_t)p->kh * p->kw + 3) * FX_NR * fx_div_up(p->c, FX_NR) > FX_ELEMENTS_MAX || !fx_strips_fit(p) ||

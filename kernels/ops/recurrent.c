@@ -77,7 +77,7 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
         p->hidden > 1 << 20 || p->steps > INT32_MAX - 2)
         return FX_ERR_PARAMS;
     if (p->has_lengths < 0 || p->has_lengths > 1 || p->has_peepholes < 0 || p->has_peepholes > is_lstm(p->kind) ||
-        p->wtype < 0 || p->wtype >= FX_WTYPE_COUNT)
+        p->wtype < 0 || p->wtype >= FX_WTYPE_COUNT || fx_weight_forms[p->wtype].block)
         return FX_ERR_PARAMS;
     const int64_t row = (int64_t)gates_of(p->kind) * p->hidden;
     return rows_of(p) * (p->steps + 2) <= FX_ELEMENTS_MAX / row ? FX_OK : FX_ERR_PARAMS;

@@ -2,7 +2,17 @@
 #include "finish.h"
 #include "weights.h"
 
+/* Weight `at` of a form with blocks, times its scale and plus its minimum. */
+static float of_block(const fx_gemv *g, const float *panel, int64_t at) {
+    const fx_weight_form form = fx_weight_forms[g->wtype];
+    const int64_t of = fx_scale_at(at, g->wtype);
+    const float value = fx_weight_scalar(panel + g->head, at, g->wtype);
+    const float scaled = value * fx_scale_scalar(panel + g->scales, of, form.scales);
+    return form.minimum ? scaled + fx_scale_scalar(panel + g->minimum, of, form.minimum) : scaled;
+}
+
 void FX_SYMBOL(gemv_f32)(const fx_gemv *g) {
+    const int has_blocks = fx_weight_forms[g->wtype].block > 0;
     for (int32_t i = 0; i < g->rows; i++)
         for (int32_t j = 0; j < g->columns; j++) {
             const float *panel = g->w + j / FX_NR * g->w_panel;
@@ -12,9 +22,10 @@ void FX_SYMBOL(gemv_f32)(const fx_gemv *g) {
                 int32_t q1 = g->k - q0 < g->block ? g->k : q0 + g->block;
                 for (int32_t t = 0; t < g->taps; t++)
                     for (int32_t q = q0; q < q1; q++, at += FX_NR)
-                        sum += g->a[t * g->rows + i][q] * fx_weight_scalar(panel + g->head, at, g->wtype);
+                        sum += g->a[t * g->rows + i][q] *
+                               (has_blocks ? of_block(g, panel, at) : fx_weight_scalar(panel + g->head, at, g->wtype));
             }
-            if (fx_weight_forms[g->wtype].scales)
+            if (!has_blocks && fx_weight_forms[g->wtype].scales)
                 sum *= panel[g->scales + j % FX_NR];
             float slope = g->finish.act == FX_ACT_PRELU ? panel[FX_NR + j % FX_NR] : g->finish.lo;
             float *c = &g->c[i][g->c_at + j];

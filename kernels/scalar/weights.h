@@ -4,11 +4,31 @@
 
 #include "flexnn/half.h"
 #include "flexnn/kernels.h"
+#include "flexnn/weight_form.h"
 
+/* Weight i of a panel as it is stored: without scale and minimum. */
 static inline float fx_weight_scalar(const void *from, int64_t i, int32_t wtype) {
+    if (wtype == FX_WTYPE_F32)
+        return ((const float *)from)[i];
     if (wtype == FX_WTYPE_F16)
         return (float)fx_half_to(((const uint16_t *)from)[i]);
-    return wtype == FX_WTYPE_S8 ? (float)((const int8_t *)from)[i] : ((const float *)from)[i];
+    if (fx_weight_forms[wtype].bits == 8)
+        return (float)((const int8_t *)from)[i];
+    const int64_t row = i / FX_NR, group = row / FX_GROUP;
+    const uint32_t lane = ((const uint32_t *)from)[group * FX_NR + i % FX_NR];
+    const int32_t nibble = (int32_t)(lane >> 4 * (row % FX_GROUP) & 15);
+    return (float)(fx_weight_forms[wtype].minimum || nibble < 8 ? nibble : nibble - 16);
+}
+
+/* Number i of scales or minima of `bytes` bytes each. */
+static inline float fx_scale_scalar(const void *from, int64_t i, int32_t bytes) {
+    return bytes == 2 ? (float)fx_half_to(((const uint16_t *)from)[i]) : ((const float *)from)[i];
+}
+
+/* Where the scale of weight i is among the scales. */
+static inline int64_t fx_scale_at(int64_t i, int32_t wtype) {
+    const int32_t block = fx_weight_forms[wtype].block;
+    return (block ? i / FX_NR / block * FX_NR : 0) + i % FX_NR;
 }
 
 #endif

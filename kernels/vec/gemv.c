@@ -22,7 +22,7 @@ FX_INLINE void look_ahead(const unsigned char *from, const int wtype) {
 
 FX_INLINE void finish(const fx_gemv *g, const float *panel, int32_t column, int i, int j, const int wtype, fx_v sum) {
     const int at = column + j * FX_WIDTH;
-    if (fx_weight_forms[wtype].scales)
+    if (fx_weight_forms[wtype].scales && !fx_weight_forms[wtype].block)
         sum *= fx_load(panel + g->scales + j * FX_WIDTH);
     if (g->head)
         sum += fx_load(panel + j * FX_WIDTH);
@@ -48,13 +48,13 @@ FX_INLINE void multiply(const fx_gemv *g, const float *panel, int32_t column, co
             for (; q + STEPS <= n; q += STEPS, from += STEPS * bytes) {
                 look_ahead(from, wtype);
                 FX_UNROLL for (int s = 0; s < STEPS; s++) {
-                    load_weights(w, from + s * bytes, wtype);
+                    load_weights(w, from + s * bytes, 0, wtype);
                     FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int j = 0; j < VECTORS; j++)
                         sum[i][s % chains][j] += w[j] * row[i][q + s];
                 }
             }
             for (; q < n; q++, from += bytes) {
-                load_weights(w, from, wtype);
+                load_weights(w, from, 0, wtype);
                 FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int j = 0; j < VECTORS; j++) sum[i][0][j] +=
                     w[j] * row[i][q];
             }
@@ -67,16 +67,24 @@ FX_INLINE void multiply(const fx_gemv *g, const float *panel, int32_t column, co
     }
 }
 
+#include "gemv_blocks.h"
+
 /* A function for each number of rows and of sums side by side, and each form of weights. The sums are what the
  * registers hold for all rows of the product, so that one row of many is added up as it is among them. */
 #define GEMV(R, C, T)                                                                                                  \
     static void gemv_##R##x##C##_##T(const fx_gemv *g) {                                                               \
         const float *panel = g->w;                                                                                     \
         for (int32_t column = 0; column < g->columns; column += FX_NR, panel += g->w_panel)                            \
-            multiply(g, panel, column, R, C, FX_WTYPE_##T);                                                            \
+            if (fx_weight_forms[FX_WTYPE_##T].block)                                                                   \
+                multiply_blocks(g, panel, column, R, C, FX_WTYPE_##T);                                                 \
+            else                                                                                                       \
+                multiply(g, panel, column, R, C, FX_WTYPE_##T);                                                        \
     }
-#define FORMS(R, C) GEMV(R, C, F32) GEMV(R, C, F16) GEMV(R, C, S8)
-#define NAMES(R, C) {gemv_##R##x##C##_F32, gemv_##R##x##C##_F16, gemv_##R##x##C##_S8}
+#define GEMV_ALL(X, R, C)                                                                                              \
+    X(R, C, F32) X(R, C, F16) X(R, C, S8) X(R, C, S8B) X(R, C, S8BF) X(R, C, Q4) X(R, C, Q4F) X(R, C, Q4M) X(R, C, Q4MF)
+#define NAME(R, C, T) [FX_WTYPE_##T] = gemv_##R##x##C##_##T,
+#define FORMS(R, C) GEMV_ALL(GEMV, R, C)
+#define NAMES(R, C) {GEMV_ALL(NAME, R, C)}
 typedef void (*const kernel)(const fx_gemv *);
 
 #if FX_ISA_AVX512 /* 28 sums of 32 registers */
@@ -93,7 +101,9 @@ FORMS(7, 4)
 void FX_SYMBOL(gemv_f32)(const fx_gemv *g) {
     static kernel kernels[FX_FEW_ROWS][FX_WTYPE_COUNT] = {NAMES(1, 4), NAMES(2, 4), NAMES(3, 4), NAMES(4, 4),
                                                           NAMES(5, 4), NAMES(6, 4), NAMES(7, 4)};
-    (g->all_rows == 1 && g->wtype == FX_WTYPE_S8 ? gemv_s8 : kernels[g->rows - 1][g->wtype])(g);
+    (g->all_rows == 1 && g->wtype == FX_WTYPE_S8 ? gemv_s8
+     : is_one_row(g)                             ? gemv_row
+                                                 : kernels[g->rows - 1][g->wtype])(g);
 }
 #else
 FORMS(1, 4)
@@ -113,7 +123,9 @@ void FX_SYMBOL(gemv_f32)(const fx_gemv *g) {
     static kernel few[3][FX_WTYPE_COUNT] = {NAMES(1, 2), NAMES(2, 2), NAMES(3, 2)};
     static kernel many[FX_FEW_ROWS][FX_WTYPE_COUNT] = {NAMES(1, 1), NAMES(2, 1), NAMES(3, 1), NAMES(4, 1),
                                                        NAMES(5, 1), NAMES(6, 1), NAMES(7, 1)};
-    if (g->all_rows == 1)
+    if (is_one_row(g))
+        gemv_row(g);
+    else if (g->all_rows == 1)
         single[g->wtype](g);
     else if (g->all_rows <= 3)
         few[g->rows - 1][g->wtype](g);

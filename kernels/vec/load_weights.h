@@ -2,20 +2,62 @@
 #ifndef FLEXNN_VEC_LOAD_WEIGHTS_H
 #define FLEXNN_VEC_LOAD_WEIGHTS_H
 
+#include "flexnn/weight_form.h"
 #include "simd.h"
 
 #define VECTORS (FX_NR / FX_WIDTH) /* of a panel */
 
-/* The FX_NR weights from `from` on. */
-FX_INLINE void load_weights(fx_v *to, const unsigned char *from, const int wtype) {
+/* The FX_NR weights from `from` on, without scale and minimum; of 4 bits the row-th weights of the group there. */
+FX_INLINE void load_weights(fx_v *to, const unsigned char *from, const int row, const int wtype) {
     if (wtype == FX_WTYPE_F32) {
         FX_UNROLL for (int j = 0; j < VECTORS; j++) to[j] = fx_load((const float *)from + j * FX_WIDTH);
         return;
     }
     if (wtype == FX_WTYPE_F16)
         fx_load_f16(to, from);
-    else
+    else if (fx_weight_forms[wtype].bits == 8)
         fx_load_s8(to, from);
+    else
+        FX_UNROLL for (int j = 0; j < VECTORS; j++) to[j] =
+            fx_nibble(fx_bits(fx_load((const float *)from + j * FX_WIDTH)), row, !fx_weight_forms[wtype].minimum);
 }
+
+/* FX_NR scales or minima, `bytes` each, of a block. */
+FX_INLINE void load_scales(fx_v *to, const unsigned char *from, const int bytes) {
+    if (bytes == (int)sizeof(float))
+        FX_UNROLL for (int j = 0; j < VECTORS; j++) to[j] = fx_load((const float *)from + j * FX_WIDTH);
+    else
+        fx_load_f16(to, from);
+}
+
+/* Where in a form with blocks the next weights lie, and the scale and the minimum of their block. */
+typedef struct blocks {
+    const unsigned char *from, *scale, *minimum;
+    fx_v scales[VECTORS], minima[VECTORS];
+} blocks;
+
+FX_INLINE void next_block(blocks *b, const int wtype) {
+    const fx_weight_form form = fx_weight_forms[wtype];
+    load_scales(b->scales, b->scale, form.scales);
+    b->scale += FX_NR * form.scales;
+    if (form.minimum)
+        load_scales(b->minima, b->minimum, form.minimum);
+    b->minimum += FX_NR * form.minimum;
+}
+
+/* Weight i of FX_GROUP in each channel, as it is stored. */
+FX_INLINE void load_of_group(fx_v *to, const unsigned char *from, const int i, const int wtype) {
+    load_weights(to, fx_weight_forms[wtype].bits == 8 ? from + i * FX_NR : from, i, wtype);
+}
+
+/* The same as a float. */
+FX_INLINE void load_scaled(fx_v *to, const blocks *b, const int i, const int wtype) {
+    load_of_group(to, b->from, i, wtype);
+    FX_UNROLL for (int j = 0; j < VECTORS; j++) to[j] =
+        fx_weight_forms[wtype].minimum ? to[j] * b->scales[j] + b->minima[j] : to[j] * b->scales[j];
+}
+
+/* FX_X(form) of each form with blocks. */
+#define FX_BLOCK_FORMS(FX_X) FX_X(S8B) FX_X(S8BF) FX_X(Q4) FX_X(Q4F) FX_X(Q4M) FX_X(Q4MF)
 
 #endif

@@ -9,6 +9,7 @@
  *     fx_store_part(p, v, n)          the first n < FX_WIDTH lanes; nothing else is written
  *     fx_load_f16(to, p)              FX_NR numbers of IEEE binary16 as floats, FX_NR / FX_WIDTH vectors
  *     fx_load_s8(to, p)               FX_NR signed bytes as floats, FX_NR / FX_WIDTH vectors
+ *     fx_nibble(group, i, has_sign)   bits 4 i to 4 i + 3 of each 32-bit lane as floats: -8 to 7, or 0 to 15
  *     fx_store_bytes(p, v, zero)      FX_WIDTH bytes: v, whole numbers, plus zero, from -128 to 255
  *     fx_sqrt, fx_floor, fx_ceil, fx_round
  *     fx_lanes_sum(v)                 the sum of all lanes
@@ -20,6 +21,9 @@
 #include "flexnn/kernels.h"
 
 typedef float fx_v __attribute__((vector_size(4 * FX_WIDTH)));
+typedef int32_t fx_vi __attribute__((vector_size(4 * FX_WIDTH)));
+typedef uint32_t fx_vw
+    __attribute__((vector_size(4 * FX_WIDTH))); /* bits that wrap: a NaN's make no sense as numbers */
 typedef float fx_vu __attribute__((vector_size(4 * FX_WIDTH), aligned(4), may_alias)); /* in memory, unaligned */
 
 #define FX_INLINE static inline __attribute__((always_inline))
@@ -41,10 +45,6 @@ FX_INLINE fx_v fx_load(const float *p) {
 FX_INLINE void fx_store(float *p, fx_v v) {
     *(fx_vu *)p = v;
 }
-
-typedef int32_t fx_vi __attribute__((vector_size(4 * FX_WIDTH)));
-typedef uint32_t fx_vw
-    __attribute__((vector_size(4 * FX_WIDTH))); /* bits that wrap: a NaN's make no sense as numbers */
 
 FX_INLINE fx_vw fx_bits(fx_v v) {
     return (fx_vw)v;

@@ -37,6 +37,11 @@ FX_INLINE void fx_load_s8(fx_v *to, const void *from) {
         _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)((const int8_t *)from + j * 8))));
 }
 
+FX_INLINE fx_v fx_nibble(fx_vw group, const int i, const int has_sign) {
+    const fx_vi whole = has_sign ? (fx_vi)(group << (28 - 4 * i)) >> 28 : (fx_vi)(group >> 4 * i & 15);
+    return __builtin_convertvector(whole, fx_v);
+}
+
 FX_INLINE void fx_store_bytes(uint8_t *p, fx_v v, int zero) {
     const __m256i lowest = _mm256_set1_epi32(0x0c080400),
                   wide = _mm256_add_epi32(_mm256_cvttps_epi32(v), _mm256_set1_epi32(zero));

@@ -33,6 +33,13 @@ FX_INLINE void fx_load_s8(fx_v *to, const void *from) {
     to[0] = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)from)));
 }
 
+/* A table holds what 4 bits stand for: the permutation reads the lowest 4 bits of each lane. */
+FX_INLINE fx_v fx_nibble(fx_vw group, const int i, const int has_sign) {
+    const fx_v with_sign = _mm512_set_ps(-1, -2, -3, -4, -5, -6, -7, -8, 7, 6, 5, 4, 3, 2, 1, 0);
+    const fx_v without = _mm512_set_ps(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+    return _mm512_permutexvar_ps((__m512i)(group >> 4 * i), has_sign ? with_sign : without);
+}
+
 FX_INLINE void fx_store_bytes(uint8_t *p, fx_v v, int zero) {
     const __m512i wide = _mm512_add_epi32(_mm512_cvttps_epi32(v), _mm512_set1_epi32(zero));
     _mm_storeu_si128((__m128i *)p, _mm512_cvtepi32_epi8(wide));

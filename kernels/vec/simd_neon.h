@@ -41,6 +41,11 @@ FX_INLINE void fx_load_s8(fx_v *to, const void *from) {
     to[2] = vcvtq_f32_s32(vmovl_s16(vget_low_s16(high))), to[3] = vcvtq_f32_s32(vmovl_high_s16(high));
 }
 
+FX_INLINE fx_v fx_nibble(fx_vw group, const int i, const int has_sign) {
+    const fx_vi whole = has_sign ? (fx_vi)(group << (28 - 4 * i)) >> 28 : (fx_vi)(group >> 4 * i & 15);
+    return __builtin_convertvector(whole, fx_v);
+}
+
 FX_INLINE void fx_store_bytes(uint8_t *p, fx_v v, int zero) {
     const int16x4_t narrow = vmovn_s32(vaddq_s32(vcvtq_s32_f32(v), vdupq_n_s32(zero)));
     const int8x8_t low = vmovn_s16(vcombine_s16(narrow, narrow));

@@ -16,7 +16,7 @@ from tests.support.compare import check_model, feeds_of, load, model_of, weights
 from tests.support.reference import run_graph
 
 # Of the largest output: rounding each weight once to 11 bits, or to 1/254 of its channel's largest.
-TOLERANCE = {"f16": 1e-3, "s8": 2e-2}
+TOLERANCE = {"f16": 1e-3, "s8": 2e-2, "s8b": 2e-2, "q4": 0.3, "q4m": 0.3}
 
 
 def net():

@@ -14,8 +14,15 @@ from flexnn.graph.weight_form import FORMS, PanelLayout
 
 def test_the_forms_are_these() -> None:
     fields = {name: (form.bits, form.block, form.scales, form.minimum) for name, form in FORMS.items()}
-    assert fields == {"f32": (32, 0, 0, 0), "f16": (16, 0, 0, 0), "s8": (8, 0, 4, 0)}
-    assert {name: form.dtype for name, form in FORMS.items()} == {"f32": np.float32, "f16": np.float16, "s8": np.int8}
+    assert fields == {
+        "f32": (32, 0, 0, 0), "f16": (16, 0, 0, 0), "s8": (8, 0, 4, 0), "s8b": (8, 32, 2, 0), "s8bf": (8, 32, 4, 0),
+        "q4": (4, 32, 2, 0), "q4f": (4, 32, 4, 0), "q4m": (4, 32, 2, 2), "q4mf": (4, 32, 4, 4),
+    }  # fmt: skip
+    dtypes = {name: form.dtype for name, form in FORMS.items()}
+    assert dtypes == {
+        name: np.float32 if name == "f32" else np.float16 if name == "f16" else np.int8 if name[0] == "s" else np.uint32
+        for name in FORMS
+    }
 
 
 @pytest.mark.parametrize(
@@ -26,6 +33,10 @@ def test_the_forms_are_these() -> None:
         ("f16", False, (64, 64, 64, 64 + 9 * 32 + 32)),
         ("s8", False, (64, 128, 128, 128 + 9 * 16 + 48)),
         ("s8", True, (128, 192, 192, 192 + 9 * 16 + 48)),
+        ("s8b", False, (64, 96, 128, 128 + 9 * 16 + 48)),
+        ("q4", False, (64, 96, 128, 128 + 2 * 64)),
+        ("q4m", True, (128, 160, 192, 192 + 2 * 64)),
+        ("q4mf", False, (64, 128, 192, 192 + 2 * 64)),
     ],
 )
 def test_parts_of_a_panel_lie_where_they_always_lay(name: str, slopes: bool, layout: tuple[int, ...]) -> None:
@@ -57,7 +68,14 @@ def test_a_panel_source_has_the_bytes_that_the_operator_reads(name: str) -> None
             | {"sh": 1, "sw": 1, "dh": 1, "dw": 1, "pt": 0, "pl": 0, "group": group, "cin_panel": source.cin_panel}
             | {"cin_block": source.cin_block, "nr": NR, "x_sn": 3 * source.cin, "x_sh": source.cin, "x_sw": source.cin}
             | {"y_sn": shape[0], "y_sh": shape[0], "y_sw": shape[0], "has_residual": 0, "r_sn": 0, "r_sh": 0, "r_sw": 0}
-            | {"act": 0, "alpha": 0.0, "beta": 0.0, "tile_block": 0, "wtype": list(FORMS).index(name), "sums": 0},
+            | {
+                "act": 0,
+                "alpha": 0.0,
+                "beta": 0.0,
+                "tile_block": 0,
+                "wtype": list(FORMS).index(source.form.name),
+                "sums": 0,
+            },
         )
         assert source.panel_bytes == _core.op_panel_bytes("conv", params)
         assert source.panels == _core.op_panels("conv", params)

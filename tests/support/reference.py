@@ -15,7 +15,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from flexnn.graph.ir import DTYPES, Graph, Node, Tensor
 from flexnn.graph.panels import NR, conv_cin_panel
-from flexnn.graph.weight_form import FORMS
+from flexnn.graph.weight_form import FORMS, WeightForm
 from tests.support import reference_indexing, typed_reference
 
 Array = np.ndarray
@@ -183,10 +183,8 @@ def unpack(graph: Graph, node: Node, cin: int, cout: int) -> tuple[Array, Array,
             slope[lanes] = rows[1, :count]
             at = 2
         form = FORMS[str(node.attrs["wtype"])]
-        scales = rows[at] if form.scales else np.float32(1)
-        at += bool(form.scales)
         wide = 1 if depthwise else conv_cin_panel(cout, cin_group, group)
-        body = panel[at * NR :].view(form.dtype)[: taps * wide * NR].astype(np.float32).reshape(-1, NR) * scales
+        body = _body(panel, form, taps * wide, at * NR * 4)
         assert panel.nbytes == form.layout(body.size, slopes=node.attrs["act"] == "prelu").end
         assert panel.nbytes % 64 == 0
         if depthwise:
@@ -210,6 +208,28 @@ def unpack(graph: Graph, node: Node, cin: int, cout: int) -> tuple[Array, Array,
     assert {graph.weights[node.weight].chunk_bytes} == set(sizes)
     assert graph.weights[node.weight].nbytes == sum(sizes)
     return weights, bias, slope
+
+
+def _body(panel: Array, form: WeightForm, count: int, at: int) -> Array:
+    """The weights of a panel, ``count`` of each channel, whose head ends at byte ``at``: by the page on the format."""
+    raw = panel.view(np.uint8)
+    blocks = -(-count // form.block) if form.block else 1
+    beside = []
+    for nbytes in (form.scales, form.minimum):
+        size = blocks * NR * nbytes
+        beside.append(raw[at : at + size].view(f"f{nbytes or 4}").astype(np.float32).reshape(-1, NR))
+        at += size
+    at += -at % 64 if form.block else 0
+    if form.bits == 4:
+        lanes = raw[at:].view(np.uint32)[: -(-count // 8) * NR].reshape(-1, 1, NR)
+        whole = (lanes >> np.arange(0, 32, 4, dtype=np.uint32)[:, None] & 15).reshape(-1, NR)[:count].astype(np.int32)
+        whole = whole if form.minimum else np.where(whole > 7, whole - 16, whole)
+    else:
+        whole = raw[at:].view(form.dtype)[: count * NR].reshape(-1, NR)
+    body = whole.astype(np.float32)
+    if form.scales:
+        body *= np.repeat(beside[0], form.block or count, axis=0)[:count]
+    return body + np.repeat(beside[1], form.block, axis=0)[:count] if form.minimum else body
 
 
 def _conv(graph: Graph, node: Node, x: Array, residual: Array | None = None) -> Array:

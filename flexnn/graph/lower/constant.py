@@ -228,13 +228,21 @@ def of_halves(x: Const) -> Const:
     return value
 
 
+def _chosen_form(weights: Const) -> str:
+    """The form that was chosen for the constant of which weights are a view; "": there is none."""
+    source: WeightSource | None = weights.source
+    while source is not None and not isinstance(source, ModelSource):
+        source = getattr(source, "base", None)
+    return source.form if source is not None and not source.is_tied else ""
+
+
 def stored_form(weights: Const, axis: int, repeats: int = 1) -> tuple[str, WeightSource | None]:
     """Return wtype and step of a PanelSource that stores these weights; its output channels are the slices of
     ``axis``, one after the other, ``repeats`` times. Integers that do not fit are stored as halves, which round them.
     """
     narrow, count = weights.narrow, weights.shape[axis]
     if narrow is None:
-        return pack.STORED_AS, None
+        return _chosen_form(weights) or pack.STORED_AS, None
     if not narrow.is_signed or (narrow.axis != axis and not narrow.is_even):
         return "f16", None
     steps = narrow.steps or array_const(weights.name, np.ones(1, np.float32))

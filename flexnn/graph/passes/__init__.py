@@ -75,7 +75,7 @@ def _finish_weights(graph: Graph) -> None:
         if node.weight >= 0:
             weight, panels = graph.weights[node.weight], panels_of(graph, node)
             weight.nbytes, weight.chunk_bytes = panels.nbytes, panels.panel_bytes
-            node.attrs["wtype"] = panels.wtype
+            node.attrs["wtype"] = panels.form.name
         elif node.op == "gather_panels" and (number := graph.tensors[graph.root(node.inputs[0])].weight) >= 0:
             graph.weights[number].chunk_bytes = DTYPES["f32"].itemsize * graph.tensors[node.inputs[0]].shape[1]
         elif (table := table_of(graph, node)) is not None:

@@ -32,6 +32,8 @@ def fold_flatten(graph: Graph) -> None:
             continue
         if ints_attr(node, "strides") != [1, 1] or any(ints_attr(node, "pads")):
             continue
+        if panels.step is not None and panels.form.block:  # blocks of channels in their order here
+            continue
         shape = (panels.shape[0], c, h, w)
         label = f"reshape{shape}"
         source = MappedSource(panels.weight, lambda v, shape=shape: v.reshape(shape), label, is_view=True)  # type: ignore[misc]

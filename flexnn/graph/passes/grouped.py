@@ -92,10 +92,10 @@ def _panels(graph: Graph, convolutions: Sequence[Node]) -> PanelSource | None:
     """The panels of the convolutions as groups of one; None unless they are alike."""
     each = [panels_of(graph, conv) for conv in convolutions]
     first = each[0]
-    if any(p.shape != first.shape or p.scale or p.slope or p.wtype != first.wtype for p in each):
+    if any(p.shape != first.shape or p.scale or p.slope or p.wtype != first.wtype or p.least for p in each):
         return None
     steps = [p.step for p in each if p.step]
-    if len(steps) not in (0, len(each)):
+    if len(steps) not in (0, len(each)) or (steps and first.form.block):
         return None
     if any(conv.attrs[name] != convolutions[0].attrs[name] for conv in convolutions for name in _SAME):
         return None

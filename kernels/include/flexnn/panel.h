@@ -19,8 +19,8 @@ typedef struct fx_finish {
 
 /* Product of a few rows, at the speed of memory: as fx_gemm, but for any number of panels, whose weights have the form
  * wtype (fx_wtype). `head` floats precede them, or none: bias, slopes of PRELU and what the form needs (weight_form.h),
- * with the scales from float `scales` on. For the same all_rows the result does not depend on how rows are cut into
- * calls. */
+ * with the scales from float `scales` on, and the minima from float `minimum` on. For the same all_rows the result does
+ * not depend on how rows are cut into calls. */
 #define FX_FEW_ROWS 7 /* most rows */
 typedef struct fx_gemv {
     const float *const *a; /* [taps][rows] */
@@ -30,16 +30,16 @@ typedef struct fx_gemv {
     const float *const *r; /* [rows], or NULL */
     int64_t c_at;          /* first column written */
     int64_t head;          /* floats before a panel's weights */
-    int32_t rows, columns, taps, k, block, scales, wtype;
+    int32_t rows, columns, taps, k, block, scales, minimum, wtype;
     int32_t all_rows; /* of the whole product, at least `rows` */
     fx_finish finish;
 } fx_gemv;
 
-/* Weights as floats: to[i] = from[i], times scale[i % FX_NR] if the form has scales, for i < n, a multiple of FX_NR. */
+/* Weights as floats: to[i] is weight i of a panel, for i < n, a multiple of FX_NR. */
 typedef struct fx_weights {
     const void *from;
     float *to;
-    const float *scale; /* [FX_NR] if the form has scales */
+    const void *scale, *minimum; /* [block][FX_NR], as the form has them */
     int64_t n;
     int32_t wtype;
 } fx_weights;

@@ -1,0 +1,133 @@
+"""Rounding of weights to a form: integers with their scales and minima, and the bytes of either.
+
+Weights come as [weight of the channel][channel], in the panel's order, so that a block is a range of the first
+dimension.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .ir import GraphError
+from .panels import NR
+from .weight_form import GROUP, WeightForm
+
+F32 = NDArray[np.float32]
+
+_SHRUNK = np.float32([1.0, 0.95, 0.9, 0.85, 0.8])
+"""Parts of the range of a block of 4 bits that are tried: the largest weights are cut off where all others gain more."""
+
+
+class Rounded(NamedTuple):
+    """Weights as scale * integer + minimum; scales and minima are [block][channel]."""
+
+    integers: F32
+    scales: F32
+    minima: F32 | None
+
+
+def limits(form: WeightForm) -> tuple[int, int]:
+    """Return the least and the largest integer of a form."""
+    if form.minimum:
+        return 0, (1 << form.bits) - 1
+    return (-127 if form.bits == 8 else -(1 << form.bits - 1)), (1 << form.bits - 1) - 1
+
+
+def rounded(body: F32, form: WeightForm) -> Rounded:
+    """Return the weights that are nearest, with scales that the form can hold. Raises GraphError where it cannot."""
+    blocks = in_blocks(body, form)
+    with np.errstate(over="ignore"):
+        scales, minima = _ranges(blocks, form)
+    if not np.isfinite(scales).all() or (minima is not None and not np.isfinite(minima).all()):
+        raise GraphError(f"scales of weights do not fit into {8 * form.scales} bits")
+    return Rounded(_integers(blocks, scales, minima, form).reshape(-1, body.shape[1])[: len(body)], scales, minima)
+
+
+def exactly(body: F32, form: WeightForm, scales: F32, minima: F32 | None) -> Rounded:
+    """Return weights that are made of these scales and minima. Raises GraphError for others."""
+    blocks = in_blocks(body, form)
+    whole = np.rint(_over(blocks, scales, minima))
+    least, most = limits(form)
+    if not ((whole >= (-128 if form.bits == 8 else least)) & (whole <= most)).all():
+        raise GraphError(f"weights do not fit into {form.bits} bits")
+    return Rounded(whole.reshape(-1, body.shape[1])[: len(body)], scales, minima)
+
+
+def widened(made: Rounded, form: WeightForm) -> F32:
+    """Return the weights as floats again."""
+    blocks = in_blocks(made.integers, form) * made.scales[:, None]
+    if made.minima is not None:
+        blocks = blocks + made.minima[:, None]
+    return np.asarray(blocks.reshape(-1, made.integers.shape[1])[: len(made.integers)], np.float32)
+
+
+def in_blocks(body: F32, form: WeightForm) -> F32:
+    """[block][weight][channel] of a form with scales, the last block filled up with zeros."""
+    if not form.block:
+        return body[None]
+    count = -(-len(body) // form.block)
+    blocks = np.zeros((count * form.block, body.shape[1]), np.float32)
+    blocks[: len(body)] = body
+    return blocks.reshape(count, form.block, -1)
+
+
+def scale_bytes(values: F32, nbytes: int) -> bytes:
+    """Return scales or minima as they are stored, ``nbytes`` each."""
+    return np.ascontiguousarray(values, f"f{nbytes}").tobytes()
+
+
+def integer_bytes(integers: F32, form: WeightForm) -> bytes:
+    """Return integers [weight][NR] as they are stored."""
+    if form.bits == 8:
+        return integers.astype(np.int8).tobytes()
+    groups = -(-len(integers) // GROUP)
+    whole = np.zeros((groups * GROUP, NR), np.int32)
+    whole[: len(integers)] = integers
+    nibbles = (whole & 15).astype(np.uint32).reshape(groups, GROUP, NR)
+    shifts = np.arange(0, 4 * GROUP, 4, dtype=np.uint32)[:, None]
+    return np.bitwise_or.reduce(nibbles << shifts, axis=1).astype(np.uint32).tobytes()
+
+
+def _held(values: F32, nbytes: int) -> F32:
+    """Values as a scale or minimum of so many bytes holds them."""
+    return values.astype(f"f{nbytes}").astype(np.float32)
+
+
+def _over(blocks: F32, scales: F32, minima: F32 | None) -> F32:
+    safe = np.where(scales == 0, np.float32(1), scales)[:, None]
+    return (blocks if minima is None else blocks - minima[:, None]) / safe
+
+
+def _integers(blocks: F32, scales: F32, minima: F32 | None, form: WeightForm) -> F32:
+    return np.clip(np.rint(_over(blocks, scales, minima)), *limits(form))
+
+
+def _ranges(blocks: F32, form: WeightForm) -> tuple[F32, F32 | None]:
+    """Scales and minima of blocks: those with the smallest squares of errors among a few."""
+    if form.minimum:
+        low, high = blocks.min(axis=1), blocks.max(axis=1)
+        tried = [(_held((high - low) * f / 15, form.scales), _held(low + (high - low) * (1 - f) / 2, form.minimum))
+                 for f in _SHRUNK]  # fmt: skip
+        return _best(blocks, tried, form)
+    most = np.take_along_axis(blocks, np.abs(blocks).argmax(axis=1)[:, None], axis=1)[:, 0]
+    if form.bits == 8:
+        step = np.abs(most) / np.float32(127)
+        return _held(np.where(step > 0, step, np.float32(1)), form.scales), None
+    return _best(blocks, [(_held(most * f / -8, form.scales), None) for f in _SHRUNK], form)
+
+
+def _best(blocks: F32, tried: list[tuple[F32, F32 | None]], form: WeightForm) -> tuple[F32, F32 | None]:
+    scales, minima = (None if v is None else v.copy() for v in tried[0])
+    assert scales is not None
+    least = np.full(scales.shape, np.inf, np.float32)
+    for scale, minimum in tried:
+        made = _integers(blocks, scale, minimum, form) * scale[:, None]
+        error = np.square((made if minimum is None else made + minimum[:, None]) - blocks).sum(axis=1)
+        better = error < least
+        least[better], scales[better] = error[better], scale[better]
+        if minima is not None and minimum is not None:
+            minima[better] = minimum[better]
+    return scales, minima

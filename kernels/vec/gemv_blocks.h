@@ -1,0 +1,184 @@
+/* Products of a few rows with weights whose form has blocks: gemv.c includes it. Among several rows a weight is scaled
+ * once for all of them. With one row the products of a block are added up first, as they are stored, and their sum is
+ * scaled; what the minimum adds is the block's minimum times the sum of the row's values. */
+
+/* Channels [0, n) of a run, n at most a block, which begins at `row[i]`. */
+FX_INLINE void add_group(fx_v (*sum)[STEPS][VECTORS], blocks *b, const float *const *row, int32_t q, const int n,
+                         const int R, const int chains, const int wtype) {
+    fx_v w[VECTORS];
+    FX_UNROLL for (int s = 0; s < FX_GROUP; s++) {
+        if (s == n)
+            break;
+        load_scaled(w, b, s, wtype);
+        FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int j = 0; j < VECTORS; j++) sum[i][s % chains][j] +=
+            w[j] * row[i][q + s];
+    }
+    b->from += fx_weights_bytes(wtype, FX_GROUP * FX_NR);
+}
+
+FX_INLINE blocks first_block(const fx_gemv *g, const float *panel) {
+    return (blocks){.from = (const unsigned char *)(panel + g->head),
+                    .scale = (const unsigned char *)(panel + g->scales),
+                    .minimum = (const unsigned char *)(panel + g->minimum)};
+}
+
+FX_INLINE void ask_ahead(const unsigned char *from, const int wtype) {
+    const int bytes = (int)fx_weights_bytes(wtype, FX_GROUP * FX_NR);
+    FX_UNROLL for (int line = 0; line < bytes; line += 64) {
+        __builtin_prefetch(from + (FX_ISA_NEON ? 4096 : 16384) + line, 0, 2);
+        if (!FX_ISA_NEON)
+            __builtin_prefetch(from + 768 + line);
+    }
+}
+
+FX_INLINE void multiply_blocks(const fx_gemv *g, const float *panel, int32_t column, const int R, const int chains,
+                               const int wtype) {
+    fx_v sum[FX_FEW_ROWS][STEPS][VECTORS];
+    blocks b = first_block(g, panel);
+    const int32_t block = fx_weight_forms[wtype].block;
+    int32_t left = 0; /* channels of the block that follow */
+    FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int s = 0; s < chains; s++)
+        FX_UNROLL for (int j = 0; j < VECTORS; j++) sum[i][s][j] = fx_splat(0);
+    for (int32_t q0 = 0; q0 < g->k; q0 += g->block) {
+        const int32_t n = g->k - q0 < g->block ? g->k - q0 : g->block;
+        const float *const *a = g->a;
+        for (int32_t t = 0; t < g->taps; t++, a += R) {
+            const float *row[FX_FEW_ROWS];
+            FX_UNROLL for (int i = 0; i < R; i++) row[i] = a[i] + q0;
+            for (int32_t q = 0; q < n; q += FX_GROUP, left -= FX_GROUP) {
+                if (left == 0)
+                    next_block(&b, wtype), left = block;
+                ask_ahead(b.from, wtype);
+                if (n - q >= FX_GROUP)
+                    add_group(sum, &b, row, q, FX_GROUP, R, chains, wtype);
+                else
+                    add_group(sum, &b, row, q, n - q, R, chains, wtype);
+            }
+        }
+    }
+    FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int j = 0; j < VECTORS; j++) {
+        FX_UNROLL for (int s = chains; s > 1; s /= 2) FX_UNROLL for (int l = 0; l < s / 2; l++) sum[i][l][j] +=
+            sum[i][l + s / 2][j];
+        finish(g, panel, column, i, j, wtype, sum[i][0][j]);
+    }
+}
+
+/* Blocks of a row whose sums are kept: 32768 channels. */
+#define ROW_BLOCKS 1024
+
+/* The sums of the row's blocks. */
+static void sum_blocks(float *sums, const float *row, int32_t k, int32_t block) {
+    for (int32_t q = 0; q < k; q += block) {
+        fx_v sum = fx_splat(0);
+        const int32_t end = k - q < block ? k : q + block;
+        for (int32_t i = q; i < end; i += FX_WIDTH)
+            sum += fx_load_below(row, i, end);
+        sums[q / block] = fx_lanes_sum(sum);
+    }
+}
+
+/* Sums of FX_GROUP channels in turn, times the row's values, as the weights are stored. */
+FX_INLINE void add_stored(fx_v (*sum)[VECTORS], const unsigned char *from, const float *row, const int wtype) {
+    fx_v w[VECTORS];
+    FX_UNROLL for (int s = 0; s < FX_GROUP; s++) {
+        load_of_group(w, from, s, wtype);
+        FX_UNROLL for (int j = 0; j < VECTORS; j++) sum[s % STEPS][j] += w[j] * row[s];
+    }
+}
+
+/* The same of 4 bits, which count from 0 here: those with a sign are 8 less. They are not moved to the lane's end, so
+ * that sum s is one of weights times 16^s. */
+FX_INLINE void add_in_place(fx_v (*sum)[VECTORS], const unsigned char *from, const float *row, const int has_sign) {
+    FX_UNROLL for (int j = 0; j < VECTORS; j++) {
+        const fx_vw stored = fx_bits(fx_load((const float *)from + j * FX_WIDTH));
+        const fx_vw low = has_sign ? stored ^ 0x88888888u : stored, high = low >> 16;
+        FX_UNROLL for (int s = 0; s < STEPS; s++) {
+            const uint32_t mask = 15u << 4 * s;
+            sum[s][j] += __builtin_convertvector((fx_vi)(low & mask), fx_v) * row[s];
+            sum[s][j] += __builtin_convertvector((fx_vi)(high & mask), fx_v) * row[STEPS + s];
+        }
+    }
+}
+
+#define IN_PLACE (!FX_ISA_AVX512) /* AVX-512 has the permutation of fx_nibble */
+
+/* A block of the row's values from `row` on, whose sum is `of_row`. */
+FX_INLINE void add_block(fx_v *total, blocks *b, const float *row, float of_row, const int wtype) {
+    const fx_weight_form form = fx_weight_forms[wtype];
+    const int in_place = IN_PLACE && form.bits == 4, has_sign = !form.minimum;
+    fx_v sum[STEPS][VECTORS];
+    FX_UNROLL for (int s = 0; s < STEPS; s++) FX_UNROLL for (int j = 0; j < VECTORS; j++) sum[s][j] = fx_splat(0);
+    FX_UNROLL for (int i = 0; i < form.block; i += FX_GROUP, b->from += fx_weights_bytes(wtype, FX_GROUP * FX_NR)) {
+        ask_ahead(b->from, wtype);
+        if (in_place)
+            add_in_place(sum, b->from, row + i, has_sign);
+        else
+            add_stored(sum, b->from, row + i, wtype);
+    }
+    FX_UNROLL for (int j = 0; j < VECTORS; j++) {
+        const float unit = in_place ? 0x1p-4f : 1, units = in_place ? 0x1p-8f : 1;
+        fx_v all = (sum[0][j] + sum[1][j] * unit) + (sum[2][j] + sum[3][j] * unit) * units;
+        if (in_place && has_sign)
+            all -= 8 * of_row;
+        total[j] += all * b->scales[j];
+    }
+}
+
+/* The last channels of the row, less than a block. */
+FX_INLINE void add_rest(fx_v *total, blocks *b, const float *row, int32_t n, const int wtype) {
+    fx_v sum[VECTORS], w[VECTORS];
+    FX_UNROLL for (int j = 0; j < VECTORS; j++) sum[j] = fx_splat(0);
+    for (; n > 0; n -= FX_GROUP, row += FX_GROUP, b->from += fx_weights_bytes(wtype, FX_GROUP * FX_NR))
+        FX_UNROLL for (int s = 0; s < FX_GROUP; s++) {
+            if (s >= n)
+                break;
+            load_of_group(w, b->from, s, wtype);
+            FX_UNROLL for (int j = 0; j < VECTORS; j++) sum[j] += w[j] * row[s];
+        }
+    FX_UNROLL for (int j = 0; j < VECTORS; j++) total[j] += sum[j] * b->scales[j];
+}
+
+/* Whether the sums of the row's blocks are needed. */
+FX_INLINE int needs_totals(const int wtype) {
+    return fx_weight_forms[wtype].minimum || (IN_PLACE && fx_weight_forms[wtype].bits == 4);
+}
+
+/* One row and one tap. */
+FX_INLINE void multiply_row(const fx_gemv *g, const float *panel, int32_t column, const float *totals,
+                            const int wtype) {
+    fx_v total[VECTORS];
+    blocks b = first_block(g, panel);
+    const int block = fx_weight_forms[wtype].block;
+    const float *row = g->a[0];
+    FX_UNROLL for (int j = 0; j < VECTORS; j++) total[j] = fx_splat(0);
+    for (int32_t q = 0; q < g->k; q += block) {
+        next_block(&b, wtype);
+        if (fx_weight_forms[wtype].minimum)
+            FX_UNROLL for (int j = 0; j < VECTORS; j++) total[j] += b.minima[j] * totals[q / block];
+        if (g->k - q >= block)
+            add_block(total, &b, row + q, needs_totals(wtype) ? totals[q / block] : 0, wtype);
+        else
+            add_rest(total, &b, row + q, g->k - q, wtype);
+    }
+    FX_UNROLL for (int j = 0; j < VECTORS; j++) finish(g, panel, column, 0, j, wtype, total[j]);
+}
+
+static int is_one_row(const fx_gemv *g) {
+    const int32_t block = fx_weight_forms[g->wtype].block;
+    return block && g->all_rows == 1 && g->taps == 1 && (g->k - 1) / block < ROW_BLOCKS;
+}
+
+#define GEMV_ROW(FORM)                                                                                                 \
+    case FX_WTYPE_##FORM:                                                                                              \
+        for (; column < g->columns; column += FX_NR, panel += g->w_panel)                                              \
+            multiply_row(g, panel, column, totals, FX_WTYPE_##FORM);                                                   \
+        return;
+
+static void gemv_row(const fx_gemv *g) {
+    float totals[ROW_BLOCKS];
+    const float *panel = g->w;
+    int32_t column = 0;
+    if (needs_totals(g->wtype))
+        sum_blocks(totals, g->a[0], g->k, fx_weight_forms[g->wtype].block);
+    switch (g->wtype) { FX_BLOCK_FORMS(GEMV_ROW) }
+}
