@@ -10,6 +10,7 @@ from __future__ import annotations
 import codecs
 import contextlib
 import os
+import re
 import stat
 from dataclasses import dataclass, field
 from math import prod
@@ -57,6 +58,13 @@ ABOUT_BYTES_MAX = 1 << 20
 """Most bytes of these; a field that would be beyond is left out."""
 
 
+_BODIES = {
+    0: rb"[\x80-\xff]{0,9}[\x00-\x7f]",
+    1: rb".{8}",
+    2: b"|".join(b"\\x%02x.{%d}" % (size, size) for size in range(32)),
+    5: rb".{4}",
+}
+"""Bodies of fields by their wire type; with lengths, the short ones."""
 _SWITCH = "if you trust the model, compile it with --follow-links (follow_links=True)"
 
 
@@ -224,6 +232,7 @@ class _Skim:
         self.kept = 0
         self.start = 0
         self.buffer = b""
+        self._patterns: dict[int, re.Pattern[bytes]] = {}
 
     def message(self, kind: str, start: int, end: int, depth: int) -> list[bytes]:
         """The message in [start, end) as pieces of bytes."""
@@ -247,6 +256,7 @@ class _Skim:
                 places.append(len(self.bulk))
                 self.bulk.append((body, size, number))
             elif number not in _DROPPED[kind]:
+                stop = self._alike(tag, stop, end)
                 pieces.append(self._keep(at, stop))
             elif (kind, number) in _ABOUT and depth <= 1 and self.about_bytes + size <= ABOUT_BYTES_MAX:
                 self.about.setdefault((kind, number), []).append(self._keep(at, stop))
@@ -270,6 +280,24 @@ class _Skim:
         if wire == 5:
             return 4, at
         raise GraphError(f"malformed at byte {at}: unknown wire type {wire}")
+
+    def _alike(self, tag: int, at: int, end: int) -> int:
+        """Return where fields of one tag end that lie in the buffer from ``at`` on: lists of numbers and of names have
+        millions of them.
+        """
+        stop = min(end, self.start + len(self.buffer)) - self.start
+        first = at - self.start
+        if not (tag < 128 and 0 <= first < stop and self.buffer[first] == tag and tag & 7 in _BODIES):
+            return at
+        found = self._fields(tag).match(self.buffer, first, stop)
+        return self.start + found.end() if found else at
+
+    def _fields(self, tag: int) -> re.Pattern[bytes]:
+        pattern = self._patterns.get(tag)
+        if pattern is None:
+            source = b"(?:%s(?:%s))++" % (re.escape(bytes([tag])), _BODIES[tag & 7])
+            pattern = self._patterns[tag] = re.compile(source, re.DOTALL)
+        return pattern
 
     def _varint(self, at: int, end: int) -> tuple[int, int]:
         value = 0

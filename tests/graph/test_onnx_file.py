@@ -13,7 +13,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from flexnn.graph import load_onnx
+from flexnn.graph import load_onnx, onnx_file
 from flexnn.graph.ir import GraphError
 from flexnn.graph.onnx_file import BULK_BYTES, open_onnx
 from flexnn.graph.sources import FileSource
@@ -300,3 +300,52 @@ def test_initializers_listed_as_inputs(tmp_path):
     graph = load_onnx(saved(tmp_path, model))
     assert [graph.tensors[i].name for i in graph.inputs] == ["x"]
     assert onnx.__version__
+
+
+LISTS = {
+    "ints": [0, 1, -1, 127, 128, 300, 2**40, -(2**40)] * 9_000,
+    "floats": [0.0, 1.5, -3.25e-9] * 9_000,
+    "strings": ["", "LEAF", "BRANCH_LEQ", "größer", "x" * 31, "y" * 32, "z" * 300] * 3_000,
+}
+
+
+def of_lists(tmp_path, **lists):
+    attributes = {f"nodes_{name}": values for name, values in lists.items()}
+    node = helper.make_node("Odd", ["x"], ["y"], domain="test", **attributes)
+    for attribute in node.attribute:  # twice, so that other fields stand between the lists
+        attribute.doc_string = "dropped"
+    ports = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy"]
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("test", 1)]
+    model = helper.make_model(helper.make_graph([node], "g", ports[:1], ports[1:]), opset_imports=opsets, ir_version=8)
+    (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
+    return node
+
+
+def test_long_lists_are_walked_in_long_strides(tmp_path, monkeypatch):
+    """Trees have millions of numbers and names: each took two calls."""
+    node = of_lists(tmp_path, **LISTS)
+    calls = 0
+    own = onnx_file._Skim._varint
+
+    def counted(*args):
+        nonlocal calls
+        calls += 1
+        return own(*args)
+
+    monkeypatch.setattr(onnx_file._Skim, "_varint", counted)
+    opened = open_onnx(str(tmp_path / "m.onnx"))
+    for attribute in node.attribute:
+        attribute.ClearField("doc_string")
+    assert list(opened.model.graph.node[0].attribute) == list(node.attribute)
+    assert calls < 40_000  # most of them for names of more than 31 bytes
+
+
+def test_lists_whose_last_entry_is_cut(tmp_path):
+    of_lists(tmp_path, ints=LISTS["ints"])
+    path = tmp_path / "m.onnx"
+    data = bytearray(path.read_bytes())
+    at = data.rindex(b"\x40" + b"\xff" * 3)  # the last negative number
+    data[at + 10] = 0xFF  # it does not end
+    path.write_bytes(data)
+    with pytest.raises(GraphError, match="malformed"):
+        open_onnx(str(path))

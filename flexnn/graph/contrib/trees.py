@@ -208,11 +208,38 @@ def _modes(e: Expansion, names: Sequence[object]) -> np.ndarray:
     unknown = sorted({str(name) for name in names} - known.keys())
     if unknown:
         raise e.error(f"branches of kind {', '.join(unknown)} are not supported")
-    return np.array([known[str(name)] for name in names], np.int64)
+    return np.fromiter((known[str(name)] for name in names), np.int64, len(names))
 
 
-def _forest(e: Expansion, kind: type[np.floating]) -> tuple[_Forest, dict[tuple[int, int], int]]:
-    """The trees, and the number of each node by its tree and its number there."""
+class _Numbers:
+    """Numbers of nodes, by their tree and their number there. Forests have millions: all are looked up at once."""
+
+    def __init__(self, trees: np.ndarray, ids: np.ndarray) -> None:
+        self._trees, tree = np.unique(trees, return_inverse=True)
+        self._ids, number = np.unique(ids, return_inverse=True)
+        keys = tree * len(self._ids) + number
+        self._order = np.argsort(keys, kind="stable")
+        self._keys = keys[self._order]
+        self.differ = bool((np.diff(self._keys) > 0).all())
+        """Whether no two nodes have the same tree and number."""
+
+    def of(self, trees: np.ndarray, ids: np.ndarray) -> np.ndarray:
+        """Return the numbers of nodes. Raises KeyError where there is none."""
+        tree, number = _place(self._trees, trees), _place(self._ids, ids)
+        keys = tree * len(self._ids) + number
+        at = _place(self._keys, keys)
+        if not ((self._trees[tree] == trees) & (self._ids[number] == ids) & (self._keys[at] == keys)).all():
+            raise KeyError
+        return self._order[at]
+
+
+def _place(ordered: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Return where values are in an array in order, if they are there at all."""
+    return np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
+
+
+def _forest(e: Expansion, kind: type[np.floating]) -> tuple[_Forest, _Numbers]:
+    """The trees, and the numbers of their nodes."""
     trees, ids, features, yes, no = (integers(e, f"nodes_{part}") for part in _PARTS)
     thresholds, names = _numbers(e, "nodes_values", kind), e.attr("nodes_modes", [])
     e.attr("nodes_hitrates", [])
@@ -226,17 +253,14 @@ def _forest(e: Expansion, kind: type[np.floating]) -> tuple[_Forest, dict[tuple[
         raise e.error("the attributes that list its nodes differ in length")
     modes = _modes(e, names)
     inner = modes >= 0
-    number = {key: i for i, key in enumerate(zip(trees.tolist(), ids.tolist(), strict=True))}
+    number = _Numbers(trees, ids)
     try:
-        yes, no = (
-            np.array([number[int(trees[i]), int(child[i])] if inner[i] else i for i in range(count)])
-            for child in (yes, no)
-        )
+        yes, no = (number.of(trees, np.where(inner, child, ids)) for child in (yes, no))
     except KeyError:
         raise e.error("a branch leads to a node that does not exist") from None
     children = np.concatenate([yes[inner], no[inner]])
     roots = np.setdiff1d(np.arange(count), children)
-    if len(number) != count or len(np.unique(children)) != len(children) or len(roots) != len(np.unique(trees)):
+    if not number.differ or len(np.unique(children)) != len(children) or len(roots) != len(np.unique(trees)):
         raise e.error("the nodes do not form trees")
     forest = _Forest(roots, features, thresholds, modes, yes, no, tracks == 1 if tracks.size else np.zeros(count, bool))
     if len(_ordered(e, forest).nodes) != count:
@@ -244,14 +268,14 @@ def _forest(e: Expansion, kind: type[np.floating]) -> tuple[_Forest, dict[tuple[
     return forest, number
 
 
-def _leaves(e: Expansion, part: str, forest: _Forest, number: dict[tuple[int, int], int]) -> _Leaves:
+def _leaves(e: Expansion, part: str, forest: _Forest, number: _Numbers) -> _Leaves:
     """Scores that the leaves say."""
     trees, ids, which = (integers(e, f"{part}_{name}") for name in ("treeids", "nodeids", "ids"))
     weights = _numbers(e, f"{part}_weights", forest.thresholds.dtype.type)
     if len({len(values) for values in (trees, ids, which, weights)}) != 1:
         raise e.error("the attributes that list its leaves differ in length")
     try:
-        owners = np.array([number[key] for key in zip(trees.tolist(), ids.tolist(), strict=True)], np.int64)
+        owners = number.of(trees, ids)
     except KeyError:
         raise e.error("a leaf refers to a node that does not exist") from None
     order = np.argsort(owners, kind="stable")
