@@ -282,6 +282,17 @@ def _picked(g: Given) -> Range:
     return hull(g.of(0))
 
 
+@_rule("Resize", "Upsample")
+def _resized(g: Given) -> Range:
+    """Take elements, or means of some; cubic curves go beyond them."""
+    if g.node.attrs.get("mode", "nearest") in ("cubic", b"cubic"):
+        return uniform()
+    given = g.node.attrs.get("extrapolation_value", 0.0)
+    outside = float(given) if isinstance(given, float | int) else 0.0
+    crops = g.node.attrs.get("coordinate_transformation_mode", "") in ("tf_crop_and_resize", b"tf_crop_and_resize")
+    return hull(g.of(0), *([uniform(outside, outside)] if crops else []))
+
+
 @_rule("Pad", "Trilu")
 def _padded(g: Given) -> Range:
     return hull(g.of(0), uniform(0, 0), *([g.of(2)] if len(g.node.input) > 2 and g.node.input[2] else []))

@@ -122,6 +122,10 @@ static double number_at(const int32_t *words, int is_wide) {
 /* What comparisons have to look at besides numbers. */
 typedef enum kind { NUMBERS, EQUALITY, ALL } kind;
 
+static int64_t row_bytes(const fx_trees_params *p) {
+    return p->features * (p->is_wide ? INT64_C(8) : 4);
+}
+
 /* Whether a row of numbers has a missing one. */
 static int has_missing(const forest *f, const char *x) {
     const int64_t features = f->p->features;
@@ -254,13 +258,13 @@ static fx_status walk_trees(const forest *f, int64_t tree, const char *x, kind o
 }
 
 /* Walks of one tree by several rows. */
-static fx_status walk_rows(const forest *f, int64_t tree, const char *x, int64_t row_bytes, int count, kind of,
-                           double *scores, uint8_t *said) {
+static fx_status walk_rows(const forest *f, int64_t tree, const char *x, int count, kind of, double *scores,
+                           uint8_t *said) {
     const char *from[WALKS];
     int32_t at[WALKS];
     for (int i = 0; i < WALKS; i++) {
         at[i] = (int32_t)tree;
-        from[i] = x + (i < count ? i : count - 1) * row_bytes;
+        from[i] = x + (i < count ? i : count - 1) * row_bytes(f->p);
     }
     fx_status status = walk(f, from, at, 0, of);
     for (int64_t i = 0; i < count && status == FX_OK; i++)
@@ -271,12 +275,11 @@ static fx_status walk_rows(const forest *f, int64_t tree, const char *x, int64_t
 /* The scores of `rows` rows from x on. */
 static fx_status score_block(const forest *f, const char *x, int64_t rows, const workspace *s) {
     const fx_trees_params *p = f->p;
-    const int64_t row_bytes = p->features * (p->is_wide ? INT64_C(8) : 4);
     kind kinds[ROWS], most = NUMBERS;
     memset(s->scores, 0, (size_t)(rows * p->results) * sizeof *s->scores);
     memset(s->said, 0, (size_t)(rows * p->results));
     for (int64_t row = 0; row < rows; row++) {
-        kinds[row] = p->is_plain ? NUMBERS : has_missing(f, x + row * row_bytes) ? ALL : EQUALITY;
+        kinds[row] = p->is_plain ? NUMBERS : has_missing(f, x + row * row_bytes(p)) ? ALL : EQUALITY;
         most = kinds[row] > most ? kinds[row] : most;
     }
     const int by_rows = p->trees < WALKS && rows > p->trees;
@@ -284,9 +287,9 @@ static fx_status score_block(const forest *f, const char *x, int64_t rows, const
         for (int64_t row = 0; row < rows; row += by_rows ? WALKS : 1) {
             double *scores = s->scores + row * p->results;
             uint8_t *said = s->said + row * p->results;
-            const char *from = x + row * row_bytes;
+            const char *from = x + row * row_bytes(p);
             const fx_status status =
-                by_rows ? walk_rows(f, tree, from, row_bytes, (int)fx_min64(WALKS, rows - row), most, scores, said)
+                by_rows ? walk_rows(f, tree, from, (int)fx_min64(WALKS, rows - row), most, scores, said)
                         : walk_trees(f, tree, from, kinds[row], scores, said);
             if (status != FX_OK)
                 return status;
@@ -403,7 +406,7 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
     int64_t rows;
     for (int64_t row = fx_cut_at(p->rows, count, u0); row < end; row += rows) {
         rows = fx_min64(block_rows(p), end - row);
-        const char *x = (const char *)call->in[0] + row * p->features * (p->is_wide ? 8 : 4);
+        const char *x = (const char *)call->in[0] + row * row_bytes(p);
         const fx_status status = score_block(&f, x, rows, &s);
         if (status != FX_OK)
             return status;

@@ -16,7 +16,7 @@ from tests.support.regions import BOOL, F32, I64, graph_of, model_of, numbers, v
 node = helper.make_node
 CONSTANTS = {
     "low": np.float32(-3), "high": np.float32(5), "eight": np.array(8), "three": np.array([3]), "first": np.array([0]),
-    "flat": np.array([1]), "two": np.array(2), "x4": np.float32(4),
+    "flat": np.array([1]), "two": np.array(2), "x4": np.float32(4), "twice": np.float32([2]),
 }  # fmt: skip
 
 
@@ -43,6 +43,8 @@ def ranges(nodes: list[onnx.NodeProto], x: Array, tmp: object) -> tuple[Ranges, 
         ([node("Exp", ["x"], ["e"]), node("Cast", ["e"], ["i"], to=I64), node("Mod", ["i", "eight"], ["y"])], 0, 7),
         ([node("Sigmoid", ["x"], ["s"]), node("Neg", ["s"], ["y"])], -1, 0),
         ([node("Tanh", ["x"], ["t"]), node("ReduceSum", ["t"], ["y"], keepdims=0)], -100, 100),
+        ([node("Clip", ["x", "low", "high"], ["c"]), node("Resize", ["c", "", "twice"], ["y"])], -3, 5),
+        ([node("Clip", ["x", "low", "high"], ["c"]), node("Resize", ["c", "", "twice"], ["y"], mode="linear")], -3, 5),
         ([node("ArgMax", ["x"], ["y"], axis=0)], 0, 100),
         ([node("NonZero", ["x"], ["y"])], 0, 100),
     ],
