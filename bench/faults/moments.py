@@ -88,19 +88,19 @@ class Interrupter:
 
     def interrupted(self, action: Callable[[], object], after_s: float) -> float | None:
         """Interrupt an action after some seconds; return the milliseconds that it took to end, without those in which
-        its threads waited for a CPU. None: it was over, or the moment is not known.
+        its threads waited for a CPU, and to let go of what it had made. None: it was over, or the moment is not known.
         """
-        ended = None
+        is_over = True
         os.write(self._ask, struct.pack("d", after_s))
         try:
             self._is_armed = True
             action()
             self._is_armed = False
         except InterruptError:
-            ended = time.monotonic()
-        after = times_of(os.getpid())
+            is_over = False
+        ended, after = time.monotonic(), times_of(os.getpid())  # the exception is gone, and what its frames held
         sent, *before = _MOMENT.unpack(self._read())
-        if ended is None or sent < 0:
+        if is_over or sent < 0:
             return None
         return late_s(ended - sent, Times(*before), after) * 1e3
 

@@ -139,8 +139,9 @@ cdef class Engine:
     cdef public object watch
     """Function that is called every 20 ms of a run, in the caller's thread; what it raises breaks the run off. None:
     none is."""
-    cdef list doomed  # addresses of programs dropped while something ran
+    cdef list doomed  # addresses of programs dropped while something ran, or a device kept a read waiting
     cdef list doomed_recordings
+    cdef bint is_kept  # a device kept a read waiting when something waited last until nothing is read
 
     def __init__(self, *, bint direct=False, int threads=1, isa=None, bint poison=False, uint32_t jitter_seed=0,
                  int64_t read_bytes_per_second=0, int trace=0, bint fresh=False):
@@ -170,10 +171,13 @@ cdef class Engine:
         return self.engine
 
     cdef fx_engine *_idle(self) except NULL:
-        """The C engine while nothing runs; lets go of what was dropped meanwhile."""
+        """The C engine while nothing runs; lets go of what was dropped meanwhile. KeyboardInterrupt within 50 ms of
+        Ctrl-C."""
         cdef fx_engine *engine = self._opened()
         if self.busy:
             raise RuntimeError("the session is running already")
+        if self.doomed:
+            self.rest()  # unbinding waits for the device, and no signal would end that
         while self.doomed_recordings:
             fx_recording_free(<fx_recording *><size_t>self.doomed_recordings.pop())
         while self.doomed:
@@ -209,9 +213,10 @@ cdef class Engine:
                 status = fx_engine_rest(engine, &interrupt)
         finally:
             self.busy = False
+        self.is_kept = status != FX_OK
         if pending:
             raise pending[0]
-        return status == FX_OK
+        return not self.is_kept
 
     def suspect(self):
         """Something failed outside the engine: the next run first checks what is bound ("seal"). Does nothing once the
@@ -348,9 +353,11 @@ cdef class BoundProgram:
         self._let_go()
 
     cdef void _let_go(self):
+        cdef fx_interrupt interrupt
         if self.bound == NULL or self.engine.engine == NULL:
             return
-        if self.engine.busy:
+        interrupt.is_wanted, interrupt.arg = _impatient, NULL
+        if self.engine.busy or self.engine.is_kept or fx_engine_rest(self.engine.engine, &interrupt) != FX_OK:
             self.engine.doomed.append(<size_t>self.bound)
         else:
             fx_unbind(self.bound)
