@@ -21,13 +21,14 @@ typedef struct span {
 typedef struct walk {
     const fx_band_graph *g;
     int64_t first, last, bands;
-    bool *inner, *written; /* of each root */
-    span *want;            /* rows of each root that are read in the band */
-    span *kept;            /* rows of each inner root in the band */
-    span *rows;            /* of each node */
-    int64_t *done;         /* rows that earlier bands have written, of each node */
-    int64_t *change;       /* of the bytes alive at each node */
-    int64_t *begin, *end;  /* nodes between which an inner root lives in the band */
+    bool *inner, *written;   /* of each root */
+    span *want;              /* rows of each root that are read in the band */
+    span *kept;              /* rows of each inner root in the band */
+    span *rows;              /* of each node */
+    int64_t *done;           /* rows that earlier bands have written, of each node */
+    int64_t *change;         /* of the bytes alive at each node */
+    int64_t *begin, *end;    /* nodes between which an inner root lives in the band */
+    int64_t *ahead, *behind; /* what the neediest node before, or after, each node needs */
 } walk;
 
 static int64_t floor_div(int64_t a, int64_t b) {
@@ -44,7 +45,7 @@ static void *table(int64_t count, size_t size) {
 
 static void walk_free(walk *w) {
     free(w->inner), free(w->written), free(w->want), free(w->kept), free(w->rows), free(w->done);
-    free(w->change), free(w->begin), free(w->end);
+    free(w->change), free(w->begin), free(w->end), free(w->ahead), free(w->behind);
 }
 
 static bool walk_make(walk *w, const fx_band_graph *g) {
@@ -55,7 +56,16 @@ static bool walk_make(walk *w, const fx_band_graph *g) {
     w->begin = table(roots, sizeof(int64_t)), w->end = table(roots, sizeof(int64_t));
     w->rows = table(nodes, sizeof(span)), w->done = table(nodes, sizeof(int64_t));
     w->change = table(nodes, sizeof(int64_t));
-    return w->inner && w->written && w->want && w->kept && w->begin && w->end && w->rows && w->done && w->change;
+    w->ahead = table(nodes, sizeof(int64_t)), w->behind = table(nodes, sizeof(int64_t));
+    if (!w->inner || !w->written || !w->want || !w->kept || !w->begin || !w->end || !w->rows || !w->done ||
+        !w->change || !w->ahead || !w->behind)
+        return false;
+    for (int64_t i = 1; i < nodes; i++) {
+        const int64_t j = nodes - 1 - i, before = g->nodes[i - 1].need_bytes, after = g->nodes[j + 1].need_bytes;
+        w->ahead[i] = w->ahead[i - 1] > before ? w->ahead[i - 1] : before;
+        w->behind[j] = w->behind[j + 1] > after ? w->behind[j + 1] : after;
+    }
+    return true;
 }
 
 static const fx_band_use *uses_of(const walk *w, int64_t node) {
@@ -272,7 +282,11 @@ typedef struct search {
 
 /* What a choice is worth by: memory, with that of its nodes. */
 static int64_t value_of(const walk *w, const fx_band_limits *limits, const fx_band_choice *c) {
-    const int64_t need = c->need_bytes > limits->floor_bytes ? c->need_bytes : limits->floor_bytes;
+    int64_t need = c->need_bytes > limits->floor_bytes ? c->need_bytes : limits->floor_bytes;
+    if (limits->counts_others) {
+        need = need > w->ahead[c->first] ? need : w->ahead[c->first];
+        need = need > w->behind[c->last] ? need : w->behind[c->last];
+    }
     const int64_t images = w->g->nodes[c->first].images;
     return need + (c->last - c->first + 1) * (images * c->bands - 1) * limits->node_bytes;
 }
@@ -310,7 +324,7 @@ static bool try_bands(walk *w, search *s, int64_t height) {
 }
 
 static bool may_walk(const fx_band_graph *g, const uint8_t *barred, int64_t node, int64_t images) {
-    return node >= 0 && node < g->node_count && !barred[node] && g->nodes[node].height > 0 &&
+    return node >= 0 && node < g->node_count && !(barred[node] & FX_BANDS_BARRED) && g->nodes[node].height > 0 &&
            g->nodes[node].images == images;
 }
 
@@ -364,7 +378,8 @@ fx_status fx_bands_find(const fx_band_graph *g, const fx_band_limits *limits, in
                   high = reach(g, barred, worst, 1, limits->nodes_max);
     for (int64_t first = worst; has_memory && first >= low; first--)
         for (int64_t last = worst; has_memory && last <= high && last - first < limits->nodes_max; last++)
-            if (last > first && begin_walk(&w, first, last))
+            if (last > first && (first == low || !(barred[first] & FX_BANDS_NO_START)) &&
+                (last == high || !(barred[last] & FX_BANDS_NO_END)) && begin_walk(&w, first, last))
                 has_memory = try_bands(&w, &s, g->nodes[last].height);
     s.exact = table(s.count, sizeof(bool));
     has_memory = has_memory && s.exact;

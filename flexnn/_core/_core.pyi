@@ -109,9 +109,14 @@ def place_streams(
     is_large: bool = False,
 ) -> None: ...
 def trail_replay(operations: _I32, conditions: _I32, values: _I64) -> bool: ...
+
+BANDS_BARRED: int
+BANDS_NO_START: int
+BANDS_NO_END: int
+
 def bands_find(
     tables: tuple[_I64, _I64, _I64],
-    limits: tuple[int, int, int, int, int],
+    limits: tuple[int, int, int, int, int, int],
     enough: float,
     worst: int,
     barred: NDArray[np.uint8],

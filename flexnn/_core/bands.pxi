@@ -2,6 +2,9 @@
 from flexnn._core.c_bands cimport *
 
 
+BANDS_BARRED, BANDS_NO_START, BANDS_NO_END = FX_BANDS_BARRED, FX_BANDS_NO_START, FX_BANDS_NO_END
+
+
 cdef class _BandGraph:
     """Tables of nodes, uses and roots (int64, a row each), as flexnn/bands.h has them."""
 
@@ -34,7 +37,7 @@ def bands_find(tables, limits, enough, worst, barred):
     cdef int64_t node = worst
     if closed.view.len != graph.graph.node_count:
         raise ValueError("a byte for each node")
-    most.nodes_max, most.bands_max, most.added_work_max, most.node_bytes, most.floor_bytes = limits
+    most.nodes_max, most.bands_max, most.added_work_max, most.node_bytes, most.floor_bytes, most.counts_others = limits
     most.enough = enough
     with nogil:
         status = fx_bands_find(&graph.graph, &most, node, <const uint8_t *>closed.view.buf, &choice)

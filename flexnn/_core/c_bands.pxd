@@ -4,6 +4,10 @@ from libc.stdint cimport int64_t, uint8_t
 from flexnn._core.c_ops cimport fx_status
 
 cdef extern from "flexnn/bands.h" nogil:
+    const int FX_BANDS_BARRED
+    const int FX_BANDS_NO_START
+    const int FX_BANDS_NO_END
+
     ctypedef struct fx_band_root:
         pass
     ctypedef struct fx_band_use:
@@ -25,6 +29,7 @@ cdef extern from "flexnn/bands.h" nogil:
         int64_t added_work_max
         int64_t node_bytes
         int64_t floor_bytes
+        int64_t counts_others
         double enough
 
     ctypedef struct fx_band_choice:

@@ -47,33 +47,35 @@ class Walk(NamedTuple):
 
     images: int
     uses: tuple[Use, ...]
-    """Of its output, then of its inputs, constants left out."""
+    """Uses of its output, then of its inputs, constants left out."""
     needs: tuple[Need, ...]
-    """What each input is needed for, constants too."""
+    """Needs of each input, constants too."""
     work: int
     """Approximate number of multiplications, of all images."""
 
 
 class BandTables:
-    """What is known of a graph's nodes; kept from one version of the graph to the next, which share nodes."""
+    """Facts about a graph's nodes and roots. ``by_images``: rows are images, whole ones."""
 
-    def __init__(self) -> None:
-        self._walks: dict[int, tuple[Node, Walk | None]] = {}
+    def __init__(self, *, by_images: bool = False) -> None:
+        self._by_images = by_images
         self._pitch: dict[int, int] = {}
 
     def of(self, graph: Graph, costs: Costs) -> tuple[list[Walk | None], tuple[I64, I64, I64]]:
         """Return what is known of each node, and the tables of planner/bands.c."""
         self._find_pitches(graph)
-        walks = [self._walk(graph, node) for node in graph.nodes]
+        walks = [self._walk_of(graph, node) for node in graph.nodes]
         return walks, self._tables(graph, costs, walks)
 
     # ---- pitches ----
 
     def _find_pitches(self, graph: Graph) -> None:
         """Find how far apart the rows of roots are, beginning with operators whose rows are on axis 1."""
+        if self._by_images:
+            whole = ((i, t) for i, t in enumerate(graph.tensors) if t.root < 0 and t.shape and t.shape[0] > 1)
+            self._pitch = {i: t.size // t.shape[0] for i, t in whole}
+            return
         for node in graph.nodes:
-            if id(node) in self._walks:
-                continue
             if "pads" in node.attrs or node.op == "resize":
                 for tensor in (*node.inputs, *node.outputs):
                     view = graph.tensors[tensor]
@@ -81,8 +83,7 @@ class BandTables:
                         self._pitch.setdefault(graph.root(tensor), view.strides[1])
         for nodes in (graph.nodes, graph.nodes[::-1], graph.nodes):
             for node in nodes:
-                if id(node) not in self._walks:
-                    self._hand_on(graph, node)
+                self._hand_on(graph, node)
 
     def _hand_on(self, graph: Graph, node: Node) -> None:
         """Find the pitch of a root from those of the roots that its node also touches."""
@@ -97,6 +98,9 @@ class BandTables:
 
     def _axis(self, graph: Graph, node: Node) -> int:
         """Return the axis of a node's output that its rows are on, or -1."""
+        if self._by_images:
+            shape = graph.tensors[node.outputs[0]].shape
+            return 0 if shape and shape[0] > 1 else -1
         if "pads" in node.attrs or node.op == "resize":
             return 1
         output = graph.tensors[node.outputs[0]]
@@ -131,12 +135,6 @@ class BandTables:
         return OPERATORS[node.op].rows(node, shapes, output, axis)
 
     # ---- nodes ----
-
-    def _walk(self, graph: Graph, node: Node) -> Walk | None:
-        known = self._walks.get(id(node))
-        if known is None:
-            known = self._walks[id(node)] = node, self._walk_of(graph, node)
-        return known[1]
 
     def _walk_of(self, graph: Graph, node: Node) -> Walk | None:
         axis = self._axis(graph, node)

@@ -23,8 +23,11 @@ from .banding import Region, rows_of, split
 from .overhead import ADDED_BYTES, STEP_BYTES
 from .types import I64, Costs
 
-NODES_MAX = 10, 40
-"""Most nodes that are walked at once: short walks leave more room for others."""
+SPARE_FEW = 1.0, 1.15
+WALKS = (10, False), (40, False), (100, True)
+"""Most nodes that are walked at once, and whether the first walk is for all of the neediest nodes: short walks leave
+room for others, a long one spares more.
+"""
 SPARE = 1.0, 1.04, 1.08, 1.13, 1.2, 1.3, 1.5
 """Memory as multiples of what the neediest node needs with the best walks, to which others need not fall below."""
 BANDS_MAX = 64
@@ -49,10 +52,14 @@ def banded(graph: Graph, costs: Costs, costs_of: Callable[[Graph], Costs]) -> It
     """Yield forms of the graph with nodes in bands, and their costs: those that lower the memory of the neediest node,
     the cheapest form first. ``costs_of`` computes costs.
     """
-    walks, tables = BandTables().of(graph, costs)
+    batches = any(graph.tensors[t].shape[:1] > (1,) for t in graph.inputs)
+    ways = [BandTables(by_images=by_images).of(graph, costs) for by_images in (False, True)[: 1 + batches]]
     known: list[Region] = []
     for cost_max in COSTS_MAX:
-        regions = sorted(_Search(tables, cost_max).best(), reverse=True)
+        found = [_Search(tables, cost_max).best() for _, tables in ways]
+        best = min(range(len(found)), key=lambda i: found[i].nbytes)
+        walks, tables = ways[best]
+        regions = sorted(found[best].regions, reverse=True)
         if not regions or regions == known:
             continue
         known, form = regions, graph
@@ -77,25 +84,30 @@ class _Search:
     def __init__(self, tables: tuple[I64, I64, I64], cost_max: float) -> None:
         nodes = tables[0]
         self._tables, self._images, self._needs = tables, nodes[:, 3], nodes[:, 5]
+        grows = np.diff(_bytes_between(tables))
+        no_start, no_end = np.where(grows > 0, 0, _core.BANDS_NO_START), np.where(grows < 0, 0, _core.BANDS_NO_END)
+        self._ends = (no_start | no_end).astype(np.uint8)
         self._work_max = int(cost_max * int((nodes[:, 3] * nodes[:, 6]).sum() + nodes[:, 7].sum()))
 
-    def best(self) -> list[Region]:
+    def best(self) -> _Found:
         """Return the best walks; none where they are not worth it. Walks that spare more memory than others need are
         made again with what these need.
         """
         least = int(self._needs.max(initial=0))
         found = [_Found(least, least, [])]
-        for nodes_max in NODES_MAX:
-            tight = self._walks(nodes_max, 0)
-            found += [tight, *(self._walks(nodes_max, int(factor * tight.most)) for factor in SPARE)]
+        for nodes_max, is_wide in WALKS:
+            tight, factors = self._walks(nodes_max, 0, is_wide), SPARE if nodes_max == WALKS[0][0] else SPARE_FEW
+            found += [tight, *(self._walks(nodes_max, int(factor * tight.most), is_wide) for factor in factors)]
         best = min(found, key=lambda walks: walks.nbytes)
-        return best.regions if best.nbytes <= WORTH * least else []
+        return best if best.nbytes <= WORTH * least else found[0]
 
-    def _walks(self, nodes_max: int, floor: int) -> _Found:
+    def _walks(self, nodes_max: int, floor: int, is_wide: bool) -> _Found:
         """Return walks that bring one neediest node after the other near the least that any walk of it needs, or to
-        ``floor`` bytes. No walk need be better than the ones before it.
+        ``floor`` bytes. No walk need be better than the ones before it. ``is_wide``: the first of them spares all of
+        the neediest nodes as far as one walk can.
         """
         needs, barred = self._needs.copy(), np.zeros(len(self._needs), np.uint8)
+        ends = self._ends if is_wide else 0
         regions: list[Region] = []
         added = 0
         while len(regions) < REGIONS_MAX and len(needs):
@@ -103,8 +115,8 @@ class _Search:
             if barred[worst] or needs[worst] <= floor:
                 break
             reached = int(needs[barred > 0].max(initial=floor))
-            limits = nodes_max, BANDS_MAX, self._work_max, NODE_BYTES, reached
-            found = _core.bands_find(self._tables, limits, ENOUGH, worst, barred)
+            limits = nodes_max, BANDS_MAX, self._work_max, NODE_BYTES, reached, int(is_wide and not regions)
+            found = _core.bands_find(self._tables, limits, ENOUGH, worst, barred | ends)
             if found is None or found[3] > WORTH_WALK * needs[worst]:
                 break
             region = Region(*found[:3])
@@ -114,3 +126,12 @@ class _Search:
             added += (region.last - region.first + 1) * (int(self._images[region.first]) * region.bands - 1)
         most = int(needs.max(initial=0))
         return _Found(most + added * NODE_BYTES, most, regions)
+
+
+def _bytes_between(tables: tuple[I64, I64, I64]) -> I64:
+    """Return the bytes of activations that live before each node, and those behind the last one."""
+    count, roots = len(tables[0]), tables[2][tables[2][:, 1] > 0]
+    change = np.zeros(count + 2, np.int64)
+    np.add.at(change, roots[:, 2] + 1, roots[:, 1])
+    np.subtract.at(change, roots[:, 3] + 1, roots[:, 1])
+    return np.cumsum(change)[: count + 1]

@@ -8,7 +8,7 @@ from ..attributes import Int, Ints, int_attr, ints_attr, node_error
 from ..ir import RANK_MAX, Node, Shape, Tensor
 from .fields import enum, enum_index
 from .record import ANY_DTYPE, FLOAT, Cost, Operator, Values, always_together, contiguous_operands
-from .rows import apart_from_axis, keep_attrs, whole_rows
+from .rows import apart_from_axis, keep_attrs, reduced_rows
 
 
 def _infer_softmax(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
@@ -114,7 +114,7 @@ OPERATORS = (
         in_place=(),
         reads_transposes=False,
         order="late",
-        rows=whole_rows,
+        rows=reduced_rows,
         cut=keep_attrs,
         interleaves=False,
         has_panels=False,

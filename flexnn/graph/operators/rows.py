@@ -7,7 +7,7 @@ each input that moves with the rows; an operator that mixes all rows says so, an
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import floor
+from math import floor, prod
 from typing import NamedTuple
 
 import numpy as np
@@ -97,13 +97,20 @@ def quantize_rows(node: Node, inputs: Sequence[Shape], output: Shape, axis: int)
 
 def matmul_rows(node: Node, inputs: Sequence[Shape], output: Shape, axis: int) -> tuple[Need, ...] | None:
     """Return the same rows of the left operand and all of the right one."""
-    if axis != len(output) - 2 or (len(inputs[1]) > 2 and inputs[1][0] > 1):
-        return None
-    return Need(len(inputs[0]) - 2), WHOLE
+    if axis == len(output) - 2 and prod(inputs[1][:-2]) == 1:
+        return Need(len(inputs[0]) - 2), WHOLE
+    return same_rows(node, inputs, output, axis) if axis < len(output) - 2 else None
+
+
+def reduced_rows(node: Node, inputs: Sequence[Shape], output: Shape, axis: int) -> tuple[Need, ...] | None:
+    """Return the same rows of the input, unless they are reduced."""
+    return (Need(axis),) if axis < ints_attr(node, "axes")[0] else None
 
 
 def window_rows(node: Node, inputs: Sequence[Shape], output: Shape, axis: int) -> tuple[Need, ...] | None:
     """Return the rows under a sliding window over [n,h,w,c], and the same rows of a residual."""
+    if axis == 0:
+        return tuple(Need(0) for _ in inputs)
     if axis not in (1, 2):
         return None
     if node.op == "pool" and node.attrs["kind"] != "max" and int_attr(node, "ceil_mode"):
@@ -118,6 +125,8 @@ def window_rows(node: Node, inputs: Sequence[Shape], output: Shape, axis: int) -
 
 def cut_window(node: Node, cut: Cut) -> dict[str, Attr]:
     """Return attributes with the padding that these rows meet."""
+    if not cut.axis:
+        return node.attrs
     side = cut.axis - 1
     kernel, stride, dilation = (ints_attr(node, name)[side] for name in ("kernel", "strides", "dilations"))
     pads = list(ints_attr(node, "pads"))
@@ -150,7 +159,7 @@ def _source(node: Node, size: int, out: int, given: float) -> tuple[int, int, in
 def resize_rows(node: Node, inputs: Sequence[Shape], output: Shape, axis: int) -> tuple[Need, ...] | None:
     """Return the rows between which rows of the output lie."""
     if axis != 1:
-        return None
+        return None if axis else (Need(0),)
     num, low, den, more = _source(node, inputs[0][1], output[1], float_attr(node, "scale_h"))
     is_floor = node.attrs["mode"] == "nearest" and node.attrs["nearest"] == "floor"
     return (Need(1, num, low - more * den, low + (more + (not is_floor)) * den, den),)
@@ -158,6 +167,8 @@ def resize_rows(node: Node, inputs: Sequence[Shape], output: Shape, axis: int) -
 
 def cut_resize(node: Node, cut: Cut) -> dict[str, Attr]:
     """Return attributes that say where these rows lie in the whole map."""
+    if not cut.axis:
+        return node.attrs
     sizes = [cut.rows[1] - cut.rows[0], ints_attr(node, "sizes")[1]]
     return node.attrs | {"sizes": sizes, "part": [cut.rows[0], cut.output[1], cut.taken[0], cut.shape[1]]}
 

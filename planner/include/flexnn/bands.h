@@ -44,6 +44,7 @@ typedef struct fx_band_limits {
     int64_t added_work_max; /* that bands repeat */
     int64_t node_bytes;     /* memory of a node */
     int64_t floor_bytes;    /* memory below which nothing is gained */
+    int64_t counts_others;  /* whether nodes that are not walked count: a choice spares all of the neediest ones */
     double enough;          /* memory as a multiple of the least, within which the cheapest bands are chosen */
 } fx_band_limits;
 
@@ -54,8 +55,14 @@ typedef struct fx_band_choice {
     int64_t added_work;
 } fx_band_choice;
 
+enum {
+    FX_BANDS_BARRED = 1,   /* in bands */
+    FX_BANDS_NO_START = 2, /* the first */
+    FX_BANDS_NO_END = 4    /* the last */
+};
+
 /* Finds the nodes around `worst` whose bands need the least memory, or nearly so at a lower cost; bands is 0 where
- * there are none. `barred`: nodes that are in no bands. */
+ * there are none. `barred`: what each node may not be (FX_BANDS_BARRED …). */
 fx_status fx_bands_find(const fx_band_graph *graph, const fx_band_limits *limits, int64_t worst, const uint8_t *barred,
                         fx_band_choice *choice);
 
