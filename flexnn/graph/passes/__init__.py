@@ -13,6 +13,7 @@ from ..tables import table_of
 from .activations import fuse_activations, recognise_activations
 from .affine import fold_affine
 from .attention import fuse_attention
+from .byte_moves import move_bytes
 from .bytes import multiply_bytes
 from .cleanup import cleanup, compact
 from .flatten import fold_flatten
@@ -33,6 +34,7 @@ IN_PLACE_PASSES: tuple[Callable[[Graph], None], ...] = (
     merge_groups,
     recognise_activations,
     fold_padding,
+    move_bytes,
     multiply_bytes,
     fold_affine,
     fuse_activations,

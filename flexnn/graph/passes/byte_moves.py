@@ -1,0 +1,142 @@
+"""What only moves numbers moves bytes: restoring sinks behind moves, rounding rises before them.
+
+``move(restore(q))`` is ``restore(move(q))``, and ``round(move(x))`` is ``move(round(x))``. So what stands between a
+restoring and the rounding behind it is what computes, and a pair with nothing in between vanishes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..attributes import float_attr, int_attr, ints_attr
+from ..build import add_array, constant_value
+from ..ir import Attr, Graph, Node
+from .byte_values import CODES, Bytes, Steps, is_restoring, is_rounding, steps_of
+from .cleanup import cleanup
+
+_MOVES = "reshape", "copy", "slice", "gather", "pad", "concat"
+DEPTH_MAX = 64
+"""Most moves before a rounding that it rises over."""
+CONSTANT_MAX = 1 << 20
+"""Most numbers of a constant that is rounded while compiling."""
+
+
+def move_bytes(graph: Graph) -> None:
+    """Compute with uint8 in place of int8, and move bytes rather than what is restored from them."""
+    if not any(node.op == "quantize" for node in graph.nodes):
+        return
+    _use_uint8(graph)
+    _sink(graph)
+    cleanup(graph)
+    _rise(graph)
+    cleanup(graph)
+
+
+def _use_uint8(graph: Graph) -> None:
+    """Make int8 that floats are rounded to or restored from uint8, 128 more. Whoever reads int8 alone gets it, too."""
+    uses = Bytes(graph)
+    flip = add_array(graph, "flip", CODES ^ 128) if any(t.dtype == "i8" for t in graph.tensors) else -1
+    for tensor in [i for i in graph.inputs if graph.tensors[i].dtype == "i8"]:
+        if readers := uses.consumers.get(tensor):
+            same = uses.emit(readers[0], "cast", [tensor], {"to": "u8"})
+            uses.set_twin(tensor, uses.emit(readers[0], "table_u8", [same, flip], {}))
+    for node in graph.nodes:
+        made = node.outputs[0]
+        if is_rounding(graph, node) and node.attrs["to"] == "i8" and (steps := steps_of(graph, node)) is not None:
+            zero = add_array(graph, f"{node.name}.zero", np.array(steps.zero, np.uint8))
+            attrs: dict[str, Attr] = {"to": "u8", "axis": 0}
+            twin = uses.emit(node, "quantize", [node.inputs[0], node.inputs[1], zero], attrs)
+            uses.set_twin(made, twin)
+            turned = uses.emit(node, "table_u8", [twin, flip], {})
+            node.op, node.attrs = "cast", {"to": "i8"}
+            uses.feed(node, [turned])
+        elif node.op in ("reshape", "copy", "slice") and (twin := uses.twin(node.inputs[0])) not in (None, *node.inputs):
+            uses.set_twin(made, uses.emit(node, node.op, [twin], dict(node.attrs)))  # type: ignore[list-item]
+        elif is_restoring(node) and graph.tensors[node.inputs[0]].dtype == "i8":
+            twin, steps = uses.twin(node.inputs[0]), steps_of(graph, node)
+            if twin is not None and steps is not None:
+                zero = add_array(graph, f"{node.name}.zero", np.array(steps.zero, np.uint8))
+                uses.feed(node, [twin, node.inputs[1], zero])
+    uses.flush()
+    cleanup(graph)
+
+
+def _sink(graph: Graph) -> None:
+    """Move bytes where what they are restored to was moved."""
+    uses = Bytes(graph)
+    for node in graph.nodes:
+        if node.op not in _MOVES or graph.tensors[node.outputs[0]].dtype != "f32":
+            continue
+        data = node.inputs if node.op == "concat" else node.inputs[:1]
+        found = [uses.restored(i) for i in data]
+        sources = [f for f in found if f is not None]
+        if len(sources) != len(data) or any(steps != sources[0][1] for _, steps in sources):
+            continue
+        attrs = _moved_attrs(node, sources[0][1])
+        if attrs is None:
+            continue
+        inputs = [source for source, _ in sources] + node.inputs[len(data) :]
+        moved = uses.emit(node, node.op, inputs, attrs)
+        restoring = uses.producer[node.inputs[0]]
+        node.op, node.attrs = "quantize", {"to": "f32", "axis": 0}
+        uses.feed(node, [moved, *restoring.inputs[1:]])
+    uses.flush()
+
+
+def _moved_attrs(node: Node, steps: Steps) -> dict[str, Attr] | None:
+    """Attributes of a move of bytes in these steps; None where it is none, or restores the same often."""
+    if node.op == "copy" and any(ints_attr(node, "expand")):
+        return None
+    if node.op != "pad" or node.attrs["mode"] != "constant":
+        return dict(node.attrs)
+    if int_attr(node, "value_int"):
+        return None
+    value = np.array(float_attr(node, "value"), np.float32)
+    code = steps.rounded(value)
+    if steps.restored(code) != value:
+        return None
+    return node.attrs | {"value": 0.0, "value_int": int(code)}
+
+
+def _rise(graph: Graph) -> None:
+    """Round before moves, and not at all what is restored from bytes in the same steps."""
+    uses = Bytes(graph)
+    for node in graph.nodes:
+        if not is_rounding(graph, node) or node.attrs["to"] != "u8" or (steps := steps_of(graph, node)) is None:
+            continue
+        found = _rounded(uses, node, node.inputs[0], steps, DEPTH_MAX)
+        settled = found in graph.outputs or found not in uses.producer
+        if found is not None and not (settled and node.outputs[0] in graph.outputs):
+            uses.replace(node.outputs[0], found)
+            uses.remove(node)
+    uses.flush()
+
+
+def _rounded(uses: Bytes, node: Node, tensor: int, steps: Steps, depth: int) -> int | None:
+    """``tensor`` in the steps of the rounding ``node``; None where nothing but that node makes it."""
+    found = uses.restored(tensor)
+    if found is not None:
+        source, own = found
+        return uses.table(node, source, steps.rounded(own.restored(CODES)))
+    value = _small_constant(uses, tensor)
+    if value is not None:
+        return add_array(uses.graph, f"{node.name}.rounded", steps.rounded(value))
+    move = uses.producer.get(tensor)
+    if move is None or move.op not in ("reshape", "copy", "concat") or uses.only_consumer(tensor) is None or not depth:
+        return None
+    if move.op == "copy" and any(ints_attr(move, "expand")):
+        return None
+    parts = [_rounded(uses, node, i, steps, depth - 1) for i in move.inputs]
+    if move.op == "concat" and all(p is None for p in parts):
+        return None
+    parts = [
+        uses.emit(node, "quantize", [i, *node.inputs[1:]], dict(node.attrs)) if p is None else p
+        for p, i in zip(parts, move.inputs, strict=True)
+    ]
+    return uses.emit(node, move.op, [p for p in parts if p is not None], dict(move.attrs))
+
+
+def _small_constant(uses: Bytes, tensor: int) -> np.ndarray | None:
+    if uses.graph.tensors[tensor].weight < 0 or uses.graph.tensors[tensor].size > CONSTANT_MAX:
+        return None
+    return constant_value(uses.graph, tensor)

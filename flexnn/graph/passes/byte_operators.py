@@ -1,0 +1,140 @@
+"""What stands between a restoring and a rounding computes with bytes: convolutions, sums, products, pools.
+
+A convolution of restored bytes by weights of 8 bits takes the bytes and rounds its sums itself, clamped by the relu or
+clip behind it. A sum of two restored tensors that a convolution alone makes one of is the residual of that convolution.
+The steps that the model states in between are kept: every rounding happens as the model says it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from ..attributes import float_attr, int_attr, ints_attr
+from ..build import panels_of
+from ..ir import Attr, Graph, Node
+from .byte_panels import byte_panels, fits_bytes
+from .byte_values import Bytes, Steps, is_rounding, steps_of
+from .cleanup import cleanup
+from .rewrite import only
+
+_CONVOLUTIONS = {"conv": "conv_u8", "dwconv": "dwconv_u8"}
+
+
+class _Clamp(NamedTuple):
+    """Between what numbers are kept before they are rounded."""
+
+    low: float = -math.inf
+    high: float = math.inf
+
+    def attrs(self, steps: Steps, names: tuple[str, str, str] = ("zero", "lo", "hi")) -> dict[str, Attr]:
+        """The zero point, and the bounds in steps from it."""
+        low = max(np.float32(self.low) / np.float32(steps.scale), np.float32(-steps.zero))
+        high = min(np.float32(self.high) / np.float32(steps.scale), np.float32(255 - steps.zero))
+        values: tuple[Attr, ...] = (steps.zero, float(min(low, high)), float(high))
+        return dict(zip(names, values, strict=True))
+
+
+def compute_in_bytes(graph: Graph) -> None:
+    """Replace restoring, operator and rounding by one operator on bytes."""
+    if not any(node.op == "quantize" for node in graph.nodes):
+        return
+    uses = Bytes(graph)
+    position = {id(node): i for i, node in enumerate(graph.nodes)}
+    for node in graph.nodes:
+        if is_rounding(graph, node) and node.attrs["to"] == "u8" and (steps := steps_of(graph, node)) is not None:
+            _compute(uses, node, steps, position)
+    for node in graph.nodes:
+        if node.op in _CONVOLUTIONS:
+            _to_floats(uses, node)
+    uses.flush()
+    cleanup(graph)
+
+
+def _compute(uses: Bytes, node: Node, steps: Steps, position: dict[int, int]) -> None:
+    """Make the rounding ``node`` compute what it rounds, where it can."""
+    tensor, clamp = node.inputs[0], _Clamp()
+    while (maker := uses.producer.get(tensor)) is not None and uses.only_consumer(tensor) is not None:
+        bounds = _bounds(maker)
+        if bounds is None:
+            break
+        clamp = _Clamp(max(clamp.low, bounds.low), min(clamp.high, bounds.high))
+        tensor = maker.inputs[0]
+    if maker is None or uses.only_consumer(tensor) is None or clamp.low > clamp.high:
+        return
+    if maker.op in _CONVOLUTIONS:
+        _convolve(uses, node, maker, steps, clamp)
+    elif maker.op == "binary" and maker.attrs["act"] == "none":
+        _residual(uses, node, maker, steps, clamp, position) or _combine(uses, node, maker, steps, clamp)
+
+
+def _bounds(node: Node) -> _Clamp | None:
+    """Between what an activation clips."""
+    if node.op != "unary" or node.attrs["kind"] not in ("relu", "clip"):
+        return None
+    if node.attrs["kind"] == "relu":
+        return _Clamp(0.0)
+    return _Clamp(float_attr(node, "alpha"), float_attr(node, "beta"))
+
+
+def _become(uses: Bytes, node: Node, op: str, inputs: list[int], attrs: dict[str, Attr], weight: int = -1) -> None:
+    node.op, node.attrs, node.weight = op, attrs, weight
+    uses.feed(node, inputs)
+
+
+def _convolve(uses: Bytes, node: Node, conv: Node, steps: Steps, clamp: _Clamp) -> None:
+    found = uses.restored(conv.inputs[0])
+    if found is None or not fits_bytes(uses.graph, conv):
+        return
+    source, own = found
+    weight, attrs = byte_panels(uses.graph, conv, own, steps)
+    _become(uses, node, _CONVOLUTIONS[conv.op], [source], attrs | clamp.attrs(steps), weight)
+
+
+def _residual(
+    uses: Bytes, node: Node, add: Node, steps: Steps, clamp: _Clamp, position: dict[int, int]
+) -> bool:
+    """Make a sum the residual of the convolution whose rounded result it takes; whether that was possible."""
+    if add.attrs["kind"] != "add" or add.inputs[0] == add.inputs[1]:
+        return False
+    if any(uses.shape(i) != uses.shape(add.outputs[0]) for i in add.inputs):
+        return False
+    found = [(c, i) for i in add.inputs if (c := _convolution_of(uses, add, i)) is not None]
+    if not found:
+        return False
+    conv, operand = max(found, key=lambda pair: position.get(id(pair[0]), -1))
+    other = add.inputs[1] if operand == add.inputs[0] else add.inputs[0]
+    residual, own = uses.restored(other), uses.restored(operand)
+    if residual is None or own is None:
+        return False
+    (r, r_steps), (_, v_steps) = residual, own
+    shape = uses.shape(conv.outputs[0])
+    if uses.shape(r) != shape:
+        r = uses.emit(node, "reshape", [r], {"shape": list(shape)})
+    scale = np.float32(steps.scale)
+    attrs: dict[str, Attr] = dict(conv.attrs) | clamp.attrs(steps, ("sum_zero", "sum_lo", "sum_hi"))
+    attrs |= {"r_zero": r_steps.zero, "r_scale": float(np.float32(r_steps.scale) / scale)}
+    attrs |= {"v_scale": float(np.float32(v_steps.scale) / scale)}
+    if shape == uses.shape(node.outputs[0]):
+        _become(uses, node, conv.op, [*conv.inputs, r], attrs, conv.weight)
+    else:
+        summed = uses.emit_weighted(node, conv, [*conv.inputs, r], attrs)
+        _become(uses, node, "reshape", [summed], {"shape": list(uses.shape(node.outputs[0]))})
+    return True
+
+
+def _convolution_of(uses: Bytes, add: Node, tensor: int) -> Node | None:
+    """The convolution of which ``add`` alone reads the rounded result, perhaps through a reshape, as ``tensor``."""
+    restoring = uses.producer.get(tensor)
+    if uses.restored(tensor) is None or restoring is None or not only(uses, tensor, add):
+        return None
+    reader, out = restoring, restoring.inputs[0]
+    maker = uses.producer.get(out)
+    if maker is not None and maker.op == "reshape" and only(uses, out, reader):
+        reader, out = maker, maker.inputs[0]
+        maker = uses.producer.get(out)
+    if maker is None or maker.op not in _CONVOLUTIONS.values() or not only(uses, out, reader):
+        return None
+    return maker if len(maker.inputs) == 1 and maker.attrs["to"] == "u8" else None
