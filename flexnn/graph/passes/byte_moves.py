@@ -68,14 +68,11 @@ def _sink(graph: Graph) -> None:
         if node.op not in _MOVES or graph.tensors[node.outputs[0]].dtype != "f32":
             continue
         data = node.inputs if node.op == "concat" else node.inputs[:1]
-        found = [uses.restored(i) for i in data]
-        sources = [f for f in found if f is not None]
-        if len(sources) != len(data) or any(steps != sources[0][1] for _, steps in sources):
+        sources = [source for i in data if (source := uses.restored_by_one(i)) is not None]
+        attrs = _moved_attrs(node, [uses.restored(i) for i in data])
+        if len(sources) != len(data) or attrs is None:
             continue
-        attrs = _moved_attrs(node, sources[0][1])
-        if attrs is None:
-            continue
-        inputs = [source for source, _ in sources] + node.inputs[len(data) :]
+        inputs = sources + node.inputs[len(data) :]
         moved = uses.emit(node, node.op, inputs, attrs)
         restoring = uses.producer[node.inputs[0]]
         node.op, node.attrs = "quantize", {"to": "f32", "axis": 0}
@@ -83,17 +80,22 @@ def _sink(graph: Graph) -> None:
     uses.flush()
 
 
-def _moved_attrs(node: Node, steps: Steps) -> dict[str, Attr] | None:
-    """Attributes of a move of bytes in these steps; None where it is none, or restores the same often."""
+def _moved_attrs(node: Node, found: list[tuple[int, Steps] | None]) -> dict[str, Attr] | None:
+    """Attributes of a move of bytes, ``found`` with their steps where these are constants; None where bytes do not do,
+    or would be restored more often than now.
+    """
+    steps = [None if each is None else each[1] for each in found]
     if node.op == "copy" and any(ints_attr(node, "expand")):
+        return None
+    if node.op == "concat" and (steps[0] is None or any(s != steps[0] for s in steps)):
         return None
     if node.op != "pad" or node.attrs["mode"] != "constant":
         return dict(node.attrs)
-    if int_attr(node, "value_int"):
+    if int_attr(node, "value_int") or steps[0] is None:
         return None
     value = np.array(float_attr(node, "value"), np.float32)
-    code = steps.rounded(value)
-    if steps.restored(code) != value:
+    code = steps[0].rounded(value)
+    if steps[0].restored(code) != value:
         return None
     return node.attrs | {"value": 0.0, "value_int": int(code)}
 

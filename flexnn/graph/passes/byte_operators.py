@@ -12,16 +12,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..attributes import float_attr, int_attr, ints_attr
-from ..build import panels_of
+from ..attributes import float_attr
+from ..build import add_panels
 from ..ir import Attr, Graph, Node
-from .byte_panels import byte_panels, fits_bytes
 from .byte_values import Bytes, Steps, is_rounding, steps_of
+from .byte_weights import NAMES, byte_attrs, fits_bytes, float_panels, rounding_panels
 from .cleanup import cleanup
 from .rewrite import only
-
-_CONVOLUTIONS = {"conv": "conv_u8", "dwconv": "dwconv_u8"}
-
 
 class _Clamp(NamedTuple):
     """Between what numbers are kept before they are rounded."""
@@ -47,7 +44,7 @@ def compute_in_bytes(graph: Graph) -> None:
         if is_rounding(graph, node) and node.attrs["to"] == "u8" and (steps := steps_of(graph, node)) is not None:
             _compute(uses, node, steps, position)
     for node in graph.nodes:
-        if node.op in _CONVOLUTIONS:
+        if node.op in NAMES:
             _to_floats(uses, node)
     uses.flush()
     cleanup(graph)
@@ -64,10 +61,10 @@ def _compute(uses: Bytes, node: Node, steps: Steps, position: dict[int, int]) ->
         tensor = maker.inputs[0]
     if maker is None or uses.only_consumer(tensor) is None or clamp.low > clamp.high:
         return
-    if maker.op in _CONVOLUTIONS:
+    if maker.op in NAMES:
         _convolve(uses, node, maker, steps, clamp)
     elif maker.op == "binary" and maker.attrs["act"] == "none":
-        _residual(uses, node, maker, steps, clamp, position) or _combine(uses, node, maker, steps, clamp)
+        _residual(uses, node, maker, steps, clamp, position)
 
 
 def _bounds(node: Node) -> _Clamp | None:
@@ -79,23 +76,46 @@ def _bounds(node: Node) -> _Clamp | None:
     return _Clamp(float_attr(node, "alpha"), float_attr(node, "beta"))
 
 
-def _become(uses: Bytes, node: Node, op: str, inputs: list[int], attrs: dict[str, Attr], weight: int = -1) -> None:
+def become(uses: Bytes, node: Node, op: str, inputs: list[int], attrs: dict[str, Attr], weight: int = -1) -> None:
+    """Make another operator of a node."""
     node.op, node.attrs, node.weight = op, attrs, weight
     uses.feed(node, inputs)
 
 
 def _convolve(uses: Bytes, node: Node, conv: Node, steps: Steps, clamp: _Clamp) -> None:
     found = uses.restored(conv.inputs[0])
-    if found is None or not fits_bytes(uses.graph, conv):
+    if found is None or conv.attrs["sums"] != "f32" or not fits_bytes(uses.graph, conv, found[1].scale):
         return
     source, own = found
-    weight, attrs = byte_panels(uses.graph, conv, own, steps)
-    _become(uses, node, _CONVOLUTIONS[conv.op], [source], attrs | clamp.attrs(steps), weight)
+    panels = rounding_panels(uses.graph, conv, own, steps)
+    attrs = byte_attrs(conv, panels, clamp.attrs(steps))
+    node.name = conv.name
+    become(uses, node, NAMES[conv.op], [source], attrs, add_panels(uses.graph, conv.name, panels))
 
 
-def _residual(
-    uses: Bytes, node: Node, add: Node, steps: Steps, clamp: _Clamp, position: dict[int, int]
-) -> bool:
+def _to_floats(uses: Bytes, conv: Node) -> None:
+    """Make a convolution whose results stay floats read bytes, with the relu or clip behind it."""
+    found = uses.restored(conv.inputs[0])
+    if found is None or conv.attrs["sums"] != "f32" or not fits_bytes(uses.graph, conv, found[1].scale):
+        return
+    source, own = found
+    panels = float_panels(uses.graph, conv, own)
+    attrs = byte_attrs(conv, panels, float_clamp(uses, conv.outputs[0]))
+    become(uses, conv, NAMES[conv.op], [source], attrs, add_panels(uses.graph, conv.name, panels))
+
+
+def float_clamp(uses: Bytes, tensor: int) -> dict[str, Attr]:
+    """The bounds of floats that the relu or clip behind them states, which goes."""
+    clamp = _Clamp()
+    reader = uses.after_reshapes(tensor)
+    if reader is not None and (bounds := _bounds(reader[1])) is not None:
+        clamp = bounds
+        uses.replace(reader[1].outputs[0], reader[0])
+        uses.remove(reader[1])
+    return {"zero": 0, "lo": clamp.low, "hi": clamp.high}
+
+
+def _residual(uses: Bytes, node: Node, add: Node, steps: Steps, clamp: _Clamp, position: dict[int, int]) -> bool:
     """Make a sum the residual of the convolution whose rounded result it takes; whether that was possible."""
     if add.attrs["kind"] != "add" or add.inputs[0] == add.inputs[1]:
         return False
@@ -118,10 +138,10 @@ def _residual(
     attrs |= {"r_zero": r_steps.zero, "r_scale": float(np.float32(r_steps.scale) / scale)}
     attrs |= {"v_scale": float(np.float32(v_steps.scale) / scale)}
     if shape == uses.shape(node.outputs[0]):
-        _become(uses, node, conv.op, [*conv.inputs, r], attrs, conv.weight)
+        become(uses, node, conv.op, [*conv.inputs, r], attrs, conv.weight)
     else:
-        summed = uses.emit_weighted(node, conv, [*conv.inputs, r], attrs)
-        _become(uses, node, "reshape", [summed], {"shape": list(uses.shape(node.outputs[0]))})
+        summed = uses.emit(node, conv.op, [*conv.inputs, r], attrs, conv.weight)
+        become(uses, node, "reshape", [summed], {"shape": list(uses.shape(node.outputs[0]))})
     return True
 
 
@@ -135,6 +155,6 @@ def _convolution_of(uses: Bytes, add: Node, tensor: int) -> Node | None:
     if maker is not None and maker.op == "reshape" and only(uses, out, reader):
         reader, out = maker, maker.inputs[0]
         maker = uses.producer.get(out)
-    if maker is None or maker.op not in _CONVOLUTIONS.values() or not only(uses, out, reader):
+    if maker is None or maker.op not in NAMES.values() or not only(uses, out, reader):
         return None
     return maker if len(maker.inputs) == 1 and maker.attrs["to"] == "u8" else None

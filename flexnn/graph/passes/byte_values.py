@@ -80,6 +80,13 @@ class Bytes(Rewriter):
         twin = self.twin(node.inputs[0])
         return None if twin is None else (twin, steps)
 
+    def restored_by_one(self, tensor: int) -> int | None:
+        """The bytes that ``tensor`` is restored from by one scale and zero point, which a run may compute."""
+        node = self.producer.get(tensor)
+        if node is None or not is_restoring(node) or any(self.graph.tensors[i].size != 1 for i in node.inputs[1:]):
+            return None
+        return node.inputs[0] if self.graph.tensors[node.inputs[0]].dtype == "u8" else None
+
     def twin(self, tensor: int) -> int | None:
         """A tensor of bytes as uint8; None for an int8 that a node makes which knows no uint8."""
         if self.graph.tensors[tensor].dtype == "u8":
