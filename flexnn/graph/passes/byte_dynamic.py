@@ -1,4 +1,4 @@
-"""Products of bytes whose steps a run computes, as dynamic quantisation writes them: one convolution of the bytes, which
+"""Products of bytes whose steps a run computes, as dynamic quantisation writes them: one convolution of the bytes, that
 is given the step and the zero point.
 """
 

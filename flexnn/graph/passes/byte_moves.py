@@ -11,14 +11,12 @@ import numpy as np
 from ..attributes import float_attr, int_attr, ints_attr
 from ..build import add_array, constant_value
 from ..ir import Attr, Graph, Node
-from .byte_values import CODES, Bytes, Steps, is_restoring, is_rounding, steps_of
+from .byte_values import CODES, CONSTANT_MAX, Bytes, Steps, is_restoring, is_rounding, steps_of
 from .cleanup import cleanup
 
 _MOVES = "reshape", "copy", "slice", "gather", "pad", "concat"
 DEPTH_MAX = 64
 """Most moves before a rounding that it rises over."""
-CONSTANT_MAX = 1 << 20
-"""Most numbers of a constant that is rounded while compiling."""
 
 
 def move_bytes(graph: Graph) -> None:
@@ -50,7 +48,10 @@ def _use_uint8(graph: Graph) -> None:
             turned = uses.emit(node, "table_u8", [twin, flip], {})
             node.op, node.attrs = "cast", {"to": "i8"}
             uses.feed(node, [turned])
-        elif node.op in ("reshape", "copy", "slice") and (twin := uses.twin(node.inputs[0])) not in (None, *node.inputs):
+        elif node.op in ("reshape", "copy", "slice") and (twin := uses.twin(node.inputs[0])) not in (
+            None,
+            *node.inputs,
+        ):
             uses.set_twin(made, uses.emit(node, node.op, [twin], dict(node.attrs)))  # type: ignore[list-item]
         elif is_restoring(node) and graph.tensors[node.inputs[0]].dtype == "i8":
             twin, steps = uses.twin(node.inputs[0]), steps_of(graph, node)

@@ -20,6 +20,7 @@ from .byte_weights import NAMES, byte_attrs, fits_bytes, float_panels, rounding_
 from .cleanup import cleanup
 from .rewrite import only
 
+
 class _Clamp(NamedTuple):
     """Between what numbers are kept before they are rounded."""
 

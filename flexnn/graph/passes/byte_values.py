@@ -10,6 +10,7 @@ import numpy as np
 
 from ..build import add_array, constant_value
 from ..ir import Array, Graph, Node
+from ..sources import KeptSource, MappedSource, RestoredSource
 from .rewrite import Rewriter
 
 NARROW = "u8", "i8"
@@ -33,6 +34,10 @@ class Steps:
         with np.errstate(invalid="ignore", over="ignore"):
             steps = np.rint(values.astype(np.float32) / np.float32(self.scale)) + np.float32(self.zero)
             return np.clip(np.nan_to_num(steps, nan=0.0), 0, 255).astype(np.uint8)
+
+
+CONSTANT_MAX = 1 << 18
+"""Most numbers of a constant that passes look at."""
 
 
 def is_restoring(node: Node | None) -> bool:
@@ -115,3 +120,26 @@ class Bytes(Rewriter):
         scale = add_array(self.graph, f"{before.name}.scale", np.array(steps.scale, np.float32))
         zero = add_array(self.graph, f"{before.name}.zero", np.array(steps.zero, np.uint8))
         return self.emit(before, "quantize", [tensor, scale, zero], {"to": "f32", "axis": 0})
+
+
+def restored_constant(graph: Graph, tensor: int) -> tuple[Array, Steps] | None:
+    """The bytes, as uint8, and steps of a constant that the model states so; None for others."""
+    weight, shape = graph.tensors[tensor].weight, graph.tensors[tensor].shape
+    if weight < 0 or graph.tensors[tensor].size > CONSTANT_MAX:
+        return None
+    source, moves = graph.weights[weight].source, []
+    while isinstance(source, (KeptSource, MappedSource)) and not isinstance(source, RestoredSource):
+        if isinstance(source, MappedSource):
+            moves.append(source.function)
+        source = source.base
+    if not isinstance(source, RestoredSource) or source.whole is None or not source.scale > 0:
+        return None
+    codes = source.whole.load()
+    steps = Steps(source.scale, source.zero + (128 if codes.dtype == np.int8 else 0))
+    codes = codes.view(np.uint8) ^ 128 if codes.dtype == np.int8 else codes
+    for move in reversed(moves):
+        codes = move(codes)
+    value = constant_value(graph, tensor)
+    same = codes.size == graph.tensors[tensor].size and codes.dtype == np.uint8 and value is not None
+    codes = codes.reshape(shape) if same else codes
+    return (codes, steps) if same and (steps.restored(codes) == value).all() else None

@@ -97,7 +97,9 @@ def rounding_panels(graph: Graph, node: Node, x: Steps, y: Steps) -> BytePanels:
     return _panels(node, panels, x.zero, "u8", scale, bias=bias)
 
 
-def float_panels(graph: Graph, node: Node, x: Steps, factors: Array | None = None, bias: Array | None = None) -> BytePanels:
+def float_panels(
+    graph: Graph, node: Node, x: Steps, factors: Array | None = None, bias: Array | None = None
+) -> BytePanels:
     """Panels of a convolution over bytes in steps ``x`` that makes floats. ``factors``, ``bias``: of the channels, what
     comes behind it.
     """
