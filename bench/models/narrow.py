@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-
 from bench import MODELS
 from bench.cli import cli
 from bench.models.build import BUILT, build
