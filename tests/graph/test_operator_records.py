@@ -14,6 +14,7 @@ from flexnn import _core
 from flexnn.graph import operators
 from flexnn.graph.ir import Attr, Graph, GraphError, Node, Tensor, contiguous_strides
 from flexnn.graph.operators import OPERATORS, OUTPUT, Operator, collect
+from flexnn.graph.operators.quantised import NO_RESIDUAL
 from flexnn.graph.passes.layout import handlers
 from tests.support import reference
 
@@ -132,6 +133,9 @@ FOURIER: dict[str, Attr] = {"n": 8, "size": 8, "frames": 1, "hop": 1, "bins": 5,
 RESIZE: dict[str, Attr] = {"mode": "linear", "coord": "half_pixel", "nearest": "floor", "sizes": [8, 8]}
 
 
+FINISH: dict[str, Attr] = {"to": "u8", "x_zero": 128, "zero": 0, "lo": 0.0, "hi": 255.0, **NO_RESIDUAL}
+
+
 def f32(*shapes: tuple[int, ...]) -> list[Operand]:
     return [(shape, "f32") for shape in shapes]
 
@@ -185,6 +189,11 @@ SAMPLES: dict[str, tuple[list[Operand], dict[str, Attr]]] = {
     "trees": ([((4, 3), "f32"), ((9,), "i32")], TREES),
     "fourier": (f32((2, 8, 1, 1), (16,)), FOURIER),
     "gather_panels": ([((2, 48), "f32"), ((2,), "i64")], {"rows": 20}),
+    "conv_u8": (
+        [((1, 4, 4, 3), "u8")],
+        {**WINDOW, "cout": 8, "by_rows": 1, "is_symmetric": 1, **FINISH},
+    ),
+    "dwconv_u8": ([((1, 4, 4, 3), "u8")], {**WINDOW, **FINISH}),
     "rotary": (f32((1, 2, 3, 4), (1, 1, 3, 2), (1, 1, 3, 2)), {"turned": 4, "is_interleaved": 0}),
 }
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from flexnn import _core
 
 from .. import operators
-from ..build import panels_of
 from ..ir import DTYPES, Graph, GraphError
+from ..pack import PanelSource
 from ..tables import table_of
 from .activations import fuse_activations, recognise_activations
 from .affine import fold_affine
@@ -75,9 +75,12 @@ def _finish_weights(graph: Graph) -> None:
     """Forms and sizes of panels, now that their slopes are known; checksums by rows for tables."""
     for node in graph.nodes:
         if node.weight >= 0:
-            weight, panels = graph.weights[node.weight], panels_of(graph, node)
+            weight = graph.weights[node.weight]
+            panels = weight.panels
+            assert panels is not None
             weight.nbytes, weight.chunk_bytes = panels.nbytes, panels.panel_bytes
-            node.attrs["wtype"] = panels.wtype
+            if isinstance(panels, PanelSource):
+                node.attrs["wtype"] = panels.wtype
         elif node.op == "gather_panels" and (number := graph.tensors[graph.root(node.inputs[0])].weight) >= 0:
             graph.weights[number].chunk_bytes = DTYPES["f32"].itemsize * graph.tensors[node.inputs[0]].shape[1]
         elif (table := table_of(graph, node)) is not None:
