@@ -74,7 +74,7 @@ def test_a_function_is_a_table(dtype, op):
     net = Quantised(dtype)
     y = net.round(net.add(op, [net.restore(net.given(1, 6, 5, 4))]), 0.02)
     graph = check_steps(net.model(y), net.feeds())
-    assert {op for op in ops_of(graph) if op not in ("copy", "cast")} == {"table_u8"}
+    assert {op for op in ops_of(graph) if op not in ("copy", "cast")} == {"lookup"}
 
 
 def test_a_chain_of_functions_of_one_tensor_is_one_table():
@@ -86,7 +86,7 @@ def test_a_chain_of_functions_of_one_tensor_is_one_table():
     graph = check_steps(
         net.model(net.round(net.add("Mul", [net.restore(gelu), net.constant("c", F32(0.5))]), 0.01)), net.feeds()
     )
-    assert ops_of(graph) == ["table_u8"]
+    assert ops_of(graph) == ["lookup"]
 
 
 @BOTH

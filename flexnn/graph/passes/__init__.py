@@ -13,8 +13,10 @@ from ..tables import table_of
 from .activations import fuse_activations, recognise_activations
 from .affine import fold_affine
 from .attention import fuse_attention
+from .byte_dynamic import multiply_dynamically
 from .byte_moves import move_bytes
-from .bytes import multiply_bytes
+from .byte_operators import compute_in_bytes
+from .byte_tables import tabulate
 from .cleanup import cleanup, compact
 from .flatten import fold_flatten
 from .grouped import merge_groups
@@ -35,8 +37,10 @@ IN_PLACE_PASSES: tuple[Callable[[Graph], None], ...] = (
     recognise_activations,
     fold_padding,
     move_bytes,
-    multiply_bytes,
     fold_affine,
+    tabulate,
+    compute_in_bytes,
+    multiply_dynamically,
     fuse_activations,
     cleanup,
     fold_flatten,

@@ -32,32 +32,26 @@ def move_bytes(graph: Graph) -> None:
 
 def _use_uint8(graph: Graph) -> None:
     """Make int8 that floats are rounded to or restored from uint8, 128 more. Whoever reads int8 alone gets it, too."""
-    uses = Bytes(graph)
-    flip = add_array(graph, "flip", CODES ^ 128) if any(t.dtype == "i8" for t in graph.tensors) else -1
+    if all(tensor.dtype != "i8" for tensor in graph.tensors):
+        return
+    uses, flip = Bytes(graph), add_array(graph, "flip", CODES ^ 128)
+    unflip = add_array(graph, "unflip", (CODES ^ 128).view(np.int8))
     for tensor in [i for i in graph.inputs if graph.tensors[i].dtype == "i8"]:
         if readers := uses.consumers.get(tensor):
-            same = uses.emit(readers[0], "cast", [tensor], {"to": "u8"})
-            uses.set_twin(tensor, uses.emit(readers[0], "table_u8", [same, flip], {}))
+            uses.set_twin(tensor, uses.emit(readers[0], "lookup", [tensor, flip], {"to": "u8"}))
     for node in graph.nodes:
-        made = node.outputs[0]
+        made, twin = node.outputs[0], uses.twin(node.inputs[0])
         if is_rounding(graph, node) and node.attrs["to"] == "i8" and (steps := steps_of(graph, node)) is not None:
             zero = add_array(graph, f"{node.name}.zero", np.array(steps.zero, np.uint8))
-            attrs: dict[str, Attr] = {"to": "u8", "axis": 0}
-            twin = uses.emit(node, "quantize", [node.inputs[0], node.inputs[1], zero], attrs)
+            twin = uses.emit(node, "quantize", [*node.inputs[:2], zero], {"to": "u8", "axis": 0})
             uses.set_twin(made, twin)
-            turned = uses.emit(node, "table_u8", [twin, flip], {})
-            node.op, node.attrs = "cast", {"to": "i8"}
-            uses.feed(node, [turned])
-        elif node.op in ("reshape", "copy", "slice") and (twin := uses.twin(node.inputs[0])) not in (
-            None,
-            *node.inputs,
-        ):
-            uses.set_twin(made, uses.emit(node, node.op, [twin], dict(node.attrs)))  # type: ignore[list-item]
-        elif is_restoring(node) and graph.tensors[node.inputs[0]].dtype == "i8":
-            twin, steps = uses.twin(node.inputs[0]), steps_of(graph, node)
-            if twin is not None and steps is not None:
-                zero = add_array(graph, f"{node.name}.zero", np.array(steps.zero, np.uint8))
-                uses.feed(node, [twin, node.inputs[1], zero])
+            node.op, node.attrs = "lookup", {"to": "i8"}
+            uses.feed(node, [twin, unflip])
+        elif node.op in ("reshape", "copy", "slice") and twin is not None and twin != node.inputs[0]:
+            uses.set_twin(made, uses.emit(node, node.op, [twin], dict(node.attrs)))
+        elif is_restoring(node) and twin not in (None, node.inputs[0]) and (steps := steps_of(graph, node)) is not None:
+            zero = add_array(graph, f"{node.name}.zero", np.array(steps.zero, np.uint8))
+            uses.feed(node, [twin, node.inputs[1], zero])  # type: ignore[list-item]
     uses.flush()
     cleanup(graph)
 

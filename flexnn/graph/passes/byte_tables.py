@@ -36,7 +36,7 @@ def tabulate(graph: Graph) -> None:
     origins: dict[int, _Origin] = {}
     for node in graph.nodes:
         made = node.outputs[0]
-        if node.op == "table_u8":
+        if node.op == "lookup" and node.attrs["to"] == "u8":
             _look_up(uses, node, origins)
         elif (found := uses.restored(made)) is not None:
             source, steps = found
@@ -50,7 +50,7 @@ def tabulate(graph: Graph) -> None:
             if steps is not None:
                 origin = origins[node.inputs[0]]
                 table = add_array(graph, f"{node.name}.table", steps.rounded(origin.values))
-                node.op, node.attrs = "table_u8", {}
+                node.op, node.attrs = "lookup", {"to": "u8"}
                 uses.feed(node, [origin.source, table])
                 _look_up(uses, node, origins)
     uses.flush()

@@ -113,7 +113,7 @@ class Bytes(Rewriter):
         if (table == CODES).all():
             return tensor
         values = add_array(self.graph, f"{before.name}.table", table.astype(np.uint8))
-        return self.emit(before, "table_u8", [tensor, values], {})
+        return self.emit(before, "lookup", [tensor, values], {"to": "u8"})
 
     def restore(self, before: Node, tensor: int, steps: Steps) -> int:
         """Bytes as floats again, for what computes with floats."""

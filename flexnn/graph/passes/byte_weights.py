@@ -8,7 +8,7 @@ import numpy as np
 
 from ..build import panels_of
 from ..ir import Array, Attr, Graph, Node, WeightSource
-from ..operators.bytes import NO_RESIDUAL
+from ..operators.quantised import NO_RESIDUAL
 from ..pack import PanelSource
 from ..pack_bytes import BytePanels
 from ..sources import ArraySource, MappedSource
