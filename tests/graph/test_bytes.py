@@ -49,9 +49,9 @@ def test_a_convolution(dtype, cin, cout, kernel, attrs, act):
 @BOTH
 def test_a_residual_is_one_with_its_convolution(dtype):
     net = Quantised(dtype)
-    given = net.given(1, 16, 9, 9)
-    y = net.round(net.add("Conv", [net.restore(given), net.weights(16, 16, 1, 1)]), 0.05)
-    total = net.add("Relu", [net.add("Add", [net.restore(y), net.restore(given)])])
+    first = net.round(net.add("Conv", [net.restore(net.given(1, 5, 9, 9)), net.weights(16, 5, 1, 1)]), 0.05)
+    y = net.round(net.add("Conv", [net.restore(first), net.weights(16, 16, 3, 3)], pads=[1, 1, 1, 1]), 0.08)
+    total = net.add("Relu", [net.add("Add", [net.restore(y), net.restore(first)])])
     graph = check_steps(net.model(net.round(total, 0.06)), net.feeds(), levels=["scalar"])
     assert not floats_in(graph)
     assert "binary_u8" not in ops_of(graph)
