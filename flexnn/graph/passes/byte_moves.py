@@ -14,7 +14,11 @@ from ..ir import Attr, Graph, Node
 from .byte_values import CODES, CONSTANT_MAX, Bytes, Steps, is_restoring, is_rounding, steps_of
 from .cleanup import cleanup
 
-_MOVES = "reshape", "copy", "slice", "gather", "pad", "concat"
+_MOVES = {op: op for op in ("reshape", "copy", "slice", "gather", "pad", "concat")}
+_MOVES |= {"pool": "pool_u8", "resize": "resize_u8"}
+"""Operators that choose among the numbers they are given, the largest and the nearest among them; their names on bytes."""
+MAXIMUM: dict[str, Attr] = {"x_zero": 0, "scale": 1.0, "zero": 0, "lo": 0.0, "hi": 255.0}
+"""Attributes of ``pool_u8`` that say nothing about a maximum."""
 DEPTH_MAX = 64
 """Most moves before a rounding that it rises over."""
 
@@ -47,6 +51,11 @@ def _use_uint8(graph: Graph) -> None:
             uses.set_twin(made, twin)
             node.op, node.attrs = "lookup", {"to": "i8"}
             uses.feed(node, [twin, unflip])
+        elif node.op == "lookup" and node.attrs["to"] == "i8":
+            if uses.is_table(node.inputs[1], CODES ^ 128):
+                uses.set_twin(made, node.inputs[0])
+        elif node.op == "lookup" and twin not in (None, node.inputs[0]) and uses.is_table(node.inputs[1], CODES ^ 128):
+            uses.replace(made, twin)  # type: ignore[arg-type]
         elif node.op in ("reshape", "copy", "slice") and twin is not None and twin != node.inputs[0]:
             uses.set_twin(made, uses.emit(node, node.op, [twin], dict(node.attrs)))
         elif is_restoring(node) and twin not in (None, node.inputs[0]) and (steps := steps_of(graph, node)) is not None:
@@ -68,7 +77,7 @@ def _sink(graph: Graph) -> None:
         if len(sources) != len(data) or attrs is None:
             continue
         inputs = sources + node.inputs[len(data) :]
-        moved = uses.emit(node, node.op, inputs, attrs)
+        moved = uses.emit(node, _MOVES[node.op], inputs, attrs)
         restoring = uses.producer[node.inputs[0]]
         node.op, node.attrs = "quantize", {"to": "f32", "axis": 0}
         uses.feed(node, [moved, *restoring.inputs[1:]])
@@ -81,6 +90,10 @@ def _moved_attrs(node: Node, found: list[tuple[int, Steps] | None]) -> dict[str,
     """
     steps = [None if each is None else each[1] for each in found]
     if node.op == "copy" and any(ints_attr(node, "expand")):
+        return None
+    if node.op == "pool":
+        return node.attrs | MAXIMUM if node.attrs["kind"] == "max" else None
+    if node.op == "resize" and node.attrs["mode"] != "nearest":
         return None
     if node.op == "concat" and (steps[0] is None or any(s != steps[0] for s in steps)):
         return None

@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ..attributes import float_attr
-from ..build import add_panels
+from ..build import add_array, add_panels
 from ..ir import Attr, Graph, Node
-from .byte_values import Bytes, Steps, is_rounding, steps_of
+from .byte_values import Bytes, Steps, is_rounding, restored_constant, steps_of
 from .byte_weights import NAMES, byte_attrs, fits_bytes, float_panels, rounding_panels
 from .cleanup import cleanup
 from .rewrite import only
@@ -47,6 +47,8 @@ def compute_in_bytes(graph: Graph) -> None:
     for node in graph.nodes:
         if node.op in NAMES:
             _to_floats(uses, node)
+        elif node.op == "matmul" and node.attrs["act"] == "none" and node.attrs["sums"] == "f32":
+            _multiply(uses, node, node, {"to": "f32", "zero": 0, "lo": -math.inf, "hi": math.inf}, 1.0)
     uses.flush()
     cleanup(graph)
 
@@ -65,7 +67,14 @@ def _compute(uses: Bytes, node: Node, steps: Steps, position: dict[int, int]) ->
     if maker.op in NAMES:
         _convolve(uses, node, maker, steps, clamp)
     elif maker.op == "binary" and maker.attrs["act"] == "none":
-        _residual(uses, node, maker, steps, clamp, position)
+        if not _residual(uses, node, maker, steps, clamp, position):
+            _combine(uses, node, maker, steps, clamp)
+    elif maker.op in ("pool", "reduce"):
+        _average(uses, node, maker, steps, clamp)
+    elif maker.op == "matmul" and maker.attrs["act"] == "none" and maker.attrs["sums"] == "f32":
+        _multiply(uses, node, maker, clamp.attrs(steps) | {"to": "u8"}, steps.scale)
+    elif maker.op == "resize":
+        _resize(uses, node, maker, steps)
 
 
 def _bounds(node: Node) -> _Clamp | None:
@@ -114,6 +123,67 @@ def float_clamp(uses: Bytes, tensor: int) -> dict[str, Attr]:
         uses.replace(reader[1].outputs[0], reader[0])
         uses.remove(reader[1])
     return {"zero": 0, "lo": clamp.low, "hi": clamp.high}
+
+
+def _combine(uses: Bytes, node: Node, maker: Node, steps: Steps, clamp: _Clamp) -> None:
+    """Make a sum, difference or product one of bytes."""
+    kind, found = maker.attrs["kind"], [uses.restored(i) or _stated(uses, i) for i in maker.inputs]
+    if kind not in ("add", "sub", "mul") or found[0] is None or found[1] is None:
+        return
+    (a, a_steps), (b, b_steps) = found[0], found[1]
+    scale = np.float32(steps.scale)
+    scales = [np.float32(s.scale) / scale for s in (a_steps, b_steps)]
+    if kind == "mul":
+        scales = [np.float32(a_steps.scale) * np.float32(b_steps.scale) / scale, np.float32(0)]
+    elif kind == "sub":
+        scales[1] = -scales[1]
+    attrs: dict[str, Attr] = {"kind": "mul" if kind == "mul" else "add", "a_zero": a_steps.zero, "b_zero": b_steps.zero}
+    attrs |= {"a_scale": float(scales[0]), "b_scale": float(scales[1])} | clamp.attrs(steps)
+    become(uses, node, "binary_u8", [a, b], attrs)
+
+
+def _stated(uses: Bytes, tensor: int) -> tuple[int, Steps] | None:
+    """A constant that the model states in steps, as bytes."""
+    found = restored_constant(uses.graph, tensor)
+    return None if found is None else (add_array(uses.graph, uses.graph.tensors[tensor].name, found[0]), found[1])
+
+
+def _average(uses: Bytes, node: Node, maker: Node, steps: Steps, clamp: _Clamp) -> None:
+    """Make an average one of bytes: of a window, or of whole images."""
+    found, shape = uses.restored(maker.inputs[0]), uses.shape(maker.inputs[0])
+    if found is None:
+        return
+    attrs = dict(maker.attrs)
+    if maker.op == "reduce":
+        if maker.attrs["kind"] != "mean" or maker.attrs["axes"] != [1, 2] or len(shape) != 4:
+            return
+        if len(uses.shape(maker.outputs[0])) != 4:
+            return
+        window = {"kernel": [shape[1], shape[2]], "strides": [1, 1], "dilations": [1, 1], "pads": [0, 0, 0, 0]}
+        attrs = {"kind": "avg", **window, "ceil_mode": 0, "count_include_pad": 0}
+    if attrs["kind"] != "avg":
+        return
+    source, own = found
+    attrs |= {"x_zero": own.zero, "scale": float(np.float32(own.scale) / np.float32(steps.scale))}
+    become(uses, node, "pool_u8", [source], attrs | clamp.attrs(steps))
+
+
+def _multiply(uses: Bytes, node: Node, maker: Node, finish: dict[str, Attr], scale: float) -> None:
+    """Make a product of two computed matrices one of bytes. ``scale``: of the result."""
+    found = [uses.restored(i) for i in maker.inputs]
+    if found[0] is None or found[1] is None:
+        return
+    (a, a_steps), (b, b_steps) = found[0], found[1]
+    whole = np.float32(a_steps.scale) * np.float32(b_steps.scale) / np.float32(scale)
+    attrs: dict[str, Attr] = {"a_zero": a_steps.zero, "b_zero": b_steps.zero, "scale": float(whole)}
+    become(uses, node, "matmul_u8", [a, b], attrs | finish)
+
+
+def _resize(uses: Bytes, node: Node, maker: Node, steps: Steps) -> None:
+    """Make a resizing in the same steps one of bytes, whose results are rounded."""
+    found = uses.restored(maker.inputs[0])
+    if found is not None and found[1] == steps:
+        become(uses, node, "resize_u8", [found[0]], dict(maker.attrs))
 
 
 def _residual(uses: Bytes, node: Node, add: Node, steps: Steps, clamp: _Clamp, position: dict[int, int]) -> bool:

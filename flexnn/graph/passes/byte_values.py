@@ -102,6 +102,10 @@ class Bytes(Rewriter):
         """Say that ``twin`` holds the uint8 form of an int8 tensor."""
         self._twins[tensor] = twin
 
+    def is_table(self, tensor: int, codes: Array) -> bool:
+        """Whether a table holds these bytes, whatever its type."""
+        return bool((self.table_of(tensor).view(np.uint8) == codes).all())
+
     def table_of(self, tensor: int) -> Array:
         """The bytes of a table."""
         values = constant_value(self.graph, tensor)
