@@ -143,6 +143,8 @@ typedef struct walk {
     int64_t run;
     workspace s;
     int is_run;            /* by rows: taps of a row inside the map are one run of the input */
+    int is_single;         /* one tap, which is inside the map for every pixel, of whole fours */
+    const uint8_t *last;   /* the last place where a whole run may begin */
     int64_t batch, oy, ox; /* the next output pixel */
 } walk;
 
@@ -204,6 +206,15 @@ static void point_rows(const walk *w, const uint8_t *x, int64_t iy, int64_t ix, 
     const uint8_t **a = w->s.a + i;
     const int is_run = w->is_run && ix >= 0 && ix + p->kw <= p->w;
     uint8_t *to = w->s.gathered + (int64_t)i * p->kh * w->run;
+    if (is_run && iy >= 0 && iy + (int64_t)(p->kh - 1) * p->dh < p->h) {
+        const uint8_t *row = x + iy * p->x_sh + ix * p->x_sw;
+        const int64_t step = (int64_t)p->dh * p->x_sh;
+        if (row + (p->kh - 1) * step <= w->last) {
+            for (int ky = 0; ky < p->kh; ky++, a += rows, row += step)
+                *a = row;
+            return;
+        }
+    }
     for (int ky = 0; ky < p->kh; ky++, a += rows, to += w->run, iy += p->dh) {
         const uint8_t *row = x + iy * p->x_sh;
         if (iy < 0 || iy >= p->h) {
@@ -234,7 +245,9 @@ static void point_tile(walk *w, int rows) {
         const int64_t iy = w->oy * p->sh - p->pt;
         int64_t ix = w->ox * p->sw - p->pl;
         const int first = i, last = (int)fx_min64(rows, i + p->ow - w->ox);
-        for (int j = first; j < last; j++, ix += p->sw)
+        for (int j = first; j < last && w->is_single; j++)
+            w->s.a[j] = x + iy * p->x_sh + (ix + (int64_t)(j - first) * p->sw) * p->x_sw;
+        for (int j = first; j < last && !w->is_single; j++, ix += p->sw)
             p->is_by_rows ? point_rows(w, x, iy, ix, j, rows) : point_taps(w, x, iy, ix, j, rows);
         for (int j = first; j < last; j++, y += p->y_sw * y_bytes)
             w->s.c[j] = y;
@@ -319,7 +332,10 @@ static void start_run(walk *w) {
     extent(w->call->params, 0, &lo, &hi);
     w->end = w->x + hi;
     w->run = run_bytes(p);
+    w->last = w->end - w->run;
     w->is_run = p->x_sw == p->cin;
+    w->is_single = p->kh == 1 && p->kw == 1 && p->pt == 0 && p->pl == 0 && (int64_t)(p->oh - 1) * p->sh < p->h &&
+                   (int64_t)(p->ow - 1) * p->sw < p->w && p->cin % 4 == 0;
     w->s = workspace_at(w->call->workspace, w->call->kernels, p);
     memset(w->s.zero, p->is_dynamic ? *(const uint8_t *)w->call->in[2] : p->x_zero, (size_t)w->run);
     copy_ends(w);
