@@ -24,7 +24,9 @@ class _Behind(NamedTuple):
     last: Node
     step: int
     factors: Array | None
+    offset: Array | None
     bias: Array | None
+    """int32, in steps of the sums."""
 
 
 def multiply_dynamically(graph: Graph) -> None:
@@ -45,12 +47,12 @@ def _multiply(uses: Bytes, conv: Node) -> None:
         return
     zero = restoring.inputs[2] if len(restoring.inputs) > 2 else add_array(uses.graph, conv.name, np.zeros(1, np.uint8))
     if conv.attrs["sums"] == "f32":
-        found: _Behind | None = _Behind(conv, restoring.inputs[1], None, None)
+        found: _Behind | None = _Behind(conv, restoring.inputs[1], None, None, None)
     else:
         found = _behind(uses, conv) if uses.scalar(restoring.inputs[1]) == 1 else None
     if found is None:
         return
-    panels = float_panels(uses.graph, conv, Steps(1.0, 0), found.factors, found.bias)
+    panels = float_panels(uses.graph, conv, Steps(1.0, 0), found.factors, found.offset, found.bias)
     attrs = byte_attrs(conv, panels, float_clamp(uses, found.last.outputs[0]))
     inputs, weight = [source, found.step, zero], add_panels(uses.graph, conv.name, panels)
     if found.last is conv:
@@ -61,9 +63,14 @@ def _multiply(uses: Bytes, conv: Node) -> None:
 
 
 def _behind(uses: Bytes, conv: Node) -> _Behind | None:
-    """The conversion of sums to floats, their product with steps, and the sum with a bias."""
-    channels = uses.shape(conv.outputs[0])[-1]
+    """The sum with whole numbers, the conversion to floats, their product with steps, and the sum with a bias."""
+    channels, whole = uses.shape(conv.outputs[0])[-1], None
     cast = uses.after_reshapes(conv.outputs[0])
+    if cast is not None and cast[1].op == "pointwise" and cast[1].attrs["kind"] == "add":
+        whole = _beside(uses, *cast, channels)
+        if whole is None:
+            return None
+        cast = uses.after_reshapes(cast[1].outputs[0])
     if cast is None or cast[1].op != "cast" or cast[1].attrs["to"] != "f32":
         return None
     found = uses.after_reshapes(cast[1].outputs[0])
@@ -77,13 +84,19 @@ def _behind(uses: Bytes, conv: Node) -> _Behind | None:
     if steps is None:
         return None
     found = uses.after_reshapes(product.outputs[0])
-    if found is not None and _is_plain(found[1], "add") and uses.shape(found[0]) == uses.shape(found[1].outputs[0]):
-        tensor, added = found
-        bias = added.inputs[1] if added.inputs[0] == tensor else added.inputs[0]
-        values = channel_values(uses.graph, bias, channels)
-        if values is not None and uses.shape(tensor)[-1] == channels:
-            return _Behind(added, *steps, values)
-    return _Behind(product, *steps, None)
+    if found is not None and _is_plain(found[1], "add"):
+        offset = _beside(uses, *found, channels)
+        if offset is not None:
+            return _Behind(found[1], *steps, offset, whole)
+    return _Behind(product, *steps, None, whole)
+
+
+def _beside(uses: Bytes, tensor: int, node: Node, channels: int) -> Array | None:
+    """The constants, one for each channel, that a node of two operands takes beside ``tensor``, of whose shape it is."""
+    if uses.shape(tensor) != uses.shape(node.outputs[0]) or uses.shape(tensor)[-1:] != (channels,):
+        return None
+    other = node.inputs[1] if node.inputs[0] == tensor else node.inputs[0]
+    return channel_values(uses.graph, other, channels)
 
 
 def _is_plain(node: Node, kind: str) -> bool:

@@ -11,6 +11,7 @@ import numpy as np
 from ..attributes import float_attr, int_attr, ints_attr
 from ..build import add_array, constant_value
 from ..ir import Attr, Graph, Node
+from ..operators import OPERATORS
 from .byte_values import CODES, CONSTANT_MAX, Bytes, Steps, is_restoring, is_rounding, steps_of
 from .cleanup import cleanup
 
@@ -36,7 +37,7 @@ def move_bytes(graph: Graph) -> None:
 
 def _use_uint8(graph: Graph) -> None:
     """Make int8 that floats are rounded to or restored from uint8, 128 more. Whoever reads int8 alone gets it, too."""
-    if all(tensor.dtype != "i8" for tensor in graph.tensors):
+    if all(tensor.dtype != "i8" for tensor in graph.tensors) or "lookup" not in OPERATORS:
         return
     uses, flip = Bytes(graph), add_array(graph, "flip", CODES ^ 128)
     unflip = add_array(graph, "unflip", (CODES ^ 128).view(np.int8))
@@ -58,9 +59,11 @@ def _use_uint8(graph: Graph) -> None:
             uses.replace(made, twin)  # type: ignore[arg-type]
         elif node.op in ("reshape", "copy", "slice") and twin is not None and twin != node.inputs[0]:
             uses.set_twin(made, uses.emit(node, node.op, [twin], dict(node.attrs)))
-        elif is_restoring(node) and twin not in (None, node.inputs[0]) and (steps := steps_of(graph, node)) is not None:
-            zero = add_array(graph, f"{node.name}.zero", np.array(steps.zero, np.uint8))
-            uses.feed(node, [twin, node.inputs[1], zero])  # type: ignore[list-item]
+        elif is_restoring(node) and twin is not None and twin != node.inputs[0] and len(node.inputs) < 4:
+            zero = constant_value(graph, node.inputs[2]) if len(node.inputs) == 3 else np.zeros((), np.int8)
+            if zero is not None:
+                shifted = add_array(graph, f"{node.name}.zero", (zero.view(np.uint8) ^ 128).reshape(zero.shape))
+                uses.feed(node, [twin, node.inputs[1], shifted])
     uses.flush()
     cleanup(graph)
 
@@ -74,7 +77,7 @@ def _sink(graph: Graph) -> None:
         data = node.inputs if node.op == "concat" else node.inputs[:1]
         sources = [source for i in data if (source := uses.restored_by_one(i)) is not None]
         attrs = _moved_attrs(node, [uses.restored(i) for i in data])
-        if len(sources) != len(data) or attrs is None:
+        if len(sources) != len(data) or attrs is None or (_MOVES[node.op].endswith('u8') and _MOVES[node.op] not in OPERATORS):
             continue
         inputs = sources + node.inputs[len(data) :]
         moved = uses.emit(node, _MOVES[node.op], inputs, attrs)

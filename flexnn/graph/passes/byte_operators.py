@@ -15,6 +15,7 @@ import numpy as np
 from ..attributes import float_attr
 from ..build import add_array, add_panels
 from ..ir import Attr, Graph, Node
+from ..operators import OPERATORS
 from .byte_values import Bytes, Steps, is_rounding, restored_constant, steps_of
 from .byte_weights import NAMES, byte_attrs, fits_bytes, float_panels, rounding_panels
 from .cleanup import cleanup
@@ -63,6 +64,8 @@ def _compute(uses: Bytes, node: Node, steps: Steps, position: dict[int, int]) ->
         clamp = _Clamp(max(clamp.low, bounds.low), min(clamp.high, bounds.high))
         tensor = maker.inputs[0]
     if maker is None or uses.only_consumer(tensor) is None or clamp.low > clamp.high:
+        return
+    if maker.op not in NAMES and not (maker.op == "binary" and uses.only_consumer(tensor)) and maker.op + "_u8" not in OPERATORS and "pool_u8" not in OPERATORS:
         return
     if maker.op in NAMES:
         _convolve(uses, node, maker, steps, clamp)
@@ -127,6 +130,8 @@ def float_clamp(uses: Bytes, tensor: int) -> dict[str, Attr]:
 
 def _combine(uses: Bytes, node: Node, maker: Node, steps: Steps, clamp: _Clamp) -> None:
     """Make a sum, difference or product one of bytes."""
+    if "binary_u8" not in OPERATORS:
+        return
     kind, found = maker.attrs["kind"], [uses.restored(i) or _stated(uses, i) for i in maker.inputs]
     if kind not in ("add", "sub", "mul") or found[0] is None or found[1] is None:
         return
@@ -170,6 +175,8 @@ def _average(uses: Bytes, node: Node, maker: Node, steps: Steps, clamp: _Clamp) 
 
 def _multiply(uses: Bytes, node: Node, maker: Node, finish: dict[str, Attr], scale: float) -> None:
     """Make a product of two computed matrices one of bytes. ``scale``: of the result."""
+    if "matmul_u8" not in OPERATORS:
+        return
     found = [uses.restored(i) for i in maker.inputs]
     if found[0] is None or found[1] is None:
         return

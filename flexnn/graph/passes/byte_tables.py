@@ -30,7 +30,7 @@ class _Origin(NamedTuple):
 
 def tabulate(graph: Graph) -> None:
     """Replace roundings of functions of one byte by tables."""
-    if not any(is_rounding(graph, node) for node in graph.nodes):
+    if not any(is_rounding(graph, node) for node in graph.nodes) or "lookup" not in operators.OPERATORS:
         return
     uses = Bytes(graph)
     origins: dict[int, _Origin] = {}

@@ -98,16 +98,22 @@ def rounding_panels(graph: Graph, node: Node, x: Steps, y: Steps) -> BytePanels:
 
 
 def float_panels(
-    graph: Graph, node: Node, x: Steps, factors: Array | None = None, bias: Array | None = None
+    graph: Graph,
+    node: Node,
+    x: Steps,
+    factors: Array | None = None,
+    offset: Array | None = None,
+    bias: Array | None = None,
 ) -> BytePanels:
-    """Panels of a convolution over bytes in steps ``x`` that makes floats. ``factors``, ``bias``: of the channels, what
-    comes behind it.
+    """Panels of a convolution over bytes in steps ``x`` that makes floats, and what comes behind it, for each channel:
+    factors, numbers that are added to the floats, and whole numbers that are added to the sums.
     """
     panels = panels_of(graph, node)
     first = np.float32(x.scale) * (np.ones(1, np.float32) if factors is None else factors.astype(np.float32))
     scale = MappedSource(_step(panels), lambda v: (v * first).astype(np.float32), f"times({ArraySource(first).key})")
-    offset = panels.bias if bias is None else ArraySource(bias.astype(np.float32))
-    return _panels(node, panels, x.zero, "f32", scale, offset=offset)
+    added = panels.bias if offset is None else ArraySource(offset.astype(np.float32))
+    whole = None if bias is None else ArraySource(bias.astype(np.int32))
+    return _panels(node, panels, x.zero, "f32", scale, bias=whole, offset=added)
 
 
 def _panels(
