@@ -36,6 +36,8 @@ from .sources import ArraySource
 VIEWS = ("reshape", "slice", "concat")
 REDUCTION = "reduction"
 NO_ACT: dict[str, Attr] = {"act": "none", "alpha": 0.0, "beta": 0.0}
+MAXIMUM: dict[str, Attr] = {"x_zero": 0, "scale": 1.0, "zero": 0, "lo": 0.0, "hi": 255.0}
+"""Attributes of ``pool_u8`` that say nothing about a maximum."""
 
 
 def infer_any(node: Node, shapes: list[Shape], dtypes: list[str], least: int = 1) -> tuple[Shape, str]:

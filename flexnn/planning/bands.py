@@ -176,7 +176,7 @@ def _chains(graph: Graph, costs: Costs, sizes: _Sizes, worst: int, tiled: set[in
 
 def _usable(graph: Graph, node: Node) -> bool:
     """Return whether rows of a node's output need only rows of its inputs."""
-    tensors = [graph.tensors[t] for t in (*node.inputs, *node.outputs)]
+    tensors = [graph.tensors[t] for t in (*node.inputs[: _operands(node)], *node.outputs)]
     if any(len(t.shape) != 4 or t.weight >= 0 for t in tensors):
         return False
     if node.op == "pool" and node.attrs["kind"] != "max" and int_attr(node, "ceil_mode"):
@@ -184,6 +184,11 @@ def _usable(graph: Graph, node: Node) -> bool:
     if OPERATORS[node.op].rows == "row":
         return all(t.shape == tensors[-1].shape for t in tensors)
     return _is_windowed(node)
+
+
+def _operands(node: Node) -> int:
+    """Return how many of a node's inputs have rows; a table that it looks numbers up in has none."""
+    return 1 if node.op == "table_u8" else len(node.inputs)
 
 
 def _is_windowed(node: Node) -> bool:
@@ -291,7 +296,8 @@ def _split(graph: Graph, sizes: _Sizes, chain: Chain) -> tuple[Graph, int]:
             assert reach is not None
             needed, top, bottom = reach.of(rows)
             inputs = [before if before >= 0 else rows_of(node.inputs[0], image, needed)]
-            inputs += [rows_of(operand, image, rows) for operand in node.inputs[1:]]
+            inputs += [rows_of(operand, image, rows) for operand in node.inputs[1 : _operands(node)]]
+            inputs += node.inputs[_operands(node) :]
             made = node.outputs[0]
             if index == chain.last:
                 before = rows_of(made, image, rows)

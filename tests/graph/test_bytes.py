@@ -74,7 +74,7 @@ def test_a_function_is_a_table(dtype, op):
     net = Quantised(dtype)
     y = net.round(net.add(op, [net.restore(net.given(1, 6, 5, 4))]), 0.02)
     graph = check_steps(net.model(y), net.feeds())
-    assert {op for op in ops_of(graph) if op not in ("copy", "cast")} == {"lookup"}
+    assert {op for op in ops_of(graph) if op not in ("copy", "cast")} == {"table_u8"}
 
 
 def test_a_chain_of_functions_of_one_tensor_is_one_table():
@@ -86,7 +86,7 @@ def test_a_chain_of_functions_of_one_tensor_is_one_table():
     graph = check_steps(
         net.model(net.round(net.add("Mul", [net.restore(gelu), net.constant("c", F32(0.5))]), 0.01)), net.feeds()
     )
-    assert ops_of(graph) == ["lookup"]
+    assert ops_of(graph) == ["table_u8"]
 
 
 @BOTH
@@ -110,3 +110,87 @@ def test_parts_of_a_concat_have_steps_of_their_own(dtype):
     y = net.add("Concat", [net.restore(a), net.restore(conv), net.restore(b)], axis=1)
     graph = check_steps(net.model(net.round(y, 0.045)), net.feeds())
     assert not floats_in(graph)
+
+
+@BOTH
+@pytest.mark.parametrize("kind", ["MaxPool", "AveragePool", "GlobalAveragePool"])
+def test_a_pool(dtype, kind):
+    net = Quantised(dtype)
+    given = net.round(net.add("Conv", [net.restore(net.given(1, 5, 9, 11)), net.weights(20, 5, 1, 1)]), 0.05)
+    attrs = {} if kind.startswith("Global") else {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}
+    y = net.round(net.add(kind, [net.restore(given)], **attrs), 0.05, like=given if kind == "MaxPool" else "")
+    graph = check_steps(net.model(y), net.feeds(), levels=["scalar"])
+    assert not floats_in(graph)
+
+
+@BOTH
+@pytest.mark.parametrize("op", ["Add", "Sub", "Mul"])
+def test_two_operands(dtype, op):
+    net = Quantised(dtype)
+    a, b = net.given(2, 6, 5, 4), net.given(2, 6, 1, 1, scale=0.07)
+    y = net.add("Relu", [net.add(op, [net.restore(a), net.restore(b)])])
+    graph = check_steps(net.model(net.round(y, 0.04)), net.feeds(), levels=["scalar"])
+    assert "binary_u8" in ops_of(graph)
+    assert not floats_in(graph)
+
+
+@BOTH
+def test_a_constant_that_the_model_states_in_steps(dtype):
+    net = Quantised(dtype)
+    bias = net.constant("q", net.rng.integers(0, 100, (1, 20)).astype(dtype))
+    net.steps[bias] = net.constant("s", F32(0.02)), net.constant("z", net.zero())
+    y = net.round(net.add("MatMul", [net.restore(net.given(7, 33)), net.weights(33, 20, axis=1)]), 0.06)
+    y = net.round(net.add("Add", [net.restore(y), net.restore(bias)]), 0.07)
+    graph = check_steps(net.model(y), net.feeds(), levels=["scalar"])
+    assert not floats_in(graph)
+
+
+@BOTH
+@pytest.mark.parametrize("is_rounded", [True, False])
+def test_two_computed_matrices(dtype, is_rounded):
+    net = Quantised(dtype)
+    a, b = net.given(2, 3, 9, 17), net.given(2, 3, 11, 17, scale=0.02)
+    turned = net.add("Transpose", [net.restore(b)], perm=[0, 1, 3, 2])
+    y = net.add("MatMul", [net.restore(a), turned])
+    graph = check_steps(net.model(net.round(y, 0.09) if is_rounded else y), net.feeds(), levels=["scalar"])
+    assert "matmul_u8" in ops_of(graph)
+
+
+def random_net(net: Quantised, length: int) -> str:
+    """Layers of every kind one after the other, some of which read what an earlier one made."""
+    made = [(net.given(1, 8, 10, 10), (8, 10, 10))]
+    for _ in range(length):
+        x, (c, h, w) = made[-1] if net.rng.random() < 0.7 else made[net.rng.integers(len(made))]
+        twins = [name for name, shape in made if shape == (c, h, w) and name != x]
+        kind = str(net.rng.choice(["conv", "depth", "max", "avg", "add", "mul", "act", "concat", "pair"]))
+        shape, like, f = (c, h, w), "", net.restore(x)
+        if kind == "conv":
+            shape = (int(net.rng.integers(3, 40)), h, w)
+            y = net.add("Conv", [f, net.weights(shape[0], c, 3, 3)], pads=[1, 1, 1, 1])
+            y = net.add("Relu", [y]) if net.rng.random() < 0.5 else y
+        elif kind == "depth":
+            y = net.add("Conv", [f, net.weights(c, 1, 3, 3)], pads=[1, 1, 1, 1], group=c)
+        elif kind in ("max", "avg"):
+            like = x if kind == "max" else ""
+            name = "MaxPool" if kind == "max" else "AveragePool"
+            y = net.add(name, [f], kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+        elif kind in ("add", "mul"):
+            other = net.restore(twins[0]) if twins else net.add("Relu", [f])
+            y = net.add(kind.capitalize(), [f, other])
+        elif kind == "act":
+            y = net.add(str(net.rng.choice(["Sigmoid", "HardSwish", "LeakyRelu"])), [f])
+        elif kind == "concat":
+            other, depth = next(((n, s[0]) for n, s in made if s[1:] == (h, w) and n != x), (x, c))
+            shape = (c + depth, h, w)
+            y = net.add("Concat", [f, net.restore(other)], axis=1)
+        else:
+            like, y = x, net.add("Identity", [f])
+        made.append((net.round(y, 0.05, like), shape))
+    return made[-1][0]
+
+
+@BOTH
+@pytest.mark.parametrize("seed", range(12))
+def test_random_graphs(dtype, seed):
+    net = Quantised(dtype, seed)
+    check_steps(net.model(random_net(net, 8)), net.feeds(), steps=3, share=0.2, levels=["scalar"])

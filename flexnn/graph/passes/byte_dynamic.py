@@ -92,7 +92,7 @@ def _behind(uses: Bytes, conv: Node) -> _Behind | None:
 
 
 def _beside(uses: Bytes, tensor: int, node: Node, channels: int) -> Array | None:
-    """The constants, one for each channel, that a node of two operands takes beside ``tensor``, of whose shape it is."""
+    """The constants, one for each channel, that a node of two operands takes beside ``tensor``; it has its shape."""
     if uses.shape(tensor) != uses.shape(node.outputs[0]) or uses.shape(tensor)[-1:] != (channels,):
         return None
     other = node.inputs[1] if node.inputs[0] == tensor else node.inputs[0]

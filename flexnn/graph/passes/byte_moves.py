@@ -9,17 +9,14 @@ from __future__ import annotations
 import numpy as np
 
 from ..attributes import float_attr, int_attr, ints_attr
-from ..build import add_array, constant_value
+from ..build import MAXIMUM, add_array, constant_value
 from ..ir import Attr, Graph, Node
-from ..operators import OPERATORS
 from .byte_values import CODES, CONSTANT_MAX, Bytes, Steps, is_restoring, is_rounding, steps_of
 from .cleanup import cleanup
 
 _MOVES = {op: op for op in ("reshape", "copy", "slice", "gather", "pad", "concat")}
 _MOVES |= {"pool": "pool_u8", "resize": "resize_u8"}
-"""Operators that choose among the numbers they are given, the largest and the nearest among them; their names on bytes."""
-MAXIMUM: dict[str, Attr] = {"x_zero": 0, "scale": 1.0, "zero": 0, "lo": 0.0, "hi": 255.0}
-"""Attributes of ``pool_u8`` that say nothing about a maximum."""
+"""Operators that choose among the numbers they are given, the largest and the nearest among them; names on bytes."""
 DEPTH_MAX = 64
 """Most moves before a rounding that it rises over."""
 
@@ -37,26 +34,27 @@ def move_bytes(graph: Graph) -> None:
 
 def _use_uint8(graph: Graph) -> None:
     """Make int8 that floats are rounded to or restored from uint8, 128 more. Whoever reads int8 alone gets it, too."""
-    if all(tensor.dtype != "i8" for tensor in graph.tensors) or "lookup" not in OPERATORS:
+    if all(tensor.dtype != "i8" for tensor in graph.tensors):
         return
     uses, flip = Bytes(graph), add_array(graph, "flip", CODES ^ 128)
     unflip = add_array(graph, "unflip", (CODES ^ 128).view(np.int8))
     for tensor in [i for i in graph.inputs if graph.tensors[i].dtype == "i8"]:
         if readers := uses.consumers.get(tensor):
-            uses.set_twin(tensor, uses.emit(readers[0], "lookup", [tensor, flip], {"to": "u8"}))
+            uses.set_twin(tensor, uses.emit(readers[0], "table_u8", [tensor, flip], {}))
     for node in graph.nodes:
         made, twin = node.outputs[0], uses.twin(node.inputs[0])
         if is_rounding(graph, node) and node.attrs["to"] == "i8" and (steps := steps_of(graph, node)) is not None:
             zero = add_array(graph, f"{node.name}.zero", np.array(steps.zero, np.uint8))
             twin = uses.emit(node, "quantize", [*node.inputs[:2], zero], {"to": "u8", "axis": 0})
             uses.set_twin(made, twin)
-            node.op, node.attrs = "lookup", {"to": "i8"}
+            node.op, node.attrs = "table_u8", {}
             uses.feed(node, [twin, unflip])
-        elif node.op == "lookup" and node.attrs["to"] == "i8":
+        elif node.op == "table_u8" and graph.tensors[made].dtype == "i8":
             if uses.is_table(node.inputs[1], CODES ^ 128):
                 uses.set_twin(made, node.inputs[0])
-        elif node.op == "lookup" and twin not in (None, node.inputs[0]) and uses.is_table(node.inputs[1], CODES ^ 128):
-            uses.replace(made, twin)  # type: ignore[arg-type]
+        elif node.op == "table_u8" and twin is not None and twin != node.inputs[0]:
+            if uses.is_table(node.inputs[1], CODES ^ 128):
+                uses.replace(made, twin)
         elif node.op in ("reshape", "copy", "slice") and twin is not None and twin != node.inputs[0]:
             uses.set_twin(made, uses.emit(node, node.op, [twin], dict(node.attrs)))
         elif is_restoring(node) and twin is not None and twin != node.inputs[0] and len(node.inputs) < 4:
@@ -77,7 +75,7 @@ def _sink(graph: Graph) -> None:
         data = node.inputs if node.op == "concat" else node.inputs[:1]
         sources = [source for i in data if (source := uses.restored_by_one(i)) is not None]
         attrs = _moved_attrs(node, [uses.restored(i) for i in data])
-        if len(sources) != len(data) or attrs is None or (_MOVES[node.op].endswith('u8') and _MOVES[node.op] not in OPERATORS):
+        if len(sources) != len(data) or attrs is None:
             continue
         inputs = sources + node.inputs[len(data) :]
         moved = uses.emit(node, _MOVES[node.op], inputs, attrs)

@@ -65,8 +65,6 @@ def _compute(uses: Bytes, node: Node, steps: Steps, position: dict[int, int]) ->
         tensor = maker.inputs[0]
     if maker is None or uses.only_consumer(tensor) is None or clamp.low > clamp.high:
         return
-    if maker.op not in NAMES and not (maker.op == "binary" and uses.only_consumer(tensor)) and maker.op + "_u8" not in OPERATORS and "pool_u8" not in OPERATORS:
-        return
     if maker.op in NAMES:
         _convolve(uses, node, maker, steps, clamp)
     elif maker.op == "binary" and maker.attrs["act"] == "none":
@@ -130,8 +128,6 @@ def float_clamp(uses: Bytes, tensor: int) -> dict[str, Attr]:
 
 def _combine(uses: Bytes, node: Node, maker: Node, steps: Steps, clamp: _Clamp) -> None:
     """Make a sum, difference or product one of bytes."""
-    if "binary_u8" not in OPERATORS:
-        return
     kind, found = maker.attrs["kind"], [uses.restored(i) or _stated(uses, i) for i in maker.inputs]
     if kind not in ("add", "sub", "mul") or found[0] is None or found[1] is None:
         return

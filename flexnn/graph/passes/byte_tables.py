@@ -30,13 +30,13 @@ class _Origin(NamedTuple):
 
 def tabulate(graph: Graph) -> None:
     """Replace roundings of functions of one byte by tables."""
-    if not any(is_rounding(graph, node) for node in graph.nodes) or "lookup" not in operators.OPERATORS:
+    if not any(is_rounding(graph, node) for node in graph.nodes):
         return
     uses = Bytes(graph)
     origins: dict[int, _Origin] = {}
     for node in graph.nodes:
         made = node.outputs[0]
-        if node.op == "lookup" and node.attrs["to"] == "u8":
+        if node.op == "table_u8" and graph.tensors[made].dtype == "u8" == graph.tensors[node.inputs[0]].dtype:
             _look_up(uses, node, origins)
         elif (found := uses.restored(made)) is not None:
             source, steps = found
@@ -50,7 +50,7 @@ def tabulate(graph: Graph) -> None:
             if steps is not None:
                 origin = origins[node.inputs[0]]
                 table = add_array(graph, f"{node.name}.table", steps.rounded(origin.values))
-                node.op, node.attrs = "lookup", {"to": "u8"}
+                node.op, node.attrs = "table_u8", {}
                 uses.feed(node, [origin.source, table])
                 _look_up(uses, node, origins)
     uses.flush()
