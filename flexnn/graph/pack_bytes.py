@@ -68,8 +68,7 @@ class BytePanels:
         shared: dict[str, Attr] = {"to": self.to, "x_zero": self.x_zero}
         if self.is_depthwise:
             return shared
-        is_symmetric = int(self.weight.load().min() > -128)
-        return {**shared, "cout": self.shape[0], "by_rows": int(self.by_rows), "is_symmetric": is_symmetric}
+        return {**shared, "cout": self.shape[0], "by_rows": int(self.by_rows)}
 
     @property
     def fours(self) -> int:

@@ -35,7 +35,7 @@ static void fill(check_case *c) {
         *(uint8_t *)c->in[2] = (uint8_t)check_int(c, 0, 255);
     }
     check_fill_byte_panels(c, (p->cout + FX_NR - 1) / FX_NR, bytes_of(p), p->to, (double)p->kh * p->kw * p->cin,
-                           !p->is_symmetric);
+                           check_one_in(c, 2));
     clear_ends(c);
 }
 
@@ -106,7 +106,7 @@ static void draw(check_case *c) {
     }
     p->nr = FX_NR;
     CHECK_BYTE_STRIDES(c, p, p->cin, p->cout);
-    p->is_symmetric = check_int(c, 0, 1), p->x_zero = check_int(c, 0, 255);
+    p->x_zero = check_int(c, 0, 255);
     CHECK_DRAW_FINISH(c, p);
     p->is_dynamic = p->to == FX_DTYPE_F32 && check_one_in(c, 2);
 }
@@ -132,7 +132,7 @@ static int bench(int i, check_case *c, char *name, double *flops, double *bytes)
     p->oh = (p->h + 2 * pad - p->kh) / p->sh + 1, p->ow = (p->w + 2 * pad - p->kw) / p->sw + 1, p->nr = FX_NR;
     p->x_sw = p->cin, p->x_sh = p->w * p->cin, p->x_sn = p->h * p->x_sh;
     p->y_sw = p->cout, p->y_sh = p->ow * p->cout, p->y_sn = p->oh * p->y_sh;
-    p->is_by_rows = p->cin < 4, p->is_symmetric = 1, p->x_zero = 128, p->to = FX_DTYPE_U8, p->zero = 100;
+    p->is_by_rows = p->cin < 4, p->x_zero = 128, p->to = FX_DTYPE_U8, p->zero = 100;
     p->lo = 0, p->hi = 155;
     *flops = 2.0 * p->oh * p->ow * p->cout * p->kh * p->kw * p->cin;
     *bytes = (double)p->h * p->w * p->cin + (double)p->oh * p->ow * p->cout + (double)p->kh * p->kw * p->cin * p->cout;

@@ -46,6 +46,8 @@ static double reads(const check_case *c) {
         return (double)p->conv_u8.kh * p->conv_u8.kw * p->conv_u8.cin;
     case FX_OP_DWCONV_U8:
         return (double)p->dwconv_u8.kh * p->dwconv_u8.kw;
+    case FX_OP_POOL_U8:
+        return (double)p->pool_u8.kh * p->pool_u8.kw;
     case FX_OP_POOL:
         return (double)p->pool.kh * p->pool.kw;
     case FX_OP_LRN:
@@ -92,6 +94,10 @@ static double outputs(const check_case *c) {
         n *= p->dwconv_u8.ow;
     else if (c->op == FX_OP_POOL)
         n *= p->pool.ow;
+    else if (c->op == FX_OP_POOL_U8)
+        n *= p->pool_u8.ow;
+    else if (c->op == FX_OP_RESIZE_U8)
+        n *= p->resize_u8.ow;
     else if (c->op == FX_OP_RESIZE)
         n *= p->resize.ow;
     else if (c->op == FX_OP_SOFTMAX)

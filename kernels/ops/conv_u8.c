@@ -45,10 +45,8 @@ static fx_status check(uint32_t kernel, const fx_params *u) {
     for (size_t i = 0; i < sizeof positive / sizeof *positive; i++)
         if (positive[i] < 1)
             return FX_ERR_PARAMS;
-    const int32_t flags[] = {p->is_by_rows, p->is_symmetric, p->is_dynamic};
-    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
-        if (flags[i] < 0 || flags[i] > 1)
-            return FX_ERR_PARAMS;
+    if ((p->is_by_rows != 0 && p->is_by_rows != 1) || (p->is_dynamic != 0 && p->is_dynamic != 1))
+        return FX_ERR_PARAMS;
     const fx_byte_finish finish = FX_BYTE_FINISH_OF(p);
     if (kernel != 0 || p->nr != FX_NR || p->pt < 0 || p->pl < 0 || p->x_zero < 0 || p->x_zero > UINT8_MAX ||
         !fx_byte_finish_fits(&finish, p->has_residual) || (p->is_by_rows && p->dw != 1))
@@ -305,6 +303,15 @@ static void lay_panels(const walk *w, const char *panel, int64_t bytes, int64_t 
     }
 }
 
+/* Whether no weight of these panels is -128. */
+static int is_symmetric(const char *weights, int64_t panel, int64_t bytes, int64_t count) {
+    int8_t least = 0;
+    for (int64_t i = 0; i < count; i++, weights += panel)
+        for (int64_t b = 0; b < bytes; b++)
+            least = ((const int8_t *)weights)[b] < least ? ((const int8_t *)weights)[b] : least;
+    return least > INT8_MIN;
+}
+
 /* All panels of [first, first + count), of which the first is at d->w, for the tile whose pointers stand in the
  * workspace. */
 static void run_tile(const walk *w, fx_dot_u8 d, int32_t first, int32_t count) {
@@ -355,7 +362,7 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
     walk w = {.call = call, .p = p, .x = call->in[0]};
     start_run(&w);
     fx_dot_u8 d = {.a = w.s.a, .laid = w.s.rows, .c = w.s.c, .r = p->has_residual ? w.s.r : NULL, .w_panel = bytes};
-    d.runs = (int32_t)runs(p), d.run = (int32_t)w.run, d.is_symmetric = p->is_symmetric;
+    d.runs = (int32_t)runs(p), d.run = (int32_t)w.run;
     d.laid_panel = d.runs * w.run * FX_NR;
     d.finish = FX_BYTE_FINISH_OF(p);
     for (uint32_t u = u0; u < u1; u++) {
@@ -365,6 +372,7 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
             fx_min64(b->panels * fx_cut_at(cut.groups, cut.cuts, group + 1), fx_div_up(win->c1 - win->c0, FX_NR));
         d.w = (const char *)call->weight + first * bytes;
         lay_panels(&w, d.w, bytes, last - first);
+        d.is_symmetric = b->asks && is_symmetric(d.w + fx_byte_panel_head(p->to), bytes, d.laid_panel, last - first);
         int64_t t = fx_cut_at(cut.items, cut.parts, part);
         const int64_t end = fx_cut_at(cut.items, cut.parts, part + 1);
         start_walk(&w, fx_cut_at(pixels, cut.items, t));

@@ -9,6 +9,7 @@ void FX_SYMBOL(dot_u8)(const fx_dot_u8 *d) {
             const int8_t *w = (const int8_t *)panel + head + (int64_t)(j % FX_NR) * 4;
             const float *scales = (const float *)panel + 2 * FX_NR;
             uint32_t sum = (uint32_t)(d->bias ? d->bias[j] : ((const int32_t *)panel)[j % FX_NR]);
+            sum += d->more ? (uint32_t)d->more[i] : 0;
             for (int32_t t = 0; t < d->runs; t++)
                 for (int32_t q = 0; q < d->run; q += 4, w += FX_FOUR_BYTES)
                     for (int32_t four = 0; four < 4; four++)

@@ -29,6 +29,9 @@ FX_INLINE int multiply(const fx_dot_u8 *d, __m512i *sums, const int R, const int
             }
         }
     }
+    if (d->more)
+        FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int j = 0; j < P; j++) sum[i][j] =
+            _mm512_add_epi32(sum[i][j], _mm512_set1_epi32(d->more[i]));
     if (d->finish.to == FX_DTYPE_U8 && !d->r) {
         const fx_pack512 f = fx_pack512_of(d);
         if (P == 2) {

@@ -10,7 +10,7 @@ import pytest
 
 import flexnn
 from flexnn.artifact.writer import write_artifact
-from flexnn.graph.build import add_node, add_panels, add_tensor
+from flexnn.graph.build import add_array, add_node, add_panels, add_tensor
 from flexnn.graph.ir import Attr, Graph
 from flexnn.graph.operators.quantised import NO_RESIDUAL
 from flexnn.graph.pack_bytes import BytePanels
@@ -92,6 +92,12 @@ class Maker:
         weight = add_panels(self.graph, f"w{len(self.graph.nodes)}", panels)
         return add_node(self.graph, f"n{len(self.graph.nodes)}", op, inputs, attrs, weight)
 
+    def constant(self, values: Array) -> int:
+        return add_array(self.graph, f"c{len(self.graph.tensors)}", values)
+
+    def node(self, op: str, inputs: list[int], attrs: dict[str, Attr]) -> int:
+        return add_node(self.graph, f"n{len(self.graph.nodes)}", op, inputs, attrs)
+
     def check(self, folder: Path, *outputs: int) -> dict[str, Array]:
         """Asserts that all levels and a session compute what the reference says; returns that."""
         for tensor in outputs:
@@ -140,6 +146,41 @@ def test_a_step_that_only_a_run_knows(tmp_path: Path) -> None:
     m = Maker()
     x, step, zero = m.input(1, 3, 1, 50), m.input(1, dtype="f32"), m.input(1)
     m.check(tmp_path, m.conv([x, step, zero], 20, window(1), to="f32"))
+
+
+def test_sums_and_products_of_bytes(tmp_path: Path) -> None:
+    m = Maker()
+    a, b, channel = m.input(2, 5, 6, 20), m.input(2, 5, 6, 20), m.input(1, 1, 1, 20)
+    add: dict[str, Attr] = {"kind": "add", "a_zero": 3, "b_zero": 130, "a_scale": 0.4, "b_scale": -0.6, **clamp(90)}
+    mul: dict[str, Attr] = {"kind": "mul", "a_zero": 100, "b_zero": 9, "a_scale": 0.01, "b_scale": 0.0, **clamp(128)}
+    m.check(tmp_path, m.node("binary_u8", [a, b], add), m.node("binary_u8", [a, channel], mul))
+
+
+def test_tables(tmp_path: Path) -> None:
+    m = Maker()
+    x = m.input(2, 5, 6, 7)
+    y = m.node("table_u8", [x, m.constant(m.rng.permutation(256).astype(np.uint8))], {})
+    signed = m.node("table_u8", [y, m.constant((np.arange(256) ^ 128).astype(np.uint8).view(np.int8))], {})
+    back = m.node("table_u8", [signed, m.constant(np.arange(256, dtype=np.float32))], {})
+    m.check(tmp_path, signed, back)
+
+
+@pytest.mark.parametrize("kind", ["max", "avg"])
+@pytest.mark.parametrize("padded", [0, 1])
+def test_pools(tmp_path: Path, kind: str, padded: int) -> None:
+    m = Maker()
+    x = m.input(2, 7, 8, 70)
+    how: dict[str, Attr] = {"kind": kind, "ceil_mode": 0, "count_include_pad": padded, "x_zero": 10, "scale": 1.3}
+    y = m.node("pool_u8", [x], {**window(3, 2, 1), **how, **clamp(20)})
+    m.check(tmp_path, y, m.node("pool_u8", [y], {**window(1), "kernel": [4, 4], **how, **clamp(0)}))
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+def test_resizes(tmp_path: Path, mode: str) -> None:
+    m = Maker()
+    how: dict[str, Attr] = {"mode": mode, "coord": "half_pixel", "nearest": "floor"}
+    sizes: dict[str, Attr] = {"sizes": [8, 6], "scale_h": 2.0, "scale_w": 0.5}
+    m.check(tmp_path, m.node("resize_u8", [m.input(1, 4, 12, 33)], {**how, **sizes}))
 
 
 BREAKS: list[tuple[str, Callable[[Maker, int], int]]] = [

@@ -86,4 +86,53 @@ def _conv(graph: Graph, node: Node, x: Array, second: Array | None = None, zero:
     return finished(both, attrs["sum_zero"], attrs["sum_lo"], attrs["sum_hi"])
 
 
-OPERATORS: dict[str, Callable[..., Array]] = {"conv_u8": _conv, "dwconv_u8": _conv}
+def _clamped(node: Node, v: Array) -> Array:
+    return finished(v, int(node.attrs["zero"]), float(node.attrs["lo"]), float(node.attrs["hi"]))
+
+
+def _binary(graph: Graph, node: Node, a: Array, b: Array) -> Array:
+    attrs = node.attrs
+    left, right = a.astype(np.int32) - attrs["a_zero"], b.astype(np.int32) - attrs["b_zero"]
+    if attrs["kind"] == "mul":
+        return _clamped(node, (left * right).astype(F32) * F32(attrs["a_scale"]))
+    return _clamped(node, fma(left.astype(F32), F32(attrs["a_scale"]), right.astype(F32) * F32(attrs["b_scale"])))
+
+
+def _table(graph: Graph, node: Node, x: Array, table: Array) -> Array:
+    return np.asarray(table[x.view(np.uint8)])
+
+
+def _pool(graph: Graph, node: Node, x: Array) -> Array:
+    attrs = node.attrs
+    _, oh, ow, _ = graph.tensors[node.outputs[0]].shape
+    (kh, kw), (sh, sw), (dh, dw) = attrs["kernel"], attrs["strides"], attrs["dilations"]
+    (top, left, bottom, right), (n, h, w, c) = attrs["pads"], x.shape
+    y = np.zeros((n, oh, ow, c), np.uint8)
+    for oy, ox in product(range(oh), range(ow)):
+        ys, xs = np.arange(kh) * dh + oy * sh - top, np.arange(kw) * dw + ox * sw - left
+        inside = x[:, ys[(ys >= 0) & (ys < h)]][:, :, xs[(xs >= 0) & (xs < w)]].astype(np.int64)
+        if attrs["kind"] == "max":
+            y[:, oy, ox] = inside.max(axis=(1, 2))
+            continue
+        terms = inside.shape[1] * inside.shape[2]
+        counted = (ys < h + bottom).sum() * (xs < w + right).sum() if attrs["count_include_pad"] else terms
+        sums = inside.sum(axis=(1, 2)) - terms * int(attrs["x_zero"])
+        y[:, oy, ox] = _clamped(node, sums.astype(F32) * (F32(attrs["scale"]) / F32(counted)))
+    return y
+
+
+def _resize(graph: Graph, node: Node, x: Array) -> Array:
+    """The floats' reference of either direction, rounded: it differs where a fraction is not exact."""
+    from tests.support.reference import OPERATORS as FLOATS
+
+    return np.rint(FLOATS["resize"](graph, node, x.astype(F32))).astype(np.uint8)
+
+
+OPERATORS: dict[str, Callable[..., Array]] = {
+    "conv_u8": _conv,
+    "dwconv_u8": _conv,
+    "binary_u8": _binary,
+    "table_u8": _table,
+    "pool_u8": _pool,
+    "resize_u8": _resize,
+}

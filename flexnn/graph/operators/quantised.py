@@ -6,11 +6,21 @@ from collections.abc import Sequence
 from math import prod
 
 from ..attributes import Enum, Float, Int, Spec, float_attr, int_attr, ints_attr, node_error
-from ..ir import Node, Shape, Tensor
+from ..ir import DTYPES, Node, Shape, Tensor
 from ..panels import NR
-from ..strided import fits_inner
-from .fields import SPATIAL, enum_index, image, pixel_strides, window_fields, window_sizes
-from .record import Cost, Operator, Values, always_together
+from ..strided import broadcast, fits_inner, is_contiguous
+from .fields import (
+    SPATIAL,
+    box_fields,
+    broadcast_strides,
+    enum_index,
+    image,
+    pixel_strides,
+    window_fields,
+    window_sizes,
+)
+from .record import Cost, Operator, Values, always_together, any_strides, elementwise_strides
+from .window import OPERATORS as WINDOWS
 
 BYTE = Int(0, 255)
 CLAMP: dict[str, Spec] = {"zero": BYTE, "lo": Float(), "hi": Float()}
@@ -84,12 +94,53 @@ def _fields(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
 
 def _encode_conv(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
     values: Values = {"cin": inputs[0].shape[3], "cout": y.shape[3], "is_by_rows": int_attr(node, "by_rows")}
-    values |= {"is_symmetric": int_attr(node, "is_symmetric"), "is_dynamic": int(len(inputs) == 3)}
-    return values | _fields(node, inputs, y)
+    return values | {"is_dynamic": int(len(inputs) == 3)} | _fields(node, inputs, y)
 
 
 def _encode_dwconv(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
     return {"c": y.shape[3]} | _fields(node, inputs, y)
+
+
+def _infer_binary(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
+    shape = broadcast(shapes[0], shapes[1])
+    if shape is None:
+        raise node_error(node, f"shapes {shapes[0]} and {shapes[1]} do not broadcast")
+    return shape, "u8"
+
+
+def _encode_binary(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
+    a, b = (broadcast_strides(tensor, y.shape) for tensor in inputs)
+    values = box_fields(node, y.shape, ("as", "bs", "ys"), (a, b, y.strides)) | clamp_fields(node)
+    values |= {name: int_attr(node, name) for name in ("a_zero", "b_zero")}
+    values |= {name: float_attr(node, name) for name in ("a_scale", "b_scale")}
+    return values | {"kind": enum_index("binary_kind", node.attrs["kind"])}
+
+
+def _infer_table(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
+    if shapes[1] != (256,) or dtypes[0] == "f32":
+        raise node_error(node, f"a table of {dtypes[1]}{shapes[1]} for {dtypes[0]}")
+    return shapes[0], dtypes[1]
+
+
+def _encode_table(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
+    values = box_fields(node, y.shape, ("xs", "ys"), (inputs[0].strides, y.strides))
+    return values | {"elem_bytes": DTYPES[y.dtype].itemsize}
+
+
+_POOL, _RESIZE = WINDOWS
+
+
+def _infer_pool(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
+    return _POOL.infer(node, shapes, dtypes)[0], "u8"
+
+
+def _encode_pool(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
+    values = _POOL.encode(node, inputs, y) | clamp_fields(node)
+    return values | {"x_zero": int_attr(node, "x_zero"), "scale": float_attr(node, "scale")}
+
+
+def _infer_resize(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
+    return _RESIZE.infer(node, shapes, dtypes)[0], "u8"
 
 
 def _conv_flops(node: Node, inputs: Sequence[Shape], output: Shape) -> float:
@@ -103,7 +154,7 @@ def _depthwise_flops(node: Node, inputs: Sequence[Shape], output: Shape) -> floa
 OPERATORS = (
     Operator(
         name="conv_u8",
-        attrs={**SPATIAL, "cout": Int(1), "by_rows": Int(0, 1), "is_symmetric": Int(0, 1), **FINISH},
+        attrs={**SPATIAL, "cout": Int(1), "by_rows": Int(0, 1), **FINISH},
         inputs=(1, 3),  # x; or x, residual; or x, step, zero point of x
         dtypes=("u8", "f32"),
         infer=_infer_conv,
@@ -136,5 +187,84 @@ OPERATORS = (
         has_panels=True,
         kernels=(),
         cost=Cost(passes=1.0, peak_fraction=0.7, flops=_depthwise_flops),
+    ),
+    Operator(
+        name="binary_u8",
+        attrs={
+            "kind": Enum(("add", "mul")),
+            "a_zero": BYTE,
+            "b_zero": BYTE,
+            "a_scale": Float(),
+            "b_scale": Float(),
+            **CLAMP,
+        },
+        inputs=(2, 2),
+        dtypes=("u8",),
+        infer=_infer_binary,
+        encode=_encode_binary,
+        strided=elementwise_strides(2),
+        together=always_together,
+        in_place=(0, 1),
+        reads_transposes=False,
+        order="any",
+        rows="row",
+        interleaves=False,
+        has_panels=False,
+        kernels=(),
+        cost=Cost(passes=2.0),
+    ),
+    Operator(
+        name="table_u8",
+        attrs={},
+        inputs=(2, 2),  # x, and what each of 256 bytes becomes
+        dtypes=("u8", "i8", "f32"),
+        infer=_infer_table,
+        encode=_encode_table,
+        strided=(any_strides, is_contiguous, any_strides),
+        together=always_together,
+        in_place=(0,),
+        reads_transposes=False,
+        order="own",
+        rows="row",
+        interleaves=False,
+        has_panels=False,
+        kernels=(),
+        cost=Cost(passes=4.0),
+    ),
+    Operator(
+        name="pool_u8",
+        attrs={**_POOL.attrs, "x_zero": BYTE, "scale": Float(), **CLAMP},
+        inputs=(1, 1),
+        dtypes=("u8",),
+        infer=_infer_pool,
+        encode=_encode_pool,
+        strided=(fits_inner,) * 2,
+        together=always_together,
+        in_place=(),
+        reads_transposes=False,
+        order="fixed",
+        rows="window",
+        interleaves=True,
+        has_panels=False,
+        kernels=(),
+        cost=Cost(passes=4.0),
+    ),
+    Operator(
+        name="resize_u8",
+        attrs=_RESIZE.attrs,
+        inputs=(1, 1),
+        dtypes=("u8",),
+        infer=_infer_resize,
+        encode=_RESIZE.encode,
+        strided=(fits_inner,) * 2,
+        together=always_together,
+        in_place=(),
+        reads_transposes=False,
+        order="fixed",
+        rows="whole",
+        interleaves=False,
+        has_panels=False,
+        kernels=(),
+        cost=Cost(passes=6.0),
     ),
 )

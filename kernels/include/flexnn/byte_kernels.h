@@ -27,7 +27,8 @@ typedef struct fx_byte_finish {
  *     c[i][c_at + j] = finish(bias[j] + sum over t < runs, q < run of a[t * rows + i][q] * w(t, q, j), r[i][c_at + j])
  * for i < rows <= bytes->rows and j < columns <= FX_NR * panels, panels <= bytes->panels. run is a multiple of 4, and
  * whole runs are read. Where the level lays rows out, `laid` holds them, and a is not read; where it lays panels out,
- * they are at `laid_w`, laid_panel bytes each, and w is read for their heads only. bias, where it is not NULL, stands
+ * they are at `laid_w`, laid_panel bytes each, and w is read for their heads only. is_symmetric: no weight is -128; set
+ * where the level asks for it. bias, where it is not NULL, stands
  * for that of the panels, and scales likewise, FX_NR for each. */
 typedef struct fx_dot_u8 {
     const uint8_t *const *a; /* [runs][rows] */
@@ -38,6 +39,7 @@ typedef struct fx_dot_u8 {
     int64_t laid_panel;
     const int32_t *bias;     /* [panels][FX_NR], or NULL */
     const float *scales;     /* [panels][FX_NR], or NULL */
+    const int32_t *more;     /* [rows] or NULL: added to all sums of a row */
     void *const *c;          /* [rows], of u8 or f32 */
     const uint8_t *const *r; /* [rows], or NULL */
     int64_t c_at;
@@ -79,10 +81,51 @@ typedef struct fx_dw_u8 {
     fx_byte_finish finish;
 } fx_dw_u8;
 
+/* y[r * y_row + i * y_step] = f(a[...], b[...]) for r < rows, i < n, as binary_u8 of params_bytes.h; y may be a or b,
+ * with the same strides. */
+typedef struct fx_binary_u8 {
+    const uint8_t *a, *b;
+    uint8_t *y;
+    int64_t rows, n, a_row, a_step, b_row, b_step, y_row, y_step;
+    int32_t kind, a_zero, b_zero, zero;
+    float a_scale, b_scale, lo, hi;
+} fx_binary_u8;
+
+/* y[i] = table[x[i]] for i < n. y may be x. */
+typedef struct fx_table_u8 {
+    const uint8_t *x, *table;
+    uint8_t *y;
+    int64_t n;
+} fx_table_u8;
+
+/* One output pixel of a pool, whose window is clipped to the map already and not empty: of x[r * x_row + i * x_pixel +
+ * j], r < rows, i < pixels, for j < channels; scale is divided by the count. */
+typedef struct fx_pool_u8 {
+    const uint8_t *x;
+    uint8_t *y;
+    int64_t x_row, x_pixel;
+    int32_t kind, rows, pixels, channels, x_zero, zero;
+    float scale, lo, hi;
+} fx_pool_u8;
+
+/* One output pixel of a linear resize: of its four neighbours, all channels. */
+typedef struct fx_resize_u8 {
+    const uint8_t *x[4]; /* a, b above c, d */
+    uint8_t *y;
+    int32_t channels;
+    float column, row; /* fractions */
+} fx_resize_u8;
+
 /* X(name, return type, arguments in parentheses) */
+#define FX_BYTE_KERNELS_ROWS(X)                                                                                        \
+    X(binary_u8, void, (const fx_binary_u8 *b))                                                                        \
+    X(table_u8, void, (const fx_table_u8 *t))                                                                          \
+    X(pool_u8, void, (const fx_pool_u8 *p))                                                                            \
+    X(resize_u8, void, (const fx_resize_u8 *r))
 #define FX_BYTE_KERNELS(X)                                                                                             \
     X(dot_u8, void, (const fx_dot_u8 *d))                                                                              \
-    X(dwconv_u8, void, (const fx_dw_u8 *d))
+    X(dwconv_u8, void, (const fx_dw_u8 *d))                                                                            \
+    FX_BYTE_KERNELS_ROWS(X)
 
 /* Where a level lays operands out; else NULL. */
 #define FX_BYTE_KERNELS_LAYING(X)                                                                                      \
@@ -92,6 +135,7 @@ typedef struct fx_dw_u8 {
 typedef struct fx_byte_kernels {
     int32_t rows, panels; /* of the tile of dot_u8 */
     int32_t row_bytes;    /* that a byte of a row takes, laid out */
+    int32_t asks;         /* 1: is_symmetric is to be set */
 #define FX_BYTE_MEMBER(name, ret, args) ret(*name) args;
     FX_BYTE_KERNELS(FX_BYTE_MEMBER)
     FX_BYTE_KERNELS_LAYING(FX_BYTE_MEMBER)

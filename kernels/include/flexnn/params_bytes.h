@@ -25,11 +25,11 @@
  * the sum of weights, and the scale is scale step.
  * Panels (bytes_panel.h): [bias FX_NR int32][sums of weights FX_NR int32][scale FX_NR f32][F32: offset FX_NR f32], then
  * [run][four of it][FX_NR][4] weights. A run is the cin channels of a tap, or with is_by_rows the kw * cin channels of a
- * row of taps, whose dilation dw is 1; zeros fill it up to fours. is_symmetric: no weight is -128, which some levels
- * multiply faster. x_sn, x_sh, x_sw: strides of batch, row, pixel (channel stride is 1); y_*, r_* alike. */
+ * row of taps, whose dilation dw is 1; zeros fill it up to fours. x_sn, x_sh, x_sw: strides of batch, row, pixel (channel
+ * stride is 1); y_*, r_* alike. */
 #define FX_CONV_U8_FIELDS(I, F)                                                                                       \
     I(n) I(h) I(w) I(cin) I(oh) I(ow) I(cout) I(kh) I(kw) I(sh) I(sw) I(dh) I(dw) I(pt) I(pl) I(nr)                   \
-    I(x_sn) I(x_sh) I(x_sw) I(y_sn) I(y_sh) I(y_sw) I(r_sn) I(r_sh) I(r_sw) I(is_by_rows) I(is_symmetric)             \
+    I(x_sn) I(x_sh) I(x_sw) I(y_sn) I(y_sh) I(y_sw) I(r_sn) I(r_sh) I(r_sw) I(is_by_rows)                             \
     I(is_dynamic) I(x_zero) I(to) I(zero) F(lo) F(hi) I(has_residual) I(r_zero) F(v_scale) F(r_scale) I(sum_zero)     \
     F(sum_lo) F(sum_hi)
 
@@ -40,11 +40,42 @@
     I(x_sn) I(x_sh) I(x_sw) I(y_sn) I(y_sh) I(y_sw) I(r_sn) I(r_sh) I(r_sw)                                           \
     I(x_zero) I(to) I(zero) F(lo) F(hi) I(has_residual) I(r_zero) F(v_scale) F(r_scale) I(sum_zero) F(sum_lo) F(sum_hi)
 
+/* y[d0..d5] = f(a, b), bytes, strides 0 where an operand is broadcast; kind: fx_binary_kind. ADD: finish(fma(a - a_zero,
+ * a_scale, (b - b_zero) b_scale)); MUL: finish((a - a_zero) (b - b_zero) a_scale), whose first product is an integer. */
+#define FX_BINARY_U8_FIELDS(I, F)                                                                                     \
+    I(kind) FX_I6(I, d) FX_I6(I, as) FX_I6(I, bs) FX_I6(I, ys) I(a_zero) I(b_zero) F(a_scale) F(b_scale) I(zero)      \
+    F(lo) F(hi)
+
+/* y[d0..d5] = in[1][x], of bytes; in[1]: 256 elements of elem_bytes, 1 or 4. */
+#define FX_TABLE_U8_FIELDS(I, F) I(elem_bytes) FX_I6(I, d) FX_I6(I, xs) FX_I6(I, ys)
+
+/* MAX: the largest byte. AVG: finish((sum - inside x_zero) (scale / count)), where `inside` elements are inside the map,
+ * and count is what pool divides by. A window of padding alone becomes `zero`. */
+#define FX_POOL_U8_FIELDS(I, F)                                                                                       \
+    I(kind) I(n) I(h) I(w) I(c) I(oh) I(ow) I(kh) I(kw) I(sh) I(sw) I(dh) I(dw) I(pt) I(pl) I(pb) I(pr)               \
+    I(count_include_pad) I(x_sn) I(x_sh) I(x_sw) I(y_sn) I(y_sh) I(y_sw) I(x_zero) F(scale) I(zero) F(lo) F(hi)
+
+/* resize of bytes, which keep scale and zero point; LINEAR: the floats of the four neighbours a b above c d become
+ * rint(fma(q - p, fraction of rows, p)) of p = fma(b - a, fraction of columns, a) and q alike. */
+#define FX_RESIZE_U8_FIELDS(I, F)                                                                                     \
+    I(mode) I(coord) I(nearest) I(n) I(h) I(w) I(c) I(oh) I(ow) I(x_sn) I(x_sh) I(x_sw) I(y_sn) I(y_sh) I(y_sw)       \
+    F(scale_h) F(scale_w)
+
+/* Both operands computed: the sums of (a[b0,b1,m,k] - a_zero) (b[b0,b1,k,n] - b_zero), int32, any strides. U8: y =
+ * finish(sum scale); F32: y = min(max(sum scale, lo), hi). */
+#define FX_MATMUL_U8_FIELDS(I, F)                                                                                     \
+    I(b0) I(b1) I(m) I(n) I(k) I(a_s0) I(a_s1) I(a_sm) I(a_sk) I(b_s0) I(b_s1) I(b_sk) I(b_sn) I(y_s0) I(y_s1)        \
+    I(y_sm) I(a_zero) I(b_zero) F(scale) I(to) I(zero) F(lo) F(hi)
+
 /* clang-format on */
 
 /* One line per operator, as FX_OPS has them. */
 #define FX_OPS_BYTES(X)                                                                                                \
     X(CONV_U8, conv_u8, 3, 1)                                                                                          \
-    X(DWCONV_U8, dwconv_u8, 2, 1)
+    X(DWCONV_U8, dwconv_u8, 2, 1)                                                                                      \
+    X(BINARY_U8, binary_u8, 2, 0)                                                                                      \
+    X(TABLE_U8, table_u8, 2, 0)                                                                                        \
+    X(POOL_U8, pool_u8, 1, 0)                                                                                          \
+    X(RESIZE_U8, resize_u8, 1, 0)
 
 #endif
