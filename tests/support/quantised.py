@@ -48,8 +48,12 @@ class Quantised:
         """An input of bytes, restored."""
         name = self.name("q")
         self.inputs[name] = shape
-        self.steps[name] = self.constant("s", F32(scale)), self.constant("z", self.zero())
+        self.steps[name] = self.own_steps(scale)
         return name
+
+    def own_steps(self, scale: float) -> tuple[str, str]:
+        """New steps, of which no round numbers make halves."""
+        return self.constant("s", F32(scale * self.rng.uniform(1, 1.1))), self.constant("z", self.zero())
 
     def restore(self, name: str) -> str:
         """The floats of a tensor of bytes."""
@@ -66,9 +70,7 @@ class Quantised:
     def round(self, value: str, scale: float = 0.05, like: str = "") -> str:
         """Floats as bytes, in new steps or those of ``like``."""
         out = self.name("q")
-        self.steps[out] = (
-            self.steps[like] if like else (self.constant("s", F32(scale)), self.constant("z", self.zero()))
-        )
+        self.steps[out] = self.steps[like] if like else self.own_steps(scale)
         self.nodes.append(helper.make_node("QuantizeLinear", [value, *self.steps[out]], [out]))
         return out
 

@@ -18,6 +18,9 @@ from .cleanup import cleanup
 from .rewrite import operands
 
 
+FUSED = False  # until floats are rounded twice
+
+
 class _Behind(NamedTuple):
     """What becomes of the sums of integers: the last node of it, and what they are multiplied by and get added."""
 
@@ -86,7 +89,7 @@ def _behind(uses: Bytes, conv: Node) -> _Behind | None:
     found = uses.after_reshapes(product.outputs[0])
     if found is not None and _is_plain(found[1], "add"):
         offset = _beside(uses, *found, channels)
-        if offset is not None:
+        if offset is not None and FUSED:
             return _Behind(found[1], *steps, offset, whole)
     return _Behind(product, *steps, None, whole)
 

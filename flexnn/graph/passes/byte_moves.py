@@ -58,9 +58,9 @@ def _use_uint8(graph: Graph) -> None:
         elif node.op in ("reshape", "copy", "slice") and twin is not None and twin != node.inputs[0]:
             uses.set_twin(made, uses.emit(node, node.op, [twin], dict(node.attrs)))
         elif is_restoring(node) and twin is not None and twin != node.inputs[0] and len(node.inputs) < 4:
-            zero = constant_value(graph, node.inputs[2]) if len(node.inputs) == 3 else np.zeros((), np.int8)
-            if zero is not None:
-                shifted = add_array(graph, f"{node.name}.zero", (zero.view(np.uint8) ^ 128).reshape(zero.shape))
+            middle = constant_value(graph, node.inputs[2]) if len(node.inputs) == 3 else np.zeros((), np.int8)
+            if middle is not None:
+                shifted = add_array(graph, f"{node.name}.zero", (middle.view(np.uint8) ^ 128).reshape(middle.shape))
                 uses.feed(node, [twin, node.inputs[1], shifted])
     uses.flush()
     cleanup(graph)

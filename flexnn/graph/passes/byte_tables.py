@@ -46,10 +46,10 @@ def tabulate(graph: Graph) -> None:
         elif node.op in _KINDS and (origin := _computed(uses, node, origins)) is not None:
             origins[made] = origin
         elif is_rounding(graph, node) and node.attrs["to"] == "u8" and node.inputs[0] in origins:
-            steps = steps_of(graph, node)
-            if steps is not None:
+            own = steps_of(graph, node)
+            if own is not None:
                 origin = origins[node.inputs[0]]
-                table = add_array(graph, f"{node.name}.table", steps.rounded(origin.values))
+                table = add_array(graph, f"{node.name}.table", own.rounded(origin.values))
                 node.op, node.attrs = "table_u8", {}
                 uses.feed(node, [origin.source, table])
                 _look_up(uses, node, origins)

@@ -33,7 +33,7 @@ class Steps:
         """Floats as bytes, rounded half to even; NaN as the zero point's byte is nothing that anybody relies on."""
         with np.errstate(invalid="ignore", over="ignore"):
             steps = np.rint(values.astype(np.float32) / np.float32(self.scale)) + np.float32(self.zero)
-            return np.clip(np.nan_to_num(steps, nan=0.0), 0, 255).astype(np.uint8)
+            return np.asarray(np.clip(np.nan_to_num(steps, nan=0.0), 0, 255), np.uint8)
 
 
 CONSTANT_MAX = 1 << 18

@@ -39,7 +39,7 @@ class _Whole:
         """Load the weights and divide them by their steps."""
         values = np.asarray(self.weight.load(), np.float32)
         steps = np.asarray(self.step.load(), np.float32).reshape(-1, *[1] * (values.ndim - 1))
-        return np.rint(values / steps).astype(np.int8)
+        return np.asarray(np.rint(values / steps), np.int8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class _Counts:
     def whole(self) -> Array:
         """The steps, rounded, float64."""
         steps = np.asarray(self.step.load(), np.float64) * self.scale
-        return np.rint(np.asarray(self.bias.load(), np.float64) / steps)
+        return np.asarray(np.rint(np.asarray(self.bias.load(), np.float64) / steps))
 
     def load(self) -> Array:
         """The steps as int32."""
