@@ -69,13 +69,13 @@ static void finish_apart(const strip *s, int32_t pixel, __m512i sum[4]) {
     for (int l = 0; l < s->blocks; l++) {
         const int32_t at = s->at + l * FX_NR;
         const float *scales = (const float *)(const void *)(d->w + at / FX_NR * d->w_panel) + 2 * FX_NR;
-        const __mmask16 mask = fx_mask_below(d->channels, at);
+        const int n = fx_channels_below(d->channels, at);
         if (d->finish.to == FX_DTYPE_F32)
             fx_store_floats512(&f, sum[l], _mm512_loadu_ps(scales), _mm512_loadu_ps(scales + FX_NR),
-                               (float *)d->y + pixel * d->y_step + at, mask);
+                               (float *)d->y + pixel * d->y_step + at, fx_mask_below(n, 0));
         else
             fx_store_bytes512(&f, sum[l], _mm512_loadu_ps(scales), d->r + pixel * d->r_step + at,
-                              (uint8_t *)d->y + pixel * d->y_step + at, mask);
+                              (uint8_t *)d->y + pixel * d->y_step + at, n);
     }
 }
 
@@ -95,8 +95,20 @@ FX_INLINE void multiply(strip *s, int32_t pixel, const __m512i *columns, const i
         return;
     }
     FX_UNROLL for (int k = 0; k < 4; k++) sum[k] = fx_whole512(&s->pack, sum[k], s->scale[k]);
-    _mm512_mask_storeu_epi8((uint8_t *)d->y + pixel * d->y_step + s->at, s->mask,
-                            fx_pack512_clamped(&s->pack, sum[0], sum[1], sum[2], sum[3]));
+    const __m512i bytes = fx_pack512_clamped(&s->pack, sum[0], sum[1], sum[2], sum[3]);
+    uint8_t *y = (uint8_t *)d->y + pixel * d->y_step + s->at;
+    if (s->mask == ~(__mmask64)0) {
+        _mm512_storeu_si512(y, bytes);
+        return;
+    }
+    const int32_t n = d->channels - s->at;
+    fx_store_first(y, _mm512_castsi512_si128(bytes), fx_channels_below(n, 0));
+    if (n > FX_NR)
+        fx_store_first(y + FX_NR, _mm512_extracti32x4_epi32(bytes, 1), fx_channels_below(n, FX_NR));
+    if (n > 2 * FX_NR)
+        fx_store_first(y + 2 * FX_NR, _mm512_extracti32x4_epi32(bytes, 2), fx_channels_below(n, 2 * FX_NR));
+    if (n > 3 * FX_NR)
+        fx_store_first(y + 3 * FX_NR, _mm512_extracti32x4_epi32(bytes, 3), fx_channels_below(n, 3 * FX_NR));
 }
 
 /* Pixels [first, last), whose columns of taps fit. */
@@ -123,7 +135,8 @@ static void run_pixels(strip *s, int32_t first, int32_t last) {
 extern void fx_dwconv_u8_avx512(const fx_dw_u8 *d);
 
 void FX_SYMBOL(dwconv_u8)(const fx_dw_u8 *d) {
-    strip s = {.d = d, .fours = (d->kh + 3) / 4};
+    strip s; /* most of which is written before it is read */
+    s.d = d, s.at = 0, s.fours = (d->kh + 3) / 4;
     const int64_t reach = (int64_t)(d->kw - 1) * d->dilation;
     if (s.fours > FOURS_MAX || (int64_t)d->kw * s.fours * 4 > VECTORS || reach >= COLUMNS) {
         fx_dwconv_u8_avx512(d);
