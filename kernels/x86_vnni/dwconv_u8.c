@@ -1,20 +1,20 @@
 /* Depthwise convolution of bytes, 64 channels at once. The bytes of four rows of taps are interleaved, so that a lane
  * holds those of one channel and VPDPBUSD adds their products; a column of taps is interleaved once for all pixels that
- * see it. Unpacking leaves vector k with channels 4k to 4k + 3 of each of four panels, and packing of finished sums takes
- * that back, so that only weights, biases and scales are ordered by hand, once for a strip. */
+ * see it. Unpacking leaves vector k with channels 4k to 4k + 3 of each of four panels, and packing of finished sums
+ * takes that back, so that only weights, biases and scales are ordered by hand, once for a strip. */
 #include "../vec/load_weights.h"
 #include "../x86/byte_finish.h"
 
-#define BLOCK 64      /* channels */
-#define COLUMNS 40    /* most columns of taps that are interleaved at once */
-#define VECTORS 48    /* most vectors of weights: 5 x 5 taps have 40 */
+#define BLOCK 64   /* channels */
+#define COLUMNS 40 /* most columns of taps that are interleaved at once */
+#define WEIGHTS 48 /* most vectors of weights: 5 x 5 taps have 40 */
 #define FOURS_MAX 2
 
 typedef struct strip {
     const fx_dw_u8 *d;
     fx_pack512 pack;
     __m512 scale[4];
-    __m512i bias[4], w[VECTORS];
+    __m512i bias[4], w[WEIGHTS];
     __m512i columns[COLUMNS * FOURS_MAX * 4];
     __mmask64 mask;
     int32_t at, fours, blocks; /* first channel of the block, of the strip; panels that it has */
@@ -69,13 +69,13 @@ static void finish_apart(const strip *s, int32_t pixel, __m512i sum[4]) {
     for (int l = 0; l < s->blocks; l++) {
         const int32_t at = s->at + l * FX_NR;
         const float *scales = (const float *)(const void *)(d->w + at / FX_NR * d->w_panel) + 2 * FX_NR;
-        const int n = fx_channels_below(d->channels, at);
+        const __mmask16 mask = fx_mask_below(d->channels, at);
         if (d->finish.to == FX_DTYPE_F32)
             fx_store_floats512(&f, sum[l], _mm512_loadu_ps(scales), _mm512_loadu_ps(scales + FX_NR),
-                               (float *)d->y + pixel * d->y_step + at, fx_mask_below(n, 0));
+                               (float *)d->y + pixel * d->y_step + at, mask);
         else
             fx_store_bytes512(&f, sum[l], _mm512_loadu_ps(scales), d->r + pixel * d->r_step + at,
-                              (uint8_t *)d->y + pixel * d->y_step + at, n);
+                              (uint8_t *)d->y + pixel * d->y_step + at, mask);
     }
 }
 
@@ -87,28 +87,16 @@ FX_INLINE void multiply(strip *s, int32_t pixel, const __m512i *columns, const i
     const __m512i *w = s->w;
     FX_UNROLL for (int32_t kx = 0; kx < kw; kx++) {
         const __m512i *v = columns + (int64_t)kx * d->dilation * fours * 4;
-        FX_UNROLL for (int32_t f = 0; f < fours; f++, v += 4, w += 4)
-            FX_UNROLL for (int k = 0; k < 4; k++) sum[k] = _mm512_dpbusd_epi32(sum[k], v[k], w[k]);
+        FX_UNROLL for (int32_t f = 0; f < fours; f++, v += 4, w += 4) FX_UNROLL for (int k = 0; k < 4; k++) sum[k] =
+            _mm512_dpbusd_epi32(sum[k], v[k], w[k]);
     }
     if (d->r || d->finish.to == FX_DTYPE_F32) {
         finish_apart(s, pixel, sum);
         return;
     }
     FX_UNROLL for (int k = 0; k < 4; k++) sum[k] = fx_whole512(&s->pack, sum[k], s->scale[k]);
-    const __m512i bytes = fx_pack512_clamped(&s->pack, sum[0], sum[1], sum[2], sum[3]);
-    uint8_t *y = (uint8_t *)d->y + pixel * d->y_step + s->at;
-    if (s->mask == ~(__mmask64)0) {
-        _mm512_storeu_si512(y, bytes);
-        return;
-    }
-    const int32_t n = d->channels - s->at;
-    fx_store_first(y, _mm512_castsi512_si128(bytes), fx_channels_below(n, 0));
-    if (n > FX_NR)
-        fx_store_first(y + FX_NR, _mm512_extracti32x4_epi32(bytes, 1), fx_channels_below(n, FX_NR));
-    if (n > 2 * FX_NR)
-        fx_store_first(y + 2 * FX_NR, _mm512_extracti32x4_epi32(bytes, 2), fx_channels_below(n, 2 * FX_NR));
-    if (n > 3 * FX_NR)
-        fx_store_first(y + 3 * FX_NR, _mm512_extracti32x4_epi32(bytes, 3), fx_channels_below(n, 3 * FX_NR));
+    _mm512_mask_storeu_epi8((uint8_t *)d->y + pixel * d->y_step + s->at, s->mask,
+                            fx_pack512_clamped(&s->pack, sum[0], sum[1], sum[2], sum[3]));
 }
 
 /* Pixels [first, last), whose columns of taps fit. */
@@ -138,7 +126,7 @@ void FX_SYMBOL(dwconv_u8)(const fx_dw_u8 *d) {
     strip s; /* most of which is written before it is read */
     s.d = d, s.at = 0, s.fours = (d->kh + 3) / 4;
     const int64_t reach = (int64_t)(d->kw - 1) * d->dilation;
-    if (s.fours > FOURS_MAX || (int64_t)d->kw * s.fours * 4 > VECTORS || reach >= COLUMNS) {
+    if (s.fours > FOURS_MAX || (int64_t)d->kw * s.fours * 4 > WEIGHTS || reach >= COLUMNS) {
         fx_dwconv_u8_avx512(d);
         return;
     }
