@@ -67,7 +67,8 @@ static inline void check_set_finished(const check_case *c, check_expected *e, co
                                       int64_t sum, float scale, float offset, const uint8_t *r) {
     const int32_t whole = (int32_t)(uint32_t)(uint64_t)sum;
     if (f->to == FX_DTYPE_F32) {
-        const float y = check_clamped(fmaf((float)whole, scale, offset), f->lo, f->hi);
+        const float product = (float)((double)(float)whole * scale); /* rounded before the sum */
+        const float y = check_clamped((float)((double)product + offset), f->lo, f->hi);
         int32_t bits;
         memcpy(&bits, &y, sizeof bits);
         check_set_int(c, e, at, bits);

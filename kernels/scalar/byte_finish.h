@@ -16,7 +16,7 @@ static inline float fx_clamped(float v, float lo, float hi) {
 static inline void fx_store_scalar(const fx_byte_finish *f, int32_t sum, float scale, float offset, const uint8_t *r,
                                    void *y, int64_t i) {
     if (f->to == FX_DTYPE_F32) {
-        ((float *)y)[i] = fx_clamped(fmaf((float)sum, scale, offset), f->lo, f->hi);
+        ((float *)y)[i] = fx_clamped((float)sum * scale + offset, f->lo, f->hi);
         return;
     }
     const float v = rintf(fx_clamped((float)sum * scale, f->lo, f->hi));

@@ -75,22 +75,25 @@ void FX_SYMBOL(pool_u8)(const fx_pool_u8 *p) {
             add_columns(p, p->x + at, sums, COLUMNS);
         else
             add_columns(p, p->x + at, sums, n);
-        const int32_t zeros = p->rows * p->pixels * p->x_zero;
-        for (int32_t j = 0; j < n; j++) {
-            const float v = fx_clamped((float)(sums[j] - zeros) * p->scale, p->lo, p->hi);
-            p->y[at + j] = (uint8_t)(p->zero + (int32_t)rintf(v));
-        }
+        const int32_t zeros = p->rows * p->pixels * p->x_zero, zero = p->zero;
+        const float scale = p->scale, lo = p->lo, hi = p->hi;
+        uint8_t bytes[COLUMNS];
+        for (int32_t j = 0; j < COLUMNS; j++)
+            bytes[j] = (uint8_t)(zero + (int32_t)rintf(fx_clamped((float)(sums[j] - zeros) * scale, lo, hi)));
+        memcpy(p->y + at, bytes, (size_t)n);
     }
 }
 
 void FX_SYMBOL(resize_u8)(const fx_resize_u8 *r) {
     const uint8_t *a = r->x[0], *b = r->x[1], *c = r->x[2], *d = r->x[3];
     const float column = r->column, row = r->row;
+    const int32_t channels = r->channels;
+    uint8_t *y = r->y;
 #pragma GCC ivdep
-    for (int32_t j = 0; j < r->channels; j++) {
+    for (int32_t j = 0; j < channels; j++) {
         const float p = fmaf((float)(b[j] - a[j]), column, (float)a[j]);
         const float q = fmaf((float)(d[j] - c[j]), column, (float)c[j]);
-        r->y[j] = (uint8_t)(int32_t)rintf(fx_clamped(fmaf(q - p, row, p), 0, UINT8_MAX));
+        y[j] = (uint8_t)(int32_t)rintf(fx_clamped(fmaf(q - p, row, p), 0, UINT8_MAX));
     }
 }
 

@@ -2,7 +2,7 @@
 #ifndef FLEXNN_X86_BYTE_FINISH_H
 #define FLEXNN_X86_BYTE_FINISH_H
 
-#include "flexnn/kernels.h"
+#include "../vec/simd.h"
 
 #include <immintrin.h>
 
@@ -24,7 +24,7 @@ static inline fx_finish512 fx_finish512_of(const fx_byte_finish *f) {
 }
 
 /* v in [lo, hi], lo where it is NaN: the second operand of MAXPS. */
-static inline __m512 fx_clamped512(__m512 v, __m512 lo, __m512 hi) {
+FX_INLINE __m512 fx_clamped512(__m512 v, __m512 lo, __m512 hi) {
     return _mm512_min_ps(_mm512_max_ps(v, lo), hi);
 }
 
@@ -46,7 +46,7 @@ static inline void fx_store_bytes512(const fx_finish512 *f, __m512i sum, __m512 
 
 static inline void fx_store_floats512(const fx_finish512 *f, __m512i sum, __m512 scale, __m512 offset, float *y,
                                       __mmask16 mask) {
-    const __m512 v = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), scale, offset);
+    const __m512 v = _mm512_add_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(sum), scale), offset);
     _mm512_mask_storeu_ps(y, mask, fx_clamped512(v, f->lo, f->hi));
 }
 
@@ -64,13 +64,16 @@ typedef struct fx_pack512 {
     __mmask16 masks[2];
 } fx_pack512;
 
-static inline fx_pack512 fx_pack512_of(const fx_dot_u8 *d) {
-    const fx_byte_finish *f = &d->finish;
-    fx_pack512 p = {.top = _mm512_set1_ps(f->hi),
-                    .zero = _mm512_set1_epi16((int16_t)f->zero),
-                    .lo = _mm512_set1_epi8((char)(f->zero + _mm_cvtss_si32(_mm_set_ss(f->lo)))),
-                    .hi = _mm512_set1_epi8((char)(f->zero + _mm_cvtss_si32(_mm_set_ss(f->hi)))),
-                    .order = _mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0)};
+FX_INLINE fx_pack512 fx_pack512_clamps(const fx_byte_finish *f) {
+    return (fx_pack512){.top = _mm512_set1_ps(f->hi),
+                        .zero = _mm512_set1_epi16((int16_t)f->zero),
+                        .lo = _mm512_set1_epi8((char)(f->zero + _mm_cvtss_si32(_mm_set_ss(f->lo)))),
+                        .hi = _mm512_set1_epi8((char)(f->zero + _mm_cvtss_si32(_mm_set_ss(f->hi)))),
+                        .order = _mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0)};
+}
+
+FX_INLINE fx_pack512 fx_pack512_of(const fx_dot_u8 *d) {
+    fx_pack512 p = fx_pack512_clamps(&d->finish);
     for (int j = 0; j < d->panels; j++) {
         const float *scales = (const float *)(const void *)(d->w + j * d->w_panel) + 2 * FX_NR;
         p.scale[j] = _mm512_loadu_ps(d->scales ? d->scales + j * FX_NR : scales);
@@ -79,21 +82,25 @@ static inline fx_pack512 fx_pack512_of(const fx_dot_u8 *d) {
     return p;
 }
 
-static inline __m512i fx_whole512(const fx_pack512 *p, __m512i sum, __m512 scale) {
+FX_INLINE __m512i fx_whole512(const fx_pack512 *p, __m512i sum, __m512 scale) {
     return _mm512_cvtps_epi32(_mm512_min_ps(p->top, _mm512_mul_ps(_mm512_cvtepi32_ps(sum), scale)));
 }
 
-/* The bytes of a, b, c, d, one after the other. */
-static inline __m512i fx_pack512_bytes(const fx_pack512 *p, __m512i a, __m512i b, __m512i c, __m512i d) {
+/* The bytes of a, b, c, d: fours of them in turn. */
+FX_INLINE __m512i fx_pack512_clamped(const fx_pack512 *p, __m512i a, __m512i b, __m512i c, __m512i d) {
     const __m512i low = _mm512_adds_epi16(_mm512_packs_epi32(a, b), p->zero);
     const __m512i high = _mm512_adds_epi16(_mm512_packs_epi32(c, d), p->zero);
-    const __m512i bytes = _mm512_min_epu8(_mm512_max_epu8(_mm512_packus_epi16(low, high), p->lo), p->hi);
-    return _mm512_permutexvar_epi32(p->order, bytes);
+    return _mm512_min_epu8(_mm512_max_epu8(_mm512_packus_epi16(low, high), p->lo), p->hi);
+}
+
+/* The same, one after the other. */
+FX_INLINE __m512i fx_pack512_bytes(const fx_pack512 *p, __m512i a, __m512i b, __m512i c, __m512i d) {
+    return _mm512_permutexvar_epi32(p->order, fx_pack512_clamped(p, a, b, c, d));
 }
 
 /* Rows i and i + 1 of d, of two panels each; a last row is stored twice. */
-static inline void fx_pack_two(const fx_pack512 *p, const fx_dot_u8 *d, int i, const __m512i *first,
-                               const __m512i *second) {
+FX_INLINE void fx_pack_two(const fx_pack512 *p, const fx_dot_u8 *d, int i, const __m512i *first,
+                           const __m512i *second) {
     const __m512i bytes =
         fx_pack512_bytes(p, fx_whole512(p, first[0], p->scale[0]), fx_whole512(p, first[1], p->scale[1]),
                          fx_whole512(p, second[0], p->scale[0]), fx_whole512(p, second[1], p->scale[1]));
@@ -104,8 +111,8 @@ static inline void fx_pack_two(const fx_pack512 *p, const fx_dot_u8 *d, int i, c
 }
 
 /* Rows from i on, at most four, of one panel. */
-static inline void fx_pack_four(const fx_pack512 *p, const fx_dot_u8 *d, int i, __m512i s0, __m512i s1, __m512i s2,
-                                __m512i s3) {
+FX_INLINE void fx_pack_four(const fx_pack512 *p, const fx_dot_u8 *d, int i, __m512i s0, __m512i s1, __m512i s2,
+                            __m512i s3) {
     const __m512 scale = p->scale[0];
     const __m512i bytes = fx_pack512_bytes(p, fx_whole512(p, s0, scale), fx_whole512(p, s1, scale),
                                            fx_whole512(p, s2, scale), fx_whole512(p, s3, scale));

@@ -3,7 +3,6 @@
 /* What is done to each byte is avx512's. */
 #define FX_AVX512_PROTOTYPE(name, ret, args) ret fx_##name##_avx512 args;
 FX_BYTE_KERNELS(FX_AVX512_PROTOTYPE)
-#define fx_dwconv_u8_avx512_vnni fx_dwconv_u8_avx512
 #define fx_binary_u8_avx512_vnni fx_binary_u8_avx512
 #define fx_table_u8_avx512_vnni fx_table_u8_avx512
 #define fx_pool_u8_avx512_vnni fx_pool_u8_avx512

@@ -77,7 +77,7 @@ def _conv(graph: Graph, node: Node, x: Array, second: Array | None = None, zero:
     whole = total.astype(np.int32).astype(F32)
     attrs = node.attrs
     if attrs["to"] == "f32":
-        return np.minimum(np.maximum(fma(whole, scale, offset), F32(attrs["lo"])), F32(attrs["hi"]))
+        return np.minimum(np.maximum(whole * scale + offset, F32(attrs["lo"])), F32(attrs["hi"]))
     y = finished(whole * scale, attrs["zero"], attrs["lo"], attrs["hi"])
     if second is None:
         return y

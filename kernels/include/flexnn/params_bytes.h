@@ -20,7 +20,7 @@
  * as x_zero. sum = bias + products, int32, which wraps; the bias has x_zero's share: -x_zero times the sum of weights.
  * U8: y = finish(sum scale) with zero, lo and hi. Where there is a residual r, u8 of y's shape, that is not yet y: v =
  * finish(...) - zero is rounded, and y = finish(fma(v, v_scale, (r - r_zero) r_scale)) with sum_zero, sum_lo, sum_hi.
- * F32: y = min(max(fma(sum, scale, offset), lo), hi); no residual. is_dynamic (F32, no padding): in[1] is a step, f32,
+ * F32: y = min(max(sum scale + offset, lo), hi), the product rounded first; no residual. is_dynamic (F32, no padding): in[1] is a step, f32,
  * and in[2] x's zero point, u8, which only a run knows: the bias has no share of it, sum is less the zero point times
  * the sum of weights, and the scale is scale step.
  * Panels (bytes_panel.h): [bias FX_NR int32][sums of weights FX_NR int32][scale FX_NR f32][F32: offset FX_NR f32], then
