@@ -18,9 +18,6 @@ from .cleanup import cleanup
 from .rewrite import operands
 
 
-FUSED = False  # until floats are rounded twice
-
-
 class _Behind(NamedTuple):
     """What becomes of the sums of integers: the last node of it, and what they are multiplied by and get added."""
 
@@ -89,7 +86,7 @@ def _behind(uses: Bytes, conv: Node) -> _Behind | None:
     found = uses.after_reshapes(product.outputs[0])
     if found is not None and _is_plain(found[1], "add"):
         offset = _beside(uses, *found, channels)
-        if offset is not None and FUSED:
+        if offset is not None:
             return _Behind(found[1], *steps, offset, whole)
     return _Behind(product, *steps, None, whole)
 
