@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import onnx
+
 from bench import MODELS
 from bench.cli import cli
 from bench.models.build import BUILT, build
@@ -21,6 +23,8 @@ from bench.models.inputs import input_shapes, random_feed
 
 SAMPLES = 2
 """Inputs that calibrate."""
+AXES_SINCE = 13
+"""Opset from which on DequantizeLinear has an axis."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +89,15 @@ def quantise(source: Path, target: Path, form: Form, shapes: Mapping[str, tuple[
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
     weights = QuantType[form.weights]
+    model = onnx.load(source, load_external_data=False)
+    opset = next(o.version for o in model.opset_import if not o.domain)
+    by_channel = form.per_channel and opset >= AXES_SINCE
     with tempfile.TemporaryDirectory() as folder:
         plain = Path(folder) / "plain.onnx"
         quant_pre_process(str(source), str(plain), skip_symbolic_shape=True)
         part = Path(folder) / "quantised.onnx"
         if form.dynamic:
-            quantize_dynamic(plain, part, weight_type=weights, per_channel=form.per_channel)
+            quantize_dynamic(plain, part, weight_type=weights, per_channel=by_channel)
         else:
             quantize_static(
                 str(plain),
@@ -99,7 +106,7 @@ def quantise(source: Path, target: Path, form: Form, shapes: Mapping[str, tuple[
                 quant_format=QuantFormat.QOperator if form.operators else QuantFormat.QDQ,
                 activation_type=QuantType[form.activations],
                 weight_type=weights,
-                per_channel=form.per_channel,
+                per_channel=by_channel,
             )
         target.write_bytes(part.read_bytes())
 
