@@ -39,9 +39,9 @@ from bench.summary import geometric_mean, median, quantile
 ROUNDS = 5
 THREADS = (1, 2)
 BLOCK_SECONDS = 0.25
-TOLERANCE, TOLERANCE_NARROW = 1e-4, 5e-2
+TOLERANCE, TOLERANCE_NARROW = 1e-4, 0.15
 """Error that is right: of float32, and where activations are rounded to 8 bits: a rounding that falls the other way is
-a step, and steps of 8 bits add up over a hundred layers.
+a step, and steps add up over the layers. onnxruntime with and without optimisation is 0.12 apart on ViT-B/16.
 """
 PEER_TOLERANCE = 1e-2
 """A peer with a larger error has not computed the model."""

@@ -50,7 +50,7 @@
 /* y = act(a op b), strides 0 where an operand is broadcast. */
 #define FX_BINARY_FIELDS(I, F) I(kind) FX_I6(I, d) FX_I6(I, as) FX_I6(I, bs) FX_I6(I, ys) I(act) F(alpha) F(beta)
 
-/* Over axis n of a contiguous [outer, n, inner]; log: LogSoftmax. */
+/* Over axis n of a contiguous [outer, n, inner]; log: LogSoftmax. y may be x. */
 #define FX_SOFTMAX_FIELDS(I, F) I(outer) I(n) I(inner) I(log)
 
 /* [outer, n, inner] -> [outer, inner], contiguous, of elements of dtype; kind: fx_reduce_kind. */
