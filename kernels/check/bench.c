@@ -48,7 +48,7 @@ double check_peak_flops(const fx_kernels *k) {
 static double peak_of_bytes(const fx_kernels *k) {
     enum { BYTES = 512, MOST = 16 };
     static uint8_t row[BYTES], out[MOST][2 * FX_NR];
-    static char panels[2][4 * 64 + BYTES * FX_NR], laid[MOST * BYTES * 2 + FX_LAID_SLACK];
+    static char panels[2][4 * 64 + BYTES * FX_NR], laid[MOST * BYTES * 2];
     static char laid_w[2][BYTES * FX_NR];
     const uint8_t *a[MOST];
     void *c[MOST];

@@ -86,6 +86,11 @@ static int64_t element_bytes(const fx_params *u, int operand) {
 
 /* ---- workspace ---- */
 
+/* Bytes of a row, rounded up to what levels read at once where they lay operands out. */
+static int64_t laid_depth(const fx_conv_u8_params *p) {
+    return fx_round_up(runs(p) * run_bytes(p), FX_LAID_BYTES);
+}
+
 typedef struct workspace {
     int64_t *tap_offset; /* bytes from the first tap to each; not by rows */
     const uint8_t **a;   /* [runs][rows] */
@@ -119,8 +124,8 @@ static workspace workspace_at(void *base, const fx_kernels *k, const fx_conv_u8_
     FX_TAKE(s.zero, base, at, run);
     FX_TAKE(s.ends, base, at, 4 * run);
     FX_TAKE(s.gathered, base, at, p->is_by_rows ? b->rows * n * run : 0);
-    FX_TAKE(s.rows, base, at, b->lay_rows_u8 ? n * run * b->row_bytes * b->rows + FX_LAID_SLACK : 0);
-    FX_TAKE(s.panels, base, at, b->lay_panel_u8 ? panels * n * run * FX_NR : 0);
+    FX_TAKE(s.rows, base, at, b->lay_rows_u8 ? laid_depth(p) * b->row_bytes * b->rows : 0);
+    FX_TAKE(s.panels, base, at, b->lay_panel_u8 ? panels * laid_depth(p) * FX_NR : 0);
     FX_TAKE(s.bias, base, at, p->is_dynamic ? panels * FX_NR : 0);
     FX_TAKE(s.scales, base, at, p->is_dynamic ? panels * FX_NR : 0);
     s.size = at;
@@ -288,7 +293,7 @@ static void lay_panels(const walk *w, const char *panel, int64_t bytes, int64_t 
     for (int64_t i = 0; i < count; i++, panel += bytes) {
         if (b->lay_panel_u8) {
             const fx_lay_panel_u8 l = {.from = (const int8_t *)panel + fx_byte_panel_head(p->to),
-                                       .to = (int8_t *)w->s.panels + i * weights,
+                                       .to = (int8_t *)w->s.panels + i * laid_depth(p) * FX_NR,
                                        .fours = weights / FX_FOUR_BYTES};
             b->lay_panel_u8(&l);
         }
@@ -363,7 +368,7 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
     start_run(&w);
     fx_dot_u8 d = {.a = w.s.a, .laid = w.s.rows, .c = w.s.c, .r = p->has_residual ? w.s.r : NULL, .w_panel = bytes};
     d.runs = (int32_t)runs(p), d.run = (int32_t)w.run;
-    d.laid_panel = d.runs * w.run * FX_NR;
+    d.laid_panel = laid_depth(p) * FX_NR;
     d.finish = FX_BYTE_FINISH_OF(p);
     for (uint32_t u = u0; u < u1; u++) {
         const int64_t part = u % cut.parts, group = u / cut.parts;
@@ -372,7 +377,8 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
             fx_min64(b->panels * fx_cut_at(cut.groups, cut.cuts, group + 1), fx_div_up(win->c1 - win->c0, FX_NR));
         d.w = (const char *)call->weight + first * bytes;
         lay_panels(&w, d.w, bytes, last - first);
-        d.is_symmetric = b->asks && is_symmetric(d.w + fx_byte_panel_head(p->to), bytes, d.laid_panel, last - first);
+        d.is_symmetric = b->asks && is_symmetric(d.w + fx_byte_panel_head(p->to), bytes,
+                                                 bytes - fx_byte_panel_head(p->to), last - first);
         int64_t t = fx_cut_at(cut.items, cut.parts, part);
         const int64_t end = fx_cut_at(cut.items, cut.parts, part + 1);
         start_walk(&w, fx_cut_at(pixels, cut.items, t));

@@ -15,7 +15,7 @@ static inline int64_t fx_byte_panel_head(int32_t to) {
     return (to == FX_DTYPE_F32 ? 4 : 3) * FX_NR * (int64_t)sizeof(float);
 }
 #define FX_FOUR_BYTES (FX_NR * 4) /* of the weights of four products a channel */
-#define FX_LAID_SLACK 64          /* bytes behind rows that are laid out */
+#define FX_LAID_BYTES 16          /* of which rows and panels that are laid out have whole ones */
 
 /* Finishing of params_bytes.h. */
 typedef struct fx_byte_finish {
@@ -47,15 +47,15 @@ typedef struct fx_dot_u8 {
     fx_byte_finish finish;
 } fx_dot_u8;
 
-/* Lays out the rows of a tile: a as fx_dot_u8 has it, to runs * run * row_bytes bytes for each of the rows that the
- * level's tile has, 64-byte aligned. */
+/* Lays out the rows of a tile: a as fx_dot_u8 has it, to runs * run bytes, rounded up to FX_LAID_BYTES, times
+ * row_bytes for each of the rows that the level's tile has, 64-byte aligned. */
 typedef struct fx_lay_rows_u8 {
     const uint8_t *const *a;
     void *to;
     int32_t rows, runs, run;
 } fx_lay_rows_u8;
 
-/* Lays out the weights of a panel, `fours` fours of each channel, to as many bytes. */
+/* Lays out the weights of a panel, `fours` fours of each channel, to as many bytes, rounded up as rows are. */
 typedef struct fx_lay_panel_u8 {
     const int8_t *from;
     int8_t *to;

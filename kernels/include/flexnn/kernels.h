@@ -401,6 +401,6 @@ extern const fx_byte_kernels FX_SYMBOL(byte_kernels);
                                                      FX_BYTE_KERNELS(FX_TABLE_ENTRY) __VA_ARGS__}
 #endif
 
-#define FX_LEVELS(Y) Y(scalar) Y(neon) Y(neon_inorder) Y(avx2) Y(avx512) Y(avx512_vnni)
+#define FX_LEVELS(Y) Y(scalar) Y(neon) Y(neon_inorder) Y(neon_dot) Y(neon_i8mm) Y(avx2) Y(avx512) Y(avx512_vnni)
 
 #endif
