@@ -63,7 +63,7 @@ SOURCES = (
     Source("vit_b16", forms=("u8s8", "s8s8", "dynamic")),
     Source("ppocr_v4_det", {"x": (1, 3, 640, 640)}, ("u8s8",)),
 )
-"""What is compared at full size."""
+"""Models that are compared at full size."""
 
 
 def narrow_path(name: str, form: str) -> Path:

@@ -184,7 +184,7 @@ def _repeated(ctx: Context, v: Value, count: int) -> Value:
 
 
 def _between(ctx: Context, a: tuple[int, int, int], b: tuple[int, int, int], y: int, *, axis: int) -> _Between | None:
-    """What a product is restored from and rounded to, where all steps are constants and those of the first operand and
+    """Operands of a product and steps of its result, where all steps are constants and those of the first operand and
     of the result belong to whole tensors. ``a``, ``b``: inputs that are values, scale, zero point; ``axis``: of b.
     """
     steps = [ctx.input(i) for i in (*a[1:], *b[1:], y, y + 1)]

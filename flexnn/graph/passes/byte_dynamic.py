@@ -19,7 +19,7 @@ from .rewrite import operands
 
 
 class _Behind(NamedTuple):
-    """What becomes of the sums of integers: the last node of it, and what they are multiplied by and get added."""
+    """Nodes behind the sums of integers: the last one, and what the sums are multiplied by and get added."""
 
     last: Node
     step: int

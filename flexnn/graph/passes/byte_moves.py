@@ -1,4 +1,4 @@
-"""What only moves numbers moves bytes: restoring sinks behind moves, rounding rises before them.
+"""Moves of bytes in place of moves of floats: restoring sinks behind them, rounding rises before them.
 
 ``move(restore(q))`` is ``restore(move(q))``, and ``round(move(x))`` is ``move(round(x))``. So what stands between a
 restoring and the rounding behind it is what computes, and a pair with nothing in between vanishes.

@@ -1,4 +1,4 @@
-"""What stands between a restoring and a rounding computes with bytes: convolutions, sums, products, pools.
+"""Operators on bytes, of what stands between a restoring and a rounding: convolutions, sums, products, pools.
 
 A convolution of restored bytes by weights of 8 bits takes the bytes and rounds its sums itself, clamped by the relu or
 clip behind it. A sum of two restored tensors that a convolution alone makes one of is the residual of that convolution.

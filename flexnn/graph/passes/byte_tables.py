@@ -22,7 +22,7 @@ _KINDS = "unary", "binary"
 
 
 class _Origin(NamedTuple):
-    """What a tensor is a function of: bytes, and its values for each of them."""
+    """Bytes that a tensor is a function of, and its values for each of them."""
 
     source: int
     values: Array
@@ -71,7 +71,7 @@ def _look_up(uses: Bytes, node: Node, origins: dict[int, _Origin]) -> None:
 
 
 def _computed(uses: Bytes, node: Node, origins: dict[int, _Origin]) -> _Origin | None:
-    """What an elementwise node makes of functions of one byte and single numbers."""
+    """The function of one byte that an elementwise node makes of such and of single numbers."""
     shape, given, source = uses.shape(node.outputs[0]), [], -1
     for i in node.inputs:
         origin, number = origins.get(i), uses.scalar(i)

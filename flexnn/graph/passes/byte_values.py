@@ -1,4 +1,4 @@
-"""What the passes over 8-bit activations share: which tensors hold bytes in what steps, and bytes in the form that
+"""Bytes as the passes over 8-bit activations see them: which tensors hold them in what steps, and in the form that
 operators compute with, uint8. An int8 activation is held as its number plus 128, and so is its zero point.
 """
 
