@@ -54,8 +54,15 @@ static void comb(const fx_node *node, int64_t *run, int64_t *pitch) {
         row = p->dwconv.c, sw = p->dwconv.y_sw, sh = p->dwconv.y_sh, sn = p->dwconv.y_sn;
     else if (node->op == FX_OP_POOL)
         row = p->pool.c, sw = p->pool.y_sw, sh = p->pool.y_sh, sn = p->pool.y_sn;
-    *run = 4 * row;
-    *pitch = sw >= row && sw > 0 && sh % sw == 0 && sn % sw == 0 ? 4 * sw : 0;
+    else if (node->op == FX_OP_POOL_U8)
+        row = p->pool_u8.c, sw = p->pool_u8.y_sw, sh = p->pool_u8.y_sh, sn = p->pool_u8.y_sn;
+    else if (node->op == FX_OP_CONV_U8)
+        row = p->conv_u8.cout, sw = p->conv_u8.y_sw, sh = p->conv_u8.y_sh, sn = p->conv_u8.y_sn;
+    else if (node->op == FX_OP_DWCONV_U8)
+        row = p->dwconv_u8.c, sw = p->dwconv_u8.y_sw, sh = p->dwconv_u8.y_sh, sn = p->dwconv_u8.y_sn;
+    const int64_t bytes = fx_op_element_bytes(node->op, p, FX_OUTPUT);
+    *run = bytes * row;
+    *pitch = sw >= row && sw > 0 && sh % sw == 0 && sn % sw == 0 ? bytes * sw : 0;
 }
 
 /* Whether two outputs share no byte: neighbours in the channels of one tensor interleave without meeting. */

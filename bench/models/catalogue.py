@@ -1,4 +1,4 @@
-"""Every model there is to test and measure: the built ones, large and small, and the trained ones."""
+"""Every model there is to test and measure: the built ones, large and small, the trained and the quantised ones."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from bench import MODELS
 from bench.models.build import build
 from bench.models.fetch import FILES, fetch
 from bench.models.inputs import input_shapes, random_feed
+from bench.models.narrow import SOURCES, make
 from bench.models.transformers import TRANSFORMERS
 from bench.models.zoo import ZOO
 
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """``kind``: "small", "full" (published size, random weights) or "trained"."""
+    """``kind``: "small", "full" (published size, random weights), "trained" or "narrow" (quantised)."""
 
     name: str
     kind: str
@@ -37,6 +38,9 @@ class Model:
         """Makes sure that the file is there, and current."""
         if self.kind == "trained":
             return fetch(self.name)[0]
+        if self.kind == "narrow":
+            name, _, form = self.name.rpartition("_")
+            return make(next(source for source in SOURCES if source.name == name), form)
         return build(self.name.removesuffix("_small"), self.kind == "small")
 
     def feed(self, seed: int) -> dict[str, NDArray[Any]]:
@@ -55,18 +59,19 @@ def _transformers(small: bool) -> list[Model]:
 SMALL = [*(Model(f"{name}_small", "small") for name in ZOO), *_transformers(small=True)]
 FULL = [*(Model(name, "full") for name in ZOO), *_transformers(small=False)]
 TRAINED = [Model(f.name, "trained", f.shapes, f.scale) for f in FILES if f.path.parent == MODELS]
-CATALOGUE = {model.name: model for model in (*SMALL, *FULL, *TRAINED)}
+NARROW = [Model(f"{s.name}_{form}", "narrow", dict(s.shapes)) for s in SOURCES for form in s.forms]
+CATALOGUE = {model.name: model for model in (*SMALL, *FULL, *TRAINED, *NARROW)}
 CLASSICS = [name for name in ZOO if name != "resnext50_split"]
 """The eight whose geometric mean is compared."""
 
 
 def chosen(names: list[str], default: list[str]) -> list[Model]:
-    """Models by name, or a whole kind: small, full, trained, classics, all."""
+    """Models by name, or a whole kind: small, full, trained, narrow, classics, all."""
     models: dict[str, Model] = {}
     for name in names or default:
         found = {n: m for n, m in CATALOGUE.items() if name in (n, m.kind, "all", "classics" if n in CLASSICS else n)}
         if not found:
-            known = f"{', '.join(CATALOGUE)}; small, full, trained, classics, all"
+            known = f"{', '.join(CATALOGUE)}; small, full, trained, narrow, classics, all"
             raise SystemExit(f"error: no model {name!r}; there are {known}")
         models |= found
     return list(models.values())

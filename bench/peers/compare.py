@@ -39,7 +39,10 @@ from bench.summary import geometric_mean, median, quantile
 ROUNDS = 5
 THREADS = (1, 2)
 BLOCK_SECONDS = 0.25
-TOLERANCE = 1e-4
+TOLERANCE, TOLERANCE_NARROW = 1e-4, 0.15
+"""Error that is right: of float32, and where activations are rounded to 8 bits: a rounding that falls the other way is
+a step, and steps add up over the layers. onnxruntime with and without optimisation is 0.12 apart on ViT-B/16.
+"""
 PEER_TOLERANCE = 1e-2
 """A peer with a larger error has not computed the model."""
 
@@ -64,7 +67,8 @@ def measure(model: Model, peers: dict[str, Path], threads: int, memory: str | No
     path = model.make()
     feed = model.feed(seed=0)
     times: dict[str, list[float]] = {}
-    row: dict[str, Any] = {"model": model.name, "threads": threads}
+    tolerance = TOLERANCE_NARROW if model.kind == "narrow" else TOLERANCE
+    row: dict[str, Any] = {"model": model.name, "threads": threads, "tolerance": tolerance}
     with contextlib.ExitStack() as stack:
         saved = stack.enter_context(tempfile.NamedTemporaryFile(suffix=".npz"))
         np.savez(saved, **feed)  # type: ignore[arg-type]  # numpy's stub takes them for allow_pickle
@@ -139,7 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         rows.append(measure(model, peers, threads, options.memory))
     write_json(options.json, {"machine": platform.processor() or platform.machine(), "rows": rows})
     show(rows, list(peers), console)
-    wrong = [row["model"] for row in rows if not row["flexnn"].get("error", 0.0) <= TOLERANCE]
+    wrong = [row["model"] for row in rows if not row["flexnn"].get("error", 0.0) <= row["tolerance"]]
     if wrong:
         print(f"error: not equal to onnxruntime: {', '.join(wrong)}", file=sys.stderr)
     return 1 if wrong else 0

@@ -30,11 +30,14 @@ from .ir import (
 )
 from .operators import infer_shapes
 from .pack import PanelSource
+from .pack_bytes import BytePanels
 from .sources import ArraySource
 
 VIEWS = ("reshape", "slice", "concat")
 REDUCTION = "reduction"
 NO_ACT: dict[str, Attr] = {"act": "none", "alpha": 0.0, "beta": 0.0}
+MAXIMUM: dict[str, Attr] = {"x_zero": 0, "scale": 1.0, "zero": 0, "lo": 0.0, "hi": 255.0}
+"""Attributes of ``pool_u8`` that say nothing about a maximum."""
 
 
 def infer_any(node: Node, shapes: list[Shape], dtypes: list[str], least: int = 1) -> tuple[Shape, str]:
@@ -82,16 +85,16 @@ def add_array(graph: Graph, name: str, values: Array) -> int:
     return add_constant(graph, name, ArraySource(values), values.shape, DTYPE_NAMES[values.dtype])
 
 
-def add_panels(graph: Graph, name: str, panels: PanelSource) -> int:
+def add_panels(graph: Graph, name: str, panels: PanelSource | BytePanels) -> int:
     """A new panel weight; returns its index. Its sizes are final after the last pass (passes/__init__.py)."""
     graph.weights.append(Weight(name, "panels", panels.nbytes, panels.panel_bytes, panels=panels))
     return len(graph.weights) - 1
 
 
 def panels_of(graph: Graph, node: Node) -> PanelSource:
-    """The panels of a node that has such, while compiling."""
+    """The panels of floats' products that a node has, while compiling."""
     panels = graph.weights[node.weight].panels
-    assert panels is not None
+    assert isinstance(panels, PanelSource)
     return panels
 
 

@@ -20,6 +20,7 @@ MADE_BYTES_MAX = 8 << 30
 """Most bytes of all constants that one graph's nodes make out of little; beyond, it is an attack or a mistake."""
 _NARROW = {"Cast", "DequantizeLinear", "Mul", *_VIEWS}
 _NARROW_BYTES = 1 << 10
+_INTEGERS = "i8", "u8"
 
 
 def folds(node: ModelNode) -> bool:
@@ -34,11 +35,13 @@ def is_lazy(node: ModelNode, inputs: Sequence[Const | None]) -> bool:
     large = len(inputs) > 0 and inputs[0] is not None and inputs[0].nbytes > _LAZY_BYTES
     if large and node.op_type in _VIEWS:
         return True
+    if node.op_type == "DequantizeLinear" and inputs[0] is not None:
+        return inputs[0].dtype in _INTEGERS  # however few: they may meet bytes
     return node.op_type in _NARROW and any(_is_narrow(value) for value in inputs if value)
 
 
 def _is_narrow(value: Const) -> bool:
-    return value.narrow is not None or (value.dtype in ("i8", "u8") and value.nbytes > _NARROW_BYTES)
+    return value.narrow is not None or (value.dtype in _INTEGERS and value.nbytes > _NARROW_BYTES)
 
 
 def fold(node: ModelNode, inputs: Sequence[Const | None], opset: int, budget_bytes: int = BYTES_MAX) -> list[Const]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from .pack import PanelSource
+    from .pack_bytes import BytePanels
 
 Attr = int | float | str | list[int]
 Shape = tuple[int, ...]
@@ -136,11 +137,11 @@ class Weight:
     """Index of its first chunk's CRC32C in the artifact's table."""
     source: WeightSource | None = None
     """The numbers of a ``raw`` weight, while compiling."""
-    panels: PanelSource | None = None
+    panels: PanelSource | BytePanels | None = None
     """The panels of a ``panels`` weight, while compiling."""
 
     @property
-    def origin(self) -> WeightSource | PanelSource | None:
+    def origin(self) -> WeightSource | PanelSource | BytePanels | None:
         """Source of the bytes; None outside compilation."""
         return self.source if self.panels is None else self.panels
 

@@ -141,6 +141,15 @@ class MappedSource:
         return LateMap(self.base.late(indices), self.function)  # type: ignore[attr-defined]
 
 
+@dataclass(frozen=True, slots=True)
+class RestoredSource(MappedSource):
+    """Floats that are 8-bit integers less ``zero``, times ``scale``: ``whole`` are the integers."""
+
+    whole: WeightSource | None = None
+    scale: float = 1.0
+    zero: int = 0
+
+
 def depends(source: WeightSource | None) -> bool:
     """Whether numbers depend on sizes (graph/sizes.py)."""
     while isinstance(source, MappedSource):

@@ -44,6 +44,31 @@ double check_peak_flops(const fx_kernels *k) {
     return 20 * 2.0 * k->mr * CHANNELS * k->panels * FX_NR / best;
 }
 
+/* The same of the tile of bytes. */
+static double peak_of_bytes(const fx_kernels *k) {
+    enum { BYTES = 512, MOST = 16 };
+    static uint8_t row[BYTES], out[MOST][2 * FX_NR];
+    static char panels[2][4 * 64 + BYTES * FX_NR], laid[MOST * BYTES * 2];
+    static char laid_w[2][BYTES * FX_NR];
+    const uint8_t *a[MOST];
+    void *c[MOST];
+    for (int i = 0; i < k->bytes->rows; i++)
+        a[i] = row, c[i] = out[i];
+    fx_dot_u8 d = {.a = a, .laid = laid, .w = panels[0], .w_panel = sizeof *panels, .c = c, .runs = 1, .run = BYTES};
+    d.laid_w = laid_w[0], d.laid_panel = sizeof *laid_w, d.is_symmetric = 1;
+    d.rows = k->bytes->rows, d.panels = k->bytes->panels, d.columns = d.panels * FX_NR;
+    d.finish = (fx_byte_finish){.to = FX_DTYPE_U8, .hi = 255};
+    double best = 1e9;
+    for (int r = 0; r < 200; r++) {
+        const double start = now();
+        for (int i = 0; i < 20; i++)
+            k->bytes->dot_u8(&d);
+        const double t = now() - start;
+        best = t < best ? t : best;
+    }
+    return 20 * 2.0 * d.rows * BYTES * d.columns / best;
+}
+
 typedef uint64_t words __attribute__((vector_size(64), aligned(4), may_alias));
 
 /* Seconds that reading [from, from + bytes) takes, asking `ahead` bytes before. */
@@ -126,6 +151,8 @@ void check_bench_op(const check_op *op, uint32_t number, const fx_kernels *k, co
                     int is_cold, int threads) {
     char name[64];
     double flops, bytes;
+    if (number == FX_OP_CONV_U8 || number == FX_OP_DWCONV_U8)
+        peak = peak_of_bytes(k);
     for (int i = 0;; i++) {
         check_case c = {.op = number, .random = 1};
         if (!op->bench || !op->bench(i, &c, name, &flops, &bytes))

@@ -42,6 +42,12 @@ static double reads(const check_case *c) {
         return (double)p->conv.kh * p->conv.kw * p->conv.cin_panel;
     case FX_OP_DWCONV:
         return (double)p->dwconv.kh * p->dwconv.kw;
+    case FX_OP_CONV_U8:
+        return (double)p->conv_u8.kh * p->conv_u8.kw * p->conv_u8.cin;
+    case FX_OP_DWCONV_U8:
+        return (double)p->dwconv_u8.kh * p->dwconv_u8.kw;
+    case FX_OP_POOL_U8:
+        return (double)p->pool_u8.kh * p->pool_u8.kw;
     case FX_OP_POOL:
         return (double)p->pool.kh * p->pool.kw;
     case FX_OP_LRN:
@@ -82,8 +88,16 @@ static double outputs(const check_case *c) {
         n *= p->conv.ow;
     else if (c->op == FX_OP_DWCONV)
         n *= p->dwconv.ow;
+    else if (c->op == FX_OP_CONV_U8)
+        n *= p->conv_u8.ow;
+    else if (c->op == FX_OP_DWCONV_U8)
+        n *= p->dwconv_u8.ow;
     else if (c->op == FX_OP_POOL)
         n *= p->pool.ow;
+    else if (c->op == FX_OP_POOL_U8)
+        n *= p->pool_u8.ow;
+    else if (c->op == FX_OP_RESIZE_U8)
+        n *= p->resize_u8.ow;
     else if (c->op == FX_OP_RESIZE)
         n *= p->resize.ow;
     else if (c->op == FX_OP_SOFTMAX)

@@ -22,6 +22,22 @@ extern const fx_kernels fx_kernels_avx2, fx_kernels_avx512, fx_kernels_avx512_vn
 #if (defined __aarch64__ && !defined FX_SCALAR_ONLY) || defined FX_SIMDE /* NEON on another CPU: for tests only */
 #define HAS_NEON
 extern const fx_kernels fx_kernels_neon, fx_kernels_neon_inorder;
+#ifdef __aarch64__
+#define HAS_NEON_DOT
+extern const fx_kernels fx_kernels_neon_dot, fx_kernels_neon_i8mm;
+#ifndef HWCAP_ASIMDDP
+#define HWCAP_ASIMDDP (1 << 20)
+#endif
+#ifndef HWCAP2_I8MM
+#define HWCAP2_I8MM (1 << 13)
+#endif
+static int has_dot(void) {
+    return !!(getauxval(AT_HWCAP) & HWCAP_ASIMDDP);
+}
+static int has_i8mm(void) {
+    return has_dot() && (getauxval(AT_HWCAP2) & HWCAP2_I8MM);
+}
+#endif
 #endif
 
 static const fx_kernels *named(const char *level) {
@@ -41,6 +57,12 @@ static const fx_kernels *named(const char *level) {
     if (!strcmp(level, "neon_inorder"))
         return &fx_kernels_neon_inorder;
 #endif
+#ifdef HAS_NEON_DOT
+    if (!strcmp(level, "neon_dot"))
+        return has_dot() ? &fx_kernels_neon_dot : NULL;
+    if (!strcmp(level, "neon_i8mm"))
+        return has_i8mm() ? &fx_kernels_neon_i8mm : NULL;
+#endif
     return NULL;
 }
 
@@ -53,7 +75,10 @@ static const fx_kernels *tiles_here(void) {
         __asm__("mrs %0, midr_el1" : "=r"(midr));
         in_order = fx_core_is_in_order(midr);
     }
-    return in_order > 0 ? &fx_kernels_neon_inorder : &fx_kernels_neon;
+    return in_order > 0 ? &fx_kernels_neon_inorder
+           : has_i8mm() ? &fx_kernels_neon_i8mm
+           : has_dot()  ? &fx_kernels_neon_dot
+                        : &fx_kernels_neon;
 }
 #endif
 

@@ -1,4 +1,5 @@
 /* Max and average pools: each output pixel's window is clipped to the input, then one micro kernel walks it. */
+#include "clip.h"
 #include "units.h"
 
 static fx_window full_window(const fx_params *u) {
@@ -53,13 +54,6 @@ static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, 
     return (uint32_t)(cut.parts * cut.cuts);
 }
 
-/* Taps [first, last) of a window at `start` (may be negative) that meet [0, size), in steps of `dilation`. */
-static void clip(int64_t start, int32_t taps, int32_t dilation, int32_t size, int64_t *first, int64_t *last) {
-    *first = start < 0 ? fx_div_up(-start, dilation) : 0;
-    *last = start < size ? fx_min64(taps, fx_div_up(size - start, dilation)) : 0;
-    *last = fx_max64(*first, *last);
-}
-
 /* Pixels [ox, ox1) of one output row. Divisions are for rows and edges: inside, a window of few channels takes no
  * longer than one of them. */
 static void run_pixels(const fx_call *call, fx_pool *pool, int64_t row, int64_t ox, int64_t ox1, int64_t channel) {
@@ -67,15 +61,15 @@ static void run_pixels(const fx_call *call, fx_pool *pool, int64_t row, int64_t 
     const int64_t batch = row / p->oh, oy = row % p->oh, iy = oy * p->sh - p->pt;
     const float *x = (const float *)call->in[0] + batch * p->x_sn + channel;
     int64_t y0, y1, x0, x1, py0, py1, px0, px1;
-    clip(iy, p->kh, p->dh, p->h, &y0, &y1);
-    clip(iy + p->pt, p->kh, p->dh, (int32_t)fx_min64((int64_t)p->h + p->pt + p->pb, INT32_MAX), &py0, &py1);
+    fx_clip(iy, p->kh, p->dh, p->h, &y0, &y1);
+    fx_clip(iy + p->pt, p->kh, p->dh, (int32_t)fx_min64((int64_t)p->h + p->pt + p->pb, INT32_MAX), &py0, &py1);
     pool->y = (float *)call->out + batch * p->y_sn + oy * p->y_sh + ox * p->y_sw + channel;
     pool->rows = (int32_t)(y1 - y0);
     for (; ox < ox1; ox++, pool->y += p->y_sw) {
         const int64_t ix = ox * p->sw - p->pl;
         x0 = 0, x1 = p->kw;
         if (ix < 0 || ix + (int64_t)(p->kw - 1) * p->dw >= p->w)
-            clip(ix, p->kw, p->dw, p->w, &x0, &x1);
+            fx_clip(ix, p->kw, p->dw, p->w, &x0, &x1);
         int64_t count = (y1 - y0) * (x1 - x0);
         if (!count) { /* a window of padding alone */
             for (int32_t j = 0; j < pool->channels; j++)
@@ -83,7 +77,7 @@ static void run_pixels(const fx_call *call, fx_pool *pool, int64_t row, int64_t 
             continue;
         }
         if (p->count_include_pad) {
-            clip(ix + p->pl, p->kw, p->dw, (int32_t)fx_min64((int64_t)p->w + p->pl + p->pr, INT32_MAX), &px0, &px1);
+            fx_clip(ix + p->pl, p->kw, p->dw, (int32_t)fx_min64((int64_t)p->w + p->pl + p->pr, INT32_MAX), &px0, &px1);
             count = (py1 - py0) * (px1 - px0);
         }
         pool->x = x + (iy + y0 * p->dh) * p->x_sh + (ix + x0 * p->dw) * p->x_sw;

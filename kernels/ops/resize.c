@@ -1,4 +1,5 @@
 /* Resizing of h and w, as ONNX's reference does it: nearest and (bi)linear. */
+#include "resize.h"
 #include "units.h"
 
 #include <math.h>
@@ -15,12 +16,7 @@ static fx_operand operand_of(const fx_resize_params *p, int operand) {
     return (fx_operand){{p->n, p->oh, p->ow, p->c}, {p->y_sn, p->y_sh, p->y_sw, 1}};
 }
 
-typedef struct place {
-    int32_t low, high; /* neighbours inside the input */
-    float fraction;    /* of high; 0 when nearest */
-} place;
-
-static place row_of(const fx_resize_params *p, int64_t y);
+static fx_resize_place row_of(const fx_resize_params *p, int64_t y);
 
 /* Whether the rows that are read lie in x, of a part of a map. */
 static int has_rows(const fx_resize_params *p) {
@@ -80,10 +76,10 @@ static double source_of(int32_t coord, int32_t i, int32_t in, int32_t out, float
     }
 }
 
-static place place_of(const fx_resize_params *p, int32_t i, int32_t in, int32_t out, float scale) {
-    double x = source_of(p->coord, i, in, out, scale);
-    if (p->mode == FX_RESIZE_NEAREST)
-        switch (p->nearest) {
+fx_resize_place fx_resize_place_of(fx_resize_way way, int32_t i, int32_t in, int32_t out, float scale) {
+    double x = source_of(way.coord, i, in, out, scale);
+    if (way.mode == FX_RESIZE_NEAREST)
+        switch (way.nearest) {
         case FX_NEAREST_ROUND_PREFER_FLOOR:
             x = ceil(x - 0.5);
             break;
@@ -99,13 +95,14 @@ static place place_of(const fx_resize_params *p, int32_t i, int32_t in, int32_t 
     x = x > 0 ? fmin(x, in - 1) : 0; /* the edge's value goes on outside; a NaN lands on it too */
     const int32_t low = (int32_t)x;
     const float fraction = (float)(x - low);
-    return (place){low, low + (fraction > 0 && low < in - 1), fraction};
+    return (fx_resize_place){low, low + (fraction > 0 && low < in - 1), fraction};
 }
 
 /* The rows of x that row y of the output lies between. */
-static place row_of(const fx_resize_params *p, int64_t y) {
+static fx_resize_place row_of(const fx_resize_params *p, int64_t y) {
     const int32_t h = p->all_h ? p->all_h : p->h, oh = p->all_oh ? p->all_oh : p->oh;
-    place at = place_of(p, (int32_t)y + p->y_row, h, oh, p->scale_h);
+    const fx_resize_way way = {p->mode, p->coord, p->nearest};
+    fx_resize_place at = fx_resize_place_of(way, (int32_t)y + p->y_row, h, oh, p->scale_h);
     at.low -= p->x_row;
     at.high -= p->x_row;
     return at;
@@ -116,16 +113,17 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
     const fx_window *w = &call->window;
     const int64_t rows = w->y1 - w->y0;
     const int64_t pieces = units(call->kernels, call->kernel, call->params, *w, threads);
+    const fx_resize_way way = {p->mode, p->coord, p->nearest};
     fx_resize_tap *taps = call->workspace;
     for (int32_t i = 0; i < p->ow; i++) {
-        const place at = place_of(p, i, p->w, p->ow, p->scale_w);
+        const fx_resize_place at = fx_resize_place_of(way, i, p->w, p->ow, p->scale_w);
         taps[i] = (fx_resize_tap){(int64_t)at.low * p->x_sw, (int64_t)at.high * p->x_sw, at.fraction};
     }
     fx_resize r = {.taps = taps, .y_pixel = p->y_sw, .pixels = p->ow, .channels = w->c1 - w->c0};
     const int64_t last = w->y0 + fx_cut_at(rows, pieces, u1);
     for (int64_t row = w->y0 + fx_cut_at(rows, pieces, u0); row < last; row++) {
         const int64_t batch = row / p->oh, oy = row % p->oh;
-        const place at = row_of(p, oy);
+        const fx_resize_place at = row_of(p, oy);
         const float *map = (const float *)call->in[0] + batch * p->x_sn + w->c0;
         r.x[0] = map + (int64_t)at.low * p->x_sh;
         r.x[1] = map + (int64_t)at.high * p->x_sh;

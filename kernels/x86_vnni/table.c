@@ -9,5 +9,6 @@ const fx_kernels FX_SYMBOL(kernels) = {.level = FX_STRING(FX_LEVEL),
                                        .width = FX_WIDTH,
                                        .mr = 14,
                                        .panels = 2,
+                                       .bytes = &FX_SYMBOL(byte_kernels),
                                        FX_KERNELS_ALL(FX_AVX512_ENTRY) FX_KERNELS_PAIRS(FX_TABLE_ENTRY)
                                            FX_KERNELS_BYTES(FX_TABLE_ENTRY)};

@@ -14,6 +14,7 @@ from flexnn import _core
 from flexnn.graph import operators
 from flexnn.graph.ir import Attr, Graph, GraphError, Node, Tensor, contiguous_strides
 from flexnn.graph.operators import OPERATORS, OUTPUT, Operator, collect
+from flexnn.graph.operators.quantised import NO_RESIDUAL
 from flexnn.graph.passes.layout import handlers
 from tests.support import reference
 
@@ -96,7 +97,7 @@ def test_what_an_operator_lacks_is_named(name: str) -> None:
         collect([*OPERATORS.values(), OPERATORS[name]])
     with pytest.raises(TypeError, match=f"^operator {name}: has_panels"):
         collect([*records, Operator(**vars(OPERATORS[name]) | {"has_panels": not OPERATORS[name].has_panels})])
-    if name not in ("copy", "gather"):
+    if name not in ("copy", "gather", "table_u8"):
         with pytest.raises(TypeError, match=f"^operator {name}: no handler in flexnn/graph/passes/layout.py$"):
             handlers([Operator(**vars(OPERATORS[name]) | {"order": "own"})])
 
@@ -130,6 +131,9 @@ TREES: dict[str, Attr] = {
 }  # fmt: skip
 FOURIER: dict[str, Attr] = {"n": 8, "size": 8, "frames": 1, "hop": 1, "bins": 5, "parts": 2, "inverse": 0}
 RESIZE: dict[str, Attr] = {"mode": "linear", "coord": "half_pixel", "nearest": "floor", "sizes": [8, 8]}
+
+
+FINISH: dict[str, Attr] = {"to": "u8", "x_zero": 128, "zero": 0, "lo": 0.0, "hi": 255.0, **NO_RESIDUAL}
 
 
 def f32(*shapes: tuple[int, ...]) -> list[Operand]:
@@ -185,6 +189,22 @@ SAMPLES: dict[str, tuple[list[Operand], dict[str, Attr]]] = {
     "trees": ([((4, 3), "f32"), ((9,), "i32")], TREES),
     "fourier": (f32((2, 8, 1, 1), (16,)), FOURIER),
     "gather_panels": ([((2, 48), "f32"), ((2,), "i64")], {"rows": 20}),
+    "conv_u8": (
+        [((1, 4, 4, 3), "u8")],
+        {**WINDOW, "cout": 8, "by_rows": 1, **FINISH},
+    ),
+    "binary_u8": (
+        [((2, 3), "u8"), ((3,), "u8")],
+        {"kind": "add", "a_zero": 0, "b_zero": 0, "a_scale": 1.0, "b_scale": 1.0, "zero": 0, "lo": 0.0, "hi": 255.0},
+    ),
+    "table_u8": ([((2, 3), "u8"), ((256,), "u8")], {}),
+    "pool_u8": (
+        [((1, 4, 4, 3), "u8")],
+        {"kind": "max", **WINDOW, "ceil_mode": 0, "count_include_pad": 0, "x_zero": 0, "scale": 1.0, "zero": 0}
+        | {"lo": 0.0, "hi": 255.0},
+    ),
+    "resize_u8": ([((1, 4, 4, 3), "u8")], {**RESIZE, "scale_h": 2.0, "scale_w": 2.0}),
+    "dwconv_u8": ([((1, 4, 4, 3), "u8")], {**WINDOW, **FINISH}),
     "rotary": (f32((1, 2, 3, 4), (1, 1, 3, 2), (1, 1, 3, 2)), {"turned": 4, "is_interleaved": 0}),
 }
 

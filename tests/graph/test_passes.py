@@ -148,6 +148,17 @@ def test_pad_before_an_average_pool(counted):
     assert ("pad" in ops_of(graph)) == (not counted)
 
 
+def test_softmax_works_in_place():
+    nodes = [
+        helper.make_node("MatMul", ["x", "y"], ["m"]),
+        helper.make_node("Softmax", ["m"], ["s"], axis=-1),
+        helper.make_node("Exp", ["s"], ["z"]),
+    ]
+    graph = check_model(model_of(nodes, {"x": (2, 9, 37), "y": (2, 37, 37)}, ["z"]))
+    softmax = next(node for node in graph.nodes if node.op == "softmax")
+    assert graph.root(softmax.inputs[0]) == graph.root(softmax.outputs[0])
+
+
 def test_residual_block_works_in_place():
     nodes = [
         conv("x", "a"), node("Relu", ["a"], "r"),

@@ -57,23 +57,31 @@ def _biased(e: Expansion, value: str, bias: str) -> None:
 
 @expands("QGemm")
 def qgemm(e: Expansion) -> None:
-    """A and B as three inputs each, C in steps of both scales; scale and zero point of the result may be absent."""
+    """A and B as three inputs each, C in steps of the product; scale and zero point of the result may be absent: then
+    it is the exact sums times the steps.
+    """
+    alpha, turned = e.number("alpha", 1.0), [e.integer(f"trans{name}", 0) for name in "AB"]
+    if e.optional(7):
+        b = e.add("DequantizeLinear", e.input(3), e.input(4), e.optional(5), axis=0 if turned[1] else 1)
+        operands = [_restored(e, 0), b]
+        if e.optional(6):
+            operands.append(e.add("Mul", e.add("Cast", e.input(6), to=FLOAT), _steps(e, alpha)))
+        _quantised(e, e.add("Gemm", *operands, transA=turned[0], transB=turned[1], alpha=alpha), 7)
+        return
     a, b = (
-        e.add("Transpose", e.input(i), perm=[1, 0]) if e.integer(name, 0) else e.input(i)
-        for i, name in ((0, "transA"), (3, "transB"))
+        e.add("Transpose", e.input(i), perm=[1, 0]) if is_turned else e.input(i)
+        for i, is_turned in zip((0, 3), turned, strict=True)
     )
     sums = e.add("MatMulInteger", a, b, e.optional(2), e.optional(5))
     if e.optional(6):
         sums = e.add("Add", sums, e.input(6))
-    alpha, steps = e.number("alpha", 1.0), e.input(1)
-    if alpha != 1:
-        steps = e.add("Mul", e.array(np.array(alpha, np.float32)), steps)
-    steps = e.add("Mul", steps, e.input(4))
-    if not e.optional(7):
-        _scaled(e, sums, steps, "")
-        return
-    y = e.add("Mul", e.add("Cast", sums, to=FLOAT), e.add("Div", steps, e.input(7)))
-    e.add("QuantizeLinear", y, e.array(np.array(1, np.float32)), e.optional(8), output=e.output(0))
+    _scaled(e, sums, _steps(e, alpha), "")
+
+
+def _steps(e: Expansion, alpha: float) -> str:
+    """The steps of a QGemm's product."""
+    first = e.add("Mul", e.array(np.array(alpha, np.float32)), e.input(1)) if alpha != 1 else e.input(1)
+    return e.add("Mul", first, e.input(4))
 
 
 @expands("QLinearAdd", "QLinearMul")

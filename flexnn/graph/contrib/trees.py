@@ -230,7 +230,8 @@ class _Numbers:
         at = _place(self._keys, keys)
         if not ((self._trees[tree] == trees) & (self._ids[number] == ids) & (self._keys[at] == keys)).all():
             raise KeyError
-        return self._order[at]
+        found: np.ndarray = self._order[at]
+        return found
 
 
 def _place(ordered: np.ndarray, values: np.ndarray) -> np.ndarray:

@@ -13,7 +13,7 @@ import numpy as np
 from .. import pack, sources
 from ..ir import DTYPE_NAMES, DTYPES, GraphError, Shape, WeightSource
 from ..late import Row, Transposed
-from ..sources import ArraySource, KeptSource, MappedSource, ModelSource, SizesSource
+from ..sources import ArraySource, KeptSource, MappedSource, ModelSource, RestoredSource, SizesSource
 
 OPERAND_BYTES = 64
 """Most bytes of a constant that is an operand (axes, bounds) rather than what is moved or computed."""
@@ -183,6 +183,12 @@ def of_integers(x: Const, scale: Const | None = None, zero: Const | None = None,
     value = x.converted("f32", restored, f"restored{axis}|{said}")
     if x.dtype in ("i8", "u8"):
         value.narrow = Narrow(x, scale, zero, axis)
+        source = value.source
+        if isinstance(source, MappedSource) and scale is not None and value.narrow.is_even:
+            step, middle = (0 if v is None else v.load().reshape(-1)[0] for v in (scale, zero))
+            value.source = RestoredSource(
+                source.base, source.function, source.label, whole=x.source, scale=float(step), zero=int(middle)
+            )
     return value
 
 

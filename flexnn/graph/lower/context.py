@@ -12,6 +12,7 @@ from ..build import add_constant, add_node, add_panels, add_tensor, copy_attrs, 
 from ..ir import Attr, Graph, GraphError, Node, Shape
 from ..model import ModelNode
 from ..pack import PanelSource
+from ..pack_bytes import BytePanels
 from ..sources import SizesSource
 from .constant import Const, array_const
 
@@ -201,7 +202,7 @@ class Context:
             return self.tensor(self.array(np.zeros(shape, np.float32), "zeros"))
         raise self.error(f"an input without elements makes a result of shape {shape}")
 
-    def emit_panels(self, op: str, x: Value, attrs: dict[str, Attr], panels: PanelSource) -> int:
+    def emit_panels(self, op: str, x: Value, attrs: dict[str, Attr], panels: PanelSource | BytePanels) -> int:
         """Add a node with panels, and return its output."""
         if not prod(self.shape(x)):
             return self._emit_less(op, [self.tensor(x)], attrs)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from ..build import MAXIMUM
 from ..ir import Attr
 from .context import Context, Value, lowers
 from .convolution import window_attrs
@@ -20,7 +23,18 @@ def pool(ctx: Context) -> list[Value]:
     attrs: dict[str, Attr] = {"kind": "avg" if ctx.node.op_type == "AveragePool" else "max"}
     attrs |= {"ceil_mode": ctx.integer("ceil_mode", 0), "count_include_pad": ctx.integer("count_include_pad", 0)}
     ctx.attr("storage_order")  # orders the Indices output only, which is refused
-    return [from_image(ctx, ctx.emit("pool", [image], attrs | window_attrs(w)), rank)]
+    return [from_image(ctx, _slide(ctx, image, attrs | window_attrs(w)), rank)]
+
+
+def _slide(ctx: Context, image: Value, attrs: dict[str, Attr]) -> Value:
+    """The pool of an image; integers of 8 bits have a maximum, int8 as its number plus 128."""
+    if ctx.dtype(image) not in ("u8", "i8") or attrs["kind"] != "max":
+        return ctx.emit("pool", [image], attrs)
+    flip = np.arange(256, dtype=np.uint8) ^ 128
+    if ctx.dtype(image) == "u8":
+        return ctx.emit("pool_u8", [image], attrs | MAXIMUM)
+    most = ctx.emit("pool_u8", [ctx.emit("table_u8", [image, ctx.array(flip, "flip")], {})], attrs | MAXIMUM)
+    return ctx.emit("table_u8", [most, ctx.array(flip.view(np.int8), "unflip")], {})
 
 
 @lowers("GlobalAveragePool", "GlobalMaxPool")

@@ -1,16 +1,18 @@
-"""Quantised operators. Products of integers are exact: operands less their zero points are whole numbers in float32,
-sums are int32 (attribute ``sums`` of conv, dwconv and matmul). They are quantised again as by onnxruntime.
+"""Quantised operators. Where the steps are constants, products are those of restored operands, rounded again: passes
+make them operators on bytes. Else products of integers are exact: operands less their zero points are whole numbers in
+float32, sums are int32 (attribute ``sums`` of conv, dwconv and matmul), and quantised again as by onnxruntime.
 """
 
 from __future__ import annotations
 
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
 from ..ir import Attr
 from ..model import dtype_name
-from .constant import Const, of_integers
+from .constant import Const, of_integers, stored_form
 from .context import Context, Value, lowers
 from .convolution import convolve
 from .elementwise import emit_binary, emit_unary
@@ -108,6 +110,15 @@ def _centred(ctx: Context, x: Value, zero: Value | None, axis: int) -> Value:
     return restored(ctx, x, ctx.array(ones, "ones"), zero, _zero_axis(ctx, zero, x, axis))
 
 
+class _Between(NamedTuple):
+    """Two operands in float32, and the steps of their product."""
+
+    first: Value
+    second: Value
+    scale: Value
+    zero: Value
+
+
 def _known(ctx: Context, index: int, what: str) -> Const | None:
     value = ctx.optional(index)
     return None if value is None else ctx.known(value, what)
@@ -172,14 +183,47 @@ def _repeated(ctx: Context, v: Value, count: int) -> Value:
     return expanded(ctx, ctx.reshape(v, (prod(ctx.shape(v)),)), (count,))
 
 
+def _between(ctx: Context, a: tuple[int, int, int], b: tuple[int, int, int], y: int, *, axis: int) -> _Between | None:
+    """Operands of a product and steps of its result, where all steps are constants and those of the first operand and
+    of the result belong to whole tensors. ``a``, ``b``: inputs that are values, scale, zero point; ``axis``: of b.
+    """
+    steps = [ctx.input(i) for i in (*a[1:], *b[1:], y, y + 1)]
+    if not all(isinstance(v, Const) for v in steps) or any(prod(ctx.shape(steps[i])) != 1 for i in (0, 1, 4, 5)):
+        return None
+    scale_a, zero_a, scale_b, zero_b, scale, zero = steps
+    if isinstance(ctx.input(b[0]), Const) or prod(ctx.shape(scale_b)) == 1:
+        second = restored(ctx, ctx.input(b[0]), scale_b, zero_b, axis if prod(ctx.shape(scale_b)) != 1 else 0)
+        if isinstance(second, Const) and stored_form(second, axis)[0] != "s8":
+            return None
+        return _Between(restored(ctx, ctx.input(a[0]), scale_a, zero_a), second, scale, zero)
+    return None
+
+
 @lowers("QLinearMatMul")
 def qlinear_matmul(ctx: Context) -> list[Value]:
     """Integers multiplied, the sums quantised."""
-    sums = _product(ctx, ctx.input(0), ctx.input(2), ctx.input(3), ctx.input(5))
+    b = ctx.input(3)
+    found = _between(ctx, (0, 1, 2), (3, 4, 5), 6, axis=max(len(ctx.shape(b)) - 1, 0))
+    if found is not None:
+        return [quantised(ctx, multiply(ctx, found.first, found.second), found.scale, found.zero)]
+    sums = _product(ctx, ctx.input(0), ctx.input(2), b, ctx.input(5))
     return [_requantised(ctx, sums, (ctx.input(1), ctx.input(4)), 6, None)]
 
 
 @lowers("QLinearConv")
 def qlinear_conv(ctx: Context) -> list[Value]:
     """Integers convolved, the sums quantised; the bias counts in steps of input times weights."""
-    return [_requantised(ctx, _convolution(ctx, ctx.input(2), 3, 5), (ctx.input(1), ctx.input(4)), 6, ctx.optional(8))]
+    bias = ctx.optional(8)
+    found = _between(ctx, (0, 1, 2), (3, 4, 5), 6, axis=0)
+    if found is not None and isinstance(found.second, Const) and (bias is None or isinstance(bias, Const)):
+        wide = None if bias is None else of_integers(bias, _products(ctx, ctx.input(1), ctx.input(4), bias.shape))
+        return [quantised(ctx, convolve(ctx, found.first, found.second, wide), found.scale, found.zero)]
+    return [_requantised(ctx, _convolution(ctx, ctx.input(2), 3, 5), (ctx.input(1), ctx.input(4)), 6, bias)]
+
+
+def _products(ctx: Context, first: Value, second: Value, shape: tuple[int, ...]) -> Const:
+    """The steps of a bias: those of the input times those of the weights."""
+    assert isinstance(first, Const)
+    assert isinstance(second, Const)
+    steps = first.load().reshape(-1) * second.load().reshape(-1)
+    return ctx.array(np.broadcast_to(steps, shape).astype(np.float32), "steps")

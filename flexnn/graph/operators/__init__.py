@@ -105,9 +105,9 @@ class _Records(Mapping[str, Operator]):
     def _load(self) -> None:
         if self._is_whole:
             return
-        from . import attention, fourier, indexing, recurrent, selection, trees
+        from . import attention, fourier, indexing, quantised, recurrent, selection, trees
 
-        families = (*FAMILIES, attention, fourier, indexing, recurrent, selection, trees)
+        families = (*FAMILIES, attention, fourier, indexing, quantised, recurrent, selection, trees)
         self._found = collect(record for family in families for record in family.OPERATORS)
         self._is_whole = True
 
@@ -172,6 +172,6 @@ def fits(op: str, operand: int, shape: Shape, strides: Shape) -> bool:
 
 
 def has_panels(node: Node) -> bool:
-    """Return whether a node, which may be a view, takes packed panels."""
+    """Return whether a node, which may be a view, takes packed panels of floats, and an activation behind its sums."""
     record = OPERATORS.get(node.op)
-    return record is not None and record.has_panels
+    return record is not None and record.has_panels and "act" in record.attrs

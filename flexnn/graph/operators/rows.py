@@ -113,7 +113,7 @@ def window_rows(node: Node, inputs: Sequence[Shape], output: Shape, axis: int) -
         return tuple(Need(0) for _ in inputs)
     if axis not in (1, 2):
         return None
-    if node.op == "pool" and node.attrs["kind"] != "max" and int_attr(node, "ceil_mode"):
+    if node.attrs.get("kind", "max") != "max" and int_attr(node, "ceil_mode"):
         return None  # the divisor of its last windows counts what lies beyond the padding
     kernel, stride, dilation = (ints_attr(node, name)[axis - 1] for name in ("kernel", "strides", "dilations"))
     before, after = ints_attr(node, "pads")[axis - 1], ints_attr(node, "pads")[axis + 1]
@@ -134,7 +134,7 @@ def cut_window(node: Node, cut: Cut) -> dict[str, Attr]:
     pads[side] = cut.taken[0] - start
     pads[side + 2] = max(end + (kernel - 1) * dilation + 1 - cut.taken[1], 0)
     attrs: dict[str, Attr] = node.attrs | {"pads": pads}
-    return attrs | {"ceil_mode": 0} if node.op == "pool" else attrs
+    return attrs | {"ceil_mode": 0} if "ceil_mode" in attrs else attrs
 
 
 def _source(node: Node, size: int, out: int, given: float) -> tuple[int, int, int, int]:

@@ -7,13 +7,16 @@ from collections.abc import Callable
 from flexnn import _core
 
 from .. import operators
-from ..build import panels_of
 from ..ir import DTYPES, Graph, GraphError
+from ..pack import PanelSource
 from ..tables import table_of
 from .activations import fuse_activations, recognise_activations
 from .affine import fold_affine
 from .attention import fuse_attention
-from .bytes import multiply_bytes
+from .byte_dynamic import multiply_dynamically
+from .byte_moves import move_bytes
+from .byte_operators import compute_in_bytes
+from .byte_tables import tabulate
 from .cleanup import cleanup, compact
 from .flatten import fold_flatten
 from .grouped import merge_groups
@@ -33,8 +36,11 @@ IN_PLACE_PASSES: tuple[Callable[[Graph], None], ...] = (
     merge_groups,
     recognise_activations,
     fold_padding,
-    multiply_bytes,
+    move_bytes,
     fold_affine,
+    tabulate,
+    compute_in_bytes,
+    multiply_dynamically,
     fuse_activations,
     cleanup,
     fold_flatten,
@@ -73,9 +79,12 @@ def _finish_weights(graph: Graph) -> None:
     """Forms and sizes of panels, now that their slopes are known; checksums by rows for tables."""
     for node in graph.nodes:
         if node.weight >= 0:
-            weight, panels = graph.weights[node.weight], panels_of(graph, node)
+            weight = graph.weights[node.weight]
+            panels = weight.panels
+            assert panels is not None
             weight.nbytes, weight.chunk_bytes = panels.nbytes, panels.panel_bytes
-            node.attrs["wtype"] = panels.form.name
+            if isinstance(panels, PanelSource):
+                node.attrs["wtype"] = panels.form.name
         elif node.op == "gather_panels" and (number := graph.tensors[graph.root(node.inputs[0])].weight) >= 0:
             graph.weights[number].chunk_bytes = DTYPES["f32"].itemsize * graph.tensors[node.inputs[0]].shape[1]
         elif (table := table_of(graph, node)) is not None:

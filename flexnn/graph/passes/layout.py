@@ -233,6 +233,10 @@ class _Layout:
         out = self._emit(node, [tensor, picks], {"axis": perm[int_attr(node, "axis")]})
         return out, perm if len(indices.shape) == 1 else _identity(len(self.new.tensors[out].shape))
 
+    def _table(self, node: Node) -> Stored:
+        tensor, perm = self.stored[node.inputs[0]]
+        return self._emit(node, [tensor, self._in_order(node.inputs[1], _identity(1))], node.attrs), perm
+
     def _reshape(self, node: Node) -> Stored:
         tensor, perm = self.stored[node.inputs[0]]
         shape, target = self.old.tensors[node.inputs[0]].shape, tuple(ints_attr(node, "shape"))
@@ -262,6 +266,7 @@ _BY_ORDER: dict[Order, Handler] = {
 _OWN: dict[str, Handler] = {
     "copy": _Layout._copy,
     "gather": _Layout._gather,
+    "table_u8": _Layout._table,
     "concat": _Layout._concat,
     "slice": _Layout._axes,
     "reshape": _Layout._reshape,

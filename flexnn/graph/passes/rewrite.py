@@ -93,9 +93,10 @@ class Rewriter:
                     self._drop(maker)
                     waiting.append((maker, maker.inputs))
 
-    def emit(self, before: Node, op: str, inputs: list[int], attrs: dict[str, Attr]) -> int:
+    def emit(self, before: Node, op: str, inputs: list[int], attrs: dict[str, Attr], weight: int = -1) -> int:
         """Add a node that will stand before ``before`` and has its name, and return its output. Raises GraphError."""
-        out = add_node(self.graph, before.name, op, inputs, attrs, output=self.graph.tensors[before.outputs[0]].name)
+        name = self.graph.tensors[before.outputs[0]].name
+        out = add_node(self.graph, before.name, op, inputs, attrs, weight, output=name)
         node = self.graph.nodes.pop()
         self._new.setdefault(id(before), []).append(node)
         self.producer[out] = node

@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "flexnn/byte_kernels.h"
 #include "flexnn/elementwise.h"
 #include "flexnn/panel.h"
 #include "flexnn/params.h"
@@ -353,6 +354,7 @@ typedef struct fx_kernels {
     int32_t width;  /* floats per vector */
     int32_t mr;     /* rows of the gemm tile */
     int32_t panels; /* panels of the gemm tile */
+    const fx_byte_kernels *bytes;
 #define FX_TABLE_MEMBER(name, ret, args) ret(*name) args;
     FX_KERNELS(FX_TABLE_MEMBER)
 #undef FX_TABLE_MEMBER
@@ -377,7 +379,11 @@ typedef struct fx_kernels {
 #define FX_PROTOTYPE(name, ret, args) ret FX_SYMBOL(name) args;
 FX_KERNELS_HERE(FX_PROTOTYPE)
 #undef FX_PROTOTYPE
+#define FX_BYTE_PROTOTYPE(name, ret, args) ret FX_SYMBOL(name) args;
 extern const fx_kernels FX_SYMBOL(kernels);
+FX_BYTE_KERNELS(FX_BYTE_PROTOTYPE)
+FX_BYTE_KERNELS_LAYING(FX_BYTE_PROTOTYPE)
+extern const fx_byte_kernels FX_SYMBOL(byte_kernels);
 #define FX_TABLE_ENTRY(name, ret, args) .name = FX_SYMBOL(name),
 /* The table of a level, for its table.c. */
 #define FX_TABLE(rows, columns)                                                                                        \
@@ -385,9 +391,16 @@ extern const fx_kernels FX_SYMBOL(kernels);
                                            .width = FX_WIDTH,                                                          \
                                            .mr = rows,                                                                 \
                                            .panels = columns,                                                          \
+                                           .bytes = &FX_SYMBOL(byte_kernels),                                          \
                                            FX_KERNELS_HERE(FX_TABLE_ENTRY)}
+/* A level's table of bytes; further arguments: what it lays out. */
+#define FX_BYTE_TABLE(tile_rows, tile_panels, bytes_of_row, ...)                                                       \
+    const fx_byte_kernels FX_SYMBOL(byte_kernels) = {.rows = tile_rows,                                                \
+                                                     .panels = tile_panels,                                            \
+                                                     .row_bytes = bytes_of_row,                                        \
+                                                     FX_BYTE_KERNELS(FX_TABLE_ENTRY) __VA_ARGS__}
 #endif
 
-#define FX_LEVELS(Y) Y(scalar) Y(neon) Y(neon_inorder) Y(avx2) Y(avx512) Y(avx512_vnni)
+#define FX_LEVELS(Y) Y(scalar) Y(neon) Y(neon_inorder) Y(neon_dot) Y(neon_i8mm) Y(avx2) Y(avx512) Y(avx512_vnni)
 
 #endif

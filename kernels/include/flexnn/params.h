@@ -8,6 +8,8 @@
 
 #include <stdint.h>
 
+#include "flexnn/params_bytes.h"
+
 #define FX_DIMS 6         /* most dimensions a strided operator walks, after collapsing */
 #define FX_PARAM_WORDS 48 /* words of the largest parameter struct */
 #define FX_RANK_MAX 8     /* most dimensions of a tensor */
@@ -48,7 +50,7 @@
 /* y = act(a op b), strides 0 where an operand is broadcast. */
 #define FX_BINARY_FIELDS(I, F) I(kind) FX_I6(I, d) FX_I6(I, as) FX_I6(I, bs) FX_I6(I, ys) I(act) F(alpha) F(beta)
 
-/* Over axis n of a contiguous [outer, n, inner]; log: LogSoftmax. */
+/* Over axis n of a contiguous [outer, n, inner]; log: LogSoftmax. y may be x. */
 #define FX_SOFTMAX_FIELDS(I, F) I(outer) I(n) I(inner) I(log)
 
 /* [outer, n, inner] -> [outer, inner], contiguous, of elements of dtype; kind: fx_reduce_kind. */
@@ -148,12 +150,6 @@
 #define FX_RECURRENT_FIELDS(I, F)                                                                                      \
     I(kind) I(steps) I(batch) I(hidden) I(directions) I(is_reverse) I(has_lengths) I(has_peepholes) I(wtype) I(f_act)  \
     I(g_act) I(h_act) I(is_coupled) F(f_alpha) F(f_beta) F(g_alpha) F(g_beta) F(h_alpha) F(h_beta) F(clip)
-
-/* x[outer,n,inner] of type from to y of type to. From F32 to U8 or I8: y = saturate(round(x / scale) + zero). From U8,
- * I8 or I32 to F32: y = (x - zero) scale. From I32 to U8 or I8: y = saturate(round((x + bias) scale) + zero), where x +
- * bias wraps, and is rounded to F32. in[1]: scales[n]; in[2]: zero points[n] of the integers' type, or of y's where both
- * are integers; in[3]: biases[n], I32. */
-#define FX_QUANTIZE_FIELDS(I, F) I(from) I(to) I(outer) I(n) I(inner) I(has_zero) I(has_bias)
 
 /* Trees: x[rows, features] walks down `trees` trees; the leaves where it ends say results, which an aggregate (fx_forest)
  * and a transform (fx_transform) make of. Numbers are f32, or f64 (is_wide). in[1], int32 words: `nodes` nodes, the roots
@@ -264,7 +260,8 @@
     X(ONE_HOT, one_hot, 2, 0)                                                                                          \
     X(TREES, trees, 2, 0)                                                                                              \
     X(FOURIER, fourier, 3, 0)                                                                                          \
-    X(GATHER_PANELS, gather_panels, 2, 0)
+    X(GATHER_PANELS, gather_panels, 2, 0)                                                                              \
+    FX_OPS_BYTES(X)
 
 #define FX_FIELD_I(n) int32_t n;
 #define FX_FIELD_F(n) float n;

@@ -1,0 +1,289 @@
+"""Operators whose activations are 8 bits, u8 (kernels/include/flexnn/params_bytes.h)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+
+from ..attributes import Enum, Float, Int, Spec, float_attr, int_attr, ints_attr, node_error
+from ..ir import DTYPES, Node, Shape, Tensor
+from ..panels import NR
+from ..strided import broadcast, fits_inner, is_contiguous
+from .fields import (
+    SPATIAL,
+    box_fields,
+    broadcast_strides,
+    enum_index,
+    image,
+    pixel_strides,
+    window_fields,
+    window_sizes,
+)
+from .record import Cost, Operator, Values, always_together, any_strides, elementwise_strides
+from .rows import WHOLE, Need, cut_window, keep_attrs, same_rows, whole_rows, window_rows
+from .window import OPERATORS as WINDOWS
+
+BYTE = Int(0, 255)
+CLAMP: dict[str, Spec] = {"zero": BYTE, "lo": Float(), "hi": Float()}
+"""How a number becomes a byte: clamped to [lo, hi], rounded, and ``zero`` is added; f32 outputs are clamped only."""
+FINISH: dict[str, Spec] = {
+    "to": Enum(("u8", "f32")),
+    "x_zero": BYTE,
+    **CLAMP,
+    "r_zero": BYTE,
+    "v_scale": Float(),
+    "r_scale": Float(),
+    "sum_zero": BYTE,
+    "sum_lo": Float(),
+    "sum_hi": Float(),
+}
+"""The same of products, and how a residual is added to what they became."""
+NO_RESIDUAL: dict[str, int | float] = {
+    "r_zero": 0,
+    "v_scale": 0.0,
+    "r_scale": 0.0,
+    "sum_zero": 0,
+    "sum_lo": 0.0,
+    "sum_hi": 0.0,
+}
+"""Attributes of a node without residual."""
+
+
+def _dtypes(node: Node, dtypes: Sequence[str], expected: tuple[str, ...]) -> None:
+    if tuple(dtypes) != expected:
+        raise node_error(node, f"inputs of {', '.join(dtypes)}, expected {', '.join(expected)}")
+
+
+def _infer(node: Node, shapes: list[Shape], dtypes: list[str], cout: int) -> tuple[Shape, str]:
+    n, h, w, _ = image(node, shapes[0])
+    shape, to = (n, *window_sizes(node, h, w), cout), str(node.attrs["to"])
+    if len(shapes) == 3:
+        _dtypes(node, dtypes, ("u8", "f32", "u8"))
+        if to != "f32" or any(ints_attr(node, "pads")) or any(prod(s) != 1 for s in shapes[1:]):
+            raise node_error(node, f"a step of shape {shapes[1]} and a zero point of {shapes[2]} for {to}")
+        return shape, to
+    _dtypes(node, dtypes, ("u8",) * len(dtypes))
+    if len(shapes) == 2 and (shapes[1] != shape or to != "u8"):
+        raise node_error(node, f"residual of shape {shapes[1]} does not have the output's shape {shape}")
+    return shape, to
+
+
+def _infer_conv(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
+    if int_attr(node, "by_rows") and ints_attr(node, "dilations")[1] != 1:
+        raise node_error(node, "rows of taps that are dilated")
+    return _infer(node, shapes, dtypes, int_attr(node, "cout"))
+
+
+def _infer_dwconv(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
+    return _infer(node, shapes, dtypes, image(node, shapes[0])[3])
+
+
+def clamp_fields(node: Node) -> Values:
+    """Fields of the attributes in CLAMP."""
+    return {"zero": int_attr(node, "zero"), "lo": float_attr(node, "lo"), "hi": float_attr(node, "hi")}
+
+
+def _fields(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
+    x, residual = inputs[0], inputs[1] if len(inputs) == 2 else None
+    (n, h, w, _), (_, oh, ow, _) = x.shape, y.shape
+    values: Values = {"n": n, "h": h, "w": w, "oh": oh, "ow": ow, "nr": NR, **window_fields(node)}
+    values |= pixel_strides("x", x) | pixel_strides("y", y) | pixel_strides("r", residual)
+    values |= {name: int_attr(node, name) for name in ("x_zero", "r_zero", "sum_zero")} | clamp_fields(node)
+    values |= {name: float_attr(node, name) for name in ("v_scale", "r_scale", "sum_lo", "sum_hi")}
+    return values | {"to": enum_index("dtype", y.dtype), "has_residual": int(residual is not None)}
+
+
+def _encode_conv(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
+    values: Values = {"cin": inputs[0].shape[3], "cout": y.shape[3], "is_by_rows": int_attr(node, "by_rows")}
+    return values | {"is_dynamic": int(len(inputs) == 3)} | _fields(node, inputs, y)
+
+
+def _encode_dwconv(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
+    return {"c": y.shape[3]} | _fields(node, inputs, y)
+
+
+def _infer_binary(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
+    shape = broadcast(shapes[0], shapes[1])
+    if shape is None:
+        raise node_error(node, f"shapes {shapes[0]} and {shapes[1]} do not broadcast")
+    return shape, "u8"
+
+
+def _encode_binary(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
+    a, b = (broadcast_strides(tensor, y.shape) for tensor in inputs)
+    values = box_fields(node, y.shape, ("as", "bs", "ys"), (a, b, y.strides)) | clamp_fields(node)
+    values |= {name: int_attr(node, name) for name in ("a_zero", "b_zero")}
+    values |= {name: float_attr(node, name) for name in ("a_scale", "b_scale")}
+    return values | {"kind": enum_index("binary_kind", node.attrs["kind"])}
+
+
+def _infer_table(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
+    if shapes[1] != (256,) or dtypes[0] == "f32":
+        raise node_error(node, f"a table of {dtypes[1]}{shapes[1]} for {dtypes[0]}")
+    return shapes[0], dtypes[1]
+
+
+def _encode_table(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
+    values = box_fields(node, y.shape, ("xs", "ys"), (inputs[0].strides, y.strides))
+    return values | {"elem_bytes": DTYPES[y.dtype].itemsize}
+
+
+_POOL, _RESIZE = WINDOWS
+_PART = "y_row", "all_oh", "x_row", "all_h"
+"""Fields of a part of a map, which only floats are resized to."""
+
+
+def _infer_pool(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
+    return _POOL.infer(node, shapes, dtypes)[0], "u8"
+
+
+def _encode_pool(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
+    values = _POOL.encode(node, inputs, y) | clamp_fields(node)
+    return values | {"x_zero": int_attr(node, "x_zero"), "scale": float_attr(node, "scale")}
+
+
+def _infer_resize(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
+    return _RESIZE.infer(node, shapes, dtypes)[0], "u8"
+
+
+def _encode_resize(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
+    return {name: value for name, value in _RESIZE.encode(node, inputs, y).items() if name not in _PART}
+
+
+def _product_rows(node: Node, inputs: Sequence[Shape], output: Shape, axis: int) -> tuple[Need, ...] | None:
+    """Return the rows under a sliding window; a step and a zero point that a run computes have none."""
+    needs = window_rows(node, inputs[:1] if len(inputs) == 3 else inputs, output, axis)
+    return needs if needs is None or len(inputs) != 3 else (*needs, WHOLE, WHOLE)
+
+
+def _conv_flops(node: Node, inputs: Sequence[Shape], output: Shape) -> float:
+    return 2.0 * prod(output) * prod(ints_attr(node, "kernel")) * inputs[0][3]
+
+
+def _depthwise_flops(node: Node, inputs: Sequence[Shape], output: Shape) -> float:
+    return 2.0 * prod(output) * prod(ints_attr(node, "kernel"))
+
+
+OPERATORS = (
+    Operator(
+        name="conv_u8",
+        attrs={**SPATIAL, "cout": Int(1), "by_rows": Int(0, 1), **FINISH},
+        inputs=(1, 3),  # x; or x, residual; or x, step, zero point of x
+        dtypes=("u8", "f32"),
+        infer=_infer_conv,
+        encode=_encode_conv,
+        strided=(fits_inner,) * 4,
+        together=always_together,
+        in_place=(1,),
+        reads_transposes=False,
+        order="fixed",
+        rows=_product_rows,
+        cut=cut_window,
+        interleaves=True,
+        has_panels=True,
+        kernels=(),
+        cost=Cost(passes=1.0, peak_fraction=3.0, flops=_conv_flops),
+    ),
+    Operator(
+        name="dwconv_u8",
+        attrs={**SPATIAL, **FINISH},
+        inputs=(1, 2),  # x, residual
+        dtypes=("u8",),
+        infer=_infer_dwconv,
+        encode=_encode_dwconv,
+        strided=(fits_inner,) * 3,
+        together=always_together,
+        in_place=(1,),
+        reads_transposes=False,
+        order="fixed",
+        rows=_product_rows,
+        cut=cut_window,
+        interleaves=True,
+        has_panels=True,
+        kernels=(),
+        cost=Cost(passes=1.0, peak_fraction=0.7, flops=_depthwise_flops),
+    ),
+    Operator(
+        name="binary_u8",
+        attrs={
+            "kind": Enum(("add", "mul")),
+            "a_zero": BYTE,
+            "b_zero": BYTE,
+            "a_scale": Float(),
+            "b_scale": Float(),
+            **CLAMP,
+        },
+        inputs=(2, 2),
+        dtypes=("u8",),
+        infer=_infer_binary,
+        encode=_encode_binary,
+        strided=elementwise_strides(2),
+        together=always_together,
+        in_place=(0, 1),
+        reads_transposes=False,
+        order="any",
+        rows=same_rows,
+        cut=keep_attrs,
+        interleaves=False,
+        has_panels=False,
+        kernels=(),
+        cost=Cost(passes=2.0),
+    ),
+    Operator(
+        name="table_u8",
+        attrs={},
+        inputs=(2, 2),  # x, and what each of 256 bytes becomes
+        dtypes=("u8", "i8", "f32"),
+        infer=_infer_table,
+        encode=_encode_table,
+        strided=(any_strides, is_contiguous, any_strides),
+        together=always_together,
+        in_place=(0,),
+        reads_transposes=False,
+        order="own",
+        rows=same_rows,
+        cut=keep_attrs,
+        interleaves=False,
+        has_panels=False,
+        kernels=(),
+        cost=Cost(passes=4.0),
+    ),
+    Operator(
+        name="pool_u8",
+        attrs={**_POOL.attrs, "x_zero": BYTE, "scale": Float(), **CLAMP},
+        inputs=(1, 1),
+        dtypes=("u8",),
+        infer=_infer_pool,
+        encode=_encode_pool,
+        strided=(fits_inner,) * 2,
+        together=always_together,
+        in_place=(),
+        reads_transposes=False,
+        order="fixed",
+        rows=window_rows,
+        cut=cut_window,
+        interleaves=True,
+        has_panels=False,
+        kernels=(),
+        cost=Cost(passes=4.0),
+    ),
+    Operator(
+        name="resize_u8",
+        attrs=_RESIZE.attrs,
+        inputs=(1, 1),
+        dtypes=("u8",),
+        infer=_infer_resize,
+        encode=_encode_resize,
+        strided=(fits_inner,) * 2,
+        together=always_together,
+        in_place=(),
+        reads_transposes=False,
+        order="fixed",
+        rows=whole_rows,
+        cut=keep_attrs,
+        interleaves=False,
+        has_panels=False,
+        kernels=(),
+        cost=Cost(passes=6.0),
+    ),
+)

@@ -1,0 +1,145 @@
+/* The micro kernels of 8-bit activations: a list of its own, since a level's table of them may be another level's.
+ * Integers are exact and floats are rounded where params_bytes.h says so: every level equals the scalar one bit for
+ * bit. Part of the list of kernels.h. */
+#ifndef FLEXNN_BYTE_KERNELS_H
+#define FLEXNN_BYTE_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "flexnn/panel.h"
+#include "flexnn/params.h"
+
+/* Bytes before the weights of a panel: biases, sums of weights, scales, and of F32 offsets; FX_NR words each. */
+static inline int64_t fx_byte_panel_head(int32_t to) {
+    return (to == FX_DTYPE_F32 ? 4 : 3) * FX_NR * (int64_t)sizeof(float);
+}
+#define FX_FOUR_BYTES (FX_NR * 4) /* of the weights of four products a channel */
+#define FX_LAID_BYTES 16          /* of which rows and panels that are laid out have whole ones */
+
+/* Finishing of params_bytes.h. */
+typedef struct fx_byte_finish {
+    int32_t to, zero, r_zero, sum_zero;
+    float lo, hi, v_scale, r_scale, sum_lo, sum_hi;
+} fx_byte_finish;
+
+/* One tile of a product of bytes, whose rows are runs that may lie anywhere:
+ *     c[i][c_at + j] = finish(bias[j] + sum over t < runs, q < run of a[t * rows + i][q] * w(t, q, j), r[i][c_at + j])
+ * for i < rows <= bytes->rows and j < columns <= FX_NR * panels, panels <= bytes->panels. run is a multiple of 4, and
+ * whole runs are read. Where the level lays rows out, `laid` holds them, and a is not read; where it lays panels out,
+ * they are at `laid_w`, laid_panel bytes each, and w is read for their heads only. is_symmetric: no weight is -128; set
+ * where the level asks for it. bias, where it is not NULL, stands
+ * for that of the panels, and scales likewise, FX_NR for each. */
+typedef struct fx_dot_u8 {
+    const uint8_t *const *a; /* [runs][rows] */
+    const void *laid;
+    const char *w;   /* first panel */
+    int64_t w_panel; /* bytes from one panel to the next */
+    const char *laid_w;
+    int64_t laid_panel;
+    const int32_t *bias;     /* [panels][FX_NR], or NULL */
+    const float *scales;     /* [panels][FX_NR], or NULL */
+    const int32_t *more;     /* [rows] or NULL: added to all sums of a row */
+    void *const *c;          /* [rows], of u8 or f32 */
+    const uint8_t *const *r; /* [rows], or NULL */
+    int64_t c_at;
+    int32_t rows, panels, columns, runs, run, is_symmetric;
+    fx_byte_finish finish;
+} fx_dot_u8;
+
+/* Lays out the rows of a tile: a as fx_dot_u8 has it, to runs * run bytes, rounded up to FX_LAID_BYTES, times
+ * row_bytes for each of the rows that the level's tile has, 64-byte aligned. */
+typedef struct fx_lay_rows_u8 {
+    const uint8_t *const *a;
+    void *to;
+    int32_t rows, runs, run;
+} fx_lay_rows_u8;
+
+/* Lays out the weights of a panel, `fours` fours of each channel, to as many bytes, rounded up as rows are. */
+typedef struct fx_lay_panel_u8 {
+    const int8_t *from;
+    int8_t *to;
+    int64_t fours;
+} fx_lay_panel_u8;
+
+/* Most output pixels of one call of dwconv_u8. */
+#define FX_DW_U8_PIXELS 64
+
+/* Neighbouring output pixels of a depthwise convolution in one row of the map, channels [at, at + channels):
+ *     y[i * y_step + j] = finish(bias[j] + sum over ky < kh, kx < kw of
+ *                                x[ky * positions + i * stride + kx * dilation][at + j] * w(kx, ky, j), r[i * r_step +
+ * j]) for i < pixels <= FX_DW_U8_PIXELS, j < channels; y and r are those of channel `at`. positions = (pixels - 1) *
+ * stride + (kw - 1) * dilation + 1. */
+typedef struct fx_dw_u8 {
+    const uint8_t *const *x; /* [kh][positions] */
+    const char *w;           /* the panel of channel `at` */
+    int64_t w_panel;
+    void *y;
+    const uint8_t *r; /* or NULL */
+    int64_t y_step, r_step, at;
+    int32_t pixels, channels, kh, kw, stride, dilation, positions;
+    fx_byte_finish finish;
+} fx_dw_u8;
+
+/* y[r * y_row + i * y_step] = f(a[...], b[...]) for r < rows, i < n, as binary_u8 of params_bytes.h; y may be a or b,
+ * with the same strides. */
+typedef struct fx_binary_u8 {
+    const uint8_t *a, *b;
+    uint8_t *y;
+    int64_t rows, n, a_row, a_step, b_row, b_step, y_row, y_step;
+    int32_t kind, a_zero, b_zero, zero;
+    float a_scale, b_scale, lo, hi;
+} fx_binary_u8;
+
+/* y[i] = table[x[i]] for i < n. y may be x. */
+typedef struct fx_table_u8 {
+    const uint8_t *x, *table;
+    uint8_t *y;
+    int64_t n;
+} fx_table_u8;
+
+/* One output pixel of a pool, whose window is clipped to the map already and not empty: of x[r * x_row + i * x_pixel +
+ * j], r < rows, i < pixels, for j < channels; scale is divided by the count. */
+typedef struct fx_pool_u8 {
+    const uint8_t *x;
+    uint8_t *y;
+    int64_t x_row, x_pixel;
+    int32_t kind, rows, pixels, channels, x_zero, zero;
+    float scale, lo, hi;
+} fx_pool_u8;
+
+/* One output pixel of a linear resize: of its four neighbours, all channels. */
+typedef struct fx_resize_u8 {
+    const uint8_t *x[4]; /* a, b above c, d */
+    uint8_t *y;
+    int32_t channels;
+    float column, row; /* fractions */
+} fx_resize_u8;
+
+/* X(name, return type, arguments in parentheses) */
+#define FX_BYTE_KERNELS_ROWS(X)                                                                                        \
+    X(binary_u8, void, (const fx_binary_u8 *b))                                                                        \
+    X(table_u8, void, (const fx_table_u8 *t))                                                                          \
+    X(pool_u8, void, (const fx_pool_u8 *p))                                                                            \
+    X(resize_u8, void, (const fx_resize_u8 *r))
+#define FX_BYTE_KERNELS(X)                                                                                             \
+    X(dot_u8, void, (const fx_dot_u8 *d))                                                                              \
+    X(dwconv_u8, void, (const fx_dw_u8 *d))                                                                            \
+    FX_BYTE_KERNELS_ROWS(X)
+
+/* Where a level lays operands out; else NULL. */
+#define FX_BYTE_KERNELS_LAYING(X)                                                                                      \
+    X(lay_rows_u8, void, (const fx_lay_rows_u8 *l))                                                                    \
+    X(lay_panel_u8, void, (const fx_lay_panel_u8 *l))
+
+typedef struct fx_byte_kernels {
+    int32_t rows, panels; /* of the tile of dot_u8 */
+    int32_t row_bytes;    /* that a byte of a row takes, laid out */
+    int32_t asks;         /* 1: is_symmetric is to be set */
+#define FX_BYTE_MEMBER(name, ret, args) ret(*name) args;
+    FX_BYTE_KERNELS(FX_BYTE_MEMBER)
+    FX_BYTE_KERNELS_LAYING(FX_BYTE_MEMBER)
+#undef FX_BYTE_MEMBER
+} fx_byte_kernels;
+
+#endif

@@ -1,0 +1,395 @@
+/* Convolution of 8-bit activations as an implicit matrix product (conv_gemm.c): a row for each output pixel, pointers
+ * to its runs made per tile. A run that is outside the map is one of zero points in the workspace; one that leaves it
+ * in part, or whose channels up to a multiple of 4 pass the map's last byte, is copied there.
+ *
+ * Inside a unit tiles are the outer loop and panels the inner one, as there. */
+#include "bytes.h"
+
+#include <string.h>
+
+static fx_window full_window(const fx_params *u) {
+    const fx_conv_u8_params *p = &u->conv_u8;
+    return (fx_window){0, p->n * p->oh, 0, p->cout};
+}
+
+/* Channels of a run, and the runs of a pixel. */
+static int64_t run_channels(const fx_conv_u8_params *p) {
+    return p->is_by_rows ? (int64_t)p->kw * p->cin : p->cin;
+}
+
+static int64_t run_bytes(const fx_conv_u8_params *p) {
+    return fx_round_up(run_channels(p), 4);
+}
+
+static int64_t runs(const fx_conv_u8_params *p) {
+    return p->is_by_rows ? p->kh : (int64_t)p->kh * p->kw;
+}
+
+static int64_t panel_bytes(const fx_params *u) {
+    const fx_conv_u8_params *p = &u->conv_u8;
+    return fx_byte_panel_head(p->to) + runs(p) * run_bytes(p) * FX_NR;
+}
+
+static int32_t panels(const fx_params *u) {
+    return (int32_t)fx_div_up(u->conv_u8.cout, FX_NR);
+}
+
+static fx_maps maps_of(const fx_conv_u8_params *p) {
+    return FX_MAPS_OF(p, p->cin, p->cout);
+}
+
+static fx_status check(uint32_t kernel, const fx_params *u) {
+    const fx_conv_u8_params *p = &u->conv_u8;
+    const int32_t positive[] = {p->n,  p->h,  p->w,  p->cin, p->oh, p->ow, p->cout,
+                                p->kh, p->kw, p->sh, p->sw,  p->dh, p->dw};
+    for (size_t i = 0; i < sizeof positive / sizeof *positive; i++)
+        if (positive[i] < 1)
+            return FX_ERR_PARAMS;
+    if ((p->is_by_rows != 0 && p->is_by_rows != 1) || (p->is_dynamic != 0 && p->is_dynamic != 1))
+        return FX_ERR_PARAMS;
+    const fx_byte_finish finish = FX_BYTE_FINISH_OF(p);
+    if (kernel != 0 || p->nr != FX_NR || p->pt < 0 || p->pl < 0 || p->x_zero < 0 || p->x_zero > UINT8_MAX ||
+        !fx_byte_finish_fits(&finish, p->has_residual) || (p->is_by_rows && p->dw != 1))
+        return FX_ERR_PARAMS;
+    if (p->is_dynamic && p->to != FX_DTYPE_F32)
+        return FX_ERR_PARAMS;
+    if ((int64_t)p->n * p->oh > INT32_MAX || (int64_t)p->n * p->oh * p->ow > FX_ELEMENTS_MAX)
+        return FX_ERR_PARAMS;
+    if (!fx_taps_fit(p->oh, p->sh, p->kh, p->dh) || !fx_taps_fit(p->ow, p->sw, p->kw, p->dw))
+        return FX_ERR_PARAMS;
+    const int64_t taps = (int64_t)p->kh * p->kw;
+    if (taps > 1 << 20 || taps * p->cin > INT32_MAX - 4 * (1 << 20) ||
+        (taps * (p->cin + 3) + 16) * FX_NR * fx_div_up(p->cout, FX_NR) > FX_ELEMENTS_MAX)
+        return FX_ERR_PARAMS;
+    const fx_maps maps = maps_of(p);
+    return fx_maps_fit(&maps) ? FX_OK : FX_ERR_PARAMS;
+}
+
+static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
+    const fx_conv_u8_params *p = &u->conv_u8;
+    const fx_maps maps = maps_of(p);
+    if (p->is_dynamic && (operand == 1 || operand == 2))
+        *hi = operand == 1 ? (int64_t)sizeof(float) : 1;
+    else if (operand != 2)
+        fx_byte_maps_extent(&maps, operand, p->to, lo, hi);
+}
+
+static int64_t output_bytes(const fx_params *u) {
+    const fx_maps maps = maps_of(&u->conv_u8);
+    return fx_byte_maps_bytes(&maps, u->conv_u8.to);
+}
+
+static int64_t element_bytes(const fx_params *u, int operand) {
+    const fx_conv_u8_params *p = &u->conv_u8;
+    return operand == FX_OUTPUT ? fx_byte_or_float(p->to) : operand == 1 && p->is_dynamic ? (int64_t)sizeof(float) : 1;
+}
+
+/* ---- workspace ---- */
+
+/* Bytes of a row, rounded up to what levels read at once where they lay operands out. */
+static int64_t laid_depth(const fx_conv_u8_params *p) {
+    return fx_round_up(runs(p) * run_bytes(p), FX_LAID_BYTES);
+}
+
+typedef struct workspace {
+    int64_t *tap_offset; /* bytes from the first tap to each; not by rows */
+    const uint8_t **a;   /* [runs][rows] */
+    void **c;            /* [rows] */
+    const uint8_t **r;   /* [rows] */
+    uint8_t *zero;       /* a run of zero points */
+    uint8_t *ends;       /* [4] runs: the last channels of the map, as many bytes before its end */
+    uint8_t *gathered;   /* by rows: [rows][runs] runs */
+    char *rows;          /* laid out */
+    char *panels;        /* of a unit, laid out */
+    int32_t *bias;       /* of a unit's panels, where they are dynamic */
+    float *scales;
+    int64_t size;
+} workspace;
+
+/* Tiles of panels that stay in a cache. */
+static int64_t groups_at_most(const fx_kernels *k, const fx_conv_u8_params *p) {
+    return fx_max64(1, FX_CACHE_BYTES / (runs(p) * run_bytes(p) * FX_NR * k->bytes->panels));
+}
+
+static workspace workspace_at(void *base, const fx_kernels *k, const fx_conv_u8_params *p) {
+    const fx_byte_kernels *b = k->bytes;
+    const int64_t n = runs(p), run = run_bytes(p);
+    const int64_t panels = fx_min64(groups_at_most(k, p) * b->panels, fx_div_up(p->cout, FX_NR));
+    int64_t at = 0;
+    workspace s;
+    FX_TAKE(s.tap_offset, base, at, p->is_by_rows ? 0 : n);
+    FX_TAKE(s.a, base, at, n * b->rows);
+    FX_TAKE(s.c, base, at, b->rows);
+    FX_TAKE(s.r, base, at, b->rows);
+    FX_TAKE(s.zero, base, at, run);
+    FX_TAKE(s.ends, base, at, 4 * run);
+    FX_TAKE(s.gathered, base, at, p->is_by_rows ? b->rows * n * run : 0);
+    FX_TAKE(s.rows, base, at, b->lay_rows_u8 ? laid_depth(p) * b->row_bytes * b->rows : 0);
+    FX_TAKE(s.panels, base, at, b->lay_panel_u8 ? panels * laid_depth(p) * FX_NR : 0);
+    FX_TAKE(s.bias, base, at, p->is_dynamic ? panels * FX_NR : 0);
+    FX_TAKE(s.scales, base, at, p->is_dynamic ? panels * FX_NR : 0);
+    s.size = at;
+    return s;
+}
+
+static int64_t workspace_bytes(const fx_kernels *k, uint32_t kernel, const fx_params *u) {
+    (void)kernel;
+    return workspace_at(NULL, k, &u->conv_u8).size;
+}
+
+/* ---- a tile of output pixels ---- */
+
+typedef struct walk {
+    const fx_call *call;
+    const fx_conv_u8_params *p;
+    const uint8_t *x, *end; /* of the map */
+    int64_t run;
+    workspace s;
+    int is_run;            /* by rows: taps of a row inside the map are one run of the input */
+    int is_single;         /* one tap, which is inside the map for every pixel, of whole fours */
+    const uint8_t *last;   /* the last place where a whole run may begin */
+    int64_t batch, oy, ox; /* the next output pixel */
+} walk;
+
+/* A run of `channels` bytes at `from`, which is inside the map: itself, or a copy where whole fours would pass its end.
+ * Such runs end at most 3 bytes before the map does. */
+static const uint8_t *whole_fours(const walk *w, const uint8_t *from, int64_t channels) {
+    const int64_t left = w->end - from - channels;
+    return left >= w->run - channels ? from : w->s.ends + left * w->run;
+}
+
+static void copy_ends(const walk *w) {
+    const int64_t channels = run_channels(w->p);
+    for (int64_t left = 0; left < 4; left++) {
+        uint8_t *to = w->s.ends + left * w->run;
+        memset(to, 0, (size_t)w->run);
+        if (w->end - left - channels >= w->x)
+            memcpy(to, w->end - left - channels, (size_t)channels);
+    }
+}
+
+/* Pointers to the taps of the pixel whose first tap is at (iy, ix) of the map at x. */
+static void point_taps(const walk *w, const uint8_t *x, int64_t iy, int64_t ix, int i, int rows) {
+    const fx_conv_u8_params *p = w->p;
+    const uint8_t **a = w->s.a + i;
+    const int64_t last_y = iy + (int64_t)(p->kh - 1) * p->dh, last_x = ix + (int64_t)(p->kw - 1) * p->dw;
+    if (iy >= 0 && last_y < p->h && ix >= 0 && last_x < p->w) {
+        const uint8_t *first = x + iy * p->x_sh + ix * p->x_sw;
+        const int taps = p->kh * p->kw;
+        for (int t = 0; t < taps; t++, a += rows)
+            *a = first + w->s.tap_offset[t];
+        a -= (int64_t)taps * rows;
+        if (whole_fours(w, first + w->s.tap_offset[taps - 1], p->cin) != first + w->s.tap_offset[taps - 1])
+            for (int t = 0; t < taps; t++, a += rows) /* the last tap is the one nearest to the map's end */
+                *a = whole_fours(w, *a, p->cin);
+        return;
+    }
+    for (int ky = 0; ky < p->kh; ky++) {
+        const int64_t y = iy + (int64_t)ky * p->dh;
+        for (int kx = 0; kx < p->kw; kx++, a += rows) {
+            const int64_t at = ix + (int64_t)kx * p->dw;
+            const int inside = y >= 0 && y < p->h && at >= 0 && at < p->w;
+            *a = inside ? whole_fours(w, x + y * p->x_sh + at * p->x_sw, p->cin) : w->s.zero;
+        }
+    }
+}
+
+/* One row of taps, gathered. */
+static void gather(const walk *w, const uint8_t *row, int64_t ix, uint8_t *to) {
+    const fx_conv_u8_params *p = w->p;
+    memcpy(to, w->s.zero, (size_t)w->run);
+    for (int kx = 0; kx < p->kw; kx++, ix++, to += p->cin)
+        if (ix >= 0 && ix < p->w)
+            memcpy(to, row + ix * p->x_sw, (size_t)p->cin);
+}
+
+/* Pointers to the rows of taps, gathering those that are not a run of the input. */
+static void point_rows(const walk *w, const uint8_t *x, int64_t iy, int64_t ix, int i, int rows) {
+    const fx_conv_u8_params *p = w->p;
+    const uint8_t **a = w->s.a + i;
+    const int is_run = w->is_run && ix >= 0 && ix + p->kw <= p->w;
+    uint8_t *to = w->s.gathered + (int64_t)i * p->kh * w->run;
+    if (is_run && iy >= 0 && iy + (int64_t)(p->kh - 1) * p->dh < p->h) {
+        const uint8_t *row = x + iy * p->x_sh + ix * p->x_sw;
+        const int64_t step = (int64_t)p->dh * p->x_sh;
+        if (row + (p->kh - 1) * step <= w->last) {
+            for (int ky = 0; ky < p->kh; ky++, a += rows, row += step)
+                *a = row;
+            return;
+        }
+    }
+    for (int ky = 0; ky < p->kh; ky++, a += rows, to += w->run, iy += p->dh) {
+        const uint8_t *row = x + iy * p->x_sh;
+        if (iy < 0 || iy >= p->h) {
+            *a = w->s.zero;
+        } else if (is_run) {
+            *a = whole_fours(w, row + ix * p->x_sw, (int64_t)p->kw * p->cin);
+        } else {
+            gather(w, row, ix, to);
+            *a = to;
+        }
+    }
+}
+
+static void start_walk(walk *w, int64_t pixel) {
+    const int64_t row = w->call->window.y0 + pixel / w->p->ow;
+    w->batch = row / w->p->oh;
+    w->oy = row % w->p->oh;
+    w->ox = pixel % w->p->ow;
+}
+
+/* The next `rows` pixels. */
+static void point_tile(walk *w, int rows) {
+    const fx_conv_u8_params *p = w->p;
+    const int64_t y_bytes = fx_byte_or_float(p->to);
+    for (int i = 0; i < rows;) {
+        const uint8_t *x = w->x + w->batch * p->x_sn, *r = w->call->in[1];
+        char *y = (char *)w->call->out + (w->batch * p->y_sn + w->oy * p->y_sh + w->ox * p->y_sw) * y_bytes;
+        const int64_t iy = w->oy * p->sh - p->pt;
+        int64_t ix = w->ox * p->sw - p->pl;
+        const int first = i, last = (int)fx_min64(rows, i + p->ow - w->ox);
+        for (int j = first; j < last && w->is_single; j++)
+            w->s.a[j] = x + iy * p->x_sh + (ix + (int64_t)(j - first) * p->sw) * p->x_sw;
+        for (int j = first; j < last && !w->is_single; j++, ix += p->sw)
+            p->is_by_rows ? point_rows(w, x, iy, ix, j, rows) : point_taps(w, x, iy, ix, j, rows);
+        for (int j = first; j < last; j++, y += p->y_sw * y_bytes)
+            w->s.c[j] = y;
+        if (p->has_residual) {
+            r += w->batch * p->r_sn + w->oy * p->r_sh + w->ox * p->r_sw;
+            for (int j = first; j < last; j++, r += p->r_sw)
+                w->s.r[j] = r;
+        }
+        i = last;
+        w->ox += last - first;
+        if (w->ox == p->ow) {
+            w->ox = 0;
+            if (++w->oy == p->oh)
+                w->oy = 0, w->batch++;
+        }
+    }
+}
+
+/* ---- the window ---- */
+
+static fx_cut cut_window(const fx_kernels *k, const fx_conv_u8_params *p, fx_window w, int threads) {
+    const int64_t tiles = fx_div_up((int64_t)(w.y1 - w.y0) * p->ow, k->bytes->rows);
+    const int64_t groups = fx_div_up(fx_div_up(w.c1 - w.c0, FX_NR), k->bytes->panels);
+    return fx_cut_window(tiles, groups, fx_div_up(groups, groups_at_most(k, p)), threads);
+}
+
+static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, fx_window w, int threads) {
+    (void)kernel;
+    if (w.y0 >= w.y1 || w.c0 >= w.c1)
+        return 0;
+    const fx_cut cut = cut_window(k, &u->conv_u8, w, threads);
+    return (uint32_t)(cut.parts * cut.cuts);
+}
+
+/* A unit's panels: laid out, and with the biases and scales of a run that only it knows. */
+static void lay_panels(const walk *w, const char *panel, int64_t bytes, int64_t count) {
+    const fx_conv_u8_params *p = w->p;
+    const fx_byte_kernels *b = w->call->kernels->bytes;
+    const int64_t weights = runs(p) * w->run * FX_NR;
+    for (int64_t i = 0; i < count; i++, panel += bytes) {
+        if (b->lay_panel_u8) {
+            const fx_lay_panel_u8 l = {.from = (const int8_t *)panel + fx_byte_panel_head(p->to),
+                                       .to = (int8_t *)w->s.panels + i * laid_depth(p) * FX_NR,
+                                       .fours = weights / FX_FOUR_BYTES};
+            b->lay_panel_u8(&l);
+        }
+        if (!p->is_dynamic)
+            continue;
+        const uint32_t zero = *(const uint8_t *)w->call->in[2], *words = (const uint32_t *)(const void *)panel;
+        const float step = *(const float *)w->call->in[1], *scales = (const float *)(const void *)panel + 2 * FX_NR;
+        for (int j = 0; j < FX_NR; j++) {
+            ((uint32_t *)w->s.bias)[i * FX_NR + j] = words[j] - zero * words[FX_NR + j];
+            w->s.scales[i * FX_NR + j] = scales[j] * step;
+        }
+    }
+}
+
+/* Whether no weight of these panels is -128. */
+static int is_symmetric(const char *weights, int64_t panel, int64_t bytes, int64_t count) {
+    int8_t least = 0;
+    for (int64_t i = 0; i < count; i++, weights += panel)
+        for (int64_t b = 0; b < bytes; b++)
+            least = ((const int8_t *)weights)[b] < least ? ((const int8_t *)weights)[b] : least;
+    return least > INT8_MIN;
+}
+
+/* All panels of [first, first + count), of which the first is at d->w, for the tile whose pointers stand in the
+ * workspace. */
+static void run_tile(const walk *w, fx_dot_u8 d, int32_t first, int32_t count) {
+    const fx_byte_kernels *b = w->call->kernels->bytes;
+    if (b->lay_rows_u8) {
+        const fx_lay_rows_u8 l = {.a = d.a, .to = w->s.rows, .rows = d.rows, .runs = d.runs, .run = d.run};
+        b->lay_rows_u8(&l);
+    }
+    const char *panel = d.w;
+    for (int32_t i = 0; i < count; i += d.panels) {
+        d.panels = count - i < b->panels ? count - i : b->panels;
+        d.w = panel + i * d.w_panel;
+        d.laid_w = w->s.panels + i * d.laid_panel;
+        d.c_at = (int64_t)(first + i) * FX_NR;
+        d.columns = (int32_t)fx_min64((int64_t)d.panels * FX_NR, w->call->window.c1 - d.c_at);
+        if (w->p->is_dynamic)
+            d.bias = w->s.bias + i * FX_NR, d.scales = w->s.scales + i * FX_NR;
+        b->dot_u8(&d);
+    }
+}
+
+static void start_run(walk *w) {
+    const fx_conv_u8_params *p = w->p;
+    int64_t lo, hi = 0;
+    extent(w->call->params, 0, &lo, &hi);
+    w->end = w->x + hi;
+    w->run = run_bytes(p);
+    w->last = w->end - w->run;
+    w->is_run = p->x_sw == p->cin;
+    w->is_single = p->kh == 1 && p->kw == 1 && p->pt == 0 && p->pl == 0 && (int64_t)(p->oh - 1) * p->sh < p->h &&
+                   (int64_t)(p->ow - 1) * p->sw < p->w && p->cin % 4 == 0;
+    w->s = workspace_at(w->call->workspace, w->call->kernels, p);
+    memset(w->s.zero, p->is_dynamic ? *(const uint8_t *)w->call->in[2] : p->x_zero, (size_t)w->run);
+    copy_ends(w);
+    if (p->is_by_rows)
+        return;
+    for (int ky = 0, t = 0; ky < p->kh; ky++)
+        for (int kx = 0; kx < p->kw; kx++, t++)
+            w->s.tap_offset[t] = (int64_t)ky * p->dh * p->x_sh + (int64_t)kx * p->dw * p->x_sw;
+}
+
+static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) {
+    const fx_conv_u8_params *p = &call->params->conv_u8;
+    const fx_byte_kernels *b = call->kernels->bytes;
+    const fx_window *win = &call->window;
+    const fx_cut cut = cut_window(call->kernels, p, *win, threads);
+    const int64_t pixels = (int64_t)(win->y1 - win->y0) * p->ow, bytes = panel_bytes(call->params);
+    walk w = {.call = call, .p = p, .x = call->in[0]};
+    start_run(&w);
+    fx_dot_u8 d = {.a = w.s.a, .laid = w.s.rows, .c = w.s.c, .r = p->has_residual ? w.s.r : NULL, .w_panel = bytes};
+    d.runs = (int32_t)runs(p), d.run = (int32_t)w.run;
+    d.laid_panel = laid_depth(p) * FX_NR;
+    d.finish = FX_BYTE_FINISH_OF(p);
+    for (uint32_t u = u0; u < u1; u++) {
+        const int64_t part = u % cut.parts, group = u / cut.parts;
+        const int64_t first = b->panels * fx_cut_at(cut.groups, cut.cuts, group);
+        const int64_t last =
+            fx_min64(b->panels * fx_cut_at(cut.groups, cut.cuts, group + 1), fx_div_up(win->c1 - win->c0, FX_NR));
+        d.w = (const char *)call->weight + first * bytes;
+        lay_panels(&w, d.w, bytes, last - first);
+        d.is_symmetric = b->asks && is_symmetric(d.w + fx_byte_panel_head(p->to), bytes,
+                                                 bytes - fx_byte_panel_head(p->to), last - first);
+        int64_t t = fx_cut_at(cut.items, cut.parts, part);
+        const int64_t end = fx_cut_at(cut.items, cut.parts, part + 1);
+        start_walk(&w, fx_cut_at(pixels, cut.items, t));
+        for (; t < end; t++) {
+            d.rows = (int32_t)(fx_cut_at(pixels, cut.items, t + 1) - fx_cut_at(pixels, cut.items, t));
+            point_tile(&w, d.rows);
+            run_tile(&w, d, (int32_t)(win->c0 / FX_NR + first), (int32_t)(last - first));
+        }
+    }
+    return FX_OK;
+}
+
+FX_DRIVER(conv_u8, .traits = FX_TRAIT_ROWS | FX_TRAIT_CHANNELS | FX_TRAIT_PANELS, .element_bytes = element_bytes,
+          .panel_bytes = panel_bytes, .panels = panels, .workspace = workspace_bytes);

@@ -1,0 +1,19 @@
+/* Where resize reads its input. */
+#ifndef FLEXNN_OPS_RESIZE_H
+#define FLEXNN_OPS_RESIZE_H
+
+#include "impl.h"
+
+typedef struct fx_resize_way {
+    int32_t mode, coord, nearest; /* fx_resize_mode, fx_resize_coord, fx_resize_nearest */
+} fx_resize_way;
+
+typedef struct fx_resize_place {
+    int32_t low, high; /* neighbours inside the input */
+    float fraction;    /* of high; 0 when nearest */
+} fx_resize_place;
+
+/* Where output i of `out` lies in an input of `in`. */
+fx_resize_place fx_resize_place_of(fx_resize_way way, int32_t i, int32_t in, int32_t out, float scale);
+
+#endif

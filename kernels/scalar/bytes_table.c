@@ -1,0 +1,3 @@
+#include "flexnn/kernels.h"
+
+FX_BYTE_TABLE(4, 1, 0);

@@ -1,0 +1,151 @@
+/* Finishing of sums (params_bytes.h) of 16 channels at once. */
+#ifndef FLEXNN_X86_BYTE_FINISH_H
+#define FLEXNN_X86_BYTE_FINISH_H
+
+#include "../vec/simd.h"
+
+#include <immintrin.h>
+
+typedef struct fx_finish512 {
+    __m512 lo, hi, v_scale, r_scale, sum_lo, sum_hi;
+    __m512i zero, r_zero, sum_zero;
+} fx_finish512;
+
+static inline fx_finish512 fx_finish512_of(const fx_byte_finish *f) {
+    return (fx_finish512){.lo = _mm512_set1_ps(f->lo),
+                          .hi = _mm512_set1_ps(f->hi),
+                          .v_scale = _mm512_set1_ps(f->v_scale),
+                          .r_scale = _mm512_set1_ps(f->r_scale),
+                          .sum_lo = _mm512_set1_ps(f->sum_lo),
+                          .sum_hi = _mm512_set1_ps(f->sum_hi),
+                          .zero = _mm512_set1_epi32(f->zero),
+                          .r_zero = _mm512_set1_epi32(f->r_zero),
+                          .sum_zero = _mm512_set1_epi32(f->sum_zero)};
+}
+
+/* v in [lo, hi], lo where it is NaN: the second operand of MAXPS. */
+FX_INLINE __m512 fx_clamped512(__m512 v, __m512 lo, __m512 hi) {
+    return _mm512_min_ps(_mm512_max_ps(v, lo), hi);
+}
+
+/* Stores the bytes of sums at y, of the channels in `mask`; r: their residual, or NULL. */
+static inline void fx_store_bytes512(const fx_finish512 *f, __m512i sum, __m512 scale, const uint8_t *r, uint8_t *y,
+                                     __mmask16 mask) {
+    const __m512 v = fx_clamped512(_mm512_mul_ps(_mm512_cvtepi32_ps(sum), scale), f->lo, f->hi);
+    __m512i whole = _mm512_cvtps_epi32(v);
+    if (!r) {
+        _mm_mask_storeu_epi8(y, mask, _mm512_cvtepi32_epi8(_mm512_add_epi32(whole, f->zero)));
+        return;
+    }
+    const __m512i residual = _mm512_sub_epi32(_mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(mask, r)), f->r_zero);
+    const __m512 part = _mm512_mul_ps(_mm512_cvtepi32_ps(residual), f->r_scale);
+    const __m512 u = _mm512_fmadd_ps(_mm512_cvtepi32_ps(whole), f->v_scale, part);
+    whole = _mm512_add_epi32(_mm512_cvtps_epi32(fx_clamped512(u, f->sum_lo, f->sum_hi)), f->sum_zero);
+    _mm_mask_storeu_epi8(y, mask, _mm512_cvtepi32_epi8(whole));
+}
+
+static inline void fx_store_floats512(const fx_finish512 *f, __m512i sum, __m512 scale, __m512 offset, float *y,
+                                      __mmask16 mask) {
+    const __m512 v = _mm512_add_ps(_mm512_mul_ps(_mm512_cvtepi32_ps(sum), scale), offset);
+    _mm512_mask_storeu_ps(y, mask, fx_clamped512(v, f->lo, f->hi));
+}
+
+/* Channels of a panel below `columns`, of those from `at` on. */
+static inline __mmask16 fx_mask_below(int64_t columns, int64_t at) {
+    return columns - at >= FX_NR ? (__mmask16)-1 : (__mmask16)((1u << (columns - at)) - 1);
+}
+
+/* Finishing of bytes without residual, four vectors of sums at once. rint grows with its argument, so clamping may come
+ * behind it: saturating packs keep numbers in range, and one pair of operations clamps 64 bytes. What is below every
+ * int32, and a NaN, converts to the least of them, and so becomes lo; what is above is cut before. */
+typedef struct fx_pack512 {
+    __m512 scale[2], top;
+    __m512i zero, lo, hi, order;
+    __mmask16 masks[2];
+} fx_pack512;
+
+FX_INLINE fx_pack512 fx_pack512_clamps(const fx_byte_finish *f) {
+    return (fx_pack512){.top = _mm512_set1_ps(f->hi),
+                        .zero = _mm512_set1_epi16((int16_t)f->zero),
+                        .lo = _mm512_set1_epi8((char)(f->zero + _mm_cvtss_si32(_mm_set_ss(f->lo)))),
+                        .hi = _mm512_set1_epi8((char)(f->zero + _mm_cvtss_si32(_mm_set_ss(f->hi)))),
+                        .order = _mm512_set_epi32(15, 11, 7, 3, 14, 10, 6, 2, 13, 9, 5, 1, 12, 8, 4, 0)};
+}
+
+FX_INLINE fx_pack512 fx_pack512_of(const fx_dot_u8 *d) {
+    fx_pack512 p = fx_pack512_clamps(&d->finish);
+    for (int j = 0; j < d->panels; j++) {
+        const float *scales = (const float *)(const void *)(d->w + j * d->w_panel) + 2 * FX_NR;
+        p.scale[j] = _mm512_loadu_ps(d->scales ? d->scales + j * FX_NR : scales);
+        p.masks[j] = fx_mask_below(d->columns, j * FX_NR);
+    }
+    return p;
+}
+
+FX_INLINE __m512i fx_whole512(const fx_pack512 *p, __m512i sum, __m512 scale) {
+    return _mm512_cvtps_epi32(_mm512_min_ps(p->top, _mm512_mul_ps(_mm512_cvtepi32_ps(sum), scale)));
+}
+
+/* The bytes of a, b, c, d: fours of them in turn. */
+FX_INLINE __m512i fx_pack512_clamped(const fx_pack512 *p, __m512i a, __m512i b, __m512i c, __m512i d) {
+    const __m512i low = _mm512_adds_epi16(_mm512_packs_epi32(a, b), p->zero);
+    const __m512i high = _mm512_adds_epi16(_mm512_packs_epi32(c, d), p->zero);
+    return _mm512_min_epu8(_mm512_max_epu8(_mm512_packus_epi16(low, high), p->lo), p->hi);
+}
+
+/* The same, one after the other. */
+FX_INLINE __m512i fx_pack512_bytes(const fx_pack512 *p, __m512i a, __m512i b, __m512i c, __m512i d) {
+    return _mm512_permutexvar_epi32(p->order, fx_pack512_clamped(p, a, b, c, d));
+}
+
+/* Rows i and i + 1 of d, of two panels each; a last row is stored twice. */
+FX_INLINE void fx_pack_two(const fx_pack512 *p, const fx_dot_u8 *d, int i, const __m512i *first,
+                           const __m512i *second) {
+    const __m512i bytes =
+        fx_pack512_bytes(p, fx_whole512(p, first[0], p->scale[0]), fx_whole512(p, first[1], p->scale[1]),
+                         fx_whole512(p, second[0], p->scale[0]), fx_whole512(p, second[1], p->scale[1]));
+    const __mmask32 mask = (__mmask32)p->masks[0] | (__mmask32)p->masks[1] << FX_NR;
+    _mm256_mask_storeu_epi8((uint8_t *)d->c[i] + d->c_at, mask, _mm512_castsi512_si256(bytes));
+    if (i + 1 < d->rows)
+        _mm256_mask_storeu_epi8((uint8_t *)d->c[i + 1] + d->c_at, mask, _mm512_extracti64x4_epi64(bytes, 1));
+}
+
+/* Rows from i on, at most four, of one panel. */
+FX_INLINE void fx_pack_four(const fx_pack512 *p, const fx_dot_u8 *d, int i, __m512i s0, __m512i s1, __m512i s2,
+                            __m512i s3) {
+    const __m512 scale = p->scale[0];
+    const __m512i bytes = fx_pack512_bytes(p, fx_whole512(p, s0, scale), fx_whole512(p, s1, scale),
+                                           fx_whole512(p, s2, scale), fx_whole512(p, s3, scale));
+    _mm_mask_storeu_epi8((uint8_t *)d->c[i] + d->c_at, p->masks[0], _mm512_castsi512_si128(bytes));
+    if (i + 1 < d->rows)
+        _mm_mask_storeu_epi8((uint8_t *)d->c[i + 1] + d->c_at, p->masks[0], _mm512_extracti32x4_epi32(bytes, 1));
+    if (i + 2 < d->rows)
+        _mm_mask_storeu_epi8((uint8_t *)d->c[i + 2] + d->c_at, p->masks[0], _mm512_extracti32x4_epi32(bytes, 2));
+    if (i + 3 < d->rows)
+        _mm_mask_storeu_epi8((uint8_t *)d->c[i + 3] + d->c_at, p->masks[0], _mm512_extracti32x4_epi32(bytes, 3));
+}
+
+/* Finishes and stores the tile of d, whose sums are [rows][panels]. */
+static inline void fx_finish_dots(const fx_dot_u8 *d, const __m512i *sums) {
+    const fx_finish512 f = fx_finish512_of(&d->finish);
+    for (int32_t j = 0; j < d->panels; j++) {
+        const char *panel = d->w + j * d->w_panel;
+        const float *scales = (const float *)(const void *)panel + 2 * FX_NR;
+        const __m512 scale = _mm512_loadu_ps(d->scales ? d->scales + j * FX_NR : scales);
+        const __mmask16 mask = fx_mask_below(d->columns, j * FX_NR);
+        const int64_t at = d->c_at + j * FX_NR;
+        if (d->finish.to == FX_DTYPE_F32) {
+            const __m512 offset = _mm512_loadu_ps(scales + FX_NR);
+            for (int32_t i = 0; i < d->rows; i++)
+                fx_store_floats512(&f, sums[i * d->panels + j], scale, offset, (float *)d->c[i] + at, mask);
+        } else if (d->r) {
+            for (int32_t i = 0; i < d->rows; i++)
+                fx_store_bytes512(&f, sums[i * d->panels + j], scale, d->r[i] + at, (uint8_t *)d->c[i] + at, mask);
+        } else {
+            for (int32_t i = 0; i < d->rows; i++)
+                fx_store_bytes512(&f, sums[i * d->panels + j], scale, NULL, (uint8_t *)d->c[i] + at, mask);
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,1 @@
+#include "../scalar/bytes_table.c"

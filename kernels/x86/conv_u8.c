@@ -1,0 +1,1 @@
+#include "../scalar/conv_u8.c"
