@@ -14,6 +14,33 @@ import flexnn
 from bench.budgets.follower import BACK, FAST_RUNS, RETURN_SECONDS, Counter, Taker
 from flexnn.system.limits import Limits
 
+Cases = list[tuple[flexnn.Session, dict[str, Any], list[Any]]]
+"""Sessions, what they are fed, and their outputs."""
+
+
+def _opened(pool: flexnn.Pool, paths: list[str]) -> Cases:
+    random, cases = np.random.default_rng(0), []
+    for path in paths:
+        session = pool.open(path)
+        feed = {i.name: random.random([int(d or 1) for d in i.shape], i.numpy_dtype) for i in session.get_inputs()}
+        cases.append((session, feed, session.run(None, feed)))
+    return cases
+
+
+def _predicted_ms(cases: Cases) -> float:
+    return sum(session.plan.predicted_ms for session, _, _ in cases)
+
+
+def _figures(pool: flexnn.Pool, cases: Cases) -> dict[str, Any]:
+    """Budget, predicted and median time of a run of each."""
+    times = []
+    for _ in range(FAST_RUNS):
+        start = time.perf_counter()
+        for session, feed, _ in cases:
+            session.run(None, feed)
+        times.append((time.perf_counter() - start) * 1e3)
+    return {"budget": pool.memory, "predicted_ms": _predicted_ms(cases), "ms": sorted(times)[len(times) // 2]}
+
 
 def follow(paths: list[str], threads: int, runs: int) -> dict[str, Any]:
     """Return what a pool of sessions, run in turns, did beside the other process."""
@@ -23,27 +50,9 @@ def follow(paths: list[str], threads: int, runs: int) -> dict[str, Any]:
     logging.getLogger("flexnn").setLevel(logging.INFO)
     limits = Limits()
     taker = Taker()
-    random = np.random.default_rng(0)
     with flexnn.Pool("auto", threads) as pool:
-        cases = []
-        for path in paths:
-            session = pool.open(path)
-            feed = {i.name: random.random([int(d or 1) for d in i.shape], i.numpy_dtype) for i in session.get_inputs()}
-            cases.append((session, feed, session.run(None, feed)))
-
-        def predicted() -> float:
-            return sum(session.plan.predicted_ms for session, _, _ in cases)
-
-        def figures() -> dict[str, Any]:
-            times = []
-            for _ in range(FAST_RUNS):
-                start = time.perf_counter()
-                for session, feed, _ in cases:
-                    session.run(None, feed)
-                times.append((time.perf_counter() - start) * 1e3)
-            return {"budget": pool.memory, "predicted_ms": predicted(), "ms": sorted(times)[len(times) // 2]}
-
-        before = figures()
+        cases = _opened(pool, paths)
+        before = _figures(pool, cases)
         watcher = pool._shared.watcher
         assert watcher is not None
         late, least_free, least_budget, is_right = 0, 1 << 60, 1 << 60, True
@@ -60,11 +69,11 @@ def follow(paths: list[str], threads: int, runs: int) -> dict[str, Any]:
         taker.free()
         started, count = time.monotonic(), len(changes.lines)
         while (back_s := time.monotonic() - started) < RETURN_SECONDS:
-            if predicted() <= BACK * before["predicted_ms"]:
+            if _predicted_ms(cases) <= BACK * before["predicted_ms"]:
                 break
             for session, feed, _ in cases:
                 session.run(None, feed)
-        after = figures()
+        after = _figures(pool, cases)
     return {
         "before": before,
         "after": after,
