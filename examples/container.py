@@ -1,10 +1,10 @@
-"""Several models in one container of 128 MiB, Python included: each is a session with a budget of its own.
+"""Several models in one container of 128 MiB, Python included: they are sessions of one pool.
 
     docker run --memory 128m --memory-swap 128m -v "$PWD:/app" -w /app IMAGE sh -c
         'python examples/container.py centerface.flexnn ppocr_v4_rec.onnx silero_vad_v6.onnx --total 128MiB'
 
-The program asks each model for its smallest budget, shares what the container leaves in these proportions, runs the
-models in turns, and prints what the process took at most.
+The pool has what the container leaves beside the program. Its sessions share working memory, and their weights compete
+by use. The program runs the models in turns, and prints what the process took at most.
 """
 
 from __future__ import annotations
@@ -37,39 +37,27 @@ def feed_of(session: flexnn.Session) -> dict[str, Any]:
     return made
 
 
-def smallest(path: str) -> int:
-    """Return the smallest budget in which a model runs on its inputs."""
-    budget = 1
-    while True:
-        try:
-            with flexnn.Session(path, budget, 1) as session:
-                session.run(None, feed_of(session))
-                return budget
-        except flexnn.BudgetError as error:
-            budget = error.minimum
-
-
 def main() -> None:
-    """Read the command line, share the memory, run all models in turns."""
+    """Read the command line, open all models in one pool, run them in turns."""
     parser = argparse.ArgumentParser(description="Runs several models inside one container's memory.")
     parser.add_argument("models", nargs="+")
     parser.add_argument("--total", default="128MiB", help="memory of the container")
     options = parser.parse_args()
-    least = [smallest(path) for path in options.models]
     room = parse_bytes(options.total) - status("VmRSS") - RESERVE
-    if room < sum(least):
-        raise SystemExit(f"error: {sum(least) / 2**20:.1f} MiB are needed for sessions, {room / 2**20:.1f} are left")
-    sessions = [
-        flexnn.Session(path, int(room * part / sum(least)), 1) for path, part in zip(options.models, least, strict=True)
-    ]
-    feeds = [feed_of(session) for session in sessions]
-    for _ in range(RUNS):
-        for session, feed in zip(sessions, feeds, strict=True):
-            session.run(None, feed)
-    for path, session in zip(options.models, sessions, strict=True):
-        assert session.memory is not None
-        taken, run_ms = session.session_bytes / 2**20, session.last_run["run_ns"] / 1e6
-        print(f"model    {path}: budget {session.memory / 2**20:.1f} MiB, takes {taken:.1f}, a run {run_ms:.2f} ms")
+    with flexnn.Pool(room, threads=1) as pool:
+        try:
+            sessions = [pool.open(path) for path in options.models]
+            feeds = [feed_of(session) for session in sessions]
+            for _ in range(RUNS):
+                for session, feed in zip(sessions, feeds, strict=True):
+                    session.run(None, feed)
+        except flexnn.BudgetError as error:
+            raise SystemExit(f"error: {error}") from None
+        for path, session, pinned in zip(options.models, sessions, pool.statistics()["pinned_bytes"], strict=True):
+            run_ms = session.last_run["run_ns"] / 1e6
+            print(f"model    {path}: {pinned / 2**20:.1f} MiB of weights stay, a run {run_ms:.2f} ms")
+        taken = pool.session_bytes / 2**20
+        print(f"pool     {room / 2**20:.1f} MiB for {len(sessions)} models, which take {taken:.1f}")
     print(f"memory   {status('VmHWM') / 2**20:.1f} MiB at most, Python included, of {options.total}")
 
 

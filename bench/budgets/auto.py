@@ -2,6 +2,7 @@
 
     sudo python -m bench.budgets auto                    in 128 MiB
     sudo python -m bench.budgets auto inception_v3 --limit 256 --runs 200
+    sudo python -m bench.budgets auto --pool             both models in one pool
 
 The other process takes 64 MiB in steps of 4 MiB each 20 ms, holds them, frees them, and does so again. Columns: runs,
 processes that the kernel killed, changes of the budget, runs that began with less than the reserve free and did not
@@ -16,7 +17,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from bench import ROOT
@@ -29,11 +29,11 @@ from bench.process import ENVIRONMENT, MIB
 DEFAULT = ["googlenet", "mobilenet_v2"]
 
 
-def measure(path: Path, limit: int, threads: int, runs: int) -> dict[str, Any]:
-    """Return what happened to a session in a group of its own with this limit."""
+def measure(program: str, arguments: Sequence[object], limit: int) -> dict[str, Any]:
+    """Return what happened to a session or a pool in a group of its own with this limit."""
     group = Group(f"flexnn-auto-{os.getpid()}", limit)
     try:
-        command = [sys.executable, "-m", "bench.budgets.follower", str(path), str(threads), str(runs)]
+        command = [sys.executable, "-m", f"bench.budgets.{program}", *map(str, arguments)]
         inside = ["sh", "-c", f'echo $$ > {group.path}/cgroup.procs; exec "$@"', "sh", *command]
         done = subprocess.run(inside, cwd=ROOT, env=ENVIRONMENT, capture_output=True, check=False, text=True)
         row = {"killed": kills(group), "status": done.returncode, "error": done.stderr[-500:]}
@@ -52,11 +52,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = cli("bench.budgets auto", __doc__, models=DEFAULT, threads=2)
     parser.add_argument("--limit", type=int, default=128, metavar="MIB", help="of the group (128)")
     parser.add_argument("--runs", type=int, default=1000, metavar="N", help="beside the other process (1000)")
+    parser.add_argument("--pool", action="store_true", help="all models in one pool, which run in turns")
     options = parser.parse_args(arguments)
-    results = {}
-    for model in chosen(options.names, DEFAULT):
-        path = artifact(model.make(), model.shapes)
-        results[model.name] = measure(path, options.limit * MIB, options.threads, options.runs)
+    paths = {model.name: artifact(model.make(), model.shapes) for model in chosen(options.names, DEFAULT)}
+    limit, rest = options.limit * MIB, (options.threads, options.runs)
+    if options.pool:
+        results = {", ".join(paths): measure("pool_follower", (*rest, *paths.values()), limit)}
+    else:
+        results = {name: measure("follower", (path, *rest), limit) for name, path in paths.items()}
     write_json(options.json, results)
     grid = table("", "model", "killed", "changes", "late", "least free", "least budget", "ms", "MiB", "back s", left=1)
     for name, row in results.items():

@@ -79,7 +79,7 @@ class Taker:
         return self._process.poll() is None
 
 
-class _Counter(logging.Handler):
+class Counter(logging.Handler):
     """Counts changes of the budget."""
 
     lines: list[str]
@@ -90,7 +90,7 @@ class _Counter(logging.Handler):
 
 def follow(path: str, threads: int, runs: int) -> dict[str, Any]:
     """Return what a session did beside the other process."""
-    changes = _Counter()
+    changes = Counter()
     changes.lines = []
     logging.getLogger("flexnn").addHandler(changes)
     logging.getLogger("flexnn").setLevel(logging.INFO)

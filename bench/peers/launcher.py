@@ -51,8 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     taken: dict[str, list[tuple[float, int]]] = {}
     with tempfile.TemporaryDirectory() as folder:
         commands = {}
-        for name, text in PROGRAMS.items():
-            program = os.path.join(folder, f"{name}.py")
+        for number, (name, text) in enumerate(PROGRAMS.items()):
+            program = os.path.join(folder, f"program_{number}.py")  # numpy.py would be what it imports
             Path(program).write_text(text)
             commands[f"plain {name}"] = [sys.executable, program]
             commands[f"exec {name}"] = [launcher, "exec", "--memory", "64MiB", "--", program]

@@ -186,6 +186,7 @@ def test_models_share_a_container(faces: str) -> None:
     models = [faces, *(trained(name) for name in ("ppocr_v4_rec", "silero_vad_v6"))]
     lines = run_example("container.py", *models, "--total", "128MiB")
     assert len([line for line in lines if line.startswith("model")]) == 3
+    assert any(line.startswith("pool") and "3 models" in line for line in lines)
     assert memory(lines) <= 128
 
 
