@@ -179,7 +179,7 @@ class BandTables:
         beside = sum((d - 1) * s for i, (d, s) in enumerate(steps) if i != need.axis and (i or images == 1))
         thick = (view.offset % pitch + beside) // pitch + 1
         step = view.strides[need.axis] // pitch
-        return Use(tensor, need.axis, need, view.offset // pitch, step, thick, _part(view, whole))
+        return Use(tensor, need.axis, need, view.offset // pitch, step, thick, part_of(view, whole))
 
     # ---- tables ----
 
@@ -225,7 +225,7 @@ def _use_row(graph: Graph, root: int, use: Use) -> tuple[int, ...]:
     return (root, use.at, use.step, use.thick, height, need.num, need.low, need.high, need.den, *use.part)
 
 
-def _part(view: Tensor, whole: Tensor) -> tuple[int, int]:
+def part_of(view: Tensor, whole: Tensor) -> tuple[int, int]:
     """Return the columns of the root that a view touches: its channels where it has a part of them, else all."""
     width = whole.shape[-1]
     apart = all(d == 1 or s % width == 0 for d, s in zip(view.shape[:-1], view.strides[:-1], strict=True))

@@ -18,7 +18,8 @@ import numpy as np
 from flexnn import _core
 from flexnn.graph.ir import Graph
 
-from .band_tables import BandTables
+from .apart import apart
+from .band_tables import BandTables, Walk
 from .banding import Region, rows_of, split
 from .overhead import ADDED_BYTES, STEP_BYTES
 from .types import I64, Costs
@@ -28,7 +29,7 @@ WALKS = (10, False), (40, False), (100, True)
 """Most nodes that are walked at once, and whether the first walk is for all of the neediest nodes: short walks leave
 room for others, a long one spares more.
 """
-SPARE = 1.0, 1.04, 1.08, 1.13, 1.2, 1.3, 1.5
+SPARE = 1.0, 1.05, 1.12, 1.25
 """Memory as multiples of what the neediest node needs with the best walks, to which others need not fall below."""
 BANDS_MAX = 64
 """Most bands of all images."""
@@ -52,20 +53,47 @@ def banded(graph: Graph, costs: Costs, costs_of: Callable[[Graph], Costs]) -> It
     """Yield forms of the graph with nodes in bands, and their costs: those that lower the memory of the neediest node,
     the cheapest form first. ``costs_of`` computes costs.
     """
-    batches = any(graph.tensors[t].shape[:1] > (1,) for t in graph.inputs)
-    ways = [BandTables(by_images=by_images).of(graph, costs) for by_images in (False, True)[: 1 + batches]]
-    known: list[Region] = []
+    ways = list(_ways(graph, costs, costs_of))
+    least = max(ways[0].needs, default=0)
+    known: tuple[int, list[Region]] = 0, []
     for cost_max in COSTS_MAX:
-        found = [_Search(tables, cost_max).best() for _, tables in ways]
+        found = [_Search(way.tables, cost_max).best() for way in ways]
         best = min(range(len(found)), key=lambda i: found[i].nbytes)
-        walks, tables = ways[best]
         regions = sorted(found[best].regions, reverse=True)
-        if not regions or regions == known:
+        if found[best].nbytes > WORTH * least or (best, regions) == known:
             continue
-        known, form = regions, graph
+        known, form = (best, regions), ways[best].graph
         for region in regions:  # from the last node to the first, so that numbers of nodes hold
-            form = split(form, costs, walks, rows_of(tables, region), region)
+            form = split(form, ways[best].costs, ways[best].walks, rows_of(ways[best].tables, region), region)
         yield form, costs_of(form)
+
+
+class _Way(NamedTuple):
+    """A graph that is searched, and what its rows are."""
+
+    graph: Graph
+    costs: Costs
+    walks: list[Walk | None]
+    tables: tuple[I64, I64, I64]
+
+    @property
+    def needs(self) -> list[int]:
+        """Bytes that each node needs."""
+        found: list[int] = self.tables[0][:, 5].tolist()
+        return found
+
+
+def _ways(graph: Graph, costs: Costs, costs_of: Callable[[Graph], Costs]) -> Iterator[_Way]:
+    """Yield the graph with rows of its maps; with images as rows where there are several; and with parts of
+    concatenations apart where they wait.
+    """
+    yield _Way(graph, costs, *BandTables().of(graph, costs))
+    if any(graph.tensors[t].shape[:1] > (1,) for t in graph.inputs):
+        yield _Way(graph, costs, *BandTables(by_images=True).of(graph, costs))
+    parted = apart(graph, costs)
+    if parted is not graph:
+        costs = costs_of(parted)
+        yield _Way(parted, costs, *BandTables().of(parted, costs))
 
 
 class _Found(NamedTuple):
@@ -107,7 +135,7 @@ class _Search:
         the neediest nodes as far as one walk can.
         """
         needs, barred = self._needs.copy(), np.zeros(len(self._needs), np.uint8)
-        ends = self._ends if is_wide else 0
+        ends = self._ends if is_wide else np.zeros_like(barred)
         regions: list[Region] = []
         added = 0
         while len(regions) < REGIONS_MAX and len(needs):
@@ -116,7 +144,7 @@ class _Search:
                 break
             reached = int(needs[barred > 0].max(initial=floor))
             limits = nodes_max, BANDS_MAX, self._work_max, NODE_BYTES, reached, int(is_wide and not regions)
-            found = _core.bands_find(self._tables, limits, ENOUGH, worst, barred | ends)
+            found = _core.bands_find(self._tables, limits, ENOUGH, worst, np.bitwise_or(barred, ends))
             if found is None or found[3] > WORTH_WALK * needs[worst]:
                 break
             region = Region(*found[:3])

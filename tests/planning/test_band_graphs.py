@@ -13,10 +13,12 @@ import pytest
 from onnx import helper, numpy_helper
 
 import flexnn
+from bench.models.net import Net
+from bench.models.segmentation import unet
 from flexnn.artifact import open_artifact
 from flexnn.artifact.model_section import StoredModel
 from flexnn.graph.ir import Graph
-from flexnn.planning import Setting
+from flexnn.planning import Planner, Setting, bands
 from flexnn.planning.band_tables import BandTables
 from flexnn.planning.banding import Region, rows_of, split
 from flexnn.planning.check import check_plan
@@ -218,3 +220,24 @@ def test_any_region_computes_the_same(seed: int, tmp_path: Path, monkeypatch: py
             assert session.plan.graph is banded
             for got, expected in zip(session.run(None, {"x": x}), whole, strict=True):
                 np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_maps_that_wait_for_their_concatenation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A U-Net's first map waits alone, and its bands reach through all levels."""
+    net = Net("unet")
+    result = unet(net, size=128, base=32, levels=3)
+    net.output(result.name, result.shape)
+    net.write(tmp_path / "m.onnx")
+    artifact = flexnn.compile(tmp_path / "m.onnx", tmp_path / "m.flexnn")
+    x = np.random.default_rng(0).standard_normal((1, 3, 128, 128)).astype(np.float32)
+    with open_artifact(str(artifact)) as opened:
+        assert isinstance(opened.graph, Graph)
+        least = Planner(opened.graph, SETTING).minimum
+        assert least < 0.6 * VariantPlanner(opened.graph, SETTING).minimum
+        monkeypatch.setattr(bands, "apart", lambda graph, costs: graph)
+        assert least < 0.9 * Planner(opened.graph, SETTING).minimum
+        monkeypatch.undo()
+    with open_for_tests(artifact, threads=2, profile="analytic", poison=True) as session:
+        expected = session.run(None, {"input": x})[0]
+        session.memory = session.plan.minimum_memory
+        np.testing.assert_allclose(session.run(None, {"input": x})[0], expected, rtol=1e-4, atol=1e-6)

@@ -1,0 +1,99 @@
+"""Maps that wait for a concatenation, kept by themselves: a part that is computed long before its neighbours would hold
+the storage of the whole for as long as it waits. Kept by itself, it is copied into its place just before the whole is
+read, which bands of rows do row by row (planning/bands.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from flexnn.graph.ir import Attr, Graph, Node, Tensor
+
+from .band_tables import part_of
+from .layout import Blocks
+from .types import Costs
+
+WAITS = 4
+"""Fewest nodes between a part and the reader of the whole, for which it is kept apart."""
+LARGE = 0.02
+"""Smallest storage of a concatenation, as a fraction of the most bytes alive at once."""
+
+
+def apart(graph: Graph, costs: Costs) -> Graph:
+    """Return the graph with waiting parts of large concatenations in storage of their own; the same graph where there
+    are none.
+    """
+    most = Blocks.of(costs.root_bytes, costs.first_node, costs.last_node).bound
+    large = [root for root, size in zip(costs.roots, costs.root_bytes, strict=True) if size > LARGE * most]
+    for root in large:
+        graph = _without(graph, root)
+    return graph
+
+
+def _without(graph: Graph, root: int) -> Graph:
+    """Return the graph with the waiting parts of a root apart from it."""
+    whole = graph.tensors[root]
+    width = whole.shape[-1] if whole.shape else 0
+    uses = [
+        (index, tensor, is_output)
+        for index, node in enumerate(graph.nodes)
+        for tensors, is_output in ((node.outputs, True), (node.inputs, False))
+        for tensor in tensors
+        if graph.root(tensor) == root
+    ]
+    parts = {part_of(graph.tensors[tensor], whole) for _, tensor, is_output in uses if is_output}
+    if (
+        len(parts) < 2
+        or (0, width) in parts
+        or any(a != b and a[0] < b[1] and b[0] < a[1] for a in parts for b in parts)
+    ):
+        return graph
+    readers = [index for index, tensor, _ in uses if part_of(graph.tensors[tensor], whole) not in parts]
+    for part in parts:
+        own = [(i, t) for i, t, _ in uses if part_of(graph.tensors[t], whole) == part]
+        first_reader = min(readers, default=-1)
+        if max(i for i, _ in own) < first_reader and first_reader - own[0][0] > WAITS:
+            moved = _moved(graph, root, part, {t for _, t in own}, first_reader)
+            readers = [index + 1 for index in readers] if moved is not graph else readers
+            uses = [(i + (i >= first_reader and moved is not graph), t, o) for i, t, o in uses]
+            graph = moved
+    return graph
+
+
+def _moved(graph: Graph, root: int, part: tuple[int, int], tensors: set[int], before: int) -> Graph:
+    """Return the graph with the part of a root in storage of its own, and a copy of it in node ``before``."""
+    whole, width = graph.tensors[root], part[1] - part[0]
+    views = [graph.tensors[tensor] for tensor in tensors]
+    full = max(views, key=lambda view: view.size)
+    pitch = whole.shape[-1]
+    if full.size * pitch != whole.size * width or full.shape[-1] != width:
+        return graph
+    added = list(graph.tensors)
+    own = len(added)
+    added.append(Tensor(f"{full.name}.apart", full.shape, full.dtype))
+    renamed: dict[int, int] = {}
+    for tensor in tensors:
+        view = graph.tensors[tensor]
+        if any(d > 1 and s % pitch for d, s in zip(view.shape[:-1], view.strides[:-1], strict=True)):
+            return graph
+        strides = (*(s // pitch * width for s in view.strides[:-1]), view.strides[-1])
+        offset = view.offset // pitch * width + view.offset % pitch - part[0]
+        renamed[tensor] = len(added)
+        added.append(replace(view, root=own, offset=offset, strides=strides))
+    target = next(t for t in tensors if graph.tensors[t] is full)
+    rank = len(full.shape)
+    attrs: dict[str, Attr] = {"perm": list(range(rank)), "expand": [0] * rank}
+    copied = Node(f"{full.name}.copy", "copy", [renamed[target]], [target], attrs)
+    nodes = [
+        replace(
+            node,
+            inputs=[renamed.get(t, t) for t in node.inputs],
+            outputs=[renamed.get(t, t) for t in node.outputs],
+            params=None,
+        )
+        if not renamed.keys().isdisjoint((*node.inputs, *node.outputs))
+        else node
+        for node in graph.nodes
+    ]
+    nodes.insert(before, copied)
+    return replace(graph, tensors=added, nodes=nodes, added=graph.added + 1)
