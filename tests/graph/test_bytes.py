@@ -90,6 +90,15 @@ def test_a_chain_of_functions_of_one_tensor_is_one_table():
     assert ops_of(graph) == ["table_u8"]
 
 
+def test_steps_without_a_ratio_stay_floats():
+    net = Quantised()
+    a, b = net.given(1, 4, 5, 5, scale=1e30), net.given(1, 4, 5, 5, scale=1e30)
+    y = net.round(net.add("Add", [net.restore(a), net.restore(b)]), 1e-30)
+    z = net.round(net.add("Conv", [net.restore(a), net.weights(3, 4, 1, 1)]), 1e-30)
+    graph = check_steps(net.model(y, z), net.feeds())
+    assert {"binary", "quantize"} <= set(ops_of(graph))
+
+
 @BOTH
 def test_moves_move_bytes(dtype):
     net = Quantised(dtype)

@@ -188,6 +188,14 @@ def test_attention(mask):
               [*parts, None, None, ("f", (2, heads, 3, 3))], num_heads=heads, tolerance=1e-4)  # fmt: skip
 
 
+@pytest.mark.parametrize("is_masked", [False, True])
+def test_quantised_attention(is_masked):
+    mask = [("w", np.array([[1, 1, 1], [1, 1, 0]], np.int32))] if is_masked else [None]
+    inputs = [("u", (2, 3, 8)), numbers("i", 8, 24), weights(24), scale(0.02), scale(0.01), *mask]
+    graph = check("QAttention", [*inputs, zero("u", 120), zero("i", 0)], num_heads=2, tolerance=1e-4)
+    assert forms(graph) == ["conv_u8"]
+
+
 def test_attention_to_what_came_before():
     qkv = [("f", (2, 3, 8)), weights(8, 24), weights(24)]
     check("Attention", [*qkv, ("w", np.array([[1, 1, 1], [1, 1, 0]], np.int32))], num_heads=2, unidirectional=1,

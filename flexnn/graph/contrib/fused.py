@@ -195,16 +195,36 @@ def attention(e: Expansion) -> None:
     joined = e.add("MatMul", e.input(0), e.input(1))
     if e.optional(2):
         joined = e.add("Add", joined, e.optional(2))
-    parts, masks = _cut(e, joined, each, 2), _masks(e, 3, 5, e.input(0))
-    if not e.optional(4):
+    _attended_joined(e, _cut(e, joined, each, 2), heads, _masks(e, 3, 5, e.input(0)), 3, 4)
+
+
+def _attended_joined(e: Expansion, parts: list[str], heads: int, masks: list[str], mask: int, past: int) -> None:
+    """The outputs of a node with a mask of keys at input ``mask``, keys and values of the past in one at ``past``."""
+    if not e.optional(past):
         _attended(e, parts, heads, masks)
         return
-    if e.optional(3) in e.shared.lengths:
+    if e.optional(mask) and e.optional(mask) in e.shared.lengths:
         raise e.error("a past with lengths of sequences is not supported")
-    before = [e.add("Gather", e.optional(4), e.array(np.array(i, np.int64))) for i in (0, 1)]
+    before = [e.add("Gather", e.optional(past), e.array(np.array(i, np.int64))) for i in (0, 1)]
     _, keys, values = _attended(e, parts, heads, masks, before, ("", ""))
     if e.output(1):
         e.add("Concat", e.unsqueezed(keys, 0), e.unsqueezed(values, 0), output=e.output(1), axis=0)
+
+
+@expands("QAttention")
+def quantised_attention(e: Expansion) -> None:
+    """Input and weights in 8 bits, bias, their scales, mask, their zero points, past: floats come out."""
+    _refuse(e, "do_rotary", "past_present_share_buffer")
+    e.attr("mask_filter_value", -10000.0)
+    heads, weights = e.integer("num_heads", 0), e.constant(1, "its weight")
+    width = weights.shape[-1] if len(weights.shape) == 2 else 0
+    if heads < 1 or not width or width % (3 * heads):
+        raise e.error(f"{heads} heads of weights of shape {weights.shape}")
+    sums = e.add("MatMulInteger", e.input(0), e.input(1), e.optional(6), e.optional(7))
+    joined = e.add("Mul", e.add("Cast", sums, to=1), e.add("Mul", e.input(3), e.input(4)))
+    if e.optional(2):
+        joined = e.add("Add", joined, e.optional(2))
+    _attended_joined(e, _cut(e, joined, [width // 3] * 3, 2), heads, _masks(e, 5, 9, e.input(0)), 5, 8)
 
 
 def _cut(e: Expansion, value: str, sizes: list[int], axis: int) -> list[str]:

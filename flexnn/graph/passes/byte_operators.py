@@ -17,7 +17,7 @@ from ..build import add_array, add_panels
 from ..ir import Attr, Graph, Node
 from ..operators import OPERATORS
 from .byte_values import Bytes, Steps, is_rounding, restored_constant, steps_of
-from .byte_weights import NAMES, byte_attrs, fits_bytes, float_panels, rounding_panels
+from .byte_weights import NAMES, byte_attrs, fits_bytes, float_panels, ratio, rounding_panels
 from .cleanup import cleanup
 from .rewrite import only
 
@@ -95,7 +95,7 @@ def become(uses: Bytes, node: Node, op: str, inputs: list[int], attrs: dict[str,
 
 def _convolve(uses: Bytes, node: Node, conv: Node, steps: Steps, clamp: _Clamp) -> None:
     found = uses.restored(conv.inputs[0])
-    if found is None or conv.attrs["sums"] != "f32" or not fits_bytes(uses.graph, conv, found[1].scale):
+    if found is None or conv.attrs["sums"] != "f32" or not fits_bytes(uses.graph, conv, found[1].scale, steps.scale):
         return
     source, own = found
     panels = rounding_panels(uses.graph, conv, own, steps)
@@ -132,14 +132,14 @@ def _combine(uses: Bytes, node: Node, maker: Node, steps: Steps, clamp: _Clamp) 
     if kind not in ("add", "sub", "mul") or found[0] is None or found[1] is None:
         return
     (a, a_steps), (b, b_steps) = found[0], found[1]
-    scale = np.float32(steps.scale)
-    scales = [np.float32(s.scale) / scale for s in (a_steps, b_steps)]
+    scales = [ratio(s.scale, 1.0, steps.scale) for s in (a_steps, b_steps)]
     if kind == "mul":
-        scales = [np.float32(a_steps.scale) * np.float32(b_steps.scale) / scale, np.float32(0)]
-    elif kind == "sub":
-        scales[1] = -scales[1]
+        scales = [ratio(a_steps.scale, b_steps.scale, steps.scale), np.zeros((), np.float32)]
+    if scales[0] is None or scales[1] is None:
+        return
+    second = -scales[1] if kind == "sub" else scales[1]
     attrs: dict[str, Attr] = {"kind": "mul" if kind == "mul" else "add", "a_zero": a_steps.zero, "b_zero": b_steps.zero}
-    attrs |= {"a_scale": float(scales[0]), "b_scale": float(scales[1])} | clamp.attrs(steps)
+    attrs |= {"a_scale": float(scales[0]), "b_scale": float(second)} | clamp.attrs(steps)
     become(uses, node, "binary_u8", [a, b], attrs)
 
 
@@ -165,7 +165,10 @@ def _average(uses: Bytes, node: Node, maker: Node, steps: Steps, clamp: _Clamp) 
     if attrs["kind"] != "avg":
         return
     source, own = found
-    attrs |= {"x_zero": own.zero, "scale": float(np.float32(own.scale) / np.float32(steps.scale))}
+    scale = ratio(own.scale, 1.0, steps.scale)
+    if scale is None:
+        return
+    attrs |= {"x_zero": own.zero, "scale": float(scale)}
     become(uses, node, "pool_u8", [source], attrs | clamp.attrs(steps))
 
 
@@ -177,7 +180,9 @@ def _multiply(uses: Bytes, node: Node, maker: Node, finish: dict[str, Attr], sca
     if found[0] is None or found[1] is None:
         return
     (a, a_steps), (b, b_steps) = found[0], found[1]
-    whole = np.float32(a_steps.scale) * np.float32(b_steps.scale) / np.float32(scale)
+    whole = ratio(a_steps.scale, b_steps.scale, scale)
+    if whole is None:
+        return
     attrs: dict[str, Attr] = {"a_zero": a_steps.zero, "b_zero": b_steps.zero, "scale": float(whole)}
     become(uses, node, "matmul_u8", [a, b], attrs | finish)
 
@@ -207,10 +212,11 @@ def _residual(uses: Bytes, node: Node, add: Node, steps: Steps, clamp: _Clamp, p
     shape = uses.shape(conv.outputs[0])
     if uses.shape(r) != shape:
         r = uses.emit(node, "reshape", [r], {"shape": list(shape)})
-    scale = np.float32(steps.scale)
+    scales = [ratio(s.scale, 1.0, steps.scale) for s in (r_steps, v_steps)]
+    if scales[0] is None or scales[1] is None:
+        return False
     attrs: dict[str, Attr] = dict(conv.attrs) | clamp.attrs(steps, ("sum_zero", "sum_lo", "sum_hi"))
-    attrs |= {"r_zero": r_steps.zero, "r_scale": float(np.float32(r_steps.scale) / scale)}
-    attrs |= {"v_scale": float(np.float32(v_steps.scale) / scale)}
+    attrs |= {"r_zero": r_steps.zero, "r_scale": float(scales[0]), "v_scale": float(scales[1])}
     if shape == uses.shape(node.outputs[0]):
         become(uses, node, conv.op, [*conv.inputs, r], attrs, conv.weight)
     else:

@@ -65,8 +65,10 @@ class _Counts:
         return self.whole().astype(np.int32)
 
 
-def fits_bytes(graph: Graph, node: Node, scale: float = 1.0) -> bool:
-    """Whether a convolution of what bytes in steps of ``scale`` were restored to can be one of the bytes."""
+def fits_bytes(graph: Graph, node: Node, scale: float = 1.0, last: float = 1.0) -> bool:
+    """Whether a convolution of what bytes in steps of ``scale`` were restored to can be one of the bytes. ``last``: the
+    steps of its result.
+    """
     if len(node.inputs) != 1 or node.attrs["act"] != "none" or node.attrs.get("group", 1) != 1:
         return False
     panels = panels_of(graph, node)
@@ -74,9 +76,16 @@ def fits_bytes(graph: Graph, node: Node, scale: float = 1.0) -> bool:
         return False
     step = _step(panels)
     steps = np.asarray(step.load(), np.float32)
-    if not (np.isfinite(steps).all() and (steps > 0).all()):
+    if not (steps > 0).all() or ratio(steps, scale, last) is None:
         return False
     return panels.bias is None or bool((np.abs(_Counts(panels.bias, step, scale).whole()) < BIAS_MAX).all())
+
+
+def ratio(first: Array | float, second: float, last: float) -> Array | None:
+    """Steps times steps in steps of the result, in float32; None where that is no number."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        value = np.asarray(np.float32(1) * first, np.float32) * np.float32(second) / np.float32(last)
+    return np.asarray(value) if np.isfinite(value).all() else None
 
 
 def _step(panels: PanelSource) -> WeightSource:

@@ -82,6 +82,12 @@ RECORDS: dict[str, tuple[str, str, str]] = {
         "T T? T? T? M? T? T? T? M? M?",
         "T T? T? QK?",
     ),
+    "QAttention": (
+        "do_rotary:INT mask_filter_value:FLOAT num_heads:INT! past_present_share_buffer:INT "
+        "scale:FLOAT unidirectional:INT",
+        "T1 T2 T3 T3 T3 T4? T1? T2? T3?",
+        "T3 T3?",
+    ),
     "QGemm": (
         "alpha:FLOAT transA:INT transB:INT",
         "TA T TA TB T TB TC? T? TYZ?",
@@ -215,6 +221,12 @@ TYPES: dict[str, dict[str, str]] = {
         "M": ("int32"),
         "QK": ("bfloat16 float float16"),
         "T": ("bfloat16 float float16"),
+    },
+    "QAttention": {
+        "T1": ("int8 uint8"),
+        "T2": ("int8 uint8"),
+        "T3": ("float float16"),
+        "T4": ("int32"),
     },
     "QGemm": {
         "T": ("float"),
