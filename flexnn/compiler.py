@@ -9,8 +9,8 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from flexnn.errors import CompileError, printable
 from flexnn.graph.ir import GraphError
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from flexnn.artifact.model_section import StoredModel
     from flexnn.graph.ir import Graph, Weight
     from flexnn.graph.model import Model
+    from flexnn.narrowing import Wanted
 
 ONNX_LACKS = "the onnx package: pip install 'flexnn[compile]'"
 _EXTRA = ("onnx", "google", "ml_dtypes")
@@ -39,8 +40,11 @@ def compile(  # noqa: A001 (a public name)
     *,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     memory: str | int | None = None,
+    weights: str = "f32",
+    calibrate: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
     progress: Progress | None = None,
     follow_links: bool = False,
+    tell: Callable[[str], object] | None = None,
 ) -> str:
     """Compile the ONNX file ``model`` to ``output``; return the path of the output.
 
@@ -48,6 +52,11 @@ def compile(  # noqa: A001 (a public name)
     are streamed, so most models take few MiB beside the graph. ``memory`` (bytes, or text like ``"128MiB"``) limits
     what compiling adds to the process: what would not fit is refused before it is made, with a budget that takes it;
     the artifact is the same. Only a complete artifact replaces a file at ``output``.
+    ``weights`` says in which form large weights of products are stored: ``f32``, ``f16``, ``s8`` (8 bits), ``q4`` (4
+    bits), or ``auto:1e-2``: as few bits as keep the error below 1e-2. The error is the relative L2 of the worst output
+    against f32, measured on ``calibrate``, arrays by input name or several such, or else on seeded noise; narrowing
+    stops at half of it, since other inputs may be worse. ``tell`` is called with a table of what was chosen, which the
+    artifact keeps.
     ``follow_links`` lets files that hold the model's weights be links, also out of its folder, as those in caches of
     model hubs are: a model that you do not trust could so read any file.
     Raises CompileError, OSError, or GraphError for an operator, attribute or shape that is not supported.
@@ -55,7 +64,10 @@ def compile(  # noqa: A001 (a public name)
     source = os.fsdecode(model)
     target = os.fsdecode(output) if output is not None else os.path.splitext(source)[0] + ".flexnn"
     budget = None if memory is None else parse_bytes(memory)
-    compile_to(source, target, shapes or {}, progress, follow_links=follow_links, memory=budget)
+    wanted = _wanted(weights, calibrate)
+    compile_to(
+        source, target, shapes or {}, progress, follow_links=follow_links, memory=budget, wanted=wanted, tell=tell
+    )
     return target
 
 
@@ -69,10 +81,13 @@ def compile_to(
     digest: bytes | None = None,
     memory: int | None = None,
     lasting: bool = True,
+    wanted: Wanted | None = None,
+    tell: Callable[[str], object] | None = None,
 ) -> list[str]:
     """Compile the file ``source``, whose SHA-256 may be known, to ``target``; return the names of the files beside it
     that hold weights; ``memory``: most bytes that the process may grow by; ``lasting``: whether to wait until the disk
-    has it. Raises as ``compile`` does.
+    has it; ``wanted``: other forms of weights than those of the model, of which ``tell`` is told. Raises as ``compile``
+    does.
     """
     from flexnn.graph.allowance import allowed
 
@@ -81,7 +96,18 @@ def compile_to(
         raise CompileError(f"{target}: the artifact would overwrite the model; name another file with -o")
     externals: list[str] = []
     with allowed(memory) as budget:
-        contents = _contents(source, dict(shapes), follow_links=follow_links, externals=externals)
+        model = _load(source, follow_links=follow_links, externals=externals)
+        contents = _contents(model, dict(shapes))
+        if wanted is not None:
+            from flexnn.narrowing import narrowed
+
+            left = None if budget is None else max(budget.left, 1)
+            said = narrowed(contents, wanted, os.path.dirname(os.path.abspath(target)), left, progress)
+            model.about = model.about._replace(weights=said)
+            _forget_use(model)
+            if tell is not None:
+                tell(said)
+            contents = _contents(model, {})
         if budget is not None:
             budget.check("the model")
         _write(contents, target, digest or sha256(source, progress), progress, lasting)
@@ -122,7 +148,7 @@ def dump_stage(
         raise CompileError(f"no stage {stage!r}; the stages are {', '.join(names)}, all")
     _check_regular(source)
     with contextlib.suppress(_Reached):
-        _contents(source, dict(shapes or {}), _Dump(source, stage, write).stage, follow_links=follow_links)
+        _contents(_load(source, follow_links=follow_links), dict(shapes or {}), _Dump(source, stage, write).stage)
 
 
 class _Reached(Exception):  # noqa: N818 (no error)
@@ -167,29 +193,30 @@ def _text(made: Model | Graph | StoredModel, stage: str) -> str:
     return dump_model(made.model) + dump_weights(made.weights)
 
 
-def _contents(
-    source: str,
-    shapes: dict[str, tuple[int, ...]],
-    observer: _Observer | None = None,
-    *,
-    follow_links: bool = False,
-    externals: list[str] | None = None,
-) -> Graph | StoredModel:
-    """Return the contents of the artifact: a bound graph, or the model if its shapes or its control flow are open.
+def _wanted(weights: str, calibrate: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None) -> Wanted | None:
+    """Return the wishes for the weights; None: there are none. Raises ValueError."""
+    if weights == "f32" and calibrate is None:
+        return None
+    from flexnn.narrowing import parse_wanted
 
-    ``observer`` is called with each stage, and ``externals`` gets the names of files beside ``source``. Raises
-    CompileError if onnx is not installed.
+    wanted = parse_wanted(weights, calibrate)
+    return None if wanted.form == "f32" else wanted
+
+
+def _forget_use(model: Model) -> None:
+    """Let constants count as unused again: those that only panels are made of are not stored beside them."""
+    from flexnn.artifact.model_section import constants_of, source_of
+
+    for constant in constants_of(model):
+        source_of(constant).used = False
+
+
+def _load(source: str, *, follow_links: bool = False, externals: list[str] | None = None) -> Model:
+    """Read the model; ``externals`` gets the names of files beside ``source``. Raises CompileError if onnx is not
+    installed.
     """
-    import numpy as np
+    from flexnn.graph import load_model
 
-    from flexnn.artifact.about_weight import about_weight
-    from flexnn.graph import bind_shapes, load_model
-    from flexnn.graph.bind import bind_model
-    from flexnn.graph.ledger import counting
-    from flexnn.graph.model import stated_bytes
-    from flexnn.graph.passes import run_passes
-
-    observer = observer or (lambda name, made: None)
     try:
         model = load_model(source, follow_links=follow_links)
     except ModuleNotFoundError as error:
@@ -198,6 +225,26 @@ def _contents(
         raise CompileError(f"compiling needs {ONNX_LACKS}") from None
     if externals is not None:
         externals += model.externals
+    return model
+
+
+def _contents(
+    model: Model, shapes: dict[str, tuple[int, ...]], observer: _Observer | None = None
+) -> Graph | StoredModel:
+    """Return the contents of the artifact: a bound graph, or the model if its shapes or its control flow are open.
+
+    ``observer`` is called with each stage.
+    """
+    import numpy as np
+
+    from flexnn.artifact.about_weight import about_weight
+    from flexnn.graph import bind_shapes
+    from flexnn.graph.bind import bind_model
+    from flexnn.graph.ledger import counting
+    from flexnn.graph.model import stated_bytes
+    from flexnn.graph.passes import run_passes
+
+    observer = observer or (lambda name, made: None)
     bind_shapes(model, shapes)
     observer("imported", model)
     contents: Graph | StoredModel
@@ -254,6 +301,7 @@ def _open_contents(model: Model, reason: GraphError) -> StoredModel:
                 stored.keys[key] = len(stored.weights)
                 stored.weights.append(raw)
             stored.values[index] = stored.keys[key]
+    stored.sampled = shapes
     _store_templates(stored, shapes)
     return stored
 

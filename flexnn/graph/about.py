@@ -14,4 +14,6 @@ class About(NamedTuple):
     description: str = ""
     graph_description: str = ""
     version: int = 0
+    weights: str = ""
+    """How the weights were narrowed (flexnn/narrowing); onnxruntime has no such name."""
     custom_metadata_map: dict[str, str] = {}  # noqa: RUF012 (a tuple's default; nobody changes it)

@@ -230,9 +230,7 @@ def of_halves(x: Const) -> Const:
 
 def _chosen_form(weights: Const) -> str:
     """The form that was chosen for the constant of which weights are a view; "": there is none."""
-    source: WeightSource | None = weights.source
-    while source is not None and not isinstance(source, ModelSource):
-        source = getattr(source, "base", None)
+    source = sources.model_source(weights.source)
     return source.form if source is not None and not source.is_tied else ""
 
 
