@@ -9,9 +9,9 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flexnn.errors import CompileError, printable
 from flexnn.graph.ir import GraphError
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from flexnn.graph.ir import Graph, Weight
     from flexnn.graph.model import Model
     from flexnn.graph.sources import ModelSource
+    from flexnn.narrowing import Wanted
 
 ONNX_LACKS = "the onnx package: pip install 'flexnn[compile]'"
 _EXTRA = ("onnx", "google", "ml_dtypes")
@@ -41,8 +42,11 @@ def compile(  # noqa: A001 (a public name)
     *,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     memory: str | int | None = None,
+    weights: str = "f32",
+    calibrate: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
     progress: Progress | None = None,
     follow_links: bool = False,
+    tell: Callable[[str], object] | None = None,
 ) -> str:
     """Compile the ONNX file ``model`` to ``output``; return the path of the output.
 
@@ -50,6 +54,11 @@ def compile(  # noqa: A001 (a public name)
     are streamed, so most models take few MiB beside the graph. ``memory`` (bytes, or text like ``"128MiB"``) limits
     what compiling adds to the process: what would not fit is refused before it is made, with a budget that takes it;
     the artifact is the same. Only a complete artifact replaces a file at ``output``.
+    ``weights`` says in which form large weights of products are stored: ``f32``, ``f16``, ``s8`` (8 bits), ``q4`` (4
+    bits), or ``auto:1e-2``: as few bits as keep the error below 1e-2. The error is the relative L2 of the worst output
+    against f32, measured on ``calibrate``, arrays by input name or several such, or else on seeded noise; narrowing
+    stops at half of it, since other inputs may be worse. ``tell`` is called with a table of what was chosen, which the
+    artifact keeps.
     ``follow_links`` lets files that hold the model's weights be links, also out of its folder, as those in caches of
     model hubs are: a model that you do not trust could so read any file.
     Raises CompileError, OSError, or GraphError for an operator, attribute or shape that is not supported.
@@ -57,7 +66,10 @@ def compile(  # noqa: A001 (a public name)
     source = os.fsdecode(model)
     target = os.fsdecode(output) if output is not None else os.path.splitext(source)[0] + ".flexnn"
     budget = None if memory is None else parse_bytes(memory)
-    compile_to(source, target, shapes or {}, progress, follow_links=follow_links, memory=budget)
+    wanted = _wanted(weights, calibrate)
+    compile_to(
+        source, target, shapes or {}, progress, follow_links=follow_links, memory=budget, wanted=wanted, tell=tell
+    )
     return target
 
 
@@ -71,10 +83,13 @@ def compile_to(
     digest: bytes | None = None,
     memory: int | None = None,
     lasting: bool = True,
+    wanted: Wanted | None = None,
+    tell: Callable[[str], object] | None = None,
 ) -> list[str]:
     """Compile the file ``source``, whose SHA-256 may be known, to ``target``; return the names of the files beside it
     that hold weights; ``memory``: most bytes that the process may grow by; ``lasting``: whether to wait until the disk
-    has it. Raises as ``compile`` does.
+    has it; ``wanted``: other forms of weights than those of the model, of which ``tell`` is told. Raises as ``compile``
+    does.
     """
     from flexnn.graph.allowance import allowed
 
@@ -83,7 +98,18 @@ def compile_to(
         raise CompileError(f"{target}: the artifact would overwrite the model; name another file with -o")
     externals: list[str] = []
     with allowed(memory) as budget:
-        contents = _contents(source, dict(shapes), follow_links=follow_links, externals=externals)
+        model = _load(source, follow_links=follow_links, externals=externals)
+        contents = _contents(model, dict(shapes))
+        if wanted is not None:
+            from flexnn.narrowing import narrowed
+
+            left = None if budget is None else max(budget.left, 1)
+            said = narrowed(contents, wanted, os.path.dirname(os.path.abspath(target)), left, progress)
+            model.about = model.about._replace(weights=said)
+            _forget_use(model)
+            if tell is not None:
+                tell(said)
+            contents = _contents(model, {})
         if budget is not None:
             budget.check("the model")
         _write(contents, target, digest or sha256(source, progress), progress, lasting)
@@ -120,7 +146,7 @@ def compile_first(
         if stage in ("open", "bound"):
             told(stage)
 
-    contents = _contents(source, dict(shapes), observe, externals=externals, later=later)
+    contents = _contents(_load(source, externals=externals), dict(shapes), observe, later=later)
     unused: list[ModelSource] = []
     if later:
         from flexnn.regions.tracing import unused_sources
@@ -172,7 +198,7 @@ def dump_stage(
         raise CompileError(f"no stage {stage!r}; the stages are {', '.join(names)}, all")
     _check_regular(source)
     with contextlib.suppress(_Reached):
-        _contents(source, dict(shapes or {}), _Dump(source, stage, write).stage, follow_links=follow_links)
+        _contents(_load(source, follow_links=follow_links), dict(shapes or {}), _Dump(source, stage, write).stage)
 
 
 class _Reached(Exception):  # noqa: N818 (no error)
@@ -217,31 +243,30 @@ def _text(made: Model | Graph | StoredModel, stage: str) -> str:
     return dump_model(made.model) + dump_weights(made.weights)
 
 
-def _contents(
-    source: str,
-    shapes: dict[str, tuple[int, ...]],
-    observer: _Observer | None = None,
-    *,
-    follow_links: bool = False,
-    externals: list[str] | None = None,
-    later: list[Callable[[], None]] | None = None,
-) -> Graph | StoredModel:
-    """Return the contents of the artifact: a bound graph, or the model if its shapes or its control flow are open.
+def _wanted(weights: str, calibrate: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None) -> Wanted | None:
+    """Return the wishes for the weights; None: there are none. Raises ValueError."""
+    if weights == "f32" and calibrate is None:
+        return None
+    from flexnn.narrowing import parse_wanted
 
-    ``observer`` is called with each stage, and ``externals`` gets the names of files beside ``source``. If ``later`` is
-    given, it gets what can be left for later, if anything can: the call adds that to the contents. Raises CompileError
-    if onnx is not installed.
+    wanted = parse_wanted(weights, calibrate)
+    return None if wanted.form == "f32" else wanted
+
+
+def _forget_use(model: Model) -> None:
+    """Let constants count as unused again: those that only panels are made of are not stored beside them."""
+    from flexnn.artifact.model_section import constants_of, source_of
+
+    for constant in constants_of(model):
+        source_of(constant).used = False
+
+
+def _load(source: str, *, follow_links: bool = False, externals: list[str] | None = None) -> Model:
+    """Read the model; ``externals`` gets the names of files beside ``source``. Raises CompileError if onnx is not
+    installed.
     """
-    import numpy as np
+    from flexnn.graph import load_model
 
-    from flexnn.artifact.about_weight import about_weight
-    from flexnn.graph import bind_shapes, load_model
-    from flexnn.graph.bind import bind_model
-    from flexnn.graph.ledger import counting
-    from flexnn.graph.model import stated_bytes
-    from flexnn.graph.passes import run_passes
-
-    observer = observer or (lambda name, made: None)
     try:
         model = load_model(source, follow_links=follow_links)
     except ModuleNotFoundError as error:
@@ -250,6 +275,31 @@ def _contents(
         raise CompileError(f"compiling needs {ONNX_LACKS}") from None
     if externals is not None:
         externals += model.externals
+    return model
+
+
+def _contents(
+    model: Model,
+    shapes: dict[str, tuple[int, ...]],
+    observer: _Observer | None = None,
+    *,
+    later: list[Callable[[], None]] | None = None,
+) -> Graph | StoredModel:
+    """Return the contents of the artifact: a bound graph, or the model if its shapes or its control flow are open.
+
+    ``observer`` is called with each stage. If ``later`` is given, it gets what can be left for later, if anything can:
+    the call adds that to the contents.
+    """
+    import numpy as np
+
+    from flexnn.artifact.about_weight import about_weight
+    from flexnn.graph import bind_shapes
+    from flexnn.graph.bind import bind_model
+    from flexnn.graph.ledger import counting
+    from flexnn.graph.model import stated_bytes
+    from flexnn.graph.passes import run_passes
+
+    observer = observer or (lambda name, made: None)
     bind_shapes(model, shapes)
     observer("imported", model)
     contents: Graph | StoredModel
@@ -307,6 +357,7 @@ def _open_contents(model: Model, reason: GraphError, later: list[Callable[[], No
                 stored.keys[key] = len(stored.weights)
                 stored.weights.append(raw)
             stored.values[index] = stored.keys[key]
+    stored.sampled = shapes
     if later is None:
         _store_templates(stored, shapes)
     else:
@@ -318,7 +369,7 @@ def _store_templates(stored: StoredModel, shapes: list[list[tuple[int, ...]]]) -
     """Trace templates like those that first runs at these shapes leave, and add them to the artifact."""
     import numpy as np
 
-    from flexnn.artifact.format import ABOUT
+    from flexnn.artifact.format import ABOUT, LABELLED
     from flexnn.artifact.model_section import weight_key
     from flexnn.graph.ir import RAW_CHUNK_BYTES, Weight
     from flexnn.graph.sources import ArraySource
@@ -334,7 +385,7 @@ def _store_templates(stored: StoredModel, shapes: list[list[tuple[int, ...]]]) -
     raw = dump_templates(*traces(stored.model, shapes), key_of)
     if raw:
         last = stored.weights[-1:]
-        stored.templates = len(stored.weights) - bool(last and last[0].name == ABOUT)
+        stored.templates = len(stored.weights) - bool(last and last[0].name in (ABOUT, LABELLED))
         source = ArraySource(np.frombuffer(raw, np.uint8))
         weight = Weight("templates", "raw", len(raw), RAW_CHUNK_BYTES, source=source)
         stored.weights.insert(stored.templates, weight)  # what the model says about itself stays the last

@@ -106,6 +106,11 @@ class Plans:
             found.explanation = explain(self._planner, found, self.machine)
         return found
 
+    @property
+    def weights(self) -> str:
+        """How compiling narrowed the weights; "": it did not."""
+        return self._file.artifact.about().weights
+
     def at(self, memory: int | None) -> Plan:
         """Return the plan for a budget; None: no limit. Raises BudgetError, GraphError."""
         if self._file.open_model is None:

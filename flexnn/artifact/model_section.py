@@ -5,7 +5,7 @@ from __future__ import annotations
 import binascii  # all of base64 that is needed here, in a third of its memory
 import json
 from _blake2 import blake2b
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from flexnn.graph.pack import PackedSource
 from flexnn.graph.ports import Port
 from flexnn.graph.sources import ArraySource, HeldSource, MadeSource, MappedSource, ModelSource
 from flexnn.graph.tied import mark_tied
+from flexnn.graph.weight_form import FORMS
 
 from .format import ArtifactError
 from .section import (
@@ -46,7 +47,7 @@ MODEL_PARTS = ("opset", "constants", "graph")
 GRAPH_PARTS = ("nodes", "constants", "inputs", "outputs")
 """The parts of the model in it, and of each of its graphs."""
 ROWS = {
-    "constants": ("name", "dtype", "shape", "value"),
+    "constants": ("name", "dtype", "shape", "value", "form"),
     "nodes": ("op_type", "domain", "name", "inputs", "outputs", "attrs"),
     "inputs": ("name", "dtype", "dims"),
 }
@@ -113,6 +114,8 @@ class StoredModel:
     """Index of the raw weight that holds templates (flexnn/regions/template_reader.py); -1: there are none."""
     template_source: StoredSource | None = None
     """Source of these bytes, while the artifact is open."""
+    sampled: list[list[tuple[int, ...]]] = field(default_factory=list)
+    """Shapes of the inputs at which the compiler bound it."""
 
 
 def weight_key(weight: Weight) -> str | None:
@@ -187,7 +190,7 @@ def _dump_model(stored: StoredModel) -> dict[str, Any]:
         if value is None and source.used:
             raw = np.ascontiguousarray(source.base.load()).tobytes()
             value = binascii.b2a_base64(raw, newline=False).decode("ascii")
-        rows.append([constant.name, constant.dtype, constant.shape, value])
+        rows.append([constant.name, constant.dtype, constant.shape, value, source.form])
     return {"opset": stored.model.opset, "constants": rows, "graph": _dump_graph(stored.model.graph)}
 
 
@@ -227,11 +230,13 @@ def _load_model(rows: Any, weights: list[tuple[str, int]]) -> tuple[Model, dict[
 
 
 def _constant(row: Any, index: int, weights: list[tuple[str, int]]) -> tuple[Constant, int]:
-    name, dtype, shape, value = row_of(row, ROWS["constants"])
+    name, dtype, shape, value, form = row_of(row, ROWS["constants"])
+    if form != "" and (not isinstance(form, str) or form not in FORMS):
+        raise ValueError(f"constant {index} has an unknown form")
     if not isinstance(dtype, str) or dtype not in DTYPES:
         raise ValueError(f"constant {index} has an unknown dtype")
     dims = tuple(ints_in(shape, 0, INT_MAX, RANK_MAX))
-    constant = Constant(name_of(name), dims, dtype, ModelSource(index, AbsentSource(name_of(name))))
+    constant = Constant(name_of(name), dims, dtype, ModelSource(index, AbsentSource(name_of(name)), form=form))
     if not 0 <= constant.nbytes <= BYTES_MAX:
         raise ValueError(f"constant {index} is too large")
     if value is None:
@@ -243,7 +248,7 @@ def _constant(row: Any, index: int, weights: list[tuple[str, int]]) -> tuple[Con
             raise ValueError(f"the value of constant {index} is not base64") from None
         if len(raw) != constant.nbytes:
             raise ValueError(f"constant {index} has {len(raw)} bytes instead of {constant.nbytes}")
-        constant.source = ModelSource(index, ArraySource(np.frombuffer(raw, DTYPES[dtype]).reshape(dims)))
+        constant.source = ModelSource(index, ArraySource(np.frombuffer(raw, DTYPES[dtype]).reshape(dims)), form=form)
         return constant, -1
     weight = int_in(value, 0, len(weights) - 1)
     if weights[weight] != ("raw", constant.nbytes):

@@ -20,8 +20,8 @@ from flexnn.benchmark import ABLATIONS
 from flexnn.errors import one_line
 from flexnn.run.options import IO, PROFILES
 
+from . import files, progress
 from . import options as option
-from . import progress
 from .plan import plan
 from .run import run
 from .terminal import say, write
@@ -117,6 +117,19 @@ def _add_compile(commands: _Commands) -> None:
         type=option.size,
         metavar="SIZE",
         help="most memory that compiling may take, like 128MiB (default: no limit); what does not fit is refused",
+    )
+    sub.add_argument(
+        "--weights",
+        metavar="FORM",
+        default="f32",
+        help="how large weights are stored: f32 (default), f16, s8, q4, or auto:ERROR, as few bits as keep the worst"
+        " output's relative L2 against f32 below ERROR, like auto:1e-2; prints a table of what was chosen",
+    )
+    sub.add_argument(
+        "--calibrate",
+        metavar="IN.npz",
+        action="append",
+        help="input arrays by name to measure the error on (default: seeded noise); may be given several times",
     )
     sub.add_argument("--quiet", action="store_true", help="do not report progress")
     sub.set_defaults(command=_compile)
@@ -320,15 +333,21 @@ def _compile(options: argparse.Namespace) -> None:
         dump_stage(options.model, options.dump, write, shapes, follow_links=options.follow_links)
         if options.output is None:
             return
+    said: list[str] = []
     with progress.shown(quiet=options.quiet) as report:
         path = flexnn.compile(
             options.model,
             options.output,
             shapes=shapes,
             memory=options.memory,
+            weights=options.weights,
+            calibrate=[files.load_arrays(name) for name in options.calibrate] if options.calibrate else None,
+            tell=said.append,
             progress=report,
             follow_links=options.follow_links,
         )
+    for text in said:
+        say(text, sys.stderr if options.dump else sys.stdout)
     say(f"{path}  {units.format_bytes(os.path.getsize(path))}", sys.stderr if options.dump else sys.stdout)
 
 

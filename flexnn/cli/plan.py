@@ -28,7 +28,7 @@ def plan(options: argparse.Namespace) -> None:
     )
     try:
         with planning(options.model, chosen, dict(options.shape), shown=True) as plans:
-            found = plans.plan(explained=True)
+            found, weights = plans.plan(explained=True), plans.weights
             html = page(options.model, plans, found) if options.html is not None else ""
     except flexnn.BudgetError as error:
         if options.json:
@@ -40,8 +40,10 @@ def plan(options: argparse.Namespace) -> None:
         with written(options.html) as file:
             file.write(html.encode("utf-8", "backslashreplace"))
     if options.json:
-        print(json.dumps({"feasible": True, **found.describe()}))
+        print(json.dumps({"feasible": True, **found.describe(), **({"weights": weights} if weights else {})}))
         return
     say(found.summary())
+    if weights:
+        say(weights)
     if options.check:
         print("check    no two live tensors overlap, at any interleaving of loads and steps")

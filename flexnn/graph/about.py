@@ -18,6 +18,8 @@ class About(NamedTuple):
     description: str = ""
     graph_description: str = ""
     version: int = 0
+    weights: str = ""
+    """How the weights were narrowed (flexnn/narrowing); onnxruntime has no such name."""
     custom_metadata_map: dict[str, str] = {}  # noqa: RUF012 (a tuple's default; nobody changes it)
     labels: dict[str, Labels] = {}  # noqa: RUF012
     """Labels that numbers of outputs stand for, by the output."""

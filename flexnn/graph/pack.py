@@ -53,8 +53,8 @@ class PanelSource:
     wtype: str = field(default_factory=lambda: STORED_AS)
     """The name of the form that weights shall be stored in."""
     step: WeightSource | None = None
-    """float32 [cout], or [cout, blocks] of a form with blocks: ``weight`` less ``least`` is a multiple of it; None: steps
-    are chosen for the weights, so that rounding takes little from them."""
+    """float32 [cout], or [cout, blocks] of a form with blocks: ``weight`` less ``least`` is a multiple of it; None:
+    steps are chosen for the weights, so that rounding takes little from them."""
     least: WeightSource | None = None
     """float32 of the shape of ``step``: the minima of a form that has some; with ``step`` only."""
 
@@ -161,14 +161,19 @@ class PanelSource:
             yield np.concatenate([*parts, zeros])
 
     def widened(self) -> Iterator[tuple[F32, F32]]:
-        """Yield the weights of each panel as [weight][channel], before they are scaled: as given, and as stored."""
+        """Yield the weights of each panel as [weight][channel]: as given, and as they are stored."""
         form, given = self.form, self._given()
-        for c0, _, part in self._parts():
+        scale = _vector(self.scale, self.shape[0])
+        for c0, c1, part in self._parts():
+            factors = np.float32(1) if scale is None else _front(scale[c0:c1])
+            if scale is not None and form.block and given is None:
+                part, factors = part * scale[c0:c1, None, None, None], np.float32(1)
             body = self._body(part, c0).reshape(-1, NR)
             if form.scales:
-                yield body, widened(self._rounded(part, c0, given), form)
+                yield body * factors, widened(self._rounded(part, c0, given), form) * factors
             else:
-                yield body, body.astype(form.dtype).astype(np.float32)
+                body = body * factors
+                yield body, _stored(body, form).view(form.dtype).astype(np.float32).reshape(body.shape)
 
     def _given(self) -> tuple[F32, F32 | None] | None:
         """Steps and minima, where they are given."""

@@ -6,6 +6,7 @@ dimension.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -17,8 +18,8 @@ from .weight_form import GROUP, WeightForm
 
 F32 = NDArray[np.float32]
 
-_SHRUNK = np.float32([1.0, 0.95, 0.9, 0.85, 0.8])
-"""Parts of the range of a block of 4 bits that are tried: the largest weights are cut off where all others gain more."""
+_SHRUNK = np.array([1.0, 0.95, 0.9, 0.85, 0.8], np.float32)
+"""Parts of the range of a block of 4 bits that are tried: the largest weights are cut off where others gain more."""
 
 
 class Rounded(NamedTuple):
@@ -88,7 +89,8 @@ def integer_bytes(integers: F32, form: WeightForm) -> bytes:
     whole[: len(integers)] = integers
     nibbles = (whole & 15).astype(np.uint32).reshape(groups, GROUP, NR)
     shifts = np.arange(0, 4 * GROUP, 4, dtype=np.uint32)[:, None]
-    return np.bitwise_or.reduce(nibbles << shifts, axis=1).astype(np.uint32).tobytes()
+    lanes: NDArray[np.uint32] = np.bitwise_or.reduce(nibbles << shifts, axis=1).astype(np.uint32)
+    return lanes.tobytes()
 
 
 def _held(values: F32, nbytes: int) -> F32:
@@ -98,7 +100,7 @@ def _held(values: F32, nbytes: int) -> F32:
 
 def _over(blocks: F32, scales: F32, minima: F32 | None) -> F32:
     safe = np.where(scales == 0, np.float32(1), scales)[:, None]
-    return (blocks if minima is None else blocks - minima[:, None]) / safe
+    return np.asarray((blocks if minima is None else blocks - minima[:, None]) / safe, np.float32)
 
 
 def _integers(blocks: F32, scales: F32, minima: F32 | None, form: WeightForm) -> F32:
@@ -119,7 +121,7 @@ def _ranges(blocks: F32, form: WeightForm) -> tuple[F32, F32 | None]:
     return _best(blocks, [(_held(most * f / -8, form.scales), None) for f in _SHRUNK], form)
 
 
-def _best(blocks: F32, tried: list[tuple[F32, F32 | None]], form: WeightForm) -> tuple[F32, F32 | None]:
+def _best(blocks: F32, tried: Sequence[tuple[F32, F32 | None]], form: WeightForm) -> tuple[F32, F32 | None]:
     scales, minima = (None if v is None else v.copy() for v in tried[0])
     assert scales is not None
     least = np.full(scales.shape, np.inf, np.float32)

@@ -234,3 +234,10 @@ class HeldSource:
     def load(self) -> Array:
         """Raise AbsentError: the engine reads them."""
         raise AbsentError(f"the numbers of weight {self.key} are in the artifact")
+
+
+def model_source(source: WeightSource | None) -> ModelSource | None:
+    """Return the one constant of the model that numbers are made of; None where there are several, or none."""
+    while source is not None and not isinstance(source, ModelSource):
+        source = getattr(source, "base", None)
+    return source

@@ -2,17 +2,18 @@
  * once for all of them. With one row the products of a block are added up first, as they are stored, and their sum is
  * scaled; what the minimum adds is the block's minimum times the sum of the row's values. */
 
-/* Channels [0, n) of a run, n at most a block, which begins at `row[i]`. */
-FX_INLINE void add_group(fx_v (*sum)[STEPS][VECTORS], blocks *b, const float *const *row, int32_t q, const int n,
-                         const int R, const int chains, const int wtype) {
+/* The next n channels, at most FX_GROUP, from row[i] on, which moves past them. */
+FX_INLINE void add_group(fx_v (*sum)[STEPS][VECTORS], blocks *b, const float **row, const int n, const int R,
+                         const int chains, const int wtype) {
     fx_v w[VECTORS];
     FX_UNROLL for (int s = 0; s < FX_GROUP; s++) {
         if (s == n)
             break;
         load_scaled(w, b, s, wtype);
         FX_UNROLL for (int i = 0; i < R; i++) FX_UNROLL for (int j = 0; j < VECTORS; j++) sum[i][s % chains][j] +=
-            w[j] * row[i][q + s];
+            w[j] * row[i][s];
     }
+    FX_UNROLL for (int i = 0; i < R; i++) row[i] += n;
     b->from += fx_weights_bytes(wtype, FX_GROUP * FX_NR);
 }
 
@@ -50,9 +51,9 @@ FX_INLINE void multiply_blocks(const fx_gemv *g, const float *panel, int32_t col
                     next_block(&b, wtype), left = block;
                 ask_ahead(b.from, wtype);
                 if (n - q >= FX_GROUP)
-                    add_group(sum, &b, row, q, FX_GROUP, R, chains, wtype);
+                    add_group(sum, &b, row, FX_GROUP, R, chains, wtype);
                 else
-                    add_group(sum, &b, row, q, n - q, R, chains, wtype);
+                    add_group(sum, &b, row, n - q, R, chains, wtype);
             }
         }
     }

@@ -9,6 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 from flexnn.graph import load_model
 from flexnn.graph.ir import GraphError
 from tests.support.compare import check_model, load, numbers_of_type, weights
+from tests.support.reference import run_graph
 
 F32 = np.float32
 KINDS = {
@@ -26,7 +27,14 @@ def numbers(kind, *shape, seed=3):
 
 
 def check(operator, inputs, outputs="f", tolerance=1e-5, **attrs):
-    """``inputs``: an array, which is constant, or (kind, shape) or (kind, values), which is given; None: absent.
+    """Compare with onnxruntime."""
+    model, feeds = one_node(operator, inputs, outputs, **attrs)
+    return check_model(model, feeds=feeds, tolerance=tolerance)
+
+
+def one_node(operator, inputs, outputs="f", **attrs):
+    """The model of one node, and feeds. ``inputs``: an array, which is constant, or (kind, shape) or (kind, values),
+    which is given; None: absent.
     ``outputs``: their kinds; a space: absent.
     """
     names, ports, constants, feeds = [], [], [], {}
@@ -44,7 +52,7 @@ def check(operator, inputs, outputs="f", tolerance=1e-5, **attrs):
     )
     graph = helper.make_graph([node], "test", ports, made, constants)
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
-    return check_model(helper.make_model(graph, opset_imports=opsets, ir_version=8), feeds=feeds, tolerance=tolerance)
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8), feeds
 
 
 def scale(value):
@@ -116,16 +124,32 @@ def test_quantised_elementwise():
 
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("has_zeros", [False, True])
-@pytest.mark.parametrize("k", [64, 48])
-def test_few_bits(bits, has_zeros, k):
-    n, blocks = 33, 2
-    packed = numbers("u", n, blocks, 32 * bits // 8)
+@pytest.mark.parametrize("block", [16, 32, 64])
+@pytest.mark.parametrize("k", [128, 112])
+def test_few_bits(bits, has_zeros, block, k):
+    """Blocks of a multiple of 32 are stored as they are, so that only the order of sums differs."""
+    n, blocks = 33, -(-k // block)
+    packed = numbers("u", n, blocks, block * bits // 8)
     zeros = numbers("u", n * (-(-blocks * bits // 8)), seed=9) if has_zeros else None
+    exact = block > 16 and not (bits == 8 and has_zeros)
     graph = check(
         "MatMulNBits", [("f", (5, k)), packed, np.resize(steps(7), n * blocks), *([zeros] if has_zeros else [])], "f",
-        2e-3, K=k, N=n, bits=bits, block_size=32,
+        2e-5 if exact else 2e-3, K=k, N=n, bits=bits, block_size=block,
     )  # fmt: skip
-    assert forms(graph) == ["f16"]
+    form = "f16" if not exact else "s8bf" if bits == 8 else "q4mf" if has_zeros else "q4f"
+    assert forms(graph) == [form]
+
+
+def test_two_bits_are_stored_in_four():
+    k, n = 96, 17
+    packed, scales = numbers("u", n, 3, 8), np.resize(steps(7), n * 3)
+    model, feeds = one_node("MatMulNBits", [("f", (1, k)), packed, scales], K=k, N=n, bits=2, block_size=32)
+    graph = load(model)
+    assert forms(graph) == ["q4f"]
+    whole = (packed.reshape(n, -1, 1) >> np.array([0, 2, 4, 6], np.uint8) & 3).reshape(n, k).astype(F32) - 2
+    want = next(iter(feeds.values())) @ (whole * np.repeat(scales.reshape(n, 3), 32, axis=1)).T
+    (made,) = run_graph(graph, feeds).values()
+    np.testing.assert_allclose(made, want, rtol=1e-4, atol=1e-4)
 
 
 def test_activations():

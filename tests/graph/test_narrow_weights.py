@@ -248,3 +248,47 @@ def test_weights_that_are_computed_are_named(operator, inputs):
     )
     with pytest.raises(GraphError, match=r"its weight \(input 'w'\) is computed"):
         load(model)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("block", [32, 64, 16])
+@pytest.mark.parametrize("has_zeros", [False, True])
+def test_steps_in_blocks(axis, block, has_zeros):
+    """Blocks along what a product adds up are stored as they are; others, and zeros of 8 bits, as halves."""
+    shape = (128, 48)
+    count = [-(-d // block) if i == axis else d for i, d in enumerate(shape)]
+    constants = {"q": numbers_of_type(np.int8, *shape), "s": steps(count[0] * count[1]).reshape(count)}
+    if has_zeros:
+        constants["z"] = numbers_of_type(np.int8, *count, seed=5)
+    nodes = [
+        helper.make_node("DequantizeLinear", list(constants), ["w"], axis=axis, block_size=block),
+        helper.make_node("MatMul", ["x", "w"], ["y"]),
+    ]
+    exact = axis == 0 and block > 16 and not has_zeros
+    graph = check_model(model_of(nodes, {"x": (3, 128)}, ["y"], constants, opset=21), tolerance=2e-5 if exact else 2e-3)
+    assert forms(graph) == ["s8bf" if exact else "f16"]
+
+
+def test_few_bits_are_stored_once(tmp_path):
+    """Open shapes, too: the artifact holds the bits that the model holds, and neither halves nor floats beside them."""
+    n, k = 512, 1024
+    packed = numbers_of_type(np.uint8, n, k // 32, 16)
+    node = helper.make_node(
+        "MatMulNBits", ["x", "q", "s"], ["y"], domain="com.microsoft", K=k, N=n, bits=4, block_size=32
+    )
+    model = model_of([node], {"x": (2, k)}, ["y"], {"q": packed, "s": steps(n * k // 32)})
+    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    for rows in (None, "rows"):
+        if rows is not None:
+            model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = rows
+            model.graph.output[0].type.tensor_type.ClearField("shape")
+        path = tmp_path / "net.onnx"
+        path.write_bytes(model.SerializeToString())
+        artifact = flexnn.compile(str(path))
+        held = n * k * 5 / 8 + 4 * n
+        assert held < (tmp_path / "net.flexnn").stat().st_size < held + 64 * 1024
+        x = weights(1, k)
+        with flexnn.Session(artifact) as session:
+            if rows:
+                (y,) = session.run(None, {"x": x})
+                assert y.shape == (1, n)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..sources import MappedSource
-from .expansion import Expansion, expands, numbers_of, source_of
+from .expansion import Expansion, expands, source_of
 
 FLOAT = 1
 """TensorProto.DataType."""
@@ -158,14 +158,16 @@ def _restored_gates(e: Expansion, weights: int, scale: int) -> str:
 
 @expands("MatMulNBits")
 def matmul_n_bits(e: Expansion) -> None:
-    """A times the transposed of [N, K] numbers of 4 or 8 bits, a scale for each block along K. Stored as halves."""
+    """A times the transposed of [N, K] numbers of 2, 4 or 8 bits, a scale for each block along K. Blocks of a multiple
+    of 32 are stored as they are; others, and 8 bits with zero points, as halves, which round them.
+    """
     k, n = e.integer("K", 0), e.integer("N", 0)
     bits, block = e.integer("bits", 4), e.integer("block_size", 0)
     for name in ("accuracy_level", "weight_prepacked"):
         e.integer(name, 0)
     e.without(4, 4, "an order of groups")
     weights = e.constant(1, "its weight")
-    if bits not in (4, 8) or block < 16 or k < 1 or n < 1:
+    if bits not in (2, 4, 8) or block < 16 or k < 1 or n < 1:
         raise e.error(f"bits={bits}, block_size={block}, K={k}, N={n} are not supported")
     blocks = -(-k // block)
     if weights.shape != (n, blocks, block * bits // 8) or weights.dtype != "u8":
@@ -176,22 +178,29 @@ def matmul_n_bits(e: Expansion) -> None:
         zeros is not None and (zeros.dtype, zeros.nbytes) != ("u8", n * row)
     ):
         raise e.error(f"scales or zero points do not fit {n} times {blocks} blocks")
+    middle = 0 if zeros else 1 << (bits - 1)
 
-    def restored(v: np.ndarray) -> np.ndarray:
-        middle = np.full((n, blocks), 1 << (bits - 1), np.uint8)
-        zero = _unpacked(numbers_of(zeros), bits).reshape(n, -1)[:, :blocks] if zeros else middle
-        wide = _unpacked(v, bits).reshape(n, blocks, block).astype(np.float32) - zero[:, :, None]
-        wide *= np.asarray(numbers_of(scales), np.float32).reshape(n, blocks, 1)
-        return wide.reshape(n, -1)[:, :k].astype(np.float16)
+    def whole(v: np.ndarray) -> np.ndarray:
+        own = _unpacked(v, bits).reshape(n, -1)[:, :k]
+        return own if zeros else (own.astype(np.int16) - middle).astype(np.int8)
 
-    others = f"{scales.source.key}|{zeros.source.key if zeros else ''}"
-    label = f"restored{bits}/{block}of{n}x{k}({others})"
-    halves = e.stored((n, k), "f16", MappedSource(source_of(weights), restored, label))
-    wide = e.add("Cast", halves, to=FLOAT)
+    of = f"{bits}/{block}of{n}x{k}"
+    parts = [
+        e.stored((n, k), "u8" if zeros else "i8", MappedSource(source_of(weights), whole, f"unpacked{of}")),
+        e.stored((n, blocks), "f32", MappedSource(source_of(scales), lambda v: v.reshape(n, blocks), f"scales{of}")),
+    ]
+    if zeros:
+
+        def zero(v: np.ndarray) -> np.ndarray:
+            return _unpacked(v, bits).reshape(n, -1)[:, :blocks]
+
+        parts.append(e.stored((n, blocks), "u8", MappedSource(source_of(zeros), zero, f"zeros{of}")))
+    wide = e.add("DequantizeLinear", *parts, axis=1, block_size=block, bits=max(bits, 4))
     _biased(e, e.add("MatMul", e.input(0), e.add("Transpose", wide, perm=[1, 0])), e.optional(5))
 
 
 def _unpacked(packed: np.ndarray, bits: int) -> np.ndarray:
-    """Numbers of 4 or 8 bits, the first in the lowest bits of a byte, flat."""
+    """Numbers of 2, 4 or 8 bits, the first in the lowest bits of a byte, flat."""
     flat = packed.reshape(-1)
-    return flat if bits == 8 else np.stack([flat & 15, flat >> 4], axis=1).reshape(-1)
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    return flat if bits == 8 else (flat[:, None] >> shifts & np.uint8((1 << bits) - 1)).reshape(-1)

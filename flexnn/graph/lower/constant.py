@@ -14,6 +14,7 @@ from .. import pack, sources
 from ..ir import DTYPE_NAMES, DTYPES, GraphError, Shape, WeightSource
 from ..late import Row, Transposed
 from ..sources import ArraySource, KeptSource, MappedSource, ModelSource, RestoredSource, SizesSource
+from ..weight_form import FORMS
 
 OPERAND_BYTES = 64
 """Most bytes of a constant that is an operand (axes, bounds) rather than what is moved or computed."""
@@ -98,20 +99,29 @@ class Narrow:
     zero: Const | None = None
     """Zero points, of the type of ``whole``: one, or as many as ``steps``; None: zeros."""
     axis: int = 0
+    block: int = 0
+    """Numbers of a slice that share a step and a zero, of a matrix; 0: all. Steps and zeros are then matrices, a row
+    for each slice of ``axis``."""
+    bits: int = 8
+    """Bits that the integers are sure to fit into."""
 
     @property
     def is_even(self) -> bool:
         """Whether all numbers have the same step and zero."""
-        return all(v is None or prod(v.shape) == 1 for v in (self.steps, self.zero))
+        return not self.block and all(v is None or prod(v.shape) == 1 for v in (self.steps, self.zero))
 
     @property
     def is_signed(self) -> bool:
         """Whether the integers less their zero are sure to fit into 8 bits with a sign."""
+        if self.block:
+            return self.whole.dtype == "i8" and self.zero is None
         middle = {"i8": 0, "u8": 128}.get(self.whole.dtype)
         return middle is not None and bool(np.all((0 if self.zero is None else self.zero.load()) == np.int64(middle)))
 
-    def row(self, index: int) -> Narrow:
-        """Slice of the first dimension, like Const.row."""
+    def row(self, index: int) -> Narrow | None:
+        """Slice of the first dimension, like Const.row; None where it has blocks."""
+        if self.block:
+            return None
         whole = self.whole.row(index)
         if self.is_even or self.axis:
             return replace(self, whole=whole, axis=max(self.axis - 1, 0))
@@ -126,6 +136,8 @@ class Narrow:
     def reshaped(self, shape: Shape) -> Narrow | None:
         """Reshape, like Const.reshaped; None where slices of the axis are no longer slices."""
         axis = 0
+        if self.block:
+            return None
         if not self.is_even:
             before = [1, *accumulate(shape, mul)]
             own = self.whole.shape
@@ -192,10 +204,35 @@ def of_integers(x: Const, scale: Const | None = None, zero: Const | None = None,
     return value
 
 
+def of_blocks(x: Const, scale: Const, zero: Const | None, axis: int, block: int, bits: int = 8) -> Const:
+    """(x - zero) scale as float32, of integers of so many bits in a matrix. ``scale`` and ``zero`` have a number for
+    each ``block`` along ``axis``. Those of 4 and 8 bits may be stored as they are.
+    """
+    shape = x.shape
+
+    def spread(v: np.ndarray) -> np.ndarray:
+        wide = np.repeat(v, block, axis=axis)
+        return wide[: shape[0]] if axis == 0 else wide[:, : shape[1]]
+
+    def restored(v: np.ndarray) -> np.ndarray:
+        wide = v.astype(np.float32)
+        if zero is not None:
+            wide -= spread(zero.load().astype(np.float32))
+        return np.asarray(wide * spread(scale.load()), np.float32)
+
+    said = f"{scale.source.key}|{'' if zero is None else zero.source.key}"
+    value = x.converted("f32", restored, f"restored{axis}by{block}|{said}")
+    steps, zeros = (v if v is None or axis else v.transposed([1, 0]) for v in (scale, zero))
+    value.narrow = Narrow(x, steps, zeros, 1 - axis, block, bits)
+    return value
+
+
 def rescaled(x: Const, factor: Const) -> Const | None:
     """X factor, where x is made of integers without steps and the factor can be their steps; else None."""
     narrow, rank = x.narrow, len(x.shape)
-    if narrow is None or narrow.steps is not None or narrow.zero is not None or len(factor.shape) > rank:
+    if narrow is None or narrow.block or narrow.steps is not None or narrow.zero is not None:
+        return None
+    if len(factor.shape) > rank:
         return None
     axes = [i + rank - len(factor.shape) for i, d in enumerate(factor.shape) if d != 1]
     if factor.dtype != "f32" or narrow.whole.dtype == "f16" or len(axes) > 1:
@@ -236,9 +273,7 @@ def of_halves(x: Const) -> Const:
 
 def _chosen_form(weights: Const) -> str:
     """The form that was chosen for the constant of which weights are a view; "": there is none."""
-    source: WeightSource | None = weights.source
-    while source is not None and not isinstance(source, ModelSource):
-        source = getattr(source, "base", None)
+    source = sources.model_source(weights.source)
     return source.form if source is not None and not source.is_tied else ""
 
 
@@ -249,7 +284,7 @@ def stored_form(weights: Const, axis: int, repeats: int = 1) -> tuple[str, Weigh
     narrow, count = weights.narrow, weights.shape[axis]
     if narrow is None:
         return _chosen_form(weights) or pack.STORED_AS, None
-    if not narrow.is_signed or (narrow.axis != axis and not narrow.is_even):
+    if narrow.block or not narrow.is_signed or (narrow.axis != axis and not narrow.is_even):
         return "f16", None
     steps = narrow.steps or array_const(weights.name, np.ones(1, np.float32))
 
@@ -257,3 +292,30 @@ def stored_form(weights: Const, axis: int, repeats: int = 1) -> tuple[str, Weigh
         return np.tile(np.broadcast_to(v.reshape(-1), count), repeats)
 
     return "s8", MappedSource(steps.source, tiled, f"steps{count}x{repeats}")
+
+
+def block_form(weights: Const, axis: int) -> tuple[str, WeightSource, WeightSource | None] | None:
+    """Return wtype, step and least of a PanelSource that stores a matrix whose numbers have steps in blocks exactly;
+    its output channels are the slices of ``axis``. None: no form does.
+    """
+    narrow = weights.narrow
+    if narrow is None or narrow.axis != axis or narrow.steps is None:
+        return None
+    form = ("q4f" if narrow.zero is None else "q4mf") if narrow.bits == 4 else "s8bf"
+    own, count = FORMS[form].block, weights.shape[1 - axis]
+    if not narrow.block or narrow.block % own or not (narrow.is_signed or FORMS[form].minimum):
+        return None
+    times, blocks = narrow.block // own, -(-count // own)
+    steps, zero = narrow.steps, narrow.zero
+
+    def by_channel(v: np.ndarray) -> np.ndarray:
+        return np.repeat(v, times, axis=1)[:, :blocks].astype(np.float32)
+
+    step = MappedSource(steps.source, by_channel, f"blocks{blocks}x{times}")
+    if zero is None:
+        return form, step, None
+
+    def least(v: np.ndarray) -> np.ndarray:
+        return by_channel(-v * zero.load().astype(np.float32))
+
+    return form, step, MappedSource(steps.source, least, f"least{blocks}x{times}|{zero.source.key}")

@@ -10,7 +10,7 @@ from ..build import NO_ACT
 from ..pack import PanelSource
 from ..sources import ArraySource, MappedSource
 from ..strided import broadcast
-from .constant import Const, rows_source, stored_form, tied_source, untransposed
+from .constant import Const, block_form, rows_source, stored_form, tied_source, untransposed
 from .context import Context, Value, lowers
 from .convolution import emit_conv
 from .shape import expanded
@@ -33,9 +33,10 @@ def rows_by_constant(
     else:
         source = MappedSource(weights.source, lambda v: v.T.reshape(shape), f"turned{shape}", is_view=True)
     scales = None if scale == 1 else ArraySource(np.full(n, scale, np.float32))
-    wtype, step = stored_form(weights, 0 if transposed else 1)
+    axis = 0 if transposed else 1
+    wtype, step, least = block_form(weights, axis) or (*stored_form(weights, axis), None)
     bias_source = bias.source if bias else None
-    panels = PanelSource("conv", shape, 1, source, bias_source, scales, wtype=wtype, step=step)
+    panels = PanelSource("conv", shape, 1, source, bias_source, scales, wtype=wtype, step=step, least=least)
     image = ctx.reshape(x, (1, rows, 1, k))
     return emit_conv(ctx, image, Window([1, 1], [1, 1], [1, 1], [0, 0, 0, 0]), panels, sums)
 

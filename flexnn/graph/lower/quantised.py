@@ -12,7 +12,7 @@ import numpy as np
 
 from ..ir import Attr
 from ..model import dtype_name
-from .constant import Const, of_integers, stored_form
+from .constant import Const, of_blocks, of_integers, stored_form
 from .context import Context, Value, lowers
 from .convolution import convolve
 from .elementwise import emit_binary, emit_unary
@@ -69,10 +69,24 @@ def quantize_linear(ctx: Context) -> list[Value]:
 @lowers("DequantizeLinear")
 def dequantize_linear(ctx: Context) -> list[Value]:
     """https://onnx.ai/onnx/operators/onnx__DequantizeLinear.html."""
-    x, scale = ctx.input(0), ctx.input(1)
-    ctx.attr("block_size")
+    x, scale, block = ctx.input(0), ctx.input(1), ctx.integer("block_size", 0)
+    bits = ctx.integer("bits", 8)  # of an expansion (graph/contrib)
     ctx.attr("output_dtype")
+    if block and isinstance(x, Const):
+        return [_of_blocks(ctx, x, scale, block, bits)]
     return [restored(ctx, x, scale, ctx.optional(2), _axis(ctx, x, scale))]
+
+
+def _of_blocks(ctx: Context, x: Const, scale: Value, block: int, bits: int) -> Const:
+    """The constant with a scale and a zero point for each block along the axis."""
+    zero = ctx.optional(2)
+    axis = ctx.axis(ctx.integer("axis", 1), len(x.shape))
+    if not isinstance(scale, Const) or (zero is not None and not isinstance(zero, Const)):
+        raise ctx.error("scales in blocks are supported as constants only")
+    wanted = tuple(-(-d // block) if i == axis else d for i, d in enumerate(x.shape))
+    if len(x.shape) != 2 or block < 1 or scale.shape != wanted or (zero is not None and zero.shape != wanted):
+        raise ctx.error(f"scales of shape {scale.shape} do not fit blocks of {block} of shape {x.shape}")
+    return of_blocks(x, scale, zero, axis, block, bits)
 
 
 @lowers("DynamicQuantizeLinear")

@@ -214,7 +214,7 @@ def gather(ctx: Context) -> list[Value]:
             sizes = [len(flat) if i == axis else d for i, d in enumerate(shape)]
             steps = [step if i == axis else 1 for i in range(len(shape))]
             return [ctx.reshape(ctx.slice(x, starts, sizes, steps), shape[:axis] + picked.shape + shape[axis + 1 :])]
-    if isinstance(x, Const) and x.narrow:
+    if isinstance(x, Const) and x.narrow and not x.narrow.block:
         return [_restored(ctx, x.narrow, indices, axis)]
     if isinstance(x, Const) and axis == 0 and (source := tied_source(x)) is not None:
         panels = PackedSource(PanelSource("conv", (shape[0], shape[1], 1, 1), 1, rows_source(source, x.shape)))

@@ -461,15 +461,11 @@ typedef enum fx_op {
 #define FX_SCATTERS(X, E) X(E, NONE, none) X(E, ADD, add) X(E, MUL, mul) X(E, MAX, max) X(E, MIN, min)
 #define FX_BORDERS(X, E) X(E, ZEROS, zeros) X(E, BORDER, border) X(E, REFLECTION, reflection)
 #define FX_TALLIES(X, E) X(E, FIRST, first) X(E, MEMBERS, members)
-
-/* Forms that weights are stored in (weight_form.h): float, IEEE binary16, 8-bit integers times a scale for each output
- * channel (S8) or each block of 32 (S8B), 4-bit integers times a scale for each block of 32 (Q4), plus a minimum (Q4M).
- * Scales of blocks are IEEE binary16, or float where an F ends the name. */
+/* Forms of weights: weight_form.h has their fields. */
 #define FX_WTYPES(X, E)                                                                                                \
     X(E, F32, f32)                                                                                                     \
-    X(E, F16, f16)                                                                                                     \
-    X(E, S8, s8)                                                                                                       \
-    X(E, S8B, s8b) X(E, S8BF, s8bf) X(E, Q4, q4) X(E, Q4F, q4f) X(E, Q4M, q4m) X(E, Q4MF, q4mf)
+    X(E, F16, f16) X(E, S8, s8) X(E, S8B, s8b) X(E, S8BF, s8bf) X(E, Q4, q4) X(E, Q4F, q4f) X(E, Q4M, q4m)             \
+        X(E, Q4MF, q4mf)
 
 /* Y(ENUM, enum, list): constants FX_<ENUM>_<NAME> and FX_<ENUM>_COUNT of type fx_<enum>. */
 #define FX_ENUMS(Y)                                                                                                    \

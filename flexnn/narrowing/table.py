@@ -1,0 +1,52 @@
+"""The text of a choice: a row for each layer, and what it comes to. The artifact keeps it; ``flexnn plan`` shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from flexnn.graph.ir import Weight
+from flexnn.units import format_bytes
+
+from .layers import Layer
+from .wanted import Wanted
+
+_NAME_MAX = 48
+
+
+def table(
+    weights: Sequence[Weight], layers: Sequence[Layer], forms: Mapping[int, str], wanted: Wanted, error: float | None
+) -> str:
+    """Return the text. ``weights``: all of the artifact with floats; ``error``: measured with all layers."""
+    rows = [("layer", "form", "bytes", "of f32", "rounding", "output" if not wanted.form else "")]
+    before = after = 0
+    for at, layer in enumerate(layers):
+        form = forms.get(at, "f32")
+        wide, own = layer.nbytes["f32"], layer.nbytes[form]
+        before, after = before + wide, after + own
+        off = layer.rounding.get(form, 0.0)
+        base = layer.rounding.get("s8") or 0.0
+        output = layer.error * (off / base if base else 1.0)
+        rows.append(
+            (
+                layer.name[:_NAME_MAX],
+                form,
+                format_bytes(own),
+                f"{own / wide:.2f}",
+                f"{off:.1e}" if off else "",
+                f"{output:.1e}" if not wanted.form and off else "",
+            )
+        )
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = [
+        "  ".join([row[0].ljust(widths[0]), *(v.rjust(w) for v, w in zip(row[1:], widths[1:], strict=True))])
+        for row in rows
+    ]
+    total = sum({weight.offset: weight.nbytes for weight in weights}.values())
+    on = f"{len(wanted.feeds)} given inputs" if wanted.feeds else "seeded noise"
+    said = f"error {error:.2e} on {on}" if error is not None else f"error not measured: the model does not run on {on}"
+    kept = sum(form != "f32" for form in forms.values())
+    lines.append(
+        f"weights {wanted}: {kept} of {len(layers)} layers narrowed, weights {format_bytes(total)} ->"
+        f" {format_bytes(total - before + after)}, {said} (relative L2 of the worst output against f32)"
+    )
+    return "\n".join(line.rstrip() for line in lines)
