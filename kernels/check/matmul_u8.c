@@ -40,8 +40,8 @@ static void expect(const check_case *c, check_expected *e) {
                     int64_t sum = 0;
                     for (int64_t q = 0; q < p->k; q++)
                         sum += (a[q * p->a_sk] - p->a_zero) * (b[q * p->b_sk] - p->b_zero);
-                    check_set_finished(c, e, &finish, i0 * p->y_s0 + i1 * p->y_s1 + i * p->y_sm + j, sum, p->scale, 0,
-                                       NULL);
+                    check_set_finished(c, e, &finish, i0 * p->y_s0 + i1 * p->y_s1 + i * p->y_sm + j, sum,
+                                       (float[]){p->scale, 0}, NULL);
                 }
 }
 
