@@ -45,7 +45,8 @@ static void expect(const check_case *c, check_expected *e) {
                     const uint8_t *r = (const uint8_t *)c->in[1] + (int64_t)n * p->r_sn + (int64_t)oy * p->r_sh +
                                        (int64_t)ox * p->r_sw + o;
                     const int64_t at = (int64_t)n * p->y_sn + (int64_t)oy * p->y_sh + (int64_t)ox * p->y_sw + o;
-                    check_set_finished(c, e, &finish, at, sum, scale[0], p->to == FX_DTYPE_F32 ? scale[FX_NR] : 0,
+                    check_set_finished(c, e, &finish, at, sum,
+                                       (float[]){scale[0], p->to == FX_DTYPE_F32 ? scale[FX_NR] : 0},
                                        p->has_residual ? r : NULL);
                 }
 }

@@ -81,7 +81,7 @@ def commands(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     configure += [f"-DCMAKE_MAKE_PROGRAM={beside_python('ninja')}", "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON"]
     subprocess.run(configure + toolchain(request.param), check=True, stdout=subprocess.DEVNULL)
     entries = json.loads((build / "compile_commands.json").read_text())
-    levels = {f"flexnn_{level}.dir": level for level in ("neon", "neon_inorder")}
+    levels = {f"flexnn_{level}.dir": level for level in ("neon", "neon_inorder", "neon_dot", "neon_i8mm")}
     named = {}
     for entry in entries:
         for folder in levels.keys() & set(Path(entry["output"]).parts):
@@ -225,6 +225,23 @@ def test_strips_of_groups_of_two_are_mostly_multiply_adds(commands: dict[str, di
     assert loop.spilt_vectors == 0
     reached = {name: utilisation(loop, core) for name, core in CORES.items()}
     assert all(reached[name] >= floor for name, floor in {"A72": 0.93, "A76": 0.87, "X1": 0.86}.items()), reached
+
+
+# Products of bytes that an instruction makes, and the share of the core's peak that the longest loop must reach.
+BYTE_PRODUCTS = {"smull": 8, "smull2": 8, "smlal2": 8, "sdot": 16, "usmmla": 32}
+BYTE_LOOPS = {"neon": ("A72", 8, 0.90), "neon_dot": ("A76", 32, 0.95), "neon_i8mm": ("X1", 128, 0.95)}
+
+
+@pytest.mark.parametrize("level", BYTE_LOOPS)
+def test_products_of_bytes_reach_the_peak(commands: dict[str, dict[str, str]], level: str) -> None:
+    core, peak, floor = BYTE_LOOPS[level]
+    loops = compiled(commands[f"{level}/conv_u8.c"])
+    made = [sum(BYTE_PRODUCTS.get(line.split()[0], 0) for line in loop.code) for loop in loops]
+    products, loop = max(zip(made, loops, strict=True), key=lambda pair: pair[0])
+    reached = products / cycles(loop, CORES[core]) / peak
+    print(level, f"{reached:.1%}")
+    assert loop.spilt_vectors == 0
+    assert reached >= floor
 
 
 GOOD = [f"fmla v{n}.4s, v30.4s, v31.s[0]" for n in range(16)]

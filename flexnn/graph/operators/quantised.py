@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 
 from ..attributes import Enum, Float, Int, Spec, float_attr, int_attr, ints_attr, node_error
-from ..ir import DTYPES, Node, Shape, Tensor
+from ..ir import DTYPES, Attr, Node, Shape, Tensor
 from ..panels import NR
 from ..strided import broadcast, fits_inner, is_contiguous
 from .fields import (
@@ -19,8 +19,9 @@ from .fields import (
     window_fields,
     window_sizes,
 )
+from .linear import OPERATORS as PRODUCTS
 from .record import Cost, Operator, Values, always_together, any_strides, elementwise_strides
-from .rows import WHOLE, Need, cut_window, keep_attrs, same_rows, whole_rows, window_rows
+from .rows import WHOLE, Need, cut_window, keep_attrs, matmul_rows, same_rows, whole_rows, window_rows
 from .window import OPERATORS as WINDOWS
 
 BYTE = Int(0, 255)
@@ -131,6 +132,7 @@ def _encode_table(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
 _POOL, _RESIZE = WINDOWS
 _PART = "y_row", "all_oh", "x_row", "all_h"
 """Fields of a part of a map, which only floats are resized to."""
+_MATMUL = PRODUCTS[0]
 
 
 def _infer_pool(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
@@ -154,6 +156,20 @@ def _product_rows(node: Node, inputs: Sequence[Shape], output: Shape, axis: int)
     """Return the rows under a sliding window; a step and a zero point that a run computes have none."""
     needs = window_rows(node, inputs[:1] if len(inputs) == 3 else inputs, output, axis)
     return needs if needs is None or len(inputs) != 3 else (*needs, WHOLE, WHOLE)
+
+
+def _infer_matmul(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
+    floats = Node(node.name, node.op, node.inputs, node.outputs, {"sums": "f32"})
+    return _MATMUL.infer(floats, shapes, dtypes)[0], str(node.attrs["to"])
+
+
+def _encode_matmul(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
+    plain: dict[str, Attr] = {"sums": "f32", "act": "none", "alpha": 0.0, "beta": 0.0}
+    floats = Node(node.name, node.op, node.inputs, node.outputs, plain)
+    values = _MATMUL.encode(floats, inputs, y)
+    values = {name: value for name, value in values.items() if name not in plain}
+    values |= {"a_zero": int_attr(node, "a_zero"), "b_zero": int_attr(node, "b_zero")} | clamp_fields(node)
+    return values | {"scale": float_attr(node, "scale"), "to": enum_index("dtype", y.dtype)}
 
 
 def _conv_flops(node: Node, inputs: Sequence[Shape], output: Shape) -> float:
@@ -285,5 +301,24 @@ OPERATORS = (
         has_panels=False,
         kernels=(),
         cost=Cost(passes=6.0),
+    ),
+    Operator(
+        name="matmul_u8",
+        attrs={"a_zero": BYTE, "b_zero": BYTE, "scale": Float(), "to": Enum(("u8", "f32")), **CLAMP},
+        inputs=(2, 2),
+        dtypes=("u8",),
+        infer=_infer_matmul,
+        encode=_encode_matmul,
+        strided=_MATMUL.strided,
+        together=_MATMUL.together,
+        in_place=(),
+        reads_transposes=True,
+        order="fixed",
+        rows=matmul_rows,
+        cut=keep_attrs,
+        interleaves=False,
+        has_panels=False,
+        kernels=(),
+        cost=Cost(passes=1.0, peak_fraction=2.0, flops=_MATMUL.cost.flops),
     ),
 )
