@@ -151,7 +151,7 @@ void check_bench_op(const check_op *op, uint32_t number, const fx_kernels *k, co
                     int is_cold, int threads) {
     char name[64];
     double flops, bytes;
-    if (number == FX_OP_CONV_U8 || number == FX_OP_DWCONV_U8)
+    if (number == FX_OP_CONV_U8 || number == FX_OP_DWCONV_U8 || number == FX_OP_MATMUL_U8)
         peak = peak_of_bytes(k);
     for (int i = 0;; i++) {
         check_case c = {.op = number, .random = 1};

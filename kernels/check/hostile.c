@@ -52,6 +52,8 @@ static double reads(const check_case *c) {
         return (double)p->pool.kh * p->pool.kw;
     case FX_OP_LRN:
         return p->lrn.size < p->lrn.c ? p->lrn.size : p->lrn.c;
+    case FX_OP_MATMUL_U8:
+        return p->matmul_u8.k;
     case FX_OP_MATMUL:
         return p->matmul.k;
     case FX_OP_REDUCE:

@@ -183,6 +183,14 @@ def test_resizes(tmp_path: Path, mode: str) -> None:
     m.check(tmp_path, m.node("resize_u8", [m.input(1, 4, 12, 33)], {**how, **sizes}))
 
 
+@pytest.mark.parametrize("to", ["u8", "f32"])
+def test_products_of_computed_bytes(tmp_path: Path, to: str) -> None:
+    m = Maker()
+    a, b = m.input(2, 3, 17, 21), m.input(3, 21, 37)
+    how: dict[str, Attr] = {"a_zero": 100, "b_zero": 131, "scale": 0.002, "to": to}
+    m.check(tmp_path, m.node("matmul_u8", [a, b], {**how, **clamp(120)}))
+
+
 BREAKS: list[tuple[str, Callable[[Maker, int], int]]] = [
     ("rows of taps that are dilated", lambda m, x: m.conv([x], 4, window(2, dilation=2), by_rows=True)),
     ("residual of shape", lambda m, x: m.conv([x, x], 4, window(2))),

@@ -197,6 +197,10 @@ SAMPLES: dict[str, tuple[list[Operand], dict[str, Attr]]] = {
         [((2, 3), "u8"), ((3,), "u8")],
         {"kind": "add", "a_zero": 0, "b_zero": 0, "a_scale": 1.0, "b_scale": 1.0, "zero": 0, "lo": 0.0, "hi": 255.0},
     ),
+    "matmul_u8": (
+        [((2, 3), "u8"), ((3, 4), "u8")],
+        {"a_zero": 0, "b_zero": 0, "scale": 1.0, "to": "u8", "zero": 0, "lo": 0.0, "hi": 255.0},
+    ),
     "table_u8": ([((2, 3), "u8"), ((256,), "u8")], {}),
     "pool_u8": (
         [((1, 4, 4, 3), "u8")],

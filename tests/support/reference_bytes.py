@@ -128,6 +128,15 @@ def _resize(graph: Graph, node: Node, x: Array) -> Array:
     return np.rint(FLOATS["resize"](graph, node, x.astype(F32))).astype(np.uint8)
 
 
+def _matmul(graph: Graph, node: Node, a: Array, b: Array) -> Array:
+    attrs = node.attrs
+    sums = (a.astype(np.int64) - attrs["a_zero"]) @ (b.astype(np.int64) - attrs["b_zero"])
+    scaled = sums.astype(np.int32).astype(F32) * F32(attrs["scale"])
+    if attrs["to"] == "f32":
+        return np.minimum(np.maximum(scaled, F32(attrs["lo"])), F32(attrs["hi"]))
+    return _clamped(node, scaled)
+
+
 OPERATORS: dict[str, Callable[..., Array]] = {
     "conv_u8": _conv,
     "dwconv_u8": _conv,
@@ -135,4 +144,5 @@ OPERATORS: dict[str, Callable[..., Array]] = {
     "table_u8": _table,
     "pool_u8": _pool,
     "resize_u8": _resize,
+    "matmul_u8": _matmul,
 }

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 
 from ..attributes import Enum, Float, Int, Spec, float_attr, int_attr, ints_attr, node_error
-from ..ir import DTYPES, Node, Shape, Tensor
+from ..ir import DTYPES, Attr, Node, Shape, Tensor
 from ..panels import NR
 from ..strided import broadcast, fits_inner, is_contiguous
 from .fields import (
@@ -19,6 +19,7 @@ from .fields import (
     window_fields,
     window_sizes,
 )
+from .linear import OPERATORS as PRODUCTS
 from .record import Cost, Operator, Values, always_together, any_strides, elementwise_strides
 from .window import OPERATORS as WINDOWS
 
@@ -128,6 +129,7 @@ def _encode_table(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
 
 
 _POOL, _RESIZE = WINDOWS
+_MATMUL = PRODUCTS[0]
 
 
 def _infer_pool(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
@@ -141,6 +143,20 @@ def _encode_pool(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
 
 def _infer_resize(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
     return _RESIZE.infer(node, shapes, dtypes)[0], "u8"
+
+
+def _infer_matmul(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
+    floats = Node(node.name, node.op, node.inputs, node.outputs, {"sums": "f32"})
+    return _MATMUL.infer(floats, shapes, dtypes)[0], str(node.attrs["to"])
+
+
+def _encode_matmul(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
+    plain: dict[str, Attr] = {"sums": "f32", "act": "none", "alpha": 0.0, "beta": 0.0}
+    floats = Node(node.name, node.op, node.inputs, node.outputs, plain)
+    values = _MATMUL.encode(floats, inputs, y)
+    values = {name: value for name, value in values.items() if name not in plain}
+    values |= {"a_zero": int_attr(node, "a_zero"), "b_zero": int_attr(node, "b_zero")} | clamp_fields(node)
+    return values | {"scale": float_attr(node, "scale"), "to": enum_index("dtype", y.dtype)}
 
 
 def _conv_flops(node: Node, inputs: Sequence[Shape], output: Shape) -> float:
@@ -266,5 +282,23 @@ OPERATORS = (
         has_panels=False,
         kernels=(),
         cost=Cost(passes=6.0),
+    ),
+    Operator(
+        name="matmul_u8",
+        attrs={"a_zero": BYTE, "b_zero": BYTE, "scale": Float(), "to": Enum(("u8", "f32")), **CLAMP},
+        inputs=(2, 2),
+        dtypes=("u8",),
+        infer=_infer_matmul,
+        encode=_encode_matmul,
+        strided=_MATMUL.strided,
+        together=_MATMUL.together,
+        in_place=(),
+        reads_transposes=True,
+        order="fixed",
+        rows="whole",
+        interleaves=False,
+        has_panels=False,
+        kernels=(),
+        cost=Cost(passes=1.0, peak_fraction=2.0, flops=_MATMUL.cost.flops),
     ),
 )

@@ -76,6 +76,7 @@
     X(BINARY_U8, binary_u8, 2, 0)                                                                                      \
     X(TABLE_U8, table_u8, 2, 0)                                                                                        \
     X(POOL_U8, pool_u8, 1, 0)                                                                                          \
-    X(RESIZE_U8, resize_u8, 1, 0)
+    X(RESIZE_U8, resize_u8, 1, 0)                                                                                      \
+    X(MATMUL_U8, matmul_u8, 2, 0)
 
 #endif
