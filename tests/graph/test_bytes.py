@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flexnn.graph.operators import OPERATORS
 from tests.support.compare import ops_of
 from tests.support.quantised import Quantised, check_steps
 
@@ -155,7 +154,6 @@ def test_a_constant_that_the_model_states_in_steps(dtype):
     assert not floats_in(graph)
 
 
-@pytest.mark.skipif("matmul_u8" not in OPERATORS, reason="the core has no product of two computed matrices of bytes")
 @BOTH
 @pytest.mark.parametrize("is_rounded", [True, False])
 def test_two_computed_matrices(dtype, is_rounded):

@@ -15,7 +15,6 @@ import numpy as np
 from ..attributes import float_attr
 from ..build import add_array, add_panels
 from ..ir import Attr, Graph, Node
-from ..operators import OPERATORS
 from .byte_values import Bytes, Steps, is_rounding, restored_constant, steps_of
 from .byte_weights import NAMES, byte_attrs, fits_bytes, float_panels, ratio, rounding_panels
 from .cleanup import cleanup
@@ -174,8 +173,6 @@ def _average(uses: Bytes, node: Node, maker: Node, steps: Steps, clamp: _Clamp) 
 
 def _multiply(uses: Bytes, node: Node, maker: Node, finish: dict[str, Attr], scale: float) -> None:
     """Make a product of two computed matrices one of bytes. ``scale``: of the result."""
-    if "matmul_u8" not in OPERATORS:
-        return
     found = [uses.restored(i) for i in maker.inputs]
     if found[0] is None or found[1] is None:
         return
