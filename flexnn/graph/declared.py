@@ -12,6 +12,10 @@ from .model import dtype_name
 from .ports import Dim, Port
 
 DIM_MAX = 1 << 40
+_HIDDEN = "flexnn.hidden"
+"""Domain that nodes have while onnx infers, so that it leaves them out."""
+_CRASHING = ("EyeLike", "RegexFullMatch")
+"""Operators at which onnx 1.23 reads types that nobody may know, and the process dies; so do some of ai.onnx.ml."""
 
 
 def infer_outputs(model: onnx.ModelProto) -> tuple[onnx.ModelProto, list[Port]]:
@@ -26,12 +30,47 @@ def infer_outputs(model: onnx.ModelProto) -> tuple[onnx.ModelProto, list[Port]]:
     for info in model.graph.output:
         if info.type.WhichOneof("value") == "tensor_type":
             info.type.tensor_type.ClearField("shape")
+    hidden = [(i, node.domain) for i, node in enumerate(_nodes(model.graph)) if _may_crash(node)]
     try:
+        _name_domains(model, dict.fromkeys([i for i, _ in hidden], _HIDDEN))
+        model.opset_import.add(domain=_HIDDEN, version=1)
         inferred = shape_inference.infer_shapes(model)  # not data_prop: it computes numbers, however many
     except Exception:  # what inference refuses may run all the same
         return model, declared
+    finally:
+        _name_domains(model, dict(hidden))
+    _name_domains(inferred, dict(hidden))
     found = [declared_port(info) for info in inferred.graph.output]
     return inferred, [_merged(mine, theirs, names) for mine, theirs in zip(declared, found, strict=True)]
+
+
+def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """Yield the nodes of a graph and of all graphs inside, always in the same order."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs) if attribute.HasField("g") else attribute.graphs:
+                yield from _nodes(inner)
+
+
+def _may_crash(node: onnx.NodeProto) -> bool:
+    """Return whether onnx's inference could end the process at a node, as it does at what the standard forbids, too."""
+    numbers = {attribute.name: attribute.i for attribute in node.attribute}
+    if node.domain not in ("", "ai.onnx"):
+        return str(node.domain) == "ai.onnx.ml"
+    if node.op_type == "Split":
+        return bool(numbers.get("num_outputs", len(node.output)) != len(node.output))
+    return node.op_type in _CRASHING or bool(node.op_type == "GatherND" and numbers.get("batch_dims", 0) < 0)
+
+
+def _name_domains(model: onnx.ModelProto, domains: dict[int, str]) -> None:
+    """Give nodes, by their numbers, other domains; the model knows that of hidden ones no more."""
+    kept = [opset for opset in model.opset_import if opset.domain != _HIDDEN]
+    del model.opset_import[:]
+    model.opset_import.extend(kept)
+    for i, node in enumerate(_nodes(model.graph)) if domains else ():
+        if i in domains:
+            node.domain = domains[i]
 
 
 def declared_port(info: onnx.ValueInfoProto) -> Port:
