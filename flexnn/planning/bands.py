@@ -24,12 +24,12 @@ from .banding import Region, rows_of, split
 from .overhead import ADDED_BYTES, STEP_BYTES
 from .types import I64, Costs
 
-SPARE_FEW = 1.0, 1.15
+SPARE_FEW = 1.0, 1.15, 1.4
 WALKS = (10, False), (40, False), (100, True)
 """Most nodes that are walked at once, and whether the first walk is for all of the neediest nodes: short walks leave
 room for others, a long one spares more.
 """
-SPARE = 1.0, 1.05, 1.12, 1.25
+SPARE = 1.0, 1.05, 1.12, 1.25, 1.5
 """Memory as multiples of what the neediest node needs with the best walks, to which others need not fall below."""
 BANDS_MAX = 64
 """Most bands of all images."""
@@ -41,11 +41,15 @@ WORTH = 0.95
 """Memory with bands as a fraction of memory without, at which bands are worth it."""
 WORTH_WALK = 0.985
 """The same for the nodes of one walk of several."""
+WORTH_FORM = 0.97
+"""Smallest budget of a form as a fraction of that of the form before it, at which it is worth its planning."""
 ENOUGH = 1.02
 """Memory as a multiple of the least that bands could need, within which the cheapest bands are chosen."""
-COSTS_MAX = 0.15, 0.4
-"""Largest fractions of the graph's multiplications and reading that a walk may repeat: one for each form of the graph,
-the cheaper form first.
+COSTS_MAX = 0.05, 0.4
+"""Largest fractions of the graph's multiplications and reading that a walk may repeat; each is tried."""
+FORMS = 1.5, 1.2, 1.0
+"""Memory as multiples of the least, within which each form of the graph is the cheapest: tight budgets take the last
+form, looser ones a form that repeats less.
 """
 
 
@@ -54,17 +58,20 @@ def banded(graph: Graph, costs: Costs, costs_of: Callable[[Graph], Costs]) -> It
     the cheapest form first. ``costs_of`` computes costs.
     """
     ways = list(_ways(graph, costs, costs_of))
-    least = max(ways[0].needs, default=0)
-    known: tuple[int, list[Region]] = 0, []
-    for cost_max in COSTS_MAX:
-        found = [_Search(way.tables, cost_max).best() for way in ways]
-        best = min(range(len(found)), key=lambda i: found[i].nbytes)
-        regions = sorted(found[best].regions, reverse=True)
-        if found[best].nbytes > WORTH * least or (best, regions) == known:
+    pool = [(found, way) for way in ways for cost in COSTS_MAX for found in _Search(way.tables, cost).all()]
+    least = min((found.nbytes for found, _ in pool), default=0)
+    if not pool or least > WORTH * int(ways[0].tables[0][:, 5].max(initial=0)):
+        return
+    known: list[_Found] = []
+    for factor in FORMS:
+        near = [entry for entry in pool if entry[0].nbytes <= factor * least]
+        found, way = min(near, key=lambda entry: (entry[0].work, entry[0].nbytes))
+        if found in known:
             continue
-        known, form = (best, regions), ways[best].graph
-        for region in regions:  # from the last node to the first, so that numbers of nodes hold
-            form = split(form, ways[best].costs, ways[best].walks, rows_of(ways[best].tables, region), region)
+        known.append(found)
+        form = way.graph
+        for region in sorted(found.regions, reverse=True):  # from the last node, so that numbers of nodes hold
+            form = split(form, way.costs, way.walks, rows_of(way.tables, region), region)
         yield form, costs_of(form)
 
 
@@ -75,12 +82,6 @@ class _Way(NamedTuple):
     costs: Costs
     walks: list[Walk | None]
     tables: tuple[I64, I64, I64]
-
-    @property
-    def needs(self) -> list[int]:
-        """Bytes that each node needs."""
-        found: list[int] = self.tables[0][:, 5].tolist()
-        return found
 
 
 def _ways(graph: Graph, costs: Costs, costs_of: Callable[[Graph], Costs]) -> Iterator[_Way]:
@@ -103,6 +104,8 @@ class _Found(NamedTuple):
     """Bytes of the neediest node, and of the nodes that were added."""
     most: int
     """Bytes of the neediest node."""
+    work: int
+    """Multiplications and reading that are repeated."""
     regions: list[Region]
 
 
@@ -117,17 +120,13 @@ class _Search:
         self._ends = (no_start | no_end).astype(np.uint8)
         self._work_max = int(cost_max * int((nodes[:, 3] * nodes[:, 6]).sum() + nodes[:, 7].sum()))
 
-    def best(self) -> _Found:
-        """Return the best walks; none where they are not worth it. Walks that spare more memory than others need are
-        made again with what these need.
-        """
-        least = int(self._needs.max(initial=0))
-        found = [_Found(least, least, [])]
+    def all(self) -> Iterator[_Found]:
+        """Yield good walks. Walks that spare more memory than others need are made again with what these need."""
         for nodes_max, is_wide in WALKS:
             tight, factors = self._walks(nodes_max, 0, is_wide), SPARE if nodes_max == WALKS[0][0] else SPARE_FEW
-            found += [tight, *(self._walks(nodes_max, int(factor * tight.most), is_wide) for factor in factors)]
-        best = min(found, key=lambda walks: walks.nbytes)
-        return best if best.nbytes <= WORTH * least else found[0]
+            if tight.regions:
+                yield tight
+                yield from (self._walks(nodes_max, int(factor * tight.most), is_wide) for factor in factors)
 
     def _walks(self, nodes_max: int, floor: int, is_wide: bool) -> _Found:
         """Return walks that bring one neediest node after the other near the least that any walk of it needs, or to
@@ -137,7 +136,7 @@ class _Search:
         needs, barred = self._needs.copy(), np.zeros(len(self._needs), np.uint8)
         ends = self._ends if is_wide else np.zeros_like(barred)
         regions: list[Region] = []
-        added = 0
+        added = work = 0
         while len(regions) < REGIONS_MAX and len(needs):
             worst = int(needs.argmax())
             if barred[worst] or needs[worst] <= floor:
@@ -151,9 +150,10 @@ class _Search:
             regions.append(region)
             span = slice(region.first, region.last + 1)
             needs[span], barred[span] = found[3], 1
+            work += found[4]
             added += (region.last - region.first + 1) * (int(self._images[region.first]) * region.bands - 1)
         most = int(needs.max(initial=0))
-        return _Found(most + added * NODE_BYTES, most, regions)
+        return _Found(most + added * NODE_BYTES, most, work, regions)
 
 
 def _bytes_between(tables: tuple[I64, I64, I64]) -> I64:

@@ -60,12 +60,13 @@ class Planner:
         def costs_of(variant: Graph) -> Costs:
             return graph_costs(variant, self._setting, in_file=has_tables)
 
-        from .bands import WORTH, banded  # plans without a limit do without
+        from .bands import WORTH, WORTH_FORM, banded  # plans without a limit do without
 
         found: list[VariantPlanner] = []
         for form, costs in banded(self._graph, self._whole.costs, costs_of):
             bands = VariantPlanner(form, self._setting, costs=costs)
-            if bands.minimum <= WORTH * min(planner.minimum for planner in (self._whole, *found)):
+            least = min((planner.minimum for planner in found), default=self._whole.minimum)
+            if bands.minimum <= min(WORTH * self._whole.minimum, WORTH_FORM * least):
                 found.append(bands)
         return found
 
