@@ -67,6 +67,15 @@ def test_the_first_refusal_names_what_suffices(seed: int, tmp_path: Path) -> Non
         session.run(None, {"x": x})
 
 
+def test_a_byte_less_than_the_smallest_is_refused(tmp_path: Path) -> None:
+    """Also where only the next run, beside the outputs of this one, needs that byte."""
+    model, x = random_graph(48)
+    artifact = saved(tmp_path, model)
+    named = refused(artifact, {"x": x}, 1)
+    _, _, smallest = ran(artifact, {"x": x}, named, 3)
+    assert refused(artifact, {"x": x}, smallest - 1) == smallest
+
+
 def saved(folder: Path, model: onnx.ModelProto) -> Path:
     onnx.save(model, folder / "m.onnx")
     return Path(flexnn.compile(folder / "m.onnx"))
