@@ -213,15 +213,14 @@ class _Dump:
 
         self._source, self._wanted, self._write = source, wanted, write
         self._unique = namer()
+        self._lacking = ""
 
     def stage(self, name: str, made: Model | Graph | StoredModel | GraphError) -> None:
         """Called with each stage; with the reason, where a model is not bound before it runs."""
         if isinstance(made, GraphError):
-            lacking = f"no stages between imported and packed: the model is bound when it runs: {made}"
+            self._lacking = f"no stages between imported and packed: the model is bound when it runs: {made}"
             if self._wanted == "all":
-                self._write(f"== {lacking}\n")
-            elif self._wanted != "packed":
-                raise CompileError(f"{self._source}: {lacking}")
+                self._write(f"== {self._lacking}\n")
             return
         unique = self._unique(name)
         if self._wanted == "all":
@@ -229,6 +228,8 @@ class _Dump:
         elif self._wanted == unique:
             self._write(_text(made, unique))
             raise _Reached
+        elif self._lacking and name == "packed":
+            raise CompileError(f"{self._source}: {self._lacking}")
 
 
 def _text(made: Model | Graph | StoredModel, stage: str) -> str:

@@ -7,6 +7,7 @@ they read or write, on whatever axis these lie.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import NamedTuple
 
@@ -211,12 +212,15 @@ class BandTables:
             nodes.append(
                 (start, len(uses) - start, height, own[0], beside[index], live[index] + beside[index], own[1], read)
             )
-        tables = (np.array(rows, np.int64).reshape(len(rows), -1) for rows in (nodes, uses, roots))
-        return next(tables), next(tables), next(tables)
+        return _table(nodes, 8), _table(uses, 11), _table(roots, 5)
 
     def _root(self, graph: Graph, root: int, size: int, first: int, last: int) -> tuple[int, ...]:
         pitch = self._pitch.get(root, 0)
         return pitch * DTYPES[graph.tensors[root].dtype].itemsize, size, first, last, int(pitch > 0)
+
+
+def _table(rows: Sequence[tuple[int, ...]], columns: int) -> I64:
+    return np.array(rows, np.int64).reshape(len(rows), columns)
 
 
 def _use_row(graph: Graph, root: int, use: Use) -> tuple[int, ...]:
@@ -227,7 +231,9 @@ def _use_row(graph: Graph, root: int, use: Use) -> tuple[int, ...]:
 
 def part_of(view: Tensor, whole: Tensor) -> tuple[int, int]:
     """Return the columns of the root that a view touches: its channels where it has a part of them, else all."""
-    width = whole.shape[-1]
+    width = whole.shape[-1] if whole.shape else 0
+    if not width or not view.shape:
+        return 0, width
     apart = all(d == 1 or s % width == 0 for d, s in zip(view.shape[:-1], view.strides[:-1], strict=True))
     if not apart or (view.shape[-1] > 1 and view.strides[-1] != 1):
         return 0, width

@@ -35,6 +35,8 @@ BANDS_MAX = 64
 """Most bands of all images."""
 REGIONS_MAX = 8
 """Most walks of a graph."""
+SEARCHED_MAX = 1500
+"""Most nodes of a graph in which walks are looked for: that takes time with the square of their number."""
 NODE_BYTES = ADDED_BYTES + STEP_BYTES
 """Bytes that a node in bands takes outside the arena."""
 WORTH = 0.95
@@ -57,6 +59,8 @@ def banded(graph: Graph, costs: Costs, costs_of: Callable[[Graph], Costs]) -> It
     """Yield forms of the graph with nodes in bands, and their costs: those that lower the memory of the neediest node,
     the cheapest form first. ``costs_of`` computes costs.
     """
+    if len(graph.nodes) > SEARCHED_MAX:
+        return
     ways = list(_ways(graph, costs, costs_of))
     pool = [(found, way) for way in ways for cost in COSTS_MAX for found in _Search(way.tables, cost).all()]
     least = min((found.nbytes for found, _ in pool), default=0)
