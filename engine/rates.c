@@ -65,7 +65,11 @@ static void flush_stream(const operands *m) {
         (void)line;
 #endif
     }
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+#if defined(__x86_64__)
+    __builtin_ia32_mfence();
+#elif defined(__aarch64__)
+    __asm__ volatile("dsb ish" : : : "memory");
+#endif
 }
 
 /* By the kernel that reads weights for one row: a loop of ours would measure itself (12 GB/s where that reads 44). */
