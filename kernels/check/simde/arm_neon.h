@@ -11,3 +11,10 @@ static inline float32x4_t fx_vsqrtq_f32(float32x4_t v) {
     return v;
 }
 #endif
+
+#ifndef vcvtnq_s32_f32 /* SIMDe 0.7 */
+#define vcvtnq_s32_f32 fx_vcvtnq_s32_f32
+static inline int32x4_t fx_vcvtnq_s32_f32(float32x4_t v) {
+    return vcvtq_s32_f32(vrndnq_f32(v));
+}
+#endif
