@@ -31,7 +31,7 @@ def test_plans_come_near_it() -> None:
             plan = checked(graph, int(minimum * factor), machine=USB)
             logs.append(math.log(plan.predicted_ms / plan.bound_ms))
     assert (
-        math.exp(sum(logs) / len(logs)) < 1.065
+        math.exp(sum(logs) / len(logs)) < 1.07  # bands (0052) made the smallest budgets a fifth smaller
     )  # bands through graphs (0052) made the smallest budgets a fifth smaller
 
 
