@@ -23,6 +23,7 @@ from flexnn.planning.band_tables import BandTables
 from flexnn.planning.banding import Region, rows_of, split
 from flexnn.planning.check import check_plan
 from flexnn.planning.costs import graph_costs
+from flexnn.planning.overhead import BASE_BYTES
 from flexnn.planning.variant_planner import VariantPlanner
 from flexnn.run import fixed
 from flexnn.session import open_for_tests
@@ -233,7 +234,8 @@ def test_maps_that_wait_for_their_concatenation(tmp_path: Path, monkeypatch: pyt
     with open_artifact(str(artifact)) as opened:
         assert isinstance(opened.graph, Graph)
         least = Planner(opened.graph, SETTING).minimum
-        assert least < 0.78 * VariantPlanner(opened.graph, SETTING).minimum
+        whole = VariantPlanner(opened.graph, SETTING).minimum
+        assert least - BASE_BYTES < 0.75 * (whole - BASE_BYTES)  # of what bands can change
         monkeypatch.setattr(bands, "apart", lambda graph, costs: graph)
         assert least < 0.9 * Planner(opened.graph, SETTING).minimum
         monkeypatch.undo()
