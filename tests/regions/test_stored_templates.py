@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
 import flexnn
 from flexnn.artifact import open_artifact
@@ -20,7 +21,7 @@ from flexnn.regions.scope import Scope, Value, is_few
 from flexnn.regions.template_reader import ALIGN, load_templates
 from flexnn.regions.templates import Templates
 from tests.regions.test_templates import CASES, Checked
-from tests.support.regions import Binds, check_run, compiled, numbers
+from tests.support.regions import Binds, check_run, compiled, graph_of, model_of, numbers, value
 
 SHAPES: dict[str, list[dict[str, tuple[int, ...]]]] = {
     "images": [{"x": (n, 3, 32 * h, 32 * w)} for n, h, w in ((1, 1, 2), (1, 3, 4), (2, 2, 3), (4, 1, 7), (1, 6, 2))],
@@ -195,3 +196,17 @@ def test_a_model_without_templates_is_traced(tmp_path: Path, monkeypatch: pytest
         assert contents.templates == -1
     with flexnn.Session(path) as session:
         check_run(session, model, {"x": numbers(5, 2, 4)})
+
+
+def test_shapes_too_large_for_an_operator_are_left_out(tmp_path: Path) -> None:
+    # Sizes that the compiler tries make 2 ** 31 numbers and more of a tensor here, which no operator reduces.
+    nodes = [
+        helper.make_node("Unsqueeze", ["x", "last"], ["columns"]),
+        helper.make_node("Mul", ["columns", "w"], ["products"]),
+        helper.make_node("DynamicQuantizeLinear", ["products"], ["y", "scale", "zero"]),
+    ]
+    inputs, outputs = [value("x", dims=["batch", "n"])], [value("y", TensorProto.UINT8, ["batch", "n", 1 << 17])]
+    constants = {"w": numbers(1 << 17), "last": np.array([2])}
+    model = model_of(graph_of(nodes, inputs, outputs, constants))
+    with flexnn.Session(compiled(tmp_path, model)) as session:
+        check_run(session, model, {"x": numbers(2, 3)})

@@ -160,7 +160,8 @@ def encode(graph: Graph, node: Node) -> Values:
         if not fits(node.op, operand, tensor.shape, tensor.strides):
             raise node_error(node, f"does not take tensor {tensor.name!r} with strides {tensor.strides}")
     values = OPERATORS[node.op].encode(node, tensors[:-1], tensors[-1])
-    for name, value in values.items():
+    for name, field in values.items():
+        value = getattr(field, "value", field)  # of a size, without making a condition of it
         if type(value) is int and not -INT_MAX - 1 <= value <= INT_MAX:
             raise node_error(node, f"{name} = {value} is too large")
     return values
