@@ -29,11 +29,11 @@ from bench.process import ENVIRONMENT, MIB
 DEFAULT = ["googlenet", "mobilenet_v2"]
 
 
-def measure(program: str, arguments: Sequence[object], limit: int) -> dict[str, Any]:
+def measure(arguments: Sequence[object], limit: int) -> dict[str, Any]:
     """Return what happened to a session or a pool in a group of its own with this limit."""
     group = Group(f"flexnn-auto-{os.getpid()}", limit)
     try:
-        command = [sys.executable, "-m", f"bench.budgets.{program}", *map(str, arguments)]
+        command = [sys.executable, "-m", "bench.budgets.follower", *map(str, arguments)]
         inside = ["sh", "-c", f'echo $$ > {group.path}/cgroup.procs; exec "$@"', "sh", *command]
         done = subprocess.run(inside, cwd=ROOT, env=ENVIRONMENT, capture_output=True, check=False, text=True)
         row = {"killed": kills(group), "status": done.returncode, "error": done.stderr[-500:]}
@@ -57,9 +57,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     paths = {model.name: artifact(model.make(), model.shapes) for model in chosen(options.names, DEFAULT)}
     limit, rest = options.limit * MIB, (options.threads, options.runs)
     if options.pool:
-        results = {", ".join(paths): measure("pool_follower", (*rest, *paths.values()), limit)}
+        results = {", ".join(paths): measure(("pool", *rest, *paths.values()), limit)}
     else:
-        results = {name: measure("follower", (path, *rest), limit) for name, path in paths.items()}
+        results = {name: measure(("session", *rest, path), limit) for name, path in paths.items()}
     write_json(options.json, results)
     grid = table("", "model", "killed", "changes", "late", "least free", "least budget", "ms", "MiB", "back s", left=1)
     for name, row in results.items():

@@ -1,5 +1,5 @@
-"""The process that ``python -m bench.budgets auto`` puts into a control group: a session that follows its memory,
-beside a process that takes memory and frees it.
+"""The process that ``python -m bench.budgets auto`` puts into a control group: a session, or with ``pool`` a pool of
+several, that follows its memory beside a process that takes memory and frees it.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import logging
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -82,47 +83,82 @@ class Taker:
 class Counter(logging.Handler):
     """Counts changes of the budget."""
 
-    lines: list[str]
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
         self.lines.append(record.getMessage())
 
 
-def follow(path: str, threads: int, runs: int) -> dict[str, Any]:
-    """Return what a session did beside the other process."""
-    changes = Counter()
-    changes.lines = []
-    logging.getLogger("flexnn").addHandler(changes)
-    logging.getLogger("flexnn").setLevel(logging.INFO)
-    limits = Limits()
-    taker = Taker()
-    with flexnn.Session(path, memory="auto", threads=threads) as session:
-        random = np.random.default_rng(0)
-        feed = {i.name: random.random([int(d or 1) for d in i.shape], i.numpy_dtype) for i in session.get_inputs()}
-        expected = session.run(None, feed)
-        before = _figures(session, feed)
-        reserve = session._run.watcher.reserve  # type: ignore[attr-defined]
-        late, least_free, least_budget, is_right = 0, 1 << 60, 1 << 60, True
-        for _ in range(runs):
-            taker.turn()
-            free, budget = limits.free(), session.memory
-            outputs = session.run(None, feed)
-            smallest = session.plan.minimum_memory
-            late += free < reserve and session.memory == budget and session.session_bytes > smallest
-            least_free = min(least_free, free, limits.free())
-            least_budget = min(least_budget, session.memory or 0)
-            is_right = is_right and all(np.allclose(a, b, 1e-3, 1e-4) for a, b in zip(outputs, expected, strict=True))
-        alive = taker.is_alive
-        taker.free()
-        started, count = time.monotonic(), len(changes.lines)
-        while (back_s := time.monotonic() - started) < RETURN_SECONDS:
-            if session.plan.predicted_ms <= BACK * before["predicted_ms"]:
-                break
-            session.run(None, feed)
-        after = _figures(session, feed)
+class Followed:
+    """A session, or a pool of sessions that run in turns, that follows its memory; what each is fed and returns."""
+
+    def __init__(self, owner: flexnn.Session | flexnn.Pool, sessions: Sequence[flexnn.Session]) -> None:
+        self.owner, random = owner, np.random.default_rng(0)
+        self.cases: list[tuple[flexnn.Session, dict[str, Any], list[Any]]] = []
+        for session in sessions:
+            feed = {i.name: random.random([int(d or 1) for d in i.shape], i.numpy_dtype) for i in session.get_inputs()}
+            self.cases.append((session, feed, session.run(None, feed)))
+
+    @property
+    def reserve(self) -> int:
+        """The bytes that it leaves to others."""
+        watcher = self.owner._shared.watcher if isinstance(self.owner, flexnn.Pool) else self.owner._run.watcher  # type: ignore[attr-defined]
+        return int(watcher.reserve)  # type: ignore[union-attr]
+
+    @property
+    def smallest(self) -> int:
+        """The smallest budget, in bytes."""
+        is_pool = isinstance(self.owner, flexnn.Pool)
+        return self.owner.minimum_memory if is_pool else self.owner.plan.minimum_memory  # type: ignore[union-attr]
+
+    @property
+    def predicted_ms(self) -> float:
+        """Predicted time of a run of each."""
+        return sum(session.plan.predicted_ms for session, _, _ in self.cases)
+
+    def run(self, number: int) -> bool:
+        """Run the next in turn. Return whether the outputs are right."""
+        session, feed, expected = self.cases[number % len(self.cases)]
+        outputs = session.run(None, feed)
+        return all(np.allclose(a, b, 1e-3, 1e-4) for a, b in zip(outputs, expected, strict=True))
+
+    def figures(self) -> dict[str, Any]:
+        """Return budget, predicted and median time of a run of each."""
+        times = []
+        for _ in range(FAST_RUNS):
+            start = time.perf_counter()
+            for session, feed, _ in self.cases:
+                session.run(None, feed)
+            times.append((time.perf_counter() - start) * 1e3)
+        ms = sorted(times)[len(times) // 2]
+        return {"budget": self.owner.memory, "predicted_ms": self.predicted_ms, "ms": ms}
+
+
+def follow(followed: Followed, changes: Counter, runs: int) -> dict[str, Any]:
+    """Return what a session or a pool did beside the other process."""
+    owner, limits, taker = followed.owner, Limits(), Taker()
+    before, reserve = followed.figures(), followed.reserve
+    late, least_free, least_budget, is_right = 0, 1 << 60, 1 << 60, True
+    for number in range(runs):
+        taker.turn()
+        free, budget = limits.free(), owner.memory
+        is_right = followed.run(number) and is_right
+        late += free < reserve and owner.memory == budget and owner.session_bytes > followed.smallest
+        least_free = min(least_free, free, limits.free())
+        least_budget = min(least_budget, owner.memory or 0)
+    alive = taker.is_alive
+    taker.free()
+    started, count = time.monotonic(), len(changes.lines)
+    while (back_s := time.monotonic() - started) < RETURN_SECONDS:
+        if followed.predicted_ms <= BACK * before["predicted_ms"]:
+            break
+        for number in range(len(followed.cases)):
+            followed.run(number)
     return {
         "before": before,
-        "after": after,
+        "after": followed.figures(),
         "back_s": back_s,
         "late": late,
         "changes": count,
@@ -134,16 +170,18 @@ def follow(path: str, threads: int, runs: int) -> dict[str, Any]:
     }
 
 
-def _figures(session: flexnn.Session, feed: dict[str, Any]) -> dict[str, Any]:
-    """Budget, predicted and median time."""
-    times = []
-    for _ in range(FAST_RUNS):
-        start = time.perf_counter()
-        session.run(None, feed)
-        times.append((time.perf_counter() - start) * 1e3)
-    ms = sorted(times)[len(times) // 2]
-    return {"budget": session.memory, "predicted_ms": session.plan.predicted_ms, "ms": ms}
+def main(kind: str, threads: int, runs: int, paths: list[str]) -> None:
+    changes = Counter()
+    logging.getLogger("flexnn").addHandler(changes)
+    logging.getLogger("flexnn").setLevel(logging.INFO)
+    if kind == "pool":
+        with flexnn.Pool("auto", threads) as pool:
+            done = follow(Followed(pool, [pool.open(path) for path in paths]), changes, runs)
+    else:
+        with flexnn.Session(paths[0], memory="auto", threads=threads) as session:
+            done = follow(Followed(session, [session]), changes, runs)
+    print(json.dumps(done))
 
 
 if __name__ == "__main__":
-    print(json.dumps(follow(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))))
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:])

@@ -248,6 +248,15 @@ class SharedArena:
             self.seats.remove(seat)
             seat.member.unbind()
             raise
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Plan, where the budget follows the system, what a smaller one leaves: when others need memory it is too late,
+        since planning takes as long as they take to use it up.
+        """
+        if self.watcher is not None:
+            for seat in self.seats:
+                seat.member.curve()
 
     def leave(self, seat: Seat, fd: int) -> None:
         """Give back what a seat has, and forget its file."""
@@ -281,6 +290,7 @@ class SharedArena:
         before, self.watcher = self.watcher, watcher
         if before is not None:
             before.close()
+        self._prepare()
 
     def close(self, *, learn: bool = True) -> None:
         """Close the engine; with ``learn``, keep what runs showed about the machine. Sessions cannot run again."""

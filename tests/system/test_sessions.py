@@ -17,6 +17,7 @@ import pytest
 
 import flexnn
 import flexnn.run.options
+from flexnn.planning import Plan, Planner
 from flexnn.system import idle
 from flexnn.system.limits import Limits
 from tests.support.sessions import BRANCHED_FEED as FEED
@@ -319,3 +320,28 @@ def test_no_thread_looks_and_the_next_one_does(
     time.sleep(5 * idle.SECONDS)
     thread.end()
     assert one.looks
+
+
+def test_a_pool_plans_before_others_need_memory(
+    artifact: str, free: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with flexnn.Pool("auto:64MiB", 1) as pool:
+        sessions = [pool.open(artifact) for _ in range(2)]
+        for session in sessions:
+            session.run(None, FEED)
+        made: list[int | None] = []
+        plan = Planner.plan
+
+        def counted(self: Planner, memory: int | None) -> Plan:
+            made.append(memory)
+            return plan(self, memory)
+
+        monkeypatch.setattr(Planner, "plan", counted)
+        most = pool.memory
+        free["free"] = (64 << 20) - pool.session_bytes // 8
+        wait_ms()
+        sessions[0].run(None, FEED)
+        assert pool.memory is not None
+        assert most is not None
+        assert pool.memory < most // 2
+        assert len(made) <= 2, "each session takes one plan that it knew of"
