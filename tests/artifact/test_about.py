@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import onnx
 import onnxruntime
@@ -13,6 +14,7 @@ import flexnn
 from flexnn.artifact import ArtifactError, open_artifact
 from flexnn.artifact.about_weight import about_weight, load_about
 from flexnn.graph.about import About
+from flexnn.graph.labels import Labels
 from flexnn.graph.onnx_file import ABOUT_BYTES_MAX
 from tests.support.sessions import write_branched_model, write_model
 
@@ -100,3 +102,18 @@ def test_other_bytes_are_refused() -> None:
         load_about(b"\xff")
     with pytest.raises(ArtifactError, match="of memory"):
         load_about(b"[" * (6 << 20))
+
+
+@pytest.mark.parametrize(
+    "row",
+    [["texts", []], ["texts", [1]], ["mappings", [1.5]], ["mappings", ["a", 1]], ["other", ["a"]], ["texts"], 3, {}],
+)
+def test_labels_that_are_none_are_refused(row: Any) -> None:
+    weight = about_weight(About(labels={"y": Labels("texts", ["a"])}))
+    assert weight is not None
+    assert weight.source is not None
+    parts = json.loads(weight.source.load().tobytes())
+    assert load_about(json.dumps(parts).encode(), has_labels=True).labels["y"].names == ["a"]
+    for labels in ({"y": row}, [row]):
+        with pytest.raises(ArtifactError, match="labels of"):
+            load_about(json.dumps(parts | {"labels": labels}).encode(), has_labels=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import flexnn
-from flexnn.artifact import ArtifactError
-from flexnn.artifact.about_weight import about_weight, load_about
-from flexnn.graph.about import About
-from flexnn.graph.labels import Labels, Mappings
+from flexnn.graph.labels import Mappings
 from flexnn.ort import InferenceSession
 from tests.graph.test_classic import numbers, trees
 
@@ -89,17 +85,3 @@ def test_labels_that_nodes_read_are_refused(tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(model.SerializeToString())
     with pytest.raises(flexnn.FlexNNError, match="has labels, which only callers may read"):
         flexnn.compile(tmp_path / "m.onnx")
-
-
-@pytest.mark.parametrize(
-    "row",
-    [["texts", []], ["texts", [1]], ["mappings", [1.5]], ["mappings", ["a", 1]], ["other", ["a"]], ["texts"], 3, {}],
-)
-def test_labels_that_are_none_are_refused(row: Any) -> None:
-    weight = about_weight(About(labels={"y": Labels("texts", ["a"])}))
-    assert weight is not None
-    assert weight.source is not None
-    parts = json.loads(weight.source.load().tobytes())
-    assert load_about(json.dumps(parts).encode(), has_labels=True).labels["y"].names == ["a"]
-    with pytest.raises(ArtifactError):
-        load_about(json.dumps(parts | {"labels": {"y": row}}).encode(), has_labels=True)
