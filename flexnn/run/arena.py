@@ -163,10 +163,13 @@ class Arena:
 
     def _shared_bytes(self) -> tuple[int, int]:
         """Return the bytes of the arena for slots, and of the working part, that all open stretches share."""
-        with_slots = (found for found in self._ready.values() if found.slot_bytes and self._is_open(found))
-        slots = max((found.slot_bytes for found in with_slots), default=0)
+        slots = max((found.slot_bytes for found in self._with_slots()), default=0)
         working = max((segment.working_bytes for segment in self._open), default=0)
         return align_up(slots, self.segments.setting.io_align), working
+
+    def _with_slots(self) -> list[ReadyStretch]:
+        """Return the open stretches that have slots."""
+        return [found for found in self._ready.values() if found.slot_bytes and self._is_open(found)]
 
     def _end(self) -> int:
         """Return where the last of what is open ends: what was closed since all was placed has left gaps before it. In

@@ -120,7 +120,7 @@ class Teams(Arena):
         align = self.segments.setting.io_align
         others = [segment for segment in self._open if segment not in segments]
         closed = [other for other in self.segments if other not in segments and other not in self._open]
-        slots = align_up(max((member.slot_bytes for member in team), default=0), align)
+        slots = align_up(max((each.slot_bytes for each in (*team, *self._with_slots())), default=0), align)
         working = max([self.segments.floor_bytes, *(other.working_bytes for other in others)])
         return {
             "values": max((member.values_bytes + member.stacks_bytes for member in team), default=0) + slots,

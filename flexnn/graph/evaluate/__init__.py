@@ -15,24 +15,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ..ir import Array, GraphError
-from . import (  # noqa: F401 (each registers its operators)
-    attention,
-    convolution,
-    elementwise,
-    indexing,
-    linear,
-    logic,
-    normalisation,
-    pooling,
-    quantised,
-    recurrent,
-    reduction,
-    resizing,
-    sampling,
-    shape,
-    signal,
-    unique,
-)
+from . import elementwise, indexing, logic, reduction, shape  # noqa: F401 (each registers its operators)
 from .call import BYTES_MAX, EVALUATORS, Call, MemoryNeededError, Value
 
 __all__ = ["BYTES_MAX", "EVALUATORS", "MemoryNeededError", "evaluate", "memory_needed"]

@@ -9,6 +9,7 @@ from math import prod
 import numpy as np
 
 from ..ir import Array, GraphError
+from ..registry import Registry
 
 Value = object
 """An attribute: int, float, str or bytes, a list of them, or an array (a tensor)."""
@@ -209,7 +210,24 @@ class Call:
 
 
 Evaluator = Callable[[Call], list[Array]]
-EVALUATORS: dict[str, Evaluator] = {}
+EVALUATORS: Registry[Evaluator] = Registry(
+    __package__,
+    {
+        "attention": "Attention LinearAttention RotaryEmbedding SwiGLU",
+        "convolution": "CausalConvWithState Col2Im Conv ConvTranspose DeformConv",
+        "linear": "Einsum Gemm MatMul",
+        "normalisation": "BatchNormalization GroupNormalization InstanceNormalization LRN LayerNormalization"
+        " NegativeLogLikelihoodLoss RMSNormalization SoftmaxCrossEntropyLoss",
+        "pooling": "AveragePool GlobalAveragePool GlobalLpPool GlobalMaxPool LpPool MaxPool MaxUnpool",
+        "quantised": "ConvInteger DequantizeLinear DynamicQuantizeLinear MatMulInteger QLinearConv QLinearMatMul"
+        " QuantizeLinear",
+        "recurrent": "GRU LSTM RNN",
+        "resizing": "Resize Upsample",
+        "sampling": "AffineGrid GridSample NonMaxSuppression NonMaxSuppression.rows RoiAlign",
+        "signal": "BlackmanWindow DFT HammingWindow HannWindow MelWeightMatrix STFT",
+        "unique": "Unique Unique.first Unique.groups Unique.members",
+    },
+)
 """Evaluators by ONNX operator of the default domain; the modules of this package fill the table."""
 
 
@@ -218,7 +236,7 @@ def evaluates(*operators: str) -> Callable[[Evaluator], Evaluator]:
 
     def register(function: Evaluator) -> Evaluator:
         for operator in operators:
-            EVALUATORS[operator] = function
+            EVALUATORS.register(operator, function)
         return function
 
     return register

@@ -1,25 +1,17 @@
 """ONNX operators as internal ones, one function each; a module for each family."""
 
 from . import (  # noqa: F401 (each registers its operators)
-    attention,
-    columns,
     convolution,
-    einsum,
     elementwise,
     filling,
-    fourier,
     indexing,
     linear,
     logic,
     pooling,
-    quantised,
-    recurrent,
     reduction,
     resizing,
-    sampling,
     selection,
     shape,
-    trees,
 )
 from .constant import OPERAND_BYTES, Const, array_const, depends, is_sizes, of_halves, sizes_const
 from .context import LOWERINGS, OWN, Context, UnknownValueError, Value

@@ -13,6 +13,7 @@ from ..ir import Attr, Graph, GraphError, Node, Shape
 from ..model import ModelNode
 from ..pack import PanelSource
 from ..pack_bytes import BytePanels
+from ..registry import Registry
 from ..sources import SizesSource
 from .constant import Const, array_const
 
@@ -244,7 +245,20 @@ def _alike(value: object, default: object) -> bool:
 Lowering = Callable[[Context], list[Value]]
 OWN = "flexnn."
 """Beginning of the names of operators that no standard has: expansions (graph/contrib) write them."""
-LOWERINGS: dict[str, Lowering] = {}
+LOWERINGS: Registry[Lowering] = Registry(
+    __package__,
+    {
+        "attention": "Attention RotaryEmbedding flexnn.RotaryEmbedding",
+        "columns": "Col2Im",
+        "einsum": "Einsum",
+        "fourier": "DFT STFT",
+        "quantised": "ConvInteger DequantizeLinear DynamicQuantizeLinear MatMulInteger QLinearConv QLinearMatMul"
+        " QuantizeLinear",
+        "recurrent": "GRU LSTM RNN",
+        "sampling": "GridSample RoiAlign",
+        "trees": "flexnn.Trees",
+    },
+)
 """Lowerings by ONNX operator of the default domain; the modules of this package fill the table."""
 
 
@@ -253,7 +267,7 @@ def lowers(*operators: str) -> Callable[[Lowering], Lowering]:
 
     def register(function: Lowering) -> Lowering:
         for operator in operators:
-            LOWERINGS[operator] = function
+            LOWERINGS.register(operator, function)
         return function
 
     return register

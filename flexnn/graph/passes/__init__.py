@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 
 from flexnn import _core
 
@@ -13,10 +14,6 @@ from ..tables import table_of
 from .activations import fuse_activations, recognise_activations
 from .affine import fold_affine
 from .attention import fuse_attention
-from .byte_dynamic import multiply_dynamically
-from .byte_moves import move_bytes
-from .byte_operators import compute_in_bytes
-from .byte_tables import tabulate
 from .cleanup import cleanup, compact
 from .flatten import fold_flatten
 from .grouped import merge_groups
@@ -28,6 +25,22 @@ from .residual import fold_residuals
 from .rotary import fuse_rotary
 from .storage import assign_storage
 
+BYTES = frozenset(("u8", "i8"))
+
+
+def _of_bytes(module: str, name: str) -> Callable[[Graph], None]:
+    """Return a pass over graphs with values of 8 bits. Its module, which takes memory of every session of open shapes,
+    is imported where there is such a graph.
+    """
+
+    def step(graph: Graph) -> None:
+        if any(tensor.dtype in BYTES for tensor in graph.tensors):
+            getattr(import_module(f"{__name__}.{module}"), name)(graph)
+
+    step.__name__ = name
+    return step
+
+
 EARLY_PASSES: tuple[Callable[[Graph], None], ...] = (fuse_layer_norms, fuse_rotary, fuse_attention)
 """Passes in the model's own order of dimensions, before layout."""
 
@@ -36,11 +49,11 @@ IN_PLACE_PASSES: tuple[Callable[[Graph], None], ...] = (
     merge_groups,
     recognise_activations,
     fold_padding,
-    move_bytes,
+    _of_bytes("byte_moves", "move_bytes"),
     fold_affine,
-    tabulate,
-    compute_in_bytes,
-    multiply_dynamically,
+    _of_bytes("byte_tables", "tabulate"),
+    _of_bytes("byte_operators", "compute_in_bytes"),
+    _of_bytes("byte_dynamic", "multiply_dynamically"),
     fuse_activations,
     cleanup,
     fold_flatten,
