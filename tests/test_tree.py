@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 
 import flexnn
+from flexnn.graph.evaluate import EVALUATORS
+from flexnn.graph.lower import LOWERINGS
 
 ROOT = Path(__file__).resolve().parents[1]
 PYTHON = sorted((ROOT / "flexnn").rglob("*.py"))
@@ -381,5 +383,9 @@ def test_no_module_is_dead() -> None:
     }
     modules = {_module(path): path for path in PYTHON}
     imported = {name for own, path in modules.items() for name in _imported_modules(path, modules) - {own}}
+    for registry in (EVALUATORS, LOWERINGS):
+        imported |= {f"{registry._package}.{module}" for module in registry._modules.values()}
+    passes = "flexnn.graph.passes"
+    imported |= {f"{passes}.{module}" for module in re.findall(r'_of_bytes\("(\w+)"', modules[passes].read_text())}
     packages = {name.rpartition(".")[0] for name in imported}  # importing a module imports its package
     assert sorted(modules.keys() - imported - packages - entries) == []
