@@ -50,6 +50,8 @@ static double reads(const check_case *c) {
         return (double)p->pool_u8.kh * p->pool_u8.kw;
     case FX_OP_POOL:
         return (double)p->pool.kh * p->pool.kw;
+    case FX_OP_RESAMPLE:
+        return 8 + 4 / fmin(p->resample.scale_h, p->resample.scale_w);
     case FX_OP_LRN:
         return p->lrn.size < p->lrn.c ? p->lrn.size : p->lrn.c;
     case FX_OP_MATMUL_U8:
@@ -102,6 +104,8 @@ static double outputs(const check_case *c) {
         n *= p->resize_u8.ow;
     else if (c->op == FX_OP_RESIZE)
         n *= p->resize.ow;
+    else if (c->op == FX_OP_RESAMPLE)
+        n *= p->resample.ow;
     else if (c->op == FX_OP_SOFTMAX)
         n *= p->softmax.n;
     return n;

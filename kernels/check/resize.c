@@ -1,15 +1,13 @@
 /* Resizing against ONNX's definition, coordinate by coordinate, with whole lengths as onnxruntime has them. */
-#include "check.h"
+#include "resize.h"
 
 #include <math.h>
 #include <stdio.h>
 
-/* Input coordinate of output i, by the formulas of the operator's documentation. Scales that are out / in are used as
- * that fraction, so that the neighbours of a tie do not depend on how a float rounds. */
-static double source(const fx_resize_params *p, int i, int in, int out, float given) {
+double check_resize_source(int coord, int i, int in, int out, float given) {
     const double scale = given == (float)((double)out / in) ? (double)out / in : given;
     const double length = scale * in;
-    switch (p->coord) {
+    switch (coord) {
     case FX_COORD_HALF_PIXEL:
         return (i + 0.5) / scale - 0.5;
     case FX_COORD_PYTORCH_HALF_PIXEL:
@@ -66,7 +64,8 @@ static double at(const check_case *c, int n, int iy, int ix, int j) {
 static void expect_one(const check_case *c, check_expected *e, int n, int oy, int ox, int j) {
     const fx_resize_params *p = &c->params.resize;
     const int h = rows_in(p), oh = rows_out(p);
-    const double y = source(p, oy + p->y_row, h, oh, p->scale_h), x = source(p, ox, p->w, p->ow, p->scale_w);
+    const double y = check_resize_source(p->coord, oy + p->y_row, h, oh, p->scale_h),
+                 x = check_resize_source(p->coord, ox, p->w, p->ow, p->scale_w);
     const int64_t to = n * (int64_t)p->y_sn + oy * (int64_t)p->y_sh + ox * (int64_t)p->y_sw + j;
     if (p->mode == FX_RESIZE_NEAREST) {
         const int iy = nearest(p, y, h, oh, p->scale_h), ix = nearest(p, x, p->w, p->ow, p->scale_w);
@@ -91,8 +90,7 @@ static void expect(const check_case *c, check_expected *e) {
                     expect_one(c, e, n, oy, ox, j);
 }
 
-/* A scale as a model gives it (the output is its floor), or sizes. */
-static void draw_scale(check_case *c, int32_t in, int32_t *out, float *scale) {
+void check_resize_scale(check_case *c, int32_t in, int32_t *out, float *scale) {
     if (check_one_in(c, 2)) {
         *scale = check_one_in(c, 2) ? (float)check_int(c, 1, 4) : 0.3f + fabsf(check_real(c)) * 3;
         *out = (int32_t)floorf((float)in * *scale);
@@ -110,8 +108,8 @@ static void draw_part(check_case *c) {
     p->all_h = h, p->all_oh = oh;
     p->y_row = check_int(c, 0, oh - 1);
     p->oh = check_int(c, 1, oh - p->y_row);
-    const int low = (int)floor(source(p, p->y_row, h, oh, p->scale_h)) - 1;
-    const int high = (int)floor(source(p, p->y_row + p->oh - 1, h, oh, p->scale_h)) + 2;
+    const int low = (int)floor(check_resize_source(p->coord, p->y_row, h, oh, p->scale_h)) - 1;
+    const int high = (int)floor(check_resize_source(p->coord, p->y_row + p->oh - 1, h, oh, p->scale_h)) + 2;
     p->x_row = low < 0 ? 0 : low >= h ? h - 1 : low;
     p->h = (high < 0 ? 0 : high >= h ? h - 1 : high) - p->x_row + 1;
 }
@@ -123,8 +121,8 @@ static void draw(check_case *c) {
     p->nearest = check_int(c, 0, FX_NEAREST_COUNT - 1);
     p->n = check_one_in(c, 4) ? check_int(c, 2, 3) : 1;
     p->h = check_int(c, 1, 12), p->w = check_int(c, 1, 12), p->c = check_int(c, 1, 40);
-    draw_scale(c, p->h, &p->oh, &p->scale_h);
-    draw_scale(c, p->w, &p->ow, &p->scale_w);
+    check_resize_scale(c, p->h, &p->oh, &p->scale_h);
+    check_resize_scale(c, p->w, &p->ow, &p->scale_w);
     p->x_sw = p->c + (check_one_in(c, 3) ? check_int(c, 1, 20) : 0);
     p->x_sh = p->x_sw * p->w + (check_one_in(c, 5) ? check_int(c, 1, 9) : 0);
     p->x_sn = p->x_sh * p->h + (check_one_in(c, 5) ? check_int(c, 1, 9) : 0);

@@ -59,7 +59,7 @@ static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, 
 /* Where output i of `out` lies in an input of `in`. A scale that is out / in but for its rounding is taken as that
  * fraction, whose ties and whole numbers come out exact; another one is used in float, as it is given. Lengths are
  * whole numbers, as in onnxruntime and PyTorch (ONNX's reference has in * scale). */
-static double source_of(int32_t coord, int32_t i, int32_t in, int32_t out, float scale) {
+double fx_resize_source(int32_t coord, int32_t i, int32_t in, int32_t out, float scale) {
     const int is_ratio = scale == (float)((double)out / in);
     const double centre = is_ratio ? (i + 0.5) * in / out - 0.5 : ((float)i + 0.5f) / scale - 0.5f;
     switch (coord) {
@@ -77,7 +77,7 @@ static double source_of(int32_t coord, int32_t i, int32_t in, int32_t out, float
 }
 
 fx_resize_place fx_resize_place_of(fx_resize_way way, int32_t i, int32_t in, int32_t out, float scale) {
-    double x = source_of(way.coord, i, in, out, scale);
+    double x = fx_resize_source(way.coord, i, in, out, scale);
     if (way.mode == FX_RESIZE_NEAREST)
         switch (way.nearest) {
         case FX_NEAREST_ROUND_PREFER_FLOOR:

@@ -13,7 +13,8 @@ typedef struct fx_resize_place {
     float fraction;    /* of high; 0 when nearest */
 } fx_resize_place;
 
-/* Where output i of `out` lies in an input of `in`. */
+/* Where output i of `out` lies in an input of `in`: its coordinate by `coord`, and its neighbours. */
+double fx_resize_source(int32_t coord, int32_t i, int32_t in, int32_t out, float scale);
 fx_resize_place fx_resize_place_of(fx_resize_way way, int32_t i, int32_t in, int32_t out, float scale);
 
 #endif

@@ -131,6 +131,7 @@ TREES: dict[str, Attr] = {
 }  # fmt: skip
 FOURIER: dict[str, Attr] = {"n": 8, "size": 8, "frames": 1, "hop": 1, "bins": 5, "parts": 2, "inverse": 0}
 RESIZE: dict[str, Attr] = {"mode": "linear", "coord": "half_pixel", "nearest": "floor", "sizes": [8, 8]}
+RESAMPLE: dict[str, Attr] = {"is_cubic": 1, "is_antialiased": 1, "is_exclusive": 0, "coord": "half_pixel", "a": -0.75}
 
 
 FINISH: dict[str, Attr] = {"to": "u8", "x_zero": 128, "zero": 0, "lo": 0.0, "hi": 255.0, **NO_RESIDUAL}
@@ -154,6 +155,7 @@ SAMPLES: dict[str, tuple[list[Operand], dict[str, Attr]]] = {
     "lrn": (f32((1, 4, 4, 3)), {"size": 3, "alpha": 1.0, "beta": 1.0, "bias": 1.0}),
     "instance_norm": (f32((1, 4, 4, 3), (3,), (3,)), {"epsilon": 1e-5}),
     "resize": (f32((1, 4, 4, 3)), {**RESIZE, "scale_h": 2.0, "scale_w": 2.0}),
+    "resample": (f32((1, 4, 4, 3)), {**RESAMPLE, "sizes": [8, 8], "scale_h": 2.0, "scale_w": 2.0}),
     "copy": (f32((2, 3)), {"perm": [1, 0], "expand": [0, 0]}),
     "pad": (f32((2, 3)), {**PAD, "value_int": 0}),
     "gather": ([((4, 3), "f32"), ((2,), "i64")], {"axis": 0}),

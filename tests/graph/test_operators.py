@@ -264,10 +264,27 @@ def test_resize_of_other_opsets_and_ranks():
     check_model(model_of([node], {"x": (2, 3, 4, 5)}, ["y"], {"s": np.array([2, 2], F32)}, 18))
 
 
-def test_cubic_is_refused():
-    node = helper.make_node("Resize", ["x", "", "s"], ["y"], mode="cubic", name="up")
-    with pytest.raises(ValueError, match=r"Resize node 'up': attribute mode=cubic is not supported"):
-        load(model_of([node], {"x": (1, 1, 4, 4)}, ["y"], {"s": np.array([1, 1, 2, 2], F32)}))
+@pytest.mark.parametrize("coord", COORDS)
+@pytest.mark.parametrize(("mode", "antialias"), [("cubic", 0), ("cubic", 1), ("linear", 1)])
+def test_resize_by_weighted_sums(coord, mode, antialias):
+    for scales in ((1, 1, 2, 2), (1, 1, 1, 3), (1, 1, 0.6, 2)):
+        for attrs in ({}, {"exclude_outside": 1}, {"cubic_coeff_a": -0.5}):
+            if coord == "align_corners" and scales[2] == 0.6:
+                continue  # onnxruntime departs from ONNX where a length is no whole number
+            how = {"mode": mode, "coordinate_transformation_mode": coord, **attrs}
+            how |= {"antialias": 1} if antialias else {}
+            node = helper.make_node("Resize", ["x", "", "s"], ["y"], **how)
+            check_model(model_of([node], {"x": (1, 3, 5, 7)}, ["y"], {"s": np.array(scales, F32)}, 19))
+    for sizes in ((1, 3, 9, 4), (1, 3, 3, 14)):
+        how = {"mode": mode, "coordinate_transformation_mode": coord} | ({"antialias": 1} if antialias else {})
+        node = helper.make_node("Resize", ["x", "", "", "s"], ["y"], **how)
+        check_model(model_of([node], {"x": (1, 3, 5, 7)}, ["y"], {"s": ints(*sizes)}, 19))
+
+
+def test_resize_by_too_many_neighbours_is_refused():
+    node = helper.make_node("Resize", ["x", "", "s"], ["y"], mode="cubic", antialias=1, name="down")
+    with pytest.raises(ValueError, match="more than 256 neighbours count along an axis"):
+        load(model_of([node], {"x": (1, 1, 400, 4)}, ["y"], {"s": np.array([1, 1, 0.01, 1], F32)}, 18))
 
 
 # ---- shapes ----

@@ -82,8 +82,10 @@ class _Net:
     def _up(self, name: str, c: int, h: int, w: int) -> None:
         if max(h, w) > 100:
             return
-        mode, coord = self.rng.choice(["nearest", "linear"]), self.rng.choice(COORDINATES)
+        mode, coord = self.rng.choice(["nearest", "linear", "cubic"]), self.rng.choice(COORDINATES)
         factor = self.rng.choice([2.0, 2.0, 1.5, 3.0])
+        if coord == "align_corners" and (h * factor % 1 or w * factor % 1):
+            factor = 2.0  # onnxruntime departs from ONNX where a length is no whole number
         size = tuple(int(d * factor) for d in (h, w))
         how: dict[str, Any] = {"mode": mode, "coordinate_transformation_mode": coord}
         if mode == "nearest":

@@ -349,6 +349,34 @@ def _resize(graph: Graph, node: Node, x: Array) -> Array:
     return _f32(y)
 
 
+def _shares(node: Node, at: float, size: int, scale: float) -> Array:
+    """Return what each place of the input counts for an output at ``at``."""
+    narrow = min(float(scale), 1.0) if node.attrs["is_antialiased"] else 1.0
+    shares, a = np.zeros(size), float(node.attrs["a"])
+    for place in range(math.floor(at - 2 / narrow), math.ceil(at + 2 / narrow) + 1):
+        d = abs(place - at) * narrow
+        share = max(1 - d, 0.0)
+        if node.attrs["is_cubic"]:
+            near, far = (a + 2) * d**3 - (a + 3) * d**2 + 1, a * (d**3 - 5 * d**2 + 8 * d - 4)
+            share = near if d <= 1 else far if d < 2 else 0.0
+        if 0 <= place < size or not node.attrs["is_exclusive"]:
+            shares[min(max(place, 0), size - 1)] += share
+    return shares / shares.sum()
+
+
+def _resample(graph: Graph, node: Node, x: Array) -> Array:
+    y = x.astype(np.float64)
+    scales = (node.attrs["scale_h"], node.attrs["scale_w"])
+    for axis, length, scale in zip((1, 2), node.attrs["sizes"], scales, strict=True):
+        size = y.shape[axis]
+        if length == size and scale == 1:
+            continue
+        at = [_source(node, i, size, np.float32(scale), length) for i in range(length)]
+        shares = np.stack([_shares(node, v, size, scale) for v in at])
+        y = np.moveaxis(np.tensordot(shares, y, (1, axis)), 0, axis)
+    return _f32(y)
+
+
 def _copy(graph: Graph, node: Node, x: Array) -> Array:
     moved = x.transpose(node.attrs["perm"])
     shape = [e or d for e, d in zip(node.attrs["expand"], moved.shape, strict=True)]
@@ -561,6 +589,7 @@ OPERATORS: dict[str, Callable[..., Array]] = {
     "lrn": _lrn,
     "instance_norm": _instance_norm,
     "resize": _resize,
+    "resample": _resample,
     "copy": _copy,
     "pad": _pad,
     "gather": _gather,

@@ -1,4 +1,4 @@
-"""Resize and Upsample: nearest and linear over one or two axes."""
+"""Resize and Upsample over one or two axes."""
 
 from __future__ import annotations
 
@@ -31,9 +31,7 @@ def resize(ctx: Context) -> list[Value]:
         scales = [] if values is None else [float(v) for v in values]
         # As onnxruntime reads opset 10: shrinking takes the upper neighbour.
         return [_resize(ctx, scales, None, "asymmetric", "ceil" if any(s < 1 for s in scales) else "floor")]
-    ctx.only("antialias", 0, "only without")
-    for name in ("exclude_outside", "cubic_coeff_a", "extrapolation_value"):
-        ctx.attr(name)  # of modes that are refused
+    ctx.attr("extrapolation_value")  # of a mode that is refused
     axes = [ctx.axis(a, rank) for a in ctx.integers("axes")] or list(range(rank))
     values = ctx.constant(2, "its scales")
     sizes = ctx.constant_ints(3, "its sizes")
@@ -69,8 +67,8 @@ def _resize(ctx: Context, scales: list[float], sizes: list[int] | None, coord: s
     x, mode = ctx.input(0), ctx.text("mode", "nearest")
     shape = ctx.shape(x)
     rank = len(shape)
-    if mode not in ("nearest", "linear", "bilinear"):
-        raise ctx.error(f"attribute mode={mode} is not supported (nearest and linear are)")
+    if mode not in ("nearest", "linear", "bilinear", "cubic"):
+        raise ctx.error(f"attribute mode={mode} is not supported (nearest, linear and cubic are)")
     if ctx.dtype(x) != "f32":
         raise ctx.error(f"input has type {ctx.dtype(x)}; at run time only float32 is computed")
     if len(scales) != rank or not all(0 < s < math.inf for s in scales):
@@ -102,8 +100,18 @@ def _resize(ctx: Context, scales: list[float], sizes: list[int] | None, coord: s
         outer, inner = math.prod(moved[:at]), math.prod(moved[at + 2 :])
         image = ctx.reshape(image, (outer, moved[at], moved[at + 1], inner))
         factors, target = (scales[axes[0]], scales[axes[1]]), [sizes[axes[0]], sizes[axes[1]]]
-    attrs: dict[str, Attr] = {"mode": "nearest" if mode == "nearest" else "linear", "coord": coord, "nearest": nearest}
-    attrs |= {"sizes": target, "scale_h": factors[0], "scale_w": factors[1]}
-    y: Value = ctx.emit("resize", [image], attrs)
+    op, attrs = _operator(ctx, mode, nearest)
+    attrs |= {"coord": coord, "sizes": target, "scale_h": factors[0], "scale_w": factors[1]}
+    y: Value = ctx.emit(op, [image], attrs)
     y = ctx.reshape(y, tuple(sizes[p] for p in perm))
     return ctx.transpose(y, [perm.index(i) for i in range(rank)])
+
+
+def _operator(ctx: Context, mode: str, nearest: str) -> tuple[str, dict[str, Attr]]:
+    """The operator that resizes in a mode, with the attributes that are its own."""
+    is_antialiased, is_exclusive = (int(bool(ctx.integer(name, 0))) for name in ("antialias", "exclude_outside"))
+    a = ctx.number("cubic_coeff_a", -0.75)
+    if mode == "nearest" or (mode != "cubic" and not is_antialiased):
+        return "resize", {"mode": "nearest" if mode == "nearest" else "linear", "nearest": nearest}
+    attrs: dict[str, Attr] = {"is_cubic": int(mode == "cubic"), "is_antialiased": is_antialiased}
+    return "resample", attrs | {"is_exclusive": is_exclusive, "a": a}

@@ -129,7 +129,7 @@ def _encode_table(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
     return values | {"elem_bytes": DTYPES[y.dtype].itemsize}
 
 
-_POOL, _RESIZE = WINDOWS
+_POOL, _RESIZE = WINDOWS[:2]
 _PART = "y_row", "all_oh", "x_row", "all_h"
 """Fields of a part of a map, which only floats are resized to."""
 _MATMUL = PRODUCTS[0]

@@ -7,7 +7,7 @@ each input that moves with the rows; an operator that mixes all rows says so, an
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import floor, prod
+from math import ceil, floor, prod
 from typing import NamedTuple
 
 import numpy as np
@@ -163,6 +163,24 @@ def resize_rows(node: Node, inputs: Sequence[Shape], output: Shape, axis: int) -
     num, low, den, more = _source(node, inputs[0][1], output[1], float_attr(node, "scale_h"))
     is_floor = node.attrs["mode"] == "nearest" and node.attrs["nearest"] == "floor"
     return (Need(1, num, low - more * den, low + (more + (not is_floor)) * den, den),)
+
+
+def resample_reach(node: Node, scale: float) -> float:
+    """Return how far neighbours count in a resize by weighted sums."""
+    shrinks = int_attr(node, "is_antialiased") and scale < 1
+    return (2 if int_attr(node, "is_cubic") else 1) / (float(np.float32(scale)) if shrinks else 1.0)
+
+
+def resample_rows(node: Node, inputs: Sequence[Shape], output: Shape, axis: int) -> tuple[Need, ...] | None:
+    """Return the rows that count for rows of the output."""
+    if axis != 1:
+        return None if axis else (Need(0),)
+    size, out, scale = inputs[0][1], output[1], float_attr(node, "scale_h")
+    if size == out and scale == 1:
+        return (Need(1),)
+    num, low, den, more = _source(node, size, out, scale)
+    far = ceil(resample_reach(node, scale)) + more
+    return (Need(1, num, low - far * den, low + far * den, den),)
 
 
 def cut_resize(node: Node, cut: Cut) -> dict[str, Attr]:

@@ -9,7 +9,7 @@ from ..ir import Node, Shape, Tensor
 from ..strided import fits_inner
 from .fields import PAIR, SPATIAL, enum, enum_index, image, pixel_strides, window_fields, window_sizes
 from .record import FLOAT, Cost, Operator, Values, always_together
-from .rows import cut_resize, cut_window, resize_rows, window_rows
+from .rows import cut_resize, cut_window, resample_reach, resample_rows, resize_rows, window_rows
 
 
 def _infer_pool(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
@@ -33,14 +33,37 @@ def _infer_resize(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[S
 
 
 def _encode_resize(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
-    (n, h, w, c), (_, oh, ow, _) = inputs[0].shape, y.shape
+    values: Values = {"mode": enum_index("resize_mode", node.attrs["mode"])}
+    values["nearest"] = enum_index("resize_nearest", node.attrs["nearest"])
+    return values | _encode_map(node, inputs[0], y)
+
+
+def _infer_resample(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
+    inferred = _infer_resize(node, shapes, dtypes)
+    if not math.isfinite(float_attr(node, "a")):
+        raise node_error(node, "the cubic's coefficient is not finite")
+    if any(2 * resample_reach(node, float_attr(node, name)) > RESAMPLE_TAPS for name in ("scale_h", "scale_w")):
+        raise node_error(node, f"more than {RESAMPLE_TAPS} neighbours count along an axis")
+    return inferred
+
+
+def _encode_resample(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
+    values: Values = {name: int_attr(node, name) for name in ("is_cubic", "is_antialiased", "is_exclusive")}
+    return values | {"a": float_attr(node, "a")} | _encode_map(node, inputs[0], y)
+
+
+def _encode_map(node: Node, x: Tensor, y: Tensor) -> Values:
+    (n, h, w, c), (_, oh, ow, _) = x.shape, y.shape
     values: Values = {"n": n, "h": h, "w": w, "c": c, "oh": oh, "ow": ow}
-    for field, enumeration in (("mode", "resize_mode"), ("coord", "resize_coord"), ("nearest", "resize_nearest")):
-        values[field] = enum_index(enumeration, node.attrs[field])
+    values["coord"] = enum_index("resize_coord", node.attrs["coord"])
     values |= {name: float_attr(node, name) for name in ("scale_h", "scale_w")}
     part = ints_attr(node, "part") if "part" in node.attrs else [0] * 4  # of a node that computes some rows alone
     values |= zip(("y_row", "all_oh", "x_row", "all_h"), part, strict=True)
-    return values | pixel_strides("x", inputs[0]) | pixel_strides("y", y)
+    return values | pixel_strides("x", x) | pixel_strides("y", y)
+
+
+RESAMPLE_TAPS = 256
+"""Most neighbours that a weighted sum of a resize has along an axis (TAPS_MAX in kernels/ops/resample.c)."""
 
 
 OPERATORS = (
@@ -88,5 +111,33 @@ OPERATORS = (
         has_panels=False,
         kernels=(),
         cost=Cost(passes=3.0),
+    ),
+    Operator(
+        name="resample",
+        attrs={
+            "is_cubic": Int(0, 1),
+            "is_antialiased": Int(0, 1),
+            "is_exclusive": Int(0, 1),
+            "coord": enum("resize_coord"),
+            "sizes": PAIR,  # height and width of the output
+            "scale_h": Float(),
+            "scale_w": Float(),
+            "a": Float(),
+        },
+        inputs=(1, 1),
+        dtypes=FLOAT,
+        infer=_infer_resample,
+        encode=_encode_resample,
+        strided=(fits_inner,) * 2,
+        together=always_together,
+        in_place=(),
+        reads_transposes=False,
+        order="fixed",
+        rows=resample_rows,
+        cut=cut_resize,
+        interleaves=False,
+        has_panels=False,
+        kernels=(),
+        cost=Cost(passes=8.0),
     ),
 )

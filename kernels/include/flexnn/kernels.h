@@ -314,6 +314,15 @@ typedef struct fx_resize {
     float fraction;
 } fx_resize;
 
+/* y[i * y_pixel + j] = sum over t of share[i][t] x[at[i][t] + j], for `pixels` pixels i and `channels` channels j. */
+typedef struct fx_blend {
+    const float *x, *share; /* share [pixels][taps] */
+    const int64_t *at;      /* [pixels][taps] */
+    float *y;
+    int64_t y_pixel;
+    int32_t pixels, channels, taps;
+} fx_blend;
+
 /* y[j] = x[j] (bias + scale sum x[i]^2)^-beta over the `taps` channels i from j - before on; padded is x with `before`
  * zeros in front and taps - 1 - before behind. */
 typedef struct fx_lrn {
@@ -338,6 +347,7 @@ typedef struct fx_instance_norm {
     X(softmax_f32, void, (const fx_softmax *s))                                                                        \
     X(reduce_f32, void, (const fx_reduce *r))                                                                          \
     X(resize_f32, void, (const fx_resize *r))                                                                          \
+    X(blend_f32, void, (const fx_blend *b))                                                                            \
     X(lrn_f32, void, (const fx_lrn *l))                                                                                \
     X(instance_norm_f32, void, (const fx_instance_norm *t))
 

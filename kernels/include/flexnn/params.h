@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "flexnn/params_bytes.h"
+#include "flexnn/params_resize.h"
 
 #define FX_DIMS 6         /* most dimensions a strided operator walks, after collapsing */
 #define FX_PARAM_WORDS 48 /* words of the largest parameter struct */
@@ -76,13 +77,6 @@
 
 /* x[n, hw, c] contiguous, statistics over hw for each n and c; in[1] scale[c], in[2] bias[c]. */
 #define FX_INSTANCE_NORM_FIELDS(I, F) I(n) I(hw) I(c) F(epsilon)
-
-/* x[n,h,w,c] -> y[n,oh,ow,c]. scale_*: output / input as the model states it; coord: fx_resize_coord;
- * nearest: fx_resize_nearest, used when mode is FX_RESIZE_NEAREST. A part of a map: y is rows from y_row of all_oh, x is
- * rows from x_row of all_h; all_oh and all_h are 0 where y and x are whole. */
-#define FX_RESIZE_FIELDS(I, F)                                                                                        \
-    I(mode) I(coord) I(nearest) I(n) I(h) I(w) I(c) I(oh) I(ow) I(x_sn) I(x_sh) I(x_sw) I(y_sn) I(y_sh) I(y_sw)       \
-    F(scale_h) F(scale_w) I(y_row) I(all_oh) I(x_row) I(all_h)
 
 /* Moves elements of elem_bytes (1, 2, 4, 8): transpose, slice (x strides may be negative), expand (0), concat. */
 #define FX_COPY_FIELDS(I, F) I(elem_bytes) FX_I6(I, d) FX_I6(I, xs) FX_I6(I, ys)
@@ -261,6 +255,7 @@
     X(TREES, trees, 2, 0)                                                                                              \
     X(FOURIER, fourier, 3, 0)                                                                                          \
     X(GATHER_PANELS, gather_panels, 2, 0)                                                                              \
+    X(RESAMPLE, resample, 1, 0)                                                                                        \
     FX_OPS_BYTES(X)
 
 #define FX_FIELD_I(n) int32_t n;
