@@ -16,7 +16,6 @@ from .gguf_file import GgufFile, open_gguf
 from .weights import Nodes
 
 OPSET = 24
-_UNREAD = ("rope_freqs.weight",)
 
 
 def load_gguf(path: str) -> Model:
@@ -125,8 +124,9 @@ class _Decoder:
         sizes = self.sizes
         cos, sin = self.angles[sizes.is_windowed(layer)]
         interleaved = int(sizes.family.is_interleaved)
-        attrs = {"num_heads": heads, "interleaved": interleaved, "rotary_embedding_dim": sizes.turned}
-        return self.nodes.add("RotaryEmbedding", y, cos, sin, **attrs)
+        return self.nodes.add(
+            "RotaryEmbedding", y, cos, sin, num_heads=heads, interleaved=interleaved, rotary_embedding_dim=sizes.turned
+        )
 
     def _of_heads(self, y: str, name: str, heads: int) -> str:
         """Each head normalised, where the file has a weight for that."""

@@ -18,7 +18,7 @@ _ANGLES_MAX = 512
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """What the decoders of one family have in common."""
+    """A family: all that its decoders have in common."""
 
     is_interleaved: bool = False
     """Whether rotary pairs are neighbours: the rows of queries and keys of such files are stored in that order."""
@@ -27,7 +27,7 @@ class Family:
     scales_embedding: bool = False
     """Whether rows of the table are multiplied by the square root of their size."""
     window_every: int = 0
-    """Of so many layers only the last looks at all rows; 0: every layer does."""
+    """Layers of which only the last looks at all rows; 0: every layer does."""
     skips_rotary_every: int = 0
     """Every so manyth layer turns nothing; 0: every layer turns."""
 
@@ -45,15 +45,8 @@ FAMILIES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Rotary:
-    """Angles: of position p and pair i, p * frequencies[i]."""
-
-    frequencies: np.ndarray
-
-
-@dataclass(frozen=True, slots=True)
 class Sizes:
-    """What a file says of its model."""
+    """Sizes that a file gives its model."""
 
     family: Family
     vocabulary: int
@@ -62,7 +55,7 @@ class Sizes:
     width: int
     layers: int
     hidden: tuple[int, ...]
-    """Of the gated part of each layer."""
+    """Sizes of the gated part of each layer."""
     heads: int
     kv_heads: int
     key: int
@@ -72,7 +65,7 @@ class Sizes:
     """Numbers of a head that rotary turns."""
     epsilon: float
     scale: float
-    """Of scores."""
+    """Factor of scores."""
     score_cap: float
     logit_cap: float
     """0: none."""
@@ -81,7 +74,7 @@ class Sizes:
     base: float
     window_base: float
     stretched: float
-    """What positions are divided by."""
+    """Divisor of positions."""
 
     def is_windowed(self, layer: int) -> bool:
         """Whether a layer sees a window only."""
@@ -95,14 +88,14 @@ class Sizes:
 
 
 def read_sizes(opened: GgufFile) -> Sizes:
-    """What the metadata say. Raises GraphError that names what is not supported."""
+    """Return what the metadata say. Raises GraphError that names what is not supported."""
     name = opened.text("general.architecture")
     if name not in FAMILIES:
         raise GraphError(f"architecture {name!r} is not supported ({', '.join(FAMILIES)} are)")
     about = _Sized(opened, name)
-    for key in ("expert_count", "attention.sliding_window_pattern"):
-        if f"{name}.{key}" in opened.about and opened.about[f"{name}.{key}"] != 0:
-            raise GraphError(f"metadata: {name}.{key} is not supported")
+    for lacking in ("expert_count", "attention.sliding_window_pattern"):
+        if opened.number(f"{name}.{lacking}", 0):
+            raise GraphError(f"metadata: {name}.{lacking} is not supported")
     width, heads, layers = about.size("embedding_length"), about.size("attention.head_count"), about.size("block_count")
     if layers > _LAYERS_MAX or (width % heads and f"{name}.attention.key_length" not in opened.about):
         raise GraphError(f"{layers} layers, or {heads} heads of {width} numbers, are not supported")

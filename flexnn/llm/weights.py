@@ -151,7 +151,9 @@ def _from_halves(values: Array) -> Array:
 
 
 def _from_upper(values: Array) -> Array:
-    return (values.astype(np.uint32) << np.uint32(16)).view(np.float32)
+    upper: np.ndarray = values.astype(np.uint32) << np.uint32(16)
+    wide: Array = upper.view(np.float32)
+    return wide
 
 
 def _half_at(start: int) -> Callable[[Array], Array]:
@@ -167,7 +169,8 @@ def _nibbles(raw: Array) -> Array:
 def _fifths(raw: Array, start: int) -> Array:
     """The 32 numbers of 5 bits of each block: the fifth bits lie in 4 bytes before the others."""
     upper = np.unpackbits(np.ascontiguousarray(raw[..., start : start + 4]), -1, bitorder="little")
-    return _nibbles(raw[..., start + 4 :]) | upper << np.uint8(4)
+    whole: Array = _nibbles(raw[..., start + 4 :]) | upper << np.uint8(4)
+    return whole
 
 
 _Split = dict[str, tuple[str, Callable[[Array], Array]]]

@@ -105,7 +105,7 @@ class Narrow:
     bits: int = 8
     """Bits that the integers are sure to fit into."""
     least: Const | None = None
-    """What is added last, of blocks: as many as ``steps``; None: nothing."""
+    """Numbers that are added last, of blocks: as many as ``steps``; None: there are none."""
 
     @property
     def is_even(self) -> bool:
