@@ -266,6 +266,10 @@ def _load(source: str, *, follow_links: bool = False, externals: list[str] | Non
     """Read the model; ``externals`` gets the names of files beside ``source``. Raises CompileError if onnx is not
     installed.
     """
+    if _is_gguf(source):
+        from flexnn.llm.decoder import load_gguf
+
+        return load_gguf(source)
     from flexnn.graph import load_model
 
     try:
@@ -277,6 +281,14 @@ def _load(source: str, *, follow_links: bool = False, externals: list[str] | Non
     if externals is not None:
         externals += model.externals
     return model
+
+
+def _is_gguf(path: str) -> bool:
+    """Return whether a file is a GGUF file: its first bytes say so. Raises OSError."""
+    from flexnn.llm.gguf_file import is_gguf
+
+    with open(path, "rb") as file:
+        return is_gguf(file.read(4))
 
 
 def _contents(

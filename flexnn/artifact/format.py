@@ -16,6 +16,7 @@ VERSION = 8
 """Version of the format. A change raises it if this FlexNN would misread or refuse older files: an operator with other
 attributes, panels with another layout. Versions 1 and 2 stood for what is ``kind`` now.
 """
+_GGUF_FIRST = b"GGUF"
 _ONNX_FIRST = b"\x08"
 """First byte of an ONNX model: the tag of its ir_version, which writers put first."""
 KINDS = (GRAPH, MODEL) = (1, 2)
@@ -66,7 +67,7 @@ def page_up(offset: int) -> int:
 
 
 def is_onnx(path: str) -> bool:
-    """Return whether a file is an ONNX model: told by its first bytes, else by its name."""
+    """Return whether a file is a model to compile, ONNX or GGUF: told by its first bytes, else by its name."""
     if path.lower().endswith(".flexnn"):
         return False
     head = bytearray(len(MAGIC))
@@ -78,7 +79,7 @@ def is_onnx(path: str) -> bool:
         pass
     if head == MAGIC or path.lower().endswith(".onnx"):
         return head != MAGIC
-    return head[:1] == _ONNX_FIRST
+    return head[:1] == _ONNX_FIRST or head[:4] == _GGUF_FIRST
 
 
 def check_version(raw: bytes, path: str) -> None:

@@ -104,6 +104,8 @@ class Narrow:
     for each slice of ``axis``."""
     bits: int = 8
     """Bits that the integers are sure to fit into."""
+    least: Const | None = None
+    """Numbers that are added last, of blocks: as many as ``steps``; None: there are none."""
 
     @property
     def is_even(self) -> bool:
@@ -114,7 +116,7 @@ class Narrow:
     def is_signed(self) -> bool:
         """Whether the integers less their zero are sure to fit into 8 bits with a sign."""
         if self.block:
-            return self.whole.dtype == "i8" and self.zero is None
+            return self.whole.dtype == "i8" and self.zero is None and self.least is None
         middle = {"i8": 0, "u8": 128}.get(self.whole.dtype)
         return middle is not None and bool(np.all((0 if self.zero is None else self.zero.load()) == np.int64(middle)))
 
@@ -204,9 +206,11 @@ def of_integers(x: Const, scale: Const | None = None, zero: Const | None = None,
     return value
 
 
-def of_blocks(x: Const, scale: Const, zero: Const | None, axis: int, block: int, bits: int = 8) -> Const:
-    """(x - zero) scale as float32, of integers of so many bits in a matrix. ``scale`` and ``zero`` have a number for
-    each ``block`` along ``axis``. Those of 4 and 8 bits may be stored as they are.
+def of_blocks(
+    x: Const, scale: Const, zero: Const | None, axis: int, block: int, bits: int = 8, least: Const | None = None
+) -> Const:
+    """(x - zero) scale + least as float32, of integers of so many bits in a matrix. ``scale``, ``zero`` and ``least``
+    have a number for each ``block`` along ``axis``. Those of 4 and 8 bits may be stored as they are.
     """
     shape = x.shape
 
@@ -218,12 +222,15 @@ def of_blocks(x: Const, scale: Const, zero: Const | None, axis: int, block: int,
         wide = v.astype(np.float32)
         if zero is not None:
             wide -= spread(zero.load().astype(np.float32))
-        return np.asarray(wide * spread(scale.load()), np.float32)
+        wide = np.asarray(wide * spread(scale.load()), np.float32)
+        if least is not None:
+            wide += spread(least.load())
+        return wide
 
-    said = f"{scale.source.key}|{'' if zero is None else zero.source.key}"
+    said = "|".join("" if v is None else v.source.key for v in (scale, zero, *([least] if least else [])))
     value = x.converted("f32", restored, f"restored{axis}by{block}|{said}")
-    steps, zeros = (v if v is None or axis else v.transposed([1, 0]) for v in (scale, zero))
-    value.narrow = Narrow(x, steps, zeros, 1 - axis, block, bits)
+    steps, zeros, lowest = (v if v is None or axis else v.transposed([1, 0]) for v in (scale, zero, least))
+    value.narrow = Narrow(x, steps, zeros, 1 - axis, block, bits, lowest)
     return value
 
 
@@ -301,17 +308,20 @@ def block_form(weights: Const, axis: int) -> tuple[str, WeightSource, WeightSour
     narrow = weights.narrow
     if narrow is None or narrow.axis != axis or narrow.steps is None:
         return None
-    form = ("q4f" if narrow.zero is None else "q4mf") if narrow.bits == 4 else "s8bf"
+    has_least = narrow.zero is not None or narrow.least is not None
+    form = ("q4mf" if has_least else "q4f") if narrow.bits == 4 else "s8bf"
     own, count = FORMS[form].block, weights.shape[1 - axis]
     if not narrow.block or narrow.block % own or not (narrow.is_signed or FORMS[form].minimum):
         return None
     times, blocks = narrow.block // own, -(-count // own)
-    steps, zero = narrow.steps, narrow.zero
+    steps, zero, lowest = narrow.steps, narrow.zero, narrow.least
 
     def by_channel(v: np.ndarray) -> np.ndarray:
         return np.repeat(v, times, axis=1)[:, :blocks].astype(np.float32)
 
     step = MappedSource(steps.source, by_channel, f"blocks{blocks}x{times}")
+    if lowest is not None:
+        return form, step, MappedSource(lowest.source, by_channel, f"blocks{blocks}x{times}")
     if zero is None:
         return form, step, None
 

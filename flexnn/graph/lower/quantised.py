@@ -78,15 +78,18 @@ def dequantize_linear(ctx: Context) -> list[Value]:
 
 
 def _of_blocks(ctx: Context, x: Const, scale: Value, block: int, bits: int) -> Const:
-    """The constant with a scale and a zero point for each block along the axis."""
-    zero = ctx.optional(2)
+    """The constant with a scale and a zero point for each block along the axis, or what is added last (input 3, which
+    an importer makes).
+    """
+    zero, least = ctx.optional(2), ctx.optional(3)
     axis = ctx.axis(ctx.integer("axis", 1), len(x.shape))
-    if not isinstance(scale, Const) or (zero is not None and not isinstance(zero, Const)):
+    if not isinstance(scale, Const) or not isinstance(zero, Const | None) or not isinstance(least, Const | None):
         raise ctx.error("scales in blocks are supported as constants only")
     wanted = tuple(-(-d // block) if i == axis else d for i, d in enumerate(x.shape))
-    if len(x.shape) != 2 or block < 1 or scale.shape != wanted or (zero is not None and zero.shape != wanted):
+    given = (scale, zero, least)
+    if len(x.shape) != 2 or block < 1 or any(v is not None and v.shape != wanted for v in given):
         raise ctx.error(f"scales of shape {scale.shape} do not fit blocks of {block} of shape {x.shape}")
-    return of_blocks(x, scale, zero, axis, block, bits)
+    return of_blocks(x, scale, zero, axis, block, bits, least)
 
 
 @lowers("DynamicQuantizeLinear")

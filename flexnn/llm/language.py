@@ -1,0 +1,248 @@
+"""A language model: a GGUF file with its tokenizer, a session and what it holds of the text so far."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import Any
+
+from flexnn.graph.ir import GraphError
+from flexnn.session import Session
+
+from .drafting import Lookup, Width
+from .gguf_file import is_gguf, open_gguf
+from .pieces import Stream
+from .sampling import Sampler, Sampling
+from .stepping import Decoder, PastDecoder, check_room
+from .template import TemplateError, rendered
+from .tokens import Tokens
+
+CAPACITY = 1024
+TOKENS = 256
+"""Tokens of an answer where nobody says how many."""
+Message = Mapping[str, str]
+
+
+@dataclass(slots=True)
+class Speed:
+    """Times of one answer."""
+
+    prompt_tokens: int = 0
+    """Tokens of the prompt in all."""
+    prefill_tokens: int = 0
+    """Those of them that the state did not hold already."""
+    prefill_seconds: float = 0.0
+    tokens: int = 0
+    """Tokens of the answer."""
+    token_seconds: list[float] = field(default_factory=list)
+    """Time of each token; those of one pass share its time."""
+    passes: int = 0
+    finish: str = "length"
+    """Why the answer ended: "stop" or "length"."""
+
+    @property
+    def seconds(self) -> float:
+        """Time of all tokens."""
+        return sum(self.token_seconds)
+
+
+class LanguageModel:
+    """A model that writes text; one answer at a time."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        capacity: int = CAPACITY,
+        loaded: Callable[[], object] = lambda: None,
+        **how: Any,
+    ) -> None:
+        """Open the GGUF file at ``path`` with a state for ``capacity`` tokens. ``loaded`` is called when the tokenizer
+        is there; ``how`` goes to the session (``memory``, ``threads``, …). Raises OSError and FlexNNError.
+        """
+        name = os.fsdecode(path)
+        with open(name, "rb") as file:
+            if not is_gguf(file.read(4)):
+                raise GraphError(f"{name}: not a GGUF file: text needs its tokenizer")
+        opened = open_gguf(name)
+        try:
+            self.tokens = Tokens(opened)
+            self.template = opened.text("tokenizer.chat_template", "")
+        except GraphError as error:
+            raise GraphError(f"{name}: {error}") from None
+        opened.file.close()
+        loaded()
+        self.session = Session(name, **how)
+        self.decoder: Decoder = PastDecoder(self.session, capacity)
+        self.speed = Speed()
+        self._held: list[int] = []
+        self._lock = Lock()
+
+    def close(self) -> None:
+        """Close the session."""
+        self.decoder.close()
+
+    def __enter__(self) -> LanguageModel:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def chat_tokens(self, messages: Sequence[Message]) -> list[int]:
+        """The tokens of a chat before the next answer. Raises TemplateError."""
+        if not self.template:
+            raise TemplateError("the file has no chat template: give the prompt as plain text")
+        text = rendered(self.template, messages, self.tokens.first_text, self.tokens.end_text)
+        return self.tokens.cut(text)
+
+    def answer(
+        self,
+        prompt: Sequence[int],
+        *,
+        tokens: int = TOKENS,
+        sampling: Sampling | None = None,
+        stop: Sequence[str] = (),
+        drafts: bool = True,
+    ) -> Iterator[str]:
+        """Yield the text that follows the tokens of ``prompt``, as soon as it is sure. Raises StateError before the
+        first where the state has no room for them.
+        """
+        with self._lock:
+            yield from self._answer(list(prompt), tokens, Sampler(sampling or Sampling()), Stream(stop), drafts)
+
+    def _answer(self, prompt: list[int], tokens: int, sampler: Sampler, stream: Stream, drafts: bool) -> Iterator[str]:
+        if not prompt:
+            raise ValueError("the prompt has no tokens")
+        self.speed = speed = Speed(prompt_tokens=len(prompt))
+        run = _Run(self, prompt, sampler, drafts and sampler.is_greedy)
+        run.begin(speed)
+        while speed.tokens < tokens:
+            for token in run.next(min(tokens - speed.tokens, self.decoder.capacity - self.decoder.length)):
+                speed.tokens += 1
+                if token in self.tokens.ends:
+                    speed.finish = "stop"
+                    break
+                text = stream.add(self.tokens.raw(token))
+                if text:
+                    yield text
+                if stream.is_stopped:
+                    speed.finish = "stop"
+                    break
+            if speed.finish == "stop" or self.decoder.length >= self.decoder.capacity:
+                break
+        rest = stream.end()
+        if rest:
+            yield rest
+
+    def kept(self, prompt: Sequence[int]) -> int:
+        """Let the state keep what it holds of the beginning of ``prompt``, but its last token; return how much."""
+        count = 0
+        for a, b in zip(self._held[: self.decoder.length], prompt[:-1], strict=False):
+            if a != b:
+                break
+            count += 1
+        self.decoder.reset(count)
+        self._held = list(prompt[:count])
+        return count
+
+    def append(self, tokens: Sequence[int], *, all_logits: bool = False) -> Any:
+        """Append tokens to the state; return logits as a decoder does."""
+        logits = self.decoder.append(tokens, all_logits=all_logits)
+        self._held += tokens
+        return logits
+
+    def drop(self, length: int) -> None:
+        """Forget all tokens but the first ``length``."""
+        self.decoder.reset(length)
+        del self._held[length:]
+
+
+class _Run:
+    """One answer: passes, each of which makes one token or several."""
+
+    def __init__(self, model: LanguageModel, prompt: list[int], sampler: Sampler, drafts: bool) -> None:
+        self.model, self.sampler, self.text = model, sampler, prompt
+        self.lookup = Lookup() if drafts else None
+        self.width = Width()
+        self.logits: Any = None
+
+    def begin(self, speed: Speed) -> None:
+        """Bring the state behind the prompt. Raises StateError."""
+        model, start = self.model, time.perf_counter()
+        count = model.kept(self.text)
+        check_room(model.decoder, len(self.text) - count)
+        self.logits = model.append(self.text[count:])[-1]
+        speed.prefill_tokens, speed.prefill_seconds = len(self.text) - count, time.perf_counter() - start
+        if self.lookup is not None:
+            self.lookup.add(self.text)
+
+    def next(self, most: int) -> list[int]:
+        """The next tokens, at most ``most``, chosen by the logits of the pass before; the pass after them has run."""
+        start = time.perf_counter()
+        token = self.sampler.choose(self.logits, self.text)
+        made = [token]
+        self._note(token)
+        if token in self.model.tokens.ends or self.model.decoder.length >= self.model.decoder.capacity:
+            self._timed(made, start)
+            return made
+        room = min(most - 1, self.model.decoder.capacity - self.model.decoder.length - 1)
+        draft = self.lookup.draft(min(self.width.next(), room)) if self.lookup is not None and room > 0 else []
+        before = self.model.decoder.length
+        rows = self.model.append([token, *draft], all_logits=bool(draft))
+        right = 0
+        for guess in draft:
+            if self.sampler.choose(rows[right], self.text) != guess:
+                break
+            self._note(guess)
+            made.append(guess)
+            right += 1
+        if right < len(draft):
+            self.model.drop(before + 1 + right)
+        self.logits = rows[right if draft else -1]
+        self.width.passed(len(draft), right, time.perf_counter() - start)
+        self._timed(made, start)
+        return made
+
+    def _note(self, token: int) -> None:
+        self.text.append(token)
+        if self.lookup is not None:
+            self.lookup.add([token])
+
+    def _timed(self, made: list[int], start: float) -> None:
+        each = (time.perf_counter() - start) / len(made)
+        self.model.speed.token_seconds += [each] * len(made)
+        self.model.speed.passes += 1
+
+
+def generate(
+    model: str | os.PathLike[str] | LanguageModel,
+    prompt: str | Sequence[Message],
+    *,
+    tokens: int = TOKENS,
+    stop: str | Sequence[str] = (),
+    drafts: bool = True,
+    sampling: Sampling | None = None,
+    **how: Any,
+) -> Iterator[str]:
+    """Yield the text that follows ``prompt``, in pieces.
+
+    Args:
+        model: Path of a GGUF file, or an open `flexnn.llm.LanguageModel`, which keeps what it has read.
+        prompt: Text that goes on, or the messages of a chat: mappings with ``role`` and ``content``.
+        tokens: Most tokens of the answer.
+        stop: Words at which it ends; they are no part of it.
+        drafts: Whether several tokens may be verified in one pass; only greedy answers do, and are the same.
+        sampling: How tokens are drawn; None: always the most probable one (greedy).
+        how: Arguments of LanguageModel: ``memory``, ``capacity``, ``threads``, …
+    """
+    opened = model if isinstance(model, LanguageModel) else LanguageModel(model, **how)
+    try:
+        given = opened.tokens.cut(prompt) if isinstance(prompt, str) else opened.chat_tokens(prompt)
+        stops = [stop] if isinstance(stop, str) else stop
+        yield from opened.answer(given, tokens=tokens, sampling=sampling, stop=stops, drafts=drafts)
+    finally:
+        if opened is not model:
+            opened.close()

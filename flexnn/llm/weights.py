@@ -1,0 +1,193 @@
+"""Tensors of a GGUF file as constants of a model: numbers in the type or the blocks that the file has, never rounded.
+
+A tensor is read when somebody asks for its numbers, and forgotten after that: compiling takes the memory of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from flexnn.graph.ir import Array, GraphError, WeightSource
+from flexnn.graph.model import Constant, ModelAttr, ModelGraph, ModelNode
+from flexnn.graph.sources import ArraySource, FileSource, MappedSource, ModelSource
+
+from .gguf_file import GgufFile, GgufTensor
+
+_BLOCK = 32
+_U8 = np.dtype("u1")
+
+
+class Nodes:
+    """The graph that is being made, and the tensors that it has taken from the file."""
+
+    def __init__(self, opened: GgufFile) -> None:
+        self.opened = opened
+        self.graph = ModelGraph()
+        self.taken: set[str] = set()
+        self._count = 0
+
+    # ---- nodes ----
+
+    def add(self, op: str, *inputs: str, output: str = "", **attrs: ModelAttr) -> str:
+        """Add a node, and return the name of its output, by default a new one."""
+        return self.split(op, inputs, [output], attrs)[0]
+
+    def split(self, op: str, inputs: tuple[str, ...], outputs: list[str], attrs: dict[str, ModelAttr]) -> list[str]:
+        """Add a node of several outputs; "": a new name."""
+        name = f"{op}.{len(self.graph.nodes)}"
+        names = [output or (name if i == 0 else f"{name}.{i}") for i, output in enumerate(outputs)]
+        self.graph.nodes.append(ModelNode(op, name, list(inputs), names, attrs))
+        return names
+
+    def array(self, values: Array) -> str:
+        """The name of a constant with these numbers; equal ones are one."""
+        dtype = {"<f4": "f32", "<i8": "i64"}[values.dtype.str]
+        source = ArraySource(values)
+        name = source.key
+        return name if name in self.graph.constants else self._stored(name, values.shape, dtype, source)
+
+    def _stored(self, name: str, shape: tuple[int, ...], dtype: str, source: WeightSource) -> str:
+        if name not in self.graph.constants:
+            self.graph.constants[name] = Constant(name, shape, dtype, ModelSource(self._count, source))
+            self._count += 1
+        return name
+
+    # ---- tensors ----
+
+    def has(self, name: str) -> bool:
+        """Whether the file has this tensor."""
+        return name in self.opened.tensors
+
+    def tensor(self, name: str, *shapes: tuple[int, ...]) -> GgufTensor:
+        """The tensor, which must have one of these shapes. Raises GraphError."""
+        found = self.opened.tensors.get(name)
+        if found is None:
+            raise GraphError(f"tensor {name!r} is missing")
+        if found.shape not in shapes:
+            raise GraphError(f"tensor {name!r}: shape {list(found.shape)}, needs {' or '.join(map(str, shapes))}")
+        self.taken.add(name)
+        return found
+
+    def vector(self, name: str, size: int) -> str:
+        """The name of a constant of ``size`` numbers in float32."""
+        return self._wide(self.tensor(name, (size,)))
+
+    def linear(self, x: str, name: str, rows: int, columns: int) -> str:
+        """``x`` times the transposed of a matrix, plus its bias where the file has one."""
+        weight = self.add("Transpose", self._matrix(self.tensor(f"{name}.weight", (rows, columns))), perm=[1, 0])
+        y = self.add("MatMul", x, weight)
+        return self.add("Add", y, self.vector(f"{name}.bias", rows)) if self.has(f"{name}.bias") else y
+
+    def picked(self, name: str, ids: str, rows: int, columns: int) -> str:
+        """The rows of a matrix that ``ids``, [1, n], says: [1, n, columns]. Only these rows are widened."""
+        found = self.tensor(name, (rows, columns))
+        if found.kind.name in ("F32", "BF16"):
+            return self.add("Gather", self._wide(found), ids)
+        if found.kind.name == "F16":
+            return self.add("Cast", self.add("Gather", self._halves(found), ids), to=1)
+        whole, scales, least = self._blocks(found)
+        shape = self.array(np.array([1, -1, columns // _BLOCK, _BLOCK], np.int64))
+        narrow = self.array(np.array([1, -1, columns // _BLOCK, 1], np.int64))
+        wide = self.add("Reshape", self.add("Cast", self.add("Gather", whole, ids), to=1), shape)
+        wide = self.add("Mul", wide, self.add("Reshape", self.add("Gather", scales, ids), narrow))
+        if least:
+            wide = self.add("Add", wide, self.add("Reshape", self.add("Gather", least, ids), narrow))
+        return self.add("Reshape", wide, self.array(np.array([1, -1, columns], np.int64)))
+
+    def _matrix(self, found: GgufTensor) -> str:
+        """The name of a matrix in float32; what it is made of is narrow where the file's numbers are."""
+        if found.kind.name in ("F32", "BF16"):
+            return self._wide(found)
+        if found.kind.name == "F16":
+            return self.add("Cast", self._halves(found), to=1)
+        whole, scales, least = self._blocks(found)
+        bits = 4 if found.kind.name.startswith("Q4") else 8
+        parts = [whole, scales, *(["", least] if least else [])]
+        return self.add("DequantizeLinear", *parts, axis=1, block_size=_BLOCK, bits=bits)
+
+    def _halves(self, found: GgufTensor) -> str:
+        return self._stored(found.name, found.shape, "f16", self._file(found, np.dtype("<f2"), found.shape))
+
+    def _wide(self, found: GgufTensor) -> str:
+        """The name of a constant in float32."""
+        source = self._file(found, np.dtype("<f4"), found.shape)
+        match found.kind.name:
+            case "F32":
+                return self._stored(found.name, found.shape, "f32", source)
+            case "F16":
+                halves = self._file(found, np.dtype("<f2"), found.shape)
+                return self._stored(found.name, found.shape, "f32", MappedSource(halves, _from_halves, "widened"))
+            case "BF16":
+                raw = self._file(found, np.dtype("<u2"), found.shape)
+                return self._stored(found.name, found.shape, "f32", MappedSource(raw, _from_upper, "bf16"))
+        raise GraphError(f"tensor {found.name!r}: type {found.kind.name} is not supported for vectors")
+
+    def _blocks(self, found: GgufTensor) -> tuple[str, str, str]:
+        """Names of the integers of a matrix, of their scales, and of what is added last, "" where nothing is."""
+        split = _SPLITS.get(found.kind.name)
+        if split is None:
+            raise GraphError(f"tensor {found.name!r}: type {found.kind.name} is not supported")
+        rows, columns = found.shape
+        raw = self._file(found, _U8, (rows, columns // _BLOCK, found.kind.nbytes))
+        names = []
+        for part, (dtype, function) in split.items():
+            shape = (rows, columns if part == "whole" else columns // _BLOCK)
+            source = MappedSource(raw, _shaped(function, shape), f"{found.kind.name}.{part}")
+            names.append(self._stored(f"{found.name}.{part}", shape, dtype, source))
+        return names[0], names[1], names[2] if len(names) > 2 else ""
+
+    def _file(self, found: GgufTensor, dtype: np.dtype[np.generic], shape: tuple[int, ...]) -> FileSource:
+        return FileSource(self.opened.file, found.offset, dtype, shape)
+
+
+def _shaped(function: Callable[[Array], Array], shape: tuple[int, ...]) -> Callable[[Array], Array]:
+    return lambda raw: np.ascontiguousarray(function(raw)).reshape(shape)
+
+
+def _from_halves(values: Array) -> Array:
+    return values.astype(np.float32)
+
+
+def _from_upper(values: Array) -> Array:
+    upper: np.ndarray = values.astype(np.uint32) << np.uint32(16)
+    wide: Array = upper.view(np.float32)
+    return wide
+
+
+def _half_at(start: int) -> Callable[[Array], Array]:
+    """Return the reader of a float16 at a byte of each block."""
+    return lambda raw: np.ascontiguousarray(raw[..., start : start + 2]).view("<f2").astype(np.float32)
+
+
+def _nibbles(raw: Array) -> Array:
+    """The 32 numbers of 4 bits of each block: the low ones first."""
+    return np.concatenate([raw & np.uint8(15), raw >> np.uint8(4)], -1)
+
+
+def _fifths(raw: Array, start: int) -> Array:
+    """The 32 numbers of 5 bits of each block: the fifth bits lie in 4 bytes before the others."""
+    upper = np.unpackbits(np.ascontiguousarray(raw[..., start : start + 4]), -1, bitorder="little")
+    whole: Array = _nibbles(raw[..., start + 4 :]) | upper << np.uint8(4)
+    return whole
+
+
+_Split = dict[str, tuple[str, Callable[[Array], Array]]]
+_SPLITS: dict[str, _Split] = {
+    "Q4_0": {
+        "whole": ("i8", lambda raw: _nibbles(raw[..., 2:]).view(np.int8) - np.int8(8)),
+        "scales": ("f32", _half_at(0)),
+    },
+    "Q4_1": {
+        "whole": ("u8", lambda raw: _nibbles(raw[..., 4:])),
+        "scales": ("f32", _half_at(0)),
+        "least": ("f32", _half_at(2)),
+    },
+    "Q5_0": {
+        "whole": ("i8", lambda raw: _fifths(raw, 2).view(np.int8) - np.int8(16)),
+        "scales": ("f32", _half_at(0)),
+    },
+    "Q8_0": {"whole": ("i8", lambda raw: raw[..., 2:].view(np.int8)), "scales": ("f32", _half_at(0))},
+}
+"""The parts of blocks: integers, scales, and what is added last."""

@@ -1,0 +1,45 @@
+"""Decoders of every family, and every type of tensors, compute what a plain decoder in numpy does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import flexnn
+from tests.support.gguf_models import SMALL, TYPES, Small, logits, write_small
+
+
+def _run(session: flexnn.Session, small: Small, ids: list[int], cuts: list[int]) -> np.ndarray:
+    """Logits of all positions, of a session that gets the tokens in parts."""
+    size = (1, small.kv_heads, 0, small.key)
+    state = {i.name: np.zeros(size, np.float32) for i in session.get_inputs() if i.name.startswith("past")}
+    found = []
+    for first, end in zip([0, *cuts], [*cuts, len(ids)], strict=True):
+        feeds = {"input_ids": np.array([ids[first:end]]), "position_ids": np.arange(first, end)[None], **state}
+        made = dict(zip([o.name for o in session.get_outputs()], session.run(None, feeds), strict=True))
+        found.append(made.pop("logits")[0])
+        state = {name.replace("present", "past_key_values"): value for name, value in made.items()}
+    return np.concatenate(found)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_family_computes_what_numpy_does(tmp_path: Path, name: str) -> None:
+    small = SMALL[name]
+    tensors = write_small(tmp_path / "small.gguf", small)
+    ids = np.random.default_rng(1).integers(0, small.vocabulary, 11).tolist()
+    flexnn.compile(tmp_path / "small.gguf")
+    session = flexnn.Session(tmp_path / "small.flexnn")
+    found = _run(session, small, ids, [5, 6])
+    np.testing.assert_allclose(found, logits(small, tensors, ids), atol=2e-4)
+
+
+@pytest.mark.parametrize("kind", TYPES)
+def test_type_of_tensors_is_exact(tmp_path: Path, kind: str) -> None:
+    small = replace(SMALL["llama"], kind=kind, tied=True, width=128, hidden=160)
+    tensors = write_small(tmp_path / "small.gguf", small)
+    ids = np.random.default_rng(2).integers(0, small.vocabulary, 7).tolist()
+    session = flexnn.Session(flexnn.compile(tmp_path / "small.gguf"))
+    np.testing.assert_allclose(_run(session, small, ids, [6]), logits(small, tensors, ids), atol=2e-4)
