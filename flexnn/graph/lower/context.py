@@ -256,6 +256,7 @@ LOWERINGS: Registry[Lowering] = Registry(
         " QuantizeLinear",
         "recurrent": "GRU LSTM RNN",
         "sampling": "GridSample RoiAlign",
+        "state": "flexnn.CachedAttention",
         "trees": "flexnn.Trees",
     },
 )
