@@ -12,7 +12,7 @@ from flexnn.units import Groups
 
 from .costs import graph_costs, stored_table
 from .errors import BudgetError
-from .overhead import overhead_bytes, with_groups
+from .overhead import ADDED_BYTES, overhead_bytes, with_groups
 from .report import Plan
 from .setting import Setting
 from .types import Costs
@@ -68,6 +68,9 @@ class Planner:
             least = min((planner.minimum for planner in found), default=self._whole.minimum)
             if bands.minimum <= min(WORTH * self._whole.minimum, WORTH_FORM * least):
                 found.append(bands)
+        most = max((planner.graph.added for planner in found), default=0)
+        for planner in (self._whole, *found):
+            planner.count_beside(ADDED_BYTES * (most - planner.graph.added))
         return found
 
     @property
@@ -128,7 +131,7 @@ class Planner:
         """Return the plan of the variant that is predicted to be the fastest of those that fit. None is slower with
         more memory, so neither is the fastest one.
         """
-        if memory is not None and memory < self.minimum:
+        if memory is not None and memory < self._whole.minimum and memory < self.minimum:
             raise self._refusal(memory)
         if memory is None or self._all_pinned is self._whole or memory > self._weight_bytes:
             # Not kept: rarely asked for, in the budget.

@@ -138,6 +138,7 @@ class VariantPlanner:
         started = time.perf_counter_ns()
         self._graph, self._overhead, self._machine = graph, setting.overhead, setting.machine
         self._costs = costs or graph_costs(graph, setting, in_file=in_file)
+        self._beside_bytes = 0
         step_bytes = sum(self._parts(1).values()) - sum(self._parts(0).values())
         self._fixed_bytes = sum(self._parts(0).values()) + front_bytes(self._costs)
         self._step_bytes = step_bytes
@@ -193,7 +194,13 @@ class VariantPlanner:
         return Bounding(self._graph, self._costs, self._machine)
 
     def _parts(self, rows: int) -> dict[str, int]:
-        return self._overhead(self._graph, rows, rows, self._costs.threads)
+        parts = self._overhead(self._graph, rows, rows, self._costs.threads)
+        return parts | {"program": parts["program"] + self._beside_bytes}
+
+    def count_beside(self, nbytes: int) -> None:
+        """Count bytes that planning keeps beside this variant, whichever is chosen: of larger forms of the graph."""
+        self._beside_bytes += nbytes
+        self._fixed_bytes += nbytes
 
     @property
     def minimum(self) -> int:
