@@ -120,7 +120,10 @@ class Teams(Arena):
         align = self.segments.setting.io_align
         others = [segment for segment in self._open if segment not in segments]
         closed = [other for other in self.segments if other not in segments and other not in self._open]
-        slots = align_up(max((member.slot_bytes for member in team), default=0), align)
+        stays = [
+            found for found in self._ready.values() if found.slot_bytes and found.segments and self._is_open(found)
+        ]
+        slots = align_up(max((member.slot_bytes for member in (*team, *stays)), default=0), align)
         working = max([self.segments.floor_bytes, *(other.working_bytes for other in others)])
         return {
             "values": max((member.values_bytes + member.stacks_bytes for member in team), default=0) + slots,
