@@ -12,6 +12,7 @@ from flexnn.units import Groups
 
 from .costs import graph_costs, stored_table
 from .errors import BudgetError
+from .garbage import Uncollected
 from .overhead import ADDED_BYTES, overhead_bytes, with_groups
 from .report import Plan
 from .setting import Setting
@@ -44,7 +45,8 @@ class Planner:
         has_tables = any(node.op in GATHERS and stored_table(graph, node) for node in graph.nodes)
 
         self._graph, self._setting, self._groups = graph, setting, groups
-        self._whole = VariantPlanner(graph, setting, in_file=has_tables)
+        with Uncollected(graph):
+            self._whole = VariantPlanner(graph, setting, in_file=has_tables)
         self._all_pinned = None if has_tables else self._whole
         self._weight_bytes = sum(weight.nbytes for weight in graph.weights)
 
@@ -101,7 +103,8 @@ class Planner:
     def plan(self, memory: int | None) -> Plan:
         """Return the plan for ``memory`` bytes (None: no limit), in groups where they were asked for. BudgetError."""
         if self._groups is None:
-            return self._one_by_one(memory)
+            with Uncollected(self._graph):
+                return self._one_by_one(memory)
         if self._groups == "auto":
             plan = self._one_by_one(memory)
             return plan if plan.is_streaming else self._grouping().better(plan)

@@ -22,6 +22,7 @@ from flexnn.regions import Control, Read, Region, Stretch
 from flexnn.regions.control import carried_count
 from flexnn.regions.ranges import Ranges
 
+from .engine import SessionError
 from .growing import GUESS
 from .needs import alone_bytes, live_bytes, without_programs
 from .open_shapes import OpenShapesRun
@@ -35,6 +36,10 @@ MOST = 1 << 31
 """Numbers above this are no sizes that a run makes, but stand for endless ones."""
 LOADED_BYTES_MAX = 1 << 20
 """Most bytes of a constant whose numbers are looked at."""
+
+GUESSED_BYTES = 1 << 30
+"""Bytes from which zeros that the system has no room for say that a guess is too large, not that memory is out."""
+NO_MEMORY = "the system has no memory to find the smallest budget of this run"
 
 
 class Absent(np.ndarray[Any, np.dtype[Any]]):
@@ -109,13 +114,16 @@ class Ahead(OpenShapesRun):
         """The largest dimension so far that nobody guessed."""
 
     def needed(self) -> int:
-        """Return the smallest budget of the run, as far as it can be walked."""
+        """Return the smallest budget of the run, as far as it can be walked. Raises SessionError if memory is out."""
         try:
             shapes = tuple([array.shape for array in self._inputs.values()])
             outputs = self._walk(self._root, dict(self._inputs), shapes)
             self.tally.give(sum(array.nbytes for array in outputs))
-        except (GraphError, MemoryError, RecursionError):  # shapes that are too large need not fit together
-            pass
+        except MemoryError:
+            raise SessionError(NO_MEMORY) from None
+        except (GraphError, RecursionError) as error:  # shapes that are too large need not fit together
+            if isinstance(error.__context__, MemoryError):  # what numpy could not take
+                raise SessionError(NO_MEMORY) from None
         return self.tally.needed
 
     # ---- what the run found before it was refused ----
@@ -233,7 +241,7 @@ class Ahead(OpenShapesRun):
             most = self._ranges.most(region, name)
             if most is not None:
                 return np.array(most).astype(array.dtype)
-        return np.zeros(array.shape, array.dtype)
+        return _zeros(array)
 
     # ---- bodies that Python walks ----
 
@@ -357,6 +365,16 @@ class _Turns:
         axes = axes_of(self._node, "scan_output_axes")
         axis = axes[k] % (row.ndim + 1) if k < len(axes) else 0
         return absent((*row.shape[:axis], turns, *row.shape[axis:]), row.dtype)
+
+
+def _zeros(array: Array) -> Array:
+    """Return zeros of an array's shape. Raises GraphError where no system has room for a guess, MemoryError."""
+    try:
+        return np.zeros(array.shape, array.dtype)
+    except (MemoryError, ValueError):
+        if array.nbytes < GUESSED_BYTES:
+            raise
+    raise GraphError("a guess is larger than memory")
 
 
 def axes_of(node: ModelNode, name: str) -> list[int]:

@@ -11,7 +11,8 @@ from onnx import TensorProto, helper
 
 import flexnn
 from bench.budgets.dynamic_graphs import random_graph
-from flexnn.graph.ir import Array
+from flexnn.graph.ir import Array, GraphError
+from flexnn.run.ahead import Ahead, _zeros, absent
 from flexnn.session import open_for_tests
 from tests.support.regions import BOOL, F32, I64, check_run, graph_of, model_of, numbers, opened, value
 
@@ -65,6 +66,34 @@ def test_the_first_refusal_names_what_suffices(seed: int, tmp_path: Path) -> Non
             session.run(None, {"x": x})
         session.memory = error.value.minimum
         session.run(None, {"x": x})
+
+
+@pytest.mark.parametrize("is_numpys", [False, True])
+def test_memory_that_fails_is_told(is_numpys: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looking ahead fails for want of memory: the error says so, and the session goes on."""
+    model, x = random_graph(SEEDS[0])
+    onnx.save(model, tmp_path / "m.onnx")
+
+    def fail(*_: object) -> None:
+        try:
+            raise MemoryError
+        except MemoryError:
+            if not is_numpys:
+                raise
+            raise GraphError("Add: no memory") from None
+
+    with open_for_tests(flexnn.compile(tmp_path / "m.onnx"), memory=1, threads=1) as session:
+        with monkeypatch.context() as patch:
+            patch.setattr(Ahead, "_walk", fail)
+            with pytest.raises(flexnn.SessionError, match="the system has no memory to find the smallest budget"):
+                session.run(None, {"x": x})
+        with pytest.raises(flexnn.BudgetError):
+            session.run(None, {"x": x})
+
+
+def test_a_guess_beyond_memory_is_no_lack_of_it() -> None:
+    with pytest.raises(GraphError, match="a guess is larger than memory"):
+        _zeros(absent((1 << 60,), np.dtype(np.float32)))
 
 
 def test_a_byte_less_than_the_smallest_is_refused(tmp_path: Path) -> None:
