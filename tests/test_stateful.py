@@ -11,7 +11,7 @@ import pytest
 
 import flexnn
 from flexnn.session import open_for_tests
-from tests.support.decoders import USUAL, Caller, Sizes, write_grouped
+from tests.support.decoders import USUAL, Caller, Sizes, write_eager, write_grouped
 
 CHUNKS = (3, 1, 1, 8, 40, 1, 33, 5, 1, 100)
 
@@ -63,6 +63,18 @@ def test_attention_of_onnxruntime_genai(tmp_path: Path, rotary: bool, attrs: dic
         assert compared(str(model), session, Sizes(heads=6, groups=3)) < 2e-5
 
 
+@pytest.mark.parametrize("positions", [False, True])
+@pytest.mark.parametrize("window", [0, 20])
+@pytest.mark.parametrize("groups", [2, 4])
+def test_attention_step_by_step(tmp_path: Path, positions: bool, window: int, groups: int) -> None:
+    sizes = Sizes(groups=groups)
+    model = write_eager(tmp_path / "m.onnx", sizes, positions=positions, window=window)
+    artifact = flexnn.compile(model)
+    with open_for_tests(artifact, kv_capacity=200, kv="f32", all_logits=True, poison=True) as session:
+        assert [arg.name for arg in session.get_inputs()] == ["input_ids"]
+        assert compared(str(model), session, sizes) < 2e-5
+
+
 def test_the_callers_manner_of_onnxruntime_still_works(decoder: tuple[str, str]) -> None:
     model, artifact = decoder
     with flexnn.Session(artifact) as session:
@@ -100,9 +112,9 @@ def test_a_state_in_a_file_is_gone_on_from(decoder: tuple[str, str], tmp_path: P
         np.testing.assert_array_equal(session.run(None, {"input_ids": ids[:, 20:23]})[0], wanted)
     with flexnn.Session(decoder[1], kv_capacity=16) as session, pytest.raises(flexnn.StateError, match="its 20 tokens"):
         session.load_state(path)
-    with flexnn.Session(decoder[1], kv_capacity=64, kv="f32") as session:
-        with pytest.raises(flexnn.StateError, match="another type or other sizes"):
-            session.load_state(path)
+    wrong = pytest.raises(flexnn.StateError, match="another type or other sizes")
+    with flexnn.Session(decoder[1], kv_capacity=64, kv="f32") as session, wrong:
+        session.load_state(path)
 
 
 @pytest.mark.parametrize("change", ["cut", "flip", "longer", "header"])
