@@ -10,6 +10,7 @@ import onnxruntime
 import pytest
 
 import flexnn
+from bench.models.growing import empty_caches, write_decoder
 from flexnn.session import open_for_tests
 from tests.support.decoders import USUAL, Caller, Sizes, write_eager, write_grouped
 
@@ -73,6 +74,35 @@ def test_attention_step_by_step(tmp_path: Path, positions: bool, window: int, gr
     with open_for_tests(artifact, kv_capacity=200, kv="f32", all_logits=True, poison=True) as session:
         assert [arg.name for arg in session.get_inputs()] == ["input_ids"]
         assert compared(str(model), session, sizes) < 2e-5
+
+
+def test_a_decoder_of_one_token_at_a_time(tmp_path: Path) -> None:
+    """Its attention needs no mask, and its input has another name than usual."""
+    model = write_decoder(tmp_path / "m.onnx")
+    theirs, past = onnxruntime.InferenceSession(str(model)), empty_caches()
+    with flexnn.Session(flexnn.compile(model), kv_capacity=20, kv="f32") as session:
+        for token in ids_of(USUAL, 20)[0]:
+            wanted, *present = theirs.run(None, {"token": token[None, None], **past})
+            order = [name.removeprefix("present_") for name in (arg.name for arg in theirs.get_outputs()[1:])]
+            past = {f"past_{name}": value for name, value in zip(order, present, strict=True)}
+            np.testing.assert_allclose(session.run(None, {"token": token[None, None]})[0], wanted, atol=1e-4)
+
+
+def test_a_budget_that_follows_the_system(decoder: tuple[str, str]) -> None:
+    with flexnn.Session(decoder[1], "auto", kv_capacity=64) as session:
+        session.run(None, {"input_ids": ids_of(USUAL)[:, :9]})
+        assert session.state_length == 9
+
+
+def test_the_budget_changes_and_the_state_stays(decoder: tuple[str, str]) -> None:
+    ids = ids_of(USUAL)
+    with flexnn.Session(decoder[1], kv_capacity=64, deterministic=True) as session:
+        session.run(None, {"input_ids": ids[:, :20]})
+        session.memory = "20MiB"
+        made = session.run(None, {"input_ids": ids[:, 20:21]})[0]
+        session.reset(20)
+        session.memory = None
+        np.testing.assert_array_equal(session.run(None, {"input_ids": ids[:, 20:21]})[0], made)
 
 
 def test_the_callers_manner_of_onnxruntime_still_works(decoder: tuple[str, str]) -> None:

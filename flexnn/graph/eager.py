@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,6 +33,13 @@ class Eager:
     """Value that is added to scores, or says which count; "" without."""
 
 
+class _Scores(NamedTuple):
+    product: ModelNode
+    scale: float
+    softcap: float
+    mask: str
+
+
 class EagerAttention:
     """Finder of such attention in a graph."""
 
@@ -48,14 +56,25 @@ class EagerAttention:
         softmax = self._softmax(node.input[0]) if values else None
         if values is None or softmax is None:
             return None
-        name, scale, softcap, mask = softmax.input[0], 1.0, 0.0, ""
+        scores = self._scores(softmax.input[0])
+        keys = self._joined(scores.product.input[1]) if scores is not None else None
+        if scores is None or keys is None or values[1] != 1:
+            return None
+        past, new = ((keys[0].input[i], values[0].input[i]) for i in (0, 1))
+        present = keys[0].output[0], values[0].output[0]
+        scale = scores.scale * keys[1]
+        return Eager(node, scores.product.input[0], new, past, present, scale, scores.softcap, scores.mask)
+
+    def _scores(self, name: str) -> _Scores | None:
+        """Return what softmax is taken of: a product, scaled, perhaps capped, and a mask."""
+        scale, softcap, mask = 1.0, 0.0, ""
         for _ in range(_STEPS_MAX):
             step = self._maker.get(name)
             if step is None:
                 return None
-            if step.op_type == "MatMul":
-                break
             number = self._number(step)
+            if step.op_type == "MatMul":
+                return _Scores(step, scale * (softcap or 1.0), softcap, mask)
             if step.op_type in ("Mul", "Div") and number is not None:
                 factor = number if step.op_type == "Mul" else 1 / number
                 scale, name = scale * factor, self._other(step)
@@ -67,15 +86,7 @@ class EagerAttention:
                 name = step.input[0]
             else:
                 return None
-        keys = self._joined(step.input[1])
-        if step.op_type != "MatMul" or keys is None:
-            return None
-        scale *= (softcap or 1.0) * keys[1]
-        past = keys[0].input[0], values[0].input[0]
-        new = keys[0].input[1], values[0].input[1]
-        if values[1] != 1:
-            return None
-        return Eager(node, step.input[0], new, past, (keys[0].output[0], values[0].output[0]), scale, softcap, mask)
+        return None
 
     def _softmax(self, name: str) -> ModelNode | None:
         for _ in range(_STEPS_MAX):

@@ -14,7 +14,7 @@ import numpy as np
 
 from .eager import Eager, EagerAttention
 from .ir import DTYPE_NAMES, Array, GraphError
-from .lengths import Lengths
+from .lengths import MASK, Lengths
 from .model import Constant, Model, ModelAttr, ModelGraph, ModelNode, reads
 from .ports import Port
 from .sources import ArraySource
@@ -74,12 +74,21 @@ class _Rewriting:
 
     def done(self, *, all_rows: bool) -> Stateful:
         graph = self._graph
-        tokens = next((port.name for port in graph.inputs if port.name in IDS), "")
-        if not tokens:
-            raise GraphError(f"a model with state needs an input {' or '.join(IDS)}")
+        tokens = self._tokens_input()
         steps = self._eager()
-        lengths = Lengths(self._model, self._past | {name for step in steps.values() for name in step.past}, tokens)
-        graph.nodes = [self._node(node, steps.get(id(node)), lengths) for node in graph.nodes]
+        kept = {id(node) for node in graph.nodes if self._takes_past(node)}
+        lengths = Lengths(self._model, self._past, tokens.name)
+        is_single = tokens.dims is not None and tokens.dims[1:2] == (1,)
+        graph.nodes = [
+            self._of_step(node, steps[id(node)], lengths, is_single)
+            if id(node) in steps
+            else self._of_node(node, lengths, is_single)
+            if id(node) in kept
+            else self._attention(node, node.input, node.attrs)
+            if node.op_type == ATTENTION
+            else node
+            for node in graph.nodes
+        ]
         if not self._states:
             raise GraphError(
                 "no past keys and values were recognised: inputs that attention reads, or joins with new ones, and "
@@ -91,12 +100,12 @@ class _Rewriting:
             raise GraphError("a model with state needs logits as its first output")
         if all(port.name != LENGTH for port in graph.inputs):
             graph.inputs.append(Port(LENGTH, "i64", (1,)))
-        self._derive(tokens, lengths)
+        self._derive(tokens.name, lengths)
         if not all_rows:
             self._last_row(graph.outputs[0].name)
         graph.outputs = [graph.outputs[0], *(Port(name, None, None) for name in self._states)]
-        self._drop_unread(tokens)
-        return Stateful(replace(self._model, graph=graph), tokens, tuple(self._states))
+        self._drop_unread(tokens.name)
+        return Stateful(replace(self._model, graph=graph), tokens.name, tuple(self._states))
 
     def _eager(self) -> dict[int, Eager]:
         """Return attention that is written step by step, by its last node."""
@@ -112,28 +121,48 @@ class _Rewriting:
             self._present.update(given[name] for name in step.present)
         return found
 
-    def _node(self, node: ModelNode, step: Eager | None, lengths: Lengths) -> ModelNode:
-        if node.op_type == ATTENTION:
-            return self._attention(node, node.input, node.attrs)
-        if step is not None:
-            window = lengths.window(step.mask, self._capacity - WINDOW_ROWS, WINDOW_ROWS) if step.mask else 0
-            attrs: dict[str, ModelAttr] = {"scale": step.scale, "softcap": step.softcap, "window": window}
-            return self._attention(node, [step.q, *step.new, LENGTH], attrs)
-        past = [node.input[i] if i < len(node.input) else "" for i in (4, 5)]
+    def _tokens_input(self) -> Port:
+        """Return the input that holds the new tokens: by its name, or the one of whole numbers."""
+        ports = self._graph.inputs
+        others = [port for port in ports if port.dtype == "i64" and port.name not in (MASK, POSITIONS, LENGTH)]
+        named = [port for port in ports if port.name in IDS]
+        found = named[:1] or (others if len(others) == 1 else [])
+        if not found:
+            raise GraphError(f"a model with state needs an input {' or '.join(IDS)}")
+        return found[0]
+
+    def _takes_past(self, node: ModelNode) -> bool:
+        """Return whether attention has a past that is an input and a present that is an output, and note these."""
+        past, present = node.input[4:6], node.output[1:3]
         inputs, outputs = {port.name for port in self._graph.inputs}, {port.name for port in self._graph.outputs}
-        if node.op_type != "Attention" or not inputs.issuperset(past) or not outputs.issuperset(node.output[1:3]):
-            return node
-        mask = node.input[3]
-        if not mask and not node.attrs.get("is_causal"):
-            raise GraphError(f"{node.where}: attention that is not causal keeps no state")
-        masked = lengths.window(mask, self._capacity - WINDOW_ROWS, WINDOW_ROWS) if mask else 0
+        if node.op_type != "Attention" or len(past) < 2 or len(present) < 2:
+            return False
+        if not inputs.issuperset(past) or not outputs.issuperset(present):
+            return False
+        self._past.update(past)
+        self._present.update(present)
+        return True
+
+    def _of_step(self, node: ModelNode, step: Eager, lengths: Lengths, is_single: bool) -> ModelNode:
+        window = self._window(node, step.mask, lengths, is_causal=is_single)
+        attrs: dict[str, ModelAttr] = {"scale": step.scale, "softcap": step.softcap, "window": window}
+        return self._attention(node, [step.q, *step.new, LENGTH], attrs)
+
+    def _of_node(self, node: ModelNode, lengths: Lengths, is_single: bool) -> ModelNode:
+        is_causal = is_single or bool(node.attrs.get("is_causal"))
+        masked = self._window(node, node.input[3], lengths, is_causal=is_causal)
         known = {"scale": "scale", "softcap": "softcap", "q_num_heads": "num_heads", "kv_num_heads": "kv_heads"}
         attrs = {known[name]: value for name, value in node.attrs.items() if name in known}
-        window = node.attrs.get("left_window_size", -1)
-        attrs["window"] = window + 1 if isinstance(window, int) and window >= 0 else masked
-        self._past.update(past)
-        self._present.update(node.output[1:3])
+        left = node.attrs.get("left_window_size", -1)
+        attrs["window"] = left + 1 if isinstance(left, int) and left >= 0 else masked
         return self._attention(node, [*node.input[:3], LENGTH], attrs)
+
+    def _window(self, node: ModelNode, mask: str, lengths: Lengths, *, is_causal: bool) -> int:
+        """Return how many keys a query sees, 0 for all before it. Raises GraphError where it sees others."""
+        if not mask and not is_causal:
+            raise GraphError(f"{node.where}: attention that sees later tokens keeps no state")
+        new = 1 if is_causal else WINDOW_ROWS
+        return lengths.window(mask, self._capacity - new, new) if mask else 0
 
     def _attention(self, node: ModelNode, inputs: Sequence[str], attrs: dict[str, ModelAttr]) -> ModelNode:
         state = f"state.{len(self._states)}"
