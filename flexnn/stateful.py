@@ -1,4 +1,4 @@
-"""What a session with state adds to a session (docs/decisions/0053-state.md)."""
+"""Calls that a session with state has (docs/decisions/0053-state.md)."""
 
 from __future__ import annotations
 
@@ -61,6 +61,7 @@ class StateCalls:
         def called(run: Run) -> _T:
             from flexnn.run.stateful import StateRun  # most sessions have no state
 
+            run = getattr(run, "inner", run)  # of a budget that follows the system
             if not isinstance(run, StateRun):
                 raise SessionError("the session keeps no state: open it with kv_capacity")
             return call(run)

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from flexnn.artifact.model_section import StoredModel
 from flexnn.errors import StateError
 from flexnn.graph.bind import Binder
 from flexnn.graph.ir import DTYPES, Array, Graph
@@ -20,12 +19,12 @@ from flexnn.graph.large import mapping
 from flexnn.graph.passes import run_passes
 from flexnn.graph.ports import Port
 from flexnn.graph.stateful import LENGTH, Stateful, stateful
-from flexnn.measure.parts import Parts
-from flexnn.planning import BudgetError, MachineProfile, Plan, Planner, Setting
+from flexnn.planning import BudgetError, MachineProfile, Plan, Planner
 from flexnn.planning.overhead import NODE_BYTES, PART_NAMES, overhead_bytes
 from flexnn.planning.relocate import relocated
 from flexnn.planning.types import LINE, Program, align_up
 
+from . import state_file
 from .constants import Packing
 from .engine import BoundProgram, Engine, SessionError
 from .model_file import ModelFile
@@ -48,8 +47,6 @@ class _Width:
     planner: Planner
     plan: Plan | None = None
     program: BoundProgram | None = None
-    buffers: list[Array] | None = None
-    """What a run hands to the program, but for tokens and logits."""
 
 
 def _bound_graph(made: Stateful, tokens: int) -> Graph:
@@ -59,7 +56,7 @@ def _bound_graph(made: Stateful, tokens: int) -> Graph:
     binder.constants = model.graph.constants
     for port in model.graph.inputs:
         dims = port.dims or ()
-        shape = (1,) if port.name == LENGTH else (1, tokens, *(int(d or 0) for d in dims[2:] if not isinstance(d, str)))
+        shape = (1,) if port.name == LENGTH else (1, tokens, *(d for d in dims[2:] if isinstance(d, int)))
         binder.add_input(port.name, shape, str(port.dtype))
     for node in model.graph.nodes:
         binder.add(node)
@@ -82,7 +79,9 @@ class StateRun:
         self._setting = options.setting(self._machine, file.io_align)._replace(overhead=_program_overhead)
         segments = BoundSegments(stored, options.memory, self._setting)
         self._model_bytes = segments.model_bytes
-        widths = [width for width in WIDTHS if width <= self.capacity]
+        dims = next(port.dims for port in made.model.graph.inputs if port.name == made.tokens)
+        fixed = dims[1] if dims is not None and isinstance(dims[1], int) else 0
+        widths = [width for width in WIDTHS if width <= self.capacity and (not fixed or width == fixed)] or [fixed]
         self._widths = [self._width(made, width, segments) for width in widths]
         self._find_ports(made)
         self.length = 0
@@ -126,6 +125,8 @@ class StateRun:
         sizes = [align_up(tensor.nbytes) for tensor in tensors]
         self._state_bytes = sum(sizes)
         memory = mapping(self._state_bytes)
+        if self._options.poison:
+            memory.write(b"\xff" * self._state_bytes)
         ends = np.cumsum([0, *sizes]).tolist()
         self._states = [
             np.ndarray(tensor.shape, DTYPES[tensor.dtype], buffer=memory, offset=at)
@@ -194,9 +195,7 @@ class StateRun:
     def _bind(self, plans: list[tuple[Plan, Program]]) -> None:
         for width, (plan, program) in zip(self._widths, plans, strict=True):
             width.plan = plan
-            width.program = BoundProgram(
-                self._engine, self.artifact, plan, program, direct_fd=self._file.direct_fd
-            )
+            width.program = BoundProgram(self._engine, self.artifact, plan, program, direct_fd=self._file.direct_fd)
         self._engine.trim()
         self._arena_bytes = max(program.arena_bytes for _, program in plans)
 
@@ -221,8 +220,8 @@ class StateRun:
         """
         (tokens,) = inputs
         count = tokens.shape[1]
-        if not count:
-            raise StateError("there are no new tokens")
+        if not count or count % self._widths[-1].tokens:
+            raise StateError(f"{count} new tokens are not a multiple of the model's {self._widths[-1].tokens}")
         if self.length + count > self.capacity:
             raise StateError(
                 f"{count} tokens after {self.length} are beyond the state's capacity of {self.capacity}: "
@@ -267,6 +266,19 @@ class StateRun:
         if not 0 <= length <= self.length:
             raise StateError(f"the state has {self.length} tokens, so it cannot be reset to {length}")
         self.length = length
+
+    def save(self, path: str) -> None:
+        """Write the state to a file. Raises OSError."""
+        state_file.save(path, self.artifact.header.source_sha256, self._states, self.length)
+
+    def load(self, path: str) -> None:
+        """Replace the state by that of a file. Raises StateError, with the state as it was, and OSError."""
+        before, self.length = self.length, 0  # a file that is cut while it is read leaves no state
+        try:
+            self.length = state_file.load(path, self.artifact.header.source_sha256, self._states)
+        except StateError:
+            self.length = before
+            raise
 
     def repeat(self, feed: Mapping[str, Any]) -> list[Array] | None:
         """Return None: no two runs are alike."""
