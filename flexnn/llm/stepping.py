@@ -1,4 +1,4 @@
-"""What generation asks of a decoder, and a decoder over a session whose keys and values are handed over by hand."""
+"""Decoders as generation sees them, and a decoder over a session whose keys and values are handed over by hand."""
 
 from __future__ import annotations
 
@@ -61,14 +61,13 @@ class PastDecoder:
         self._session = session
         self.capacity = capacity
         inputs = {port.name: port for port in session.get_inputs()}
-        self._sizes = {name: port.shape for name, port in inputs.items() if name.startswith(PAST)}
+        sizes = {name: port.shape for name, port in inputs.items() if name.startswith(PAST)}
         self._has_positions, self._has_mask = "position_ids" in inputs, "attention_mask" in inputs
         names = [port.name for port in session.get_outputs()]
-        known = len(self._sizes) + self._has_positions + self._has_mask + 1
-        if "input_ids" not in inputs or "logits" not in names or known != len(inputs) or not self._sizes:
+        known = len(sizes) + self._has_positions + self._has_mask + 1
+        if "input_ids" not in inputs or "logits" not in names or known != len(inputs) or not sizes:
             raise GraphError("not a decoder of tokens: it needs input_ids, past_key_values.* and logits")
-        if any(len(shape) != 4 for shape in self._sizes.values()):
-            raise GraphError("past keys and values need four dimensions")
+        self._empty = {name: _nothing(shape) for name, shape in sizes.items()}
         self._names = names
         self._past: dict[str, np.ndarray] = {}
         self.length = 0
@@ -97,18 +96,13 @@ class PastDecoder:
         logits: np.ndarray = made.pop("logits")
         self._past = {name.replace(PRESENT, PAST, 1): value for name, value in made.items()}
         self.length = end
-        return logits[0]
+        rows: np.ndarray = logits[0]
+        return rows
 
     def reset(self, length: int = 0) -> None:
         """Forget all tokens but the first ``length``."""
         if length == 0:
-            self._past = {
-                name: np.zeros(
-                    [0 if not isinstance(d, int) and i == 2 else 1 if i == 0 else d for i, d in enumerate(s)],
-                    np.float32,
-                )
-                for name, s in self._sizes.items()
-            }
+            self._past = {name: np.zeros(shape, np.float32) for name, shape in self._empty.items()}
         elif length < self.length:
             self._past = {name: np.ascontiguousarray(value[:, :, :length]) for name, value in self._past.items()}
         self.length = min(length, self.length)
@@ -116,3 +110,10 @@ class PastDecoder:
     def close(self) -> None:
         """Close the session."""
         self._session.close()
+
+
+def _nothing(shape: Sequence[int | str | None]) -> tuple[int, ...]:
+    """The shape of past keys or values of no token. Raises GraphError."""
+    if len(shape) == 4 and isinstance(shape[1], int) and isinstance(shape[3], int):
+        return (1, shape[1], 0, shape[3])
+    raise GraphError(f"past keys and values of shape {list(shape)}: heads and their size must be known")
