@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from flexnn.artifact import ArtifactError
-from flexnn.errors import CompileError, FlexNNError
+from flexnn.errors import CompileError, FlexNNError, StateError
 from flexnn.graph.ir import GraphError
 from flexnn.planning import BudgetError, Plan
 from flexnn.session import NodeArg, Session, SessionError
@@ -27,6 +27,7 @@ __all__ = [
     "Pool",
     "Session",
     "SessionError",
+    "StateError",
     "__version__",
     "compile",
     "generate",

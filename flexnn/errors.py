@@ -37,3 +37,7 @@ class FlexNNError(Exception):
 
 class CompileError(FlexNNError, ValueError):
     """A model that does not compile."""
+
+
+class StateError(FlexNNError, ValueError):
+    """Tokens beyond the capacity of a session's state, or a state that cannot be used; the state is as it was."""

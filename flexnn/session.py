@@ -16,8 +16,9 @@ from flexnn.planning import BudgetError, Plan
 from flexnn.run.engine import DamageError, SessionError
 from flexnn.run.feeds import Feeds
 from flexnn.run.opening import open_run, prepare
-from flexnn.run.options import GivenGroups, Io, Profile, RunOptions, run_options
+from flexnn.run.options import GivenGroups, Io, Kv, Profile, RunOptions, run_options
 from flexnn.run.turns import Turns
+from flexnn.stateful import StateCalls
 from flexnn.units import asks_system, format_bytes, parse_bytes
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class NodeArg:
         return np.dtype({"float": "float32", "double": "float64"}.get(name, name))
 
 
-class Session:
+class Session(StateCalls):
     """A model opened for running inside a memory budget.
 
     Opening and running the session adds at most ``memory`` bytes to the process. Several threads may call ``run``;
@@ -89,6 +90,10 @@ class Session:
         deterministic: Whether kernels are chosen by rule, not by time, so that outputs are equal bit for bit whatever
             the threads, the budget and the session, on all machines of one instruction-set level. By default they
             are chosen by measured times, and may differ in the last bits.
+        kv_capacity: Rows of keys and values that a decoder keeps from run to run, as state of the session: it takes
+            new tokens only, and no past. Default: 1024 for a model that was imported with state, else no state.
+        kv: Type of keys and values in the state: ``"f16"``, or ``"f32"``.
+        all_logits: Whether runs with state return logits of all new tokens, not of the last one alone.
 
     Raises:
         BudgetError: The budget is too small; ``.minimum`` is the smallest that works, in bytes.
@@ -117,6 +122,9 @@ class Session:
         reuse_outputs: bool = False,
         own_outputs: bool = True,
         deterministic: bool = False,
+        kv_capacity: int | None = None,
+        kv: Kv = "f16",
+        all_logits: bool = False,
     ) -> None:
         given: dict[str, Any] = {
             "threads": threads,
@@ -127,6 +135,9 @@ class Session:
             "reuse_outputs": reuse_outputs,
             "own_outputs": own_outputs,
             "deterministic": deterministic,
+            "kv_capacity": kv_capacity,
+            "kv": kv,
+            "all_logits": all_logits,
         }
         self._open(os.fsdecode(path), shapes or {}, run_options(memory, progress=progress, **given), given)
 

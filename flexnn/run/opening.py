@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from flexnn.errors import CompileError
 from flexnn.graph.ir import Array
+from flexnn.graph.stateful import CAPACITY, has_state
 
 from .fixed import FixedRun
 from .model_file import ModelFile
@@ -32,7 +34,13 @@ def _opened(path: str, shapes: Mapping[str, tuple[int, ...]], options: RunOption
     file = ModelFile(path, options.io, shapes)
     try:
         if file.open_model is None:
+            if options.kv_capacity is not None:
+                raise CompileError(f"{path}: its shapes are fixed, so it keeps no state: leave kv_capacity out")
             return FixedRun(file, options)
+        if options.kv_capacity is not None or has_state(file.open_model.model):
+            from .stateful import StateRun
+
+            return StateRun(file, options._replace(kv_capacity=options.kv_capacity or CAPACITY))
         from .open_shapes import OpenShapesRun  # binding shapes costs imports that most sessions do without
 
         return OpenShapesRun(file, options.counting_outputs, look_ahead)

@@ -23,7 +23,10 @@ Io = Literal["buffered", "direct"]
 """Ways to read weights; the first is the default."""
 GivenGroups = int | Literal["auto", "off"] | None
 """Groups as a caller names them."""
-PROFILES, IO = get_args(Profile), get_args(Io)
+Kv = Literal["f16", "f32"]
+"""Types of keys and values in state; the first is the default."""
+PROFILES, IO, KV = get_args(Profile), get_args(Io), get_args(Kv)
+KV_CAPACITY_MAX = 1 << 24
 
 
 def default_threads() -> int:
@@ -67,6 +70,12 @@ class RunOptions(NamedTuple):
     """Text of a budget that is asked of the system; None: it is a size."""
     deterministic: bool = False
     """Whether kernels are chosen by rule, so that outputs do not depend on times, threads or budget."""
+    kv_capacity: int | None = None
+    """Rows of the state for keys and values; None: the model has no state, or the usual number."""
+    kv: str = "f16"
+    """Type of keys and values in the state."""
+    all_logits: bool = False
+    """Whether a run with state returns logits of all its tokens, not of the last alone."""
     poison: bool = False
     """Whether memory that must not be read is filled with NaN (tests)."""
     jitter_seed: int = 0
@@ -119,6 +128,9 @@ def run_options(
     progress: Callable[[str], None] | None = None,
     trace: bool = False,
     deterministic: bool = False,
+    kv_capacity: int | None = None,
+    kv: str = "f16",
+    all_logits: bool = False,
 ) -> RunOptions:
     """Return the options that a user gave, checked. Raises ValueError, or TypeError for threads that are no integer."""
     if io not in IO:
@@ -127,6 +139,10 @@ def run_options(
     count = default_threads() if threads is None else operator.index(threads)
     if not 1 <= count <= _core.MAX_THREADS:
         raise ValueError(f"threads is {threads}; it must be from 1 to {_core.MAX_THREADS}")
+    if kv not in KV:
+        raise ValueError(f"kv is {kv!r}; it must be {' or '.join(map(repr, KV))}")
+    if kv_capacity is not None and not 1 <= operator.index(kv_capacity) <= KV_CAPACITY_MAX:
+        raise ValueError(f"kv_capacity is {kv_capacity}; it must be from 1 to {KV_CAPACITY_MAX}")
     return RunOptions(
         memory=None if memory is None else budget(memory),
         threads=count,
@@ -139,6 +155,9 @@ def run_options(
         trace=trace,
         asked=memory if isinstance(memory, str) and asks_system(memory) else None,
         deterministic=deterministic,
+        kv_capacity=kv_capacity,
+        kv=kv,
+        all_logits=all_logits,
     )
 
 

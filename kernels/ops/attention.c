@@ -3,7 +3,11 @@
  * keys lie together. A unit walks its rows in runs that share keys; of each run a block of keys and values is packed
  * into panels, then for each tile of rows: scores, their softmax so far, and the product with the values, added up in
  * y. Packing does not pay for few rows: they read keys and values where they are. */
+#include "attend.h"
 #include "units.h"
+
+#include "flexnn/half.h"
+#include "flexnn/weight_form.h"
 
 #include <math.h>
 #include <string.h>
@@ -13,6 +17,7 @@
 #define KEYS_MAX 256                      /* of a block: a tile's scores stay in L1 */
 #define RUN_ROWS 512                      /* most rows that one packing serves */
 #define FEW 4                             /* fewer rows than this do not pay for it */
+#define FEW_OF_STATE 16                   /* where keys are widened into cache anyway */
 #define ROWS_MIN 32                       /* of a unit, where there are too few heads for the threads */
 #define HIDDEN (-1e30f)                   /* a mask of at most this leaves a key no weight beside one that is seen */
 
@@ -83,10 +88,12 @@ typedef struct workspace {
     float *scores;    /* [mr][keys] */
     float *k;         /* [keys / FX_NR][d][FX_NR] */
     float *v;         /* [panels of dv][keys][FX_NR] */
+    float *wide_k;    /* [keys][d] of halves; state only */
+    float *wide_v;
     int64_t bytes;
 } workspace;
 
-static workspace workspace_at(void *base, const fx_kernels *k, const fx_attention_params *p) {
+static workspace workspace_at(void *base, const fx_kernels *k, const fx_attention_params *p, int has_halves) {
     const int64_t keys = block_keys(p), rows = fx_min64(RUN_ROWS, (int64_t)p->heads / p->groups * p->m);
     int64_t at = 0;
     workspace s;
@@ -99,13 +106,19 @@ static workspace workspace_at(void *base, const fx_kernels *k, const fx_attentio
     FX_TAKE(s.scores, base, at, k->mr * keys);
     FX_TAKE(s.k, base, at, keys * p->d);
     FX_TAKE(s.v, base, at, keys * fx_round_up(p->dv, FX_NR));
+    FX_TAKE(s.wide_k, base, at, has_halves ? keys * p->d : 0);
+    FX_TAKE(s.wide_v, base, at, has_halves ? keys * p->d : 0);
     s.bytes = at;
     return s;
 }
 
 static int64_t workspace_bytes(const fx_kernels *k, uint32_t kernel, const fx_params *u) {
     (void)kernel;
-    return workspace_at(NULL, k, &u->attention).bytes;
+    return fx_attend_workspace(k, &u->attention, 0);
+}
+
+int64_t fx_attend_workspace(const fx_kernels *k, const fx_attention_params *p, int has_halves) {
+    return workspace_at(NULL, k, p, has_halves).bytes;
 }
 
 /* ---- units ---- */
@@ -136,7 +149,11 @@ static int64_t piece_at(const fx_attention_params *p, fx_window w, pieces cut, i
 
 static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, fx_window w, int threads) {
     (void)k, (void)kernel;
-    return w.y0 >= w.y1 ? 0 : (uint32_t)pieces_of(&u->attention, w, threads).count;
+    return fx_attend_units(&u->attention, w, threads);
+}
+
+uint32_t fx_attend_units(const fx_attention_params *p, fx_window w, int threads) {
+    return w.y0 >= w.y1 ? 0 : (uint32_t)pieces_of(p, w, threads).count;
 }
 
 /* ---- a run: rows that share keys ---- */
@@ -144,31 +161,33 @@ static uint32_t units(const fx_kernels *k, uint32_t kernel, const fx_params *u, 
 typedef struct run_of {
     const fx_call *call;
     const fx_attention_params *p;
-    const float *k, *v;
+    const fx_attend_state *state; /* NULL: keys and values are operands */
+    const float *k, *v;           /* of the block */
     workspace s;
     int64_t row0;       /* of the whole */
     int32_t rows, keys; /* keys: of a block */
+    int32_t first_key;  /* of the first block */
     int is_few;
 } run_of;
 
-static void pack_keys(const run_of *r, int32_t k0, int32_t count) {
+static void pack_keys(const run_of *r, int32_t count) {
     const fx_attention_params *p = r->p;
     for (int32_t j = 0; j < count; j += FX_NR) {
         float *to = r->s.k + (int64_t)j * p->d;
         const int32_t n = (int32_t)fx_min64(FX_NR, count - j);
         if (n < FX_NR)
             memset(to, 0, (size_t)p->d * FX_NR * sizeof(float));
-        const float *from = r->k + (int64_t)(k0 + j) * p->k_st;
+        const float *from = r->k + (int64_t)j * p->k_st;
         r->call->kernels->transpose_u32(
             &(fx_transpose){(const uint32_t *)from, (uint32_t *)to, n, p->d, p->k_st, FX_NR, 0, 0});
     }
 }
 
-static void pack_values(const run_of *r, int32_t k0, int32_t count) {
+static void pack_values(const run_of *r, int32_t count) {
     const fx_attention_params *p = r->p;
     for (int32_t j = 0; j < p->dv; j += FX_NR) {
         float *to = r->s.v + (int64_t)j * r->keys;
-        const float *from = r->v + (int64_t)k0 * p->v_st + j;
+        const float *from = r->v + j;
         const size_t n = (size_t)fx_min64(FX_NR, p->dv - j);
         if (n == FX_NR) {
             for (int32_t q = 0; q < count; q++, to += FX_NR, from += p->v_st)
@@ -201,19 +220,13 @@ static void scale_row(const run_of *r, float *y, float factor) {
                                                   .hi = INFINITY});
 }
 
-/* scores = q k for the tile's rows and keys [k0, k0 + keys). */
-static void multiply_keys(const run_of *r, int32_t rows, int32_t k0, int32_t keys) {
+/* scores = q k for the tile's rows and the first `keys` keys of the block. */
+static void multiply_keys(const run_of *r, int32_t rows, int32_t keys) {
     const fx_attention_params *p = r->p;
     const fx_kernels *k = r->call->kernels;
     if (r->is_few) {
-        k->few_rows_f32(&(fx_few_rows){.a = r->s.a,
-                                       .b = r->k + (int64_t)k0 * p->k_st,
-                                       .c = r->s.c,
-                                       .b_k = 1,
-                                       .b_n = p->k_st,
-                                       .rows = rows,
-                                       .columns = keys,
-                                       .k = p->d});
+        k->few_rows_f32(&(fx_few_rows){
+            .a = r->s.a, .b = r->k, .c = r->s.c, .b_k = 1, .b_n = p->k_st, .rows = rows, .columns = keys, .k = p->d});
         return;
     }
     const int32_t panels = (int32_t)fx_div_up(keys, FX_NR);
@@ -238,19 +251,19 @@ static void multiply_values(const run_of *r, int32_t rows, int32_t k0, int32_t k
     const float *const *scores = (const float *const *)r->s.c;
     if (r->is_few) {
         k->few_rows_f32(&(fx_few_rows){.a = scores,
-                                       .b = r->v + (int64_t)k0 * p->v_st,
+                                       .b = r->v,
                                        .c = r->s.y,
                                        .b_k = p->v_st,
                                        .b_n = 1,
                                        .rows = rows,
                                        .columns = p->dv,
                                        .k = keys,
-                                       .is_more = k0 > 0});
+                                       .is_more = k0 > r->first_key});
         return;
     }
     const int32_t panels = (int32_t)fx_div_up(p->dv, FX_NR);
     fx_gemm g = {.a = scores, .c = r->s.y, .w_panel = (int64_t)r->keys * FX_NR, .taps = 1, .k = keys, .block = keys};
-    g.r = k0 ? (const float *const *)r->s.y : NULL;
+    g.r = k0 > r->first_key ? (const float *const *)r->s.y : NULL;
     g.rows = rows;
     g.finish = fx_finish_of(FX_ACT_NONE, 0, 0);
     for (int32_t i = 0; i < panels; i += g.panels) {
@@ -290,6 +303,25 @@ static int32_t weighing(const run_of *r, int64_t row, int32_t k0, int32_t count,
     return end > 0 || max > HIDDEN / 2 ? end : count;
 }
 
+/* Caps the scores of a row's first `own` keys from k0 on, and hides those before its window. Returns 0 where all are
+ * hidden, else `own`. */
+static int32_t state_scores(const run_of *r, int64_t row, int32_t k0, int32_t own, fx_online_softmax *o) {
+    const fx_attend_state *state = r->state;
+    const int64_t hidden = state->window ? visible(r->p, row) - state->window - (int64_t)k0 : 0;
+    if (hidden >= own)
+        return 0;
+    if (state->softcap != 0) {
+        for (int32_t j = 0; j < own; j++)
+            o->x[j] *= o->scale / state->softcap;
+        fx_unary tanh = {.x = o->x, .y = o->x, .rows = 1, .n = own, .x_step = 1, .y_step = 1, .kind = FX_UNARY_TANH};
+        r->call->kernels->unary_f32(&tanh);
+        o->scale = state->softcap;
+    }
+    for (int32_t j = 0; j < hidden; j++)
+        o->x[j] = -INFINITY;
+    return own;
+}
+
 /* Rows [first, first + rows) of the run against keys [k0, k0 + count). */
 static void run_tile(const run_of *r, int32_t first, int32_t rows, int32_t k0, int32_t count) {
     const fx_attention_params *p = r->p;
@@ -304,11 +336,11 @@ static void run_tile(const run_of *r, int32_t first, int32_t rows, int32_t k0, i
     }
     if (seen <= 0)
         return;
-    multiply_keys(r, rows, k0, seen);
+    multiply_keys(r, rows, seen);
     const int32_t step = p->has_mask || p->is_causal ? 1 : rows; /* rows that see the same keys */
     for (int32_t i = 0; i < rows; i += step) {
         const int64_t row = r->row0 + first + i;
-        const int32_t own = (int32_t)fx_max64(0, fx_min64(seen, visible(p, row) - k0));
+        int32_t own = (int32_t)fx_max64(0, fx_min64(seen, visible(p, row) - k0));
         fx_online_softmax o = {.x = r->s.c[i], .x_step = r->keys, .rows = step, .n = own, .mask_step = p->mask_sn};
         o.scale = p->scale;
         o.max = r->s.max + first + i;
@@ -316,32 +348,69 @@ static void run_tile(const run_of *r, int32_t first, int32_t rows, int32_t k0, i
         o.factor = r->s.factor + i;
         o.mask = mask_row(r, row, k0);
         r->s.factor[i] = 1;
+        if (r->state)
+            own = state_scores(r, row, k0, own, &o);
         if (own)
             r->call->kernels->online_softmax_f32(&o);
         if (own < seen) /* then step is one row */
             memset(o.x + own, 0, (size_t)(seen - own) * sizeof(float));
     }
-    if (k0)
+    if (k0 > r->first_key)
         for (int32_t i = 0; i < rows; i++)
             scale_row(r, r->s.y[i], r->s.factor[i]);
     multiply_values(r, rows, k0, seen);
+}
+
+/* `count` keys, or values, of state from element `at` on as floats, where they are or in `wide`. */
+static const float *state_rows(const run_of *r, int64_t at, int32_t count, float *wide) {
+    if (!r->state->has_halves)
+        return (const float *)r->state->rows + at;
+    const uint16_t *from = (const uint16_t *)r->state->rows + at;
+    const int64_t n = (int64_t)count * r->p->d, whole = n / FX_NR * FX_NR;
+    r->call->kernels->weights_f32(&(fx_weights){.from = from, .to = wide, .n = whole, .wtype = FX_WTYPE_F16});
+    for (int64_t i = whole; i < n; i++)
+        wide[i] = (float)fx_half_to(from[i]);
+    return wide;
+}
+
+/* Finds the block's keys and values, and packs them where that pays. */
+static void take_block(run_of *r, int64_t batch, int64_t group, int32_t k0, int32_t count) {
+    const fx_attention_params *p = r->p;
+    const int64_t k_at = batch * p->k_sb + group * p->k_sh + (int64_t)k0 * p->k_st;
+    const int64_t v_at = batch * p->v_sb + group * p->v_sh + (int64_t)k0 * p->v_st;
+    if (r->state) {
+        r->k = state_rows(r, k_at, count, r->s.wide_k);
+        r->v = state_rows(r, v_at + (int64_t)p->groups * p->k_sh, count, r->s.wide_v);
+    } else {
+        r->k = (const float *)r->call->in[1] + k_at;
+        r->v = (const float *)r->call->in[2] + v_at;
+    }
+    if (!r->is_few) {
+        pack_keys(r, count);
+        pack_values(r, count);
+    }
+}
+
+static void start_sums(const run_of *r) {
+    const fx_attention_params *p = r->p;
+    for (int32_t i = 0; i < r->rows; i++) {
+        const float *sinks = r->state ? r->state->sinks : NULL;
+        r->s.max[i] = sinks ? sinks[(r->row0 + i) / p->m % p->heads] : -INFINITY;
+        r->s.sum[i] = sinks ? 1 : 0;
+    }
 }
 
 static void run_rows(run_of *r) {
     const fx_attention_params *p = r->p;
     const int64_t run = r->row0 / rows_of_run(p), batch = run / p->groups, group = run % p->groups;
     const int64_t tiles = fx_div_up(r->rows, r->call->kernels->mr);
-    r->k = (const float *)r->call->in[1] + batch * p->k_sb + group * p->k_sh;
-    r->v = (const float *)r->call->in[2] + batch * p->v_sb + group * p->v_sh;
-    r->is_few = rows_of_run(p) < FEW; /* decided by the whole, so that the result does not depend on how rows are cut */
-    for (int32_t i = 0; i < r->rows; i++)
-        r->s.max[i] = -INFINITY, r->s.sum[i] = 0;
-    for (int32_t k0 = 0; k0 < p->n; k0 += r->keys) {
+    /* Decided by the whole, so that the result does not depend on how rows are cut. */
+    r->is_few = rows_of_run(p) < (r->state ? FEW_OF_STATE : FEW);
+    r->first_key = r->state && r->state->window ? (int32_t)fx_max64(0, (int64_t)p->past + 1 - r->state->window) : 0;
+    start_sums(r);
+    for (int32_t k0 = r->first_key; k0 < p->n; k0 += r->keys) {
         const int32_t count = (int32_t)fx_min64(r->keys, p->n - k0);
-        if (!r->is_few) {
-            pack_keys(r, k0, count);
-            pack_values(r, k0, count);
-        }
+        take_block(r, batch, group, k0, count);
         for (int64_t t = 0, first = 0; t < tiles; t++) {
             const int64_t next = fx_cut_at(r->rows, tiles, t + 1);
             run_tile(r, (int32_t)first, (int32_t)(next - first), k0, count);
@@ -352,15 +421,26 @@ static void run_rows(run_of *r) {
         scale_row(r, output_row(r, r->row0 + i), r->s.sum[i] == 0 ? 1 : 1 / r->s.sum[i]);
 }
 
-static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) {
-    const fx_attention_params *p = &call->params->attention;
+void fx_attend(const fx_call *call, const fx_attention_params *most, const fx_attend_state *state, int threads,
+               uint32_t u0, uint32_t u1) {
+    fx_attention_params own = *most;
+    if (state) {
+        own.past = state->length;
+        own.n = state->length + own.m;
+    }
+    const fx_attention_params *p = &own;
     const pieces cut = pieces_of(p, call->window, threads);
-    run_of r = {.call = call, .p = p, .s = workspace_at(call->workspace, call->kernels, p), .keys = block_keys(p)};
+    const workspace s = workspace_at(call->workspace, call->kernels, most, state && state->has_halves);
+    run_of r = {.call = call, .p = p, .state = state, .s = s, .keys = block_keys(most)};
     const int64_t end = piece_at(p, call->window, cut, u1), per = rows_of_run(p);
     for (r.row0 = piece_at(p, call->window, cut, u0); r.row0 < end; r.row0 += r.rows) {
         r.rows = (int32_t)fx_min64(fx_min64(RUN_ROWS, per - r.row0 % per), end - r.row0);
         run_rows(&r);
     }
+}
+
+static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) {
+    fx_attend(call, &call->params->attention, NULL, threads, u0, u1);
     return FX_OK;
 }
 

@@ -209,6 +209,14 @@ SAMPLES: dict[str, tuple[list[Operand], dict[str, Attr]]] = {
     ),
     "resize_u8": ([((1, 4, 4, 3), "u8")], {**RESIZE, "scale_h": 2.0, "scale_w": 2.0}),
     "dwconv_u8": ([((1, 4, 4, 3), "u8")], {**WINDOW, **FINISH}),
+    "state_append": (
+        [((1, 2, 3, 4), "f32"), ((1, 2, 3, 4), "f32"), ((1,), "i64")],
+        {"capacity": 8, "dtype": "f16"},
+    ),
+    "state_attention": (
+        [((1, 4, 3, 4), "f32"), ((2, 2, 8, 4), "f16"), ((1,), "i64"), ((4,), "f32")],
+        {"scale": 0.5, "softcap": 0.0, "window": 0},
+    ),
     "rotary": (f32((1, 2, 3, 4), (1, 1, 3, 2), (1, 1, 3, 2)), {"turned": 4, "is_interleaved": 0}),
 }
 

@@ -5,7 +5,7 @@ https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md; and
 Of the default domain, those whose output has as many elements as the data say (selection.py).
 """
 
-from . import classic, fused, quantised, selection, sequences, trees  # noqa: F401 (each registers its operators)
+from . import classic, fused, grouped_query, quantised, selection, sequences, trees  # noqa: F401 (each registers its operators)
 from .expansion import EXPANSIONS, Expansion, Shared
 
 __all__ = ["EXPANSIONS", "Expansion", "Shared"]

@@ -19,6 +19,7 @@ from . import (  # noqa: F401 (each registers its operators)
     sampling,
     selection,
     shape,
+    state,
     trees,
 )
 from .constant import OPERAND_BYTES, Const, array_const, depends, is_sizes, of_halves, sizes_const

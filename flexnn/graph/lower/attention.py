@@ -11,17 +11,17 @@ from ..ir import Attr
 from ..strided import broadcast
 from .context import Context, Value, lowers
 
-_HEADS = [0, 2, 1, 3]
+HEADS = [0, 2, 1, 3]
 
 
-def _heads(ctx: Context, value: Value, name: str) -> Value:
+def heads_of(ctx: Context, value: Value, name: str) -> Value:
     """[batch, heads, tokens, dim]; of three dimensions the last holds the heads, ``name`` says how many."""
     shape, heads = ctx.shape(value), ctx.integer(name, 0)
     if len(shape) == 4:
         return value
     if len(shape) != 3 or heads < 1 or shape[2] % heads:
         raise ctx.error(f"shape {shape} does not divide into {name}={heads}")
-    return ctx.transpose(ctx.reshape(value, (*shape[:2], heads, shape[2] // heads)), _HEADS)
+    return ctx.transpose(ctx.reshape(value, (*shape[:2], heads, shape[2] // heads)), HEADS)
 
 
 def _mask(ctx: Context, mask: Value, scores: tuple[int, ...]) -> Value:
@@ -46,8 +46,8 @@ def attention(ctx: Context) -> list[Value]:
     if ctx.integer("softmax_precision", 1) not in (0, 1) or ctx.optional(6) is not None or any(ctx.node.output[3:]):
         raise ctx.error("another precision of softmax, lengths of keys, or scores that are read, are not supported")
     packed = len(ctx.shape(ctx.input(0))) == 3
-    q = _heads(ctx, ctx.input(0), "q_num_heads")
-    k, v = (_heads(ctx, ctx.input(i), "kv_num_heads") for i in (1, 2))
+    q = heads_of(ctx, ctx.input(0), "q_num_heads")
+    k, v = (heads_of(ctx, ctx.input(i), "kv_num_heads") for i in (1, 2))
     past = 0
     before_k, before_v = ctx.optional(4), ctx.optional(5)
     if before_k is not None and before_v is not None:
@@ -64,13 +64,13 @@ def attention(ctx: Context) -> list[Value]:
     y: Value = ctx.emit("attention", inputs, {"scale": scale, "is_causal": ctx.integer("is_causal", 0), "past": past})
     if packed:
         return [ctx.reshape(y, (batch, tokens, heads * ctx.shape(y)[3])), k, v]
-    return [ctx.transpose(y, _HEADS), k, v]
+    return [ctx.transpose(y, HEADS), k, v]
 
 
 @lowers("RotaryEmbedding")
 def rotary(ctx: Context) -> list[Value]:
     """https://onnx.ai/onnx/operators/onnx__RotaryEmbedding.html"""
-    return [_turned(ctx, _heads(ctx, ctx.input(0), "num_heads"), ctx.optional(3))]
+    return [_turned(ctx, heads_of(ctx, ctx.input(0), "num_heads"), ctx.optional(3))]
 
 
 @lowers("flexnn.RotaryEmbedding")
@@ -79,9 +79,9 @@ def rotary_from(ctx: Context) -> list[Value]:
     x, positions = ctx.input(0), ctx.input(3)
     shape, half = ctx.shape(x), ctx.shape(ctx.input(1))[-1]
     if len(shape) == 3 and not ctx.integer("num_heads", 0) and shape[2] % (2 * half) == 0:
-        x = ctx.transpose(ctx.reshape(x, (*shape[:2], shape[2] // (2 * half), 2 * half)), _HEADS)
+        x = ctx.transpose(ctx.reshape(x, (*shape[:2], shape[2] // (2 * half), 2 * half)), HEADS)
     else:
-        x = _heads(ctx, x, "num_heads")
+        x = heads_of(ctx, x, "num_heads")
     batch, _, tokens, _ = ctx.shape(x)
     if len(ctx.shape(positions)) == 1 and ctx.shape(positions) == (1,) and ctx.dtype(positions) == "i64":
         steps = ctx.array(np.arange(tokens)[None], "steps")
@@ -107,4 +107,4 @@ def _turned(ctx: Context, heads: Value, positions: Value | None) -> Value:
         raise ctx.error(f"{ctx.dtype(heads)} is not float32")
     attrs: dict[str, Attr] = {"turned": turned, "is_interleaved": int(ctx.integer("interleaved", 0) != 0)}
     y: Value = ctx.emit("rotary", [heads, *angles], attrs)
-    return y if len(shape) == 4 else ctx.reshape(ctx.transpose(y, _HEADS), shape)
+    return y if len(shape) == 4 else ctx.reshape(ctx.transpose(y, HEADS), shape)

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from ..attributes import Float, Int, float_attr, int_attr, node_error
+from ..attributes import Enum, Float, Int, float_attr, int_attr, node_error
 from ..ir import Node, Shape, Tensor
 from ..strided import broadcast, fits_inner, is_contiguous
-from .fields import broadcast_strides
+from .fields import broadcast_strides, enum_index
 from .record import FLOAT, Cost, Operator, Values, always_together
 from .rows import keep_attrs, whole_rows
+
+STATE_DTYPES = ("f16", "f32")
+"""Types that keys and values have in state; the first is the default."""
 
 
 def _infer_attention(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
@@ -69,6 +72,49 @@ def _encode_rotary(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
     return values
 
 
+def _infer_append(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
+    k, v, length = shapes
+    capacity, dtype = int_attr(node, "capacity"), str(node.attrs["dtype"])
+    if len(k) != 4 or k != v or k[0] != 1 or length != (1,) or dtypes != ["f32", "f32", "i64"]:
+        raise node_error(node, f"keys {k}, values {v} and a length {length} of {', '.join(dtypes)} do not fit")
+    if k[2] > capacity:
+        raise node_error(node, f"{k[2]} tokens do not fit into state of {capacity}")
+    return (2, k[1], capacity, k[3]), dtype
+
+
+def _state_fields(node: Node, state: Tensor) -> Values:
+    _, groups, capacity, d = state.shape
+    return {"dtype": enum_index("dtype", state.dtype), "groups": groups, "capacity": capacity, "d": d}
+
+
+def _encode_append(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
+    k, v = inputs[:2]
+    strides = {"k_sh": k.strides[1], "k_st": k.strides[2], "v_sh": v.strides[1], "v_st": v.strides[2]}
+    return _state_fields(node, y) | {"m": k.shape[2]} | strides
+
+
+def _infer_over_state(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
+    q, state, length = shapes[:3]
+    fits = len(q) == len(state) == 4 and q[0] == 1 and state[0] == 2 and q[3] == state[3] and q[2] <= state[2]
+    if not fits or q[1] % state[1] or length != (1,) or dtypes[0] != "f32" or dtypes[2] != "i64":
+        raise node_error(node, f"queries {q}, state {state} and a length {length} of {', '.join(dtypes)} do not fit")
+    if dtypes[1] not in STATE_DTYPES or (len(shapes) == 4 and (shapes[3] != (q[1],) or dtypes[3] != "f32")):
+        raise node_error(node, f"state of {dtypes[1]}, or sinks {shapes[3:]} of {dtypes[3:]}, do not fit")
+    return (1, q[2], q[1], q[3]), "f32"
+
+
+def _encode_over_state(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
+    q = inputs[0]
+    values = _state_fields(node, inputs[1]) | {"heads": q.shape[1], "m": q.shape[2]}
+    values |= {"q_sh": q.strides[1], "q_st": q.strides[2], "y_sh": y.strides[2], "y_st": y.strides[1]}
+    values |= {"window": int_attr(node, "window"), "has_sinks": int(len(inputs) == 4)}
+    return values | {"scale": float_attr(node, "scale"), "softcap": float_attr(node, "softcap")}
+
+
+def _over_state_flops(node: Node, inputs: Sequence[Shape], output: Shape) -> float:
+    return 4.0 * prod(output) * inputs[1][2]
+
+
 OPERATORS = (
     Operator(
         name="attention",
@@ -110,5 +156,47 @@ OPERATORS = (
         has_panels=False,
         kernels=(),
         cost=Cost(passes=1.0),
+    ),
+    Operator(
+        name="state_append",
+        attrs={"capacity": Int(1), "dtype": Enum(STATE_DTYPES)},
+        # k and v [1,groups,m,d] and the length before them, int64 [1]; the output is the state [2,groups,capacity,d],
+        # of which nothing but their rows is written.
+        inputs=(3, 3),
+        dtypes=("f32", "i64"),
+        infer=_infer_append,
+        encode=_encode_append,
+        strided=(fits_inner, fits_inner, is_contiguous, is_contiguous),
+        together=always_together,
+        in_place=(),
+        reads_transposes=True,
+        order="fixed",
+        rows=whole_rows,
+        cut=keep_attrs,
+        interleaves=False,
+        has_panels=False,
+        kernels=(),
+        cost=Cost(passes=1.0),
+    ),
+    Operator(
+        name="state_attention",
+        attrs={"scale": Float(), "softcap": Float(), "window": Int()},
+        # q [1,heads,m,d], the state that these tokens are appended to, the length before them, and sinks [heads]; the
+        # output is [1,m,heads,d].
+        inputs=(3, 4),
+        dtypes=("f32", "f16", "i64"),
+        infer=_infer_over_state,
+        encode=_encode_over_state,
+        strided=(fits_inner, is_contiguous, is_contiguous, is_contiguous, fits_inner),
+        together=always_together,
+        in_place=(),
+        reads_transposes=True,
+        order="fixed",
+        rows=whole_rows,
+        cut=keep_attrs,
+        interleaves=False,
+        has_panels=False,
+        kernels=(),
+        cost=Cost(passes=1.0, peak_fraction=0.3, flops=_over_state_flops),
     ),
 )

@@ -67,6 +67,14 @@ RECORDS: dict[str, tuple[str, str, str]] = {
         "T",
         "T",
     ),
+    "GroupQueryAttention": (
+        "causal:INT do_rotary:INT k_norm_epsilon:FLOAT k_quant_type:STRING kv_cache_bit_width:INT "
+        "kv_num_heads:INT! local_window_size:INT num_heads:INT! q_norm_epsilon:FLOAT "
+        "qk_norm_epsilon:FLOAT qk_output:INT rotary_interleaved:INT scale:FLOAT "
+        "sliding_window_cache:INT smooth_softmax:INT softcap:FLOAT v_quant_type:STRING",
+        "T T? T? T_CACHE? T_CACHE? M M T? T? tensor(int64)? T? T? T_KV_SCALE? T_KV_SCALE? T? T? M?",
+        "T T_CACHE? T_CACHE? T?",
+    ),
     "MatMulIntegerToFloat": (
         "",
         "T1 T2 T3 T3 T1? T2? T3?",
@@ -205,6 +213,12 @@ TYPES: dict[str, dict[str, str]] = {
     },
     "Gelu": {
         "T": ("bfloat16 double float float16"),
+    },
+    "GroupQueryAttention": {
+        "M": ("int32"),
+        "T": ("bfloat16 float float16"),
+        "T_CACHE": ("bfloat16 float float16 float8e4m3fn int8 uint8"),
+        "T_KV_SCALE": ("float"),
     },
     "MatMulIntegerToFloat": {
         "T1": ("int8 uint8"),

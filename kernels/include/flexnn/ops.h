@@ -61,8 +61,9 @@ typedef struct fx_call {
         *table; /* GATHER with outer = 1, GATHER_PANELS: replaces in[0], and workspace is its; else NULL */
 } fx_call;
 
-/* Properties of an operator. FLUSHES: it adds products, and numbers below FLT_MIN count as 0 (ops/flush.h). */
-enum { FX_TRAIT_ROWS = 1, FX_TRAIT_CHANNELS = 2, FX_TRAIT_PANELS = 4, FX_TRAIT_FLUSHES = 8 };
+/* Properties of an operator. FLUSHES: it adds products, and numbers below FLT_MIN count as 0 (ops/flush.h). KEEPS: its
+ * output is state, most of which it leaves as it was. */
+enum { FX_TRAIT_ROWS = 1, FX_TRAIT_CHANNELS = 2, FX_TRAIT_PANELS = 4, FX_TRAIT_FLUSHES = 8, FX_TRAIT_KEEPS = 16 };
 uint32_t fx_op_traits(uint32_t op);
 
 /* The window of the whole output: all rows (n*oh, or the outermost dimension) and all channels. */

@@ -1,0 +1,344 @@
+"""Runs of a model with state: a program for each number of new tokens, over the same arena, state and weights.
+
+All are bound and planned when the session opens; a run cuts its tokens into chunks that programs take, and the length
+of the state is a number that each program reads (docs/decisions/0053-state.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from flexnn.artifact.model_section import StoredModel
+from flexnn.errors import StateError
+from flexnn.graph.bind import Binder
+from flexnn.graph.ir import DTYPES, Array, Graph
+from flexnn.graph.large import mapping
+from flexnn.graph.passes import run_passes
+from flexnn.graph.ports import Port
+from flexnn.graph.stateful import LENGTH, Stateful, stateful
+from flexnn.measure.parts import Parts
+from flexnn.planning import BudgetError, MachineProfile, Plan, Planner, Setting
+from flexnn.planning.overhead import NODE_BYTES, PART_NAMES, overhead_bytes
+from flexnn.planning.relocate import relocated
+from flexnn.planning.types import LINE, Program, align_up
+
+from .constants import Packing
+from .engine import BoundProgram, Engine, SessionError
+from .model_file import ModelFile
+from .options import RunOptions
+from .segments import BoundSegments
+from .statistics import machine_statistics
+
+WIDTHS = (32, 8, 1)
+"""Numbers of new tokens that programs take, the largest first."""
+
+
+@dataclass(eq=False)
+class _Width:
+    """The program for a number of new tokens."""
+
+    tokens: int
+    graph: Graph
+    constants: list[Array]
+    """Arrays of the graph's last inputs."""
+    planner: Planner
+    plan: Plan | None = None
+    program: BoundProgram | None = None
+    buffers: list[Array] | None = None
+    """What a run hands to the program, but for tokens and logits."""
+
+
+def _bound_graph(made: Stateful, tokens: int) -> Graph:
+    """Return the graph for so many new tokens."""
+    model = made.model
+    binder = Binder(model.opset, in_run=True)
+    binder.constants = model.graph.constants
+    for port in model.graph.inputs:
+        dims = port.dims or ()
+        shape = (1,) if port.name == LENGTH else (1, tokens, *(int(d or 0) for d in dims[2:] if not isinstance(d, str)))
+        binder.add_input(port.name, shape, str(port.dtype))
+    for node in model.graph.nodes:
+        binder.add(node)
+    binder.set_outputs([port.name for port in model.graph.outputs])
+    return run_passes(binder.graph)
+
+
+class StateRun:
+    """The ``Run`` of a model with state; it owns ``file`` once it is made."""
+
+    def __init__(self, file: ModelFile, options: RunOptions) -> None:
+        stored = file.open_model
+        assert stored is not None
+        self._file, self._options, self.artifact = file, options, file.artifact
+        self.capacity = options.kv_capacity or 0
+        self._all_rows = options.all_logits
+        made = stateful(stored.model, self.capacity, options.kv, all_rows=options.all_logits)
+        self._tokens = made.tokens
+        self._machine = options.throttled(MachineProfile.measure())
+        self._setting = options.setting(self._machine, file.io_align)._replace(overhead=_program_overhead)
+        segments = BoundSegments(stored, options.memory, self._setting)
+        self._model_bytes = segments.model_bytes
+        widths = [width for width in WIDTHS if width <= self.capacity]
+        self._widths = [self._width(made, width, segments) for width in widths]
+        self._find_ports(made)
+        self.length = 0
+        """Rows of the state that hold tokens."""
+        self.last_run: dict[str, int] = {}
+        self._make_state()
+        self.memory = options.memory
+        plans = self._planned(options.memory)
+        self._engine = Engine(options.switches(direct=file.direct_fd >= 0), trace=2 if options.trace else 0)
+        self.threads = self._engine.threads
+        try:
+            self._bind(plans)
+            if options.memory is None:
+                self._engine.back()
+        except BaseException:
+            self._engine.close(file.files)
+            raise
+
+    def _width(self, made: Stateful, tokens: int, segments: BoundSegments) -> _Width:
+        graph = _bound_graph(made, tokens)
+        packing = Packing(graph)
+        constants = packing.arrays(graph)
+        packing.apply(graph)
+        segments.find_weights(graph)
+        return _Width(tokens, graph, constants, Planner(graph, self._setting))
+
+    def _find_ports(self, made: Stateful) -> None:
+        graph = self._widths[-1].graph
+        ids, logits = graph.tensors[graph.inputs[0]], graph.tensors[graph.outputs[0]]
+        self._input_names = [port.name for port in made.model.graph.inputs]
+        self._at = self._input_names.index(self._tokens)
+        self.inputs: Sequence[Port] = [Port(self._tokens, ids.dtype, (1, None, *ids.shape[2:]))]
+        rows = (None,) if self._all_rows else (1,)
+        self.outputs: Sequence[Port] = [Port(logits.name, logits.dtype, (1, *rows, *logits.shape[2:]))]
+        self._logits = logits.shape[2:], DTYPES[logits.dtype]
+
+    def _make_state(self) -> None:
+        """Take the memory of all states at once. The system gives it where rows are written."""
+        graph = self._widths[-1].graph
+        tensors = [graph.tensors[i] for i in graph.outputs[1:]]
+        sizes = [align_up(tensor.nbytes) for tensor in tensors]
+        self._state_bytes = sum(sizes)
+        memory = mapping(self._state_bytes)
+        ends = np.cumsum([0, *sizes]).tolist()
+        self._states = [
+            np.ndarray(tensor.shape, DTYPES[tensor.dtype], buffer=memory, offset=at)
+            for tensor, at in zip(tensors, ends[:-1], strict=True)
+        ]
+
+    # ---- budgets ----
+
+    def _fixed(self) -> dict[str, int]:
+        """Return the bytes of everything but arena and programs, by purpose."""
+        logits = max(int(w.graph.tensors[w.graph.outputs[0]].nbytes) for w in self._widths)
+        parts = overhead_bytes(Graph(), 0, 0, self._options.threads)
+        constants = sum(array.nbytes for width in self._widths for array in width.constants)
+        most = max(len(width.graph.nodes) for width in self._widths)
+        return {
+            "state": self._state_bytes,
+            "io": logits * max(1, self._options.output_sets) + 8 * self.capacity + constants,
+            "model": self._model_bytes + NODE_BYTES * most,
+            "stacks": parts["stacks"],
+            "base": parts["base"],
+        }
+
+    def _planned(self, memory: int | None) -> list[tuple[Plan, Program]]:
+        """Return the plan of each width, and its program at its place in the arena. Raises BudgetError."""
+        fixed = self._fixed()
+        whole = _together([width.planner.plan(None) for width in self._widths], self._file.io_align)
+        if whole is not None and (memory is None or _bytes(whole) + sum(fixed.values()) <= memory):
+            return whole
+        chunks = [width.planner.plan(width.planner.minimum) for width in self._widths[:-1]]
+        decode = self._widths[-1].planner
+        around = sum(fixed.values()) + sum(plan.overhead["program"] for plan in chunks)
+        fronts = sum(self._front(plan) for plan in chunks)
+        working = max((plan.working_bytes for plan in chunks), default=0)
+        if memory is None:
+            return self._apart([*chunks, decode.plan(None)])
+        least = around + fronts + max(decode.minimum, working + decode.minimum - decode.least_working_bytes)
+        if memory < least:
+            parts = {PART_NAMES.get(name, name): size for name, size in fixed.items()}
+            raise BudgetError(least, memory, parts=parts | {"weights and activations": least - sum(fixed.values())})
+        plan = decode.plan(decode.minimum)
+        more = max(0, working - plan.working_bytes)
+        for _ in range(4):
+            own = memory - around - fronts - more
+            found = decode.plan(own) if own >= decode.minimum else plan
+            lack = max(0, working - found.working_bytes)
+            if lack <= more:
+                plan = found
+                break
+            more = lack
+        return self._apart([*chunks, plan])
+
+    def _front(self, plan: Plan) -> int:
+        """Return the bytes of the arena that are a program's own."""
+        return align_up(plan.arena_bytes - plan.working_bytes, max(self._file.io_align, LINE))
+
+    def _apart(self, plans: list[Plan]) -> list[tuple[Plan, Program]]:
+        """Return programs whose pinned parts lie one after the other, and whose working parts lie together behind."""
+        fronts = [self._front(plan) for plan in plans]
+        end, found, at = sum(fronts), [], 0
+        for plan, front in zip(plans, fronts, strict=True):
+            split = plan.arena_bytes - plan.working_bytes
+            found.append((plan, relocated(plan.program, split, at, end - split)))
+            at += front
+        return found
+
+    def _bind(self, plans: list[tuple[Plan, Program]]) -> None:
+        for width, (plan, program) in zip(self._widths, plans, strict=True):
+            width.plan = plan
+            width.program = BoundProgram(
+                self._engine, self.artifact, plan, program, direct_fd=self._file.direct_fd
+            )
+        self._engine.trim()
+        self._arena_bytes = max(program.arena_bytes for _, program in plans)
+
+    # ---- the Run ----
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of one new token."""
+        plan = self._widths[-1].plan
+        assert plan is not None
+        return plan
+
+    @property
+    def session_bytes(self) -> int:
+        """Bytes that the session owns, as its plans account for them."""
+        programs = sum(width.plan.overhead["program"] for width in self._widths if width.plan is not None)
+        return self._arena_bytes + sum(self._fixed().values()) + programs
+
+    def run(self, inputs: Sequence[Array], into: Sequence[Array | None] | None = None) -> list[Array]:
+        """Append the tokens to the state; return the logits of the last, or of all. Raises StateError beyond the
+        capacity, with the state as it was, and SessionError.
+        """
+        (tokens,) = inputs
+        count = tokens.shape[1]
+        if not count:
+            raise StateError("there are no new tokens")
+        if self.length + count > self.capacity:
+            raise StateError(
+                f"{count} tokens after {self.length} are beyond the state's capacity of {self.capacity}: "
+                "open the session with a larger kv_capacity, or reset it"
+            )
+        shape, dtype = self._logits
+        given = into[0] if into is not None else None
+        logits = np.empty((1, count if self._all_rows else 1, *shape), dtype)
+        before, done = self.length, 0
+        figures = {"run_ns": 0, "stall_ns": 0, "bytes_read": 0}
+        try:
+            while done < count:
+                width = next(w for w in self._widths if w.tokens <= count - done)
+                rows = logits[:, done : done + width.tokens] if self._all_rows else logits
+                stats = self._step(width, tokens[:, done : done + width.tokens], rows, count - done)
+                figures = {name: figures[name] + stats[name] for name in figures}
+                done += width.tokens
+                self.length += width.tokens
+        except BaseException:
+            self.length = before
+            raise
+        self.last_run = figures
+        if given is not None:
+            given[...] = logits
+            return [given]
+        return [logits]
+
+    def _step(self, width: _Width, tokens: Array, logits: Array, left: int) -> dict[str, int]:
+        """Run one program; ``left``: new tokens that are not in the state yet."""
+        program = width.program
+        if program is None:
+            raise SessionError("the session has no program: set its memory, which plans it anew")
+        length = np.array([self.length], np.int64)
+        own = [np.ascontiguousarray(tokens) if name == self._tokens else length for name in self._input_names]
+        left -= width.tokens
+        following = next((w for w in self._widths if w.tokens <= left), self._widths[-1])
+        assert following.program is not None
+        return program.run([*own, *width.constants, logits, *self._states], [following.program])
+
+    def reset(self, length: int) -> None:
+        """Forget all rows but the first ``length``. Raises StateError if there are fewer."""
+        if not 0 <= length <= self.length:
+            raise StateError(f"the state has {self.length} tokens, so it cannot be reset to {length}")
+        self.length = length
+
+    def repeat(self, feed: Mapping[str, Any]) -> list[Array] | None:
+        """Return None: no two runs are alike."""
+        return None
+
+    def rebudget(self, memory: int | None) -> None:
+        """Plan again for another budget, in place; the state stays. Raises BudgetError, SessionError."""
+        plans = self._planned(memory)
+        self.give_back()
+        self._bind(plans)
+        self.memory = memory
+
+    def watch(self, look: Callable[[], None] | None) -> None:
+        """Have a function called every 20 ms of runs; what it raises breaks the run off. None: no more."""
+        self._engine.core.watch = look
+
+    def give_back(self) -> None:
+        """Unbind the programs and give back the arena; the state stays."""
+        for width in self._widths:
+            if width.program is not None:
+                width.program.close()
+                width.program = None
+        self._engine.give_back()
+
+    def suspect(self) -> None:
+        """Have the programs checked before the next run."""
+        self._engine.suspect()
+
+    def statistics(self) -> dict[str, Any]:
+        """Return figures of the run (Session.statistics)."""
+        programs = sum(width.plan.overhead["program"] for width in self._widths if width.plan is not None)
+        return {
+            "segments": len(self._widths),
+            "segments_of_last_run": 1 if self.last_run else 0,
+            "kept_nodes": sum(len(width.graph.nodes) for width in self._widths),
+            "hosted_operators": {},
+            "bytes": {"arena": self._arena_bytes, "programs": programs, **self._fixed()},
+            "engine_bytes": self._engine.nbytes,
+            "pinning": {"kept": 0, "moved": 0, "read": self.plan.pinned_bytes},
+            "machine": machine_statistics(self._machine),
+        }
+
+    def trace_events(self) -> dict[str, Any]:
+        """Raise SessionError: runs with state are not recorded."""
+        raise SessionError("runs of a model with state are not traced")
+
+    def close(self, *, learn: bool = True) -> None:
+        """Give everything back."""
+        self._engine.close(self._file.files)
+        self.release()
+
+    def release(self) -> None:
+        """Give back descriptors and arrays."""
+        self._states = []
+        self._file.close()
+
+
+def _program_overhead(graph: Graph, step_count: int, load_count: int, threads: int) -> dict[str, int]:
+    return {"program": overhead_bytes(graph, step_count, load_count, threads)["program"]}
+
+
+def _together(plans: list[Plan], align: int) -> list[tuple[Plan, Program]] | None:
+    """Return the programs of plans that pin the same in the same places, with one pinned part; None where they do
+    not.
+    """
+    first = plans[0].program
+    for plan in plans[1:]:
+        own = plan.program
+        if own.zeros_count != first.zeros_count or not np.array_equal(own.pinned, first.pinned):
+            return None
+    return [(plan, plan.program) for plan in plans]
+
+
+def _bytes(plans: list[tuple[Plan, Program]]) -> int:
+    return max(program.arena_bytes for _, program in plans) + sum(plan.overhead["program"] for plan, _ in plans)

@@ -1,0 +1,115 @@
+"""Sessions that keep keys and values as state, against onnxruntime with a past in the caller's hands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+import pytest
+
+import flexnn
+from flexnn.session import open_for_tests
+from tests.support.decoders import Caller, Sizes, write_grouped
+
+CHUNKS = (3, 1, 1, 8, 40, 1, 33, 5, 1, 100)
+
+
+def ids_of(sizes: Sizes, count: int = 200, seed: int = 1) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(seed).integers(0, sizes.vocabulary, (1, count))
+
+
+@pytest.fixture(scope="module")
+def decoder(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
+    """A small decoder: the ONNX file, and its artifact."""
+    folder = tmp_path_factory.mktemp("decoder")
+    model = write_grouped(folder / "decoder.onnx")
+    return str(model), flexnn.compile(model, folder / "decoder.flexnn")
+
+
+def compared(model: str, session: flexnn.Session, sizes: Sizes = Sizes(), count: int = 193) -> float:
+    """Largest difference of logits over chunks of tokens."""
+    caller, ids, at, worst = Caller(onnxruntime.InferenceSession(model), sizes), ids_of(sizes), 0, 0.0
+    for n in CHUNKS:
+        if at + n > count:
+            break
+        wanted = caller.run(ids[:, at : at + n])
+        (made,) = session.run(None, {"input_ids": ids[:, at : at + n]})
+        assert made.shape[1] in (1, n)
+        worst = max(worst, float(np.abs(wanted[:, -made.shape[1] :] - made).max()))
+        at += n
+        assert session.state_length == at
+    return worst
+
+
+@pytest.mark.parametrize("all_logits", [False, True])
+@pytest.mark.parametrize(("kv", "most"), [("f32", 1e-5), ("f16", 1e-2)])
+def test_logits_are_those_of_a_past_in_the_callers_hands(
+    decoder: tuple[str, str], kv: str, most: float, all_logits: bool
+) -> None:
+    model, artifact = decoder
+    with open_for_tests(artifact, kv_capacity=256, kv=kv, all_logits=all_logits, poison=True) as session:
+        assert [arg.name for arg in session.get_inputs()] == ["input_ids"]
+        assert compared(model, session) < most
+
+
+@pytest.mark.parametrize("rotary", [False, True])
+@pytest.mark.parametrize("attrs", [{}, {"scale": 0.5, "softcap": 5.0}, {"local_window_size": 9}])
+def test_attention_of_onnxruntime_genai(tmp_path: Path, rotary: bool, attrs: dict[str, Any]) -> None:
+    model = write_grouped(tmp_path / "m.onnx", Sizes(heads=6, groups=3), rotary=rotary, **attrs)
+    artifact = flexnn.compile(model)
+    with flexnn.Session(artifact, kv_capacity=200, kv="f32", all_logits=True) as session:
+        assert compared(str(model), session, Sizes(heads=6, groups=3)) < 2e-5
+
+
+def test_the_callers_manner_of_onnxruntime_still_works(decoder: tuple[str, str]) -> None:
+    model, artifact = decoder
+    with flexnn.Session(artifact) as session:
+        ours, theirs = Caller(session), Caller(onnxruntime.InferenceSession(model))
+        ids, at = ids_of(Sizes()), 0
+        for n in (5, 1, 1, 7):
+            rows = ids[:, at : at + n]
+            np.testing.assert_allclose(ours.run(rows), theirs.run(rows), atol=2e-5)
+            at += n
+
+
+def test_state_beyond_its_capacity_is_refused_and_stays(decoder: tuple[str, str]) -> None:
+    ids = ids_of(Sizes())
+    with flexnn.Session(decoder[1], kv_capacity=40, kv="f32") as session:
+        session.run(None, {"input_ids": ids[:, :39]})
+        with pytest.raises(flexnn.StateError, match=r"2 tokens after 39 are beyond the state's capacity of 40"):
+            session.run(None, {"input_ids": ids[:, 39:41]})
+        assert session.state_length == 39
+        (last,) = session.run(None, {"input_ids": ids[:, 39:40]})
+        with pytest.raises(flexnn.StateError):
+            session.reset(41)
+        session.reset(39)
+        np.testing.assert_array_equal(session.run(None, {"input_ids": ids[:, 39:40]})[0], last)
+
+
+def test_a_session_without_state_has_none(decoder: tuple[str, str]) -> None:
+    with (
+        flexnn.Session(decoder[1]) as session,
+        pytest.raises(flexnn.SessionError, match="keeps no state: open it with kv_capacity"),
+    ):
+        session.reset()
+
+
+def test_text_is_the_same_in_any_budget(tmp_path: Path) -> None:
+    sizes = Sizes(heads=8, groups=2, dim=32, inner=1024, layers=4)
+    artifact = flexnn.compile(write_grouped(tmp_path / "m.onnx", sizes))
+    ids, texts = ids_of(sizes, 45), []
+    with pytest.raises(flexnn.BudgetError) as refused:
+        flexnn.Session(artifact, memory="1MiB", kv_capacity=128)
+    least = refused.value.minimum
+    for memory in (None, least, least + (1 << 20), least + (4 << 20)):
+        with open_for_tests(artifact, memory, kv_capacity=128, poison=True, deterministic=True) as session:
+            assert memory is None or session.session_bytes <= memory
+            (logits,) = session.run(None, {"input_ids": ids})
+            text = []
+            for _ in range(30):
+                text.append(int(logits[0, -1].argmax()))
+                (logits,) = session.run(None, {"input_ids": np.array([[text[-1]]])})
+            texts.append(text)
+    assert all(text == texts[0] for text in texts)
