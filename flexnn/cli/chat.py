@@ -111,6 +111,7 @@ class _Opened:
         self.model: LanguageModel = LanguageModel(
             options.model,
             capacity=options.kv_capacity,
+            drafts=not options.no_drafts and not self.sampling.temperature,
             loaded=loaded,
             memory=options.memory,
             threads=options.threads,
@@ -133,7 +134,6 @@ def _pieces(options: argparse.Namespace, opened: _Opened, prompt: list[int]) -> 
         tokens=options.tokens,
         sampling=opened.sampling,
         stop=options.stop,
-        drafts=not options.no_drafts,
     )
 
 
@@ -246,5 +246,4 @@ def serve(options: argparse.Namespace) -> None:
             host=options.host,
             port=options.port,
             queue=options.queue,
-            drafts=not options.no_drafts,
         )

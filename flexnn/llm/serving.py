@@ -50,8 +50,8 @@ class Asked(NamedTuple):
 class Endpoint:
     """The WSGI application of one model."""
 
-    def __init__(self, model: LanguageModel, name: str, *, queue: int, is_local: bool, drafts: bool = True) -> None:
-        self._model, self._name, self._drafts, self._is_local = model, name, drafts, is_local
+    def __init__(self, model: LanguageModel, name: str, *, queue: int, is_local: bool) -> None:
+        self._model, self._name, self._is_local = model, name, is_local
         self._places = BoundedSemaphore(queue + 1)
 
     def __call__(self, environ: Mapping[str, Any], start: Start) -> Iterable[bytes]:
@@ -83,9 +83,7 @@ class Endpoint:
             raise RequestError(429, "too many requests wait; try again later")
         try:
             asked = self._read(environ, is_chat="chat" in path)
-            pieces = self._model.answer(
-                asked.prompt, tokens=asked.tokens, sampling=asked.sampling, stop=asked.stop, drafts=self._drafts
-            )
+            pieces = self._model.answer(asked.prompt, tokens=asked.tokens, sampling=asked.sampling, stop=asked.stop)
             if asked.streams:
                 return self._streamed(asked, pieces, start)
             made = self._whole(asked, "".join(pieces))
@@ -225,13 +223,13 @@ def _sent(start: Start, status: int, body: Mapping[str, Any]) -> list[bytes]:
     return [raw]
 
 
-def serve(model: LanguageModel, name: str, *, host: str, port: int, queue: int, drafts: bool) -> None:
+def serve(model: LanguageModel, name: str, *, host: str, port: int, queue: int) -> None:
     """Answer requests until the process is interrupted. Raises FlexNNError without the server's package, OSError."""
     try:
         import waitress
     except ModuleNotFoundError:
         raise RequestError(500, _LACKING) from None
-    endpoint = Endpoint(model, name, queue=queue, is_local=host in _LOCAL, drafts=drafts)
+    endpoint = Endpoint(model, name, queue=queue, is_local=host in _LOCAL)
     waitress.serve(
         endpoint,
         host=host,

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from flexnn.artifact.model_section import StoredModel
 from flexnn.errors import StateError
 from flexnn.graph.bind import Binder
 from flexnn.graph.ir import DTYPES, Array, Graph
@@ -20,8 +19,7 @@ from flexnn.graph.large import mapping
 from flexnn.graph.passes import run_passes
 from flexnn.graph.ports import Port
 from flexnn.graph.stateful import LENGTH, Stateful, stateful
-from flexnn.measure.parts import Parts
-from flexnn.planning import BudgetError, MachineProfile, Plan, Planner, Setting
+from flexnn.planning import BudgetError, MachineProfile, Plan, Planner
 from flexnn.planning.overhead import NODE_BYTES, PART_NAMES, overhead_bytes
 from flexnn.planning.relocate import relocated
 from flexnn.planning.types import LINE, Program, align_up
@@ -194,9 +192,7 @@ class StateRun:
     def _bind(self, plans: list[tuple[Plan, Program]]) -> None:
         for width, (plan, program) in zip(self._widths, plans, strict=True):
             width.plan = plan
-            width.program = BoundProgram(
-                self._engine, self.artifact, plan, program, direct_fd=self._file.direct_fd
-            )
+            width.program = BoundProgram(self._engine, self.artifact, plan, program, direct_fd=self._file.direct_fd)
         self._engine.trim()
         self._arena_bytes = max(program.arena_bytes for _, program in plans)
 

@@ -33,7 +33,9 @@ def group_query_attention(e: Expansion) -> None:
         positions = e.optional(9) or _positions(e, q)
         turning: dict[str, ModelAttr] = {"interleaved": e.integer("rotary_interleaved", 0)}
         q, k = (
-            e.split("flexnn.RotaryEmbedding", [x, e.input(7), e.input(8), positions], [""], turning | {"num_heads": n})[0]
+            e.split("flexnn.RotaryEmbedding", [x, e.input(7), e.input(8), positions], [""], turning | {"num_heads": n})[
+                0
+            ]
             for x, n in ((q, heads), (k, groups))
         )
     else:
@@ -52,7 +54,9 @@ def _parts(e: Expansion, heads: int, groups: int) -> list[str]:
     if e.optional(1):
         return [e.input(i) for i in range(3)]
     width = e.add("Div", _dimension(e, e.input(0), 2), e.array(np.array([heads + 2 * groups], np.int64)))
-    ends = [e.add("Mul", width, e.array(np.array([n], np.int64))) for n in (0, heads, heads + groups, heads + 2 * groups)]
+    ends = [
+        e.add("Mul", width, e.array(np.array([n], np.int64))) for n in (0, heads, heads + groups, heads + 2 * groups)
+    ]
     axis = e.array(np.array([2], np.int64))
     return [e.add("Slice", e.input(0), start, end, axis) for start, end in pairwise(ends)]
 
