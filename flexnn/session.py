@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, TypeVar
 
-import numpy as np
-
 from flexnn.artifact.format import ArtifactError, is_onnx
-from flexnn.graph.ir import DTYPES, GraphError
-from flexnn.graph.ports import Dim, Port
+from flexnn.graph.ir import GraphError
 from flexnn.planning import BudgetError, Plan
+from flexnn.run.arguments import NodeArg, described
 from flexnn.run.engine import DamageError, SessionError
 from flexnn.run.feeds import Feeds
 from flexnn.run.opening import open_run, prepare
@@ -31,29 +28,6 @@ if TYPE_CHECKING:
 
 Array: TypeAlias = "NDArray[Any]"
 _T = TypeVar("_T")
-
-_TYPES = {"f32": "float", "f64": "double"} | {
-    name: str(dtype) for name, dtype in DTYPES.items() if name not in ("f32", "f64")
-}
-"""Names that onnxruntime gives to element types."""
-
-
-@dataclass(frozen=True, slots=True)
-class NodeArg:
-    """Description of an input or output, with onnxruntime's attributes."""
-
-    name: str
-    """Name in the model."""
-    shape: list[Dim]
-    """Dimensions; an open one is a name or None."""
-    type: str
-    """Element type, like ``tensor(float)``."""
-
-    @property
-    def numpy_dtype(self) -> np.dtype[Any]:
-        """Dtype of its arrays."""
-        name = self.type[len("tensor(") : -1]
-        return np.dtype({"float": "float32", "double": "float64"}.get(name, name))
 
 
 class Session(StateCalls):
@@ -493,14 +467,6 @@ def open_for_tests(
     session = Session.__new__(Session)
     session._open(os.fsdecode(path), shapes or {}, chosen, {"threads": threads, **options})
     return session
-
-
-def described(port: Port, labels: Mapping[str, Labels] | None = None) -> NodeArg:
-    """Return the description of an input, or of an output with its labels."""
-    if labels and port.name in labels:
-        return NodeArg(port.name, list(port.dims or ()), labels[port.name].type)
-    kind = _TYPES[port.dtype] if port.dtype is not None else "unknown"
-    return NodeArg(port.name, list(port.dims or ()), f"tensor({kind})")
 
 
 __all__ = ["BudgetError", "NodeArg", "Session", "SessionError"]

@@ -1,4 +1,4 @@
-"""What a session with state adds to a session (docs/decisions/0053-state.md)."""
+"""Calls that a session with state has (docs/decisions/0053-state.md)."""
 
 from __future__ import annotations
 

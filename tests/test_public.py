@@ -20,7 +20,7 @@ from tests.support.regions import F32, graph_of, model_of, numbers, value
 from tests.support.sessions import feed, smallest, write_branched_model, write_model
 
 FUNCTIONS = {"compile", "generate", "plan"}
-ERRORS = {"ArtifactError", "BudgetError", "CompileError", "FlexNNError", "GraphError", "SessionError"}
+ERRORS = {"ArtifactError", "BudgetError", "CompileError", "FlexNNError", "GraphError", "SessionError", "StateError"}
 CLASSES = {"NodeArg", "Plan", "Pool", "Session"}
 
 

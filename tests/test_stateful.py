@@ -11,7 +11,7 @@ import pytest
 
 import flexnn
 from flexnn.session import open_for_tests
-from tests.support.decoders import Caller, Sizes, write_grouped
+from tests.support.decoders import USUAL, Caller, Sizes, write_grouped
 
 CHUNKS = (3, 1, 1, 8, 40, 1, 33, 5, 1, 100)
 
@@ -28,7 +28,7 @@ def decoder(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     return str(model), flexnn.compile(model, folder / "decoder.flexnn")
 
 
-def compared(model: str, session: flexnn.Session, sizes: Sizes = Sizes(), count: int = 193) -> float:
+def compared(model: str, session: flexnn.Session, sizes: Sizes = USUAL, count: int = 193) -> float:
     """Largest difference of logits over chunks of tokens."""
     caller, ids, at, worst = Caller(onnxruntime.InferenceSession(model), sizes), ids_of(sizes), 0, 0.0
     for n in CHUNKS:
@@ -67,7 +67,7 @@ def test_the_callers_manner_of_onnxruntime_still_works(decoder: tuple[str, str])
     model, artifact = decoder
     with flexnn.Session(artifact) as session:
         ours, theirs = Caller(session), Caller(onnxruntime.InferenceSession(model))
-        ids, at = ids_of(Sizes()), 0
+        ids, at = ids_of(USUAL), 0
         for n in (5, 1, 1, 7):
             rows = ids[:, at : at + n]
             np.testing.assert_allclose(ours.run(rows), theirs.run(rows), atol=2e-5)
@@ -75,7 +75,7 @@ def test_the_callers_manner_of_onnxruntime_still_works(decoder: tuple[str, str])
 
 
 def test_state_beyond_its_capacity_is_refused_and_stays(decoder: tuple[str, str]) -> None:
-    ids = ids_of(Sizes())
+    ids = ids_of(USUAL)
     with flexnn.Session(decoder[1], kv_capacity=40, kv="f32") as session:
         session.run(None, {"input_ids": ids[:, :39]})
         with pytest.raises(flexnn.StateError, match=r"2 tokens after 39 are beyond the state's capacity of 40"):
@@ -86,6 +86,41 @@ def test_state_beyond_its_capacity_is_refused_and_stays(decoder: tuple[str, str]
             session.reset(41)
         session.reset(39)
         np.testing.assert_array_equal(session.run(None, {"input_ids": ids[:, 39:40]})[0], last)
+
+
+def test_a_state_in_a_file_is_gone_on_from(decoder: tuple[str, str], tmp_path: Path) -> None:
+    ids, path = ids_of(USUAL), tmp_path / "prompt.state"
+    with flexnn.Session(decoder[1], kv_capacity=64) as session:
+        session.run(None, {"input_ids": ids[:, :20]})
+        session.save_state(path)
+        (wanted,) = session.run(None, {"input_ids": ids[:, 20:23]})
+    with flexnn.Session(decoder[1], kv_capacity=40) as session:
+        session.load_state(path)
+        assert session.state_length == 20
+        np.testing.assert_array_equal(session.run(None, {"input_ids": ids[:, 20:23]})[0], wanted)
+    with flexnn.Session(decoder[1], kv_capacity=16) as session, pytest.raises(flexnn.StateError, match="its 20 tokens"):
+        session.load_state(path)
+    with flexnn.Session(decoder[1], kv_capacity=64, kv="f32") as session:
+        with pytest.raises(flexnn.StateError, match="another type or other sizes"):
+            session.load_state(path)
+
+
+@pytest.mark.parametrize("change", ["cut", "flip", "longer", "header"])
+def test_a_damaged_file_of_a_state_is_refused_and_the_state_stays(
+    decoder: tuple[str, str], tmp_path: Path, change: str
+) -> None:
+    ids, path = ids_of(USUAL), tmp_path / "prompt.state"
+    with flexnn.Session(decoder[1], kv_capacity=64) as session:
+        session.run(None, {"input_ids": ids[:, :5]})
+        session.save_state(path)
+        raw = bytearray(path.read_bytes())
+        place = {"flip": len(raw) // 2, "header": 70}.get(change, 0)
+        raw[place] ^= bool(place)
+        path.write_bytes({"cut": raw[:-9], "longer": raw + b"x"}.get(change, raw))
+        session.run(None, {"input_ids": ids[:, 5:9]})
+        with pytest.raises(flexnn.StateError, match=r"cut|damaged"):
+            session.load_state(path)
+        assert session.state_length == 9
 
 
 def test_a_session_without_state_has_none(decoder: tuple[str, str]) -> None:

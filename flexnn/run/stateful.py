@@ -24,6 +24,7 @@ from flexnn.planning.overhead import NODE_BYTES, PART_NAMES, overhead_bytes
 from flexnn.planning.relocate import relocated
 from flexnn.planning.types import LINE, Program, align_up
 
+from . import state_file
 from .constants import Packing
 from .engine import BoundProgram, Engine, SessionError
 from .model_file import ModelFile
@@ -46,8 +47,6 @@ class _Width:
     planner: Planner
     plan: Plan | None = None
     program: BoundProgram | None = None
-    buffers: list[Array] | None = None
-    """What a run hands to the program, but for tokens and logits."""
 
 
 def _bound_graph(made: Stateful, tokens: int) -> Graph:
@@ -124,6 +123,8 @@ class StateRun:
         sizes = [align_up(tensor.nbytes) for tensor in tensors]
         self._state_bytes = sum(sizes)
         memory = mapping(self._state_bytes)
+        if self._options.poison:
+            memory.write(b"\xff" * self._state_bytes)
         ends = np.cumsum([0, *sizes]).tolist()
         self._states = [
             np.ndarray(tensor.shape, DTYPES[tensor.dtype], buffer=memory, offset=at)
@@ -263,6 +264,19 @@ class StateRun:
         if not 0 <= length <= self.length:
             raise StateError(f"the state has {self.length} tokens, so it cannot be reset to {length}")
         self.length = length
+
+    def save(self, path: str) -> None:
+        """Write the state to a file. Raises OSError."""
+        state_file.save(path, self.artifact.header.source_sha256, self._states, self.length)
+
+    def load(self, path: str) -> None:
+        """Replace the state by that of a file. Raises StateError, with the state as it was, and OSError."""
+        before, self.length = self.length, 0  # a file that is cut while it is read leaves no state
+        try:
+            self.length = state_file.load(path, self.artifact.header.source_sha256, self._states)
+        except StateError:
+            self.length = before
+            raise
 
     def repeat(self, feed: Mapping[str, Any]) -> list[Array] | None:
         """Return None: no two runs are alike."""

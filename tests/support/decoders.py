@@ -28,6 +28,9 @@ class Sizes(NamedTuple):
         return self.heads * self.dim
 
 
+USUAL = Sizes()
+
+
 class _Maker:
     def __init__(self, sizes: Sizes, seed: int) -> None:
         self.sizes = sizes
@@ -68,7 +71,7 @@ class _Maker:
         return self.constant("cosines", cosines), self.constant("sines", sines)
 
 
-def write_grouped(path: Path, sizes: Sizes = Sizes(), seed: int = 0, *, rotary: bool = True, **attrs: Any) -> Path:
+def write_grouped(path: Path, sizes: Sizes = USUAL, seed: int = 0, *, rotary: bool = True, **attrs: Any) -> Path:
     """A decoder of GroupQueryAttention, as onnxruntime-genai's builder writes it; ``attrs``: more of that node's."""
     m = _Maker(sizes, seed)
     mask_one = m.constant("one", np.array(1, np.int64))
@@ -119,7 +122,7 @@ def _save(m: _Maker, path: Path) -> Path:
 class Caller:
     """Runs of a decoder in onnxruntime's manner: the caller holds the past."""
 
-    def __init__(self, session: Any, sizes: Sizes = Sizes()) -> None:
+    def __init__(self, session: Any, sizes: Sizes = USUAL) -> None:
         self.session, self.length = session, 0
         shape = (1, sizes.groups, 0, sizes.dim)
         names = [arg.name for arg in session.get_inputs()]

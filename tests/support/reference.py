@@ -16,7 +16,7 @@ from numpy.lib.stride_tricks import as_strided
 from flexnn.graph.ir import DTYPES, Graph, Node, Tensor
 from flexnn.graph.panels import NR, conv_cin_panel
 from flexnn.graph.weight_form import FORMS, WeightForm
-from tests.support import reference_bytes, reference_indexing, typed_reference
+from tests.support import reference_bytes, reference_indexing, reference_state, typed_reference
 
 Array = np.ndarray
 
@@ -576,6 +576,7 @@ OPERATORS: dict[str, Callable[..., Array]] = {
     "attention": _attention,
     **reference_bytes.OPERATORS,
     **reference_indexing.OPERATORS,
+    **reference_state.OPERATORS,
     **typed_reference.OPERATORS,
 }
 

@@ -67,7 +67,8 @@ def _dimension(e: Expansion, value: str, axis: int) -> str:
 
 def _positions(e: Expansion, q: str) -> str:
     """Return the positions of the new tokens, [batch, tokens]: the past's length and on."""
-    zero, one, scalar = (e.array(np.array(n, np.int64)) for n in (0, 1, []))
+    zero, one = (e.array(np.array(n, np.int64)) for n in (0, 1))
+    scalar = e.array(np.zeros(0, np.int64))
     steps = e.add("Range", zero, e.add("Reshape", _dimension(e, q, 1), scalar), one)
     if e.optional(3):
         steps = e.add("Add", steps, _dimension(e, e.optional(3), 2))

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "flexnn/params_bytes.h"
+#include "flexnn/params_state.h"
 
 #define FX_DIMS 6         /* most dimensions a strided operator walks, after collapsing */
 #define FX_PARAM_WORDS 48 /* words of the largest parameter struct */
@@ -122,20 +123,6 @@
     I(batch) I(heads) I(groups) I(m) I(n) I(d) I(dv) I(q_sb) I(q_sh) I(q_st) I(k_sb) I(k_sh) I(k_st) I(v_sb) I(v_sh)  \
     I(v_st) I(y_sb) I(y_sh) I(y_st) I(has_mask) I(mask_sb) I(mask_sh) I(mask_sm) I(mask_sn) I(is_causal) I(past)      \
     F(scale)
-
-/* Attention over state: keys and values of tokens that earlier runs appended lie in state[2][groups][capacity][d] of
- * dtype F16 or F32, keys first. The int64 length says how many rows are there before the run; it and m are together at
- * most capacity, or the run fails.
- *
- * STATE_APPEND: state = rows [length, length + m) of each group replaced by k[g,i] and v[g,i]; all else stays.
- * STATE_ATTENTION: y[i,h] = softmax over j <= length + i of the score of q[h,i] and key j, times value j, where the
- * score is s = scale q . k, and softcap tanh(s / softcap) where that is not 0. window: only the last `window` keys count
- * (0: all). in[3][heads] (has_sinks): a score more for each head, whose value is 0. Strides of head and token. */
-#define FX_STATE_APPEND_FIELDS(I, F)                                                                                  \
-    I(dtype) I(groups) I(capacity) I(m) I(d) I(k_sh) I(k_st) I(v_sh) I(v_st)
-#define FX_STATE_ATTENTION_FIELDS(I, F)                                                                               \
-    I(dtype) I(heads) I(groups) I(capacity) I(m) I(d) I(q_sh) I(q_st) I(y_sh) I(y_st) I(window) I(has_sinks) F(scale) \
-    F(softcap)
 
 /* Rotary embedding of tokens' rows of d: of x[i] = a and x[turned / 2 + i] = b, i < turned / 2, y has a c[i] - b s[i]
  * and b c[second + i] + a s[second + i] in their places; is_interleaved: of x[2 i] and x[2 i + 1]. Elements from
@@ -275,8 +262,7 @@
     X(TREES, trees, 2, 0)                                                                                              \
     X(FOURIER, fourier, 3, 0)                                                                                          \
     X(GATHER_PANELS, gather_panels, 2, 0)                                                                              \
-    X(STATE_APPEND, state_append, 3, 0)                                                                                \
-    X(STATE_ATTENTION, state_attention, 4, 0)                                                                          \
+    FX_OPS_STATE(X)                                                                                                    \
     FX_OPS_BYTES(X)
 
 #define FX_FIELD_I(n) int32_t n;

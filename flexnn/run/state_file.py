@@ -1,0 +1,94 @@
+"""Files that hold the state of a session: a prompt that was read once is used again.
+
+A file is a header, the rows of each state in order, and a checksum of all rows. It belongs to one model, one type of
+keys and values and their sizes; the capacity may differ.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator, Sequence
+from typing import BinaryIO
+
+import numpy as np
+
+from flexnn._core import crc32c
+from flexnn.errors import StateError
+from flexnn.files import replacing
+from flexnn.graph.ir import Array
+
+MAGIC, VERSION = b"FLXSTATE", 1
+_HEADER = struct.Struct("<8sI32s4sIQ")
+"""Magic, version, SHA-256 of the model, type, number of states, length. Groups and elements of each state follow, then
+a checksum of all that.
+"""
+_PAIR, _CHECKSUM = struct.Struct("<II"), struct.Struct("<I")
+_READ_BYTES = 1 << 20
+
+
+def _head(model: bytes, states: Sequence[Array], length: int) -> bytes:
+    kind = states[0].dtype.str[1:].encode().ljust(4)
+    head = _HEADER.pack(MAGIC, VERSION, model, kind, len(states), length)
+    head += b"".join(_PAIR.pack(state.shape[1], state.shape[3]) for state in states)
+    return head + _CHECKSUM.pack(crc32c(head))
+
+
+def _runs(states: Sequence[Array], length: int) -> Iterator[memoryview]:
+    """Iterate over the memory of the first ``length`` rows."""
+    for state in states:
+        for part in state.reshape(-1, *state.shape[2:]):
+            if length:
+                yield part[:length].reshape(-1).view(np.uint8).data
+
+
+def save(path: str, model: bytes, states: Sequence[Array], length: int) -> None:
+    """Write the first ``length`` rows of each state. Raises OSError; a file that was there stays then."""
+    with replacing(path) as file:
+        file.write(_head(model, states, length))
+        checksum = 0
+        for run in _runs(states, length):
+            checksum = crc32c(run, checksum)
+            file.write(run)
+        file.write(_CHECKSUM.pack(checksum))
+
+
+def load(path: str, model: bytes, states: Sequence[Array]) -> int:
+    """Read a file into states; return its length. Raises StateError, with the states as they were, and OSError."""
+    with open(path, "rb") as file:
+        length = _read_head(file, path, model, states)
+        begin = file.tell()
+        nbytes = sum(run.nbytes for run in _runs(states, length))
+        if os.fstat(file.fileno()).st_size != begin + nbytes + _CHECKSUM.size:
+            raise StateError(f"{path}: the file was cut")
+        checksum, left = 0, nbytes
+        while left:
+            block = file.read(min(left, _READ_BYTES))
+            if not block:
+                raise StateError(f"{path}: the file was cut")
+            checksum, left = crc32c(block, checksum), left - len(block)
+        if file.read(_CHECKSUM.size) != _CHECKSUM.pack(checksum):
+            raise StateError(f"{path}: the file is damaged: its checksum does not match")
+        file.seek(begin)
+        for run in _runs(states, length):
+            if file.readinto(run) != run.nbytes:
+                raise OSError(0, "the file was cut while it was read", path)
+    return length
+
+
+def _read_head(file: BinaryIO, path: str, model: bytes, states: Sequence[Array]) -> int:
+    """Return the length that the header states, if the file is of these states."""
+    wanted = _head(model, states, 0)
+    head = file.read(len(wanted))
+    if len(head) < _HEADER.size or head[: len(MAGIC)] != MAGIC:
+        raise StateError(f"{path}: not a file of a session's state")
+    _, version, of_model, _, _, length = _HEADER.unpack_from(head)
+    if version != VERSION:
+        raise StateError(f"{path}: version {version} of the file, this FlexNN reads version {VERSION}")
+    if of_model != model:
+        raise StateError(f"{path}: the state of another model")
+    if length > states[0].shape[2]:
+        raise StateError(f"{path}: its {length} tokens are beyond the state's capacity of {states[0].shape[2]}")
+    if head != _head(model, states, length):
+        raise StateError(f"{path}: the state has another type or other sizes, or its header is damaged")
+    return int(length)
