@@ -10,6 +10,7 @@ from flexnn.session import NodeArg, Session, SessionError
 
 if TYPE_CHECKING:
     from flexnn.compiler import compile  # noqa: A004
+    from flexnn.llm.language import generate
     from flexnn.planned import plan
     from flexnn.pool import Pool
 
@@ -29,12 +30,15 @@ __all__ = [
     "StateError",
     "__version__",
     "compile",
+    "generate",
     "plan",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """Import ``compile``, ``plan`` and ``Pool`` when they are asked for: sessions of artifacts do without them."""
+    """Import ``compile``, ``plan``, ``Pool`` and ``generate`` when they are asked for: sessions of artifacts do without
+    them.
+    """
     if name == "compile":
         from flexnn.compiler import compile  # noqa: A004
 
@@ -43,6 +47,10 @@ def __getattr__(name: str) -> Any:
         from flexnn.planned import plan
 
         return plan
+    if name == "generate":
+        from flexnn.llm.language import generate
+
+        return generate
     if name == "Pool":
         from flexnn.pool import Pool
 

@@ -19,7 +19,7 @@ from flexnn.run.region_plan import RegionPlan
 from tests.support.regions import F32, graph_of, model_of, numbers, value
 from tests.support.sessions import feed, smallest, write_branched_model, write_model
 
-FUNCTIONS = {"compile", "plan"}
+FUNCTIONS = {"compile", "generate", "plan"}
 ERRORS = {"ArtifactError", "BudgetError", "CompileError", "FlexNNError", "GraphError", "SessionError", "StateError"}
 CLASSES = {"NodeArg", "Plan", "Pool", "Session"}
 

@@ -1,4 +1,4 @@
-"""The command line: compile, run, plan, bench, doctor, cache.
+"""The command line: compile, run, plan, bench, chat, serve, doctor, cache.
 
 Results go to stdout, progress and errors to stderr. Exit 0: good; 2: the user's mistake or an infeasible budget, one
 line ``error: …``; 1: anything else.
@@ -91,14 +91,14 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="flexnn", description="Run ONNX models inside a memory budget.")
     parser.add_argument("--version", action="version", version=f"flexnn {flexnn.__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
-    for add in (_add_compile, _add_doctor, _add_run, _add_plan, _add_bench, _add_cache, _add_exec):
+    for add in (_add_compile, _add_doctor, _add_run, _add_plan, _add_bench, _add_text, _add_cache, _add_exec):
         add(commands)
     return parser
 
 
 def _add_compile(commands: _Commands) -> None:
-    sub = commands.add_parser("compile", help="compile an ONNX model into an artifact")
-    sub.add_argument("model", metavar="MODEL.onnx", nargs="?", help="ONNX model")
+    sub = commands.add_parser("compile", help="compile an ONNX or GGUF model into an artifact")
+    sub.add_argument("model", metavar="MODEL.onnx", nargs="?", help="ONNX or GGUF model")
     sub.add_argument("-o", "--output", metavar="OUT.flexnn", help="path of the artifact (default: beside the model)")
     _add_shape(sub)
     sub.add_argument(
@@ -133,6 +133,13 @@ def _add_compile(commands: _Commands) -> None:
     )
     sub.add_argument("--quiet", action="store_true", help="do not report progress")
     sub.set_defaults(command=_compile)
+
+
+def _add_text(commands: _Commands) -> None:
+    from . import chat
+
+    chat.add_chat(commands.add_parser("chat", help="talk with a language model (GGUF), or have it answer once"))
+    chat.add_serve(commands.add_parser("serve", help="serve a language model (GGUF) to clients of OpenAI's API"))
 
 
 def _add_exec(commands: _Commands) -> None:

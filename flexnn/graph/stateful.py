@@ -234,10 +234,14 @@ class _Rewriting:
         """Have the logits computed of the last new token alone."""
         graph = self._graph
         makers = {name: i for i, node in enumerate(graph.nodes) for name in node.output}
+        known = set(graph.constants)
+        for node in graph.nodes:
+            if node.input and known.issuperset(name for name in node.input if name) and not node.graphs:
+                known.update(node.output)
         at, name = -1, logits
         while name in makers:
             node = graph.nodes[makers[name]]
-            others = [n for n in node.input if n and n not in graph.constants]
+            others = [n for n in node.input if n and n not in known]
             if node.op_type not in _PER_ROW or len(others) != 1:
                 break
             at, name = makers[name], others[0]

@@ -1,4 +1,4 @@
-"""Drafts: tokens that may come next, looked up in the text so far, and how many of them are worth a pass.
+"""Drafts: tokens that may come next, looked up in the text so far, and whether they are worth a pass.
 
 A pass of several rows costs little more than one of one row where weights are read for it. What a pass verifies is what
 single steps would choose, so drafts change the time and nothing else.
@@ -10,11 +10,9 @@ from collections.abc import Sequence
 
 _LENGTHS = (4, 3, 2)
 """Tokens at the end of the text that are looked for earlier in it, the longest first."""
-WIDTHS = (0, 3, 7)
-"""Tokens of a draft; with the one that is known a pass has 1, 4 or 8 rows."""
 _KEPT = 0.8
 _TRIES = 16
-"""Passes after which a width that seemed slow is tried again."""
+"""Drafts after which one is tried although it seemed to be slow."""
 
 
 class Lookup:
@@ -42,29 +40,25 @@ class Lookup:
 
 
 class Width:
-    """The number of tokens of the next draft: by the times of passes and the share of tokens that were right."""
+    """The choice between passes of one row and of several: by their times, and by the tokens that a draft brought."""
 
     def __init__(self) -> None:
-        self._seconds: dict[int, float] = {}
-        self._right = 0.5
-        self._passes = 0
+        self._seconds: dict[bool, float] = {}
+        self._right = 1.0
+        """Tokens of a draft that were right, lately."""
+        self._left_out = 0
 
-    def next(self) -> int:
-        """The tokens of the next draft."""
-        self._passes += 1
-        for width in WIDTHS:
-            if width not in self._seconds:
-                return width
-        best = max(WIDTHS, key=lambda width: self._gain(width) / self._seconds[width])
-        return best if best or self._passes % _TRIES else WIDTHS[1]
-
-    def _gain(self, width: int) -> float:
-        return sum(self._right**i for i in range(width + 1))
+    def is_worth(self) -> bool:
+        """Whether the next draft is worth a pass of several rows."""
+        few, several = self._seconds.get(False), self._seconds.get(True)
+        if few is None or several is None or (1 + self._right) * few > several:
+            return several is None or few is not None
+        self._left_out += 1
+        return self._left_out % _TRIES == 0
 
     def passed(self, drafted: int, right: int, seconds: float) -> None:
-        """Note a pass: how many tokens it verified, how many of these were right, and its time."""
-        width = min(WIDTHS, key=lambda w: abs(w - drafted))
-        before = self._seconds.get(width, seconds)
-        self._seconds[width] = min(_KEPT * before + (1 - _KEPT) * seconds, 2 * before)
+        """Note a pass: how many tokens were drafted, how many of these were right, and its time."""
+        before = self._seconds.get(drafted > 0, seconds)
+        self._seconds[drafted > 0] = min(_KEPT * before + (1 - _KEPT) * seconds, 2 * before)
         if drafted:
-            self._right = _KEPT * self._right + (1 - _KEPT) * min(right / drafted, 0.98)
+            self._right = _KEPT * self._right + (1 - _KEPT) * right

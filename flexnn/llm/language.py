@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
 
+import numpy as np
+
 from flexnn.graph.ir import GraphError
 from flexnn.session import Session
 
@@ -16,7 +18,7 @@ from .drafting import Lookup, Width
 from .gguf_file import is_gguf, open_gguf
 from .pieces import Stream
 from .sampling import Sampler, Sampling
-from .stepping import Decoder, PastDecoder, check_room
+from .stepping import ROWS, Decoder
 from .template import TemplateError, rendered
 from .tokens import Tokens
 
@@ -57,11 +59,13 @@ class LanguageModel:
         path: str | os.PathLike[str],
         *,
         capacity: int = CAPACITY,
+        drafts: bool = True,
         loaded: Callable[[], object] = lambda: None,
         **how: Any,
     ) -> None:
-        """Open the GGUF file at ``path`` with a state for ``capacity`` tokens. ``loaded`` is called when the tokenizer
-        is there; ``how`` goes to the session (``memory``, ``threads``, …). Raises OSError and FlexNNError.
+        """Open the GGUF file at ``path`` with a state for ``capacity`` tokens. ``drafts``: whether greedy answers may
+        verify several tokens in one pass. ``loaded`` is called when the tokenizer is there; ``how`` goes to the session
+        (``memory``, ``threads``, …). Raises OSError and FlexNNError.
         """
         name = os.fsdecode(path)
         with open(name, "rb") as file:
@@ -75,8 +79,8 @@ class LanguageModel:
             raise GraphError(f"{name}: {error}") from None
         opened.file.close()
         loaded()
-        self.session = Session(name, **how)
-        self.decoder: Decoder = PastDecoder(self.session, capacity)
+        self.session = Session(name, kv_capacity=capacity, all_logits=drafts, **how)
+        self.decoder = Decoder(self.session, capacity, has_all_rows=drafts)
         self.speed = Speed()
         self._held: list[int] = []
         self._lock = Lock()
@@ -105,19 +109,18 @@ class LanguageModel:
         tokens: int = TOKENS,
         sampling: Sampling | None = None,
         stop: Sequence[str] = (),
-        drafts: bool = True,
     ) -> Iterator[str]:
         """Yield the text that follows the tokens of ``prompt``, as soon as it is sure. Raises StateError before the
         first where the state has no room for them.
         """
         with self._lock:
-            yield from self._answer(list(prompt), tokens, Sampler(sampling or Sampling()), Stream(stop), drafts)
+            yield from self._answer(list(prompt), tokens, Sampler(sampling or Sampling()), Stream(stop))
 
-    def _answer(self, prompt: list[int], tokens: int, sampler: Sampler, stream: Stream, drafts: bool) -> Iterator[str]:
+    def _answer(self, prompt: list[int], tokens: int, sampler: Sampler, stream: Stream) -> Iterator[str]:
         if not prompt:
             raise ValueError("the prompt has no tokens")
         self.speed = speed = Speed(prompt_tokens=len(prompt))
-        run = _Run(self, prompt, sampler, drafts and sampler.is_greedy)
+        run = _Run(self, prompt, sampler)
         run.begin(speed)
         while speed.tokens < tokens:
             for token in run.next(min(tokens - speed.tokens, self.decoder.capacity - self.decoder.length)):
@@ -148,9 +151,15 @@ class LanguageModel:
         self._held = list(prompt[:count])
         return count
 
-    def append(self, tokens: Sequence[int], *, all_logits: bool = False) -> Any:
-        """Append tokens to the state; return logits as a decoder does."""
-        logits = self.decoder.append(tokens, all_logits=all_logits)
+    def append(self, tokens: Sequence[int]) -> np.ndarray:
+        """Append tokens to the state; return the logits of the last one."""
+        logits = self.decoder.append(tokens)
+        self._held += tokens
+        return logits
+
+    def rows(self, tokens: Sequence[int]) -> np.ndarray:
+        """Append a few tokens to the state; return the logits of each."""
+        logits = self.decoder.rows(tokens)
         self._held += tokens
         return logits
 
@@ -163,18 +172,17 @@ class LanguageModel:
 class _Run:
     """One answer: passes, each of which makes one token or several."""
 
-    def __init__(self, model: LanguageModel, prompt: list[int], sampler: Sampler, drafts: bool) -> None:
+    def __init__(self, model: LanguageModel, prompt: list[int], sampler: Sampler) -> None:
         self.model, self.sampler, self.text = model, sampler, prompt
-        self.lookup = Lookup() if drafts else None
+        self.lookup = Lookup() if model.decoder.has_all_rows and sampler.is_greedy else None
         self.width = Width()
-        self.logits: Any = None
+        self.logits = np.empty(0, np.float32)
 
     def begin(self, speed: Speed) -> None:
         """Bring the state behind the prompt. Raises StateError."""
         model, start = self.model, time.perf_counter()
         count = model.kept(self.text)
-        check_room(model.decoder, len(self.text) - count)
-        self.logits = model.append(self.text[count:])[-1]
+        self.logits = model.append(self.text[count:])
         speed.prefill_tokens, speed.prefill_seconds = len(self.text) - count, time.perf_counter() - start
         if self.lookup is not None:
             self.lookup.add(self.text)
@@ -186,12 +194,16 @@ class _Run:
         made = [token]
         self._note(token)
         if token in self.model.tokens.ends or self.model.decoder.length >= self.model.decoder.capacity:
-            self._timed(made, start)
+            self._passed(made, 0, start)
             return made
         room = min(most - 1, self.model.decoder.capacity - self.model.decoder.length - 1)
-        draft = self.lookup.draft(min(self.width.next(), room)) if self.lookup is not None and room > 0 else []
+        draft = self.lookup.draft(min(ROWS - 1, room)) if self.lookup is not None and room > 0 else []
+        if not (draft and self.width.is_worth()):
+            self.logits = self.model.append([token])
+            self._passed(made, 0, start)
+            return made
         before = self.model.decoder.length
-        rows = self.model.append([token, *draft], all_logits=bool(draft))
+        rows = self.model.rows([token, *draft])
         right = 0
         for guess in draft:
             if self.sampler.choose(rows[right], self.text) != guess:
@@ -201,9 +213,8 @@ class _Run:
             right += 1
         if right < len(draft):
             self.model.drop(before + 1 + right)
-        self.logits = rows[right if draft else -1]
-        self.width.passed(len(draft), right, time.perf_counter() - start)
-        self._timed(made, start)
+        self.logits = rows[right]
+        self._passed(made, len(draft), start)
         return made
 
     def _note(self, token: int) -> None:
@@ -211,9 +222,11 @@ class _Run:
         if self.lookup is not None:
             self.lookup.add([token])
 
-    def _timed(self, made: list[int], start: float) -> None:
-        each = (time.perf_counter() - start) / len(made)
-        self.model.speed.token_seconds += [each] * len(made)
+    def _passed(self, made: list[int], drafted: int, start: float) -> None:
+        """Note a pass that made these tokens, of which all but the first were drafted."""
+        seconds = time.perf_counter() - start
+        self.width.passed(drafted, len(made) - 1, seconds)
+        self.model.speed.token_seconds += [seconds / len(made)] * len(made)
         self.model.speed.passes += 1
 
 
@@ -223,7 +236,6 @@ def generate(
     *,
     tokens: int = TOKENS,
     stop: str | Sequence[str] = (),
-    drafts: bool = True,
     sampling: Sampling | None = None,
     **how: Any,
 ) -> Iterator[str]:
@@ -234,15 +246,15 @@ def generate(
         prompt: Text that goes on, or the messages of a chat: mappings with ``role`` and ``content``.
         tokens: Most tokens of the answer.
         stop: Words at which it ends; they are no part of it.
-        drafts: Whether several tokens may be verified in one pass; only greedy answers do, and are the same.
         sampling: How tokens are drawn; None: always the most probable one (greedy).
-        how: Arguments of LanguageModel: ``memory``, ``capacity``, ``threads``, …
+        how: Arguments of LanguageModel: ``memory``, ``capacity``, ``threads``, and ``drafts``: whether greedy answers
+            may verify several tokens in one pass, which changes their time alone.
     """
     opened = model if isinstance(model, LanguageModel) else LanguageModel(model, **how)
     try:
         given = opened.tokens.cut(prompt) if isinstance(prompt, str) else opened.chat_tokens(prompt)
         stops = [stop] if isinstance(stop, str) else stop
-        yield from opened.answer(given, tokens=tokens, sampling=sampling, stop=stops, drafts=drafts)
+        yield from opened.answer(given, tokens=tokens, sampling=sampling, stop=stops)
     finally:
         if opened is not model:
             opened.close()

@@ -7,8 +7,6 @@ from __future__ import annotations
 import codecs
 from collections.abc import Sequence
 
-_SHOWN = "\n\t"
-
 
 class Stream:
     """Text that comes token by token."""
@@ -46,8 +44,3 @@ class Stream:
 def _overlap(text: str, stop: str) -> int:
     """Return how many characters at the end of ``text`` may be the beginning of ``stop``."""
     return next((n for n in range(min(len(text), len(stop) - 1), 0, -1) if text.endswith(stop[:n])), 0)
-
-
-def harmless(text: str) -> str:
-    """Text that a terminal only prints: control characters are shown as what they are."""
-    return "".join(c if c in _SHOWN or c.isprintable() else f"\\x{ord(c):02x}" for c in text)

@@ -1,117 +1,75 @@
-"""What generation asks of a decoder, and a decoder over a session whose keys and values are handed over by hand."""
+"""Decoders as generation sees them: tokens are appended to the state of a session, and logits come back."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 
-from flexnn.errors import FlexNNError
-from flexnn.graph.ir import GraphError
+from flexnn.errors import StateError
 from flexnn.session import Session
 
-PAST, PRESENT = "past_key_values.", "present."
-CHUNK = 64
-"""Tokens of a prompt that one run takes."""
+ROWS = 8
+"""Rows of a pass that verifies a draft, and fewest rows that are worth a pass of several."""
+CHUNK = 32
+"""Rows of the largest pass; no more logits are asked for at once, since those of a row are a whole vocabulary."""
 
 
-class StateError(FlexNNError, ValueError):
-    """More tokens than the state has room for; the message is one line, and the state is as it was."""
+class Decoder:
+    """A session with state, whose passes take 1, 8 or 32 tokens."""
 
-
-class Decoder(Protocol):
-    """A model that appends tokens to its state."""
+    def __init__(self, session: Session, capacity: int, *, has_all_rows: bool) -> None:
+        """Take a session; ``has_all_rows``: it returns logits of all new tokens."""
+        self._session = session
+        self.capacity = capacity
+        self.has_all_rows = has_all_rows
 
     @property
     def length(self) -> int:
         """Tokens that the state holds."""
-        ...
+        return self._session.state_length
 
-    @property
-    def capacity(self) -> int:
-        """Tokens that it can hold."""
-        ...
+    def check_room(self, count: int) -> None:
+        """Raise StateError if so many tokens do not fit behind those that there are."""
+        if self.length + count > self.capacity:
+            raise StateError(
+                f"{count} tokens after {self.length} do not fit into a state of {self.capacity}: raise its capacity"
+            )
 
-    def append(self, tokens: Sequence[int], *, all_logits: bool = False) -> np.ndarray:
-        """Append tokens; return the logits of the last one, or of all, [rows, vocabulary]. Raises StateError."""
-        ...
-
-    def reset(self, length: int = 0) -> None:
-        """Forget all tokens but the first ``length``."""
-        ...
-
-    def close(self) -> None:
-        """Give back the memory."""
-        ...
-
-
-def check_room(decoder: Decoder, count: int) -> None:
-    """Raise StateError if so many tokens do not fit behind those that there are."""
-    if decoder.length + count > decoder.capacity:
-        held = f"{decoder.length} tokens" if decoder.length else "none"
-        raise StateError(f"{count} tokens do not fit: the state holds {held} of {decoder.capacity}; raise its capacity")
-
-
-class PastDecoder:
-    """A decoder over past and present keys and values."""
-
-    def __init__(self, session: Session, capacity: int) -> None:
-        """Take a session. Raises GraphError where its model is no decoder."""
-        self._session = session
-        self.capacity = capacity
-        inputs = {port.name: port for port in session.get_inputs()}
-        self._sizes = {name: port.shape for name, port in inputs.items() if name.startswith(PAST)}
-        self._has_positions, self._has_mask = "position_ids" in inputs, "attention_mask" in inputs
-        names = [port.name for port in session.get_outputs()]
-        known = len(self._sizes) + self._has_positions + self._has_mask + 1
-        if "input_ids" not in inputs or "logits" not in names or known != len(inputs) or not self._sizes:
-            raise GraphError("not a decoder of tokens: it needs input_ids, past_key_values.* and logits")
-        if any(len(shape) != 4 for shape in self._sizes.values()):
-            raise GraphError("past keys and values need four dimensions")
-        self._names = names
-        self._past: dict[str, np.ndarray] = {}
-        self.length = 0
-        self.reset()
-
-    def append(self, tokens: Sequence[int], *, all_logits: bool = False) -> np.ndarray:
-        """Append tokens; return the logits of the last one, or of all. Raises StateError."""
-        check_room(self, len(tokens))
-        found = []
+    def append(self, tokens: Sequence[int]) -> np.ndarray:
+        """Append tokens; return the logits of the last one. Raises StateError."""
+        self.check_room(len(tokens))
+        if not self.has_all_rows:
+            last: np.ndarray = self._run(tokens)[-1]
+            return last
+        found = np.empty(0, np.float32)
         for first in range(0, len(tokens), CHUNK):
-            logits = self._run(tokens[first : first + CHUNK])
-            if all_logits:
-                found.append(logits.copy())
-            elif first + CHUNK >= len(tokens):
-                found.append(logits[-1:].copy())
-        return np.concatenate(found) if len(found) > 1 else found[0]
+            found = self._padded(tokens[first : first + CHUNK])[-1]
+        return found
+
+    def rows(self, tokens: Sequence[int]) -> np.ndarray:
+        """Append at most CHUNK tokens; return the logits of each, [tokens, vocabulary]. Raises StateError."""
+        self.check_room(len(tokens))
+        return self._padded(tokens)
+
+    def _padded(self, tokens: Sequence[int]) -> np.ndarray:
+        """Logits of all of at most CHUNK tokens, which are filled up to those of few passes; the rest is forgotten."""
+        count, start = len(tokens), self.length
+        wanted = 1 if count == 1 else -(-count // ROWS) * ROWS
+        filled = [*tokens, *[tokens[-1]] * (min(wanted, self.capacity - start) - count)]
+        logits = self._run(filled)[:count]
+        if len(filled) > count:
+            self._session.reset(start + count)
+        return logits
 
     def _run(self, tokens: Sequence[int]) -> np.ndarray:
-        feeds = {"input_ids": np.array([tokens], np.int64), **self._past}
-        end = self.length + len(tokens)
-        if self._has_positions:
-            feeds["position_ids"] = np.arange(self.length, end)[None]
-        if self._has_mask:
-            feeds["attention_mask"] = np.ones((1, end), np.int64)
-        made = dict(zip(self._names, self._session.run(None, feeds), strict=True))
-        logits: np.ndarray = made.pop("logits")
-        self._past = {name.replace(PRESENT, PAST, 1): value for name, value in made.items()}
-        self.length = end
-        return logits[0]
+        (logits,) = self._session.run(None, {"input_ids": np.array([tokens], np.int64)})
+        rows: np.ndarray = logits[0]
+        return rows
 
     def reset(self, length: int = 0) -> None:
         """Forget all tokens but the first ``length``."""
-        if length == 0:
-            self._past = {
-                name: np.zeros(
-                    [0 if not isinstance(d, int) and i == 2 else 1 if i == 0 else d for i, d in enumerate(s)],
-                    np.float32,
-                )
-                for name, s in self._sizes.items()
-            }
-        elif length < self.length:
-            self._past = {name: np.ascontiguousarray(value[:, :, :length]) for name, value in self._past.items()}
-        self.length = min(length, self.length)
+        self._session.reset(min(length, self.length))
 
     def close(self) -> None:
         """Close the session."""

@@ -91,10 +91,14 @@ class Nodes:
         shape = self.array(np.array([1, -1, columns // _BLOCK, _BLOCK], np.int64))
         narrow = self.array(np.array([1, -1, columns // _BLOCK, 1], np.int64))
         wide = self.add("Reshape", self.add("Cast", self.add("Gather", whole, ids), to=1), shape)
-        wide = self.add("Mul", wide, self.add("Reshape", self.add("Gather", scales, ids), narrow))
+        wide = self.add("Mul", wide, self._widened_rows(scales, ids, narrow))
         if least:
-            wide = self.add("Add", wide, self.add("Reshape", self.add("Gather", least, ids), narrow))
+            wide = self.add("Add", wide, self._widened_rows(least, ids, narrow))
         return self.add("Reshape", wide, self.array(np.array([1, -1, columns], np.int64)))
+
+    def _widened_rows(self, halves: str, ids: str, shape: str) -> str:
+        """Rows of halves in float32, in this shape."""
+        return self.add("Reshape", self.add("Cast", self.add("Gather", halves, ids), to=1), shape)
 
     def _matrix(self, found: GgufTensor) -> str:
         """The name of a matrix in float32; what it is made of is narrow where the file's numbers are."""
@@ -105,7 +109,7 @@ class Nodes:
         whole, scales, least = self._blocks(found)
         bits = 4 if found.kind.name.startswith("Q4") else 8
         parts = [whole, scales, *(["", least] if least else [])]
-        return self.add("DequantizeLinear", *parts, axis=1, block_size=_BLOCK, bits=bits)
+        return self.add("DequantizeLinear", *parts, axis=1, block_size=_BLOCK, bits=bits, output_dtype=1)
 
     def _halves(self, found: GgufTensor) -> str:
         return self._stored(found.name, found.shape, "f16", self._file(found, np.dtype("<f2"), found.shape))
@@ -158,7 +162,7 @@ def _from_upper(values: Array) -> Array:
 
 def _half_at(start: int) -> Callable[[Array], Array]:
     """Return the reader of a float16 at a byte of each block."""
-    return lambda raw: np.ascontiguousarray(raw[..., start : start + 2]).view("<f2").astype(np.float32)
+    return lambda raw: np.ascontiguousarray(raw[..., start : start + 2]).view("<f2")
 
 
 def _nibbles(raw: Array) -> Array:
@@ -177,17 +181,17 @@ _Split = dict[str, tuple[str, Callable[[Array], Array]]]
 _SPLITS: dict[str, _Split] = {
     "Q4_0": {
         "whole": ("i8", lambda raw: _nibbles(raw[..., 2:]).view(np.int8) - np.int8(8)),
-        "scales": ("f32", _half_at(0)),
+        "scales": ("f16", _half_at(0)),
     },
     "Q4_1": {
         "whole": ("u8", lambda raw: _nibbles(raw[..., 4:])),
-        "scales": ("f32", _half_at(0)),
-        "least": ("f32", _half_at(2)),
+        "scales": ("f16", _half_at(0)),
+        "least": ("f16", _half_at(2)),
     },
     "Q5_0": {
         "whole": ("i8", lambda raw: _fifths(raw, 2).view(np.int8) - np.int8(16)),
-        "scales": ("f32", _half_at(0)),
+        "scales": ("f16", _half_at(0)),
     },
-    "Q8_0": {"whole": ("i8", lambda raw: raw[..., 2:].view(np.int8)), "scales": ("f32", _half_at(0))},
+    "Q8_0": {"whole": ("i8", lambda raw: raw[..., 2:].view(np.int8)), "scales": ("f16", _half_at(0))},
 }
 """The parts of blocks: integers, scales, and what is added last."""

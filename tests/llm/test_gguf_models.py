@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +35,22 @@ def test_family_computes_what_numpy_does(tmp_path: Path, name: str) -> None:
     session = flexnn.Session(tmp_path / "small.flexnn")
     found = _run(session, small, ids, [5, 6])
     np.testing.assert_allclose(found, logits(small, tensors, ids), atol=2e-4)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_family_computes_the_same_with_state(tmp_path: Path, name: str) -> None:
+    small = SMALL[name]
+    tensors = write_small(tmp_path / "small.gguf", small)
+    ids = np.random.default_rng(1).integers(0, small.vocabulary, 43).tolist()
+    wanted = logits(small, tensors, ids)
+    with flexnn.Session(flexnn.compile(tmp_path / "small.gguf"), kv_capacity=64, kv="f32", all_logits=True) as session:
+        cuts = [0, 33, 41, 43]
+        made = [session.run(None, {"input_ids": np.array([ids[a:b]])})[0][0] for a, b in pairwise(cuts)]
+    np.testing.assert_allclose(np.concatenate(made), wanted, atol=2e-4)
+    with flexnn.Session(tmp_path / "small.flexnn", kv_capacity=64) as session:  # halves, the last row alone
+        (last,) = session.run(None, {"input_ids": np.array([ids])})
+    assert last.shape == (1, 1, small.vocabulary)
+    np.testing.assert_allclose(last[0, 0], wanted[-1], atol=2e-2)
 
 
 @pytest.mark.parametrize("kind", TYPES)

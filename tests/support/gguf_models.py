@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -108,9 +109,66 @@ def tensors_of(small: Small, seed: int = 0) -> dict[str, np.ndarray]:
     return made
 
 
-def write_small(path: Path, small: Small, seed: int = 0) -> dict[str, np.ndarray]:
+TEMPLATE = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}<|assistant|>"
+
+
+def byte_tokens(writer: gguf.GGUFWriter) -> int:
+    """Write a tokenizer of bytes, a few merges and control tokens; return how many tokens it has."""
+    plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [b for b in range(256) if b not in plain]
+    tokens = [chr(b) for b in plain] + [chr(256 + i) for i in range(len(others))]
+    tokens += ["he", "ll", "hell", "\u0120w", "<|end|>", "<|user|>", "<|assistant|>", "<|system|>"]
+    writer.add_tokenizer_model("gpt2")
+    writer.add_tokenizer_pre("smollm")
+    writer.add_token_list(tokens)
+    writer.add_token_types([1] * (len(tokens) - 4) + [3] * 4)
+    writer.add_token_merges(["h e", "l l", "he ll", "\u0120 w"])
+    writer.add_eos_token_id(len(tokens) - 4)
+    writer.add_add_bos_token(False)
+    writer.add_chat_template(TEMPLATE)
+    return len(tokens)
+
+
+def piece_tokens(writer: gguf.GGUFWriter) -> int:
+    """Write a tokenizer of pieces with scores and of bytes; return how many tokens it has."""
+    tokens = ["<unk>", "<s>", "</s>", *(f"<0x{b:02X}>" for b in range(256))]
+    pieces = [
+        "\u2581",
+        "h",
+        "e",
+        "l",
+        "o",
+        "w",
+        "he",
+        "ll",
+        "hell",
+        "hello",
+        "\u2581hello",
+        "\u2581w",
+        "wo",
+        "\u2581wo",
+    ]
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list(tokens + pieces)
+    writer.add_token_scores([0.0] * len(tokens) + [-float(i) for i in range(len(pieces))])
+    writer.add_token_types([2, 3, 3] + [6] * 256 + [1] * len(pieces))
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    return len(tokens) + len(pieces)
+
+
+def write_talker(path: Path, seed: int = 0) -> None:
+    """Write a small decoder that has a tokenizer."""
+    write_small(path, Small("llama", vocabulary=264, tied=True), seed, tokenizer=byte_tokens)
+
+
+def write_small(
+    path: Path, small: Small, seed: int = 0, tokenizer: Callable[[gguf.GGUFWriter], int] | None = None
+) -> dict[str, np.ndarray]:
     """Write a decoder; return its tensors as the file holds them, in float32."""
     writer = gguf.GGUFWriter(str(path), small.arch)
+    if tokenizer is not None:
+        assert tokenizer(writer) == small.vocabulary
     for key, number in (
         ("context_length", 512),
         ("embedding_length", small.width),

@@ -301,6 +301,11 @@ def stored_form(weights: Const, axis: int, repeats: int = 1) -> tuple[str, Weigh
     return "s8", MappedSource(steps.source, tiled, f"steps{count}x{repeats}")
 
 
+def _is_of_halves(x: Const) -> bool:
+    """Return whether 16 bits hold each number exactly."""
+    return x.narrow is not None and x.narrow.whole.dtype == "f16" and x.narrow.steps is None
+
+
 def block_form(weights: Const, axis: int) -> tuple[str, WeightSource, WeightSource | None] | None:
     """Return wtype, step and least of a PanelSource that stores a matrix whose numbers have steps in blocks exactly;
     its output channels are the slices of ``axis``. None: no form does.
@@ -309,7 +314,9 @@ def block_form(weights: Const, axis: int) -> tuple[str, WeightSource, WeightSour
     if narrow is None or narrow.axis != axis or narrow.steps is None:
         return None
     has_least = narrow.zero is not None or narrow.least is not None
-    form = ("q4mf" if has_least else "q4f") if narrow.bits == 4 else "s8bf"
+    form = ("q4m" if has_least else "q4") if narrow.bits == 4 else "s8b"
+    if narrow.zero is not None or not all(_is_of_halves(v) for v in (narrow.steps, narrow.least) if v is not None):
+        form += "f"  # scales of 32 bits
     own, count = FORMS[form].block, weights.shape[1 - axis]
     if not narrow.block or narrow.block % own or not (narrow.is_signed or FORMS[form].minimum):
         return None
