@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -82,8 +84,8 @@ def test_a_decoder_of_one_token_at_a_time(tmp_path: Path) -> None:
     theirs, past = onnxruntime.InferenceSession(str(model)), empty_caches()
     with flexnn.Session(flexnn.compile(model), kv_capacity=20, kv="f32") as session:
         for token in ids_of(USUAL, 20)[0]:
-            wanted, *present = theirs.run(None, {"token": token[None, None], **past})
-            order = [name.removeprefix("present_") for name in (arg.name for arg in theirs.get_outputs()[1:])]
+            *present, wanted = theirs.run(None, {"token": token[None, None], **past})
+            order = [name.removeprefix("present_") for name in (arg.name for arg in theirs.get_outputs()[:-1])]
             past = {f"past_{name}": value for name, value in zip(order, present, strict=True)}
             np.testing.assert_allclose(session.run(None, {"token": token[None, None]})[0], wanted, atol=1e-4)
 
@@ -190,3 +192,34 @@ def test_text_is_the_same_in_any_budget(tmp_path: Path) -> None:
                 (logits,) = session.run(None, {"input_ids": np.array([[text[-1]]])})
             texts.append(text)
     assert all(text == texts[0] for text in texts)
+
+
+PROMISE = """
+import sys
+import numpy as np
+import flexnn
+
+def status(name):
+    lines = open("/proc/self/status").read().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith(name))
+
+np.ones((4, 4)) @ np.ones((4, 4))
+before, memory = status("VmRSS"), int(sys.argv[2])
+with flexnn.Session(sys.argv[1], memory, 2, kv_capacity=512) as session:
+    session.run(None, {"input_ids": np.zeros((1, 100), np.int64)})
+    for token in range(300):
+        session.run(None, {"input_ids": np.array([[token % 90]])})
+print(status("VmHWM") - before - memory)
+"""
+
+
+def test_the_budget_is_kept_over_many_tokens(tmp_path: Path) -> None:
+    sizes = Sizes(layers=6, heads=8, groups=4, dim=64, inner=1024, vocabulary=2000, longest=512)
+    artifact = flexnn.compile(write_grouped(tmp_path / "m.onnx", sizes))
+    with pytest.raises(flexnn.BudgetError) as refused:
+        flexnn.Session(artifact, memory="1MiB", threads=2, kv_capacity=512)
+    for more in (0, 8 << 20):
+        memory = str(refused.value.minimum + more)
+        call = [sys.executable, "-P", "-c", PROMISE, artifact, memory]
+        over = int(subprocess.run(call, capture_output=True, text=True, check=True).stdout)
+        assert over <= 1 << 20

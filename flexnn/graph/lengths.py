@@ -4,7 +4,7 @@ lengths.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -120,8 +120,15 @@ class Lengths:
         sizes[2 if name in self._past else 1] = past if name in self._past else new
         return np.broadcast_to(np.zeros((), DTYPES[str(port.dtype)]), sizes)
 
-    def is_position(self, name: str) -> tuple[int, ...] | None:
+    def shape_of_position(self, name: str) -> tuple[int, ...] | None:
         """Return the shape, with -1 for the tokens, of a value that is the positions of the new tokens; else None."""
+        return self._shape_if(name, np.arange)
+
+    def shape_of_length(self, name: str) -> tuple[int, ...] | None:
+        """Return the shape of a value that is the past's length; else None."""
+        return self._shape_if(name, lambda past, _: np.array([past]))
+
+    def _shape_if(self, name: str, wanted: Callable[[int, int], Array]) -> tuple[int, ...] | None:
         if not self.decide(name) or not self.says(name):
             return None
         shapes = []
@@ -130,14 +137,11 @@ class Lengths:
                 value = self.value(name, past, new)
             except GraphError:
                 return None
-            if (
-                value.size != new
-                or value.dtype.kind not in "if"
-                or (value.reshape(-1) != np.arange(past, past + new)).any()
-            ):
+            expected = wanted(past, past + new)
+            if value.dtype.kind not in "if" or value.size != expected.size or (value.reshape(-1) != expected).any():
                 return None
-            shapes.append(tuple(-1 if d == new else d for d in value.shape))
-        return shapes[0] if len(set(shapes)) == 1 and shapes[0].count(-1) == 1 else None
+            shapes.append(tuple(-1 if d == expected.size > 1 else d for d in value.shape))
+        return shapes[0] if len(set(shapes)) == 1 and shapes[0].count(-1) <= 1 else None
 
     def window(self, mask: str, past: int, new: int) -> int:
         """Return how many keys a query sees by a mask, which is added or says which keys count: 0 for all before it.

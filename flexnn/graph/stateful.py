@@ -14,7 +14,7 @@ import numpy as np
 
 from .eager import Eager, EagerAttention
 from .ir import DTYPE_NAMES, Array, GraphError
-from .lengths import MASK, Lengths
+from .lengths import EXAMPLES, MASK, Lengths
 from .model import Constant, Model, ModelAttr, ModelGraph, ModelNode, reads
 from .ports import Port
 from .sources import ArraySource
@@ -185,29 +185,27 @@ class _Rewriting:
         wanted = self._wanted()
         nodes: list[ModelNode] = []
         for node in graph.nodes:
-            shape = None
-            if self._asks_length(node):
-                node = replace(node, op_type="Identity", input=[LENGTH], attrs={})
-            elif len(node.output) == 1 and node.output[0] in wanted:
-                shape = lengths.is_position(node.output[0])
-            if shape is None:
+            if len(node.output) != 1 or node.output[0] not in wanted:
                 nodes.append(node)
-            elif lengths.value(node.output[0], 3, 4).dtype == np.int64:
-                nodes.append(self._shaped(positions, shape, node.output[0]))
+            elif (shape := lengths.shape_of_position(node.output[0])) is not None:
+                nodes += self._said(positions, shape, node.output[0], lengths)
+            elif (shape := lengths.shape_of_length(node.output[0])) is not None:
+                nodes += self._said(LENGTH, shape, node.output[0], lengths)
             else:
-                inner = f"{node.output[0]}.positions"
-                to = _ONNX_TYPES[lengths.value(node.output[0], 3, 4).dtype.str[1:]]
-                nodes += [
-                    self._shaped(positions, shape, inner),
-                    ModelNode("Cast", inner, [inner], list(node.output), {"to": to}),
-                ]
+                nodes.append(node)
         graph.nodes = made + nodes
+
+    def _said(self, value: str, shape: tuple[int, ...], name: str, lengths: Lengths) -> list[ModelNode]:
+        """Return the nodes that make ``name`` of the length, or of positions."""
+        dtype = lengths.value(name, *EXAMPLES[0]).dtype
+        if dtype == np.int64:
+            return [self._shaped(value, shape, name)]
+        inner = f"{name}.int64"
+        cast = ModelNode("Cast", inner, [inner], [name], {"to": _ONNX_TYPES[dtype.str[1:]]})
+        return [self._shaped(value, shape, inner), cast]
 
     def _shaped(self, positions: str, shape: tuple[int, ...], name: str) -> ModelNode:
         return ModelNode("Reshape", name, [positions, self._constant(np.array(shape, np.int64))], [name])
-
-    def _asks_length(self, node: ModelNode) -> bool:
-        return node.op_type == "Shape" and node.input[0] in self._past and node.attrs == {"start": 2, "end": 3}
 
     def _wanted(self) -> set[str]:
         """Return the values that outputs and state are computed of."""
