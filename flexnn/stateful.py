@@ -61,6 +61,7 @@ class StateCalls:
         def called(run: Run) -> _T:
             from flexnn.run.stateful import StateRun  # most sessions have no state
 
+            run = getattr(run, "inner", run)  # of a budget that follows the system
             if not isinstance(run, StateRun):
                 raise SessionError("the session keeps no state: open it with kv_capacity")
             return call(run)

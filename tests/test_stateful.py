@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,9 @@ import onnxruntime
 import pytest
 
 import flexnn
+from bench.models.growing import empty_caches, write_decoder
 from flexnn.session import open_for_tests
-from tests.support.decoders import USUAL, Caller, Sizes, write_grouped
+from tests.support.decoders import USUAL, Caller, Sizes, write_eager, write_grouped
 
 CHUNKS = (3, 1, 1, 8, 40, 1, 33, 5, 1, 100)
 
@@ -63,6 +66,47 @@ def test_attention_of_onnxruntime_genai(tmp_path: Path, rotary: bool, attrs: dic
         assert compared(str(model), session, Sizes(heads=6, groups=3)) < 2e-5
 
 
+@pytest.mark.parametrize("positions", [False, True])
+@pytest.mark.parametrize("window", [0, 20])
+@pytest.mark.parametrize("groups", [2, 4])
+def test_attention_step_by_step(tmp_path: Path, positions: bool, window: int, groups: int) -> None:
+    sizes = Sizes(groups=groups)
+    model = write_eager(tmp_path / "m.onnx", sizes, positions=positions, window=window)
+    artifact = flexnn.compile(model)
+    with open_for_tests(artifact, kv_capacity=200, kv="f32", all_logits=True, poison=True) as session:
+        assert [arg.name for arg in session.get_inputs()] == ["input_ids"]
+        assert compared(str(model), session, sizes) < 2e-5
+
+
+def test_a_decoder_of_one_token_at_a_time(tmp_path: Path) -> None:
+    """Its attention needs no mask, and its input has another name than usual."""
+    model = write_decoder(tmp_path / "m.onnx")
+    theirs, past = onnxruntime.InferenceSession(str(model)), empty_caches()
+    with flexnn.Session(flexnn.compile(model), kv_capacity=20, kv="f32") as session:
+        for token in ids_of(USUAL, 20)[0]:
+            *present, wanted = theirs.run(None, {"token": token[None, None], **past})
+            order = [name.removeprefix("present_") for name in (arg.name for arg in theirs.get_outputs()[:-1])]
+            past = {f"past_{name}": value for name, value in zip(order, present, strict=True)}
+            np.testing.assert_allclose(session.run(None, {"token": token[None, None]})[0], wanted, atol=1e-4)
+
+
+def test_a_budget_that_follows_the_system(decoder: tuple[str, str]) -> None:
+    with flexnn.Session(decoder[1], "auto", kv_capacity=64) as session:
+        session.run(None, {"input_ids": ids_of(USUAL)[:, :9]})
+        assert session.state_length == 9
+
+
+def test_the_budget_changes_and_the_state_stays(decoder: tuple[str, str]) -> None:
+    ids = ids_of(USUAL)
+    with flexnn.Session(decoder[1], kv_capacity=64, deterministic=True) as session:
+        session.run(None, {"input_ids": ids[:, :20]})
+        session.memory = "20MiB"
+        made = session.run(None, {"input_ids": ids[:, 20:21]})[0]
+        session.reset(20)
+        session.memory = None
+        np.testing.assert_array_equal(session.run(None, {"input_ids": ids[:, 20:21]})[0], made)
+
+
 def test_the_callers_manner_of_onnxruntime_still_works(decoder: tuple[str, str]) -> None:
     model, artifact = decoder
     with flexnn.Session(artifact) as session:
@@ -100,9 +144,9 @@ def test_a_state_in_a_file_is_gone_on_from(decoder: tuple[str, str], tmp_path: P
         np.testing.assert_array_equal(session.run(None, {"input_ids": ids[:, 20:23]})[0], wanted)
     with flexnn.Session(decoder[1], kv_capacity=16) as session, pytest.raises(flexnn.StateError, match="its 20 tokens"):
         session.load_state(path)
-    with flexnn.Session(decoder[1], kv_capacity=64, kv="f32") as session:
-        with pytest.raises(flexnn.StateError, match="another type or other sizes"):
-            session.load_state(path)
+    wrong = pytest.raises(flexnn.StateError, match="another type or other sizes")
+    with flexnn.Session(decoder[1], kv_capacity=64, kv="f32") as session, wrong:
+        session.load_state(path)
 
 
 @pytest.mark.parametrize("change", ["cut", "flip", "longer", "header"])
@@ -148,3 +192,34 @@ def test_text_is_the_same_in_any_budget(tmp_path: Path) -> None:
                 (logits,) = session.run(None, {"input_ids": np.array([[text[-1]]])})
             texts.append(text)
     assert all(text == texts[0] for text in texts)
+
+
+PROMISE = """
+import sys
+import numpy as np
+import flexnn
+
+def status(name):
+    lines = open("/proc/self/status").read().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith(name))
+
+np.ones((4, 4)) @ np.ones((4, 4))
+before, memory = status("VmRSS"), int(sys.argv[2])
+with flexnn.Session(sys.argv[1], memory, 2, kv_capacity=512) as session:
+    session.run(None, {"input_ids": np.zeros((1, 100), np.int64)})
+    for token in range(300):
+        session.run(None, {"input_ids": np.array([[token % 90]])})
+print(status("VmHWM") - before - memory)
+"""
+
+
+def test_the_budget_is_kept_over_many_tokens(tmp_path: Path) -> None:
+    sizes = Sizes(layers=6, heads=8, groups=4, dim=64, inner=1024, vocabulary=2000, longest=512)
+    artifact = flexnn.compile(write_grouped(tmp_path / "m.onnx", sizes))
+    with pytest.raises(flexnn.BudgetError) as refused:
+        flexnn.Session(artifact, memory="1MiB", threads=2, kv_capacity=512)
+    for more in (0, 8 << 20):
+        memory = str(refused.value.minimum + more)
+        call = [sys.executable, "-P", "-c", PROMISE, artifact, memory]
+        over = int(subprocess.run(call, capture_output=True, text=True, check=True).stdout)
+        assert over <= 1 << 20

@@ -12,7 +12,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from .eager import Eager, EagerAttention
 from .ir import DTYPE_NAMES, Array, GraphError
+from .lengths import EXAMPLES, MASK, Lengths
 from .model import Constant, Model, ModelAttr, ModelGraph, ModelNode, reads
 from .ports import Port
 from .sources import ArraySource
@@ -25,6 +27,8 @@ CAPACITY = 1024
 POSITIONS = "position_ids"
 IDS = ("input_ids", "inputs_embeds")
 """Names of the input that holds the new tokens, [1, tokens] or [1, tokens, hidden]."""
+WINDOW_ROWS = 4
+"""New tokens at which masks are looked at, behind a past that fills the capacity."""
 _PER_ROW = frozenset({"Cast", "Identity", "Tanh", "Add", "Mul", "Div", "Sub", "Gemm", "MatMul"})
 """Operators that compute each row of the logits from the same row alone, if their other operands are constants."""
 
@@ -52,12 +56,17 @@ def stateful(model: Model, capacity: int, dtype: str, *, all_rows: bool = False)
     return _Rewriting(model, capacity, dtype).done(all_rows=all_rows)
 
 
+_ONNX_TYPES = {"f4": 1, "f8": 11, "i4": 6, "f2": 10}
+"""Types of TensorProto that positions have, beside int64."""
+
+
 class _Rewriting:
     def __init__(self, model: Model, capacity: int, dtype: str) -> None:
         self._model = model
         self._graph = ModelGraph(
             list(model.graph.nodes), dict(model.graph.constants), list(model.graph.inputs), list(model.graph.outputs)
         )
+        self._capacity = max(capacity, WINDOW_ROWS)
         self._attrs: dict[str, ModelAttr] = {"capacity": capacity, "dtype": dtype}
         self._states: list[str] = []
         self._past: set[str] = set()
@@ -65,43 +74,95 @@ class _Rewriting:
 
     def done(self, *, all_rows: bool) -> Stateful:
         graph = self._graph
-        graph.nodes = [self._node(node) for node in graph.nodes]
+        tokens = self._tokens_input()
+        steps = self._eager()
+        kept = {id(node) for node in graph.nodes if self._takes_past(node)}
+        lengths = Lengths(self._model, self._past, tokens.name)
+        is_single = tokens.dims is not None and tokens.dims[1:2] == (1,)
+        graph.nodes = [
+            self._of_step(node, steps[id(node)], lengths, is_single)
+            if id(node) in steps
+            else self._of_node(node, lengths, is_single)
+            if id(node) in kept
+            else self._attention(node, node.input, node.attrs)
+            if node.op_type == ATTENTION
+            else node
+            for node in graph.nodes
+        ]
         if not self._states:
             raise GraphError(
-                "no past keys and values were recognised: inputs of Attention, MultiHeadAttention or "
-                "GroupQueryAttention whose present ones are outputs"
+                "no past keys and values were recognised: inputs that attention reads, or joins with new ones, and "
+                "gives out as present ones"
             )
         graph.outputs = [port for port in graph.outputs if port.name not in self._present]
         graph.inputs = [port for port in graph.inputs if port.name not in self._past]
-        tokens = next((port.name for port in graph.inputs if port.name in IDS), "")
-        if not tokens or not graph.outputs:
-            raise GraphError(f"a model with state needs an input {' or '.join(IDS)}, and logits as its first output")
+        if not graph.outputs:
+            raise GraphError("a model with state needs logits as its first output")
         if all(port.name != LENGTH for port in graph.inputs):
             graph.inputs.append(Port(LENGTH, "i64", (1,)))
-        self._derive(tokens)
+        self._derive(tokens.name, lengths)
         if not all_rows:
             self._last_row(graph.outputs[0].name)
         graph.outputs = [graph.outputs[0], *(Port(name, None, None) for name in self._states)]
-        self._drop_unread(tokens)
-        return Stateful(replace(self._model, graph=graph), tokens, tuple(self._states))
+        self._drop_unread(tokens.name)
+        return Stateful(replace(self._model, graph=graph), tokens.name, tuple(self._states))
 
-    def _node(self, node: ModelNode) -> ModelNode:
-        if node.op_type == ATTENTION:
-            return self._attention(node, node.input, node.attrs)
-        past = [node.input[i] if i < len(node.input) else "" for i in (4, 5)]
+    def _eager(self) -> dict[int, Eager]:
+        """Return attention that is written step by step, by its last node."""
+        finder, outputs = EagerAttention(self._graph), {port.name for port in self._graph.outputs}
+        same = {
+            n.output[0]: n.input[0] for n in self._graph.nodes if n.op_type == "Identity" and n.output[0] in outputs
+        }
+        given = {same.get(name, name): name for name in outputs}
+        steps = {id(node): step for node in self._graph.nodes if (step := finder.found(node)) is not None}
+        found = {key: step for key, step in steps.items() if set(step.present) <= given.keys()}
+        for step in found.values():
+            self._past.update(step.past)
+            self._present.update(given[name] for name in step.present)
+        return found
+
+    def _tokens_input(self) -> Port:
+        """Return the input that holds the new tokens: by its name, or the one of whole numbers."""
+        ports = self._graph.inputs
+        others = [port for port in ports if port.dtype == "i64" and port.name not in (MASK, POSITIONS, LENGTH)]
+        named = [port for port in ports if port.name in IDS]
+        found = named[:1] or (others if len(others) == 1 else [])
+        if not found:
+            raise GraphError(f"a model with state needs an input {' or '.join(IDS)}")
+        return found[0]
+
+    def _takes_past(self, node: ModelNode) -> bool:
+        """Return whether attention has a past that is an input and a present that is an output, and note these."""
+        past, present = node.input[4:6], node.output[1:3]
         inputs, outputs = {port.name for port in self._graph.inputs}, {port.name for port in self._graph.outputs}
-        if node.op_type != "Attention" or not inputs.issuperset(past) or not outputs.issuperset(node.output[1:3]):
-            return node
-        mask = node.input[3]
-        if not mask and not node.attrs.get("is_causal"):
-            raise GraphError(f"{node.where}: attention that is not causal keeps no state")
+        if node.op_type != "Attention" or len(past) < 2 or len(present) < 2:
+            return False
+        if not inputs.issuperset(past) or not outputs.issuperset(present):
+            return False
+        self._past.update(past)
+        self._present.update(present)
+        return True
+
+    def _of_step(self, node: ModelNode, step: Eager, lengths: Lengths, is_single: bool) -> ModelNode:
+        window = self._window(node, step.mask, lengths, is_causal=is_single)
+        attrs: dict[str, ModelAttr] = {"scale": step.scale, "softcap": step.softcap, "window": window}
+        return self._attention(node, [step.q, *step.new, LENGTH], attrs)
+
+    def _of_node(self, node: ModelNode, lengths: Lengths, is_single: bool) -> ModelNode:
+        is_causal = is_single or bool(node.attrs.get("is_causal"))
+        masked = self._window(node, node.input[3], lengths, is_causal=is_causal)
         known = {"scale": "scale", "softcap": "softcap", "q_num_heads": "num_heads", "kv_num_heads": "kv_heads"}
         attrs = {known[name]: value for name, value in node.attrs.items() if name in known}
-        window = node.attrs.get("left_window_size", -1)
-        attrs["window"] = window + 1 if isinstance(window, int) and window >= 0 else 0
-        self._past.update(past)
-        self._present.update(node.output[1:3])
+        left = node.attrs.get("left_window_size", -1)
+        attrs["window"] = left + 1 if isinstance(left, int) and left >= 0 else masked
         return self._attention(node, [*node.input[:3], LENGTH], attrs)
+
+    def _window(self, node: ModelNode, mask: str, lengths: Lengths, *, is_causal: bool) -> int:
+        """Return how many keys a query sees, 0 for all before it. Raises GraphError where it sees others."""
+        if not mask and not is_causal:
+            raise GraphError(f"{node.where}: attention that sees later tokens keeps no state")
+        new = 1 if is_causal else WINDOW_ROWS
+        return lengths.window(mask, self._capacity - new, new) if mask else 0
 
     def _attention(self, node: ModelNode, inputs: Sequence[str], attrs: dict[str, ModelAttr]) -> ModelNode:
         state = f"state.{len(self._states)}"
@@ -110,26 +171,49 @@ class _Rewriting:
 
     # ---- what the length says ----
 
-    def _derive(self, tokens: str) -> None:
-        """Make positions of the length and the number of new tokens."""
+    def _derive(self, tokens: str, lengths: Lengths) -> None:
+        """Make positions of the length and the number of new tokens, wherever the model has them."""
         graph = self._graph
-        given = {port.name: port for port in graph.inputs}
         made: list[ModelNode] = []
-        if POSITIONS in given:
-            count = self._add(made, "Shape", [tokens], start=1, end=2)
-            zero, one = (self._constant(np.array(n, np.int64)) for n in (0, 1))
-            shape = self._constant(np.array([1, -1], np.int64))
-            count = self._add(made, "Reshape", [count, self._constant(np.array([], np.int64))])
-            steps = self._add(made, "Reshape", [self._add(made, "Range", [zero, count, one]), shape])
-            made.append(ModelNode("Add", POSITIONS, [LENGTH, steps], [POSITIONS]))
+        count = self._add(made, "Shape", [tokens], start=1, end=2)
+        zero, one = (self._constant(np.array(n, np.int64)) for n in (0, 1))
+        count = self._add(made, "Reshape", [count, self._constant(np.zeros(0, np.int64))])
+        positions = self._add(made, "Add", [LENGTH, self._add(made, "Range", [zero, count, one])])
+        if any(port.name == POSITIONS for port in graph.inputs):
+            made.append(self._shaped(positions, (1, -1), POSITIONS))
         graph.inputs = [port for port in graph.inputs if port.name != POSITIONS]
-        graph.nodes = [
-            replace(node, op_type="Identity", input=[LENGTH], attrs={}) if self._asks_length(node) else node
-            for node in made + graph.nodes
-        ]
+        wanted = self._wanted()
+        nodes: list[ModelNode] = []
+        for node in graph.nodes:
+            if len(node.output) != 1 or node.output[0] not in wanted:
+                nodes.append(node)
+            elif (shape := lengths.shape_of_position(node.output[0])) is not None:
+                nodes += self._said(positions, shape, node.output[0], lengths)
+            elif (shape := lengths.shape_of_length(node.output[0])) is not None:
+                nodes += self._said(LENGTH, shape, node.output[0], lengths)
+            else:
+                nodes.append(node)
+        graph.nodes = made + nodes
 
-    def _asks_length(self, node: ModelNode) -> bool:
-        return node.op_type == "Shape" and node.input[0] in self._past and node.attrs == {"start": 2, "end": 3}
+    def _said(self, value: str, shape: tuple[int, ...], name: str, lengths: Lengths) -> list[ModelNode]:
+        """Return the nodes that make ``name`` of the length, or of positions."""
+        dtype = lengths.value(name, *EXAMPLES[0]).dtype
+        if dtype == np.int64:
+            return [self._shaped(value, shape, name)]
+        inner = f"{name}.int64"
+        cast = ModelNode("Cast", inner, [inner], [name], {"to": _ONNX_TYPES[dtype.str[1:]]})
+        return [self._shaped(value, shape, inner), cast]
+
+    def _shaped(self, positions: str, shape: tuple[int, ...], name: str) -> ModelNode:
+        return ModelNode("Reshape", name, [positions, self._constant(np.array(shape, np.int64))], [name])
+
+    def _wanted(self) -> set[str]:
+        """Return the values that outputs and state are computed of."""
+        wanted = {port.name for port in self._graph.outputs}
+        for node in reversed(self._graph.nodes):
+            if wanted.intersection(node.output):
+                wanted |= reads(node)
+        return wanted
 
     def _constant(self, values: Array) -> str:
         name = f"state.constant.{len(self._graph.constants)}"

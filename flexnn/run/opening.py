@@ -40,6 +40,7 @@ def _opened(path: str, shapes: Mapping[str, tuple[int, ...]], options: RunOption
         if options.kv_capacity is not None or has_state(file.open_model.model):
             from .stateful import StateRun
 
+            file.refuse_groups(options.groups)
             return StateRun(file, options._replace(kv_capacity=options.kv_capacity or CAPACITY))
         from .open_shapes import OpenShapesRun  # binding shapes costs imports that most sessions do without
 
@@ -64,6 +65,8 @@ def open_pooled(path: str, shapes: Mapping[str, tuple[int, ...]], options: RunOp
         file.refuse_groups(options.groups)
         if file.open_model is None:
             return PooledFixedRun(file, options, shared)
+        if has_state(file.open_model.model):
+            raise CompileError(f"{path}: the model keeps state, which sessions of a pool do not: open it alone")
         from .pooled_open import PooledOpenRun
 
         opened: Run = PooledOpenRun(file, options, shared, look_ahead)

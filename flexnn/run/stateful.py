@@ -56,7 +56,7 @@ def _bound_graph(made: Stateful, tokens: int) -> Graph:
     binder.constants = model.graph.constants
     for port in model.graph.inputs:
         dims = port.dims or ()
-        shape = (1,) if port.name == LENGTH else (1, tokens, *(int(d or 0) for d in dims[2:] if not isinstance(d, str)))
+        shape = (1,) if port.name == LENGTH else (1, tokens, *(d for d in dims[2:] if isinstance(d, int)))
         binder.add_input(port.name, shape, str(port.dtype))
     for node in model.graph.nodes:
         binder.add(node)
@@ -79,7 +79,9 @@ class StateRun:
         self._setting = options.setting(self._machine, file.io_align)._replace(overhead=_program_overhead)
         segments = BoundSegments(stored, options.memory, self._setting)
         self._model_bytes = segments.model_bytes
-        widths = [width for width in WIDTHS if width <= self.capacity]
+        dims = next(port.dims for port in made.model.graph.inputs if port.name == made.tokens)
+        fixed = dims[1] if dims is not None and isinstance(dims[1], int) else 0
+        widths = [width for width in WIDTHS if width <= self.capacity and (not fixed or width == fixed)] or [fixed]
         self._widths = [self._width(made, width, segments) for width in widths]
         self._find_ports(made)
         self.length = 0
@@ -218,8 +220,8 @@ class StateRun:
         """
         (tokens,) = inputs
         count = tokens.shape[1]
-        if not count:
-            raise StateError("there are no new tokens")
+        if not count or count % self._widths[-1].tokens:
+            raise StateError(f"{count} new tokens are not a multiple of the model's {self._widths[-1].tokens}")
         if self.length + count > self.capacity:
             raise StateError(
                 f"{count} tokens after {self.length} are beyond the state's capacity of {self.capacity}: "

@@ -103,9 +103,81 @@ def write_grouped(path: Path, sizes: Sizes = USUAL, seed: int = 0, *, rotary: bo
     return _save(m, path)
 
 
-def _save(m: _Maker, path: Path) -> Path:
+def write_eager(path: Path, sizes: Sizes = USUAL, seed: int = 0, *, positions: bool = True, window: int = 0) -> Path:
+    """A decoder whose attention is written step by step, as torch's exporter does; ``positions``: they are an input."""
+    m = _Maker(sizes, seed)
+    one, zero, two = (m.constant(n, np.array(i, np.int64)) for n, i in (("one", 1), ("zero", 0), ("two", 2)))
+    count = m.add("Gather", m.add("Shape", "input_ids"), one, axis=0)
+    past = m.add("Gather", m.add("Shape", "past.0.key"), two, axis=0)
+    total = m.add("Add", past, count)
+    own = m.add("Range", past, total, one)
+    front = m.constant("front", np.array([0], np.int64))
+    own_rows = "position_ids" if positions else m.add("Unsqueeze", own, front)
+    last = m.constant("last", np.array([-1], np.int64))
+    columns = m.add("Unsqueeze", own, last)
+    keys = m.add("Range", zero, total, one)
+    hidden = m.add("Greater", keys, columns)
+    if window:
+        m.constant("window", np.array(window, np.int64))
+        hidden = m.add("Or", hidden, m.add("LessOrEqual", keys, m.add("Sub", columns, "window")))
+    given = m.add("Cast", m.add("Slice", "attention_mask", "zeros1", m.add("Unsqueeze", total, "front1"), last), to=9)
+    m.constant("zeros1", np.array([0], np.int64))
+    m.constant("front1", np.array([0], np.int64))
+    hidden = m.add("Or", hidden, m.add("Not", given))
+    least, none = (m.constant(n, np.array(v, np.float32)) for n, v in (("least", -3.4e38), ("none", 0)))
+    mask = m.add("Unsqueeze", m.add("Where", hidden, least, none), m.constant("fronts", np.array([0, 1], np.int64)))
+    half = sizes.dim // 2
+    rates = m.constant("rates", (100.0 ** -(np.arange(half) / half)).astype(np.float32))
+    turns = m.add("Mul", m.add("Unsqueeze", m.add("Cast", own_rows, to=1), last), rates)
+    turns = m.add("Unsqueeze", m.add("Concat", turns, turns, axis=-1), m.constant("one_dim", np.array([1])))
+    cosines, sines = m.add("Cos", turns), m.add("Sin", turns)
+    ends = [m.constant(f"end{i}", np.array([v], np.int64)) for i, v in enumerate((0, half, sizes.dim))]
+
+    def turned(x: str) -> str:
+        front, back = (m.add("Slice", x, ends[i], ends[i + 1], last) for i in (0, 1))
+        other = m.add("Concat", m.add("Neg", back), front, axis=-1)
+        return m.add("Add", m.add("Mul", x, cosines), m.add("Mul", other, sines))
+
+    def heads(x: str, number: int) -> str:
+        shape = m.constant(f"heads{len(m.weights)}", np.array([0, 0, number, sizes.dim], np.int64))
+        return m.add("Transpose", m.add("Reshape", x, shape), perm=[0, 2, 1, 3])
+
+    def repeated(x: str) -> str:
+        if sizes.heads == sizes.groups:
+            return x
+        each = m.add("Unsqueeze", x, m.constant(f"axis{len(m.weights)}", np.array([2], np.int64)))
+        name = f"wide{len(m.weights)}"
+        wide = m.constant(name, np.array([1, sizes.groups, sizes.heads // sizes.groups, 1, sizes.dim], np.int64))
+        shape = m.constant(f"{name}.shape", np.array([0, sizes.heads, -1, sizes.dim], np.int64))
+        return m.add("Reshape", m.add("Expand", each, wide), shape)
+
+    x = m.add("Gather", m.table(), "input_ids")
+    wide, narrow = sizes.hidden, sizes.groups * sizes.dim
+    scale = m.constant("scale", np.array(sizes.dim**0.5, np.float32))
+    flat = m.constant("flat", np.array([0, 0, wide], np.int64))
+    for i in range(sizes.layers):
+        h = m.norm(x)
+        q, k = (
+            turned(heads(m.product(h, wide, wide), sizes.heads)),
+            turned(heads(m.product(h, wide, narrow), sizes.groups)),
+        )
+        v = heads(m.product(h, wide, narrow), sizes.groups)
+        k = m.add("Concat", f"past.{i}.key", k, outputs=(f"present.{i}.key",), axis=2)
+        v = m.add("Concat", f"past.{i}.value", v, outputs=(f"present.{i}.value",), axis=-2)
+        scores = m.add("MatMul", q, m.add("Transpose", repeated(k), perm=[0, 1, 3, 2]))
+        shares = m.add("Softmax", m.add("Add", m.add("Div", scores, scale), mask), axis=-1)
+        y = m.add("Transpose", m.add("MatMul", shares, repeated(v)), perm=[0, 2, 1, 3])
+        x = m.add("Add", x, m.product(m.add("Reshape", y, flat), wide, wide))
+        h = m.product(m.norm(x), wide, sizes.inner)
+        x = m.add("Add", x, m.product(m.add("Mul", h, m.add("Sigmoid", h)), sizes.inner, wide))
+    m.nodes.append(helper.make_node("Identity", [m.product(m.norm(x), wide, sizes.vocabulary)], ["logits"]))
+    return _save(m, path, has_positions=positions)
+
+
+def _save(m: _Maker, path: Path, *, has_positions: bool = False) -> Path:
     sizes = m.sizes
-    inputs = [helper.make_tensor_value_info("input_ids", TensorProto.INT64, ["batch", "tokens"])]
+    ids = ["input_ids", "position_ids"] if has_positions else ["input_ids"]
+    inputs = [helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", "tokens"]) for name in ids]
     inputs.append(helper.make_tensor_value_info("attention_mask", TensorProto.INT64, ["batch", "total"]))
     outputs = [helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["batch", "tokens", sizes.vocabulary])]
     for i in range(sizes.layers):
