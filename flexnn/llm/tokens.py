@@ -208,7 +208,9 @@ def _pieces(opened: GgufFile, texts: Sequence[str], kinds: np.ndarray) -> Cutter
     return made
 
 
-def _model(kind: Callable[..., Any], vocabulary: dict[str, int], merges: Sequence[tuple[str, ...]], **how: object) -> Any:
+def _model(
+    kind: Callable[..., Any], vocabulary: dict[str, int], merges: Sequence[tuple[str, ...]], **how: object
+) -> Any:
     try:
         return kind(vocabulary, merges, **how)
     except Exception as error:  # the library has no kinds of errors
