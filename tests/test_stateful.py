@@ -13,6 +13,11 @@ import pytest
 
 import flexnn
 from bench.models.growing import empty_caches, write_decoder
+from flexnn import compiler
+from flexnn.artifact.writer import write_artifact
+from flexnn.graph import load_model
+from flexnn.graph.sources import ModelSource
+from flexnn.graph.stateful import ATTENTION, stateful
 from flexnn.session import open_for_tests
 from tests.support.decoders import USUAL, Caller, Sizes, write_eager, write_grouped
 
@@ -192,6 +197,25 @@ def test_text_is_the_same_in_any_budget(tmp_path: Path) -> None:
                 (logits,) = session.run(None, {"input_ids": np.array([[text[-1]]])})
             texts.append(text)
     assert all(text == texts[0] for text in texts)
+
+
+def test_a_model_that_was_imported_with_state_needs_no_option(decoder: tuple[str, str], tmp_path: Path) -> None:
+    """Importers write flexnn.CachedAttention themselves."""
+    made = stateful(load_model(decoder[0]), 64, "f32").model
+    made.graph.outputs = made.graph.outputs[:1]
+    for node in made.graph.nodes:
+        if node.op_type == ATTENTION:
+            node.output = node.output[:1]
+            node.attrs = {k: v for k, v in node.attrs.items() if k not in ("capacity", "dtype")}
+    for number, constant in enumerate(made.graph.constants.values(), 1000):
+        if not isinstance(constant.source, ModelSource):
+            constant.source = ModelSource(number, constant.source)
+    artifact = str(tmp_path / "m.flexnn")
+    write_artifact(compiler._contents(made, {}), artifact, bytes(32))
+    with flexnn.Session(artifact, kv="f32") as session:
+        assert compared(decoder[0], session) < 1e-5
+    with flexnn.Pool(memory=None) as pool, pytest.raises(flexnn.CompileError, match="sessions of a pool do not"):
+        pool.open(artifact)
 
 
 PROMISE = """

@@ -4,8 +4,8 @@ back, each token is some bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -201,14 +201,16 @@ def _pieces(opened: GgufFile, texts: Sequence[str], kinds: np.ndarray) -> Cutter
     unknown = next((texts[i] for i in np.flatnonzero(kinds == _UNKNOWN).tolist()), None)
     merges = [pair[3:] for pair in found]
     made = Tokenizer(_model(models.BPE, vocabulary, merges, byte_fallback=True, fuse_unk=True, unk_token=unknown))
-    steps = [normalizers.Replace(" ", _SPACE)]
+    steps: list[Any] = [normalizers.Replace(" ", _SPACE)]
     if opened.about.get("tokenizer.ggml.add_space_prefix", True):
         steps.insert(0, normalizers.Prepend(_SPACE))
     made.normalizer = normalizers.Sequence(steps)
     return made
 
 
-def _model(kind: type, vocabulary: dict[str, int], merges: Sequence[tuple[str, ...]], **how: object) -> object:
+def _model(
+    kind: Callable[..., Any], vocabulary: dict[str, int], merges: Sequence[tuple[str, ...]], **how: object
+) -> Any:
     try:
         return kind(vocabulary, merges, **how)
     except Exception as error:  # the library has no kinds of errors
