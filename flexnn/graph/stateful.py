@@ -18,12 +18,8 @@ from .lengths import EXAMPLES, MASK, Lengths
 from .model import Constant, Model, ModelAttr, ModelGraph, ModelNode, reads
 from .ports import Port
 from .sources import ArraySource
+from .state import ATTENTION, LENGTH
 
-ATTENTION = "flexnn.CachedAttention"
-LENGTH = "state_length"
-"""Input that says how many rows the state has before a run, int64 [1]."""
-CAPACITY = 1024
-"""Rows of state where nothing says how many."""
 POSITIONS = "position_ids"
 IDS = ("input_ids", "inputs_embeds")
 """Names of the input that holds the new tokens, [1, tokens] or [1, tokens, hidden]."""
@@ -42,11 +38,6 @@ class Stateful:
     """Name of the input that holds the new tokens."""
     states: tuple[str, ...]
     """Names of the outputs that are state."""
-
-
-def has_state(model: Model) -> bool:
-    """Return whether the model keeps state without being asked to."""
-    return any(node.op_type == ATTENTION for node in model.graph.nodes)
 
 
 def stateful(model: Model, capacity: int, dtype: str, *, all_rows: bool = False) -> Stateful:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -20,8 +19,7 @@ _TYPES = {"f32": "float", "f64": "double"} | {
 """Names that onnxruntime gives to element types."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeArg:
+class NodeArg(NamedTuple):
     """Description of an input or output, with onnxruntime's attributes."""
 
     name: str

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from flexnn.errors import CompileError
 from flexnn.graph.ir import Array
-from flexnn.graph.stateful import CAPACITY, has_state
+from flexnn.graph.state import CAPACITY, has_state
 
 from .fixed import FixedRun
 from .model_file import ModelFile

@@ -18,7 +18,8 @@ from flexnn.graph.ir import DTYPES, Array, Graph
 from flexnn.graph.large import mapping
 from flexnn.graph.passes import run_passes
 from flexnn.graph.ports import Port
-from flexnn.graph.stateful import LENGTH, Stateful, stateful
+from flexnn.graph.state import LENGTH
+from flexnn.graph.stateful import Stateful, stateful
 from flexnn.planning import BudgetError, MachineProfile, Plan, Planner
 from flexnn.planning.overhead import NODE_BYTES, PART_NAMES, overhead_bytes
 from flexnn.planning.relocate import relocated

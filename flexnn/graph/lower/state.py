@@ -8,7 +8,7 @@ import numpy as np
 
 from ..ir import Attr
 from ..operators.attention import STATE_DTYPES
-from ..stateful import CAPACITY
+from ..state import CAPACITY
 from .attention import HEADS, heads_of
 from .context import Context, Value, lowers
 
