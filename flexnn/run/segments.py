@@ -30,7 +30,7 @@ from .engine import BoundProgram
 MODEL_NODE_BYTES = 3 << 10
 """Bytes of an ONNX node in Python, with its attributes and its part of the artifact's section."""
 CODE_BYTES = 17 << 18
-"""Bytes of the modules that binding imports and of the heap that it leaves: measured 4.6 to 5.4 MiB, of which a part is
+"""Bytes of the modules that binding imports and of the heap that it leaves: measured 4.3 to 4.7 MiB, of which a part is
 within what a session without open shapes is counted for.
 """
 REFIT_BYTES, REFIT_NODE_BYTES = 9 << 10, 48
