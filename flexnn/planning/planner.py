@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
@@ -173,20 +172,22 @@ class Planner:
             all_pinned = self._all_pinned or VariantPlanner(self._graph, self._setting)
             if memory is None or all_pinned.pinning_memory <= memory:
                 return replace(all_pinned.plan(memory), minimum_memory=lambda: self.minimum)
-        best, spent, bounds = None, 0.0, list[tuple[float, VariantPlanner]]()
+        bounds = list[tuple[float, VariantPlanner]]()
         if memory >= self._whole.minimum:
-            bound = self._whole.bound_ms(memory)
-            best = self._whole.plan(memory)
-            if best.predicted_ms <= self._whole.fastest_ms * AS_FAST:  # bands compute no less
-                return replace(best, minimum_memory=lambda: self.minimum, bound_ms=bound)
-            spent, bounds = best.plan_ms, [(bound, self._whole)]
+            bound, fastest = self._whole.bound_ms(memory), self._whole.fastest_ms * AS_FAST
+            if bound <= fastest:
+                best = self._whole.plan(memory)
+                if best.predicted_ms <= fastest:  # bands compute no less
+                    return replace(best, minimum_memory=lambda: self.minimum, bound_ms=bound)
+            bounds.append((bound, self._whole))
         banded = ([self._tight] if self._tight else []) + list(self._milder(memory))
-        inside = sorted(((form.bound_ms(memory), form) for form in banded), key=lambda pair: pair[0])
-        for bound, variant in inside:
-            if best is None or bound < best.predicted_ms:
-                other = variant.plan(memory, best.predicted_ms if best else math.inf)
+        bounds += [(form.bound_ms(memory), form) for form in banded]
+        bounds.sort(key=lambda pair: pair[0])
+        best = bounds[0][1].plan(memory)
+        spent = best.plan_ms
+        for bound, variant in bounds[1:]:
+            if bound < best.predicted_ms:
+                other = variant.plan(memory, best.predicted_ms)
                 spent += other.plan_ms
-                best = other if best is None or other.predicted_ms < best.predicted_ms else best
-        assert best is not None
-        least = min(bound for bound, _ in [*bounds, *inside])
-        return replace(best, minimum_memory=lambda: self.minimum, bound_ms=least, plan_ms=spent)
+                best = other if other.predicted_ms < best.predicted_ms else best
+        return replace(best, minimum_memory=lambda: self.minimum, bound_ms=bounds[0][0], plan_ms=spent)
