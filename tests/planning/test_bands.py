@@ -12,7 +12,7 @@ from onnx import helper, numpy_helper
 
 import flexnn
 from flexnn.graph.ir import Graph
-from flexnn.planning import Setting
+from flexnn.planning import Planner, Setting
 from flexnn.planning.band_tables import BandTables
 from flexnn.planning.banding import Region, rows_of
 from flexnn.planning.bands import banded
@@ -54,6 +54,19 @@ def test_the_faster_form_is_taken() -> None:
     assert len(plan.graph.nodes) > len(graph.nodes)
     assert plan.predicted_ms < 0.9 * whole.plan(whole.minimum).predicted_ms
     assert checked(graph, None).graph is graph
+
+
+def test_bands_are_looked_for_where_they_could_be_faster() -> None:
+    """A plan that streams weights behind the fastest kernels needs no bands; a tighter one does."""
+    graph = CLASSICS["squeezenet1_1"]()
+    whole = _whole(graph)
+    planner = Planner(graph, Setting(FAST_DISK, threads=2))
+    plan = planner.plan(int(0.95 * whole.pinning_memory))
+    assert plan.is_streaming
+    assert plan.predicted_ms == pytest.approx(whole.fastest_ms)
+    assert "_forms" not in vars(planner)
+    assert len(planner.plan(planner.minimum).graph.nodes) > len(graph.nodes)
+    assert plan.minimum_memory == planner.minimum
 
 
 @pytest.mark.parametrize("seed", range(30))
