@@ -10,6 +10,7 @@ budget is the same in processes that measure different rates.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -43,40 +44,56 @@ WORTH = 0.95
 """Memory with bands as a fraction of memory without, at which bands are worth it."""
 WORTH_WALK = 0.985
 """The same for the nodes of one walk of several."""
-WORTH_FORM = 0.97
-"""Smallest budget of a form as a fraction of that of the form before it, at which it is worth its planning."""
 ENOUGH = 1.02
 """Memory as a multiple of the least that bands could need, within which the cheapest bands are chosen."""
 COSTS_MAX = 0.05, 0.4
 """Largest fractions of the graph's multiplications and reading that a walk may repeat; each is tried."""
-FORMS = 1.5, 1.2, 1.0
-"""Memory as multiples of the least, within which each form of the graph is the cheapest: tight budgets take the last
+FORMS = 1.0, 1.2, 1.5
+"""Memory as multiples of the least, within which each form of the graph is the cheapest: tight budgets take the first
 form, looser ones a form that repeats less.
 """
 
 
-def banded(graph: Graph, costs: Costs, costs_of: Callable[[Graph], Costs]) -> Iterator[tuple[Graph, Costs]]:
-    """Yield forms of the graph with nodes in bands, and their costs: those that lower the memory of the neediest node,
-    the cheapest form first. ``costs_of`` computes costs.
+class Form(NamedTuple):
+    """A form of a graph with nodes in bands, found but not written out: it takes next to no memory."""
+
+    beyond: int
+    """Bytes that it needs beyond the tightest form, as far as sizes tell."""
+    way: int
+    """Index of the graph that was searched."""
+    regions: list[Region]
+
+    def written(self, graph: Graph, costs: Costs, costs_of: Callable[[Graph], Costs]) -> Graph:
+        """Return the form of the graph, which has these costs."""
+        way = next(itertools.islice(_ways(graph, costs, costs_of), self.way, None))
+        form = way.graph
+        for region in sorted(self.regions, reverse=True):  # from the last node, so that numbers of nodes hold
+            form = split(form, way.costs, way.walks, rows_of(way.tables, region), region)
+        return form
+
+
+def banded(graph: Graph, costs: Costs, costs_of: Callable[[Graph], Costs]) -> list[Form]:
+    """Return forms of the graph with nodes in bands, the tightest first: those that lower the memory of the neediest
+    node. ``costs_of`` computes costs.
     """
     if len(graph.nodes) > SEARCHED_MAX:
-        return
-    ways = list(_ways(graph, costs, costs_of))
-    pool = [(found, way) for way in ways for cost in COSTS_MAX for found in _Search(way.tables, cost).all()]
+        return []
+    pool: list[tuple[_Found, int]] = []
+    whole = 0
+    for index, way in enumerate(_ways(graph, costs, costs_of)):
+        whole = whole or int(way.tables[0][:, 5].max(initial=0))
+        pool += [(found, index) for cost in COSTS_MAX for found in _Search(way.tables, cost).all()]
     least = min((found.nbytes for found, _ in pool), default=0)
-    if not pool or least > WORTH * int(ways[0].tables[0][:, 5].max(initial=0)):
-        return
-    known: list[_Found] = []
+    if not pool or least > WORTH * whole:
+        return []
+    forms: list[Form] = []
     for factor in FORMS:
         near = [entry for entry in pool if entry[0].nbytes <= factor * least]
-        found, way = min(near, key=lambda entry: (entry[0].work, entry[0].nbytes))
-        if found in known:
-            continue
-        known.append(found)
-        form = way.graph
-        for region in sorted(found.regions, reverse=True):  # from the last node, so that numbers of nodes hold
-            form = split(form, way.costs, way.walks, rows_of(way.tables, region), region)
-        yield form, costs_of(form)
+        found, index = min(near, key=lambda entry: (entry[0].work, entry[0].nbytes))
+        form = Form(found.nbytes - least, index, found.regions)
+        if found.regions and form not in forms:
+            forms.append(form)
+    return forms
 
 
 class _Way(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -20,7 +21,19 @@ from .types import Costs
 from .variant_planner import VariantPlanner
 
 if TYPE_CHECKING:
+    from .bands import Form
     from .grouping import Grouping
+
+WORTH = 0.95
+"""Smallest budget with bands as a fraction of that without, at which bands are worth it."""
+WORTH_FORM = 0.97
+"""Smallest budget of a form as a fraction of that of the form that repeats less, at which it is worth its time."""
+MILDER = 0.5
+"""Memory that a milder form needs beyond the tightest one, as a fraction of what sizes tell of it: they tell too much
+where other things than the neediest node decide.
+"""
+AS_FAST = 1 + 1e-9
+"""Time as a multiple of the fastest kernels' at which activations are left whole."""
 
 
 def make_plan(graph: Graph, setting: Setting, memory: int | None = None, *, groups: Groups = None) -> Plan:
@@ -50,30 +63,63 @@ class Planner:
         self._all_pinned = None if has_tables else self._whole
         self._weight_bytes = sum(weight.nbytes for weight in graph.weights)
 
+    def _costs_of(self, variant: Graph) -> Costs:
+        return graph_costs(variant, self._setting, in_file=self._all_pinned is None)
+
     @cached_property
-    def _banded(self) -> list[VariantPlanner]:
-        """Planners of the graph in bands, where they are worth it, the faster form first. Plans without a limit do
-        without. Bands cut a map at other rows than Winograd's tiles do, so numbers would depend on the budget.
+    def _forms(self) -> list[Form]:
+        """Forms of the graph in bands, the tightest first. Plans without a limit do without. Bands cut a map at other
+        rows than Winograd's tiles do, so numbers would depend on the budget.
         """
         if self._setting.deterministic:
             return []
-        has_tables = self._all_pinned is None
+        from .bands import banded  # plans without a limit do without
 
-        def costs_of(variant: Graph) -> Costs:
-            return graph_costs(variant, self._setting, in_file=has_tables)
+        return banded(self._graph, self._whole.costs, self._costs_of)
 
-        from .bands import WORTH, WORTH_FORM, banded  # plans without a limit do without
+    def _in_bands(self, form: Form) -> VariantPlanner:
+        graph = form.written(self._graph, self._whole.costs, self._costs_of)
+        return VariantPlanner(graph, self._setting, costs=self._costs_of(graph))
 
-        found: list[VariantPlanner] = []
-        for form, costs in banded(self._graph, self._whole.costs, costs_of):
-            bands = VariantPlanner(form, self._setting, costs=costs)
-            least = min((planner.minimum for planner in found), default=self._whole.minimum)
-            if bands.minimum <= min(WORTH * self._whole.minimum, WORTH_FORM * least):
-                found.append(bands)
-        most = max((planner.graph.added for planner in found), default=0)
-        for planner in (self._whole, *found):
-            planner.count_beside(ADDED_BYTES * (most - planner.graph.added))
-        return found
+    def _beyond(self, index: int) -> float:
+        """Return the least bytes that a form may need beyond the tightest one."""
+        return MILDER * (self._forms[index].beyond - self._forms[0].beyond)
+
+    @cached_property
+    def _tight(self) -> VariantPlanner | None:
+        """Planner of the tightest form in bands, where it is worth it: of the next form instead, where that one needs
+        hardly more.
+        """
+        if not self._forms:
+            return None
+        tight = self._in_bands(self._forms[0])
+        while len(self._forms) > 1 and self._beyond(1) < (1 - WORTH_FORM) * tight.minimum:
+            milder = self._in_bands(self._forms[1])
+            if tight.minimum <= WORTH_FORM * milder.minimum:
+                break
+            del self._forms[0]
+            tight = milder
+        if tight.minimum > WORTH * self._whole.minimum:
+            return None
+        self._count_beside(self._whole, tight)
+        return tight
+
+    def _count_beside(self, planner: VariantPlanner, tight: VariantPlanner) -> None:
+        """Count what planning keeps of the tightest form beside a plan of another one."""
+        planner.count_beside(ADDED_BYTES * max(tight.graph.added - planner.graph.added, 0))
+
+    def _milder(self, memory: int) -> Iterator[VariantPlanner]:
+        """Yield planners of the forms that repeat less than the tightest, where memory may have room for them. They
+        are not kept: few budgets ask for them.
+        """
+        if self._tight is None:
+            return
+        for index, form in enumerate(self._forms[1:], 1):
+            if memory >= self._tight.minimum + self._beyond(index):
+                planner = self._in_bands(form)
+                self._count_beside(planner, self._tight)
+                if planner.minimum <= memory:
+                    yield planner
 
     @property
     def minimum(self) -> int:
@@ -83,7 +129,7 @@ class Planner:
     @property
     def tightest(self) -> VariantPlanner:
         """Planner of the variant that has the smallest budget."""
-        return min(self._variants, key=lambda planner: planner.minimum)
+        return self._tight or self._whole
 
     @property
     def whole(self) -> VariantPlanner:
@@ -94,11 +140,7 @@ class Planner:
     def least_working_bytes(self) -> int:
         """Bytes that the working part of every plan has. Workspace for reading tables is not part of every plan."""
         least = self._whole.least_working_bytes if self._all_pinned is self._whole else self._whole.activation_bytes
-        return min([least, *(bands.least_working_bytes for bands in self._banded)])
-
-    @property
-    def _variants(self) -> list[VariantPlanner]:
-        return [self._whole, *self._banded]
+        return min(least, self._tight.least_working_bytes) if self._tight else least
 
     def plan(self, memory: int | None) -> Plan:
         """Return the plan for ``memory`` bytes (None: no limit), in groups where they were asked for. BudgetError."""
@@ -141,7 +183,14 @@ class Planner:
             all_pinned = self._all_pinned or VariantPlanner(self._graph, self._setting)
             if memory is None or all_pinned.pinning_memory <= memory:
                 return replace(all_pinned.plan(memory), minimum_memory=lambda: self.minimum)
-        bounds = [(variant.bound_ms(memory), variant) for variant in self._variants if variant.minimum <= memory]
+        if memory >= self._whole.minimum:
+            bound, fastest = self._whole.bound_ms(memory), self._whole.fastest_ms * AS_FAST
+            if bound <= fastest:
+                best = self._whole.plan(memory)
+                if best.predicted_ms <= fastest:  # bands compute no less
+                    return replace(best, minimum_memory=lambda: self.minimum, bound_ms=bound)
+        variants = [self._tight, *self._milder(memory), self._whole] if self._tight else [self._whole]
+        bounds = [(variant.bound_ms(memory), variant) for variant in variants if variant.minimum <= memory]
         bounds.sort(key=lambda pair: pair[0])
         best = bounds[0][1].plan(memory)
         spent = best.plan_ms
@@ -150,4 +199,4 @@ class Planner:
                 other = variant.plan(memory, best.predicted_ms)
                 spent += other.plan_ms
                 best = other if other.predicted_ms < best.predicted_ms else best
-        return replace(best, minimum_memory=self.minimum, bound_ms=bounds[0][0], plan_ms=spent)
+        return replace(best, minimum_memory=lambda: self.minimum, bound_ms=bounds[0][0], plan_ms=spent)

@@ -251,6 +251,11 @@ class VariantPlanner:
     def _bound(self, memory: int) -> Bound:
         return self._bounding.at(memory - self._fixed_bytes - self._step_bytes * len(self._costs.nodes))
 
+    @property
+    def fastest_ms(self) -> float:
+        """Return the least time of any plan."""
+        return self._fastest_s() * 1e3
+
     def _fastest_s(self) -> float:
         """Return the time of all nodes, each by its fastest kernel: the bound without a limit."""
         return sum(min(variant.seconds() for variant in node.variants) for node in self._costs.nodes)

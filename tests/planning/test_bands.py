@@ -12,7 +12,7 @@ from onnx import helper, numpy_helper
 
 import flexnn
 from flexnn.graph.ir import Graph
-from flexnn.planning import Setting
+from flexnn.planning import Planner, Setting
 from flexnn.planning.band_tables import BandTables
 from flexnn.planning.banding import Region, rows_of
 from flexnn.planning.bands import banded
@@ -56,22 +56,37 @@ def test_the_faster_form_is_taken() -> None:
     assert checked(graph, None).graph is graph
 
 
+def test_bands_are_looked_for_where_they_could_be_faster() -> None:
+    """A plan that streams weights behind the fastest kernels needs no bands; a tighter one does."""
+    graph = CLASSICS["squeezenet1_1"]()
+    whole = _whole(graph)
+    planner = Planner(graph, Setting(FAST_DISK, threads=2))
+    plan = planner.plan(int(0.95 * whole.pinning_memory))
+    assert plan.is_streaming
+    assert plan.predicted_ms == pytest.approx(whole.fastest_ms)
+    assert "_forms" not in vars(planner)
+    assert len(planner.plan(planner.minimum).graph.nodes) > len(graph.nodes)
+    assert plan.minimum_memory == planner.minimum
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_random_graphs(seed: int) -> None:
     """Rows of each band meet, and every plan of them is legal."""
     graph = random_graph(seed)
-    tiled = next(banded(graph, _costs_of(graph), _costs_of), None)
-    if tiled is None:
+    costs = _costs_of(graph)
+    forms = banded(graph, costs, _costs_of)
+    if not forms:
         return
+    tiled = forms[0].written(graph, costs, _costs_of)
     assert minimum_of(graph) <= _whole(graph).minimum
     for extra in (0, 10_000, 1_000_000):
         checked(graph, minimum_of(graph) + extra)
     for output in graph.outputs:
         rows = [
             (tensor.offset, tensor.shape[1])
-            for node in tiled[0].nodes
-            for tensor in (tiled[0].tensors[node.outputs[0]],)
-            if tiled[0].root(node.outputs[0]) == output and len(tensor.shape) == 4
+            for node in tiled.nodes
+            for tensor in (tiled.tensors[node.outputs[0]],)
+            if tiled.root(node.outputs[0]) == output and len(tensor.shape) == 4
         ]
         if len(rows) > 1:
             pitch = graph.tensors[output].strides[1]
