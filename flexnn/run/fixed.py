@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flexnn import _core
 from flexnn.graph.ir import DTYPES, Array, Graph
 from flexnn.graph.ports import Port
 from flexnn.measure import Watch
-from flexnn.measure.parts import Parts
 from flexnn.planning import MachineProfile, Plan, Planner
 from flexnn.units import Groups
 
@@ -18,6 +17,9 @@ from .model_file import ModelFile
 from .options import RunOptions
 from .outputs import Outputs
 from .statistics import machine_statistics
+
+if TYPE_CHECKING:
+    from flexnn.measure.parts import Parts
 
 
 class Bound(NamedTuple):
@@ -58,6 +60,8 @@ class FixedRun:
         self._parts: Parts | None = None
         """The profile as far as it is measured; None: times are those of rates."""
         if options.measures:
+            from flexnn.measure.parts import Parts  # sessions that take rates do without
+
             self._parts = Parts(file.artifact, file.direct_fd, options.threads, options.progress, options.throttled)
 
     @property
