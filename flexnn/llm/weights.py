@@ -81,20 +81,8 @@ class Nodes:
         return self.add("Add", y, self.vector(f"{name}.bias", rows)) if self.has(f"{name}.bias") else y
 
     def picked(self, name: str, ids: str, rows: int, columns: int) -> str:
-        """The rows of a matrix that ``ids``, [1, n], says: [1, n, columns]. Only these rows are widened."""
-        found = self.tensor(name, (rows, columns))
-        if found.kind.name in ("F32", "BF16"):
-            return self.add("Gather", self._wide(found), ids)
-        if found.kind.name == "F16":
-            return self.add("Cast", self.add("Gather", self._halves(found), ids), to=1)
-        whole, scales, least = self._blocks(found)
-        shape = self.array(np.array([1, -1, columns // _BLOCK, _BLOCK], np.int64))
-        narrow = self.array(np.array([1, -1, columns // _BLOCK, 1], np.int64))
-        wide = self.add("Reshape", self.add("Cast", self.add("Gather", whole, ids), to=1), shape)
-        wide = self.add("Mul", wide, self.add("Reshape", self.add("Gather", scales, ids), narrow))
-        if least:
-            wide = self.add("Add", wide, self.add("Reshape", self.add("Gather", least, ids), narrow))
-        return self.add("Reshape", wide, self.array(np.array([1, -1, columns], np.int64)))
+        """The rows of a matrix that ``ids``, [1, n], says: [1, n, columns]."""
+        return self.add("Gather", self._matrix(self.tensor(name, (rows, columns))), ids)
 
     def _matrix(self, found: GgufTensor) -> str:
         """The name of a matrix in float32; what it is made of is narrow where the file's numbers are."""
@@ -102,7 +90,8 @@ class Nodes:
             return self._wide(found)
         if found.kind.name == "F16":
             return self.add("Cast", self._halves(found), to=1)
-        whole, scales, least = self._blocks(found)
+        whole, *steps = self._blocks(found)
+        scales, least = (self.add("Cast", v, to=1) if v else "" for v in steps)
         bits = 4 if found.kind.name.startswith("Q4") else 8
         parts = [whole, scales, *(["", least] if least else [])]
         return self.add("DequantizeLinear", *parts, axis=1, block_size=_BLOCK, bits=bits)
@@ -158,7 +147,7 @@ def _from_upper(values: Array) -> Array:
 
 def _half_at(start: int) -> Callable[[Array], Array]:
     """Return the reader of a float16 at a byte of each block."""
-    return lambda raw: np.ascontiguousarray(raw[..., start : start + 2]).view("<f2").astype(np.float32)
+    return lambda raw: np.ascontiguousarray(raw[..., start : start + 2]).view("<f2")
 
 
 def _nibbles(raw: Array) -> Array:
@@ -177,17 +166,17 @@ _Split = dict[str, tuple[str, Callable[[Array], Array]]]
 _SPLITS: dict[str, _Split] = {
     "Q4_0": {
         "whole": ("i8", lambda raw: _nibbles(raw[..., 2:]).view(np.int8) - np.int8(8)),
-        "scales": ("f32", _half_at(0)),
+        "scales": ("f16", _half_at(0)),
     },
     "Q4_1": {
         "whole": ("u8", lambda raw: _nibbles(raw[..., 4:])),
-        "scales": ("f32", _half_at(0)),
-        "least": ("f32", _half_at(2)),
+        "scales": ("f16", _half_at(0)),
+        "least": ("f16", _half_at(2)),
     },
     "Q5_0": {
         "whole": ("i8", lambda raw: _fifths(raw, 2).view(np.int8) - np.int8(16)),
-        "scales": ("f32", _half_at(0)),
+        "scales": ("f16", _half_at(0)),
     },
-    "Q8_0": {"whole": ("i8", lambda raw: raw[..., 2:].view(np.int8)), "scales": ("f32", _half_at(0))},
+    "Q8_0": {"whole": ("i8", lambda raw: raw[..., 2:].view(np.int8)), "scales": ("f16", _half_at(0))},
 }
 """The parts of blocks: integers, scales, and what is added last."""
