@@ -1,5 +1,5 @@
 #include "table_rows.h"
-#include "flexnn/panel.h"
+#include "flexnn/weight_form.h"
 #include "state.h"
 
 #include <time.h>
@@ -18,7 +18,8 @@ typedef struct table_rows {
 static table_rows rows_of(const fx_node *node) {
     if (node->op == FX_OP_GATHER_PANELS) {
         const fx_gather_panels_params *g = &node->params.gather_panels;
-        return (table_rows){(g->rows + (int64_t)FX_NR - 1) / FX_NR, FX_NR * ((int64_t)g->inner + 1) * 4};
+        const fx_panel_layout panel = fx_panel_layout_of(FX_ACT_NONE, g->wtype, (int64_t)g->inner * FX_NR);
+        return (table_rows){(g->rows + (int64_t)FX_NR - 1) / FX_NR, panel.bytes};
     }
     const fx_gather_params *g = &node->params.gather;
     return (table_rows){g->axis, (int64_t)g->inner * g->elem_bytes};

@@ -12,7 +12,7 @@ from flexnn.errors import FlexNNError
 from flexnn.graph.descriptor import Descriptor
 
 MAGIC = b"\x89FLEXNN\n"
-VERSION = 8
+VERSION = 9
 """Version of the format. A change raises it if this FlexNN would misread or refuse older files: an operator with other
 attributes, panels with another layout. Versions 1 and 2 stood for what is ``kind`` now.
 """

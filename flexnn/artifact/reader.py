@@ -18,7 +18,7 @@ from flexnn.graph import operators
 from flexnn.graph.descriptor import Descriptor
 from flexnn.graph.ir import RAW_CHUNK_BYTES, TENSOR_BYTES_MAX, Graph, Node, Tensor, Weight
 from flexnn.graph.panels import NR
-from flexnn.graph.tables import CHUNK_BYTES_MIN
+from flexnn.graph.tables import PANEL_BYTES_MIN
 
 from .format import ABOUT, GRAPH, HEADER_BYTES, LABELLED, PAGE, ArtifactError, Header, again
 from .section import load_graph
@@ -254,7 +254,7 @@ def _check_places(weights: list[Weight], header: Header) -> None:
         end = weight.offset + weight.nbytes
         if weight.offset % PAGE or weight.offset < header.data_offset or end > header.file_bytes:
             raise ArtifactError(f"weight {weight.name!r} lies outside the data section")
-        if weight.kind == "raw" and not CHUNK_BYTES_MIN <= weight.chunk_bytes <= RAW_CHUNK_BYTES:
+        if weight.kind == "raw" and not PANEL_BYTES_MIN <= weight.chunk_bytes <= RAW_CHUNK_BYTES:
             raise ArtifactError(f"weight {weight.name!r}: chunks of {weight.chunk_bytes} bytes")
         if weight.crc_first + weight.chunks > header.crc_count:
             raise ArtifactError(f"weight {weight.name!r} has no checksums")

@@ -14,6 +14,8 @@ from .ir import DTYPES, Graph, Node
 ROW_BYTES_MAX = 64 << 10
 CHUNK_BYTES_MIN = 4096
 """Fewest bytes of the rows under one checksum: most storage reads no less at a time."""
+PANEL_BYTES_MIN = 512
+"""Fewest bytes of a panel of a table, which are under one checksum: of 64 columns in 4 bits."""
 TABLE_BYTES_MIN = 64 << 10
 """Fewest bytes of a table that may stay in the file."""
 READ_SHARE = 2
@@ -29,11 +31,13 @@ class Table(NamedTuple):
     row_bytes: int
     rows: int
     """Number of rows that the gather picks."""
+    least: int = CHUNK_BYTES_MIN
+    """Fewest bytes under one checksum."""
 
     @property
     def chunk_bytes(self) -> int:
         """Bytes of the rows under one checksum."""
-        return -(-CHUNK_BYTES_MIN // self.row_bytes) * self.row_bytes
+        return -(-self.least // self.row_bytes) * self.row_bytes
 
 
 def table_of(graph: Graph, node: Node) -> Table | None:
@@ -46,7 +50,7 @@ def table_of(graph: Graph, node: Node) -> Table | None:
     row_bytes = table.size // table.shape[0] * DTYPES[table.dtype].itemsize
     found = Table(table.weight, row_bytes, picked.size)
     if node.op == "gather_panels":  # a product reads them, too, so they need not be here whole as well
-        return found if table.nbytes > TABLE_BYTES_MIN else None
+        return found._replace(least=1) if table.nbytes > TABLE_BYTES_MIN else None
     if row_bytes > ROW_BYTES_MAX or table.nbytes <= TABLE_BYTES_MIN:
         return None
     return found if found.rows * found.chunk_bytes <= table.nbytes // READ_SHARE else None

@@ -7,15 +7,19 @@ is a fact of the whole model, so that every segment of it finds the same weight.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 from typing import NamedTuple
 
 from .model import Constant, Model, ModelGraph, ModelNode
 from .sources import ModelSource
 
 BYTES_MIN = 1 << 20
-"""Fewest bytes of a tied table: below, transposed constants are made anew while binding (graph/fold.py)."""
+"""Fewest bytes of a tied table in float32: below, transposed constants are made anew while binding (graph/fold.py)."""
 COLUMNS_MIN, COLUMNS_MAX = 64, 16 << 10
 """Fewest and most elements of a row: a panel of them is the chunk that is read for one row."""
+
+_VIEWS = {"Identity", "Transpose", "Cast", "DequantizeLinear"}
+"""Operators whose output is a table in other words: the same numbers, in other places or wider."""
 
 
 class _View(NamedTuple):
@@ -40,7 +44,7 @@ def _visit(graph: ModelGraph, outer: Mapping[str, _View], gathered: set[int], mu
     scaled = _scaled(graph)
     for node in graph.nodes:
         first = views.get(node.input[0]) if node.input else None
-        if first is not None and node.op_type in ("Identity", "Transpose"):
+        if first is not None and node.op_type in _VIEWS:
             views[node.output[0]] = first._replace(is_transposed=first.is_transposed != (node.op_type == "Transpose"))
         elif first is not None and not first.is_transposed and node.op_type == "Gather" and not node.attrs.get("axis"):
             gathered.add(id(first.constant.source))
@@ -52,7 +56,11 @@ def _visit(graph: ModelGraph, outer: Mapping[str, _View], gathered: set[int], mu
 
 
 def _may_tie(constant: Constant) -> bool:
-    if constant.dtype != "f32" or len(constant.shape) != 2 or constant.nbytes <= BYTES_MIN:
+    if (
+        constant.dtype not in ("f32", "f16", "i8", "u8")
+        or len(constant.shape) != 2
+        or 4 * prod(constant.shape) <= BYTES_MIN
+    ):
         return False
     return COLUMNS_MIN <= constant.shape[1] < COLUMNS_MAX
 

@@ -81,24 +81,8 @@ class Nodes:
         return self.add("Add", y, self.vector(f"{name}.bias", rows)) if self.has(f"{name}.bias") else y
 
     def picked(self, name: str, ids: str, rows: int, columns: int) -> str:
-        """The rows of a matrix that ``ids``, [1, n], says: [1, n, columns]. Only these rows are widened."""
-        found = self.tensor(name, (rows, columns))
-        if found.kind.name in ("F32", "BF16"):
-            return self.add("Gather", self._wide(found), ids)
-        if found.kind.name == "F16":
-            return self.add("Cast", self.add("Gather", self._halves(found), ids), to=1)
-        whole, scales, least = self._blocks(found)
-        shape = self.array(np.array([1, -1, columns // _BLOCK, _BLOCK], np.int64))
-        narrow = self.array(np.array([1, -1, columns // _BLOCK, 1], np.int64))
-        wide = self.add("Reshape", self.add("Cast", self.add("Gather", whole, ids), to=1), shape)
-        wide = self.add("Mul", wide, self._widened_rows(scales, ids, narrow))
-        if least:
-            wide = self.add("Add", wide, self._widened_rows(least, ids, narrow))
-        return self.add("Reshape", wide, self.array(np.array([1, -1, columns], np.int64)))
-
-    def _widened_rows(self, halves: str, ids: str, shape: str) -> str:
-        """Rows of halves in float32, in this shape."""
-        return self.add("Reshape", self.add("Cast", self.add("Gather", halves, ids), to=1), shape)
+        """The rows of a matrix that ``ids``, [1, n], says: [1, n, columns]."""
+        return self.add("Gather", self._matrix(self.tensor(name, (rows, columns))), ids)
 
     def _matrix(self, found: GgufTensor) -> str:
         """The name of a matrix in float32; what it is made of is narrow where the file's numbers are."""
@@ -106,7 +90,8 @@ class Nodes:
             return self._wide(found)
         if found.kind.name == "F16":
             return self.add("Cast", self._halves(found), to=1)
-        whole, scales, least = self._blocks(found)
+        whole, *steps = self._blocks(found)
+        scales, least = (self.add("Cast", v, to=1) if v else "" for v in steps)
         bits = 4 if found.kind.name.startswith("Q4") else 8
         parts = [whole, scales, *(["", least] if least else [])]
         return self.add("DequantizeLinear", *parts, axis=1, block_size=_BLOCK, bits=bits, output_dtype=1)

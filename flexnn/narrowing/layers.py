@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from flexnn.graph.ir import GraphError, Weight
-from flexnn.graph.pack import PanelSource
+from flexnn.graph.pack import PackedSource, PanelSource
 from flexnn.graph.panels import is_narrow
 from flexnn.graph.sources import ModelSource, model_source
 
@@ -46,8 +46,15 @@ class Layer:
 
 def panels_of(weight: Weight) -> PanelSource:
     """Return a weight's panels."""
-    assert isinstance(weight.panels, PanelSource)
-    return weight.panels
+    found = _panels(weight)
+    assert found is not None
+    return found
+
+
+def _panels(weight: Weight) -> PanelSource | None:
+    """The weight's panels of floats, those of a table that a product reads, too, among them; None: it has none."""
+    found = weight.source.panels if isinstance(weight.source, PackedSource) else weight.panels
+    return found if isinstance(found, PanelSource) else None
 
 
 def in_form(panels: PanelSource, form: str) -> PanelSource:
@@ -61,12 +68,12 @@ def layers_of(weights: list[Weight]) -> list[Layer]:
     wide: set[int] = set()
     seen: set[str] = set()
     for weight in weights:
-        panels = weight.panels
-        if not isinstance(panels, PanelSource) or panels.key in seen:
+        panels = _panels(weight)
+        if panels is None or panels.key in seen:
             continue
         seen.add(panels.key)
         source = model_source(panels.weight)
-        if source is None or source.is_tied:
+        if source is None:
             continue
         if not _may_be_narrow(panels):
             wide.add(id(source))

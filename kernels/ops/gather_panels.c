@@ -1,14 +1,14 @@
-/* Rows of a weight that lies in panels of float32, as products read it: a table that a product shares is stored once.
- */
+/* Rows of a weight that lies in panels of any form, as products read it: a table that a product shares is stored once,
+ * and is widened row by row. */
 #include "box.h"
-#include "flexnn/panel.h"
+#include "flexnn/stored_weight.h"
 
 static fx_window full_window(const fx_params *u) {
     return (fx_window){0, 1, 0, u->gather_panels.inner};
 }
 
-static int64_t panel_floats(const fx_gather_panels_params *p) {
-    return FX_NR * ((int64_t)p->inner + 1);
+static fx_panel_layout layout_of(const fx_gather_panels_params *p) {
+    return fx_panel_layout_of(FX_ACT_NONE, p->wtype, (int64_t)p->inner * FX_NR);
 }
 
 static int64_t panels_of(const fx_gather_panels_params *p) {
@@ -17,9 +17,10 @@ static int64_t panels_of(const fx_gather_panels_params *p) {
 
 static fx_status check(uint32_t kernel, const fx_params *u) {
     const fx_gather_panels_params *p = &u->gather_panels;
-    if (kernel != 0 || (p->index_bytes != 4 && p->index_bytes != 8) || p->rows < 1 || p->inner < 1 || p->count < 1)
+    if (kernel != 0 || (p->index_bytes != 4 && p->index_bytes != 8) || p->rows < 1 || p->inner < 1 || p->count < 1 ||
+        p->wtype < 0 || p->wtype >= FX_WTYPE_COUNT)
         return FX_ERR_PARAMS;
-    if (panels_of(p) > FX_ELEMENTS_MAX / panel_floats(p) || p->inner > FX_ELEMENTS_MAX / p->count)
+    if (panels_of(p) > FX_ELEMENTS_MAX / (FX_NR * ((int64_t)p->inner + 1)) || p->inner > FX_ELEMENTS_MAX / p->count)
         return FX_ERR_PARAMS;
     return FX_OK;
 }
@@ -33,7 +34,7 @@ static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
     *lo = 0;
     *hi = operand == 1           ? (int64_t)p->count * p->index_bytes
           : operand == FX_OUTPUT ? (int64_t)p->count * p->inner * (int64_t)sizeof(float)
-                                 : panels_of(p) * panel_floats(p) * (int64_t)sizeof(float);
+                                 : panels_of(p) * layout_of(p).bytes;
 }
 
 static int64_t output_bytes(const fx_params *u) {
@@ -60,10 +61,9 @@ typedef struct cursor {
     const char *data;
 } cursor;
 
-static fx_status find_panel(const fx_call *call, int64_t panel, cursor *c, const float **found) {
-    const int64_t bytes = panel_floats(&call->params->gather_panels) * (int64_t)sizeof(float);
+static fx_status find_panel(const fx_call *call, int64_t panel, int64_t bytes, cursor *c, const char **found) {
     if (!call->table) {
-        *found = (const float *)((const char *)call->in[0] + panel * bytes);
+        *found = (const char *)call->in[0] + panel * bytes;
         return FX_OK;
     }
     const int64_t each = call->table->chunk_bytes / bytes, number = panel / each;
@@ -73,28 +73,51 @@ static fx_status find_panel(const fx_call *call, int64_t panel, cursor *c, const
         if (status != FX_OK)
             return status;
     }
-    *found = (const float *)(c->data + panel % each * bytes);
+    *found = c->data + panel % each * bytes;
     return FX_OK;
+}
+
+/* Row `lane` of a panel, block by block. */
+static inline void widen_row(float *to, const char *panel, int64_t lane, int64_t inner, fx_panel_layout at,
+                             const int32_t wtype) {
+    const fx_weight_form form = fx_weight_forms[wtype];
+    const int64_t block = form.block ? form.block : inner;
+    for (int64_t first = 0; first < inner; first += block) {
+        const int64_t scale_at = fx_scale_at(first * FX_NR + lane, wtype);
+        const float scale = form.scales ? fx_scale_scalar(panel + at.scales, scale_at, form.scales) : 1;
+        const float least = form.minimum ? fx_scale_scalar(panel + at.minimum, scale_at, form.minimum) : -0.0f;
+        const int64_t end = inner - first < block ? inner : first + block;
+        for (int64_t i = first; i < end; i++)
+            to[i] = fx_weight_scalar(panel + at.weights, i * FX_NR + lane, wtype) * scale + least;
+    }
+}
+
+/* The same of any form: each has a loop of its own. */
+static void widen(float *to, const char *panel, int64_t lane, int64_t inner, fx_panel_layout at, int32_t wtype) {
+#define WIDEN(E, NAME, name)                                                                                           \
+    case FX_##E##_##NAME:                                                                                              \
+        widen_row(to, panel, lane, inner, at, FX_##E##_##NAME);                                                        \
+        return;
+    switch (wtype) { FX_WTYPES(WIDEN, WTYPE) }
+#undef WIDEN
 }
 
 static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) {
     const fx_gather_panels_params *p = &call->params->gather_panels;
     const uint32_t count = units(call->kernels, 0, call->params, call->window, threads);
     const int64_t end = fx_box_cut(p->count, count, u1);
+    const fx_panel_layout layout = layout_of(p);
     cursor c = {.number = -1};
     for (int64_t row = fx_box_cut(p->count, count, u0); row < end; row++) {
         int64_t index = index_at(call, row);
         if (index < -(int64_t)p->rows || index >= p->rows)
             return FX_ERR_INDEX;
         index += index < 0 ? p->rows : 0;
-        const float *panel;
-        const fx_status status = find_panel(call, index / FX_NR, &c, &panel);
+        const char *panel;
+        const fx_status status = find_panel(call, index / FX_NR, layout.bytes, &c, &panel);
         if (status != FX_OK)
             return status;
-        const float *from = panel + FX_NR + index % FX_NR; /* behind the biases */
-        float *to = (float *)call->out + row * p->inner;
-        for (int64_t i = 0; i < p->inner; i++)
-            to[i] = from[i * FX_NR];
+        widen((float *)call->out + row * p->inner, panel, index % FX_NR, p->inner, layout, p->wtype);
     }
     return FX_OK;
 }

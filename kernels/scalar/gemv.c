@@ -1,14 +1,11 @@
 /* The definition of gemv_f32 (panel.h). */
 #include "finish.h"
-#include "weights.h"
+#include "flexnn/kernels.h"
+#include "flexnn/stored_weight.h"
 
 /* Weight `at` of a form with blocks, times its scale and plus its minimum. */
 static float of_block(const fx_gemv *g, const float *panel, int64_t at) {
-    const fx_weight_form form = fx_weight_forms[g->wtype];
-    const int64_t of = fx_scale_at(at, g->wtype);
-    const float value = fx_weight_scalar(panel + g->head, at, g->wtype);
-    const float scaled = value * fx_scale_scalar(panel + g->scales, of, form.scales);
-    return form.minimum ? scaled + fx_scale_scalar(panel + g->minimum, of, form.minimum) : scaled;
+    return fx_widened_scalar(panel + g->head, panel + g->scales, panel + g->minimum, at, g->wtype);
 }
 
 void FX_SYMBOL(gemv_f32)(const fx_gemv *g) {

@@ -10,7 +10,7 @@ from flexnn.artifact import format as fmt
 from flexnn.artifact import model_section, section
 from flexnn.graph.ir import DTYPES
 from flexnn.graph.panels import NR
-from flexnn.graph.tables import CHUNK_BYTES_MIN
+from flexnn.graph.tables import PANEL_BYTES_MIN
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "format.md").read_text()
 
@@ -70,7 +70,7 @@ def test_graph_section() -> None:
     (tensor,) = tables("Tensors")
     assert re.findall(r"`(\w+)`", tensor[1][2]) == list(DTYPES)
     (weight,) = tables("Weights")
-    assert f"from {CHUNK_BYTES_MIN} to 2²⁰" in weight[3][2]
+    assert f"from {PANEL_BYTES_MIN} to 2²⁰" in weight[3][2]
 
 
 def test_model_section() -> None:

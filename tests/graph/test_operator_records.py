@@ -190,7 +190,7 @@ SAMPLES: dict[str, tuple[list[Operand], dict[str, Attr]]] = {
     "one_hot": ([((3,), "i64"), ((2,), "f32")], {"axis": 1, "depth": 4}),
     "trees": ([((4, 3), "f32"), ((9,), "i32")], TREES),
     "fourier": (f32((2, 8, 1, 1), (16,)), FOURIER),
-    "gather_panels": ([((2, 48), "f32"), ((2,), "i64")], {"rows": 20}),
+    "gather_panels": ([((2, 48), "f32"), ((2,), "i64")], {"rows": 20, "inner": 2, "wtype": "f32"}),
     "conv_u8": (
         [((1, 4, 4, 3), "u8")],
         {**WINDOW, "cout": 8, "by_rows": 1, **FINISH},

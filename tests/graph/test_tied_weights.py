@@ -166,3 +166,54 @@ def test_ties_do_not_depend_on_the_order_of_nodes(tmp_path):
         (tmp_path / "m.onnx").write_bytes(shuffled.SerializeToString())
         flexnn.compile(tmp_path / "m.onnx")
         assert (tmp_path / "m.flexnn").stat().st_size < 1.2 * BYTES
+
+
+def narrow_model(kind: str, tied: bool = True) -> onnx.ModelProto:
+    """Tokens in, scores out, by a table of integers with a step for each row, or of float16."""
+    model = language_model(tokens=3)
+    table = next(tensor for tensor in model.graph.initializer if tensor.name == "table")
+    if kind == "f16":
+        table.CopyFrom(onnx.numpy_helper.from_array(TABLE.astype(np.float16), "narrow"))
+        made = [helper.make_node("Cast", ["narrow"], ["table"], to=F32)]
+    else:
+        steps = np.abs(TABLE).max(axis=1) / 127
+        whole = np.rint(TABLE / steps[:, None]).astype(np.int8)
+        zero = np.full(WORDS, 3 if kind == "moved" else 0, np.int8)
+        table.CopyFrom(onnx.numpy_helper.from_array(whole, "narrow"))
+        model.graph.initializer.append(onnx.numpy_helper.from_array(steps.astype(np.float32), "steps"))
+        model.graph.initializer.append(onnx.numpy_helper.from_array(zero, "zero"))
+        made = [helper.make_node("DequantizeLinear", ["narrow", "steps", "zero"], ["table"], axis=0)]
+    nodes = [*made, *model.graph.node]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    return model
+
+
+@pytest.mark.parametrize("kind", ["f16", "s8"])
+def test_a_tied_table_of_narrow_numbers_is_stored_once(tmp_path, kind):
+    """Rows are widened as they are picked, out of the panels that the product reads."""
+    path = compiled(tmp_path, narrow_model(kind))
+    part = {"f16": 2, "s8": 4}[kind]
+    assert (tmp_path / "m.flexnn").stat().st_size < 1.2 * BYTES / part + 8 * WORDS + (128 << 10)
+    with flexnn.Session(path) as session:
+        check_run(session, narrow_model(kind), picks(3))
+    with pytest.raises(flexnn.BudgetError) as refusal:
+        flexnn.Session(path, memory=1, threads=1)
+    with open_for_tests(path, memory=refusal.value.minimum, threads=1, poison=True) as session:
+        check_run(session, narrow_model(kind), picks(3))
+        assert session.plan.arena_bytes < BYTES / 4
+
+
+def test_integers_that_panels_would_round_are_picked_as_they_are():
+    assert "gather_panels" not in [node.op for node in load(narrow_model("moved")).nodes]
+
+
+@pytest.mark.parametrize("tokens", ["tokens", 5], ids=["open", "fixed"])
+def test_a_tied_table_takes_the_form_that_is_asked_for(tmp_path, tokens):
+    (tmp_path / "m.onnx").write_bytes(language_model(tokens=tokens).SerializeToString())
+    with open_for_tests(flexnn.compile(tmp_path / "m.onnx"), threads=2) as session:
+        (exact,) = session.run(None, picks(5))
+    with open_for_tests(flexnn.compile(tmp_path / "m.onnx", weights="s8"), threads=2, poison=True) as session:
+        (found,) = session.run(None, picks(5))
+    assert (tmp_path / "m.flexnn").stat().st_size < 0.35 * BYTES
+    assert 0 < np.linalg.norm(found - exact) < 0.02 * np.linalg.norm(exact)

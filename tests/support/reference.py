@@ -402,7 +402,8 @@ def _gather(graph: Graph, node: Node, data: Array, indices: Array) -> Array:
 
 
 def _gather_panels(graph: Graph, node: Node, panels: Array, indices: Array) -> Array:
-    rows = panels.reshape(len(panels), -1, 16)[:, 1:].transpose(0, 2, 1)
+    form, inner = FORMS[str(node.attrs["wtype"])], int(node.attrs["inner"])
+    rows = np.stack([_body(panel, form, inner, NR * 4).T for panel in panels])
     return rows.reshape(-1, rows.shape[-1])[: int(node.attrs["rows"])].take(indices, axis=0)
 
 

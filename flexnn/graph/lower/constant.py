@@ -13,7 +13,9 @@ import numpy as np
 from .. import pack, sources
 from ..ir import DTYPE_NAMES, DTYPES, GraphError, Shape, WeightSource
 from ..late import Row, Transposed
+from ..pack import PanelSource
 from ..sources import ArraySource, KeptSource, MappedSource, ModelSource, RestoredSource, SizesSource
+from ..tied import COLUMNS_MAX, COLUMNS_MIN
 from ..weight_form import FORMS
 
 OPERAND_BYTES = 64
@@ -257,12 +259,13 @@ def tied_source(x: Const) -> ModelSource | None:
 
 
 def untransposed(x: Const) -> Const | None:
-    """The tied table of which ``x`` is the transposed one; else None."""
+    """The table of which ``x`` is the transposed one, where it is tied or made of narrower numbers; else None."""
     source, shape = x.source, x.shape[::-1]
     if not isinstance(source, MappedSource) or source.label != f"{shape}transpose[1, 0]":
         return None
     table = Const(x.name, shape, x.dtype, source.base)
-    return table if tied_source(table) is not None else None
+    table.narrow = x.narrow and x.narrow.transposed([1, 0])
+    return table if table.narrow or tied_source(table) is not None else None
 
 
 def rows_source(source: WeightSource, shape: Shape) -> WeightSource:
@@ -281,7 +284,7 @@ def of_halves(x: Const) -> Const:
 def _chosen_form(weights: Const) -> str:
     """The form that was chosen for the constant of which weights are a view; "": there is none."""
     source = sources.model_source(weights.source)
-    return source.form if source is not None and not source.is_tied else ""
+    return source.form if source is not None else ""
 
 
 def stored_form(weights: Const, axis: int, repeats: int = 1) -> tuple[str, WeightSource | None]:
@@ -301,9 +304,28 @@ def stored_form(weights: Const, axis: int, repeats: int = 1) -> tuple[str, Weigh
     return "s8", MappedSource(steps.source, tiled, f"steps{count}x{repeats}")
 
 
-def _is_of_halves(x: Const) -> bool:
-    """Return whether 16 bits hold each number exactly."""
+def _is_halves(x: Const) -> bool:
+    """Whether float16 holds the numbers of a float32 constant exactly."""
     return x.narrow is not None and x.narrow.whole.dtype == "f16" and x.narrow.steps is None
+
+
+def table_panels(x: Const) -> PanelSource | None:
+    """The panels that a product by the transposed of ``x``, a matrix, reads, where rows of it are picked from them as
+    well: of a tied table, and of one with steps in blocks, which is stored in no other way. None: of any other.
+    """
+    if not COLUMNS_MIN <= x.shape[1] < COLUMNS_MAX:
+        return None
+    rows, columns = x.shape
+    blocks, least = block_form(x, 0), None
+    if blocks is None:
+        made_of = x.narrow.whole if x.narrow else x
+        wtype, step = stored_form(x, 0)
+        if tied_source(made_of) is None or (x.narrow and wtype == "f16" and made_of.dtype != "f16"):
+            return None
+    else:
+        wtype, step, least = blocks
+    source = rows_source(tied_source(x) or x.source, x.shape)
+    return PanelSource("conv", (rows, columns, 1, 1), 1, source, wtype=wtype, step=step, least=least)
 
 
 def block_form(weights: Const, axis: int) -> tuple[str, WeightSource, WeightSource | None] | None:
@@ -315,8 +337,8 @@ def block_form(weights: Const, axis: int) -> tuple[str, WeightSource, WeightSour
         return None
     has_least = narrow.zero is not None or narrow.least is not None
     form = ("q4m" if has_least else "q4") if narrow.bits == 4 else "s8b"
-    if narrow.zero is not None or not all(_is_of_halves(v) for v in (narrow.steps, narrow.least) if v is not None):
-        form += "f"  # scales of 32 bits
+    if narrow.zero is not None or not all(_is_halves(v) for v in (narrow.steps, narrow.least) if v is not None):
+        form += "f"
     own, count = FORMS[form].block, weights.shape[1 - axis]
     if not narrow.block or narrow.block % own or not (narrow.is_signed or FORMS[form].minimum):
         return None

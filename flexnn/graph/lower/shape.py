@@ -10,11 +10,11 @@ import numpy as np
 
 from ..build import NO_ACT, copy_attrs
 from ..ir import Attr
-from ..pack import PackedSource, PanelSource
+from ..pack import PackedSource
 from ..sizes import preferring
 from ..sources import SizesSource
 from ..strided import DIMS, broadcast
-from .constant import Const, Narrow, of_integers, rows_source, tied_source
+from .constant import Const, Narrow, of_integers, table_panels
 from .context import Context, Value, lowers
 from .moving import moving_slice
 
@@ -214,12 +214,13 @@ def gather(ctx: Context) -> list[Value]:
             sizes = [len(flat) if i == axis else d for i, d in enumerate(shape)]
             steps = [step if i == axis else 1 for i in range(len(shape))]
             return [ctx.reshape(ctx.slice(x, starts, sizes, steps), shape[:axis] + picked.shape + shape[axis + 1 :])]
+    if isinstance(x, Const) and axis == 0 and len(shape) == 2 and (panels := table_panels(x)) is not None:
+        stored = PackedSource(panels)
+        table = Const(x.name, stored.shape, x.dtype, stored)
+        attrs: dict[str, Attr] = {"rows": shape[0], "inner": shape[1], "wtype": panels.form.name}
+        return [ctx.emit("gather_panels", [table, indices], attrs)]
     if isinstance(x, Const) and x.narrow and not x.narrow.block:
         return [_restored(ctx, x.narrow, indices, axis)]
-    if isinstance(x, Const) and axis == 0 and (source := tied_source(x)) is not None:
-        panels = PackedSource(PanelSource("conv", (shape[0], shape[1], 1, 1), 1, rows_source(source, x.shape)))
-        table = Const(x.name, panels.shape, x.dtype, panels)
-        return [ctx.emit("gather_panels", [table, indices], {"rows": shape[0]})]
     return [ctx.emit("gather", [x, indices], {"axis": axis})]
 
 

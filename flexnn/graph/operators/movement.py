@@ -8,6 +8,7 @@ from ..attributes import INT_MAX, Float, Int, Ints, float_attr, int_attr, ints_a
 from ..ir import DTYPES, RANK_MAX, Node, Shape, Tensor
 from ..panels import NR
 from ..strided import collapse
+from ..weight_form import FORMS
 from .fields import box_fields, enum, enum_index, numbered
 from .record import ANY_DTYPE, Cost, Operator, Values, always_together, contiguous_operands, elementwise_strides
 from .rows import copy_rows, cut_copy, cut_pad, keep_attrs, pad_rows, whole_rows
@@ -82,20 +83,21 @@ def _encode_gather(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
 
 
 def _infer_gather_panels(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
-    rows, panels = int_attr(node, "rows"), shapes[0]
-    inner = panels[-1] // NR - 1
-    if panels != (-(-rows // NR), NR * (inner + 1)) or inner < 1 or dtypes[0] != "f32" or dtypes[1] == "f32":
+    rows, inner, panels = int_attr(node, "rows"), int_attr(node, "inner"), shapes[0]
+    layout = FORMS[str(node.attrs["wtype"])].layout(NR * inner)
+    if panels != (-(-rows // NR), layout.end // 4) or dtypes[0] != "f32" or dtypes[1] == "f32":
         raise node_error(node, f"panels of shape {panels} and {dtypes[0]} with indices of type {dtypes[1]}")
     return (*shapes[1], inner), "f32"
 
 
 def _encode_gather_panels(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
-    panels, indices = inputs
+    indices = inputs[1]
     return {
         "index_bytes": DTYPES[indices.dtype].itemsize,
         "rows": int_attr(node, "rows"),
-        "inner": panels.shape[1] // NR - 1,
+        "inner": int_attr(node, "inner"),
         "count": indices.size,
+        "wtype": enum_index("wtype", node.attrs["wtype"]),
     }
 
 
@@ -167,7 +169,7 @@ OPERATORS = (
     ),
     Operator(
         name="gather_panels",
-        attrs={"rows": Int(1)},  # of the table; its tensor has the shape of its panels
+        attrs={"rows": Int(1), "inner": Int(1), "wtype": enum("wtype")},  # of the table; its tensor are its panels
         inputs=(2, 2),  # panels, indices
         dtypes=("f32", "i64", "i32"),
         infer=_infer_gather_panels,

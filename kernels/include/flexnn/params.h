@@ -93,9 +93,9 @@
  * -> y[outer, count, inner]. An index out of range fails the run. */
 #define FX_GATHER_FIELDS(I, F) I(elem_bytes) I(index_bytes) I(outer) I(axis) I(inner) I(count)
 
-/* Rows of a weight in panels of FX_NR rows, float32: [FX_NR] that are skipped, then [inner][FX_NR] (contiguous, the last
- * panel filled up); indices[count] as GATHER's -> y[count, inner]. */
-#define FX_GATHER_PANELS_FIELDS(I, F) I(index_bytes) I(rows) I(inner) I(count)
+/* Rows of a weight in panels of FX_NR rows, of form wtype (weight_form.h), [inner][FX_NR] weights each (contiguous, the
+ * last panel filled up); indices[count] as GATHER's -> y[count, inner]. Biases are skipped. */
+#define FX_GATHER_PANELS_FIELDS(I, F) I(index_bytes) I(rows) I(inner) I(count) I(wtype)
 
 /* count contiguous elements; from, to: fx_dtype. */
 #define FX_CAST_FIELDS(I, F) I(from) I(to) I(count)

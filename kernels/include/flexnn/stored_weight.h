@@ -1,9 +1,8 @@
 /* One stored weight as a float. */
-#ifndef FLEXNN_SCALAR_WEIGHTS_H
-#define FLEXNN_SCALAR_WEIGHTS_H
+#ifndef FLEXNN_STORED_WEIGHT_H
+#define FLEXNN_STORED_WEIGHT_H
 
 #include "flexnn/half.h"
-#include "flexnn/kernels.h"
 #include "flexnn/weight_form.h"
 
 /* Weight i of a panel as it is stored: without scale and minimum. */
@@ -29,6 +28,17 @@ static inline float fx_scale_scalar(const void *from, int64_t i, int32_t bytes) 
 static inline int64_t fx_scale_at(int64_t i, int32_t wtype) {
     const int32_t block = fx_weight_forms[wtype].block;
     return (block ? i / FX_NR / block * FX_NR : 0) + i % FX_NR;
+}
+
+/* Weight i of a panel as a float; `scale` and `minimum` where its form has some. */
+static inline float fx_widened_scalar(const void *from, const void *scale, const void *minimum, int64_t i,
+                                      int32_t wtype) {
+    const fx_weight_form form = fx_weight_forms[wtype];
+    const int64_t at = fx_scale_at(i, wtype);
+    float value = fx_weight_scalar(from, i, wtype);
+    if (form.scales)
+        value *= fx_scale_scalar(scale, at, form.scales);
+    return form.minimum ? value + fx_scale_scalar(minimum, at, form.minimum) : value;
 }
 
 #endif
