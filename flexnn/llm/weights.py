@@ -119,7 +119,7 @@ class Nodes:
         if split is None:
             raise GraphError(f"tensor {found.name!r}: type {found.kind.name} is not supported")
         rows, columns = found.shape
-        raw = self._file(found, _U8, (rows, columns // _BLOCK, found.kind.nbytes))
+        raw = self._file(found, _U8, (rows, columns // found.kind.block, found.kind.nbytes))
         names = []
         for part, (dtype, function) in split.items():
             shape = (rows, columns if part == "whole" else columns // _BLOCK)
@@ -162,6 +162,23 @@ def _fifths(raw: Array, start: int) -> Array:
     return whole
 
 
+def _of_256(raw: Array, start: int, part: int) -> Array:
+    """Numbers of the 8 blocks of 32 in each block of 256: the float16 at ``start`` times the block's 6 bits. ``part``:
+    0 of scales, 1 of minima. Float32 holds the products exactly.
+    """
+    packed = raw[..., 4:16]
+    own = packed[..., 4 * part : 4 * part + 4]
+    more = packed[..., 8:12] >> np.uint8(4 * part) & np.uint8(15) | own >> np.uint8(6) << np.uint8(4)
+    factor = _half_at(start)(raw).astype(np.float32)
+    product: Array = factor * np.concatenate([own & np.uint8(63), more], -1).astype(np.float32)
+    return product
+
+
+def _nibbles_of_256(raw: Array) -> Array:
+    """The 256 numbers of 4 bits: 32 low ones, the 32 high ones of the same bytes, and so on."""
+    return _nibbles(raw[..., 16:144].reshape(*raw.shape[:-1], 4, 32))
+
+
 _Split = dict[str, tuple[str, Callable[[Array], Array]]]
 _SPLITS: dict[str, _Split] = {
     "Q4_0": {
@@ -172,6 +189,11 @@ _SPLITS: dict[str, _Split] = {
         "whole": ("u8", lambda raw: _nibbles(raw[..., 4:])),
         "scales": ("f16", _half_at(0)),
         "least": ("f16", _half_at(2)),
+    },
+    "Q4_K": {
+        "whole": ("u8", _nibbles_of_256),
+        "scales": ("f32", lambda raw: _of_256(raw, 0, 0)),
+        "least": ("f32", lambda raw: -_of_256(raw, 2, 1)),
     },
     "Q5_0": {
         "whole": ("i8", lambda raw: _fifths(raw, 2).view(np.int8) - np.int8(16)),

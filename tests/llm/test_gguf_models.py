@@ -55,7 +55,7 @@ def test_family_computes_the_same_with_state(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("kind", TYPES)
 def test_type_of_tensors_is_exact(tmp_path: Path, kind: str) -> None:
-    small = replace(SMALL["llama"], kind=kind, tied=True, width=128, hidden=160)
+    small = replace(SMALL["llama"], kind=kind, tied=True, width=256, hidden=256, key=64)
     tensors = write_small(tmp_path / "small.gguf", small)
     ids = np.random.default_rng(2).integers(0, small.vocabulary, 7).tolist()
     session = flexnn.Session(flexnn.compile(tmp_path / "small.gguf"))
