@@ -336,7 +336,9 @@ def block_form(weights: Const, axis: int) -> tuple[str, WeightSource, WeightSour
         return None
     has_least = narrow.zero is not None or narrow.least is not None
     form = ("q4m" if has_least else "q4") if narrow.bits == 4 else "s8b"
-    if narrow.zero is not None or not all(_is_halves(v) for v in (narrow.steps, narrow.least) if v is not None):
+    if narrow.block == FORMS["s8b16f"].block and form == "s8b":
+        form = "s8b16f"
+    elif narrow.zero is not None or not all(_is_halves(v) for v in (narrow.steps, narrow.least) if v is not None):
         form += "f"
     own, count = FORMS[form].block, weights.shape[1 - axis]
     if not narrow.block or narrow.block % own or not (narrow.is_signed or FORMS[form].minimum):
