@@ -12,7 +12,8 @@ TYPES = {
     kind.name: kind for kind in (gguf.GGMLQuantizationType.F32, gguf.GGMLQuantizationType.F16,
                                  gguf.GGMLQuantizationType.BF16, gguf.GGMLQuantizationType.Q8_0,
                                  gguf.GGMLQuantizationType.Q4_0, gguf.GGMLQuantizationType.Q4_1,
-                                 gguf.GGMLQuantizationType.Q4_K, gguf.GGMLQuantizationType.Q6_K, gguf.GGMLQuantizationType.Q5_0)
+                                 gguf.GGMLQuantizationType.Q4_K, gguf.GGMLQuantizationType.Q6_K,
+                                 gguf.GGMLQuantizationType.Q5_0)
 }  # fmt: skip
 
 
