@@ -315,16 +315,14 @@ def table_panels(x: Const) -> PanelSource | None:
     """
     if not COLUMNS_MIN <= x.shape[1] < COLUMNS_MAX:
         return None
-    blocks = block_form(x, 0)
-    if blocks is None:
-        made_of = x.narrow.whole if x.narrow else x
-        wtype, step = stored_form(x, 0)
-        if tied_source(made_of) is None or (x.narrow and wtype == "f16" and made_of.dtype != "f16"):
-            return None
-        blocks = wtype, step, None
-    wtype, step, least = blocks
+    made_of = x.narrow.whole if x.narrow else x
+    wtype, step, least = block_form(x, 0) or (*stored_form(x, 0), None)
+    is_rounded = x.narrow is not None and wtype == "f16" and made_of.dtype != "f16"
+    if is_rounded or (not (FORMS[wtype].block and x.narrow) and tied_source(made_of) is None):
+        return None
+    rows, columns = x.shape
     source = rows_source(tied_source(x) or x.source, x.shape)
-    return PanelSource("conv", (*x.shape, 1, 1), 1, source, wtype=wtype, step=step, least=least)
+    return PanelSource("conv", (rows, columns, 1, 1), 1, source, wtype=wtype, step=step, least=least)
 
 
 def block_form(weights: Const, axis: int) -> tuple[str, WeightSource, WeightSource | None] | None:
