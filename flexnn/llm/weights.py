@@ -94,7 +94,9 @@ class Nodes:
         scales, least = (self.add("Cast", v, to=1) if v else "" for v in steps)
         bits = 4 if found.kind.name.startswith("Q4") else 8
         parts = [whole, scales, *(["", least] if least else [])]
-        return self.add("DequantizeLinear", *parts, axis=1, block_size=_BLOCK, bits=bits, output_dtype=1)
+        return self.add(
+            "DequantizeLinear", *parts, axis=1, block_size=_block(found.kind.name), bits=bits, output_dtype=1
+        )
 
     def _halves(self, found: GgufTensor) -> str:
         return self._stored(found.name, found.shape, "f16", self._file(found, np.dtype("<f2"), found.shape))
@@ -122,7 +124,7 @@ class Nodes:
         raw = self._file(found, _U8, (rows, columns // found.kind.block, found.kind.nbytes))
         names = []
         for part, (dtype, function) in split.items():
-            shape = (rows, columns if part == "whole" else columns // _BLOCK)
+            shape = (rows, columns if part == "whole" else columns // _block(found.kind.name))
             source = MappedSource(raw, _shaped(function, shape), f"{found.kind.name}.{part}")
             names.append(self._stored(f"{found.name}.{part}", shape, dtype, source))
         return names[0], names[1], names[2] if len(names) > 2 else ""
@@ -179,6 +181,26 @@ def _nibbles_of_256(raw: Array) -> Array:
     return _nibbles(raw[..., 16:144].reshape(*raw.shape[:-1], 4, 32))
 
 
+def _scales_of_16(raw: Array) -> Array:
+    """Scales of the 16 blocks of 16 in each block of 256: 8 bits times a float16, which float32 holds exactly."""
+    product: Array = _half_at(208)(raw).astype(np.float32) * raw[..., 192:208].view(np.int8)
+    return product
+
+
+def _sixths(raw: Array) -> Array:
+    """The 256 numbers of 6 bits, less 32: of each half the low 4 bits in 64 bytes, two of the upper bits in 32."""
+    low = raw[..., :128].reshape(*raw.shape[:-1], 2, 64)
+    high = raw[..., 128:192].reshape(*raw.shape[:-1], 2, 32)
+    upper = np.concatenate([high >> np.uint8(2 * i) & np.uint8(3) for i in range(4)], -1) << np.uint8(4)
+    whole: Array = (_nibbles(low) | upper).view(np.int8) - np.int8(32)
+    return whole
+
+
+def _block(kind: str) -> int:
+    """Numbers that share a scale."""
+    return 16 if kind == "Q6_K" else _BLOCK
+
+
 _Split = dict[str, tuple[str, Callable[[Array], Array]]]
 _SPLITS: dict[str, _Split] = {
     "Q4_0": {
@@ -195,6 +217,7 @@ _SPLITS: dict[str, _Split] = {
         "scales": ("f32", lambda raw: _of_256(raw, 0, 0)),
         "least": ("f32", lambda raw: -_of_256(raw, 2, 1)),
     },
+    "Q6_K": {"whole": ("i8", _sixths), "scales": ("f32", _scales_of_16)},
     "Q5_0": {
         "whole": ("i8", lambda raw: _fifths(raw, 2).view(np.int8) - np.int8(16)),
         "scales": ("f16", _half_at(0)),

@@ -73,7 +73,7 @@ def test_a_block_is_rounded_to_what_its_integers_hold(form: str) -> None:
     """No weight is further from its own than half a step, or what a block of 4 bits cuts off to gain elsewhere."""
     body = np.random.default_rng(3).standard_normal((70, 16)).astype(np.float32)
     made = rounded(body, FORMS[form])
-    assert made.scales.shape == (3, 16)
+    assert made.scales.shape == (-(-70 // FORMS[form].block), 16)
     error = np.linalg.norm(widened(made, FORMS[form]) - body) / np.linalg.norm(body)
     assert error < (0.007 if FORMS[form].bits == 8 else 0.1)
     again = exactly(widened(made, FORMS[form]), FORMS[form], made.scales, made.minima)

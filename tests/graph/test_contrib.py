@@ -131,12 +131,13 @@ def test_few_bits(bits, has_zeros, block, k):
     n, blocks = 33, -(-k // block)
     packed = numbers("u", n, blocks, block * bits // 8)
     zeros = numbers("u", n * (-(-blocks * bits // 8)), seed=9) if has_zeros else None
-    exact = block > 16 and not (bits == 8 and has_zeros)
+    exact = not has_zeros if bits == 8 else block > 16
     graph = check(
         "MatMulNBits", [("f", (5, k)), packed, np.resize(steps(7), n * blocks), *([zeros] if has_zeros else [])], "f",
         2e-5 if exact else 2e-3, K=k, N=n, bits=bits, block_size=block,
     )  # fmt: skip
-    form = "f16" if not exact else "s8bf" if bits == 8 else "q4mf" if has_zeros else "q4f"
+    whole = "s8b16f" if block == 16 else "s8bf"
+    form = "f16" if not exact else whole if bits == 8 else "q4mf" if has_zeros else "q4f"
     assert forms(graph) == [form]
 
 

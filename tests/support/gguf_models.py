@@ -13,7 +13,8 @@ TYPES = {
     kind.name: kind for kind in (gguf.GGMLQuantizationType.F32, gguf.GGMLQuantizationType.F16,
                                  gguf.GGMLQuantizationType.BF16, gguf.GGMLQuantizationType.Q8_0,
                                  gguf.GGMLQuantizationType.Q4_0, gguf.GGMLQuantizationType.Q4_1,
-                                 gguf.GGMLQuantizationType.Q4_K, gguf.GGMLQuantizationType.Q5_0)
+                                 gguf.GGMLQuantizationType.Q4_K, gguf.GGMLQuantizationType.Q6_K,
+                                 gguf.GGMLQuantizationType.Q5_0)
 }  # fmt: skip
 
 
@@ -109,12 +110,15 @@ def tensors_of(small: Small, seed: int = 0) -> dict[str, np.ndarray]:
     return made
 
 
-def _blocks_of_256(values: np.ndarray) -> np.ndarray:
-    """Blocks of Q4_K of this shape, which gguf does not make: random bytes, and scales that make small numbers."""
+def _blocks_of_256(values: np.ndarray, kind: str) -> np.ndarray:
+    """Blocks of this shape, which gguf does not make: random bytes, and scales that make small numbers."""
     rng = np.random.default_rng(values.size)
-    raw = rng.integers(0, 256, (values.shape[0], values.shape[1] // 256, 144), np.uint8)
+    raw = rng.integers(0, 256, (values.shape[0], values.shape[1] // 256, 144 if kind == "Q4_K" else 210), np.uint8)
     scales = rng.uniform(0.5, 1, (*raw.shape[:2], 2)) * (2e-4, 1.5e-3)
-    raw[..., :4] = scales.astype(np.float16).view(np.uint8)
+    if kind == "Q4_K":
+        raw[..., :4] = scales.astype(np.float16).view(np.uint8)
+    else:
+        raw[..., 208:] = (scales[..., :1] / 16).astype(np.float16).view(np.uint8)
     return raw.reshape(values.shape[0], -1)
 
 
@@ -197,7 +201,7 @@ def write_small(
     held = {}
     for name, values in tensors_of(small, seed).items():
         kind = TYPES[small.kind if values.ndim == 2 else "F32"]
-        raw = _blocks_of_256(values) if kind.name == "Q4_K" else gguf.quantize(values, kind)
+        raw = _blocks_of_256(values, kind.name) if kind.name.endswith("_K") else gguf.quantize(values, kind)
         writer.add_tensor(name, raw, raw_dtype=kind)
         held[name] = np.asarray(gguf.dequantize(raw, kind), np.float32).reshape(values.shape)
     writer.write_header_to_file()

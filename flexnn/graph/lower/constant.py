@@ -315,15 +315,12 @@ def table_panels(x: Const) -> PanelSource | None:
     """
     if not COLUMNS_MIN <= x.shape[1] < COLUMNS_MAX:
         return None
+    made_of = x.narrow.whole if x.narrow else x
+    wtype, step, least = block_form(x, 0) or (*stored_form(x, 0), None)
+    is_rounded = x.narrow is not None and wtype == "f16" and made_of.dtype != "f16"
+    if is_rounded or (not (FORMS[wtype].block and x.narrow) and tied_source(made_of) is None):
+        return None
     rows, columns = x.shape
-    blocks, least = block_form(x, 0), None
-    if blocks is None:
-        made_of = x.narrow.whole if x.narrow else x
-        wtype, step = stored_form(x, 0)
-        if tied_source(made_of) is None or (x.narrow and wtype == "f16" and made_of.dtype != "f16"):
-            return None
-    else:
-        wtype, step, least = blocks
     source = rows_source(tied_source(x) or x.source, x.shape)
     return PanelSource("conv", (rows, columns, 1, 1), 1, source, wtype=wtype, step=step, least=least)
 
@@ -337,7 +334,9 @@ def block_form(weights: Const, axis: int) -> tuple[str, WeightSource, WeightSour
         return None
     has_least = narrow.zero is not None or narrow.least is not None
     form = ("q4m" if has_least else "q4") if narrow.bits == 4 else "s8b"
-    if narrow.zero is not None or not all(_is_halves(v) for v in (narrow.steps, narrow.least) if v is not None):
+    if narrow.block == FORMS["s8b16f"].block and form == "s8b":
+        form = "s8b16f"
+    elif narrow.zero is not None or not all(_is_halves(v) for v in (narrow.steps, narrow.least) if v is not None):
         form += "f"
     own, count = FORMS[form].block, weights.shape[1 - axis]
     if not narrow.block or narrow.block % own or not (narrow.is_signed or FORMS[form].minimum):

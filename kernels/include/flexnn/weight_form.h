@@ -24,6 +24,7 @@ static const fx_weight_form fx_weight_forms[] = {
     [FX_WTYPE_S8] = {.bits = 8, .scales = sizeof(float)},
     [FX_WTYPE_S8B] = {.bits = 8, .block = 32, .scales = sizeof(uint16_t)},
     [FX_WTYPE_S8BF] = {.bits = 8, .block = 32, .scales = sizeof(float)},
+    [FX_WTYPE_S8B16F] = {.bits = 8, .block = 16, .scales = sizeof(float)},
     [FX_WTYPE_Q4] = {.bits = 4, .block = 32, .scales = sizeof(uint16_t)},
     [FX_WTYPE_Q4F] = {.bits = 4, .block = 32, .scales = sizeof(float)},
     [FX_WTYPE_Q4M] = {.bits = 4, .block = 32, .scales = sizeof(uint16_t), .minimum = sizeof(uint16_t)},
