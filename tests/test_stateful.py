@@ -247,16 +247,3 @@ def test_the_budget_is_kept_over_many_tokens(tmp_path: Path) -> None:
         call = [sys.executable, "-P", "-c", PROMISE, artifact, memory]
         over = int(subprocess.run(call, capture_output=True, text=True, check=True).stdout)
         assert over <= 1 << 20
-
-
-def test_a_buffer_longer_than_its_past_is_refused(tmp_path: Path) -> None:
-    """As onnxruntime-genai calls a model where past and present share a buffer: the mask says how long the past is."""
-    with flexnn.Session(flexnn.compile(write_grouped(tmp_path / "m.onnx"))) as session:
-        shape = (1, USUAL.groups, 16, USUAL.dim)
-        feed = {
-            f"past.{i}.{kind}": np.zeros(shape, np.float32) for i in range(USUAL.layers) for kind in ("key", "value")
-        }
-        feed |= {"input_ids": ids_of(USUAL)[:, :1], "attention_mask": np.ones((1, 17), np.int64)}
-        session.run(None, feed)
-        with pytest.raises(flexnn.FlexNNError, match="5 tokens in all are not the 16 of the past and 1 new"):
-            session.run(None, feed | {"attention_mask": np.ones((1, 5), np.int64)})

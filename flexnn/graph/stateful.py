@@ -51,21 +51,11 @@ _ONNX_TYPES = {"f4": 1, "f8": 11, "i4": 6, "f2": 10}
 """Types of TensorProto that positions have, beside int64."""
 
 
-def _without_lengths(nodes: Sequence[ModelNode]) -> list[ModelNode]:
-    """Return the nodes without those that compare lengths that a caller tells: the state has its own."""
-    same = {node.output[0]: node.input[0] for node in nodes if node.op_type == "flexnn.OfLength"}
-    kept = (node for node in nodes if node.op_type != "flexnn.OfLength")
-    return [replace(node, input=[same.get(name, name) for name in node.input]) for node in kept]
-
-
 class _Rewriting:
     def __init__(self, model: Model, capacity: int, dtype: str) -> None:
         self._model = model
         self._graph = ModelGraph(
-            _without_lengths(model.graph.nodes),
-            dict(model.graph.constants),
-            list(model.graph.inputs),
-            list(model.graph.outputs),
+            list(model.graph.nodes), dict(model.graph.constants), list(model.graph.inputs), list(model.graph.outputs)
         )
         self._capacity = max(capacity, WINDOW_ROWS)
         self._attrs: dict[str, ModelAttr] = {"capacity": capacity, "dtype": dtype}

@@ -13,8 +13,7 @@ from .expansion import Expansion, expands
 @expands("GroupQueryAttention")
 def group_query_attention(e: Expansion) -> None:
     """Queries, keys, values (or all in the first), their past, lengths, which the past's shape says, and caches of
-    cosines and sines. All sequences of a batch are as long as the past and the new tokens: another length is refused
-    where it is known while shapes are bound.
+    cosines and sines. All sequences of a batch are as long as the past and the new tokens.
     """
     e.without(10, 10, "a bias of scores")
     e.without(11, 16, "head_sink, or keys that are scaled or normed,")
@@ -30,8 +29,6 @@ def group_query_attention(e: Expansion) -> None:
     if heads < 1 or groups < 1 or heads % groups or bool(e.optional(3)) != bool(e.optional(4)):
         raise e.error(f"{heads} heads of queries, {groups} of keys, or past keys without past values")
     q, k, v = _parts(e, heads, groups)
-    if e.optional(6):
-        q = e.split("flexnn.OfLength", [q, e.input(6), e.optional(3)], [""], {})[0]
     if e.integer("do_rotary", 0):
         positions = e.optional(9) or _positions(e, q)
         turning: dict[str, ModelAttr] = {"interleaved": e.integer("rotary_interleaved", 0)}

@@ -9,7 +9,6 @@ import numpy as np
 from ..build import copy_attrs
 from ..ir import Attr
 from ..strided import broadcast
-from .constant import Const
 from .context import Context, Value, lowers
 
 HEADS = [0, 2, 1, 3]
@@ -109,20 +108,3 @@ def _turned(ctx: Context, heads: Value, positions: Value | None) -> Value:
     attrs: dict[str, Attr] = {"turned": turned, "is_interleaved": int(ctx.integer("interleaved", 0) != 0)}
     y: Value = ctx.emit("rotary", [heads, *angles], attrs)
     return y if len(shape) == 4 else ctx.reshape(ctx.transpose(y, HEADS), shape)
-
-
-@lowers("flexnn.OfLength")
-def of_length(ctx: Context) -> list[Value]:
-    """The queries of GroupQueryAttention. The length that it is told must be that of the past and the new tokens, where
-    it is known: callers of onnxruntime-genai may share a buffer that is longer than what was written into it.
-    """
-    q, total, past = ctx.input(0), ctx.input(1), ctx.optional(2)
-    held = ctx.shape(past)[2] if past is not None else 0
-    if isinstance(total, Const):
-        (length,) = ctx.constant_ints(1, "the length") or [0]
-        if length != held + ctx.shape(q)[1]:
-            raise ctx.error(
-                f"{length} tokens in all are not the {held} of the past and {ctx.shape(q)[1]} new ones: buffers longer"
-                " than their past are not supported; leave the past to a session with kv_capacity"
-            )
-    return [q]

@@ -248,7 +248,7 @@ OWN = "flexnn."
 LOWERINGS: Registry[Lowering] = Registry(
     __package__,
     {
-        "attention": "Attention RotaryEmbedding flexnn.OfLength flexnn.RotaryEmbedding",
+        "attention": "Attention RotaryEmbedding flexnn.RotaryEmbedding",
         "columns": "Col2Im",
         "einsum": "Einsum",
         "fourier": "DFT STFT",
