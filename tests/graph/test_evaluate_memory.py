@@ -21,6 +21,9 @@ SLACK = 256 << 10
 """Bytes that may be said beyond the multiple of inputs and outputs: the temporaries of a block."""
 LARGE, MIDDLE, SMALL = 1 << 18, 5000, 64
 
+EVALUATED = [EVALUATORS[operator] for operator in EVALUATORS]
+"""Importing a module takes memory, too, but once, and not of a call."""
+
 
 def peak_of(function: Callable[[], Any]) -> tuple[int, Any]:
     """Return the most bytes that a function holds beside what was there, and what it returns or raises."""
