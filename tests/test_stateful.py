@@ -71,6 +71,50 @@ def test_attention_of_onnxruntime_genai(tmp_path: Path, rotary: bool, attrs: dic
         assert compared(str(model), session, Sizes(heads=6, groups=3)) < 2e-5
 
 
+def grouped_feed(ids: np.ndarray[Any, Any], past: int, mask: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
+    batch = len(ids)
+    shape = (batch, USUAL.groups, past, USUAL.dim)
+    random = np.random.default_rng(3)
+    pasts = [f"past.{i}.{name}" for i in range(USUAL.layers) for name in ("key", "value")]
+    return {"input_ids": ids, "attention_mask": mask} | {
+        name: random.standard_normal(shape).astype(np.float32) for name in pasts
+    }
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("past", [0, 5])
+def test_a_past_in_the_callers_hands(decoder: tuple[str, str], batch: int, past: int) -> None:
+    """Each sequence is as long as the past and the new tokens."""
+    count = 1 if batch > 1 and past else 3  # onnxruntime takes no more behind pasts of several sequences
+    mask = np.ones((batch, past + count), np.int64)
+    feed = grouped_feed(ids_of(USUAL, batch * count).reshape(batch, count), past, mask)
+    wanted = onnxruntime.InferenceSession(decoder[0]).run(None, feed)
+    with flexnn.Session(decoder[1]) as session:
+        for _ in range(2):
+            for want, made in zip(wanted, session.run(None, feed), strict=True):
+                np.testing.assert_allclose(made, want, atol=2e-5)
+
+
+def test_a_past_with_room_for_more_tokens_is_refused(decoder: tuple[str, str]) -> None:
+    """onnxruntime-genai gives buffers of the whole capacity, of which the mask says how much is used."""
+    with flexnn.Session(decoder[1]) as session:
+        with pytest.raises(flexnn.FlexNNError, match=r"is 6 for a past of 32 and 1 new tokens.*kv_capacity"):
+            session.run(None, grouped_feed(ids_of(USUAL, 1), 32, np.ones((1, 6), np.int64)))
+        session.run(None, grouped_feed(ids_of(USUAL, 1), 5, np.ones((1, 6), np.int64)))
+
+
+@pytest.mark.parametrize("past", [0, 5])
+def test_sequences_of_several_lengths_are_refused(decoder: tuple[str, str], past: int) -> None:
+    mask = np.ones((2, past + 3), np.int64)
+    mask[1, -2:] = 0
+    ids = ids_of(USUAL, 6).reshape(2, 3)
+    with flexnn.Session(decoder[1]) as session:
+        for _ in range(2):
+            session.run(None, grouped_feed(ids, past, np.ones_like(mask)))
+            with pytest.raises(flexnn.FlexNNError, match="sequences of several lengths"):
+                session.run(None, grouped_feed(ids, past, mask))
+
+
 @pytest.mark.parametrize("positions", [False, True])
 @pytest.mark.parametrize("window", [0, 20])
 @pytest.mark.parametrize("groups", [2, 4])
