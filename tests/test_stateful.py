@@ -291,3 +291,25 @@ def test_the_budget_is_kept_over_many_tokens(tmp_path: Path) -> None:
         call = [sys.executable, "-P", "-c", PROMISE, artifact, memory]
         over = int(subprocess.run(call, capture_output=True, text=True, check=True).stdout)
         assert over <= 1 << 20
+
+
+@pytest.mark.parametrize("reuse", [False, True])
+def test_runs_of_one_token_repeat_the_last_one(decoder: tuple[str, str], reuse: bool) -> None:
+    """The session prepares such runs once; what is no such token takes the usual way, with its errors."""
+    ids = ids_of(USUAL)
+    with flexnn.Session(decoder[1], kv_capacity=12, reuse_outputs=reuse) as session:
+        (whole,) = session.run(None, {"input_ids": ids[:, :12]})
+        wanted = whole.copy()
+        session.reset()
+        made = [session.run(None, {"input_ids": ids[:, i : i + 1]})[0] for i in range(12)]
+        np.testing.assert_allclose(made[-1], wanted, atol=1e-2)
+        assert (made[-1] is made[-2]) == reuse
+        assert session.last_run["run_ns"] > 0
+        for wrong in (ids[:, :1], ids[:, :1].astype(np.int32), ids[0, :1]):
+            with pytest.raises((ValueError, flexnn.StateError)):
+                session.run(None, {"input_ids": wrong})
+        with pytest.raises(ValueError, match="no input 'other'"):
+            session.run(None, {"input_ids": ids[:, :1], "other": ids})
+        assert session.state_length == 12
+        session.reset(11)
+        np.testing.assert_allclose(session.run(None, {"input_ids": ids[:, 11:12]})[0], wanted, atol=1e-2)

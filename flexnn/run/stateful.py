@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from flexnn import _core
 from flexnn.errors import StateError
 from flexnn.graph.bind import Binder
 from flexnn.graph.ir import DTYPES, Array, Graph
@@ -30,9 +31,12 @@ from .constants import Packing
 from .engine import BoundProgram, Engine, SessionError
 from .model_file import ModelFile
 from .options import RunOptions
+from .outputs import Outputs
 from .segments import BoundSegments
 from .statistics import machine_statistics
 
+FIGURES = ("run_ns", "stall_ns", "bytes_read")
+"""Names of a run's figures."""
 WIDTHS = (32, 8, 1)
 """Numbers of new tokens that programs take, the largest first."""
 
@@ -48,6 +52,8 @@ class _Width:
     planner: Planner
     plan: Plan | None = None
     program: BoundProgram | None = None
+    signature: _core.Signature | None = None
+    """Signature of all runs of the program; None before the first."""
 
 
 def _bound_graph(made: Stateful, tokens: int) -> Graph:
@@ -118,6 +124,12 @@ class StateRun:
         rows = (None,) if self._all_rows else (1,)
         self.outputs: Sequence[Port] = [Port(logits.name, logits.dtype, (1, *rows, *logits.shape[2:]))]
         self._logits = logits.shape[2:], DTYPES[logits.dtype]
+        self._all = [(graph.tensors[i].shape, DTYPES[graph.tensors[i].dtype]) for i in graph.outputs]
+        self._results = Outputs(reuse=self._options.reuse_outputs)
+        self._last: Array | None = None
+        """The last logits, where the next run may overwrite them."""
+        self._one = ids.shape, DTYPES[ids.dtype]
+        self._length = np.zeros(1, np.int64)
 
     def _make_state(self) -> None:
         """Take the memory of all states at once. The system gives it where rows are written."""
@@ -228,17 +240,17 @@ class StateRun:
                 f"{count} tokens after {self.length} are beyond the state's capacity of {self.capacity}: "
                 "open the session with a larger kv_capacity, or reset it"
             )
-        shape, dtype = self._logits
         given = into[0] if into is not None else None
-        logits = np.empty((1, count if self._all_rows else 1, *shape), dtype)
+        logits = self._array(count if self._all_rows else 1, inputs)
         before, done = self.length, 0
-        figures = {"run_ns": 0, "stall_ns": 0, "bytes_read": 0}
+        figures = dict.fromkeys(FIGURES, 0)
         try:
             while done < count:
                 width = next(w for w in self._widths if w.tokens <= count - done)
-                rows = logits[:, done : done + width.tokens] if self._all_rows else logits
-                stats = self._step(width, tokens[:, done : done + width.tokens], rows, count - done)
-                figures = {name: figures[name] + stats[name] for name in figures}
+                own = logits[:, done : done + width.tokens] if self._all_rows else logits
+                stats = self._step(width, tokens[:, done : done + width.tokens], own, count - done)
+                for name, number in zip(figures, stats, strict=True):
+                    figures[name] += number
                 done += width.tokens
                 self.length += width.tokens
         except BaseException:
@@ -250,17 +262,32 @@ class StateRun:
             return [given]
         return [logits]
 
-    def _step(self, width: _Width, tokens: Array, logits: Array, left: int) -> dict[str, int]:
-        """Run one program; ``left``: new tokens that are not in the state yet."""
-        program = width.program
-        if program is None:
+    def _step(self, width: _Width, tokens: Array, logits: Array, left: int) -> tuple[int, int, int]:
+        """Run one program; return its figures. ``left``: new tokens that are not in the state yet."""
+        if width.program is None:
             raise SessionError("the session has no program: set its memory, which plans it anew")
-        length = np.array([self.length], np.int64)
-        own = [np.ascontiguousarray(tokens) if name == self._tokens else length for name in self._input_names]
+        self._length[0] = self.length
         left -= width.tokens
         following = next((w for w in self._widths if w.tokens <= left), self._widths[-1])
         assert following.program is not None
-        return program.run([*own, *width.constants, logits, *self._states], [following.program])
+        feed = dict.fromkeys(self._input_names, self._length)
+        feed[self._tokens] = np.ascontiguousarray(tokens)
+        self._logits_now = logits
+        if width.signature is None:
+            width.signature = self._signature(width, feed)
+        ran = width.program.repeat(width.signature, feed, [following.program])
+        if ran is None:
+            raise SessionError(f"input {self._tokens!r} is not as the session's programs take it")
+        return ran[1:]
+
+    def _signature(self, width: _Width, feed: dict[str, Array]) -> _core.Signature:
+        """Return what all runs of a program have in common: its constants, and the state."""
+
+        def outputs(_: list[Array]) -> list[Array]:
+            return [self._logits_now, *self._states]
+
+        order = range(len(feed))
+        return _core.Signature(list(feed), list(feed.values()), order, width.constants, self._all, np.empty, outputs)
 
     def reset(self, length: int) -> None:
         """Forget all rows but the first ``length``. Raises StateError if there are fewer."""
@@ -282,8 +309,33 @@ class StateRun:
             raise
 
     def repeat(self, feed: Mapping[str, Any]) -> list[Array] | None:
-        """Return None: no two runs are alike."""
-        return None
+        """Return the logits of one more token: most runs are that. None, without a run, for all others. Raises
+        SessionError.
+        """
+        width = self._widths[-1]
+        tokens = feed.get(self._tokens) if type(feed) is dict and len(feed) == 1 else None
+        if type(tokens) is not np.ndarray or width.signature is None or width.program is None:
+            return None
+        if tokens.shape != self._one[0] or tokens.dtype != self._one[1] or self.length + width.tokens > self.capacity:
+            return None
+        if not tokens.flags.c_contiguous or not tokens.flags.aligned:
+            return None
+        logits = self._array(width.tokens if self._all_rows else 1, (tokens,))
+        self.last_run = dict(zip(FIGURES, self._step(width, tokens, logits, width.tokens), strict=True))
+        self.length += width.tokens
+        return [logits]
+
+    def _array(self, rows: int, inputs: Sequence[Array]) -> Array:
+        """Return an array for the logits of so many rows."""
+        shape, dtype = self._logits
+        if rows > max(1, self._widths[0].tokens):  # more than a budget counts, so it is the caller's alone
+            return np.empty((1, rows, *shape), dtype)
+        last = self._last
+        if last is not None and last.shape[1] == rows and inputs[0].dtype.kind == "i":
+            return last
+        made = self._results.array(self.outputs[0].name, (1, rows, *shape), dtype, inputs)
+        self._last = made if self._options.reuse_outputs else None
+        return made
 
     def rebudget(self, memory: int | None) -> None:
         """Plan again for another budget, in place; the state stays. Raises BudgetError, SessionError."""
@@ -333,7 +385,8 @@ class StateRun:
 
     def release(self) -> None:
         """Give back descriptors and arrays."""
-        self._states = []
+        self._states, self._last = [], None
+        self._results.clear()
         self._file.close()
 
 
