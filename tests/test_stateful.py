@@ -313,3 +313,14 @@ def test_runs_of_one_token_repeat_the_last_one(decoder: tuple[str, str], reuse: 
         assert session.state_length == 12
         session.reset(11)
         np.testing.assert_allclose(session.run(None, {"input_ids": ids[:, 11:12]})[0], wanted, atol=1e-2)
+
+
+def test_plans_are_made_by_measured_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first session measures, and the next one finds what it kept."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    artifact = flexnn.compile(write_grouped(tmp_path / "m.onnx", Sizes(heads=8, groups=4, dim=64, inner=2048)))
+    told: list[str] = []
+    for _ in range(2):
+        with flexnn.Session(artifact, kv_capacity=64, profile="measure", progress=told.append) as session:
+            assert session.statistics()["machine"]["measured_times"]
+    assert len(told) == 1

@@ -7,7 +7,7 @@ of the state is a number that each program reads (docs/decisions/0053-state.md).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from flexnn.graph.passes import run_passes
 from flexnn.graph.ports import Port
 from flexnn.graph.state import LENGTH
 from flexnn.graph.stateful import Stateful, stateful
+from flexnn.measure.parts import Parts
 from flexnn.planning import BudgetError, MachineProfile, Plan, Planner
 from flexnn.planning.overhead import NODE_BYTES, PART_NAMES, overhead_bytes
 from flexnn.planning.relocate import relocated
@@ -82,8 +83,10 @@ class StateRun:
         self._all_rows = options.all_logits
         made = stateful(stored.model, self.capacity, options.kv, all_rows=options.all_logits)
         self._tokens = made.tokens
-        self._machine = options.throttled(MachineProfile.measure())
-        self._setting = options.setting(self._machine, file.io_align)._replace(overhead=_program_overhead)
+        self._parts = None
+        if options.measures:
+            self._parts = Parts(file.artifact, file.direct_fd, options.threads, options.progress, options.throttled)
+        self._plan_for(self._parts.machine if self._parts else options.throttled(MachineProfile.measure()))
         segments = BoundSegments(stored, options.memory, self._setting)
         self._model_bytes = segments.model_bytes
         dims = next(port.dims for port in made.model.graph.inputs if port.name == made.tokens)
@@ -96,7 +99,7 @@ class StateRun:
         self.last_run: dict[str, int] = {}
         self._make_state()
         self.memory = options.memory
-        plans = self._planned(options.memory)
+        plans = self._measured(self._planned(options.memory))
         self._engine = Engine(options.switches(direct=file.direct_fd >= 0), trace=2 if options.trace else 0)
         self.threads = self._engine.threads
         try:
@@ -114,6 +117,27 @@ class StateRun:
         packing.apply(graph)
         segments.find_weights(graph)
         return _Width(tokens, graph, constants, Planner(graph, self._setting))
+
+    def _plan_for(self, machine: MachineProfile) -> None:
+        """Have plans be made for a machine."""
+        setting = self._options.setting(machine, self._file.io_align)
+        self._machine, self._setting = machine, setting._replace(overhead=_program_overhead)
+
+    def _measured(self, plans: list[tuple[Plan, Program]]) -> list[tuple[Plan, Program]]:
+        """Return plans by measured times, if the machine is to be measured: by the program of one token, in an arena of
+        its first plan's size. What reads the state is not measured, since its time depends on the length.
+        """
+        parts, graph = self._parts, self._widths[-1].graph
+        timed = replace(graph, nodes=[node for node in graph.nodes if not node.op.startswith("state_")])
+        arena = plans[-1][0].arena_bytes
+        lack = parts.lacks_any(timed, arena) if parts else None
+        if parts is None or lack is None:
+            return plans
+        parts.measure(timed, arena, lack)
+        self._plan_for(parts.machine)
+        for width in self._widths:
+            width.planner = Planner(width.graph, self._setting)
+        return self._planned(self._options.memory)
 
     def _find_ports(self, made: Stateful) -> None:
         graph = self._widths[-1].graph
