@@ -71,6 +71,50 @@ def test_attention_of_onnxruntime_genai(tmp_path: Path, rotary: bool, attrs: dic
         assert compared(str(model), session, Sizes(heads=6, groups=3)) < 2e-5
 
 
+def grouped_feed(ids: np.ndarray[Any, Any], past: int, mask: np.ndarray[Any, Any]) -> dict[str, np.ndarray[Any, Any]]:
+    batch = len(ids)
+    shape = (batch, USUAL.groups, past, USUAL.dim)
+    random = np.random.default_rng(3)
+    pasts = [f"past.{i}.{name}" for i in range(USUAL.layers) for name in ("key", "value")]
+    return {"input_ids": ids, "attention_mask": mask} | {
+        name: random.standard_normal(shape).astype(np.float32) for name in pasts
+    }
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("past", [0, 5])
+def test_a_past_in_the_callers_hands(decoder: tuple[str, str], batch: int, past: int) -> None:
+    """Each sequence is as long as the past and the new tokens."""
+    count = 1 if batch > 1 and past else 3  # onnxruntime takes no more behind pasts of several sequences
+    mask = np.ones((batch, past + count), np.int64)
+    feed = grouped_feed(ids_of(USUAL, batch * count).reshape(batch, count), past, mask)
+    wanted = onnxruntime.InferenceSession(decoder[0]).run(None, feed)
+    with flexnn.Session(decoder[1]) as session:
+        for _ in range(2):
+            for want, made in zip(wanted, session.run(None, feed), strict=True):
+                np.testing.assert_allclose(made, want, atol=2e-5)
+
+
+def test_a_past_with_room_for_more_tokens_is_refused(decoder: tuple[str, str]) -> None:
+    """onnxruntime-genai gives buffers of the whole capacity, of which the mask says how much is used."""
+    with flexnn.Session(decoder[1]) as session:
+        with pytest.raises(flexnn.FlexNNError, match=r"is 6 for a past of 32 and 1 new tokens.*kv_capacity"):
+            session.run(None, grouped_feed(ids_of(USUAL, 1), 32, np.ones((1, 6), np.int64)))
+        session.run(None, grouped_feed(ids_of(USUAL, 1), 5, np.ones((1, 6), np.int64)))
+
+
+@pytest.mark.parametrize("past", [0, 5])
+def test_sequences_of_several_lengths_are_refused(decoder: tuple[str, str], past: int) -> None:
+    mask = np.ones((2, past + 3), np.int64)
+    mask[1, -2:] = 0
+    ids = ids_of(USUAL, 6).reshape(2, 3)
+    with flexnn.Session(decoder[1]) as session:
+        for _ in range(2):
+            session.run(None, grouped_feed(ids, past, np.ones_like(mask)))
+            with pytest.raises(flexnn.FlexNNError, match="sequences of several lengths"):
+                session.run(None, grouped_feed(ids, past, mask))
+
+
 @pytest.mark.parametrize("positions", [False, True])
 @pytest.mark.parametrize("window", [0, 20])
 @pytest.mark.parametrize("groups", [2, 4])
@@ -247,3 +291,36 @@ def test_the_budget_is_kept_over_many_tokens(tmp_path: Path) -> None:
         call = [sys.executable, "-P", "-c", PROMISE, artifact, memory]
         over = int(subprocess.run(call, capture_output=True, text=True, check=True).stdout)
         assert over <= 1 << 20
+
+
+@pytest.mark.parametrize("reuse", [False, True])
+def test_runs_of_one_token_repeat_the_last_one(decoder: tuple[str, str], reuse: bool) -> None:
+    """The session prepares such runs once; what is no such token takes the usual way, with its errors."""
+    ids = ids_of(USUAL)
+    with flexnn.Session(decoder[1], kv_capacity=12, reuse_outputs=reuse) as session:
+        (whole,) = session.run(None, {"input_ids": ids[:, :12]})
+        wanted = whole.copy()
+        session.reset()
+        made = [session.run(None, {"input_ids": ids[:, i : i + 1]})[0] for i in range(12)]
+        np.testing.assert_allclose(made[-1], wanted, atol=1e-2)
+        assert (made[-1] is made[-2]) == reuse
+        assert session.last_run["run_ns"] > 0
+        for wrong in (ids[:, :1], ids[:, :1].astype(np.int32), ids[0, :1]):
+            with pytest.raises((ValueError, flexnn.StateError)):
+                session.run(None, {"input_ids": wrong})
+        with pytest.raises(ValueError, match="no input 'other'"):
+            session.run(None, {"input_ids": ids[:, :1], "other": ids})
+        assert session.state_length == 12
+        session.reset(11)
+        np.testing.assert_allclose(session.run(None, {"input_ids": ids[:, 11:12]})[0], wanted, atol=1e-2)
+
+
+def test_plans_are_made_by_measured_times(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first session measures, and the next one finds what it kept."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    artifact = flexnn.compile(write_grouped(tmp_path / "m.onnx", Sizes(heads=8, groups=4, dim=64, inner=2048)))
+    told: list[str] = []
+    for _ in range(2):
+        with flexnn.Session(artifact, kv_capacity=64, profile="measure", progress=told.append) as session:
+            assert session.statistics()["machine"]["measured_times"]
+    assert len(told) == 1

@@ -460,8 +460,8 @@ cdef class BoundProgram:
         run_ns, stall_ns, bytes_read = self._go(call, then)
         return {"run_ns": run_ns, "stall_ns": stall_ns, "bytes_read": bytes_read}
 
-    def repeat(self, Signature signature not None, feed):
-        """One run over the arrays of a feed, after which the same is expected: its outputs, ``run_ns``, ``stall_ns`` and
+    def repeat(self, Signature signature not None, feed, then=None):
+        """One run over the arrays of a feed, after which ``then`` is expected; None: the same. Returns its outputs, ``run_ns``, ``stall_ns`` and
         ``bytes_read``. None, without a run, where the feed is not like the signature. Errors as ``run``."""
         cdef _Call call
         if signature.buffer_count != len(self.io_bytes):
@@ -469,7 +469,7 @@ cdef class BoundProgram:
         call = signature._call(feed)
         if call is None:
             return None
-        run_ns, stall_ns, bytes_read = self._go(call, (self,))
+        run_ns, stall_ns, bytes_read = self._go(call, (self,) if then is None else then)
         return call.outputs, run_ns, stall_ns, bytes_read
 
     def close(self):

@@ -60,7 +60,12 @@ def add_chat(sub: argparse.ArgumentParser) -> None:
         ("seed", int, None, "repeat what this seed drew"),
     ):
         sub.add_argument(f"--{name}", type=kind, default=usual, metavar="N", help=f"{what} (default: {usual})")
-    sub.add_argument("--json", action="store_true", help="print one JSON object and nothing else; needs --prompt")
+    sub.add_argument(
+        "--json",
+        action="store_true",
+        help="print one JSON object and nothing else; needs --prompt; bound_ms is a time that no plan of a token beats, at the "
+        "rates of kernels and storage measured when the model was first opened",
+    )
     sub.set_defaults(command=chat)
 
 

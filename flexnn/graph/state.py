@@ -2,16 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .model import Model
 
 ATTENTION = "flexnn.CachedAttention"
+LENGTHS = "flexnn.PastLengths"
+"""Operator that passes its first input on, where a past is as long as it says."""
 LENGTH = "state_length"
 """Input that says how many rows the state has before a run, int64 [1]."""
 CAPACITY = 1024
 """Rows of state where nothing says how many."""
+
+
+_MADE_UP: ContextVar[bool] = ContextVar("made_up", default=False)
+
+
+@contextmanager
+def made_up_shapes() -> Iterator[None]:
+    """Have binding not compare lengths: shapes are made up, so a mask is not as long as the past and the new tokens."""
+    before = _MADE_UP.set(True)
+    try:
+        yield
+    finally:
+        _MADE_UP.reset(before)
+
+
+def are_shapes_made_up() -> bool:
+    """Return whether shapes are made up now."""
+    return _MADE_UP.get()
 
 
 def has_state(model: Model) -> bool:

@@ -18,7 +18,7 @@ from .lengths import EXAMPLES, MASK, Lengths
 from .model import Constant, Model, ModelAttr, ModelGraph, ModelNode, reads
 from .ports import Port
 from .sources import ArraySource
-from .state import ATTENTION, LENGTH
+from .state import ATTENTION, LENGTH, LENGTHS
 
 POSITIONS = "position_ids"
 IDS = ("input_ids", "inputs_embeds")
@@ -47,6 +47,11 @@ def stateful(model: Model, capacity: int, dtype: str, *, all_rows: bool = False)
     return _Rewriting(model, capacity, dtype).done(all_rows=all_rows)
 
 
+def _unchecked(node: ModelNode) -> ModelNode:
+    """Return the node; where it checks how long a past is, which is no input any more, one that passes on."""
+    return replace(node, op_type="Identity", input=node.input[:1]) if node.op_type == LENGTHS else node
+
+
 _ONNX_TYPES = {"f4": 1, "f8": 11, "i4": 6, "f2": 10}
 """Types of TensorProto that positions have, beside int64."""
 
@@ -55,7 +60,10 @@ class _Rewriting:
     def __init__(self, model: Model, capacity: int, dtype: str) -> None:
         self._model = model
         self._graph = ModelGraph(
-            list(model.graph.nodes), dict(model.graph.constants), list(model.graph.inputs), list(model.graph.outputs)
+            [_unchecked(node) for node in model.graph.nodes],
+            dict(model.graph.constants),
+            list(model.graph.inputs),
+            list(model.graph.outputs),
         )
         self._capacity = max(capacity, WINDOW_ROWS)
         self._attrs: dict[str, ModelAttr] = {"capacity": capacity, "dtype": dtype}

@@ -19,6 +19,7 @@ from flexnn.graph.model import Constant, Model, ModelNode
 from flexnn.graph.ports import Port
 from flexnn.graph.random_array import random_array
 from flexnn.graph.sources import ModelSource
+from flexnn.graph.state import made_up_shapes
 
 from .control import check_branches, truth, walked_loop
 from .region import Nodes, Region, members
@@ -207,7 +208,8 @@ def sample(model: Model) -> Sampled:
             for port, shape in zip(model.graph.inputs, shapes, strict=True)
         }
         try:
-            Sampler(model, collects).run(feeds)
+            with made_up_shapes():
+                Sampler(model, collects).run(feeds)
         except _MadeUpError:
             keep(collects)
             raise

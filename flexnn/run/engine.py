@@ -155,13 +155,13 @@ class BoundProgram:
             raise session_error(error, self.explain(error)) from None
 
     def repeat(
-        self, signature: _core.Signature, feed: Mapping[str, Any]
+        self, signature: _core.Signature, feed: Mapping[str, Any], then: Sequence[BoundProgram] | None = None
     ) -> tuple[list[NDArray[Any]], int, int, int] | None:
-        """Run once over a feed; return the outputs and the figures of ``run``. None, without a run, where the feed is
-        not like the signature. Raises SessionError.
+        """Run once over a feed; return the outputs and the figures of ``run``, whose ``then`` is the program itself
+        where it is None. None, without a run, where the feed is not like the signature. Raises SessionError.
         """
         try:
-            return self._bound.repeat(signature, feed)
+            return self._bound.repeat(signature, feed, None if then is None else [bound._bound for bound in then])
         except _core.EngineError as error:
             raise session_error(error, self.explain(error)) from None
 

@@ -7,11 +7,12 @@ of the state is a number that each program reads (docs/decisions/0053-state.md).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from flexnn import _core
 from flexnn.errors import StateError
 from flexnn.graph.bind import Binder
 from flexnn.graph.ir import DTYPES, Array, Graph
@@ -20,6 +21,7 @@ from flexnn.graph.passes import run_passes
 from flexnn.graph.ports import Port
 from flexnn.graph.state import LENGTH
 from flexnn.graph.stateful import Stateful, stateful
+from flexnn.measure.parts import Parts
 from flexnn.planning import BudgetError, MachineProfile, Plan, Planner
 from flexnn.planning.overhead import NODE_BYTES, PART_NAMES, overhead_bytes
 from flexnn.planning.relocate import relocated
@@ -30,9 +32,12 @@ from .constants import Packing
 from .engine import BoundProgram, Engine, SessionError
 from .model_file import ModelFile
 from .options import RunOptions
+from .outputs import Outputs
 from .segments import BoundSegments
 from .statistics import machine_statistics
 
+FIGURES = ("run_ns", "stall_ns", "bytes_read")
+"""Names of a run's figures."""
 WIDTHS = (32, 8, 1)
 """Numbers of new tokens that programs take, the largest first."""
 
@@ -48,6 +53,8 @@ class _Width:
     planner: Planner
     plan: Plan | None = None
     program: BoundProgram | None = None
+    signature: _core.Signature | None = None
+    """Signature of all runs of the program; None before the first."""
 
 
 def _bound_graph(made: Stateful, tokens: int) -> Graph:
@@ -76,8 +83,10 @@ class StateRun:
         self._all_rows = options.all_logits
         made = stateful(stored.model, self.capacity, options.kv, all_rows=options.all_logits)
         self._tokens = made.tokens
-        self._machine = options.throttled(MachineProfile.measure())
-        self._setting = options.setting(self._machine, file.io_align)._replace(overhead=_program_overhead)
+        self._parts = None
+        if options.measures:
+            self._parts = Parts(file.artifact, file.direct_fd, options.threads, options.progress, options.throttled)
+        self._plan_for(self._parts.machine if self._parts else options.throttled(MachineProfile.measure()))
         segments = BoundSegments(stored, options.memory, self._setting)
         self._model_bytes = segments.model_bytes
         dims = next(port.dims for port in made.model.graph.inputs if port.name == made.tokens)
@@ -90,7 +99,7 @@ class StateRun:
         self.last_run: dict[str, int] = {}
         self._make_state()
         self.memory = options.memory
-        plans = self._planned(options.memory)
+        plans = self._measured(self._planned(options.memory))
         self._engine = Engine(options.switches(direct=file.direct_fd >= 0), trace=2 if options.trace else 0)
         self.threads = self._engine.threads
         try:
@@ -109,6 +118,27 @@ class StateRun:
         segments.find_weights(graph)
         return _Width(tokens, graph, constants, Planner(graph, self._setting))
 
+    def _plan_for(self, machine: MachineProfile) -> None:
+        """Have plans be made for a machine."""
+        setting = self._options.setting(machine, self._file.io_align)
+        self._machine, self._setting = machine, setting._replace(overhead=_program_overhead)
+
+    def _measured(self, plans: list[tuple[Plan, Program]]) -> list[tuple[Plan, Program]]:
+        """Return plans by measured times, if the machine is to be measured: by the program of one token, in an arena of
+        its first plan's size. What reads the state is not measured, since its time depends on the length.
+        """
+        parts, graph = self._parts, self._widths[-1].graph
+        timed = replace(graph, nodes=[node for node in graph.nodes if not node.op.startswith("state_")])
+        arena = plans[-1][0].arena_bytes
+        lack = parts.lacks_any(timed, arena) if parts else None
+        if parts is None or lack is None:
+            return plans
+        parts.measure(timed, arena, lack)
+        self._plan_for(parts.machine)
+        for width in self._widths:
+            width.planner = Planner(width.graph, self._setting)
+        return self._planned(self._options.memory)
+
     def _find_ports(self, made: Stateful) -> None:
         graph = self._widths[-1].graph
         ids, logits = graph.tensors[graph.inputs[0]], graph.tensors[graph.outputs[0]]
@@ -118,6 +148,12 @@ class StateRun:
         rows = (None,) if self._all_rows else (1,)
         self.outputs: Sequence[Port] = [Port(logits.name, logits.dtype, (1, *rows, *logits.shape[2:]))]
         self._logits = logits.shape[2:], DTYPES[logits.dtype]
+        self._all = [(graph.tensors[i].shape, DTYPES[graph.tensors[i].dtype]) for i in graph.outputs]
+        self._results = Outputs(reuse=self._options.reuse_outputs)
+        self._last: Array | None = None
+        """The last logits, where the next run may overwrite them."""
+        self._one = ids.shape, DTYPES[ids.dtype]
+        self._length = np.zeros(1, np.int64)
 
     def _make_state(self) -> None:
         """Take the memory of all states at once. The system gives it where rows are written."""
@@ -228,17 +264,17 @@ class StateRun:
                 f"{count} tokens after {self.length} are beyond the state's capacity of {self.capacity}: "
                 "open the session with a larger kv_capacity, or reset it"
             )
-        shape, dtype = self._logits
         given = into[0] if into is not None else None
-        logits = np.empty((1, count if self._all_rows else 1, *shape), dtype)
+        logits = self._array(count if self._all_rows else 1, inputs)
         before, done = self.length, 0
-        figures = {"run_ns": 0, "stall_ns": 0, "bytes_read": 0}
+        figures = dict.fromkeys(FIGURES, 0)
         try:
             while done < count:
                 width = next(w for w in self._widths if w.tokens <= count - done)
-                rows = logits[:, done : done + width.tokens] if self._all_rows else logits
-                stats = self._step(width, tokens[:, done : done + width.tokens], rows, count - done)
-                figures = {name: figures[name] + stats[name] for name in figures}
+                own = logits[:, done : done + width.tokens] if self._all_rows else logits
+                stats = self._step(width, tokens[:, done : done + width.tokens], own, count - done)
+                for name, number in zip(figures, stats, strict=True):
+                    figures[name] += number
                 done += width.tokens
                 self.length += width.tokens
         except BaseException:
@@ -250,17 +286,32 @@ class StateRun:
             return [given]
         return [logits]
 
-    def _step(self, width: _Width, tokens: Array, logits: Array, left: int) -> dict[str, int]:
-        """Run one program; ``left``: new tokens that are not in the state yet."""
-        program = width.program
-        if program is None:
+    def _step(self, width: _Width, tokens: Array, logits: Array, left: int) -> tuple[int, int, int]:
+        """Run one program; return its figures. ``left``: new tokens that are not in the state yet."""
+        if width.program is None:
             raise SessionError("the session has no program: set its memory, which plans it anew")
-        length = np.array([self.length], np.int64)
-        own = [np.ascontiguousarray(tokens) if name == self._tokens else length for name in self._input_names]
+        self._length[0] = self.length
         left -= width.tokens
         following = next((w for w in self._widths if w.tokens <= left), self._widths[-1])
         assert following.program is not None
-        return program.run([*own, *width.constants, logits, *self._states], [following.program])
+        feed = dict.fromkeys(self._input_names, self._length)
+        feed[self._tokens] = np.ascontiguousarray(tokens)
+        self._logits_now = logits
+        if width.signature is None:
+            width.signature = self._signature(width, feed)
+        ran = width.program.repeat(width.signature, feed, [following.program])
+        if ran is None:
+            raise SessionError(f"input {self._tokens!r} is not as the session's programs take it")
+        return ran[1:]
+
+    def _signature(self, width: _Width, feed: dict[str, Array]) -> _core.Signature:
+        """Return what all runs of a program have in common: its constants, and the state."""
+
+        def outputs(_: list[Array]) -> list[Array]:
+            return [self._logits_now, *self._states]
+
+        order = range(len(feed))
+        return _core.Signature(list(feed), list(feed.values()), order, width.constants, self._all, np.empty, outputs)
 
     def reset(self, length: int) -> None:
         """Forget all rows but the first ``length``. Raises StateError if there are fewer."""
@@ -282,8 +333,33 @@ class StateRun:
             raise
 
     def repeat(self, feed: Mapping[str, Any]) -> list[Array] | None:
-        """Return None: no two runs are alike."""
-        return None
+        """Return the logits of one more token: most runs are that. None, without a run, for all others. Raises
+        SessionError.
+        """
+        width = self._widths[-1]
+        tokens = feed.get(self._tokens) if type(feed) is dict and len(feed) == 1 else None
+        if type(tokens) is not np.ndarray or width.signature is None or width.program is None:
+            return None
+        if tokens.shape != self._one[0] or tokens.dtype != self._one[1] or self.length + width.tokens > self.capacity:
+            return None
+        if not tokens.flags.c_contiguous or not tokens.flags.aligned:
+            return None
+        logits = self._array(width.tokens if self._all_rows else 1, (tokens,))
+        self.last_run = dict(zip(FIGURES, self._step(width, tokens, logits, width.tokens), strict=True))
+        self.length += width.tokens
+        return [logits]
+
+    def _array(self, rows: int, inputs: Sequence[Array]) -> Array:
+        """Return an array for the logits of so many rows."""
+        shape, dtype = self._logits
+        if rows > max(1, self._widths[0].tokens):  # more than a budget counts, so it is the caller's alone
+            return np.empty((1, rows, *shape), dtype)
+        last = self._last
+        if last is not None and last.shape[1] == rows and inputs[0].dtype.kind == "i":
+            return last
+        made = self._results.array(self.outputs[0].name, (1, rows, *shape), dtype, inputs)
+        self._last = made if self._options.reuse_outputs else None
+        return made
 
     def rebudget(self, memory: int | None) -> None:
         """Plan again for another budget, in place; the state stays. Raises BudgetError, SessionError."""
@@ -333,7 +409,8 @@ class StateRun:
 
     def release(self) -> None:
         """Give back descriptors and arrays."""
-        self._states = []
+        self._states, self._last = [], None
+        self._results.clear()
         self._file.close()
 
 

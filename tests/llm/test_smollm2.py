@@ -18,3 +18,16 @@ def test_the_capital_of_france(drafts: bool) -> None:
         assert len(asked) == 37
         assert "".join(model.answer(asked, tokens=32)) == "The capital of France is Paris."
         assert model.speed.finish == "stop"
+
+
+def test_greedy_text_does_not_depend_on_drafts_or_budget() -> None:
+    """Drafts are verified, and a budget changes when weights are read, not what is computed of them."""
+    (path,) = fetch("smollm2_135m")
+    prompt = "Repeat this list twice: apples, pears, plums, cherries, grapes."
+    texts = set()
+    for memory, drafts in (("64MiB", False), ("80MiB", True), (None, False), (None, True)):
+        with LanguageModel(path, memory=memory, drafts=drafts, capacity=160, deterministic=True) as model:
+            asked = model.chat_tokens([{"role": "user", "content": prompt}])
+            texts.add("".join(model.answer(asked, tokens=64)))
+            assert not drafts or memory is not None or model.speed.passes < model.speed.tokens
+    assert len(texts) == 1

@@ -75,7 +75,7 @@ def write_grouped(path: Path, sizes: Sizes = USUAL, seed: int = 0, *, rotary: bo
     """A decoder of GroupQueryAttention, as onnxruntime-genai's builder writes it; ``attrs``: more of that node's."""
     m = _Maker(sizes, seed)
     mask_one = m.constant("one", np.array(1, np.int64))
-    sums = m.add("ReduceSum", "attention_mask", m.constant("axis", np.array([1], np.int64)), keepdims=1)
+    sums = m.add("ReduceSum", "attention_mask", m.constant("axis", np.array([1], np.int64)), keepdims=0)
     lengths = m.add("Cast", m.add("Sub", sums, mask_one), to=TensorProto.INT32)
     total = m.add("Gather", m.add("Shape", "attention_mask"), mask_one, axis=0)
     total = m.add("Cast", total, to=TensorProto.INT32)

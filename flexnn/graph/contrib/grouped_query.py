@@ -7,13 +7,14 @@ from itertools import pairwise
 import numpy as np
 
 from ..model import ModelAttr
+from ..state import LENGTHS
 from .expansion import Expansion, expands
 
 
 @expands("GroupQueryAttention")
 def group_query_attention(e: Expansion) -> None:
-    """Queries, keys, values (or all in the first), their past, lengths, which the past's shape says, and caches of
-    cosines and sines. All sequences of a batch are as long as the past and the new tokens.
+    """Queries, keys, values (or all in the first), their past, lengths, and caches of cosines and sines. All sequences
+    of a batch must be as long as the past and the new tokens together, which binding checks.
     """
     e.without(10, 10, "a bias of scores")
     e.without(11, 16, "head_sink, or keys that are scaled or normed,")
@@ -29,8 +30,9 @@ def group_query_attention(e: Expansion) -> None:
     if heads < 1 or groups < 1 or heads % groups or bool(e.optional(3)) != bool(e.optional(4)):
         raise e.error(f"{heads} heads of queries, {groups} of keys, or past keys without past values")
     q, k, v = _parts(e, heads, groups)
-    if e.integer("do_rotary", 0):
-        positions = e.optional(9) or _positions(e, q)
+    positions = (e.optional(9) or _positions(e, q)) if e.integer("do_rotary", 0) else ""
+    (q,) = e.split(LENGTHS, [q, e.optional(3), e.input(5), e.input(6)], [""], {})
+    if positions:
         turning: dict[str, ModelAttr] = {"interleaved": e.integer("rotary_interleaved", 0)}
         q, k = (
             e.split("flexnn.RotaryEmbedding", [x, e.input(7), e.input(8), positions], [""], turning | {"num_heads": n})[

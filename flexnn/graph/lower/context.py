@@ -256,7 +256,7 @@ LOWERINGS: Registry[Lowering] = Registry(
         " QuantizeLinear",
         "recurrent": "GRU LSTM RNN",
         "sampling": "GridSample RoiAlign",
-        "state": "flexnn.CachedAttention",
+        "state": "flexnn.CachedAttention flexnn.PastLengths",
         "trees": "flexnn.Trees",
     },
 )

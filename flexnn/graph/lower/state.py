@@ -8,8 +8,10 @@ import numpy as np
 
 from ..ir import Attr
 from ..operators.attention import STATE_DTYPES
-from ..state import CAPACITY
+from ..sources import SizesSource
+from ..state import CAPACITY, LENGTHS, are_shapes_made_up
 from .attention import HEADS, heads_of
+from .constant import Const
 from .context import Context, Value, lowers
 
 
@@ -38,6 +40,37 @@ def cached_attention(ctx: Context) -> list[Value]:
         _, tokens, heads, dim = ctx.shape(y)
         return [ctx.reshape(y, (1, tokens, heads * dim)), state]
     return [ctx.transpose(y, HEADS), state]
+
+
+@lowers(LENGTHS)
+def past_lengths(ctx: Context) -> list[Value]:
+    """Queries [batch, tokens, hidden], past keys, the last position of each sequence, and how long the longest is with
+    its new tokens. The output are the queries; a past that is not as long as these say is refused: a buffer with room
+    for more tokens, or sequences of several lengths.
+    """
+    q, keys = ctx.input(0), ctx.optional(1)
+    if are_shapes_made_up():
+        return [q]
+    batch, tokens = ctx.shape(q)[:2]
+    past = 0 if keys is None else ctx.shape(keys)[2]
+    wanted = past + tokens
+    ends, total = ctx.input(2), ctx.constant_ints(3, "the total length of the sequences")
+    if any(length != wanted for length in total or ()):
+        raise ctx.error(
+            f"GroupQueryAttention's total_sequence_length is {(total or [0])[0]} for a past of {past} and {tokens} "
+            "new tokens: a past with room for more is not supported; open the session with kv_capacity, so that it "
+            "keeps keys and values itself"
+        )
+    if batch == 1 and not isinstance(ends, Const):  # the longest is the only one
+        return [q]
+    known = ctx.known(ends, "the lengths of the sequences")
+    flat = known.source.numbers if isinstance(known.source, SizesSource) else known.load()
+    if any(end + 1 != wanted for end in flat.reshape(-1)):
+        raise ctx.error(
+            f"GroupQueryAttention's seqlens_k are not all {wanted - 1}: sequences of several lengths in a batch "
+            "are not supported; run each by itself"
+        )
+    return [q]
 
 
 def _capacity(ctx: Context) -> int:
