@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from flexnn import _core
 from flexnn.artifact import Artifact
 from flexnn.errors import FlexNNError
-from flexnn.measure import Spans, Trace
 from flexnn.planning import Plan
 from flexnn.planning.types import Program
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from flexnn.measure import Spans, Trace
 
 AHEAD_MAX: int = _core.AHEAD_MAX
 """Most programs that the loader may be told to read ahead for while one runs."""

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from flexnn import _core
 from flexnn.graph.ir import DTYPES, Array, Graph
 from flexnn.graph.ports import Port
-from flexnn.measure import Watch
 from flexnn.planning import MachineProfile, Plan, Planner
 from flexnn.units import Groups
 
@@ -19,6 +18,7 @@ from .outputs import Outputs
 from .statistics import machine_statistics
 
 if TYPE_CHECKING:
+    from flexnn.measure import Watch
     from flexnn.measure.parts import Parts
 
 
@@ -238,7 +238,11 @@ class FixedRun:
 
     def _watch(self, plan: Plan) -> Watch | None:
         learns = self._options.measures and plan.groups is None
-        return Watch(plan.program, self._machine) if learns else None
+        if not learns:
+            return None
+        from flexnn.measure import Watch  # sessions that take rates do without
+
+        return Watch(plan.program, self._machine)
 
     def _learn(self, *, may_measure: bool = False) -> None:
         """Keep what the runs of this plan showed about the machine, for later sessions. This session keeps its own

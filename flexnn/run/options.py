@@ -10,7 +10,6 @@ from contextlib import closing
 from typing import Literal, NamedTuple, get_args
 
 from flexnn import _core
-from flexnn.measure import throttled
 from flexnn.planning import MachineProfile, Plan, Setting
 from flexnn.planning.overhead import overhead_for
 from flexnn.units import Groups, asks_system, parse_bytes, parse_groups
@@ -104,7 +103,11 @@ class RunOptions(NamedTuple):
 
     def throttled(self, machine: MachineProfile) -> MachineProfile:
         """Return ``machine`` with the limit on reading; without one, itself."""
-        return throttled(machine, self.read_bytes_per_second) if self.read_bytes_per_second else machine
+        if not self.read_bytes_per_second:
+            return machine
+        from flexnn.measure import throttled  # few sessions are
+
+        return throttled(machine, self.read_bytes_per_second)
 
     def setting(self, machine: MachineProfile, io_align: int) -> Setting:
         """Return the setting of plans for ``machine``, throttled already, whose reads are aligned to ``io_align``."""
