@@ -63,8 +63,8 @@ def add_chat(sub: argparse.ArgumentParser) -> None:
     sub.add_argument(
         "--json",
         action="store_true",
-        help="print one JSON object and nothing else; needs --prompt; bound_ms is a time that no plan of a token beats, at the "
-        "rates of kernels and storage measured when the model was first opened",
+        help="print one JSON object and nothing else; needs --prompt; bound_ms is a time that no plan of a token beats "
+        "at the rates of kernels and storage that were measured when the model was first opened",
     )
     sub.set_defaults(command=chat)
 
