@@ -72,6 +72,11 @@ def _bound_graph(made: Stateful, tokens: int) -> Graph:
     return run_passes(binder.graph)
 
 
+STEADY = MachineProfile(2e11, 2e10)
+"""Rates for plans of chunks in little memory. By measured ones they would be split into other parts in each process, and
+the smallest budget of the session with them.
+"""
+
 class StateRun:
     """The ``Run`` of a model with state; it owns ``file`` once it is made."""
 
@@ -192,7 +197,7 @@ class StateRun:
         whole = _together([width.planner.plan(None) for width in self._widths], self._file.io_align)
         if whole is not None and (memory is None or _bytes(whole) + sum(fixed.values()) <= memory):
             return whole
-        chunks = [width.planner.plan(width.planner.minimum) for width in self._widths[:-1]]
+        chunks = [self._least_plan(width.graph) for width in self._widths[:-1]]
         decode = self._widths[-1].planner
         around = sum(fixed.values()) + sum(plan.overhead["program"] for plan in chunks)
         fronts = sum(self._front(plan) for plan in chunks)
@@ -214,6 +219,11 @@ class StateRun:
                 break
             more = lack
         return self._apart([*chunks, plan])
+
+    def _least_plan(self, graph: Graph) -> Plan:
+        """Return the plan of the smallest budget, by rates that are the same in all processes."""
+        planner = Planner(graph, self._setting._replace(machine=STEADY))
+        return planner.plan(planner.minimum)
 
     def _front(self, plan: Plan) -> int:
         """Return the bytes of the arena that are a program's own."""
