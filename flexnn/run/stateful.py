@@ -40,6 +40,10 @@ FIGURES = ("run_ns", "stall_ns", "bytes_read")
 """Names of a run's figures."""
 WIDTHS = (32, 8, 1)
 """Numbers of new tokens that programs take, the largest first."""
+STEADY = MachineProfile(2e11, 2e10)
+"""Rates for plans of chunks in little memory. By measured ones they would be split into other parts in each process, and
+the smallest budget of the session with them.
+"""
 
 
 @dataclass(eq=False)
@@ -71,11 +75,6 @@ def _bound_graph(made: Stateful, tokens: int) -> Graph:
     binder.set_outputs([port.name for port in model.graph.outputs])
     return run_passes(binder.graph)
 
-
-STEADY = MachineProfile(2e11, 2e10)
-"""Rates for plans of chunks in little memory. By measured ones they would be split into other parts in each process, and
-the smallest budget of the session with them.
-"""
 
 class StateRun:
     """The ``Run`` of a model with state; it owns ``file`` once it is made."""
