@@ -41,9 +41,7 @@ FIGURES = ("run_ns", "stall_ns", "bytes_read")
 WIDTHS = (32, 8, 1)
 """Numbers of new tokens that programs take, the largest first."""
 STEADY = MachineProfile(2e11, 2e10)
-"""Rates for plans of chunks in little memory. By measured ones the session's smallest budget would be another one in each
-process.
-"""
+"""Rates for plans of chunks in little memory: the smallest budget must not follow from measured ones."""
 
 
 @dataclass(eq=False)
