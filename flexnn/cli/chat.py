@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import flexnn
 from flexnn import units
+from flexnn.graph.state import CAPACITY
 from flexnn.median import median, quantile
 
 from . import options as option
@@ -35,9 +36,9 @@ def add_options(sub: argparse.ArgumentParser) -> None:
     sub.add_argument(
         "--kv-capacity",
         type=option.positive,
-        default=1024,
+        default=CAPACITY,
         metavar="N",
-        help="tokens of prompt and answers that the state has room for (default: 1024)",
+        help=f"tokens of prompt and answers that the state has room for (default: {CAPACITY})",
     )
     sub.add_argument("--no-drafts", action="store_true", help="compute one token at a time; greedy text is the same")
 

@@ -47,6 +47,8 @@ DTYPES: dict[str, np.dtype] = {
 }
 """Types of elements, by the names of FX_DTYPES (kernels/include/flexnn/params.h)."""
 DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+NARROW = "u8", "i8"
+"""Types that quantised activations have."""
 
 
 class GraphError(FlexNNError, ValueError):

@@ -17,6 +17,8 @@ LENGTH = "state_length"
 """Input that says how many rows the state has before a run, int64 [1]."""
 CAPACITY = 1024
 """Rows of state where nothing says how many."""
+WIDTHS = (32, 8, 1)
+"""Numbers of new tokens that the programs of a session take, the largest first."""
 
 
 _MADE_UP: ContextVar[bool] = ContextVar("made_up", default=False)

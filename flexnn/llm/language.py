@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from flexnn.graph.ir import GraphError
+from flexnn.graph.state import CAPACITY
 from flexnn.planning import BudgetError
 from flexnn.session import Session
 
@@ -23,7 +24,6 @@ from .stepping import ROWS, Decoder
 from .template import TemplateError, rendered
 from .tokens import Tokens
 
-CAPACITY = 1024
 TOKENS = 256
 """Tokens of an answer where nobody says how many."""
 Message = Mapping[str, str]

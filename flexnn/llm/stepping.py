@@ -7,12 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from flexnn.errors import StateError
+from flexnn.graph.state import WIDTHS
 from flexnn.session import Session
 
-ROWS = 8
-"""Rows of a pass that verifies a draft, and fewest rows that are worth a pass of several."""
-CHUNK = 32
-"""Rows of the largest pass; no more logits are asked for at once, since those of a row are a whole vocabulary."""
+CHUNK, ROWS, _ = WIDTHS
+"""Rows of the largest pass: no more logits are asked for at once, since those of a row are a whole vocabulary. And of a
+pass that verifies a draft, which are the fewest that are worth a pass of several.
+"""
 
 
 class Decoder:

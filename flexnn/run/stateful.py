@@ -19,7 +19,7 @@ from flexnn.graph.ir import DTYPES, Array, Graph
 from flexnn.graph.large import mapping
 from flexnn.graph.passes import run_passes
 from flexnn.graph.ports import Port
-from flexnn.graph.state import LENGTH
+from flexnn.graph.state import LENGTH, WIDTHS
 from flexnn.graph.stateful import Stateful, stateful
 from flexnn.measure.parts import Parts
 from flexnn.planning import BudgetError, MachineProfile, Plan, Planner
@@ -38,8 +38,6 @@ from .statistics import machine_statistics
 
 FIGURES = ("run_ns", "stall_ns", "bytes_read")
 """Names of a run's figures."""
-WIDTHS = (32, 8, 1)
-"""Numbers of new tokens that programs take, the largest first."""
 STEADY = MachineProfile(2e11, 2e10)
 """Rates for plans of chunks in little memory: the smallest budget must not follow from measured ones."""
 

@@ -34,12 +34,9 @@ def group_query_attention(e: Expansion) -> None:
     (q,) = e.split(LENGTHS, [q, e.optional(3), e.input(5), e.input(6)], [""], {})
     if positions:
         turning: dict[str, ModelAttr] = {"interleaved": e.integer("rotary_interleaved", 0)}
-        q, k = (
-            e.split("flexnn.RotaryEmbedding", [x, e.input(7), e.input(8), positions], [""], turning | {"num_heads": n})[
-                0
-            ]
-            for x, n in ((q, heads), (k, groups))
-        )
+        caches = e.input(7), e.input(8)
+        (q,) = e.split("flexnn.RotaryEmbedding", [q, *caches, positions], [""], turning | {"num_heads": heads})
+        (k,) = e.split("flexnn.RotaryEmbedding", [k, *caches, positions], [""], turning | {"num_heads": groups})
     else:
         e.integer("rotary_interleaved", 0)
     attrs: dict[str, ModelAttr] = {"q_num_heads": heads, "kv_num_heads": groups, "is_causal": 1}

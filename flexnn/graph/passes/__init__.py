@@ -8,7 +8,7 @@ from importlib import import_module
 from flexnn import _core
 
 from .. import operators
-from ..ir import DTYPES, Graph, GraphError
+from ..ir import DTYPES, NARROW, Graph, GraphError
 from ..pack import PanelSource
 from ..tables import table_of
 from .activations import fuse_activations, recognise_activations
@@ -25,8 +25,6 @@ from .residual import fold_residuals
 from .rotary import fuse_rotary
 from .storage import assign_storage
 
-BYTES = frozenset(("u8", "i8"))
-
 
 def _of_bytes(module: str, name: str) -> Callable[[Graph], None]:
     """Return a pass over graphs with values of 8 bits. Its module, which takes memory of every session of open shapes,
@@ -34,7 +32,7 @@ def _of_bytes(module: str, name: str) -> Callable[[Graph], None]:
     """
 
     def step(graph: Graph) -> None:
-        if any(tensor.dtype in BYTES for tensor in graph.tensors):
+        if any(tensor.dtype in NARROW for tensor in graph.tensors):
             getattr(import_module(f"{__name__}.{module}"), name)(graph)
 
     step.__name__ = name

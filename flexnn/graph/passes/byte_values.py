@@ -9,11 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..build import add_array, constant_value
-from ..ir import Array, Graph, Node
+from ..ir import NARROW, Array, Graph, Node
 from ..sources import KeptSource, MappedSource, RestoredSource
 from .rewrite import Rewriter
 
-NARROW = "u8", "i8"
 CODES = np.arange(256, dtype=np.uint8)
 """Every byte."""
 
