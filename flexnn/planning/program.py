@@ -174,9 +174,7 @@ def _encode_nodes(
         nodes["kernel"][with_kernel] = [kernels.index(chosen[i].kernel) for i in with_kernel]
         nodes["params"][with_kernel, TILE_BLOCK] = [chosen[i].tile_block for i in with_kernel]
     places_base, places_offset = places
-    inputs = nodes["in"]["base"].shape[1]
-    none = [len(graph.tensors)] * inputs  # the place of no tensor
-    read = np.array([(node.inputs + none)[:inputs] for node in graph.nodes], np.int64).reshape(-1, inputs)
+    read = _read(graph, nodes["in"]["base"].shape[1])
     made = np.array([node.outputs[0] for node in graph.nodes], np.int64)
     nodes["in"]["base"], nodes["in"]["offset"] = places_base[read], places_offset[read]
     nodes["out"]["base"], nodes["out"]["offset"] = places_base[made], places_offset[made]
@@ -186,6 +184,16 @@ def _encode_nodes(
             where = nodes["in"][index, 0]
             where["base"], where["offset"] = _core.BASE_FILE, tables[known.table]
     return nodes
+
+
+def _read(graph: Graph, most: int) -> I64:
+    """Return the tensors that each node reads, the first ``most`` of them, followed by the place of no tensor."""
+    count = np.array([min(len(node.inputs), most) for node in graph.nodes], np.int64)
+    tensors = [tensor for node in graph.nodes for tensor in node.inputs[:most]]
+    first = np.cumsum(count) - count
+    read = np.full((len(count), most), len(graph.tensors), np.int64)
+    read[np.repeat(np.arange(len(count)), count), np.arange(len(tensors)) - np.repeat(first, count)] = tensors
+    return read
 
 
 def _places(graph: Graph, costs: Costs, draft: Draft, constants: dict[int, int], base: int) -> tuple[I64, I64]:
