@@ -4,9 +4,10 @@
     python -m bench.faults guided graph --seconds 600 --corpus FOLDER
 
 Each target gets bytes, which atheris (libFuzzer for Python) changes: ``header`` 128 bytes, ``graph`` and ``model`` the
-JSON of an artifact's first section, ``templates`` the bytes of an open model's templates, ``onnx`` a
-model, ``gguf`` one as well, ``state`` a session's state. A checksum is none of its business: these are made right. Any exception that is not one of FlexNN's own, an input that takes over
-10 s, or 2 GiB of memory, is wrong; libFuzzer then writes the input to a file and ends with a status of its own.
+JSON of an artifact's first section, ``templates`` the bytes of an open model's templates, ``onnx`` and ``gguf`` a
+model, ``state`` a session's state. A checksum is none of its business: these are made right. Any exception that is not
+one of FlexNN's own, an input that takes over 10 s, or 2 GiB of memory, is wrong; libFuzzer then writes the input to a
+file and ends with a status of its own.
 """
 
 from __future__ import annotations
