@@ -20,7 +20,7 @@ from flexnn.planning.types import LINE, Program, align_up
 
 Placed = list[tuple[Plan, Program]]
 """The plan of each number of tokens, the largest first, and its program at its place in the arena."""
-ROOMS = tuple(range(0, 2 << 20, 128 << 10))
+ROOMS = tuple(128 << 10 << i for i in range(5))
 """Bytes beyond the smallest working part that are tried for it in the smallest budget: slices in more room are fewer,
 and each has a record.
 """
@@ -80,8 +80,11 @@ class StatePlans:
         """Return the plans of the smallest budget, which does not depend on the machine's rates: nothing is pinned."""
         if self._smallest is None:
             none, least = Pins(None), max(planner.whole.least_working_bytes for planner in self._planners)
-            tries = [self._over(none, least + room, smallest=True) for room in ROOMS]
-            self._smallest = min(tries, key=placed_bytes)
+            best = self._over(none, least, smallest=True)
+            for room in ROOMS:
+                made = self._over(none, least + room, smallest=True)
+                best = made if placed_bytes(made) < placed_bytes(best) else best
+            self._smallest = best
         return self._smallest
 
     def _over(self, pins: Pins, working: int, *, smallest: bool = False) -> Placed:

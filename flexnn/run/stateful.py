@@ -38,6 +38,12 @@ from .statistics import machine_statistics
 
 FIGURES = ("run_ns", "stall_ns", "bytes_read")
 """Names of a run's figures."""
+WIDTH_NODE_BYTES = 19 << 8
+"""Bytes of a node in the graph, the planner and the program of a number of tokens: measured 1.6 to 4.4 KiB, as the
+graphs of a session share a model, which is counted by itself.
+"""
+MODULE_BYTES = 1 << 19
+"""Bytes of modules and heap of a session with state beyond those of binding: up to 0.3 MiB measured."""
 
 
 @dataclass(eq=False)
@@ -174,11 +180,10 @@ class StateRun:
         logits = max(int(w.graph.tensors[w.graph.outputs[0]].nbytes) for w in self._widths)
         parts = overhead_bytes(Graph(), 0, 0, self._options.threads)
         constants = sum(array.nbytes for width in self._widths for array in width.constants)
-        most = max(len(width.graph.nodes) for width in self._widths)
         return {
             "state": self._state_bytes,
             "io": logits * max(1, self._options.output_sets) + 8 * self.capacity + constants,
-            "model": self._model_bytes + NODE_BYTES * most,
+            "model": self._model_bytes + MODULE_BYTES,
             "stacks": parts["stacks"],
             "base": parts["base"],
         }
@@ -373,4 +378,5 @@ class StateRun:
 
 
 def _program_overhead(graph: Graph, step_count: int, load_count: int, threads: int) -> dict[str, int]:
-    return {"program": overhead_bytes(graph, step_count, load_count, threads)["program"]}
+    program = overhead_bytes(graph, step_count, load_count, threads)["program"]
+    return {"program": program - (NODE_BYTES - WIDTH_NODE_BYTES) * (len(graph.nodes) - graph.added)}
