@@ -18,11 +18,12 @@ from flexnn import _core
 from flexnn.graph.ir import Graph
 
 from .machine import MachineProfile
-from .pins import Pins
 from .types import I64, Costs, Placement
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from .pins import Pins
 
 Records: TypeAlias = "NDArray[Any]"
 

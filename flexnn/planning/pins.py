@@ -6,6 +6,8 @@ import numpy as np
 
 from .types import I64, Program
 
+_BEFORE_ALL = -(1 << 62)
+
 
 class Pins:
     """Bytes of the file that are pinned."""
@@ -17,8 +19,9 @@ class Pins:
             starts = program.pinned["file_offset"] + program.pinned["check_lead"]
             order = np.argsort(starts, kind="stable")
             starts, sizes = starts[order], program.pinned["check_bytes"][order].astype(np.int64)
-        self._ends = starts + sizes
         self._starts = starts
+        self._ends = np.concatenate(([_BEFORE_ALL], starts + sizes))
+        """Ends of the bytes before each start, and of the last ones."""
         self._sums = np.concatenate((np.zeros(1, np.int64), np.cumsum(sizes)))
 
     def bytes_within(self, offset: I64, nbytes: I64) -> I64:
@@ -29,8 +32,5 @@ class Pins:
     def _below(self, offset: I64) -> I64:
         """Return how many bytes before each offset are pinned."""
         at = np.searchsorted(self._starts, offset, "right")
-        beyond = (
-            np.where(at > 0, np.maximum(self._ends[np.maximum(at, 1) - 1] - offset, 0), 0) if len(self._ends) else 0
-        )
-        made: I64 = self._sums[at] - beyond
+        made: I64 = self._sums[at] - np.maximum(self._ends[at] - offset, 0)
         return made

@@ -43,14 +43,14 @@ class StatePlans:
         bytes, by purpose. Raises BudgetError.
         """
         around = sum(fixed.values())
-        whole = self._together([planner.plan(None) for planner in self._planners])
-        if whole is not None and (memory is None or placed_bytes(whole) + around <= memory):
+        whole = _together([planner.plan(None) for planner in self._planners])
+        if whole is not None and (memory is None or _placed_bytes(whole) + around <= memory):
             return whole
         if memory is None:
             plan = self._planners[-1].plan(None)
             return self._over(Pins(plan.program), plan.working_bytes)
         smallest = self._least()
-        least = placed_bytes(smallest) + around
+        least = _placed_bytes(smallest) + around
         if memory < least:
             parts = {PART_NAMES.get(name, name): size for name, size in fixed.items()}
             parts |= {"steps": sum(plan.overhead["program"] for plan, _ in smallest)}
@@ -68,7 +68,7 @@ class StatePlans:
                 break
             plan = decode.plan(own)
             found = self._over(Pins(plan.program), max(working, plan.working_bytes))
-            slack = bytes_max - placed_bytes(found)
+            slack = bytes_max - _placed_bytes(found)
             if slack >= 0 and (best is smallest or found[-1][0].predicted_ms <= best[-1][0].predicted_ms):
                 best = [*found[:-1], (found[-1][0].but(bound_ms=plan.bound_ms), found[-1][1])]
             if 0 <= slack < SLACK:
@@ -83,7 +83,7 @@ class StatePlans:
             best = self._over(none, least, smallest=True)
             for room in ROOMS:
                 made = self._over(none, least + room, smallest=True)
-                best = made if placed_bytes(made) < placed_bytes(best) else best
+                best = made if _placed_bytes(made) < _placed_bytes(best) else best
             self._smallest = best
         return self._smallest
 
@@ -95,21 +95,12 @@ class StatePlans:
         most = max(plan.working_bytes for plan in plans)
         if most > working:
             plans = [planner.whole.plan_over(pins, most, smallest=smallest) for planner in self._planners]
-        made = self._together(plans)
+        made = _together(plans)
         if made is not None:
             return made
         none = Pins(None)  # weights of which one graph makes other panels than another one
         chunks = [planner.whole.plan_over(none, most, smallest=smallest) for planner in self._planners[:-1]]
         return self._apart([*chunks, plans[-1]])
-
-    def _together(self, plans: list[Plan]) -> Placed | None:
-        """Return the programs of plans that pin the same in the same places; None where they do not."""
-        last = plans[-1].program
-        for plan in plans[:-1]:
-            own = plan.program
-            if own.zeros_count != last.zeros_count or not np.array_equal(own.pinned, last.pinned):
-                return None
-        return [(plan, plan.program) for plan in plans]
 
     def _apart(self, plans: list[Plan]) -> Placed:
         """Return programs whose pinned parts lie one after the other, and whose working parts lie together behind."""
@@ -126,6 +117,16 @@ def _arena_bytes(plans: Placed) -> int:
     return max(program.arena_bytes for _, program in plans)
 
 
-def placed_bytes(plans: Placed) -> int:
+def _placed_bytes(plans: Placed) -> int:
     """Return the bytes of the arena and of all programs."""
     return _arena_bytes(plans) + sum(plan.overhead["program"] for plan, _ in plans)
+
+
+def _together(plans: list[Plan]) -> Placed | None:
+    """Return the programs of plans that pin the same in the same places; None where they do not."""
+    last = plans[-1].program
+    for plan in plans[:-1]:
+        own = plan.program
+        if own.zeros_count != last.zeros_count or not np.array_equal(own.pinned, last.pinned):
+            return None
+    return [(plan, plan.program) for plan in plans]

@@ -14,7 +14,7 @@ from flexnn import _core
 from flexnn.graph.ir import Graph
 from flexnn.planning import MachineProfile, Setting
 from flexnn.planning.costs import graph_costs
-from flexnn.planning.drafts import Drafting
+from flexnn.planning.drafts import Drafting, _twins
 from flexnn.planning.layout import place_activations
 from flexnn.planning.types import Costs, Placement
 from tests.support.plan_graphs import mobilenet, random_graph, resnet
@@ -33,6 +33,21 @@ def _stages(graph: Graph, io_align: int = 64, machine: MachineProfile = FAST_DIS
     costs = graph_costs(graph, Setting(machine, 2, io_align))
     placement = place_activations(costs)[0]
     return costs, placement, Drafting(graph, costs, placement, machine, 320)
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_twins_are_rings_of_items_with_the_same_bytes_of_the_file(seed: int) -> None:
+    choose = random.Random(seed)
+    keys = [(choose.random() < 0.5, choose.choice((-1, 0, 64)), choose.choice((10, 20))) for _ in range(seed % 14)]
+    panels, offset, nbytes = np.array(keys, np.int64).reshape(-1, 3).T
+    twins = _twins(panels > 0, offset, nbytes).tolist()
+    for item, key in enumerate(keys):
+        ring = [item]
+        while twins[ring[-1]] != item:
+            ring.append(twins[ring[-1]])
+            assert len(ring) <= len(keys)
+        same = [other for other in range(len(keys)) if keys[other] == key]
+        assert sorted(ring) == (same if key[1] >= 0 else [item])
 
 
 @pytest.mark.parametrize("io_align", ALIGNS)
