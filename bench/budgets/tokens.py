@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bench.cli import cli, table, tables, write_json
 from bench.process import ALLOWANCE, MIB
-from bench.text.decoding import MODEL, PROMPT, artifact_of, inside, ours
+from bench.text.decoding import MODEL, PROMPT, artifact_of, finished, ours
 
 BUDGETS = (60, 70, 80, 100, 120)
 CAPACITY, TOKENS = 1024, 1000
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     path, made = artifact_of(options.model, None), []
     for budget in options.budget:
         command = ours("long", path, options.threads, CAPACITY, TOKENS, SECONDS, len(PROMPT), budget * MIB)
-        made.append({"budget": budget} | (inside(command, SECONDS) or {}))
+        made.append({"budget": budget} | finished(command, SECONDS))
     write_json(options.json, made)
     columns = "MiB", "beyond MiB", "tokens/s", "ms at 100", "at 1,000", "allowed", "beyond capacity"
     grid = table("1,000 tokens, capacity 1,024", *columns)

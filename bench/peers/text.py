@@ -13,7 +13,7 @@ from typing import Any
 
 from bench.cli import cli, table, tables, write_json
 from bench.summary import median
-from bench.text.decoding import MODEL, artifact_of, inside, ours, prompt_of, theirs
+from bench.text.decoding import MODEL, artifact_of, finished, ours, prompt_of, theirs
 
 PROMPTS = (64, 512)
 SECONDS_MAX = 60
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found: dict[Any, list[dict[str, Any]]] = {}
     for _ in range(options.rounds):
         for key, command in commands.items():
-            found.setdefault(key, []).append(inside(command, SECONDS_MAX) or {})
+            found.setdefault(key, []).append(finished(command, SECONDS_MAX))
     made = []
     grid = table("tokens a second without a limit", "runtime", "threads", "prompt", "prompt/s", "decoded/s", "p50 ms")
     for (name, threads, count), takes in found.items():

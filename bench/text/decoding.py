@@ -53,6 +53,14 @@ def inside(command: list[str], seconds: float, group: Path | None = None) -> dic
     return json.loads(done.stdout) if done.returncode == 0 else None
 
 
+def finished(command: list[str], seconds: float) -> dict[str, Any]:
+    """Return the object that a command prints. Raises SystemExit where it was killed or took too long."""
+    told = inside(command, seconds)
+    if told is None:
+        raise SystemExit(f"killed, or not done in {seconds:.0f} s: {' '.join(command)[:200]}")
+    return told
+
+
 def ours(how: str, *arguments: object) -> list[str]:
     """Return the command of a worker (worker.py)."""
     return [sys.executable, "-m", "bench.text.worker", how, *map(str, arguments)]
