@@ -148,13 +148,13 @@ fx_status fx_program_check(const fx_program *p, int threads, const fx_kernels *k
     *error = (fx_error){.index = -1};
     if (threads < 1 || threads > FX_MAX_THREADS || p->node_count > COUNT_MAX || p->step_count > COUNT_MAX ||
         p->load_count > COUNT_MAX || p->pinned_count > COUNT_MAX || p->table_count > COUNT_MAX ||
-        p->spill_count > COUNT_MAX || p->spill_crc_count > 8 * COUNT_MAX ||
-        p->crc_count > 8 * COUNT_MAX || p->input_count > COUNT_MAX || p->output_count > COUNT_MAX ||
-        p->group_count > p->step_count)
+        p->spill_count > COUNT_MAX || p->spill_crc_count > 8 * COUNT_MAX || p->crc_count > 8 * COUNT_MAX ||
+        p->input_count > COUNT_MAX || p->output_count > COUNT_MAX || p->group_count > p->step_count)
         return fail(error, FX_ERR_PARAMS, -1, 0);
     if ((p->node_count && !p->nodes) || (p->step_count && !p->steps) || (p->load_count && !p->loads) ||
-        (p->pinned_count && !p->pinned) || (p->table_count && !p->tables) || (p->spill_count && !p->spills) || (p->group_count && !p->groups) ||
-        (p->crc_count && !p->crcs) || (p->input_count + p->output_count && !p->io_bytes))
+        (p->pinned_count && !p->pinned) || (p->table_count && !p->tables) || (p->spill_count && !p->spills) ||
+        (p->group_count && !p->groups) || (p->crc_count && !p->crcs) ||
+        (p->input_count + p->output_count && !p->io_bytes))
         return fail(error, FX_ERR_PARAMS, -1, 0);
     if (!groups_cover(p))
         return fail(error, FX_ERR_PARAMS, -1, 0);
@@ -167,8 +167,7 @@ fx_status fx_program_check(const fx_program *p, int threads, const fx_kernels *k
     for (uint32_t i = 0; i < p->table_count; i++) {
         const fx_load *table = &p->tables[i];
         fx_status status = check_file(p, table);
-        if (status == FX_OK &&
-            (table->check_lead || table->check_bytes != table->bytes || fx_load_is_spilled(table)))
+        if (status == FX_OK && (table->check_lead || table->check_bytes != table->bytes || fx_load_is_spilled(table)))
             status = FX_ERR_PARAMS;
         if (status != FX_OK)
             return fail(error, status, -1, 0);

@@ -8,7 +8,7 @@
 #define LARGE 4096 /* blocks and slices */
 
 typedef struct blocks {
-    int64_t *start, *end, *first, *last; /* fixed */
+    int64_t *start, *end, *first, *last;    /* fixed */
     int64_t *bytes, *use, *forced, *stored; /* streamed slices */
     int64_t *address, *wait;
     int32_t *begin, *until; /* steps of each node */

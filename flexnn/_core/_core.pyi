@@ -16,6 +16,7 @@ BASE_SPILL: int
 SPILL_FROM: int
 
 def is_memory_file(fd: int) -> bool: ...
+
 MAX_INPUTS: int
 AHEAD_MAX: int
 DIRECT_ALIGN: int

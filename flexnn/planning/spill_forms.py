@@ -63,15 +63,15 @@ def spilled_forms(
     least = min((form.nbytes for form in pool), default=0)
     forms: list[SpillForm] = []
     for factor in FORMS:
-        form = min((form for form in pool if form.nbytes <= factor * least), key=lambda f: (f.work, f.nbytes), default=None)
+        form = min(
+            (form for form in pool if form.nbytes <= factor * least), key=lambda f: (f.work, f.nbytes), default=None
+        )
         if form is not None and form not in forms:
             forms.append(form)
     return forms
 
 
-def _found(
-    base: Graph, costs: Costs, costs_of: Callable[[Graph], Costs], *, in_bands: bool
-) -> Iterator[SpillForm]:
+def _found(base: Graph, costs: Costs, costs_of: Callable[[Graph], Costs], *, in_bands: bool) -> Iterator[SpillForm]:
     fit, waits, cuts = spillable(base, costs), waiting(base, costs), list[int]()
     if not fit:
         return
@@ -92,7 +92,12 @@ def _found(
             return
 
 
-def _way(base: Graph, waits: list[int] | tuple[int, ...], cuts: list[int] | tuple[int, ...], costs_of: Callable[[Graph], Costs]) -> Way:
+def _way(
+    base: Graph,
+    waits: list[int] | tuple[int, ...],
+    cuts: list[int] | tuple[int, ...],
+    costs_of: Callable[[Graph], Costs],
+) -> Way:
     graph = with_spills(base, waits, cuts)
     costs = costs_of(graph)
     return Way(graph, costs, *BandTables().of(graph, costs))

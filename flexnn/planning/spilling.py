@@ -197,7 +197,9 @@ def _with_spill(graph: Graph, root: int, *, cuts: bool) -> Graph:
             inputs.append(tensor)
         nodes[index] = replace(node, inputs=inputs, params=None)
         before = index
-    every = [node for index, old in enumerate([*nodes, None]) for node in (*new.get(index, ()), *((old,) if old else ()))]
+    every = [
+        node for index, old in enumerate([*nodes, None]) for node in (*new.get(index, ()), *((old,) if old else ()))
+    ]
     added = graph.added + len(every) - len(nodes)
     return replace(graph, tensors=tensors, nodes=every, added=added, spills=(*graph.spills, spill))
 

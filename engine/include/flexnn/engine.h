@@ -21,12 +21,12 @@
 
 #include "flexnn/ops.h"
 
-#define FX_AHEAD_MAX 2    /* runs that may be announced while one goes on */
-#define FX_BASE_ARENA 0   /* operand base: 0 is the arena, 1 + i the i-th input/output buffer, inputs first */
-#define FX_BASE_FILE (-2) /* a gather's table, which stays in the file: offset is its index in fx_program.tables */
-#define FX_BASE_SPILL (-3)                /* a copy's output, which goes to the spill file: offset counts from its start */
+#define FX_AHEAD_MAX 2     /* runs that may be announced while one goes on */
+#define FX_BASE_ARENA 0    /* operand base: 0 is the arena, 1 + i the i-th input/output buffer, inputs first */
+#define FX_BASE_FILE (-2)  /* a gather's table, which stays in the file: offset is its index in fx_program.tables */
+#define FX_BASE_SPILL (-3) /* a copy's output, which goes to the spill file: offset counts from its start */
 #define FX_SPILL_FROM ((int64_t)1 << 46) /* file offsets of loads from here on are those of the spill file */
-#define FX_DIRECT_ALIGN ((int64_t)4096) /* of offset, bytes and target of a read with O_DIRECT */
+#define FX_DIRECT_ALIGN ((int64_t)4096)  /* of offset, bytes and target of a read with O_DIRECT */
 
 /* The records that Python fills, an array of each (flexnn/record.h). */
 

@@ -64,7 +64,7 @@ typedef struct fx_call {
     const float *zeros;  /* at least fx_op_zeros floats of 0.0 */
     void *workspace;     /* this thread's, fx_op_workspace bytes, 64-byte aligned */
     const fx_row_table
-        *table; /* GATHER with outer = 1, GATHER_PANELS: replaces in[0], and workspace is its; else NULL */
+        *table;              /* GATHER with outer = 1, GATHER_PANELS: replaces in[0], and workspace is its; else NULL */
     const fx_row_sink *sink; /* COPY of rows as they are: replaces out, and units are rows; else NULL */
 } fx_call;
 
