@@ -172,6 +172,7 @@ class EngineError(RuntimeError):
     index: int
     is_load: bool
     is_pinned: bool
+    is_write: bool
     file_offset: int
     os_error: int
 

@@ -49,7 +49,7 @@ def plan(options: argparse.Namespace) -> None:
         return
     say(found.summary())
     for written_bytes in daily.values():
-        say(f"per day  {format_bytes(int(written_bytes))} written by {options.runs_per_day} runs")
+        say(f"per day  {format_bytes(written_bytes)} written by {options.runs_per_day} runs")
     if weights:
         say(weights)
     if options.check:

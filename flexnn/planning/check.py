@@ -19,6 +19,7 @@ alike, so spans modulo one run cover all runs.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -249,7 +250,7 @@ def _check_spills(graph: Graph, program: Program) -> None:
             low = spill.offset + view.offset * DTYPES[view.dtype].itemsize
             stored.append((low, low + view.nbytes, end[index]))
     stored.sort()
-    if any(a[1] > b[0] for a, b in zip(stored, stored[1:], strict=False)):
+    if any(a[1] > b[0] for a, b in pairwise(stored)):
         raise PlanError("spill", "two nodes store the same rows")
     for i, load in enumerate(program.loads):
         at = int(load["file_offset"]) + int(load["check_lead"]) - _core.SPILL_FROM

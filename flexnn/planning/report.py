@@ -123,9 +123,9 @@ class Plan:
         loads = self.program.loads
         return int(loads["bytes"][loads["file_offset"] >= _core.SPILL_FROM].sum())
 
-    def bytes_written_per_day(self, runs_per_day: float) -> float:
+    def bytes_written_per_day(self, runs_per_day: float) -> int:
         """Bytes that so many runs a day write to the spill file: devices wear."""
-        return self.bytes_written_per_run * runs_per_day
+        return int(self.bytes_written_per_run * runs_per_day)
 
     @property
     def gap(self) -> float:

@@ -14,8 +14,8 @@ from flexnn.graph.ir import Graph
 
 from .apart import apart
 from .band_tables import BYTE_WORK, BandTables
-from .bands import COSTS_MAX, SEARCHED_MAX, Found, Search, Way
 from .banding import Region, rows_of, split
+from .bands import COSTS_MAX, SEARCHED_MAX, Found, Search, Way
 from .spilling import lowered, spillable, waiting, with_spills
 from .types import Costs
 
@@ -54,7 +54,7 @@ class SpillForm(NamedTuple):
 def spilled_forms(
     graph: Graph, costs: Costs, costs_of: Callable[[Graph], Costs], *, in_bands: bool = True
 ) -> list[SpillForm]:
-    """Return forms of the graph that spill activations, the tightest first. ``in_bands``: nodes may be walked in bands."""
+    """Return forms of the graph that spill activations, the tightest first; ``in_bands``: with nodes in bands."""
     if len(graph.nodes) > SEARCHED_MAX:
         return []
     base = apart(graph, costs)

@@ -1,4 +1,4 @@
-"""Activations in the spill file: written when they are computed, read back before their use (docs/architecture.md, D21).
+"""Activations in the spill file: written when they are computed, read back before their use.
 
 A spill is two nodes that copy. A *store* copies an activation into the file, a *fetch* copies it out of the file into
 another activation, which later nodes read. So bands (planning/bands.py) go through both: each band stores the rows that

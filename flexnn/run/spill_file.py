@@ -50,7 +50,7 @@ class SpillFile:
         return (self._file,) if self._direct is None else (self._file, self._direct)
 
     def reserve(self, nbytes: int) -> None:
-        """Take room for ``nbytes`` on the device, and give back what is beyond. Raises SessionError if there is none."""
+        """Take ``nbytes`` on the device, and give back what is beyond. Raises SessionError if there is no room."""
         try:
             if nbytes > self._size:
                 os.posix_fallocate(self.fd, 0, nbytes)

@@ -8,6 +8,7 @@ import signal
 import stat
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -81,7 +82,7 @@ def test_more_memory_is_never_slower(unet):
     planner = planner_of(unet, spills=True)
     budgets = np.linspace(planner.minimum, 3 * planner.minimum, 12).astype(int).tolist()
     times = [planner.plan(budget).predicted_ms for budget in budgets]
-    assert all(later <= sooner * (1 + 1e-6) for sooner, later in zip(times, times[1:], strict=False))
+    assert all(later <= sooner * (1 + 1e-6) for sooner, later in pairwise(times))
 
 
 def test_kernels_by_rule_spill_whole_activations(unet):
@@ -203,7 +204,7 @@ def test_rows_that_are_not_what_was_stored_are_found(unet, tmp_path):
         zeros = os.open("/dev/zero", os.O_RDWR)
         try:
             os.dup2(zeros, inside.fd, inheritable=False)
-            with pytest.raises(flexnn.FlexNNError, match="spill file.*checksum"):
+            with pytest.raises(flexnn.FlexNNError, match=r"spill file.*checksum"):
                 session.run(None, given)
             os.dup2(good, inside.fd, inheritable=False)
             assert np.array_equal(session.run(None, given)[0], expected)
