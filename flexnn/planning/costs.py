@@ -85,10 +85,8 @@ def graph_costs(graph: Graph, setting: Setting, *, every_variant: bool = False, 
             except ValueError as error:  # of an open model's artifact, which was checked for less
                 raise GraphError(f"node {node.name!r}: {error}") from None
             known = seen[alike] = _node_costs(graph, node, params, setting)
-            if table is not None:
-                known.variants = [_reading_rows(table, setting)]
-            elif stores:
-                known.variants = [_storing(tensors[node.outputs[0]].nbytes, setting)]
+            if table is not None or stores:
+                known.variants = [_moving_rows(table, tensors[node.outputs[0]].nbytes, setting)]
             else:
                 known.variants = [setting.machine.timed(node.op, params, variant) for variant in known.variants]
                 known.variants = known.variants if every_variant else _useful(known.variants)
@@ -173,6 +171,11 @@ def _reading_rows(table: Table, setting: Setting) -> Variant:
     machine = setting.machine
     reads_s = table.rows * (machine.request_s + table.chunk_bytes / machine.storage_bytes_per_second)
     return Variant("", 0, align_up(_core.table_workspace(table.chunk_bytes)), machine.step_s, reads_s / setting.threads)
+
+
+def _moving_rows(table: Table | None, nbytes: int, setting: Setting) -> Variant:
+    """Return the variant of a gather that reads rows of a table, or of a node that stores ``nbytes``."""
+    return _storing(nbytes, setting) if table is None else _reading_rows(table, setting)
 
 
 def _storing(nbytes: int, setting: Setting) -> Variant:

@@ -11,7 +11,7 @@ from flexnn.units import format_bytes
 from .engine import SessionError
 
 _UNNAMED_REFUSED = (errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT)
-"""What file systems and old kernels answer that have no files without a name."""
+"""Errors of file systems and old kernels that have no files without a name."""
 _TRIES = 16
 
 
