@@ -17,6 +17,7 @@ from flexnn.graph.operators import OPERATORS
 
 from .costs import TILE_BLOCK, params_with, with_tile_block
 from .drafts import Draft, Records
+from .spilling import spill_bytes
 from .types import I64, LINE, Costs, Program, Variant, align_up
 
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ def encode_program(graph: Graph, costs: Costs, draft: Draft) -> Program:
         io_bytes=np.array(costs.io_bytes, np.int64),
         threads=costs.threads,
         tables=_encode_tables(graph, costs),
+        spills=_encode_spills(graph),
+        spill_bytes=spill_bytes(graph),
     )
 
 
@@ -81,6 +84,15 @@ def _encode_tables(graph: Graph, costs: Costs) -> Records:
         tables["bytes"][i] = tables["check_bytes"][i] = weight.nbytes
         tables["crc_first"][i] = weight.crc_first
     return tables
+
+
+def _encode_spills(graph: Graph) -> Records:
+    """Return loads that name the activations in the spill file."""
+    spills = np.zeros(len(graph.spills), _core.LOAD_DTYPE)
+    for i, spill in enumerate(graph.spills):
+        spills["file_offset"][i], spills["bytes"][i] = spill.offset, spill.nbytes
+        spills["chunk_bytes"][i], spills["crc_first"][i] = spill.row_bytes, spill.crc_first
+    return spills
 
 
 def _table_weights(costs: Costs) -> list[int]:
@@ -202,6 +214,8 @@ def _places(graph: Graph, costs: Costs, draft: Draft, constants: dict[int, int],
     """
     io = {root: 1 + i for i, root in enumerate([*graph.inputs, *graph.outputs])}
     place = {root: base + at for root, at in zip(costs.roots, draft.placement.address, strict=True)}
+    for spill in graph.spills:
+        io[spill.root], place[spill.root] = _core.BASE_SPILL, spill.offset
     size = {name: dtype.itemsize for name, dtype in DTYPES.items()}
     bases, offsets = [], []
     for index, tensor in enumerate(graph.tensors):
