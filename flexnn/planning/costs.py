@@ -17,7 +17,6 @@ from flexnn.graph.panels import is_narrow
 from flexnn.graph.tables import GATHERS, Table, table_of
 
 from .setting import Setting
-from .spilling import is_spilled
 from .types import Costs, NodeCosts, Variant, align_up, room_bytes
 
 if TYPE_CHECKING:
@@ -140,7 +139,7 @@ def _constants(
         weight = graph.tensors[graph.root(tensor)].weight
         if weight < 0 or (has_table and operand == 0):
             continue
-        if graph.weights[weight].nbytes > SMALL_CONSTANT_BYTES or is_spilled(graph.weights[weight]):
+        if graph.weights[weight].nbytes > SMALL_CONSTANT_BYTES or (graph.spills and graph.weights[weight].offset >= _core.SPILL_FROM):
             big.append((operand, weight, room_bytes(graph.weights[weight].nbytes, io_align)))
         else:
             small.append(weight)

@@ -18,12 +18,12 @@ from flexnn import _core
 from flexnn.graph.ir import Graph
 
 from .machine import MachineProfile
-from .pins import Pins
-from .spilling import stored_after
 from .types import I64, Costs, Placement
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from .pins import Pins
 
 Records: TypeAlias = "NDArray[Any]"
 
@@ -263,7 +263,11 @@ def _node_records(graph: Graph, costs: Costs, placement: Placement) -> tuple[Rec
     nodes = np.zeros(len(costs.nodes), _core.DRAFT_NODE_DTYPE)
     variants: list[tuple[float, ...]] = []
     constants: list[tuple[int, ...]] = []
-    after = stored_after(graph)
+    after: dict[int, int] = {}
+    if graph.spills:
+        from .spilling import stored_after  # few graphs have spills
+
+        after = stored_after(graph)
     known: dict[int, int] = {}
     rows: list[tuple[int, ...]] = []
     for node in costs.nodes:

@@ -17,7 +17,6 @@ from flexnn.graph.operators import OPERATORS
 
 from .costs import TILE_BLOCK, params_with, with_tile_block
 from .drafts import Draft, Records
-from .spilling import spill_bytes
 from .types import I64, LINE, Costs, Program, Variant, align_up
 
 if TYPE_CHECKING:
@@ -62,7 +61,7 @@ def encode_program(graph: Graph, costs: Costs, draft: Draft) -> Program:
         threads=costs.threads,
         tables=_encode_tables(graph, costs),
         spills=_encode_spills(graph),
-        spill_bytes=spill_bytes(graph),
+        spill_bytes=_spill_bytes(graph),
     )
 
 
@@ -108,6 +107,12 @@ class _Slices(NamedTuple):
     node: I64
     operand: I64
     """Number of the constant among the node's inputs; -1: panels."""
+
+
+def _spill_bytes(graph: Graph) -> int:
+    """Return the size of the spill file."""
+    last = graph.spills[-1] if graph.spills else None
+    return align_up(last.offset + last.nbytes, _core.DIRECT_ALIGN) if last else 0
 
 
 def _slices(costs: Costs, draft: Draft) -> _Slices:

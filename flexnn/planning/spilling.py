@@ -35,12 +35,6 @@ def is_spilled(weight: Weight) -> bool:
     return weight.offset >= _core.SPILL_FROM
 
 
-def spill_bytes(graph: Graph) -> int:
-    """Return the size of the spill file."""
-    last = graph.spills[-1] if graph.spills else None
-    return align_up(last.offset + last.nbytes, _core.DIRECT_ALIGN) if last else 0
-
-
 def stored_after(graph: Graph) -> dict[int, int]:
     """Return, for each weight that stands for rows in the spill file, the last node that stores some of them."""
     by_root = {spill.root: spill for spill in graph.spills}

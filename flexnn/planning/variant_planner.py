@@ -30,7 +30,6 @@ from .drafts import Draft, Drafting, Records
 from .errors import BudgetError
 from .layout import alternative_placements, best_placement
 from .overhead import PART_NAMES
-from .pins import Pins
 from .program import encode_program, front_bytes
 from .report import Plan
 from .setting import Setting
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from .bound import Bound, Bounding
+    from .pins import Pins
 
 FIRST_RUNG = 0.03
 """Spare memory (beyond the tightest plan) of the second rung, as a fraction of the smallest budget."""
