@@ -199,7 +199,7 @@ class Drafting:
         nodes with the lowest ``rank`` (fx_fill). Nothing else moves, and more bytes up to ``next_bytes_max`` are never
         slower.
         """
-        streamed = np.flatnonzero(draft.slices["is_pinned"] == 0)
+        streamed = np.flatnonzero((draft.slices["is_pinned"] == 0) & (draft.slices["file_offset"] < _core.SPILL_FROM))
         node = draft.steps["node"][draft.slices["step"][streamed]]
         order = streamed[np.argsort(rank[node], kind="stable")].astype(np.int32)
         outcome, steps, slices = self._core.fill(
@@ -263,21 +263,27 @@ def _node_records(graph: Graph, costs: Costs, placement: Placement) -> tuple[Rec
     nodes = np.zeros(len(costs.nodes), _core.DRAFT_NODE_DTYPE)
     variants: list[tuple[float, ...]] = []
     constants: list[tuple[int, ...]] = []
+    after: dict[int, int] = {}
+    if graph.spills:
+        from .spilling import stored_after  # few graphs have spills
+
+        after = stored_after(graph)
     known: dict[int, int] = {}
     rows: list[tuple[int, ...]] = []
     for node in costs.nodes:
         first = known.setdefault(id(node.variants), len(variants))
         if first == len(variants):
             variants += [(v.workspace_bytes * costs.threads, v.fixed_s, v.channels_s) for v in node.variants]
-        weight = graph.weights[node.weight].offset if node.panels else 0
+        panels_at = graph.weights[node.weight].offset if node.panels else 0
         rows.append(
             (
-                *(node.panels, node.panel_bytes if node.panels else 0, weight),
+                *(node.panels, node.panel_bytes if node.panels else 0, panels_at),
                 *(first, len(node.variants), len(constants), len(node.constants)),
             )
         )
         for operand, w, room in node.constants:
-            constants.append((graph.weights[w].offset, graph.weights[w].nbytes, room, operand))
+            weight = graph.weights[w]
+            constants.append((weight.offset, weight.nbytes, room, operand, after.get(w, -1)))
     columns = np.array(rows, np.int64).reshape(-1, 7).T
     for name, column in zip(_core.DRAFT_NODE_DTYPE.names or (), columns, strict=False):
         nodes[name] = column

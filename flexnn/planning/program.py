@@ -60,6 +60,8 @@ def encode_program(graph: Graph, costs: Costs, draft: Draft) -> Program:
         io_bytes=np.array(costs.io_bytes, np.int64),
         threads=costs.threads,
         tables=_encode_tables(graph, costs),
+        spills=_encode_spills(graph),
+        spill_bytes=_spill_bytes(graph),
     )
 
 
@@ -83,6 +85,15 @@ def _encode_tables(graph: Graph, costs: Costs) -> Records:
     return tables
 
 
+def _encode_spills(graph: Graph) -> Records:
+    """Return loads that name the activations in the spill file."""
+    spills = np.zeros(len(graph.spills), _core.LOAD_DTYPE)
+    for i, spill in enumerate(graph.spills):
+        spills["file_offset"][i], spills["bytes"][i] = spill.offset, spill.nbytes
+        spills["chunk_bytes"][i], spills["crc_first"][i] = spill.row_bytes, spill.crc_first
+    return spills
+
+
 def _table_weights(costs: Costs) -> list[int]:
     """Return the weights that stay in the file, each once."""
     return list(dict.fromkeys(node.table for node in costs.nodes if node.table >= 0))
@@ -96,6 +107,12 @@ class _Slices(NamedTuple):
     node: I64
     operand: I64
     """Number of the constant among the node's inputs; -1: panels."""
+
+
+def _spill_bytes(graph: Graph) -> int:
+    """Return the size of the spill file."""
+    last = graph.spills[-1] if graph.spills else None
+    return align_up(last.offset + last.nbytes, _core.DIRECT_ALIGN) if last else 0
 
 
 def _slices(costs: Costs, draft: Draft) -> _Slices:
@@ -202,6 +219,8 @@ def _places(graph: Graph, costs: Costs, draft: Draft, constants: dict[int, int],
     """
     io = {root: 1 + i for i, root in enumerate([*graph.inputs, *graph.outputs])}
     place = {root: base + at for root, at in zip(costs.roots, draft.placement.address, strict=True)}
+    for spill in graph.spills:
+        io[spill.root], place[spill.root] = _core.BASE_SPILL, spill.offset
     size = {name: dtype.itemsize for name, dtype in DTYPES.items()}
     bases, offsets = [], []
     for index, tensor in enumerate(graph.tensors):

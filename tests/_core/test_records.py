@@ -18,7 +18,7 @@ ENGINE = {
 }
 PLANNER = {
     "fx_variant": "workspace_bytes 0, fixed_s 8, channels_s 16, 24",
-    "fx_constant": "file_offset 0, bytes 8, room_bytes 16, operand 24, 32",
+    "fx_constant": "file_offset 0, bytes 8, room_bytes 16, operand 24, after_node 32, 40",
     "fx_draft_node": "panel_count 0, panel_bytes 8, weight_offset 16, variant_first 24, variant_count 32,"
     " constant_first 40, constant_count 48, gap_first 56, gap_count 64, top_offset 72, live_bytes 80, tight_bytes 88,"
     " 96",
