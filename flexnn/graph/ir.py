@@ -67,7 +67,7 @@ def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(strides)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Tensor:
     """A value. Its storage is ``root``'s: itself, or the tensor that contains or shares it (concat, split, in place).
 
@@ -121,7 +121,7 @@ class WeightSource(Protocol):
         ...
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Weight:
     """Stored numbers. ``raw``: a constant in its own dtype, row-major. ``panels``: one node's packed panels
     (kernels/include/flexnn/params.h), ``chunk_bytes`` each.
@@ -156,7 +156,7 @@ class Weight:
 RAW_CHUNK_BYTES = 1 << 20
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Node:
     """One internal operator (graph/operators)."""
 
@@ -172,7 +172,7 @@ class Node:
     """Its parameters as the operator's C struct, where they are known; its fields in a graph of sizes."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Spill:
     """An activation in the spill file (planning/spilling.py): rows that each have a checksum."""
 
@@ -186,7 +186,7 @@ class Spill:
     """Number of rows of all activations before it in the file."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Graph:
     """Nodes in execution order. Inputs and outputs are roots; no node writes an input."""
 

@@ -10,7 +10,7 @@ import numpy as np
 from flexnn import _core
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class PanelLayout:
     """Offsets in bytes of a panel's parts from its start; each part ends where the next begins, or zeros do."""
 
@@ -21,7 +21,7 @@ class PanelLayout:
     """Bytes of the panel."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class WeightForm:
     """A form: a weight with a scale is an integer, one without is a float."""
 

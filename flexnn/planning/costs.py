@@ -139,8 +139,9 @@ def _constants(
         weight = graph.tensors[graph.root(tensor)].weight
         if weight < 0 or (has_table and operand == 0):
             continue
-        if graph.weights[weight].nbytes > SMALL_CONSTANT_BYTES or (graph.spills and graph.weights[weight].offset >= _core.SPILL_FROM):
-            big.append((operand, weight, room_bytes(graph.weights[weight].nbytes, io_align)))
+        source = graph.weights[weight]
+        if source.nbytes > SMALL_CONSTANT_BYTES or source.offset >= _core.SPILL_FROM:
+            big.append((operand, weight, room_bytes(source.nbytes, io_align)))
         else:
             small.append(weight)
     return tuple(big), small

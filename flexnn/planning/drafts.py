@@ -28,7 +28,11 @@ if TYPE_CHECKING:
 Records: TypeAlias = "NDArray[Any]"
 
 
-@dataclass(slots=True)
+SLICES_IN_ROOM = (2, 4, 8)
+"""Numbers of slices that are tried to fit the room of a node at once."""
+
+
+@dataclass(slots=True, eq=False, repr=False)
 class Draft:
     """Steps and slices with addresses: all of a plan but its encoding. Times in seconds, sizes in bytes."""
 
@@ -126,6 +130,15 @@ class Drafting:
         choices = np.empty(self.node_count, _core.CHOICE_DTYPE)
         seconds, _, nbytes = self._core.choose(choices, order, working_bytes, bytes_max, slices_in_room, smallest)
         return choices, seconds, nbytes
+
+    def tightest(self) -> tuple[int, Records]:
+        """Return the working part's bytes and the choices of the smallest arena: nothing pinned, each node with its
+        smallest workspace, slices as its room allows. So the smallest budget does not depend on the machine's rates,
+        which differ from one measurement to the next.
+        """
+        working_bytes = self.placement.working_bytes_min
+        any_order = np.arange(len(self.items), dtype=np.int32)
+        return working_bytes, self.choose(any_order, working_bytes, working_bytes, 2, smallest=True)[0]
 
     def improve(self, choices: Records, working_bytes: int, bytes_max: int, tries: int) -> float:
         """Change single nodes of ``choices`` while that shortens the run (fx_improve); return seconds as ``choose``."""

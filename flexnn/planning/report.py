@@ -33,7 +33,7 @@ class _WhenAsked:
         plan.__dict__["_minimum"] = value
 
 
-@dataclass(repr=False)
+@dataclass(eq=False, repr=False)
 class Plan:
     """A program with its predicted cost. Times in milliseconds, sizes in bytes."""
 

@@ -56,7 +56,7 @@ class Variant(NamedTuple):
         return self.fixed_s + self.channels_s
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class NodeCosts:
     """Sizes and variants of one node."""
 
@@ -81,7 +81,7 @@ class NodeCosts:
         return self.panels * self.panel_bytes
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Costs:
     """Sizes, lifetimes and times of a graph, for a number of threads."""
 
@@ -125,7 +125,7 @@ class Costs:
         return room_bytes(size, self.io_align)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Placement:
     """Addresses of the activations, and the memory that they leave free at each node."""
 
@@ -160,7 +160,7 @@ class Placement:
         return [*self.gaps[self.gap_first[node] : self.gap_first[node + 1]].tolist(), (top, top)]
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True, frozen=True, eq=False, repr=False)
 class Program:
     """The engine's program, as arrays of its records (engine.h)."""
 

@@ -68,8 +68,11 @@ def test_it_shrinks_before_the_next_run(
         assert session.memory < held
         assert session.session_bytes <= session.memory
         np.testing.assert_allclose(outputs, wanted, 1e-5, 1e-5)
-        assert len(caplog.messages) == (1 if kind == "artifact" else 2), "a run of open shapes may have asked for more"
         assert caplog.messages[0].startswith(f"{Path(path).name}: budget 921.61MiB -> ")
+        if kind == "artifact":
+            assert len(caplog.messages) == 1
+        else:  # a run of open shapes may ask for more, which may be given back after it
+            assert all(text.endswith("left ") or "a run needs" in text for text in caplog.messages[1:])
 
 
 def test_it_shrinks_between_runs(artifact: str, free: dict[str, int]) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 I32: TypeAlias = "NDArray[np.int32]"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Blocks:
     """Rectangles of bytes by time. Time is an index of whatever runs one after the other: nodes, steps, groups of
     parallel nodes (two blocks that one group uses then live together, which is Oplachko's predicate F).

@@ -1,0 +1,236 @@
+"""Search for the plan of a budget on a ladder (docs/architecture.md, D3–D9).
+
+Budgets form a ladder. The lowest rung fits the tightest plan. That plan is built first, so the smallest budget is
+known, and a budget at or above it never fails. Drafts are searched on each rung separately, and the best draft of a
+rung pins more in the memory up to the rung above. The plan of a budget is the best of all rungs in it, so more memory
+is never predicted slower. The search goes from the highest rung down and ends where a rung's bound is no less than the
+best time so far: neither that rung nor a lower one has a better draft. Nothing depends on the clock: the same budget
+and costs always give the same plan.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from flexnn import _core
+
+from .drafts import SLICES_IN_ROOM, Draft, Drafting, Records
+from .types import LINE, Costs
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from .bound import Bound, Bounding
+    from .variant_planner import Least
+
+GROWTH, GROWTH_NODES, GROWTH_SMALL = 0.4, 400, 0.2
+"""Growth of the spare memory from rung to rung: GROWTH, or nodes / GROWTH_NODES where that is more, as a rung costs
+time by nodes and all rungs shall take tens of milliseconds; GROWTH_SMALL in small graphs, where memory between rungs,
+which only pins, costs the most.
+"""
+WORKING_FRACTIONS = (0.02, 0.08, 0.2, 0.4, 0.7, 1.0)
+"""Fractions of the spare memory that are tried for the arena's working part; the rest pins weights."""
+PRICES = 2.0
+"""Levels per reading time of a byte that prices of pinned bytes are rounded to, so that near prices are equal."""
+ROUNDS = 10
+"""Rounds of the bound that prices pins on a rung and tells whether the rung can have a better draft. Small graphs,
+where a rung costs more than a bound, have all rounds.
+"""
+CHANGES = 2_500
+"""Nodes times changes of single nodes that are tried on each rung's best draft."""
+LOOKS = 20_000
+"""Nodes times slices that are tried on each rung to fill the memory up to the rung above with pins."""
+PLACED, FROM_TOP, PLACED_ELSEWHERE = 6, 3, 3
+"""Drafts that get addresses on each rung, as fragmentation makes runs longer than drafts predict; how many of them are
+also placed from the top; and how many with each other placement of the activations.
+"""
+NEAR, FAR = 1.005, 1.03
+"""Times as multiples of the bound: below the first, the search of a rung ends; above the second, other placements of
+the activations are tried.
+"""
+TRIES, TRIES_LOWEST = 6_000, 1_500
+"""Random changes of a rung whose next rung has twice the memory (in proportion for others), and of the lowest rung."""
+WORTH_PLACING = 0.9995
+"""Largest predicted time, as a fraction of the best so far, of a draft that is worth placing."""
+
+
+class _Recipe(NamedTuple):
+    """How a draft is made."""
+
+    placement: int
+    """Index of the activations' placement."""
+    working_fraction: float
+    """Fraction of the spare memory that the working part has."""
+    slices_in_room: int
+    """Slices that fit the room of a node at once."""
+    order: int
+    """Index of the order in which items are pinned."""
+
+
+START = _Recipe(0, WORKING_FRACTIONS[-1], SLICES_IN_ROOM[1], 0)
+"""First recipe tried; each other one differs from the best so far in one field."""
+
+
+class _Rung(NamedTuple):
+    """A rung of the ladder. Sizes in bytes of drafts (``Draft.nbytes``)."""
+
+    bytes_max: int
+    """Most bytes of its drafts."""
+    next_bytes_max: int
+    """Most bytes of the rung above."""
+
+
+_Unplaced = tuple[float, int, Records]
+"""Seconds if memory were never fragmented, bytes of the working part, choices."""
+
+
+class Ladder:
+    """Rungs of one variant of a graph."""
+
+    def __init__(
+        self,
+        costs: Costs,
+        draftings: list[Drafting],
+        bounding: Bounding,
+        least: Least,
+        *,
+        step_bytes: int,
+        bytes_per_second: float,
+    ) -> None:
+        self._costs, self._draftings, self._bounding, self._least = costs, draftings, bounding, least
+        self._step_bytes, self._bytes_per_second = step_bytes, bytes_per_second
+        self._drafting = draftings[0]
+        item_bytes = self._drafting.item_bytes
+        seconds = np.array([max(node.variants[0].seconds(), 1e-9) for node in costs.nodes])
+        self._pin_ranks = _evenly(len(item_bytes)), -item_bytes / seconds[self._drafting.items["node"]], item_bytes
+
+    def best_within(self, bytes_max: int, tight: Draft, spare: float, known: float = math.inf) -> Draft:
+        """Return the best draft of at most ``bytes_max`` bytes, ``tight`` if nothing is better. ``spare``: bytes of the
+        second rung beyond that draft. The search may stop at any draft that takes ``known`` seconds or more.
+        """
+        best = tight
+        rounds = _core.ROUNDS_MAX if self._least.is_small else ROUNDS
+        end, above = bytes_max, self._bounding.at(self._arena_bytes(bytes_max), rounds)
+        for rung in reversed(self._rungs(bytes_max, spare)):
+            if above.seconds >= min(best.seconds, known):
+                break  # nor is any lower rung's draft better
+            bound = self._bounding.at(self._arena_bytes(rung.bytes_max), rounds)
+            draft = self._fill(self._found(rung, bound, tight), bound, rung, end)
+            best = draft if draft.seconds < best.seconds else best
+            end, above = rung.bytes_max, bound
+        return best
+
+    def _rungs(self, bytes_max: int, spare: float) -> list[_Rung]:
+        """Return the rungs up to ``bytes_max``, the lowest first. ``spare``: as in ``best_within``."""
+        rungs, reached = [], self._least.nbytes
+        nodes = len(self._costs.nodes)
+        growth = 1 + (GROWTH_SMALL if self._least.is_small else max(GROWTH, nodes / GROWTH_NODES))
+        while reached <= bytes_max:
+            rungs.append(_Rung(reached, self._least.nbytes + int(spare)))
+            reached, spare = rungs[-1].next_bytes_max, spare * growth
+        return rungs
+
+    def _found(self, rung: _Rung, bound: Bound, tight: Draft) -> Draft:
+        """Return the best draft of the rung that is found, the tightest one if nothing better."""
+        best = self._drafted(rung.bytes_max, bound, tight)
+        if not self._least.is_small or best.seconds <= bound.seconds * NEAR:
+            return best
+        drafting = next(d for d in self._draftings if d.placement is best.placement)
+        lowest = rung.bytes_max == self._least.nbytes
+        tries = TRIES_LOWEST if lowest else TRIES * (rung.next_bytes_max - rung.bytes_max) // rung.bytes_max
+        return drafting.anneal(best, rung.bytes_max, tries)
+
+    def _arena_bytes(self, bytes_max: int) -> int:
+        """Return the largest arena of drafts of ``bytes_max`` bytes, without what is always pinned."""
+        return bytes_max - self._step_bytes * len(self._costs.nodes)
+
+    def _fill(self, draft: Draft, bound: Bound, rung: _Rung, bytes_max: int) -> Draft:
+        """Return a draft of the rung with more pinned in ``bytes_max``."""
+        looks = LOOKS // len(self._costs.nodes)
+        return self._drafting.fill(draft, bound.price, bytes_max, rung.next_bytes_max, looks)
+
+    def _drafted(self, bytes_max: int, bound: Bound, best: Draft) -> Draft:
+        """Return the best of ``best`` and of new drafts."""
+        if best.seconds <= bound.seconds * NEAR:
+            return best
+        orders = self._orders(bound)
+        found: dict[_Recipe, _Unplaced] = {}
+
+        def attempt(recipe: _Recipe) -> None:
+            if recipe not in found:
+                working_bytes = self._working_bytes(bytes_max, recipe.working_fraction)
+                drafting = self._draftings[recipe.placement]
+                chosen = drafting.choose(orders[recipe.order], working_bytes, bytes_max, recipe.slices_in_room)
+                choices, seconds, nbytes = chosen
+                if nbytes <= bytes_max:
+                    found[recipe] = seconds, working_bytes, choices
+
+        def best_recipe() -> _Recipe:
+            return min(found, key=lambda recipe: found[recipe][0], default=START)
+
+        fractions = [START._replace(working_fraction=fraction) for fraction in WORKING_FRACTIONS]
+        for recipe in fractions:
+            attempt(recipe)
+        for slices_in_room in SLICES_IN_ROOM:
+            attempt(best_recipe()._replace(slices_in_room=slices_in_room))
+        for order in range(len(orders)):
+            attempt(best_recipe()._replace(order=order))
+        first = best_recipe()
+        for factor in (0.8, 1.2):
+            attempt(first._replace(working_fraction=min(first.working_fraction * factor, 1.0)))
+        recipes = sorted(found, key=lambda recipe: found[recipe][0])[:PLACED]
+        best = self._placed(0, [found[recipe] for recipe in recipes], bytes_max, best)
+        for other in range(1, len(self._draftings)):
+            if best.seconds <= bound.seconds * FAR:
+                break
+            elsewhere = [recipe._replace(placement=other) for recipe in recipes[:PLACED_ELSEWHERE] or fractions]
+            for recipe in elsewhere:
+                attempt(recipe)
+            best = self._placed(other, [found[recipe] for recipe in elsewhere if recipe in found], bytes_max, best)
+        return best
+
+    def _placed(self, placement: int, drafts: list[_Unplaced], bytes_max: int, best: Draft) -> Draft:
+        """Return the best of ``best`` and of ``drafts`` with addresses. The first of them (the tightest plan if there
+        is none) is improved and tried, too.
+        """
+        drafting = self._draftings[placement]
+        working_bytes, choices = drafts[0][1:] if drafts else drafting.tightest()
+        improved = choices.copy()
+        seconds = drafting.improve(improved, working_bytes, bytes_max, CHANGES // len(self._costs.nodes))
+        drafts = sorted([*drafts, (seconds, working_bytes, improved)], key=lambda draft: draft[0])
+        different = {
+            (working_bytes, choices.tobytes()): (seconds, working_bytes, choices)
+            for seconds, working_bytes, choices in drafts
+        }
+        for rank, (seconds, working_bytes, choices) in enumerate(different.values()):
+            if seconds >= best.seconds * WORTH_PLACING:
+                break
+            for from_top in (False, True) if rank < FROM_TOP else (False,):
+                best = drafting.place_faster(choices, working_bytes, best.seconds, from_top=from_top) or best
+        return best
+
+    def _working_bytes(self, bytes_max: int, fraction: float) -> int:
+        """Return the size of a working part that has a fraction of the spare memory."""
+        least = self._drafting.placement.working_bytes_min
+        spare = max(bytes_max - self._least.draft_bytes, 0)
+        return least + int(spare * fraction) // LINE * LINE
+
+    def _orders(self, bound: Bound) -> list[NDArray[np.int32]]:
+        """Return orders in which items may be pinned, by price. They differ for items of equal price: spread evenly
+        along the run, as even demand needs the least memory to load ahead; the most bytes per second of their node
+        first, which computing hides least; or the smallest first, which leaves the fewest requests.
+        """
+        price = np.round(bound.price[self._drafting.items["node"]] * (PRICES * self._bytes_per_second))
+        return [np.lexsort((rank, price)).astype(np.int32) for rank in self._pin_ranks]
+
+
+def _evenly(count: int) -> NDArray[np.float64]:
+    """Return ranks whose lowest ones, however many, are spread evenly: 0, 1, … with reversed bits."""
+    rank, scale, left = np.zeros(count), 0.5, np.arange(count)
+    while left.any():
+        rank += scale * (left % 2)
+        left, scale = left // 2, scale / 2
+    return rank
