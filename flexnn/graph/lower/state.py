@@ -9,7 +9,7 @@ import numpy as np
 from ..ir import Attr
 from ..operators.attention import STATE_DTYPES
 from ..sources import SizesSource
-from ..state import CAPACITY, LENGTHS, are_shapes_made_up
+from ..state import CAPACITY, CROSS, LENGTHS, ONCE, are_shapes_made_up
 from .attention import HEADS, heads_of
 from .constant import Const
 from .context import Context, Value, lowers
@@ -17,10 +17,10 @@ from .context import Context, Value, lowers
 
 @lowers("flexnn.CachedAttention")
 def cached_attention(ctx: Context) -> list[Value]:
-    """Queries, keys and values of new tokens, rotated already, the length of the state, int64 [1], and sinks. They are
+    """Queries, keys and values of new tokens, rotated already, the length of the state, int64 [1], and sinks [heads], or
+    what is added to scores [heads, capacity], by how far a key is behind, the furthest first. The others are
     [1, tokens, heads * dim], or [1, heads, tokens, dim]. The outputs are alike, and the state.
     """
-    packed = len(ctx.shape(ctx.input(0))) == 3
     q = heads_of(ctx, ctx.input(0), "num_heads")
     k, v = (heads_of(ctx, ctx.input(i), "kv_heads") for i in (1, 2))
     for name in ("num_heads", "kv_heads"):
@@ -33,13 +33,41 @@ def cached_attention(ctx: Context) -> list[Value]:
     scale = ctx.number("scale", 0.0) or 1 / math.sqrt(ctx.shape(q)[3])
     window = ctx.integer("window", 0)
     attrs: dict[str, Attr] = {"scale": scale, "softcap": ctx.number("softcap", 0.0), "window": window}
-    sinks = ctx.optional(4)
-    inputs = [q, state, length] if sinks is None else [q, state, length, sinks]
-    y: Value = ctx.emit("state_attention", inputs, attrs)
-    if packed:
+    added = ctx.optional(4)
+    inputs = [q, state, length] if added is None else [q, state, length, added]
+    y: Value = ctx.emit("state_attention", inputs, attrs | {"is_whole": 0})
+    return [_as_queries(ctx, y), state]
+
+
+def _as_queries(ctx: Context, y: Value) -> Value:
+    """Return what attention made in the layout of the queries."""
+    if len(ctx.shape(ctx.input(0))) == 3:
         _, tokens, heads, dim = ctx.shape(y)
-        return [ctx.reshape(y, (1, tokens, heads * dim)), state]
-    return [ctx.transpose(y, HEADS), state]
+        return ctx.reshape(y, (1, tokens, heads * dim))
+    return ctx.transpose(y, HEADS)
+
+
+@lowers(CROSS)
+def cross_attention(ctx: Context) -> list[Value]:
+    """Queries as of CachedAttention, keys and values that a KeptOnce made, and how many rows of them there are."""
+    q = heads_of(ctx, ctx.input(0), "num_heads")
+    ctx.integer("num_heads", 0)
+    if ctx.dtype(q) != "f32" or ctx.shape(q)[0] != 1:
+        raise ctx.error(f"queries {ctx.dtype(q)}{list(ctx.shape(q))}: float32 and a batch of one are supported")
+    scale = ctx.number("scale", 0.0) or 1 / math.sqrt(ctx.shape(q)[3])
+    attrs: dict[str, Attr] = {"scale": scale, "softcap": ctx.number("softcap", 0.0), "window": 0, "is_whole": 1}
+    return [_as_queries(ctx, ctx.emit("state_attention", [q, ctx.input(1), ctx.tensor(ctx.input(2))], attrs))]
+
+
+@lowers(ONCE)
+def kept_once(ctx: Context) -> list[Value]:
+    """Keys and values [1, groups, rows, dim] as state, of which they are the first rows; and the length 0, int64 [1]."""
+    k, v = (heads_of(ctx, ctx.input(i), "kv_heads") for i in (0, 1))
+    ctx.integer("kv_heads", 0)
+    if {ctx.dtype(x) for x in (k, v)} != {"f32"} or ctx.shape(k)[0] != 1:
+        raise ctx.error(f"keys {ctx.dtype(k)}{list(ctx.shape(k))}: float32 and a batch of one are supported")
+    dtype = ctx.text("dtype", STATE_DTYPES[0])
+    return [ctx.emit("state_append", [k, v, ctx.tensor(ctx.input(2))], {"capacity": _capacity(ctx), "dtype": dtype})]
 
 
 @lowers(LENGTHS)
