@@ -17,7 +17,9 @@ from flexnn import compiler
 from flexnn.artifact.writer import write_artifact
 from flexnn.graph import load_model
 from flexnn.graph.sources import ModelSource
+from flexnn.graph.state import WIDTHS
 from flexnn.graph.stateful import ATTENTION, stateful
+from flexnn.run.stateful import StateRun
 from flexnn.session import open_for_tests
 from tests.support.decoders import USUAL, Caller, Sizes, write_eager, write_grouped
 
@@ -241,6 +243,29 @@ def test_text_is_the_same_in_any_budget(tmp_path: Path) -> None:
                 (logits,) = session.run(None, {"input_ids": np.array([[text[-1]]])})
             texts.append(text)
     assert all(text == texts[0] for text in texts)
+
+
+def test_programs_pin_the_same_weights_in_the_same_places(tmp_path: Path) -> None:
+    """A change of program reads what its plan streams, and nothing that is pinned; the smallest budget pins nothing."""
+    sizes = Sizes(heads=8, groups=2, dim=32, inner=1024, layers=4)
+    artifact = flexnn.compile(write_grouped(tmp_path / "m.onnx", sizes))
+    with pytest.raises(flexnn.BudgetError) as refused:
+        flexnn.Session(artifact, memory="1MiB", kv_capacity=128)
+    least = refused.value.minimum
+    for more in (0, 3 << 19, 3 << 20):
+        with flexnn.Session(artifact, least + more, kv_capacity=128, profile="analytic") as session:
+            run = session._run
+            assert isinstance(run, StateRun)
+            programs = [width.program.plan.program for width in run._widths if width.program is not None]
+            pinned = [program.pinned.tobytes() for program in programs]
+            assert pinned == pinned[:1] * len(WIDTHS)
+            assert (session.plan.pinned_bytes > more // 2) == (more > 0)
+            for width in run._widths[1:]:  # the first one has read what is pinned
+                assert width.program is not None
+                assert width.program.pinning["moved"] == width.program.pinning["read"] == 0
+            for count, program in zip((*WIDTHS, *WIDTHS), programs * 2, strict=True):
+                session.run(None, {"input_ids": ids_of(sizes, count)})
+                assert session.last_run["bytes_read"] <= program.loads["bytes"].sum()
 
 
 def test_a_model_that_was_imported_with_state_needs_no_option(decoder: tuple[str, str], tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from flexnn import _core
 from flexnn.graph.ir import Graph
 
 from .machine import MachineProfile
+from .pins import Pins
 from .types import I64, Costs, Placement
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ class Drafting:
         self.items = _items(graph, costs)
         self.item_bytes = _item_bytes(graph, costs, self.items)
         nodes, variants, constants = _node_records(graph, costs, placement)
+        self._nodes, self._constant_rows = nodes, constants
         self._panels, self._constants = nodes["panel_count"].astype(np.int32), nodes["constant_first"]
         lifetimes = np.zeros(len(costs.roots), _core.LIFETIME_DTYPE)
         lifetimes["start"] = placement.address
@@ -150,6 +152,20 @@ class Drafting:
         bits = np.left_shift(1, slices["constant"][~panels] - self._constants[node[~panels]]).astype(np.uint32)
         np.bitwise_or.at(choices["pinned_constants"], node[~panels], bits)
         return choices
+
+    def pinning(self, choices: Records, pins: Pins) -> Records:
+        """Return ``choices`` with these bytes of the file pinned, each node's from its first panel on."""
+        made, nodes, rows = choices.copy(), self._nodes, self._constant_rows
+        size = nodes["panel_bytes"]
+        held = pins.bytes_within(nodes["weight_offset"], nodes["panel_count"] * size)
+        made["pinned_panels"] = held // np.maximum(size, 1)
+        np.minimum(made["slice_panels"], self._panels - made["pinned_panels"], out=made["slice_panels"])
+        whole = pins.bytes_within(rows["file_offset"], rows["bytes"]) == rows["bytes"]
+        bits = np.left_shift(1, np.arange(len(rows)) - np.repeat(nodes["constant_first"], nodes["constant_count"]))
+        made["pinned_constants"] = 0
+        owner = np.repeat(np.arange(len(nodes)), nodes["constant_count"])
+        np.bitwise_or.at(made["pinned_constants"], owner[whole], bits[whole].astype(np.uint32))
+        return made
 
     def place(self, choices: Records, working_bytes: int, *, from_top: bool = False) -> Draft:
         """Return the draft of ``choices`` with addresses (fx_draft_place), the highest ones if ``from_top``."""

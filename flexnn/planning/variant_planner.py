@@ -30,6 +30,7 @@ from .drafts import Draft, Drafting, Records
 from .errors import BudgetError
 from .layout import alternative_placements, best_placement
 from .overhead import PART_NAMES
+from .pins import Pins
 from .program import encode_program, front_bytes
 from .report import Plan
 from .setting import Setting
@@ -276,16 +277,31 @@ class VariantPlanner:
         if memory is not None and self._fixed_bytes + draft.nbytes > memory:
             bytes_max = max(memory - DRAFTING_BYTES, self.minimum) - self._fixed_bytes
             draft = self._found_within(bytes_max, known_ms / 1e3)
+        bound_s = self._fastest_s() if memory is None else self._bound(memory).seconds
+        return self._encoded(draft, memory, bound_s, started)
+
+    def plan_over(self, pins: Pins, working_bytes: int, *, smallest: bool = False) -> Plan:
+        """Return the plan that pins these bytes of the file, and whose working part has so many bytes, or more where
+        it needs more. ``smallest``: its bytes do not depend on the machine's rates.
+        """
+        started = time.perf_counter_ns()
+        working_bytes = max(working_bytes, self._tightest_choices[0])
+        drafting, room = self._drafting, SLICES_IN_ROOM[0 if smallest else 1]
+        choices = drafting.choose(self._any_order, working_bytes, working_bytes, room, smallest=smallest)[0]
+        draft = drafting.place(drafting.pinning(choices, pins), working_bytes)
+        return self._encoded(draft, None, self._fastest_s(), started)
+
+    def _encoded(self, draft: Draft, memory: int | None, bound_s: float, started: int) -> Plan:
+        """Return the plan of a draft; ``started``: when planning began, in ns."""
         self._release()
-        program = encode_program(self._graph, self._costs, draft)
         plan = Plan(
-            program=program,
+            program=encode_program(self._graph, self._costs, draft),
             memory=memory,
             minimum_memory=lambda: self.minimum,
             overhead=self._parts(draft.rows),
             predicted_ms=draft.seconds * 1e3,
             stall_ms=draft.stall_s * 1e3,
-            bound_ms=(self._fastest_s() if memory is None else self._bound(memory).seconds) * 1e3,
+            bound_ms=bound_s * 1e3,
             plan_ms=(time.perf_counter_ns() - started + self._prepared_ns) / 1e6,
             graph=self._graph,
             activation_bytes=draft.placement.live_bytes_max,

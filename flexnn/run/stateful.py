@@ -22,10 +22,9 @@ from flexnn.graph.ports import Port
 from flexnn.graph.state import LENGTH, WIDTHS
 from flexnn.graph.stateful import Stateful, stateful
 from flexnn.measure.parts import Parts
-from flexnn.planning import BudgetError, MachineProfile, Plan, Planner
-from flexnn.planning.overhead import NODE_BYTES, PART_NAMES, overhead_bytes
-from flexnn.planning.relocate import relocated
-from flexnn.planning.types import LINE, Program, align_up
+from flexnn.planning import MachineProfile, Plan
+from flexnn.planning.overhead import NODE_BYTES, overhead_bytes
+from flexnn.planning.types import align_up
 
 from . import state_file
 from .constants import Packing
@@ -34,12 +33,17 @@ from .model_file import ModelFile
 from .options import RunOptions
 from .outputs import Outputs
 from .segments import BoundSegments
+from .state_plans import Placed, StatePlans
 from .statistics import machine_statistics
 
 FIGURES = ("run_ns", "stall_ns", "bytes_read")
 """Names of a run's figures."""
-STEADY = MachineProfile(2e11, 2e10)
-"""Rates for plans of chunks in little memory: the smallest budget must not follow from measured ones."""
+WIDTH_NODE_BYTES = 19 << 8
+"""Bytes of a node in the graph, the planner and the program of a number of tokens: measured 1.6 to 4.4 KiB, as the
+graphs of a session share a model, which is counted by itself.
+"""
+MODULE_BYTES = 1 << 19
+"""Bytes of modules and heap of a session with state beyond those of binding: up to 0.3 MiB measured."""
 
 
 @dataclass(eq=False)
@@ -50,7 +54,6 @@ class _Width:
     graph: Graph
     constants: list[Array]
     """Arrays of the graph's last inputs."""
-    planner: Planner
     plan: Plan | None = None
     program: BoundProgram | None = None
     signature: _core.Signature | None = None
@@ -86,13 +89,14 @@ class StateRun:
         self._parts = None
         if options.measures:
             self._parts = Parts(file.artifact, file.direct_fd, options.threads, options.progress, options.throttled)
-        self._plan_for(self._parts.machine if self._parts else options.throttled(MachineProfile.measure()))
-        segments = BoundSegments(stored, options.memory, self._setting)
+        machine = self._parts.machine if self._parts else options.throttled(MachineProfile.measure())
+        segments = BoundSegments(stored, options.memory, options.setting(machine, file.io_align))
         self._model_bytes = segments.model_bytes
         dims = next(port.dims for port in made.model.graph.inputs if port.name == made.tokens)
         fixed = dims[1] if dims is not None and isinstance(dims[1], int) else 0
         widths = [width for width in WIDTHS if width <= self.capacity and (not fixed or width == fixed)] or [fixed]
         self._widths = [self._width(made, width, segments) for width in widths]
+        self._plan_for(machine)
         self._find_ports(made)
         self.length = 0
         """Rows of the state that hold tokens."""
@@ -116,14 +120,15 @@ class StateRun:
         constants = packing.arrays(graph)
         packing.apply(graph)
         segments.find_weights(graph)
-        return _Width(tokens, graph, constants, Planner(graph, self._setting))
+        return _Width(tokens, graph, constants)
 
     def _plan_for(self, machine: MachineProfile) -> None:
         """Have plans be made for a machine."""
-        setting = self._options.setting(machine, self._file.io_align)
-        self._machine, self._setting = machine, setting._replace(overhead=_program_overhead)
+        setting = self._options.setting(machine, self._file.io_align)._replace(overhead=_program_overhead)
+        self._machine = machine
+        self._plans = StatePlans([width.graph for width in self._widths], setting, self._file.io_align)
 
-    def _measured(self, plans: list[tuple[Plan, Program]]) -> list[tuple[Plan, Program]]:
+    def _measured(self, plans: Placed) -> Placed:
         """Return plans by measured times, if the machine is to be measured: by the program of one token, in an arena of
         its first plan's size. What reads the state is not measured, since its time depends on the length.
         """
@@ -135,8 +140,6 @@ class StateRun:
             return plans
         parts.measure(timed, arena, lack)
         self._plan_for(parts.machine)
-        for width in self._widths:
-            width.planner = Planner(width.graph, self._setting)
         return self._planned(self._options.memory)
 
     def _find_ports(self, made: Stateful) -> None:
@@ -177,64 +180,19 @@ class StateRun:
         logits = max(int(w.graph.tensors[w.graph.outputs[0]].nbytes) for w in self._widths)
         parts = overhead_bytes(Graph(), 0, 0, self._options.threads)
         constants = sum(array.nbytes for width in self._widths for array in width.constants)
-        most = max(len(width.graph.nodes) for width in self._widths)
         return {
             "state": self._state_bytes,
             "io": logits * max(1, self._options.output_sets) + 8 * self.capacity + constants,
-            "model": self._model_bytes + NODE_BYTES * most,
+            "model": self._model_bytes + MODULE_BYTES,
             "stacks": parts["stacks"],
             "base": parts["base"],
         }
 
-    def _planned(self, memory: int | None) -> list[tuple[Plan, Program]]:
+    def _planned(self, memory: int | None) -> Placed:
         """Return the plan of each width, and its program at its place in the arena. Raises BudgetError."""
-        fixed = self._fixed()
-        whole = _together([width.planner.plan(None) for width in self._widths], self._file.io_align)
-        if whole is not None and (memory is None or _bytes(whole) + sum(fixed.values()) <= memory):
-            return whole
-        chunks = [self._least_plan(width.graph) for width in self._widths[:-1]]
-        decode = self._widths[-1].planner
-        around = sum(fixed.values()) + sum(plan.overhead["program"] for plan in chunks)
-        fronts = sum(self._front(plan) for plan in chunks)
-        working = max((plan.working_bytes for plan in chunks), default=0)
-        if memory is None:
-            return self._apart([*chunks, decode.plan(None)])
-        least = around + fronts + max(decode.minimum, working + decode.minimum - decode.least_working_bytes)
-        if memory < least:
-            parts = {PART_NAMES.get(name, name): size for name, size in fixed.items()}
-            raise BudgetError(least, memory, parts=parts | {"weights and activations": least - sum(fixed.values())})
-        plan = decode.plan(decode.minimum)
-        more = max(0, working - plan.working_bytes)
-        for _ in range(4):
-            own = memory - around - fronts - more
-            found = decode.plan(own) if own >= decode.minimum else plan
-            lack = max(0, working - found.working_bytes)
-            if lack <= more:
-                plan = found
-                break
-            more = lack
-        return self._apart([*chunks, plan])
+        return self._plans.placed(memory, self._fixed())
 
-    def _least_plan(self, graph: Graph) -> Plan:
-        """Return the plan of the smallest budget, by rates that are the same in all processes."""
-        planner = Planner(graph, self._setting._replace(machine=STEADY))
-        return planner.plan(planner.minimum)
-
-    def _front(self, plan: Plan) -> int:
-        """Return the bytes of the arena that are a program's own."""
-        return align_up(plan.arena_bytes - plan.working_bytes, max(self._file.io_align, LINE))
-
-    def _apart(self, plans: list[Plan]) -> list[tuple[Plan, Program]]:
-        """Return programs whose pinned parts lie one after the other, and whose working parts lie together behind."""
-        fronts = [self._front(plan) for plan in plans]
-        end, found, at = sum(fronts), [], 0
-        for plan, front in zip(plans, fronts, strict=True):
-            split = plan.arena_bytes - plan.working_bytes
-            found.append((plan, relocated(plan.program, split, at, end - split)))
-            at += front
-        return found
-
-    def _bind(self, plans: list[tuple[Plan, Program]]) -> None:
+    def _bind(self, plans: Placed) -> None:
         for width, (plan, program) in zip(self._widths, plans, strict=True):
             width.plan = plan
             width.program = BoundProgram(self._engine, self.artifact, plan, program, direct_fd=self._file.direct_fd)
@@ -420,20 +378,5 @@ class StateRun:
 
 
 def _program_overhead(graph: Graph, step_count: int, load_count: int, threads: int) -> dict[str, int]:
-    return {"program": overhead_bytes(graph, step_count, load_count, threads)["program"]}
-
-
-def _together(plans: list[Plan], align: int) -> list[tuple[Plan, Program]] | None:
-    """Return the programs of plans that pin the same in the same places, with one pinned part; None where they do
-    not.
-    """
-    first = plans[0].program
-    for plan in plans[1:]:
-        own = plan.program
-        if own.zeros_count != first.zeros_count or not np.array_equal(own.pinned, first.pinned):
-            return None
-    return [(plan, plan.program) for plan in plans]
-
-
-def _bytes(plans: list[tuple[Plan, Program]]) -> int:
-    return max(program.arena_bytes for _, program in plans) + sum(plan.overhead["program"] for plan, _ in plans)
+    program = overhead_bytes(graph, step_count, load_count, threads)["program"]
+    return {"program": program - (NODE_BYTES - WIDTH_NODE_BYTES) * (len(graph.nodes) - graph.added)}
