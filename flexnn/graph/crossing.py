@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .eager import EagerAttention
-from .ir import GraphError
+from .ir import DTYPE_NAMES, GraphError
 from .lengths import HIDDEN, Lengths
 from .model import Constant, Model, ModelAttr, ModelGraph, ModelNode, reads
 from .ports import Port
@@ -150,22 +150,41 @@ class Crossing:
             if not shown.all() and (shown[:, : _ROWS - hidden].all() and not shown[:, _ROWS - hidden :].any()) == 0:
                 raise error
 
-    def once(self) -> Once | None:
+    def once(self, past: set[str]) -> Once | None:
         """Return what is made once; None where there is nothing."""
         if not self._states:
             return None
+        lengths = [Lengths(self._model, past, self._tokens, rows=rows) for rows in (_ROWS, _ROWS + 2)]
         wanted = {name for node in self._nodes for name in reads(node)}
         kept: list[ModelNode] = []
         for node in reversed(self._model.graph.nodes):
-            if wanted.intersection(node.output):
-                kept.append(node)
-                wanted |= reads(node)
+            if not wanted.intersection(node.output):
+                continue
+            same = self._same(node, lengths)
+            if same is not None:  # the decoder's tokens say no more than that there is one sequence
+                self._constants[node.output[0]] = same
+                continue
+            kept.append(node)
+            wanted |= reads(node)
         constants = {n: c for n, c in self._model.graph.constants.items() if n in wanted} | self._constants
         inputs = [port for port in self._inputs if port.name in wanted]
         graph = ModelGraph([*kept[::-1], *self._nodes], constants, inputs, [])
         graph.outputs = [Port(name, None, None) for name in self._states]
         names = tuple(port.name for port in inputs)
         return Once(replace(self._model, graph=graph), names, tuple(self._masks), tuple(self._states), self.capacity)
+
+    def _same(self, node: ModelNode, lengths: Sequence[Lengths]) -> Constant | None:
+        """Return the value of a node that shapes decide, if it is the same whatever they are; else None."""
+        name = node.output[0]
+        if len(node.output) > 1 or self.depends.of(name) or not lengths[0].says(name):
+            return None
+        try:
+            first, second = (each.value(name, *each.examples[i]) for i, each in enumerate(lengths) if each.decide(name))
+        except (GraphError, ValueError):
+            return None
+        if first.shape != second.shape or not np.array_equal(first, second):
+            return None
+        return Constant(name, first.shape, DTYPE_NAMES[first.dtype], ArraySource(first))
 
 
 def axis_of(port: Port) -> int:

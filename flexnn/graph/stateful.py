@@ -53,8 +53,8 @@ def stateful(
     most_bytes: int = MASK_BYTES_MAX,
 ) -> Stateful:
     """Return the model with state of ``capacity`` rows of ``dtype``; with ``all_rows`` it computes logits of all new
-    tokens, else of the last. Cross-attention has room for ``cross_capacity`` rows of an encoder. Raises GraphError where
-    it has no state that is recognised, OpeningError where its masks take more than ``most_bytes``.
+    tokens, else of the last. Cross-attention has room for ``cross_capacity`` rows of an encoder. Raises GraphError
+    where it has no state that is recognised, OpeningError where its masks take more than ``most_bytes``.
     """
     rewriting = _Rewriting(model, capacity, dtype)
     rewriting.cross_capacity, rewriting.most_bytes = cross_capacity, min(most_bytes, MASK_BYTES_MAX)
@@ -131,7 +131,7 @@ class _Rewriting:
             raise GraphError("a model with state needs logits as its first output")
         if all(port.name != LENGTH for port in graph.inputs):
             graph.inputs.append(Port(LENGTH, "i64", (1,)))
-        once = crossing.once()
+        once = crossing.once(self._past)
         self._derive(tokens.name, lengths)
         if once is not None:
             graph.inputs.append(Port(CROSS_LENGTH, "i64", (1,)))

@@ -29,6 +29,8 @@ class Pins:
     def _below(self, offset: I64) -> I64:
         """Return how many bytes before each offset are pinned."""
         at = np.searchsorted(self._starts, offset, "right")
-        beyond = np.where(at > 0, np.maximum(self._ends[np.maximum(at, 1) - 1] - offset, 0), 0) if len(self._ends) else 0
+        beyond = (
+            np.where(at > 0, np.maximum(self._ends[np.maximum(at, 1) - 1] - offset, 0), 0) if len(self._ends) else 0
+        )
         made: I64 = self._sums[at] - beyond
         return made

@@ -17,8 +17,8 @@ from .context import Context, Value, lowers
 
 @lowers("flexnn.CachedAttention")
 def cached_attention(ctx: Context) -> list[Value]:
-    """Queries, keys and values of new tokens, rotated already, the length of the state, int64 [1], and sinks [heads], or
-    what is added to scores [heads, capacity], by how far a key is behind, the furthest first. The others are
+    """Queries, keys and values of new tokens, rotated already, the length of the state, int64 [1], and sinks [heads],
+    or what is added to scores [heads, capacity], by how far a key is behind, the furthest first. The others are
     [1, tokens, heads * dim], or [1, heads, tokens, dim]. The outputs are alike, and the state.
     """
     q = heads_of(ctx, ctx.input(0), "num_heads")
@@ -61,7 +61,7 @@ def cross_attention(ctx: Context) -> list[Value]:
 
 @lowers(ONCE)
 def kept_once(ctx: Context) -> list[Value]:
-    """Keys and values [1, groups, rows, dim] as state, of which they are the first rows; and the length 0, int64 [1]."""
+    """Keys and values [1, groups, rows, dim] as state, whose first rows they are; and the length 0, int64 [1]."""
     k, v = (heads_of(ctx, ctx.input(i), "kv_heads") for i in (0, 1))
     ctx.integer("kv_heads", 0)
     if {ctx.dtype(x) for x in (k, v)} != {"f32"} or ctx.shape(k)[0] != 1:
