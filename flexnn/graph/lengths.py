@@ -125,7 +125,7 @@ class Lengths:
             return tuple(shape)
         if node is not None and self._is_embedding(node):
             return (1, new, *self._model.graph.constants[node.input[0]].shape[1:])
-        if self.decide(name):
+        if node is None or self.decide(name):
             return self.value(name, past, new, known).shape
         if (past, new) not in self._bound:
             shapes = {port.name: self._input(port.name, past, new).shape for port in self._model.graph.inputs}
