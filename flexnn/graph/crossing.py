@@ -155,6 +155,8 @@ class Crossing:
         if not self._states:
             return None
         lengths = [Lengths(self._model, past, self._tokens, rows=rows) for rows in (_ROWS, _ROWS + 2)]
+        for each in lengths:
+            each.counts_tokens = True
         wanted = {name for node in self._nodes for name in reads(node)}
         kept: list[ModelNode] = []
         for node in reversed(self._model.graph.nodes):

@@ -37,6 +37,8 @@ class Lengths:
         self.examples = EXAMPLES if past else tuple((0, new) for _, new in EXAMPLES)
         self._bound: dict[tuple[int, int], BoundShapes] = {}
         self.most_bytes = MASK_BYTES_MAX
+        self.counts_tokens = False
+        """Whether a count of tokens says where new ones stand: a model without a past takes all of them."""
         self._maker = {name: node for node in model.graph.nodes for name in node.output if name}
         self._told: dict[str, bool] = {}
         self._says: dict[str, bool] = {}
@@ -85,7 +87,7 @@ class Lengths:
             source = node.input[0]
             joined = self._maker.get(source)
             said = source in self._past or source == MASK or (joined is not None and joined.op_type == "Concat")
-            said |= not self._past
+            said |= self.counts_tokens
         else:
             said = any(self.says(n) for n in reads(node))
         self._says[name] = said

@@ -105,6 +105,7 @@ class _Rewriting:
         own = {tokens.name, MASK, POSITIONS, LENGTH, *self._past}
         crossing = Crossing(self._model, own, tokens.name, self.cross_capacity, str(self._attrs["dtype"]))
         others = self._without_past(crossing, tokens.name, {*steps, *kept})
+        lengths.counts_tokens = any(not crossing.is_cross(found) for found in others.values())
         graph.nodes = [
             self._of_step(node, steps[id(node)], lengths, is_single)
             if id(node) in steps
