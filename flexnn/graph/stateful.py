@@ -16,6 +16,7 @@ from .crossing import Attended, Crossing, Once, attended, keys_of
 from .eager import Eager, EagerAttention
 from .ir import DTYPE_NAMES, Array, GraphError
 from .lengths import MASK, MASK_BYTES_MAX, Lengths
+from .merged import unmerged
 from .model import Constant, Model, ModelAttr, ModelGraph, ModelNode, reads
 from .ports import Port
 from .sources import ArraySource
@@ -56,7 +57,7 @@ def stateful(
     tokens, else of the last. Cross-attention has room for ``cross_capacity`` rows of an encoder. Raises GraphError
     where it has no state that is recognised, OpeningError where its masks take more than ``most_bytes``.
     """
-    rewriting = _Rewriting(model, capacity, dtype)
+    rewriting = _Rewriting(unmerged(model), capacity, dtype)
     rewriting.cross_capacity, rewriting.most_bytes = cross_capacity, min(most_bytes, MASK_BYTES_MAX)
     return rewriting.done(all_rows=all_rows)
 
