@@ -39,7 +39,7 @@ class Pair:
         self.artifact = flexnn.compile(write_pair(folder / f"{form}.onnx", kind, form), folder / "m.flexnn")
 
     def given(self, hidden: Array, seen: int) -> dict[str, Array]:
-        """What a session takes once."""
+        """Inputs that a session takes once."""
         mask = np.zeros((1, hidden.shape[1]), np.int64)
         mask[:, :seen] = 1
         feed = {"encoder_attention_mask": mask} if self.kind == "t5" else {}

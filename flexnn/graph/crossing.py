@@ -40,7 +40,7 @@ class Attended(NamedTuple):
 
 @dataclass(frozen=True)
 class Once:
-    """What is made once for many runs."""
+    """Model of what is made once for many runs."""
 
     model: Model
     """Its outputs are state."""

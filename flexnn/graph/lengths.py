@@ -36,7 +36,7 @@ class Lengths:
         self._model, self._past, self._tokens, self._given, self._rows = model, past, tokens, given or {}, rows
         self.examples = EXAMPLES if past else tuple((0, new) for _, new in EXAMPLES)
         self._bound: dict[tuple[int, int], BoundShapes] = {}
-        self.most_bytes = MASK_BYTES_MAX
+        self.most_bytes, self.taken_bytes = MASK_BYTES_MAX, 0
         self.counts_tokens = False
         """Whether a count of tokens says where new ones stand: a model without a past takes all of them."""
         self._maker = {name: node for node in model.graph.nodes for name in node.output if name}
@@ -251,6 +251,7 @@ class Lengths:
         self.value(mask, past, new, known)
         made = sum(array.nbytes for name, array in known.items() if name in self._maker)
         needed = made * (size // _TRIED + 1) ** 2
+        self.taken_bytes = max(self.taken_bytes, needed)
         if needed > self.most_bytes:
             raise OpeningError(mask, needed)
 

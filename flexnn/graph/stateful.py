@@ -41,7 +41,9 @@ class Stateful:
     states: tuple[str, ...]
     """Names of the outputs that are state."""
     once: Once | None = None
-    """What is made of an encoder's output; its states are inputs here."""
+    """Model of what is made of an encoder's output; its states are inputs here."""
+    opening_bytes: int = 0
+    """Bytes that computing masks took, at most."""
 
 
 def stateful(
@@ -149,7 +151,7 @@ class _Rewriting:
                     f"input {port.name!r} is read by other nodes than attention over an encoder's output, so it cannot "
                     "be given once"
                 )
-        return Stateful(replace(self._model, graph=graph), tokens.name, tuple(self._states), once)
+        return Stateful(replace(self._model, graph=graph), tokens.name, tuple(self._states), once, lengths.taken_bytes)
 
     def _without_past(self, crossing: Crossing, tokens: str, known: set[int]) -> dict[int, Attended]:
         """Return attention over an encoder's output, and over tokens alone where the model has no past, by its last

@@ -1,4 +1,4 @@
-"""What a decoder makes of an encoder's output, once for many runs: keys and values of its cross-attention.
+"""Keys and values of cross-attention, which a decoder makes of an encoder's output once for many runs.
 
 There is a program for each of a few numbers of rows, and an output is filled up to the next of these: attention reads
 no more rows than there were. So nothing is bound or planned for an input (docs/decisions/0053-state.md).
@@ -70,7 +70,7 @@ class StateOnce:
             for name, tensor, at in zip(once.states, tensors, ends[:-1], strict=True)
         }
         self.length = np.zeros(1, np.int64)
-        """How many rows there are; 0 before anything was given."""
+        """Number of rows there are; 0 before anything was given."""
         self._planners: list[Planner] = []
 
     @property

@@ -45,6 +45,8 @@ WIDTH_NODE_BYTES = 19 << 8
 """Bytes of a node in the graph, the planner and the program of a number of tokens: measured 1.6 to 4.4 KiB, as the
 graphs of a session share a model, which is counted by itself.
 """
+OPENING_BYTES = 16 << 20
+"""Bytes that opening may take to find out that a budget is too small."""
 MODULE_BYTES = 1 << 19
 """Bytes of modules and heap of a session with state beyond those of binding: up to 0.3 MiB measured."""
 
@@ -88,7 +90,7 @@ class StateRun:
         self.capacity = options.kv_capacity or 0
         self._all_rows = options.all_logits
         made = self._made(stored.model)
-        self._tokens = made.tokens
+        self._tokens, self._opening_bytes = made.tokens, made.opening_bytes
         self._stored_inputs = stored.model.graph.inputs
         self._beside: dict[str, Array] = {}
         """Inputs of the programs that are no tokens, by name; all others are the length."""
@@ -131,10 +133,9 @@ class StateRun:
         return _Width(tokens, graph, _finished(graph, segments))
 
     def _made(self, model: Model) -> Stateful:
-        """Return the model with state. Raises BudgetError where computing its masks takes more than the budget."""
-        options, most = self._options, {}
-        if options.memory is not None:
-            most["most_bytes"] = options.memory
+        """Return the model with state. Raises BudgetError where computing its masks takes much more than the budget."""
+        options = self._options
+        most = MASK_BYTES_MAX if options.memory is None else max(options.memory, OPENING_BYTES)
         try:
             return stateful(
                 model,
@@ -142,7 +143,7 @@ class StateRun:
                 options.kv,
                 all_rows=options.all_logits,
                 cross_capacity=options.cross_capacity,
-                **most,
+                most_bytes=most,
             )
         except OpeningError as error:
             if options.memory is None or error.nbytes > MASK_BYTES_MAX:
@@ -227,9 +228,17 @@ class StateRun:
 
     def _planned(self, memory: int | None) -> Placed:
         """Return the plan of each width, and its program at its place in the arena. Raises BudgetError."""
-        if self._once is None:
-            return self._plans.placed(memory, self._fixed())
-        found, self._once_plans = self._once.placed(self._plans, memory, self._fixed())
+        fixed = self._fixed()
+        least = self._opening_bytes + fixed["model"] + fixed["base"]
+        try:
+            if self._once is None:
+                found = self._plans.placed(memory, fixed)
+            else:
+                found, self._once_plans = self._once.placed(self._plans, memory, fixed)
+        except BudgetError as error:
+            raise error if error.minimum >= least else BudgetError(least, error.budget) from None
+        if memory is not None and memory < least:
+            raise BudgetError(least, memory)
         return found
 
     def _bind(self, plans: Placed) -> None:
