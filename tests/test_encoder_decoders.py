@@ -10,6 +10,7 @@ import onnxruntime
 import pytest
 
 import flexnn
+from flexnn.run.stateful import StateRun
 from flexnn.session import open_for_tests
 from tests.support.pairs import SMALL, PairCaller, write_pair
 
@@ -73,6 +74,9 @@ def test_half_precision_is_near(tmp_path: Path) -> None:
     pair, hidden = Pair(tmp_path, "t5", "alone"), hidden_of(20)
     ids = np.random.default_rng(1).integers(0, SMALL.vocabulary, (1, 9))
     with flexnn.Session(pair.artifact, kv_capacity=16, cross_capacity=32) as session:
+        run = session._run
+        assert isinstance(run, StateRun)
+        assert all(node.op != "cast" for node in run._widths[-1].graph.nodes)  # attention widens what it reads
         (made,) = session.run(None, {"input_ids": ids, **pair.given(hidden, 20)})
     np.testing.assert_allclose(made, pair.theirs.outputs(ids, hidden, 20)["logits"][:, -1:], atol=1e-2)
 
