@@ -252,14 +252,14 @@ def test_programs_pin_the_same_weights_in_the_same_places(tmp_path: Path) -> Non
     with pytest.raises(flexnn.BudgetError) as refused:
         flexnn.Session(artifact, memory="1MiB", kv_capacity=128)
     least = refused.value.minimum
-    for more in (0, 3 << 19, 3 << 20):
+    for more in (0, 2 << 20, 3 << 20):
         with flexnn.Session(artifact, least + more, kv_capacity=128, profile="analytic") as session:
             run = session._run
             assert isinstance(run, StateRun)
             programs = [width.program.plan.program for width in run._widths if width.program is not None]
             pinned = [program.pinned.tobytes() for program in programs]
             assert pinned == pinned[:1] * len(WIDTHS)
-            assert (session.plan.pinned_bytes > more // 2) == (more > 0)
+            assert session.plan.pinned_bytes >= more // 4
             for width in run._widths[1:]:  # the first one has read what is pinned
                 assert width.program is not None
                 assert width.program.pinning["moved"] == width.program.pinning["read"] == 0

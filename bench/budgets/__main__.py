@@ -6,6 +6,8 @@
     rebudget   what a new budget of an open session takes
     limit      runs under a hard limit of the kernel's (root)
     auto       a budget that follows the system, in a control group (root)
+    text       text of a language model under a hard limit, beside llama.cpp (root)
+    tokens     memory and time of 1,000 tokens of a language model
     dynamic    random graphs whose sizes and paths data decide, around their smallest budgets
 
 python -m bench.budgets PART --help tells of each.
@@ -17,7 +19,7 @@ import sys
 
 from bench.cli import dispatch
 
-NAMES = ("promise", "headline", "predict", "rebudget", "limit", "auto", "dynamic")
+NAMES = ("promise", "headline", "predict", "rebudget", "limit", "auto", "text", "tokens", "dynamic")
 
 if __name__ == "__main__":
     sys.exit(dispatch("bench.budgets", __doc__, {part: f"bench.budgets.{part}" for part in NAMES}))

@@ -29,7 +29,7 @@ import numpy as np
 from rich.console import Console
 
 from bench import ARTIFACTS, ROOT
-from bench.budgets.reading import read_alone
+from bench.budgets.reading import device
 from bench.cli import cli, table, tables, write_json
 from bench.models.artifacts import artifact
 from bench.models.catalogue import Model, chosen
@@ -94,17 +94,6 @@ def open_peer(peer: str, path: Path, threads: int, budget: int, saved: Path) -> 
     options.add_session_config_entry("session.disable_prepacking", "1")
     other = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     return lambda: other.run(None, feed), dict
-
-
-def device(session: Any, path: Path) -> dict[str, Any]:
-    """Closes the session, in whose place there is room then, and reads what its plan streams."""
-    plan, bytes_read = session.plan, session.last_run["bytes_read"]
-    session.close()
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
-    try:
-        return {"predicted": plan.predicted_ms, "bytes": bytes_read, "read_ms": read_alone(plan, fd)}
-    finally:
-        os.close(fd)
 
 
 def worker(peer: str, path: Path, threads: int, budget: int, feed: Path, repeat: int) -> None:

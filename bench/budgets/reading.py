@@ -11,11 +11,13 @@ import mmap
 import os
 import threading
 import time
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from bench.summary import median
 
 if TYPE_CHECKING:
+    import flexnn
     from flexnn.planning import Plan
 
 READERS, PIECE_BYTES_MAX = 3, 5 << 18
@@ -37,6 +39,17 @@ def read_alone(plan: Plan, direct_fd: int) -> float:
         times = [_round(pieces, view, direct_fd) for _ in range(1 + ROUNDS)]
         view.release()
     return median(times[1:]) * 1e3
+
+
+def device(session: flexnn.Session, path: Path) -> dict[str, Any]:
+    """Close the session, in whose place there is room then, and read what its plan streams."""
+    plan, bytes_read = session.plan, session.last_run["bytes_read"]
+    session.close()
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECT)
+    try:
+        return {"predicted": plan.predicted_ms, "bytes": bytes_read, "read_ms": read_alone(plan, fd)}
+    finally:
+        os.close(fd)
 
 
 def _pieces(offset: int, size: int, address: int) -> list[tuple[int, int, int]]:

@@ -5,6 +5,7 @@
     first     the first start ever: compile, measure, first result
     launcher  what flexnn exec adds to a program
     pool      three models in a pool, and in sessions of their own with as much memory
+    text      decoding and prompts of a language model beside llama.cpp
     ray       batch scoring in workers of Ray beside plain processes
 
 python -m bench.peers PART --help tells of each.
@@ -17,5 +18,5 @@ import sys
 from bench.cli import dispatch
 
 if __name__ == "__main__":
-    PARTS = {part: f"bench.peers.{part}" for part in ("compare", "open", "first", "launcher", "pool", "ray")}
+    PARTS = {part: f"bench.peers.{part}" for part in ("compare", "open", "first", "launcher", "pool", "text", "ray")}
     sys.exit(dispatch("bench.peers", __doc__, PARTS, default="compare"))
