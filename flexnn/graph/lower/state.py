@@ -6,12 +6,13 @@ import math
 
 import numpy as np
 
+from ..build import NO_ACT, add_node
 from ..ir import Attr
 from ..operators.attention import STATE_DTYPES
 from ..sources import SizesSource
 from ..state import CAPACITY, CROSS, LENGTHS, ONCE, are_shapes_made_up
 from .attention import HEADS, heads_of
-from .constant import Const
+from .constant import Const, sizes_const
 from .context import Context, Value, lowers
 
 
@@ -76,12 +77,12 @@ def past_lengths(ctx: Context) -> list[Value]:
     its new tokens. The output are the queries; a past that is not as long as these say is refused: a buffer with room
     for more tokens, or sequences of several lengths.
     """
-    q, keys = ctx.input(0), ctx.optional(1)
-    if are_shapes_made_up():
-        return [q]
+    q, keys, ends = ctx.input(0), ctx.optional(1), ctx.input(2)
     batch, tokens = ctx.shape(q)[:2]
     past = 0 if keys is None else ctx.shape(keys)[2]
     wanted = past + tokens
+    if are_shapes_made_up():
+        return [_checked(ctx, q, ends, wanted) if batch == 1 and not isinstance(ends, Const) else q]
     ends, total = ctx.input(2), ctx.constant_ints(3, "the total length of the sequences")
     if any(length != wanted for length in total or ()):
         raise ctx.error(
@@ -89,8 +90,8 @@ def past_lengths(ctx: Context) -> list[Value]:
             "new tokens: a past with room for more is not supported; open the session with kv_capacity, so that it "
             "keeps keys and values itself"
         )
-    if batch == 1 and not isinstance(ends, Const):  # the longest is the only one
-        return [q]
+    if batch == 1 and not isinstance(ends, Const):
+        return [_checked(ctx, q, ends, wanted)]
     known = ctx.known(ends, "the lengths of the sequences")
     flat = known.source.numbers if isinstance(known.source, SizesSource) else known.load()
     if any(end + 1 != wanted for end in flat.reshape(-1)):
@@ -99,6 +100,24 @@ def past_lengths(ctx: Context) -> list[Value]:
             "are not supported; run each by itself"
         )
     return [q]
+
+
+def _checked(ctx: Context, q: Value, ends: Value, wanted: int) -> Value:
+    """Return the queries, where a run finds the one last position to be that of the past and the new tokens; else it
+    fails: an index that is 0 then is out of range, in the first layer that reads the position.
+    """
+    name = f"seqlens_k, of a mask with zeros or a past with room for more, which are not supported ({ends})"
+    if not all(ctx.shape(q)) or any(node.name == name for node in ctx.graph.nodes):
+        return q
+    own = ctx.emit("cast", [ctx.reshape(ends, (1,))], {"to": "i64"}) if ctx.dtype(ends) != "i64" else ends
+    behind = np.empty(1, object)
+    behind[0] = 1 - wanted
+    lack = ctx.emit("pointwise", [own, sizes_const(f"{ctx.name}.behind", behind)], {"kind": "add"})
+    twice = ctx.emit("pointwise", [lack, lack], {"kind": "add"})  # -1 would be the last index
+    zero = add_node(
+        ctx.graph, name, "gather", [ctx.tensor(ctx.array(np.zeros(1, np.float32), "zero")), twice], {"axis": 0}
+    )
+    return ctx.emit("binary", [q, ctx.reshape(zero, (1, 1, 1))], {"kind": "add", **NO_ACT})
 
 
 def _capacity(ctx: Context) -> int:
