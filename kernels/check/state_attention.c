@@ -89,7 +89,8 @@ static double scores(const check_case *c, int h, int i, int64_t first, int64_t l
 
 static void expect_row(const check_case *c, check_expected *e, int h, int i, double *score) {
     const fx_state_attention_params *p = &c->params.state_attention;
-    const int64_t last = length_of(c) + (p->is_whole ? 0 : i + 1), first = p->window && last > p->window ? last - p->window : 0;
+    const int64_t last = length_of(c) + (p->is_whole ? 0 : i + 1),
+                  first = p->window && last > p->window ? last - p->window : 0;
     const double sink = p->has_sinks ? ((const float *)c->in[3])[h] : -INFINITY;
     const double off = scores(c, h, i, first, last, score) + 1e-6;
     double max = sink, total;

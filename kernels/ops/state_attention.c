@@ -31,9 +31,11 @@ static fx_operand operand_of(const fx_state_attention_params *p, int operand) {
 static fx_status check(uint32_t kernel, const fx_params *u) {
     const fx_state_attention_params *p = &u->state_attention;
     if (kernel != 0 || !fx_state_fits(p->dtype, p->groups, p->capacity, p->d) || p->m < 1 ||
-        (p->m > p->capacity && !p->is_whole) || p->heads < 1 || p->heads % p->groups || p->heads > INT32_MAX / p->m || p->window < 0 || p->has_sinks < 0 ||
-        p->has_sinks > 1 || p->has_bias < 0 || p->has_bias > 1 - p->has_sinks || p->is_whole < 0 || p->is_whole > 1 ||
-        (p->is_whole && (p->window || p->has_bias)) || (p->has_bias && p->softcap != 0) || !(p->scale > 0) || !(p->softcap >= 0) || isinf(p->scale) || isinf(p->softcap))
+        (p->m > p->capacity && !p->is_whole) || p->heads < 1 || p->heads % p->groups || p->heads > INT32_MAX / p->m ||
+        p->window < 0 || p->has_sinks < 0 || p->has_sinks > 1 || p->has_bias < 0 || p->has_bias > 1 - p->has_sinks ||
+        p->is_whole < 0 || p->is_whole > 1 || (p->is_whole && (p->window || p->has_bias)) ||
+        (p->has_bias && p->softcap != 0) || !(p->scale > 0) || !(p->softcap >= 0) || isinf(p->scale) ||
+        isinf(p->softcap))
         return FX_ERR_PARAMS;
     if (!fx_operand_fits(operand_of(p, 0), 0) || !fx_operand_fits(operand_of(p, FX_OUTPUT), 1))
         return FX_ERR_PARAMS;
