@@ -217,7 +217,7 @@ SAMPLES: dict[str, tuple[list[Operand], dict[str, Attr]]] = {
     ),
     "state_attention": (
         [((1, 4, 3, 4), "f32"), ((2, 2, 8, 4), "f16"), ((1,), "i64"), ((4,), "f32")],
-        {"scale": 0.5, "softcap": 0.0, "window": 0, "is_whole": 0},
+        {"scale": 0.5, "softcap": 0.0, "window": 0},
     ),
     "rotary": (f32((1, 2, 3, 4), (1, 1, 3, 2), (1, 1, 3, 2)), {"turned": 4, "is_interleaved": 0}),
 }

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..build import NO_ACT, add_node
 from ..ir import Attr
-from ..operators.attention import STATE_DTYPES
+from ..operators.attention import STATE_DTYPES, WHOLE
 from ..sources import SizesSource
 from ..state import CAPACITY, CROSS, LENGTHS, ONCE, are_shapes_made_up
 from .attention import HEADS, heads_of
@@ -36,7 +36,7 @@ def cached_attention(ctx: Context) -> list[Value]:
     attrs: dict[str, Attr] = {"scale": scale, "softcap": ctx.number("softcap", 0.0), "window": window}
     added = ctx.optional(4)
     inputs = [q, state, length] if added is None else [q, state, length, added]
-    y: Value = ctx.emit("state_attention", inputs, attrs | {"is_whole": 0})
+    y: Value = ctx.emit("state_attention", inputs, attrs)
     return [_as_queries(ctx, y), state]
 
 
@@ -56,8 +56,12 @@ def cross_attention(ctx: Context) -> list[Value]:
     if ctx.dtype(q) != "f32" or ctx.shape(q)[0] != 1:
         raise ctx.error(f"queries {ctx.dtype(q)}{list(ctx.shape(q))}: float32 and a batch of one are supported")
     scale = ctx.number("scale", 0.0) or 1 / math.sqrt(ctx.shape(q)[3])
-    attrs: dict[str, Attr] = {"scale": scale, "softcap": ctx.number("softcap", 0.0), "window": 0, "is_whole": 1}
-    return [_as_queries(ctx, ctx.emit("state_attention", [q, ctx.input(1), ctx.tensor(ctx.input(2))], attrs))]
+    attrs: dict[str, Attr] = {"scale": scale, "softcap": ctx.number("softcap", 0.0), "window": 0}
+    return [
+        _as_queries(
+            ctx, ctx.emit("state_attention", [q, ctx.input(1), ctx.reshape(ctx.tensor(ctx.input(2)), WHOLE)], attrs)
+        )
+    ]
 
 
 @lowers(ONCE)
