@@ -189,7 +189,8 @@ OPERATORS = (
         name="state_attention",
         attrs={"scale": Float(), "softcap": Float(), "window": Int()},
         # q [1,heads,m,d], the state that these tokens are appended to, the length before them, and sinks [heads], or
-        # what is added to scores [heads,capacity]; the output is [1,m,heads,d]. A length of shape WHOLE: the state is another's.
+        # what is added to scores [heads,capacity]; the output is [1,m,heads,d]. A length of shape WHOLE: the state is
+        # another one's.
         inputs=(3, 4),
         dtypes=("f32", "f16", "i64"),
         infer=_infer_over_state,
