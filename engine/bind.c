@@ -42,6 +42,7 @@ static int64_t lay_out(char *memory, const fx_program *p, const fx_engine *e) {
     COPY(pinned, p->pinned_count);
     COPY(loads, p->load_count);
     COPY(tables, p->table_count);
+    COPY(spills, p->spill_count);
     COPY(crcs, p->crc_count);
     COPY(io_bytes, p->input_count + p->output_count);
     for (int i = 0; i < FX_PREDECESSORS; i++)
@@ -55,6 +56,8 @@ static int64_t lay_out(char *memory, const fx_program *p, const fx_engine *e) {
     CARVE(tasks, largest_group(p), 1);
     CARVE(costs, p->group_count ? p->group_count : p->step_count, 1);
     CARVE(tables, p->table_count, 1);
+    CARVE(stores, largest_group(p), p->spill_count);
+    CARVE(spill_crcs, p->spill_crc_count, p->spill_count);
 #undef COPY
 #undef CARVE
     return used;

@@ -41,8 +41,9 @@ static int equal(const void *a, const void *b, uint32_t count, size_t bytes) {
 static int may_share(const fx_program *a, const fx_program *b) {
     return a->file.fd == b->file.fd && a->node_count == b->node_count && a->step_count == b->step_count &&
            a->group_count == b->group_count && a->load_count == b->load_count && a->table_count == b->table_count &&
-           a->crc_count == b->crc_count && a->input_count == b->input_count && a->output_count == b->output_count &&
-           fx_share_pins(a, b) && equal(a->groups, b->groups, a->group_count, sizeof *a->groups) &&
+           !a->spill_count && !b->spill_count && a->crc_count == b->crc_count && a->input_count == b->input_count &&
+           a->output_count == b->output_count && fx_share_pins(a, b) &&
+           equal(a->groups, b->groups, a->group_count, sizeof *a->groups) &&
            equal(a->loads, b->loads, a->load_count, sizeof *a->loads) &&
            equal(a->tables, b->tables, a->table_count, sizeof *a->tables) &&
            equal(a->crcs, b->crcs, a->crc_count, sizeof *a->crcs);

@@ -52,6 +52,11 @@ static void trace_request(fx_engine *e, const fx_request *request) {
         l->ended_ns = span->end_ns = fx_now_ns();
 }
 
+/* The checksums of a load: the file's, or those of the rows that steps of the same run have stored. */
+static const uint32_t *crcs_of(const fx_bound *b, const fx_load *load) {
+    return fx_load_is_spilled(load) ? b->spill_crcs : b->program.crcs;
+}
+
 /* Retires requests that have arrived. The mutex is unlocked while bytes are checked. */
 static void retire(fx_engine *e) {
     fx_loader *l = &e->loading;
@@ -63,7 +68,7 @@ static void retire(fx_engine *e) {
         if (error.status == FX_OK) {
             pthread_mutex_unlock(&l->mutex);
             if (!request->at)
-                l->check = fx_check_start(e->crc_path, e->turns[request->turn % FX_RUNS].bound->program.crcs, load,
+                l->check = fx_check_start(e->crc_path, crcs_of(e->turns[request->turn % FX_RUNS].bound, load), load,
                                           e->arena.memory);
             error = fx_check_to(&l->check, load, request->at + request->bytes);
             pthread_mutex_lock(&l->mutex);

@@ -12,7 +12,7 @@ void fx_poison_step(const fx_bound *b, const fx_step *step, const fx_call *call)
     const fx_node *node = &b->program.nodes[step->node];
     if (node->workspace_bytes)
         fx_poison(call->workspace, node->workspace_bytes * b->engine->workers.threads);
-    if (!b->first_steps[step - b->program.steps] || fx_op_traits(node->op) & FX_TRAIT_KEEPS)
+    if (!call->out || !b->first_steps[step - b->program.steps] || fx_op_traits(node->op) & FX_TRAIT_KEEPS)
         return;
     int64_t lo, hi;
     fx_op_extent(node->op, call->params, FX_OUTPUT, &lo, &hi);

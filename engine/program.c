@@ -2,6 +2,7 @@
 #include "flexnn/engine.h"
 #include "flexnn/kernels.h"
 #include "overlaps.h"
+#include "spill.h"
 #include "table_rows.h"
 
 #include <stddef.h>
@@ -25,6 +26,8 @@ static int operand_inside(const fx_program *p, const fx_node *node, int number, 
         return lo == hi;
     if (o->base == FX_BASE_FILE)
         return number == 0 && fx_table_check(p, node, o) == FX_OK;
+    if (o->base == FX_BASE_SPILL)
+        return number == FX_OUTPUT && fx_spill_check_node(p, node) == FX_OK;
     if (o->base == FX_BASE_ARENA)
         size = p->arena_bytes;
     else if (o->base > 0 && (uint32_t)o->base - 1 < p->input_count + p->output_count)
@@ -88,7 +91,9 @@ static fx_status check_file(const fx_program *p, const fx_load *load) {
     if (!inside(load->check_lead, load->check_bytes, load->bytes) || load->chunk_bytes <= 0)
         return FX_ERR_PARAMS;
     int64_t chunks = load->check_bytes / load->chunk_bytes + (load->check_bytes % load->chunk_bytes != 0);
-    return inside(load->crc_first, chunks, p->crc_count) ? FX_OK : FX_ERR_BOUNDS;
+    return inside(load->crc_first, chunks, fx_load_is_spilled(load) ? p->spill_crc_count : p->crc_count)
+               ? FX_OK
+               : FX_ERR_BOUNDS;
 }
 
 static fx_status check_load(const fx_program *p, const fx_load *load) {
@@ -143,12 +148,13 @@ fx_status fx_program_check(const fx_program *p, int threads, const fx_kernels *k
     *error = (fx_error){.index = -1};
     if (threads < 1 || threads > FX_MAX_THREADS || p->node_count > COUNT_MAX || p->step_count > COUNT_MAX ||
         p->load_count > COUNT_MAX || p->pinned_count > COUNT_MAX || p->table_count > COUNT_MAX ||
-        p->crc_count > 8 * COUNT_MAX || p->input_count > COUNT_MAX || p->output_count > COUNT_MAX ||
-        p->group_count > p->step_count)
+        p->spill_count > COUNT_MAX || p->spill_crc_count > 8 * COUNT_MAX || p->crc_count > 8 * COUNT_MAX ||
+        p->input_count > COUNT_MAX || p->output_count > COUNT_MAX || p->group_count > p->step_count)
         return fail(error, FX_ERR_PARAMS, -1, 0);
     if ((p->node_count && !p->nodes) || (p->step_count && !p->steps) || (p->load_count && !p->loads) ||
-        (p->pinned_count && !p->pinned) || (p->table_count && !p->tables) || (p->group_count && !p->groups) ||
-        (p->crc_count && !p->crcs) || (p->input_count + p->output_count && !p->io_bytes))
+        (p->pinned_count && !p->pinned) || (p->table_count && !p->tables) || (p->spill_count && !p->spills) ||
+        (p->group_count && !p->groups) || (p->crc_count && !p->crcs) ||
+        (p->input_count + p->output_count && !p->io_bytes))
         return fail(error, FX_ERR_PARAMS, -1, 0);
     if (!groups_cover(p))
         return fail(error, FX_ERR_PARAMS, -1, 0);
@@ -161,7 +167,7 @@ fx_status fx_program_check(const fx_program *p, int threads, const fx_kernels *k
     for (uint32_t i = 0; i < p->table_count; i++) {
         const fx_load *table = &p->tables[i];
         fx_status status = check_file(p, table);
-        if (status == FX_OK && (table->check_lead || table->check_bytes != table->bytes))
+        if (status == FX_OK && (table->check_lead || table->check_bytes != table->bytes || fx_load_is_spilled(table)))
             status = FX_ERR_PARAMS;
         if (status != FX_OK)
             return fail(error, status, -1, 0);
@@ -180,6 +186,8 @@ fx_status fx_program_check(const fx_program *p, int threads, const fx_kernels *k
         for (uint32_t i = 0; i < (pinned ? p->pinned_count : p->load_count); i++) {
             const fx_load *load = pinned ? &p->pinned[i] : &p->loads[i];
             fx_status status = check_load(p, load);
+            if (status == FX_OK && pinned && fx_load_is_spilled(load))
+                status = FX_ERR_PARAMS;
             if (status == FX_OK && !pinned &&
                 (load->wait_steps < -(int64_t)p->step_count || load->wait_steps >= (int64_t)p->step_count))
                 status = FX_ERR_PARAMS;
@@ -190,6 +198,8 @@ fx_status fx_program_check(const fx_program *p, int threads, const fx_kernels *k
                 return status;
             }
         }
-    fx_status status = check_progress(p, error);
+    fx_status status = fx_spill_check(p, error);
+    if (status == FX_OK)
+        status = check_progress(p, error);
     return status == FX_OK ? fx_program_check_overlaps(p, threads, error) : status;
 }

@@ -207,14 +207,15 @@ static fx_request *begin(fx_engine *e, fx_awaited *w) {
         return NULL;
     const fx_program *p = &turn_at(e, l->next_turn)->bound->program;
     const fx_load *load = &p->loads[l->next_index];
+    const int is_spilled = fx_load_is_spilled(load);
     fx_request *request = &l->requests[l->begun++ % FX_REQUESTS];
     *request = (fx_request){.turn = l->next_turn,
                             .index = l->next_index,
                             .at = l->next_at,
                             .bytes = fx_request_bytes(load, l->next_at),
                             .target = e->arena.memory + load->address + l->next_at,
-                            .file = p->file,
-                            .file_offset = load->file_offset + l->next_at};
+                            .file = is_spilled ? p->spill : p->file,
+                            .file_offset = load->file_offset + l->next_at - (is_spilled ? FX_SPILL_FROM : 0)};
     l->next_at += request->bytes;
     if (l->next_at == load->bytes) {
         l->next_at = 0;

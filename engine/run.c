@@ -54,7 +54,15 @@ static void *address(const fx_engine *e, const fx_place *o, void *const *buffers
     return (o->base == FX_BASE_ARENA ? e->arena.memory : (char *)buffers[o->base - 1]) + o->offset;
 }
 
-static void make_task(const fx_bound *b, const fx_step *step, void *const *buffers, fx_task *task) {
+fx_status fx_step_fail(fx_engine *e, fx_error error) {
+    int none = 0; /* the first thread that fails reports its error */
+    if (atomic_compare_exchange_strong(&e->step_failed, &none, 1))
+        e->step_error = error;
+    return error.status;
+}
+
+static void make_task(fx_bound *b, const fx_step *step, void *const *buffers, uint32_t number) {
+    fx_task *task = &b->tasks[number];
     const fx_engine *e = b->engine;
     const fx_node *node = &b->program.nodes[step->node];
     *task = (fx_task){.call = {.kernels = e->kernels,
@@ -75,6 +83,10 @@ static void make_task(const fx_bound *b, const fx_step *step, void *const *buffe
     if (e->poison)
         fx_poison_step(b, step, &task->call);
     task->units = fx_op_units(e->kernels, node->op, node->kernel, &node->params, step->window, e->workers.cut_threads);
+    if (node->out.base == FX_BASE_SPILL) {
+        task->units = fx_spill_begin(b, node, &b->stores[number]);
+        task->call.sink = &b->stores[number].face;
+    }
 }
 
 /* Makes absolute times relative to start; empty spans stay 0 to 0. */
@@ -108,8 +120,9 @@ static fx_status run_steps(fx_bound *b, void *const *buffers, fx_bound *const *n
     fx_status status = prepare(b, next, next_count, poll);
     if (status != FX_OK)
         return fx_fail(error, status, 0);
-    atomic_store(&e->table_failed, 0);
+    atomic_store(&e->step_failed, 0);
     atomic_store(&e->table_bytes_read, 0);
+    atomic_store(&e->bytes_written, 0);
     const int64_t loads_before = fx_turn_loads(b);
     for (uint32_t first = 0, group = 0, count; first < p->step_count; first += count, group++) {
         const fx_step *steps = &p->steps[first];
@@ -125,7 +138,7 @@ static fx_status run_steps(fx_bound *b, void *const *buffers, fx_bound *const *n
         if (status != FX_OK)
             return status;
         for (uint32_t i = 0; i < count; i++)
-            make_task(b, &steps[i], buffers, &b->tasks[i]);
+            make_task(b, &steps[i], buffers, i);
         fx_span *lanes = b->lanes ? &b->lanes[(int64_t)first * e->workers.threads] : NULL;
         if (lanes)
             memset(lanes, 0, count * (size_t)e->workers.threads * sizeof *lanes);
@@ -133,8 +146,8 @@ static fx_status run_steps(fx_bound *b, void *const *buffers, fx_bound *const *n
         status = fx_workers_run(&e->workers, b->tasks, count, parts, lanes, poll);
         if (status != FX_OK) {
             fx_fail(error, status, 0);
-            if (atomic_load(&e->table_failed))
-                error->os_error = e->table_error.os_error, error->file_offset = e->table_error.file_offset;
+            if (atomic_load(&e->step_failed))
+                *error = e->step_error;
             error->index = steps->node;
             return status;
         }
@@ -159,6 +172,7 @@ fx_status fx_run_bound(fx_bound *b, void *const *buffers, fx_bound *const *next,
         return status;
     }
     stats->bytes_read = atomic_load(&e->table_bytes_read);
+    stats->bytes_written = atomic_load(&e->bytes_written);
     if (b->program.load_count)
         stats->bytes_read += atomic_exchange(&e->bytes_read[e->turn % FX_RUNS], 0);
     stats->run_ns = fx_now_ns() - start;

@@ -33,6 +33,7 @@ static uint32_t body_of(const fx_bound *b) {
     crc = fx_seal_more(path, crc, p->pinned, p->pinned_count, sizeof *p->pinned);
     crc = fx_seal_more(path, crc, p->loads, p->load_count, sizeof *p->loads);
     crc = fx_seal_more(path, crc, p->tables, p->table_count, sizeof *p->tables);
+    crc = fx_seal_more(path, crc, p->spills, p->spill_count, sizeof *p->spills);
     crc = fx_seal_more(path, crc, p->crcs, p->crc_count, sizeof *p->crcs);
     crc = fx_seal_more(path, crc, p->io_bytes, (uint64_t)p->input_count + p->output_count, sizeof *p->io_bytes);
     crc = fx_seal_more(path, crc, t->used, (uint64_t)t->used_count, sizeof *t->used);

@@ -10,6 +10,7 @@
 #include "read.h"
 #include "seal.h"
 #include "sharing.h"
+#include "spill.h"
 #include "sync.h"
 #include "table_rows.h"
 #include "touches.h"
@@ -65,6 +66,8 @@ struct fx_bound {
     fx_task *tasks;          /* [steps of the largest group] */
     fx_cost *costs;          /* [group_count, or step_count without groups] */
     fx_stored_table *tables; /* [table_count] */
+    fx_spill_store *stores;  /* [steps of the largest group]; NULL without spills */
+    uint32_t *spill_crcs;    /* [spill_crc_count], of the rows stored in this run */
     fx_seal seal;
 
     fx_touches touches; /* sealed, too */
@@ -134,10 +137,10 @@ struct fx_engine {
     int is_suspect;   /* something failed: seals are checked before the next run, weights before they are kept */
     fx_jitter jitter;
 
-    /* Rows of tables, read in this run. */
-    _Atomic int64_t table_bytes_read;
-    atomic_int table_failed; /* the first thread that sets it fills in */
-    fx_error table_error;    /* os_error, file_offset */
+    /* Rows of tables that steps read in this run, and rows of activations that they stored. */
+    _Atomic int64_t table_bytes_read, bytes_written;
+    atomic_int step_failed; /* the first thread that sets it fills in */
+    fx_error step_error;    /* os_error, file_offset, is_write */
 
     fx_file *left; /* by a caller that closed the engine while readers read */
     uint32_t left_count;
@@ -210,6 +213,9 @@ void fx_engine_trim_heap(const fx_engine *e);
 /* One run of a program; the arena does not change meanwhile. After an error the loader has been asked to pause. */
 fx_status fx_run_bound(fx_bound *b, void *const *buffers, fx_bound *const *next, uint32_t next_count, fx_poll *poll,
                        fx_run_stats *stats, fx_error *error);
+
+/* Keeps why a step's reading or writing failed, where none has failed before; returns the error's status. */
+fx_status fx_step_fail(fx_engine *e, fx_error error);
 
 /* Checks all of a tape: FX_ERR_PARAMS, FX_ERR_OVERLAP. */
 fx_status fx_tape_check(const fx_engine *e, const fx_tape *t, fx_error *error);

@@ -37,13 +37,6 @@ fx_status fx_table_check(const fx_program *p, const fx_node *node, const fx_plac
     return table->bytes / rows.bytes >= rows.count ? FX_OK : FX_ERR_BOUNDS;
 }
 
-static fx_status fail(fx_engine *e, fx_error error) {
-    int none = 0; /* the first thread that fails reports its error */
-    if (atomic_compare_exchange_strong(&e->table_failed, &none, 1))
-        e->table_error = error;
-    return error.status;
-}
-
 static fx_status read_chunk(const fx_row_table *face, int64_t i, void *workspace, const char **chunk) {
     const fx_stored_table *t = (const fx_stored_table *)face;
     fx_engine *e = t->bound->engine;
@@ -59,7 +52,7 @@ static fx_status read_chunk(const fx_row_table *face, int64_t i, void *workspace
     }
     const fx_error error = fx_read(file, to, end - begin, begin);
     if (error.status != FX_OK)
-        return fail(e, error);
+        return fx_step_fail(e, error);
     atomic_fetch_add(&e->table_bytes_read, end - begin);
     if (e->read_bytes_per_second) {
         const int64_t ns = (int64_t)((double)(end - begin) * 1e9 / (double)e->read_bytes_per_second);
@@ -67,7 +60,7 @@ static fx_status read_chunk(const fx_row_table *face, int64_t i, void *workspace
     }
     *chunk = to + (offset - begin);
     if (fx_crc32c_by(e->crc_path, 0, *chunk, (size_t)bytes) != t->bound->program.crcs[t->place->crc_first + i])
-        return fail(e, (fx_error){.status = FX_ERR_CHECKSUM, .file_offset = offset});
+        return fx_step_fail(e, (fx_error){.status = FX_ERR_CHECKSUM, .file_offset = offset});
     return FX_OK;
 }
 

@@ -38,6 +38,7 @@ def plan(
     reuse_outputs: bool = False,
     own_outputs: bool = True,
     deterministic: bool = False,
+    spill: str | os.PathLike[str] | None = None,
     explain: bool = False,
 ) -> Plan:
     """Plan a model inside a budget without running it.
@@ -57,6 +58,7 @@ def plan(
         reuse_outputs: As for Session.
         own_outputs: As for Session.
         deterministic: As for Session.
+        spill: As for Session; nothing is made in the folder.
         explain: Whether the plan says what its memory and time are made of (``plan.explanation``); takes a few more
             plans. Models that branch, or whose shapes are open, have no explanation.
 
@@ -79,6 +81,7 @@ def plan(
         reuse_outputs=reuse_outputs,
         own_outputs=own_outputs,
         deterministic=deterministic,
+        spill=spill,
     )
     with planning(os.fsdecode(path), options, shapes or {}) as plans:
         return plans.plan(explained=explain)
@@ -96,6 +99,7 @@ class Plans:
             self._planner = Planner(file.artifact.graph, self._setting, groups=options.groups)
         else:
             file.refuse_groups(options.groups)
+            file.refuse_spill(options.spill)
 
     def plan(self, *, explained: bool = False) -> Plan:
         """Return the plan for the budget of the options. Raises BudgetError, GraphError."""

@@ -64,6 +64,9 @@ class Session(StateCalls):
         deterministic: Whether kernels are chosen by rule, not by time, so that outputs are equal bit for bit whatever
             the threads, the budget and the session, on all machines of one instruction-set level. By default they
             are chosen by measured times, and may differ in the last bits.
+        spill: Folder on a device in which activations may be stored until they are read again, where that lets the
+            budget hold the model or run it faster: in a file without a name that only this user could read, and that
+            ends with the session. Fixed shapes only. By default nothing is written.
         kv_capacity: Rows of keys and values that a decoder keeps from run to run, as state of the session: it takes
             new tokens only, and no past. Default: 1024 for a model that was imported with state, else no state.
         kv: Type of keys and values in the state: ``"f16"``, or ``"f32"``.
@@ -98,6 +101,7 @@ class Session(StateCalls):
         reuse_outputs: bool = False,
         own_outputs: bool = True,
         deterministic: bool = False,
+        spill: str | os.PathLike[str] | None = None,
         kv_capacity: int | None = None,
         kv: Kv = "f16",
         cross_capacity: int = 1024,
@@ -112,6 +116,7 @@ class Session(StateCalls):
             "reuse_outputs": reuse_outputs,
             "own_outputs": own_outputs,
             "deterministic": deterministic,
+            "spill": None if spill is None else os.path.abspath(os.fsdecode(spill)),
             "kv_capacity": kv_capacity,
             "kv": kv,
             "cross_capacity": cross_capacity,
@@ -218,7 +223,8 @@ class Session(StateCalls):
 
     @property
     def last_run(self) -> dict[str, int]:
-        """Figures of the last run: ``run_ns``, ``stall_ns`` (compute waiting for loads), ``bytes_read``. Empty before
+        """Figures of the last run: ``run_ns``, ``stall_ns`` (compute waiting for loads), ``bytes_read``, and with a
+        spill file ``bytes_written``. Empty before
         the first run.
         """
         return self._run.last_run

@@ -8,8 +8,8 @@
 #define LARGE 4096 /* blocks and slices */
 
 typedef struct blocks {
-    int64_t *start, *end, *first, *last; /* fixed */
-    int64_t *bytes, *use, *forced;       /* streamed slices */
+    int64_t *start, *end, *first, *last;    /* fixed */
+    int64_t *bytes, *use, *forced, *stored; /* streamed slices */
     int64_t *address, *wait;
     int32_t *begin, *until; /* steps of each node */
     int64_t fixed, slices;
@@ -53,6 +53,7 @@ static fx_status gather(blocks *b, const fx_draft *d, const fx_problem *p, const
         }
         b->bytes[b->slices] = slice->arena_bytes;
         b->use[b->slices] = slice->step;
+        b->stored[b->slices] = fx_stored_step(d, p, slice);
         b->forced[b->slices++] = forced;
     }
     return FX_OK;
@@ -61,14 +62,15 @@ static fx_status gather(blocks *b, const fx_draft *d, const fx_problem *p, const
 fx_status fx_draft_place(fx_draft *d, const fx_problem *p, const fx_choice *choices, int64_t working_bytes,
                          int from_top, int64_t *address, int64_t *node_address) {
     const size_t fixed = (size_t)p->lifetime_count + p->node_count + p->constant_count, slices = d->slice_count;
-    int64_t *memory = malloc((4 * fixed + 5 * slices + p->node_count + 1) * sizeof *memory);
+    int64_t *memory = malloc((4 * fixed + 6 * slices + p->node_count + 1) * sizeof *memory);
     if (!memory)
         return FX_ERR_MEMORY;
     blocks b = {.start = memory, .end = memory + fixed, .first = memory + 2 * fixed, .last = memory + 3 * fixed};
     b.bytes = memory + 4 * fixed;
     b.use = b.bytes + slices;
     b.forced = b.use + slices;
-    b.address = b.forced + slices;
+    b.stored = b.forced + slices;
+    b.address = b.stored + slices;
     b.wait = b.address + slices;
     b.begin = (int32_t *)(b.wait + slices);
     b.until = b.begin + p->node_count;
@@ -86,6 +88,7 @@ fx_status fx_draft_place(fx_draft *d, const fx_problem *p, const fx_choice *choi
                               .bytes = b.bytes,
                               .use = b.use,
                               .forced = b.forced,
+                              .stored = b.stored,
                               .from_top = from_top,
                               .is_large = b.fixed + b.slices > LARGE};
         status = fx_place_streams(&streams, b.address, b.wait);

@@ -69,7 +69,8 @@ fx_status fx_problem_check(const fx_problem *p) {
         if (!sane(p->variants[i].workspace_bytes))
             return FX_ERR_PARAMS;
     for (uint32_t i = 0; i < p->constant_count; i++)
-        if (!sane(p->constants[i].file_offset) || !sane(p->constants[i].bytes) || !sane(p->constants[i].room_bytes))
+        if (!sane(p->constants[i].file_offset) || !sane(p->constants[i].bytes) || !sane(p->constants[i].room_bytes) ||
+            p->constants[i].after_node < -1 || p->constants[i].after_node >= (int64_t)p->node_count)
             return FX_ERR_PARAMS;
     for (uint32_t i = 0; i < p->gap_count; i++)
         if (!sane(p->gaps[i].start) || !sane(p->gaps[i].end))

@@ -112,6 +112,8 @@ static void pin_items(const fx_problem *p, const int32_t *order, int64_t left, f
             continue; /* with a twin */
         if (item->constant >= 0) {
             const fx_constant *c = &p->constants[node->constant_first + item->constant];
+            if (c->after_node >= 0)
+                continue;
             int64_t bytes = fx_occupied_bytes(p, c->file_offset, c->bytes);
             if (bytes <= left) {
                 fx_pin_item(p, order[i], 0, choices);

@@ -64,6 +64,12 @@ static int64_t around(const fx_streams *p, int64_t cut, int64_t *at, place *out)
     return count;
 }
 
+/* First step from which on a slice may be read, as its place is free after step `until` and its bytes are stored. */
+static int64_t first_of(const fx_streams *p, const place *own, int64_t until) {
+    const int64_t stored = p->stored ? p->stored[own->slice] + own->last - p->use[own->slice] : until + 1;
+    return stored > until + 1 ? stored : until + 1;
+}
+
 static int64_t find(const fx_skyline *s, const fx_streams *p, int64_t slice, int64_t before, int64_t *until) {
     const fx_wish wish = {p->bytes[slice], p->forced[slice], before, p->from_top};
     return fx_skyline_find(s, &wish, until);
@@ -91,7 +97,7 @@ static fx_status place_from_cut(const fx_streams *p, int64_t cut, const place *f
         if (until >= own->last)
             return FX_ERR_BOUNDS;
         own->end = own->start + bytes;
-        own->first = until + 1;
+        own->first = first_of(p, own, until);
         if (own->first > fx_skyline_floor(sky))
             fx_skyline_raise(sky, own->first);
         status = fx_skyline_add(sky, own->start, own->end, own->last);
@@ -140,7 +146,7 @@ static fx_status look_back(const fx_streams *p, int64_t cut, const place *fixed,
         int64_t at = find(sky, p, own->slice, own->first - 1, &until);
         if (until >= own->first - 1)
             break;
-        *own = (place){at, at + bytes, until + 1, step, own->slice};
+        *own = (place){at, at + bytes, first_of(p, own, until), step, own->slice};
         status = fx_skyline_add(base, own->start, own->end, own->last);
     }
     return status;
@@ -157,7 +163,8 @@ static int sane(const fx_streams *p) {
             return 0;
     for (int64_t i = 0; i < p->count; i++)
         if (p->bytes[i] <= 0 || p->bytes[i] > BYTES_MAX || p->use[i] < (i ? p->use[i - 1] : 0) ||
-            p->use[i] >= p->steps || p->forced[i] < -1 || p->forced[i] > BYTES_MAX)
+            p->use[i] >= p->steps || p->forced[i] < -1 || p->forced[i] > BYTES_MAX ||
+            (p->stored && (p->stored[i] < -p->steps || p->stored[i] > p->use[i])))
             return 0;
     return 1;
 }

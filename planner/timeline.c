@@ -145,6 +145,8 @@ void fx_draft_time(fx_draft *d, const fx_problem *p) {
         k++;
         int64_t wait = barred + 1 - steps, least = slice->step + 1 - steps;
         wait = wait < least ? least : wait;
+        const int64_t stored = fx_stored_step(d, p, slice);
+        wait = wait < stored ? stored : wait;
         slice->wait_steps = (int32_t)(wait > slice->step ? slice->step : wait);
     }
     fx_draft_simulate(d, p);

@@ -1,12 +1,13 @@
-"""Damaged headers, sections, templates and ONNX files, guided by the coverage of the Python code that reads them.
+"""Damaged headers, sections, templates, ONNX and GGUF files, guided by the coverage of the Python code that reads them.
 
     python -m bench.faults guided header --seconds 60
     python -m bench.faults guided graph --seconds 600 --corpus FOLDER
 
 Each target gets bytes, which atheris (libFuzzer for Python) changes: ``header`` 128 bytes, ``graph`` and ``model`` the
-JSON of an artifact's first section, ``templates`` the bytes of an open model's templates, ``onnx`` a model. A checksum
-is none of its business: these are made right. Any exception that is not one of FlexNN's own, an input that takes over
-10 s, or 2 GiB of memory, is wrong; libFuzzer then writes the input to a file and ends with a status of its own.
+JSON of an artifact's first section, ``templates`` the bytes of an open model's templates, ``onnx`` and ``gguf`` a
+model, ``state`` a session's state. A checksum is none of its business: these are made right. Any exception that is not
+one of FlexNN's own, an input that takes over 10 s, or 2 GiB of memory, is wrong; libFuzzer then writes the input to a
+file and ends with a status of its own.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ LIMITS = ("-timeout=10", "-rss_limit_mb=2048", "-max_len=65536")
 
 READERS = (
     "flexnn.artifact", "flexnn.graph.attributes", "flexnn.graph.onnx_file", "flexnn.graph.operators",
-    "flexnn.graph.template_reader", "flexnn.regions.template_reader",
+    "flexnn.graph.template_reader", "flexnn.regions.template_reader", "flexnn.llm.gguf_file", "flexnn.llm.families",
+    "flexnn.llm.decoder", "flexnn.llm.weights", "flexnn.run.state_file",
 )  # fmt: skip
 """Modules that are watched; instrumenting takes seconds for each."""
 
@@ -114,7 +116,62 @@ def onnx(folder: Path) -> tuple[Target, list[bytes]]:
     return read, [(folder / f"{name}.onnx").read_bytes() for name in ("layers", "control")]
 
 
-TARGETS = {"header": header, "graph": graph, "model": model, "templates": templates, "onnx": onnx}
+def gguf(folder: Path) -> tuple[Target, list[bytes]]:
+    """The head of a GGUF file, and the decoder that is made of it."""
+    from bench.faults.subjects import write_gguf
+    from flexnn.llm.decoder import load_gguf
+
+    path = folder / "model.gguf"
+
+    def read(data: bytes) -> None:
+        path.write_bytes(data)
+        load_gguf(str(path))
+
+    return read, [write_gguf(folder / "good.gguf").read_bytes()]
+
+
+def state(folder: Path) -> tuple[Target, list[bytes]]:
+    """A file of a session's state: what it holds is taken whole, or the states stay as they were."""
+    import numpy as np
+
+    import flexnn
+    from flexnn._core import crc32c
+    from flexnn.run.state_file import load, save
+
+    path, model = str(folder / "state"), bytes(32)
+    states = [np.zeros((1, 2, 8, 4), np.float16) for _ in range(3)]
+    save(path, model, states, 5)
+    good = Path(path).read_bytes()
+    head = len(good) - 3 * 2 * 5 * 4 * 2 - 4
+
+    def read(data: bytes) -> None:
+        for array in states:
+            array.fill(7)
+        for sealed in (data, _sealed(data, head, crc32c)):
+            Path(path).write_bytes(sealed)
+            try:
+                assert 0 <= load(path, model, states) <= 8
+            except flexnn.StateError:
+                assert sealed is not data or all((array == 7).all() for array in states)
+
+    return read, [good]
+
+
+def _sealed(data: bytes, head: int, crc32c: Callable[[bytes], int]) -> bytes:
+    """Return a state's file with the checksums of its head, of ``head`` bytes, and of its rows."""
+    first, rows = data[: head - 4], data[head:-4]
+    return b"".join((first, crc32c(first).to_bytes(4, "little"), rows, crc32c(rows).to_bytes(4, "little")))
+
+
+TARGETS = {
+    "header": header,
+    "graph": graph,
+    "model": model,
+    "templates": templates,
+    "onnx": onnx,
+    "gguf": gguf,
+    "state": state,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,4 +1,4 @@
-"""Models for the benches of faults: one of fixed shapes, one of open shapes, and a chain of many nodes."""
+"""Models for the benches of faults: one of fixed shapes, one of open shapes, a chain of many nodes, and a GGUF file."""
 
 from __future__ import annotations
 
@@ -51,3 +51,32 @@ def smallest(artifact: Path, threads: int) -> int:
     with flexnn.Session(artifact, threads=threads, profile="analytic") as session:
         session.run(None, feed())
         return session.plan.minimum_memory
+
+
+def write_gguf(path: Path) -> Path:
+    """Write a decoder of one layer, 40 KiB."""
+    import gguf  # only for this
+
+    width, heads, rows = 32, 2, 48
+    writer = gguf.GGUFWriter(str(path), "llama")
+    writer.add_context_length(64)
+    writer.add_embedding_length(width)
+    writer.add_block_count(1)
+    writer.add_feed_forward_length(width)
+    writer.add_head_count(heads)
+    writer.add_head_count_kv(heads)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list([f"t{i}" for i in range(rows)])
+    rng = np.random.default_rng(0)
+    shapes = {"token_embd": (rows, width), "output_norm": (width,)}
+    shapes |= {f"blk.0.{name}_norm": (width,) for name in ("attn", "ffn")}
+    matrices = "attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down"
+    shapes |= {f"blk.0.{name}": (width, width) for name in matrices}
+    for name, shape in shapes.items():
+        writer.add_tensor(f"{name}.weight", rng.random(shape, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path

@@ -1,6 +1,6 @@
 """FlexNN in a process of its own, which imports little: it may be in a control group with a limit.
 
-Called with HOW FILE THREADS CAPACITY TOKENS SECONDS PROMPT [BYTES]: greedy text; prints one object.
+bench/text/worker.py HOW FILE THREADS CAPACITY TOKENS SECONDS PROMPT [BYTES]: greedy text; prints one object.
 ``HOW``: free, without a limit; limited, in a group of so many bytes (0: none); long, inside so many bytes.
 """
 

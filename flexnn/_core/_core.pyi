@@ -12,6 +12,11 @@ _Readable = bytes | bytearray | memoryview | NDArray[Any]
 NR: int
 PARAM_WORDS: int
 BASE_FILE: int
+BASE_SPILL: int
+SPILL_FROM: int
+
+def is_memory_file(fd: int) -> bool: ...
+
 MAX_INPUTS: int
 AHEAD_MAX: int
 DIRECT_ALIGN: int
@@ -167,6 +172,7 @@ class EngineError(RuntimeError):
     index: int
     is_load: bool
     is_pinned: bool
+    is_write: bool
     file_offset: int
     os_error: int
 
@@ -235,8 +241,13 @@ class BoundProgram:
         tables: NDArray[Any] | None = None,
         fd: int = -1,
         direct_fd: int = -1,
+        spills: NDArray[Any] | None = None,
+        spill_fd: int = -1,
+        spill_direct_fd: int = -1,
+        spill_bytes: int = 0,
     ) -> None: ...
     pinning: dict[str, int]
+    bytes_written: int
     @property
     def trace(self) -> tuple[list[tuple[int, int]], list[tuple[int, int]]] | None: ...
     @property

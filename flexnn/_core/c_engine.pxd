@@ -16,6 +16,8 @@ cdef extern from "flexnn/rates.h" nogil:
 cdef extern from "flexnn/engine.h" nogil:
     const fx_record fx_engine_records[]
     const int FX_BASE_FILE
+    const int FX_BASE_SPILL
+    const int64_t FX_SPILL_FROM
     const int64_t FX_DIRECT_ALIGN
     enum: FX_AHEAD_MAX
 
@@ -51,6 +53,10 @@ cdef extern from "flexnn/engine.h" nogil:
         uint32_t table_count
         const uint32_t *crcs
         uint32_t crc_count
+        fx_file spill
+        const fx_load *spills
+        uint32_t spill_count, spill_crc_count
+        int64_t spill_bytes
         int64_t arena_bytes
         int64_t zeros_offset
         int64_t zeros_count
@@ -72,13 +78,14 @@ cdef extern from "flexnn/engine.h" nogil:
         void *arg
 
     ctypedef struct fx_run_stats:
-        int64_t run_ns, stall_ns, bytes_read
+        int64_t run_ns, stall_ns, bytes_read, bytes_written
 
     ctypedef struct fx_error:
         fx_status status
         int os_error
         int is_load
         int is_pinned
+        int is_write
         int64_t index
         int64_t file_offset
 

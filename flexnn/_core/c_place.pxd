@@ -49,6 +49,7 @@ cdef extern from "flexnn/streams.h" nogil:
         const int64_t *bytes
         const int64_t *use
         const int64_t *forced
+        const int64_t *stored
         int from_top, is_large
 
     fx_status fx_place_streams(const fx_streams *p, int64_t *address, int64_t *wait_steps)

@@ -19,6 +19,8 @@ if len(_STATUS_NAMES) != FX_STATUS_COUNT:
 
 
 BASE_FILE = FX_BASE_FILE
+BASE_SPILL = FX_BASE_SPILL
+SPILL_FROM = FX_SPILL_FROM
 AHEAD_MAX = FX_AHEAD_MAX
 DIRECT_ALIGN = FX_DIRECT_ALIGN
 
@@ -34,16 +36,18 @@ class EngineError(RuntimeError):
     ``status``: "params", "bounds", "index", "memory", "io", "eof", "checksum", "thread", "fork", "overlap", "running" or
     "seal" (nothing runs until the programs are bound again).
     ``index``: of the load (``is_load``; among the pinned loads if ``is_pinned``) or of the node (also of one that reads
-    a table); -1 if the error is about neither. ``file_offset``: where reading failed. ``os_error``: errno of "io", else
-    0.
+    a table or stores in the spill file, ``is_write``); -1 if the error is about neither. ``file_offset``: where reading
+    or writing failed. ``os_error``: errno of "io", else 0.
     """
 
-    def __init__(self, message, status, index=-1, is_load=False, is_pinned=False, file_offset=0, os_error=0):
+    def __init__(self, message, status, index=-1, is_load=False, is_pinned=False, file_offset=0, os_error=0,
+                 is_write=False):
         super().__init__(message)
         self.status = status
         self.index = index
         self.is_load = is_load
         self.is_pinned = is_pinned
+        self.is_write = is_write
         self.file_offset = file_offset
         self.os_error = os_error
 
@@ -53,7 +57,7 @@ cdef object _err_raise(const fx_error *e):
     if e.status == FX_ERR_CANCELLED:
         PyErr_CheckSignals()  # raises again where the handler's exception was set aside
         raise KeyboardInterrupt
-    text = fx_status_text(e.status).decode()
+    text = "writing failed" if e.is_write else fx_status_text(e.status).decode()
     if e.status == FX_ERR_IO or e.status == FX_ERR_THREAD:
         text += f" ({os.strerror(e.os_error)})"
     if e.index >= 0 and e.is_load:
@@ -63,7 +67,7 @@ cdef object _err_raise(const fx_error *e):
         if e.status == FX_ERR_IO or e.status == FX_ERR_EOF or e.status == FX_ERR_CHECKSUM:
             text += f" at file offset {e.file_offset}"
     raise EngineError(text, _STATUS_NAMES[e.status], e.index, bool(e.is_load), bool(e.is_pinned), e.file_offset,
-                      e.os_error)
+                      e.os_error, bool(e.is_write))
 
 
 cdef object _bytecode = eval("lambda: None")  # which this C is not: where other threads' exceptions are raised
@@ -290,7 +294,8 @@ cdef class BoundProgram:
     that it reads, which stay the caller's and must stay open, ``nodes``, ``steps``, ``pinned``,
     ``loads``, ``tables`` (None: none) arrays of NODE_DTYPE, STEP_DTYPE and LOAD_DTYPE, ``crcs`` and ``groups`` (steps
     of each; None: every step by itself) of uint32, ``io_bytes`` sizes of the input and output buffers, ``input_count`` of
-    them inputs. EngineError if the program is wrong or a pinned load fails; RuntimeError during a run."""
+    them inputs. ``spills`` (None: none): activations that steps store in the file of ``spill_fd`` and
+    ``spill_direct_fd``, of ``spill_bytes``. EngineError if the program is wrong or a pinned load fails; RuntimeError during a run."""
 
     cdef Engine engine
     cdef fx_bound *bound
@@ -300,10 +305,13 @@ cdef class BoundProgram:
     cdef Py_ssize_t load_count
     cdef readonly dict pinning
     """Bytes of pinned weights that were ``kept`` in place, ``moved`` inside the arena, ``read``."""
+    cdef readonly int64_t bytes_written
+    """Bytes that the last run wrote to the spill file."""
 
     def __init__(self, Engine engine not None, *, nodes, steps, pinned, loads, crcs, int64_t arena_bytes,
                  int64_t zeros_offset, int64_t zeros_count, io_bytes, uint32_t input_count, groups=None, tables=None,
-                 int fd=-1, int direct_fd=-1):
+                 int fd=-1, int direct_fd=-1, spills=None, int spill_fd=-1, int spill_direct_fd=-1,
+                 int64_t spill_bytes=0):
         if self.bound != NULL:
             raise RuntimeError("the program is bound already")
         cdef fx_program program
@@ -326,6 +334,12 @@ cdef class BoundProgram:
         program.loads = <const fx_load *>_array(buffers, loads, sizeof(fx_load), "loads", &program.load_count)
         program.tables = <const fx_load *>_array(buffers, tables, sizeof(fx_load), "tables", &program.table_count)
         program.crcs = <const uint32_t *>_array(buffers, crcs, sizeof(uint32_t), "checksums", &program.crc_count)
+        program.spill.fd, program.spill.direct_fd = spill_fd, spill_direct_fd
+        program.spills = <const fx_load *>_array(buffers, spills, sizeof(fx_load), "spills", &program.spill_count)
+        program.spill_bytes = spill_bytes
+        program.spill_crc_count = 0
+        for spill in () if spills is None else spills:
+            program.spill_crc_count += max(int(spill["bytes"]), 0) // max(int(spill["chunk_bytes"]), 1)
         program.arena_bytes, program.zeros_offset, program.zeros_count = arena_bytes, zeros_offset, zeros_count
         program.io_bytes = <const int64_t *>(<_Buffer>buffers[0]).view.buf
         program.input_count, program.output_count = input_count, len(sizes) - input_count
@@ -445,6 +459,7 @@ cdef class BoundProgram:
             raise pending[0]
         if status != FX_OK:
             _err_raise(&error)
+        self.bytes_written = stats.bytes_written
         return stats.run_ns, stats.stall_ns, stats.bytes_read
 
     def run(self, buffers, then=()):

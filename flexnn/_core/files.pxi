@@ -9,6 +9,20 @@ cdef extern from "<fcntl.h>" nogil:
     int openat(int folder, const char *path, int flags, int mode)
 cdef extern from "<unistd.h>" nogil:
     int _close "close"(int fd)
+cdef extern from "<sys/vfs.h>" nogil:
+    cdef struct _statfs "statfs":
+        unsigned long f_type
+    int fstatfs(int fd, _statfs *out)
+
+cdef tuple _MEMORY_SYSTEMS = (0x01021994, 0x858458F6, 0x958458F6)  # tmpfs, ramfs, hugetlbfs
+
+
+def is_memory_file(int fd):
+    """Whether the file system of an open file keeps files in memory. OSError."""
+    cdef _statfs found
+    if fstatfs(fd, &found):
+        raise OSError(errno, os.strerror(errno))
+    return (found.f_type & 0xFFFFFFFF) in _MEMORY_SYSTEMS
 
 
 cdef class OpenFile:

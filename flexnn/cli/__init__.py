@@ -211,6 +211,9 @@ def _add_plan(commands: _Commands) -> None:
     )
     sub.add_argument("--check", action="store_true", help="also validate the plan, independently of the planner")
     _add_session(sub)
+    sub.add_argument(
+        "--runs-per-day", type=option.positive, metavar="N", help="also say what so many runs a day write to --spill"
+    )
     sub.set_defaults(command=plan)
 
 
@@ -300,6 +303,11 @@ def _add_session(sub: argparse.ArgumentParser) -> None:
         "--deterministic",
         action="store_true",
         help="choose kernels by rule, so that outputs are equal bit for bit whatever the threads, the budget and times",
+    )
+    sub.add_argument(
+        "--spill",
+        metavar="DIR",
+        help="let activations be written to a file in DIR, without a name, and read back (fixed shapes; default: off)",
     )
 
 

@@ -8,6 +8,7 @@ import json
 import flexnn
 from flexnn.planned import page, planning
 from flexnn.run.options import run_options
+from flexnn.units import format_bytes
 
 from .files import check_writable, written
 from .terminal import say
@@ -25,6 +26,7 @@ def plan(options: argparse.Namespace) -> None:
         groups=options.groups,
         reuse_outputs=options.reuse_outputs,
         deterministic=options.deterministic,
+        spill=options.spill,
     )
     try:
         with planning(options.model, chosen, dict(options.shape), shown=True) as plans:
@@ -39,10 +41,15 @@ def plan(options: argparse.Namespace) -> None:
     if options.html is not None:
         with written(options.html) as file:
             file.write(html.encode("utf-8", "backslashreplace"))
+    daily = {}
+    if options.runs_per_day is not None and hasattr(found, "bytes_written_per_day"):
+        daily = {"bytes_written_per_day": found.bytes_written_per_day(options.runs_per_day)}
     if options.json:
-        print(json.dumps({"feasible": True, **found.describe(), **({"weights": weights} if weights else {})}))
+        print(json.dumps({"feasible": True, **found.describe(), **daily, **({"weights": weights} if weights else {})}))
         return
     say(found.summary())
+    for written_bytes in daily.values():
+        say(f"per day  {format_bytes(written_bytes)} written by {options.runs_per_day} runs")
     if weights:
         say(weights)
     if options.check:

@@ -78,6 +78,7 @@ def _measure(
         trace=options.trace is not None,
         reuse_outputs=options.reuse_outputs,
         deterministic=options.deterministic,
+        spill=options.spill,
     ) as session:
         open_ms = (time.perf_counter_ns() - start) / NS_PER_MS
         runs = _Runs(session, options, given)
@@ -172,6 +173,7 @@ def _report(
         "predicted_ms": plan.predicted_ms,
         "bound_ms": plan.bound_ms,
         "bytes_read_per_run": session.last_run["bytes_read"],
+        "bytes_written_per_run": session.last_run.get("bytes_written", 0),
         "pinned_bytes": plan.pinned_bytes,
         "stall_ms": stall_ms,
         "threads": session.threads,

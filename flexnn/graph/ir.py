@@ -172,6 +172,20 @@ class Node:
     """Its parameters as the operator's C struct, where they are known; its fields in a graph of sizes."""
 
 
+@dataclass(frozen=True, slots=True)
+class Spill:
+    """An activation in the spill file (planning/spilling.py): rows that each have a checksum."""
+
+    root: int
+    """Index of its tensor, a root."""
+    offset: int
+    """Bytes from the start of the file."""
+    nbytes: int
+    row_bytes: int
+    crc_first: int
+    """Number of rows of all activations before it in the file."""
+
+
 @dataclass(slots=True)
 class Graph:
     """Nodes in execution order. Inputs and outputs are roots; no node writes an input."""
@@ -183,6 +197,8 @@ class Graph:
     outputs: list[int] = field(default_factory=list)
     added: int = 0
     """Number of nodes that planning has added (planning/bands.py)."""
+    spills: tuple[Spill, ...] = ()
+    """Activations that lie in the spill file, by offset; planning chooses them."""
 
     def copied(self) -> Graph:
         """A graph whose parts may be changed without changing these; sources of weights are shared."""
@@ -193,6 +209,7 @@ class Graph:
             list(self.inputs),
             list(self.outputs),
             self.added,
+            self.spills,
         )
 
     def root(self, tensor: int) -> int:

@@ -21,7 +21,9 @@ _VERSIONS = (2, 3)
 KEYS_MAX = 4096
 TENSORS_MAX = 1 << 16
 ITEMS_MAX = 1 << 21
-"""Elements of an array in the metadata: the largest vocabularies have 262,144 tokens and 514,906 merges."""
+"""Elements of an array in the metadata, and strings of all arrays: the largest vocabularies have 262,144 tokens and
+514,906 merges. So many strings take 0.1 GiB as Python's objects beside their bytes.
+"""
 HEAD_BYTES_MAX = 128 << 20
 """Bytes of metadata and names in all."""
 _ALIGNMENT_MAX = 1 << 20
@@ -190,6 +192,7 @@ class _Cursor:
     def __init__(self, file: Descriptor) -> None:
         self.file, self.at = file, 0
         self._start, self._buffer = 0, b""
+        self._strings_left = ITEMS_MAX
 
     def take(self, count: int) -> bytes:
         """The next bytes."""
@@ -235,6 +238,9 @@ class _Cursor:
             return np.frombuffer(self.take(count * dtype.itemsize), dtype)
         if kind != _STRING:
             raise GraphError(f"{what}: lists of type {kind} are not supported")
+        self._strings_left -= count
+        if self._strings_left < 0:
+            raise GraphError(f"{what}: more than {ITEMS_MAX} strings in lists; no more are supported")
         return list(self._strings(count))
 
     def _strings(self, count: int) -> Iterator[bytes]:

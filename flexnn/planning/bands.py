@@ -78,11 +78,11 @@ def banded(graph: Graph, costs: Costs, costs_of: Callable[[Graph], Costs]) -> li
     """
     if len(graph.nodes) > SEARCHED_MAX:
         return []
-    pool: list[tuple[_Found, int]] = []
+    pool: list[tuple[Found, int]] = []
     whole = 0
     for index, way in enumerate(_ways(graph, costs, costs_of)):
         whole = whole or int(way.tables[0][:, 5].max(initial=0))
-        pool += [(found, index) for cost in COSTS_MAX for found in _Search(way.tables, cost).all()]
+        pool += [(found, index) for cost in COSTS_MAX for found in Search(way.tables, cost).all()]
     least = min((found.nbytes for found, _ in pool), default=0)
     if not pool or least > WORTH * whole:
         return []
@@ -96,7 +96,7 @@ def banded(graph: Graph, costs: Costs, costs_of: Callable[[Graph], Costs]) -> li
     return forms
 
 
-class _Way(NamedTuple):
+class Way(NamedTuple):
     """A graph that is searched, and what its rows are."""
 
     graph: Graph
@@ -105,32 +105,34 @@ class _Way(NamedTuple):
     tables: tuple[I64, I64, I64]
 
 
-def _ways(graph: Graph, costs: Costs, costs_of: Callable[[Graph], Costs]) -> Iterator[_Way]:
+def _ways(graph: Graph, costs: Costs, costs_of: Callable[[Graph], Costs]) -> Iterator[Way]:
     """Yield the graph with rows of its maps; with images as rows where there are several; and with parts of
     concatenations apart where they wait.
     """
-    yield _Way(graph, costs, *BandTables().of(graph, costs))
+    yield Way(graph, costs, *BandTables().of(graph, costs))
     if any(graph.tensors[t].shape[:1] > (1,) for t in graph.inputs):
-        yield _Way(graph, costs, *BandTables(by_images=True).of(graph, costs))
+        yield Way(graph, costs, *BandTables(by_images=True).of(graph, costs))
     parted = apart(graph, costs)
     if parted is not graph:
         costs = costs_of(parted)
-        yield _Way(parted, costs, *BandTables().of(parted, costs))
+        yield Way(parted, costs, *BandTables().of(parted, costs))
 
 
-class _Found(NamedTuple):
+class Found(NamedTuple):
     """Walks that do not meet, and the memory that they need together."""
 
     nbytes: int
     """Bytes of the neediest node, and of the nodes that were added."""
     most: int
     """Bytes of the neediest node."""
+    worst: int
+    """Number of that node."""
     work: int
     """Multiplications and reading that are repeated."""
     regions: list[Region]
 
 
-class _Search:
+class Search:
     """Search for the walks of a graph whose memory, with that of its nodes, is the least."""
 
     def __init__(self, tables: tuple[I64, I64, I64], cost_max: float) -> None:
@@ -141,7 +143,7 @@ class _Search:
         self._ends = (no_start | no_end).astype(np.uint8)
         self._work_max = int(cost_max * int((nodes[:, 3] * nodes[:, 6]).sum() + nodes[:, 7].sum()))
 
-    def all(self) -> Iterator[_Found]:
+    def all(self) -> Iterator[Found]:
         """Yield good walks. Walks that spare more memory than others need are made again with what these need."""
         for nodes_max, is_wide in WALKS:
             tight, factors = self._walks(nodes_max, 0, is_wide), SPARE if nodes_max == WALKS[0][0] else SPARE_FEW
@@ -149,7 +151,16 @@ class _Search:
                 yield tight
                 yield from (self._walks(nodes_max, int(factor * tight.most), is_wide) for factor in factors)
 
-    def _walks(self, nodes_max: int, floor: int, is_wide: bool) -> _Found:
+    def tightest(self) -> list[Found]:
+        """Return walks that need little memory: a few of those that ``all`` yields."""
+        return [self._walks(nodes_max, 0, is_wide) for nodes_max, is_wide in WALKS]
+
+    def whole(self) -> Found:
+        """Return no walks, and the memory without any."""
+        worst = int(self._needs.argmax())
+        return Found(int(self._needs[worst]), int(self._needs[worst]), worst, 0, [])
+
+    def _walks(self, nodes_max: int, floor: int, is_wide: bool) -> Found:
         """Return walks that bring one neediest node after the other near the least that any walk of it needs, or to
         ``floor`` bytes. No walk need be better than the ones before it. ``is_wide``: the first of them spares all of
         the neediest nodes as far as one walk can.
@@ -173,8 +184,9 @@ class _Search:
             needs[span], barred[span] = found[3], 1
             work += found[4]
             added += (region.last - region.first + 1) * (int(self._images[region.first]) * region.bands - 1)
+        worst = int(needs.argmax()) if len(needs) else 0
         most = int(needs.max(initial=0))
-        return _Found(most + added * NODE_BYTES, most, work, regions)
+        return Found(most + added * NODE_BYTES, most, worst, work, regions)
 
 
 def _bytes_between(tables: tuple[I64, I64, I64]) -> I64:

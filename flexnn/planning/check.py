@@ -19,6 +19,7 @@ alike, so spans modulo one run cover all runs.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,7 @@ def check_plan(graph: Graph, program: Program) -> None:
     _check_order(graph, program)
     _check_progress(program)
     _check_groups(graph, program)
+    _check_spills(graph, program)
     spans = _Spans([], [], [], [], [])
     _activations(graph, program, spans)
     _workspaces(graph, program, spans)
@@ -193,7 +195,7 @@ def _step_range(program: Program, count: int) -> tuple[list[int], list[int]]:
 
 def _activations(graph: Graph, program: Program, spans: _Spans) -> None:
     begin, end = _step_range(program, len(graph.nodes))
-    buffers = [*graph.inputs, *graph.outputs]
+    buffers, spilled = [*graph.inputs, *graph.outputs], {spill.root: spill for spill in graph.spills}
     sizes = [graph.tensors[t].nbytes for t in buffers]
     if program.io_bytes.tolist() != sizes:
         raise PlanError("io", "sizes of the caller's buffers are not those of inputs and outputs")
@@ -213,6 +215,10 @@ def _activations(graph: Graph, program: Program, spans: _Spans) -> None:
                 inside = int(where["offset"]) - offset
                 if inside + low < 0 or inside + high > size:
                     raise PlanError("bounds", f"node {index} reaches outside {graph.tensors[root].name!r}")
+            if root in spilled:
+                if is_output and (int(where["base"]), offset) != (_core.BASE_SPILL, spilled[root].offset):
+                    raise PlanError("spill", f"node {index} does not store {view.name!r} in its place")
+                continue
             if root in buffers:
                 if int(where["base"]) != 1 + buffers.index(root) or offset:
                     raise PlanError("io", f"node {index} does not use the caller's buffer of {view.name!r}")
@@ -231,6 +237,33 @@ def _activations(graph: Graph, program: Program, spans: _Spans) -> None:
     for root, at in place.items():
         name = f"activation {graph.tensors[root].name!r}"
         spans.add(at, at + graph.tensors[root].nbytes, first[root], last[root], name)
+
+
+def _check_spills(graph: Graph, program: Program) -> None:
+    """Refuse rows of the spill file that are stored twice, or that a load may read before they are stored."""
+    spilled = {spill.root: spill for spill in graph.spills}
+    end = _step_range(program, len(graph.nodes))[1]
+    stored: list[tuple[int, int, int]] = []
+    for index, node in enumerate(graph.nodes):
+        spill, view = spilled.get(graph.root(node.outputs[0])), graph.tensors[node.outputs[0]]
+        if spill is not None:
+            low = spill.offset + view.offset * DTYPES[view.dtype].itemsize
+            stored.append((low, low + view.nbytes, end[index]))
+    stored.sort()
+    if any(a[1] > b[0] for a, b in pairwise(stored)):
+        raise PlanError("spill", "two nodes store the same rows")
+    for i, load in enumerate(program.loads):
+        at = int(load["file_offset"]) + int(load["check_lead"]) - _core.SPILL_FROM
+        if at < 0:
+            continue
+        last = at + int(load["check_bytes"])
+        for low, high, step in stored:
+            if low <= at < min(high, last):
+                if int(load["wait_steps"]) <= step:
+                    raise PlanError("spill", f"load {i} may begin before step {step} has stored its rows")
+                at = high
+        if at < last:
+            raise PlanError("spill", f"load {i} reads rows of the spill file that no step stores")
 
 
 def _workspaces(graph: Graph, program: Program, spans: _Spans) -> None:
@@ -327,7 +360,11 @@ def _check_load(load: Any, graph: Graph) -> None:
     start = int(load["file_offset"]) + int(load["check_lead"])
     size, chunk = int(load["check_bytes"]), int(load["chunk_bytes"])
     for weight in graph.weights:
-        if weight.offset <= start < weight.offset + weight.nbytes:
+        is_other = start >= _core.SPILL_FROM and (weight.offset, weight.nbytes) != (
+            start,
+            size,
+        )  # rows may be read twice
+        if weight.offset <= start < weight.offset + weight.nbytes and not is_other:
             inside = start - weight.offset
             whole = inside % chunk == 0 and (size % chunk == 0 or inside + size == weight.nbytes)
             first = weight.crc_first + inside // chunk

@@ -17,6 +17,7 @@ from flexnn.graph.panels import is_narrow
 from flexnn.graph.tables import GATHERS, Table, table_of
 
 from .setting import Setting
+from .spilling import is_spilled
 from .types import Costs, NodeCosts, Variant, align_up, room_bytes
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ def graph_costs(graph: Graph, setting: Setting, *, every_variant: bool = False, 
     kinds = [(tensor.shape, tensor.dtype) for tensor in tensors]
     small: dict[int, None] = {}
     nodes: list[NodeCosts] = []
+    spilled = {spill.root for spill in graph.spills}
     seen: dict[tuple[object, ...], NodeCosts] = {}
     zeros = 0
     for node in graph.nodes:
@@ -74,7 +76,8 @@ def graph_costs(graph: Graph, setting: Setting, *, every_variant: bool = False, 
         if not isinstance(params, np.ndarray):
             params = node.params = _core.encode_params(node.op, operators.encode(graph, node))
         shapes = *[kinds[t] for t in node.inputs], *[kinds[t] for t in node.outputs]
-        alike = node.op, params.tobytes(), shapes, table and (table.rows, table.chunk_bytes)
+        stores = bool(spilled) and roots[node.outputs[0]] in spilled
+        alike = node.op, params.tobytes(), shapes, stores or (table and (table.rows, table.chunk_bytes))
         known = seen.get(alike)
         if known is None:
             try:
@@ -82,8 +85,8 @@ def graph_costs(graph: Graph, setting: Setting, *, every_variant: bool = False, 
             except ValueError as error:  # of an open model's artifact, which was checked for less
                 raise GraphError(f"node {node.name!r}: {error}") from None
             known = seen[alike] = _node_costs(graph, node, params, setting)
-            if table is not None:
-                known.variants = [_reading_rows(table, setting)]
+            if table is not None or stores:
+                known.variants = [_moving_rows(table, tensors[node.outputs[0]].nbytes, setting)]
             else:
                 known.variants = [setting.machine.timed(node.op, params, variant) for variant in known.variants]
                 known.variants = known.variants if every_variant else _useful(known.variants)
@@ -113,7 +116,8 @@ def graph_costs(graph: Graph, setting: Setting, *, every_variant: bool = False, 
 
 def _lifetimes(graph: Graph, roots: list[int], weights: list[int]) -> tuple[dict[int, int], dict[int, int]]:
     """Return the first and the last node that touch each activation. ``roots`` and ``weights``: of each tensor."""
-    kept = {i for i, weight in enumerate(weights) if weight < 0} - {*graph.inputs, *graph.outputs}
+    elsewhere = {*graph.inputs, *graph.outputs, *(spill.root for spill in graph.spills)}
+    kept = {i for i, weight in enumerate(weights) if weight < 0} - elsewhere
     first: dict[int, int] = {}
     last: dict[int, int] = {}
     for index, node in enumerate(graph.nodes):
@@ -136,7 +140,7 @@ def _constants(
         weight = graph.tensors[graph.root(tensor)].weight
         if weight < 0 or (has_table and operand == 0):
             continue
-        if graph.weights[weight].nbytes > SMALL_CONSTANT_BYTES:
+        if graph.weights[weight].nbytes > SMALL_CONSTANT_BYTES or is_spilled(graph.weights[weight]):
             big.append((operand, weight, room_bytes(graph.weights[weight].nbytes, io_align)))
         else:
             small.append(weight)
@@ -167,6 +171,19 @@ def _reading_rows(table: Table, setting: Setting) -> Variant:
     machine = setting.machine
     reads_s = table.rows * (machine.request_s + table.chunk_bytes / machine.storage_bytes_per_second)
     return Variant("", 0, align_up(_core.table_workspace(table.chunk_bytes)), machine.step_s, reads_s / setting.threads)
+
+
+def _moving_rows(table: Table | None, nbytes: int, setting: Setting) -> Variant:
+    """Return the variant of a gather that reads rows of a table, or of a node that stores ``nbytes``."""
+    return _storing(nbytes, setting) if table is None else _reading_rows(table, setting)
+
+
+def _storing(nbytes: int, setting: Setting) -> Variant:
+    """Return the variant of a node that stores an activation in the spill file: at the rate of reading, as the system
+    writes behind.
+    """
+    machine = setting.machine
+    return Variant("", 0, 0, machine.step_s + machine.request_s, nbytes / machine.storage_bytes_per_second)
 
 
 def params_with(params: NDArray[np.int32], variant: Variant) -> NDArray[np.int32]:

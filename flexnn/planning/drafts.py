@@ -19,6 +19,7 @@ from flexnn.graph.ir import Graph
 
 from .machine import MachineProfile
 from .pins import Pins
+from .spilling import stored_after
 from .types import I64, Costs, Placement
 
 if TYPE_CHECKING:
@@ -83,8 +84,7 @@ class Drafting:
     ) -> None:
         self.node_count = len(costs.nodes)
         self.placement = placement
-        self.items = _items(graph, costs)
-        self.item_bytes = _item_bytes(graph, costs, self.items)
+        self.items, self.item_bytes = _items(graph, costs)
         nodes, variants, constants = _node_records(graph, costs, placement)
         self._nodes, self._constant_rows = nodes, constants
         self._panels, self._constants = nodes["panel_count"].astype(np.int32), nodes["constant_first"]
@@ -199,7 +199,7 @@ class Drafting:
         nodes with the lowest ``rank`` (fx_fill). Nothing else moves, and more bytes up to ``next_bytes_max`` are never
         slower.
         """
-        streamed = np.flatnonzero(draft.slices["is_pinned"] == 0)
+        streamed = np.flatnonzero((draft.slices["is_pinned"] == 0) & (draft.slices["file_offset"] < _core.SPILL_FROM))
         node = draft.steps["node"][draft.slices["step"][streamed]]
         order = streamed[np.argsort(rank[node], kind="stable")].astype(np.int32)
         outcome, steps, slices = self._core.fill(
@@ -215,35 +215,47 @@ class Drafting:
         )
 
 
-def _items(graph: Graph, costs: Costs) -> Records:
-    """Return what may be pinned or streamed by itself, node by node: its panels, then its constants."""
-    rows = []
+def _items(graph: Graph, costs: Costs) -> tuple[Records, I64]:
+    """Return what may be pinned or streamed by itself, node by node: its panels, then its constants. And the arena
+    bytes that each takes where it is pinned.
+    """
+    weights = graph.weights
+    nodes: list[int] = []
+    constants: list[int] = []
+    offsets: list[int] = []
+    sizes: list[int] = []
     for index, node in enumerate(costs.nodes):
         if node.panels:
-            rows.append((index, -1, node.weight))
-        if node.constants:
-            rows += [(index, i, weight) for i, (_, weight, _) in enumerate(node.constants)]
-    items = np.array([(node, constant, i) for i, (node, constant, _) in enumerate(rows)], _core.ITEM_DTYPE)
-    last: dict[tuple[bool, int, int], int] = {}
-    for i, (_, constant, index) in enumerate(rows):  # rings of those with the same bytes of the file
-        weight = graph.weights[index]
-        before = last.get(key := (constant < 0, weight.offset, weight.nbytes))
-        if before is not None and weight.offset >= 0:
-            items["twin"][i], items["twin"][before] = items["twin"][before], i
-        last[key] = i
-    return items
-
-
-def _item_bytes(graph: Graph, costs: Costs, items: Records) -> I64:
-    """Return the arena bytes that each item takes where it is pinned."""
-    sizes = []
-    for index, constant, _ in items.tolist():
-        node = costs.nodes[index]
-        weight = graph.weights[node.weight if constant < 0 else node.constants[constant][1]]
-        sizes.append((weight.offset, node.weight_bytes if constant < 0 else weight.nbytes))
-    offset, nbytes = np.array(sizes, np.int64).reshape(-1, 2).T
+            nodes.append(index)
+            constants.append(-1)
+            offsets.append(weights[node.weight].offset)
+            sizes.append(node.weight_bytes)
+        for i, (_, weight, _) in enumerate(node.constants):
+            nodes.append(index)
+            constants.append(i)
+            offsets.append(weights[weight].offset)
+            sizes.append(weights[weight].nbytes)
+    items = np.zeros(len(nodes), _core.ITEM_DTYPE)
+    items["node"], items["constant"] = nodes, constants
+    offset, nbytes = np.array(offsets, np.int64), np.array(sizes, np.int64)
+    items["twin"] = _twins(items["constant"] < 0, offset, nbytes)
     align = costs.io_align
-    return np.asarray(-(-(offset + nbytes) // align) * align - offset // align * align, np.int64)
+    return items, np.asarray(-(-(offset + nbytes) // align) * align - offset // align * align, np.int64)
+
+
+def _twins(panels: NDArray[np.bool_], offset: I64, nbytes: I64) -> NDArray[np.int64]:
+    """Return the next of each item in the ring of those that have the same bytes of the file."""
+    alone = np.arange(len(offset))
+    order = np.lexsort((nbytes, offset, panels))
+    keys = np.stack((panels[order], offset[order], nbytes[order]))
+    same = (keys[:, 1:] == keys[:, :-1]).all(axis=0) & (offset[order[1:]] >= 0)
+    if not same.any():
+        return alone
+    starts = np.concatenate(([True], ~same))
+    twin = np.empty_like(alone)
+    twin[order[:-1]] = order[1:]
+    twin[order[np.concatenate((~same, [True]))]] = order[starts]
+    return twin
 
 
 def _node_records(graph: Graph, costs: Costs, placement: Placement) -> tuple[Records, Records, Records]:
@@ -251,21 +263,23 @@ def _node_records(graph: Graph, costs: Costs, placement: Placement) -> tuple[Rec
     nodes = np.zeros(len(costs.nodes), _core.DRAFT_NODE_DTYPE)
     variants: list[tuple[float, ...]] = []
     constants: list[tuple[int, ...]] = []
+    after = stored_after(graph)
     known: dict[int, int] = {}
     rows: list[tuple[int, ...]] = []
     for node in costs.nodes:
         first = known.setdefault(id(node.variants), len(variants))
         if first == len(variants):
             variants += [(v.workspace_bytes * costs.threads, v.fixed_s, v.channels_s) for v in node.variants]
-        weight = graph.weights[node.weight].offset if node.panels else 0
+        panels_at = graph.weights[node.weight].offset if node.panels else 0
         rows.append(
             (
-                *(node.panels, node.panel_bytes if node.panels else 0, weight),
+                *(node.panels, node.panel_bytes if node.panels else 0, panels_at),
                 *(first, len(node.variants), len(constants), len(node.constants)),
             )
         )
         for operand, w, room in node.constants:
-            constants.append((graph.weights[w].offset, graph.weights[w].nbytes, room, operand))
+            weight = graph.weights[w]
+            constants.append((weight.offset, weight.nbytes, room, operand, after.get(w, -1)))
     columns = np.array(rows, np.int64).reshape(-1, 7).T
     for name, column in zip(_core.DRAFT_NODE_DTYPE.names or (), columns, strict=False):
         nodes[name] = column

@@ -23,6 +23,7 @@ from .variant_planner import VariantPlanner
 if TYPE_CHECKING:
     from .bands import Form
     from .grouping import Grouping
+    from .spill_forms import SpillForm
 
 WORTH = 0.95
 """Smallest budget with bands as a fraction of that without, at which bands are worth it."""
@@ -108,6 +109,43 @@ class Planner:
         """Count what planning keeps of the tightest form beside a plan of another one."""
         planner.count_beside(ADDED_BYTES * max(tight.graph.added - planner.graph.added, 0))
 
+    @cached_property
+    def _spill_forms(self) -> list[SpillForm]:
+        """Forms of the graph that spill activations, the tightest first."""
+        from .spill_forms import spilled_forms  # few sessions spill
+
+        in_bands = not self._setting.deterministic
+        return spilled_forms(self._graph, self._whole.costs, self._costs_of, in_bands=in_bands)
+
+    def _spilling_as(self, form: SpillForm) -> VariantPlanner | None:
+        graph = form.written(self._graph, self._whole.costs, self._costs_of)
+        return None if graph is None else VariantPlanner(graph, self._setting, costs=self._costs_of(graph))
+
+    @cached_property
+    def _spilling(self) -> VariantPlanner | None:
+        """Planner of the tightest form that spills activations, where that is allowed and worth it."""
+        if not self._setting.spills:
+            return None
+        spilling = next((p for form in self._spill_forms if (p := self._spilling_as(form)) is not None), None)
+        least = min(planner.minimum for planner in (self._whole, self._tight) if planner is not None)
+        if spilling is None or spilling.minimum > WORTH * least:
+            return None
+        for planner in (self._whole, self._tight):
+            if planner is not None:
+                self._count_beside(planner, spilling)
+        return spilling
+
+    def _spilling_less(self, memory: int) -> Iterator[VariantPlanner]:
+        """Yield planners of the other forms that spill, where memory has room for them. They are not kept."""
+        if self._spilling is None:
+            return
+        for form in self._spill_forms[1:]:
+            beyond = MILDER * (form.nbytes - self._spill_forms[0].nbytes)
+            if memory >= self._spilling.minimum + beyond and (planner := self._spilling_as(form)) is not None:
+                self._count_beside(planner, self._spilling)
+                if planner.minimum <= memory:
+                    yield planner
+
     def _milder(self, memory: int) -> Iterator[VariantPlanner]:
         """Yield planners of the forms that repeat less than the tightest, where memory may have room for them. They
         are not kept: few budgets ask for them.
@@ -129,7 +167,7 @@ class Planner:
     @property
     def tightest(self) -> VariantPlanner:
         """Planner of the variant that has the smallest budget."""
-        return self._tight or self._whole
+        return self._spilling or self._tight or self._whole
 
     @property
     def whole(self) -> VariantPlanner:
@@ -190,6 +228,8 @@ class Planner:
                 if best.predicted_ms <= fastest:  # bands compute no less
                     return replace(best, minimum_memory=lambda: self.minimum, bound_ms=bound)
         variants = [self._tight, *self._milder(memory), self._whole] if self._tight else [self._whole]
+        if self._spilling is not None:
+            variants += [self._spilling, *self._spilling_less(memory)]
         bounds = [(variant.bound_ms(memory), variant) for variant in variants if variant.minimum <= memory]
         bounds.sort(key=lambda pair: pair[0])
         best = bounds[0][1].plan(memory)

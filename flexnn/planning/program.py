@@ -17,6 +17,7 @@ from flexnn.graph.operators import OPERATORS
 
 from .costs import TILE_BLOCK, params_with, with_tile_block
 from .drafts import Draft, Records
+from .spilling import spill_bytes
 from .types import I64, LINE, Costs, Program, Variant, align_up
 
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ def encode_program(graph: Graph, costs: Costs, draft: Draft) -> Program:
         io_bytes=np.array(costs.io_bytes, np.int64),
         threads=costs.threads,
         tables=_encode_tables(graph, costs),
+        spills=_encode_spills(graph),
+        spill_bytes=spill_bytes(graph),
     )
 
 
@@ -81,6 +84,15 @@ def _encode_tables(graph: Graph, costs: Costs) -> Records:
         tables["bytes"][i] = tables["check_bytes"][i] = weight.nbytes
         tables["crc_first"][i] = weight.crc_first
     return tables
+
+
+def _encode_spills(graph: Graph) -> Records:
+    """Return loads that name the activations in the spill file."""
+    spills = np.zeros(len(graph.spills), _core.LOAD_DTYPE)
+    for i, spill in enumerate(graph.spills):
+        spills["file_offset"][i], spills["bytes"][i] = spill.offset, spill.nbytes
+        spills["chunk_bytes"][i], spills["crc_first"][i] = spill.row_bytes, spill.crc_first
+    return spills
 
 
 def _table_weights(costs: Costs) -> list[int]:
@@ -174,9 +186,7 @@ def _encode_nodes(
         nodes["kernel"][with_kernel] = [kernels.index(chosen[i].kernel) for i in with_kernel]
         nodes["params"][with_kernel, TILE_BLOCK] = [chosen[i].tile_block for i in with_kernel]
     places_base, places_offset = places
-    inputs = nodes["in"]["base"].shape[1]
-    none = [len(graph.tensors)] * inputs  # the place of no tensor
-    read = np.array([(node.inputs + none)[:inputs] for node in graph.nodes], np.int64).reshape(-1, inputs)
+    read = _read(graph, nodes["in"]["base"].shape[1])
     made = np.array([node.outputs[0] for node in graph.nodes], np.int64)
     nodes["in"]["base"], nodes["in"]["offset"] = places_base[read], places_offset[read]
     nodes["out"]["base"], nodes["out"]["offset"] = places_base[made], places_offset[made]
@@ -188,12 +198,24 @@ def _encode_nodes(
     return nodes
 
 
+def _read(graph: Graph, most: int) -> I64:
+    """Return the tensors that each node reads, the first ``most`` of them, followed by the place of no tensor."""
+    count = np.array([min(len(node.inputs), most) for node in graph.nodes], np.int64)
+    tensors = [tensor for node in graph.nodes for tensor in node.inputs[:most]]
+    first = np.cumsum(count) - count
+    read = np.full((len(count), most), len(graph.tensors), np.int64)
+    read[np.repeat(np.arange(len(count)), count), np.arange(len(tensors)) - np.repeat(first, count)] = tensors
+    return read
+
+
 def _places(graph: Graph, costs: Costs, draft: Draft, constants: dict[int, int], base: int) -> tuple[I64, I64]:
     """Return base and offset of each tensor as an operand, and then those of no tensor. Big constants, which have a
     place for each node that reads them, have -1.
     """
     io = {root: 1 + i for i, root in enumerate([*graph.inputs, *graph.outputs])}
     place = {root: base + at for root, at in zip(costs.roots, draft.placement.address, strict=True)}
+    for spill in graph.spills:
+        io[spill.root], place[spill.root] = _core.BASE_SPILL, spill.offset
     size = {name: dtype.itemsize for name, dtype in DTYPES.items()}
     bases, offsets = [], []
     for index, tensor in enumerate(graph.tensors):

@@ -113,6 +113,21 @@ class Plan:
         return int(self.program.loads["bytes"].sum())
 
     @property
+    def bytes_written_per_run(self) -> int:
+        """Bytes that a run writes to the spill file."""
+        return int(self.program.spills["bytes"].sum())
+
+    @property
+    def bytes_fetched_per_run(self) -> int:
+        """Bytes of ``bytes_read_per_run`` that come from the spill file."""
+        loads = self.program.loads
+        return int(loads["bytes"][loads["file_offset"] >= _core.SPILL_FROM].sum())
+
+    def bytes_written_per_day(self, runs_per_day: float) -> int:
+        """Bytes that so many runs a day write to the spill file: devices wear."""
+        return int(self.bytes_written_per_run * runs_per_day)
+
+    @property
     def gap(self) -> float:
         """Predicted time above the bound, as a fraction of the bound."""
         return self.predicted_ms / self.bound_ms - 1 if self.bound_ms else 0.0
@@ -150,6 +165,9 @@ class Plan:
             "loads": len(self.program.loads),
             "pinned_bytes": self.pinned_bytes,
             "bytes_read_per_run": self.bytes_read_per_run,
+            "bytes_fetched_per_run": self.bytes_fetched_per_run,
+            "bytes_written_per_run": self.bytes_written_per_run,
+            "spill_bytes": self.program.spill_bytes,
             "kernels": self.kernels,
         } | (self.explanation.describe() if self.explanation else {})
 

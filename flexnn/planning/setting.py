@@ -24,3 +24,5 @@ class Setting(NamedTuple):
     """Whether each node's kernel is chosen by its weight alone, and activations stay whole: so nothing that outputs
     depend on is decided by times, threads or budget.
     """
+    spills: bool = False
+    """Whether activations may lie in a spill file (planning/spilling.py)."""

@@ -10,6 +10,10 @@ if TYPE_CHECKING:
     from .report import Plan
 
 
+MINUTES_PER_DAY = 24 * 60
+MS_PER_DAY = MINUTES_PER_DAY * 60 * 1000
+
+
 def table(plan: Plan) -> str:
     """Return a short table of a plan, which computes nothing."""
     known = vars(plan).get("_minimum") or plan.minimum_memory
@@ -29,6 +33,16 @@ def table(plan: Plan) -> str:
 def named(groups: int | None) -> str:
     """Return the number of groups as the command line names it."""
     return "off" if groups is None else str(groups)
+
+
+def spilled(plan: Plan) -> str:
+    """Return a line about the spill file: what a run writes, and a day of runs one after the other."""
+    day = plan.bytes_written_per_day(MS_PER_DAY / plan.predicted_ms)
+    return (
+        f"spills   {len(plan.graph.spills)} activations: each run writes {format_bytes(plan.bytes_written_per_run)} and"
+        f" reads back {format_bytes(plan.bytes_fetched_per_run)}; one run a minute writes"
+        f" {format_bytes(plan.bytes_written_per_day(MINUTES_PER_DAY))} a day, runs without a pause {format_bytes(day)}"
+    )
 
 
 def summary(plan: Plan) -> str:
@@ -52,6 +66,7 @@ def summary(plan: Plan) -> str:
             f"steps    {len(plan.program.steps)} of {len(plan.program.nodes)} nodes; {kernels}",
             f"groups   {grouped}: {plan.barriers} barriers" + (f"; predicted ms: {told}" if told else ""),
             f"loads    {len(plan.program.loads)}, {format_bytes(plan.bytes_read_per_run)} per run",
+            *([spilled(plan)] if plan.graph.spills else []),
             f"time     {plan.predicted_ms:.2f} ms predicted ({plan.stall_ms:.2f} waiting for loads),"
             f" no plan below {plan.bound_ms:.2f} ms: {plan.gap:.1%} above it",
             f"planned  in {plan.plan_ms:.0f} ms",

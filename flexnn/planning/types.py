@@ -186,3 +186,7 @@ class Program:
     """Weights in the file whose rows steps read (fx_load)."""
     groups: NDArray[np.uint32] = field(default_factory=lambda: np.zeros(0, np.uint32))
     """Number of steps of each group that runs at the same time; empty: steps run one by one."""
+    spills: NDArray[Any] = field(default_factory=lambda: np.zeros(0, _core.LOAD_DTYPE))
+    """Activations that steps store in the spill file, and loads bring back (fx_load)."""
+    spill_bytes: int = 0
+    """Size of the spill file."""

@@ -273,8 +273,9 @@ class VariantPlanner:
         started = time.perf_counter_ns()
         if memory is not None and memory < self.minimum:
             raise BudgetError(self.minimum, memory, parts=self.smallest_parts)
-        draft = self._unlimited()
-        if memory is not None and self._fixed_bytes + draft.nbytes > memory:
+        draft = None if self._graph.spills else self._unlimited()
+        if draft is None or (memory is not None and self._fixed_bytes + draft.nbytes > memory):
+            assert memory is not None  # without a limit nothing is spilled
             bytes_max = max(memory - DRAFTING_BYTES, self.minimum) - self._fixed_bytes
             draft = self._found_within(bytes_max, known_ms / 1e3)
         bound_s = self._fastest_s() if memory is None else self._bound(memory).seconds

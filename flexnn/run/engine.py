@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from flexnn.measure import Spans, Trace
 
+    from .spill_file import SpillFile
+
 AHEAD_MAX: int = _core.AHEAD_MAX
 """Most programs that the loader may be told to read ahead for while one runs."""
 
@@ -30,7 +32,8 @@ class DamageError(SessionError):
 
 def session_error(error: _core.EngineError, text: str) -> SessionError:
     """Return the error of a session for one of the engine, with this text."""
-    return DamageError(text) if error.status in ("checksum", "eof") else SessionError(text)
+    is_damage = error.status in ("checksum", "eof") and error.file_offset < _core.SPILL_FROM
+    return DamageError(text) if is_damage else SessionError(text)
 
 
 class Switches(NamedTuple):
@@ -120,9 +123,16 @@ class BoundProgram:
     """
 
     def __init__(
-        self, engine: Engine, artifact: Artifact, plan: Plan, program: Program | None = None, *, direct_fd: int = -1
+        self,
+        engine: Engine,
+        artifact: Artifact,
+        plan: Plan,
+        program: Program | None = None,
+        *,
+        direct_fd: int = -1,
+        spill: SpillFile | None = None,
     ) -> None:
-        self.engine, self.artifact, self.plan = engine, artifact, plan
+        self.engine, self.artifact, self.plan, self._spill = engine, artifact, plan, spill
         program = program or plan.program
         try:
             self._bound = _core.BoundProgram(
@@ -141,6 +151,10 @@ class BoundProgram:
                 zeros_count=program.zeros_count,
                 io_bytes=program.io_bytes,
                 input_count=len(plan.graph.inputs),
+                spills=program.spills,
+                spill_fd=spill.fd if spill is not None else -1,
+                spill_direct_fd=spill.direct_fd if spill is not None else -1,
+                spill_bytes=program.spill_bytes,
             )
         except _core.EngineError as error:
             raise session_error(error, self.explain(error)) from None
@@ -170,6 +184,11 @@ class BoundProgram:
     def pinning(self) -> dict[str, int]:
         """Bytes of pinned weights that binding ``kept`` in place, ``moved`` inside the arena or ``read``."""
         return self._bound.pinning
+
+    @property
+    def bytes_written(self) -> int:
+        """Bytes that the last run wrote to the spill file."""
+        return self._bound.bytes_written
 
     @property
     def trace(self) -> Trace | None:
@@ -215,7 +234,11 @@ class BoundProgram:
             offset = int(loads[error.index]["file_offset"])
             first = offset + int(loads[error.index]["check_lead"])
             name = next((w.name for w in graph.weights if w.offset <= first < w.offset + w.nbytes), "?")
+            if offset >= _core.SPILL_FROM and self._spill is not None:
+                return f"{self._spill.folder}: the spill file, {name!r} at offset {offset - _core.SPILL_FROM}: {error}"
             return f"{self.artifact.path}: weight {name!r} at offset {offset}: {error}"
+        if error.is_write and self._spill is not None:
+            return f"{self._spill.folder}: the spill file, {graph.nodes[error.index].name!r}: {error}"
         if error.index >= 0 and error.index < len(graph.nodes):
             return f"node {graph.nodes[error.index].name!r}: {error}"
         return str(error)

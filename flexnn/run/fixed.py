@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from flexnn.measure import Watch
     from flexnn.measure.parts import Parts
 
+    from .spill_file import SpillFile
+
 
 class Bound(NamedTuple):
     """A plan, and what runs it."""
@@ -36,18 +38,31 @@ class FixedRun:
 
     def __init__(self, file: ModelFile, options: RunOptions) -> None:
         self._take(file, options)
-        plan = self._plan_first()
-        self._engine = Engine(
-            options.switches(direct=file.direct_fd >= 0), trace=2 if options.trace else int(options.measures)
-        )
+        try:
+            plan = self._plan_first()
+            self._engine = Engine(
+                options.switches(direct=file.direct_fd >= 0), trace=2 if options.trace else int(options.measures)
+            )
+        except BaseException:
+            self._close_spill()
+            raise
         self.threads = self._engine.threads
         try:
             self._bound = self._bind(plan)  # one assignment: an interrupt leaves the old plan with the old program
             if options.memory is None:
                 self._engine.back()
         except BaseException:
-            self._engine.close(file.files)
+            self._engine.close(self._files)
+            self._close_spill()
             raise
+
+    @property
+    def _files(self) -> tuple[_core.OpenFile, ...]:
+        return self._file.files if self._spill is None else (*self._file.files, *self._spill.files)
+
+    def _close_spill(self) -> None:
+        if self._spill is not None:
+            self._spill.close()
 
     def _take(self, file: ModelFile, options: RunOptions) -> None:
         self._file, self.artifact, self._options = file, file.artifact, options
@@ -57,6 +72,11 @@ class FixedRun:
         self._signature: _core.Signature | None = None
         """Signature of all runs; None before the first."""
         self._results = Outputs(reuse=options.reuse_outputs)
+        self._spill: SpillFile | None = None
+        if options.spill is not None:
+            from .spill_file import SpillFile  # few sessions spill
+
+            self._spill = SpillFile(options.spill, options.io)
         self._parts: Parts | None = None
         """The profile as far as it is measured; None: times are those of rates."""
         if options.measures:
@@ -95,7 +115,7 @@ class FixedRun:
         tensors = [self._graph.tensors[i] for i in self._graph.outputs]
         with self._results.writing([t.name for t in tensors], into):
             outputs = [self._results.array(t.name, t.shape, DTYPES[t.dtype], inputs) for t in tensors]
-        self.last_run = program.run([*inputs, *outputs], [program])
+        self.last_run = program.run([*inputs, *outputs], [program]) | self._written(program)
         if watch:
             watch.ran(lambda: program.spans)
         if self._signature is None:
@@ -115,10 +135,14 @@ class FixedRun:
         if repeated is None:
             return None
         outputs, run_ns, stall_ns, bytes_read = repeated
-        self.last_run = {"run_ns": run_ns, "stall_ns": stall_ns, "bytes_read": bytes_read}
+        self.last_run = {"run_ns": run_ns, "stall_ns": stall_ns, "bytes_read": bytes_read} | self._written(program)
         if watch:
             watch.ran(lambda: program.spans)
         return outputs
+
+    def _written(self, program: BoundProgram) -> dict[str, int]:
+        """Return the figure of a run that only sessions with a spill file have."""
+        return {} if self._spill is None else {"bytes_written": program.bytes_written}
 
     def rebudget(self, memory: int | None) -> None:
         """Plan again for another budget, in place. If that fails (BudgetError, SessionError, Ctrl-C), the old plan
@@ -189,7 +213,7 @@ class FixedRun:
 
     def close(self, *, learn: bool = True) -> None:
         """Give everything back. With ``learn``, keep what runs showed about the machine for later sessions."""
-        self._engine.close(self._file.files)
+        self._engine.close(self._files)
         if learn:
             self._learn(may_measure=True)
         self.release()
@@ -197,6 +221,7 @@ class FixedRun:
     def release(self) -> None:
         """Give back descriptors and arrays."""
         self._results.clear()
+        self._close_spill()
         self._file.close()
 
     def _plan_first(self) -> Plan:
@@ -222,8 +247,8 @@ class FixedRun:
         return self._planner.plan(self._options.memory)
 
     def _bind(self, plan: Plan) -> Bound:
-        """Bind a plan's program to the engine. Times of groups say nothing about single steps, so nothing is learnt
-        from them.
+        """Bind a plan's program to the engine. Times of groups say nothing about single steps, and those of steps that
+        write nothing about kernels, so nothing is learnt from them.
         """
         program = self._program(plan)
         try:
@@ -234,10 +259,12 @@ class FixedRun:
         return Bound(plan, program, self._watch(plan))
 
     def _program(self, plan: Plan) -> BoundProgram:
-        return BoundProgram(self._engine, self.artifact, plan, direct_fd=self._file.direct_fd)
+        if self._spill is not None:
+            self._spill.reserve(plan.program.spill_bytes)
+        return BoundProgram(self._engine, self.artifact, plan, direct_fd=self._file.direct_fd, spill=self._spill)
 
     def _watch(self, plan: Plan) -> Watch | None:
-        learns = self._options.measures and plan.groups is None
+        learns = self._options.measures and plan.groups is None and not plan.graph.spills
         if not learns:
             return None
         from flexnn.measure import Watch  # sessions that take rates do without

@@ -65,6 +65,14 @@ class ModelFile:
                 f"{self.artifact.path}: groups need a model with fixed shapes and without control flow: leave them out"
             )
 
+    def refuse_spill(self, spill: str | None) -> None:
+        """Raise ValueError if activations may be spilled."""
+        if spill is not None:
+            raise ValueError(
+                f"{self.artifact.path}: a spill file needs a model with fixed shapes and without control flow or state:"
+                " compile it for its shapes, or leave spill out"
+            )
+
     def close(self) -> None:
         """Close the file; twice is fine."""
         if self._direct is not None:

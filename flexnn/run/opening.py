@@ -37,6 +37,7 @@ def _opened(path: str, shapes: Mapping[str, tuple[int, ...]], options: RunOption
             if options.kv_capacity is not None:
                 raise CompileError(f"{path}: its shapes are fixed, so it keeps no state: leave kv_capacity out")
             return FixedRun(file, options)
+        file.refuse_spill(options.spill)
         if options.kv_capacity is not None or has_state(file.open_model.model):
             from .stateful import StateRun
 

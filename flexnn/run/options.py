@@ -78,6 +78,8 @@ class RunOptions(NamedTuple):
     """Type of keys and values in the state."""
     all_logits: bool = False
     """Whether a run with state returns logits of all its tokens, not of the last alone."""
+    spill: str | None = None
+    """Folder of the spill file; None: no activation is spilled."""
     poison: bool = False
     """Whether memory that must not be read is filled with NaN (tests)."""
     jitter_seed: int = 0
@@ -115,7 +117,7 @@ class RunOptions(NamedTuple):
     def setting(self, machine: MachineProfile, io_align: int) -> Setting:
         """Return the setting of plans for ``machine``, throttled already, whose reads are aligned to ``io_align``."""
         overhead = overhead_for(self.output_sets)
-        return Setting(machine, self.threads, io_align, overhead, self.deterministic)
+        return Setting(machine, self.threads, io_align, overhead, self.deterministic, self.spill is not None)
 
     def switches(self, *, direct: bool) -> Switches:
         """Return the engine's switches; ``direct``: whether reads go past the page cache."""
@@ -138,6 +140,7 @@ def run_options(
     kv: str = "f16",
     cross_capacity: int = CAPACITY,
     all_logits: bool = False,
+    spill: str | os.PathLike[str] | None = None,
 ) -> RunOptions:
     """Return the options that a user gave, checked. Raises ValueError, or TypeError for threads that are no integer."""
     if io not in IO:
@@ -168,6 +171,7 @@ def run_options(
         kv=kv,
         cross_capacity=cross_capacity,
         all_logits=all_logits,
+        spill=None if spill is None else os.fsdecode(spill),
     )
 
 

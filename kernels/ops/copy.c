@@ -150,6 +150,8 @@ static void copy_blocks(const fx_call *call, const fx_box *b, const transpositio
 }
 
 static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) {
+    if (call->sink)
+        return call->sink->write(call->sink, call->in[0], u0, u1);
     const fx_box b = box_of(call->params, call->window);
     const uint32_t units = units_of(&b, call->params->copy.elem_bytes, threads);
     transposition t;

@@ -77,7 +77,7 @@ def test_every_order_of_the_engines_code_is_good(objects, tmp_path):
     outcome = subprocess.run([program, *options], capture_output=True, text=True)
     print(outcome.stdout)
     assert outcome.returncode == 0, outcome.stderr[-4000:]
-    assert len(outcome.stdout.splitlines()) >= 18
+    assert len(outcome.stdout.splitlines()) >= 20
 
 
 class Mistake(NamedTuple):
@@ -121,7 +121,7 @@ MISTAKES = [
             "readers", "FAILED"),
     Mistake("an error that is swallowed", "protocol",
             "if (error.status != FX_OK) {\n        error.is_load", "if (0) {\n        error.is_load",
-            "failure", "number_at(place) == load->file_offset"),
+            "failure", "number_at(place) == expected"),
     Mistake("help after cancel: a failure that every reader slept through", "protocol",
             "if (!--l->helpers && ", "if (!--l->helpers && 0 && ", "help_again", "nobody can go on"),
     Mistake("re-budget in flight: a rest that is not waited for", "loader",
@@ -141,6 +141,13 @@ MISTAKES = [
             "state == FX_LOADER_DRAINING && !l->helpers)", "state == FX_LOADER_DRAINING)", "spare_rebudget", "FAILED"),
     Mistake("a rest that nobody reports, as a worker was the last to read", "protocol",
             "if (!--l->helpers && ", "if (!--l->helpers && 0 && ", "spare_rebudget", "nobody can go on"),
+    Mistake("rows that are read back from the wrong file", "protocol",
+            "is_spilled ? p->spill : p->file", "p->file", "spill", "FAILED"),
+    Mistake("rows that are checked by the checksums of the wrong file", "loader",
+            "fx_load_is_spilled(load) ? b->spill_crcs", "0 ? b->spill_crcs", "spill", "FAILED"),
+    Mistake("rows that are read back before they are stored", "protocol",
+            "    if (wait > 0 || turn->repeats)\n        return turn->steps + wait;",
+            "    if (wait > 0 || turn->repeats)\n        return turn->steps;", "spill_cancel", "FAILED"),
     Mistake("two threads leave a request each, and one is lost", "protocol",
             "atomic_fetch_sub(&l->left, 1);", "atomic_store(&l->left, 0);", "spare_missing", "nobody can go on"),
 ]  # fmt: skip

@@ -65,6 +65,14 @@ def test_lies_are_refused(tmp_path: Path, given: dict, said: str) -> None:
     assert "\n" not in str(found.value)
 
 
+def test_strings_of_all_lists_are_counted_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flexnn.llm.gguf_file.ITEMS_MAX", 5)
+    lists = [_text(key) + struct.pack("<IIQ", 9, 8, 3) + 3 * _text("x") for key in "ab"]
+    assert open_gguf(str(_file(tmp_path / "one.gguf", counts=(0, 1), keys=lists[0]))).texts("a") == 3 * [b"x"]
+    with pytest.raises(GraphError, match="metadata: b: more than 5 strings"):
+        open_gguf(str(_file(tmp_path / "two.gguf", counts=(0, 2), keys=b"".join(lists))))
+
+
 def test_every_cut_of_a_file_is_refused(tmp_path: Path) -> None:
     write_small(tmp_path / "whole.gguf", replace(SMALL["llama"], layers=1))
     whole = (tmp_path / "whole.gguf").read_bytes()

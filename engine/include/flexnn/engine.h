@@ -21,10 +21,12 @@
 
 #include "flexnn/ops.h"
 
-#define FX_AHEAD_MAX 2    /* runs that may be announced while one goes on */
-#define FX_BASE_ARENA 0   /* operand base: 0 is the arena, 1 + i the i-th input/output buffer, inputs first */
-#define FX_BASE_FILE (-2) /* a gather's table, which stays in the file: offset is its index in fx_program.tables */
-#define FX_DIRECT_ALIGN ((int64_t)4096) /* of offset, bytes and target of a read with O_DIRECT */
+#define FX_AHEAD_MAX 2     /* runs that may be announced while one goes on */
+#define FX_BASE_ARENA 0    /* operand base: 0 is the arena, 1 + i the i-th input/output buffer, inputs first */
+#define FX_BASE_FILE (-2)  /* a gather's table, which stays in the file: offset is its index in fx_program.tables */
+#define FX_BASE_SPILL (-3) /* a copy's output, which goes to the spill file: offset counts from its start */
+#define FX_SPILL_FROM ((int64_t)1 << 46) /* file offsets of loads from here on are those of the spill file */
+#define FX_DIRECT_ALIGN ((int64_t)4096)  /* of offset, bytes and target of a read with O_DIRECT */
 
 /* The records that Python fills, an array of each (flexnn/record.h). */
 
@@ -97,6 +99,11 @@ typedef struct fx_program {
     uint32_t table_count;
     const uint32_t *crcs;
     uint32_t crc_count;
+    fx_file spill;         /* -1 without spills */
+    const fx_load *spills; /* activations that steps store in the spill file, by file_offset; chunk_bytes: of a row;
+                            * crc_first counts the rows before; other fields are 0 */
+    uint32_t spill_count, spill_crc_count; /* spill_crc_count: rows of all */
+    int64_t spill_bytes;                   /* size of the file */
     int64_t arena_bytes;
     int64_t zeros_offset; /* arena offset of zeros_count floats that are always 0.0 */
     int64_t zeros_count;
@@ -122,7 +129,7 @@ typedef struct fx_interrupt {
 } fx_interrupt;
 
 typedef struct fx_run_stats {
-    int64_t run_ns, stall_ns, bytes_read;
+    int64_t run_ns, stall_ns, bytes_read, bytes_written;
 } fx_run_stats;
 
 typedef struct fx_error {
@@ -130,8 +137,9 @@ typedef struct fx_error {
     int os_error;        /* errno of FX_ERR_IO */
     int is_load;         /* index counts loads, else nodes */
     int is_pinned;       /* index counts pinned loads */
+    int is_write;        /* FX_ERR_IO: of the spill file */
     int64_t index;       /* of the node or load; -1: none */
-    int64_t file_offset; /* where reading failed, of a load or of a table's chunk */
+    int64_t file_offset; /* where reading failed, of a load or of a table's chunk, or writing */
 } fx_error;
 
 /* The engine: the one arena, its compute threads, its loader. A bound program: one that the engine may run. */

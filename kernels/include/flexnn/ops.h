@@ -22,7 +22,7 @@ typedef enum fx_status {
     FX_ERR_BOUNDS, /* an operand reaches outside its memory */
     FX_ERR_INDEX,  /* found in the data: a Gather index out of range */
     FX_ERR_MEMORY, /* allocation failed */
-    FX_ERR_IO,     /* read failed; errno kept */
+    FX_ERR_IO,     /* a read or write failed; errno kept */
     FX_ERR_EOF,    /* file shorter than the program says */
     FX_ERR_CHECKSUM,
     FX_ERR_THREAD, /* threads could not be started */
@@ -47,6 +47,12 @@ typedef struct fx_row_table {
     fx_status (*read)(const struct fx_row_table *table, int64_t i, void *workspace, const char **chunk);
 } fx_row_table;
 
+/* A place for rows that is not in memory. write takes rows [u0, u1), which lie one after the other behind the address
+ * of the first of all. Any thread may call it. */
+typedef struct fx_row_sink {
+    fx_status (*write)(const struct fx_row_sink *sink, const void *rows, uint32_t u0, uint32_t u1);
+} fx_row_sink;
+
 typedef struct fx_call {
     const fx_kernels *kernels;
     const fx_params *params;
@@ -58,7 +64,8 @@ typedef struct fx_call {
     const float *zeros;  /* at least fx_op_zeros floats of 0.0 */
     void *workspace;     /* this thread's, fx_op_workspace bytes, 64-byte aligned */
     const fx_row_table
-        *table; /* GATHER with outer = 1, GATHER_PANELS: replaces in[0], and workspace is its; else NULL */
+        *table;              /* GATHER with outer = 1, GATHER_PANELS: replaces in[0], and workspace is its; else NULL */
+    const fx_row_sink *sink; /* COPY of rows as they are: replaces out, and units are rows; else NULL */
 } fx_call;
 
 /* Properties of an operator. FLUSHES: it adds products, and numbers below FLT_MIN count as 0 (ops/flush.h). KEEPS: its

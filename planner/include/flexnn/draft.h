@@ -19,12 +19,14 @@
 FX_RECORD(fx_variant, FX_VARIANT_FIELDS);
 
 /* A raw constant that is streamed or pinned. room_bytes: most bytes that it takes in the arena, wherever it lies in the
- * file. */
+ * file. after_node: -1; or it is rows of an activation that the nodes up to this one store in the spill file, which are
+ * streamed when they are stored. */
 #define FX_CONSTANT_FIELDS(F, A, R)                                                                                    \
     F(R, int64_t, file_offset)                                                                                         \
     F(R, int64_t, bytes)                                                                                               \
     F(R, int64_t, room_bytes)                                                                                          \
-    F(R, int64_t, operand)
+    F(R, int64_t, operand)                                                                                             \
+    F(R, int64_t, after_node)
 FX_RECORD(fx_constant, FX_CONSTANT_FIELDS);
 
 /* A node of the graph, with its ranges in the tables of variants (the fastest first, the one with the smallest
@@ -213,6 +215,12 @@ void fx_choose_node(const fx_problem *p, uint32_t node, int64_t working_bytes, i
  * nodes from the first to the last whose choice differs are made again. */
 void fx_draft_build(fx_draft *d, const fx_problem *p, const fx_choice *choices, int64_t working_bytes);
 
+/* Step of the run from which on the bytes of a slice are in their file, of a draft that was built; below the first step
+ * of any load: always. */
+static inline int64_t fx_stored_step(const fx_draft *d, const fx_problem *p, const fx_draft_slice *slice) {
+    const int64_t after = slice->constant < 0 ? -1 : p->constants[slice->constant].after_node;
+    return after < 0 ? -(int64_t)d->step_count : (int64_t)d->starts[after + 1].step;
+}
 /* Sets the earliest wait_steps of the loads if memory were never fragmented, and the time of such a run. */
 void fx_draft_time(fx_draft *d, const fx_problem *p);
 

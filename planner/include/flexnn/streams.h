@@ -14,6 +14,7 @@ typedef struct fx_streams {
     int64_t count;              /* slices, in the order in which they are loaded and used */
     const int64_t *bytes, *use; /* each by one step; use never falls */
     const int64_t *forced;      /* the only address of a slice, -1: any */
+    const int64_t *stored;      /* step of the run before which a slice is not in the file yet; NULL: all are there */
     int from_top;               /* take the highest of equal places, not the lowest */
     int is_large;               /* thousands of blocks and slices: the same places, found in another way */
 } fx_streams;

@@ -12,6 +12,8 @@ static const sketch two_slots = {2, 3, {1, 2}, {{0, 1, 0}, {0, 1, 0}, {1, 1, 0}}
 static const sketch other = {2, 1, {-1, 0}, {{1, 1, 0}}};
 static const sketch third = {1, 1, {0}, {{0, 1, 0}}};
 
+static const sketch spilling = {2, 2, {0, 1}, {{0, 1, 0}, {1, 1, 1}}};
+
 /* An engine whose caller helps to read: reads do not wait for a device. */
 static fx_engine *open_helped(int threads, int readers, int units) {
     fx_engine *e = open_engine(threads, readers, units);
@@ -27,6 +29,33 @@ static void stream(void) {
     good(0, next, 1);
     good(0, next, 1);
     good(0, next, 0);
+    close_engine(e);
+}
+
+/* Two threads store rows, run after run, and the caller or a reader reads them back. */
+static void spill(void) {
+    fx_engine *e = open_helped(2, 1, 2);
+    make(0, &spilling);
+    spill_through(0, 1);
+    fx_bound *next[] = {&w->bound[0]};
+    good(0, next, 1);
+    good(0, NULL, 0);
+    close_engine(e);
+}
+
+/* A run that stores is cancelled wherever it asks; the next stores and reads anew. */
+static void spill_cancel(void) {
+    fx_engine *e = open_helped(1, 1, 2);
+    w->wants_cancel = 1;
+    make(0, &spilling);
+    spill_through(0, 1);
+    fx_bound *next[] = {&w->bound[0]};
+    model_may_expire(1);
+    const fx_status status = run(0, next, 1);
+    MODEL_CHECK(status == FX_OK || status == FX_ERR_CANCELLED);
+    w->wants_cancel = 0;
+    model_may_expire(0);
+    good(0, NULL, 0);
     close_engine(e);
 }
 
@@ -282,6 +311,8 @@ static const struct {
 } scenarios[] = {
     {"stream", stream, 3},
     {"readers", readers, 1},
+    {"spill", spill, 1},
+    {"spill_cancel", spill_cancel, 1},
     {"parts", parts, 1},
     {"help", help, 2},
     {"failure", failure, 1},

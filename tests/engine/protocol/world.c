@@ -3,6 +3,8 @@
 #include <string.h>
 #include <unistd.h>
 
+enum { SPILL_FD = 77 };
+
 world *w;
 
 /* ---- what the engine is given instead of the system and the kernels ---- */
@@ -36,12 +38,36 @@ static int64_t *number_at(char *place) {
     return (int64_t *)(void *)place;
 }
 
+/* What a load brings to a place of it. */
+static int64_t expected(const fx_load *load, int64_t at) {
+    return fx_load_is_spilled(load) ? 7000 + w->runs : load->file_offset + at;
+}
+
 void check_load(const fx_load *load) {
     for (int64_t at = 0; at < load->bytes; at += REQUEST) {
         char *place = w->arena + load->address + at;
         model_touch(place, sizeof(int64_t), 0);
-        MODEL_CHECK(*number_at(place) == load->file_offset + at);
+        MODEL_CHECK(*number_at(place) == expected(load, at));
     }
+}
+
+/* Stores the row of a unit; what is stored says in which run. */
+static fx_status store_row(const fx_row_sink *sink, const void *rows, uint32_t u0, uint32_t u1) {
+    (void)sink, (void)rows;
+    model_yield();
+    for (uint32_t u = u0; u < u1; u++) {
+        model_touch(&w->spilled[u], sizeof(int64_t), 1);
+        w->spilled[u] = 7000 + w->runs;
+        model_touch(&w->spill_crcs[u], sizeof(uint32_t), 1);
+        w->spill_crcs[u] = (uint32_t)(7000 + w->runs);
+    }
+    return FX_OK;
+}
+
+uint32_t fx_spill_begin(fx_bound *b, const fx_node *node, fx_spill_store *store) {
+    (void)node;
+    *store = (fx_spill_store){.face = {store_row}, .bound = b};
+    return (uint32_t)w->units;
 }
 
 fx_status fx_op_run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) {
@@ -54,6 +80,8 @@ fx_status fx_op_run(const fx_call *call, int threads, uint32_t u0, uint32_t u1) 
             if (load >= 0)
                 check_load(&w->loads[p][load]);
             model_yield();
+            if (call->sink)
+                call->sink->write(call->sink, NULL, u0, u1);
             if (load >= 0)
                 check_load(&w->loads[p][load]);
             for (uint32_t u = u0; u < u1; u++) {
@@ -69,6 +97,14 @@ int64_t fx_request_bytes(const fx_load *load, int64_t at) {
     return REQUEST;
 }
 
+/* Reads the spill file. */
+static void fetch(char *target) {
+    for (int u = 0; u < w->units; u++)
+        model_touch(&w->spilled[u], sizeof(int64_t), 0);
+    model_touch(target, sizeof(int64_t), 1);
+    *number_at(target) = w->spilled[0] == w->spilled[w->units - 1] ? w->spilled[0] : -1;
+}
+
 static void bring(char *target, int64_t bytes, int64_t number) {
     for (int64_t at = 0; at < bytes; at += REQUEST) {
         model_touch(target + at, sizeof(int64_t), 1);
@@ -77,8 +113,11 @@ static void bring(char *target, int64_t bytes, int64_t number) {
 }
 
 fx_error fx_read(const fx_file *file, char *target, int64_t bytes, int64_t offset) {
-    (void)file;
     model_yield();
+    if (file->fd == SPILL_FD) {
+        fetch(target);
+        return (fx_error){.status = FX_OK};
+    }
     if (w->may_fail && model_choose(2) && w->may_fail) {
         w->may_fail--;
         return (fx_error){.status = FX_ERR_IO};
@@ -88,8 +127,11 @@ fx_error fx_read(const fx_file *file, char *target, int64_t bytes, int64_t offse
 }
 
 int fx_read_cached(const fx_file *file, char *target, int64_t bytes, int64_t offset) {
-    (void)file;
     model_yield();
+    if (file->fd == SPILL_FD) {
+        fetch(target);
+        return 1;
+    }
     if (w->may_miss && model_choose(2) && w->may_miss) {
         w->may_miss--;
         return 0;
@@ -99,8 +141,8 @@ int fx_read_cached(const fx_file *file, char *target, int64_t bytes, int64_t off
 }
 
 fx_checker fx_check_start(fx_crc_path path, const uint32_t *crcs, const fx_load *load, const char *memory) {
-    (void)path, (void)crcs, (void)load, (void)memory;
-    return (fx_checker){0};
+    (void)path, (void)load, (void)memory;
+    return (fx_checker){.expected = crcs};
 }
 
 /* The checksum of what arrived. */
@@ -108,7 +150,12 @@ fx_error fx_check_to(fx_checker *c, const fx_load *load, int64_t available) {
     for (; c->done < available; c->done += REQUEST) {
         char *place = w->arena + load->address + c->done;
         model_touch(place, sizeof(int64_t), 0);
-        MODEL_CHECK(*number_at(place) == load->file_offset + c->done);
+        MODEL_CHECK(*number_at(place) == expected(load, c->done));
+        MODEL_CHECK(!fx_load_is_spilled(load) || c->expected == w->spill_crcs);
+        for (int u = 0; fx_load_is_spilled(load) && u < w->units; u++) {
+            model_touch(&c->expected[u], sizeof(uint32_t), 0);
+            MODEL_CHECK(c->expected[u] == (uint32_t)*number_at(place));
+        }
     }
     if (w->may_spoil && model_choose(2) && w->may_spoil) {
         w->may_spoil--;
@@ -219,6 +266,15 @@ void make(int number, const sketch *s) {
     }
 }
 
+void spill_through(int number, int load) {
+    fx_bound *b = &w->bound[number];
+    w->loads[number][load].file_offset = FX_SPILL_FROM;
+    w->nodes[number][0].out.base = FX_BASE_SPILL;
+    b->program.spill = (fx_file){SPILL_FD, -1};
+    b->stores = w->stores;
+    b->spill_crcs = w->spill_crcs;
+}
+
 fx_engine *open_engine(int threads, int readers, int units) {
     w = model_alloc(sizeof *w);
     fx_engine *e = &w->e;
@@ -260,6 +316,7 @@ fx_status run(int number, fx_bound *const *next, uint32_t count) {
     fx_error error;
     model_touch(w->done[number], sizeof w->done[number], 1);
     memset(w->done[number], 0, sizeof w->done[number]);
+    w->runs += b->stores != NULL;
     const fx_status status = fx_run(b, NULL, next, count, &interrupt, &stats, &error);
     MODEL_CHECK(status == FX_OK || status == error.status);
     int64_t bytes = 0;

@@ -32,6 +32,10 @@ typedef struct world {
     fx_cost costs[PROGRAMS][STEPS];
     uint32_t after[PROGRAMS][FX_PREDECESSORS][LOADS], waits[PROGRAMS][FX_RUNS * LOADS];
     int reads[PROGRAMS][STEPS];
+    int64_t spilled[2];     /* the spill file: a number of each of two rows */
+    uint32_t spill_crcs[2]; /* of them */
+    fx_spill_store stores[1];
+    int64_t runs;                     /* of the program that spills: each stores other numbers */
     int done[PROGRAMS][STEPS][UNITS]; /* how often, in this run */
     int units;
     int may_fail, may_miss, may_spoil; /* how often a read may fail, not be cached, bring wrong bytes */
@@ -48,6 +52,8 @@ fx_engine *open_engine(int threads, int readers, int units);
 void close_engine(fx_engine *e);
 /* Binds program `number`. */
 void make(int number, const sketch *s);
+/* Makes the first step of program `number` store rows in the spill file, and a load of one request bring them. */
+void spill_through(int number, int load);
 /* Places the loads of a program, each so many slots behind where its sketch says. */
 void lay_loads(int number, const sketch *s, int shift);
 /* Checks that a place holds all of a load. */
