@@ -20,6 +20,7 @@ __all__ = [
     "ArtifactError",
     "BudgetError",
     "CompileError",
+    "EncoderDecoder",
     "FlexNNError",
     "GraphError",
     "NodeArg",
@@ -36,8 +37,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import ``compile``, ``plan``, ``Pool`` and ``generate`` when they are asked for: sessions of artifacts do without
-    them.
+    """Import ``compile``, ``plan``, ``Pool``, ``generate`` and ``EncoderDecoder`` when they are asked for: sessions of
+    artifacts do without them.
     """
     if name == "compile":
         from flexnn.compiler import compile  # noqa: A004
@@ -51,6 +52,10 @@ def __getattr__(name: str) -> Any:
         from flexnn.llm.language import generate
 
         return generate
+    if name == "EncoderDecoder":
+        from flexnn.llm.pair import EncoderDecoder
+
+        return EncoderDecoder
     if name == "Pool":
         from flexnn.pool import Pool
 

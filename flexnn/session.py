@@ -70,6 +70,8 @@ class Session(StateCalls):
         kv_capacity: Rows of keys and values that a decoder keeps from run to run, as state of the session: it takes
             new tokens only, and no past. Default: 1024 for a model that was imported with state, else no state.
         kv: Type of keys and values in the state: ``"f16"``, or ``"f32"``.
+        cross_capacity: With state, most rows of an encoder's output of which a decoder keeps keys and values: they are
+            made once, in the first run of an input, and later runs take the decoder's tokens alone.
         all_logits: Whether runs with state return logits of all new tokens, not of the last one alone.
 
     Raises:
@@ -102,6 +104,7 @@ class Session(StateCalls):
         spill: str | os.PathLike[str] | None = None,
         kv_capacity: int | None = None,
         kv: Kv = "f16",
+        cross_capacity: int = 1024,
         all_logits: bool = False,
     ) -> None:
         given: dict[str, Any] = {
@@ -116,6 +119,7 @@ class Session(StateCalls):
             "spill": None if spill is None else os.path.abspath(os.fsdecode(spill)),
             "kv_capacity": kv_capacity,
             "kv": kv,
+            "cross_capacity": cross_capacity,
             "all_logits": all_logits,
         }
         self._open(os.fsdecode(path), shapes or {}, run_options(memory, progress=progress, **given), given)
@@ -149,7 +153,8 @@ class Session(StateCalls):
         self._asked = options.asked
         if self._asked is not None:
             self._follow()
-        self._feeds = Feeds(self._run.inputs, self._run.outputs)
+        lacking: frozenset[str] = getattr(getattr(self._run, "inner", self._run), "may_lack", frozenset())
+        self._feeds = Feeds(self._run.inputs, self._run.outputs, lacking)
         artifact = self._run.artifact
         self._labels: dict[str, Labels] = artifact.about().labels if artifact.has_labels else {}
 

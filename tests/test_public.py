@@ -21,7 +21,7 @@ from tests.support.sessions import feed, smallest, write_branched_model, write_m
 
 FUNCTIONS = {"compile", "generate", "plan"}
 ERRORS = {"ArtifactError", "BudgetError", "CompileError", "FlexNNError", "GraphError", "SessionError", "StateError"}
-CLASSES = {"NodeArg", "Plan", "Pool", "Session"}
+CLASSES = {"EncoderDecoder", "NodeArg", "Plan", "Pool", "Session"}
 
 
 def test_every_public_name_is_what_its_documentation_says() -> None:

@@ -106,6 +106,21 @@ def test_a_past_with_room_for_more_tokens_is_refused(decoder: tuple[str, str]) -
 
 
 @pytest.mark.parametrize("past", [0, 5])
+def test_a_mask_with_zeros_is_refused(decoder: tuple[str, str], past: int) -> None:
+    """The one sequence is shorter than the past and the new tokens: what a run computes says so, not shapes."""
+    ids = ids_of(USUAL, 3)
+    with flexnn.Session(decoder[1]) as session:
+        for zeros in (1, 2, 3):
+            mask = np.ones((1, past + 3), np.int64)
+            (logits, *_) = session.run(None, grouped_feed(ids, past, mask))
+            mask[0, :zeros] = 0
+            with pytest.raises(flexnn.FlexNNError, match="seqlens_k, of a mask with zeros"):
+                session.run(None, grouped_feed(ids, past, mask))
+            mask[:] = 1
+            np.testing.assert_array_equal(session.run(None, grouped_feed(ids, past, mask))[0], logits)
+
+
+@pytest.mark.parametrize("past", [0, 5])
 def test_sequences_of_several_lengths_are_refused(decoder: tuple[str, str], past: int) -> None:
     mask = np.ones((2, past + 3), np.int64)
     mask[1, -2:] = 0

@@ -35,7 +35,7 @@ MAY_IMPORT = {
     "regions": {"errors", "graph"},
     "measure": {"_core", "artifact", "files", "graph", "median", "planning"},
     "compiler": {"errors", "graph", "artifact", "llm", "narrowing", "regions", "units"},
-    "llm": {"errors", "graph", "planning", "session"},
+    "llm": {"errors", "graph", "planning", "session", "units"},
     "narrowing": {"_core", "artifact", "errors", "graph", "session", "units"},
     "kept_artifacts": {"_core", "artifact", "errors", "files"},
     "keeping": {"_core", "compiler", "errors", "files", "kept_artifacts", "units"},

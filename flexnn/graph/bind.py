@@ -32,6 +32,7 @@ from .lower import (
 )
 from .model import Constant, Model, ModelGraph, ModelNode, reads
 from .ports import Port, open_hint
+from .state import CROSS
 
 INPUT_BYTES_MAX = 1 << 36
 FLOAT16 = 10
@@ -120,7 +121,8 @@ class Binder:
             value = self.value(name) if name else None
             if name and value is None:
                 raise GraphError(f"{node.where}: no earlier node computes input {name!r}")
-            inputs.append(self._widened(name, value))
+            is_state = node.op_type == CROSS and name == node.input[1]  # which attention reads as it is
+            inputs.append(value if is_state else self._widened(name, value))
         try:
             results = self._results(node, inputs)
         except GraphError as error:

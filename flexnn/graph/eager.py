@@ -33,7 +33,9 @@ class Eager:
     """Value that is added to scores, or says which count; "" without."""
 
 
-class _Scores(NamedTuple):
+class Scores(NamedTuple):
+    """Scores of keys before softmax."""
+
     product: ModelNode
     scale: float
     softcap: float
@@ -65,7 +67,12 @@ class EagerAttention:
         scale = scores.scale * keys[1]
         return Eager(node, scores.product.input[0], new, past, present, scale, scores.softcap, scores.mask)
 
-    def _scores(self, name: str) -> _Scores | None:
+    def plain(self, node: ModelNode) -> Scores | None:
+        """Return the scores of attention whose last product is ``node``, whatever its keys are; None: it is none."""
+        softmax = self._softmax(node.input[0]) if node.op_type == "MatMul" else None
+        return self._scores(softmax.input[0]) if softmax is not None else None
+
+    def _scores(self, name: str) -> Scores | None:
         """Return what softmax is taken of: a product, scaled, perhaps capped, and a mask."""
         scale, softcap, mask = 1.0, 0.0, ""
         for _ in range(_STEPS_MAX):
@@ -74,7 +81,7 @@ class EagerAttention:
                 return None
             number = self._number(step)
             if step.op_type == "MatMul":
-                return _Scores(step, scale * (softcap or 1.0), softcap, mask)
+                return Scores(step, scale * (softcap or 1.0), softcap, mask)
             if step.op_type in ("Mul", "Div") and number is not None:
                 factor = number if step.op_type == "Mul" else 1 / number
                 scale, name = scale * factor, self._other(step)

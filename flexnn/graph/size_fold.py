@@ -73,6 +73,8 @@ def _folded(node: ModelNode, inputs: Sequence[Const | None], values: Sequence[Co
     elif node.op_type == "Where" and not is_sizes(values[0]) and values[1].dtype == values[2].dtype:
         picked = np.where(values[0].load(), _numbers(values[1]), _numbers(values[2]))
         found = _const(picked, values[1].dtype)
+    elif node.op_type == "Neg" and values[0].dtype in ("i64", "i32"):
+        found = _const(_each(operator.neg, _numbers(values[0])), values[0].dtype)
     elif node.op_type in ("Floor", "Ceil") and values[0].dtype == "f32":
         function = math.floor if node.op_type == "Floor" else math.ceil
         found = _const(_each(lambda v: _rounded(function(v)), _numbers(values[0])), "f32")

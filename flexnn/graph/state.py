@@ -11,6 +11,12 @@ if TYPE_CHECKING:
     from .model import Model
 
 ATTENTION = "flexnn.CachedAttention"
+CROSS = "flexnn.CrossAttention"
+"""Attention over keys and values that are made once for many runs."""
+ONCE = "flexnn.KeptOnce"
+"""Maker of these."""
+CROSS_LENGTH = "cross_length"
+"""Input that says how many rows they have, int64 [1]."""
 LENGTHS = "flexnn.PastLengths"
 """Operator that passes its first input on, where a past is as long as it says."""
 LENGTH = "state_length"

@@ -12,13 +12,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from .crossing import Attended, Crossing, Once, attended, keys_of
 from .eager import Eager, EagerAttention
 from .ir import DTYPE_NAMES, Array, GraphError
-from .lengths import EXAMPLES, MASK, Lengths
+from .lengths import MASK, MASK_BYTES_MAX, Lengths
+from .merged import unmerged
 from .model import Constant, Model, ModelAttr, ModelGraph, ModelNode, reads
 from .ports import Port
 from .sources import ArraySource
-from .state import ATTENTION, LENGTH, LENGTHS
+from .state import ATTENTION, CAPACITY, CROSS_LENGTH, LENGTH, LENGTHS
 
 POSITIONS = "position_ids"
 IDS = ("input_ids", "inputs_embeds")
@@ -38,13 +40,28 @@ class Stateful:
     """Name of the input that holds the new tokens."""
     states: tuple[str, ...]
     """Names of the outputs that are state."""
+    once: Once | None = None
+    """Model of what is made of an encoder's output; its states are inputs here."""
+    opening_bytes: int = 0
+    """Bytes that computing masks took, at most."""
 
 
-def stateful(model: Model, capacity: int, dtype: str, *, all_rows: bool = False) -> Stateful:
+def stateful(
+    model: Model,
+    capacity: int,
+    dtype: str,
+    *,
+    all_rows: bool = False,
+    cross_capacity: int = CAPACITY,
+    most_bytes: int = MASK_BYTES_MAX,
+) -> Stateful:
     """Return the model with state of ``capacity`` rows of ``dtype``; with ``all_rows`` it computes logits of all new
-    tokens, else of the last. Raises GraphError where it has no state that is recognised.
+    tokens, else of the last. Cross-attention has room for ``cross_capacity`` rows of an encoder. Raises GraphError
+    where it has no state that is recognised, OpeningError where its masks take more than ``most_bytes``.
     """
-    return _Rewriting(model, capacity, dtype).done(all_rows=all_rows)
+    rewriting = _Rewriting(unmerged(model), capacity, dtype)
+    rewriting.cross_capacity, rewriting.most_bytes = cross_capacity, min(most_bytes, MASK_BYTES_MAX)
+    return rewriting.done(all_rows=all_rows)
 
 
 def _unchecked(node: ModelNode) -> ModelNode:
@@ -70,6 +87,11 @@ class _Rewriting:
         self._states: list[str] = []
         self._past: set[str] = set()
         self._present: set[str] = set()
+        self._biases: dict[str, tuple[int, str]] = {}
+        """The window of each mask, and the constant of what it adds."""
+        self._swapped: dict[int, list[ModelNode]] = {}
+        """Nodes that make the keys of a node, by that node."""
+        self.cross_capacity, self.most_bytes = CAPACITY, MASK_BYTES_MAX
 
     def done(self, *, all_rows: bool) -> Stateful:
         graph = self._graph
@@ -77,7 +99,16 @@ class _Rewriting:
         steps = self._eager()
         kept = {id(node) for node in graph.nodes if self._takes_past(node)}
         lengths = Lengths(self._model, self._past, tokens.name)
+        lengths.most_bytes = self.most_bytes
         is_single = tokens.dims is not None and tokens.dims[1:2] == (1,)
+        if not is_single and any(not step.mask for step in steps.values()):
+            is_single = True  # it sees all new tokens, so there is one at a time
+            one = tokens._replace(dims=(None, 1, *(tokens.dims or ())[2:]))
+            graph.inputs = [one if port.name == tokens.name else port for port in graph.inputs]
+        own = {tokens.name, MASK, POSITIONS, LENGTH, *self._past}
+        crossing = Crossing(self._model, own, tokens.name, self.cross_capacity, str(self._attrs["dtype"]))
+        others = self._without_past(crossing, tokens.name, {*steps, *kept})
+        lengths.counts_tokens = any(not crossing.is_cross(found) for found in others.values())
         graph.nodes = [
             self._of_step(node, steps[id(node)], lengths, is_single)
             if id(node) in steps
@@ -85,9 +116,14 @@ class _Rewriting:
             if id(node) in kept
             else self._attention(node, node.input, node.attrs)
             if node.op_type == ATTENTION
+            else crossing.node(others[id(node)], self._past)
+            if id(node) in others and crossing.is_cross(others[id(node)])
+            else self._of_own(others[id(node)], lengths, is_single)
+            if id(node) in others
             else node
             for node in graph.nodes
         ]
+        graph.nodes = [part for node in graph.nodes for part in [*self._swapped.get(id(node), []), node]]
         if not self._states:
             raise GraphError(
                 "no past keys and values were recognised: inputs that attention reads, or joins with new ones, and "
@@ -99,12 +135,47 @@ class _Rewriting:
             raise GraphError("a model with state needs logits as its first output")
         if all(port.name != LENGTH for port in graph.inputs):
             graph.inputs.append(Port(LENGTH, "i64", (1,)))
+        once = crossing.once(self._past)
         self._derive(tokens.name, lengths)
+        if once is not None:
+            graph.inputs.append(Port(CROSS_LENGTH, "i64", (1,)))
+            graph.inputs += [Port(name, str(self._attrs["dtype"]), None) for name in once.states]
         if not all_rows:
             self._last_row(graph.outputs[0].name)
         graph.outputs = [graph.outputs[0], *(Port(name, None, None) for name in self._states)]
         self._drop_unread(tokens.name)
-        return Stateful(replace(self._model, graph=graph), tokens.name, tuple(self._states))
+        known = {tokens.name, LENGTH, CROSS_LENGTH, *(once.states if once is not None else ())}
+        for port in graph.inputs:
+            if port.name not in known:
+                raise GraphError(
+                    f"input {port.name!r} is read by other nodes than attention over an encoder's output, so it cannot "
+                    "be given once"
+                )
+        return Stateful(replace(self._model, graph=graph), tokens.name, tuple(self._states), once, lengths.taken_bytes)
+
+    def _without_past(self, crossing: Crossing, tokens: str, known: set[int]) -> dict[int, Attended]:
+        """Return attention over an encoder's output, and over tokens alone where the model has no past, by its last
+        node.
+        """
+        finder, found = EagerAttention(self._graph), {}
+        for node in self._graph.nodes:
+            seen = attended(self._graph, finder, node) if id(node) not in known else None
+            if seen is None:
+                continue
+            sources = [crossing.depends.of(name) for name in (seen.k, seen.v)]
+            if crossing.is_cross(seen) or (not self._past and all(tokens in names for names in sources)):
+                found[id(node)] = seen
+        return found
+
+    def _of_own(self, found: Attended, lengths: Lengths, is_single: bool) -> ModelNode:
+        """Return the attention over state for one over new tokens alone."""
+        made, keys = keys_of(found)
+        is_causal = is_single or bool(found.attrs.get("is_causal"))
+        window, bias = self._laid(found.node, found.q, found.mask, lengths, is_causal=is_causal)
+        attrs = {name: value for name, value in found.attrs.items() if name != "is_causal"} | {"window": window}
+        node = self._attention(found.node, [found.q, keys, found.v, LENGTH, *bias], attrs)
+        self._swapped[id(node)] = made
+        return node
 
     def _eager(self) -> dict[int, Eager]:
         """Return attention that is written step by step, by its last node."""
@@ -143,25 +214,42 @@ class _Rewriting:
         return True
 
     def _of_step(self, node: ModelNode, step: Eager, lengths: Lengths, is_single: bool) -> ModelNode:
-        window = self._window(node, step.mask, lengths, is_causal=is_single)
+        window, bias = self._laid(node, step.q, step.mask, lengths, is_causal=is_single)
         attrs: dict[str, ModelAttr] = {"scale": step.scale, "softcap": step.softcap, "window": window}
-        return self._attention(node, [step.q, *step.new, LENGTH], attrs)
+        return self._attention(node, [step.q, *step.new, LENGTH, *bias], attrs)
 
     def _of_node(self, node: ModelNode, lengths: Lengths, is_single: bool) -> ModelNode:
         is_causal = is_single or bool(node.attrs.get("is_causal"))
-        masked = self._window(node, node.input[3], lengths, is_causal=is_causal)
+        masked, bias = self._laid(node, node.input[0], node.input[3], lengths, is_causal=is_causal)
         known = {"scale": "scale", "softcap": "softcap", "q_num_heads": "num_heads", "kv_num_heads": "kv_heads"}
         attrs = {known[name]: value for name, value in node.attrs.items() if name in known}
         left = node.attrs.get("left_window_size", -1)
         attrs["window"] = left + 1 if isinstance(left, int) and left >= 0 else masked
-        return self._attention(node, [*node.input[:3], LENGTH], attrs)
+        return self._attention(node, [*node.input[:3], LENGTH, *bias], attrs)
 
-    def _window(self, node: ModelNode, mask: str, lengths: Lengths, *, is_causal: bool) -> int:
-        """Return how many keys a query sees, 0 for all before it. Raises GraphError where it sees others."""
-        if not mask and not is_causal:
-            raise GraphError(f"{node.where}: attention that sees later tokens keeps no state")
-        new = 1 if is_causal else WINDOW_ROWS
-        return lengths.window(mask, self._capacity - new, new) if mask else 0
+    def _laid(
+        self, node: ModelNode, q: str, mask: str, lengths: Lengths, *, is_causal: bool
+    ) -> tuple[int, tuple[str, ...]]:
+        """Return how many keys a query sees, 0 for all before it, and the constant that is added to scores, if any.
+        Raises GraphError where it sees others.
+        """
+        if not mask:
+            if not is_causal:
+                raise GraphError(f"{node.where}: attention that sees later tokens keeps no state")
+            return 0, ()
+        if mask not in self._biases:
+            window, table = lengths.over_state(mask, self._capacity, 1 if is_causal else WINDOW_ROWS)
+            name = ""
+            if table is not None:
+                heads = node.attrs.get("q_num_heads") or lengths.shape(q, *lengths.examples[0], {})[1]
+                assert isinstance(heads, int)
+                capacity = self._attrs["capacity"]
+                assert isinstance(capacity, int)
+                own = table[:, -capacity:]
+                name = self._constant(np.ascontiguousarray(np.broadcast_to(own, (heads, own.shape[1]))))
+            self._biases[mask] = window, name
+        window, name = self._biases[mask]
+        return window, (name,) if name else ()
 
     def _attention(self, node: ModelNode, inputs: Sequence[str], attrs: dict[str, ModelAttr]) -> ModelNode:
         state = f"state.{len(self._states)}"
@@ -186,6 +274,8 @@ class _Rewriting:
         for node in graph.nodes:
             if len(node.output) != 1 or node.output[0] not in wanted:
                 nodes.append(node)
+            elif (table := lengths.table_of_positions(node)) is not None:
+                nodes.append(ModelNode("Gather", node.name, [table, positions], node.output))
             elif (shape := lengths.shape_of_position(node.output[0])) is not None:
                 nodes += self._said(positions, shape, node.output[0], lengths)
             elif (shape := lengths.shape_of_length(node.output[0])) is not None:
@@ -196,7 +286,7 @@ class _Rewriting:
 
     def _said(self, value: str, shape: tuple[int, ...], name: str, lengths: Lengths) -> list[ModelNode]:
         """Return the nodes that make ``name`` of the length, or of positions."""
-        dtype = lengths.value(name, *EXAMPLES[0]).dtype
+        dtype = lengths.value(name, *lengths.examples[0]).dtype
         if dtype == np.int64:
             return [self._shaped(value, shape, name)]
         inner = f"{name}.int64"

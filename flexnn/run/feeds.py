@@ -15,7 +15,9 @@ from flexnn.graph.ports import Dim, Port
 class Feeds:
     """Inputs and outputs of a model."""
 
-    def __init__(self, inputs: Sequence[Port], outputs: Sequence[Port]) -> None:
+    def __init__(self, inputs: Sequence[Port], outputs: Sequence[Port], may_lack: frozenset[str] = frozenset()) -> None:
+        """Take the ports; inputs that ``may_lack`` from a feed are None then."""
+        self._may_lack = may_lack
         self._inputs = [(port.name, DTYPES[str(port.dtype)], port.dims) for port in inputs]
         self._names = {port.name for port in inputs}
         self._places = {port.name: i for i, port in enumerate(outputs)}
@@ -26,9 +28,14 @@ class Feeds:
         """Return the arrays of a feed, contiguous and aligned, in the model's order. Raises ValueError, TypeError."""
         if not isinstance(feed, Mapping):
             raise TypeError(f"input_feed is a {type(feed).__name__}, not a mapping of names to arrays")
-        arrays = []
+        arrays: list[Any] = []
+        lacks = 0
         for i, (name, dtype, dims) in enumerate(self._inputs):
             given = feed.get(name)
+            if given is None and name in self._may_lack:
+                lacks += 1
+                arrays.append(None)
+                continue
             if given is None and name not in feed:
                 self._refuse_others(feed)
                 raise ValueError(f"input {name!r} is missing")
@@ -40,7 +47,7 @@ class Feeds:
             self._fitting[i] = array.shape
             flags = array.flags
             arrays.append(array if flags.c_contiguous and flags.aligned else np.require(array, None, ["C", "ALIGNED"]))
-        if len(feed) != len(self._inputs):
+        if len(feed) != len(self._inputs) - lacks:
             self._refuse_others(feed)
         return arrays
 

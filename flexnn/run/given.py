@@ -79,7 +79,7 @@ def _check(array: Any, port: Port) -> None:
 
 
 def _check_apart(arrays: Sequence[Array | None], ports: Sequence[Port], inputs: Sequence[Array]) -> None:
-    others = [(array, "an input") for array in inputs]
+    others = [(array, "an input") for array in inputs if array is not None]
     for array, port in zip(arrays, ports, strict=True):
         if array is None:
             continue

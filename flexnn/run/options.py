@@ -10,6 +10,7 @@ from contextlib import closing
 from typing import Literal, NamedTuple, get_args
 
 from flexnn import _core
+from flexnn.graph.state import CAPACITY
 from flexnn.planning import MachineProfile, Plan, Setting
 from flexnn.planning.overhead import overhead_for
 from flexnn.units import Groups, asks_system, parse_bytes, parse_groups
@@ -72,6 +73,8 @@ class RunOptions(NamedTuple):
     kv_capacity: int | None = None
     """Rows of the state for keys and values; None: the model has no state, or the usual number."""
     kv: str = "f16"
+    cross_capacity: int = CAPACITY
+    """Rows of an encoder's output that cross-attention has room for."""
     """Type of keys and values in the state."""
     all_logits: bool = False
     """Whether a run with state returns logits of all its tokens, not of the last alone."""
@@ -135,6 +138,7 @@ def run_options(
     deterministic: bool = False,
     kv_capacity: int | None = None,
     kv: str = "f16",
+    cross_capacity: int = CAPACITY,
     all_logits: bool = False,
     spill: str | os.PathLike[str] | None = None,
 ) -> RunOptions:
@@ -149,6 +153,8 @@ def run_options(
         raise ValueError(f"kv is {kv!r}; it must be {' or '.join(map(repr, KV))}")
     if kv_capacity is not None and not 1 <= operator.index(kv_capacity) <= KV_CAPACITY_MAX:
         raise ValueError(f"kv_capacity is {kv_capacity}; it must be from 1 to {KV_CAPACITY_MAX}")
+    if not 1 <= operator.index(cross_capacity) <= KV_CAPACITY_MAX:
+        raise ValueError(f"cross_capacity is {cross_capacity}; it must be from 1 to {KV_CAPACITY_MAX}")
     return RunOptions(
         memory=None if memory is None else budget(memory),
         threads=count,
@@ -163,6 +169,7 @@ def run_options(
         deterministic=deterministic,
         kv_capacity=kv_capacity,
         kv=kv,
+        cross_capacity=cross_capacity,
         all_logits=all_logits,
         spill=None if spill is None else os.fsdecode(spill),
     )

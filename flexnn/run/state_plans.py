@@ -58,6 +58,10 @@ class StatePlans:
         found = self._found(memory - around, smallest)
         return [(plan.but(memory=memory, minimum_memory=least), program) for plan, program in found]
 
+    def lack(self, working: int) -> int:
+        """Return the bytes by which a working part is larger than the one of the smallest budget."""
+        return max(0, working - self._least()[-1][0].working_bytes)
+
     def _found(self, bytes_max: int, smallest: Placed) -> Placed:
         """Return the fastest plans in so many bytes of arena and programs."""
         decode = self._planners[-1]

@@ -17,12 +17,14 @@ from flexnn.errors import StateError
 from flexnn.graph.bind import Binder
 from flexnn.graph.ir import DTYPES, Array, Graph
 from flexnn.graph.large import mapping
+from flexnn.graph.lengths import MASK_BYTES_MAX, OpeningError
+from flexnn.graph.model import Model
 from flexnn.graph.passes import run_passes
 from flexnn.graph.ports import Port
-from flexnn.graph.state import LENGTH, WIDTHS
+from flexnn.graph.state import CROSS_LENGTH, LENGTH, WIDTHS
 from flexnn.graph.stateful import Stateful, stateful
 from flexnn.measure.parts import Parts
-from flexnn.planning import MachineProfile, Plan
+from flexnn.planning import BudgetError, MachineProfile, Plan
 from flexnn.planning.overhead import NODE_BYTES, overhead_bytes
 from flexnn.planning.types import align_up
 
@@ -33,6 +35,7 @@ from .model_file import ModelFile
 from .options import RunOptions
 from .outputs import Outputs
 from .segments import BoundSegments
+from .state_once import StateOnce
 from .state_plans import Placed, StatePlans
 from .statistics import machine_statistics
 
@@ -42,6 +45,8 @@ WIDTH_NODE_BYTES = 19 << 8
 """Bytes of a node in the graph, the planner and the program of a number of tokens: measured 1.6 to 4.4 KiB, as the
 graphs of a session share a model, which is counted by itself.
 """
+OPENING_BYTES = 16 << 20
+"""Bytes that opening may take to find out that a budget is too small."""
 MODULE_BYTES = 1 << 19
 """Bytes of modules and heap of a session with state beyond those of binding: up to 0.3 MiB measured."""
 
@@ -60,15 +65,15 @@ class _Width:
     """Signature of all runs of the program; None before the first."""
 
 
-def _bound_graph(made: Stateful, tokens: int) -> Graph:
-    """Return the graph for so many new tokens."""
+def _bound_graph(made: Stateful, tokens: int, shapes: Mapping[str, tuple[int, ...]]) -> Graph:
+    """Return the graph for so many new tokens; ``shapes``: those of inputs that are none of these."""
     model = made.model
     binder = Binder(model.opset, in_run=True)
     binder.constants = model.graph.constants
     for port in model.graph.inputs:
         dims = port.dims or ()
-        shape = (1,) if port.name == LENGTH else (1, tokens, *(d for d in dims[2:] if isinstance(d, int)))
-        binder.add_input(port.name, shape, str(port.dtype))
+        own = (1, tokens, *(d for d in dims[2:] if isinstance(d, int)))
+        binder.add_input(port.name, shapes.get(port.name, own), str(port.dtype))
     for node in model.graph.nodes:
         binder.add(node)
     binder.set_outputs([port.name for port in model.graph.outputs])
@@ -84,20 +89,29 @@ class StateRun:
         self._file, self._options, self.artifact = file, options, file.artifact
         self.capacity = options.kv_capacity or 0
         self._all_rows = options.all_logits
-        made = stateful(stored.model, self.capacity, options.kv, all_rows=options.all_logits)
-        self._tokens = made.tokens
+        made = self._made(stored.model)
+        self._tokens, self._opening_bytes = made.tokens, made.opening_bytes
+        self._stored_inputs = stored.model.graph.inputs
+        self._beside: dict[str, Array] = {}
+        """Inputs of the programs that are no tokens, by name; all others are the length."""
         self._parts = None
         if options.measures:
             self._parts = Parts(file.artifact, file.direct_fd, options.threads, options.progress, options.throttled)
         machine = self._parts.machine if self._parts else options.throttled(MachineProfile.measure())
         segments = BoundSegments(stored, options.memory, options.setting(machine, file.io_align))
         self._model_bytes = segments.model_bytes
+        self._shapes: dict[str, tuple[int, ...]] = {LENGTH: (1,), CROSS_LENGTH: (1,)}
+        self._once: StateOnce | None = None
+        if made.once is not None:
+            self._once = StateOnce(made.once, lambda graph: _finished(graph, segments), poison=options.poison)
+            self._shapes |= self._once.shapes
         dims = next(port.dims for port in made.model.graph.inputs if port.name == made.tokens)
         fixed = dims[1] if dims is not None and isinstance(dims[1], int) else 0
         widths = [width for width in WIDTHS if width <= self.capacity and (not fixed or width == fixed)] or [fixed]
         self._widths = [self._width(made, width, segments) for width in widths]
         self._plan_for(machine)
         self._find_ports(made)
+        self._once_plans: Placed = []
         self.length = 0
         """Rows of the state that hold tokens."""
         self.last_run: dict[str, int] = {}
@@ -115,18 +129,34 @@ class StateRun:
             raise
 
     def _width(self, made: Stateful, tokens: int, segments: BoundSegments) -> _Width:
-        graph = _bound_graph(made, tokens)
-        packing = Packing(graph)
-        constants = packing.arrays(graph)
-        packing.apply(graph)
-        segments.find_weights(graph)
-        return _Width(tokens, graph, constants)
+        graph = _bound_graph(made, tokens, self._shapes)
+        return _Width(tokens, graph, _finished(graph, segments))
+
+    def _made(self, model: Model) -> Stateful:
+        """Return the model with state. Raises BudgetError where computing its masks takes much more than the budget."""
+        options = self._options
+        most = MASK_BYTES_MAX if options.memory is None else max(options.memory, OPENING_BYTES)
+        try:
+            return stateful(
+                model,
+                self.capacity,
+                options.kv,
+                all_rows=options.all_logits,
+                cross_capacity=options.cross_capacity,
+                most_bytes=most,
+            )
+        except OpeningError as error:
+            if options.memory is None or error.nbytes > MASK_BYTES_MAX:
+                raise
+            raise BudgetError(error.nbytes, options.memory) from None
 
     def _plan_for(self, machine: MachineProfile) -> None:
         """Have plans be made for a machine."""
         setting = self._options.setting(machine, self._file.io_align)._replace(overhead=_program_overhead)
         self._machine = machine
         self._plans = StatePlans([width.graph for width in self._widths], setting, self._file.io_align)
+        if self._once is not None:
+            self._once.plan_for(setting)
 
     def _measured(self, plans: Placed) -> Placed:
         """Return plans by measured times, if the machine is to be measured: by the program of one token, in an arena of
@@ -148,6 +178,11 @@ class StateRun:
         self._input_names = [port.name for port in made.model.graph.inputs]
         self._at = self._input_names.index(self._tokens)
         self.inputs: Sequence[Port] = [Port(self._tokens, ids.dtype, (1, None, *ids.shape[2:]))]
+        if self._once is not None:
+            given = {port.name: port for port in self._stored_inputs}
+            self.inputs = [*self.inputs, *self._once.ports, *(given[name] for name in self._once.once.masks)]
+            self._beside = {CROSS_LENGTH: self._once.length, **self._once.states}
+        self.may_lack = frozenset(port.name for port in self.inputs[1:])
         rows = (None,) if self._all_rows else (1,)
         self.outputs: Sequence[Port] = [Port(logits.name, logits.dtype, (1, *rows, *logits.shape[2:]))]
         self._logits = logits.shape[2:], DTYPES[logits.dtype]
@@ -181,8 +216,11 @@ class StateRun:
         parts = overhead_bytes(Graph(), 0, 0, self._options.threads)
         constants = sum(array.nbytes for width in self._widths for array in width.constants)
         return {
-            "state": self._state_bytes,
-            "io": logits * max(1, self._options.output_sets) + 8 * self.capacity + constants,
+            "state": self._state_bytes + (self._once.nbytes if self._once is not None else 0),
+            "io": logits * max(1, self._options.output_sets)
+            + 8 * self.capacity
+            + constants
+            + (self._once.io_bytes if self._once is not None else 0),
             "model": self._model_bytes + MODULE_BYTES,
             "stacks": parts["stacks"],
             "base": parts["base"],
@@ -190,14 +228,26 @@ class StateRun:
 
     def _planned(self, memory: int | None) -> Placed:
         """Return the plan of each width, and its program at its place in the arena. Raises BudgetError."""
-        return self._plans.placed(memory, self._fixed())
+        fixed = self._fixed()
+        least = self._opening_bytes + fixed["model"] + fixed["base"]
+        try:
+            if self._once is None:
+                found = self._plans.placed(memory, fixed)
+            else:
+                found, self._once_plans = self._once.placed(self._plans, memory, fixed)
+        except BudgetError as error:
+            raise error if error.minimum >= least else BudgetError(least, error.budget) from None
+        if memory is not None and memory < least:
+            raise BudgetError(least, memory)
+        return found
 
     def _bind(self, plans: Placed) -> None:
-        for width, (plan, program) in zip(self._widths, plans, strict=True):
+        once = zip(self._once.programs, self._once_plans, strict=True) if self._once is not None else ()
+        for width, (plan, program) in (*once, *zip(self._widths, plans, strict=True)):
             width.plan = plan
             width.program = BoundProgram(self._engine, self.artifact, plan, program, direct_fd=self._file.direct_fd)
         self._engine.trim()
-        self._arena_bytes = max(program.arena_bytes for _, program in plans)
+        self._arena_bytes = max(program.arena_bytes for _, program in [*plans, *self._once_plans])
 
     # ---- the Run ----
 
@@ -211,14 +261,20 @@ class StateRun:
     @property
     def session_bytes(self) -> int:
         """Bytes that the session owns, as its plans account for them."""
-        programs = sum(width.plan.overhead["program"] for width in self._widths if width.plan is not None)
-        return self._arena_bytes + sum(self._fixed().values()) + programs
+        return self._arena_bytes + sum(self._fixed().values()) + self._programs_bytes()
+
+    def _programs_bytes(self) -> int:
+        all_programs = [*self._widths, *(self._once.programs if self._once is not None else ())]
+        return sum(each.plan.overhead["program"] for each in all_programs if each.plan is not None)
 
     def run(self, inputs: Sequence[Array], into: Sequence[Array | None] | None = None) -> list[Array]:
         """Append the tokens to the state; return the logits of the last, or of all. Raises StateError beyond the
         capacity, with the state as it was, and SessionError.
         """
-        (tokens,) = inputs
+        tokens, *given_once = inputs
+        if self._once is not None:
+            self._give(given_once)
+        inputs = inputs[:1]
         count = tokens.shape[1]
         if not count or count % self._widths[-1].tokens:
             raise StateError(f"{count} new tokens are not a multiple of the model's {self._widths[-1].tokens}")
@@ -249,6 +305,26 @@ class StateRun:
             return [given]
         return [logits]
 
+    def _give(self, arrays: Sequence[Array | None]) -> None:
+        """Take what an encoder made, if it is given. Raises StateError where it is missing, or comes too late."""
+        once = self._once
+        assert once is not None
+        own, masks = arrays[: len(once.ports)], [array for array in arrays[len(once.ports) :] if array is not None]
+        given = [array for array in own if array is not None]
+        if not given and not masks:
+            if not once.length[0]:
+                names = ", ".join(repr(port.name) for port in once.ports)
+                raise StateError(f"the first run of an input gives what the encoder made: {names}")
+            return
+        if len(given) < len(once.ports):
+            raise StateError("a run gives all of what an encoder made, or nothing")
+        if self.length:
+            raise StateError(f"the state has {self.length} tokens of another input: reset it before a new one is given")
+        following = self._widths[-1].program
+        if following is None:
+            raise SessionError("the session has no program: set its memory, which plans it anew")
+        once.give(given, masks, following)
+
     def _step(self, width: _Width, tokens: Array, logits: Array, left: int) -> tuple[int, int, int]:
         """Run one program; return its figures. ``left``: new tokens that are not in the state yet."""
         if width.program is None:
@@ -257,7 +333,7 @@ class StateRun:
         left -= width.tokens
         following = next((w for w in self._widths if w.tokens <= left), self._widths[-1])
         assert following.program is not None
-        feed = dict.fromkeys(self._input_names, self._length)
+        feed = dict.fromkeys(self._input_names, self._length) | self._beside
         feed[self._tokens] = np.ascontiguousarray(tokens)
         self._logits_now = logits
         if width.signature is None:
@@ -283,17 +359,23 @@ class StateRun:
         self.length = length
 
     def save(self, path: str) -> None:
-        """Write the state to a file. Raises OSError."""
+        """Write the state to a file. Raises OSError, and StateError where it depends on an encoder's output."""
+        self._refuse_once()
         state_file.save(path, self.artifact.header.source_sha256, self._states, self.length)
 
     def load(self, path: str) -> None:
         """Replace the state by that of a file. Raises StateError, with the state as it was, and OSError."""
+        self._refuse_once()
         before, self.length = self.length, 0  # a file that is cut while it is read leaves no state
         try:
             self.length = state_file.load(path, self.artifact.header.source_sha256, self._states)
         except StateError:
             self.length = before
             raise
+
+    def _refuse_once(self) -> None:
+        if self._once is not None:
+            raise StateError("the state of a decoder that reads an encoder's output is not kept in files")
 
     def repeat(self, feed: Mapping[str, Any]) -> list[Array] | None:
         """Return the logits of one more token: most runs are that. None, without a run, for all others. Raises
@@ -302,6 +384,8 @@ class StateRun:
         width = self._widths[-1]
         tokens = feed.get(self._tokens) if type(feed) is dict and len(feed) == 1 else None
         if type(tokens) is not np.ndarray or width.signature is None or width.program is None:
+            return None
+        if self._once is not None and not self._once.length[0]:
             return None
         if tokens.shape != self._one[0] or tokens.dtype != self._one[1] or self.length + width.tokens > self.capacity:
             return None
@@ -341,6 +425,8 @@ class StateRun:
             if width.program is not None:
                 width.program.close()
                 width.program = None
+        if self._once is not None:
+            self._once.close()
         self._engine.give_back()
 
     def suspect(self) -> None:
@@ -349,13 +435,12 @@ class StateRun:
 
     def statistics(self) -> dict[str, Any]:
         """Return figures of the run (Session.statistics)."""
-        programs = sum(width.plan.overhead["program"] for width in self._widths if width.plan is not None)
         return {
             "segments": len(self._widths),
             "segments_of_last_run": 1 if self.last_run else 0,
             "kept_nodes": sum(len(width.graph.nodes) for width in self._widths),
             "hosted_operators": {},
-            "bytes": {"arena": self._arena_bytes, "programs": programs, **self._fixed()},
+            "bytes": {"arena": self._arena_bytes, "programs": self._programs_bytes(), **self._fixed()},
             "engine_bytes": self._engine.nbytes,
             "pinning": {"kept": 0, "moved": 0, "read": self.plan.pinned_bytes},
             "machine": machine_statistics(self._machine),
@@ -372,9 +457,18 @@ class StateRun:
 
     def release(self) -> None:
         """Give back descriptors and arrays."""
-        self._states, self._last = [], None
+        self._states, self._last, self._once, self._beside = [], None, None, {}
         self._results.clear()
         self._file.close()
+
+
+def _finished(graph: Graph, segments: BoundSegments) -> list[Array]:
+    """Let the weights of a graph be those of the artifact; return its constants."""
+    packing = Packing(graph)
+    constants = packing.arrays(graph)
+    packing.apply(graph)
+    segments.find_weights(graph)
+    return constants
 
 
 def _program_overhead(graph: Graph, step_count: int, load_count: int, threads: int) -> dict[str, int]:

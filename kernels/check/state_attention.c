@@ -11,7 +11,7 @@ static int64_t length_of(const check_case *c) {
 
 static int fails(const check_case *c) {
     const fx_state_attention_params *p = &c->params.state_attention;
-    return length_of(c) < 0 || length_of(c) > p->capacity - p->m;
+    return length_of(c) < p->is_whole || length_of(c) > p->capacity - (p->is_whole ? 0 : p->m);
 }
 
 static void draw(check_case *c) {
@@ -25,9 +25,13 @@ static void draw(check_case *c) {
     const int32_t gap = check_one_in(c, 3) ? check_int(c, 1, 9) : 0;
     p->q_st = (p->d + gap) * p->heads, p->q_sh = p->d + gap;
     p->y_st = p->d + gap, p->y_sh = (p->d + gap) * p->m;
-    p->window = check_one_in(c, 3) ? check_int(c, 1, p->capacity) : 0;
+    p->is_whole = check_one_in(c, 4);
+    if (p->is_whole && check_one_in(c, 2))
+        p->capacity = check_int(c, 1, p->capacity);
+    p->window = !p->is_whole && check_one_in(c, 3) ? check_int(c, 1, p->capacity) : 0;
     p->has_sinks = check_one_in(c, 3);
-    p->softcap = check_one_in(c, 3) ? 1 + (float)check_int(c, 0, 30) : 0;
+    p->has_bias = !p->is_whole && !p->has_sinks && check_one_in(c, 2);
+    p->softcap = !p->has_bias && check_one_in(c, 3) ? 1 + (float)check_int(c, 0, 30) : 0;
     p->scale = 1 / sqrtf((float)p->d);
 }
 
@@ -37,11 +41,12 @@ static void fill(check_case *c) {
         ((float *)c->in[0])[j] = 4 * check_real(c);
     const int64_t rows = 2 * (int64_t)p->groups * p->capacity;
     int64_t *length = c->in[2];
-    *length = check_int(c, 0, p->capacity - p->m);
+    const int32_t own = p->is_whole ? 0 : p->m;
+    *length = check_int(c, p->is_whole, p->capacity - own);
     if (check_one_in(c, 10))
-        *length = check_one_in(c, 2) ? p->capacity - p->m + 1 : -1;
+        *length = check_one_in(c, 2) ? p->capacity - own + 1 : p->is_whole - 1;
     for (int64_t i = 0; i < rows * p->d; i++) { /* rows that no token has must not count */
-        const float v = i / p->d % p->capacity >= *length + p->m ? NAN : check_real(c);
+        const float v = i / p->d % p->capacity >= *length + own ? NAN : check_real(c);
         if (p->dtype == FX_DTYPE_F16)
             ((uint16_t *)c->in[1])[i] = fx_half_from((double)v);
         else
@@ -76,13 +81,16 @@ static double scores(const check_case *c, int h, int i, int64_t first, int64_t l
         sum *= p->scale;
         score[j] = p->softcap != 0 ? p->softcap * tanh(sum / p->softcap) : sum;
         off = fmax(off, p->scale * check_sum_tolerance(p->d, magnitude) + 0x1p-20 * (fabs(sum) + p->softcap + 1));
+        if (p->has_bias)
+            score[j] += ((const float *)c->in[3])[(int64_t)h * p->capacity + p->capacity - 1 - (length_of(c) + i - j)];
     }
     return off;
 }
 
 static void expect_row(const check_case *c, check_expected *e, int h, int i, double *score) {
     const fx_state_attention_params *p = &c->params.state_attention;
-    const int64_t last = length_of(c) + i + 1, first = p->window && last > p->window ? last - p->window : 0;
+    const int64_t last = length_of(c) + (p->is_whole ? 0 : i + 1),
+                  first = p->window && last > p->window ? last - p->window : 0;
     const double sink = p->has_sinks ? ((const float *)c->in[3])[h] : -INFINITY;
     const double off = scores(c, h, i, first, last, score) + 1e-6;
     double max = sink, total;

@@ -8,8 +8,9 @@
 typedef struct fx_attend_state {
     const void *rows;
     const float *sinks; /* [heads], or NULL */
+    const float *bias;  /* [heads][keys], by distance, the largest first, or NULL */
     float softcap;
-    int32_t window, length, has_halves;
+    int32_t window, length, has_halves, is_whole, capacity;
 } fx_attend_state;
 
 /* has_halves: keys and values are widened block by block. */

@@ -303,8 +303,8 @@ static int32_t weighing(const run_of *r, int64_t row, int32_t k0, int32_t count,
     return end > 0 || max > HIDDEN / 2 ? end : count;
 }
 
-/* Caps the scores of a row's first `own` keys from k0 on, and hides those before its window. Returns 0 where all are
- * hidden, else `own`. */
+/* Caps the scores of a row's first `own` keys from k0 on, hides those before its window, and has their bias added.
+ * Returns 0 where all are hidden, else `own`. */
 static int32_t state_scores(const run_of *r, int64_t row, int32_t k0, int32_t own, fx_online_softmax *o) {
     const fx_attend_state *state = r->state;
     const int64_t hidden = state->window ? visible(r->p, row) - state->window - (int64_t)k0 : 0;
@@ -319,6 +319,11 @@ static int32_t state_scores(const run_of *r, int64_t row, int32_t k0, int32_t ow
     }
     for (int32_t j = 0; j < hidden; j++)
         o->x[j] = -INFINITY;
+    if (state->bias) {
+        const int64_t head = row / r->p->m % r->p->heads;
+        o->mask = state->bias + head * state->capacity + state->capacity - visible(r->p, row) + k0;
+        o->mask_step = 1;
+    }
     return own;
 }
 
@@ -337,7 +342,8 @@ static void run_tile(const run_of *r, int32_t first, int32_t rows, int32_t k0, i
     if (seen <= 0)
         return;
     multiply_keys(r, rows, seen);
-    const int32_t step = p->has_mask || p->is_causal ? 1 : rows; /* rows that see the same keys */
+    const int is_capped = r->state && r->state->softcap != 0;
+    const int32_t step = p->has_mask || p->is_causal || is_capped ? 1 : rows; /* rows that see the same keys */
     for (int32_t i = 0; i < rows; i += step) {
         const int64_t row = r->row0 + first + i;
         int32_t own = (int32_t)fx_max64(0, fx_min64(seen, visible(p, row) - k0));
@@ -426,7 +432,7 @@ void fx_attend(const fx_call *call, const fx_attention_params *most, const fx_at
     fx_attention_params own = *most;
     if (state) {
         own.past = state->length;
-        own.n = state->length + own.m;
+        own.n = state->is_whole ? state->length : state->length + own.m;
     }
     const fx_attention_params *p = &own;
     const pieces cut = pieces_of(p, call->window, threads);

@@ -12,7 +12,7 @@ static fx_attention_params full(const fx_state_attention_params *p) {
     a.q_sh = p->q_sh, a.q_st = p->q_st;
     a.k_sh = a.v_sh = p->capacity * p->d;
     a.y_sh = p->y_sh, a.y_st = p->y_st;
-    a.is_causal = 1;
+    a.is_causal = !p->is_whole;
     a.scale = p->scale;
     return a;
 }
@@ -30,9 +30,12 @@ static fx_operand operand_of(const fx_state_attention_params *p, int operand) {
 
 static fx_status check(uint32_t kernel, const fx_params *u) {
     const fx_state_attention_params *p = &u->state_attention;
-    if (kernel != 0 || !fx_state_fits(p->dtype, p->groups, p->capacity, p->d) || p->m < 1 || p->m > p->capacity ||
-        p->heads < 1 || p->heads % p->groups || p->heads > INT32_MAX / p->m || p->window < 0 || p->has_sinks < 0 ||
-        p->has_sinks > 1 || !(p->scale > 0) || !(p->softcap >= 0) || isinf(p->scale) || isinf(p->softcap))
+    if (kernel != 0 || !fx_state_fits(p->dtype, p->groups, p->capacity, p->d) || p->m < 1 ||
+        (p->m > p->capacity && !p->is_whole) || p->heads < 1 || p->heads % p->groups || p->heads > INT32_MAX / p->m ||
+        p->window < 0 || p->has_sinks < 0 || p->has_sinks > 1 || p->has_bias < 0 || p->has_bias > 1 - p->has_sinks ||
+        p->is_whole < 0 || p->is_whole > 1 || (p->is_whole && (p->window || p->has_bias)) ||
+        (p->has_bias && p->softcap != 0) || !(p->scale > 0) || !(p->softcap >= 0) || isinf(p->scale) ||
+        isinf(p->softcap))
         return FX_ERR_PARAMS;
     if (!fx_operand_fits(operand_of(p, 0), 0) || !fx_operand_fits(operand_of(p, FX_OUTPUT), 1))
         return FX_ERR_PARAMS;
@@ -52,7 +55,7 @@ static void extent(const fx_params *u, int operand, int64_t *lo, int64_t *hi) {
     *lo = 0;
     *hi = operand == 1   ? fx_state_bytes(p->dtype, p->groups, p->capacity, p->d)
           : operand == 2 ? 8
-                         : 4 * (int64_t)p->heads * p->has_sinks;
+                         : 4 * (int64_t)p->heads * (p->has_bias ? p->capacity : p->has_sinks);
 }
 
 static int64_t output_bytes(const fx_params *u) {
@@ -75,8 +78,12 @@ static fx_status run(const fx_call *call, int threads, uint32_t u0, uint32_t u1)
     const fx_state_attention_params *p = &call->params->state_attention;
     fx_attend_state state = {.rows = call->in[1], .softcap = p->softcap, .window = p->window};
     state.sinks = p->has_sinks ? call->in[3] : NULL;
+    state.bias = p->has_bias ? call->in[3] : NULL;
     state.has_halves = p->dtype == FX_DTYPE_F16;
-    if (!fx_state_length(call->in[2], p->m, p->capacity, &state.length))
+    state.is_whole = p->is_whole;
+    state.capacity = p->capacity;
+    if (!fx_state_length(call->in[2], p->is_whole ? 0 : p->m, p->capacity, &state.length) ||
+        (p->is_whole && !state.length))
         return FX_ERR_INDEX;
     const fx_attention_params most = full(p);
     fx_attend(call, &most, &state, threads, u0, u1);

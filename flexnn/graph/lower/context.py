@@ -256,7 +256,7 @@ LOWERINGS: Registry[Lowering] = Registry(
         " QuantizeLinear",
         "recurrent": "GRU LSTM RNN",
         "sampling": "GridSample RoiAlign",
-        "state": "flexnn.CachedAttention flexnn.PastLengths",
+        "state": "flexnn.CachedAttention flexnn.CrossAttention flexnn.KeptOnce flexnn.PastLengths",
         "trees": "flexnn.Trees",
     },
 )

@@ -15,6 +15,9 @@ from .rows import keep_attrs, whole_rows
 STATE_DTYPES = ("f16", "f32")
 """Types that keys and values have in state; the first is the default."""
 
+WHOLE = (1, 1)
+"""Shape of a length, else [1], where all rows of the state count, and the queries' own are not among them."""
+
 
 def _infer_attention(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
     q, k, v = shapes[:3]
@@ -95,11 +98,13 @@ def _encode_append(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
 
 def _infer_over_state(node: Node, shapes: list[Shape], dtypes: list[str]) -> tuple[Shape, str]:
     q, state, length = shapes[:3]
-    fits = len(q) == len(state) == 4 and q[0] == 1 and state[0] == 2 and q[3] == state[3] and q[2] <= state[2]
-    if not fits or q[1] % state[1] or length != (1,) or dtypes[0] != "f32" or dtypes[2] != "i64":
+    fits = len(q) == len(state) == 4 and q[0] == 1 and state[0] == 2 and q[3] == state[3]
+    fits = fits and (q[2] <= state[2] or length == WHOLE)
+    if not fits or q[1] % state[1] or length not in ((1,), WHOLE) or dtypes[0] != "f32" or dtypes[2] != "i64":
         raise node_error(node, f"queries {q}, state {state} and a length {length} of {', '.join(dtypes)} do not fit")
-    if dtypes[1] not in STATE_DTYPES or (len(shapes) == 4 and (shapes[3] != (q[1],) or dtypes[3] != "f32")):
-        raise node_error(node, f"state of {dtypes[1]}, or sinks {shapes[3:]} of {dtypes[3:]}, do not fit")
+    added = ((q[1],), (q[1], state[2]))
+    if dtypes[1] not in STATE_DTYPES or (len(shapes) == 4 and (shapes[3] not in added or dtypes[3] != "f32")):
+        raise node_error(node, f"state of {dtypes[1]}, or sinks or bias {shapes[3:]} of {dtypes[3:]}, do not fit")
     return (1, q[2], q[1], q[3]), "f32"
 
 
@@ -107,7 +112,9 @@ def _encode_over_state(node: Node, inputs: list[Tensor], y: Tensor) -> Values:
     q = inputs[0]
     values = _state_fields(node, inputs[1]) | {"heads": q.shape[1], "m": q.shape[2]}
     values |= {"q_sh": q.strides[1], "q_st": q.strides[2], "y_sh": y.strides[2], "y_st": y.strides[1]}
-    values |= {"window": int_attr(node, "window"), "has_sinks": int(len(inputs) == 4)}
+    added = len(inputs[3].shape) if len(inputs) == 4 else 0
+    values |= {"window": int_attr(node, "window"), "has_sinks": int(added == 1), "has_bias": int(added == 2)}
+    values |= {"is_whole": int(inputs[2].shape == WHOLE)}
     return values | {"scale": float_attr(node, "scale"), "softcap": float_attr(node, "softcap")}
 
 
@@ -181,8 +188,9 @@ OPERATORS = (
     Operator(
         name="state_attention",
         attrs={"scale": Float(), "softcap": Float(), "window": Int()},
-        # q [1,heads,m,d], the state that these tokens are appended to, the length before them, and sinks [heads]; the
-        # output is [1,m,heads,d].
+        # q [1,heads,m,d], the state that these tokens are appended to, the length before them, and sinks [heads], or
+        # what is added to scores [heads,capacity]; the output is [1,m,heads,d]. A length of shape WHOLE: the state is
+        # another one's.
         inputs=(3, 4),
         dtypes=("f32", "f16", "i64"),
         infer=_infer_over_state,

@@ -5,6 +5,7 @@ once for all layers that mask alike.
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 
 import numpy as np
 
@@ -108,8 +109,11 @@ def causal_past(uses: Rewriter, masks: list[Mask], tokens: int, keys: int) -> in
     same = uniform(uses.graph.weights[weight].source) if (weight := uses.graph.tensors[tensor].weight) >= 0 else None
     if same is not None and tokens > 1:  # it hides all keys, or none: the numbers need not be made
         return None
+    shape = uses.shape(tensor)
+    if shape[-2:] != (tokens, keys) or prod(shape[:-2]) != 1:  # before its numbers, which may depend on sizes
+        return None
     value = constant_value(uses.graph, tensor)
-    if value is None or value.shape[-2:] != (tokens, keys) or value.size != tokens * keys:
+    if value is None:
         return None
     rows, seen = value.reshape(tokens, keys), np.tri(tokens, keys, keys - tokens, dtype=np.bool_)
     if kind == "add":
