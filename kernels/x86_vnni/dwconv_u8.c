@@ -74,7 +74,7 @@ static void finish_apart(const strip *s, int32_t pixel, __m512i sum[4]) {
             fx_store_floats512(&f, sum[l], _mm512_loadu_ps(scales), _mm512_loadu_ps(scales + FX_NR),
                                (float *)d->y + pixel * d->y_step + at, mask);
         else
-            fx_store_bytes512(&f, sum[l], _mm512_loadu_ps(scales), d->r + pixel * d->r_step + at,
+            fx_store_added512(&f, sum[l], _mm512_loadu_ps(scales), d->r + pixel * d->r_step + at,
                               (uint8_t *)d->y + pixel * d->y_step + at, mask);
     }
 }
