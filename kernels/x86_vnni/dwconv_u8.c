@@ -116,12 +116,15 @@ FX_INLINE void run_pixels(strip *s, int32_t first, int32_t last, const int KH, c
     const int is_apart = d->r || d->finish.to == FX_DTYPE_F32;
     const fx_pack512 pack = s->pack;
     const __m512 scale[4] = {s->scale[0], s->scale[1], s->scale[2], s->scale[3]};
+    __m512i held[12]; /* weights, where registers hold them: y may be anything, and s be read again after each store */
+    const int holds = KW != 0 && KW * ((KH + 3) / 4) <= 3;
+    FX_UNROLL for (int k = 0; k < (holds ? KW * ((KH + 3) / 4) * 4 : 0); k++) held[k] = s->w[k];
     uint8_t *y = (uint8_t *)d->y + first * d->y_step + s->at;
     const __m512i *column = s->columns;
     interleave_columns(s, first * d->stride, (last - 1 - first) * d->stride + (kw - 1) * d->dilation + 1, KH);
     for (int32_t i = first; i < last; i++, column += next_pixel, y += d->y_step) {
         __m512i sum[4] = {s->bias[0], s->bias[1], s->bias[2], s->bias[3]};
-        const __m512i *w = s->w, *tap = column;
+        const __m512i *w = holds ? held : s->w, *tap = column;
         FX_UNROLL for (int32_t kx = 0; kx < kw; kx++, tap += next_tap) {
             const __m512i *v = tap;
             FX_UNROLL for (int32_t f = 0; f < fours; f++, v += 4, w += 4) FX_UNROLL for (int k = 0; k < 4; k++) sum[k] =
